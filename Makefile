@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+# Two commands to know: make demo, make test.
+
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+
+# make bench CASE=3mbps RUNS=3
+CASE ?= all
+RUNS ?= 1
+FUZZ_SECONDS ?= 20
+
+.PHONY: help setup build demo test bench smoke fuzz
+
+help:
+	@echo "make demo    Tautline beside plain ROS 1 on a 6 Mbps link (under three minutes after the build)"
+	@echo "make test    format, lints, unit tests, real ROS at both ends, fuzzing"
+	@echo "make bench   all measured cases; CASE=6mbps|6mbps-rate|3mbps|3mbps-rate|6mbps-loss|idle|header|five-peers, RUNS=n"
+	@echo "make build   the release binaries: target/release/tautline and tautline-lab"
+	@echo "make setup   installs the Debian packages that are missing (the others do it too)"
+
+setup:
+	@crates/lab/setup.sh
+
+build: setup
+	cargo build --release --locked -p tautline-node -p tautline-lab
+
+demo: build
+	@target/release/tautline-lab demo
+
+bench: build
+	@target/release/tautline-lab bench $(CASE) --runs $(RUNS)
+
+test: setup
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo test --workspace --locked
+	@$(MAKE) --no-print-directory smoke fuzz
+
+smoke: setup
+	cargo build --locked -p tautline-node -p tautline-lab
+	@target/debug/tautline-lab smoke
+
+# Fuzzing needs a nightly toolchain and cargo-fuzz; where one is missing it says so and goes on.
+fuzz:
+	@if [ ! -d fuzz ]; then echo "fuzz: not run, there is no fuzz/ folder"; \
+	elif ! cargo +nightly --version >/dev/null 2>&1; then echo "fuzz: not run, no nightly toolchain (rustup toolchain install nightly)"; \
+	elif ! cargo +nightly fuzz --version >/dev/null 2>&1; then echo "fuzz: not run, no cargo-fuzz (cargo install cargo-fuzz)"; \
+	else set -e; for target in $$(cargo +nightly fuzz list); do \
+		echo "fuzz: $$target for $(FUZZ_SECONDS) s"; \
+		cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -verbosity=0; done; fi

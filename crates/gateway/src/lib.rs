@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The robot's own middleware at either end of Tautline.
+//!
+//! A [`Gateway`] watches the local middleware (a ROS 1 master; later a DDS
+//! domain), says what is published there, reads the topics it is told to read
+//! and publishes what arrives from peers. It knows topics, types and bytes; it
+//! knows nothing of peers' links, packets or priorities.
+//!
+//! The two directions are plain data, so that a gateway can be tested, or
+//! replaced by a traffic generator, without a network:
+//! [`Command`] goes in through [`Gateway::handle`], [`Event`] comes out through
+//! [`Events::emit`].
+#![forbid(unsafe_code)]
+
+pub mod mapping;
+#[cfg(feature = "ros1")]
+pub mod ros1;
+
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What is known of a topic and needed to publish it elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Topic {
+    /// Name in the local middleware, fully resolved (`/scan`).
+    pub name: String,
+    /// Type name (`sensor_msgs/LaserScan`).
+    pub type_name: String,
+    /// Hash of the type: md5 in lower-case hex for ROS 1, `RIHS01_...` for ROS 2.
+    pub type_hash: String,
+    /// Full definition with all nested types, as in a ROS 1 connection header.
+    pub definition: Arc<str>,
+    /// Quality of service asked of publishers of this topic.
+    pub qos: Qos,
+}
+
+/// Quality of service, in the words of ROS 2; ROS 1 maps onto it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Qos {
+    /// `true`: the last messages of each publisher are kept for late joiners
+    /// (ROS 1: latched; ROS 2: transient local).
+    pub transient_local: bool,
+    /// `true`: the publisher offers reliable delivery (always so in ROS 1).
+    pub reliable: bool,
+}
+
+impl Default for Qos {
+    fn default() -> Self {
+        Self { transient_local: false, reliable: true }
+    }
+}
+
+/// Tells publishers of one topic apart, so that each one's latched message is
+/// kept. Small, reused when a publisher leaves, below [`MAX_SOURCES`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Source(pub u32);
+
+/// Publishers of one topic that are told apart on one robot; more share the last number.
+pub const MAX_SOURCES: u32 = 64;
+
+/// What the node asks of a gateway. Every command is idempotent.
+#[derive(Debug, Clone)]
+pub enum Command {
+    /// Read `topic` from local publishers until [`Command::Unsubscribe`].
+    Subscribe {
+        /// Local name.
+        topic: String,
+    },
+    /// Stop reading `topic`.
+    Unsubscribe {
+        /// Local name.
+        topic: String,
+    },
+    /// Publish `topic` locally on behalf of peers; repeated with another type, the newer holds.
+    Advertise {
+        /// What to publish, under its local name.
+        topic: Topic,
+    },
+    /// Stop publishing `topic`.
+    Unadvertise {
+        /// Local name.
+        topic: String,
+    },
+    /// Hand one message to the local subscribers of an advertised topic.
+    Publish {
+        /// Local name.
+        topic: String,
+        /// Which publisher it came from (unique over all peers).
+        source: Source,
+        /// The serialized message, without any length prefix.
+        payload: Bytes,
+    },
+}
+
+/// What a gateway tells the node.
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// Someone other than Tautline publishes `topic` here; repeated when its type or QoS changes.
+    Offered(Topic),
+    /// Nobody publishes the topic here any more.
+    Withdrawn {
+        /// Local name.
+        topic: String,
+    },
+    /// A message read from a subscribed topic.
+    Message {
+        /// Local name.
+        topic: String,
+        /// Which local publisher sent it.
+        source: Source,
+        /// The serialized message, without any length prefix.
+        payload: Bytes,
+        /// When its last byte was read.
+        received: Instant,
+    },
+    /// A local publisher told apart by `source` left; its latched messages go with it.
+    SourceGone {
+        /// Local name.
+        topic: String,
+        /// The publisher that left.
+        source: Source,
+    },
+    /// Whether anyone on this robot listens to an advertised topic (sent on change).
+    Wanted {
+        /// Local name.
+        topic: String,
+        /// `true` from the first subscriber, `false` after the last.
+        wanted: bool,
+    },
+    /// A command could not be carried out, e.g. a local topic of the same name has another type.
+    Refused {
+        /// Local name.
+        topic: String,
+        /// For a person: what was found, where, and what is allowed.
+        reason: String,
+    },
+}
+
+/// Where a gateway delivers its events. Called on the gateway's own thread; must not block.
+pub trait Events: Send + Sync + 'static {
+    /// Takes one event; what cannot be taken is counted by the receiver, not retried.
+    fn emit(&self, event: Event);
+}
+
+/// State of a gateway, for status and logs.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct GatewayStatus {
+    /// `ros1`, `ros2`, ...
+    pub kind: &'static str,
+    /// Where the middleware is (`http://localhost:11311`).
+    pub location: String,
+    /// Whether it answers now.
+    pub connected: bool,
+    /// Last trouble, for a person; empty when all is well.
+    pub trouble: String,
+    /// Messages dropped for local subscribers that do not keep up, by local topic.
+    pub slow_subscriber_drops: Vec<(String, u64)>,
+}
+
+/// One kind of middleware on this robot.
+pub trait Gateway: Send {
+    /// Carries out `command`; never blocks on the network.
+    fn handle(&self, command: Command);
+    /// State right now.
+    fn status(&self) -> GatewayStatus;
+    /// Unregisters from the middleware and stops; returns within about two seconds.
+    fn shutdown(self: Box<Self>);
+}

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which topics go where, and how: pure rules from topic names to treatment.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How topics that match `pattern` are sent.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TopicRule {
+    /// Which topics.
+    pub pattern: Pattern,
+    /// Treatment of each.
+    pub treatment: Treatment,
+}
+
+/// What a topic gets on its way out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Treatment {
+    /// 0-255, higher first.
+    pub priority: u8,
+    /// How many of the newest messages are worth keeping, at least 1.
+    pub keep_last: u16,
+    /// Age past which a message is worthless.
+    pub lifespan: Option<Duration>,
+    /// Highest rate at which messages are accepted, in hertz; the rest is left out at the source.
+    pub rate_hz: Option<f64>,
+    /// How the payload is compressed.
+    pub compression: Compression,
+    /// Peers that may have it; `None` is everyone.
+    pub to: Option<Vec<String>>,
+    /// Whether lost pieces are sent again while the message is useful.
+    pub repair: bool,
+}
+
+impl Default for Treatment {
+    fn default() -> Self {
+        Self {
+            priority: 100,
+            keep_last: 10,
+            lifespan: None,
+            rate_hz: None,
+            compression: Compression::None,
+            to: None,
+            repair: true,
+        }
+    }
+}
+
+/// Compression of a topic's payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Compression {
+    /// As it is.
+    #[default]
+    None,
+    /// Zstandard (RFC 8878), sent raw where that is not smaller.
+    Zstd,
+}
+
+/// A topic name, or a pattern of names: `*` is any run of characters within
+/// one level, `**` any run across levels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pattern(String);
+
+/// How names of one peer's topics become local names.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NameMap {
+    /// Put before each name (`/robot1`), empty for none.
+    pub prefix: String,
+    /// Names that become others, before the prefix is put on.
+    pub remap: BTreeMap<String, String>,
+    /// Which of the peer's topics are taken at all; empty takes all.
+    pub accept: Vec<Pattern>,
+}
+
+/// Why a text is no topic name or pattern.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// Names are absolute.
+    #[error("'{0}' does not start with '/'")]
+    NotAbsolute(String),
+    /// Something a ROS name cannot hold.
+    #[error("'{name}' has '{found}'; a level of a name is letters, digits and '_'{also}")]
+    Character {
+        /// The whole text.
+        name: String,
+        /// The first character that does not fit.
+        found: char,
+        /// What else is allowed here.
+        also: &'static str,
+    },
+    /// An empty level, as in `//` or a trailing `/`.
+    #[error("'{0}' has an empty level")]
+    EmptyLevel(String),
+}
+
+/// Checks that `name` is an absolute ROS name such as `/robot1/scan`.
+pub fn check_name(name: &str) -> Result<(), NameError> {
+    check(name, "", |_| false)
+}
+
+fn check(name: &str, also: &'static str, allowed: impl Fn(char) -> bool) -> Result<(), NameError> {
+    let Some(levels) = name.strip_prefix('/') else {
+        return Err(NameError::NotAbsolute(name.into()));
+    };
+    for level in levels.split('/') {
+        if level.is_empty() {
+            return Err(NameError::EmptyLevel(name.into()));
+        }
+        let odd = level.chars().find(|&c| !(c.is_ascii_alphanumeric() || c == '_' || allowed(c)));
+        if let Some(found) = odd {
+            return Err(NameError::Character { name: name.into(), found, also });
+        }
+    }
+    Ok(())
+}
+
+impl Pattern {
+    /// Parses a name or pattern; a name matches only itself.
+    pub fn new(text: &str) -> Result<Self, NameError> {
+        check(text, ", or '*' and '**' in a pattern", |c| c == '*')?;
+        Ok(Self(text.into()))
+    }
+
+    /// The text it was made from.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether it is a plain name.
+    pub fn is_name(&self) -> bool {
+        !self.0.contains('*')
+    }
+
+    /// Whether `name` is one of those meant.
+    pub fn matches(&self, name: &str) -> bool {
+        glob(self.0.as_bytes(), name.as_bytes())
+    }
+}
+
+/// Matches `name` against `pattern` in O(pattern x name) time whatever the
+/// number of stars: `reachable[i]` says that the pattern so far can consume `name[..i]`.
+fn glob(pattern: &[u8], name: &[u8]) -> bool {
+    let mut reachable = vec![false; name.len() + 1];
+    reachable[0] = true;
+    let mut rest = pattern;
+    while let Some((&first, tail)) = rest.split_first() {
+        if first != b'*' {
+            for i in (0..name.len()).rev() {
+                reachable[i + 1] = reachable[i] && name[i] == first;
+            }
+            reachable[0] = false;
+            rest = tail;
+            continue;
+        }
+        let across_levels = tail.first() == Some(&b'*');
+        for i in 0..name.len() {
+            reachable[i + 1] |= reachable[i] && (across_levels || name[i] != b'/');
+        }
+        rest = if across_levels { &tail[1..] } else { tail };
+    }
+    reachable[name.len()]
+}
+
+/// The treatment of `name`: that of the first rule that matches, as in a file read from the top.
+pub fn treatment<'a>(rules: &'a [TopicRule], name: &str) -> Option<&'a Treatment> {
+    rules.iter().find(|rule| rule.pattern.matches(name)).map(|rule| &rule.treatment)
+}
+
+impl NameMap {
+    /// The local name of a peer's topic; `None` if it is not taken.
+    pub fn local_name(&self, theirs: &str) -> Option<String> {
+        let taken = self.accept.is_empty() || self.accept.iter().any(|p| p.matches(theirs));
+        if !taken {
+            return None;
+        }
+        let renamed = self.remap.get(theirs).map_or(theirs, String::as_str);
+        Some(format!("{}{renamed}", self.prefix))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pattern(text: &str) -> Pattern {
+        Pattern::new(text).unwrap()
+    }
+
+    #[test]
+    fn a_name_matches_only_itself() {
+        assert!(pattern("/scan").matches("/scan"));
+        assert!(!pattern("/scan").matches("/scan2"));
+        assert!(!pattern("/scan").matches("/front/scan"));
+    }
+
+    #[test]
+    fn one_star_stays_within_a_level_and_two_cross_levels() {
+        assert!(pattern("/*/scan").matches("/front/scan"));
+        assert!(!pattern("/*/scan").matches("/a/b/scan"));
+        assert!(pattern("/**/scan").matches("/a/b/scan"));
+        assert!(pattern("/camera/**").matches("/camera/image/compressed"));
+        assert!(!pattern("/camera/**").matches("/camera"));
+        assert!(pattern("/diag*").matches("/diagnostics"));
+        assert!(pattern("/**").matches("/x"));
+    }
+
+    #[test]
+    fn many_stars_do_not_take_exponential_time() {
+        let hostile = format!("/{}b", "*a".repeat(60));
+        assert!(!pattern(&hostile).matches(&format!("/{}", "a".repeat(5000))));
+    }
+
+    #[test]
+    fn names_that_ros_would_refuse_are_refused_with_the_character() {
+        assert_eq!(Pattern::new("scan"), Err(NameError::NotAbsolute("scan".into())));
+        assert_eq!(check_name("/a//b"), Err(NameError::EmptyLevel("/a//b".into())));
+        let found = check_name("/a b").unwrap_err().to_string();
+        assert!(found.contains("' '"), "{found}");
+        assert!(check_name("/a*").is_err());
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_counts() {
+        let rule = |text, priority| TopicRule {
+            pattern: pattern(text),
+            treatment: Treatment { priority, ..Treatment::default() },
+        };
+        let rules = [rule("/camera/info", 7), rule("/camera/**", 3)];
+        assert_eq!(treatment(&rules, "/camera/info").unwrap().priority, 7);
+        assert_eq!(treatment(&rules, "/camera/image").unwrap().priority, 3);
+        assert_eq!(treatment(&rules, "/scan"), None);
+    }
+
+    #[test]
+    fn names_are_remapped_then_prefixed_and_only_those_accepted() {
+        let map = NameMap {
+            prefix: "/robot1".into(),
+            remap: [("/scan".into(), "/front/scan".into())].into(),
+            accept: vec![pattern("/scan"), pattern("/tf*")],
+        };
+        assert_eq!(map.local_name("/scan").unwrap(), "/robot1/front/scan");
+        assert_eq!(map.local_name("/tf_static").unwrap(), "/robot1/tf_static");
+        assert_eq!(map.local_name("/odom"), None);
+    }
+}

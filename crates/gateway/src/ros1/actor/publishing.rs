@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Topics published to local subscribers.
+
+use super::{Actor, NotAdvertised};
+use crate::ros1::header::{Header, TAUTLINE_FIELD};
+use crate::ros1::publication::{self, MAX_SUBSCRIBERS, Phase, Publication, refusal};
+use crate::{Event, Source, Topic};
+use bytes::Bytes;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use tokio::net::TcpStream;
+
+impl Actor {
+    pub(super) fn advertise(&mut self, topic: Topic) {
+        let name = topic.name.clone();
+        if let Some(publication) = self.publications.get_mut(&name) {
+            let same = publication.topic.type_name == topic.type_name
+                && publication.topic.type_hash == topic.type_hash;
+            if same {
+                publication.update(topic);
+                return;
+            }
+            self.unadvertise(&name);
+        }
+        let drops = self.setup.shared.health().drops.entry(name.clone()).or_default().clone();
+        let publication = Publication::new(topic, self.serial(), drops);
+        self.publications.insert(name, publication);
+        self.poll();
+    }
+
+    pub(super) fn unadvertise(&mut self, topic: &str) {
+        let Some(publication) = self.publications.remove(topic) else { return };
+        if !publication.subscribers.is_empty() {
+            self.emit(Event::Wanted { topic: topic.into(), wanted: false });
+        }
+        if publication.phase == Phase::Registered || publication.busy {
+            self.unregister_publisher(topic);
+        }
+        let mut health = self.setup.shared.health();
+        health.conflicts.remove(topic);
+        // A count is kept, and goes on should the topic come back.
+        health.drops.retain(|name, drops| name != topic || drops.load(Ordering::Relaxed) > 0);
+    }
+
+    pub(super) fn advertised(
+        &mut self,
+        topic: &str,
+        serial: u64,
+        outcome: Result<(), NotAdvertised>,
+    ) {
+        let Some(publication) =
+            self.publications.get_mut(topic).filter(|found| found.serial == serial)
+        else {
+            return;
+        };
+        publication.busy = false;
+        match outcome {
+            Ok(()) => {
+                publication.phase = Phase::Registered;
+                publication.cleared = true;
+                self.setup.shared.health().conflicts.remove(topic);
+                // More may wait than were registered at once.
+                let mut all = self.publications.values();
+                if all.any(|found| found.phase == Phase::Pending && !found.busy) {
+                    self.poll();
+                }
+            }
+            Err(NotAdvertised::Conflict(reason)) => {
+                let phase = Phase::Conflict(reason.clone());
+                if publication.phase != phase {
+                    publication.phase = phase;
+                    let mut health = self.setup.shared.health();
+                    health.conflicts.insert(topic.into(), reason.clone());
+                    drop(health);
+                    self.emit(Event::Refused { topic: topic.into(), reason });
+                }
+            }
+            Err(NotAdvertised::Master(error)) => {
+                tracing::warn!(topic, %error, "advertising at the ROS master");
+            }
+        }
+    }
+
+    pub(super) fn publish(&mut self, topic: &str, source: Source, payload: Bytes) {
+        self.setup.shared.release(payload.len());
+        if let Some(publication) = self.publications.get_mut(topic) {
+            publication.publish(source, payload);
+        }
+    }
+
+    pub(super) fn subscriber(&mut self, stream: TcpStream, header: &Header, peer: SocketAddr) {
+        let id = self.serial();
+        let identity = self.setup.identity.clone();
+        let name = header.get("topic").unwrap_or_default();
+        let published = self
+            .publications
+            .get_mut(name)
+            .filter(|found| !matches!(found.phase, Phase::Conflict(_)));
+        let Some(publication) = published else {
+            let name: String = name.chars().take(256).collect();
+            let reason = format!("{} does not publish '{name}'", identity.node_name);
+            tokio::spawn(publication::refuse(stream, peer, reason, identity));
+            return;
+        };
+        let mut reason = refusal(header, &publication.topic);
+        if reason.is_none() && publication.subscribers.len() >= MAX_SUBSCRIBERS {
+            reason = Some(format!("{name} has its maximum of {MAX_SUBSCRIBERS} subscribers"));
+        }
+        if let Some(reason) = reason {
+            if header.get(TAUTLINE_FIELD).is_none() {
+                self.emit(Event::Refused { topic: name.into(), reason: reason.clone() });
+            }
+            tokio::spawn(publication::refuse(stream, peer, reason, identity));
+            return;
+        }
+        let caller = header.get("callerid").unwrap_or_default();
+        publication.add_subscriber(id, stream, caller, &identity, self.notes.clone());
+        if publication.subscribers.len() == 1 {
+            self.emit(Event::Wanted { topic: name.into(), wanted: true });
+        }
+    }
+
+    pub(super) fn subscriber_left(&mut self, topic: &str, id: u64) {
+        let Some(publication) = self.publications.get_mut(topic) else { return };
+        let left = publication.subscribers.remove(&id).is_some();
+        if left && publication.subscribers.is_empty() {
+            self.emit(Event::Wanted { topic: topic.into(), wanted: false });
+        }
+    }
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Topics read from local publishers.
+
+use super::{Actor, Note};
+use crate::Event;
+use crate::ros1::subscription::{Foreign, MAX_PUBLISHERS, ReaderContext, ReaderNote, Subscription};
+use crate::ros1::xmlrpc::CallError;
+use std::time::Instant;
+
+impl Actor {
+    pub(super) fn subscribe(&mut self, topic: String) {
+        if self.subscriptions.contains_key(&topic) {
+            return;
+        }
+        let serial = self.serial();
+        self.subscriptions.insert(topic.clone(), Subscription::new(serial));
+        self.refresh(&topic);
+        self.poll();
+    }
+
+    pub(super) fn unsubscribe(&mut self, topic: &str) {
+        let Some(mut subscription) = self.subscriptions.remove(topic) else { return };
+        for uri in subscription.readers.keys() {
+            self.discovery.on_released(topic, uri);
+        }
+        subscription.silence();
+        if subscription.registered || subscription.registering {
+            self.unregister_subscriber(topic);
+        }
+    }
+
+    pub(super) fn subscribed(
+        &mut self,
+        topic: &str,
+        serial: u64,
+        publishers: Result<Vec<String>, CallError>,
+    ) {
+        let Some(subscription) =
+            self.subscriptions.get_mut(topic).filter(|found| found.serial == serial)
+        else {
+            return;
+        };
+        subscription.registering = false;
+        match publishers {
+            Ok(uris) => {
+                subscription.registered = true;
+                subscription.listed = uris.into_iter().take(MAX_PUBLISHERS).collect();
+                self.refresh(topic);
+                // More may wait than were registered at once.
+                if self.subscriptions.values().any(|found| !found.registered && !found.registering)
+                {
+                    self.poll();
+                }
+            }
+            Err(error) => tracing::warn!(topic, %error, "subscribing at the ROS master"),
+        }
+    }
+
+    pub(super) fn refresh_all(&mut self) {
+        let topics: Vec<String> = self.subscriptions.keys().cloned().collect();
+        for topic in topics {
+            self.refresh(&topic);
+        }
+    }
+
+    /// Starts readers of publishers that have none, once the topic's type is known.
+    pub(super) fn refresh(&mut self, topic: &str) {
+        let Some(offered) = self.discovery.offered(topic) else { return };
+        let Some(subscription) = self.subscriptions.get_mut(topic) else { return };
+        if (&subscription.type_name, &subscription.md5) != (&offered.type_name, &offered.type_hash)
+        {
+            subscription.type_name = offered.type_name.clone();
+            subscription.md5 = offered.type_hash.clone();
+            subscription.foreign.clear();
+            for uri in std::mem::take(&mut subscription.readers).into_keys() {
+                self.discovery.on_released(topic, &uri);
+            }
+        }
+        let mut wanted = self.discovery.uris(topic);
+        wanted.extend(subscription.listed.iter().cloned());
+        wanted.remove(&self.setup.own_uri);
+        subscription.foreign.retain(|uri| wanted.contains(uri));
+        for (uri, reader) in &subscription.readers {
+            reader.set_listed(wanted.contains(uri));
+        }
+        let new: Vec<String> = wanted
+            .into_iter()
+            .filter(|uri| !subscription.readers.contains_key(uri))
+            .filter(|uri| !subscription.foreign.contains(uri))
+            .take(MAX_PUBLISHERS.saturating_sub(subscription.readers.len()))
+            .collect();
+        for uri in new {
+            self.next_serial += 1;
+            let context = ReaderContext {
+                identity: self.setup.identity.clone(),
+                max_message: self.setup.options.max_message,
+                events: self.setup.events.clone(),
+                notes: self.notes.clone(),
+            };
+            subscription.start_reader(topic, &uri, self.next_serial, context);
+        }
+    }
+
+    pub(super) fn reader(&mut self, topic: &str, uri: &str, serial: u64, note: ReaderNote) {
+        let Some(subscription) = self.subscriptions.get_mut(topic) else { return };
+        let Some(reader) =
+            subscription.readers.get_mut(uri).filter(|reader| reader.serial == serial)
+        else {
+            return;
+        };
+        match note {
+            ReaderNote::Connected(found) => {
+                reader.connected = true;
+                self.discovery.on_connected(topic, uri, &found);
+            }
+            ReaderNote::Lost => {
+                reader.connected = false;
+                self.discovery.on_lost(topic, uri);
+            }
+            ReaderNote::Ended { foreign } => {
+                subscription.readers.remove(uri);
+                match foreign {
+                    Some(Foreign::OtherType(reason)) => {
+                        subscription.foreign.insert(uri.into());
+                        self.emit(Event::Refused { topic: topic.into(), reason });
+                    }
+                    Some(Foreign::Tautline) => {
+                        subscription.foreign.insert(uri.into());
+                    }
+                    None => {}
+                }
+                self.discovery.on_released(topic, uri);
+            }
+        }
+        self.after_discovery();
+    }
+
+    /// Tells what discovery changed, and does the work it asks for.
+    pub(super) fn after_discovery(&mut self) {
+        for change in self.discovery.take_changes() {
+            if let Event::Offered(topic) = &change {
+                self.refresh(&topic.name);
+            }
+            self.emit(change);
+        }
+        for work in self.discovery.take_work(Instant::now()) {
+            let inquirer = self.inquirer.clone();
+            self.spawn(async move { Note::Found(inquirer.find_out(work).await) });
+        }
+    }
+}

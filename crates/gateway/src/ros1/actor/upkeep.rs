@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The master: polled, and told what it does not know yet.
+
+use super::{Actor, NotAdvertised, Note, Poll};
+use crate::ros1::inquiry::users;
+use crate::ros1::master::Snapshot;
+use crate::ros1::publication::Phase;
+use crate::ros1::xmlrpc::CallError;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+use tokio::time::timeout;
+
+/// How often the master is asked what it knows.
+const POLL_PERIOD: Duration = Duration::from_secs(1);
+/// Registrations under way at once; the rest follows at the next poll.
+const MAX_REGISTRATIONS: usize = 32;
+/// How long unregistering may take when the gateway stops.
+const UNREGISTER_TIMEOUT: Duration = Duration::from_millis(1500);
+
+impl Actor {
+    pub(super) fn poll(&mut self) {
+        self.next_poll = Instant::now() + POLL_PERIOD;
+        if self.polling {
+            self.poll_again = true;
+            return;
+        }
+        self.polling = true;
+        let (inquirer, name_taken) = (self.inquirer.clone(), self.name_taken);
+        self.spawn(async move {
+            let snapshot = match inquirer.master.poll().await {
+                Ok(snapshot) => snapshot,
+                Err(error) => return Note::Polled(Err(error)),
+            };
+            let namesake = if name_taken { inquirer.namesake().await } else { None };
+            Note::Polled(Ok(Poll { snapshot, namesake }))
+        });
+    }
+
+    pub(super) fn polled(&mut self, result: Result<Poll, CallError>) {
+        self.polling = false;
+        if std::mem::take(&mut self.poll_again) {
+            self.next_poll = Instant::now();
+        }
+        match result {
+            Ok(poll) => {
+                self.set_health(true, "", poll.namesake);
+                if !self.name_taken {
+                    self.register_missing(&poll.snapshot);
+                }
+                self.discovery.on_snapshot(&poll.snapshot, Instant::now());
+            }
+            Err(error) => {
+                let trouble = format!("the ROS master does not answer: {error}");
+                self.set_health(false, &trouble, None);
+            }
+        }
+        self.after_discovery();
+        self.refresh_all();
+    }
+
+    fn set_health(&mut self, connected: bool, trouble: &str, namesake: Option<String>) {
+        let mut health = self.setup.shared.health();
+        if health.connected != connected {
+            tracing::info!(master = self.setup.master.uri, connected, trouble, "ROS master");
+        }
+        health.connected = connected;
+        health.master_trouble = trouble.into();
+        if connected {
+            self.name_taken = namesake.is_some();
+            health.name_trouble = namesake.map_or_else(String::new, |uri| {
+                format!(
+                    "another node at {uri} goes by our name {}; nothing is registered until it \
+                     leaves",
+                    self.setup.options.node_name
+                )
+            });
+        }
+    }
+
+    /// Puts right what the master does not list, or lists without need.
+    fn register_missing(&mut self, snapshot: &Snapshot) {
+        let own_name = self.setup.options.node_name.clone();
+        let lists =
+            |nodes: Option<&BTreeSet<String>>| nodes.is_some_and(|nodes| nodes.contains(&own_name));
+        for (topic, subscription) in &mut self.subscriptions {
+            subscription.registered &= lists(snapshot.subscribers.get(topic));
+        }
+        for (topic, publication) in &mut self.publications {
+            let listed = lists(snapshot.publishers.get(topic));
+            if publication.phase == Phase::Registered && !listed {
+                publication.phase = Phase::Pending;
+            }
+        }
+        for (topic, nodes) in &snapshot.subscribers {
+            if lists(Some(nodes)) && !self.subscriptions.contains_key(topic) {
+                self.unregister_subscriber(topic);
+            }
+        }
+        for (topic, nodes) in &snapshot.publishers {
+            if lists(Some(nodes)) && !self.publications.contains_key(topic) {
+                self.unregister_publisher(topic);
+            }
+        }
+        self.register_subscribers();
+        self.register_publishers(snapshot);
+    }
+
+    fn register_subscribers(&mut self) {
+        let under_way = self.subscriptions.values().filter(|found| found.registering).count();
+        let missing: Vec<(String, u64)> = self
+            .subscriptions
+            .iter_mut()
+            .filter(|(_, found)| !found.registered && !found.registering)
+            .take(MAX_REGISTRATIONS.saturating_sub(under_way))
+            .map(|(topic, found)| {
+                found.registering = true;
+                (topic.clone(), found.serial)
+            })
+            .collect();
+        for (topic, serial) in missing {
+            let offered = self.discovery.offered(&topic);
+            let type_name = offered.map_or("*".into(), |topic| topic.type_name.clone());
+            let master = self.inquirer.master.clone();
+            self.spawn(async move {
+                let publishers = master.register_subscriber(&topic, &type_name).await;
+                Note::Subscribed { topic, serial, publishers }
+            });
+        }
+    }
+
+    fn register_publishers(&mut self, snapshot: &Snapshot) {
+        let under_way = self.publications.values().filter(|found| found.busy).count();
+        let own_name = self.setup.options.node_name.as_str();
+        let missing: Vec<_> = self
+            .publications
+            .values_mut()
+            .filter(|found| found.phase != Phase::Registered && !found.busy)
+            .take(MAX_REGISTRATIONS.saturating_sub(under_way))
+            .map(|found| {
+                found.busy = true;
+                let asked =
+                    if found.cleared { vec![] } else { users(snapshot, &found.topic, own_name) };
+                (found.topic.clone(), found.serial, asked)
+            })
+            .collect();
+        for (topic, serial, asked) in missing {
+            let inquirer = self.inquirer.clone();
+            self.spawn(async move {
+                let outcome = match inquirer.conflict(&topic, asked).await {
+                    Some(conflict) => Err(NotAdvertised::Conflict(conflict)),
+                    None => inquirer
+                        .master
+                        .register_publisher(&topic.name, &topic.type_name)
+                        .await
+                        .map_err(NotAdvertised::Master),
+                };
+                Note::Advertised { topic: topic.name, serial, outcome }
+            });
+        }
+    }
+
+    pub(super) fn unregister_subscriber(&self, topic: &str) {
+        let (master, topic) = (self.inquirer.master.clone(), topic.to_owned());
+        // Tried again after a poll that still lists us.
+        tokio::spawn(async move { master.unregister_subscriber(&topic).await.map_err(drop) });
+    }
+
+    pub(super) fn unregister_publisher(&self, topic: &str) {
+        let (master, topic) = (self.inquirer.master.clone(), topic.to_owned());
+        tokio::spawn(async move { master.unregister_publisher(&topic).await.map_err(drop) });
+    }
+
+    pub(super) async fn unregister_all(&mut self) {
+        let master = self.inquirer.master.clone();
+        let connected = self.setup.shared.health().connected;
+        for subscription in self.subscriptions.values_mut() {
+            subscription.silence();
+        }
+        if !connected {
+            return;
+        }
+        let all = async {
+            for topic in self.publications.keys() {
+                master.unregister_publisher(topic).await?;
+            }
+            for topic in self.subscriptions.keys() {
+                master.unregister_subscriber(topic).await?;
+            }
+            Ok::<(), CallError>(())
+        };
+        if let Ok(Ok(())) = timeout(UNREGISTER_TIMEOUT, all).await {
+            return;
+        }
+        tracing::warn!("the ROS master did not let everything be unregistered in time");
+    }
+}

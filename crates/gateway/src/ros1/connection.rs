@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Connecting to a publisher: where it is, what it publishes, and whether it
+//! is one that may be read.
+
+use super::header::{Header, HeaderError, TAUTLINE_FIELD};
+use super::xmlrpc::{self, CallError, connect, members, text};
+use dxr::Value;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// How long a publisher may take for its TCP connection and its header.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How we present ourselves in connection headers.
+#[derive(Debug, Clone)]
+pub(super) struct Identity {
+    pub node_name: String,
+    pub tautline_name: String,
+}
+
+/// What a publisher says of its topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Description {
+    pub type_name: String,
+    pub md5: String,
+    pub definition: Arc<str>,
+    pub latching: bool,
+}
+
+impl Description {
+    pub fn same_type(&self, type_name: &str, md5: &str) -> bool {
+        self.type_name == type_name && self.md5 == md5
+    }
+}
+
+/// Why a publisher is not read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConnectError {
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error("{host}:{port}: {source}")]
+    Connect { host: String, port: u16, source: io::Error },
+    #[error("{host}:{port}: no connection header within {} s", HANDSHAKE_TIMEOUT.as_secs())]
+    Timeout { host: String, port: u16 },
+    #[error("{host}:{port}: {source}")]
+    Header { host: String, port: u16, source: HeaderError },
+    #[error("{host}:{port} refuses: {reason}")]
+    Refused { host: String, port: u16, reason: String },
+    #[error("it is another Tautline node ('{0}'), which is never read")]
+    Tautline(String),
+}
+
+impl Identity {
+    /// The header with which we ask for a topic of any type.
+    fn request(&self, topic: &str) -> Header {
+        Header::default()
+            .with("callerid", &self.node_name)
+            .with("topic", topic)
+            .with("type", "*")
+            .with("md5sum", "*")
+            .with("message_definition", "")
+            .with("tcp_nodelay", "1")
+            .with(TAUTLINE_FIELD, &self.tautline_name)
+    }
+
+    /// Connects to the publisher whose slave API is at `uri` and reads its header.
+    pub async fn open(
+        &self,
+        uri: &str,
+        topic: &str,
+    ) -> Result<(TcpStream, Description), ConnectError> {
+        let (host, port) = self.request_topic(uri, topic).await?;
+        match timeout(HANDSHAKE_TIMEOUT, self.shake_hands(&host, port, topic)).await {
+            Ok(done) => done,
+            Err(_) => Err(ConnectError::Timeout { host, port }),
+        }
+    }
+
+    async fn request_topic(&self, uri: &str, topic: &str) -> Result<(String, u16), CallError> {
+        let protocols = Value::Array(vec![Value::Array(vec![text("TCPROS")])]);
+        let params = vec![text(&self.node_name), text(topic), protocols];
+        let answer = xmlrpc::call(uri, "requestTopic", params).await?;
+        if let [Value::String(protocol), Value::String(host), Value::Integer(port), ..] =
+            members(&answer)
+            && protocol == "TCPROS"
+            && let Ok(port) = u16::try_from(*port)
+        {
+            return Ok((host.clone(), port));
+        }
+        let found = "no TCPROS host and port".into();
+        Err(CallError::Answer { uri: uri.into(), method: "requestTopic", found })
+    }
+
+    async fn shake_hands(
+        &self,
+        host: &str,
+        port: u16,
+        topic: &str,
+    ) -> Result<(TcpStream, Description), ConnectError> {
+        let broken = |source| ConnectError::Connect { host: host.into(), port, source };
+        let mut stream = connect(host, port).await.map_err(broken)?;
+        stream.write_all(&self.request(topic).encode()).await.map_err(broken)?;
+        let header = Header::read(&mut stream).await.map_err(|source| ConnectError::Header {
+            host: host.into(),
+            port,
+            source,
+        })?;
+        if let Some(name) = header.get(TAUTLINE_FIELD) {
+            return Err(ConnectError::Tautline(name.into()));
+        }
+        let refused = |reason: String| ConnectError::Refused { host: host.into(), port, reason };
+        if let Some(reason) = header.get("error") {
+            return Err(refused(reason.into()));
+        }
+        match describe(&header) {
+            Some(description) => Ok((stream, description)),
+            None => Err(refused("its header lacks a definite type or md5sum".into())),
+        }
+    }
+}
+
+/// `None` where the publisher does not know its own type yet.
+fn describe(header: &Header) -> Option<Description> {
+    let definite = |key| header.get(key).filter(|value| !value.is_empty() && *value != "*");
+    Some(Description {
+        type_name: definite("type")?.into(),
+        md5: definite("md5sum")?.into(),
+        definition: header.get("message_definition").unwrap_or_default().into(),
+        latching: header.get("latching").is_some_and(|value| value.trim() == "1"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_publisher_without_a_definite_type_is_not_described() {
+        let header = Header::default().with("type", "std_msgs/String").with("md5sum", "*");
+        assert_eq!(describe(&header), None);
+        let header = header.with("md5sum", "992c").with("latching", "1");
+        let description = describe(&header).unwrap();
+        assert!(description.latching && description.same_type("std_msgs/String", "992c"));
+    }
+}

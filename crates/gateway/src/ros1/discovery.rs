@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is published on this robot, and of which type. A state machine without
+//! I/O: it takes what the master, the probes and the readers found, says what
+//! to ask next ([`Discovery::take_work`]), and tells what changed.
+//!
+//! A topic is offered while at least one publisher of it is alive: connected to
+//! us, or answering. The master's word adds publishers; it alone never removes
+//! one, since a master that restarted knows nobody.
+
+use super::connection::Description;
+use super::master::Snapshot;
+use crate::{Event, Qos, Topic};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Topics watched at most; further ones are not offered.
+const MAX_TOPICS: usize = 4096;
+/// Probes and checks under way at once.
+const MAX_WORK: usize = 16;
+/// How often a node that the master does not list, or that is doubtful, is asked itself.
+const CHECK_PERIOD: Duration = Duration::from_secs(5);
+/// Longest pause between two attempts to probe a publisher.
+const LAST_RETRY: Duration = Duration::from_secs(30);
+/// Checks without an answer after which a node counts as gone; a refused connection counts at once.
+const MAX_SILENT_CHECKS: u32 = 3;
+
+/// Which local topics may leave this robot.
+pub(super) type Selector = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+
+/// Something to find out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Work {
+    /// Where is `node`, and what does it publish on `topic`?
+    Probe { topic: String, node: String },
+    /// Does `node`, last seen at `uri`, live, and which topics does it publish?
+    Check { node: String, uri: String },
+}
+
+/// What a probe found.
+#[derive(Debug)]
+pub(super) enum Probed {
+    Publisher {
+        uri: String,
+        description: Description,
+    },
+    /// Another Tautline node, or ourselves.
+    Foreign,
+    Failed {
+        reason: String,
+    },
+}
+
+/// What a check found.
+#[derive(Debug)]
+pub(super) enum Checked {
+    /// It is at `uri` and publishes these topics of these types.
+    Publishes { uri: String, topics: BTreeMap<String, String> },
+    /// It answers, but not with what it publishes.
+    Answers,
+    /// Nothing listens there.
+    Gone,
+    /// No answer.
+    Silent,
+}
+
+#[derive(Debug)]
+enum State {
+    /// To be probed when due.
+    Unknown,
+    Known(Description),
+    /// Never to be read or offered.
+    Foreign,
+}
+
+#[derive(Debug)]
+struct Publisher {
+    /// Whether the master says so, too.
+    listed: bool,
+    /// Whether a reader is connected to it.
+    live: bool,
+    uri: String,
+    state: State,
+    busy: bool,
+    due: Instant,
+    failures: u32,
+}
+
+impl Publisher {
+    fn new(now: Instant) -> Self {
+        Self {
+            listed: true,
+            live: false,
+            uri: String::new(),
+            state: State::Unknown,
+            busy: false,
+            due: now,
+            failures: 0,
+        }
+    }
+
+    fn known(&self) -> Option<&Description> {
+        if let State::Known(description) = &self.state { Some(description) } else { None }
+    }
+
+    /// Probed again, later and later.
+    fn doubt(&mut self, now: Instant) {
+        self.state = State::Unknown;
+        let pause = Duration::from_secs(1 << self.failures.min(5));
+        self.due = now + pause.min(LAST_RETRY);
+        self.failures = self.failures.saturating_add(1);
+    }
+
+    /// Probed again at once.
+    fn forget(&mut self, now: Instant) {
+        self.state = State::Unknown;
+        self.live = false;
+        self.failures = 0;
+        self.due = now;
+    }
+}
+
+#[derive(Default)]
+struct Watched {
+    publishers: BTreeMap<String, Publisher>,
+    offered: Option<Topic>,
+}
+
+/// When a node was last checked, and how often in vain.
+struct NodeCheck {
+    at: Instant,
+    silent: u32,
+    busy: bool,
+}
+
+/// The state machine.
+pub(super) struct Discovery {
+    own_name: String,
+    selector: Selector,
+    topics: BTreeMap<String, Watched>,
+    checks: BTreeMap<String, NodeCheck>,
+    /// Nodes to be checked soon.
+    doubtful: BTreeSet<String>,
+    /// The node checked last in the round of all.
+    round_at: String,
+    under_way: usize,
+    changes: Vec<Event>,
+}
+
+impl Discovery {
+    pub fn new(own_name: &str, selector: Selector) -> Self {
+        Self {
+            own_name: own_name.into(),
+            selector,
+            topics: BTreeMap::new(),
+            checks: BTreeMap::new(),
+            doubtful: BTreeSet::new(),
+            round_at: String::new(),
+            under_way: 0,
+            changes: Vec::new(),
+        }
+    }
+
+    /// What is offered under this name.
+    pub fn offered(&self, topic: &str) -> Option<&Topic> {
+        self.topics.get(topic)?.offered.as_ref()
+    }
+
+    /// Where the publishers of `topic` are that may be read.
+    pub fn uris(&self, topic: &str) -> BTreeSet<String> {
+        let publishers = self.topics.get(topic).map(|watched| watched.publishers.values());
+        let known = publishers.into_iter().flatten().filter(|found| found.known().is_some());
+        known.map(|publisher| publisher.uri.clone()).collect()
+    }
+
+    /// What changed since last asked: offers and withdrawals.
+    pub fn take_changes(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// Takes the master's word.
+    pub fn on_snapshot(&mut self, snapshot: &Snapshot, now: Instant) {
+        self.add_listed(snapshot, now);
+        for (name, watched) in &mut self.topics {
+            let listed = snapshot.publishers.get(name);
+            for (node, publisher) in &mut watched.publishers {
+                publisher.listed = listed.is_some_and(|nodes| nodes.contains(node));
+                let other_type = matches!((snapshot.types.get(name), publisher.known()),
+                    (Some(listed), Some(known)) if *listed != known.type_name);
+                if !publisher.live && (!publisher.listed || other_type) {
+                    self.doubtful.insert(node.clone());
+                }
+            }
+            watched.publishers.retain(|_, found| found.listed || found.known().is_some());
+        }
+        self.next_in_round();
+        self.settle_all();
+    }
+
+    fn add_listed(&mut self, snapshot: &Snapshot, now: Instant) {
+        for (name, nodes) in &snapshot.publishers {
+            let others: Vec<_> = nodes.iter().filter(|node| **node != self.own_name).collect();
+            let full = self.topics.len() >= MAX_TOPICS && !self.topics.contains_key(name);
+            if others.is_empty() || full || !(self.selector)(name) {
+                continue;
+            }
+            let watched = self.topics.entry(name.clone()).or_default();
+            for node in others {
+                watched.publishers.entry(node.clone()).or_insert_with(|| Publisher::new(now));
+            }
+        }
+    }
+
+    /// One node per snapshot is checked in turn, so that one which died or was
+    /// replaced without the master noticing is noticed by us.
+    fn next_in_round(&mut self) {
+        let publishers = self.topics.values().flat_map(|watched| &watched.publishers);
+        let all: BTreeSet<&String> =
+            publishers.filter(|(_, found)| found.known().is_some()).map(|(node, _)| node).collect();
+        self.checks.retain(|node, check| check.busy || all.contains(node));
+        let next = all.iter().find(|node| ***node > self.round_at).or(all.first());
+        if let Some(next) = next {
+            self.round_at = (*next).clone();
+            self.doubtful.insert(self.round_at.clone());
+        }
+    }
+
+    /// What to find out now; each result comes back by `on_probed` or `on_checked`.
+    pub fn take_work(&mut self, now: Instant) -> Vec<Work> {
+        let mut work = Vec::new();
+        self.take_probes(now, &mut work);
+        self.take_checks(now, &mut work);
+        self.under_way += work.len();
+        work
+    }
+
+    fn take_probes(&mut self, now: Instant, work: &mut Vec<Work>) {
+        for (topic, watched) in &mut self.topics {
+            for (node, publisher) in &mut watched.publishers {
+                if self.under_way + work.len() >= MAX_WORK {
+                    return;
+                }
+                let unknown = matches!(publisher.state, State::Unknown);
+                if unknown && !publisher.busy && publisher.due <= now {
+                    publisher.busy = true;
+                    work.push(Work::Probe { topic: topic.clone(), node: node.clone() });
+                }
+            }
+        }
+    }
+
+    fn take_checks(&mut self, now: Instant, work: &mut Vec<Work>) {
+        for node in std::mem::take(&mut self.doubtful) {
+            let recent = self
+                .checks
+                .get(&node)
+                .is_some_and(|check| check.busy || now < check.at + CHECK_PERIOD);
+            let Some(uri) = self.uri_of(&node).filter(|_| !recent) else { continue };
+            if self.under_way + work.len() >= MAX_WORK {
+                self.doubtful.insert(node);
+                continue;
+            }
+            let silent = self.checks.get(&node).map_or(0, |check| check.silent);
+            self.checks.insert(node.clone(), NodeCheck { at: now, silent, busy: true });
+            work.push(Work::Check { node, uri });
+        }
+    }
+
+    fn uri_of(&self, node: &str) -> Option<String> {
+        let mut found = self.topics.values().filter_map(|watched| watched.publishers.get(node));
+        found.find(|publisher| publisher.known().is_some()).map(|found| found.uri.clone())
+    }
+
+    /// Takes the result of a probe.
+    pub fn on_probed(&mut self, topic: &str, node: &str, found: Probed, now: Instant) {
+        self.under_way = self.under_way.saturating_sub(1);
+        let Some(publisher) =
+            self.topics.get_mut(topic).and_then(|watched| watched.publishers.get_mut(node))
+        else {
+            return;
+        };
+        publisher.busy = false;
+        match found {
+            Probed::Publisher { uri, description } => {
+                publisher.uri = uri;
+                publisher.failures = 0;
+                publisher.state = State::Known(description);
+            }
+            Probed::Foreign => publisher.state = State::Foreign,
+            Probed::Failed { reason } => {
+                tracing::debug!(topic, node, reason, "publisher could not be probed");
+                publisher.doubt(now);
+            }
+        }
+        self.settle(topic);
+    }
+
+    /// Takes the result of a check.
+    pub fn on_checked(&mut self, node: &str, found: Checked, now: Instant) {
+        self.under_way = self.under_way.saturating_sub(1);
+        let silent = matches!(found, Checked::Silent);
+        let mut gone = matches!(found, Checked::Gone);
+        if let Some(check) = self.checks.get_mut(node) {
+            check.busy = false;
+            check.silent = if silent { check.silent + 1 } else { 0 };
+            gone |= check.silent >= MAX_SILENT_CHECKS;
+        }
+        if matches!(found, Checked::Answers) || (silent && !gone) {
+            return;
+        }
+        for (topic, watched) in &mut self.topics {
+            if let Some(publisher) = watched.publishers.get_mut(node) {
+                judge(publisher, topic, &found, now);
+            }
+            watched.publishers.retain(|_, left| left.listed || left.known().is_some());
+        }
+        self.settle_all();
+    }
+
+    /// Takes what a reader found when it connected.
+    pub fn on_connected(&mut self, topic: &str, uri: &str, found: &Description) {
+        for publisher in self.publishers_at(topic, uri) {
+            publisher.live = true;
+            publisher.state = State::Known(found.clone());
+        }
+        self.settle(topic);
+    }
+
+    /// Takes that a reader lost its connection; the node is asked at once whether it lives.
+    pub fn on_lost(&mut self, topic: &str, uri: &str) {
+        self.on_released(topic, uri);
+        let Some(watched) = self.topics.get(topic) else { return };
+        for (node, _) in watched.publishers.iter().filter(|(_, found)| found.uri == uri) {
+            self.checks.remove(node);
+            self.doubtful.insert(node.clone());
+        }
+    }
+
+    /// Takes that a reader of ours was ended by ourselves.
+    pub fn on_released(&mut self, topic: &str, uri: &str) {
+        for publisher in self.publishers_at(topic, uri) {
+            publisher.live = false;
+        }
+    }
+
+    fn publishers_at(&mut self, topic: &str, uri: &str) -> impl Iterator<Item = &mut Publisher> {
+        let publishers = self.topics.get_mut(topic).map(|watched| watched.publishers.values_mut());
+        publishers.into_iter().flatten().filter(move |publisher| publisher.uri == uri)
+    }
+
+    fn settle_all(&mut self) {
+        let names: Vec<String> = self.topics.keys().cloned().collect();
+        for name in names {
+            self.settle(&name);
+        }
+        self.topics.retain(|_, watched| !watched.publishers.is_empty());
+    }
+
+    /// Compares what is offered with what is known, and tells the difference.
+    fn settle(&mut self, name: &str) {
+        let Some(watched) = self.topics.get_mut(name) else { return };
+        let known: Vec<&Description> =
+            watched.publishers.values().filter_map(Publisher::known).collect();
+        let new = elect(name, watched.offered.as_ref(), &known);
+        if new == watched.offered {
+            return;
+        }
+        watched.offered = new.clone();
+        self.changes.push(match new {
+            Some(topic) => Event::Offered(topic),
+            None => Event::Withdrawn { topic: name.into() },
+        });
+    }
+}
+
+/// Corrects what is known of one publisher of a checked node.
+fn judge(publisher: &mut Publisher, topic: &str, found: &Checked, now: Instant) {
+    let Checked::Publishes { uri, topics } = found else {
+        if !publisher.live && publisher.known().is_some() {
+            publisher.doubt(now);
+        }
+        return;
+    };
+    let Some(known) = publisher.known() else { return };
+    match topics.get(topic) {
+        Some(type_name) if *type_name == known.type_name && *uri == publisher.uri => {}
+        // Another process, or another type: found out anew.
+        Some(_) => publisher.forget(now),
+        None if publisher.live => {}
+        None => publisher.doubt(now),
+    }
+}
+
+/// What to offer, given its publishers: the type offered so far while someone publishes it.
+fn elect(name: &str, so_far: Option<&Topic>, known: &[&Description]) -> Option<Topic> {
+    let same = |found: &&&Description| {
+        so_far.is_some_and(|topic| found.same_type(&topic.type_name, &topic.type_hash))
+    };
+    let chosen = known.iter().find(same).or(known.first())?;
+    let alike = known.iter().filter(|found| found.same_type(&chosen.type_name, &chosen.md5));
+    Some(Topic {
+        name: name.into(),
+        type_name: chosen.type_name.clone(),
+        type_hash: chosen.md5.clone(),
+        definition: chosen.definition.clone(),
+        qos: Qos { transient_local: alike.into_iter().any(|found| found.latching), reliable: true },
+    })
+}
+
+#[cfg(test)]
+#[path = "discovery_tests.rs"]
+mod tests;

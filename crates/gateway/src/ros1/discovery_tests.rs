@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Every answer a master, a probe or a check can give, without a network.
+
+use super::*;
+
+const URI: &str = "http://robot:1000/";
+
+fn description(type_name: &str) -> Description {
+    Description {
+        type_name: type_name.into(),
+        md5: format!("md5 of {type_name}"),
+        definition: "".into(),
+        latching: false,
+    }
+}
+
+fn listing(topics: &[(&str, &str)]) -> Snapshot {
+    let mut snapshot = Snapshot::default();
+    for (topic, node) in topics {
+        let nodes = snapshot.publishers.entry((*topic).into()).or_default();
+        nodes.insert((*node).into());
+    }
+    snapshot
+}
+
+fn publisher(type_name: &str) -> Probed {
+    Probed::Publisher { uri: URI.into(), description: description(type_name) }
+}
+
+fn publishes(uri: &str, topic: &str, type_name: &str) -> Checked {
+    Checked::Publishes { uri: uri.into(), topics: [(topic.into(), type_name.into())].into() }
+}
+
+struct Bench {
+    discovery: Discovery,
+    now: Instant,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let selector = Arc::new(|name: &str| name.starts_with("/out"));
+        Self { discovery: Discovery::new("/us", selector), now: Instant::now() }
+    }
+
+    /// One with /out/a offered by /n, nothing left to say or ask.
+    fn with_offer() -> Self {
+        let mut bench = Self::new();
+        bench.snapshot(&[("/out/a", "/n")]);
+        bench.discovery.take_work(bench.now);
+        bench.discovery.on_probed("/out/a", "/n", publisher("T"), bench.now);
+        assert_eq!(bench.changes(), ["offered /out/a T"]);
+        bench
+    }
+
+    fn snapshot(&mut self, topics: &[(&str, &str)]) {
+        self.discovery.on_snapshot(&listing(topics), self.now);
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now += time;
+    }
+
+    fn checks(&mut self) -> Vec<String> {
+        let work = self.discovery.take_work(self.now).into_iter();
+        work.filter_map(|work| if let Work::Check { node, .. } = work { Some(node) } else { None })
+            .collect()
+    }
+
+    fn checked(&mut self, found: Checked) {
+        self.discovery.on_checked("/n", found, self.now);
+    }
+
+    fn changes(&mut self) -> Vec<String> {
+        let text = |event| match event {
+            Event::Offered(topic) => format!("offered {} {}", topic.name, topic.type_name),
+            Event::Withdrawn { topic } => format!("withdrawn {topic}"),
+            other => format!("{other:?}"),
+        };
+        self.discovery.take_changes().into_iter().map(text).collect()
+    }
+}
+
+#[test]
+fn selected_topics_of_others_are_probed_once_and_offered() {
+    let mut bench = Bench::new();
+    let all = [("/out/a", "/n"), ("/out/a", "/us"), ("/out/b", "/us"), ("/private", "/n")];
+    bench.snapshot(&all);
+    let probe = Work::Probe { topic: "/out/a".into(), node: "/n".into() };
+    assert_eq!(bench.discovery.take_work(bench.now), [probe]);
+    bench.snapshot(&all);
+    assert_eq!(bench.discovery.take_work(bench.now), []);
+    bench.discovery.on_probed("/out/a", "/n", publisher("T"), bench.now);
+    assert_eq!(bench.changes(), ["offered /out/a T"]);
+    assert_eq!(bench.discovery.uris("/out/a"), [URI.to_owned()].into());
+}
+
+#[test]
+fn other_tautline_nodes_are_neither_offered_nor_asked_again() {
+    let mut bench = Bench::new();
+    bench.snapshot(&[("/out/a", "/tautline2")]);
+    bench.discovery.take_work(bench.now);
+    bench.discovery.on_probed("/out/a", "/tautline2", Probed::Foreign, bench.now);
+    bench.pass(Duration::from_secs(3600));
+    bench.snapshot(&[("/out/a", "/tautline2")]);
+    assert_eq!(bench.discovery.take_work(bench.now), []);
+    assert_eq!(bench.changes(), Vec::<String>::new());
+    assert!(bench.discovery.uris("/out/a").is_empty());
+}
+
+#[test]
+fn a_publisher_that_does_not_answer_is_probed_less_and_less_often() {
+    let mut bench = Bench::new();
+    let mut probes = 0;
+    for _ in 0..120 {
+        bench.snapshot(&[("/out/a", "/n")]);
+        for _ in bench.discovery.take_work(bench.now) {
+            probes += 1;
+            let failed = Probed::Failed { reason: "refused".into() };
+            bench.discovery.on_probed("/out/a", "/n", failed, bench.now);
+        }
+        bench.pass(Duration::from_secs(1));
+    }
+    assert!((6..12).contains(&probes), "{probes}");
+}
+
+#[test]
+fn a_master_that_forgot_withdraws_nothing_while_the_publisher_answers_or_is_connected() {
+    let mut bench = Bench::with_offer();
+    bench.snapshot(&[]);
+    assert_eq!(bench.checks(), ["/n"]);
+    bench.checked(publishes(URI, "/out/a", "T"));
+    bench.discovery.on_connected("/out/a", URI, &description("T"));
+    bench.pass(CHECK_PERIOD);
+    bench.snapshot(&[]);
+    bench.checks();
+    bench.checked(Checked::Gone);
+    assert_eq!(bench.changes(), Vec::<String>::new());
+    bench.discovery.on_lost("/out/a", URI);
+    assert_eq!(bench.checks(), ["/n"], "asked at once");
+    bench.checked(Checked::Gone);
+    assert_eq!(bench.changes(), ["withdrawn /out/a"]);
+}
+
+#[test]
+fn a_publisher_that_left_is_withdrawn_when_it_says_so() {
+    let mut bench = Bench::with_offer();
+    bench.snapshot(&[]);
+    bench.checks();
+    bench.checked(publishes(URI, "/other", "T"));
+    assert_eq!(bench.changes(), ["withdrawn /out/a"]);
+}
+
+#[test]
+fn silence_counts_as_gone_only_after_several_checks() {
+    let mut bench = Bench::with_offer();
+    for _ in 0..MAX_SILENT_CHECKS {
+        assert_eq!(bench.changes(), Vec::<String>::new());
+        bench.snapshot(&[("/out/a", "/n")]);
+        assert_eq!(bench.checks(), ["/n"]);
+        bench.checked(Checked::Silent);
+        bench.pass(CHECK_PERIOD);
+    }
+    assert_eq!(bench.changes(), ["withdrawn /out/a"]);
+}
+
+#[test]
+fn a_node_that_came_back_elsewhere_is_probed_anew_and_its_new_type_offered() {
+    let mut bench = Bench::with_offer();
+    bench.snapshot(&[("/out/a", "/n")]);
+    bench.checks();
+    bench.checked(publishes("http://robot:2000/", "/out/a", "T"));
+    let probe = Work::Probe { topic: "/out/a".into(), node: "/n".into() };
+    assert!(bench.discovery.take_work(bench.now).contains(&probe));
+    bench.discovery.on_probed("/out/a", "/n", publisher("U"), bench.now);
+    assert_eq!(bench.changes(), ["withdrawn /out/a", "offered /out/a U"]);
+}
+
+#[test]
+fn of_two_types_the_one_offered_first_holds_until_its_publisher_leaves() {
+    let mut bench = Bench::with_offer();
+    bench.snapshot(&[("/out/a", "/n"), ("/out/a", "/b")]);
+    bench.discovery.on_probed("/out/a", "/b", publisher("U"), bench.now);
+    assert_eq!(bench.changes(), Vec::<String>::new());
+    bench.snapshot(&[("/out/a", "/b")]);
+    bench.checks();
+    bench.checked(Checked::Gone);
+    assert_eq!(bench.changes(), ["offered /out/a U"]);
+}
+
+#[test]
+fn a_change_of_latching_is_offered_again() {
+    let mut bench = Bench::with_offer();
+    let latching = Description { latching: true, ..description("T") };
+    bench.discovery.on_connected("/out/a", URI, &latching);
+    assert!(bench.discovery.offered("/out/a").unwrap().qos.transient_local);
+    assert_eq!(bench.changes(), ["offered /out/a T"]);
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Questions that take several calls: what a node publishes, whether it lives,
+//! and whether someone here uses a topic with another type.
+
+use super::connection::{ConnectError, Identity};
+use super::discovery::{Checked, Probed, Work};
+use super::master::{Master, Snapshot};
+use super::xmlrpc::{self, CallError, pairs, text};
+use crate::Topic;
+use std::sync::Arc;
+use tokio::task::JoinSet;
+
+/// Nodes asked for the type they use before a topic is published.
+const MAX_ASKED: usize = 16;
+
+/// Whoever asks.
+#[derive(Clone)]
+pub(super) struct Inquirer {
+    pub master: Arc<Master>,
+    pub identity: Identity,
+    pub own_uri: String,
+}
+
+/// The answer to one piece of work.
+pub(super) enum Found {
+    Probed { topic: String, node: String, found: Probed },
+    Checked { node: String, found: Checked },
+}
+
+/// A node that also uses a topic, as the master lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum User {
+    Publisher(String),
+    Subscriber(String),
+}
+
+/// The nodes other than `own_name` to ask before publishing `topic`: its
+/// publishers; its subscribers only where the master has another type for it.
+pub(super) fn users(snapshot: &Snapshot, topic: &Topic, own_name: &str) -> Vec<User> {
+    let others = |nodes: Option<&std::collections::BTreeSet<String>>| -> Vec<String> {
+        nodes.into_iter().flatten().filter(|node| *node != own_name).cloned().collect()
+    };
+    let publishers = others(snapshot.publishers.get(&topic.name)).into_iter();
+    let mut users: Vec<User> = publishers.map(User::Publisher).collect();
+    if snapshot.types.get(&topic.name).is_some_and(|listed| *listed != topic.type_name) {
+        let subscribers = others(snapshot.subscribers.get(&topic.name)).into_iter();
+        users.extend(subscribers.map(User::Subscriber));
+    }
+    users.truncate(MAX_ASKED);
+    users
+}
+
+impl Inquirer {
+    /// Finds out what `work` asks.
+    pub async fn find_out(&self, work: Work) -> Found {
+        match work {
+            Work::Probe { topic, node } => {
+                let found = self.probe(&topic, &node).await;
+                Found::Probed { topic, node, found }
+            }
+            Work::Check { node, uri } => {
+                let found = self.check(&node, uri).await;
+                Found::Checked { node, found }
+            }
+        }
+    }
+
+    async fn probe(&self, topic: &str, node: &str) -> Probed {
+        let uri = match self.master.lookup_node(node).await {
+            Ok(uri) if uri == self.own_uri => return Probed::Foreign,
+            Ok(uri) => uri,
+            Err(error) => return Probed::Failed { reason: error.to_string() },
+        };
+        match self.identity.open(&uri, topic).await {
+            Ok((_, description)) => Probed::Publisher { uri, description },
+            Err(ConnectError::Tautline(_)) => Probed::Foreign,
+            Err(error) => Probed::Failed { reason: error.to_string() },
+        }
+    }
+
+    /// Asks the node itself, where the master knows it or where it was last seen.
+    async fn check(&self, node: &str, uri: String) -> Checked {
+        let uri = self.master.lookup_node(node).await.unwrap_or(uri);
+        let params = vec![text(&self.identity.node_name)];
+        match xmlrpc::call(&uri, "getPublications", params).await {
+            Ok(topics) => Checked::Publishes { uri, topics: pairs(&topics).into_iter().collect() },
+            Err(error) if error.nobody_there() => Checked::Gone,
+            Err(error) if error.answered() => Checked::Answers,
+            Err(_) => Checked::Silent,
+        }
+    }
+
+    /// Where a live node is that goes by our name, if any.
+    pub async fn namesake(&self) -> Option<String> {
+        let uri = self.master.lookup_node(&self.identity.node_name).await.ok()?;
+        if uri == self.own_uri {
+            return None;
+        }
+        let params = vec![text(&self.identity.node_name)];
+        let answer = xmlrpc::call(&uri, "getPid", params).await;
+        answer.is_ok().then_some(uri)
+    }
+
+    /// Who uses `topic` with another type, for a person; nobody if `None`.
+    pub async fn conflict(&self, topic: &Topic, users: Vec<User>) -> Option<String> {
+        let mut asked = JoinSet::new();
+        for user in users {
+            let (inquirer, topic) = (self.clone(), topic.clone());
+            asked.spawn(async move { inquirer.conflict_with(&topic, user).await });
+        }
+        let mut conflicts: Vec<String> =
+            asked.join_all().await.into_iter().filter_map(Result::ok).flatten().collect();
+        conflicts.sort();
+        conflicts.into_iter().next()
+    }
+
+    /// A node that does not answer is no conflict.
+    async fn conflict_with(
+        &self,
+        topic: &Topic,
+        user: User,
+    ) -> Result<Option<String>, ConnectError> {
+        let theirs = match &user {
+            User::Publisher(node) => {
+                let uri = self.master.lookup_node(node).await?;
+                let (_, found) = self.identity.open(&uri, &topic.name).await?;
+                if found.md5 == topic.type_hash {
+                    return Ok(None);
+                }
+                format!("{node} publishes it as {} (md5 {})", found.type_name, found.md5)
+            }
+            User::Subscriber(node) => match self.subscribed_type(node, &topic.name).await? {
+                Some(theirs) if theirs != topic.type_name && theirs != "*" => {
+                    format!("{node} subscribes to it as {theirs}")
+                }
+                _ => return Ok(None),
+            },
+        };
+        Ok(Some(format!(
+            "{} of type {} (md5 {}) is not published at this master: {theirs}",
+            topic.name, topic.type_name, topic.type_hash
+        )))
+    }
+
+    async fn subscribed_type(&self, node: &str, topic: &str) -> Result<Option<String>, CallError> {
+        let uri = self.master.lookup_node(node).await?;
+        let params = vec![text(&self.identity.node_name)];
+        let topics = pairs(&xmlrpc::call(&uri, "getSubscriptions", params).await?);
+        Ok(topics.into_iter().find(|(name, _)| name == topic).map(|(_, type_name)| type_name))
+    }
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The ROS 1 master, as a node calls it (<https://wiki.ros.org/ROS/Master_API>).
+
+use super::xmlrpc::{CALL_TIMEOUT, CallError, Connection, Endpoint, members, pairs, text, texts};
+use dxr::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+/// Nodes by topic.
+pub(super) type NodesByTopic = BTreeMap<String, BTreeSet<String>>;
+
+/// What the master knows at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Snapshot {
+    pub publishers: NodesByTopic,
+    pub subscribers: NodesByTopic,
+    /// Types as last registered; a topic nobody uses any more may still be in here.
+    pub types: BTreeMap<String, String>,
+}
+
+/// Calls one master over one connection, opened again when it broke.
+pub(super) struct Master {
+    endpoint: Endpoint,
+    node_name: String,
+    own_uri: String,
+    connection: Mutex<Option<Connection>>,
+}
+
+impl Master {
+    pub fn new(endpoint: Endpoint, node_name: &str, own_uri: &str) -> Self {
+        let connection = Mutex::new(None);
+        Self { endpoint, node_name: node_name.into(), own_uri: own_uri.into(), connection }
+    }
+
+    pub async fn poll(&self) -> Result<Snapshot, CallError> {
+        let state = self.call("getSystemState", vec![]).await?;
+        let types = self.call("getTopicTypes", vec![]).await?;
+        let part = |index: usize| members(&state).get(index).map(nodes_by_topic);
+        Ok(Snapshot {
+            publishers: part(0).unwrap_or_default(),
+            subscribers: part(1).unwrap_or_default(),
+            types: pairs(&types).into_iter().collect(),
+        })
+    }
+
+    /// Registers; gives the URIs of the topic's publishers.
+    pub async fn register_subscriber(
+        &self,
+        topic: &str,
+        type_name: &str,
+    ) -> Result<Vec<String>, CallError> {
+        let params = vec![text(topic), text(type_name), text(&self.own_uri)];
+        Ok(texts(&self.call("registerSubscriber", params).await?))
+    }
+
+    pub async fn unregister_subscriber(&self, topic: &str) -> Result<(), CallError> {
+        self.call("unregisterSubscriber", vec![text(topic), text(&self.own_uri)]).await.map(drop)
+    }
+
+    pub async fn register_publisher(&self, topic: &str, type_name: &str) -> Result<(), CallError> {
+        let params = vec![text(topic), text(type_name), text(&self.own_uri)];
+        self.call("registerPublisher", params).await.map(drop)
+    }
+
+    pub async fn unregister_publisher(&self, topic: &str) -> Result<(), CallError> {
+        self.call("unregisterPublisher", vec![text(topic), text(&self.own_uri)]).await.map(drop)
+    }
+
+    /// Where `node` is; refused if the master does not know it.
+    pub async fn lookup_node(&self, node: &str) -> Result<String, CallError> {
+        let answer = self.call("lookupNode", vec![text(node)]).await?;
+        match answer {
+            Value::String(uri) => Ok(uri),
+            _ => Err(CallError::Answer {
+                uri: self.endpoint.uri.clone(),
+                method: "lookupNode",
+                found: format!("no URI for {node}"),
+            }),
+        }
+    }
+
+    async fn call(&self, method: &'static str, params: Vec<Value>) -> Result<Value, CallError> {
+        let mut slot = self.connection.lock().await;
+        let late = || CallError::Timeout { uri: self.endpoint.uri.clone(), method };
+        if let Some(open) = slot.take().filter(Connection::is_open) {
+            let (used, answer) = timeout(CALL_TIMEOUT, self.call_on(open, method, params.clone()))
+                .await
+                .map_err(|_| late())?;
+            // A connection of an hour ago may have died with its master; a new one tells.
+            if !matches!(answer, Err(CallError::Http { .. })) {
+                *slot = Some(used);
+                return answer;
+            }
+        }
+        let fresh = async {
+            let new = Connection::open(&self.endpoint).await?;
+            Ok(self.call_on(new, method, params).await)
+        };
+        let (used, answer) = timeout(CALL_TIMEOUT, fresh).await.map_err(|_| late())??;
+        *slot = Some(used);
+        answer
+    }
+
+    async fn call_on(
+        &self,
+        mut connection: Connection,
+        method: &'static str,
+        params: Vec<Value>,
+    ) -> (Connection, Result<Value, CallError>) {
+        let mut all = vec![text(&self.node_name)];
+        all.extend(params);
+        let answer = connection.call(&self.endpoint, method, all).await;
+        (connection, answer)
+    }
+}
+
+fn nodes_by_topic(value: &Value) -> NodesByTopic {
+    let entry = |entry: &Value| match members(entry) {
+        [Value::String(topic), nodes, ..] => {
+            Some((topic.clone(), texts(nodes).into_iter().collect()))
+        }
+        _ => None,
+    };
+    members(value).iter().filter_map(entry).collect()
+}

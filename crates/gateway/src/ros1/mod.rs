@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+//! ROS 1 at either end: a node of the local master that speaks XML-RPC and
+//! TCPROS, with topics of any type as bytes.
+//!
+//! [`Ros1`] owns one thread with a single-threaded runtime. All state is in one
+//! task there, the actor; everything that waits (calls, connections) is a task
+//! of its own that reports to it by [`Note`]. Messages from local publishers do
+//! not pass through the actor: their reader emits them.
+//!
+//! | To change | open |
+//! |---|---|
+//! | what happens upon a command, a call or a result | `actor/` |
+//! | which topics are offered, and when no longer | `discovery.rs` |
+//! | how a publisher is found, probed and connected to | `connection.rs`, `inquiry.rs` |
+//! | how messages are read | `subscription.rs` |
+//! | how messages reach local subscribers, queues, latching | `publication.rs` |
+//! | what other nodes may call | `slave.rs` |
+//! | what is asked of the master | `master.rs` |
+
+mod actor;
+mod connection;
+mod discovery;
+pub mod header;
+mod inquiry;
+mod master;
+mod publication;
+mod slave;
+mod subscription;
+mod xmlrpc;
+
+use crate::{Command, Events, Gateway, GatewayStatus};
+use actor::{Actor, Note, Setup};
+use connection::Identity;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// Messages that wait for the gateway's thread; further ones are dropped, counted
+/// and reported in [`GatewayStatus::trouble`]. Other commands are never dropped.
+pub const PUBLISH_QUEUE_MESSAGES: usize = 4096;
+/// Bytes of messages that wait for the gateway's thread.
+pub const PUBLISH_QUEUE_BYTES: usize = 64 * 1024 * 1024;
+/// What may be left when the runtime stops: lookups of names that hang.
+const RUNTIME_STOP: Duration = Duration::from_millis(200);
+/// Connections that the system may hold before they are accepted.
+const LISTEN_BACKLOG: i32 = 128;
+
+/// How to take part in a ROS 1 system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ros1Options {
+    /// The master, as in `ROS_MASTER_URI`: `http://localhost:11311`.
+    pub master_uri: String,
+    /// Name or address by which local nodes reach this process, as in `ROS_HOSTNAME` or `ROS_IP`.
+    pub host: String,
+    /// Our node name at that master (`/tautline`); no other node of it may have the same.
+    pub node_name: String,
+    /// Name of this Tautline node, told to others in connection headers.
+    pub tautline_name: String,
+    /// Largest message read from a local publisher, in bytes.
+    pub max_message: usize,
+}
+
+/// Why the gateway could not start. An absent master is no such reason.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The master's URI cannot be used.
+    #[error("ROS master: {0}")]
+    MasterUri(String),
+    /// The node name is no ROS name.
+    #[error("ROS node name: {0}")]
+    NodeName(#[from] crate::mapping::NameError),
+    /// The host is empty or holds what no host name or address has.
+    #[error("ROS host name '{0}'; allowed is a host name or an address, as in ROS_HOSTNAME")]
+    Host(String),
+    /// No port to listen on.
+    #[error("listening for ROS 1 nodes: {0}")]
+    Listen(io::Error),
+    /// No thread or runtime.
+    #[error("starting the ROS 1 thread: {0}")]
+    Thread(io::Error),
+}
+
+/// The gateway to one ROS 1 master.
+pub struct Ros1 {
+    orders: UnboundedSender<Order>,
+    shared: Arc<Shared>,
+    location: String,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What reaches the gateway's thread from outside.
+enum Order {
+    Do(Command),
+    Stop,
+}
+
+/// What the gateway's thread and its owner share.
+#[derive(Default)]
+struct Shared {
+    waiting_messages: AtomicUsize,
+    waiting_bytes: AtomicUsize,
+    /// Messages dropped because too many waited.
+    overrun: AtomicU64,
+    health: Mutex<Health>,
+}
+
+/// State that status tells.
+#[derive(Default)]
+struct Health {
+    connected: bool,
+    /// Why the master does not answer.
+    master_trouble: String,
+    /// Another node goes by our name.
+    name_trouble: String,
+    /// Topics that are not published, with reasons.
+    conflicts: BTreeMap<String, String>,
+    drops: BTreeMap<String, Arc<AtomicU64>>,
+}
+
+impl Shared {
+    fn health(&self) -> MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether one more message may wait; if so it is counted in.
+    fn admit(&self, bytes: usize) -> bool {
+        let messages = self.waiting_messages.fetch_add(1, Ordering::Relaxed);
+        let waiting = self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let fits = messages < PUBLISH_QUEUE_MESSAGES
+            && (messages == 0 || waiting + bytes <= PUBLISH_QUEUE_BYTES);
+        if !fits {
+            self.release(bytes);
+            self.overrun.fetch_add(1, Ordering::Relaxed);
+        }
+        fits
+    }
+
+    fn release(&self, bytes: usize) {
+        self.waiting_messages.fetch_sub(1, Ordering::Relaxed);
+        self.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    fn trouble(&self) -> String {
+        let health = self.health();
+        let mut all = vec![health.master_trouble.clone(), health.name_trouble.clone()];
+        all.extend(health.conflicts.values().cloned());
+        drop(health);
+        let overrun = self.overrun.load(Ordering::Relaxed);
+        if overrun > 0 {
+            all.push(format!(
+                "{overrun} messages for local subscribers dropped: more than \
+                 {PUBLISH_QUEUE_MESSAGES} messages or {PUBLISH_QUEUE_BYTES} bytes waited"
+            ));
+        }
+        all.retain(|trouble| !trouble.is_empty());
+        all.join("; ")
+    }
+}
+
+impl Ros1 {
+    /// Starts. `selector` says which local topics may leave this robot; `events`
+    /// is called on the gateway's thread. The master may be absent.
+    pub fn start(
+        options: Ros1Options,
+        selector: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+        events: Arc<dyn Events>,
+    ) -> Result<Self, StartError> {
+        let master = xmlrpc::Endpoint::parse(&options.master_uri)
+            .map_err(|error| StartError::MasterUri(error.to_string()))?;
+        crate::mapping::check_name(&options.node_name)?;
+        let api = listen()?;
+        let tcpros = listen()?;
+        let location = options.master_uri.clone();
+        let shared = Arc::new(Shared::default());
+        let setup = Setup {
+            own_uri: own_uri(&options.host, port(&api)?)?,
+            tcpros_port: port(&tcpros)?,
+            identity: Identity {
+                node_name: options.node_name.clone(),
+                tautline_name: options.tautline_name.clone(),
+            },
+            options,
+            master,
+            selector,
+            events,
+            shared: shared.clone(),
+        };
+        let (orders, received) = unbounded_channel();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(StartError::Thread)?;
+        let thread = std::thread::Builder::new()
+            .name("ros1".into())
+            .spawn(move || {
+                runtime.block_on(run(setup, api, tcpros, received));
+                runtime.shutdown_timeout(RUNTIME_STOP);
+            })
+            .map_err(StartError::Thread)?;
+        Ok(Self { orders, shared, location, thread: Some(thread) })
+    }
+
+    fn order(&self, order: Order) -> bool {
+        self.orders.send(order).is_ok()
+    }
+}
+
+async fn run(
+    setup: Setup,
+    api: TcpListener,
+    tcpros: TcpListener,
+    orders: UnboundedReceiver<Order>,
+) {
+    let listeners = tokio::net::TcpListener::from_std(api)
+        .and_then(|api| Ok((api, tokio::net::TcpListener::from_std(tcpros)?)));
+    match listeners {
+        Ok((api, tcpros)) => Actor::new(setup, api, tcpros).run(orders).await,
+        Err(error) => {
+            setup.shared.health().master_trouble = format!("listening for ROS 1 nodes: {error}");
+        }
+    }
+}
+
+impl Gateway for Ros1 {
+    fn handle(&self, command: Command) {
+        let bytes = match &command {
+            Command::Publish { payload, .. } => payload.len(),
+            _ => {
+                self.order(Order::Do(command));
+                return;
+            }
+        };
+        if self.shared.admit(bytes) && !self.order(Order::Do(command)) {
+            self.shared.release(bytes);
+        }
+    }
+
+    fn status(&self) -> GatewayStatus {
+        let trouble = self.shared.trouble();
+        let health = self.shared.health();
+        let dropped = |(topic, drops): (&String, &Arc<AtomicU64>)| {
+            let count = drops.load(Ordering::Relaxed);
+            (count > 0).then(|| (topic.clone(), count))
+        };
+        GatewayStatus {
+            kind: "ros1",
+            location: self.location.clone(),
+            connected: health.connected,
+            trouble,
+            slow_subscriber_drops: health.drops.iter().filter_map(dropped).collect(),
+        }
+    }
+
+    fn shutdown(mut self: Box<Self>) {
+        self.order(Order::Stop);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the ROS 1 thread had panicked");
+        }
+    }
+}
+
+/// A socket on every address, of IPv6 and IPv4 where the system has both.
+fn listen() -> Result<TcpListener, StartError> {
+    let both = bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)));
+    let either = both.or_else(|_| bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))));
+    either.map_err(StartError::Listen)
+}
+
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let domain = socket2::Domain::for_address(address);
+    let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(false)?;
+    }
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(LISTEN_BACKLOG)?;
+    Ok(socket.into())
+}
+
+fn port(listener: &TcpListener) -> Result<u16, StartError> {
+    listener.local_addr().map(|address| address.port()).map_err(StartError::Listen)
+}
+
+/// The URI of our slave API, as masters and nodes will call it.
+fn own_uri(host: &str, port: u16) -> Result<String, StartError> {
+    let bracketed =
+        if host.parse::<Ipv6Addr>().is_ok() { format!("[{host}]") } else { host.to_owned() };
+    let uri = format!("http://{bracketed}:{port}/");
+    let wrong = || StartError::Host(host.into());
+    let parsed = xmlrpc::Endpoint::parse(&uri).map_err(|_| wrong())?;
+    if parsed.host == host && parsed.port == port { Ok(uri) } else { Err(wrong()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_become_uris_or_are_refused_by_name() {
+        assert_eq!(own_uri("robot1", 40).unwrap(), "http://robot1:40/");
+        assert_eq!(own_uri("::1", 40).unwrap(), "http://[::1]:40/");
+        for wrong in ["", "a b", "robot1/", "robot1:40", "user@robot"] {
+            let error = own_uri(wrong, 40).unwrap_err().to_string();
+            assert!(error.contains(&format!("'{wrong}'")), "{error}");
+        }
+    }
+
+    #[test]
+    fn waiting_messages_are_bounded_in_number_and_bytes_and_counted() {
+        let shared = Shared::default();
+        assert!(shared.admit(2 * PUBLISH_QUEUE_BYTES), "one of any size");
+        assert!(!shared.admit(1));
+        shared.release(2 * PUBLISH_QUEUE_BYTES);
+        for _ in 0..PUBLISH_QUEUE_MESSAGES {
+            assert!(shared.admit(1));
+        }
+        assert!(!shared.admit(1));
+        assert!(shared.trouble().starts_with("2 messages"), "{}", shared.trouble());
+    }
+}

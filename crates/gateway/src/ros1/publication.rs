@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Publishing a topic: one queue and one task per local subscriber, so that
+//! none waits for another.
+
+use super::Note;
+use super::connection::Identity;
+use super::header::{Header, TAUTLINE_FIELD};
+use super::slave::ACCEPT_PAUSE;
+use super::xmlrpc::tune;
+use crate::{MAX_SOURCES, Source, Topic};
+use bytes::{Buf, Bytes};
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+/// Messages that wait for one slow subscriber; the oldest give way.
+pub(super) const SUBSCRIBER_QUEUE_MESSAGES: usize = 256;
+/// Bytes that wait for one slow subscriber; the newest message waits whatever its size.
+pub(super) const SUBSCRIBER_QUEUE_BYTES: usize = 8 * 1024 * 1024;
+/// Subscribers of one topic; further ones are refused.
+pub(super) const MAX_SUBSCRIBERS: usize = 256;
+/// Connections whose header has not arrived; further ones are closed.
+const MAX_HANDSHAKES: usize = 64;
+/// How long a subscriber may take to send its header, or to take ours.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How far a publication is with the master.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// To be checked against what else is local, then registered.
+    Pending,
+    /// This master has our registration.
+    Registered,
+    /// Not published, for this reason.
+    Conflict(String),
+}
+
+/// One topic that is published.
+pub(super) struct Publication {
+    pub topic: Topic,
+    pub serial: u64,
+    pub phase: Phase,
+    /// Whether a check or a registration is under way.
+    pub busy: bool,
+    /// Once clear of conflicts, a publication stays: who came first holds.
+    pub cleared: bool,
+    drops: Arc<AtomicU64>,
+    pub subscribers: BTreeMap<u64, Subscriber>,
+    /// Last message of each source, least recently updated first.
+    latched: Vec<(Source, Bytes)>,
+}
+
+/// One local subscriber; its connection closes when dropped.
+pub(super) struct Subscriber {
+    pub caller: String,
+    queue: Arc<Queue>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Subscriber {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Publication {
+    pub fn new(topic: Topic, serial: u64, drops: Arc<AtomicU64>) -> Self {
+        Self {
+            topic,
+            serial,
+            phase: Phase::Pending,
+            busy: false,
+            cleared: false,
+            drops,
+            subscribers: BTreeMap::new(),
+            latched: Vec::new(),
+        }
+    }
+
+    /// Queues `payload` for every subscriber and, if latched, for those to come.
+    pub fn publish(&mut self, source: Source, payload: Bytes) {
+        for subscriber in self.subscribers.values() {
+            let dropped = subscriber.queue.push(payload.clone());
+            self.drops.fetch_add(dropped, Ordering::Relaxed);
+        }
+        if self.topic.qos.transient_local {
+            self.latch(source, payload);
+        }
+    }
+
+    fn latch(&mut self, source: Source, payload: Bytes) {
+        self.latched.retain(|(kept, _)| *kept != source);
+        if self.latched.len() >= MAX_SOURCES as usize {
+            self.latched.remove(0);
+        }
+        self.latched.push((source, payload));
+    }
+
+    /// Takes a newer description of the same type; latched messages go if it is latched no more.
+    pub fn update(&mut self, topic: Topic) {
+        if !topic.qos.transient_local {
+            self.latched.clear();
+        }
+        self.topic = topic;
+    }
+
+    /// Serves a subscriber that was found fit.
+    pub fn add_subscriber(
+        &mut self,
+        id: u64,
+        stream: TcpStream,
+        caller: &str,
+        identity: &Identity,
+        notes: mpsc::Sender<Note>,
+    ) {
+        let queue = Arc::new(Queue::default());
+        for (_, payload) in &self.latched {
+            let dropped = queue.push(payload.clone());
+            self.drops.fetch_add(dropped, Ordering::Relaxed);
+        }
+        let reply = self.reply(identity).encode();
+        let (waiting, topic) = (queue.clone(), self.topic.name.clone());
+        let task = tokio::spawn(async move {
+            serve_subscriber(stream, reply, &waiting).await;
+            // Fails only while the gateway stops.
+            let _ = notes.send(Note::SubscriberLeft { topic, id }).await;
+        });
+        self.subscribers.insert(id, Subscriber { caller: caller.into(), queue, task });
+    }
+
+    fn reply(&self, identity: &Identity) -> Header {
+        let latching = if self.topic.qos.transient_local { "1" } else { "0" };
+        Header::default()
+            .with("callerid", &identity.node_name)
+            .with("topic", &self.topic.name)
+            .with("type", &self.topic.type_name)
+            .with("md5sum", &self.topic.type_hash)
+            .with("message_definition", &self.topic.definition)
+            .with("latching", latching)
+            .with(TAUTLINE_FIELD, &identity.tautline_name)
+    }
+}
+
+/// Why a subscriber that sent `header` is not served, if so.
+pub(super) fn refusal(header: &Header, topic: &Topic) -> Option<String> {
+    if let Some(name) = header.get(TAUTLINE_FIELD) {
+        let name: String = name.chars().take(80).collect();
+        return Some(format!("Tautline node '{name}' must not read what Tautline publishes"));
+    }
+    let Some(md5) = header.get("md5sum") else {
+        return Some("the connection header lacks 'md5sum'".into());
+    };
+    if md5 == "*" || md5 == topic.type_hash {
+        return None;
+    }
+    let caller = header.get("callerid").unwrap_or("an unnamed node");
+    let type_name = header.get("type").unwrap_or("an unnamed type");
+    Some(format!(
+        "{caller} wants {} as {type_name} (md5 {md5}); it is published here as {} (md5 {})",
+        topic.name, topic.type_name, topic.type_hash
+    ))
+}
+
+/// Messages that wait for one subscriber.
+#[derive(Default)]
+struct Queue {
+    waiting: Mutex<Waiting>,
+    filled: Notify,
+}
+
+#[derive(Default)]
+struct Waiting {
+    messages: VecDeque<Bytes>,
+    bytes: usize,
+}
+
+impl Queue {
+    /// Adds a message; gives the number of older ones that had to go.
+    fn push(&self, payload: Bytes) -> u64 {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.bytes += payload.len();
+        waiting.messages.push_back(payload);
+        let mut dropped = 0;
+        while waiting.messages.len() > 1
+            && (waiting.messages.len() > SUBSCRIBER_QUEUE_MESSAGES
+                || waiting.bytes > SUBSCRIBER_QUEUE_BYTES)
+        {
+            waiting.pop();
+            dropped += 1;
+        }
+        drop(waiting);
+        self.filled.notify_one();
+        dropped
+    }
+
+    fn pop(&self) -> Option<Bytes> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+}
+
+impl Waiting {
+    fn pop(&mut self) -> Option<Bytes> {
+        let payload = self.messages.pop_front()?;
+        self.bytes -= payload.len();
+        Some(payload)
+    }
+}
+
+/// Writes header and messages until the subscriber leaves.
+async fn serve_subscriber(mut stream: TcpStream, reply: Vec<u8>, queue: &Queue) {
+    match timeout(HANDSHAKE_TIMEOUT, stream.write_all(&reply)).await {
+        Ok(Ok(())) => {}
+        _ => return,
+    }
+    let (mut reader, mut writer) = stream.split();
+    tokio::select! {
+        _ = write_messages(&mut writer, queue) => {}
+        _ = wait_for_close(&mut reader) => {}
+    }
+}
+
+async fn write_messages(
+    writer: &mut (impl AsyncWriteExt + Unpin),
+    queue: &Queue,
+) -> std::io::Result<()> {
+    loop {
+        let Some(payload) = queue.pop() else {
+            queue.filled.notified().await;
+            continue;
+        };
+        // Both parts go in one writev; what a queue holds is far below 4 GiB.
+        let length = u32::try_from(payload.len()).unwrap_or(u32::MAX).to_le_bytes();
+        writer.write_all_buf(&mut Buf::chain(&length[..], payload)).await?;
+    }
+}
+
+/// Subscribers send nothing after their header; what they do send is read past.
+async fn wait_for_close(reader: &mut (impl AsyncReadExt + Unpin)) {
+    let mut ignored = [0; 256];
+    while let Ok(1..) = reader.read(&mut ignored).await {}
+}
+
+/// Accepts subscribers' connections forever and reads their headers.
+pub(super) async fn accept(listener: TcpListener, notes: mpsc::Sender<Note>) {
+    let slots = Arc::new(Semaphore::new(MAX_HANDSHAKES));
+    loop {
+        let Ok((mut stream, peer)) = listener.accept().await else {
+            sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let Ok(slot) = slots.clone().try_acquire_owned() else { continue };
+        let notes = notes.clone();
+        tokio::spawn(async move {
+            let tuned = tune(&stream);
+            match timeout(HANDSHAKE_TIMEOUT, Header::read(&mut stream)).await {
+                Ok(Ok(header)) if tuned.is_ok() => {
+                    let _ = notes.send(Note::Subscriber { stream, header, peer }).await;
+                }
+                Ok(Err(error)) => tracing::debug!(%peer, %error, "not a subscriber"),
+                _ => tracing::debug!(%peer, "not a subscriber: no header in time"),
+            }
+            drop(slot);
+        });
+    }
+}
+
+/// Tells a subscriber why it is not served, and closes.
+pub(super) async fn refuse(
+    mut stream: TcpStream,
+    peer: SocketAddr,
+    reason: String,
+    identity: Identity,
+) {
+    let header = Header::default()
+        .with("error", &reason)
+        .with("callerid", &identity.node_name)
+        .with(TAUTLINE_FIELD, &identity.tautline_name);
+    let told = timeout(HANDSHAKE_TIMEOUT, stream.write_all(&header.encode())).await;
+    tracing::debug!(%peer, reason, told = told.is_ok(), "subscriber refused");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Qos;
+
+    fn topic() -> Topic {
+        Topic {
+            name: "/scan".into(),
+            type_name: "a/Scan".into(),
+            type_hash: "11".into(),
+            definition: "".into(),
+            qos: Qos { transient_local: true, reliable: true },
+        }
+    }
+
+    #[test]
+    fn a_full_queue_drops_the_oldest_and_counts_them() {
+        let queue = Queue::default();
+        for number in 0..SUBSCRIBER_QUEUE_MESSAGES as u32 {
+            assert_eq!(queue.push(Bytes::copy_from_slice(&number.to_le_bytes())), 0);
+        }
+        assert_eq!(queue.push(Bytes::from_static(b"last")), 1);
+        assert_eq!(queue.pop().unwrap(), 1u32.to_le_bytes()[..]);
+    }
+
+    #[test]
+    fn a_queue_is_bounded_in_bytes_but_takes_one_message_of_any_size() {
+        let queue = Queue::default();
+        assert_eq!(queue.push(vec![0; 2 * SUBSCRIBER_QUEUE_BYTES].into()), 0);
+        assert_eq!(queue.push(vec![1].into()), 1);
+        assert_eq!(queue.push(vec![2; SUBSCRIBER_QUEUE_BYTES - 1].into()), 0);
+        assert_eq!(queue.push(vec![3].into()), 1, "one byte too many");
+        assert_eq!(queue.pop().unwrap().len(), SUBSCRIBER_QUEUE_BYTES - 1);
+    }
+
+    #[test]
+    fn the_last_message_of_each_source_is_latched_up_to_a_limit() {
+        let mut publication = Publication::new(topic(), 0, Arc::default());
+        publication.publish(Source(0), Bytes::from_static(b"old"));
+        for number in 0..=MAX_SOURCES {
+            publication.publish(Source(number), Bytes::from_static(b"new"));
+        }
+        assert_eq!(publication.latched.len(), MAX_SOURCES as usize);
+        assert_eq!(publication.latched[0], (Source(1), Bytes::from_static(b"new")));
+    }
+
+    #[test]
+    fn subscribers_of_another_type_or_another_tautline_are_refused() {
+        let asked = |md5| Header::default().with("callerid", "/a").with("md5sum", md5);
+        assert_eq!(refusal(&asked("*"), &topic()), None);
+        assert_eq!(refusal(&asked("11"), &topic()), None);
+        let reason = refusal(&asked("22").with("type", "b/Scan"), &topic()).unwrap();
+        for named in ["/a", "/scan", "b/Scan", "22", "a/Scan", "11"] {
+            assert!(reason.contains(named), "{reason}");
+        }
+        let reason = refusal(&asked("*").with(TAUTLINE_FIELD, "r2"), &topic()).unwrap();
+        assert!(reason.contains("'r2'"), "{reason}");
+        assert!(refusal(&Header::default(), &topic()).unwrap().contains("md5sum"));
+    }
+}

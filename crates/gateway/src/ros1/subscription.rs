@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reading a topic: one reader per publisher, each its own task.
+
+use super::Note;
+use super::connection::{ConnectError, Description, Identity};
+use crate::{Event, Events, MAX_SOURCES, Source};
+use bytes::{Bytes, BytesMut};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+/// Publishers of one topic that are read; further ones are left out.
+pub(super) const MAX_PUBLISHERS: usize = 256;
+/// What is read ahead of one connection, so that a small message costs one read.
+const READ_BUFFER_BYTES: usize = 16 * 1024;
+const FIRST_RETRY: Duration = Duration::from_millis(100);
+const LAST_RETRY: Duration = Duration::from_secs(10);
+
+/// One topic that is read.
+pub(super) struct Subscription {
+    pub serial: u64,
+    /// What is read; empty until the topic is offered.
+    pub type_name: String,
+    pub md5: String,
+    /// Whether this master has our registration.
+    pub registered: bool,
+    /// Whether a registration is under way.
+    pub registering: bool,
+    /// What the master last said of the topic's publishers.
+    pub listed: BTreeSet<String>,
+    /// Publishers that must not be read: other Tautline nodes, other types.
+    pub foreign: BTreeSet<String>,
+    pub readers: BTreeMap<String, Reader>,
+    sources: Arc<Mutex<SourceNumbers>>,
+}
+
+/// The reader of one publisher; ends when dropped.
+pub(super) struct Reader {
+    pub serial: u64,
+    pub connected: bool,
+    listed: Arc<AtomicBool>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Reader {
+    /// A publisher that is not listed any more is read on while its connection lasts.
+    pub fn set_listed(&self, listed: bool) {
+        self.listed.store(listed, Ordering::Relaxed);
+    }
+}
+
+/// What a reader tells the gateway.
+#[derive(Debug)]
+pub(super) enum ReaderNote {
+    Connected(Description),
+    Lost,
+    /// The reader ended by itself, for good if the publisher is foreign.
+    Ended {
+        foreign: Option<Foreign>,
+    },
+}
+
+/// Why a publisher must not be read.
+#[derive(Debug)]
+pub(super) enum Foreign {
+    /// It is a Tautline node, too.
+    Tautline,
+    /// Its type is not the topic's; for a person.
+    OtherType(String),
+}
+
+/// What all readers of a gateway share.
+#[derive(Clone)]
+pub(super) struct ReaderContext {
+    pub identity: Identity,
+    pub max_message: usize,
+    pub events: Arc<dyn Events>,
+    pub notes: mpsc::Sender<Note>,
+}
+
+impl Subscription {
+    pub fn new(serial: u64) -> Self {
+        Self {
+            serial,
+            type_name: String::new(),
+            md5: String::new(),
+            registered: false,
+            registering: false,
+            listed: BTreeSet::new(),
+            foreign: BTreeSet::new(),
+            readers: BTreeMap::new(),
+            sources: Arc::default(),
+        }
+    }
+
+    /// Starts to read the publisher at `uri`.
+    pub fn start_reader(&mut self, topic: &str, uri: &str, serial: u64, context: ReaderContext) {
+        let listed = Arc::new(AtomicBool::new(true));
+        let run = ReaderRun {
+            topic: topic.into(),
+            uri: uri.into(),
+            type_name: self.type_name.clone(),
+            md5: self.md5.clone(),
+            serial,
+            listed: listed.clone(),
+            sources: self.sources.clone(),
+            context,
+        };
+        let task = tokio::spawn(run.run());
+        self.readers.insert(uri.into(), Reader { serial, connected: false, listed, task });
+    }
+
+    /// Ends all readers without telling that their sources left.
+    pub fn silence(&mut self) {
+        lock(&self.sources).silent = true;
+        self.readers.clear();
+    }
+}
+
+/// Which source numbers are in use, and by how many publishers.
+#[derive(Default)]
+struct SourceNumbers {
+    users: BTreeMap<u32, u32>,
+    silent: bool,
+}
+
+impl SourceNumbers {
+    /// The lowest free number; the last one is shared when all are taken.
+    fn take(&mut self) -> Source {
+        let free = (0..MAX_SOURCES).find(|number| !self.users.contains_key(number));
+        let number = free.unwrap_or(MAX_SOURCES - 1);
+        *self.users.entry(number).or_default() += 1;
+        Source(number)
+    }
+
+    /// Whether nobody uses the number any more, and someone is to be told.
+    fn release(&mut self, source: Source) -> bool {
+        let users = self.users.entry(source.0).or_default();
+        *users = users.saturating_sub(1);
+        let gone = *users == 0;
+        if gone {
+            self.users.remove(&source.0);
+        }
+        gone && !self.silent
+    }
+}
+
+/// Holds a source number; says [`Event::SourceGone`] when the last holder lets go.
+struct SourceLease {
+    source: Source,
+    topic: String,
+    sources: Arc<Mutex<SourceNumbers>>,
+    events: Arc<dyn Events>,
+}
+
+impl Drop for SourceLease {
+    fn drop(&mut self) {
+        if lock(&self.sources).release(self.source) {
+            self.events.emit(Event::SourceGone { topic: self.topic.clone(), source: self.source });
+        }
+    }
+}
+
+fn lock(sources: &Mutex<SourceNumbers>) -> std::sync::MutexGuard<'_, SourceNumbers> {
+    sources.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct ReaderRun {
+    topic: String,
+    uri: String,
+    type_name: String,
+    md5: String,
+    serial: u64,
+    listed: Arc<AtomicBool>,
+    sources: Arc<Mutex<SourceNumbers>>,
+    context: ReaderContext,
+}
+
+impl ReaderRun {
+    /// Connects and reads until the publisher is neither connected nor listed.
+    async fn run(self) {
+        let mut lease = None;
+        let mut pause = FIRST_RETRY;
+        let foreign = loop {
+            match self.context.identity.open(&self.uri, &self.topic).await {
+                Ok((stream, found)) => {
+                    let mismatch = self.mismatch(&found);
+                    self.tell(ReaderNote::Connected(found)).await;
+                    if mismatch.is_some() {
+                        break mismatch.map(Foreign::OtherType);
+                    }
+                    let source = lease.get_or_insert_with(|| self.take_source()).source;
+                    let ended = self.read_messages(stream, source).await;
+                    tracing::debug!(topic = self.topic, uri = self.uri, %ended, "publisher lost");
+                    self.tell(ReaderNote::Lost).await;
+                    pause = FIRST_RETRY;
+                }
+                Err(ConnectError::Tautline(_)) => break Some(Foreign::Tautline),
+                Err(error) => {
+                    tracing::debug!(topic = self.topic, uri = self.uri, %error, "publisher");
+                    lease = None;
+                }
+            }
+            if !self.listed.load(Ordering::Relaxed) {
+                break None;
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(LAST_RETRY);
+        };
+        drop(lease);
+        self.tell(ReaderNote::Ended { foreign }).await;
+    }
+
+    fn take_source(&self) -> SourceLease {
+        SourceLease {
+            source: lock(&self.sources).take(),
+            topic: self.topic.clone(),
+            sources: self.sources.clone(),
+            events: self.context.events.clone(),
+        }
+    }
+
+    fn mismatch(&self, found: &Description) -> Option<String> {
+        (!found.same_type(&self.type_name, &self.md5)).then(|| {
+            format!(
+                "the publisher at {} has type {} (md5 {}), the topic is read as {} (md5 {}); \
+                 that publisher is left out",
+                self.uri, found.type_name, found.md5, self.type_name, self.md5
+            )
+        })
+    }
+
+    async fn tell(&self, note: ReaderNote) {
+        let (topic, uri, serial) = (self.topic.clone(), self.uri.clone(), self.serial);
+        // Fails only while the gateway stops.
+        let _ = self.context.notes.send(Note::Reader { topic, uri, serial, note }).await;
+    }
+
+    /// Reads until the connection breaks; gives the reason.
+    async fn read_messages(&self, stream: TcpStream, source: Source) -> io::Error {
+        let mut reader = BufReader::with_capacity(READ_BUFFER_BYTES, stream);
+        let mut oversize = 0u64;
+        loop {
+            match read_message(&mut reader, self.context.max_message).await {
+                Ok(Incoming::Message(payload)) => self.context.events.emit(Event::Message {
+                    topic: self.topic.clone(),
+                    source,
+                    payload,
+                    received: Instant::now(),
+                }),
+                Ok(Incoming::Oversize(bytes)) => {
+                    oversize += 1;
+                    self.refuse_oversize(bytes, oversize);
+                }
+                Err(error) => return error,
+            }
+        }
+    }
+
+    /// Told at the 1st, 2nd, 4th, 8th ... so that a stream of them is no stream of events.
+    fn refuse_oversize(&self, bytes: usize, count: u64) {
+        if count.is_power_of_two() {
+            let reason = format!(
+                "a message of {bytes} bytes from {} is larger than the maximum of {} bytes and \
+                 was left out ({count} so far)",
+                self.uri, self.context.max_message
+            );
+            self.context.events.emit(Event::Refused { topic: self.topic.clone(), reason });
+        }
+    }
+}
+
+enum Incoming {
+    Message(Bytes),
+    /// Read past; this many bytes.
+    Oversize(usize),
+}
+
+async fn read_message(
+    reader: &mut BufReader<TcpStream>,
+    max_message: usize,
+) -> io::Result<Incoming> {
+    let length = reader.read_u32_le().await? as usize;
+    if length > max_message {
+        let mut rest = (&mut *reader).take(length as u64);
+        let skipped = tokio::io::copy_buf(&mut rest, &mut tokio::io::sink()).await?;
+        if skipped < length as u64 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        return Ok(Incoming::Oversize(length));
+    }
+    // Its pages cost nothing until bytes arrive in them.
+    let mut payload = BytesMut::with_capacity(length);
+    let mut rest = reader.take(length as u64);
+    while payload.len() < length {
+        if rest.read_buf(&mut payload).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    Ok(Incoming::Message(payload.freeze()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn source_numbers_are_the_lowest_free_and_the_last_is_shared() {
+        let mut numbers = SourceNumbers::default();
+        for expected in 0..MAX_SOURCES {
+            assert_eq!(numbers.take(), Source(expected));
+        }
+        assert_eq!(numbers.take(), Source(MAX_SOURCES - 1));
+        assert!(!numbers.release(Source(MAX_SOURCES - 1)), "still shared");
+        assert!(numbers.release(Source(MAX_SOURCES - 1)));
+        assert!(numbers.release(Source(3)));
+        assert_eq!(numbers.take(), Source(3));
+    }
+}

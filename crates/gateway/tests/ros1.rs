@@ -1,0 +1,540 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The ROS 1 gateway against a real master and real rospy nodes.
+#![cfg(feature = "ros1")]
+
+#[path = "ros1/bench.rs"]
+mod bench;
+
+use bench::{
+    Agent, MAX_MESSAGE, Master, Watched, assert_names, bytes_of, free_port, string_message,
+    string_topic, wait_for,
+};
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use tautline_gateway::{Event, Source, Topic};
+
+const STRING: &str = "std_msgs/String";
+
+#[test]
+fn any_type_passes_both_ways_with_md5_and_definition() {
+    let master = Master::shared();
+    let gateway = Watched::start(&master.uri, "both");
+    let mut agent = Agent::start(&master.uri, "/both_agent");
+    let advertised = agent.advertise("/both/scan", "sensor_msgs/LaserScan", false);
+
+    let topic = gateway.offered("/both/scan");
+    assert_eq!(topic.type_name, "sensor_msgs/LaserScan");
+    assert_eq!(topic.type_hash, advertised["md5"].as_str().unwrap());
+    assert_eq!(&*topic.definition, advertised["definition"].as_str().unwrap());
+    assert!(!topic.qos.transient_local);
+
+    gateway.subscribe("/both/scan");
+    wait_for("connection", || (agent.connections("/both/scan") == 1).then_some(()));
+    let nodelay = agent.order(json!({"do": "nodelay", "topic": "/both/scan"}));
+    assert_eq!(nodelay["nodelay"], json!([true]));
+    let sent = agent.send("/both/scan", json!({"angle_min": 0.5, "ranges": [1.0, 2.0]}));
+    assert_eq!(gateway.wait_message("/both/scan", &sent), Source(0));
+
+    let back = Topic { name: "/back/scan".into(), ..topic };
+    gateway.advertise(&back);
+    agent.subscribe("/back/scan", "sensor_msgs/LaserScan");
+    gateway.wait_wanted_since(0, "/back/scan", true);
+    gateway.publish("/back/scan", 0, sent.clone());
+    let got = agent.wait("scan", |report| report["got"] == "/back/scan");
+    assert_eq!(bytes_of(&got), sent);
+    let header = &got["header"];
+    assert_eq!(header["md5sum"], advertised["md5"]);
+    assert_eq!(header["type"], "sensor_msgs/LaserScan");
+    assert_eq!(header["message_definition"], advertised["definition"]);
+    assert_eq!(header["callerid"], "/tautline_both");
+    assert_eq!(header["latching"], "0");
+
+    let seen = gateway.seen();
+    agent.order(json!({"do": "unsubscribe", "topic": "/back/scan"}));
+    gateway.wait_wanted_since(seen, "/back/scan", false);
+}
+
+#[test]
+fn subscribers_that_name_no_type_are_served() {
+    let master = Master::shared();
+    let gateway = Watched::start(&master.uri, "anytype");
+    let mut agent = Agent::start(&master.uri, "/anytype_agent");
+    gateway.advertise(&string_topic("/anytype_in/text", false));
+    agent.subscribe("/anytype_in/text", "*");
+    gateway.wait_wanted_since(0, "/anytype_in/text", true);
+    gateway.publish("/anytype_in/text", 0, string_message("x"));
+    let got = agent.wait("text", |report| report["got"] == "/anytype_in/text");
+    assert_eq!(bytes_of(&got), string_message("x"));
+}
+
+#[test]
+fn latched_messages_of_every_publisher_reach_late_joiners_in_both_directions() {
+    let master = Master::shared();
+    let mut one = Agent::start(&master.uri, "/latched_one");
+    let mut two = Agent::start(&master.uri, "/latched_two");
+    let mut sent = Vec::new();
+    for (agent, text) in [(&mut one, "one"), (&mut two, "two")] {
+        agent.advertise("/latched/map", STRING, true);
+        sent.push(agent.send("/latched/map", json!({"data": text})));
+    }
+    let gateway = Watched::start(&master.uri, "latched");
+    assert!(gateway.offered("/latched/map").qos.transient_local);
+    gateway.subscribe("/latched/map");
+    let sources: BTreeSet<Source> =
+        sent.iter().map(|payload| gateway.wait_message("/latched/map", payload)).collect();
+    assert_eq!(sources, [Source(0), Source(1)].into());
+
+    gateway.advertise(&string_topic("/latched_in/map", true));
+    for (source, payload) in (0..).zip(&sent) {
+        gateway.publish("/latched_in/map", source, string_message("outdated"));
+        gateway.publish("/latched_in/map", source, payload.clone());
+    }
+    for agent in [&mut one, &mut two] {
+        agent.subscribe("/latched_in/map", STRING);
+        wait_for("both messages", || (agent.received("/latched_in/map").len() >= 2).then_some(()));
+        let got = agent.received("/latched_in/map");
+        assert_eq!(got.iter().map(bytes_of).collect::<Vec<_>>(), sent);
+        assert!(got.iter().all(|report| report["header"]["latching"] == "1"));
+    }
+
+    let left = gateway.wait_message("/latched/map", &sent[0]);
+    one.leave();
+    gateway.wait("departure of one source", |event| {
+        matches!(event, Event::SourceGone { source, .. } if *source == left).then_some(())
+    });
+}
+
+#[test]
+fn a_topic_is_read_only_while_wanted() {
+    let master = Master::shared();
+    let gateway = Watched::start(&master.uri, "idle");
+    let mut agent = Agent::start(&master.uri, "/idle_agent");
+    agent.advertise("/idle/text", STRING, false);
+    agent.advertise("/idle_private/text", STRING, false);
+    gateway.offered("/idle/text");
+    wait_for("end of the probe", || (agent.connections("/idle/text") == 0).then_some(()));
+    gateway.subscribe("/idle/text");
+    wait_for("connection", || (agent.connections("/idle/text") == 1).then_some(()));
+    gateway.unsubscribe("/idle/text");
+    wait_for("end of the connection", || (agent.connections("/idle/text") == 0).then_some(()));
+    wait_for("unregistering", || {
+        registered(&mut agent, "/tautline_idle").1.is_empty().then_some(())
+    });
+
+    gateway.subscribe("/idle/text");
+    wait_for("connection", || (agent.connections("/idle/text") == 1).then_some(()));
+    let sent = agent.send("/idle/text", json!({"data": "again"}));
+    gateway.wait_message("/idle/text", &sent);
+    agent.order(json!({"do": "unadvertise", "topic": "/idle/text"}));
+    gateway.wait_withdrawn("/idle/text");
+    let told = gateway.events();
+    let private = |event: &Event| format!("{event:?}").contains("/idle_private");
+    assert!(!told.iter().any(private), "{told:?}");
+}
+
+/// What the master lists as published and subscribed by `node`.
+fn registered(agent: &mut Agent, node: &str) -> (Vec<String>, Vec<String>) {
+    let report = agent.order(json!({"do": "registered", "node": node}));
+    let texts = |key: &str| serde_json::from_value(report[key].clone()).unwrap();
+    (texts("published"), texts("subscribed"))
+}
+
+#[test]
+fn a_publisher_that_crashed_is_withdrawn_though_the_master_still_lists_it() {
+    let master = Master::shared();
+    let gateway = Watched::start(&master.uri, "crash");
+    let mut subscribed = Agent::start(&master.uri, "/crash_a");
+    let mut unread = Agent::start(&master.uri, "/crash_b");
+    subscribed.advertise("/crash/a", STRING, false);
+    unread.advertise("/crash/b", STRING, false);
+    gateway.offered("/crash/b");
+    gateway.offered("/crash/a");
+    gateway.subscribe("/crash/a");
+    wait_for("connection", || (subscribed.connections("/crash/a") == 1).then_some(()));
+    drop((subscribed, unread));
+    gateway.wait_withdrawn("/crash/a");
+    gateway.wait_withdrawn("/crash/b");
+}
+
+#[test]
+fn a_topic_that_comes_back_with_another_type_is_offered_again() {
+    let master = Master::shared();
+    let gateway = Watched::start(&master.uri, "change");
+    let mut agent = Agent::start(&master.uri, "/change_agent");
+    agent.advertise("/change/x", STRING, false);
+    assert_eq!(gateway.offered("/change/x").type_name, STRING);
+    gateway.subscribe("/change/x");
+    wait_for("connection", || (agent.connections("/change/x") == 1).then_some(()));
+    let seen = gateway.seen();
+    agent.order(json!({"do": "unadvertise", "topic": "/change/x"}));
+    agent.advertise("/change/x", "geometry_msgs/Twist", false);
+    gateway.wait_since(seen, "offer of the new type", |event| match event {
+        Event::Offered(topic) => (topic.type_name == "geometry_msgs/Twist").then_some(()),
+        _ => None,
+    });
+    wait_for("new connection", || (agent.connections("/change/x") == 1).then_some(()));
+    let sent = agent.send("/change/x", json!({"linear": {"x": 1.0}}));
+    gateway.wait_message("/change/x", &sent);
+}
+
+#[test]
+fn a_topic_used_here_with_another_type_is_refused_naming_both_until_that_ends() {
+    let master = Master::shared();
+    let gateway = Watched::start(&master.uri, "mismatch");
+    let mut publishing = Agent::start(&master.uri, "/mismatch_pub");
+    let mut subscribing = Agent::start(&master.uri, "/mismatch_sub");
+    publishing.advertise("/mismatch_in/a", "std_msgs/Int32", false);
+    subscribing.subscribe("/mismatch_in/b", "std_msgs/Int32");
+    gateway.advertise(&string_topic("/mismatch_in/a", false));
+    gateway.advertise(&string_topic("/mismatch_in/b", false));
+    for (name, other) in [("/mismatch_in/a", "/mismatch_pub"), ("/mismatch_in/b", "/mismatch_sub")]
+    {
+        let reason = gateway.refusal(name);
+        assert_names(&reason, &[name, STRING, "std_msgs/Int32", other]);
+        assert_names(&gateway.status().trouble, &[reason]);
+    }
+    assert!(registered(&mut subscribing, "/tautline_mismatch").0.is_empty());
+
+    publishing.leave();
+    subscribing.order(json!({"do": "unsubscribe", "topic": "/mismatch_in/b"}));
+    let both = ["/mismatch_in/a".to_owned(), "/mismatch_in/b".to_owned()];
+    wait_for("both advertised", || {
+        (registered(&mut subscribing, "/tautline_mismatch").0 == both).then_some(())
+    });
+    assert_eq!(gateway.status().trouble, "");
+}
+
+#[test]
+fn a_subscriber_that_comes_with_another_type_is_refused_and_told() {
+    let master = Master::shared();
+    let gateway = Watched::start(&master.uri, "later");
+    let mut agent = Agent::start(&master.uri, "/later_agent");
+    gateway.advertise(&string_topic("/later_in/x", false));
+    wait_for("advertised", || {
+        (!registered(&mut agent, "/tautline_later").0.is_empty()).then_some(())
+    });
+    agent.subscribe("/later_in/x", "std_msgs/Int32");
+    let reason = gateway.refusal("/later_in/x");
+    assert_names(&reason, &["/later_agent", "/later_in/x", STRING, "std_msgs/Int32"]);
+}
+
+#[test]
+fn an_oversize_message_is_left_out_and_told_and_the_next_arrives() {
+    let master = Master::shared();
+    let gateway = Watched::start(&master.uri, "oversize");
+    let mut agent = Agent::start(&master.uri, "/oversize_agent");
+    agent.advertise("/oversize/x", STRING, false);
+    gateway.offered("/oversize/x");
+    gateway.subscribe("/oversize/x");
+    wait_for("connection", || (agent.connections("/oversize/x") == 1).then_some(()));
+    agent.order(json!({"do": "send_large", "topic": "/oversize/x", "size": MAX_MESSAGE}));
+    agent.order(json!({"do": "send_large", "topic": "/oversize/x", "size": MAX_MESSAGE - 4}));
+    let largest = string_message(&"x".repeat(MAX_MESSAGE - 4));
+    gateway.wait_message("/oversize/x", &largest);
+    let found = (MAX_MESSAGE + 4).to_string();
+    assert_names(&gateway.refusal("/oversize/x"), &[found, MAX_MESSAGE.to_string()]);
+    assert_eq!(gateway.messages("/oversize/x").len(), 1);
+}
+
+#[test]
+fn a_stuck_subscriber_delays_no_other_and_its_losses_are_counted() {
+    let master = Master::shared();
+    let gateway = Watched::start(&master.uri, "stuck");
+    let mut stuck = Agent::start(&master.uri, "/stuck_agent");
+    let mut well = Agent::start(&master.uri, "/stuck_well");
+    let topic = "/stuck_in/image";
+    gateway.advertise(&string_topic(topic, false));
+    for agent in [&mut stuck, &mut well] {
+        agent.order(json!({"do": "subscribe", "topic": topic, "type": STRING, "brief": true}));
+    }
+    wait_for("both subscribers", || (bus_lines(&mut well, "stuck", topic) == 2).then_some(()));
+    stuck.signal("-STOP");
+    let payload = string_message(&"x".repeat(500_000));
+    let mut sent = 0;
+    wait_for("drops for the stuck subscriber", || {
+        gateway.publish(topic, 0, payload.clone());
+        sent += 1;
+        wait_for("each message at the other", || {
+            (well.received(topic).len() == sent).then_some(())
+        });
+        let drops = gateway.status().slow_subscriber_drops;
+        drops.iter().any(|(name, count)| name == topic && *count > 3).then_some(())
+    });
+    stuck.signal("-CONT");
+    wait_for("what was kept", || (!stuck.received(topic).is_empty()).then_some(()));
+}
+
+/// Connections of `topic` that the gateway's bus info tells.
+fn bus_lines(agent: &mut Agent, gateway: &str, topic: &str) -> usize {
+    let node = format!("/tautline_{gateway}");
+    let order = json!({"do": "call", "node": node, "method": "getBusInfo", "params": ["/t"]});
+    let lines = agent.order(order)["answer"][2].clone();
+    lines.as_array().unwrap().iter().filter(|line| line[4] == topic).count()
+}
+
+#[test]
+fn a_master_that_died_and_came_back_finds_everything_registered_again() {
+    let master = Master::alone(free_port());
+    let (uri, port) = (master.uri.clone(), master.port());
+    let gateway = Watched::start(&uri, "again");
+    let mut agent = Agent::start(&uri, "/again_agent");
+    agent.advertise("/again/x", STRING, false);
+    gateway.offered("/again/x");
+    gateway.subscribe("/again/x");
+    gateway.advertise(&string_topic("/again_in/y", false));
+    agent.subscribe("/again_in/y", STRING);
+    gateway.wait_wanted_since(0, "/again_in/y", true);
+    wait_for("connection", || (agent.connections("/again/x") == 1).then_some(()));
+
+    drop(master);
+    wait_for("notice of the loss", || (!gateway.status().connected).then_some(()));
+    assert_names(&gateway.status().trouble, &["master", &format!("127.0.0.1:{port}")]);
+    let flow = |agent: &mut Agent, text: &str| {
+        let sent = agent.send("/again/x", json!({"data": text}));
+        gateway.wait_message("/again/x", &sent);
+        gateway.publish("/again_in/y", 0, sent.clone());
+        wait_for("message back", || {
+            agent.received("/again_in/y").iter().any(|got| bytes_of(got) == sent).then_some(())
+        });
+    };
+    flow(&mut agent, "without a master");
+
+    let master = Master::alone(port);
+    let mut witness = Agent::start(&uri, "/again_witness");
+    let expected = (vec!["/again_in/y".to_owned()], vec!["/again/x".to_owned()]);
+    wait_for("registrations", || {
+        (registered(&mut witness, "/tautline_again") == expected).then_some(())
+    });
+    assert!(gateway.status().connected);
+    assert_eq!(gateway.status().trouble, "");
+    flow(&mut agent, "with a master that does not know the publisher");
+    assert_eq!(agent.connections("/again/x"), 1, "the connection was kept");
+    witness.subscribe("/again_in/y", STRING);
+    wait_for("a subscriber by the new master", || {
+        gateway.publish("/again_in/y", 0, string_message("new"));
+        (!witness.received("/again_in/y").is_empty()).then_some(())
+    });
+
+    // The new master does not know the publisher; unread, it still answers, and is found again.
+    gateway.unsubscribe("/again/x");
+    wait_for("end of the connection", || (agent.connections("/again/x") == 0).then_some(()));
+    gateway.subscribe("/again/x");
+    wait_for("connection", || (agent.connections("/again/x") == 1).then_some(()));
+    flow(&mut agent, "after subscribing anew");
+    let withdrawn = |event: &Event| matches!(event, Event::Withdrawn { .. });
+    assert!(!gateway.events().iter().any(withdrawn));
+    drop(agent);
+    gateway.wait_withdrawn("/again/x");
+    drop(master);
+}
+
+#[test]
+fn the_master_may_be_absent_at_the_start() {
+    let port = free_port();
+    let uri = format!("http://127.0.0.1:{port}");
+    let gateway = Watched::start(&uri, "early");
+    gateway.advertise(&string_topic("/early_in/y", false));
+    gateway.subscribe("/early/x");
+    wait_for("trouble", || (!gateway.status().trouble.is_empty()).then_some(()));
+    assert!(!gateway.status().connected);
+    let _master = Master::alone(port);
+    let mut agent = Agent::start(&uri, "/early_agent");
+    agent.advertise("/early/x", STRING, false);
+    agent.subscribe("/early_in/y", STRING);
+    wait_for("connection", || (agent.connections("/early/x") == 1).then_some(()));
+    gateway.wait_wanted_since(0, "/early_in/y", true);
+    let sent = agent.send("/early/x", json!({"data": "hello"}));
+    gateway.wait_message("/early/x", &sent);
+    assert!(gateway.status().connected);
+}
+
+#[test]
+fn shutdown_unregisters_everything() {
+    let master = Master::shared();
+    let gateway = Watched::start(&master.uri, "bye");
+    let mut agent = Agent::start(&master.uri, "/bye_agent");
+    gateway.subscribe("/bye/x");
+    gateway.advertise(&string_topic("/bye_in/y", false));
+    let all = (vec!["/bye_in/y".to_owned()], vec!["/bye/x".to_owned()]);
+    wait_for("registrations", || (registered(&mut agent, "/tautline_bye") == all).then_some(()));
+    gateway.shutdown();
+    assert_eq!(registered(&mut agent, "/tautline_bye"), (vec![], vec![]));
+}
+
+#[test]
+fn two_gateways_on_one_master_do_not_feed_each_other() {
+    let master = Master::shared();
+    let both = |topic: &str| topic.starts_with("/loop/");
+    let one = Watched::selecting(&master.uri, "loop1", both);
+    let two = Watched::selecting(&master.uri, "loop2", both);
+    let mut agent = Agent::start(&master.uri, "/loop_agent");
+    for (gateway, topic) in [(&one, "/loop/a"), (&two, "/loop/b")] {
+        gateway.advertise(&string_topic(topic, true));
+        gateway.publish(topic, 0, string_message("round"));
+    }
+    for gateway in [&one, &two] {
+        gateway.subscribe("/loop/a");
+        gateway.subscribe("/loop/b");
+    }
+    // A topic that is read after those, so that they had their turn; its publisher is also on /loop/a.
+    agent.advertise("/loop/a", STRING, false);
+    for gateway in [&one, &two] {
+        gateway.offered("/loop/a");
+    }
+    wait_for("connections", || (agent.connections("/loop/a") == 2).then_some(()));
+    let sent = agent.send("/loop/a", json!({"data": "real"}));
+    for gateway in [&one, &two] {
+        gateway.wait_message("/loop/a", &sent);
+        let foreign = |event: &Event| match event {
+            Event::Offered(topic) => topic.name == "/loop/b",
+            Event::Message { payload, .. } => payload[..] != sent[..],
+            Event::Wanted { .. } => true,
+            _ => false,
+        };
+        assert!(!gateway.events().iter().any(foreign), "{:?}", gateway.events());
+    }
+}
+
+#[test]
+fn the_slave_api_answers_what_ros_asks_and_survives_what_it_does_not() {
+    let master = Master::shared();
+    let gateway = Watched::start(&master.uri, "api");
+    let mut agent = Agent::start(&master.uri, "/api_agent");
+    gateway.advertise(&string_topic("/api_in/x", false));
+    wait_for("advertised", || {
+        (!registered(&mut agent, "/tautline_api").0.is_empty()).then_some(())
+    });
+    let mut call = |method: &str, params: serde_json::Value| {
+        let order =
+            json!({"do": "call", "node": "/tautline_api", "method": method, "params": params});
+        agent.order(order)
+    };
+    assert_eq!(call("getPid", json!(["/t"]))["answer"][2], std::process::id());
+    assert_eq!(call("getMasterUri", json!(["/t"]))["answer"][2], master.uri);
+    let publications = call("getPublications", json!(["/t"]))["answer"].clone();
+    assert_eq!(publications[2], json!([["/api_in/x", STRING]]));
+    assert_eq!(call("getSubscriptions", json!(["/t"]))["answer"][2], json!([]));
+    assert_eq!(call("getBusStats", json!(["/t"]))["answer"][2], json!([[], [], []]));
+    assert_eq!(call("paramUpdate", json!(["/t", "/p", 1]))["answer"][0], 1);
+    let topic = call("requestTopic", json!(["/t", "/api_in/x", [["TCPROS"]]]))["answer"].clone();
+    assert_eq!(topic[2][0], "TCPROS");
+    assert_eq!(call("requestTopic", json!(["/t", "/no", [["TCPROS"]]]))["answer"][0], 0);
+    assert_eq!(call("requestTopic", json!(["/t", 1]))["answer"][0], -1);
+    assert_names(call("launch", json!([]))["answer"]["fault"].as_str().unwrap(), &["'launch'"]);
+    let stopped = call("shutdown", json!(["/t", "no reason"]));
+    assert_eq!(stopped["answer"][0], 0);
+
+    let address = stopped["uri"].as_str().unwrap().trim_start_matches("http://").trim_matches('/');
+    let port = topic[2][2].as_u64().unwrap() as u16;
+    let deep = "<a>".repeat(80_000);
+    let attacks = [
+        (
+            address.to_owned(),
+            format!("POST / HTTP/1.1\r\nContent-Length: {}\r\n\r\n{deep}", deep.len()),
+        ),
+        (
+            address.to_owned(),
+            format!("POST / HTTP/1.1\r\nContent-Length: 9999999\r\n\r\n{deep}{deep}"),
+        ),
+        (address.to_owned(), "x".repeat(100_000)),
+        (format!("127.0.0.1:{port}"), "\u{7f}".repeat(100_000)),
+        (format!("127.0.0.1:{port}"), "\0\0\0\0".into()),
+    ];
+    for (address, bytes) in attacks {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        // The far side may close before it has read everything.
+        let _ = stream.write_all(bytes.as_bytes());
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
+    agent.subscribe("/api_in/x", STRING);
+    gateway.wait_wanted_since(0, "/api_in/x", true);
+}
+
+#[test]
+fn a_topic_taken_back_is_closed_and_unregistered() {
+    let master = Master::shared();
+    let gateway = Watched::start(&master.uri, "back");
+    let mut agent = Agent::start(&master.uri, "/back_agent");
+    gateway.advertise(&string_topic("/back_in/x", false));
+    agent.subscribe("/back_in/x", STRING);
+    gateway.wait_wanted_since(0, "/back_in/x", true);
+    gateway.unadvertise("/back_in/x");
+    gateway.wait_wanted_since(0, "/back_in/x", false);
+    let nothing = (vec![], vec![]);
+    wait_for("unregistering", || {
+        (registered(&mut agent, "/tautline_back") == nothing).then_some(())
+    });
+}
+
+#[test]
+fn nodes_in_cpp_are_read_and_served() {
+    // roscore runs rosout, a roscpp node: what it reads on /rosout it publishes on /rosout_agg.
+    let master = Master::shared();
+    let gateway = Watched::selecting(&master.uri, "cpp", |topic| topic == "/rosout_agg");
+    let offered = gateway.offered("/rosout_agg");
+    assert_eq!(offered.type_name, "rosgraph_msgs/Log");
+    gateway.subscribe("/rosout_agg");
+    let seen = gateway.seen();
+    gateway.advertise(&Topic { name: "/rosout".into(), ..offered });
+    gateway.wait_wanted_since(seen, "/rosout", true);
+    let log = log_message(&"y".repeat(300_000));
+    wait_for("log message through roscpp", || {
+        gateway.publish("/rosout", 0, log.clone());
+        let got = gateway.messages("/rosout_agg");
+        got.iter().any(|(_, payload)| payload[12..] == log[12..]).then_some(())
+    });
+    // What the gateway relies on when it checks whether a node still publishes.
+    let mut agent = Agent::start(&master.uri, "/cpp_agent");
+    let params = json!(["/t"]);
+    let order =
+        json!({"do": "call", "node": "/rosout", "method": "getPublications", "params": params});
+    let publications = agent.order(order)["answer"][2].clone();
+    let expected = json!(["/rosout_agg", "rosgraph_msgs/Log"]);
+    assert!(publications.as_array().unwrap().contains(&expected), "{publications}");
+}
+
+/// A serialized `rosgraph_msgs/Log` without topics.
+fn log_message(text: &str) -> Vec<u8> {
+    let mut bytes = vec![0; 12]; // sequence number and stamp
+    bytes.extend(string_message("frame"));
+    bytes.push(2); // level: information
+    for part in ["/node", text, "file", "function"] {
+        bytes.extend(string_message(part));
+    }
+    bytes.extend([0; 8]); // line and number of topics
+    bytes
+}
+
+#[test]
+fn a_second_gateway_of_one_name_is_reported_by_the_first_and_does_not_fight_it() {
+    let master = Master::shared();
+    let first = Watched::start(&master.uri, "name");
+    let mut agent = Agent::start(&master.uri, "/name_agent");
+    first.advertise(&string_topic("/name_in/x", false));
+    wait_for("advertised", || {
+        (!registered(&mut agent, "/tautline_name").0.is_empty()).then_some(())
+    });
+    let second = Watched::start(&master.uri, "name");
+    second.advertise(&string_topic("/name_in/y", false));
+    wait_for("report", || first.status().trouble.contains("/tautline_name").then_some(()));
+    second.shutdown();
+    let restored = vec!["/name_in/x".to_owned()];
+    wait_for("return of the first", || {
+        (registered(&mut agent, "/tautline_name").0 == restored).then_some(())
+    });
+    assert_eq!(first.status().trouble, "");
+}
+
+#[test]
+fn a_master_that_hangs_is_reported_and_holds_nothing_up() {
+    let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let uri = format!("http://{}", silent.local_addr().unwrap());
+    let gateway = Watched::start(&uri, "hang");
+    gateway.advertise(&string_topic("/hang_in/x", false));
+    wait_for("trouble", || gateway.status().trouble.contains("getSystemState").then_some(()));
+    assert_names(&gateway.status().trouble, &[uri]);
+    gateway.shutdown();
+}

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rospy node on a leash: one JSON order per line in, one JSON report per line out.
+
+It ends when its input does, so that none outlives the test that started it.
+"""
+
+import io
+import json
+import os
+import socket
+import sys
+import threading
+import xmlrpc.client
+
+import genpy
+import rosgraph
+import roslib.message
+import rospy
+
+advertised = {}
+subscribed = {}
+out_lock = threading.Lock()
+
+
+def report(**what):
+    with out_lock:
+        sys.stdout.write(json.dumps(what) + "\n")
+        sys.stdout.flush()
+
+
+def hex_of(message):
+    if isinstance(message, rospy.AnyMsg):
+        return message._buff.hex()
+    buffer = io.BytesIO()
+    message.serialize(buffer)
+    return buffer.getvalue().hex()
+
+
+def class_of(name):
+    return rospy.AnyMsg if name == "*" else roslib.message.get_message_class(name)
+
+
+def advertise(topic, type, latch=False):
+    cls = class_of(type)
+    advertised[topic] = rospy.Publisher(topic, cls, latch=latch, queue_size=1000)
+    report(did="advertise", topic=topic, md5=cls._md5sum, definition=cls._full_text)
+
+
+def send(topic, fields, count=1, hz=None):
+    message = advertised[topic].data_class()
+    genpy.message.fill_message_args(message, [fields])
+    rate = rospy.Rate(hz) if hz else None
+    for _ in range(count):
+        advertised[topic].publish(message)
+        if rate:
+            rate.sleep()
+    report(did="send", topic=topic, hex=hex_of(message))
+
+
+def send_large(topic, size):
+    advertised[topic].publish(advertised[topic].data_class("x" * size))
+    report(did="send_large", topic=topic)
+
+
+def unadvertise(topic):
+    advertised.pop(topic).unregister()
+    report(did="unadvertise", topic=topic)
+
+
+def subscribe(topic, type, brief=False):
+    def got(message):
+        if brief:
+            report(got=topic, size=len(hex_of(message)) // 2)
+        else:
+            report(got=topic, hex=hex_of(message), header=message._connection_header)
+
+    subscribed[topic] = rospy.Subscriber(topic, class_of(type), got)
+    report(did="subscribe", topic=topic)
+
+
+def unsubscribe(topic):
+    subscribed.pop(topic).unregister()
+    report(did="unsubscribe", topic=topic)
+
+
+def connections(topic):
+    report(did="connections", topic=topic, count=advertised[topic].get_num_connections())
+
+
+def nodelay(topic):
+    """Whether each connection of a topic published here goes without Nagle's delay."""
+    sockets = []
+    for connection in advertised[topic].impl.connections:
+        inner = getattr(connection, "_connection", connection)
+        option = inner.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        sockets.append(bool(option))
+    report(did="nodelay", topic=topic, nodelay=sockets)
+
+
+def registered(node):
+    """Topics that the master lists for a node."""
+    state = rosgraph.Master("/agent").getSystemState()
+    published, read = [
+        sorted(topic for topic, nodes in part if node in nodes) for part in state[:2]
+    ]
+    report(did="registered", node=node, published=published, subscribed=read)
+
+
+def call(node, method, params):
+    """Calls the slave API of a node."""
+    uri = rosgraph.Master("/agent").lookupNode(node)
+    try:
+        answer = getattr(xmlrpc.client.ServerProxy(uri), method)(*params)
+    except xmlrpc.client.Fault as fault:
+        answer = {"fault": fault.faultString}
+    report(did="call", method=method, answer=answer, uri=uri)
+
+
+def main():
+    rospy.init_node(sys.argv[1].lstrip("/"), disable_signals=True)
+    report(did="start", pid=os.getpid())
+    for line in sys.stdin:
+        order = json.loads(line)
+        globals()[order.pop("do")](**order)
+    # Without unregistering, as a crash would; orders say when to leave in peace.
+    os._exit(0)
+
+
+def leave():
+    rospy.signal_shutdown("told to leave")
+    report(did="leave")
+    os._exit(0)
+
+
+main()

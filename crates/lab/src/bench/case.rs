@@ -1,0 +1,445 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The cases and what must be reached in each.
+
+use super::flows::Flow;
+use super::trial::{Outcome, Transport};
+use super::world::LinkLimits;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Figures of all transports of one run.
+pub type Outcomes = BTreeMap<Transport, Outcome>;
+
+/// One case of two computers and the load of [`Flow`].
+#[derive(Debug, PartialEq)]
+pub struct Case {
+    /// As on the command line.
+    pub name: &'static str,
+    /// The link.
+    pub limits: LinkLimits,
+    /// Whether the daemons are told the rate.
+    pub rate_configured: bool,
+    /// Who competes.
+    pub transports: &'static [Transport],
+    /// What must be reached.
+    pub targets: &'static [Target],
+    /// What rivals are known to do here.
+    pub known: &'static [Known],
+}
+
+/// One thing that must be reached.
+#[derive(Debug, PartialEq)]
+pub struct Target {
+    what: Measure,
+    bound: Bound,
+}
+
+/// Where a target is reached.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Bound {
+    /// This or more.
+    AtLeast(f64),
+    /// This or less.
+    AtMost(f64),
+}
+
+impl Bound {
+    /// What `found` amounts to.
+    pub fn judge(self, what: String, found: Option<f64>, unit: &'static str) -> Verdict {
+        let (word, limit) = match self {
+            AtLeast(limit) => ("at least", limit),
+            AtMost(limit) => ("at most", limit),
+        };
+        let reached = found.is_some_and(|found| match self {
+            AtLeast(limit) => found >= limit,
+            AtMost(limit) => found <= limit,
+        });
+        Verdict {
+            what,
+            target: format!("{word} {limit} {unit}"),
+            found,
+            unit,
+            reached,
+        }
+    }
+}
+
+/// What is looked at, of Tautline unless it says otherwise.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Measure {
+    /// Messages received, percent of those sent.
+    ReceivedPercent(Flow),
+    /// 99th percentile of delay, ms.
+    P99Ms(Flow),
+    /// Largest delay, ms.
+    MaxMs(Flow),
+    /// Standard deviation of gaps, ms.
+    GapStdMs(Flow),
+    /// How many times smaller that is than TCPROS's in the same run.
+    GapStdTimesUnderTcpros(Flow),
+    /// Mean delay over wire bytes / rate.
+    MeanTimesAirtime(Flow),
+    /// Image bytes carried, percent of the rate that other topics leave.
+    ImageSharePercent,
+    /// Messages whose fate the daemon cannot tell.
+    Unaccounted(Flow),
+    /// Of one core, the busier daemon.
+    CpuPercent,
+    IdleCpuPercent,
+    /// The larger daemon, idle.
+    IdleResidentMb,
+}
+
+/// A figure measured before on the same link: the run is void if it differs by more than a quarter.
+#[derive(Debug, PartialEq)]
+pub struct Known {
+    transport: Transport,
+    laser_mean_ms: f64,
+}
+
+/// How far a known figure may be off.
+const KNOWN_TOLERANCE: f64 = 0.25;
+/// Bytes each packet adds to a message's: our header at its budget, UDP, IPv4, Ethernet.
+const PACKET_OVERHEAD_BYTES: u64 = 32 + 8 + 20 + 14;
+/// Ethernet header and IP packet, as the kernel's token bucket counts them.
+const FULL_PACKET_BYTES: u64 = 14 + super::world::MTU as u64;
+
+use Bound::{AtLeast, AtMost};
+use Flow::{Command, Image, Laser};
+use Measure::*;
+
+const fn target(what: Measure, bound: Bound) -> Target {
+    Target { what, bound }
+}
+
+/// Use of one core by a daemon without messages.
+pub const IDLE_CPU_PERCENT: Bound = AtMost(1.0);
+/// Memory of a daemon without messages, in 10^6 bytes.
+pub const IDLE_RESIDENT_MB: Bound = AtMost(30.0);
+/// Bytes a message of 1 KB costs beyond itself, UDP and IP.
+pub const HEADER_BYTES: Bound = AtMost(32.0);
+
+const AT_6_MBPS: &[Target] = &[
+    target(ReceivedPercent(Laser), AtLeast(100.0)),
+    target(P99Ms(Laser), AtMost(8.0)),
+    target(GapStdMs(Laser), AtMost(3.0)),
+    target(GapStdTimesUnderTcpros(Laser), AtLeast(8.0)),
+    target(P99Ms(Command), AtMost(8.0)),
+    target(ReceivedPercent(Image), AtLeast(99.0)),
+    target(MeanTimesAirtime(Image), AtMost(1.25)),
+    target(CpuPercent, AtMost(6.0)),
+    target(IdleCpuPercent, IDLE_CPU_PERCENT),
+    target(IdleResidentMb, IDLE_RESIDENT_MB),
+];
+
+const AT_3_MBPS: &[Target] = &[
+    target(ReceivedPercent(Laser), AtLeast(100.0)),
+    target(ReceivedPercent(Command), AtLeast(100.0)),
+    target(P99Ms(Laser), AtMost(14.0)),
+    target(P99Ms(Command), AtMost(14.0)),
+    target(ImageSharePercent, AtLeast(90.0)),
+    target(MaxMs(Image), AtMost(500.0)),
+    target(Unaccounted(Image), AtMost(0.0)),
+];
+
+const WITH_LOSS: &[Target] = &[
+    target(ReceivedPercent(Laser), AtLeast(99.5)),
+    target(ReceivedPercent(Image), AtLeast(99.5)),
+    target(P99Ms(Laser), AtMost(20.0)),
+];
+
+/// Measured on this link with rospy 1.15 and a 64 KB image.
+const KNOWN_AT_6_MBPS: &[Known] = &[
+    Known {
+        transport: Transport::Tcpros,
+        laser_mean_ms: 35.0,
+    },
+    Known {
+        transport: Transport::TcprosNodelay,
+        laser_mean_ms: 24.0,
+    },
+];
+
+const ALL_TRANSPORTS: &[Transport] = &[
+    Transport::Tautline,
+    Transport::Tcpros,
+    Transport::TcprosNodelay,
+];
+const BEST_TWO: &[Transport] = &[Transport::Tautline, Transport::TcprosNodelay];
+
+const fn link(rate_bps: u64, loss: f64) -> LinkLimits {
+    LinkLimits {
+        rate_bps: Some(rate_bps),
+        loss,
+    }
+}
+
+/// All cases of two computers.
+pub const CASES: &[Case] = &[
+    Case {
+        name: "6mbps",
+        limits: link(6_000_000, 0.0),
+        rate_configured: false,
+        transports: ALL_TRANSPORTS,
+        targets: AT_6_MBPS,
+        known: KNOWN_AT_6_MBPS,
+    },
+    Case {
+        name: "6mbps-rate",
+        limits: link(6_000_000, 0.0),
+        rate_configured: true,
+        transports: ALL_TRANSPORTS,
+        targets: AT_6_MBPS,
+        known: KNOWN_AT_6_MBPS,
+    },
+    Case {
+        name: "3mbps",
+        limits: link(3_000_000, 0.0),
+        rate_configured: false,
+        transports: BEST_TWO,
+        targets: AT_3_MBPS,
+        known: &[],
+    },
+    Case {
+        name: "3mbps-rate",
+        limits: link(3_000_000, 0.0),
+        rate_configured: true,
+        transports: BEST_TWO,
+        targets: AT_3_MBPS,
+        known: &[],
+    },
+    Case {
+        name: "6mbps-loss",
+        limits: link(6_000_000, 0.05),
+        rate_configured: false,
+        transports: BEST_TWO,
+        targets: WITH_LOSS,
+        known: &[],
+    },
+];
+
+/// One target and what was found.
+#[derive(Debug, Clone, Serialize)]
+pub struct Verdict {
+    /// `laser p99`.
+    pub what: String,
+    /// `at most 8 ms`.
+    pub target: String,
+    /// What was measured; `None` if there was nothing to measure.
+    pub found: Option<f64>,
+    /// `ms`, `%`, ...
+    pub unit: &'static str,
+    /// Whether the target is reached.
+    pub reached: bool,
+}
+
+impl Case {
+    /// The case of that name.
+    pub fn named(name: &str) -> Option<&'static Case> {
+        CASES.iter().find(|case| case.name == name)
+    }
+
+    /// One verdict per target.
+    pub fn verdicts(&self, outcomes: &Outcomes) -> Vec<Verdict> {
+        let judge = |target: &Target| {
+            let (what, unit) = target.what.words();
+            target
+                .bound
+                .judge(what, self.find(target.what, outcomes), unit)
+        };
+        self.targets.iter().map(judge).collect()
+    }
+
+    /// Why the run says nothing: the link or the rivals are not as known. Empty if all is well.
+    pub fn reasons_for_void(&self, outcomes: &Outcomes) -> Vec<String> {
+        let off = |known: &Known| {
+            let outcome = outcomes.get(&known.transport)?;
+            let found = outcome
+                .topics
+                .get(&Laser)?
+                .delay_ms
+                .map_or(f64::INFINITY, |delay| delay.mean);
+            let deviation = found / known.laser_mean_ms - 1.0;
+            (deviation.abs() > KNOWN_TOLERANCE).then(|| {
+                format!(
+                    "laser mean over {} is {found:.1} ms; {} ms is known for this link, {:.0} % off is allowed",
+                    known.transport.name(),
+                    known.laser_mean_ms,
+                    100.0 * KNOWN_TOLERANCE
+                )
+            })
+        };
+        self.known.iter().filter_map(off).collect()
+    }
+
+    fn find(&self, what: Measure, outcomes: &Outcomes) -> Option<f64> {
+        let ours = outcomes.get(&Transport::Tautline)?;
+        let delay = |flow| ours.topics.get(&flow)?.delay_ms;
+        let gap_std = |outcome: &Outcome, flow| Some(outcome.topics.get(&flow)?.gap_ms?.std);
+        let largest = |figure: fn(&super::usage::DaemonFigures) -> f64| {
+            ours.daemons.values().map(figure).reduce(f64::max)
+        };
+        match what {
+            ReceivedPercent(flow) => Some(ours.topics.get(&flow)?.mdr_percent),
+            P99Ms(flow) => Some(delay(flow)?.p99),
+            MaxMs(flow) => Some(delay(flow)?.max),
+            GapStdMs(flow) => gap_std(ours, flow),
+            GapStdTimesUnderTcpros(flow) => {
+                Some(gap_std(outcomes.get(&Transport::Tcpros)?, flow)? / gap_std(ours, flow)?)
+            }
+            MeanTimesAirtime(flow) => {
+                let airtime_s =
+                    8.0 * wire_bytes(*ours.message_bytes.get(&flow)?) as f64 / self.rate_bps()?;
+                Some(delay(flow)?.mean / 1000.0 / airtime_s)
+            }
+            ImageSharePercent => self.image_share(ours),
+            Unaccounted(flow) => {
+                (*ours.unaccounted.get(&flow)?).map(|messages| messages.unsigned_abs() as f64)
+            }
+            CpuPercent => largest(|daemon| daemon.cpu_percent),
+            IdleCpuPercent => largest(|daemon| daemon.idle_cpu_percent),
+            IdleResidentMb => largest(|daemon| daemon.idle_resident_bytes as f64 / 1e6),
+        }
+    }
+
+    fn rate_bps(&self) -> Option<f64> {
+        self.limits.rate_bps.map(|rate| rate as f64)
+    }
+
+    /// Message bytes of images carried, percent of what the laser leaves of the rate.
+    fn image_share(&self, ours: &Outcome) -> Option<f64> {
+        let laser_per_s = 1.0 / Laser.period().as_secs_f64();
+        let laser_bps = 8.0 * laser_per_s * wire_bytes(*ours.message_bytes.get(&Laser)?) as f64;
+        let image_bps = 8.0 * ours.images_per_s * *ours.message_bytes.get(&Image)? as f64;
+        Some(100.0 * image_bps / (self.rate_bps()? - laser_bps))
+    }
+}
+
+/// Bytes on the link for one message, Ethernet headers included.
+fn wire_bytes(message_bytes: u64) -> u64 {
+    let packets = message_bytes.div_ceil(FULL_PACKET_BYTES - PACKET_OVERHEAD_BYTES);
+    message_bytes + packets * PACKET_OVERHEAD_BYTES
+}
+
+impl Measure {
+    fn words(self) -> (String, &'static str) {
+        match self {
+            ReceivedPercent(flow) => (format!("{} received", flow.name()), "%"),
+            P99Ms(flow) => (format!("{} p99", flow.name()), "ms"),
+            MaxMs(flow) => (format!("{} oldest delivered", flow.name()), "ms"),
+            GapStdMs(flow) => (format!("{} gap std", flow.name()), "ms"),
+            GapStdTimesUnderTcpros(flow) => {
+                (format!("{} gap std under TCPROS's", flow.name()), "times")
+            }
+            MeanTimesAirtime(flow) => (
+                format!("{} mean delay over wire bytes / rate", flow.name()),
+                "times",
+            ),
+            ImageSharePercent => ("image bytes carried of the rate left".into(), "%"),
+            Unaccounted(flow) => (
+                format!("{} messages with no known fate", flow.name()),
+                "messages",
+            ),
+            CpuPercent => ("daemon under this load".into(), "% of a core"),
+            IdleCpuPercent => ("daemon idle".into(), "% of a core"),
+            IdleResidentMb => ("daemon memory, idle".into(), "MB"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stats::{Delay, Gap, Summary};
+    use super::*;
+
+    fn summary(mdr_percent: f64, mean: f64, p99: f64, std: f64) -> Summary {
+        Summary {
+            sent: 1000,
+            received: 1000,
+            duplicates: 0,
+            mdr_percent,
+            delay_ms: Some(Delay {
+                mean,
+                p50: mean,
+                p99,
+                max: p99,
+            }),
+            gap_ms: Some(Gap { mean: 20.0, std }),
+            publisher_late_ms: None,
+        }
+    }
+
+    fn outcome(laser: Summary) -> Outcome {
+        Outcome {
+            topics: [(Laser, laser), (Image, summary(100.0, 95.0, 110.0, 2.0))].into(),
+            message_bytes: [(Laser, 1024), (Image, 61346)].into(),
+            images_per_s: 4.5,
+            daemons: BTreeMap::new(),
+            unaccounted: BTreeMap::new(),
+        }
+    }
+
+    fn found(verdicts: &[Verdict], what: &str) -> (f64, bool) {
+        let verdict = verdicts
+            .iter()
+            .find(|verdict| verdict.what == what)
+            .unwrap();
+        (verdict.found.unwrap(), verdict.reached)
+    }
+
+    #[test]
+    fn targets_are_judged_against_the_same_runs_rival() {
+        let case = Case::named("6mbps").unwrap();
+        let outcomes = Outcomes::from([
+            (Transport::Tautline, outcome(summary(99.9, 3.0, 7.9, 2.5))),
+            (
+                Transport::Tcpros,
+                outcome(summary(100.0, 35.0, 101.0, 35.0)),
+            ),
+        ]);
+        let verdicts = case.verdicts(&outcomes);
+        assert_eq!(found(&verdicts, "laser received"), (99.9, false));
+        assert_eq!(found(&verdicts, "laser p99"), (7.9, true));
+        assert_eq!(
+            found(&verdicts, "laser gap std under TCPROS's"),
+            (14.0, true)
+        );
+    }
+
+    #[test]
+    fn what_was_not_measured_is_not_reached() {
+        let case = Case::named("6mbps").unwrap();
+        let outcomes =
+            Outcomes::from([(Transport::Tautline, outcome(summary(100.0, 3.0, 7.0, 2.0)))]);
+        let verdicts = case.verdicts(&outcomes);
+        let command = verdicts
+            .iter()
+            .find(|verdict| verdict.what == "command p99")
+            .unwrap();
+        assert!(command.found.is_none() && !command.reached);
+    }
+
+    #[test]
+    fn a_rival_more_than_a_quarter_off_voids_the_run() {
+        let case = Case::named("6mbps").unwrap();
+        let run = |mean| {
+            Outcomes::from([(
+                Transport::Tcpros,
+                outcome(summary(100.0, mean, 101.0, 35.0)),
+            )])
+        };
+        assert!(case.reasons_for_void(&run(43.0)).is_empty());
+        assert!(case.reasons_for_void(&run(44.0))[0].contains("44.0 ms"));
+        assert!(!case.reasons_for_void(&run(26.0)).is_empty());
+    }
+
+    #[test]
+    fn the_images_share_is_of_what_the_laser_leaves() {
+        let case = Case::named("3mbps").unwrap();
+        let share = case
+            .image_share(&outcome(summary(100.0, 3.0, 7.0, 2.0)))
+            .unwrap();
+        let left_bps = 3e6 - 50.0 * 8.0 * (1024.0 + 74.0);
+        assert!((share - 100.0 * 4.5 * 61346.0 * 8.0 / left_bps).abs() < 1e-9);
+    }
+}

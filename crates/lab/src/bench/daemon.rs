@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One `tautline run`, as a user starts it.
+
+use super::enclosure::SCRATCH;
+use super::processes::{POLL_PERIOD, Process, run};
+use super::ros;
+use super::world::{Computer, INTERFACE};
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Longest wait for two daemons to find their masters and each other.
+const MEETING_PATIENCE: Duration = Duration::from_secs(30);
+/// Longest wait for a daemon to drain and unregister after SIGTERM.
+const END_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the robot sends, most important first.
+const ROBOT_TOPICS: &str = "  /scan: { priority: 200 }
+  /camera/image/compressed: { priority: 20, keep_last: 1, lifespan: 500ms }
+  /robot/description: { priority: 50 }
+";
+const BASE_TOPICS: &str = "  /cmd_vel: { priority: 220 }
+";
+
+/// A running daemon.
+pub struct Daemon {
+    /// The program.
+    pub process: Process,
+    program: PathBuf,
+    control: String,
+}
+
+/// How the daemons of a trial are set up.
+#[derive(Debug, Clone)]
+pub struct DaemonSetup {
+    /// The `tautline` program.
+    pub program: PathBuf,
+    /// `rate:` of the radio; `None` leaves it to local back-pressure.
+    pub rate_bps: Option<u64>,
+}
+
+/// The robot's file, as a user would write it.
+fn robot_file(computer: &Computer, peer: &Computer, topics: &str, rate_bps: Option<u64>) -> String {
+    let radios = rate_bps
+        .map(|rate| format!("radios:\n  {INTERFACE}: {{ rate: {}kbps }}\n", rate / 1000))
+        .unwrap_or_default();
+    format!(
+        "name: {}\npeers:\n  {}: {{ address: {} }}\ntopics:\n{topics}{radios}control: {SCRATCH}/{}.sock\n\
+         ros1: {{ master: \"{}\", host: {} }}\n",
+        computer.name,
+        peer.name,
+        peer.address,
+        computer.name,
+        ros::master_uri(computer),
+        computer.address
+    )
+}
+
+impl DaemonSetup {
+    /// Starts the robot's and the base station's daemon.
+    pub fn start(&self, robot: &Computer, base: &Computer, folder: &Path) -> Result<[Daemon; 2]> {
+        Ok([
+            self.start_one(robot, base, ROBOT_TOPICS, folder)?,
+            self.start_one(base, robot, BASE_TOPICS, folder)?,
+        ])
+    }
+
+    fn start_one(
+        &self,
+        computer: &Computer,
+        peer: &Computer,
+        topics: &str,
+        folder: &Path,
+    ) -> Result<Daemon> {
+        ensure!(
+            self.program.is_file(),
+            "no daemon at {}: build it with 'cargo build --release -p tautline-node'",
+            self.program.display()
+        );
+        let file = folder.join(format!("{}.yaml", computer.name));
+        std::fs::write(&file, robot_file(computer, peer, topics, self.rate_bps))?;
+        let mut command = computer.command(self.program.to_str().context("path is not UTF-8")?);
+        command.arg("run").arg(&file);
+        Ok(Daemon {
+            process: Process::start(&format!("tautline-{}", computer.name), command, folder)?,
+            program: self.program.clone(),
+            control: format!("{SCRATCH}/{}.sock", computer.name),
+        })
+    }
+}
+
+impl Daemon {
+    /// Its own account of itself (`tautline status --json`).
+    pub fn status(&self) -> Result<Value> {
+        let mut command = Command::new(&self.program);
+        let said = run(command.args(["status", "--json", "--control", &self.control]))?;
+        serde_json::from_str(&said).with_context(|| format!("no JSON from status: {said}"))
+    }
+
+    /// Waits until it has its ROS master and its peer.
+    pub fn await_connected(&mut self) -> Result<()> {
+        let deadline = Instant::now() + MEETING_PATIENCE;
+        loop {
+            self.process.check_running()?;
+            let status = self.status();
+            if status.as_ref().is_ok_and(is_connected) {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!(
+                    "the daemon has not met master and peer in {MEETING_PATIENCE:?}; status: {status:?}"
+                );
+            }
+            std::thread::sleep(POLL_PERIOD);
+        }
+    }
+
+    /// Ends it as an operator does; it must go cleanly.
+    pub fn end(&mut self) -> Result<()> {
+        let status = self.process.terminate(END_PATIENCE)?;
+        ensure!(
+            status.success(),
+            "the daemon ended with {status} after SIGTERM"
+        );
+        Ok(())
+    }
+}
+
+fn is_connected(status: &Value) -> bool {
+    let all = |list: &str, holds: fn(&Value) -> bool| {
+        status[list]
+            .as_array()
+            .is_some_and(|entries| !entries.is_empty() && entries.iter().all(holds))
+    };
+    all("gateways", |gateway| gateway["connected"] == true)
+        && all("peers", |peer| peer["state"] == "up")
+}
+
+/// Packets and IP bytes this node has sent, over all its links.
+pub fn link_sent(status: &Value) -> Option<(u64, u64)> {
+    let links = status["links"].as_array()?;
+    let sum = |key: &str| {
+        links
+            .iter()
+            .map(|link| link[key].as_u64())
+            .sum::<Option<u64>>()
+    };
+    Some((sum("sent_packets")?, sum("sent_bytes")?))
+}
+
+/// Messages of `topic` accepted for sending, and their bytes.
+pub fn topic_sent(status: &Value, topic: &str) -> Option<(u64, u64)> {
+    let entry = outgoing(status, topic)?;
+    Some((entry["messages"].as_u64()?, entry["bytes"].as_u64()?))
+}
+
+fn outgoing<'a>(status: &'a Value, topic: &str) -> Option<&'a Value> {
+    let mut entries = status["topics"].as_array()?.iter();
+    entries.find(|entry| entry["topic"] == topic && entry["direction"] == "out")
+}
+
+/// Messages of `topic` this node cannot account for: accepted for sending, and
+/// neither delivered, waiting, on their way nor dropped with a reason.
+pub fn unaccounted(status: &Value, topic: &str) -> Option<i64> {
+    let entry = outgoing(status, topic)?;
+    let number = |key: &str| entry[key].as_i64();
+    let dropped: i64 = entry["dropped"]
+        .as_object()?
+        .values()
+        .filter_map(Value::as_i64)
+        .sum();
+    Some(number("messages")? - number("delivered")? - number("queued")? - number("sent")? - dropped)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn messages_are_accounted_for_with_their_drops() {
+        let topic = json!({"topic": "/scan", "direction": "out", "messages": 10, "delivered": 5,
+            "queued": 1, "sent": 1, "dropped": {"expired": 2}});
+        let status = json!({ "topics": [topic] });
+        assert_eq!(unaccounted(&status, "/scan"), Some(1));
+        assert_eq!(unaccounted(&status, "/other"), None);
+    }
+
+    #[test]
+    fn a_daemon_without_its_master_or_peer_is_not_connected() {
+        let mut status = json!({"gateways": [{"connected": true}], "peers": [{"state": "up"}]});
+        assert!(is_connected(&status));
+        status["peers"][0]["state"] = json!("connecting");
+        assert!(!is_connected(&status));
+        assert!(!is_connected(&json!({"gateways": [], "peers": []})));
+    }
+}

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The picture of delay distributions, made by Debian's matplotlib.
+
+use super::enclosure::SCRATCH;
+use super::processes::run;
+use anyhow::Result;
+use std::path::Path;
+use std::process::Command;
+
+/// Draws the raw samples under `raw` (one folder per transport) to `picture`.
+pub fn draw(raw: &Path, picture: &Path, title: &str, subtitle: &str) -> Result<()> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("plot/delays.py");
+    run(Command::new("/usr/bin/python3")
+        .env("MPLCONFIGDIR", SCRATCH)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .arg(script)
+        .args([raw, picture])
+        .args(["--title", title, "--subtitle", subtitle]))?;
+    Ok(())
+}

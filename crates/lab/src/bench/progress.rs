@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is running and how long it will still take, on standard error.
+
+use std::collections::VecDeque;
+use std::io::{IsTerminal, Write};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+const REDRAW_PERIOD: Duration = Duration::from_millis(500);
+
+/// A line that is redrawn on a terminal and printed once per stage elsewhere.
+#[derive(Clone)]
+pub struct Progress(Arc<Mutex<State>>);
+
+struct State {
+    stage: String,
+    stage_ends: Instant,
+    /// What is still to come: name and expected duration.
+    rest: VecDeque<(String, Duration)>,
+    finished: bool,
+}
+
+impl Progress {
+    /// Announces all stages with the time each is expected to take.
+    pub fn new(stages: Vec<(String, Duration)>) -> Self {
+        let state = State {
+            stage: "starting".into(),
+            stage_ends: Instant::now(),
+            rest: stages.into(),
+            finished: false,
+        };
+        let progress = Self(Arc::new(Mutex::new(state)));
+        if std::io::stderr().is_terminal() {
+            progress.redraw_in_background();
+        }
+        progress
+    }
+
+    /// Enters the next stage.
+    pub fn next(&self) {
+        let Ok(mut state) = self.0.lock() else { return };
+        if let Some((stage, duration)) = state.rest.pop_front() {
+            state.stage = stage;
+            state.stage_ends = Instant::now() + duration;
+        }
+        if !std::io::stderr().is_terminal() {
+            eprintln!("{}", state.line());
+        }
+    }
+
+    /// Takes the line away; results follow.
+    pub fn finish(&self) {
+        let Ok(mut state) = self.0.lock() else { return };
+        state.finished = true;
+        if std::io::stderr().is_terminal() {
+            eprint!("\r\x1b[K");
+        }
+    }
+
+    fn redraw_in_background(&self) {
+        let state = self.0.clone();
+        std::thread::spawn(move || {
+            while let Ok(state) = state.lock()
+                && !state.finished
+            {
+                eprint!("\r\x1b[K{}", state.line());
+                let _ = std::io::stderr().flush();
+                drop(state);
+                std::thread::sleep(REDRAW_PERIOD);
+            }
+        });
+    }
+}
+
+impl State {
+    fn line(&self) -> String {
+        let rest: Duration = self.rest.iter().map(|(_, duration)| *duration).sum();
+        let left = self.stage_ends.saturating_duration_since(Instant::now()) + rest;
+        format!("[{:3} s left] {}", left.as_secs_f64().ceil(), self.stage)
+    }
+}

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One table for people and one JSON file for programs.
+
+use super::case::{Case, Outcomes, Verdict};
+use super::flows::{ALL, Flow};
+use super::plot;
+use super::processes::run;
+use super::stats::Summary;
+use super::usage::DaemonFigures;
+use super::world::MTU;
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// All that is known of one case, after its runs.
+#[derive(Serialize)]
+pub struct Report {
+    case: &'static str,
+    #[serde(flatten)]
+    about: About,
+    link: Link,
+    rate_configured: bool,
+    counted_s: f64,
+    runs: usize,
+    /// Which run is quoted: the median by the laser's p99.
+    quoted_run: usize,
+    /// Laser p99 in milliseconds of each run's first transport.
+    laser_p99_ms_of_runs: Vec<Option<f64>>,
+    message_bytes: BTreeMap<Flow, u64>,
+    transports: BTreeMap<&'static str, BTreeMap<Flow, Summary>>,
+    daemons: BTreeMap<String, DaemonFigures>,
+    verdicts: Vec<Verdict>,
+    /// Why the run says nothing; empty if it does.
+    void: Vec<String>,
+}
+
+/// When, where and of what a report is.
+#[derive(Serialize)]
+pub struct About {
+    date: String,
+    host: String,
+    kernel: String,
+    revision: String,
+}
+
+impl About {
+    /// This machine and this tree, now.
+    pub fn now() -> Self {
+        let tree = env!("CARGO_MANIFEST_DIR");
+        Self {
+            date: line_of("date", &["-u", "+%Y-%m-%dT%H:%M:%SZ"]),
+            host: line_of("uname", &["-n"]),
+            kernel: line_of("uname", &["-r"]),
+            revision: line_of("git", &["-C", tree, "describe", "--always", "--dirty"]),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Link {
+    rate_bps: Option<u64>,
+    mtu: u32,
+    loss: f64,
+}
+
+/// One publisher in a hundred messages later than this says that the machine was busy.
+const LATE_MS: f64 = 5.0;
+
+/// What a report amounts to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Conclusion {
+    /// Every target reached.
+    Reached,
+    /// Some target not reached.
+    NotReached,
+    /// Link or rivals not as known.
+    Void,
+}
+
+impl Report {
+    /// Judges the median of `runs`, which is not empty.
+    pub fn new(case: &'static Case, time: Duration, runs: &[Outcomes]) -> Result<Self> {
+        let p99_of_runs: Vec<Option<f64>> = runs.iter().map(laser_p99).collect();
+        let quoted = median(&p99_of_runs);
+        let outcomes = runs.get(quoted).context("no run to report")?;
+        let ours = outcomes.values().next().context("no transport was run")?;
+        Ok(Self {
+            case: case.name,
+            about: About::now(),
+            link: Link {
+                rate_bps: case.limits.rate_bps,
+                mtu: MTU,
+                loss: case.limits.loss,
+            },
+            rate_configured: case.rate_configured,
+            counted_s: time.as_secs_f64(),
+            runs: runs.len(),
+            quoted_run: quoted + 1,
+            laser_p99_ms_of_runs: p99_of_runs,
+            message_bytes: ours.message_bytes.clone(),
+            transports: outcomes
+                .iter()
+                .map(|(transport, o)| (transport.name(), o.topics.clone()))
+                .collect(),
+            daemons: ours.daemons.clone(),
+            verdicts: case.verdicts(outcomes),
+            void: case.reasons_for_void(outcomes),
+        })
+    }
+
+    /// Draws the delays of the run it quotes, whose raw samples are under `raw`.
+    pub fn draw(&self, raw: &Path, picture: &Path) -> Result<()> {
+        let title = format!("Message delay through ROS over a {}", self.link_words());
+        plot::draw(raw, picture, &title, &self.load_words())
+    }
+
+    /// Number of the run it quotes, from 1.
+    pub fn quoted_run(&self) -> usize {
+        self.quoted_run
+    }
+
+    /// What it amounts to.
+    pub fn result(&self) -> Conclusion {
+        if !self.void.is_empty() {
+            Conclusion::Void
+        } else {
+            Conclusion::of(&self.verdicts)
+        }
+    }
+
+    /// Writes it as JSON.
+    pub fn write(&self, file: &Path) -> Result<()> {
+        std::fs::write(file, self.json()? + "\n")
+            .with_context(|| format!("cannot write {}", file.display()))
+    }
+
+    /// As JSON.
+    pub fn json(&self) -> Result<String> {
+        Ok(serde_json::to_string_pretty(self)?)
+    }
+
+    /// `6 Mbps link, 1500-byte MTU, 5 % loss each way`.
+    pub fn link_words(&self) -> String {
+        let rate = self.link.rate_bps.map_or("unlimited".into(), |rate| {
+            format!("{} Mbps", rate as f64 / 1e6)
+        });
+        let told = if self.rate_configured {
+            ", rate configured"
+        } else {
+            ""
+        };
+        let loss = match self.link.loss {
+            0.0 => String::new(),
+            loss => format!(", {} % loss each way", 100.0 * loss),
+        };
+        format!("{rate} link, {MTU}-byte MTU{loss}{told}")
+    }
+
+    /// What is sent, and for how long.
+    pub fn load_words(&self) -> String {
+        let bytes = |flow| self.message_bytes.get(&flow).copied().unwrap_or_default();
+        format!(
+            "laser {} B at 50 Hz and image {} B at 6.67 Hz to the base, command {} B at 50 Hz to the robot, {} s",
+            bytes(Flow::Laser),
+            bytes(Flow::Image),
+            bytes(Flow::Command),
+            self.counted_s
+        )
+    }
+
+    /// The table, the verdicts and what they amount to.
+    pub fn text(&self) -> String {
+        let mut text = format!(
+            "\n{}: {}\n{}\n",
+            self.case,
+            self.link_words(),
+            self.load_words()
+        );
+        if self.runs > 1 {
+            let _ = writeln!(
+                text,
+                "run {} of {}, the median by the laser's p99",
+                self.quoted_run, self.runs
+            );
+        }
+        self.put_table(&mut text);
+        self.put_daemons(&mut text);
+        self.put_busy_machine(&mut text);
+        self.put_verdicts(&mut text);
+        text
+    }
+
+    fn put_table(&self, text: &mut String) {
+        let _ = writeln!(
+            text,
+            "\n{:8} {:15} {:>6} {:>8} {:>7} | {:>8} {:>8} {:>8} {:>8} | {:>8} {:>8}",
+            "topic",
+            "transport",
+            "sent",
+            "received",
+            "mdr %",
+            "delay ms",
+            "p50",
+            "p99",
+            "max",
+            "gap ms",
+            "std"
+        );
+        for flow in ALL {
+            let mut label = flow.name();
+            for (transport, topics) in &self.transports {
+                if let Some(summary) = topics.get(&flow) {
+                    let _ = writeln!(text, "{label:8} {transport:15} {}", row(summary));
+                    label = "";
+                }
+            }
+        }
+    }
+
+    fn put_daemons(&self, text: &mut String) {
+        for (name, daemon) in &self.daemons {
+            let _ = writeln!(
+                text,
+                "tautline on {name}: {:.1} % of a core under this load, {:.1} % idle; {:.1} MB ({:.1} MB idle)",
+                daemon.cpu_percent,
+                daemon.idle_cpu_percent,
+                daemon.resident_bytes as f64 / 1e6,
+                daemon.idle_resident_bytes as f64 / 1e6
+            );
+        }
+    }
+
+    fn put_busy_machine(&self, text: &mut String) {
+        let late = |summary: &Summary| {
+            summary
+                .publisher_late_ms
+                .is_some_and(|late| late.p99 > LATE_MS)
+        };
+        for (transport, topics) in &self.transports {
+            let late: Vec<&str> = topics
+                .iter()
+                .filter(|(_, summary)| late(summary))
+                .map(|(flow, _)| flow.name())
+                .collect();
+            if !late.is_empty() {
+                let _ = writeln!(
+                    text,
+                    "this machine was busy with something else: over {transport}, publishers of {} were late by more \
+                     than {LATE_MS} ms",
+                    late.join(", ")
+                );
+            }
+        }
+    }
+
+    fn put_verdicts(&self, text: &mut String) {
+        text.push('\n');
+        text.push_str(&verdict_lines(&self.verdicts));
+        for reason in &self.void {
+            let _ = writeln!(text, "VOID         {reason}");
+        }
+        let _ = writeln!(text, "{}: {}", self.case, self.result().words());
+    }
+}
+
+impl Conclusion {
+    /// Of a run that is not void.
+    pub fn of(verdicts: &[Verdict]) -> Self {
+        if verdicts.iter().all(|verdict| verdict.reached) {
+            Self::Reached
+        } else {
+            Self::NotReached
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Conclusion::Reached => "all targets reached",
+            Conclusion::NotReached => "some target NOT reached",
+            Conclusion::Void => "VOID, the figures above say nothing about Tautline",
+        }
+    }
+}
+
+/// One line per target: reached or not, and by what figure.
+pub fn verdict_lines(verdicts: &[Verdict]) -> String {
+    let line = |verdict: &Verdict| {
+        let word = if verdict.reached {
+            "reached"
+        } else {
+            "NOT reached"
+        };
+        let found = match verdict.found {
+            Some(found) => format!("{found:.2} {}", verdict.unit),
+            None => "not measured".into(),
+        };
+        format!("{word:12} {}: {found} ({})\n", verdict.what, verdict.target)
+    };
+    verdicts.iter().map(line).collect()
+}
+
+fn row(summary: &Summary) -> String {
+    let mut text = format!(
+        "{:6} {:8} {:7.2} |",
+        summary.sent, summary.received, summary.mdr_percent
+    );
+    match summary.delay_ms {
+        Some(delay) => {
+            let _ = write!(
+                text,
+                " {:8.2} {:8.2} {:8.2} {:8.2} |",
+                delay.mean, delay.p50, delay.p99, delay.max
+            );
+        }
+        None => text.push_str("        -        -        -        - |"),
+    }
+    match summary.gap_ms {
+        Some(gap) => {
+            let _ = write!(text, " {:8.2} {:8.2}", gap.mean, gap.std);
+        }
+        None => text.push_str("        -        -"),
+    }
+    text
+}
+
+fn laser_p99(outcomes: &Outcomes) -> Option<f64> {
+    Some(
+        outcomes
+            .values()
+            .next()?
+            .topics
+            .get(&Flow::Laser)?
+            .delay_ms?
+            .p99,
+    )
+}
+
+/// Index of the median, a run without the figure counting as the worst.
+fn median(figures: &[Option<f64>]) -> usize {
+    let mut order: Vec<usize> = (0..figures.len()).collect();
+    order.sort_by(|&a, &b| {
+        let figure = |index: usize| figures[index].unwrap_or(f64::INFINITY);
+        figure(a).total_cmp(&figure(b))
+    });
+    order.get(order.len() / 2).copied().unwrap_or(0)
+}
+
+/// What a command says, or `unknown`: a report is worth having without it.
+fn line_of(program: &str, arguments: &[&str]) -> String {
+    run(Command::new(program).args(arguments))
+        .map_or("unknown".into(), |said| said.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_quoted_run_is_the_median_and_a_failed_one_the_worst() {
+        assert_eq!(median(&[Some(9.0), Some(3.0), Some(5.0)]), 2);
+        assert_eq!(median(&[None, Some(3.0), Some(5.0)]), 2);
+        assert_eq!(median(&[Some(1.0)]), 0);
+    }
+
+    #[test]
+    fn void_is_worse_than_not_reached() {
+        assert!(
+            Conclusion::Void > Conclusion::NotReached
+                && Conclusion::NotReached > Conclusion::Reached
+        );
+    }
+}

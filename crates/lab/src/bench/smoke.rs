@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Correctness through ROS at both ends, on a link without limits: every
+//! message arrives whole, a latched one reaches who comes late, and the daemons
+//! leave their masters when they end. No figure is judged.
+
+use super::daemon::{Daemon, DaemonSetup};
+use super::flows::{ALL, Flow};
+use super::processes::Process;
+use super::progress::Progress;
+use super::ros::{RosProgram, START_PATIENCE};
+use super::stats::Samples;
+use super::trial::{Load, Transport};
+use super::world::{Computer, LinkLimits, Pair};
+use anyhow::{Result, ensure};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+const TIME: Duration = Duration::from_secs(3);
+const LATCHED_TOPIC: &str = "/robot/description";
+const LATCHED_TEXT: &str = "said once, before anyone listened";
+const UNLIMITED: LinkLimits = LinkLimits {
+    rate_bps: None,
+    loss: 0.0,
+};
+
+/// Runs it all; logs and samples go to `folder`, made anew.
+pub fn run(folder: &Path, daemons: &DaemonSetup) -> Result<ExitCode> {
+    if folder.exists() {
+        std::fs::remove_dir_all(folder)?;
+    }
+    std::fs::create_dir_all(folder)?;
+    let seconds = Duration::from_secs;
+    let stage = |text: &str, time| (format!("smoke: {text}"), time);
+    let progress = Progress::new(vec![
+        stage("starting two ROS masters and two daemons", seconds(5)),
+        stage("a latched message for late joiners", seconds(3)),
+        stage("three topics, both ways", TIME + seconds(4)),
+        stage("ending the daemons", seconds(2)),
+    ]);
+    progress.next();
+    let pair = Pair::new(UNLIMITED)?;
+    let on = |computer| RosProgram {
+        computer,
+        master: computer,
+        folder,
+    };
+    let masters = [on(&pair.robot).roscore()?, on(&pair.base).roscore()?];
+    let mut running = daemons.start(&pair.robot, &pair.base, folder)?;
+    for daemon in &mut running {
+        daemon.await_connected()?;
+    }
+    progress.next();
+    check_latched(&on(&pair.robot), &on(&pair.base))?;
+    progress.next();
+    check_flows(&pair, folder)?;
+    progress.next();
+    for (daemon, computer) in running.iter_mut().zip([&pair.robot, &pair.base]) {
+        check_end(daemon, computer, &on(computer))?;
+    }
+    drop(masters);
+    progress.finish();
+    println!(
+        "smoke: every message arrived whole, the latched one twice late, and the daemons left cleanly"
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check_latched(robot: &RosProgram, base: &RosProgram) -> Result<()> {
+    let program = |side: &RosProgram, name: &str, role: &str| -> Result<Process> {
+        side.python(
+            name,
+            "latched.py",
+            &[role.into(), LATCHED_TOPIC.into(), LATCHED_TEXT.into()],
+        )
+    };
+    let mut publisher = program(robot, "latched-publisher", "publish")?;
+    publisher.await_line("ready", START_PATIENCE)?;
+    let mut late = program(base, "latched-late", "await")?;
+    late.await_line("first", START_PATIENCE)?;
+    let mut later = program(base, "latched-later", "await")?;
+    later.await_line("first", START_PATIENCE)?;
+    Ok(())
+}
+
+fn check_flows(pair: &Pair, folder: &Path) -> Result<()> {
+    let mut load = Load::start(Transport::Tautline, &ALL, pair, folder)?;
+    load.publish(TIME)?;
+    load.drain(TIME)?;
+    load.write()?;
+    for flow in ALL {
+        check_complete(flow, &Samples::read(folder, flow)?)?;
+    }
+    Ok(())
+}
+
+fn check_complete(flow: Flow, samples: &Samples) -> Result<()> {
+    let name = flow.name();
+    let arrived: Vec<u64> = samples
+        .arrivals
+        .iter()
+        .map(|arrival| arrival.sequence)
+        .collect();
+    let sent: Vec<u64> = (0..samples.sent_ns.len() as u64).collect();
+    ensure!(
+        arrived == sent,
+        "{name}: {} messages were sent, {} arrived: {arrived:?}",
+        sent.len(),
+        arrived.len()
+    );
+    for arrival in &samples.arrivals {
+        let stamp = samples.sent_ns[arrival.sequence as usize];
+        ensure!(
+            arrival.sent_ns == stamp,
+            "{name} {}: stamped {stamp}, arrived as {}",
+            arrival.sequence,
+            arrival.sent_ns
+        );
+    }
+    Ok(())
+}
+
+fn check_end(daemon: &mut Daemon, computer: &Computer, program: &RosProgram) -> Result<()> {
+    daemon.end()?;
+    let mut nodes = program.python(&format!("nodes-{}", computer.name), "nodes.py", &[])?;
+    loop {
+        let name = nodes.await_line("", START_PATIENCE)?;
+        ensure!(
+            !name.contains("tautline"),
+            "{name} is still registered at the master of {}",
+            computer.name
+        );
+        if name == "end" {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From raw samples to the figures of a report. Nanoseconds in, milliseconds out.
+
+use super::flows::Flow;
+use super::ros::{received_file, sent_file};
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::collections::HashSet;
+use std::path::Path;
+use std::time::Duration;
+
+/// One message that reached a callback.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arrival {
+    /// Its number, from 0.
+    pub sequence: u64,
+    /// Publisher's stamp.
+    pub sent_ns: u64,
+    /// When the callback had it.
+    pub received_ns: u64,
+}
+
+/// Raw samples of one flow.
+#[derive(Debug, Clone, Default)]
+pub struct Samples {
+    /// When each message was sent, by number.
+    pub sent_ns: Vec<u64>,
+    /// In order of arrival.
+    pub arrivals: Vec<Arrival>,
+}
+
+/// Figures of one flow over one transport.
+#[derive(Debug, Clone, Serialize, PartialEq)]
+pub struct Summary {
+    /// Messages published.
+    pub sent: usize,
+    /// Different messages received.
+    pub received: usize,
+    /// Messages received again.
+    pub duplicates: usize,
+    /// Received of sent, percent.
+    pub mdr_percent: f64,
+    /// Publisher's stamp to subscriber's callback; `None` if nothing arrived.
+    pub delay_ms: Option<Delay>,
+    /// Between arrivals; `None` below two.
+    pub gap_ms: Option<Gap>,
+    /// How late the publisher was against its schedule: large on a machine that is busy with
+    /// something else, whose figures are then not worth much.
+    pub publisher_late_ms: Option<Lateness>,
+}
+
+/// Lateness of a publisher in milliseconds, against the earliest start that fits its messages.
+#[derive(Debug, Clone, Copy, Serialize, PartialEq)]
+pub struct Lateness {
+    /// 99th percentile (nearest rank).
+    pub p99: f64,
+    /// Largest.
+    pub max: f64,
+}
+
+/// Delays in milliseconds.
+#[derive(Debug, Clone, Copy, Serialize, PartialEq)]
+pub struct Delay {
+    /// Mean.
+    pub mean: f64,
+    /// Median (nearest rank).
+    pub p50: f64,
+    /// 99th percentile (nearest rank).
+    pub p99: f64,
+    /// Largest.
+    pub max: f64,
+}
+
+/// Times between arrivals in milliseconds: J_d of the Pound paper.
+#[derive(Debug, Clone, Copy, Serialize, PartialEq)]
+pub struct Gap {
+    /// Mean.
+    pub mean: f64,
+    /// Standard deviation of the population.
+    pub std: f64,
+}
+
+const NANOSECONDS_PER_MS: f64 = 1e6;
+
+impl Samples {
+    /// Reads what a publisher and a subscriber wrote.
+    pub fn read(folder: &Path, flow: Flow) -> Result<Self> {
+        let sent = rows::<2>(&sent_file(folder, flow))?;
+        let received = rows::<3>(&received_file(folder, flow))?;
+        Ok(Self {
+            sent_ns: sent.into_iter().map(|[_, sent_ns]| sent_ns).collect(),
+            arrivals: received
+                .into_iter()
+                .map(|[sequence, sent_ns, received_ns]| Arrival {
+                    sequence,
+                    sent_ns,
+                    received_ns,
+                })
+                .collect(),
+        })
+    }
+
+    /// Its figures.
+    pub fn summary(&self, period: Duration) -> Summary {
+        let mut seen = HashSet::new();
+        let firsts: Vec<Arrival> = self
+            .arrivals
+            .iter()
+            .copied()
+            .filter(|arrival| seen.insert(arrival.sequence))
+            .collect();
+        let delays = firsts
+            .iter()
+            .map(|a| ms(a.received_ns.saturating_sub(a.sent_ns)))
+            .collect();
+        let gaps = firsts
+            .windows(2)
+            .map(|pair| ms(pair[1].received_ns - pair[0].received_ns))
+            .collect();
+        Summary {
+            sent: self.sent_ns.len(),
+            received: firsts.len(),
+            duplicates: self.arrivals.len() - firsts.len(),
+            mdr_percent: 100.0 * firsts.len() as f64 / self.sent_ns.len().max(1) as f64,
+            delay_ms: delay(delays),
+            gap_ms: gap(gaps),
+            publisher_late_ms: self.lateness(period),
+        }
+    }
+
+    fn lateness(&self, period: Duration) -> Option<Lateness> {
+        let period_ns = period.as_nanos() as u64;
+        let starts = self
+            .sent_ns
+            .iter()
+            .zip(0..)
+            .map(|(sent, k): (&u64, u64)| sent.saturating_sub(k * period_ns));
+        let earliest = starts.clone().min()?;
+        let mut late: Vec<f64> = starts.map(|start| ms(start - earliest)).collect();
+        late.sort_by(f64::total_cmp);
+        Some(Lateness {
+            p99: nearest_rank(&late, 0.99),
+            max: *late.last()?,
+        })
+    }
+}
+
+fn ms(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 / NANOSECONDS_PER_MS
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+fn delay(mut delays: Vec<f64>) -> Option<Delay> {
+    delays.sort_by(f64::total_cmp);
+    let max = *delays.last()?;
+    Some(Delay {
+        mean: mean(&delays),
+        p50: nearest_rank(&delays, 0.50),
+        p99: nearest_rank(&delays, 0.99),
+        max,
+    })
+}
+
+fn gap(gaps: Vec<f64>) -> Option<Gap> {
+    if gaps.is_empty() {
+        return None;
+    }
+    let mean = mean(&gaps);
+    let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+    Some(Gap {
+        mean,
+        std: variance.sqrt(),
+    })
+}
+
+/// The smallest value that at least `share` of all do not exceed; `sorted` is not empty.
+fn nearest_rank(sorted: &[f64], share: f64) -> f64 {
+    let rank = (share * sorted.len() as f64).ceil() as usize;
+    sorted[rank.clamp(1, sorted.len()) - 1]
+}
+
+/// Rows of `N` whole numbers under one line of names.
+fn rows<const N: usize>(file: &Path) -> Result<Vec<[u64; N]>> {
+    let text = std::fs::read_to_string(file)
+        .with_context(|| format!("no samples in {}", file.display()))?;
+    text.lines()
+        .enumerate()
+        .skip(1)
+        .map(|(index, line)| {
+            row(line).with_context(|| {
+                format!(
+                    "{}:{}: '{line}' is not {N} numbers",
+                    file.display(),
+                    index + 1
+                )
+            })
+        })
+        .collect()
+}
+
+fn row<const N: usize>(line: &str) -> Option<[u64; N]> {
+    let values: Vec<u64> = line
+        .split(',')
+        .map(str::parse)
+        .collect::<Result<_, _>>()
+        .ok()?;
+    values.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples(sent: u64, arrivals: &[(u64, u64)]) -> Samples {
+        let arrival = |&(sequence, received_ms): &(u64, u64)| Arrival {
+            sequence,
+            sent_ns: sequence * 20_000_000,
+            received_ns: received_ms * 1_000_000,
+        };
+        Samples {
+            sent_ns: (0..sent).map(|sequence| sequence * 20_000_000).collect(),
+            arrivals: arrivals.iter().map(arrival).collect(),
+        }
+    }
+
+    #[test]
+    fn figures_of_a_small_run() {
+        let summary = samples(4, &[(0, 2), (1, 22), (3, 72)]).summary(Duration::from_millis(20));
+        assert_eq!(
+            (summary.sent, summary.received, summary.mdr_percent),
+            (4, 3, 75.0)
+        );
+        let delay = summary.delay_ms.unwrap();
+        assert_eq!((delay.p50, delay.p99, delay.max), (2.0, 12.0, 12.0));
+        assert_eq!(
+            summary.gap_ms.unwrap(),
+            Gap {
+                mean: 35.0,
+                std: 15.0
+            }
+        );
+    }
+
+    #[test]
+    fn a_message_received_twice_counts_once() {
+        let summary = samples(2, &[(0, 1), (0, 5), (1, 21)]).summary(Duration::from_millis(20));
+        assert_eq!((summary.received, summary.duplicates), (2, 1));
+        assert_eq!(summary.gap_ms.unwrap().mean, 20.0);
+    }
+
+    #[test]
+    fn a_publisher_is_late_against_its_own_schedule() {
+        let mut samples = samples(3, &[]);
+        samples.sent_ns[1] += 7_000_000;
+        assert_eq!(
+            samples.lateness(Duration::from_millis(20)).unwrap().max,
+            7.0
+        );
+    }
+
+    #[test]
+    fn nothing_received_has_no_delay() {
+        let summary = samples(3, &[]).summary(Duration::from_millis(20));
+        assert_eq!(
+            (summary.delay_ms, summary.gap_ms, summary.mdr_percent),
+            (None, None, 0.0)
+        );
+    }
+
+    #[test]
+    fn percentiles_are_values_that_occurred() {
+        let hundred: Vec<f64> = (1..=100).map(f64::from).collect();
+        assert_eq!(nearest_rank(&hundred, 0.99), 99.0);
+        assert_eq!(nearest_rank(&[7.0], 0.5), 7.0);
+    }
+}

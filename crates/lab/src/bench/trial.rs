@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One trial: the whole load over one transport on one link.
+
+use super::daemon::{Daemon, DaemonSetup, unaccounted};
+use super::flows::{ALL, Flow};
+use super::processes::Process;
+use super::progress::Progress;
+use super::ros::{RosProgram, START_PATIENCE, WRITE_PATIENCE};
+use super::stats::{Samples, Summary};
+use super::usage::{DaemonFigures, Watch, figures, watch_idle};
+use super::world::{LinkLimits, Pair};
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+/// Counted publishing starts this long after the order to, for all at once.
+const COUNTDOWN: Duration = Duration::from_millis(500);
+/// For messages still on their way when the last one has been sent.
+const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
+/// How long the daemons are watched before there is any message.
+const IDLE_TIME: Duration = Duration::from_secs(5);
+/// Longest wait for the first message of each topic.
+const FIRST_PATIENCE: Duration = Duration::from_secs(30);
+/// Publishing may end this much later than planned.
+const LATENESS: Duration = Duration::from_secs(10);
+
+/// What carries the topics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
+pub enum Transport {
+    /// Two masters, two daemons.
+    Tautline,
+    /// One master; connections as rospy makes them.
+    Tcpros,
+    /// One master; subscribers ask for TCP_NODELAY.
+    TcprosNodelay,
+}
+
+impl Transport {
+    /// Name in reports and folders.
+    pub fn name(self) -> &'static str {
+        match self {
+            Transport::Tautline => "tautline",
+            Transport::Tcpros => "tcpros",
+            Transport::TcprosNodelay => "tcpros_nodelay",
+        }
+    }
+}
+
+/// What to run.
+pub struct Trial<'a> {
+    /// What carries the topics.
+    pub transport: Transport,
+    /// The link between robot and base.
+    pub limits: LinkLimits,
+    /// Counted time.
+    pub time: Duration,
+    /// For [`Transport::Tautline`].
+    pub daemons: &'a DaemonSetup,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Outcome {
+    /// Figures per flow.
+    pub topics: BTreeMap<Flow, Summary>,
+    /// Serialized size of a message.
+    pub message_bytes: BTreeMap<Flow, u64>,
+    /// Images that reached the callback during the counted time, per second.
+    pub images_per_s: f64,
+    /// Use of the machine by each daemon; empty without daemons.
+    pub daemons: BTreeMap<String, DaemonFigures>,
+    /// Messages accepted from ROS of which the sending daemon cannot say what became; empty without daemons.
+    pub unaccounted: BTreeMap<Flow, Option<i64>>,
+}
+
+impl Trial<'_> {
+    /// What [`Trial::run`] goes through and how long each part takes, about.
+    pub fn stages(&self) -> Vec<(String, Duration)> {
+        let name = self.transport.name();
+        let stage = |text: &str, seconds| (format!("{name}: {text}"), Duration::from_secs(seconds));
+        let count = format!("{name}: counting laser, image and command messages");
+        let mut stages = match self.transport {
+            Transport::Tautline => vec![
+                stage("starting two ROS masters and two daemons", 5),
+                stage("watching the daemons idle", IDLE_TIME.as_secs()),
+            ],
+            _ => vec![stage("starting one ROS master", 3)],
+        };
+        stages.push(stage("starting publishers and subscribers", 4));
+        stages.push((count, self.time + COUNTDOWN));
+        stages.push(stage("draining, writing raw samples", 1));
+        stages
+    }
+
+    /// Runs it; raw samples and logs go to `folder`, made anew.
+    pub fn run(&self, folder: &Path, progress: &Progress) -> Result<Outcome> {
+        if folder.exists() {
+            std::fs::remove_dir_all(folder)?;
+        }
+        std::fs::create_dir_all(folder)?;
+        progress.next();
+        let pair = Pair::new(self.limits)?;
+        let masters = self.start_masters(&pair, folder)?;
+        let mut daemons = match self.transport {
+            Transport::Tautline => self.daemons.start(&pair.robot, &pair.base, folder)?.into(),
+            _ => Vec::new(),
+        };
+        for daemon in &mut daemons {
+            daemon.await_connected()?;
+        }
+        if !daemons.is_empty() {
+            progress.next();
+        }
+        let idle = watch_idle(&daemons, IDLE_TIME)?;
+        progress.next();
+        let mut load = Load::start(self.transport, &ALL, &pair, folder)?;
+        progress.next();
+        let busy = Watch::start(&daemons)?;
+        let first_ns = load.publish(self.time)?;
+        let busy = busy.stop(&daemons)?;
+        progress.next();
+        load.drain(self.time)?;
+        load.write()?;
+        let mut outcome = self.outcome(folder, first_ns, load.message_bytes)?;
+        for (index, name) in ["robot", "base"].iter().enumerate().take(daemons.len()) {
+            outcome
+                .daemons
+                .insert((*name).into(), figures(&idle[index], &busy[index]));
+        }
+        outcome.unaccounted = account(&daemons)?;
+        for daemon in &mut daemons {
+            daemon.end()?;
+        }
+        drop(masters);
+        Ok(outcome)
+    }
+
+    fn start_masters(&self, pair: &Pair, folder: &Path) -> Result<Vec<Process>> {
+        let computers = match self.transport {
+            Transport::Tautline => vec![&pair.robot, &pair.base],
+            _ => vec![&pair.robot],
+        };
+        let start = |computer| {
+            RosProgram {
+                computer,
+                master: computer,
+                folder,
+            }
+            .roscore()
+        };
+        computers.into_iter().map(start).collect()
+    }
+
+    fn outcome(
+        &self,
+        folder: &Path,
+        first_ns: u64,
+        message_bytes: BTreeMap<Flow, u64>,
+    ) -> Result<Outcome> {
+        let mut topics = BTreeMap::new();
+        let mut images = 0;
+        let end_ns = first_ns + self.time.as_nanos() as u64;
+        for flow in ALL {
+            let samples = Samples::read(folder, flow)?;
+            if flow == Flow::Image {
+                images = samples
+                    .arrivals
+                    .iter()
+                    .filter(|arrival| arrival.received_ns <= end_ns)
+                    .count();
+            }
+            topics.insert(flow, samples.summary(flow.period()));
+        }
+        let images_per_s = images as f64 / self.time.as_secs_f64();
+        let (daemons, unaccounted) = Default::default();
+        Ok(Outcome {
+            topics,
+            message_bytes,
+            images_per_s,
+            daemons,
+            unaccounted,
+        })
+    }
+}
+
+/// The publishers and subscribers of all flows.
+pub struct Load {
+    publishers: Vec<(Flow, Process)>,
+    subscribers: Vec<(Flow, Process)>,
+    message_bytes: BTreeMap<Flow, u64>,
+}
+
+impl Load {
+    /// Starts them and waits until a message of each topic has come through.
+    pub fn start(transport: Transport, flows: &[Flow], pair: &Pair, folder: &Path) -> Result<Self> {
+        let own_masters = transport == Transport::Tautline;
+        // Behind a daemon the far subscriber's connection is local; Nagle there is not what is measured.
+        let nodelay = transport != Transport::Tcpros;
+        let mut load = Load {
+            publishers: vec![],
+            subscribers: vec![],
+            message_bytes: BTreeMap::new(),
+        };
+        for &flow in flows {
+            let (from, to) = if flow.is_from_robot() {
+                (&pair.robot, &pair.base)
+            } else {
+                (&pair.base, &pair.robot)
+            };
+            let program = |computer| RosProgram {
+                computer,
+                master: if own_masters { computer } else { &pair.robot },
+                folder,
+            };
+            load.subscribers
+                .push((flow, program(to).subscriber(flow, nodelay)?));
+            load.publishers.push((flow, program(from).publisher(flow)?));
+        }
+        for (_, process) in load.subscribers.iter_mut().chain(&mut load.publishers) {
+            process.await_line("ready", START_PATIENCE)?;
+        }
+        for (flow, subscriber) in &mut load.subscribers {
+            let bytes = subscriber.await_line("size", FIRST_PATIENCE)?;
+            load.message_bytes
+                .insert(*flow, bytes.parse().context("size of a message")?);
+            subscriber.await_line("first", FIRST_PATIENCE)?;
+        }
+        Ok(load)
+    }
+
+    /// Has all publishers publish for `time`; returns when the counted time began.
+    pub fn publish(&mut self, time: Duration) -> Result<u64> {
+        let first_ns = monotonic_ns() + COUNTDOWN.as_nanos() as u64;
+        for (flow, publisher) in &mut self.publishers {
+            let start_ns = first_ns + flow.offset().as_nanos() as u64;
+            publisher.tell(&format!("start {start_ns} {}", flow.count(time)))?;
+        }
+        for (_, publisher) in &mut self.publishers {
+            publisher.await_line("done", COUNTDOWN + time + LATENESS)?;
+        }
+        Ok(first_ns)
+    }
+
+    /// Waits for what is still on its way.
+    pub fn drain(&mut self, time: Duration) -> Result<()> {
+        for (flow, subscriber) in &mut self.subscribers {
+            subscriber.tell(&format!(
+                "expect {} {}",
+                flow.count(time),
+                DRAIN_PATIENCE.as_secs()
+            ))?;
+        }
+        for (_, subscriber) in &mut self.subscribers {
+            subscriber.await_line("done", DRAIN_PATIENCE + WRITE_PATIENCE)?;
+        }
+        Ok(())
+    }
+
+    /// Has all write their raw samples.
+    pub fn write(&mut self) -> Result<()> {
+        for (_, publisher) in &mut self.publishers {
+            publisher.tell("write")?;
+        }
+        for (_, process) in self.publishers.iter_mut().chain(&mut self.subscribers) {
+            process.await_line("written", WRITE_PATIENCE)?;
+        }
+        Ok(())
+    }
+}
+
+fn account(daemons: &[Daemon]) -> Result<BTreeMap<Flow, Option<i64>>> {
+    let [robot, base] = daemons else {
+        return Ok(BTreeMap::new());
+    };
+    let (robot, base) = (robot.status()?, base.status()?);
+    let side = |flow: Flow| if flow.is_from_robot() { &robot } else { &base };
+    Ok(ALL
+        .into_iter()
+        .map(|flow| (flow, unaccounted(side(flow), flow.topic())))
+        .collect())
+}
+
+/// CLOCK_MONOTONIC, which the rospy programs read too.
+fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `tautline check`.
+
+use super::{Failure, output, words};
+use serde_json::{Value as Json, json};
+use std::fmt::Write;
+use std::path::PathBuf;
+use tautline_gateway::mapping::{Compression, TopicRule};
+use tautline_node::config::{
+    self, Checked, Config, ConfigError, LinkConfig, MAX_DEFAULT_MTU, PeerConfig,
+};
+
+/// Arguments of `tautline check`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  tautline check robot.yaml\n  tautline check robot.yaml --json\n\n\
+                        Exits with 0 when the file can be used (warnings or not), with 1 when it cannot."
+)]
+pub struct Arguments {
+    /// The robot's file
+    file: PathBuf,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Checks the file and explains it.
+pub fn check(arguments: &Arguments) -> Result<(), Failure> {
+    let file = arguments.file.display();
+    match config::load(&arguments.file) {
+        Ok(checked) if arguments.json => output::print_json(&as_json(&checked)),
+        Ok(checked) => {
+            let warnings = checked
+                .warnings
+                .iter()
+                .map(|warning| format!("warning: {file}:{warning}\n"));
+            let warnings: String = warnings.collect();
+            output::print(&format!(
+                "{warnings}{file} is right.\n\n{}",
+                in_words(&checked.config)
+            ))
+        }
+        Err(error) if arguments.json => {
+            output::print_json(&error_as_json(&error))?;
+            Err(Failure::new(""))
+        }
+        Err(error) => Err(Failure::new(error)),
+    }
+}
+
+fn error_as_json(error: &ConfigError) -> Json {
+    match error {
+        ConfigError::Invalid { problems, .. } => json!({ "ok": false, "problems": problems }),
+        ConfigError::Unreadable { .. } => json!({ "ok": false, "error": error.to_string() }),
+    }
+}
+
+fn in_words(config: &Config) -> String {
+    let mut text = String::new();
+    let mut fact = |name: &str, value: String| {
+        let _ = writeln!(text, "{name:9} {value}");
+    };
+    fact(
+        "node",
+        format!("{}, listens on UDP {}", config.name, config.listen),
+    );
+    fact("control", config.control.display().to_string());
+    fact(
+        "metrics",
+        config
+            .metrics
+            .map_or("none".into(), |address| format!("http://{address}/metrics")),
+    );
+    fact(
+        "ROS 1",
+        match &config.ros1 {
+            Some(ros1) => format!(
+                "master {}, this node is {} at {}",
+                ros1.master, ros1.node_name, ros1.host
+            ),
+            None => "off".into(),
+        },
+    );
+    fact("real time", realtime(config));
+    fact("limits", limits(config));
+    text.push_str("\nPeers\n");
+    text.push_str(&peers(&config.peers));
+    text.push_str("\nRadios\n");
+    text.push_str(&radios(config));
+    text.push_str("\nTopics sent from here; the first line that matches a topic counts\n");
+    text.push_str(&topics(&config.topics));
+    text
+}
+
+fn realtime(config: &Config) -> String {
+    let realtime = &config.realtime;
+    let scheduler = realtime.priority.map_or("normal scheduler".into(), |p| {
+        format!("SCHED_FIFO priority {p}")
+    });
+    let cpu = realtime
+        .cpu
+        .map_or(String::new(), |cpu| format!(", on CPU {cpu}"));
+    format!(
+        "{scheduler}{cpu}{}",
+        if realtime.lock_memory {
+            ", memory locked"
+        } else {
+            ""
+        }
+    )
+}
+
+fn limits(config: &Config) -> String {
+    let limits = &config.limits;
+    format!(
+        "messages to {}; per peer at most {} or {} waiting, {} incomplete; repairs add at most {}",
+        words::bytes(limits.max_message as f64),
+        words::bytes(limits.queue_bytes as f64),
+        words::duration(limits.queue_time),
+        words::bytes(limits.reassembly_bytes as f64),
+        words::percent(Some(limits.repair_budget)),
+    )
+}
+
+fn peers(peers: &[PeerConfig]) -> String {
+    let rows: Vec<[String; 5]> = peers.iter().flat_map(peer_rows).collect();
+    match rows.is_empty() {
+        true => "  none\n".into(),
+        false => output::table(
+            ["NAME", "REACHED AT", "BY", "PACKETS", "ITS TOPICS HERE"],
+            &rows,
+        ),
+    }
+}
+
+/// One row per link, the first one with the peer's name.
+fn peer_rows(peer: &PeerConfig) -> Vec<[String; 5]> {
+    if peer.links.is_empty() {
+        return vec![[
+            peer.name.clone(),
+            "it calls us".into(),
+            String::new(),
+            String::new(),
+            names(peer),
+        ]];
+    }
+    let row = |(i, link): (usize, &LinkConfig)| {
+        let (name, names) = if i == 0 {
+            (peer.name.clone(), names(peer))
+        } else {
+            Default::default()
+        };
+        let interface = link.interface.clone().unwrap_or("any interface".into());
+        let default_mtu = || format!("interface's, at most {MAX_DEFAULT_MTU} bytes");
+        [
+            name,
+            address(link),
+            interface,
+            link.mtu
+                .map_or_else(default_mtu, |mtu| format!("{mtu} bytes")),
+            names,
+        ]
+    };
+    peer.links.iter().enumerate().map(row).collect()
+}
+
+fn address(link: &LinkConfig) -> String {
+    if link.host.contains(':') {
+        format!("[{}]:{}", link.host, link.port)
+    } else {
+        format!("{}:{}", link.host, link.port)
+    }
+}
+
+fn names(peer: &PeerConfig) -> String {
+    let accepted: Vec<&str> = peer
+        .names
+        .accept
+        .iter()
+        .map(|pattern| pattern.as_str())
+        .collect();
+    let mut text = if accepted.is_empty() {
+        "all".into()
+    } else {
+        accepted.join(" ")
+    };
+    for (from, to) in &peer.names.remap {
+        let _ = write!(text, ", {from} as {to}");
+    }
+    if !peer.names.prefix.is_empty() {
+        let _ = write!(text, ", under {}", peer.names.prefix);
+    }
+    text
+}
+
+fn radios(config: &Config) -> String {
+    let mut rows: Vec<[String; 3]> = config
+        .radios
+        .iter()
+        .map(|radio| {
+            let pacing = radio.rate_bps.map_or("local back-pressure".into(), |rate| {
+                format!("at most {}", words::bit_rate(rate as f64))
+            });
+            [
+                radio.interface.clone(),
+                pacing,
+                format!("{} packets", radio.in_flight),
+            ]
+        })
+        .collect();
+    let rest = if rows.is_empty() {
+        "every interface"
+    } else {
+        "any other"
+    };
+    rows.push([rest.into(), "local back-pressure".into(), "default".into()]);
+    output::table(["INTERFACE", "PACED BY", "IN THE KERNEL"], &rows)
+}
+
+fn topics(rules: &[TopicRule]) -> String {
+    let rows: Vec<[String; 8]> = rules.iter().map(topic_row).collect();
+    let header = [
+        "TOPIC",
+        "PRIORITY",
+        "KEEP",
+        "LIFESPAN",
+        "RATE",
+        "COMPRESSION",
+        "REPAIR",
+        "TO",
+    ];
+    if rows.is_empty() {
+        "  none\n".into()
+    } else {
+        output::table(header, &rows)
+    }
+}
+
+fn topic_row(rule: &TopicRule) -> [String; 8] {
+    let treatment = &rule.treatment;
+    [
+        rule.pattern.as_str().into(),
+        treatment.priority.to_string(),
+        format!("last {}", treatment.keep_last),
+        treatment.lifespan.map_or("no end".into(), words::duration),
+        treatment
+            .rate_hz
+            .map_or("all".into(), |rate| format!("at most {rate}Hz")),
+        compression(treatment.compression).into(),
+        if treatment.repair { "yes" } else { "no" }.into(),
+        treatment
+            .to
+            .as_ref()
+            .map_or("every peer".into(), |to| to.join(" ")),
+    ]
+}
+
+fn compression(compression: Compression) -> &'static str {
+    match compression {
+        Compression::None => "none",
+        Compression::Zstd => "zstd",
+    }
+}
+
+fn as_json(checked: &Checked) -> Json {
+    let config = &checked.config;
+    let peers: Vec<Json> = config.peers.iter().map(peer_as_json).collect();
+    let radios: Vec<Json> = config.radios.iter().map(|radio| {
+        json!({ "interface": radio.interface, "rate_bps": radio.rate_bps, "in_flight": radio.in_flight })
+    }).collect();
+    json!({
+        "ok": true,
+        "warnings": checked.warnings,
+        "name": config.name,
+        "listen": config.listen,
+        "control": config.control,
+        "metrics": config.metrics,
+        "ros1": config.ros1.as_ref().map(|ros1| {
+            json!({ "master": ros1.master, "host": ros1.host, "node_name": ros1.node_name })
+        }),
+        "peers": peers,
+        "radios": radios,
+        "topics": config.topics.iter().map(topic_as_json).collect::<Vec<_>>(),
+        "limits": {
+            "max_message": config.limits.max_message,
+            "queue_bytes": config.limits.queue_bytes,
+            "queue_time_ms": config.limits.queue_time.as_millis() as u64,
+            "reassembly_bytes": config.limits.reassembly_bytes,
+            "repair_budget": config.limits.repair_budget,
+        },
+        "realtime": {
+            "priority": config.realtime.priority,
+            "cpu": config.realtime.cpu,
+            "lock_memory": config.realtime.lock_memory,
+        },
+    })
+}
+
+fn peer_as_json(peer: &PeerConfig) -> Json {
+    let links: Vec<Json> = peer.links.iter().map(|link| {
+        json!({ "host": link.host, "port": link.port, "interface": link.interface, "mtu": link.mtu })
+    }).collect();
+    let accept: Vec<&str> = peer
+        .names
+        .accept
+        .iter()
+        .map(|pattern| pattern.as_str())
+        .collect();
+    json!({ "name": peer.name, "links": links, "prefix": peer.names.prefix, "remap": peer.names.remap, "accept": accept })
+}
+
+fn topic_as_json(rule: &TopicRule) -> Json {
+    let treatment = &rule.treatment;
+    json!({
+        "topic": rule.pattern.as_str(),
+        "priority": treatment.priority,
+        "keep_last": treatment.keep_last,
+        "lifespan_ms": treatment.lifespan.map(|lifespan| lifespan.as_secs_f64() * 1e3),
+        "rate_hz": treatment.rate_hz,
+        "compression": compression(treatment.compression),
+        "repair": treatment.repair,
+        "to": treatment.to,
+    })
+}

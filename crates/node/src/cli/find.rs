@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which daemon is meant: its control socket.
+
+use super::Failure;
+use std::path::{Path, PathBuf};
+use tautline_node::config::Surroundings;
+use tautline_node::control::Client;
+
+/// Which daemon to ask.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Daemon {
+    /// Control socket of the daemon ('control:' in its file)
+    #[arg(long, value_name = "PATH", conflicts_with = "node")]
+    control: Option<PathBuf>,
+    /// Name of the daemon's node, where several run on one machine
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+}
+
+impl Daemon {
+    /// Connects to the daemon meant, or explains which there are.
+    pub fn connect(&self) -> Result<Client, Failure> {
+        Client::connect(&self.socket()?).map_err(Failure::new)
+    }
+
+    fn socket(&self) -> Result<PathBuf, Failure> {
+        match &self.control {
+            Some(path) => Ok(path.clone()),
+            None => choose(
+                &Surroundings::of_this_process().control_folders(),
+                self.node.as_deref(),
+            )
+            .map_err(Failure::new),
+        }
+    }
+}
+
+/// The one socket in `folders`, or that of `node`.
+fn choose(folders: &[PathBuf], node: Option<&str>) -> Result<PathBuf, String> {
+    let all: Vec<PathBuf> = folders.iter().flat_map(|folder| sockets(folder)).collect();
+    let meant: Vec<&PathBuf> = all
+        .iter()
+        .filter(|path| node.is_none_or(|node| path.file_stem() == Some(node.as_ref())))
+        .collect();
+    let searched = folders
+        .iter()
+        .map(|f| f.display().to_string())
+        .collect::<Vec<_>>()
+        .join(" and ");
+    match (&meant[..], node) {
+        ([one], _) => Ok((*one).clone()),
+        ([first, ..], Some(_)) => Ok((*first).clone()),
+        ([], Some(node)) if !all.is_empty() => Err(format!(
+            "no daemon of node '{node}' in {searched}; there are:\n{}",
+            listed(&all)
+        )),
+        ([], _) => Err(format!(
+            "no daemon is running (no socket in {searched})\n\
+             start one with: tautline run FILE\n\
+             if its file has 'control: PATH', say: --control PATH"
+        )),
+        _ => Err(format!(
+            "several daemons run here; choose one with --node NAME or --control PATH:\n{}",
+            listed(&all)
+        )),
+    }
+}
+
+fn listed(sockets: &[PathBuf]) -> String {
+    let line = |path: &PathBuf| {
+        let node = path.file_stem().unwrap_or_default().to_string_lossy();
+        format!("  --node {node}  ({})", path.display())
+    };
+    sockets.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn sockets(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut paths: Vec<PathBuf> = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.extension() == Some("sock".as_ref()))
+        .collect();
+    paths.sort();
+    paths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder_with(names: &[&str]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        names
+            .iter()
+            .for_each(|name| std::fs::write(folder.path().join(name), "").unwrap());
+        folder
+    }
+
+    #[test]
+    fn one_daemon_is_found_without_a_flag() {
+        let (empty, one) = (folder_with(&[]), folder_with(&["robot1.sock", "other.txt"]));
+        let folders = [
+            empty.path().into(),
+            one.path().into(),
+            "/nonexistent".into(),
+        ];
+        assert_eq!(choose(&folders, None), Ok(one.path().join("robot1.sock")));
+    }
+
+    #[test]
+    fn several_are_listed_and_told_apart_by_name() {
+        let folder = folder_with(&["robot1.sock", "base.sock"]);
+        let folders = [folder.path().into()];
+        let error = choose(&folders, None).unwrap_err();
+        assert!(
+            error.contains("--node base") && error.contains("--node robot1"),
+            "{error}"
+        );
+        assert_eq!(
+            choose(&folders, Some("base")),
+            Ok(folder.path().join("base.sock"))
+        );
+        let error = choose(&folders, Some("robot9")).unwrap_err();
+        assert!(
+            error.contains("'robot9'") && error.contains("--node base"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn none_says_how_to_start_one() {
+        let error = choose(&["/nonexistent".into()], None).unwrap_err();
+        assert!(
+            error.contains("tautline run FILE") && error.contains("/nonexistent"),
+            "{error}"
+        );
+    }
+}

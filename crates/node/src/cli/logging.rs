@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Logs of the daemon, on standard error.
+
+use super::Failure;
+use clap::ValueEnum;
+use std::io::IsTerminal;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::Layer;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer as _, Registry};
+
+/// All of this project's crates begin with this.
+const OWN_CRATES: &str = "tautline";
+
+/// How each event is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// A line for people
+    Text,
+    /// A JSON object per line
+    Json,
+}
+
+/// Starts logging; `filter` is a level, or directives such as `tautline_gateway=debug`.
+pub fn start(filter: &str, format: LogFormat) -> Result<(), Failure> {
+    let targets = targets(filter)?;
+    let is_for_people = std::io::stderr().is_terminal()
+        && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+    let to_stderr = Layer::<Registry>::default()
+        .with_writer(std::io::stderr)
+        .with_ansi(is_for_people);
+    // The journal has a time for each line already.
+    let in_journal = std::env::var_os("JOURNAL_STREAM").is_some();
+    let layer = match (format, in_journal) {
+        (LogFormat::Json, _) => to_stderr.json().boxed(),
+        (LogFormat::Text, true) => to_stderr.without_time().boxed(),
+        (LogFormat::Text, false) => to_stderr.boxed(),
+    };
+    let started = tracing_subscriber::registry()
+        .with(layer.with_filter(targets))
+        .try_init();
+    started.map_err(Failure::new)
+}
+
+fn targets(filter: &str) -> Result<Targets, Failure> {
+    if let Ok(level) = filter.parse::<LevelFilter>() {
+        return Ok(Targets::new()
+            .with_default(level.min(LevelFilter::WARN))
+            .with_target(OWN_CRATES, level));
+    }
+    let directives = filter.parse::<Targets>();
+    let allowed = "allowed: off, error, warn, info, debug, trace, or directives such as warn,tautline_gateway=debug";
+    directives.map_err(|_| Failure::new(format!("--log: found '{filter}'; {allowed}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tracing::Level;
+
+    #[test]
+    fn a_level_is_for_our_crates_and_others_stay_quiet() {
+        let filter = targets("debug").unwrap();
+        assert!(filter.would_enable("tautline_gateway::ros1", &Level::DEBUG));
+        assert!(!filter.would_enable("hyper", &Level::INFO));
+        assert!(
+            !targets("error")
+                .unwrap()
+                .would_enable("hyper", &Level::WARN)
+        );
+    }
+
+    #[test]
+    fn directives_choose_one_crate() {
+        let filter = targets("warn,tautline_gateway=trace").unwrap();
+        assert!(filter.would_enable("tautline_gateway::ros1", &Level::TRACE));
+        assert!(!filter.would_enable("tautline_node", &Level::INFO));
+        assert!(
+            targets("tautline=loud")
+                .unwrap_err()
+                .text
+                .contains("'tautline=loud'")
+        );
+    }
+}

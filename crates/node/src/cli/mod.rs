@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The command line: what can be asked, and where it is answered.
+
+mod check;
+mod find;
+mod init;
+mod logging;
+mod output;
+mod run;
+mod set;
+mod status;
+mod top;
+mod words;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Exit code of `run` when the file is wrong (EX_CONFIG of sysexits.h), so that
+/// systemd does not start it again and again.
+pub const EXIT_CONFIG: u8 = 78;
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "tautline",
+    version,
+    about = "Carries ROS topics between robots over bad radio links, the important ones on time",
+    after_help = "Start here:\n  tautline init            write a commented robot.yaml\n  \
+                  tautline check robot.yaml\n  tautline run robot.yaml\n  tautline top",
+    max_term_width = 100
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the daemon until SIGTERM or Ctrl-C
+    Run(run::Arguments),
+    /// Check a robot's file and explain what it means
+    Check(check::Arguments),
+    /// Write a commented robot.yaml to start from
+    Init(init::Arguments),
+    /// Show the state of a running daemon
+    Status(status::Arguments),
+    /// Watch a running daemon live
+    Top(top::Arguments),
+    /// Change topics on a running daemon
+    Set(set::Arguments),
+}
+
+/// Why a command failed: an exit code and what to say.
+#[derive(Debug)]
+pub struct Failure {
+    exit_code: u8,
+    text: String,
+}
+
+impl Failure {
+    /// Says `text` and exits with 1.
+    pub fn new(text: impl ToString) -> Self {
+        Self {
+            exit_code: 1,
+            text: text.to_string(),
+        }
+    }
+
+    /// Says `text` and exits with `exit_code`.
+    pub fn with_code(exit_code: u8, text: impl ToString) -> Self {
+        Self {
+            exit_code,
+            text: text.to_string(),
+        }
+    }
+}
+
+/// Runs the command of this process's arguments.
+pub fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Check(arguments) => check::check(&arguments),
+        Command::Init(arguments) => init::init(&arguments),
+        Command::Status(arguments) => status::status(&arguments),
+        Command::Top(arguments) => top::top(&arguments),
+        Command::Set(arguments) => set::set(&arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure { exit_code, text }) => {
+            if !text.is_empty() {
+                eprintln!("{text}");
+            }
+            ExitCode::from(exit_code)
+        }
+    }
+}

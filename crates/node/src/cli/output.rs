@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Standard output: text, tables and JSON.
+
+use super::Failure;
+use serde::Serialize;
+use std::io::{self, ErrorKind, Write};
+
+/// Writes `text`. A reader that has left (`tautline status | head`) is no failure.
+pub fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::new(format!("standard output: {e}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes `value` as indented JSON.
+pub fn print_json(value: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(value).map_err(Failure::new)?;
+    print(&format!("{text}\n"))
+}
+
+/// Rows under a header, columns aligned, two spaces in front of each line.
+pub fn table<const COLUMNS: usize>(header: [&str; COLUMNS], rows: &[[String; COLUMNS]]) -> String {
+    let mut widths = header.map(|name| name.chars().count());
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |cells: &[String]| {
+        let padded = cells
+            .iter()
+            .zip(widths)
+            .map(|(cell, width)| format!("{cell:width$}"));
+        format!("  {}\n", padded.collect::<Vec<_>>().join("  ").trim_end())
+    };
+    let mut text = line(&header.map(str::to_owned));
+    rows.iter().for_each(|row| text.push_str(&line(row)));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows = [
+            ["/scan".into(), "200".into()],
+            ["/camera/image".into(), "20".into()],
+        ];
+        let expected = "  TOPIC          PRIORITY\n  /scan          200\n  /camera/image  20\n";
+        assert_eq!(table(["TOPIC", "PRIORITY"], &rows), expected);
+    }
+}

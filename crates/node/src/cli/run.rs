@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `tautline run`.
+
+use super::logging::{self, LogFormat};
+use super::{EXIT_CONFIG, Failure};
+use std::path::PathBuf;
+use tautline_node::config;
+
+/// Arguments of `tautline run`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  tautline run robot.yaml\n  tautline run robot.yaml --log debug\n  \
+                        tautline run robot.yaml --log warn,tautline_gateway=trace --log-format json\n\n\
+                        Exits with 78 when the file is wrong, 1 on other failures."
+)]
+pub struct Arguments {
+    /// The robot's file
+    file: PathBuf,
+    /// What is logged on standard error: a level (off, error, warn, info, debug, trace) or directives
+    #[arg(
+        long,
+        value_name = "LEVEL",
+        env = "TAUTLINE_LOG",
+        default_value = "info"
+    )]
+    log: String,
+    /// How it is written
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    log_format: LogFormat,
+}
+
+/// Runs the daemon until it is told to stop.
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let checked = config::load(&arguments.file).map_err(|e| Failure::with_code(EXIT_CONFIG, e))?;
+    logging::start(&arguments.log, arguments.log_format)?;
+    for warning in &checked.warnings {
+        tracing::warn!("{}:{warning}", arguments.file.display());
+    }
+    tautline_node::run(checked.config).map_err(Failure::new)
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `tautline status`.
+
+use super::find::Daemon;
+use super::words::{UNKNOWN, bit_rate, bytes, dropped, milliseconds, percent, short, uptime};
+use super::{Failure, output};
+use std::fmt::Write;
+use tautline_node::status::{Direction, LinkReport, PeerReport, RadioReport, Status, TopicReport};
+
+/// Arguments of `tautline status`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  tautline status\n  tautline status --node robot1\n  tautline status --json\n\n\
+                        Counts are since the daemon started; 'tautline top' shows rates."
+)]
+pub struct Arguments {
+    /// Print the snapshot as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+/// Prints one snapshot.
+pub fn status(arguments: &Arguments) -> Result<(), Failure> {
+    let status = arguments.daemon.connect()?.status().map_err(Failure::new)?;
+    if arguments.json {
+        output::print_json(&status)
+    } else {
+        output::print(&in_words(&status))
+    }
+}
+
+/// A snapshot as text.
+pub fn in_words(status: &Status) -> String {
+    let mut text = format!(
+        "{}  tautline {}, up {}, listens on UDP {}, security {}\n",
+        status.node,
+        status.version,
+        uptime(status.uptime_s),
+        status.listen,
+        status.security
+    );
+    for gateway in &status.gateways {
+        let state = if gateway.connected {
+            "answers"
+        } else {
+            "does not answer"
+        };
+        let trouble = if gateway.trouble.is_empty() {
+            String::new()
+        } else {
+            format!(": {}", gateway.trouble)
+        };
+        let _ = writeln!(
+            text,
+            "{}  {} {state}{trouble}",
+            gateway.kind, gateway.location
+        );
+    }
+    section(
+        &mut text,
+        "Peers",
+        ["NAME", "STATE", "WAITING", "BYTES"],
+        status.peers.iter().map(peer),
+    );
+    let header = [
+        "",
+        "TOPIC",
+        "PEER",
+        "TYPE",
+        "PRIO",
+        "WANTED",
+        "MESSAGES",
+        "BYTES",
+        "DELIVERED",
+        "WAITING",
+        "SENT",
+        "DELAY ms p50/p99/max",
+        "DROPPED",
+    ];
+    section(&mut text, "Topics", header, status.topics.iter().map(topic));
+    let header = [
+        "RADIO",
+        "PACED BY",
+        "CONFIGURED",
+        "MEASURED",
+        "IN FLIGHT",
+        "SENT",
+        "PACKETS",
+    ];
+    section(&mut text, "Radios", header, status.radios.iter().map(radio));
+    let header = [
+        "PEER", "RADIO", "REMOTE", "STATE", "RTT ms", "LOSS", "SENT", "RECEIVED", "REPAIRS",
+        "TWICE",
+    ];
+    section(&mut text, "Links", header, status.links.iter().map(link));
+    let refused = dropped(&status.packets_refused);
+    if !refused.is_empty() {
+        let _ = write!(text, "\nPackets refused: {refused}\n");
+    }
+    if !status.notices.is_empty() {
+        let _ = write!(text, "\nNotices\n  {}\n", status.notices.join("\n  "));
+    }
+    text
+}
+
+fn section<const N: usize>(
+    text: &mut String,
+    title: &str,
+    header: [&str; N],
+    rows: impl Iterator<Item = [String; N]>,
+) {
+    let rows: Vec<[String; N]> = rows.collect();
+    let body = if rows.is_empty() {
+        "  none\n".into()
+    } else {
+        output::table(header, &rows)
+    };
+    let _ = write!(text, "\n{title}\n{body}");
+}
+
+fn peer(peer: &PeerReport) -> [String; 4] {
+    [
+        peer.name.clone(),
+        peer.state.clone(),
+        short(peer.queued_messages as f64),
+        bytes(peer.queued_bytes as f64),
+    ]
+}
+
+/// An arrow in the message's direction: `>` leaves this robot.
+pub fn arrow(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Out => ">",
+        Direction::In => "<",
+    }
+}
+
+fn topic(topic: &TopicReport) -> [String; 13] {
+    let delay = topic.delay.as_ref().map_or(UNKNOWN.into(), |delay| {
+        [delay.p50_ms, delay.p99_ms, delay.max_ms]
+            .map(|ms| milliseconds(Some(ms)))
+            .join("/")
+    });
+    let is_out = topic.direction == Direction::Out;
+    let if_out = |count: u64| {
+        if is_out {
+            short(count as f64)
+        } else {
+            String::new()
+        }
+    };
+    [
+        arrow(topic.direction).into(),
+        topic.topic.clone(),
+        topic.peer.clone(),
+        topic.type_name.clone(),
+        topic.priority.to_string(),
+        if topic.wanted { "yes" } else { "no" }.into(),
+        short(topic.messages as f64),
+        bytes(topic.bytes as f64),
+        if_out(topic.delivered),
+        if_out(topic.queued),
+        if_out(topic.sent),
+        delay,
+        all_dropped(topic),
+    ]
+}
+
+/// Drops with those left out at the source among them.
+fn all_dropped(topic: &TopicReport) -> String {
+    let mut reasons = topic.dropped.clone();
+    if topic.rate_limited > 0 {
+        reasons.insert("rate limited".into(), topic.rate_limited);
+    }
+    dropped(&reasons)
+}
+
+fn radio(radio: &RadioReport) -> [String; 7] {
+    let rate = |bps: Option<u64>| bps.map_or(UNKNOWN.into(), |bps| bit_rate(bps as f64));
+    [
+        radio.radio.clone(),
+        radio.paced_by.clone(),
+        rate(radio.configured_bps),
+        rate(radio.measured_bps),
+        format!(
+            "{}/{}",
+            bytes(radio.in_flight_bytes as f64),
+            bytes(radio.in_flight_limit_bytes as f64)
+        ),
+        bytes(radio.sent_bytes as f64),
+        short(radio.sent_packets as f64),
+    ]
+}
+
+fn link(link: &LinkReport) -> [String; 10] {
+    let outcomes = link.acked_packets + link.lost_packets;
+    let loss = (outcomes > 0).then(|| link.lost_packets as f64 / outcomes as f64);
+    [
+        link.peer.clone(),
+        link.radio.clone(),
+        if link.remote.is_empty() {
+            UNKNOWN.into()
+        } else {
+            link.remote.clone()
+        },
+        if link.up { "up" } else { "down" }.into(),
+        milliseconds(link.rtt_ms),
+        percent(loss),
+        bytes(link.sent_bytes as f64),
+        bytes(link.received_bytes as f64),
+        bytes(link.repair_bytes as f64),
+        short(link.duplicate_packets as f64),
+    ]
+}

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From two snapshots to what happened between them.
+
+use serde::Serialize;
+use std::collections::{BTreeMap, HashMap};
+use tautline_node::status::{DelayReport, Direction, LinkReport, RadioReport, Status, TopicReport};
+
+/// Shortest time between two snapshots from which a rate is told.
+const MIN_INTERVAL_S: f64 = 0.05;
+
+/// What `top` shows.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Rates {
+    /// The node's name.
+    pub node: String,
+    /// Seconds since it started.
+    pub uptime_s: f64,
+    /// Seconds between the snapshots; `None` without an earlier one of the same run.
+    pub interval_s: Option<f64>,
+    /// As in the snapshot, in its order.
+    pub topics: Vec<TopicRates>,
+    /// As in the snapshot.
+    pub radios: Vec<RadioRates>,
+    /// As in the snapshot.
+    pub links: Vec<LinkRates>,
+}
+
+/// One topic, direction and peer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TopicRates {
+    /// Local name.
+    pub topic: String,
+    /// Which way.
+    pub direction: Direction,
+    /// The other node.
+    pub peer: String,
+    /// 0-255.
+    pub priority: u8,
+    /// Whether anyone listens at the receiving end.
+    pub wanted: bool,
+    /// Messages per second.
+    pub rate_hz: Option<f64>,
+    /// Payload bits per second.
+    pub bps: Option<f64>,
+    /// Median delay in the interval: the bound of its histogram bucket.
+    pub p50_ms: Option<f64>,
+    /// 99th percentile likewise.
+    pub p99_ms: Option<f64>,
+    /// Out: delivered; in: handed over. Since the start.
+    pub delivered: u64,
+    /// Waiting now.
+    pub queued: u64,
+    /// Since the start, by reason; the rate limit's among them.
+    pub dropped: BTreeMap<String, u64>,
+    /// Dropped in the interval, all reasons.
+    pub dropped_now: u64,
+}
+
+/// One radio.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RadioRates {
+    /// Interface.
+    pub radio: String,
+    /// Governing signal.
+    pub paced_by: String,
+    /// Bits per second.
+    pub configured_bps: Option<u64>,
+    /// Bits per second.
+    pub measured_bps: Option<u64>,
+    /// Bytes in the kernel.
+    pub in_flight_bytes: u64,
+    /// Bytes that may be.
+    pub in_flight_limit_bytes: u64,
+    /// IP bits per second.
+    pub sent_bps: Option<f64>,
+    /// Packets per second.
+    pub sent_pps: Option<f64>,
+}
+
+/// One link.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LinkRates {
+    /// The other node.
+    pub peer: String,
+    /// Interface.
+    pub radio: String,
+    /// Remote address.
+    pub remote: String,
+    /// Whether packets come in.
+    pub up: bool,
+    /// Smoothed round trip.
+    pub rtt_ms: Option<f64>,
+    /// Lost packets as a share of those whose fate became known in the interval.
+    pub loss: Option<f64>,
+    /// IP bits per second.
+    pub sent_bps: Option<f64>,
+    /// IP bits per second.
+    pub received_bps: Option<f64>,
+    /// Repairs as a share of the bytes sent in the interval.
+    pub repairs: Option<f64>,
+}
+
+/// What happened between `previous` and `current`; an earlier run of the node does not count as previous.
+pub fn between(previous: Option<&Status>, current: &Status) -> Rates {
+    let seconds = |previous: &&Status| current.uptime_s - previous.uptime_s;
+    let previous = previous.filter(|p| p.node == current.node && seconds(p) >= MIN_INTERVAL_S);
+    let interval = Interval {
+        seconds: previous.as_ref().map(seconds),
+    };
+    let topics = index(previous.map(|p| &p.topics[..]), |t| {
+        (t.direction == Direction::Out, &*t.topic, &*t.peer)
+    });
+    let radios = index(previous.map(|p| &p.radios[..]), |r| &*r.radio);
+    let links = index(previous.map(|p| &p.links[..]), |l| {
+        (&*l.peer, &*l.radio, &*l.remote)
+    });
+    Rates {
+        node: current.node.clone(),
+        uptime_s: current.uptime_s,
+        interval_s: interval.seconds,
+        topics: current
+            .topics
+            .iter()
+            .map(|t| {
+                interval.topic(
+                    topics
+                        .get(&(t.direction == Direction::Out, &*t.topic, &*t.peer))
+                        .copied(),
+                    t,
+                )
+            })
+            .collect(),
+        radios: current
+            .radios
+            .iter()
+            .map(|r| interval.radio(radios.get(&*r.radio).copied(), r))
+            .collect(),
+        links: current
+            .links
+            .iter()
+            .map(|l| interval.link(links.get(&(&*l.peer, &*l.radio, &*l.remote)).copied(), l))
+            .collect(),
+    }
+}
+
+fn index<'s, T, K: std::hash::Hash + Eq>(
+    reports: Option<&'s [T]>,
+    key: impl Fn(&'s T) -> K,
+) -> HashMap<K, &'s T> {
+    reports
+        .unwrap_or_default()
+        .iter()
+        .map(|report| (key(report), report))
+        .collect()
+}
+
+struct Interval {
+    seconds: Option<f64>,
+}
+
+impl Interval {
+    /// Growth per second of a counter that was `before`; what is new began at zero.
+    fn per_second(&self, before: Option<u64>, now: u64) -> Option<f64> {
+        Some(grown(before, now) as f64 / self.seconds?)
+    }
+
+    fn topic(&self, before: Option<&TopicReport>, now: &TopicReport) -> TopicRates {
+        let counts = delays_between(before.and_then(|b| b.delay.as_ref()), now.delay.as_ref());
+        let delivered = |t: &TopicReport| {
+            if t.direction == Direction::Out {
+                t.delivered
+            } else {
+                t.messages
+            }
+        };
+        let mut dropped = now.dropped.clone();
+        if now.rate_limited > 0 {
+            dropped.insert("rate limited".into(), now.rate_limited);
+        }
+        let total = |t: &TopicReport| t.dropped.values().sum::<u64>() + t.rate_limited;
+        TopicRates {
+            topic: now.topic.clone(),
+            direction: now.direction,
+            peer: now.peer.clone(),
+            priority: now.priority,
+            wanted: now.wanted,
+            rate_hz: self.per_second(before.map(|b| b.messages), now.messages),
+            bps: self
+                .per_second(before.map(|b| b.bytes), now.bytes)
+                .map(|bytes| bytes * 8.0),
+            p50_ms: percentile(&counts, 0.50),
+            p99_ms: percentile(&counts, 0.99),
+            delivered: delivered(now),
+            queued: now.queued,
+            dropped,
+            dropped_now: if self.seconds.is_some() {
+                grown(before.map(total), total(now))
+            } else {
+                0
+            },
+        }
+    }
+
+    fn radio(&self, before: Option<&RadioReport>, now: &RadioReport) -> RadioRates {
+        RadioRates {
+            radio: now.radio.clone(),
+            paced_by: now.paced_by.clone(),
+            configured_bps: now.configured_bps,
+            measured_bps: now.measured_bps,
+            in_flight_bytes: now.in_flight_bytes,
+            in_flight_limit_bytes: now.in_flight_limit_bytes,
+            sent_bps: self
+                .per_second(before.map(|b| b.sent_bytes), now.sent_bytes)
+                .map(|bytes| bytes * 8.0),
+            sent_pps: self.per_second(before.map(|b| b.sent_packets), now.sent_packets),
+        }
+    }
+
+    fn link(&self, before: Option<&LinkReport>, now: &LinkReport) -> LinkRates {
+        let grown = |count: fn(&LinkReport) -> u64| grown(before.map(count), count(now));
+        let per_second =
+            |count: fn(&LinkReport) -> u64| self.per_second(before.map(count), count(now));
+        let lost = grown(|l| l.lost_packets);
+        LinkRates {
+            peer: now.peer.clone(),
+            radio: now.radio.clone(),
+            remote: now.remote.clone(),
+            up: now.up,
+            rtt_ms: now.rtt_ms,
+            loss: share(lost, lost + grown(|l| l.acked_packets)),
+            sent_bps: per_second(|l| l.sent_bytes).map(|bytes| bytes * 8.0),
+            received_bps: per_second(|l| l.received_bytes).map(|bytes| bytes * 8.0),
+            repairs: share(grown(|l| l.repair_bytes), grown(|l| l.sent_bytes)),
+        }
+    }
+}
+
+fn grown(before: Option<u64>, now: u64) -> u64 {
+    now.saturating_sub(before.unwrap_or(0))
+}
+
+fn share(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+/// Buckets of the delays between two histograms; either may leave out empty ones.
+fn delays_between(before: Option<&DelayReport>, now: Option<&DelayReport>) -> Vec<(f64, u64)> {
+    let before = before.map_or(&[][..], |report| &report.buckets);
+    let before: HashMap<u64, u64> = before
+        .iter()
+        .map(|(bound, count)| (bound.to_bits(), *count))
+        .collect();
+    let now = now.map_or(&[][..], |report| &report.buckets);
+    let grown = |(bound, count): &(f64, u64)| {
+        (*bound, grown(before.get(&bound.to_bits()).copied(), *count))
+    };
+    now.iter().map(grown).collect()
+}
+
+/// A delay that `share` of those counted do not exceed: the bound of the bucket it falls in.
+fn percentile(buckets: &[(f64, u64)], share: f64) -> Option<f64> {
+    let total: u64 = buckets.iter().map(|(_, count)| count).sum();
+    let wanted = (share * total as f64).ceil() as u64;
+    let mut below = 0;
+    let reached = |(_, count): &&(f64, u64)| {
+        below += count;
+        below > 0 && below >= wanted
+    };
+    buckets.iter().find(reached).map(|(bound, _)| *bound)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::status;
+    use super::*;
+
+    #[test]
+    fn rates_are_differences_over_the_time_between() {
+        let (before, mut now) = (status(10.0), status(12.0));
+        now.topics[0].messages = before.topics[0].messages + 100;
+        now.topics[0].bytes = before.topics[0].bytes + 100_000;
+        now.links[0].acked_packets = before.links[0].acked_packets + 90;
+        now.links[0].lost_packets = before.links[0].lost_packets + 10;
+        let rates = between(Some(&before), &now);
+        assert_eq!(rates.interval_s, Some(2.0));
+        assert_eq!(rates.topics[0].rate_hz, Some(50.0));
+        assert_eq!(rates.topics[0].bps, Some(400_000.0));
+        assert_eq!(rates.links[0].loss, Some(0.1));
+    }
+
+    #[test]
+    fn a_first_snapshot_or_a_restart_gives_no_rates() {
+        assert_eq!(between(None, &status(10.0)).topics[0].rate_hz, None);
+        let rates = between(Some(&status(100.0)), &status(3.0));
+        assert_eq!((rates.interval_s, rates.links[0].sent_bps), (None, None));
+    }
+
+    #[test]
+    fn delays_are_those_of_the_interval_only() {
+        let report = |buckets: &[(f64, u64)]| DelayReport {
+            mean_ms: 0.0,
+            p50_ms: 0.0,
+            p99_ms: 0.0,
+            max_ms: 0.0,
+            buckets: buckets.to_vec(),
+        };
+        let before = report(&[(1.0, 1000)]);
+        let counts = delays_between(
+            Some(&before),
+            Some(&report(&[(1.0, 1000), (2.0, 50), (4.0, 50)])),
+        );
+        assert_eq!(percentile(&counts, 0.50), Some(2.0));
+        assert_eq!(percentile(&counts, 0.51), Some(4.0));
+        let none = delays_between(Some(&before), Some(&before));
+        assert_eq!(percentile(&none, 0.5), None);
+        assert_eq!(
+            percentile(&delays_between(None, Some(&before)), 0.99),
+            Some(1.0)
+        );
+    }
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A table as lines of exact width.
+
+use ratatui::style::{Modifier, Style};
+use ratatui::text::{Line, Span};
+
+/// Between two columns.
+const GAP: usize = 1;
+/// What stands for text that is cut off.
+const CUT: char = '…';
+
+/// One column.
+#[derive(Debug, Clone, Copy)]
+pub struct Column {
+    title: &'static str,
+    width: Width,
+    is_right_aligned: bool,
+    keeps_end: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Width {
+    Fixed(usize),
+    /// Shares what is left with this weight.
+    Flexible(usize),
+}
+
+impl Column {
+    /// Aligned left, of `width` characters.
+    pub const fn left(title: &'static str, width: usize) -> Self {
+        Self {
+            title,
+            width: Width::Fixed(width),
+            is_right_aligned: false,
+            keeps_end: false,
+        }
+    }
+
+    /// Aligned right, of `width` characters.
+    pub const fn right(title: &'static str, width: usize) -> Self {
+        Self {
+            is_right_aligned: true,
+            ..Self::left(title, width)
+        }
+    }
+
+    /// Aligned left, shares what is left over with `weight`.
+    pub const fn flexible(title: &'static str, weight: usize) -> Self {
+        Self {
+            width: Width::Flexible(weight),
+            ..Self::left(title, 0)
+        }
+    }
+
+    /// Cuts long text at its start, for names that differ at the end.
+    pub const fn keeping_end(mut self) -> Self {
+        self.keeps_end = true;
+        self
+    }
+
+    fn fit(&self, text: &str, width: usize) -> String {
+        let length = text.chars().count();
+        let cut = if self.keeps_end && length > width && width > 0 {
+            std::iter::once(CUT)
+                .chain(text.chars().skip(length + 1 - width))
+                .collect()
+        } else {
+            cut(text, width)
+        };
+        if self.is_right_aligned {
+            format!("{cut:>width$}")
+        } else {
+            format!("{cut:width$}")
+        }
+    }
+}
+
+/// `text`, cut at its end where it is longer than `width` characters.
+pub fn cut(text: &str, width: usize) -> String {
+    match width.checked_sub(1) {
+        Some(kept) if text.chars().count() > width => {
+            text.chars().take(kept).chain([CUT]).collect()
+        }
+        Some(_) => text.into(),
+        None => String::new(),
+    }
+}
+
+/// One cell.
+pub type Cell = (String, Style);
+/// One row, a cell for each column.
+pub type Row = Vec<Cell>;
+
+/// Text in a style.
+pub fn cell(text: String, style: Style) -> Cell {
+    (text, style)
+}
+
+/// A blank line, a header and `rows` in at most `height` lines of `width`
+/// characters; the last line tells of rows that do not fit.
+pub fn rows(columns: &[Column], rows: Vec<Row>, width: usize, height: usize) -> Vec<Line<'static>> {
+    let Some(room) = height.checked_sub(2) else {
+        return Vec::new();
+    };
+    let widths = widths(columns, width);
+    let title_style = Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
+    let titles = columns
+        .iter()
+        .map(|column| cell(column.title.into(), title_style))
+        .collect();
+    let mut lines = vec![Line::default(), line(columns, &widths, titles)];
+    let fitting = if rows.len() > room {
+        room.saturating_sub(1)
+    } else {
+        rows.len()
+    };
+    let hidden = rows.len() - fitting;
+    lines.extend(
+        rows.into_iter()
+            .take(fitting)
+            .map(|row| line(columns, &widths, row)),
+    );
+    if hidden > 0 && room > 0 {
+        lines.push(Line::from(format!("{CUT} {hidden} more")));
+    }
+    lines
+}
+
+fn widths(columns: &[Column], width: usize) -> Vec<usize> {
+    let gaps = GAP * columns.len().saturating_sub(1);
+    let fixed: usize = columns
+        .iter()
+        .map(|c| if let Width::Fixed(w) = c.width { w } else { 0 })
+        .sum();
+    let weights: usize = columns
+        .iter()
+        .map(|c| {
+            if let Width::Flexible(w) = c.width {
+                w
+            } else {
+                0
+            }
+        })
+        .sum();
+    let left = width.saturating_sub(gaps + fixed);
+    let of = |column: &Column| match column.width {
+        Width::Fixed(width) => width,
+        Width::Flexible(weight) => left * weight / weights.max(1),
+    };
+    columns.iter().map(of).collect()
+}
+
+fn line(columns: &[Column], widths: &[usize], row: Row) -> Line<'static> {
+    let mut spans = Vec::with_capacity(2 * columns.len());
+    for (i, ((text, style), (column, width))) in
+        row.into_iter().zip(columns.iter().zip(widths)).enumerate()
+    {
+        if i > 0 {
+            // Underlined with the titles, so that the header is one line across.
+            let gap_style = if style.add_modifier.contains(Modifier::UNDERLINED) {
+                style
+            } else {
+                Style::new()
+            };
+            spans.push(Span::styled(" ".repeat(GAP), gap_style));
+        }
+        spans.push(Span::styled(column.fit(&text, *width), style));
+    }
+    Line::from(spans)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(lines: &[Line]) -> Vec<String> {
+        lines
+            .iter()
+            .map(|line| line.spans.iter().map(|span| &*span.content).collect())
+            .collect()
+    }
+
+    #[test]
+    fn flexible_columns_take_what_is_left_and_cut_where_told() {
+        let columns = [
+            Column::flexible("NAME", 1).keeping_end(),
+            Column::right("N", 3),
+            Column::flexible("WHY", 1),
+        ];
+        let row = ["/camera/image", "5", "expired and lost"]
+            .map(|t| cell(t.into(), Style::new()))
+            .to_vec();
+        let lines = text(&rows(&columns, vec![row], 21, 5));
+        assert_eq!(
+            lines,
+            ["", "NAME       N WHY     ", "…a/image   5 expired…"]
+        );
+    }
+
+    #[test]
+    fn rows_that_do_not_fit_are_counted() {
+        let columns = [Column::left("N", 6)];
+        let all: Vec<Row> = (0..9)
+            .map(|i| vec![cell(i.to_string(), Style::new())])
+            .collect();
+        assert_eq!(
+            text(&rows(&columns, all.clone(), 6, 5)),
+            ["", "N     ", "0     ", "1     ", "… 7 more"]
+        );
+        assert_eq!(rows(&columns, all, 6, 1), []);
+    }
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the picture shows, drawn on a terminal in memory.
+
+use super::fixture::status;
+use super::view::{self, Choices, Sort};
+use super::*;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::style::Color;
+
+fn drawn(current: &Status, choices: &Choices, width: u16, height: u16) -> Buffer {
+    let rates = rates::between(Some(&status(100.0)), current);
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal
+        .draw(|frame| view::draw(current, &rates, choices, frame.area(), frame.buffer_mut()))
+        .unwrap();
+    terminal.backend().buffer().clone()
+}
+
+fn lines(buffer: &Buffer) -> Vec<String> {
+    let rows = buffer.content.chunks(usize::from(buffer.area.width));
+    rows.map(|row| {
+        row.iter()
+            .map(|cell| cell.symbol())
+            .collect::<String>()
+            .trim_end()
+            .to_owned()
+    })
+    .collect()
+}
+
+fn picture(choices: &Choices, width: u16, height: u16) -> Vec<String> {
+    lines(&drawn(&status(102.0), choices, width, height))
+}
+
+#[test]
+fn everything_fits_on_80_by_24() {
+    let choices = Choices {
+        keys: true,
+        ..Choices::default()
+    };
+    let expected = include_str!("golden_80x24.txt");
+    let now = format!("{}\n", picture(&choices, 80, 24).join("\n"));
+    if std::env::var_os("UPDATE").is_some() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/cli/top/golden_80x24.txt");
+        std::fs::write(path, &now).unwrap();
+        return;
+    }
+    assert_eq!(now, expected, "UPDATE=1 accepts the new picture");
+}
+
+#[test]
+fn names_are_whole_where_there_is_room() {
+    let wide = picture(&Choices::default(), 160, 40).join("\n");
+    assert!(
+        wide.contains("/camera/front/image_color/compressed"),
+        "{wide}"
+    );
+    assert!(wide.contains("expired, "), "{wide}");
+    assert!(wide.contains("[fe80::3%eth0]:18470"), "{wide}");
+}
+
+#[test]
+fn no_size_is_too_small() {
+    for (width, height) in [(1, 1), (10, 3), (20, 5), (40, 10), (60, 12), (300, 100)] {
+        picture(
+            &Choices {
+                keys: true,
+                ..Choices::default()
+            },
+            width,
+            height,
+        );
+    }
+}
+
+#[test]
+fn sorting_changes_the_order_and_scrolling_hides_the_first() {
+    let first = |choices: &Choices| picture(choices, 100, 40)[4].clone();
+    assert!(
+        first(&Choices {
+            sort: Sort::Priority,
+            ..Choices::default()
+        })
+        .starts_with("< /cmd_vel")
+    );
+    assert!(
+        first(&Choices {
+            sort: Sort::Delay,
+            ..Choices::default()
+        })
+        .starts_with("< /base/plan")
+    );
+    let small = picture(
+        &Choices {
+            scrolled: 1,
+            ..Choices::default()
+        },
+        100,
+        12,
+    );
+    assert!(small[4].contains("compressed"), "{small:?}");
+}
+
+#[test]
+fn colours_are_used_only_where_allowed() {
+    let has_colour = |colours: bool| {
+        let choices = Choices {
+            colours,
+            ..Choices::default()
+        };
+        drawn(&status(102.0), &choices, 100, 30)
+            .content
+            .iter()
+            .any(|cell| cell.fg != Color::Reset)
+    };
+    assert!(has_colour(true));
+    assert!(!has_colour(false));
+}
+
+#[test]
+fn trouble_is_told_beside_the_name() {
+    let choices = Choices {
+        trouble: "no daemon answers".into(),
+        ..Choices::default()
+    };
+    assert!(picture(&choices, 100, 30)[0].contains("no daemon answers"));
+}
+
+#[test]
+fn keys_do_what_the_last_line_says() {
+    let press =
+        |choices: &mut Choices, code| apply(KeyEvent::new(code, KeyModifiers::NONE), choices, 3);
+    let mut choices = Choices::default();
+    assert!(!press(&mut choices, KeyCode::Char('p')) && choices.paused);
+    assert!(!press(&mut choices, KeyCode::Char('s')) && choices.sort == Sort::Priority);
+    (0..9).for_each(|_| assert!(!press(&mut choices, KeyCode::Down)));
+    assert_eq!(choices.scrolled, 2);
+    assert!(press(&mut choices, KeyCode::Char('q')));
+    assert!(apply(
+        KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL),
+        &mut choices,
+        3
+    ));
+}
+
+#[test]
+fn printed_once_it_has_every_row_and_no_keys() {
+    let text = as_text(&status(100.0), &status(101.0), 120);
+    assert!(
+        text.contains("/base/plan") && text.contains("robot2"),
+        "{text}"
+    );
+    assert!(!text.contains("quit"));
+    assert!(text.contains("not taken"), "{text}");
+}

@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What `top` draws: a pure function of two snapshots, the reader's choices and the size.
+
+use super::rates::{LinkRates, RadioRates, Rates, TopicRates};
+use super::rows::{Column, Row, cell, cut, rows};
+use crate::cli::status::arrow;
+use crate::cli::words::{self, UNKNOWN, bit_rate, bytes, milliseconds, percent, short};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Widget;
+use tautline_node::status::Status;
+
+/// Notices shown at the bottom, the newest.
+const MAX_NOTICES: usize = 3;
+/// Lines the topics keep however many links there are: a blank one, the header and some rows.
+const MIN_TOPIC_LINES: usize = 7;
+
+/// What the topics are ordered by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Sort {
+    /// As the node reports them.
+    #[default]
+    Node,
+    /// Highest priority first.
+    Priority,
+    /// Most bandwidth first.
+    Bandwidth,
+    /// Longest 99th percentile first.
+    Delay,
+    /// Most dropped in the interval first.
+    Dropped,
+}
+
+impl Sort {
+    /// The next order in turn.
+    pub fn next(self) -> Self {
+        match self {
+            Sort::Node => Sort::Priority,
+            Sort::Priority => Sort::Bandwidth,
+            Sort::Bandwidth => Sort::Delay,
+            Sort::Delay => Sort::Dropped,
+            Sort::Dropped => Sort::Node,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Sort::Node => "node's order",
+            Sort::Priority => "priority",
+            Sort::Bandwidth => "bandwidth",
+            Sort::Delay => "delay",
+            Sort::Dropped => "dropped",
+        }
+    }
+}
+
+/// The reader's choices and the connection's state.
+#[derive(Debug, Clone, Default)]
+pub struct Choices {
+    /// Order of the topics.
+    pub sort: Sort,
+    /// Topics scrolled past.
+    pub scrolled: usize,
+    /// Whether the picture stands still.
+    pub paused: bool,
+    /// Whether colours may be used.
+    pub colours: bool,
+    /// Why there is nothing newer; empty when all is well.
+    pub trouble: String,
+    /// Whether the line of keys is shown.
+    pub keys: bool,
+}
+
+/// Draws everything.
+pub fn draw(status: &Status, rates: &Rates, choices: &Choices, area: Rect, buffer: &mut Buffer) {
+    let screen = Screen {
+        status,
+        rates,
+        choices,
+        width: area.width as usize,
+    };
+    for (line, y) in screen
+        .lines(area.height as usize)
+        .into_iter()
+        .zip(area.y..area.bottom())
+    {
+        line.render(
+            Rect {
+                y,
+                height: 1,
+                ..area
+            },
+            buffer,
+        );
+    }
+}
+
+/// Lines needed to show everything.
+pub fn full_height(status: &Status) -> usize {
+    let tables = [status.topics.len(), status.radios.len(), status.links.len()];
+    2 + tables.iter().map(|rows| rows.max(&1) + 2).sum::<usize>() + notice_lines(status) + 1
+}
+
+fn notice_lines(status: &Status) -> usize {
+    match status.notices.len().min(MAX_NOTICES) {
+        0 => 0,
+        shown => shown + 1,
+    }
+}
+
+struct Screen<'a> {
+    status: &'a Status,
+    rates: &'a Rates,
+    choices: &'a Choices,
+    width: usize,
+}
+
+impl Screen<'_> {
+    fn lines(&self, height: usize) -> Vec<Line<'static>> {
+        let keys = usize::from(self.choices.keys);
+        let mut spare = height.saturating_sub(2 + keys + MIN_TOPIC_LINES);
+        let mut take = |wanted: usize| {
+            let taken = wanted.min(spare);
+            spare -= taken;
+            taken
+        };
+        let link_lines = take(self.rates.links.len().max(1) + 2);
+        let radio_lines = take(self.rates.radios.len().max(1) + 2);
+        let notices = take(notice_lines(self.status));
+        let mut lines = self.header();
+        lines.extend(self.topics(MIN_TOPIC_LINES + spare));
+        lines.extend(self.radios(radio_lines));
+        lines.extend(self.links(link_lines));
+        lines.extend(self.notices(notices));
+        lines.truncate(height.saturating_sub(keys));
+        if keys == 1 {
+            lines.resize(height.saturating_sub(1), Line::default());
+            lines.push(self.key_line());
+        }
+        lines
+    }
+
+    fn colour(&self, colour: Color) -> Style {
+        if self.choices.colours {
+            Style::new().fg(colour)
+        } else {
+            Style::new()
+        }
+    }
+
+    fn alarm(&self, is_wrong: bool) -> Style {
+        if is_wrong {
+            self.colour(Color::Red).add_modifier(Modifier::BOLD)
+        } else {
+            Style::new()
+        }
+    }
+
+    fn header(&self) -> Vec<Line<'static>> {
+        let status = self.status;
+        let bold = Style::new().add_modifier(Modifier::BOLD);
+        let about = format!(
+            "  tautline {}  up {}  security {}",
+            status.version,
+            words::uptime(status.uptime_s),
+            status.security
+        );
+        let mut first = vec![Span::styled(status.node.clone(), bold), Span::raw(about)];
+        if !self.choices.trouble.is_empty() {
+            first.push(Span::styled(
+                format!("  {}", self.choices.trouble),
+                self.alarm(true),
+            ));
+        } else if self.choices.paused {
+            first.push(Span::styled(
+                "  paused",
+                self.colour(Color::Yellow).add_modifier(Modifier::BOLD),
+            ));
+        }
+        let mut second = Vec::new();
+        for gateway in &status.gateways {
+            let state = match (gateway.connected, gateway.trouble.is_empty()) {
+                (true, true) => "up".into(),
+                (true, false) => gateway.trouble.clone(),
+                (false, true) => "down".into(),
+                (false, false) => format!("down: {}", gateway.trouble),
+            };
+            second.push(Span::styled(
+                format!("{} {state}  ", gateway.kind),
+                self.alarm(!gateway.connected),
+            ));
+        }
+        for peer in &status.peers {
+            second.push(Span::styled(
+                format!("{} {}  ", peer.name, peer.state),
+                self.alarm(peer.state == "down"),
+            ));
+        }
+        vec![Line::from(first), Line::from(second)]
+    }
+
+    fn topics(&self, height: usize) -> Vec<Line<'static>> {
+        let peer = if self.width >= 100 { 12 } else { 7 };
+        let columns = [
+            Column::left("", 1),
+            Column::flexible("TOPIC", 4).keeping_end(),
+            Column::left("PEER", peer),
+            Column::right("PRIO", 4),
+            Column::right("Hz", 5),
+            Column::right("bit/s", 5),
+            Column::right("p50", 5),
+            Column::right("p99 ms", 6),
+            Column::right("DONE", 5),
+            Column::right("WAIT", 4),
+            Column::flexible("DROPPED", 3),
+        ];
+        let mut topics: Vec<&TopicRates> = self.rates.topics.iter().collect();
+        sort(&mut topics, self.choices.sort);
+        let past_end = topics.len().saturating_sub(height.saturating_sub(2));
+        let scrolled = self.choices.scrolled.min(past_end);
+        let shown: Vec<Row> = topics
+            .into_iter()
+            .skip(scrolled)
+            .map(|topic| self.topic(topic))
+            .collect();
+        rows(&columns, shown, self.width, height)
+    }
+
+    fn topic(&self, topic: &TopicRates) -> Row {
+        let usual = if topic.wanted {
+            Style::new()
+        } else {
+            Style::new().add_modifier(Modifier::DIM)
+        };
+        let dropping = if topic.dropped_now > 0 {
+            self.colour(Color::Yellow)
+        } else {
+            usual
+        };
+        let texts = [
+            arrow(topic.direction).into(),
+            topic.topic.clone(),
+            topic.peer.clone(),
+            topic.priority.to_string(),
+            topic.rate_hz.map_or(UNKNOWN.into(), short),
+            topic.bps.map_or(UNKNOWN.into(), short),
+            milliseconds(topic.p50_ms),
+            milliseconds(topic.p99_ms),
+            short(topic.delivered as f64),
+            short(topic.queued as f64),
+        ];
+        let mut row: Row = texts.into_iter().map(|text| cell(text, usual)).collect();
+        row.push(cell(words::dropped(&topic.dropped), dropping));
+        row
+    }
+
+    fn radios(&self, height: usize) -> Vec<Line<'static>> {
+        let columns = [
+            Column::flexible("RADIO", 2),
+            Column::left("PACED BY", 13),
+            Column::right("CONFIGURED", 10),
+            Column::right("MEASURED", 8),
+            Column::right("IN FLIGHT", 13),
+            Column::right("SENDS", 8),
+            Column::right("PACKETS/s", 9),
+        ];
+        rows(
+            &columns,
+            self.rates.radios.iter().map(radio).collect(),
+            self.width,
+            height,
+        )
+    }
+
+    fn links(&self, height: usize) -> Vec<Line<'static>> {
+        let columns = [
+            Column::flexible("LINK", 2),
+            Column::left("RADIO", 8),
+            Column::flexible("REMOTE", 3).keeping_end(),
+            Column::left("", 4),
+            Column::right("RTT ms", 6),
+            Column::right("LOSS", 6),
+            Column::right("SENDS", 8),
+            Column::right("GETS", 8),
+            Column::right("REPAIRS", 7),
+        ];
+        let links = self.rates.links.iter().map(|link| self.link(link));
+        rows(&columns, links.collect(), self.width, height)
+    }
+
+    fn link(&self, link: &LinkRates) -> Row {
+        let state = if link.up { "up" } else { "down" };
+        let usual = Style::new();
+        vec![
+            cell(link.peer.clone(), usual),
+            cell(link.radio.clone(), usual),
+            cell(
+                if link.remote.is_empty() {
+                    UNKNOWN.into()
+                } else {
+                    link.remote.clone()
+                },
+                usual,
+            ),
+            cell(state.into(), self.alarm(!link.up)),
+            cell(milliseconds(link.rtt_ms), usual),
+            cell(percent(link.loss), usual),
+            cell(link.sent_bps.map_or(UNKNOWN.into(), bit_rate), usual),
+            cell(link.received_bps.map_or(UNKNOWN.into(), bit_rate), usual),
+            cell(percent(link.repairs), usual),
+        ]
+    }
+
+    fn notices(&self, height: usize) -> Vec<Line<'static>> {
+        let Some(room) = height.checked_sub(1) else {
+            return Vec::new();
+        };
+        let all = &self.status.notices;
+        let newest = all[all.len().saturating_sub(room)..].iter();
+        let line = |notice: &String| {
+            Line::from(Span::styled(
+                cut(notice, self.width),
+                self.colour(Color::Yellow),
+            ))
+        };
+        std::iter::once(Line::default())
+            .chain(newest.map(line))
+            .collect()
+    }
+
+    fn key_line(&self) -> Line<'static> {
+        let keys = format!(
+            "q quit  p pause  s sort ({})  up/down scroll",
+            self.choices.sort.name()
+        );
+        Line::from(Span::styled(keys, Style::new().add_modifier(Modifier::DIM)))
+    }
+}
+
+fn radio(radio: &RadioRates) -> Row {
+    let rate = |bps: Option<u64>| bps.map_or(UNKNOWN.into(), |bps| bit_rate(bps as f64));
+    let texts = [
+        radio.radio.clone(),
+        radio.paced_by.clone(),
+        rate(radio.configured_bps),
+        rate(radio.measured_bps),
+        format!(
+            "{}/{}",
+            bytes(radio.in_flight_bytes as f64),
+            bytes(radio.in_flight_limit_bytes as f64)
+        ),
+        radio.sent_bps.map_or(UNKNOWN.into(), bit_rate),
+        radio.sent_pps.map_or(UNKNOWN.into(), short),
+    ];
+    texts
+        .into_iter()
+        .map(|text| cell(text, Style::new()))
+        .collect()
+}
+
+/// Largest first; equal ones and what is unknown stay in the node's order.
+fn sort(topics: &mut [&TopicRates], by: Sort) {
+    let largest_first = |topics: &mut [&TopicRates], value: fn(&TopicRates) -> f64| {
+        topics.sort_by(|a, b| value(b).total_cmp(&value(a)));
+    };
+    match by {
+        Sort::Node => {}
+        Sort::Priority => largest_first(topics, |t| f64::from(t.priority)),
+        Sort::Bandwidth => largest_first(topics, |t| t.bps.unwrap_or(-1.0)),
+        Sort::Delay => largest_first(topics, |t| t.p99_ms.unwrap_or(-1.0)),
+        Sort::Dropped => largest_first(topics, |t| t.dropped_now as f64),
+    }
+}

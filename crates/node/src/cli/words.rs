@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Numbers as people read them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What stands for a value that is not known.
+pub const UNKNOWN: &str = "-";
+
+/// `1234567.0` as `1.23M`: three digits that count.
+pub fn short(value: f64) -> String {
+    let steps = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
+    // The border is where rounding would give four digits.
+    match steps.into_iter().find(|(scale, _)| value >= 0.9995 * scale) {
+        Some((scale, letter)) => format!("{}{letter}", three_digits(value / scale)),
+        None if value.fract() == 0.0 => format!("{value:.0}"),
+        None => three_digits(value),
+    }
+}
+
+fn three_digits(value: f64) -> String {
+    match value {
+        v if v >= 99.95 => format!("{v:.0}"),
+        v if v >= 9.995 => format!("{v:.1}"),
+        v => format!("{v:.2}"),
+    }
+}
+
+/// Bits per second with its unit.
+pub fn bit_rate(bits_per_second: f64) -> String {
+    format!("{}bps", short(bits_per_second))
+}
+
+/// Bytes with its unit.
+pub fn bytes(count: f64) -> String {
+    format!("{}B", short(count))
+}
+
+/// Milliseconds, without the unit.
+pub fn milliseconds(value: Option<f64>) -> String {
+    value.map_or(UNKNOWN.into(), three_digits)
+}
+
+/// A share of one in per cent.
+pub fn percent(share: Option<f64>) -> String {
+    share.map_or(UNKNOWN.into(), |share| format!("{:.1}%", share * 100.0))
+}
+
+/// Seconds as `3d 4h`, `2h 5min`, `5min 3s` or `3s`.
+pub fn uptime(seconds: f64) -> String {
+    let s = seconds.max(0.0) as u64;
+    match (s / 86_400, s / 3600 % 24, s / 60 % 60, s % 60) {
+        (0, 0, 0, s) => format!("{s}s"),
+        (0, 0, min, s) => format!("{min}min {s}s"),
+        (0, h, min, _) => format!("{h}h {min}min"),
+        (d, h, ..) => format!("{d}d {h}h"),
+    }
+}
+
+/// A configured time, in the file's manner.
+pub fn duration(duration: Duration) -> String {
+    match duration.as_secs_f64() {
+        s if s >= 1.0 => format!("{s}s"),
+        s => format!("{}ms", (s * 1e6).round() / 1e3),
+    }
+}
+
+/// `12 expired, 3 lost`, most first; empty for nothing.
+pub fn dropped(reasons: &BTreeMap<String, u64>) -> String {
+    let mut counts: Vec<(&String, &u64)> =
+        reasons.iter().filter(|(_, count)| **count > 0).collect();
+    counts.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
+    let parts: Vec<String> = counts
+        .iter()
+        .map(|(reason, count)| format!("{} {}", short(**count as f64), reason.replace('_', " ")))
+        .collect();
+    parts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_keep_three_digits() {
+        let expected = [
+            (0.0, "0"),
+            (7.0, "7"),
+            (6.667, "6.67"),
+            (50.02, "50.0"),
+            (999.0, "999"),
+        ];
+        let larger = [
+            (999.9, "1.00k"),
+            (1234567.0, "1.23M"),
+            (12.345e9, "12.3G"),
+            (99.96, "100"),
+        ];
+        for (value, text) in expected.into_iter().chain(larger) {
+            assert_eq!(short(value), text);
+        }
+    }
+
+    #[test]
+    fn times_are_told_in_two_units() {
+        assert_eq!(uptime(3.9), "3s");
+        assert_eq!(uptime(303.0), "5min 3s");
+        assert_eq!(uptime(7500.0), "2h 5min");
+        assert_eq!(uptime(3.2 * 86_400.0), "3d 4h");
+        assert_eq!(duration(Duration::from_millis(500)), "500ms");
+        assert_eq!(duration(Duration::from_millis(2500)), "2.5s");
+    }
+
+    #[test]
+    fn reasons_come_most_first() {
+        let reasons = [
+            ("lost".into(), 3),
+            ("expired".into(), 12),
+            ("peer_gone".into(), 3),
+            ("late".into(), 0),
+        ]
+        .into();
+        assert_eq!(dropped(&reasons), "12 expired, 3 lost, 3 peer gone");
+    }
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Compression on a thread of its own, so that a large message being
+//! compressed holds up no other topic.
+
+use crate::node::{Inlet, Input};
+use crate::topics::Outgoing;
+use bytes::Bytes;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use tautline_gateway::Source;
+
+/// Messages that wait to be compressed or decompressed; more are dropped and counted.
+const MAX_JOBS: usize = 64;
+/// Zstandard's level: the fastest of the regular ones.
+const LEVEL: i32 = 1;
+
+/// One message to work on.
+pub(crate) enum Job {
+    Compress(Outgoing),
+    Decompress { topic: String, source: Source, payload: Bytes },
+}
+
+/// The worker.
+pub(crate) struct Codec {
+    jobs: SyncSender<Job>,
+    /// Messages dropped because the worker was behind, or that could not be decompressed.
+    pub(crate) dropped: Arc<AtomicU64>,
+}
+
+impl Codec {
+    /// Starts the worker, which ends with this value.
+    pub(crate) fn start(inlet: Inlet, max_message: usize) -> io::Result<Self> {
+        let (jobs, queue) = sync_channel(MAX_JOBS);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let failed = dropped.clone();
+        let work = move || run(&queue, &inlet, max_message, &failed);
+        std::thread::Builder::new().name("codec".into()).spawn(work)?;
+        Ok(Self { jobs, dropped })
+    }
+
+    pub(crate) fn push(&self, job: Job) {
+        if self.jobs.try_send(job).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn run(jobs: &Receiver<Job>, inlet: &Inlet, max_message: usize, failed: &AtomicU64) {
+    while let Ok(job) = jobs.recv() {
+        match job {
+            Job::Compress(message) => {
+                let message = compressed(message);
+                let bytes = message.payload.len();
+                inlet.offer(Input::Encoded(message), bytes);
+            }
+            Job::Decompress { topic, source, payload } => match decompress(&payload, max_message) {
+                Ok(payload) => {
+                    let bytes = payload.len();
+                    inlet.offer(Input::Decoded { topic, source, payload }, bytes);
+                }
+                Err(error) => {
+                    failed.fetch_add(1, Ordering::Relaxed);
+                    tracing::warn!(topic, %error, "a compressed message cannot be read");
+                }
+            },
+        }
+    }
+}
+
+/// The message compressed, or as it was where that is not smaller.
+fn compressed(message: Outgoing) -> Outgoing {
+    match zstd::bulk::compress(&message.payload, LEVEL) {
+        Ok(smaller) if smaller.len() < message.payload.len() => {
+            Outgoing { payload: smaller.into(), encoded: true, ..message }
+        }
+        _ => message,
+    }
+}
+
+/// The original of a compressed payload of at most `max_message` bytes.
+fn decompress(payload: &[u8], max_message: usize) -> io::Result<Bytes> {
+    // The frame tells its size (RFC 8878, 3.1.1.4); a lie is caught by the bound and by the decoder.
+    let claimed = zstd::zstd_safe::get_frame_content_size(payload).ok().flatten();
+    let claimed = claimed.and_then(|n| usize::try_from(n).ok()).unwrap_or(max_message);
+    if claimed > max_message {
+        let text = format!("{claimed} bytes when decompressed; at most {max_message} are allowed");
+        return Err(io::Error::other(text));
+    }
+    zstd::bulk::decompress(payload, claimed).map(Bytes::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tautline_proto::Instant;
+
+    fn message(payload: Vec<u8>) -> Outgoing {
+        Outgoing {
+            topic: "/x".into(),
+            source: Source(0),
+            payload: payload.into(),
+            encoded: false,
+            published: Instant(0),
+        }
+    }
+
+    #[test]
+    fn what_compresses_comes_back_and_what_does_not_is_left() {
+        let text = vec![b'a'; 10_000];
+        let small = compressed(message(text.clone()));
+        assert!(small.encoded && small.payload.len() < 100);
+        assert_eq!(decompress(&small.payload, 10_000).unwrap(), text);
+        let noise: Vec<u8> = (0..1000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        let raw = compressed(message(noise.clone()));
+        assert!(!raw.encoded || raw.payload.len() < noise.len());
+    }
+
+    #[test]
+    fn a_bomb_is_refused_before_it_is_unpacked() {
+        let bomb = zstd::bulk::compress(&vec![0; 50_000_000], 1).unwrap();
+        let error = decompress(&bomb, 8_000_000).unwrap_err().to_string();
+        assert!(error.contains("50000000") && error.contains("8000000"), "{error}");
+        assert!(decompress(b"not zstd", 1000).is_err());
+    }
+}

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From checked sections to [`Config`]. Every function gives `None` only where
+//! a problem has been reported, or where the option table lacks a default that
+//! is taken for granted here, which the tests would show.
+
+use super::kind::{Kind, Value};
+use super::problem::Problem;
+use super::surroundings::Surroundings;
+use super::validate::{Named, Section};
+use super::{
+    Config, DEFAULT_PORT, Limits, LinkConfig, PeerConfig, RadioConfig, Realtime, Ros1Config,
+};
+use std::net::SocketAddr;
+use std::time::Duration;
+use tautline_gateway::mapping::{Compression, NameMap, Pattern, TopicRule, Treatment};
+
+/// The whole file as a [`Config`]; values from outside the file that are wrong are added to `problems`.
+pub fn config(
+    file: &Section,
+    surroundings: &Surroundings,
+    problems: &mut Vec<Problem>,
+) -> Option<Config> {
+    let name = text(file, "name")?;
+    let ros1 = match file.section("ros1") {
+        Some(section) => Some(ros1(section, surroundings, problems)?),
+        None => None,
+    };
+    Some(Config {
+        listen: listen(file, "listen")?,
+        control: text(file, "control")
+            .map_or_else(|| surroundings.control_socket(&name), Into::into),
+        metrics: listen(file, "metrics"),
+        ros1,
+        radios: file
+            .named("radios")
+            .iter()
+            .map(radio)
+            .collect::<Option<_>>()?,
+        peers: file
+            .named("peers")
+            .iter()
+            .map(peer)
+            .collect::<Option<_>>()?,
+        topics: file
+            .named("topics")
+            .iter()
+            .map(topic)
+            .collect::<Option<_>>()?,
+        limits: limits(file.section("limits")?)?,
+        realtime: realtime(file.section("realtime")?)?,
+        name,
+    })
+}
+
+fn ros1(section: &Section, from: &Surroundings, problems: &mut Vec<Problem>) -> Option<Ros1Config> {
+    let mut outside = |key: &str, kind: Kind, variable: &str, value: &str| match kind.parse(value) {
+        Ok(Value::Text(text)) => Some(text),
+        _ => {
+            problems.push(Problem {
+                at: section.at,
+                key: format!("ros1.{key}"),
+                found: format!("'{value}' in {variable}"),
+                allowed: kind.allowed(),
+            });
+            None
+        }
+    };
+    let master = match text(section, "master") {
+        Some(master) => master,
+        None => {
+            let uri = from
+                .ros_master_uri
+                .as_deref()
+                .unwrap_or("http://localhost:11311");
+            outside(
+                "master",
+                Kind::MasterUri,
+                "the environment's ROS_MASTER_URI",
+                uri,
+            )?
+        }
+    };
+    let host = match (
+        text(section, "host"),
+        &from.ros_hostname,
+        &from.ros_ip,
+        &from.host_name,
+    ) {
+        (Some(host), ..) => host,
+        (_, Some(host), ..) => outside("host", Kind::Host, "the environment's ROS_HOSTNAME", host)?,
+        (_, _, Some(host), _) => outside("host", Kind::Host, "the environment's ROS_IP", host)?,
+        (.., Some(host)) => outside("host", Kind::Host, "the machine's name", host)?,
+        _ => "localhost".into(),
+    };
+    Some(Ros1Config {
+        master,
+        host,
+        node_name: text(section, "node_name")?,
+    })
+}
+
+fn radio(named: &Named) -> Option<RadioConfig> {
+    Some(RadioConfig {
+        interface: named.text.clone(),
+        rate_bps: whole(&named.section, "rate"),
+        in_flight: whole(&named.section, "in_flight")?.try_into().ok()?,
+    })
+}
+
+fn peer(named: &Named) -> Option<PeerConfig> {
+    let section = &named.section;
+    let mut links: Vec<LinkConfig> = section
+        .sections("links")
+        .iter()
+        .map(link)
+        .collect::<Option<_>>()?;
+    if section.single("address").is_some() {
+        links.push(link(section)?);
+    }
+    let names = NameMap {
+        prefix: text(section, "prefix").unwrap_or_default(),
+        remap: section
+            .renames("remap")
+            .iter()
+            .map(|(_, pair)| pair.clone())
+            .collect(),
+        accept: section
+            .list("accept")
+            .iter()
+            .filter_map(|(_, value)| pattern(value))
+            .collect(),
+    };
+    Some(PeerConfig {
+        name: named.text.clone(),
+        links,
+        names,
+    })
+}
+
+fn link(section: &Section) -> Option<LinkConfig> {
+    let Some((_, Value::Endpoint(host, port))) = section.single("address") else {
+        return None;
+    };
+    Some(LinkConfig {
+        host: host.clone(),
+        port: port.unwrap_or(DEFAULT_PORT),
+        interface: text(section, "interface"),
+        mtu: whole(section, "mtu").and_then(|mtu| mtu.try_into().ok()),
+    })
+}
+
+fn topic(named: &Named) -> Option<TopicRule> {
+    let section = &named.section;
+    let destinations: Vec<String> = section
+        .list("to")
+        .iter()
+        .filter_map(|(_, value)| {
+            if let Value::Text(name) = value {
+                Some(name.clone())
+            } else {
+                None
+            }
+        })
+        .collect();
+    let treatment = Treatment {
+        priority: whole(section, "priority")?.try_into().ok()?,
+        keep_last: whole(section, "keep_last")?.try_into().ok()?,
+        lifespan: duration(section, "lifespan"),
+        rate_hz: real(section, "rate"),
+        compression: match text(section, "compression")?.as_str() {
+            "zstd" => Compression::Zstd,
+            _ => Compression::None,
+        },
+        to: (!destinations.is_empty()).then_some(destinations),
+        repair: flag(section, "repair")?,
+    };
+    Some(TopicRule {
+        pattern: pattern(&named.name)?,
+        treatment,
+    })
+}
+
+fn limits(section: &Section) -> Option<Limits> {
+    let bytes = |key| whole(section, key)?.try_into().ok();
+    Some(Limits {
+        max_message: bytes("max_message")?,
+        queue_bytes: bytes("queue_bytes")?,
+        queue_time: duration(section, "queue_time")?,
+        reassembly_bytes: bytes("reassembly_bytes")?,
+        repair_budget: real(section, "repair_budget")?,
+    })
+}
+
+fn realtime(section: &Section) -> Option<Realtime> {
+    Some(Realtime {
+        priority: whole(section, "priority").and_then(|priority| priority.try_into().ok()),
+        cpu: whole(section, "cpu").and_then(|cpu| cpu.try_into().ok()),
+        lock_memory: flag(section, "lock_memory")?,
+    })
+}
+
+fn text(section: &Section, key: &str) -> Option<String> {
+    match section.single(key)? {
+        (_, Value::Text(text)) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+fn listen(section: &Section, key: &str) -> Option<SocketAddr> {
+    match section.single(key)? {
+        (_, Value::Listen(address)) => Some(*address),
+        _ => None,
+    }
+}
+
+fn whole(section: &Section, key: &str) -> Option<u64> {
+    match section.single(key)? {
+        (_, Value::Whole(number)) => Some(*number),
+        _ => None,
+    }
+}
+
+fn real(section: &Section, key: &str) -> Option<f64> {
+    match section.single(key)? {
+        (_, Value::Real(number)) => Some(*number),
+        _ => None,
+    }
+}
+
+fn flag(section: &Section, key: &str) -> Option<bool> {
+    match section.single(key)? {
+        (_, Value::Flag(flag)) => Some(*flag),
+        _ => None,
+    }
+}
+
+fn duration(section: &Section, key: &str) -> Option<Duration> {
+    match section.single(key)? {
+        (_, Value::Duration(duration)) => Some(*duration),
+        _ => None,
+    }
+}
+
+fn pattern(value: &Value) -> Option<Pattern> {
+    match value {
+        Value::Pattern(pattern) => Some(pattern.clone()),
+        _ => None,
+    }
+}

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Checks between keys: each is right by itself, but do they fit together?
+
+use super::kind::Value;
+use super::problem::{Position, Problem, TOP, Warning};
+use super::surroundings::Surroundings;
+use super::validate::{Named, Section};
+use super::yaml::quoted;
+use super::{DEFAULT_PORT, MAX_PEERS, MAX_TOPIC_RULES};
+use std::collections::HashMap;
+use tautline_gateway::mapping::Pattern;
+
+/// What the checks found.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// What must change.
+    pub problems: Vec<Problem>,
+    /// What is probably not meant.
+    pub warnings: Vec<Warning>,
+}
+
+/// Checks the whole file.
+pub fn check(file: &Section, surroundings: &Surroundings) -> Findings {
+    let mut findings = Findings::default();
+    findings.counts(file);
+    findings.own_name_among_peers(file);
+    findings.ways_to_give_links(file);
+    findings.addresses_used_twice(file);
+    findings.destinations(file);
+    findings.queues_too_small(file);
+    findings.rules_that_never_match(file);
+    findings.nothing_to_do(file);
+    findings.interfaces_missing(file, surroundings);
+    findings
+}
+
+fn text<'s>(section: &'s Section, key: &str) -> Option<&'s str> {
+    match section.single(key)? {
+        (_, Value::Text(text)) => Some(text),
+        _ => None,
+    }
+}
+
+impl Findings {
+    fn wrong(&mut self, at: Position, key: String, found: String, allowed: String) {
+        self.problems.push(Problem {
+            at,
+            key,
+            found,
+            allowed,
+        });
+    }
+
+    fn odd(&mut self, at: Position, key: String, text: String) {
+        self.warnings.push(Warning { at, key, text });
+    }
+
+    fn counts(&mut self, file: &Section) {
+        for (key, most) in [("peers", MAX_PEERS), ("topics", MAX_TOPIC_RULES)] {
+            let count = file.named(key).len();
+            if count > most {
+                self.wrong(
+                    file.place(key),
+                    key.into(),
+                    format!("{count} entries"),
+                    format!("at most {most}"),
+                );
+            }
+        }
+    }
+
+    fn own_name_among_peers(&mut self, file: &Section) {
+        let Some(own) = text(file, "name") else {
+            return;
+        };
+        for peer in file.named("peers").iter().filter(|peer| peer.text == own) {
+            let found = format!("this node's own name {}", quoted(own));
+            self.wrong(
+                peer.at,
+                format!("peers.{own}"),
+                found,
+                "names of other nodes".into(),
+            );
+        }
+    }
+
+    fn ways_to_give_links(&mut self, file: &Section) {
+        for peer in file.named("peers") {
+            let given = |key| peer.section.single(key).is_some();
+            let has_links = !peer.section.sections("links").is_empty();
+            let strays = ["address", "interface", "mtu"]
+                .into_iter()
+                .filter(|key| given(key));
+            for key in strays.filter(|key| has_links || (*key != "address" && !given("address"))) {
+                let (found, allowed) = if has_links {
+                    (
+                        format!("'{key}' beside 'links'"),
+                        format!("'{key}' in each of the links, or no 'links'"),
+                    )
+                } else {
+                    (
+                        format!("'{key}' without 'address'"),
+                        format!("'{key}' together with 'address'"),
+                    )
+                };
+                self.wrong(
+                    peer.section.place(key),
+                    format!("peers.{}.{key}", peer.text),
+                    found,
+                    allowed,
+                );
+            }
+        }
+    }
+
+    fn addresses_used_twice(&mut self, file: &Section) {
+        let mut owners: HashMap<(String, u16, Option<&str>), (&str, usize)> = HashMap::new();
+        for peer in file.named("peers") {
+            let links = peer.section.sections("links");
+            for link in links.iter().chain([&peer.section]) {
+                let Some((at, Value::Endpoint(host, port))) = link.single("address") else {
+                    continue;
+                };
+                let port = port.unwrap_or(DEFAULT_PORT);
+                let place = (host.to_lowercase(), port, text(link, "interface"));
+                if let Some((other, line)) = owners.insert(place, (&peer.text, at.line)) {
+                    let found = format!(
+                        "the address of {} on line {line} ({host}, port {port})",
+                        quoted(other)
+                    );
+                    let allowed = "an address, port and interface that no other link has".into();
+                    self.wrong(at, format!("peers.{}", peer.text), found, allowed);
+                }
+            }
+        }
+    }
+
+    fn destinations(&mut self, file: &Section) {
+        let peers: Vec<&str> = file
+            .named("peers")
+            .iter()
+            .map(|peer| peer.text.as_str())
+            .collect();
+        let allowed = if peers.is_empty() {
+            "no peers are given".into()
+        } else {
+            peers.join(", ")
+        };
+        for topic in file.named("topics") {
+            for (at, value) in topic.section.list("to") {
+                if let Value::Text(name) = value
+                    && !peers.contains(&name.as_str())
+                {
+                    let found = format!("the unknown peer {}", quoted(name));
+                    self.wrong(
+                        *at,
+                        format!("topics.{}.to", topic.text),
+                        found,
+                        allowed.clone(),
+                    );
+                }
+            }
+        }
+    }
+
+    fn queues_too_small(&mut self, file: &Section) {
+        let Some(limits) = file.section("limits") else {
+            return;
+        };
+        let Some((_, Value::Whole(max_message))) = limits.single("max_message") else {
+            return;
+        };
+        for key in ["queue_bytes", "reassembly_bytes"] {
+            if let Some((at, Value::Whole(bytes))) = limits.single(key)
+                && bytes < max_message
+            {
+                let found = format!("{bytes} bytes, less than max_message ({max_message} bytes)");
+                self.wrong(
+                    at,
+                    format!("limits.{key}"),
+                    found,
+                    "at least max_message".into(),
+                );
+            }
+        }
+    }
+
+    fn rules_that_never_match(&mut self, file: &Section) {
+        let rules: Vec<(&Named, &Pattern)> = file
+            .named("topics")
+            .iter()
+            .filter_map(with_pattern)
+            .collect();
+        for (i, (rule, pattern)) in rules.iter().enumerate().take(MAX_TOPIC_RULES) {
+            let earlier = rules[..i]
+                .iter()
+                .find(|(_, earlier)| covers(earlier, pattern));
+            if let Some((earlier, _)) = earlier {
+                let text = format!(
+                    "never matches, because {} on line {} comes first and covers it; put it above that line",
+                    quoted(&earlier.text),
+                    earlier.at.line
+                );
+                self.odd(rule.at, format!("topics.{}", rule.text), text);
+            }
+        }
+    }
+
+    fn nothing_to_do(&mut self, file: &Section) {
+        if file.named("topics").is_empty() {
+            self.odd(
+                TOP,
+                "topics".into(),
+                "no topics, so nothing is sent from here".into(),
+            );
+        }
+        if file.named("peers").is_empty() {
+            self.odd(
+                TOP,
+                "peers".into(),
+                "no peers, so there is nobody to talk to".into(),
+            );
+        }
+    }
+
+    fn interfaces_missing(&mut self, file: &Section, surroundings: &Surroundings) {
+        let Some(present) = &surroundings.interfaces else {
+            return;
+        };
+        let mut named: Vec<(Position, String, &str)> = Vec::new();
+        for peer in file.named("peers") {
+            let links = peer.section.sections("links").iter();
+            for link in links.chain([&peer.section]) {
+                if let Some((at, Value::Text(interface))) = link.single("interface") {
+                    named.push((at, format!("peers.{}.interface", peer.text), interface));
+                }
+            }
+        }
+        let radios = file.named("radios").iter();
+        named.extend(radios.map(|radio| {
+            (
+                radio.at,
+                format!("radios.{}", radio.text),
+                radio.text.as_str(),
+            )
+        }));
+        for (at, key, interface) in named {
+            if !present.iter().any(|name| name == interface) {
+                let text = format!(
+                    "this machine has no interface {} now (it has {}); it is used once it is there",
+                    quoted(interface),
+                    present.join(", ")
+                );
+                self.odd(at, key, text);
+            }
+        }
+    }
+}
+
+fn with_pattern(named: &Named) -> Option<(&Named, &Pattern)> {
+    match &named.name {
+        Value::Pattern(pattern) => Some((named, pattern)),
+        _ => None,
+    }
+}
+
+/// Whether `earlier` matches whatever `later` matches. Tries names in which the
+/// stars of `later` are nothing, one strange level, or two: a pattern matches all
+/// of these only by stars that reach as far.
+fn covers(earlier: &Pattern, later: &Pattern) -> bool {
+    const STRANGE: [(&str, &str); 3] = [("", ""), ("\u{1}", "\u{1}"), ("\u{1}", "\u{1}/\u{1}")];
+    STRANGE.iter().all(|(level, levels)| {
+        earlier.matches(&later.as_str().replace("**", levels).replace('*', level))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn covered(earlier: &str, later: &str) -> bool {
+        covers(
+            &Pattern::new(earlier).unwrap(),
+            &Pattern::new(later).unwrap(),
+        )
+    }
+
+    #[test]
+    fn a_rule_is_covered_only_by_one_that_matches_all_it_matches() {
+        assert!(covered("/scan", "/scan"));
+        assert!(covered("/camera/**", "/camera/image"));
+        assert!(covered("/camera/**", "/camera/*"));
+        assert!(covered("/**", "/camera/**"));
+        assert!(covered("/cam*", "/camera*"));
+        assert!(!covered("/camera/*", "/camera/**"));
+        assert!(!covered("/camera/*/*", "/camera/**"));
+        assert!(!covered("/camera/image", "/camera/*"));
+        assert!(!covered("/camera*", "/cam*"));
+    }
+}

@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The kinds of single values in the robot's file: how each is read, and what
+//! is allowed in words (for errors and the reference) and as a JSON Schema.
+
+use super::units;
+use serde_json::{Value as Json, json};
+use std::net::{Ipv6Addr, SocketAddr};
+use std::time::Duration;
+use tautline_gateway::mapping::{Pattern, check_name};
+
+/// Longest name of a node.
+pub const MAX_NODE_NAME: usize = 64;
+/// Longest path of a Unix socket on Linux (sun_path is 108 bytes with its final zero).
+pub const MAX_SOCKET_PATH: usize = 107;
+/// Longest interface name on Linux (IFNAMSIZ is 16 with its final zero).
+pub const MAX_INTERFACE_NAME: usize = 15;
+/// Longest host name (RFC 1035, 2.3.4).
+pub const MAX_HOST_NAME: usize = 255;
+
+/// A kind of single value. Ranges are inclusive and written as in the file.
+#[derive(Debug, Clone, Copy)]
+pub enum Kind {
+    /// The name of a node.
+    NodeName,
+    /// Absolute path of a Unix socket.
+    SocketPath,
+    /// Address and port to listen on; a port alone means this address.
+    Listen(&'static str),
+    /// `http://host:port`.
+    MasterUri,
+    /// Host name or address without a port.
+    Host,
+    /// Host name or address, with or without a port.
+    Endpoint,
+    /// Network interface.
+    Interface,
+    /// Absolute ROS name.
+    RosName,
+    /// ROS name or pattern of names.
+    Pattern,
+    /// `true` or `false`.
+    Flag,
+    /// Whole number.
+    Whole(u64, u64),
+    /// Time with a unit.
+    Duration(&'static str, &'static str),
+    /// Bits per second with a unit.
+    BitRate(&'static str, &'static str),
+    /// Hertz.
+    Frequency(&'static str, &'static str),
+    /// Bytes.
+    Bytes(&'static str, &'static str),
+    /// Share of one, or per cent.
+    Share,
+    /// One of these words.
+    OneOf(&'static [&'static str]),
+}
+
+/// A value that was read and is in its range.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// Name, path, URI or word.
+    Text(String),
+    /// Address and port here.
+    Listen(SocketAddr),
+    /// Host and port elsewhere.
+    Endpoint(String, Option<u16>),
+    /// Name or pattern.
+    Pattern(Pattern),
+    /// Switch.
+    Flag(bool),
+    /// Count, bytes or bits per second.
+    Whole(u64),
+    /// Hertz or share.
+    Real(f64),
+    /// Time.
+    Duration(Duration),
+}
+
+impl Kind {
+    /// Reads `text`; the error says what is allowed.
+    pub fn parse(&self, text: &str) -> Result<Value, String> {
+        match self {
+            Kind::RosName => check_name(text).map_err(|e| self.allowed_because(e.to_string()))?,
+            Kind::Pattern => {
+                let pattern = Pattern::new(text);
+                return pattern
+                    .map(Value::Pattern)
+                    .map_err(|e| self.allowed_because(e.to_string()));
+            }
+            _ => {}
+        }
+        self.value(text).ok_or_else(|| self.allowed())
+    }
+
+    fn allowed_because(&self, reason: String) -> String {
+        format!("{} ({reason})", self.allowed())
+    }
+
+    fn value(&self, text: &str) -> Option<Value> {
+        let known = |ok: bool| ok.then(|| Value::Text(text.into()));
+        match *self {
+            Kind::NodeName => known(is_node_name(text)),
+            Kind::SocketPath => known(text.starts_with('/') && text.len() <= MAX_SOCKET_PATH),
+            Kind::Listen(bare_port_address) => listen(text, bare_port_address),
+            Kind::MasterUri => master_uri(text).map(Value::Text),
+            Kind::Host => known(is_host(text)),
+            Kind::Endpoint => endpoint(text),
+            Kind::Interface => known(is_interface(text)),
+            Kind::RosName => known(true),
+            Kind::Pattern => Pattern::new(text).ok().map(Value::Pattern),
+            Kind::Flag => text.parse().ok().map(Value::Flag),
+            Kind::Whole(min, max) => whole_number(text, min, max).map(Value::Whole),
+            Kind::Duration(min, max) => {
+                within(units::duration, text, min, max).map(Value::Duration)
+            }
+            Kind::BitRate(min, max) => within(units::bit_rate, text, min, max).map(Value::Whole),
+            Kind::Frequency(min, max) => within(units::frequency, text, min, max).map(Value::Real),
+            Kind::Bytes(min, max) => within(units::bytes, text, min, max).map(Value::Whole),
+            Kind::Share => within(units::share, text, "0", "1").map(Value::Real),
+            Kind::OneOf(words) => known(words.contains(&text)),
+        }
+    }
+
+    /// What is allowed, in words.
+    pub fn allowed(&self) -> String {
+        match self {
+            Kind::NodeName => format!("1 to {MAX_NODE_NAME} letters, digits, '_' or '-'"),
+            Kind::SocketPath => format!("an absolute path of at most {MAX_SOCKET_PATH} bytes"),
+            Kind::Listen(address) => {
+                format!("ADDRESS:PORT, \"[IPV6]:PORT\" in quotes, or a port alone (on {address})")
+            }
+            Kind::MasterUri => "a URI such as http://localhost:11311".into(),
+            Kind::Host => "a host name or an IP address, without a port".into(),
+            Kind::Endpoint => {
+                "HOST or HOST:PORT; an IPv6 address with a port in brackets and quotes, \"[fe80::1%wlan0]:18470\"".into()
+            }
+            Kind::Interface => "the name of a network interface such as wlan0".into(),
+            Kind::RosName => "a full topic or node name such as /camera/image".into(),
+            Kind::Pattern => "a full topic name such as /scan, or a pattern with * (one level) or ** (any levels)".into(),
+            Kind::Flag => "true or false".into(),
+            Kind::Whole(min, max) => format!("a whole number from {min} to {max}"),
+            Kind::Duration(min, max) => format!("a time from {min} to {max} with its unit (us, ms, s, min, h)"),
+            Kind::BitRate(min, max) => format!("a rate from {min} to {max} with its unit (bps, kbps, Mbps, Gbps)"),
+            Kind::Frequency(min, max) => format!("a frequency from {min} to {max} (Hz, kHz; a number alone is Hz)"),
+            Kind::Bytes(min, max) => {
+                format!("a size from {min} to {max} (kB, MB, GB, KiB, MiB, GiB; a number alone is bytes)")
+            }
+            Kind::Share => "0% to 100%, or 0 to 1".into(),
+            Kind::OneOf(words) => words.join(" or "),
+        }
+    }
+
+    /// JSON Schema of the value as YAML delivers it.
+    pub fn schema(&self) -> Json {
+        let text = |pattern: &str| json!({ "type": "string", "pattern": pattern });
+        match self {
+            Kind::NodeName => text(&format!("^[A-Za-z0-9_-]{{1,{MAX_NODE_NAME}}}$")),
+            Kind::SocketPath => {
+                json!({ "type": "string", "pattern": "^/", "maxLength": MAX_SOCKET_PATH })
+            }
+            Kind::Listen(_) => {
+                json!({ "anyOf": [{ "type": "integer", "minimum": 1, "maximum": 65535 }, text(":[0-9]{1,5}$|^[0-9]{1,5}$")] })
+            }
+            Kind::MasterUri => text("^http://[^/]+:[0-9]{1,5}/?$"),
+            Kind::Host | Kind::Endpoint => text("^[^/\\s]+$"),
+            Kind::Interface => {
+                json!({ "type": "string", "pattern": "^[^/\\s]+$", "maxLength": MAX_INTERFACE_NAME })
+            }
+            Kind::RosName => text("^(/[A-Za-z0-9_]+)+$"),
+            Kind::Pattern => text("^(/[A-Za-z0-9_*]+)+$"),
+            Kind::Flag => json!({ "type": "boolean" }),
+            Kind::Whole(min, max) => json!({ "type": "integer", "minimum": min, "maximum": max }),
+            Kind::Duration(..) => text(&quantity_pattern(units::TIME_UNITS)),
+            Kind::BitRate(..) => text(&quantity_pattern(units::BIT_RATE_UNITS)),
+            Kind::Frequency(..) => number_or(units::FREQUENCY_UNITS, None),
+            Kind::Bytes(..) => number_or(units::BYTE_UNITS, None),
+            Kind::Share => number_or(units::SHARE_UNITS, Some(1)),
+            Kind::OneOf(words) => json!({ "enum": words }),
+        }
+    }
+}
+
+fn quantity_pattern(unit_names: &[(&str, f64)]) -> String {
+    let names: Vec<&str> = unit_names.iter().map(|(name, _)| *name).collect();
+    format!("^[0-9]+([.][0-9]*)? *({})$", names.join("|"))
+}
+
+fn number_or(unit_names: &[(&str, f64)], maximum: Option<u64>) -> Json {
+    let mut number = json!({ "type": "number", "minimum": 0 });
+    if let Some(maximum) = maximum {
+        number["maximum"] = maximum.into();
+    }
+    json!({ "anyOf": [number, { "type": "string", "pattern": quantity_pattern(unit_names) }] })
+}
+
+fn within<T: PartialOrd>(
+    parse: fn(&str) -> Option<T>,
+    text: &str,
+    min: &str,
+    max: &str,
+) -> Option<T> {
+    let (min, max) = (parse(min)?, parse(max)?);
+    parse(text).filter(|value| *value >= min && *value <= max)
+}
+
+fn whole_number(text: &str, min: u64, max: u64) -> Option<u64> {
+    let digits_only = text.bytes().all(|b| b.is_ascii_digit());
+    let number = text.parse().ok().filter(|_| digits_only)?;
+    (min..=max).contains(&number).then_some(number)
+}
+
+fn is_node_name(text: &str) -> bool {
+    let fits = (1..=MAX_NODE_NAME).contains(&text.len());
+    fits && text
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+}
+
+fn is_interface(text: &str) -> bool {
+    let fits = (1..=MAX_INTERFACE_NAME).contains(&text.len()) && text != "." && text != "..";
+    fits && text
+        .bytes()
+        .all(|b| b.is_ascii_graphic() && b != b'/' && b != b':')
+}
+
+fn is_host(text: &str) -> bool {
+    is_ipv6(text) || is_host_name(text)
+}
+
+fn is_host_name(text: &str) -> bool {
+    let fits = (1..=MAX_HOST_NAME).contains(&text.len()) && !text.starts_with(['-', '.']);
+    // Digits and dots alone can only be meant as an IPv4 address, and then must be one.
+    let looks_like_ipv4 = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let is_right = !looks_like_ipv4 || text.parse::<std::net::Ipv4Addr>().is_ok();
+    fits && is_right
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
+}
+
+fn is_ipv6(text: &str) -> bool {
+    let (address, zone) = text.split_once('%').unwrap_or((text, "lo"));
+    address.parse::<Ipv6Addr>().is_ok() && is_interface(zone)
+}
+
+fn port(text: &str) -> Option<u16> {
+    whole_number(text, 1, 65535)?.try_into().ok()
+}
+
+fn listen(text: &str, bare_port_address: &str) -> Option<Value> {
+    if let Some(port) = port(text) {
+        return Some(Value::Listen(SocketAddr::new(
+            bare_port_address.parse().ok()?,
+            port,
+        )));
+    }
+    let address: SocketAddr = text.parse().ok()?;
+    (address.port() != 0).then_some(Value::Listen(address))
+}
+
+/// `HOST`, `HOST:PORT`, `IPV6`, `[IPV6]` or `[IPV6]:PORT`, with or without `%zone`.
+fn endpoint(text: &str) -> Option<Value> {
+    if is_ipv6(text) {
+        return Some(Value::Endpoint(text.into(), None));
+    }
+    if let Some(inside) = text.strip_prefix('[') {
+        let (host, after) = inside.split_once(']')?;
+        let port = if after.is_empty() {
+            None
+        } else {
+            Some(port(after.strip_prefix(':')?)?)
+        };
+        return is_ipv6(host).then(|| Value::Endpoint(host.into(), port));
+    }
+    let (host, port) = match text.split_once(':') {
+        Some((host, after)) => (host, Some(port(after)?)),
+        None => (text, None),
+    };
+    is_host_name(host).then(|| Value::Endpoint(host.into(), port))
+}
+
+fn master_uri(text: &str) -> Option<String> {
+    let uri = text.strip_suffix('/').unwrap_or(text);
+    match endpoint(uri.strip_prefix("http://")?)? {
+        Value::Endpoint(_, Some(_)) => Some(uri.into()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> Option<(String, Option<u16>)> {
+        match Kind::Endpoint.parse(text) {
+            Ok(Value::Endpoint(host, port)) => Some((host, port)),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn addresses_of_every_form_are_read() {
+        let read = |text| address(text).unwrap_or_else(|| panic!("{text} is not read"));
+        assert_eq!(read("10.0.0.2"), ("10.0.0.2".into(), None));
+        assert_eq!(
+            read("robot2.local:9000"),
+            ("robot2.local".into(), Some(9000))
+        );
+        assert_eq!(read("fe80::1%wlan0"), ("fe80::1%wlan0".into(), None));
+        assert_eq!(
+            read("[fe80::1%wlan0]:18470"),
+            ("fe80::1%wlan0".into(), Some(18470))
+        );
+        assert_eq!(read("[::1]"), ("::1".into(), None));
+    }
+
+    #[test]
+    fn half_addresses_are_refused() {
+        for bad in [
+            "",
+            ":",
+            "a:",
+            "a:0",
+            "a:70000",
+            "[::1",
+            "[::1]x",
+            "[::1]:",
+            "1.2.3",
+            "1.2.3.4.5",
+            "a b",
+            "fe80::1%",
+        ] {
+            assert_eq!(address(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_port_alone_listens_on_the_usual_address() {
+        let value = Kind::Listen("::").parse("18470").unwrap();
+        assert_eq!(value, Value::Listen("[::]:18470".parse().unwrap()));
+        assert!(Kind::Listen("::").parse("[::]").is_err());
+        assert!(Kind::Listen("::").parse("0.0.0.0:0").is_err());
+    }
+
+    #[test]
+    fn a_master_is_a_uri_with_a_port() {
+        assert_eq!(
+            Kind::MasterUri.parse("http://h:11311/"),
+            Ok(Value::Text("http://h:11311".into()))
+        );
+        for bad in ["h:11311", "http://h", "https://h:1", "http://h:1/x"] {
+            assert!(Kind::MasterUri.parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The robot's file, validated: values that cannot be illegal.
+//!
+//! YAML text becomes a tree with places (`yaml`), which is held against the
+//! option table (`table`, `validate`), checked as a whole (`cross`) and
+//! turned into [`Config`] (`assemble`). All that is wrong is reported at once.
+
+mod assemble;
+mod cross;
+pub mod kind;
+mod problem;
+pub mod reference;
+pub mod schema;
+pub mod starter;
+mod surroundings;
+pub mod table;
+pub mod units;
+mod validate;
+mod yaml;
+
+pub use problem::{ConfigError, MAX_PROBLEMS, Position, Problem, Warning};
+pub use surroundings::{SYSTEM_CONTROL_FOLDER, Surroundings};
+pub use yaml::{MAX_FILE_BYTES, MAX_NESTING};
+
+use std::io::Read;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tautline_gateway::mapping::{NameMap, TopicRule};
+
+/// Most peers of one node.
+pub const MAX_PEERS: usize = 256;
+/// Most rules under `topics`.
+pub const MAX_TOPIC_RULES: usize = 1024;
+
+/// A file that can be used.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Checked {
+    /// Its values, every default filled in.
+    pub config: Config,
+    /// What is allowed but probably not meant, in the file's order.
+    pub warnings: Vec<Warning>,
+}
+
+/// Reads and checks `file` in this process's surroundings.
+pub fn load(file: &Path) -> Result<Checked, ConfigError> {
+    let unreadable = |source| ConfigError::Unreadable {
+        file: file.into(),
+        source,
+    };
+    let open = std::fs::File::open(file).map_err(unreadable)?;
+    let mut bytes = Vec::new();
+    // One byte over the limit is enough to refuse the file without reading all of it.
+    open.take(MAX_FILE_BYTES as u64 + 1)
+        .read_to_end(&mut bytes)
+        .map_err(unreadable)?;
+    let checked = text(bytes).and_then(|text| parse(&text, &Surroundings::of_this_process()));
+    checked.map_err(|problems| ConfigError::Invalid {
+        file: file.into(),
+        problems,
+    })
+}
+
+fn text(bytes: Vec<u8>) -> Result<String, Vec<Problem>> {
+    if bytes.len() > MAX_FILE_BYTES {
+        return Err(vec![yaml::too_large()]);
+    }
+    String::from_utf8(bytes).map_err(|e| vec![not_text(e.as_bytes(), e.utf8_error().valid_up_to())])
+}
+
+fn not_text(bytes: &[u8], valid: usize) -> Problem {
+    let before = String::from_utf8_lossy(&bytes[..valid]);
+    let line = before.matches('\n').count() + 1;
+    let column = before.chars().rev().take_while(|&c| c != '\n').count() + 1;
+    Problem {
+        at: Position { line, column },
+        key: String::new(),
+        found: "bytes that are not UTF-8".into(),
+        allowed: "UTF-8 text".into(),
+    }
+}
+
+/// Checks a file's text; the error is every problem in the file's order, at least one.
+pub fn parse(text: &str, surroundings: &Surroundings) -> Result<Checked, Vec<Problem>> {
+    let mut problems = Vec::new();
+    let root = yaml::read(text, &mut problems).map_err(|problem| vec![problem])?;
+    let file = validate::section(table::FILE, &root, &mut problems);
+    let cross::Findings {
+        problems: more,
+        mut warnings,
+    } = cross::check(&file, surroundings);
+    problems.extend(more);
+    let config = assemble::config(&file, surroundings, &mut problems);
+    problems.sort_by_key(|problem| (problem.at.line, problem.at.column));
+    warnings.sort_by_key(|warning| (warning.at.line, warning.at.column));
+    match config {
+        Some(config) if problems.is_empty() => Ok(Checked { config, warnings }),
+        _ => Err(problems),
+    }
+}
+
+/// The one UDP port of Tautline (unassigned at IANA, outside Linux's ephemeral range).
+pub const DEFAULT_PORT: u16 = 18470;
+
+/// Everything `tautline run` needs, every default filled in.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// This node's name, unique in the team.
+    pub name: String,
+    /// Where packets are received.
+    pub listen: SocketAddr,
+    /// Unix socket of the command line.
+    pub control: PathBuf,
+    /// Where Prometheus may ask for metrics; `None` is nowhere.
+    pub metrics: Option<SocketAddr>,
+    /// The ROS 1 side; `None` switches it off.
+    pub ros1: Option<Ros1Config>,
+    /// Radios that differ from the default, by interface.
+    pub radios: Vec<RadioConfig>,
+    /// The other nodes.
+    pub peers: Vec<PeerConfig>,
+    /// What is sent from here; the first rule that matches a topic counts.
+    pub topics: Vec<TopicRule>,
+    /// Bounds and budgets.
+    pub limits: Limits,
+    /// Real-time options of the data-plane thread.
+    pub realtime: Realtime,
+}
+
+/// The ROS 1 side.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ros1Config {
+    /// `http://host:port`; the file's, else ROS_MASTER_URI, else `http://localhost:11311`.
+    pub master: String,
+    /// The name or address local nodes reach this one by; the file's, else ROS_HOSTNAME, else ROS_IP, else the machine's name.
+    pub host: String,
+    /// This node's ROS name (`/tautline`).
+    pub node_name: String,
+}
+
+/// One radio: all links that leave by one interface.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RadioConfig {
+    /// Interface name (`wlan0`).
+    pub interface: String,
+    /// Configured rate in bits per second; `None` paces by local back-pressure alone.
+    pub rate_bps: Option<u64>,
+    /// How many full packets may wait in the kernel at once.
+    pub in_flight: u32,
+}
+
+/// Full packets that may wait in the kernel, unless the file says otherwise: the
+/// least that keeps a real MAC busy (one reaches 86-88 % of a 6-54 Mbps DCF link, two 97 % or more).
+pub const DEFAULT_IN_FLIGHT: u32 = 2;
+
+/// One other node.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PeerConfig {
+    /// Its name, as in its own file.
+    pub name: String,
+    /// Paths to it; empty: it is the one that calls.
+    pub links: Vec<LinkConfig>,
+    /// Names of its topics here.
+    pub names: NameMap,
+}
+
+/// One path to a peer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LinkConfig {
+    /// Host name or address, as written.
+    pub host: String,
+    /// UDP port.
+    pub port: u16,
+    /// Interface to leave by; `None` is the routing table's choice.
+    pub interface: Option<String>,
+    /// IP packet size; `None` is the interface's, at most [`MAX_DEFAULT_MTU`].
+    pub mtu: Option<u16>,
+}
+
+/// Interfaces with a larger MTU (loopback) still get packets of this size unless the file says otherwise.
+pub const MAX_DEFAULT_MTU: u16 = 1500;
+
+/// Bounds and budgets.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limits {
+    /// Largest message carried, in bytes.
+    pub max_message: usize,
+    /// Bytes that may wait for one peer.
+    pub queue_bytes: usize,
+    /// Time the queue of one peer may take to drain.
+    pub queue_time: Duration,
+    /// Bytes of incomplete messages from one peer.
+    pub reassembly_bytes: usize,
+    /// Share of the bytes sent that repairs may add, 0-1.
+    pub repair_budget: f64,
+}
+
+/// Real-time options of the data-plane thread.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Realtime {
+    /// SCHED_FIFO priority 1-99; `None` is the normal scheduler.
+    pub priority: Option<u8>,
+    /// CPU to stay on.
+    pub cpu: Option<u32>,
+    /// Lock all memory.
+    pub lock_memory: bool,
+}

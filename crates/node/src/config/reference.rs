@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//! docs/configuration.md, from the option table.
+
+use super::table::{FILE, Naming, Preset, Setting, Shape};
+use super::yaml::{MAX_FILE_BYTES, MAX_NESTING};
+use super::{MAX_PEERS, MAX_TOPIC_RULES};
+use std::fmt::Write;
+
+/// A file that uses most of the format; it passes `tautline check`.
+pub const EXAMPLE: &str = include_str!("example.yaml");
+
+/// The whole page.
+pub fn markdown() -> String {
+    let mut page = format!(
+        "<!-- Generated from the option table by `UPDATE=1 cargo test -p tautline-node --test generated`. -->\n\
+         # The robot's file\n\n\
+         `tautline init` writes one to start from, `tautline check robot.yaml` explains what it means, \
+         and `tautline run robot.yaml` uses it. Only `name` is required. An unknown key, a value out of its \
+         range or a key given twice is an error with its place, and nothing starts until all are right.\n\n\
+         [robot.schema.json](robot.schema.json) tells editors the same. With the YAML language server, put this first in the file:\n\n\
+         ```yaml\n# yaml-language-server: $schema=PATH/TO/robot.schema.json\n```\n\n\
+         ## Example\n\n```yaml\n{EXAMPLE}```\n\n\
+         ## Values\n\n\
+         - A quantity has its unit: `500ms`, `2s`, `6Mbps`, `5Hz`, `8MB`, `30%`. MB is 10^6 bytes, MiB is 2^20.\n\
+         - In YAML, text with `*`, `[`, `{{`, `#` or `: ` needs quotes: `\"/camera/**\"`, `\"[::]:18470\"`.\n\
+         - A name matches only itself. In a pattern `*` is any run of characters within one level of a name, `**` any run across levels.\n\
+         - A list of one may be written without brackets.\n\
+         - Bounds: {MAX_FILE_BYTES} bytes, {MAX_NESTING} levels, {MAX_PEERS} peers, {MAX_TOPIC_RULES} topic rules.\n"
+    );
+    section(&mut page, "The file", "", FILE);
+    page
+}
+
+fn section(page: &mut String, title: &str, doc: &str, settings: &'static [Setting]) {
+    let _ = write!(page, "\n## {title}\n\n");
+    if !doc.is_empty() {
+        let _ = write!(page, "{doc}\n\n");
+    }
+    page.push_str("| key | meaning | default | allowed |\n| --- | --- | --- | --- |\n");
+    for setting in settings {
+        let cells = [setting.doc.to_owned(), preset(setting), allowed(setting)]
+            .map(|cell| cell.replace('|', "\\|"));
+        let _ = writeln!(page, "| `{}` | {} |", setting.name, cells.join(" | "));
+    }
+    for setting in settings {
+        if let Some(inside) = inside(setting) {
+            section(
+                page,
+                &format!("{}{}", parent(title), heading(setting)),
+                setting.doc,
+                inside,
+            );
+        }
+    }
+}
+
+fn parent(title: &str) -> String {
+    if title == "The file" {
+        String::new()
+    } else {
+        format!("{}.", title.trim_matches('`'))
+    }
+}
+
+fn heading(setting: &Setting) -> String {
+    match &setting.shape {
+        Shape::Named(_) => format!("{}.NAME", setting.name),
+        Shape::Sections(_) => format!("{}[]", setting.name),
+        _ => setting.name.into(),
+    }
+}
+
+fn inside(setting: &Setting) -> Option<&'static [Setting]> {
+    match &setting.shape {
+        Shape::Section(settings) | Shape::Switch(settings) | Shape::Sections(settings) => {
+            Some(settings)
+        }
+        Shape::Named(naming) => Some(naming.options),
+        _ => None,
+    }
+}
+
+fn preset(setting: &Setting) -> String {
+    match setting.preset {
+        Preset::Required => "required".into(),
+        Preset::Value(value) => format!("`{value}`"),
+        Preset::Absent(words) | Preset::Computed(words) => words.into(),
+    }
+}
+
+/// What `setting` allows, in words.
+fn allowed(setting: &Setting) -> String {
+    match &setting.shape {
+        Shape::Single(kind) => kind.allowed(),
+        Shape::List(kind) => format!("a list, each entry {}", kind.allowed()),
+        Shape::Renames(_) => format!("a map such as `{}`", setting.example),
+        Shape::Section(_) => "the keys below".into(),
+        Shape::Switch(_) => "the keys below, `true` or `false`".into(),
+        Shape::Sections(_) => format!("a list such as `{}`", setting.example),
+        Shape::Named(naming) => named(naming),
+    }
+}
+
+fn named(naming: &Naming) -> String {
+    let mut text = format!(
+        "a map; each name is {}; below it the keys below",
+        naming.names.allowed()
+    );
+    if let Some(short) = naming.short_for {
+        let _ = write!(text, ", or the `{short}` alone");
+    }
+    if let Some(key) = naming.list_with {
+        let _ = write!(text, ". Or a list of names and of maps with `{key}`");
+    }
+    text
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//! docs/robot.schema.json, from the option table.
+
+use super::kind::Kind;
+use super::table::{FILE, Naming, Preset, Setting, Shape};
+use serde_json::{Map, Value as Json, json};
+
+/// The schema (JSON Schema 2020-12) of the robot's file.
+pub fn schema() -> Json {
+    let mut schema = object(FILE);
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
+    schema["title"] = "Tautline: the robot's file".into();
+    schema
+}
+
+fn object(settings: &'static [Setting]) -> Json {
+    let properties: Map<String, Json> = settings
+        .iter()
+        .map(|setting| (setting.name.to_owned(), property(setting)))
+        .collect();
+    let required: Vec<&str> = settings
+        .iter()
+        .filter(|s| s.preset == Preset::Required)
+        .map(|s| s.name)
+        .collect();
+    json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
+}
+
+fn property(setting: &Setting) -> Json {
+    let mut schema = shape(&setting.shape);
+    schema["description"] = setting.doc.into();
+    if let Preset::Value(value) = setting.preset {
+        // Numbers and switches keep their type, quantities with a unit stay text.
+        schema["default"] = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+    }
+    schema
+}
+
+fn shape(shape: &Shape) -> Json {
+    match shape {
+        Shape::Single(kind) => kind.schema(),
+        Shape::List(kind) => {
+            json!({ "anyOf": [kind.schema(), { "type": "array", "items": kind.schema(), "minItems": 1 }] })
+        }
+        Shape::Renames(kind) => {
+            json!({ "type": "object", "propertyNames": kind.schema(), "additionalProperties": kind.schema() })
+        }
+        Shape::Section(settings) => or_nothing(object(settings)),
+        Shape::Switch(settings) => {
+            json!({ "anyOf": [{ "type": ["boolean", "null"] }, object(settings)] })
+        }
+        Shape::Sections(settings) => {
+            json!({ "type": "array", "items": object(settings), "minItems": 1 })
+        }
+        Shape::Named(naming) => named(naming),
+    }
+}
+
+fn or_nothing(schema: Json) -> Json {
+    json!({ "anyOf": [{ "type": "null" }, schema] })
+}
+
+fn named(naming: &Naming) -> Json {
+    let mut forms = vec![json!({ "type": "null" }), object(naming.options)];
+    let short = naming
+        .short_for
+        .and_then(|key| naming.options.iter().find(|setting| setting.name == key));
+    forms.extend(short.map(|setting| shape(&setting.shape)));
+    let map = json!({
+        "type": "object",
+        "propertyNames": naming.names.schema(),
+        "additionalProperties": { "anyOf": forms },
+    });
+    let list = naming.list_with.map(|key| list(naming, key));
+    let whole: Vec<Json> = [json!({ "type": "null" }), map]
+        .into_iter()
+        .chain(list)
+        .collect();
+    json!({ "anyOf": whole })
+}
+
+/// The list form: names, or sections with their name under `key`.
+fn list(naming: &Naming, key: &str) -> Json {
+    let name: Kind = naming.names;
+    let mut entry = object(naming.options);
+    entry["properties"][key] = name.schema();
+    entry["required"] = json!([key]);
+    json!({ "type": "array", "items": { "anyOf": [name.schema(), entry] } })
+}

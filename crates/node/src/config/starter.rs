@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The file that `tautline init` writes, from the option table.
+
+use super::table::{FILE, Preset, Setting, Shape};
+
+const HEADER: &str = "\
+# Tautline: this robot's file. `tautline check FILE` explains what it means.
+# Lines such as '#key: value' show the default or an example: take the # away to use one.
+
+";
+
+/// A commented file that passes `tautline check` as it is.
+pub fn starter() -> String {
+    let mut lines = Vec::new();
+    settings(&mut lines, FILE, 0, false);
+    format!("{HEADER}{}\n", lines.join("\n"))
+}
+
+fn settings(lines: &mut Vec<String>, settings: &'static [Setting], depth: usize, commented: bool) {
+    for (i, setting) in settings.iter().enumerate() {
+        if depth == 0 && i > 0 {
+            lines.push(String::new());
+        }
+        let commented = commented || !setting.in_starter;
+        lines.push(format!(
+            "{}# {}{}",
+            indent(depth),
+            setting.doc,
+            remark(setting)
+        ));
+        match &setting.shape {
+            Shape::Section(inside) | Shape::Switch(inside) => {
+                lines.push(line(depth, commented, setting.name, ""));
+                self::settings(lines, inside, depth + 1, commented);
+            }
+            Shape::Named(naming) => {
+                lines.push(line(depth, commented, setting.name, ""));
+                lines.push(line(depth + 1, commented, naming.example, ""));
+                self::settings(lines, naming.options, depth + 2, commented);
+            }
+            _ => lines.push(line(depth, commented, setting.name, setting.example)),
+        }
+    }
+}
+
+fn remark(setting: &Setting) -> String {
+    match (&setting.shape, setting.preset) {
+        (_, Preset::Required) => " Required.".into(),
+        (Shape::Named(_) | Shape::Section(_), _) => String::new(),
+        (_, Preset::Value(value)) => format!(" Default: {value}"),
+        (_, Preset::Absent(words) | Preset::Computed(words)) => format!(" Default: {words}."),
+    }
+}
+
+fn line(depth: usize, commented: bool, name: &str, value: &str) -> String {
+    let sign = if commented { "#" } else { "" };
+    format!("{}{sign}{name}: {value}", indent(depth))
+        .trim_end()
+        .to_owned()
+}
+
+fn indent(depth: usize) -> String {
+    "  ".repeat(depth)
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a file's meaning takes from outside it, gathered once so that reading
+//! a file is a pure function of the file and of this.
+
+use std::path::{Path, PathBuf};
+
+/// Environment of the process and facts about the machine.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Surroundings {
+    /// ROS_MASTER_URI.
+    pub ros_master_uri: Option<String>,
+    /// ROS_HOSTNAME.
+    pub ros_hostname: Option<String>,
+    /// ROS_IP.
+    pub ros_ip: Option<String>,
+    /// XDG_RUNTIME_DIR.
+    pub runtime_folder: Option<PathBuf>,
+    /// The machine's name; `None` where the system does not say.
+    pub host_name: Option<String>,
+    /// Names of the network interfaces; `None` if unknown.
+    pub interfaces: Option<Vec<String>>,
+}
+
+/// Where control sockets are when there is no XDG_RUNTIME_DIR.
+pub const SYSTEM_CONTROL_FOLDER: &str = "/run/tautline";
+
+impl Surroundings {
+    /// Those of this process.
+    pub fn of_this_process() -> Self {
+        let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        Self {
+            ros_master_uri: variable("ROS_MASTER_URI"),
+            ros_hostname: variable("ROS_HOSTNAME"),
+            ros_ip: variable("ROS_IP"),
+            runtime_folder: variable("XDG_RUNTIME_DIR")
+                .map(PathBuf::from)
+                .filter(|path| path.is_absolute()),
+            host_name: machine_name(),
+            interfaces: interfaces(),
+        }
+    }
+
+    /// Where the control socket of node `name` is unless its file says otherwise.
+    pub fn control_socket(&self, name: &str) -> PathBuf {
+        let file = format!("{name}.sock");
+        match &self.runtime_folder {
+            Some(folder) => folder.join("tautline").join(file),
+            None => Path::new(SYSTEM_CONTROL_FOLDER).join(file),
+        }
+    }
+
+    /// Folders in which control sockets are looked for, most likely first.
+    pub fn control_folders(&self) -> Vec<PathBuf> {
+        let own = self
+            .runtime_folder
+            .iter()
+            .map(|folder| folder.join("tautline"));
+        own.chain([PathBuf::from(SYSTEM_CONTROL_FOLDER)]).collect()
+    }
+}
+
+fn machine_name() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty() && name != "(none)")
+}
+
+fn interfaces() -> Option<Vec<String>> {
+    let entries = std::fs::read_dir("/sys/class/net").ok()?;
+    Some(
+        entries
+            .flatten()
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect(),
+    )
+}

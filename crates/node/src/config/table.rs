@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The option table: every key of the robot's file, once. Validation, defaults,
+//! docs/configuration.md, docs/robot.schema.json and the file that `tautline
+//! init` writes all come from here.
+
+use super::kind::Kind;
+
+/// One key.
+#[derive(Debug)]
+pub struct Setting {
+    /// Its name in the file.
+    pub name: &'static str,
+    /// What it holds.
+    pub shape: Shape,
+    /// What holds without it.
+    pub preset: Preset,
+    /// One sentence for a person.
+    pub doc: &'static str,
+    /// An example of the value, as YAML on one line; empty for sections.
+    pub example: &'static str,
+    /// Whether `tautline init` writes it without a comment sign.
+    pub in_starter: bool,
+}
+
+/// What holds when a key is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Preset {
+    /// The key must be there.
+    Required,
+    /// Nothing; the sentence says what that means.
+    Absent(&'static str),
+    /// This value, as in the file.
+    Value(&'static str),
+    /// A value found when the file is read, in words.
+    Computed(&'static str),
+}
+
+/// What a key holds.
+#[derive(Debug)]
+pub enum Shape {
+    /// One value.
+    Single(Kind),
+    /// A list of values; one alone may stand without brackets.
+    List(Kind),
+    /// A map from names to names.
+    Renames(Kind),
+    /// Keys of its own.
+    Section(&'static [Setting]),
+    /// Keys of its own, or `true` or `false`.
+    Switch(&'static [Setting]),
+    /// A list of sections.
+    Sections(&'static [Setting]),
+    /// A map from names to sections.
+    Named(&'static Naming),
+}
+
+/// A map from names to sections.
+#[derive(Debug)]
+pub struct Naming {
+    /// What the names are.
+    pub names: Kind,
+    /// A name for the starter file and the docs.
+    pub example: &'static str,
+    /// The key meant by a single value in place of a section.
+    pub short_for: Option<&'static str>,
+    /// Whether a list of names, or of sections with this key, may stand for the map.
+    pub list_with: Option<&'static str>,
+    /// Keys of each.
+    pub options: &'static [Setting],
+}
+
+const fn single(
+    name: &'static str,
+    kind: Kind,
+    preset: Preset,
+    doc: &'static str,
+    example: &'static str,
+) -> Setting {
+    Setting {
+        name,
+        shape: Shape::Single(kind),
+        preset,
+        doc,
+        example,
+        in_starter: false,
+    }
+}
+
+const fn group(name: &'static str, shape: Shape, preset: Preset, doc: &'static str) -> Setting {
+    Setting {
+        name,
+        shape,
+        preset,
+        doc,
+        example: "",
+        in_starter: false,
+    }
+}
+
+impl Setting {
+    const fn shown(mut self) -> Self {
+        self.in_starter = true;
+        self
+    }
+
+    const fn example(mut self, example: &'static str) -> Self {
+        self.example = example;
+        self
+    }
+}
+
+use Preset::{Absent, Computed, Required, Value};
+
+/// The whole file.
+pub const FILE: &[Setting] = &[
+    single(
+        "name",
+        Kind::NodeName,
+        Required,
+        "This node's name, unique in the team.",
+        "robot1",
+    )
+    .shown(),
+    single(
+        "listen",
+        Kind::Listen("::"),
+        Value("[::]:18470"),
+        "Where packets are received; [::] takes IPv4 as well, 0.0.0.0 only IPv4.",
+        "\"[::]:18470\"",
+    ),
+    single(
+        "control",
+        Kind::SocketPath,
+        Computed(
+            "$XDG_RUNTIME_DIR/tautline/NAME.sock, or /run/tautline/NAME.sock where that is not set",
+        ),
+        "Unix socket by which `tautline status`, `top` and `set` reach the daemon.",
+        "/run/tautline/robot1.sock",
+    ),
+    single(
+        "metrics",
+        Kind::Listen("127.0.0.1"),
+        Absent("no metrics"),
+        "Where Prometheus may ask for /metrics.",
+        "127.0.0.1:9470",
+    ),
+    group(
+        "ros1",
+        Shape::Switch(ROS1),
+        Value("true"),
+        "The robot's own ROS 1; false switches it off.",
+    ),
+    group(
+        "peers",
+        Shape::Named(&PEERS),
+        Absent("nobody to talk to"),
+        "The other nodes: NAME: ADDRESS, or NAME: with keys below it.",
+    )
+    .shown(),
+    group(
+        "radios",
+        Shape::Named(&RADIOS),
+        Absent("every interface is a radio with the defaults below"),
+        "Interfaces that need settings of their own.",
+    ),
+    group(
+        "topics",
+        Shape::Named(&TOPICS),
+        Absent("nothing is sent from here"),
+        "What is sent from here, and how; the first name or pattern that matches counts.",
+    )
+    .shown(),
+    group(
+        "limits",
+        Shape::Section(LIMITS),
+        Absent("the defaults below"),
+        "Bounds and budgets.",
+    ),
+    group(
+        "realtime",
+        Shape::Section(REALTIME),
+        Absent("the normal scheduler"),
+        "Real-time options of the thread that sends and receives.",
+    ),
+];
+
+const ROS1: &[Setting] = &[
+    single(
+        "master",
+        Kind::MasterUri,
+        Computed("ROS_MASTER_URI, else http://localhost:11311"),
+        "The ROS master of this robot.",
+        "http://localhost:11311",
+    ),
+    single(
+        "host",
+        Kind::Host,
+        Computed("ROS_HOSTNAME, else ROS_IP, else the machine's name"),
+        "Name or address by which local nodes reach this one.",
+        "10.0.0.1",
+    ),
+    single(
+        "node_name",
+        Kind::RosName,
+        Value("/tautline"),
+        "This node's ROS name.",
+        "/tautline",
+    ),
+];
+
+const PEERS: Naming = Naming {
+    names: Kind::NodeName,
+    example: "base",
+    short_for: Some("address"),
+    list_with: None,
+    options: &[
+        single(
+            "address",
+            Kind::Endpoint,
+            Absent("it calls us"),
+            "Host name or address, with :PORT where that is not 18470.",
+            "10.0.0.2",
+        )
+        .shown(),
+        single(
+            "interface",
+            Kind::Interface,
+            Absent("the routing table's choice"),
+            "Interface to leave by.",
+            "wlan0",
+        ),
+        single(
+            "mtu",
+            Kind::Whole(256, 9000),
+            Absent("the interface's, at most 1500"),
+            "Largest IP packet in bytes.",
+            "1400",
+        ),
+        group(
+            "links",
+            Shape::Sections(LINKS),
+            Absent("one link, by address"),
+            "Several paths to it, in place of address, interface and mtu.",
+        )
+        .example(
+            "[{ address: 10.0.0.2, interface: wlan0 }, { address: 10.1.0.2, interface: wlan1 }]",
+        ),
+        single(
+            "prefix",
+            Kind::RosName,
+            Absent("none"),
+            "Put before the names of its topics here.",
+            "/base",
+        ),
+        group(
+            "remap",
+            Shape::Renames(Kind::RosName),
+            Absent("none"),
+            "Names of its topics that become others here, before the prefix is put on.",
+        )
+        .example("{ /scan: /front/scan }"),
+        group(
+            "accept",
+            Shape::List(Kind::Pattern),
+            Absent("all"),
+            "Which of its topics are taken.",
+        )
+        .example("[/cmd_vel, \"/plan/**\"]"),
+    ],
+};
+
+const LINKS: &[Setting] = &[
+    single(
+        "address",
+        Kind::Endpoint,
+        Required,
+        "Host name or address, with :PORT where that is not 18470.",
+        "10.0.0.3",
+    ),
+    single(
+        "interface",
+        Kind::Interface,
+        Absent("the routing table's choice"),
+        "Interface to leave by.",
+        "wlan0",
+    ),
+    single(
+        "mtu",
+        Kind::Whole(256, 9000),
+        Absent("the interface's, at most 1500"),
+        "Largest IP packet in bytes.",
+        "1400",
+    ),
+];
+
+const RADIOS: Naming = Naming {
+    names: Kind::Interface,
+    example: "wlan0",
+    short_for: None,
+    list_with: None,
+    options: &[
+        single(
+            "rate",
+            Kind::BitRate("1kbps", "100Gbps"),
+            Absent("paced by local back-pressure alone"),
+            "Most that is sent; needed where the slow radio is not in this machine.",
+            "6Mbps",
+        ),
+        single(
+            "in_flight",
+            Kind::Whole(1, 64),
+            Value("2"),
+            "How many full packets may wait in the kernel at once.",
+            "2",
+        ),
+    ],
+};
+
+const TOPICS: Naming = Naming {
+    names: Kind::Pattern,
+    example: "/scan",
+    short_for: None,
+    list_with: Some("name"),
+    options: &[
+        single(
+            "priority",
+            Kind::Whole(0, 255),
+            Value("100"),
+            "Higher goes first, from the next packet on.",
+            "200",
+        )
+        .shown(),
+        single(
+            "keep_last",
+            Kind::Whole(1, 65535),
+            Value("10"),
+            "How many of the newest messages wait at most; a newer one replaces the oldest.",
+            "1",
+        ),
+        single(
+            "lifespan",
+            Kind::Duration("1ms", "24h"),
+            Absent("never worthless"),
+            "Age past which a message is worthless and dropped.",
+            "500ms",
+        ),
+        single(
+            "rate",
+            Kind::Frequency("0.001", "100000"),
+            Absent("every message"),
+            "Most messages per second; the rest is left out at the source.",
+            "5Hz",
+        ),
+        single(
+            "compression",
+            Kind::OneOf(&["none", "zstd"]),
+            Value("none"),
+            "Compression of the payload; sent as it is where that is not smaller.",
+            "zstd",
+        ),
+        group(
+            "to",
+            Shape::List(Kind::NodeName),
+            Absent("every peer"),
+            "Peers that may have it.",
+        )
+        .example("[base]"),
+        single(
+            "repair",
+            Kind::Flag,
+            Value("true"),
+            "Whether lost pieces are sent again while the message is useful.",
+            "true",
+        ),
+    ],
+};
+
+const LIMITS: &[Setting] = &[
+    single(
+        "max_message",
+        Kind::Bytes("1kB", "1GiB"),
+        Value("8MB"),
+        "Largest message carried.",
+        "8MB",
+    ),
+    single(
+        "queue_bytes",
+        Kind::Bytes("1kB", "4GiB"),
+        Value("16MB"),
+        "Bytes that may wait for one peer; at least max_message.",
+        "16MB",
+    ),
+    single(
+        "queue_time",
+        Kind::Duration("10ms", "1h"),
+        Value("2s"),
+        "Time the queue of one peer may take to drain.",
+        "2s",
+    ),
+    single(
+        "reassembly_bytes",
+        Kind::Bytes("1kB", "4GiB"),
+        Value("16MB"),
+        "Bytes of incomplete messages from one peer; at least max_message.",
+        "16MB",
+    ),
+    single(
+        "repair_budget",
+        Kind::Share,
+        Value("30%"),
+        "Share of the bytes sent that repairs may add.",
+        "30%",
+    ),
+];
+
+const REALTIME: &[Setting] = &[
+    single(
+        "priority",
+        Kind::Whole(1, 99),
+        Absent("the normal scheduler"),
+        "SCHED_FIFO priority; needs CAP_SYS_NICE.",
+        "50",
+    ),
+    single(
+        "cpu",
+        Kind::Whole(0, 1023),
+        Absent("any"),
+        "CPU to stay on.",
+        "1",
+    ),
+    single(
+        "lock_memory",
+        Kind::Flag,
+        Value("false"),
+        "Lock all memory, so that paging never delays a packet; needs CAP_IPC_LOCK.",
+        "true",
+    ),
+];

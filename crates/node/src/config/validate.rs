@@ -1,0 +1,490 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Holds a file's tree against the option table: unknown keys, wrong types and
+//! values out of range become problems, defaults are filled in.
+
+use super::kind::{Kind, Value};
+use super::problem::{Position, Problem};
+use super::table::{Naming, Preset, Setting, Shape};
+use super::yaml::{Key, Node, Yaml, quoted};
+use std::collections::BTreeMap;
+
+/// Edits between a known key and one that may be a slip of it.
+const MAX_SLIP: usize = 3;
+
+/// The keys of one section that are there and right, or have a default.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Section {
+    /// Where it starts.
+    pub at: Position,
+    entries: BTreeMap<&'static str, Entry>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Entry {
+    at: Position,
+    content: Content,
+}
+
+/// A value and its place.
+pub type At<T> = (Position, T);
+
+/// What a key holds, read.
+#[derive(Debug, Clone, PartialEq)]
+enum Content {
+    Single(Value),
+    List(Vec<At<Value>>),
+    Renames(Vec<At<(String, String)>>),
+    Section(Section),
+    Off,
+    Sections(Vec<Section>),
+    Named(Vec<Named>),
+}
+
+/// One section of a map from names to sections.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Named {
+    /// Where its name stands.
+    pub at: Position,
+    /// Its name.
+    pub name: Value,
+    /// Its name as in the file.
+    pub text: String,
+    /// Its keys.
+    pub section: Section,
+}
+
+impl Section {
+    /// The value under `key` and its place.
+    pub fn single(&self, key: &str) -> Option<At<&Value>> {
+        match self.entries.get(key)? {
+            Entry {
+                at,
+                content: Content::Single(value),
+            } => Some((*at, value)),
+            _ => None,
+        }
+    }
+
+    /// The list under `key`; empty if there is none.
+    pub fn list(&self, key: &str) -> &[At<Value>] {
+        match self.content(key) {
+            Some(Content::List(list)) => list,
+            _ => &[],
+        }
+    }
+
+    /// The renames under `key`; empty if there are none.
+    pub fn renames(&self, key: &str) -> &[At<(String, String)>] {
+        match self.content(key) {
+            Some(Content::Renames(pairs)) => pairs,
+            _ => &[],
+        }
+    }
+
+    /// The section under `key`; `None` if it is switched off or wrong.
+    pub fn section(&self, key: &str) -> Option<&Section> {
+        match self.content(key)? {
+            Content::Section(section) => Some(section),
+            _ => None,
+        }
+    }
+
+    /// The sections listed under `key`; empty if there are none.
+    pub fn sections(&self, key: &str) -> &[Section] {
+        match self.content(key) {
+            Some(Content::Sections(sections)) => sections,
+            _ => &[],
+        }
+    }
+
+    /// The named sections under `key`; empty if there are none.
+    pub fn named(&self, key: &str) -> &[Named] {
+        match self.content(key) {
+            Some(Content::Named(named)) => named,
+            _ => &[],
+        }
+    }
+
+    /// Where `key` stands; the section's start if it is not in the file.
+    pub fn place(&self, key: &str) -> Position {
+        self.entries.get(key).map_or(self.at, |entry| entry.at)
+    }
+
+    fn content(&self, key: &str) -> Option<&Content> {
+        self.entries.get(key).map(|entry| &entry.content)
+    }
+}
+
+/// Reads `node` as a section with `settings`; what is wrong is added to `problems` and left out.
+pub fn section(settings: &'static [Setting], node: &Node, problems: &mut Vec<Problem>) -> Section {
+    Walk { problems }.section(settings, node, "")
+}
+
+struct Walk<'out> {
+    problems: &'out mut Vec<Problem>,
+}
+
+impl Walk<'_> {
+    fn section(&mut self, settings: &'static [Setting], node: &Node, path: &str) -> Section {
+        let no_keys = Vec::new();
+        let keys = match &node.yaml {
+            Yaml::Map(keys) => keys,
+            Yaml::Nothing => &no_keys,
+            _ => {
+                self.wrong(
+                    node.at,
+                    path,
+                    node.in_words(),
+                    format!("these keys: {}", names(settings)),
+                );
+                return Section {
+                    at: node.at,
+                    entries: BTreeMap::new(),
+                };
+            }
+        };
+        self.keys(settings, keys.iter(), node.at, path)
+    }
+
+    fn keys<'n>(
+        &mut self,
+        settings: &'static [Setting],
+        keys: impl Iterator<Item = &'n (Key, Node)>,
+        at: Position,
+        path: &str,
+    ) -> Section {
+        let mut entries = BTreeMap::new();
+        let mut seen = Vec::new();
+        for (key, value) in keys {
+            let Some(setting) = settings.iter().find(|s| s.name == key.name) else {
+                let found = format!("the unknown key {}", quoted(&key.name));
+                self.wrong(key.at, path, found, nearest(settings, &key.name));
+                continue;
+            };
+            seen.push(setting.name);
+            if let Some(content) = self.shape(&setting.shape, value, &join(path, setting.name)) {
+                entries.insert(
+                    setting.name,
+                    Entry {
+                        at: key.at,
+                        content,
+                    },
+                );
+            }
+        }
+        for setting in settings.iter().filter(|s| !seen.contains(&s.name)) {
+            if let Some(content) = self.preset(setting, at, path) {
+                entries.insert(setting.name, Entry { at, content });
+            }
+        }
+        Section { at, entries }
+    }
+
+    fn preset(&mut self, setting: &'static Setting, at: Position, path: &str) -> Option<Content> {
+        match (&setting.shape, setting.preset) {
+            (Shape::Section(settings) | Shape::Switch(settings), _) => {
+                let nothing = Node {
+                    at,
+                    yaml: Yaml::Nothing,
+                };
+                Some(Content::Section(self.section(
+                    settings,
+                    &nothing,
+                    &join(path, setting.name),
+                )))
+            }
+            (Shape::Single(kind), Preset::Value(text)) => {
+                kind.parse(text).ok().map(Content::Single)
+            }
+            (Shape::Single(kind), Preset::Required) => {
+                self.wrong(
+                    at,
+                    &join(path, setting.name),
+                    "nothing, though it is required".into(),
+                    kind.allowed(),
+                );
+                None
+            }
+            _ => None,
+        }
+    }
+
+    fn shape(&mut self, shape: &'static Shape, node: &Node, path: &str) -> Option<Content> {
+        match (shape, &node.yaml) {
+            (Shape::Single(kind), _) => self.single(kind, node, path).map(Content::Single),
+            (Shape::List(kind), _) => self.list(kind, node, path).map(Content::List),
+            (Shape::Renames(kind), _) => self.renames(kind, node, path).map(Content::Renames),
+            (Shape::Switch(settings), Yaml::Scalar(text)) => match text.as_str() {
+                "true" => {
+                    let nothing = Node {
+                        at: node.at,
+                        yaml: Yaml::Nothing,
+                    };
+                    Some(Content::Section(self.section(settings, &nothing, path)))
+                }
+                "false" => Some(Content::Off),
+                _ => {
+                    let allowed = format!("true, false, or these keys: {}", names(settings));
+                    self.wrong(node.at, path, node.in_words(), allowed);
+                    None
+                }
+            },
+            (Shape::Section(settings) | Shape::Switch(settings), _) => {
+                Some(Content::Section(self.section(settings, node, path)))
+            }
+            (Shape::Sections(settings), _) => {
+                self.sections(settings, node, path).map(Content::Sections)
+            }
+            (Shape::Named(naming), _) => self.named(naming, node, path).map(Content::Named),
+        }
+    }
+
+    fn single(&mut self, kind: &Kind, node: &Node, path: &str) -> Option<Value> {
+        let result = match &node.yaml {
+            Yaml::Scalar(text) => kind.parse(text),
+            Yaml::List(_) if matches!(kind, Kind::Endpoint | Kind::Listen(_) | Kind::Host) => {
+                Err(format!(
+                    "{}; in YAML, [ starts a list unless it is in quotes",
+                    kind.allowed()
+                ))
+            }
+            _ => Err(kind.allowed()),
+        };
+        result
+            .map_err(|allowed| self.wrong(node.at, path, node.in_words(), allowed))
+            .ok()
+    }
+
+    fn list(&mut self, kind: &Kind, node: &Node, path: &str) -> Option<Vec<At<Value>>> {
+        let alone = std::slice::from_ref(node);
+        let nodes = match &node.yaml {
+            Yaml::List(nodes) if !nodes.is_empty() => nodes,
+            Yaml::Scalar(_) => alone,
+            _ => {
+                let found = if node.yaml == Yaml::List(vec![]) {
+                    "an empty list".into()
+                } else {
+                    node.in_words()
+                };
+                self.wrong(
+                    node.at,
+                    path,
+                    found,
+                    format!("a list, each entry {}", kind.allowed()),
+                );
+                return None;
+            }
+        };
+        let entry =
+            |(i, n): (usize, &Node)| Some((n.at, self.single(kind, n, &format!("{path}[{i}]"))?));
+        Some(nodes.iter().enumerate().filter_map(entry).collect())
+    }
+
+    fn renames(
+        &mut self,
+        kind: &Kind,
+        node: &Node,
+        path: &str,
+    ) -> Option<Vec<At<(String, String)>>> {
+        let Yaml::Map(pairs) = &node.yaml else {
+            self.wrong(
+                node.at,
+                path,
+                node.in_words(),
+                "a map such as { /scan: /front/scan }".into(),
+            );
+            return None;
+        };
+        let mut renames = Vec::new();
+        for (from, to) in pairs {
+            let place = join(path, &from.name);
+            let from_is_right = self.name(kind, from, path);
+            if let (Some(_), Some(Value::Text(to))) = (from_is_right, self.single(kind, to, &place))
+            {
+                renames.push((from.at, (from.name.clone(), to)));
+            }
+        }
+        Some(renames)
+    }
+
+    fn sections(
+        &mut self,
+        settings: &'static [Setting],
+        node: &Node,
+        path: &str,
+    ) -> Option<Vec<Section>> {
+        let nodes = match &node.yaml {
+            Yaml::List(nodes) if !nodes.is_empty() => nodes,
+            _ => {
+                let allowed = format!("a list with these keys in each entry: {}", names(settings));
+                self.wrong(node.at, path, node.in_words(), allowed);
+                return None;
+            }
+        };
+        let each = nodes.iter().enumerate();
+        Some(
+            each.map(|(i, node)| self.section(settings, node, &format!("{path}[{i}]")))
+                .collect(),
+        )
+    }
+
+    fn named(&mut self, naming: &'static Naming, node: &Node, path: &str) -> Option<Vec<Named>> {
+        match (&node.yaml, naming.list_with) {
+            (Yaml::Nothing, _) => Some(Vec::new()),
+            (Yaml::Map(entries), _) => Some(
+                entries
+                    .iter()
+                    .filter_map(|(name, value)| self.one_named(naming, name, value, path))
+                    .collect(),
+            ),
+            (Yaml::List(nodes), Some(name_key)) => {
+                let each = nodes.iter().enumerate();
+                Some(
+                    each.filter_map(|(i, n)| {
+                        self.listed(naming, name_key, n, &format!("{path}[{i}]"))
+                    })
+                    .collect(),
+                )
+            }
+            _ => {
+                let allowed = format!("a map whose keys are each {}", naming.names.allowed());
+                self.wrong(node.at, path, node.in_words(), allowed);
+                None
+            }
+        }
+    }
+
+    fn one_named(
+        &mut self,
+        naming: &'static Naming,
+        key: &Key,
+        node: &Node,
+        path: &str,
+    ) -> Option<Named> {
+        let name = self.name(&naming.names, key, path);
+        let place = join(path, &key.name);
+        let section = match (&node.yaml, naming.short_for) {
+            (Yaml::Scalar(_) | Yaml::List(_), Some(short)) => {
+                let meant = (
+                    Key {
+                        at: node.at,
+                        name: short.into(),
+                    },
+                    node.clone(),
+                );
+                self.keys(naming.options, [meant].iter(), key.at, &place)
+            }
+            _ => self.section(naming.options, node, &place),
+        };
+        let section = Section {
+            at: key.at,
+            ..section
+        };
+        Some(Named {
+            at: key.at,
+            name: name?,
+            text: key.name.clone(),
+            section,
+        })
+    }
+
+    /// An entry of the list form: a name alone, or a section with its name under `name_key`.
+    fn listed(
+        &mut self,
+        naming: &'static Naming,
+        name_key: &str,
+        node: &Node,
+        path: &str,
+    ) -> Option<Named> {
+        let named = |name: &Node, rest: Vec<(Key, Node)>| match &name.yaml {
+            Yaml::Scalar(text) => Some((
+                Key {
+                    at: name.at,
+                    name: text.clone(),
+                },
+                rest,
+            )),
+            _ => None,
+        };
+        let parts = match &node.yaml {
+            Yaml::Map(entries) => {
+                let rest = entries
+                    .iter()
+                    .filter(|(key, _)| key.name != name_key)
+                    .cloned()
+                    .collect();
+                entries
+                    .iter()
+                    .find(|(key, _)| key.name == name_key)
+                    .and_then(|(_, name)| named(name, rest))
+            }
+            _ => named(node, Vec::new()),
+        };
+        let Some((key, rest)) = parts else {
+            let allowed = format!(
+                "a name, or a map with '{name_key}', which is {}",
+                naming.names.allowed()
+            );
+            self.wrong(node.at, path, node.in_words(), allowed);
+            return None;
+        };
+        let name = self.name(&naming.names, &key, path);
+        let section = self.keys(naming.options, rest.iter(), key.at, path);
+        Some(Named {
+            at: key.at,
+            name: name?,
+            text: key.name,
+            section,
+        })
+    }
+
+    fn name(&mut self, kind: &Kind, key: &Key, path: &str) -> Option<Value> {
+        let result = kind.parse(&key.name);
+        result
+            .map_err(|allowed| {
+                self.wrong(
+                    key.at,
+                    path,
+                    format!("the name {}", quoted(&key.name)),
+                    allowed,
+                )
+            })
+            .ok()
+    }
+
+    fn wrong(&mut self, at: Position, path: &str, found: String, allowed: String) {
+        self.problems.push(Problem {
+            at,
+            key: path.into(),
+            found,
+            allowed,
+        });
+    }
+}
+
+/// `key` below `path`.
+pub fn join(path: &str, key: &str) -> String {
+    if path.is_empty() {
+        key.into()
+    } else {
+        format!("{path}.{key}")
+    }
+}
+
+fn names(settings: &[Setting]) -> String {
+    let names: Vec<&str> = settings.iter().map(|s| s.name).collect();
+    names.join(", ")
+}
+
+fn nearest(settings: &[Setting], found: &str) -> String {
+    let found = found.to_lowercase().replace('-', "_");
+    let candidates = settings
+        .iter()
+        .map(|s| (strsim::damerau_levenshtein(s.name, &found), s.name));
+    match candidates.min() {
+        Some((distance, name)) if distance <= MAX_SLIP.min(name.len() / 2) => {
+            format!("perhaps '{name}'; all keys here: {}", names(settings))
+        }
+        _ => names(settings),
+    }
+}

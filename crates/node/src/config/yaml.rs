@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+//! YAML text to a tree in which every value knows its place.
+//!
+//! Built on the parser's events rather than on a ready-made document, so that
+//! depth is bounded while reading and a key given twice is reported with both
+//! places instead of the last one silently winning.
+
+use super::problem::{Position, Problem, TOP};
+use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span, StrInput};
+use std::collections::HashMap;
+
+/// Largest file that is read; hundreds of topics fit many times over.
+pub const MAX_FILE_BYTES: usize = 256 * 1024;
+/// Deepest nesting; the format itself needs five levels.
+pub const MAX_NESTING: usize = 16;
+/// Longest piece of the file that an error repeats.
+const MAX_QUOTED_CHARS: usize = 60;
+
+/// One value and its place.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Node {
+    /// Where it starts.
+    pub at: Position,
+    /// What it is.
+    pub yaml: Yaml,
+}
+
+/// What may stand in the file.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Yaml {
+    /// Nothing after the colon, `~` or `null`.
+    Nothing,
+    /// Any single value, as written.
+    Scalar(String),
+    /// `[a, b]` or lines that start with `- `.
+    List(Vec<Node>),
+    /// `key: value` lines, in the file's order; no key twice.
+    Map(Vec<(Key, Node)>),
+}
+
+/// A key and its place.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Key {
+    /// Where it starts.
+    pub at: Position,
+    /// As written, without quotes.
+    pub name: String,
+}
+
+impl Node {
+    /// The value in the words of an error message.
+    pub fn in_words(&self) -> String {
+        match &self.yaml {
+            Yaml::Nothing => "nothing".into(),
+            Yaml::Scalar(text) => quoted(text),
+            Yaml::List(_) => "a list".into(),
+            Yaml::Map(_) => "a map of keys".into(),
+        }
+    }
+}
+
+/// `text` in quotes on one line, cut to a length that fits in a message.
+pub fn quoted(text: &str) -> String {
+    let clean: String = text
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    if clean.chars().count() <= MAX_QUOTED_CHARS {
+        return format!("'{clean}'");
+    }
+    let start: String = clean.chars().take(MAX_QUOTED_CHARS).collect();
+    format!("'{start}...'")
+}
+
+/// Reads one document. Text that is not YAML gives an `Err`; keys given twice
+/// are added to `problems` and the first one is kept.
+pub fn read(text: &str, problems: &mut Vec<Problem>) -> Result<Node, Problem> {
+    if text.len() > MAX_FILE_BYTES {
+        return Err(too_large());
+    }
+    let mut reader = Reader {
+        parser: Parser::new_from_str(text),
+        problems,
+    };
+    let mut root = None;
+    while let Some((event, at)) = reader.next()? {
+        match event {
+            Event::StreamStart | Event::StreamEnd | Event::DocumentEnd | Event::Nothing => {}
+            Event::DocumentStart(_) if root.is_some() => {
+                return Err(problem(
+                    at,
+                    "a second document ('---')".into(),
+                    "one document",
+                ));
+            }
+            Event::DocumentStart(_) => {}
+            first => root = Some(reader.node(first, at, 1)?),
+        }
+    }
+    Ok(root.unwrap_or(Node {
+        at: TOP,
+        yaml: Yaml::Nothing,
+    }))
+}
+
+/// The problem of a file over [`MAX_FILE_BYTES`].
+pub fn too_large() -> Problem {
+    problem(
+        TOP,
+        "a larger file".into(),
+        &format!("at most {MAX_FILE_BYTES} bytes"),
+    )
+}
+
+struct Reader<'text, 'out> {
+    parser: Parser<'text, StrInput<'text>>,
+    problems: &'out mut Vec<Problem>,
+}
+
+impl<'text> Reader<'text, '_> {
+    fn next(&mut self) -> Result<Option<(Event<'text>, Position)>, Problem> {
+        match self.parser.next_event() {
+            None => Ok(None),
+            Some(Ok((event, Span { start, .. }))) => Ok(Some((event, position(&start)))),
+            Some(Err(error)) => Err(problem(
+                position(error.marker()),
+                format!("text that is not YAML ({})", error.info()),
+                "YAML 1.2: 'key: value' lines, indented with spaces; text with : # [ ] { } & * in quotes",
+            )),
+        }
+    }
+
+    fn next_inside(
+        &mut self,
+        what: &str,
+        at: Position,
+    ) -> Result<(Event<'text>, Position), Problem> {
+        self.next()?
+            .ok_or_else(|| problem(at, format!("{what} that does not end"), "a complete one"))
+    }
+
+    fn node(&mut self, event: Event<'text>, at: Position, depth: usize) -> Result<Node, Problem> {
+        if depth > MAX_NESTING {
+            return Err(problem(
+                at,
+                format!("more than {MAX_NESTING} levels of nesting"),
+                &format!("at most {MAX_NESTING}"),
+            ));
+        }
+        let yaml = match event {
+            Event::Scalar(text, style, ..) => scalar(&text, style),
+            Event::SequenceStart(..) => self.list(at, depth)?,
+            Event::MappingStart(..) => self.map(at, depth)?,
+            Event::Alias(_) => {
+                return Err(problem(
+                    at,
+                    "an alias ('*name')".into(),
+                    "the value itself, or the text in quotes",
+                ));
+            }
+            _ => return Err(problem(at, "no value".into(), "a value")),
+        };
+        Ok(Node { at, yaml })
+    }
+
+    fn list(&mut self, start: Position, depth: usize) -> Result<Yaml, Problem> {
+        let mut entries = Vec::new();
+        loop {
+            match self.next_inside("a list", start)? {
+                (Event::SequenceEnd, _) => return Ok(Yaml::List(entries)),
+                (event, at) => entries.push(self.node(event, at, depth + 1)?),
+            }
+        }
+    }
+
+    fn map(&mut self, start: Position, depth: usize) -> Result<Yaml, Problem> {
+        let mut entries = Vec::new();
+        let mut lines: HashMap<String, usize> = HashMap::new();
+        loop {
+            let key = match self.next_inside("a map", start)? {
+                (Event::MappingEnd, _) => return Ok(Yaml::Map(entries)),
+                (Event::Scalar(name, ..), at) => Key {
+                    at,
+                    name: name.into_owned(),
+                },
+                (_, at) => return Err(problem(at, "a key that is not text".into(), "a name")),
+            };
+            let (event, at) = self.next_inside("a map", start)?;
+            let value = self.node(event, at, depth + 1)?;
+            match lines.get(&key.name) {
+                None => {
+                    lines.insert(key.name.clone(), key.at.line);
+                    entries.push((key, value));
+                }
+                Some(first) => {
+                    let found = format!(
+                        "{} a second time (first on line {first})",
+                        quoted(&key.name)
+                    );
+                    self.problems.push(problem(key.at, found, "each key once"));
+                }
+            }
+        }
+    }
+}
+
+fn scalar(text: &str, style: ScalarStyle) -> Yaml {
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" if style == ScalarStyle::Plain => Yaml::Nothing,
+        _ => Yaml::Scalar(text.into()),
+    }
+}
+
+fn position(mark: &Marker) -> Position {
+    Position {
+        line: mark.line().max(1),
+        column: mark.col() + 1,
+    }
+}
+
+fn problem(at: Position, found: String, allowed: &str) -> Problem {
+    Problem {
+        at,
+        key: String::new(),
+        found,
+        allowed: allowed.into(),
+    }
+}

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The Unix socket by which the command line reaches the daemon. One JSON text
+//! per line each way:
+//!
+//! | request | answer |
+//! | --- | --- |
+//! | `{"get": "status"}` | `{"ok": STATUS}` |
+//! | `{"set": {"topic": "/scan", "priority": 200}}` | `{"ok": ["/scan"]}`, the topics changed |
+//! | anything that fails | `{"error": "why"}` |
+//!
+//! Whoever may open the socket may change priorities, so its mode is 0660.
+
+use crate::status::{Status, TopicChange};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Longest request; longer ones are refused and the client is disconnected.
+pub const MAX_REQUEST_BYTES: u64 = 64 * 1024;
+/// Longest answer that a client reads.
+pub const MAX_ANSWER_BYTES: u64 = 64 * 1024 * 1024;
+/// Clients served at once; more are told so and disconnected.
+pub const MAX_CLIENTS: usize = 16;
+/// A client that asks nothing for so long is disconnected.
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// A client that does not take its answer for so long is disconnected.
+pub const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a client waits for an answer.
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Mode of the socket: its owner and group.
+pub const SOCKET_MODE: u32 = 0o660;
+/// Wait after a failed `accept` (out of descriptors), so that it does not spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What the command line may ask of the running node.
+pub trait Inspect: Send + Sync + 'static {
+    /// A snapshot; blocks for about a second at most.
+    fn status(&self) -> Result<Status, String>;
+    /// Changes topics and returns the local topics changed; the error explains, naming known topics.
+    fn change_topic(&self, change: TopicChange) -> Result<Vec<String>, String>;
+}
+
+/// One request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Request {
+    /// `{"get": "status"}`.
+    Get(Subject),
+    /// `{"set": {...}}`.
+    Set(TopicChange),
+}
+
+/// What can be got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Subject {
+    /// The whole [`Status`].
+    Status,
+}
+
+/// One answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Answer<T> {
+    Ok(T),
+    Error(String),
+}
+
+/// Why the control socket cannot be served or used.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// Nobody listens there.
+    #[error("no daemon answers at {}; start it with: tautline run FILE", .0.display())]
+    NoDaemon(PathBuf),
+    /// Another daemon listens there.
+    #[error("another daemon already answers at {}; stop it, or give this one another 'control:' (or name)", .0.display())]
+    AnotherDaemon(PathBuf),
+    /// Something else is in the way.
+    #[error("{} exists and is not a socket; remove it, or give another 'control:'", .0.display())]
+    NotASocket(PathBuf),
+    /// The system refused.
+    #[error("control socket {}: {doing}: {source}", path.display())]
+    System {
+        /// The socket.
+        path: PathBuf,
+        /// What was tried.
+        doing: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The answer is not one of this protocol.
+    #[error("the daemon's answer is not understood ({0}); are both of one version?")]
+    Answer(String),
+    /// The daemon says no.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Serves requests until dropped.
+#[derive(Debug)]
+pub struct ControlServer {
+    path: PathBuf,
+    identity: Option<(u64, u64)>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ControlServer {
+    /// Binds `path` (making its folder) and answers with `inspect` on threads of its own.
+    pub fn start(path: &Path, inspect: Arc<dyn Inspect>) -> Result<Self, ControlError> {
+        let listener = bind(path)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let accept = {
+            let stop = stop.clone();
+            move || accept_clients(&listener, &inspect, &stop)
+        };
+        let builder = std::thread::Builder::new().name("control".into());
+        let thread = builder
+            .spawn(accept)
+            .map_err(system(path, "starting a thread"))?;
+        Ok(Self {
+            path: path.into(),
+            identity: identity(path),
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    /// Where it listens.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for ControlServer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // A connection of our own wakes `accept`.
+        let woken = UnixStream::connect(&self.path).is_ok();
+        if let Some(thread) = self.thread.take().filter(|_| woken) {
+            let _ = thread.join();
+        }
+        // By now the file may be another daemon's.
+        if self.identity.is_some() && identity(&self.path) == self.identity {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path)
+        .ok()
+        .map(|file| (file.dev(), file.ino()))
+}
+
+fn system(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> ControlError {
+    let path = path.to_owned();
+    move |source| ControlError::System {
+        path,
+        doing,
+        source,
+    }
+}
+
+fn bind(path: &Path) -> Result<UnixListener, ControlError> {
+    if let Some(folder) = path.parent() {
+        let made = fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(folder);
+        made.map_err(system(path, "making its folder"))?;
+    }
+    remove_stale(path)?;
+    let listener = UnixListener::bind(path).map_err(system(path, "binding"))?;
+    let permissions = fs::Permissions::from_mode(SOCKET_MODE);
+    fs::set_permissions(path, permissions).map_err(system(path, "setting its mode"))?;
+    Ok(listener)
+}
+
+/// Removes a socket left by a daemon that died: one on which nobody listens.
+fn remove_stale(path: &Path) -> Result<(), ControlError> {
+    let Ok(file) = fs::symlink_metadata(path) else {
+        return Ok(());
+    };
+    if !file.file_type().is_socket() {
+        return Err(ControlError::NotASocket(path.into()));
+    }
+    match UnixStream::connect(path) {
+        Ok(_) => Err(ControlError::AnotherDaemon(path.into())),
+        Err(e) if e.kind() == ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(system(path, "removing a stale one"))
+        }
+        Err(e) => Err(system(path, "asking whether a daemon answers")(e)),
+    }
+}
+
+fn accept_clients(listener: &UnixListener, inspect: &Arc<dyn Inspect>, stop: &Arc<AtomicBool>) {
+    // Each client holds a clone, so the count of clones is the count of clients.
+    let slots = Arc::new(());
+    for client in listener.incoming() {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let Ok(client) = client else {
+            std::thread::sleep(ACCEPT_PAUSE);
+            continue;
+        };
+        let _ = client.set_read_timeout(Some(IDLE_TIMEOUT));
+        let _ = client.set_write_timeout(Some(WRITE_TIMEOUT));
+        if Arc::strong_count(&slots) > MAX_CLIENTS {
+            let _ = reply::<()>(
+                &client,
+                Err(format!(
+                    "{MAX_CLIENTS} clients are served already; try again later"
+                )),
+            );
+            continue;
+        }
+        let (inspect, stop, slot) = (inspect.clone(), stop.clone(), slots.clone());
+        let serve = move || {
+            let _slot = slot;
+            serve_client(&client, inspect.as_ref(), &stop);
+        };
+        // Without a thread the client is disconnected, which is all that can be said to it.
+        let _ = std::thread::Builder::new()
+            .name("control-client".into())
+            .spawn(serve);
+    }
+}
+
+fn serve_client(client: &UnixStream, inspect: &dyn Inspect, stop: &AtomicBool) {
+    let mut reader = BufReader::new(client);
+    while !stop.load(Ordering::Relaxed) {
+        let mut line = Vec::new();
+        match (&mut reader)
+            .take(MAX_REQUEST_BYTES + 1)
+            .read_until(b'\n', &mut line)
+        {
+            Ok(0) | Err(_) => return,
+            Ok(length) if length as u64 > MAX_REQUEST_BYTES => {
+                let _ = reply::<()>(
+                    client,
+                    Err(format!("a request is at most {MAX_REQUEST_BYTES} bytes")),
+                );
+                return;
+            }
+            Ok(_) => {}
+        }
+        if answer(client, inspect, &line).is_err() {
+            return;
+        }
+    }
+}
+
+fn answer(client: &UnixStream, inspect: &dyn Inspect, line: &[u8]) -> io::Result<()> {
+    match serde_json::from_slice(line) {
+        Ok(Request::Get(Subject::Status)) => reply(client, inspect.status()),
+        Ok(Request::Set(change)) => reply(client, inspect.change_topic(change)),
+        Err(e) => reply::<()>(
+            client,
+            Err(format!(
+                r#"not a request ({e}); allowed: {{"get": "status"}} or {{"set": {{"topic": ...}}}}"#
+            )),
+        ),
+    }
+}
+
+fn reply<T: Serialize>(mut client: &UnixStream, result: Result<T, String>) -> io::Result<()> {
+    let answer = match result {
+        Ok(value) => Answer::Ok(value),
+        Err(reason) => Answer::Error(reason),
+    };
+    let mut line = serde_json::to_vec(&answer)?;
+    line.push(b'\n');
+    client.write_all(&line)
+}
+
+/// A connection to a running daemon.
+#[derive(Debug)]
+pub struct Client {
+    path: PathBuf,
+    reader: BufReader<UnixStream>,
+}
+
+impl Client {
+    /// Connects to the daemon at `path`.
+    pub fn connect(path: &Path) -> Result<Self, ControlError> {
+        let stream = UnixStream::connect(path).map_err(|e| match e.kind() {
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+                ControlError::NoDaemon(path.into())
+            }
+            _ => system(path, "connecting")(e),
+        })?;
+        stream
+            .set_read_timeout(Some(ANSWER_TIMEOUT))
+            .map_err(system(path, "connecting"))?;
+        stream
+            .set_write_timeout(Some(ANSWER_TIMEOUT))
+            .map_err(system(path, "connecting"))?;
+        Ok(Self {
+            path: path.into(),
+            reader: BufReader::new(stream),
+        })
+    }
+
+    /// The node's state now.
+    pub fn status(&mut self) -> Result<Status, ControlError> {
+        self.ask(&Request::Get(Subject::Status))
+    }
+
+    /// Changes topics; returns those changed.
+    pub fn change_topic(&mut self, change: TopicChange) -> Result<Vec<String>, ControlError> {
+        self.ask(&Request::Set(change))
+    }
+
+    fn ask<T: DeserializeOwned>(&mut self, request: &Request) -> Result<T, ControlError> {
+        let mut line =
+            serde_json::to_vec(request).map_err(|e| ControlError::Answer(e.to_string()))?;
+        line.push(b'\n');
+        // A daemon that refuses says why before it closes, so the answer is read even after a failed write.
+        let written = self.reader.get_mut().write_all(&line);
+        let mut answer = Vec::new();
+        let read = (&mut self.reader)
+            .take(MAX_ANSWER_BYTES)
+            .read_until(b'\n', &mut answer);
+        read.and_then(|length| {
+            if length == 0 {
+                written.and(Err(ErrorKind::UnexpectedEof.into()))
+            } else {
+                Ok(())
+            }
+        })
+        .map_err(system(&self.path, "waiting for an answer"))?;
+        match serde_json::from_slice(&answer) {
+            Ok(Answer::Ok(value)) => Ok(value),
+            Ok(Answer::Error(reason)) => Err(ControlError::Refused(reason)),
+            Err(e) => Err(ControlError::Answer(e.to_string())),
+        }
+    }
+}

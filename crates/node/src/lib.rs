@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The Tautline node: the daemon behind `tautline run` and what the command
+//! line, metrics and other front ends use of it.
+
+mod codec;
+pub mod config;
+pub mod control;
+mod driver;
+pub mod metrics;
+mod node;
+mod notices;
+mod paths;
+mod report;
+mod run;
+pub mod service;
+pub mod status;
+mod sys;
+mod topics;
+mod udp;
+
+pub use driver::Settings;
+pub use node::{Handle, Node, RunError};
+pub use run::run;

@@ -1,0 +1,535 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `GET /metrics` for Prometheus, in OpenMetrics text.
+//!
+//! `prometheus-client` writes the text and `httparse` reads the request; what
+//! is left of HTTP is one answer per connection, so no server library is used.
+
+use crate::control::Inspect;
+use crate::status::{
+    DelayReport, Direction, LinkReport, PeerReport, RadioReport, Status, TopicReport,
+};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Connections served at once; more are closed.
+pub const MAX_CONNECTIONS: usize = 8;
+/// Longest head of a request.
+pub const MAX_HEAD_BYTES: usize = 8 * 1024;
+/// Most header lines in a request.
+pub const MAX_HEADERS: usize = 64;
+/// A connection lives no longer.
+pub const CONNECTION_TIMEOUT: Duration = Duration::from_secs(5);
+/// Wait after a failed `accept` (out of descriptors), so that it does not spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+/// Why metrics cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "metrics address {address}: {source}; allowed under 'metrics:' is a free address of this machine"
+)]
+pub struct MetricsError {
+    /// The address from the file.
+    pub address: SocketAddr,
+    /// What the system says.
+    pub source: io::Error,
+}
+
+/// Serves metrics until dropped.
+#[derive(Debug)]
+pub struct MetricsServer {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl MetricsServer {
+    /// Listens on `address` and answers with `inspect` on threads of its own.
+    pub fn start(address: SocketAddr, inspect: Arc<dyn Inspect>) -> Result<Self, MetricsError> {
+        let failed = |source| MetricsError { address, source };
+        let listener = TcpListener::bind(address).map_err(failed)?;
+        let bound = listener.local_addr().map_err(failed)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let accept = {
+            let stop = stop.clone();
+            move || accept_connections(&listener, &inspect, &stop)
+        };
+        let thread = std::thread::Builder::new()
+            .name("metrics".into())
+            .spawn(accept)
+            .map_err(failed)?;
+        Ok(Self {
+            address: bound,
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for MetricsServer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // A connection of our own wakes `accept`; 0.0.0.0 and :: are reached as localhost.
+        let woken = TcpStream::connect_timeout(&self.address, CONNECTION_TIMEOUT).is_ok();
+        if let Some(thread) = self.thread.take().filter(|_| woken) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn accept_connections(listener: &TcpListener, inspect: &Arc<dyn Inspect>, stop: &AtomicBool) {
+    // Each connection holds a clone, so the count of clones is the count of connections.
+    let slots = Arc::new(());
+    for connection in listener.incoming() {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let Ok(connection) = connection else {
+            std::thread::sleep(ACCEPT_PAUSE);
+            continue;
+        };
+        if Arc::strong_count(&slots) > MAX_CONNECTIONS {
+            continue;
+        }
+        let (inspect, slot) = (inspect.clone(), slots.clone());
+        let serve = move || {
+            let _slot = slot;
+            let _ = serve_connection(connection, inspect.as_ref());
+        };
+        let _ = std::thread::Builder::new()
+            .name("metrics-client".into())
+            .spawn(serve);
+    }
+}
+
+fn serve_connection(mut connection: TcpStream, inspect: &dyn Inspect) -> io::Result<()> {
+    connection.set_write_timeout(Some(CONNECTION_TIMEOUT))?;
+    let (status, kind, body) = match read_target(&mut connection)? {
+        Ok(target) if target == "/metrics" => match inspect.status() {
+            Ok(status) => ("200 OK", OPENMETRICS, openmetrics(&status)),
+            Err(reason) => ("503 Service Unavailable", PLAIN, reason),
+        },
+        Ok(_) => ("404 Not Found", PLAIN, "only /metrics is here\n".into()),
+        Err(refusal) => (refusal, PLAIN, format!("{refusal}\n")),
+    };
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    connection.write_all(head.as_bytes())?;
+    connection.write_all(body.as_bytes())
+}
+
+/// The path asked for with GET, without its query, or the status line to refuse with.
+fn read_target(connection: &mut TcpStream) -> io::Result<Result<String, &'static str>> {
+    let deadline = Instant::now() + CONNECTION_TIMEOUT;
+    let mut head = Vec::new();
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        connection.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+        let mut piece = [0; 1024];
+        let length = connection.read(&mut piece)?;
+        head.extend_from_slice(&piece[..length]);
+        let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+        let mut request = httparse::Request::new(&mut headers);
+        match request.parse(&head) {
+            Ok(httparse::Status::Complete(_)) => return Ok(target(&request)),
+            Ok(httparse::Status::Partial) if length == 0 || left.is_zero() => {
+                return Ok(Err("408 Request Timeout"));
+            }
+            Ok(httparse::Status::Partial) if head.len() > MAX_HEAD_BYTES => {
+                return Ok(Err("431 Request Header Fields Too Large"));
+            }
+            Ok(httparse::Status::Partial) => {}
+            Err(_) => return Ok(Err("400 Bad Request")),
+        }
+    }
+}
+
+fn target(request: &httparse::Request) -> Result<String, &'static str> {
+    let path = request.path.unwrap_or_default();
+    match request.method {
+        Some("GET") => Ok(path.split('?').next().unwrap_or_default().into()),
+        _ => Err("405 Method Not Allowed"),
+    }
+}
+
+/// `status` as OpenMetrics text.
+pub fn openmetrics(status: &Status) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Snapshot(status.clone())));
+    let mut page = String::new();
+    match text::encode(&mut page, &registry) {
+        Ok(()) => page,
+        // Writing to a String does not fail.
+        Err(fmt::Error) => String::new(),
+    }
+}
+
+#[derive(Debug)]
+struct Snapshot(Status);
+
+type Labels<'a> = Vec<(&'static str, &'a str)>;
+
+impl Collector for Snapshot {
+    fn encode(&self, encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        let mut page = Page { encoder };
+        page.node(&self.0)?;
+        page.topics(&self.0.topics)?;
+        page.peers(&self.0.peers)?;
+        page.radios(&self.0.radios)?;
+        page.links(&self.0.links)
+    }
+}
+
+struct Page<'e> {
+    encoder: DescriptorEncoder<'e>,
+}
+
+impl Page<'_> {
+    fn counters<'a>(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl Iterator<Item = (Labels<'a>, u64)>,
+    ) -> Result<(), fmt::Error> {
+        let mut metric = self
+            .encoder
+            .encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (labels, value) in values {
+            metric
+                .encode_family(&labels)?
+                .encode_counter::<Labels, _, f64>(&value, None)?;
+        }
+        Ok(())
+    }
+
+    fn gauges<'a>(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl Iterator<Item = (Labels<'a>, f64)>,
+    ) -> Result<(), fmt::Error> {
+        let mut metric = self
+            .encoder
+            .encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, value) in values {
+            metric.encode_family(&labels)?.encode_gauge(&value)?;
+        }
+        Ok(())
+    }
+
+    fn node(&mut self, status: &Status) -> Result<(), fmt::Error> {
+        let labels = vec![
+            ("node", &*status.node),
+            ("version", &*status.version),
+            ("security", &*status.security),
+        ];
+        self.gauges(
+            "tautline_node",
+            "1, with the node's name and version",
+            [(labels, 1.0)].into_iter(),
+        )?;
+        let uptime = [(vec![], status.uptime_s)];
+        self.gauges(
+            "tautline_uptime_seconds",
+            "Seconds since the node started",
+            uptime.into_iter(),
+        )?;
+        let gateways = status
+            .gateways
+            .iter()
+            .map(|g| (vec![("kind", &*g.kind)], f64::from(g.connected)));
+        self.gauges(
+            "tautline_gateway_connected",
+            "1 if the local middleware answers",
+            gateways,
+        )?;
+        let refused = status
+            .packets_refused
+            .iter()
+            .map(|(reason, count)| (vec![("reason", &**reason)], *count));
+        self.counters(
+            "tautline_packets_refused",
+            "Packets refused, by reason",
+            refused,
+        )
+    }
+
+    fn topics(&mut self, topics: &[TopicReport]) -> Result<(), fmt::Error> {
+        for (name, help, value) in TOPIC_COUNTERS {
+            self.counters(
+                name,
+                help,
+                topics.iter().map(|t| (topic_labels(t), value(t))),
+            )?;
+        }
+        for (name, help, value) in TOPIC_GAUGES {
+            self.gauges(
+                name,
+                help,
+                topics.iter().map(|t| (topic_labels(t), value(t))),
+            )?;
+        }
+        let dropped = topics.iter().flat_map(|topic| {
+            topic.dropped.iter().map(|(reason, count)| {
+                let mut labels = topic_labels(topic);
+                labels.push(("reason", reason));
+                (labels, *count)
+            })
+        });
+        self.counters(
+            "tautline_topic_dropped",
+            "Messages dropped, by reason",
+            dropped,
+        )?;
+        let help = "One-way delay of messages that arrived";
+        let name = "tautline_topic_delay_seconds";
+        let mut metric = self
+            .encoder
+            .encode_descriptor(name, help, None, MetricType::Histogram)?;
+        for topic in topics {
+            if let Some(delay) = &topic.delay {
+                let (sum, count, buckets) = histogram_in_seconds(delay);
+                let labels = topic_labels(topic);
+                metric
+                    .encode_family(&labels)?
+                    .encode_histogram::<Labels>(sum, count, &buckets, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn peers(&mut self, peers: &[PeerReport]) -> Result<(), fmt::Error> {
+        for (name, help, value) in PEER_GAUGES {
+            self.gauges(
+                name,
+                help,
+                peers.iter().map(|p| (vec![("peer", &*p.name)], value(p))),
+            )?;
+        }
+        Ok(())
+    }
+
+    fn radios(&mut self, radios: &[RadioReport]) -> Result<(), fmt::Error> {
+        for (name, help, value) in RADIO_COUNTERS {
+            self.counters(
+                name,
+                help,
+                radios
+                    .iter()
+                    .map(|r| (vec![("radio", &*r.radio)], value(r))),
+            )?;
+        }
+        for (name, help, value) in RADIO_GAUGES {
+            let known = radios
+                .iter()
+                .filter_map(|r| Some((vec![("radio", &*r.radio)], value(r)?)));
+            self.gauges(name, help, known)?;
+        }
+        Ok(())
+    }
+
+    fn links(&mut self, links: &[LinkReport]) -> Result<(), fmt::Error> {
+        for (name, help, value) in LINK_COUNTERS {
+            self.counters(name, help, links.iter().map(|l| (link_labels(l), value(l))))?;
+        }
+        for (name, help, value) in LINK_GAUGES {
+            self.gauges(
+                name,
+                help,
+                links
+                    .iter()
+                    .filter_map(|l| Some((link_labels(l), value(l)?))),
+            )?;
+        }
+        Ok(())
+    }
+}
+
+type Row<T, V> = (&'static str, &'static str, fn(&T) -> V);
+
+const TOPIC_COUNTERS: [Row<TopicReport, u64>; 4] = [
+    (
+        "tautline_topic_messages",
+        "Messages accepted (out) or handed over (in)",
+        |t| t.messages,
+    ),
+    (
+        "tautline_topic_bytes",
+        "Payload bytes of these messages, uncompressed",
+        |t| t.bytes,
+    ),
+    (
+        "tautline_topic_delivered",
+        "Messages known to be complete at the peer",
+        |t| t.delivered,
+    ),
+    (
+        "tautline_topic_rate_limited",
+        "Messages left out at the source by the rate limit",
+        |t| t.rate_limited,
+    ),
+];
+const TOPIC_GAUGES: [Row<TopicReport, f64>; 3] = [
+    (
+        "tautline_topic_queued",
+        "Messages waiting in the queue",
+        |t| t.queued as f64,
+    ),
+    (
+        "tautline_topic_unconfirmed",
+        "Messages sent, outcome unknown",
+        |t| t.sent as f64,
+    ),
+    (
+        "tautline_topic_priority",
+        "Priority, 0-255, higher first",
+        |t| f64::from(t.priority),
+    ),
+];
+const PEER_GAUGES: [Row<PeerReport, f64>; 3] = [
+    ("tautline_peer_up", "1 if the peer answers", |p| {
+        f64::from(p.state == "up")
+    }),
+    (
+        "tautline_peer_queued_bytes",
+        "Bytes waiting for the peer",
+        |p| p.queued_bytes as f64,
+    ),
+    (
+        "tautline_peer_queued_messages",
+        "Messages waiting for the peer",
+        |p| p.queued_messages as f64,
+    ),
+];
+const RADIO_COUNTERS: [Row<RadioReport, u64>; 2] = [
+    ("tautline_radio_sent_bytes", "IP bytes sent", |r| {
+        r.sent_bytes
+    }),
+    ("tautline_radio_sent_packets", "Packets sent", |r| {
+        r.sent_packets
+    }),
+];
+const RADIO_GAUGES: [Row<RadioReport, Option<f64>>; 4] = [
+    (
+        "tautline_radio_configured_bps",
+        "Configured rate, bits per second",
+        |r| r.configured_bps.map(|v| v as f64),
+    ),
+    (
+        "tautline_radio_measured_bps",
+        "Measured rate, bits per second",
+        |r| r.measured_bps.map(|v| v as f64),
+    ),
+    (
+        "tautline_radio_in_flight_bytes",
+        "Bytes in the kernel",
+        |r| Some(r.in_flight_bytes as f64),
+    ),
+    (
+        "tautline_radio_in_flight_limit_bytes",
+        "Bytes that may be in the kernel",
+        |r| Some(r.in_flight_limit_bytes as f64),
+    ),
+];
+const LINK_COUNTERS: [Row<LinkReport, u64>; 8] = [
+    ("tautline_link_sent_packets", "Packets sent", |l| {
+        l.sent_packets
+    }),
+    (
+        "tautline_link_acked_packets",
+        "Packets the peer has confirmed",
+        |l| l.acked_packets,
+    ),
+    (
+        "tautline_link_lost_packets",
+        "Packets taken for lost",
+        |l| l.lost_packets,
+    ),
+    ("tautline_link_sent_bytes", "IP bytes sent", |l| {
+        l.sent_bytes
+    }),
+    (
+        "tautline_link_repair_bytes",
+        "Bytes of repairs among the bytes sent",
+        |l| l.repair_bytes,
+    ),
+    ("tautline_link_received_packets", "Packets received", |l| {
+        l.received_packets
+    }),
+    ("tautline_link_received_bytes", "IP bytes received", |l| {
+        l.received_bytes
+    }),
+    (
+        "tautline_link_duplicate_packets",
+        "Packets received twice",
+        |l| l.duplicate_packets,
+    ),
+];
+const LINK_GAUGES: [Row<LinkReport, Option<f64>>; 3] = [
+    ("tautline_link_up", "1 if packets come in", |l| {
+        Some(f64::from(l.up))
+    }),
+    ("tautline_link_rtt_seconds", "Smoothed round trip", |l| {
+        l.rtt_ms.map(|ms| ms / 1e3)
+    }),
+    ("tautline_link_mtu_bytes", "Largest datagram payload", |l| {
+        Some(l.mtu as f64)
+    }),
+];
+
+fn topic_labels(topic: &TopicReport) -> Labels<'_> {
+    let direction = match topic.direction {
+        Direction::Out => "out",
+        Direction::In => "in",
+    };
+    vec![
+        ("topic", &topic.topic),
+        ("direction", direction),
+        ("peer", &topic.peer),
+    ]
+}
+
+fn link_labels(link: &LinkReport) -> Labels<'_> {
+    vec![
+        ("peer", &link.peer),
+        ("radio", &link.radio),
+        ("remote", &link.remote),
+    ]
+}
+
+/// Bounds of the delay histogram in milliseconds, the same for every topic and
+/// scrape: octaves of 0.1 ms, as the node counts them, so that none is rounded.
+const DELAY_BOUNDS_MS: [f64; 14] = [
+    0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6, 819.2, 1638.4,
+];
+
+/// Sum, count and buckets, the last one without a bound as the format wants.
+fn histogram_in_seconds(delay: &DelayReport) -> (f64, u64, Vec<(f64, u64)>) {
+    let mut buckets: Vec<(f64, u64)> = DELAY_BOUNDS_MS.map(|bound| (bound / 1e3, 0)).to_vec();
+    buckets.push((f64::INFINITY, 0));
+    for (bound_ms, count) in &delay.buckets {
+        // A little less than the bound, so that its own rounding does not move it up.
+        let place = DELAY_BOUNDS_MS.partition_point(|known| *known < bound_ms * (1.0 - 1e-6));
+        buckets[place].1 += count;
+    }
+    let count = delay.buckets.iter().map(|(_, count)| count).sum();
+    (delay.mean_ms / 1e3 * count as f64, count, buckets)
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A node: the data plane on its own thread, and handles to it.
+
+use crate::codec::Codec;
+use bytes::Bytes;
+use crate::config::Config;
+use crate::control::Inspect;
+use crate::driver::{Driver, Settings};
+use crate::status::{Status, TopicChange};
+use rustix::event::{EventfdFlags, eventfd};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
+use tautline_gateway::mapping::treatment;
+use tautline_gateway::{Event, Events, Gateway, Source};
+
+/// Inputs that wait for the data plane.
+const MAX_INPUTS: usize = 4096;
+/// Bytes of messages that wait for the data plane; it takes them within microseconds.
+const MAX_INPUT_BYTES: usize = 64 << 20;
+/// How long an inspection waits for the data plane.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Why a node cannot start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The port or address cannot be used.
+    #[error("cannot listen on {address}: {error}; is another tautline running? (listen:)")]
+    Listen {
+        /// What was asked for.
+        address: std::net::SocketAddr,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// The kernel refused something basic.
+    #[error("{what}: {error}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// The names in the file do not fit the protocol.
+    #[error(transparent)]
+    Setup(#[from] tautline_proto::SetupError),
+    /// The gateway cannot start.
+    #[error("{0}")]
+    Gateway(String),
+    /// The control socket cannot be opened.
+    #[error(transparent)]
+    Control(#[from] crate::control::ControlError),
+    /// The metrics address cannot be used.
+    #[error(transparent)]
+    Metrics(#[from] crate::metrics::MetricsError),
+}
+
+/// What the data plane takes in beside packets.
+pub(crate) enum Input {
+    Local(Event),
+    Encoded(crate::topics::Outgoing),
+    Decoded { topic: String, source: Source, payload: Bytes },
+    Path { link: usize, path: crate::paths::Path },
+    Status(SyncSender<Status>),
+    Change(TopicChange, SyncSender<Result<Vec<String>, String>>),
+    Shutdown,
+}
+
+/// The way into the data plane from other threads.
+#[derive(Clone)]
+pub(crate) struct Inlet {
+    sender: SyncSender<Input>,
+    pub(crate) waiting: Arc<Waiting>,
+}
+
+/// What waits in the inlet.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    wake: OwnedFd,
+    bytes: AtomicUsize,
+    /// Messages that found the inlet full.
+    pub(crate) refused: AtomicU64,
+}
+
+impl Inlet {
+    fn wake(&self) {
+        // Fails only if the counter is full, when the data plane is about to wake anyway.
+        let _ = rustix::io::write(&self.waiting.wake, &1u64.to_ne_bytes());
+    }
+
+    /// Hands over what must not be lost; waits while the inlet is full.
+    pub(crate) fn push(&self, input: Input) -> bool {
+        let done = self.sender.send(input).is_ok();
+        self.wake();
+        done
+    }
+
+    /// Hands over a message of `bytes`, or counts it as refused.
+    pub(crate) fn offer(&self, input: Input, bytes: usize) {
+        let before = self.waiting.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let sent = if before + bytes > MAX_INPUT_BYTES {
+            false
+        } else {
+            !matches!(self.sender.try_send(input), Err(TrySendError::Full(_)))
+        };
+        if sent {
+            self.wake();
+        } else {
+            self.waiting.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            self.waiting.refused.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Waiting {
+    /// Becomes readable when there is input.
+    pub(crate) fn wake(&self) -> &OwnedFd {
+        &self.wake
+    }
+
+    pub(crate) fn taken(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Events for Inlet {
+    fn emit(&self, event: Event) {
+        match &event {
+            Event::Message { payload, .. } => {
+                let bytes = payload.len();
+                self.offer(Input::Local(event), bytes);
+            }
+            _ => drop(self.push(Input::Local(event))),
+        }
+    }
+}
+
+/// A node that is set up but not running yet.
+pub struct Node {
+    config: Config,
+    driver: Driver,
+    inlet: Inlet,
+}
+
+impl Node {
+    /// Opens the sockets; nothing is sent yet.
+    pub fn new(config: Config) -> Result<Self, RunError> {
+        let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
+            .map_err(|e| RunError::System { what: "eventfd", error: e.into() })?;
+        let (sender, receiver): (_, Receiver<Input>) = sync_channel(MAX_INPUTS);
+        let waiting = Waiting { wake, bytes: AtomicUsize::new(0), refused: AtomicU64::new(0) };
+        let inlet = Inlet { sender, waiting: Arc::new(waiting) };
+        let driver = Driver::new(&config, receiver, inlet.waiting.clone())?;
+        Ok(Self { config, driver, inlet })
+    }
+
+    /// Where a gateway delivers its events.
+    pub fn events(&self) -> Arc<dyn Events> {
+        Arc::new(self.inlet.clone())
+    }
+
+    /// Which local topics may leave.
+    pub fn selector(&self) -> Arc<dyn Fn(&str) -> bool + Send + Sync> {
+        let rules = self.config.topics.clone();
+        Arc::new(move |name| treatment(&rules, name).is_some())
+    }
+
+    /// A handle for the command line, metrics and signals.
+    pub fn handle(&self) -> Handle {
+        Handle { inlet: self.inlet.clone() }
+    }
+
+    /// Runs the data plane on this thread until [`Handle::shutdown`]; the
+    /// gateway is unregistered before this returns.
+    pub fn run(self, gateway: Box<dyn Gateway>, settings: &Settings) -> Result<(), RunError> {
+        let codec = Codec::start(self.inlet.clone(), self.config.limits.max_message)
+            .map_err(|error| RunError::System { what: "starting a thread", error })?;
+        crate::driver::watch_paths(&self.config, &self.inlet)
+            .map_err(|error| RunError::System { what: "starting a thread", error })?;
+        self.driver.run(gateway, &codec, settings)
+    }
+}
+
+/// A handle to a running node.
+#[derive(Clone)]
+pub struct Handle {
+    inlet: Inlet,
+}
+
+impl Handle {
+    /// Drains what waits, says goodbye and ends [`Node::run`].
+    pub fn shutdown(&self) {
+        self.inlet.push(Input::Shutdown);
+    }
+
+    fn ask<T>(&self, input: impl FnOnce(SyncSender<T>) -> Input) -> Result<T, String> {
+        let (sender, answer) = sync_channel(1);
+        if !self.inlet.push(input(sender)) {
+            return Err("the node has stopped".into());
+        }
+        answer.recv_timeout(ANSWER_TIMEOUT).map_err(|_| "the node does not answer".into())
+    }
+}
+
+impl Inspect for Handle {
+    fn status(&self) -> Result<Status, String> {
+        self.ask(Input::Status)
+    }
+
+    fn change_topic(&self, change: TopicChange) -> Result<Vec<String>, String> {
+        self.ask(|sender| Input::Change(change, sender))?
+    }
+}

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The snapshot of a running node, put together from its parts.
+
+use crate::config::Config;
+use crate::status::{
+    DelayReport, Direction, GatewayReport, LinkReport, PeerReport, RadioReport, Status, TopicReport,
+};
+use crate::topics::{LocalTopic, Topics};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tautline_gateway::{Gateway, GatewayStatus};
+use tautline_proto::stats::{DELAY_BUCKETS, Delays, Drops, RefusedPackets};
+use tautline_proto::{ChannelId, Endpoint, LinkId, PeerId, RadioId};
+
+/// Kind of the gateway that is none.
+pub(crate) const NO_GATEWAY: &str = "none";
+
+/// What status needs and the protocol does not know.
+#[derive(Debug)]
+pub(crate) struct Reporter {
+    node: String,
+    listen: String,
+    radio_names: BTreeMap<RadioId, String>,
+}
+
+fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+impl Reporter {
+    pub(crate) fn new(config: &Config, listen: SocketAddr) -> Self {
+        Self { node: config.name.clone(), listen: listen.to_string(), radio_names: BTreeMap::new() }
+    }
+
+    pub(crate) fn name_radio(&mut self, radio: RadioId, interface: &str) {
+        self.radio_names.insert(radio, interface.to_owned());
+    }
+
+    fn radio_name(&self, radio: RadioId) -> String {
+        self.radio_names.get(&radio).cloned().unwrap_or_default()
+    }
+
+    /// The snapshot. `refused`: messages that found the data plane's inlet or the codec full.
+    pub(crate) fn status(
+        &self,
+        uptime: Duration,
+        endpoint: &Endpoint,
+        topics: &Topics,
+        gateway: &dyn Gateway,
+        refused: [u64; 2],
+    ) -> Status {
+        let mut packets_refused = refused_packets(endpoint.refused_packets());
+        for (what, count) in ["inlet_full", "codec_behind"].into_iter().zip(refused) {
+            if count > 0 {
+                packets_refused.insert(what.into(), count);
+            }
+        }
+        let state = gateway.status();
+        Status {
+            node: self.node.clone(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            uptime_s: uptime.as_secs_f64(),
+            security: "none".into(),
+            listen: self.listen.clone(),
+            gateways: gateway_reports(&state),
+            peers: endpoint.peers().map(|p| peer_report(endpoint, p)).collect(),
+            topics: topic_reports(endpoint, topics, &state.slow_subscriber_drops),
+            radios: self.radios(endpoint),
+            links: endpoint.links().map(|l| self.link(endpoint, l)).collect(),
+            packets_refused,
+            notices: topics.notices.iter().cloned().collect(),
+        }
+    }
+
+    fn radios(&self, endpoint: &Endpoint) -> Vec<RadioReport> {
+        let used = |id: &RadioId| endpoint.links().any(|l| endpoint.link(l).radio == *id);
+        endpoint
+            .radios()
+            .filter(used)
+            .map(|id| {
+                let view = endpoint.radio(id);
+                RadioReport {
+                    radio: self.radio_name(id),
+                    paced_by: view.signal.into(),
+                    configured_bps: view.configured_bps,
+                    measured_bps: view.measured_bps,
+                    in_flight_bytes: view.in_flight_bytes as u64,
+                    in_flight_limit_bytes: view.in_flight_limit_bytes as u64,
+                    sent_bytes: view.sent_bytes,
+                    sent_packets: view.sent_packets,
+                }
+            })
+            .collect()
+    }
+
+    fn link(&self, endpoint: &Endpoint, id: LinkId) -> LinkReport {
+        let view = endpoint.link(id);
+        let stats = view.stats;
+        LinkReport {
+            peer: endpoint.peer(view.peer).name.into(),
+            radio: self.radio_name(view.radio),
+            remote: view.remote.map(|r| r.to_string()).unwrap_or_default(),
+            up: view.up,
+            mtu: view.datagram_bytes as u64,
+            rtt_ms: view.rtt.map(millis),
+            sent_packets: stats.sent_packets,
+            acked_packets: stats.acked_packets,
+            lost_packets: stats.lost_packets,
+            sent_bytes: stats.sent_bytes,
+            repair_bytes: stats.repair_bytes,
+            received_packets: stats.received_packets,
+            received_bytes: stats.received_bytes,
+            duplicate_packets: stats.duplicate_packets,
+        }
+    }
+}
+
+/// One for each middleware there is; none where the node runs without.
+fn gateway_reports(state: &GatewayStatus) -> Vec<GatewayReport> {
+    if state.kind == NO_GATEWAY {
+        return Vec::new();
+    }
+    vec![GatewayReport {
+        kind: state.kind.into(),
+        location: state.location.clone(),
+        connected: state.connected,
+        trouble: state.trouble.clone(),
+    }]
+}
+
+fn peer_report(endpoint: &Endpoint, id: PeerId) -> PeerReport {
+    let view = endpoint.peer(id);
+    let state = match (view.up, view.met) {
+        (true, _) => "up",
+        (false, true) => "down",
+        (false, false) => "connecting",
+    };
+    PeerReport {
+        name: view.name.into(),
+        state: state.into(),
+        queued_bytes: view.queued_bytes,
+        queued_messages: view.queued_messages as u64,
+    }
+}
+
+fn topic_reports(
+    endpoint: &Endpoint,
+    topics: &Topics,
+    slow_subscribers: &[(String, u64)],
+) -> Vec<TopicReport> {
+    let mut reports = Vec::new();
+    for (name, local) in &topics.local {
+        for (&peer, &channel) in &local.channels {
+            reports.extend(outgoing(endpoint, name, local, peer, channel));
+        }
+    }
+    for peer in endpoint.peers() {
+        for channel in endpoint.channels_in(peer) {
+            reports.extend(incoming(endpoint, topics, slow_subscribers, peer, channel));
+        }
+    }
+    reports
+}
+
+fn outgoing(
+    endpoint: &Endpoint,
+    name: &str,
+    local: &LocalTopic,
+    peer: PeerId,
+    channel: ChannelId,
+) -> Option<TopicReport> {
+    let (config, wanted, stats) = endpoint.channel_out(peer, channel)?;
+    Some(TopicReport {
+        topic: name.into(),
+        direction: Direction::Out,
+        peer: endpoint.peer(peer).name.into(),
+        type_name: local.topic.type_name.clone(),
+        priority: config.topic.priority,
+        rate_hz: local.treatment.rate_hz,
+        wanted,
+        messages: stats.accepted,
+        bytes: stats.bytes,
+        delivered: stats.delivered,
+        queued: stats.queued,
+        sent: stats.sent,
+        rate_limited: local.rate_limited,
+        dropped: drops(&stats.dropped),
+        delay: None,
+    })
+}
+
+fn incoming(
+    endpoint: &Endpoint,
+    topics: &Topics,
+    slow_subscribers: &[(String, u64)],
+    peer: PeerId,
+    channel: ChannelId,
+) -> Option<TopicReport> {
+    let (topic, _, stats) = endpoint.channel_in(peer, channel)?;
+    let (local_name, wanted) = topics.incoming(peer, channel)?;
+    let mut dropped = drops(&stats.dropped);
+    if let Some((_, count)) = slow_subscribers.iter().find(|(name, _)| name == local_name) {
+        dropped.insert("slow_subscriber".into(), *count);
+    }
+    Some(TopicReport {
+        topic: local_name.into(),
+        direction: Direction::In,
+        peer: endpoint.peer(peer).name.into(),
+        type_name: topic.type_name.clone(),
+        priority: topic.priority,
+        rate_hz: None,
+        wanted,
+        messages: stats.delivered,
+        bytes: stats.bytes,
+        delivered: stats.delivered,
+        queued: 0,
+        sent: 0,
+        rate_limited: 0,
+        dropped,
+        delay: delay_report(&stats.delay),
+    })
+}
+
+fn drops(dropped: &Drops) -> BTreeMap<String, u64> {
+    dropped.iter().map(|(reason, count)| (reason.as_str().into(), count)).collect()
+}
+
+fn refused_packets(refused: &RefusedPackets) -> BTreeMap<String, u64> {
+    refused.iter().map(|(reason, count)| (reason.as_str().into(), count)).collect()
+}
+
+fn delay_report(delays: &Delays) -> Option<DelayReport> {
+    let count = u32::try_from(delays.count).unwrap_or(u32::MAX);
+    if count == 0 {
+        return None;
+    }
+    let filled = (0..DELAY_BUCKETS).filter(|b| delays.counts[*b] > 0);
+    Some(DelayReport {
+        mean_ms: millis(delays.sum / count),
+        p50_ms: millis(delays.quantile(0.5)),
+        p99_ms: millis(delays.quantile(0.99)),
+        max_ms: millis(delays.max),
+        buckets: filled.map(|b| (millis(Delays::bound(b)), delays.counts[b])).collect(),
+    })
+}

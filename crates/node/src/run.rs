@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The daemon: a node with its gateway, control socket, metrics and signals.
+
+use crate::config::Config;
+use crate::control;
+use crate::driver::Settings;
+use crate::metrics;
+use crate::node::{Handle, Node, RunError};
+use crate::service;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::sync::Arc;
+use tautline_gateway::{Command, Gateway, GatewayStatus};
+
+/// Runs the daemon until SIGTERM or SIGINT; then what waits is sent, peers are
+/// told, and the gateway unregisters.
+pub fn run(config: Config) -> Result<(), RunError> {
+    let node = Node::new(config.clone())?;
+    let handle = Arc::new(node.handle());
+    let _control = control::ControlServer::start(&config.control, handle.clone())?;
+    let _metrics = match config.metrics {
+        Some(address) => Some(metrics::MetricsServer::start(address, handle.clone())?),
+        None => None,
+    };
+    let gateway = gateway(&config, &node)?;
+    stop_on_signals(handle)?;
+    tracing::info!(name = config.name, listen = %config.listen, "running");
+    service::ready();
+    let settings = Settings { watchdog: service::watchdog_interval() };
+    let result = node.run(gateway, &settings);
+    tracing::info!("stopped");
+    result
+}
+
+fn stop_on_signals(handle: Arc<Handle>) -> Result<(), RunError> {
+    let system = |what| move |error| RunError::System { what, error };
+    let mut signals =
+        signal_hook::iterator::Signals::new([SIGTERM, SIGINT]).map_err(system("signals"))?;
+    let wait = move || {
+        let mut received = signals.forever();
+        if let Some(signal) = received.next() {
+            tracing::info!(signal, "draining and stopping");
+            service::stopping();
+            handle.shutdown();
+        }
+        if let Some(signal) = received.next() {
+            tracing::warn!(signal, "stopping at once");
+            std::process::exit(1);
+        }
+    };
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(wait)
+        .map_err(system("starting a thread"))?;
+    Ok(())
+}
+
+#[cfg(feature = "ros1")]
+fn gateway(config: &Config, node: &Node) -> Result<Box<dyn Gateway>, RunError> {
+    use tautline_gateway::ros1::{Ros1, Ros1Options};
+    let Some(ros1) = &config.ros1 else { return Ok(Box::new(NoGateway)) };
+    let options = Ros1Options {
+        master_uri: ros1.master.clone(),
+        host: ros1.host.clone(),
+        node_name: ros1.node_name.clone(),
+        tautline_name: config.name.clone(),
+        max_message: config.limits.max_message,
+    };
+    let started = Ros1::start(options, node.selector(), node.events());
+    started.map(|g| Box::new(g) as _).map_err(|error| RunError::Gateway(error.to_string()))
+}
+
+#[cfg(not(feature = "ros1"))]
+fn gateway(_config: &Config, _node: &Node) -> Result<Box<dyn Gateway>, RunError> {
+    Ok(Box::new(NoGateway))
+}
+
+/// A node without middleware of its own.
+struct NoGateway;
+
+impl Gateway for NoGateway {
+    fn handle(&self, _command: Command) {}
+
+    fn status(&self) -> GatewayStatus {
+        GatewayStatus { kind: crate::report::NO_GATEWAY, ..GatewayStatus::default() }
+    }
+
+    fn shutdown(self: Box<Self>) {}
+}

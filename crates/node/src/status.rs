@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a running node says of itself: one snapshot, the same for the command
+//! line, `--json`, metrics and the console. Counters grow from the node's start;
+//! rates are the difference of two snapshots.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// One snapshot.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// The node's name.
+    pub node: String,
+    /// Its version.
+    pub version: String,
+    /// Seconds since it started.
+    pub uptime_s: f64,
+    /// `none`: this draft neither encrypts nor authenticates.
+    pub security: String,
+    /// Where it listens.
+    pub listen: String,
+    /// The middleware on this robot.
+    pub gateways: Vec<GatewayReport>,
+    /// Other nodes.
+    pub peers: Vec<PeerReport>,
+    /// One per topic, direction and peer.
+    pub topics: Vec<TopicReport>,
+    /// One per radio.
+    pub radios: Vec<RadioReport>,
+    /// One per link.
+    pub links: Vec<LinkReport>,
+    /// Packets that were refused, by reason.
+    pub packets_refused: BTreeMap<String, u64>,
+    /// Recent things a person should know, newest last.
+    pub notices: Vec<String>,
+}
+
+/// The middleware on this robot.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GatewayReport {
+    /// `ros1`.
+    pub kind: String,
+    /// `http://localhost:11311`.
+    pub location: String,
+    /// Whether it answers.
+    pub connected: bool,
+    /// Last trouble, empty when all is well.
+    pub trouble: String,
+}
+
+/// Another node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PeerReport {
+    /// Its name.
+    pub name: String,
+    /// `connecting`, `up` or `down`.
+    pub state: String,
+    /// Bytes waiting for it.
+    pub queued_bytes: u64,
+    /// Messages waiting for it.
+    pub queued_messages: u64,
+}
+
+/// `out`: from this robot; `in`: to this robot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// From this robot.
+    Out,
+    /// To this robot.
+    In,
+}
+
+/// One topic in one direction to or from one peer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TopicReport {
+    /// Local name.
+    pub topic: String,
+    /// Which way.
+    pub direction: Direction,
+    /// The other node.
+    pub peer: String,
+    /// Type name.
+    pub type_name: String,
+    /// 0-255, higher first.
+    pub priority: u8,
+    /// Rate limit at the source in hertz.
+    pub rate_hz: Option<f64>,
+    /// Whether someone at the far end (out) or here (in) listens.
+    pub wanted: bool,
+    /// Out: messages accepted for sending. In: messages handed to the gateway.
+    pub messages: u64,
+    /// Their payload bytes (before compression).
+    pub bytes: u64,
+    /// Out: messages known to be complete at the peer.
+    pub delivered: u64,
+    /// Out: waiting in our queue now.
+    pub queued: u64,
+    /// Out: on their way, outcome unknown.
+    pub sent: u64,
+    /// Messages left out at the source by the rate limit.
+    pub rate_limited: u64,
+    /// Messages dropped, by reason: expired, superseded, overflow, lost, peer_gone, refused, late, ...
+    pub dropped: BTreeMap<String, u64>,
+    /// In: one-way delay, age at delivery.
+    pub delay: Option<DelayReport>,
+}
+
+/// Delays since the node started, milliseconds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DelayReport {
+    /// Mean.
+    pub mean_ms: f64,
+    /// Median.
+    pub p50_ms: f64,
+    /// 99th percentile.
+    pub p99_ms: f64,
+    /// Largest.
+    pub max_ms: f64,
+    /// Upper bound of each histogram bucket in milliseconds and how many delays fell in it.
+    pub buckets: Vec<(f64, u64)>,
+}
+
+/// One radio.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RadioReport {
+    /// Interface name.
+    pub radio: String,
+    /// Which signal lets packets go now: `back-pressure`, `rate`, `idle`.
+    pub paced_by: String,
+    /// Configured rate in bits per second.
+    pub configured_bps: Option<u64>,
+    /// Rate measured while there was always something to send, bits per second.
+    pub measured_bps: Option<u64>,
+    /// Bytes in the kernel now.
+    pub in_flight_bytes: u64,
+    /// Bytes that may be.
+    pub in_flight_limit_bytes: u64,
+    /// IP bytes sent.
+    pub sent_bytes: u64,
+    /// Packets sent.
+    pub sent_packets: u64,
+}
+
+/// One link.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LinkReport {
+    /// The other node.
+    pub peer: String,
+    /// Which radio it leaves by.
+    pub radio: String,
+    /// Remote address, empty while unknown.
+    pub remote: String,
+    /// Whether packets come in.
+    pub up: bool,
+    /// Largest datagram payload.
+    pub mtu: u64,
+    /// Smoothed round trip in milliseconds.
+    pub rtt_ms: Option<f64>,
+    /// Packets sent, and of these acknowledged and lost.
+    pub sent_packets: u64,
+    /// Packets the peer has confirmed.
+    pub acked_packets: u64,
+    /// Packets taken for lost.
+    pub lost_packets: u64,
+    /// IP bytes sent.
+    pub sent_bytes: u64,
+    /// Bytes of repairs among them.
+    pub repair_bytes: u64,
+    /// Packets received.
+    pub received_packets: u64,
+    /// IP bytes received.
+    pub received_bytes: u64,
+    /// Packets received twice.
+    pub duplicate_packets: u64,
+}
+
+/// A change to topics that match `topic`, on a running node.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct TopicChange {
+    /// Name or pattern of local topics.
+    pub topic: String,
+    /// New priority.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u8>,
+    /// New rate limit in hertz; 0 lifts it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_hz: Option<f64>,
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The calls that no safe library offers. The only `unsafe` of this crate: each
+//! passes a pointer to a live local of the type the kernel writes or reads.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// Bytes that the kernel has charged to a socket for packets not yet sent,
+/// its own bookkeeping included (SIOCOUTQ, `man 7 socket`).
+pub(crate) fn charged_bytes(socket: BorrowedFd<'_>) -> io::Result<usize> {
+    let mut charged: libc::c_int = 0;
+    // SAFETY: TIOCOUTQ (the same number as SIOCOUTQ) writes one int.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut charged) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(usize::try_from(charged).unwrap_or(0))
+}
+
+/// MTU of the route that a connected socket uses (IP_MTU, IPV6_MTU).
+pub(crate) fn path_mtu(socket: BorrowedFd<'_>, ipv6: bool) -> io::Result<usize> {
+    let (level, name) = if ipv6 {
+        (libc::IPPROTO_IPV6, libc::IPV6_MTU)
+    } else {
+        (libc::IPPROTO_IP, libc::IP_MTU)
+    };
+    let mut mtu: libc::c_int = 0;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes, one int.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            (&raw mut mtu).cast(),
+            &raw mut len,
+        )
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(usize::try_from(mtu).unwrap_or(0))
+}
+
+/// Puts the calling thread under SCHED_FIFO.
+pub(crate) fn run_in_real_time(priority: u8) -> io::Result<()> {
+    let param = libc::sched_param { sched_priority: libc::c_int::from(priority) };
+    // SAFETY: reads one sched_param; 0 is the calling thread.
+    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

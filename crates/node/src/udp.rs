@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Sockets. One is open to everybody; each link has another, connected one on
+//! the same port, so that the kernel charges what waits to the link it waits for.
+
+use crate::paths::Path;
+use crate::sys;
+use rustix::event::epoll;
+use socket2::{Domain, Protocol, Socket, Type};
+use std::collections::VecDeque;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Receive buffer asked of the kernel: a full second at 8 Mbps, should the daemon be held up.
+const RECEIVE_BUFFER_BYTES: usize = 1 << 20;
+
+/// Largest UDP payload.
+pub(crate) const MAX_DATAGRAM: usize = 65_535;
+
+fn open(local: SocketAddr, only_v6: bool, device: Option<&str>) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;
+    if local.is_ipv6() {
+        socket.set_only_v6(only_v6)?;
+    }
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    // Best effort: the kernel caps it at net.core.rmem_max.
+    let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES);
+    if let Some(device) = device {
+        socket.bind_device(Some(device.as_bytes()))?;
+    }
+    socket.bind(&local.into())?;
+    Ok(socket)
+}
+
+/// The socket open to everybody; `[::]` takes IPv4 as well.
+pub(crate) fn listen(local: SocketAddr) -> io::Result<UdpSocket> {
+    let only_v6 = local.ip() != Ipv6Addr::UNSPECIFIED;
+    // Another daemon on the port must be an error, although our links' sockets share it.
+    let alone = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;
+    if local.is_ipv6() {
+        alone.set_only_v6(only_v6)?;
+    }
+    alone.bind(&local.into())?;
+    let port = alone.local_addr()?.as_socket().map_or(local.port(), |a| a.port());
+    drop(alone);
+    Ok(open(SocketAddr::new(local.ip(), port), only_v6, None)?.into())
+}
+
+/// An address as others write it: IPv4 mapped into IPv6 becomes IPv4.
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+    match address {
+        SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {
+            Some(v4) => SocketAddr::new(v4.into(), v6.port()),
+            None => address,
+        },
+        SocketAddr::V4(_) => address,
+    }
+}
+
+/// The socket of one link.
+#[derive(Debug)]
+pub(crate) struct LinkSocket {
+    socket: UdpSocket,
+    pub(crate) path: Path,
+    /// Packets the kernel holds, oldest first: what it charges for each, and its IP bytes.
+    held: VecDeque<(usize, usize)>,
+}
+
+impl LinkSocket {
+    /// Connects to `path` from the node's address and port.
+    pub(crate) fn connect(path: Path, node: SocketAddr, device: Option<&str>) -> io::Result<Self> {
+        let any: IpAddr = match path.remote {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let bound = !node.ip().is_unspecified() && node.is_ipv4() == path.remote.is_ipv4();
+        let local = SocketAddr::new(if bound { node.ip() } else { any }, node.port());
+        let socket = open(local, true, device)?;
+        socket.connect(&path.remote.into())?;
+        Ok(Self { socket: socket.into(), path, held: VecDeque::new() })
+    }
+
+    pub(crate) fn register(&self, poll: &OwnedFd, tag: u64) -> io::Result<()> {
+        let events = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
+        let data = epoll::EventData::new_u64(tag);
+        Ok(epoll::add(poll, &self.socket, data, events)?)
+    }
+
+    /// Sends, and notes what the kernel charges for it.
+    pub(crate) fn send(&mut self, datagram: &[u8], ip_bytes: usize) -> io::Result<()> {
+        let before = self.refresh()?;
+        match self.socket.send(datagram) {
+            // Tells of an earlier packet that was refused; this one was not sent yet.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                self.socket.send(datagram)?;
+            }
+            result => drop(result?),
+        }
+        let charge = self.charged()?.saturating_sub(before);
+        if charge > 0 {
+            self.held.push_back((charge, ip_bytes));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.socket.recv(buffer)
+    }
+
+    fn charged(&self) -> io::Result<usize> {
+        sys::charged_bytes(self.socket.as_fd())
+    }
+
+    /// Forgets what has left; returns what the kernel charges for the rest.
+    fn refresh(&mut self) -> io::Result<usize> {
+        if self.held.is_empty() {
+            return Ok(0);
+        }
+        let charged = self.charged()?;
+        let mut held: usize = self.held.iter().map(|(charge, _)| charge).sum();
+        while held > charged {
+            match self.held.pop_front() {
+                Some((charge, _)) => held -= charge,
+                None => break,
+            }
+        }
+        Ok(held)
+    }
+
+    /// IP bytes that the kernel holds now.
+    pub(crate) fn in_flight(&mut self) -> usize {
+        if self.refresh().is_err() {
+            self.held.clear();
+        }
+        self.held.iter().map(|(_, ip_bytes)| ip_bytes).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_share_the_port_and_get_their_own_packets() {
+        let open = listen("[::]:0".parse().unwrap()).unwrap();
+        let node = open.local_addr().unwrap();
+        let far = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let remote = far.local_addr().unwrap();
+        let path = crate::paths::route(remote, None, None).unwrap();
+        let mut link = LinkSocket::connect(path, node, None).unwrap();
+        link.send(b"hello", 33).unwrap();
+        let mut buffer = [0; 16];
+        let (len, from) = far.recv_from(&mut buffer).unwrap();
+        assert_eq!((&buffer[..len], from.port()), (&b"hello"[..], node.port()));
+        far.send_to(b"back", from).unwrap();
+        assert_eq!(link.receive(&mut buffer).unwrap(), 4);
+        assert_eq!(link.in_flight(), 0, "loopback holds nothing back");
+    }
+
+    #[test]
+    fn a_second_daemon_on_the_port_is_an_error() {
+        let first = listen("[::]:0".parse().unwrap()).unwrap();
+        let address = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), first.local_addr().unwrap().port());
+        assert!(listen(address).is_err());
+    }
+}

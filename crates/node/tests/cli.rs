@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The command line as a user meets it: the built program, its output and exit codes.
+
+mod fake;
+
+use fake::FakeNode;
+use serde_json::Value as Json;
+use std::path::Path;
+use std::process::{Command, Output};
+use tautline_node::control::ControlServer;
+
+/// A folder that is the program's working and runtime folder, and no ROS around.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn file(&self, name: &str, text: &str) {
+        std::fs::write(self.path().join(name), text).unwrap();
+    }
+
+    fn tautline(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tautline"));
+        command
+            .args(arguments)
+            .current_dir(self.path())
+            .env("XDG_RUNTIME_DIR", self.path());
+        for variable in ["ROS_MASTER_URI", "ROS_HOSTNAME", "ROS_IP", "TAUTLINE_LOG"] {
+            command.env_remove(variable);
+        }
+        command.output().unwrap()
+    }
+
+    fn daemon(&self, name: &str) -> (ControlServer, std::sync::Arc<FakeNode>) {
+        let node = FakeNode::new();
+        let path = self.path().join("tautline").join(format!("{name}.sock"));
+        (ControlServer::start(&path, node.clone()).unwrap(), node)
+    }
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn json(output: &Output) -> Json {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", out(output)))
+}
+
+#[test]
+fn init_writes_a_file_that_check_takes_and_never_overwrites_one() {
+    let place = Place::new();
+    let written = place.tautline(&["init"]);
+    assert!(written.status.success());
+    assert!(out(&written).contains("tautline check robot.yaml"));
+    assert!(place.tautline(&["check", "robot.yaml"]).status.success());
+    place.file("robot.yaml", "name: mine\n");
+    let again = place.tautline(&["init"]);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(err(&again).contains("--force"));
+    assert_eq!(
+        std::fs::read_to_string(place.path().join("robot.yaml")).unwrap(),
+        "name: mine\n"
+    );
+    assert!(place.tautline(&["init", "--force"]).status.success());
+    let printed = place.tautline(&["init", "-"]);
+    assert_eq!(
+        out(&printed),
+        std::fs::read_to_string(place.path().join("robot.yaml")).unwrap()
+    );
+}
+
+#[test]
+fn check_explains_a_good_file() {
+    let place = Place::new();
+    place.file(
+        "robot.yaml",
+        "name: robot1\npeers: { base: 10.0.0.2 }\ntopics: { /scan: { priority: 200 } }\n",
+    );
+    let checked = place.tautline(&["check", "robot.yaml"]);
+    assert!(checked.status.success(), "{}", err(&checked));
+    let text = out(&checked);
+    assert!(text.contains("robot.yaml is right."), "{text}");
+    let row = |start: &str| {
+        text.lines()
+            .find(|l| l.trim_start().starts_with(start))
+            .unwrap_or_else(|| panic!("{text}"))
+    };
+    assert!(row("/scan ").contains("200"));
+    assert!(row("base ").contains("10.0.0.2:18470"));
+    let as_json = json(&place.tautline(&["check", "robot.yaml", "--json"]));
+    assert_eq!(as_json["ok"], true);
+    assert_eq!(as_json["topics"][0]["priority"], 200);
+    assert_eq!(as_json["peers"][0]["links"][0]["port"], 18470);
+}
+
+#[test]
+fn check_names_file_line_key_found_and_allowed() {
+    let place = Place::new();
+    place.file(
+        "robot.yaml",
+        "name: robot1\ntopics:\n  /scan: { priority: 300 }\n  /odom: { rate: fast }\n",
+    );
+    let checked = place.tautline(&["check", "robot.yaml"]);
+    assert_eq!(checked.status.code(), Some(1));
+    let text = err(&checked);
+    assert!(text.contains("robot.yaml:3:22: topics./scan.priority: found '300'; allowed: a whole number from 0 to 255"), "{text}");
+    assert!(
+        text.contains("robot.yaml:4:18: topics./odom.rate: found 'fast'"),
+        "{text}"
+    );
+    let as_json = place.tautline(&["check", "robot.yaml", "--json"]);
+    assert_eq!(as_json.status.code(), Some(1));
+    assert_eq!(json(&as_json)["problems"][0]["line"], 3);
+}
+
+#[test]
+fn check_of_a_file_that_is_not_there_names_it() {
+    let checked = Place::new().tautline(&["check", "nowhere.yaml"]);
+    assert_eq!(checked.status.code(), Some(1));
+    assert!(err(&checked).contains("nowhere.yaml"), "{}", err(&checked));
+}
+
+#[test]
+fn run_starts_nothing_with_a_wrong_file() {
+    let place = Place::new();
+    place.file("robot.yaml", "name: robot1\nlimits: { queue_time: 2 }\n");
+    let ran = place.tautline(&["run", "robot.yaml"]);
+    assert_eq!(ran.status.code(), Some(78), "{}", err(&ran));
+    assert!(
+        err(&ran).contains("robot.yaml:2:23: limits.queue_time: found '2'"),
+        "{}",
+        err(&ran)
+    );
+    assert!(!place.path().join("tautline").exists());
+    place.file("robot.yaml", "name: robot1\n");
+    let ran = place.tautline(&["run", "robot.yaml", "--log", "tautline=loud"]);
+    assert!(
+        !ran.status.success() && err(&ran).contains("'tautline=loud'"),
+        "{}",
+        err(&ran)
+    );
+}
+
+#[test]
+fn without_a_daemon_each_command_says_how_to_start_one() {
+    let place = Place::new();
+    for arguments in [
+        &["status", "--node", "none"][..],
+        &["top", "--once", "--node", "none"],
+        &["set", "/scan", "priority=1", "--node", "none"],
+    ] {
+        let asked = place.tautline(arguments);
+        assert_eq!(asked.status.code(), Some(1));
+        assert!(
+            err(&asked).contains("none") || err(&asked).contains("tautline run FILE"),
+            "{}",
+            err(&asked)
+        );
+    }
+    let asked = place.tautline(&["status", "--control", "/nonexistent.sock"]);
+    assert!(
+        err(&asked).contains("/nonexistent.sock; start it with: tautline run FILE"),
+        "{}",
+        err(&asked)
+    );
+}
+
+#[test]
+fn the_one_daemon_is_found_and_shown() {
+    let place = Place::new();
+    let (_server, _) = place.daemon("robot1");
+    let shown = place.tautline(&["status", "--node", "robot1"]);
+    assert!(shown.status.success(), "{}", err(&shown));
+    let text = out(&shown);
+    assert!(
+        text.contains("sensor_msgs/LaserScan")
+            && text.contains("1.20k expired")
+            && text.contains("back-pressure"),
+        "{text}"
+    );
+    assert!(!text.contains('\u{1b}'), "no colours into a pipe");
+    let as_json = json(&place.tautline(&["status", "--json", "--node", "robot1"]));
+    assert_eq!(as_json["topics"][0]["topic"], "/scan");
+}
+
+#[test]
+fn several_daemons_are_told_apart_by_name() {
+    let place = Place::new();
+    let _daemons = [place.daemon("robot1"), place.daemon("base")];
+    let asked = place.tautline(&["status"]);
+    assert_eq!(asked.status.code(), Some(1));
+    assert!(
+        err(&asked).contains("--node base") && err(&asked).contains("--node robot1"),
+        "{}",
+        err(&asked)
+    );
+    assert!(
+        place
+            .tautline(&["status", "--node", "base"])
+            .status
+            .success()
+    );
+}
+
+#[test]
+fn set_changes_the_running_node() {
+    let place = Place::new();
+    let (_server, node) = place.daemon("robot1");
+    let set =
+        |arguments: &[&str]| place.tautline(&[&["set", "--node", "robot1"], arguments].concat());
+    let changed = set(&["/scan", "priority=250", "rate=5Hz"]);
+    assert_eq!(out(&changed), "changed /scan\n", "{}", err(&changed));
+    let change = node.changes.lock().unwrap()[0].clone();
+    assert_eq!((change.priority, change.rate_hz), (Some(250), Some(5.0)));
+    assert_eq!(
+        json(&set(&["/scan", "rate=none", "--json"]))["changed"][0],
+        "/scan"
+    );
+    let unknown = set(&["/scam", "priority=1"]);
+    assert_eq!(unknown.status.code(), Some(1));
+    assert!(
+        err(&unknown).contains("'/scam'") && err(&unknown).contains("/diagnostics"),
+        "{}",
+        err(&unknown)
+    );
+    let wrong = set(&["/scan", "priority=300"]);
+    assert!(
+        err(&wrong).contains("found 'priority=300'; allowed: priority=N"),
+        "{}",
+        err(&wrong)
+    );
+}
+
+#[test]
+fn top_prints_where_there_is_no_terminal() {
+    let place = Place::new();
+    let (_server, _) = place.daemon("robot1");
+    let live = place.tautline(&["top", "--node", "robot1"]);
+    assert!(
+        !live.status.success() && err(&live).contains("--once"),
+        "{}",
+        err(&live)
+    );
+    let once = place.tautline(&["top", "--once", "--node", "robot1"]);
+    assert!(
+        out(&once).contains("/camera/front/image_color/compressed"),
+        "{}",
+        out(&once)
+    );
+    let line = place.tautline(&["top", "--json", "--once", "--node", "robot1"]);
+    assert_eq!(json(&line)["node"], "robot1");
+    assert_eq!(out(&line).lines().count(), 1);
+}
+
+#[test]
+fn help_has_examples() {
+    let place = Place::new();
+    for command in ["run", "check", "init", "status", "top", "set"] {
+        let help = place.tautline(&[command, "--help"]);
+        assert!(
+            out(&help).contains("Examples:"),
+            "{command}: {}",
+            out(&help)
+        );
+    }
+}

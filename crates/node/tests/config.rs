@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The robot's file: what is understood, what is refused and in which words.
+
+use proptest::prelude::*;
+use std::time::Duration;
+use tautline_gateway::mapping::{Compression, treatment};
+use tautline_node::config::{
+    Config, MAX_FILE_BYTES, MAX_NESTING, Surroundings, Warning, parse, reference, starter,
+};
+
+fn surroundings() -> Surroundings {
+    Surroundings {
+        host_name: Some("robot1-pc".into()),
+        interfaces: Some(vec!["lo".into(), "wlan0".into(), "wlan1".into()]),
+        ..Surroundings::default()
+    }
+}
+
+fn checked(text: &str) -> (Config, Vec<Warning>) {
+    match parse(text, &surroundings()) {
+        Ok(checked) => (checked.config, checked.warnings),
+        Err(problems) => panic!("{}", in_lines(&problems)),
+    }
+}
+
+fn in_lines<T: std::fmt::Display>(found: &[T]) -> String {
+    found.iter().map(|one| format!("{one}\n")).collect()
+}
+
+fn warnings(text: &str) -> String {
+    in_lines(&checked(text).1)
+}
+
+#[test]
+fn bad_files_are_explained_as_the_golden_page_says() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/bad_files.txt");
+    let page = std::fs::read_to_string(path).unwrap();
+    let now: String = page.split("=== ").skip(1).map(explained).collect();
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(path, &now).unwrap();
+    }
+    let expected = std::fs::read_to_string(path).unwrap();
+    for (now, expected) in now.lines().zip(expected.lines()) {
+        assert_eq!(now, expected, "UPDATE=1 accepts the new words");
+    }
+    assert_eq!(now.len(), expected.len());
+}
+
+/// One case of the page (title, file, `---`, report) with the report anew.
+fn explained(case: &str) -> String {
+    let (title, rest) = case.split_once('\n').unwrap();
+    let end_of_file = if rest.starts_with("---\n") {
+        0
+    } else {
+        rest.find("\n---\n").unwrap() + 1
+    };
+    let file = &rest[..end_of_file];
+    let report =
+        parse(file, &surroundings()).map_or_else(|problems| in_lines(&problems), |_| String::new());
+    format!("=== {title}\n{file}---\n{report}")
+}
+
+#[test]
+fn a_name_is_enough_and_the_rest_has_defaults() {
+    let (config, _) = checked("name: robot1");
+    assert_eq!(config.listen, "[::]:18470".parse().unwrap());
+    assert_eq!(config.control.to_str(), Some("/run/tautline/robot1.sock"));
+    assert_eq!(config.metrics, None);
+    let ros1 = config.ros1.unwrap();
+    assert_eq!(
+        (ros1.master.as_str(), ros1.host.as_str()),
+        ("http://localhost:11311", "robot1-pc")
+    );
+    assert_eq!(ros1.node_name, "/tautline");
+    assert_eq!(config.limits.max_message, 8_000_000);
+    assert_eq!(config.limits.queue_time, Duration::from_secs(2));
+    assert_eq!(config.limits.repair_budget, 0.3);
+    assert_eq!(config.realtime, Default::default());
+}
+
+#[test]
+fn the_example_means_what_it_says() {
+    let (config, warnings) = checked(reference::EXAMPLE);
+    assert_eq!(warnings, []);
+    let [base, robot2, robot3, robot4] = &config.peers[..] else {
+        panic!("four peers")
+    };
+    assert_eq!(
+        (base.links[0].host.as_str(), base.links[0].port),
+        ("10.0.0.2", 18470)
+    );
+    assert_eq!(
+        robot2.names.local_name("/scan").unwrap(),
+        "/robot2/front/scan"
+    );
+    assert_eq!(robot2.names.local_name("/odom"), None);
+    assert_eq!(robot3.links.len(), 2);
+    assert_eq!(robot3.links[1].host, "fe80::3%wlan1");
+    assert_eq!(robot3.links[1].mtu, Some(1400));
+    assert!(robot4.links.is_empty());
+    assert_eq!(config.radios[0].rate_bps, Some(6_000_000));
+    assert_eq!(config.radios[0].in_flight, 2);
+    let camera = treatment(&config.topics, "/camera/front/image").unwrap();
+    assert_eq!(camera.lifespan, Some(Duration::from_millis(500)));
+    assert_eq!(camera.rate_hz, Some(5.0));
+    assert_eq!(camera.compression, Compression::Zstd);
+    assert_eq!(camera.to, Some(vec!["base".into()]));
+    assert!(camera.repair);
+    assert_eq!(config.realtime.priority, Some(50));
+}
+
+#[test]
+fn topics_keep_the_order_of_the_file_in_both_forms() {
+    let as_map = checked("{name: r, topics: {/z: {}, /a: {priority: 3}, /m: }}")
+        .0
+        .topics;
+    let as_list = checked("{name: r, topics: [/z, {name: /a, priority: 3}, /m]}")
+        .0
+        .topics;
+    assert_eq!(as_map, as_list);
+    let order: Vec<&str> = as_map.iter().map(|rule| rule.pattern.as_str()).collect();
+    assert_eq!(order, ["/z", "/a", "/m"]);
+}
+
+#[test]
+fn the_environment_of_ros_is_honoured_below_the_file() {
+    let environment = Surroundings {
+        ros_master_uri: Some("http://10.0.0.9:11311/".into()),
+        ros_hostname: Some("rover".into()),
+        ros_ip: Some("10.0.0.7".into()),
+        runtime_folder: Some("/run/user/1000".into()),
+        ..surroundings()
+    };
+    let config = parse("name: robot1", &environment).unwrap().config;
+    assert_eq!(
+        config.control.to_str(),
+        Some("/run/user/1000/tautline/robot1.sock")
+    );
+    let ros1 = config.ros1.unwrap();
+    assert_eq!(
+        (ros1.master.as_str(), ros1.host.as_str()),
+        ("http://10.0.0.9:11311", "rover")
+    );
+    let by_address = Surroundings {
+        ros_hostname: None,
+        ..environment.clone()
+    };
+    assert_eq!(
+        parse("name: robot1", &by_address)
+            .unwrap()
+            .config
+            .ros1
+            .unwrap()
+            .host,
+        "10.0.0.7"
+    );
+    let file = "{name: r, ros1: {host: here, master: 'http://there:1'}}";
+    let ros1 = parse(file, &environment).unwrap().config.ros1.unwrap();
+    assert_eq!(
+        (ros1.master.as_str(), ros1.host.as_str()),
+        ("http://there:1", "here")
+    );
+    assert_eq!(
+        parse("{name: r, ros1: false}", &environment)
+            .unwrap()
+            .config
+            .ros1,
+        None
+    );
+}
+
+#[test]
+fn a_wrong_variable_is_named() {
+    let environment = Surroundings {
+        ros_master_uri: Some("robot:11311".into()),
+        ..surroundings()
+    };
+    let report = in_lines(&parse("name: robot1", &environment).unwrap_err());
+    assert!(
+        report.contains("'robot:11311' in the environment's ROS_MASTER_URI"),
+        "{report}"
+    );
+    assert!(parse("{name: r, ros1: false}", &environment).is_ok());
+}
+
+#[test]
+fn what_is_odd_but_allowed_is_a_warning() {
+    let report = warnings("name: robot1");
+    assert!(
+        report.contains("no topics") && report.contains("no peers"),
+        "{report}"
+    );
+    let report = warnings("name: r\ntopics:\n  /camera/**: {}\n  /camera/info: {}\n");
+    assert!(
+        report.contains("4:3: topics./camera/info: never matches, because '/camera/**' on line 3"),
+        "{report}"
+    );
+    let report =
+        warnings("name: r\nradios: { wlan7: {} }\npeers: { b: { address: b, interface: eth9 } }\n");
+    assert!(
+        report.contains("2:11: radios.wlan7: this machine has no interface 'wlan7'"),
+        "{report}"
+    );
+    assert!(
+        report.contains("peers.b.interface: this machine has no interface 'eth9'"),
+        "{report}"
+    );
+}
+
+#[test]
+fn the_starter_file_passes_as_written_and_with_every_option_taken() {
+    let written = starter::starter();
+    assert_eq!(warnings(&written), "");
+    // `links` stands in place of `address`, so the two cannot both be taken.
+    let is_option = |line: &&str| !line.trim_start().starts_with("#links");
+    let taken: String = written
+        .lines()
+        .filter(is_option)
+        .map(|line| format!("{}\n", uncommented(line)))
+        .collect();
+    let (config, _) = checked(&taken);
+    assert_eq!(config.realtime.cpu, Some(1));
+    let links =
+        "links: [{ address: 10.0.0.2, interface: wlan0 }, { address: 10.1.0.2, interface: wlan1 }]";
+    let with_links = written
+        .replace(&format!("#{links}"), links)
+        .replace("    address: 10.0.0.2\n", "");
+    assert_eq!(checked(&with_links).0.peers[0].links.len(), 2);
+}
+
+fn uncommented(line: &str) -> String {
+    match line.trim_start().strip_prefix('#') {
+        Some(option) if !option.starts_with(' ') => line.replacen('#', "", 1),
+        _ => line.into(),
+    }
+}
+
+#[test]
+fn hostile_files_are_refused_early() {
+    let refused = |text: &str| in_lines(&parse(text, &surroundings()).unwrap_err());
+    assert!(refused(&"a".repeat(MAX_FILE_BYTES + 1)).contains("a larger file"));
+    let too_deep = format!("more than {MAX_NESTING} levels");
+    // The parser looks ahead in brackets and braces, so there its own limit may come first.
+    let far_too_deep = "recursion limit exceeded";
+    for (piece, times, reason) in [
+        ("[", 20, &*too_deep),
+        ("- ", 60_000, &too_deep),
+        ("[", 60_000, far_too_deep),
+        ("{a: ", 60_000, far_too_deep),
+        ("? ", 60_000, "a key that is not text"),
+    ] {
+        let report = refused(&piece.repeat(times));
+        assert!(report.contains(reason), "{piece}: {report}");
+    }
+    let many: String = (0..10_000).map(|i| format!("unknown{i}: 1\n")).collect();
+    assert!(parse(&many, &surroundings()).unwrap_err().len() > 9_999);
+}
+
+#[test]
+fn too_many_peers_or_rules_are_refused() {
+    let peers: String = (0..300)
+        .map(|i| format!("  p{i}: 10.0.{}.{}\n", i / 250, i % 250))
+        .collect();
+    let rules: String = (0..1100).map(|i| format!("  /t{i}: {{}}\n")).collect();
+    let report = in_lines(
+        &parse(
+            &format!("name: r\npeers:\n{peers}topics:\n{rules}"),
+            &surroundings(),
+        )
+        .unwrap_err(),
+    );
+    assert!(
+        report.contains("2:1: peers: found 300 entries; allowed: at most 256"),
+        "{report}"
+    );
+    assert!(
+        report.contains("topics: found 1100 entries; allowed: at most 1024"),
+        "{report}"
+    );
+}
+
+fn damaged_example() -> impl Strategy<Value = String> {
+    let length = reference::EXAMPLE.len();
+    let damage = (0..length, 0..12usize, "[ -~\\n\\t]{0,6}");
+    proptest::collection::vec(damage, 1..6).prop_map(|cuts| {
+        let mut bytes = reference::EXAMPLE.as_bytes().to_vec();
+        for (start, cut, insert) in cuts {
+            let start = start.min(bytes.len());
+            let end = (start + cut).min(bytes.len());
+            bytes.splice(start..end, insert.into_bytes());
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_taken_or_explained(text in any::<String>()) {
+        taken_or_explained(&text)?;
+    }
+
+    #[test]
+    fn any_yaml_like_text_is_taken_or_explained(text in "[a-c/*&!|>'\"{}\\[\\],:#?%@~ \\n\\t-]{0,120}") {
+        taken_or_explained(&text)?;
+    }
+
+    #[test]
+    fn a_damaged_file_is_taken_or_explained(text in damaged_example()) {
+        taken_or_explained(&text)?;
+    }
+
+    #[test]
+    fn any_value_of_any_key_is_taken_or_explained(
+        key in "(name|listen|control|metrics|ros1|peers|radios|topics|limits|realtime)",
+        value in "[0-9a-zA-Z:/.%+-]{0,20}|\\PC{0,20}",
+    ) {
+        taken_or_explained(&format!("name: r\n{key}: {value}\n"))?;
+        let quoted = value.replace('\'', "''");
+        taken_or_explained(&format!("{key}: '{quoted}'\n"))?;
+    }
+}
+
+fn taken_or_explained(text: &str) -> Result<(), TestCaseError> {
+    if let Err(problems) = parse(text, &surroundings()) {
+        prop_assert!(!problems.is_empty());
+        let lines = text.lines().count() + 1;
+        for problem in &problems {
+            prop_assert!(
+                (1..=lines).contains(&problem.at.line),
+                "{problem} in {lines} lines"
+            );
+            prop_assert!(!problem.found.is_empty() && !problem.allowed.is_empty());
+        }
+    }
+    Ok(())
+}

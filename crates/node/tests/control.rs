@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The control socket, over a real one.
+
+mod fake;
+
+use fake::FakeNode;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use tautline_node::control::{
+    Client, ControlError, ControlServer, MAX_CLIENTS, MAX_REQUEST_BYTES, SOCKET_MODE,
+};
+use tautline_node::status::TopicChange;
+
+fn socket() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tautline/robot1.sock");
+    (folder, path)
+}
+
+fn ask(stream: &UnixStream, request: &[u8]) -> String {
+    let mut writer = stream;
+    writer.write_all(request).unwrap();
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn one_connection_serves_many_requests() {
+    let (_folder, path) = socket();
+    let node = FakeNode::new();
+    let _server = ControlServer::start(&path, node.clone()).unwrap();
+    let mut client = Client::connect(&path).unwrap();
+    assert_eq!(client.status().unwrap(), fake::status());
+    let change = TopicChange {
+        topic: "/scan".into(),
+        priority: Some(9),
+        rate_hz: None,
+    };
+    assert_eq!(client.change_topic(change.clone()).unwrap(), ["/scan"]);
+    assert_eq!(*node.changes.lock().unwrap(), [change]);
+    let refused = client.change_topic(TopicChange {
+        topic: "/scam".into(),
+        ..TopicChange::default()
+    });
+    assert!(
+        matches!(refused, Err(ControlError::Refused(reason)) if reason.contains("/diagnostics"))
+    );
+    assert_eq!(client.status().unwrap().node, "robot1");
+}
+
+#[test]
+fn the_socket_is_for_owner_and_group_and_goes_with_the_daemon() {
+    let (_folder, path) = socket();
+    let server = ControlServer::start(&path, FakeNode::new()).unwrap();
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, SOCKET_MODE);
+    drop(server);
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_second_daemon_is_refused_and_the_first_goes_on() {
+    let (_folder, path) = socket();
+    let _first = ControlServer::start(&path, FakeNode::new()).unwrap();
+    let second = ControlServer::start(&path, FakeNode::new());
+    assert!(matches!(second, Err(ControlError::AnotherDaemon(at)) if at == path));
+    assert!(Client::connect(&path).unwrap().status().is_ok());
+}
+
+#[test]
+fn a_socket_left_by_a_dead_daemon_is_replaced() {
+    let (folder, path) = socket();
+    std::fs::create_dir(folder.path().join("tautline")).unwrap();
+    drop(UnixListener::bind(&path).unwrap());
+    assert!(matches!(
+        Client::connect(&path),
+        Err(ControlError::NoDaemon(_))
+    ));
+    let _server = ControlServer::start(&path, FakeNode::new()).unwrap();
+    assert!(Client::connect(&path).unwrap().status().is_ok());
+}
+
+#[test]
+fn a_file_that_is_no_socket_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notes.txt");
+    std::fs::write(&path, "precious").unwrap();
+    assert!(matches!(
+        ControlServer::start(&path, FakeNode::new()),
+        Err(ControlError::NotASocket(_))
+    ));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+}
+
+#[test]
+fn nonsense_is_answered_with_what_is_allowed() {
+    let (_folder, path) = socket();
+    let _server = ControlServer::start(&path, FakeNode::new()).unwrap();
+    let stream = UnixStream::connect(&path).unwrap();
+    for nonsense in [
+        "\n",
+        "{}\n",
+        "{\"get\": \"keys\"}\n",
+        "\u{0}\u{1}\n",
+        "[[[[\n",
+        "{\"set\": {\"priority\": 300}}\n",
+    ] {
+        let answer = ask(&stream, nonsense.as_bytes());
+        assert!(
+            answer.starts_with("{\"error\":") && answer.contains("allowed"),
+            "{nonsense}: {answer}"
+        );
+    }
+    assert!(ask(&stream, b"{\"get\": \"status\"}\n").starts_with("{\"ok\":"));
+}
+
+#[test]
+fn an_endless_request_is_cut_off() {
+    let (_folder, path) = socket();
+    let _server = ControlServer::start(&path, FakeNode::new()).unwrap();
+    let stream = UnixStream::connect(&path).unwrap();
+    let answer = ask(&stream, &vec![b' '; MAX_REQUEST_BYTES as usize + 1]);
+    assert!(answer.contains(&MAX_REQUEST_BYTES.to_string()), "{answer}");
+}
+
+#[test]
+fn too_many_clients_are_told_so() {
+    let (_folder, path) = socket();
+    let _server = ControlServer::start(&path, FakeNode::new()).unwrap();
+    let mut clients: Vec<Client> = (0..MAX_CLIENTS)
+        .map(|_| Client::connect(&path).unwrap())
+        .collect();
+    // Each has been answered, so each is being served.
+    clients
+        .iter_mut()
+        .for_each(|client| assert!(client.status().is_ok()));
+    let error = Client::connect(&path)
+        .unwrap()
+        .status()
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("clients are served already"), "{error}");
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A node that is always the same, to ask over its control socket.
+
+use std::sync::{Arc, Mutex};
+use tautline_node::control::Inspect;
+use tautline_node::status::{Status, TopicChange};
+
+/// What it says of itself.
+pub fn status() -> Status {
+    serde_json::from_str(include_str!("../../src/cli/top/fixture.json")).unwrap()
+}
+
+/// Answers with [`status`] and remembers changes.
+#[derive(Default)]
+pub struct FakeNode {
+    pub changes: Mutex<Vec<TopicChange>>,
+}
+
+impl FakeNode {
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+}
+
+impl Inspect for FakeNode {
+    fn status(&self) -> Result<Status, String> {
+        Ok(status())
+    }
+
+    fn change_topic(&self, change: TopicChange) -> Result<Vec<String>, String> {
+        let known = ["/scan", "/diagnostics"];
+        if !known.contains(&change.topic.as_str()) {
+            return Err(format!(
+                "no topic '{}' is sent from here; there are: {}",
+                change.topic,
+                known.join(", ")
+            ));
+        }
+        let changed = vec![change.topic.clone()];
+        self.changes.lock().unwrap().push(change);
+        Ok(changed)
+    }
+}

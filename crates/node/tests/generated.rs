@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Files written from the option table: `UPDATE=1 cargo test -p tautline-node --test generated`
+//! writes them anew, without it they must already be what the table says.
+
+use serde_json::{Value as Json, json};
+use std::path::Path;
+use tautline_node::config::{reference, schema};
+
+fn check(name: &str, now: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../docs")
+        .join(name);
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, now).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        written == now,
+        "docs/{name} is not what the option table says; run this test with UPDATE=1"
+    );
+}
+
+#[test]
+fn the_reference_follows_the_table() {
+    check("configuration.md", &reference::markdown());
+}
+
+#[test]
+fn the_schema_follows_the_table() {
+    check("robot.schema.json", &format!("{:#}\n", schema::schema()));
+}
+
+fn fits(file: Json) -> bool {
+    jsonschema::validator_for(&schema::schema())
+        .unwrap()
+        .is_valid(&file)
+}
+
+#[test]
+fn the_schema_takes_what_the_daemon_takes() {
+    assert!(fits(json!({ "name": "robot1" })));
+    assert!(fits(json!({
+        "name": "robot1", "listen": 18470, "metrics": "127.0.0.1:9470", "ros1": false,
+        "peers": { "base": "10.0.0.2", "robot4": {}, "robot5": null,
+            "robot3": { "links": [{ "address": "10.0.0.3", "mtu": 1400 }], "accept": "/scan", "remap": { "/a": "/b" } } },
+        "radios": { "wlan0": { "rate": "6Mbps", "in_flight": 2 } },
+        "topics": { "/scan": { "priority": 200, "rate": 5, "lifespan": "500ms", "to": ["base"] }, "/camera/**": null },
+        "limits": { "max_message": "8MB", "repair_budget": "30%" },
+        "realtime": null,
+    })));
+    assert!(fits(
+        json!({ "name": "r", "topics": ["/scan", { "name": "/camera/**", "rate": "5Hz" }] })
+    ));
+}
+
+#[test]
+fn the_schema_refuses_what_the_daemon_refuses() {
+    for bad in [
+        json!({}),
+        json!({ "name": "robot 1" }),
+        json!({ "name": "r", "nmae": "r" }),
+        json!({ "name": "r", "topics": { "scan": {} } }),
+        json!({ "name": "r", "topics": { "/scan": { "priority": 300 } } }),
+        json!({ "name": "r", "topics": { "/scan": { "lifespan": "500" } } }),
+        json!({ "name": "r", "radios": { "wlan0": { "rate": 6 } } }),
+        json!({ "name": "r", "peers": { "b": { "links": [{}] } } }),
+        json!({ "name": "r", "limits": { "repair_budget": 1.5 } }),
+    ] {
+        assert!(!fits(bad.clone()), "{bad}");
+    }
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Settings of an endpoint, its radios, peers, links and channels.
+
+use crate::time::Duration;
+use crate::wire::control::OfferedTopic;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// Settings of one node.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// This node's name, 1 to 63 bytes.
+    pub name: String,
+    /// Largest message sent or taken, in bytes.
+    pub max_message: usize,
+    /// Bytes of messages that may be held for one peer, sent ones whose outcome is unknown included.
+    pub queue_bytes: usize,
+    /// Time the messages waiting for one peer may take to drain at the measured rate.
+    pub queue_time: Duration,
+    /// Bytes of incomplete messages held from one peer.
+    pub reassembly_bytes: usize,
+    /// Repairs may add this share of the bytes first sent, in percent.
+    pub repair_percent: u32,
+    /// A link on which nothing was sent for so long sends a ping.
+    pub heartbeat: Duration,
+    /// A link on which nothing arrived for so long is down.
+    pub link_timeout: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            name: "node".into(),
+            max_message: 8_000_000,
+            queue_bytes: 16_000_000,
+            queue_time: Duration::from_secs(2),
+            reassembly_bytes: 16_000_000,
+            repair_percent: 30,
+            heartbeat: Duration::from_millis(500),
+            link_timeout: Duration::from_millis(2500),
+        }
+    }
+}
+
+/// Settings of one radio.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RadioConfig {
+    /// Rate at which packets are let go, in bits per second of the lower layer's bytes;
+    /// `None` paces by local back-pressure alone.
+    pub rate_bps: Option<u64>,
+    /// Bytes of IP packets that may be in the kernel at once.
+    pub in_flight_bytes: usize,
+}
+
+/// Settings of one link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkConfig {
+    /// Where the peer receives; `None` until it calls.
+    pub remote: Option<SocketAddr>,
+    /// Largest datagram payload, in bytes.
+    pub datagram_bytes: usize,
+    /// Bytes that IP and UDP add to each datagram.
+    pub header_bytes: usize,
+}
+
+/// A topic as offered to one peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChannelConfig {
+    /// What the peer is told.
+    pub topic: OfferedTopic,
+    /// The type's definition, sent when the peer asks for it.
+    pub definition: Arc<str>,
+    /// Whether lost pieces are sent again while the message is useful.
+    pub repair: bool,
+}
+
+/// Smallest datagram a link may have: room for the headers and some bytes of a message.
+pub const MIN_DATAGRAM: usize = 256;
+/// Links of one peer (the number travels in one byte, and each costs receive state).
+pub const MAX_LINKS_PER_PEER: usize = 16;
+/// Channels offered to one peer, and taken from one.
+pub const MAX_CHANNELS: usize = 4096;

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The Tautline protocol as a state machine: no sockets, clock, threads or
+//! global randomness.
+//!
+//! # Contract
+//! Four kinds of method: getters; `handle_*(now, input)`; mutators such as
+//! [`Endpoint::send`]; and `poll_*`, which drain outputs. After any input or
+//! mutator, and after [`Endpoint::handle_timeout`] at the time that
+//! [`Endpoint::poll_timeout`] gave, call [`Endpoint::poll_transmit`] and
+//! [`Endpoint::poll_event`] until they return `None`: what is not drained is
+//! held, and nothing bounds it but this contract. `now` never goes back.
+//!
+//! ```
+//! use tautline_proto::{Config, Endpoint, Instant, LinkConfig, RadioConfig};
+//!
+//! let config = Config { name: "robot".into(), ..Config::default() };
+//! let mut seed = 1;
+//! let random = move || { seed += 1; seed };
+//! let mut endpoint = Endpoint::new(config, Box::new(random))?;
+//! let radio = endpoint.add_radio(RadioConfig { rate_bps: None, in_flight_bytes: 3000 });
+//! let base = endpoint.add_peer("base")?;
+//! let remote = Some("192.0.2.1:18470".parse()?);
+//! let link = LinkConfig { remote, datagram_bytes: 1472, header_bytes: 28 };
+//! endpoint.add_link(Instant(0), base, radio, link)?;
+//!
+//! let now = Instant(0);
+//! endpoint.handle_timeout(now);
+//! while let Some(transmit) = endpoint.poll_transmit(now) {
+//!     // Send `transmit.datagram` to `transmit.remote`.
+//!     assert_eq!(transmit.datagram[0], b'T');
+//! }
+//! while let Some(event) = endpoint.poll_event() {
+//!     println!("{event:?}");
+//! }
+//! let wait_until = endpoint.poll_timeout();
+//! assert!(wait_until > Some(now));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod config;
+mod endpoint;
+mod error;
+mod fragment;
+mod link;
+mod pacing;
+mod peer;
+mod radio;
+mod receive;
+mod reliable;
+mod schedule;
+mod select;
+pub mod stats;
+mod time;
+mod timer;
+mod transmit;
+pub mod wire;
+
+pub use config::{
+    ChannelConfig, Config, LinkConfig, MAX_CHANNELS, MAX_LINKS_PER_PEER, MIN_DATAGRAM, RadioConfig,
+};
+pub use endpoint::{
+    ChannelId, Endpoint, Event, LinkId, LinkView, Notice, PeerId, PeerView, RadioId, RadioView,
+    Transmit,
+};
+pub use error::{OfferError, SendError, SetupError};
+pub use pacing::{BackPressure, FixedRate, Pacer, Release};
+pub use receive::Received;
+pub use schedule::Message;
+pub use time::{Duration, Instant};
+pub use wire::control::OfferedTopic;
+pub use wire::packet::RefusalReason;

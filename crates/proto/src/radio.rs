@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A radio: what several links share as their bottleneck. Pacing and turns
+//! between peers live here.
+
+use crate::config::RadioConfig;
+use crate::endpoint::PeerId;
+use crate::pacing::{Pacer, pacer};
+use crate::time::{Duration, Instant};
+use std::collections::HashMap;
+
+/// Span over which the rate of a busy radio is measured.
+const RATE_SPAN: Duration = Duration::from_millis(100);
+
+#[derive(Debug)]
+pub(crate) struct Radio {
+    pub(crate) config: RadioConfig,
+    pub(crate) pacer: Box<dyn Pacer>,
+    turns: Turns,
+    meter: Meter,
+    pub(crate) sent_packets: u64,
+    pub(crate) sent_bytes: u64,
+}
+
+impl Radio {
+    pub(crate) fn new(config: RadioConfig) -> Self {
+        let pacer = pacer(&config);
+        Self {
+            config,
+            pacer,
+            turns: Turns::default(),
+            meter: Meter::default(),
+            sent_packets: 0,
+            sent_bytes: 0,
+        }
+    }
+
+    pub(crate) fn set_config(&mut self, config: RadioConfig) {
+        self.pacer = pacer(&config);
+        self.config = config;
+    }
+
+    /// A packet with messages left for `peer`.
+    pub(crate) fn on_data_sent(&mut self, now: Instant, peer: PeerId, bytes: usize) {
+        self.turns.took(peer, bytes);
+        self.meter.add(now, bytes);
+    }
+
+    /// Any packet left.
+    pub(crate) fn on_sent(&mut self, now: Instant, bytes: usize) {
+        self.pacer.on_sent(now, bytes);
+        self.sent_packets += 1;
+        self.sent_bytes += bytes as u64;
+    }
+
+    /// Nothing is waiting: time from here on says nothing of the radio's rate.
+    pub(crate) fn on_idle(&mut self) {
+        self.meter.since = None;
+    }
+
+    /// Rate while there was always something to send, of IP bytes, in bits per second.
+    pub(crate) fn measured_bps(&self) -> Option<u64> {
+        self.meter.rate_bps
+    }
+
+    pub(crate) fn next_peer(&self, candidates: impl Iterator<Item = PeerId>) -> Option<PeerId> {
+        candidates.min_by_key(|peer| (self.turns.start(*peer), *peer))
+    }
+}
+
+/// Turns between peers in bytes sent: start-time fair queueing (Goyal, Vin and
+/// Cheng, 1996) with equal weights. On one radio bytes stand for airtime until
+/// links have rates of their own.
+#[derive(Debug, Default)]
+struct Turns {
+    now: u64,
+    finish: HashMap<PeerId, u64>,
+}
+
+impl Turns {
+    fn start(&self, peer: PeerId) -> u64 {
+        self.finish.get(&peer).copied().unwrap_or(0).max(self.now)
+    }
+
+    fn took(&mut self, peer: PeerId, bytes: usize) {
+        let start = self.start(peer);
+        self.now = start;
+        self.finish.insert(peer, start + bytes as u64);
+    }
+}
+
+#[derive(Debug, Default)]
+struct Meter {
+    since: Option<Instant>,
+    bytes: usize,
+    rate_bps: Option<u64>,
+}
+
+impl Meter {
+    fn add(&mut self, now: Instant, bytes: usize) {
+        let Some(since) = self.since else {
+            // Bytes count from the packet after the first: the span starts when that one left.
+            (self.since, self.bytes) = (Some(now), 0);
+            return;
+        };
+        self.bytes += bytes;
+        let span = now.since(since);
+        if span < RATE_SPAN {
+            return;
+        }
+        let rate = (self.bytes as f64 * 8.0 / span.as_secs_f64()) as u64;
+        self.rate_bps = Some(self.rate_bps.map_or(rate, |before| (before * 3 + rate) / 4));
+        (self.since, self.bytes) = (Some(now), 0);
+    }
+}

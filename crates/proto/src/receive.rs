@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Messages arriving from one peer: put together, each handed over once.
+
+use crate::fragment::{Inserted, Partial};
+use crate::schedule::{CONTROL, MAX_SOURCES};
+use crate::stats::{DropReason, InStats};
+use crate::time::{Duration, Instant};
+use crate::wire::control::{MAX_DEFINITION, OfferedTopic};
+use crate::wire::frame::Data;
+use bytes::Bytes;
+use std::collections::{BTreeMap, HashMap};
+
+/// Message numbers remembered for each source, to hand over each message once.
+const WINDOW: u64 = 1024;
+/// Incomplete messages held from one peer.
+const MAX_PARTIALS: usize = 256;
+/// An incomplete message of which nothing came for so long is given up.
+pub(crate) const PARTIAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// The session's own messages held for one that is missing.
+const MAX_CONTROL_HELD: usize = 1024;
+/// Longest of the session's own messages.
+const MAX_CONTROL: usize = MAX_DEFINITION + 64;
+
+/// A message handed to the application.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Received {
+    /// The bytes.
+    pub payload: Bytes,
+    /// Which publisher of the channel it came from.
+    pub source: u32,
+    /// The sender's application encoded (compressed) the payload.
+    pub encoded: bool,
+    /// Time since publication: residence at the sender, the link and the wait for its last piece.
+    pub age: Duration,
+}
+
+/// What a data frame brought about.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    Nothing,
+    Message(Received),
+    /// The session's own messages, in order.
+    Control(Vec<Bytes>),
+    UnknownChannel,
+    TooLarge(usize),
+    Bound,
+}
+
+/// Numbers of one source that were handed over or given up.
+#[derive(Debug)]
+struct Seen {
+    highest: u64,
+    window: Box<[u64; (WINDOW / 64) as usize]>,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self { highest: 0, window: Box::new([0; (WINDOW / 64) as usize]) }
+    }
+}
+
+impl Seen {
+    fn contains(&self, number: u64) -> bool {
+        number + WINDOW <= self.highest
+            || (number <= self.highest && self.window[slot(number)] & bit(number) != 0)
+    }
+
+    fn insert(&mut self, number: u64) {
+        if number > self.highest {
+            let cleared = (self.highest + 1).max(number.saturating_sub(WINDOW - 1));
+            for skipped in cleared..=number {
+                self.window[slot(skipped)] &= !bit(skipped);
+            }
+            self.highest = number;
+        }
+        self.window[slot(number)] |= bit(number);
+    }
+}
+
+fn slot(number: u64) -> usize {
+    (number % WINDOW / 64) as usize
+}
+
+fn bit(number: u64) -> u64 {
+    1 << (number % 64)
+}
+
+/// A channel from a peer.
+#[derive(Debug)]
+pub(crate) struct InChannel {
+    pub(crate) topic: OfferedTopic,
+    pub(crate) wanted: bool,
+    sources: BTreeMap<u32, Seen>,
+    pub(crate) stats: InStats,
+}
+
+type Key = (u64, u32, u64);
+
+#[derive(Debug)]
+struct Waiting {
+    partial: Partial,
+    /// When it was published, in our time.
+    published: Instant,
+    touched: Instant,
+}
+
+/// Messages from one peer.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    pub(crate) channels: BTreeMap<u64, InChannel>,
+    partials: HashMap<Key, Waiting>,
+    partial_bytes: usize,
+    max_message: usize,
+    max_bytes: usize,
+    next_control: u64,
+    held_control: BTreeMap<u64, Bytes>,
+}
+
+impl Inbox {
+    pub(crate) fn new(max_message: usize, max_bytes: usize) -> Self {
+        Self {
+            channels: BTreeMap::new(),
+            partials: HashMap::new(),
+            partial_bytes: 0,
+            max_message,
+            max_bytes,
+            next_control: 1,
+            held_control: BTreeMap::new(),
+        }
+    }
+
+    /// Enters or changes a channel; `true` if it is new or another topic or type than before.
+    pub(crate) fn offered(&mut self, channel: u64, topic: OfferedTopic) -> bool {
+        if let Some(known) = self.channels.get_mut(&channel) {
+            return std::mem::replace(&mut known.topic, topic.clone()) != topic;
+        }
+        let stats = InStats::default();
+        let entry = InChannel { topic, wanted: false, sources: BTreeMap::new(), stats };
+        self.channels.insert(channel, entry);
+        true
+    }
+
+    pub(crate) fn withdrawn(&mut self, channel: u64) -> bool {
+        self.give_up(DropReason::PeerGone, |key, _| key.0 == channel);
+        self.channels.remove(&channel).is_some()
+    }
+
+    /// Takes a data frame that spent `transit` on the way.
+    pub(crate) fn take(
+        &mut self,
+        now: Instant,
+        transit: Duration,
+        data: &Data,
+        bytes: &[u8],
+    ) -> Taken {
+        if data.channel == CONTROL {
+            return self.take_control(now, data, bytes);
+        }
+        let Some(channel) = self.channels.get_mut(&data.channel) else {
+            return Taken::UnknownChannel;
+        };
+        if data.source >= MAX_SOURCES {
+            return Taken::Bound;
+        }
+        let seen = channel.sources.entry(data.source).or_default();
+        if seen.contains(data.number) {
+            channel.stats.duplicate_pieces += 1;
+            return Taken::Nothing;
+        }
+        let total = data.fragment.map_or(bytes.len(), |f| f.total as usize);
+        let age = data.age + transit;
+        let keep_last = u64::from(channel.topic.keep_last);
+        let refused = if !channel.wanted {
+            Some(DropReason::Refused)
+        } else if total > self.max_message {
+            Some(DropReason::TooLarge)
+        } else if channel.topic.lifespan.is_some_and(|lifespan| age > lifespan) {
+            Some(DropReason::Expired)
+        } else if data.number + keep_last <= seen.highest {
+            Some(DropReason::Late)
+        } else {
+            None
+        };
+        if let Some(reason) = refused {
+            seen.insert(data.number);
+            channel.stats.dropped.add(reason);
+            self.forget((data.channel, data.source, data.number));
+            let too_large = reason == DropReason::TooLarge;
+            return if too_large { Taken::TooLarge(total) } else { Taken::Nothing };
+        }
+        match self.assemble(now, age, data, bytes) {
+            Ok(Some((payload, age))) => self.deliver(data, payload, age),
+            Ok(None) => Taken::Nothing,
+            Err(()) => Taken::Bound,
+        }
+    }
+
+    fn deliver(&mut self, data: &Data, payload: Bytes, age: Duration) -> Taken {
+        let Some(channel) = self.channels.get_mut(&data.channel) else {
+            return Taken::UnknownChannel;
+        };
+        channel.sources.entry(data.source).or_default().insert(data.number);
+        channel.stats.delivered += 1;
+        channel.stats.bytes += payload.len() as u64;
+        channel.stats.delay.add(age);
+        let keep_last = u64::from(channel.topic.keep_last);
+        let stats_key = (data.channel, data.source);
+        let too_old = data.number.saturating_sub(keep_last);
+        self.give_up(DropReason::Late, |key, _| {
+            (key.0, key.1) == stats_key && key.2 <= too_old
+        });
+        Taken::Message(Received { payload, source: data.source, encoded: data.encoded, age })
+    }
+
+    /// Adds a piece; returns the message and its age if it is whole now.
+    fn assemble(
+        &mut self,
+        now: Instant,
+        age: Duration,
+        data: &Data,
+        bytes: &[u8],
+    ) -> Result<Option<(Bytes, Duration)>, ()> {
+        let Some(fragment) = data.fragment else {
+            return Ok(Some((Bytes::copy_from_slice(bytes), age)));
+        };
+        let key = (data.channel, data.source, data.number);
+        if !self.partials.contains_key(&key) {
+            self.make_room(fragment.total as usize)?;
+            self.partial_bytes += fragment.total as usize;
+            let published = Instant(now.0.saturating_sub(age.as_nanos() as u64));
+            let partial = Partial::new(fragment.total);
+            self.partials.insert(key, Waiting { partial, published, touched: now });
+        }
+        let Some(waiting) = self.partials.get_mut(&key) else { return Err(()) };
+        waiting.touched = now;
+        // Repairs know their age as well as first pieces; the smallest estimate has waited least.
+        let published = Instant(now.0.saturating_sub(age.as_nanos() as u64));
+        waiting.published = waiting.published.max(published);
+        match waiting.partial.insert(fragment.total, fragment.offset, bytes) {
+            Inserted::Partly => Ok(None),
+            Inserted::Refused => Err(()),
+            Inserted::Known => {
+                if let Some(channel) = self.channels.get_mut(&data.channel) {
+                    channel.stats.duplicate_pieces += 1;
+                }
+                Ok(None)
+            }
+            Inserted::Whole => Ok(self.forget(key).map(|waiting| {
+                let age = now.since(waiting.published);
+                (waiting.partial.into_buffer().into(), age)
+            })),
+        }
+    }
+
+    fn forget(&mut self, key: Key) -> Option<Waiting> {
+        let waiting = self.partials.remove(&key)?;
+        self.partial_bytes -= waiting.partial.total() as usize;
+        Some(waiting)
+    }
+
+    /// Gives up the incomplete messages that were silent longest until `bytes` more fit.
+    fn make_room(&mut self, bytes: usize) -> Result<(), ()> {
+        if bytes > self.max_bytes {
+            return Err(());
+        }
+        while self.partial_bytes + bytes > self.max_bytes || self.partials.len() >= MAX_PARTIALS {
+            let oldest = self.partials.iter().min_by_key(|(key, w)| (w.touched, **key));
+            let oldest = *oldest.ok_or(())?.0;
+            self.give_up(DropReason::Incomplete, |key, _| *key == oldest);
+        }
+        Ok(())
+    }
+
+    fn give_up(&mut self, reason: DropReason, which: impl Fn(&Key, &Waiting) -> bool) {
+        let ended: Vec<Key> =
+            self.partials.iter().filter(|(k, w)| which(k, w)).map(|(k, _)| *k).collect();
+        for key in ended {
+            self.forget(key);
+            let Some(channel) = self.channels.get_mut(&key.0) else { continue };
+            channel.stats.dropped.add(reason);
+            channel.sources.entry(key.1).or_default().insert(key.2);
+        }
+    }
+
+    /// Gives up what is past its lifespan or has stopped coming.
+    pub(crate) fn expire(&mut self, now: Instant) {
+        let lifespans: HashMap<u64, Duration> = self
+            .channels
+            .iter()
+            .filter_map(|(number, channel)| Some((*number, channel.topic.lifespan?)))
+            .collect();
+        self.give_up(DropReason::Expired, |key, waiting| {
+            lifespans.get(&key.0).is_some_and(|l| now.since(waiting.published) > *l)
+        });
+        self.give_up(DropReason::Incomplete, |_, waiting| {
+            now.since(waiting.touched) >= PARTIAL_TIMEOUT
+        });
+    }
+
+    pub(crate) fn has_partials(&self) -> bool {
+        !self.partials.is_empty()
+    }
+
+    fn take_control(&mut self, now: Instant, data: &Data, bytes: &[u8]) -> Taken {
+        let total = data.fragment.map_or(bytes.len(), |f| f.total as usize);
+        let ahead = data.number.saturating_sub(self.next_control) as usize;
+        if total > MAX_CONTROL || data.source != 0 || ahead >= MAX_CONTROL_HELD {
+            return Taken::Bound;
+        }
+        if data.number < self.next_control || self.held_control.contains_key(&data.number) {
+            return Taken::Nothing;
+        }
+        match self.assemble(now, data.age, data, bytes) {
+            Ok(Some((payload, _))) => drop(self.held_control.insert(data.number, payload)),
+            Ok(None) => return Taken::Nothing,
+            Err(()) => return Taken::Bound,
+        }
+        let mut in_order = Vec::new();
+        while let Some(payload) = self.held_control.remove(&self.next_control) {
+            self.next_control += 1;
+            in_order.push(payload);
+        }
+        Taken::Control(in_order)
+    }
+}

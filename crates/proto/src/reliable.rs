@@ -1,0 +1,516 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which packets of a link arrived: the sender's ledger and the receiver's window.
+//!
+//! Losses are found as RACK does (RFC 8985): a packet is lost when one sent
+//! later has arrived and the link is not known to reorder by that much; the
+//! last packets before a pause, which no later packet can reveal, are taken
+//! for lost when their acknowledgement is overdue. Round trips are smoothed as
+//! in RFC 9002, section 5.
+
+use crate::schedule::MessageId;
+use crate::time::{Duration, Instant};
+use crate::wire::frame::Ack;
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Packets of one link whose outcome is remembered.
+const MAX_SENT: usize = 8192;
+/// An acknowledgement waits at most this long for more packets to arrive.
+const ACK_DELAY: Duration = Duration::from_millis(10);
+/// The same where the sender asked for a soon one: about one packet at 6 Mbps.
+const ACK_SOON_DELAY: Duration = Duration::from_millis(2);
+/// Never more acknowledgements than one in this time, however packets are reordered.
+const ACK_SPACING: Duration = Duration::from_millis(1);
+/// Ranges in an acknowledgement that we send; at 5 % loss about 300 packets.
+const ACK_RANGES: usize = 16;
+/// Packet numbers remembered by a receiver.
+const WINDOW: u64 = 1024;
+/// A packet taken for lost is remembered so long, to learn that it was only late.
+const LOST_MEMORY: Duration = Duration::from_secs(1);
+/// Before the first measurement; RFC 9002 takes 333 ms for the internet, links here are one or two hops.
+const INITIAL_RTT: Duration = Duration::from_millis(100);
+/// Least allowance for jitter of timers and schedulers at both ends.
+const GRANULARITY: Duration = Duration::from_millis(2);
+/// Reordering once seen is allowed for until so many packets were truly lost (RFC 8985, section 6.2).
+const REORDER_MEMORY: u32 = 16;
+/// The overdue time doubles at most this often while nothing is acknowledged.
+const MAX_BACKOFF: u32 = 6;
+
+/// A piece of a message in a packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) message: MessageId,
+    pub(crate) range: Range<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Outstanding,
+    /// Or no acknowledgement was asked for.
+    Acked,
+    Lost,
+}
+
+#[derive(Debug)]
+struct Sent {
+    at: Instant,
+    fate: Fate,
+    ack_soon: bool,
+    pieces: Vec<Piece>,
+}
+
+/// What an acknowledgement or a timer changed.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) acked: Vec<Piece>,
+    pub(crate) lost: Vec<Piece>,
+    pub(crate) acked_packets: u64,
+    pub(crate) lost_packets: u64,
+    pub(crate) spurious_losses: u64,
+}
+
+/// Smoothed round trip time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rtt {
+    smoothed: Option<Duration>,
+    variation: Duration,
+}
+
+impl Rtt {
+    fn update(&mut self, sample: Duration) {
+        let Some(smoothed) = self.smoothed else {
+            (self.smoothed, self.variation) = (Some(sample), sample / 2);
+            return;
+        };
+        self.variation = (self.variation * 3 + smoothed.abs_diff(sample)) / 4;
+        self.smoothed = Some((smoothed * 7 + sample) / 8);
+    }
+
+    pub(crate) fn smoothed(&self) -> Option<Duration> {
+        self.smoothed
+    }
+
+    fn or_initial(&self) -> Duration {
+        self.smoothed.unwrap_or(INITIAL_RTT)
+    }
+}
+
+/// The packets sent on one link.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    /// Number of `packets[0]`.
+    first: u64,
+    packets: VecDeque<Sent>,
+    outstanding: usize,
+    rtt: Rtt,
+    newest_acked: u64,
+    newest_acked_sent_at: Instant,
+    reorder_window: Duration,
+    true_losses_since_reorder: u32,
+    backoff: u32,
+}
+
+impl Ledger {
+    pub(crate) fn new() -> Self {
+        Self {
+            first: 1,
+            packets: VecDeque::new(),
+            outstanding: 0,
+            rtt: Rtt { smoothed: None, variation: Duration::ZERO },
+            newest_acked: 0,
+            newest_acked_sent_at: Instant::default(),
+            reorder_window: Duration::ZERO,
+            true_losses_since_reorder: 0,
+            backoff: 0,
+        }
+    }
+
+    pub(crate) fn rtt(&self) -> &Rtt {
+        &self.rtt
+    }
+
+    /// The number the next packet gets.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.first + self.packets.len() as u64
+    }
+
+    /// Enters the packet with [`Self::next_number`]; returns pieces of the oldest where the ledger was full.
+    pub(crate) fn record(
+        &mut self,
+        now: Instant,
+        pieces: Vec<Piece>,
+        eliciting: bool,
+        ack_soon: bool,
+    ) -> Vec<Piece> {
+        let fate = if eliciting { Fate::Outstanding } else { Fate::Acked };
+        self.outstanding += usize::from(eliciting);
+        self.packets.push_back(Sent { at: now, fate, ack_soon, pieces });
+        if self.packets.len() <= MAX_SENT {
+            return Vec::new();
+        }
+        self.first += 1;
+        match self.packets.pop_front() {
+            Some(oldest) if oldest.fate == Fate::Outstanding => {
+                self.outstanding -= 1;
+                oldest.pieces
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Applies an acknowledgement; `Err` if it names packets never sent.
+    pub(crate) fn acknowledge(&mut self, now: Instant, ack: &Ack) -> Result<Outcome, ()> {
+        let largest = ack.ranges.first().map_or(0, |(_, last)| *last);
+        if largest >= self.next_number() {
+            return Err(());
+        }
+        let mut outcome = Outcome::default();
+        for &(first, last) in &ack.ranges {
+            for number in first.max(self.first)..=last {
+                self.ack_one(now, number, number == largest, ack.delay, &mut outcome);
+            }
+        }
+        if outcome.acked_packets > 0 {
+            self.backoff = 0;
+        }
+        self.find_losses(now, &mut outcome);
+        self.forget_settled(now);
+        Ok(outcome)
+    }
+
+    fn ack_one(
+        &mut self,
+        now: Instant,
+        number: u64,
+        newest: bool,
+        delay: Duration,
+        outcome: &mut Outcome,
+    ) {
+        let packet = &mut self.packets[(number - self.first) as usize];
+        let before = std::mem::replace(&mut packet.fate, Fate::Acked);
+        match before {
+            Fate::Acked => return,
+            Fate::Outstanding => self.outstanding -= 1,
+            Fate::Lost => {
+                outcome.spurious_losses += 1;
+                let step = (self.rtt.or_initial() / 4).max(Duration::from_millis(1));
+                self.reorder_window =
+                    (self.reorder_window + step).min(self.rtt.or_initial().max(step));
+                self.true_losses_since_reorder = 0;
+            }
+        }
+        outcome.acked_packets += 1;
+        outcome.acked.append(&mut packet.pieces);
+        if number > self.newest_acked {
+            self.newest_acked = number;
+            self.newest_acked_sent_at = packet.at;
+        }
+        if newest && before == Fate::Outstanding {
+            self.rtt.update(now.since(packet.at).saturating_sub(delay));
+        }
+    }
+
+    /// Takes for lost what is overdue now.
+    pub(crate) fn on_timer(&mut self, now: Instant) -> Outcome {
+        let mut outcome = Outcome::default();
+        self.find_losses(now, &mut outcome);
+        if outcome.lost_packets == 0 {
+            for index in 0..self.packets.len() {
+                if self.overdue_at(&self.packets[index]).is_some_and(|at| at <= now) {
+                    self.lose(index, &mut outcome);
+                }
+            }
+            if outcome.lost_packets > 0 {
+                self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
+            }
+        }
+        self.forget_settled(now);
+        outcome
+    }
+
+    /// Takes everything outstanding for lost, as when the link went down.
+    pub(crate) fn lose_all(&mut self) -> Outcome {
+        let mut outcome = Outcome::default();
+        for index in 0..self.packets.len() {
+            if self.packets[index].fate == Fate::Outstanding {
+                self.lose(index, &mut outcome);
+            }
+        }
+        outcome
+    }
+
+    /// When [`Self::on_timer`] has something to do.
+    pub(crate) fn timer(&self) -> Option<Instant> {
+        if self.outstanding == 0 {
+            return None;
+        }
+        let oldest = self.packets.iter().position(|p| p.fate == Fate::Outstanding)?;
+        let packet = &self.packets[oldest];
+        let reordered = self.first + (oldest as u64) < self.newest_acked;
+        let overdue = self.overdue_at(packet)?;
+        Some(if reordered { overdue.min(self.reorder_end(packet)) } else { overdue })
+    }
+
+    fn reorder_end(&self, packet: &Sent) -> Instant {
+        packet.at + self.rtt.or_initial() + self.reorder_window
+    }
+
+    fn overdue_at(&self, packet: &Sent) -> Option<Instant> {
+        if packet.fate != Fate::Outstanding {
+            return None;
+        }
+        let ack_delay = if packet.ack_soon { ACK_SOON_DELAY } else { ACK_DELAY };
+        let allowance = (self.rtt.variation * 4).max(GRANULARITY) + self.reorder_window;
+        let wait = self.rtt.or_initial() + allowance + ack_delay;
+        Some(packet.at + wait * (1 << self.backoff))
+    }
+
+    fn find_losses(&mut self, now: Instant, outcome: &mut Outcome) {
+        let before_newest = self.newest_acked.saturating_sub(self.first) as usize;
+        for index in 0..before_newest.min(self.packets.len()) {
+            let packet = &self.packets[index];
+            let overtaken = self.newest_acked_sent_at >= packet.at + self.reorder_window;
+            if packet.fate == Fate::Outstanding
+                && (overtaken || now >= self.reorder_end(packet))
+            {
+                self.lose(index, outcome);
+            }
+        }
+    }
+
+    fn lose(&mut self, index: usize, outcome: &mut Outcome) {
+        let packet = &mut self.packets[index];
+        packet.fate = Fate::Lost;
+        self.outstanding -= 1;
+        outcome.lost_packets += 1;
+        outcome.lost.extend_from_slice(&packet.pieces);
+        self.true_losses_since_reorder += 1;
+        if self.true_losses_since_reorder > REORDER_MEMORY {
+            self.reorder_window = Duration::ZERO;
+        }
+    }
+
+    fn forget_settled(&mut self, now: Instant) {
+        while let Some(front) = self.packets.front() {
+            let settled = match front.fate {
+                Fate::Acked => true,
+                Fate::Lost => now.since(front.at) > LOST_MEMORY,
+                Fate::Outstanding => false,
+            };
+            // The newest stays, so that `next_number` never repeats.
+            if !settled || self.packets.len() == 1 {
+                return;
+            }
+            self.packets.pop_front();
+            self.first += 1;
+        }
+    }
+}
+
+/// The packets received on one link of a peer.
+#[derive(Debug)]
+pub(crate) struct Arrivals {
+    largest: u64,
+    largest_at: Instant,
+    /// Bit `n % WINDOW` is set if packet `n`, within the window, arrived.
+    seen: [u64; (WINDOW / 64) as usize],
+    due: Option<Instant>,
+    last_ack: Option<Instant>,
+}
+
+impl Arrivals {
+    pub(crate) fn new() -> Self {
+        Self {
+            largest: 0,
+            largest_at: Instant::default(),
+            seen: [0; (WINDOW / 64) as usize],
+            due: None,
+            last_ack: None,
+        }
+    }
+
+    /// The number expected next.
+    pub(crate) fn expected(&self) -> u64 {
+        self.largest + 1
+    }
+
+    fn mark(&mut self, number: u64, value: bool) -> bool {
+        let (word, bit) = ((number % WINDOW / 64) as usize, 1u64 << (number % 64));
+        let before = self.seen[word] & bit != 0;
+        if value {
+            self.seen[word] |= bit;
+        } else {
+            self.seen[word] &= !bit;
+        }
+        before
+    }
+
+    fn has(&self, number: u64) -> bool {
+        self.seen[(number % WINDOW / 64) as usize] & (1u64 << (number % 64)) != 0
+    }
+
+    /// Whether a packet of this number would be new.
+    pub(crate) fn is_new(&self, number: u64) -> bool {
+        number > self.largest
+            || (number != 0 && number + WINDOW > self.largest && !self.has(number))
+    }
+
+    /// Enters a packet that [`Self::is_new`].
+    pub(crate) fn insert(&mut self, now: Instant, number: u64) {
+        if number > self.largest {
+            let skipped = (self.largest + 1).max(number.saturating_sub(WINDOW - 1));
+            for missing in skipped..number {
+                self.mark(missing, false);
+            }
+            self.largest = number;
+            self.largest_at = now;
+        }
+        self.mark(number, true);
+    }
+
+    /// Plans the acknowledgement of a packet just entered that asks for one.
+    pub(crate) fn plan_ack(&mut self, now: Instant, ack_soon: bool, gap: bool) {
+        let delay = match (gap, ack_soon) {
+            (true, _) => Duration::ZERO,
+            (_, true) => ACK_SOON_DELAY,
+            _ => ACK_DELAY,
+        };
+        let earliest = self.last_ack.map_or(now, |at| at + ACK_SPACING);
+        let due = (now + delay).max(earliest);
+        self.due = Some(self.due.map_or(due, |before| before.min(due)));
+    }
+
+    /// When an acknowledgement has to leave.
+    pub(crate) fn ack_due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// The acknowledgement to send now, if any is planned.
+    pub(crate) fn take_ack(&mut self, now: Instant, link: u8) -> Option<Ack> {
+        self.due.take()?;
+        self.last_ack = Some(now);
+        Some(Ack { link, delay: now.since(self.largest_at), ranges: self.ranges() })
+    }
+
+    fn ranges(&self) -> Vec<(u64, u64)> {
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        let oldest = self.largest.saturating_sub(WINDOW - 1).max(1);
+        for number in (oldest..=self.largest).rev().filter(|n| self.has(*n)) {
+            if let Some((first, _)) = ranges.last_mut().filter(|(first, _)| *first == number + 1) {
+                *first = number;
+            } else if ranges.len() == ACK_RANGES {
+                break;
+            } else {
+                ranges.push((number, number));
+            }
+        }
+        ranges
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn piece(id: u64) -> Vec<Piece> {
+        vec![Piece { message: MessageId(id), range: 0..1 }]
+    }
+
+    fn ack(ranges: &[(u64, u64)]) -> Ack {
+        Ack { link: 0, delay: Duration::ZERO, ranges: ranges.to_vec() }
+    }
+
+    fn ids(pieces: &[Piece]) -> Vec<u64> {
+        pieces.iter().map(|p| p.message.0).collect()
+    }
+
+    fn ledger_of(packets: u64) -> Ledger {
+        let mut ledger = Ledger::new();
+        for n in 1..=packets {
+            assert_eq!(ledger.next_number(), n);
+            ledger.record(Instant(n * MS), piece(n), true, false);
+        }
+        ledger
+    }
+
+    #[test]
+    fn a_packet_that_later_ones_overtook_is_lost_at_once() {
+        let mut ledger = ledger_of(4);
+        let outcome = ledger.acknowledge(Instant(10 * MS), &ack(&[(3, 3), (1, 1)])).unwrap();
+        assert_eq!(ids(&outcome.acked), [3, 1]);
+        assert_eq!(ids(&outcome.lost), [2]);
+    }
+
+    #[test]
+    fn a_late_acknowledgement_counts_and_widens_the_window_for_reordering() {
+        let mut ledger = ledger_of(4);
+        ledger.acknowledge(Instant(10 * MS), &ack(&[(3, 3), (1, 1)])).unwrap();
+        let late = ledger.acknowledge(Instant(11 * MS), &ack(&[(1, 3)])).unwrap();
+        assert_eq!((ids(&late.acked), late.spurious_losses), (vec![2], 1));
+        for n in 5..=6 {
+            ledger.record(Instant(12 * MS + n), piece(n), true, false);
+        }
+        let now = ledger.acknowledge(Instant(13 * MS), &ack(&[(6, 6), (1, 4)])).unwrap();
+        assert!(now.lost.is_empty(), "5 may still arrive: {now:?}");
+        let at = ledger.timer().unwrap();
+        assert_eq!(ids(&ledger.on_timer(at).lost), [5]);
+    }
+
+    #[test]
+    fn the_last_packet_is_lost_when_its_acknowledgement_is_overdue() {
+        let mut ledger = ledger_of(1);
+        let at = ledger.timer().unwrap();
+        assert!(ledger.on_timer(Instant(at.0 - 1)).lost.is_empty());
+        assert_eq!(ids(&ledger.on_timer(at).lost), [1]);
+        assert_eq!(ledger.timer(), None);
+    }
+
+    #[test]
+    fn acknowledging_what_was_never_sent_is_an_error() {
+        assert!(ledger_of(2).acknowledge(Instant(MS), &ack(&[(2, 3)])).is_err());
+    }
+
+    #[test]
+    fn the_ledger_is_bounded() {
+        let mut ledger = Ledger::new();
+        let mut evicted = 0;
+        for n in 0..MAX_SENT as u64 + 10 {
+            evicted += ledger.record(Instant(n), piece(n), true, false).len();
+        }
+        assert_eq!((evicted, ledger.packets.len()), (10, MAX_SENT));
+    }
+
+    #[test]
+    fn arrivals_name_every_run_and_refuse_repeats() {
+        let mut arrivals = Arrivals::new();
+        for number in [1, 2, 4, 7] {
+            assert!(arrivals.is_new(number));
+            arrivals.insert(Instant(number), number);
+        }
+        assert!(!arrivals.is_new(2) && !arrivals.is_new(0) && arrivals.is_new(3));
+        assert_eq!(arrivals.ranges(), [(7, 7), (4, 4), (1, 2)]);
+    }
+
+    #[test]
+    fn the_window_forgets_what_is_too_old_and_nothing_else() {
+        let mut arrivals = Arrivals::new();
+        arrivals.insert(Instant(0), 1);
+        arrivals.insert(Instant(0), 5000);
+        assert!(!arrivals.is_new(1) && !arrivals.is_new(5000 - WINDOW));
+        assert!(arrivals.is_new(5000 - WINDOW + 1));
+        assert_eq!(arrivals.ranges(), [(5000, 5000)]);
+    }
+
+    #[test]
+    fn acknowledgements_are_spaced_even_under_reordering() {
+        let mut arrivals = Arrivals::new();
+        arrivals.insert(Instant(0), 1);
+        arrivals.plan_ack(Instant(0), false, true);
+        assert_eq!(arrivals.ack_due(), Some(Instant(0)));
+        arrivals.take_ack(Instant(0), 0).unwrap();
+        arrivals.plan_ack(Instant(1), false, true);
+        assert_eq!(arrivals.ack_due(), Some(Instant(0) + ACK_SPACING));
+    }
+}

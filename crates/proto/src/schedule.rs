@@ -1,0 +1,625 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Messages waiting for one peer, and which of them is next.
+//!
+//! Order: priority (the session's own messages above all), then earliest due,
+//! then arrival; turns between peers are taken one level up, in
+//! [`crate::radio`]. A message of higher priority overtakes at the next packet,
+//! because a packet is only cut from a message when it is about to leave.
+
+use crate::config::{ChannelConfig, Config};
+use crate::error::SendError;
+use crate::fragment::RangeSet;
+use crate::reliable::Piece;
+use crate::stats::{DropReason, OutStats};
+use crate::time::{Duration, Instant};
+use crate::wire::frame::{Data, Fragment};
+use bytes::Bytes;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ops::Range;
+
+/// Channel of the session's own messages.
+pub(crate) const CONTROL: u64 = 0;
+/// Above all priorities.
+const CONTROL_RANK: u16 = 256;
+/// Messages held for one peer, whatever their size.
+const MAX_MESSAGES: usize = 65_536;
+/// Publishers told apart on one channel; more share the last number.
+pub(crate) const MAX_SOURCES: u32 = 256;
+/// A message without lifespan counts as due so long after its publication.
+const DEFAULT_DUE: Duration = Duration::from_secs(1);
+/// A message without lifespan is repaired for so long after its first packet.
+const MAX_REPAIR_TIME: Duration = Duration::from_secs(10);
+/// Smallest piece worth a frame, unless it is the rest of a message.
+const MIN_PIECE: usize = 64;
+/// Repairs that may be sent at once before the budget counts.
+const REPAIR_BURST: i64 = 65_536;
+/// Budget for repairs that grows with time alone, in bytes per second.
+const REPAIR_TRICKLE: i64 = 8_000;
+/// Messages looked at for one that may be sent now.
+const MAX_SCAN: usize = 64;
+
+/// Identifies a message within one endpoint; drawn in order of arrival.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct MessageId(pub(crate) u64);
+
+/// A message handed over for sending.
+#[derive(Debug, Clone)]
+pub struct Message {
+    /// The bytes.
+    pub payload: Bytes,
+    /// When it was published, at most `now`.
+    pub published: Instant,
+    /// Which publisher of the channel it came from.
+    pub source: u32,
+    /// The application encoded (compressed) the payload.
+    pub encoded: bool,
+}
+
+/// Place in the order of sending; smaller is sooner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Turn {
+    pub(crate) rank: Reverse<u16>,
+    due: Instant,
+    id: MessageId,
+}
+
+#[derive(Debug)]
+struct Outgoing {
+    channel: u64,
+    source: u32,
+    /// From its first packet on.
+    number: Option<u64>,
+    payload: Bytes,
+    encoded: bool,
+    published: Instant,
+    first_sent: Instant,
+    expires: Option<Instant>,
+    turn: Turn,
+    /// First byte not yet sent.
+    next: u32,
+    repairs: RangeSet,
+    acked: RangeSet,
+    queued: bool,
+}
+
+impl Outgoing {
+    /// Length in bytes; 1 for an empty message, which has one (virtual) byte to be sent and acknowledged.
+    fn extent(&self) -> u32 {
+        (self.payload.len() as u32).max(1)
+    }
+
+    fn waiting_bytes(&self) -> u64 {
+        u64::from(self.extent() - self.next) + self.repairs.len()
+    }
+}
+
+#[derive(Debug, Default)]
+struct SourceQueue {
+    last_number: u64,
+    newest_delivered: u64,
+    not_begun: VecDeque<MessageId>,
+    begun: BTreeMap<u64, MessageId>,
+}
+
+#[derive(Debug)]
+struct OutChannel {
+    config: ChannelConfig,
+    rank: u16,
+    wanted: bool,
+    sources: BTreeMap<u32, SourceQueue>,
+    stats: OutStats,
+}
+
+/// A frame to be sent.
+#[derive(Debug)]
+pub(crate) struct Cut {
+    pub(crate) data: Data,
+    pub(crate) bytes: Bytes,
+    pub(crate) piece: Piece,
+    pub(crate) repair: bool,
+}
+
+/// Messages for one peer.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    channels: BTreeMap<u64, OutChannel>,
+    messages: HashMap<MessageId, Outgoing>,
+    ready: BTreeSet<Turn>,
+    expiries: BTreeSet<(Instant, MessageId)>,
+    /// All but the session's own, in the order they are given up: low priority, not begun, oldest.
+    by_worth: BTreeSet<(u16, bool, MessageId)>,
+    held_bytes: usize,
+    waiting_bytes: u64,
+    next_id: u64,
+    /// Bytes of repairs that may be sent; the last one may overdraw it.
+    repair_credit: i64,
+    repair_percent: u32,
+    trickled: Instant,
+}
+
+impl Outbox {
+    pub(crate) fn new(repair_percent: u32) -> Self {
+        let mut outbox = Self {
+            channels: BTreeMap::new(),
+            messages: HashMap::new(),
+            ready: BTreeSet::new(),
+            expiries: BTreeSet::new(),
+            by_worth: BTreeSet::new(),
+            held_bytes: 0,
+            waiting_bytes: 0,
+            next_id: 1,
+            repair_credit: REPAIR_BURST,
+            repair_percent,
+            trickled: Instant::default(),
+        };
+        outbox.add_control();
+        outbox
+    }
+
+    /// A new session: what was under way is gone, numbers start anew, channels and counters stay.
+    pub(crate) fn restart(&mut self, repair_percent: u32) {
+        let mut fresh = Self::new(repair_percent);
+        fresh.next_id = self.next_id;
+        let open: Vec<_> = self.channels().collect();
+        for channel in open {
+            self.drop_channel_messages(channel, DropReason::PeerGone);
+            let Some(mut kept) = self.channels.remove(&channel) else { continue };
+            kept.wanted = false;
+            kept.sources.clear();
+            fresh.channels.insert(channel, kept);
+        }
+        *self = fresh;
+    }
+
+    fn add_control(&mut self) {
+        let topic = crate::wire::control::OfferedTopic {
+            name: String::new(),
+            type_name: String::new(),
+            type_hash: String::new(),
+            priority: u8::MAX,
+            keep_last: u32::MAX,
+            lifespan: None,
+            transient_local: false,
+            reliable: true,
+        };
+        let config = ChannelConfig { topic, definition: "".into(), repair: true };
+        let control = OutChannel {
+            config,
+            rank: CONTROL_RANK,
+            wanted: true,
+            sources: BTreeMap::new(),
+            stats: OutStats::default(),
+        };
+        self.channels.insert(CONTROL, control);
+    }
+
+    /// Opens a channel, or changes the settings of an open one.
+    pub(crate) fn set_channel(&mut self, channel: u64, config: ChannelConfig) {
+        let rank = u16::from(config.topic.priority);
+        match self.channels.get_mut(&channel) {
+            Some(open) => {
+                open.config = config;
+                self.set_rank(channel, rank);
+            }
+            None => {
+                let open = OutChannel {
+                    config,
+                    rank,
+                    wanted: false,
+                    sources: BTreeMap::new(),
+                    stats: OutStats::default(),
+                };
+                self.channels.insert(channel, open);
+            }
+        }
+    }
+
+    fn set_rank(&mut self, channel: u64, rank: u16) {
+        let Some(open) = self.channels.get_mut(&channel) else { return };
+        if std::mem::replace(&mut open.rank, rank) == rank {
+            return;
+        }
+        for (id, message) in self.messages.iter_mut().filter(|(_, m)| m.channel == channel) {
+            let begun = message.number.is_some();
+            self.by_worth.remove(&(message.turn.rank.0, begun, *id));
+            self.by_worth.insert((rank, begun, *id));
+            let queued = self.ready.remove(&message.turn);
+            message.turn.rank = Reverse(rank);
+            if queued {
+                self.ready.insert(message.turn);
+            }
+        }
+    }
+
+    pub(crate) fn config(&self, channel: u64) -> Option<&ChannelConfig> {
+        self.channels.get(&channel).map(|c| &c.config)
+    }
+
+    pub(crate) fn stats(&self, channel: u64) -> Option<&OutStats> {
+        self.channels.get(&channel).map(|c| &c.stats)
+    }
+
+    /// Whether the peer wants the channel now; `false` drops what waits for it.
+    pub(crate) fn set_wanted(&mut self, channel: u64, wanted: bool) -> bool {
+        let Some(open) = self.channels.get_mut(&channel).filter(|_| channel != CONTROL) else {
+            return false;
+        };
+        let changed = std::mem::replace(&mut open.wanted, wanted) != wanted;
+        if changed && !wanted {
+            self.drop_channel_messages(channel, DropReason::Refused);
+        }
+        changed
+    }
+
+    pub(crate) fn is_wanted(&self, channel: u64) -> bool {
+        self.channels.get(&channel).is_some_and(|c| c.wanted)
+    }
+
+    pub(crate) fn channels(&self) -> impl Iterator<Item = u64> + '_ {
+        self.channels.keys().copied().filter(|c| *c != CONTROL)
+    }
+
+    /// Ends a channel; returns its last counters.
+    pub(crate) fn close_channel(&mut self, channel: u64) -> Option<OutStats> {
+        self.drop_channel_messages(channel, DropReason::PeerGone);
+        self.channels.remove(&channel).map(|c| c.stats)
+    }
+
+    fn drop_channel_messages(&mut self, channel: u64, reason: DropReason) {
+        let ids: Vec<_> =
+            self.messages.iter().filter(|(_, m)| m.channel == channel).map(|(id, _)| *id).collect();
+        for id in ids {
+            self.drop_message(id, reason);
+        }
+    }
+
+    pub(crate) fn waiting_bytes(&self) -> u64 {
+        self.waiting_bytes
+    }
+
+    pub(crate) fn waiting_messages(&self) -> usize {
+        self.ready.len()
+    }
+
+    pub(crate) fn next_expiry(&self) -> Option<Instant> {
+        self.expiries.first().map(|(at, _)| *at)
+    }
+
+    /// Takes one of the session's own messages.
+    pub(crate) fn accept_control(&mut self, now: Instant, payload: Vec<u8>) {
+        let message =
+            Message { payload: payload.into(), published: now, source: 0, encoded: false };
+        self.insert(CONTROL, message);
+    }
+
+    /// Takes a message, and gives up others where a bound is passed.
+    pub(crate) fn accept(
+        &mut self,
+        now: Instant,
+        config: &Config,
+        rate_bps: Option<u64>,
+        channel: u64,
+        mut message: Message,
+    ) -> Result<(), SendError> {
+        if message.payload.len() > config.max_message {
+            let found = message.payload.len();
+            return Err(SendError::TooLarge { found, allowed: config.max_message });
+        }
+        let open = self.channels.get_mut(&channel).filter(|c| c.wanted);
+        let open = open.ok_or(SendError::NotWanted)?;
+        message.source = message.source.min(MAX_SOURCES - 1);
+        open.stats.accepted += 1;
+        open.stats.bytes += message.payload.len() as u64;
+        let lifespan = open.config.topic.lifespan;
+        if lifespan.is_some_and(|l| now.since(message.published) > l) {
+            open.stats.dropped.add(DropReason::Expired);
+            return Ok(());
+        }
+        let source = message.source;
+        self.insert(channel, message);
+        self.keep_last(channel, source);
+        self.enforce_bytes(config.queue_bytes);
+        if let Some(rate_bps) = rate_bps {
+            self.enforce_time(config.queue_time, rate_bps);
+        }
+        Ok(())
+    }
+
+    fn insert(&mut self, channel: u64, message: Message) {
+        let Some(open) = self.channels.get_mut(&channel) else { return };
+        let id = MessageId(self.next_id);
+        self.next_id += 1;
+        let expires = open.config.topic.lifespan.map(|l| message.published + l);
+        let due = expires.unwrap_or(message.published + DEFAULT_DUE);
+        let turn = Turn { rank: Reverse(open.rank), due, id };
+        open.sources.entry(message.source).or_default().not_begun.push_back(id);
+        if channel == CONTROL {
+            open.stats.accepted += 1;
+        } else {
+            self.by_worth.insert((open.rank, false, id));
+        }
+        if let Some(at) = expires {
+            self.expiries.insert((at, id));
+        }
+        self.held_bytes += message.payload.len();
+        let outgoing = Outgoing {
+            channel,
+            source: message.source,
+            number: None,
+            payload: message.payload,
+            encoded: message.encoded,
+            published: message.published,
+            first_sent: Instant::NEVER,
+            expires,
+            turn,
+            next: 0,
+            repairs: RangeSet::default(),
+            acked: RangeSet::default(),
+            queued: true,
+        };
+        open.stats.queued += 1;
+        self.waiting_bytes += outgoing.waiting_bytes();
+        self.messages.insert(id, outgoing);
+        self.ready.insert(turn);
+    }
+
+    fn keep_last(&mut self, channel: u64, source: u32) {
+        let Some(open) = self.channels.get(&channel) else { return };
+        let keep = open.config.topic.keep_last.max(1) as usize;
+        let Some(queue) = open.sources.get(&source) else { return };
+        let surplus = queue.not_begun.len().saturating_sub(keep);
+        let oldest: Vec<_> = queue.not_begun.iter().take(surplus).copied().collect();
+        for id in oldest {
+            self.drop_message(id, DropReason::Superseded);
+        }
+    }
+
+    fn enforce_bytes(&mut self, queue_bytes: usize) {
+        while self.held_bytes > queue_bytes || self.messages.len() > MAX_MESSAGES {
+            let Some(&(_, _, id)) = self.by_worth.first() else { return };
+            self.drop_message(id, DropReason::Overflow);
+        }
+    }
+
+    /// Gives up messages not begun until the rest drains in time. The newest
+    /// of each topic stays, so that a slow link still carries something of each.
+    fn enforce_time(&mut self, queue_time: Duration, rate_bps: u64) {
+        let bound = u128::from(rate_bps) * queue_time.as_millis() / 8000;
+        while u128::from(self.waiting_bytes) > bound {
+            let victim = self.by_worth.iter().find(|(_, begun, id)| {
+                let message = &self.messages[id];
+                let queue = &self.channels[&message.channel].sources[&message.source];
+                !begun && queue.not_begun.back() != Some(id)
+            });
+            let Some(&(_, _, id)) = victim else { return };
+            self.drop_message(id, DropReason::Overflow);
+        }
+    }
+
+    /// Drops what is past its lifespan and has not been sent whole.
+    pub(crate) fn expire(&mut self, now: Instant) {
+        while let Some(&(at, id)) = self.expiries.first().filter(|(at, _)| *at <= now) {
+            self.expiries.remove(&(at, id));
+            if self.messages.get(&id).is_some_and(|m| m.queued) {
+                self.drop_message(id, DropReason::Expired);
+            }
+        }
+    }
+
+    fn drop_message(&mut self, id: MessageId, reason: DropReason) {
+        if let Some(channel) = self.take(id) {
+            channel.stats.dropped.add(reason);
+        }
+    }
+
+    /// Forgets a message everywhere; returns its channel for the count of its end.
+    fn take(&mut self, id: MessageId) -> Option<&mut OutChannel> {
+        let message = self.messages.remove(&id)?;
+        self.ready.remove(&message.turn);
+        self.by_worth.remove(&(message.turn.rank.0, message.number.is_some(), id));
+        if let Some(at) = message.expires {
+            self.expiries.remove(&(at, id));
+        }
+        self.held_bytes -= message.payload.len();
+        self.waiting_bytes -= message.waiting_bytes();
+        let channel = self.channels.get_mut(&message.channel)?;
+        if message.queued {
+            channel.stats.queued -= 1;
+        } else {
+            channel.stats.sent -= 1;
+        }
+        if let Some(queue) = channel.sources.get_mut(&message.source) {
+            match message.number {
+                Some(number) => drop(queue.begun.remove(&number)),
+                None => queue.not_begun.retain(|other| *other != id),
+            }
+        }
+        Some(channel)
+    }
+
+    /// The best turn of what may be sent now.
+    pub(crate) fn next_turn(&mut self, now: Instant) -> Option<Turn> {
+        self.expire(now);
+        self.trickle(now);
+        let eligible = |turn: &&Turn| self.next_range(&self.messages[&turn.id]).is_some();
+        self.ready.iter().take(MAX_SCAN).find(eligible).copied()
+    }
+
+    /// What of a message is to be sent next: a repair, if there is budget, or what was never sent.
+    fn next_range(&self, message: &Outgoing) -> Option<(Range<u32>, bool)> {
+        if let Some(range) = message.repairs.first() {
+            // The session's own messages are few and everything waits for them.
+            if self.repair_credit > 0 || message.channel == CONTROL {
+                return Some((range, true));
+            }
+        }
+        let rest = message.next..message.extent();
+        (!rest.is_empty()).then_some((rest, false))
+    }
+
+    fn trickle(&mut self, now: Instant) {
+        let millis = i64::try_from(now.since(self.trickled).as_millis()).unwrap_or(i64::MAX);
+        let gained = millis.saturating_mul(REPAIR_TRICKLE) / 1000;
+        if gained > 0 {
+            self.trickled = now;
+            self.repair_credit = self.repair_credit.saturating_add(gained).min(REPAIR_BURST);
+        }
+    }
+
+    /// Cuts the next frame, of at most `room` bytes. `whole_within` takes only
+    /// what fits entirely in so many bytes, to share a packet without delaying it.
+    pub(crate) fn cut(
+        &mut self,
+        now: Instant,
+        room: usize,
+        whole_within: Option<usize>,
+    ) -> Option<Cut> {
+        let turn = self.next_turn(now)?;
+        let (range, repair) = self.next_range(&self.messages[&turn.id])?;
+        let message = &self.messages[&turn.id];
+        let number = message.number.unwrap_or_else(|| self.upcoming_number(message));
+        let mut data = Data {
+            channel: message.channel,
+            number,
+            source: message.source,
+            encoded: message.encoded,
+            age: now.since(message.published),
+            fragment: None,
+        };
+        let len = message.payload.len();
+        let end = if range == (0..message.extent()) && data.overhead(len) + len <= room {
+            range.end
+        } else {
+            data.fragment = Some(Fragment { total: len as u32, offset: range.start });
+            let available = room.checked_sub(data.overhead(room))?;
+            let wanted = (range.end - range.start) as usize;
+            if available < wanted.min(MIN_PIECE) || len == 0 {
+                return None;
+            }
+            range.start + wanted.min(available) as u32
+        };
+        let bytes = message.payload.slice(range.start as usize..(end as usize).min(len));
+        let too_much = |limit| data.overhead(bytes.len()) + bytes.len() > limit;
+        if whole_within.is_some_and(|limit| end != range.end || too_much(limit)) {
+            return None;
+        }
+        let piece = Piece { message: turn.id, range: range.start..end };
+        self.mark_cut(now, number, &piece, repair);
+        Some(Cut { data, bytes, piece, repair })
+    }
+
+    fn upcoming_number(&self, message: &Outgoing) -> u64 {
+        self.channels[&message.channel].sources[&message.source].last_number + 1
+    }
+
+    fn mark_cut(&mut self, now: Instant, number: u64, piece: &Piece, repair: bool) {
+        let len = i64::from(piece.range.end - piece.range.start);
+        if repair {
+            self.repair_credit -= len;
+        } else {
+            let earned = len * i64::from(self.repair_percent) / 100;
+            self.repair_credit = (self.repair_credit + earned).min(REPAIR_BURST);
+        }
+        let Some(message) = self.messages.get_mut(&piece.message) else { return };
+        self.waiting_bytes -= message.waiting_bytes();
+        if message.number.is_none() {
+            message.number = Some(number);
+            message.first_sent = now;
+            let queue = self.channels.get_mut(&message.channel).and_then(|c| c.sources.get_mut(&message.source));
+            if let Some(queue) = queue {
+                queue.last_number = number;
+                queue.not_begun.retain(|id| *id != piece.message);
+                queue.begun.insert(number, piece.message);
+            }
+            if message.channel != CONTROL {
+                let rank = message.turn.rank.0;
+                self.by_worth.remove(&(rank, false, piece.message));
+                self.by_worth.insert((rank, true, piece.message));
+            }
+        }
+        if repair {
+            message.repairs.remove(&piece.range);
+        } else {
+            message.next = piece.range.end;
+        }
+        self.waiting_bytes += message.waiting_bytes();
+        self.settle(piece.message);
+    }
+
+    /// Puts a message among those ready or those sent, by what is left of it.
+    fn settle(&mut self, id: MessageId) {
+        let Some(message) = self.messages.get_mut(&id) else { return };
+        let queued = message.waiting_bytes() > 0;
+        if queued == message.queued {
+            return;
+        }
+        message.queued = queued;
+        let stats = self.channels.get_mut(&message.channel).map(|c| &mut c.stats);
+        let Some(stats) = stats else { return };
+        if queued {
+            self.ready.insert(message.turn);
+            (stats.queued, stats.sent) = (stats.queued + 1, stats.sent - 1);
+        } else {
+            self.ready.remove(&message.turn);
+            (stats.queued, stats.sent) = (stats.queued - 1, stats.sent + 1);
+        }
+    }
+
+    /// A piece arrived.
+    pub(crate) fn acked(&mut self, piece: &Piece) {
+        let Some(message) = self.messages.get_mut(&piece.message) else { return };
+        self.waiting_bytes -= message.waiting_bytes();
+        message.repairs.remove(&piece.range);
+        // Our own pieces never make more holes than the receiver allows; if they did, repair would close them.
+        let _ = message.acked.insert(piece.range.clone());
+        self.waiting_bytes += message.waiting_bytes();
+        if message.acked.contains(&(0..message.extent())) {
+            let (channel, source, number) = (message.channel, message.source, message.number);
+            if let Some(open) = self.take(piece.message) {
+                open.stats.delivered += 1;
+            }
+            self.supersede(channel, source, number.unwrap_or(0));
+        } else {
+            self.settle(piece.message);
+        }
+    }
+
+    /// Once `number` is there, messages `keep_last` or more before it would be late.
+    fn supersede(&mut self, channel: u64, source: u32, number: u64) {
+        let Some(open) = self.channels.get_mut(&channel) else { return };
+        let keep = u64::from(open.config.topic.keep_last.max(1));
+        let Some(queue) = open.sources.get_mut(&source) else { return };
+        queue.newest_delivered = queue.newest_delivered.max(number);
+        let late_from = queue.newest_delivered.saturating_sub(keep);
+        let late: Vec<_> = queue.begun.range(..=late_from).map(|(_, id)| *id).collect();
+        for id in late {
+            self.drop_message(id, DropReason::Superseded);
+        }
+    }
+
+    /// A piece was lost: it is sent again if that is still of use.
+    pub(crate) fn lost(&mut self, now: Instant, piece: &Piece) {
+        let Some(message) = self.messages.get_mut(&piece.message) else { return };
+        let Some(channel) = self.channels.get(&message.channel) else { return };
+        if message.channel != CONTROL {
+            if message.expires.is_some_and(|at| at <= now) {
+                return self.drop_message(piece.message, DropReason::Expired);
+            }
+            if !channel.config.repair || now.since(message.first_sent) > MAX_REPAIR_TIME {
+                return self.drop_message(piece.message, DropReason::Lost);
+            }
+        }
+        self.waiting_bytes -= message.waiting_bytes();
+        let known: Vec<_> = message.acked.iter().cloned().collect();
+        let inserted = message.repairs.insert(piece.range.clone());
+        for range in known {
+            message.repairs.remove(&range);
+        }
+        self.waiting_bytes += message.waiting_bytes();
+        match inserted {
+            Some(_) => self.settle(piece.message),
+            None => self.drop_message(piece.message, DropReason::Lost),
+        }
+    }
+}

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Time as the caller tells it: this crate reads no clock.
+
+use core::ops::Add;
+pub use core::time::Duration;
+
+/// Nanoseconds since an origin of the caller's choice, the same for one endpoint's whole life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Instant(pub u64);
+
+impl Instant {
+    /// Later than anything that happens.
+    pub const NEVER: Self = Self(u64::MAX);
+
+    /// Time since `earlier`, zero if that is in the future.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Self;
+
+    fn add(self, rhs: Duration) -> Self {
+        let nanos = u64::try_from(rhs.as_nanos()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_add(nanos))
+    }
+}
+
+/// How long `bytes` take at `rate_bps`.
+pub(crate) fn airtime(bytes: usize, rate_bps: u64) -> Duration {
+    let nanos = bytes as u128 * 8 * 1_000_000_000 / u128::from(rate_bps.max(1));
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The one table of timers.
+
+use crate::time::Instant;
+use std::collections::{BTreeSet, HashMap};
+
+/// At most one time for each key; the earliest is found and moved in O(log n).
+#[derive(Debug)]
+pub(crate) struct TimerTable<K> {
+    times: HashMap<K, Instant>,
+    order: BTreeSet<(Instant, K)>,
+}
+
+impl<K: Copy + Ord + std::hash::Hash> TimerTable<K> {
+    pub(crate) fn new() -> Self {
+        Self { times: HashMap::new(), order: BTreeSet::new() }
+    }
+
+    /// Sets, moves or (with `None`) removes the time of `key`.
+    pub(crate) fn set(&mut self, key: K, at: Option<Instant>) {
+        let before = match at {
+            Some(at) => self.times.insert(key, at),
+            None => self.times.remove(&key),
+        };
+        if before == at {
+            return;
+        }
+        if let Some(before) = before {
+            self.order.remove(&(before, key));
+        }
+        if let Some(at) = at {
+            self.order.insert((at, key));
+        }
+    }
+
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.order.first().map(|(at, _)| *at)
+    }
+
+    /// Removes and returns one key whose time has come.
+    pub(crate) fn pop(&mut self, now: Instant) -> Option<K> {
+        let &(at, key) = self.order.first().filter(|(at, _)| *at <= now)?;
+        self.order.remove(&(at, key));
+        self.times.remove(&key);
+        Some(key)
+    }
+}

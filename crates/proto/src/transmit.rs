@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Building packets, at the moment they leave.
+
+use crate::endpoint::{Endpoint, LinkId, PeerId, RadioId, Timer, Transmit};
+use crate::link::Link;
+use crate::pacing::Release;
+use crate::peer::SessionIds;
+use crate::reliable::Piece;
+use crate::select::link_for;
+use crate::time::Instant;
+use crate::wire::frame::{put_goodbye, put_ping};
+use crate::wire::packet::{Hello, SESSION_HEADER, SessionHeader};
+
+/// A message goes into a packet behind another only if it is smaller than what
+/// a packet of its own would cost: at 6 Mbps about 300 us of preamble, contention
+/// and acknowledgement (papers.md, DCF), and 53 bytes of headers.
+const SHARE_BYTES: usize = 256;
+/// Bytes of headers assumed around waiting bytes when asking whether a packet may leave.
+const HEADER_ESTIMATE: usize = 64;
+
+impl Endpoint {
+    /// The next datagram to be sent now. Call until it returns `None`, then
+    /// again after the next input or timeout.
+    pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
+        self.replies
+            .pop_front()
+            .or_else(|| self.poll_hello(now))
+            .or_else(|| self.poll_reports(now))
+            .or_else(|| self.poll_data(now))
+    }
+
+    fn poll_hello(&mut self, now: Instant) -> Option<Transmit> {
+        if let Some((link, ids)) = self.hello_answers.pop_front() {
+            return self.hello(now, link, ids);
+        }
+        let index = self.links.iter().position(|l| l.hello_now)?;
+        self.links[index].hello_now = false;
+        let ids = self.peers[self.links[index].peer.0 as usize].session;
+        self.hello(now, LinkId(index as u32), ids)
+    }
+
+    fn hello(&mut self, now: Instant, id: LinkId, ids: SessionIds) -> Option<Transmit> {
+        let hello = Hello {
+            name: &self.config.name,
+            session: ids.local,
+            your_session: ids.remote,
+            epoch: self.epoch,
+        };
+        let datagram = hello.emit();
+        self.sent(now, id, datagram)
+    }
+
+    /// Accounts for a datagram on a link.
+    fn sent(&mut self, now: Instant, id: LinkId, datagram: Vec<u8>) -> Option<Transmit> {
+        let link = &mut self.links[id.0 as usize];
+        let remote = link.remote?;
+        let ip_bytes = datagram.len() + link.config.header_bytes;
+        link.on_sent(now, ip_bytes);
+        let radio = link.radio;
+        self.radios[radio.0 as usize].on_sent(now, ip_bytes);
+        self.arm_link(id);
+        Some(Transmit { radio, link: Some(id), remote, datagram })
+    }
+
+    /// Acknowledgements, pings and goodbyes: small, and never behind data.
+    fn poll_reports(&mut self, now: Instant) -> Option<Transmit> {
+        for index in 0..self.links.len() {
+            if self.links[index].ping_now {
+                self.links[index].ping_now = false;
+                if self.links[index].up {
+                    return self.report(now, LinkId(index as u32), true);
+                }
+            }
+        }
+        for peer in 0..self.peers.len() {
+            let state = &self.peers[peer];
+            let due = |a: &crate::reliable::Arrivals| a.ack_due().is_some_and(|at| at <= now);
+            if !state.goodbye_now && !state.arrivals.values().any(due) {
+                continue;
+            }
+            let up = state.links.iter().copied().find(|l| self.links[l.0 as usize].up);
+            match up {
+                Some(link) => return self.report(now, link, false),
+                None => self.peers[peer].goodbye_now = false,
+            }
+        }
+        None
+    }
+
+    /// A packet without messages.
+    fn report(&mut self, now: Instant, id: LinkId, ping: bool) -> Option<Transmit> {
+        let peer = self.links[id.0 as usize].peer;
+        let mut datagram = self.start_packet(now, id);
+        if ping {
+            put_ping(&mut datagram);
+            SessionHeader::mark_ack_soon(&mut datagram);
+            self.links[id.0 as usize].last_eliciting = now;
+        }
+        if std::mem::take(&mut self.peers[peer.0 as usize].goodbye_now) {
+            put_goodbye(&mut datagram);
+        }
+        self.finish_packet(now, id, datagram, Vec::new(), ping, ping)
+    }
+
+    /// Header and whatever acknowledgements wait for this peer.
+    fn start_packet(&mut self, now: Instant, id: LinkId) -> Vec<u8> {
+        let link = &self.links[id.0 as usize];
+        let peer = link.peer;
+        let state = &mut self.peers[peer.0 as usize];
+        let header = SessionHeader {
+            session: state.session.remote,
+            link: link.number,
+            number: link.ledger.next_number() as u32,
+            ack_soon: false,
+        };
+        let capacity = link.config.datagram_bytes;
+        let mut datagram = header.emit(capacity);
+        for (number, arrivals) in &mut state.arrivals {
+            if datagram.len() + MAX_ACK_BYTES > capacity {
+                break;
+            }
+            if let Some(ack) = arrivals.take_ack(now, *number) {
+                ack.emit(&mut datagram);
+                self.timers.set(Timer::Ack(peer, *number), None);
+            }
+        }
+        datagram
+    }
+
+    fn finish_packet(
+        &mut self,
+        now: Instant,
+        id: LinkId,
+        datagram: Vec<u8>,
+        pieces: Vec<Piece>,
+        eliciting: bool,
+        ack_soon: bool,
+    ) -> Option<Transmit> {
+        let link = &mut self.links[id.0 as usize];
+        let peer = link.peer;
+        let forgotten = link.ledger.record(now, pieces, eliciting, ack_soon);
+        for piece in &forgotten {
+            self.peers[peer.0 as usize].outbox.lost(now, piece);
+        }
+        self.sent(now, id, datagram)
+    }
+
+    fn poll_data(&mut self, now: Instant) -> Option<Transmit> {
+        (0..self.radios.len() as u32).find_map(|radio| self.poll_radio(now, RadioId(radio)))
+    }
+
+    fn poll_radio(&mut self, now: Instant, radio: RadioId) -> Option<Transmit> {
+        let Some((peer, link)) = self.next_peer(now, radio) else {
+            self.radios[radio.0 as usize].on_idle();
+            return None;
+        };
+        match self.may_leave(now, radio, peer, link) {
+            Release::Now => self.data_packet(now, radio, peer, link),
+            Release::At(at) => {
+                self.timers.set(Timer::Pace(radio), Some(at));
+                None
+            }
+            Release::Drained => None,
+        }
+    }
+
+    fn may_leave(&self, now: Instant, radio: RadioId, peer: PeerId, link: LinkId) -> Release {
+        let config = &self.links[link.0 as usize].config;
+        let waiting = self.peers[peer.0 as usize].outbox.waiting_bytes() as usize;
+        let datagram = (waiting + HEADER_ESTIMATE).min(config.datagram_bytes);
+        let on_radio = self.links.iter().filter(|l| l.radio == radio);
+        let in_flight = on_radio.map(Link::counted_in_flight).sum();
+        let pacer = &self.radios[radio.0 as usize].pacer;
+        pacer.release(now, datagram + config.header_bytes, in_flight)
+    }
+
+    /// The peer whose turn it is: highest priority first, then least served.
+    fn next_peer(&mut self, now: Instant, radio: RadioId) -> Option<(PeerId, LinkId)> {
+        let mut best_rank = None;
+        let mut candidates: Vec<(PeerId, LinkId)> = Vec::new();
+        for index in 0..self.peers.len() {
+            let state = &mut self.peers[index];
+            let Some(link) = link_for(&state.links, &self.links, radio) else { continue };
+            let Some(turn) = state.outbox.next_turn(now) else { continue };
+            let rank = turn.rank.0;
+            if best_rank.is_none_or(|best| rank > best) {
+                best_rank = Some(rank);
+                candidates.clear();
+            }
+            if best_rank == Some(rank) {
+                candidates.push((PeerId(index as u32), link));
+            }
+        }
+        let chosen = self.radios[radio.0 as usize].next_peer(candidates.iter().map(|c| c.0))?;
+        candidates.into_iter().find(|(peer, _)| *peer == chosen)
+    }
+
+    fn data_packet(
+        &mut self,
+        now: Instant,
+        radio: RadioId,
+        peer: PeerId,
+        id: LinkId,
+    ) -> Option<Transmit> {
+        let mut datagram = self.start_packet(now, id);
+        let link = &mut self.links[id.0 as usize];
+        let outbox = &mut self.peers[peer.0 as usize].outbox;
+        let mut pieces = Vec::new();
+        let mut whole_within = None;
+        loop {
+            let room = link.config.datagram_bytes.saturating_sub(datagram.len());
+            let Some(cut) = outbox.cut(now, room, whole_within) else { break };
+            if cut.repair {
+                link.stats.repair_bytes += cut.bytes.len() as u64;
+            }
+            cut.data.emit(&cut.bytes, &mut datagram);
+            pieces.push(cut.piece);
+            whole_within = Some(SHARE_BYTES);
+        }
+        let ack_soon = outbox.next_turn(now).is_none();
+        if ack_soon {
+            SessionHeader::mark_ack_soon(&mut datagram);
+        }
+        link.last_eliciting = now;
+        let ip_bytes = datagram.len() + link.config.header_bytes;
+        let eliciting = !pieces.is_empty();
+        debug_assert!(eliciting || datagram.len() > SESSION_HEADER);
+        self.radios[radio.0 as usize].on_data_sent(now, peer, ip_bytes);
+        self.arm_expiry(now, peer);
+        self.finish_packet(now, id, datagram, pieces, eliciting, ack_soon)
+    }
+}
+
+/// Bytes that one acknowledgement may take: type, length, link, number, delay and 16 ranges.
+const MAX_ACK_BYTES: usize = 2 + 1 + 10 + 5 + 16 * 4;

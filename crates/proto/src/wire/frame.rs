@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Frames: `type: u8, length: varint, body`. A type that is not known is
+//! skipped by its length.
+
+use super::WireError;
+use super::cursor::{Reader, put_varint, varint_len};
+use crate::time::Duration;
+
+const TYPE_DATA: u8 = 1;
+const TYPE_ACK: u8 = 2;
+const TYPE_PING: u8 = 3;
+const TYPE_GOODBYE: u8 = 4;
+
+const FLAG_FRAGMENT: u8 = 1;
+const FLAG_SOURCE: u8 = 2;
+const FLAG_ENCODED: u8 = 4;
+
+/// Unit of ages on the wire.
+const AGE_UNIT: Duration = Duration::from_micros(100);
+/// Ranges of packet numbers in one acknowledgement.
+pub const MAX_ACK_RANGES: usize = 32;
+
+/// One frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Frame<'a> {
+    /// A message or a piece of one.
+    Data(Data, &'a [u8]),
+    /// Which packets of one link arrived.
+    Ack(Ack),
+    /// Asks for an acknowledgement and nothing else.
+    Ping,
+    /// The sender ends the session.
+    Goodbye,
+    /// A type of a later version.
+    Unknown(u8),
+}
+
+/// What precedes the bytes of a message or fragment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Data {
+    /// Number of the channel; 0 is the session's own.
+    pub channel: u64,
+    /// Number of the message on that channel and source, from 1.
+    pub number: u64,
+    /// Publisher within the channel.
+    pub source: u32,
+    /// The application encoded (compressed) the payload.
+    pub encoded: bool,
+    /// Age of the message when the packet was made.
+    pub age: Duration,
+    /// For a fragment: where it starts and how long the whole is.
+    pub fragment: Option<Fragment>,
+}
+
+/// Place of a fragment within its message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fragment {
+    /// Bytes of the whole message.
+    pub total: u32,
+    /// Offset of the first byte carried.
+    pub offset: u32,
+}
+
+/// Which packets of one link arrived.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ack {
+    /// The link, by the number of the node that sent the packets.
+    pub link: u8,
+    /// Time from the arrival of the newest packet to this frame.
+    pub delay: Duration,
+    /// First and last number of each run that arrived, newest first; never empty.
+    pub ranges: Vec<(u64, u64)>,
+}
+
+impl<'a> Frame<'a> {
+    /// Reads the next frame.
+    pub fn parse(reader: &mut Reader<'a>) -> Result<Self, WireError> {
+        let kind = reader.u8()?;
+        let len = reader.varint_u32("length")? as usize;
+        let mut body = Reader::new(reader.bytes(len)?);
+        match kind {
+            TYPE_DATA => read_data(&mut body),
+            TYPE_ACK => read_ack(&mut body).map(Self::Ack),
+            TYPE_PING => Ok(Self::Ping),
+            TYPE_GOODBYE => Ok(Self::Goodbye),
+            other => Ok(Self::Unknown(other)),
+        }
+    }
+}
+
+fn read_data<'a>(body: &mut Reader<'a>) -> Result<Frame<'a>, WireError> {
+    let channel = body.varint()?;
+    let number = body.varint()?;
+    let flags = body.u8()?;
+    if number == 0 || flags & !(FLAG_FRAGMENT | FLAG_SOURCE | FLAG_ENCODED) != 0 {
+        return Err(WireError::Value("number or flags"));
+    }
+    let age = AGE_UNIT * body.varint_u32("age")?;
+    let source = if flags & FLAG_SOURCE != 0 { body.varint_u32("source")? } else { 0 };
+    let mut fragment = None;
+    if flags & FLAG_FRAGMENT != 0 {
+        fragment = Some(Fragment {
+            total: body.varint_u32("total")?,
+            offset: body.varint_u32("offset")?,
+        });
+    }
+    let bytes = body.remaining();
+    if let Some(Fragment { total, offset }) = fragment {
+        let end = u64::from(offset) + bytes.len() as u64;
+        if bytes.is_empty() || end > u64::from(total) {
+            return Err(WireError::Value("offset"));
+        }
+    }
+    let encoded = flags & FLAG_ENCODED != 0;
+    Ok(Frame::Data(Data { channel, number, source, encoded, age, fragment }, bytes))
+}
+
+fn read_ack(body: &mut Reader<'_>) -> Result<Ack, WireError> {
+    let link = body.u8()?;
+    let mut last = body.varint()?;
+    let delay = Duration::from_micros(u64::from(body.varint_u32("delay")?));
+    let mut ranges = Vec::with_capacity(4);
+    loop {
+        let before = body.varint()?;
+        let first = last.checked_sub(before).ok_or(WireError::Value("range"))?;
+        ranges.push((first, last));
+        if body.is_empty() {
+            return Ok(Ack { link, delay, ranges });
+        }
+        if ranges.len() == MAX_ACK_RANGES {
+            return Err(WireError::Value("ranges"));
+        }
+        let missing = body.varint()?;
+        last = first
+            .checked_sub(missing)
+            .and_then(|n| n.checked_sub(2))
+            .ok_or(WireError::Value("gap"))?;
+    }
+}
+
+impl Data {
+    /// Bytes of the frame around `payload_len` bytes.
+    pub fn overhead(&self, payload_len: usize) -> usize {
+        let body = self.body_header_len();
+        1 + varint_len((body + payload_len) as u64) + body
+    }
+
+    fn body_header_len(&self) -> usize {
+        let mut len = varint_len(self.channel) + varint_len(self.number) + 1;
+        len += varint_len(age_units(self.age));
+        if self.source != 0 {
+            len += varint_len(u64::from(self.source));
+        }
+        if let Some(fragment) = self.fragment {
+            len += varint_len(u64::from(fragment.total)) + varint_len(u64::from(fragment.offset));
+        }
+        len
+    }
+
+    /// Appends the frame.
+    pub fn emit(&self, payload: &[u8], out: &mut Vec<u8>) {
+        out.push(TYPE_DATA);
+        put_varint(out, (self.body_header_len() + payload.len()) as u64);
+        put_varint(out, self.channel);
+        put_varint(out, self.number);
+        let mut flags = 0;
+        if self.fragment.is_some() {
+            flags |= FLAG_FRAGMENT;
+        }
+        if self.source != 0 {
+            flags |= FLAG_SOURCE;
+        }
+        if self.encoded {
+            flags |= FLAG_ENCODED;
+        }
+        out.push(flags);
+        put_varint(out, age_units(self.age));
+        if self.source != 0 {
+            put_varint(out, u64::from(self.source));
+        }
+        if let Some(fragment) = self.fragment {
+            put_varint(out, u64::from(fragment.total));
+            put_varint(out, u64::from(fragment.offset));
+        }
+        out.extend_from_slice(payload);
+    }
+}
+
+fn age_units(age: Duration) -> u64 {
+    let units = age.as_nanos() / AGE_UNIT.as_nanos();
+    u64::from(u32::try_from(units).unwrap_or(u32::MAX))
+}
+
+impl Ack {
+    /// Appends the frame.
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        let mut body = vec![self.link];
+        let mut before = None;
+        for &(first, last) in self.ranges.iter().take(MAX_ACK_RANGES) {
+            match before {
+                None => {
+                    put_varint(&mut body, last);
+                    let micros = u32::try_from(self.delay.as_micros()).unwrap_or(u32::MAX);
+                    put_varint(&mut body, u64::from(micros));
+                }
+                Some(previous_first) => put_varint(&mut body, previous_first - last - 2),
+            }
+            put_varint(&mut body, last - first);
+            before = Some(first);
+        }
+        put_frame(TYPE_ACK, &body, out);
+    }
+}
+
+/// Appends a frame that asks for an acknowledgement and nothing else.
+pub fn put_ping(out: &mut Vec<u8>) {
+    put_frame(TYPE_PING, &[], out);
+}
+
+/// Appends a frame that ends the session.
+pub fn put_goodbye(out: &mut Vec<u8>) {
+    put_frame(TYPE_GOODBYE, &[], out);
+}
+
+fn put_frame(kind: u8, body: &[u8], out: &mut Vec<u8>) {
+    out.push(kind);
+    put_varint(out, body.len() as u64);
+    out.extend_from_slice(body);
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Loss, reordering, duplication: everything useful arrives once, within the budget.
+
+mod net;
+
+use net::*;
+use std::collections::HashSet;
+use tautline_proto::stats::DropReason;
+use tautline_proto::{Config, PeerId};
+
+const P: PeerId = PeerId(0);
+
+#[test]
+fn at_five_percent_loss_large_messages_still_arrive() {
+    let mut net = Net::pair(1, &Pipe::lossy(6_000_000, 0.05));
+    let laser = net.open(0, P, channel(topic("/scan", 200)));
+    let image = net.open(0, P, channel(topic("/image", 10)));
+    for n in 0..300 {
+        if n % 8 == 0 {
+            net.send(0, P, image, payload(n, 65_536));
+        }
+        net.send(0, P, laser, payload(n, 1000));
+        net.run(20 * MS);
+    }
+    net.run(2000 * MS);
+    let got = |c| net.nodes[1].received.iter().filter(|r| r.2 == c).count();
+    assert_eq!((got(laser), got(image)), (300, 38));
+    net.check_conservation(0, P, &[laser, image]);
+    let link = net.nodes[0].endpoint.links().next().unwrap();
+    let stats = *net.nodes[0].endpoint.link(link).stats;
+    let share = stats.repair_bytes as f64 / stats.sent_bytes as f64;
+    assert!((0.03..0.12).contains(&share), "repairs are {share} of what is sent");
+}
+
+#[test]
+fn reordered_and_duplicated_packets_do_no_harm_and_cost_little() {
+    let mut pipe = Pipe::of(6_000_000);
+    pipe.reorder = 0.3;
+    pipe.duplicate = 0.2;
+    let mut net = Net::pair(2, &pipe);
+    let bulk = net.open(0, P, channel(topic("/bulk", 10)));
+    for n in 0..100 {
+        net.send(0, P, bulk, payload(n, 30_000));
+        net.run(60 * MS);
+    }
+    net.run(1000 * MS);
+    let got: Vec<_> = net.nodes[1].received.iter().map(|r| number_of(&r.3.payload)).collect();
+    assert_eq!(got.iter().collect::<HashSet<_>>().len(), 100);
+    assert_eq!(got.len(), 100, "nothing twice");
+    for (_, _, _, message) in &net.nodes[1].received {
+        let number = number_of(&message.payload);
+        assert_eq!(message.payload, payload(number, 30_000), "bytes of message {number}");
+    }
+    let link = net.nodes[0].endpoint.links().next().unwrap();
+    let stats = *net.nodes[0].endpoint.link(link).stats;
+    assert!(stats.repair_bytes < stats.sent_bytes / 4, "{stats:?}");
+}
+
+#[test]
+fn without_repair_a_lost_piece_ends_its_message_with_a_reason() {
+    let mut net = Net::pair(3, &Pipe::lossy(6_000_000, 0.1));
+    let mut config = channel(topic("/image", 10));
+    config.repair = false;
+    let image = net.open(0, P, config);
+    for n in 0..100 {
+        net.send(0, P, image, payload(n, 20_000));
+        net.run(60 * MS);
+    }
+    net.run(2000 * MS);
+    let (_, _, stats) = net.nodes[0].endpoint.channel_out(P, image).unwrap();
+    assert!(stats.dropped.get(DropReason::Lost) > 50, "{stats:?}");
+    assert!(stats.adds_up() && stats.queued == 0 && stats.sent == 0, "{stats:?}");
+}
+
+#[test]
+fn repairs_stay_within_their_budget_when_little_gets_through() {
+    let mut net = Net::new(4);
+    let config = Config { repair_percent: 20, ..Config::default() };
+    net.add("robot", config, Pipe::of(6_000_000));
+    net.add("base", Config::default(), Pipe::of(6_000_000));
+    net.join(0, 1);
+    net.run(1000 * MS);
+    let bulk = net.open(0, P, channel(topic("/bulk", 10)));
+    net.nodes[0].pipe.loss = 0.5;
+    for n in 0..200 {
+        net.send(0, P, bulk, payload(n, 20_000));
+        net.run(50 * MS);
+    }
+    let link = net.nodes[0].endpoint.links().next().unwrap();
+    let stats = *net.nodes[0].endpoint.link(link).stats;
+    let first = stats.sent_bytes - stats.repair_bytes;
+    // 20 % of what is sent first, a burst of 64 KiB and 8 kB/s.
+    let budget = first / 5 + 65_536 + 8_000 * 12;
+    assert!(stats.repair_bytes < budget, "{} of {budget}", stats.repair_bytes);
+    net.check_conservation(0, P, &[bulk]);
+}
+
+#[test]
+fn a_late_message_is_dropped_where_only_the_newest_matters() {
+    let mut pipe = Pipe::of(6_000_000);
+    pipe.reorder = 0.5;
+    pipe.reorder_by = 60 * MS;
+    let mut net = Net::pair(5, &pipe);
+    let mut latest = topic("/cmd_vel", 255);
+    latest.keep_last = 1;
+    let command = net.open(0, P, channel(latest));
+    for n in 0..500 {
+        net.send(0, P, command, payload(n, 48));
+        net.run(20 * MS);
+    }
+    net.run(1000 * MS);
+    let got: Vec<_> = net.nodes[1].received.iter().map(|r| number_of(&r.3.payload)).collect();
+    assert!(got.windows(2).all(|w| w[0] < w[1]), "never an older command after a newer one");
+    let (_, _, stats) = net.nodes[1].endpoint.channel_in(P, command).unwrap();
+    assert!(stats.dropped.get(DropReason::Late) > 0, "{stats:?}");
+}

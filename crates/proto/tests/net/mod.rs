@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Endpoints in virtual time, joined by seeded lossy pipes. Without I/O, so a
+//! seed repeats a run exactly.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::collections::{BTreeMap, BinaryHeap};
+use std::net::SocketAddr;
+use tautline_proto::{
+    ChannelConfig, ChannelId, Config, Duration, Endpoint, Event, Instant, LinkConfig, LinkId,
+    Message, OfferedTopic, PeerId, RadioConfig, RadioId, Received,
+};
+
+pub const MS: Duration = Duration::from_millis(1);
+pub const DATAGRAM: usize = 1472;
+const IP_UDP: usize = 28;
+
+/// splitmix64 (Steele, Lea and Flood, 2014).
+#[derive(Clone)]
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn chance(&mut self, probability: f64) -> bool {
+        (self.next() >> 11) as f64 / ((1u64 << 53) as f64) < probability
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound.max(1)
+    }
+}
+
+/// What one node's radio sends through: a local queue that drains at a rate, then the air.
+#[derive(Clone)]
+pub struct Pipe {
+    pub rate_bps: u64,
+    pub delay: Duration,
+    pub loss: f64,
+    pub duplicate: f64,
+    /// Share of packets that are held back, and by how much at most.
+    pub reorder: f64,
+    pub reorder_by: Duration,
+    /// Packets are lost while this is set.
+    pub cut: bool,
+}
+
+impl Pipe {
+    pub fn of(rate_bps: u64) -> Self {
+        Self {
+            rate_bps,
+            delay: Duration::from_micros(100),
+            loss: 0.0,
+            duplicate: 0.0,
+            reorder: 0.0,
+            reorder_by: 5 * MS,
+            cut: false,
+        }
+    }
+
+    pub fn lossy(rate_bps: u64, loss: f64) -> Self {
+        Self { loss, ..Self::of(rate_bps) }
+    }
+}
+
+pub struct Node {
+    pub endpoint: Endpoint,
+    pub pipe: Pipe,
+    busy_until: Instant,
+    in_flight: BTreeMap<LinkId, usize>,
+    pub events: Vec<Event>,
+    /// Messages delivered: when, from whom, on which channel.
+    pub received: Vec<(Instant, PeerId, ChannelId, Received)>,
+    /// Datagrams sent, for tests that look at them.
+    pub sent: Vec<Vec<u8>>,
+    /// Peers of which nothing leaves the kernel (unresolved neighbours).
+    pub stuck: Vec<SocketAddr>,
+}
+
+enum Happening {
+    Departed { node: usize, link: LinkId, bytes: usize },
+    Arrives { node: usize, from: SocketAddr, datagram: Vec<u8> },
+}
+
+struct Planned {
+    at: Instant,
+    order: u64,
+    what: Happening,
+}
+
+impl PartialEq for Planned {
+    fn eq(&self, other: &Self) -> bool {
+        self.order == other.order
+    }
+}
+impl Eq for Planned {}
+impl PartialOrd for Planned {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Planned {
+    /// Earliest first out of a max-heap.
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (other.at, other.order).cmp(&(self.at, self.order))
+    }
+}
+
+pub struct Net {
+    pub now: Instant,
+    pub nodes: Vec<Node>,
+    planned: BinaryHeap<Planned>,
+    order: u64,
+    pub rng: Rng,
+}
+
+pub fn address(node: usize) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, node as u8 + 1], 18470))
+}
+
+pub fn topic(name: &str, priority: u8) -> OfferedTopic {
+    OfferedTopic {
+        name: name.into(),
+        type_name: "std_msgs/String".into(),
+        type_hash: "992ce8a1687cec8c8bd883ec73ca41d1".into(),
+        priority,
+        keep_last: 10,
+        lifespan: None,
+        transient_local: false,
+        reliable: true,
+    }
+}
+
+pub fn channel(topic: OfferedTopic) -> ChannelConfig {
+    ChannelConfig { topic, definition: "string data".into(), repair: true }
+}
+
+impl Net {
+    pub fn new(seed: u64) -> Self {
+        Self {
+            now: Instant(1_000_000_000),
+            nodes: Vec::new(),
+            planned: BinaryHeap::new(),
+            order: 0,
+            rng: Rng(seed),
+        }
+    }
+
+    /// Two nodes, `robot` (0) and `base` (1), that have met.
+    pub fn pair(seed: u64, pipe: &Pipe) -> Self {
+        let mut net = Self::new(seed);
+        net.add("robot", Config::default(), pipe.clone());
+        net.add("base", Config::default(), pipe.clone());
+        net.join(0, 1);
+        net.run(Duration::from_secs(2));
+        for node in &net.nodes {
+            assert!(node.endpoint.peer(PeerId(0)).up, "the pair has met");
+        }
+        net
+    }
+
+    pub fn endpoint(&mut self, name: &str, config: Config) -> Endpoint {
+        let mut rng = Rng(self.rng.next());
+        Endpoint::new(Config { name: name.into(), ..config }, Box::new(move || rng.next())).unwrap()
+    }
+
+    pub fn add(&mut self, name: &str, config: Config, pipe: Pipe) -> usize {
+        let mut endpoint = self.endpoint(name, config);
+        endpoint.add_radio(RadioConfig { rate_bps: None, in_flight_bytes: 3000 });
+        self.nodes.push(Node {
+            endpoint,
+            pipe,
+            busy_until: self.now,
+            in_flight: BTreeMap::new(),
+            events: Vec::new(),
+            received: Vec::new(),
+            sent: Vec::new(),
+            stuck: Vec::new(),
+        });
+        self.nodes.len() - 1
+    }
+
+    /// Makes two nodes peers of each other; returns their numbers at each.
+    pub fn join(&mut self, a: usize, b: usize) -> (PeerId, PeerId) {
+        (self.meet(a, b), self.meet(b, a))
+    }
+
+    /// Tells `node` of `other`.
+    pub fn meet(&mut self, node: usize, other: usize) -> PeerId {
+        let name = self.nodes[other].endpoint.name().to_owned();
+        let endpoint = &mut self.nodes[node].endpoint;
+        let peer = endpoint.add_peer(&name).unwrap();
+        let remote = Some(address(other));
+        let link = LinkConfig { remote, datagram_bytes: DATAGRAM, header_bytes: IP_UDP };
+        endpoint.add_link(self.now, peer, RadioId(0), link).unwrap();
+        peer
+    }
+
+    /// Replaces a node by a new one of the same name, as after a crash.
+    pub fn restart(&mut self, node: usize, others: &[usize]) {
+        let name = self.nodes[node].endpoint.name().to_owned();
+        let mut endpoint = self.endpoint(&name, Config::default());
+        endpoint.add_radio(RadioConfig { rate_bps: None, in_flight_bytes: 3000 });
+        self.nodes[node].endpoint = endpoint;
+        self.nodes[node].in_flight.clear();
+        for &other in others {
+            self.meet(node, other);
+        }
+    }
+
+    /// Offers a topic from one node to a peer, and waits until the peer wants it.
+    pub fn open(&mut self, node: usize, peer: PeerId, config: ChannelConfig) -> ChannelId {
+        let now = self.now;
+        let channel = self.nodes[node].endpoint.offer(now, peer, config).unwrap();
+        self.run(Duration::from_secs(1));
+        let wanted = self.nodes[node].endpoint.channel_out(peer, channel).unwrap().1;
+        assert!(wanted, "the harness wants whatever is offered");
+        channel
+    }
+
+    pub fn send(&mut self, node: usize, peer: PeerId, channel: ChannelId, payload: Vec<u8>) {
+        let message =
+            Message { payload: payload.into(), published: self.now, source: 0, encoded: false };
+        self.nodes[node].endpoint.send(self.now, peer, channel, message).unwrap();
+        self.drain(node);
+    }
+
+    /// Delivers bytes to a node as if they had come from `from`.
+    pub fn inject(&mut self, node: usize, from: SocketAddr, datagram: &[u8]) {
+        self.nodes[node].endpoint.handle_packet(self.now, RadioId(0), from, datagram);
+        self.drain(node);
+    }
+
+    pub fn run(&mut self, span: Duration) {
+        self.run_until(self.now + span);
+    }
+
+    pub fn run_until(&mut self, end: Instant) {
+        for node in 0..self.nodes.len() {
+            self.drain(node);
+        }
+        loop {
+            let timers = self.nodes.iter().filter_map(|n| n.endpoint.poll_timeout());
+            let next = timers.chain(self.planned.peek().map(|p| p.at)).min();
+            let Some(next) = next.filter(|at| *at <= end) else { break };
+            self.now = self.now.max(next);
+            while self.planned.peek().is_some_and(|p| p.at <= self.now) {
+                let Some(planned) = self.planned.pop() else { break };
+                self.happen(planned.what);
+            }
+            for node in 0..self.nodes.len() {
+                let due = self.nodes[node].endpoint.poll_timeout();
+                if due.is_some_and(|at| at <= self.now) {
+                    self.nodes[node].endpoint.handle_timeout(self.now);
+                    self.drain(node);
+                }
+            }
+        }
+        self.now = end;
+    }
+
+    fn happen(&mut self, what: Happening) {
+        match what {
+            Happening::Departed { node, link, bytes } => {
+                let state = &mut self.nodes[node];
+                let left = state.in_flight.entry(link).or_default();
+                *left = left.saturating_sub(bytes);
+                let left = *left;
+                state.endpoint.handle_in_flight(self.now, link, left);
+                self.drain(node);
+            }
+            Happening::Arrives { node, from, datagram } => self.inject(node, from, &datagram),
+        }
+    }
+
+    fn drain(&mut self, node: usize) {
+        while let Some(transmit) = self.nodes[node].endpoint.poll_transmit(self.now) {
+            assert!(transmit.datagram.len() <= DATAGRAM, "a datagram fits the link");
+            self.transmit(node, transmit.link, transmit.remote, transmit.datagram);
+        }
+        while let Some(event) = self.nodes[node].endpoint.poll_event() {
+            self.note(node, event);
+        }
+        // Events may have led to answers (wanting what is offered).
+        while let Some(transmit) = self.nodes[node].endpoint.poll_transmit(self.now) {
+            self.transmit(node, transmit.link, transmit.remote, transmit.datagram);
+        }
+    }
+
+    fn note(&mut self, node: usize, event: Event) {
+        let state = &mut self.nodes[node];
+        match event {
+            Event::Message { peer, channel, message } => {
+                state.received.push((self.now, peer, channel, message));
+            }
+            Event::Offered { peer, channel, .. } => {
+                state.endpoint.want(self.now, peer, channel, true);
+                state.events.push(event);
+            }
+            other => state.events.push(other),
+        }
+    }
+
+    fn transmit(&mut self, node: usize, link: Option<LinkId>, to: SocketAddr, datagram: Vec<u8>) {
+        let ip_bytes = datagram.len() + IP_UDP;
+        let state = &mut self.nodes[node];
+        state.sent.push(datagram.clone());
+        let stuck = state.stuck.contains(&to);
+        if let Some(link) = link {
+            let in_flight = state.in_flight.entry(link).or_default();
+            *in_flight += ip_bytes;
+            let bytes = *in_flight;
+            state.endpoint.handle_in_flight(self.now, link, bytes);
+        }
+        if stuck {
+            return;
+        }
+        let state = &mut self.nodes[node];
+        let airtime = Duration::from_nanos(ip_bytes as u64 * 8_000_000_000 / state.pipe.rate_bps);
+        let departs = state.busy_until.max(self.now) + airtime;
+        state.busy_until = departs;
+        let pipe = state.pipe.clone();
+        if let Some(link) = link {
+            self.plan(departs, Happening::Departed { node, link, bytes: ip_bytes });
+        }
+        let target = (0..self.nodes.len()).find(|n| address(*n) == to);
+        let lost = pipe.cut || self.rng.chance(pipe.loss);
+        let Some(target) = target.filter(|_| !lost) else { return };
+        let copies = 1 + usize::from(self.rng.chance(pipe.duplicate));
+        for _ in 0..copies {
+            let mut at = departs + pipe.delay;
+            if self.rng.chance(pipe.reorder) {
+                let span = pipe.reorder_by.as_nanos() as u64;
+                at = at + Duration::from_nanos(self.rng.below(span));
+            }
+            let from = address(node);
+            self.plan(at, Happening::Arrives { node: target, from, datagram: datagram.clone() });
+        }
+    }
+
+    fn plan(&mut self, at: Instant, what: Happening) {
+        self.order += 1;
+        self.planned.push(Planned { at, order: self.order, what });
+    }
+
+    /// Every message accepted is accounted for, on every channel of a node.
+    pub fn check_conservation(&self, node: usize, peer: PeerId, channels: &[ChannelId]) {
+        for &channel in channels {
+            let (_, _, stats) = self.nodes[node].endpoint.channel_out(peer, channel).unwrap();
+            assert!(stats.adds_up(), "{stats:?}");
+        }
+    }
+}
+
+/// A payload that names itself and cannot be mistaken for a shifted copy.
+pub fn payload(number: u32, len: usize) -> Vec<u8> {
+    let mut rng = Rng(u64::from(number) << 32 | len as u64);
+    let mut bytes: Vec<u8> = (0..len).map(|_| rng.next() as u8).collect();
+    if len >= 4 {
+        bytes[..4].copy_from_slice(&number.to_le_bytes());
+    }
+    bytes
+}
+
+pub fn number_of(payload: &[u8]) -> u32 {
+    u32::from_le_bytes(payload[..4].try_into().unwrap())
+}
