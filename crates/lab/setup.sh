@@ -41,6 +41,6 @@ if [ -n "$missing" ]; then
 fi
 
 if ! command -v cargo >/dev/null; then
-    echo "setup: no cargo; install Rust (https://rustup.rs), 1.89 or newer" >&2
+    echo "setup: no cargo; install Rust (https://rustup.rs), 1.91 or newer" >&2
     exit 1
 fi

@@ -9,7 +9,7 @@ use bench::{
     Agent, MAX_MESSAGE, Master, Watched, assert_names, bytes_of, free_port, string_message,
     string_topic, wait_for,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -31,11 +31,12 @@ fn any_type_passes_both_ways_with_md5_and_definition() {
     assert!(!topic.qos.transient_local);
 
     gateway.subscribe("/both/scan");
-    wait_for("connection", || (agent.connections("/both/scan") == 1).then_some(()));
-    let nodelay = agent.order(json!({"do": "nodelay", "topic": "/both/scan"}));
-    assert_eq!(nodelay["nodelay"], json!([true]));
-    let sent = agent.send("/both/scan", json!({"angle_min": 0.5, "ranges": [1.0, 2.0]}));
+    let fields = json!({"angle_min": 0.5, "ranges": [1.0, 2.0]});
+    let sent = send_until_read(&mut agent, &gateway, "/both/scan", &fields);
     assert_eq!(gateway.wait_message("/both/scan", &sent), Source(0));
+    let sockets = agent.order(json!({"do": "nodelay", "topic": "/both/scan"}))["nodelay"].clone();
+    let sockets: Vec<bool> = serde_json::from_value(sockets).unwrap();
+    assert!(!sockets.is_empty() && sockets.iter().all(|nodelay| *nodelay), "{sockets:?}");
 
     let back = Topic { name: "/back/scan".into(), ..topic };
     gateway.advertise(&back);
@@ -124,14 +125,22 @@ fn a_topic_is_read_only_while_wanted() {
     });
 
     gateway.subscribe("/idle/text");
-    wait_for("connection", || (agent.connections("/idle/text") == 1).then_some(()));
-    let sent = agent.send("/idle/text", json!({"data": "again"}));
-    gateway.wait_message("/idle/text", &sent);
+    send_until_read(&mut agent, &gateway, "/idle/text", &json!({"data": "again"}));
     agent.order(json!({"do": "unadvertise", "topic": "/idle/text"}));
     gateway.wait_withdrawn("/idle/text");
     let told = gateway.events();
     let private = |event: &Event| format!("{event:?}").contains("/idle_private");
     assert!(!told.iter().any(private), "{told:?}");
+}
+
+/// Publishes until the gateway has read it; a publisher's connection begins at a moment that
+/// neither end tells. Gives the message's bytes.
+fn send_until_read(agent: &mut Agent, gateway: &Watched, topic: &str, fields: &Value) -> Vec<u8> {
+    wait_for(&format!("message of {topic}"), || {
+        let sent = agent.send(topic, fields.clone());
+        let read = gateway.messages(topic);
+        read.iter().any(|(_, payload)| payload[..] == sent[..]).then_some(sent)
+    })
 }
 
 /// What the master lists as published and subscribed by `node`.
@@ -152,7 +161,7 @@ fn a_publisher_that_crashed_is_withdrawn_though_the_master_still_lists_it() {
     gateway.offered("/crash/b");
     gateway.offered("/crash/a");
     gateway.subscribe("/crash/a");
-    wait_for("connection", || (subscribed.connections("/crash/a") == 1).then_some(()));
+    send_until_read(&mut subscribed, &gateway, "/crash/a", &json!({"data": "alive"}));
     drop((subscribed, unread));
     gateway.wait_withdrawn("/crash/a");
     gateway.wait_withdrawn("/crash/b");
@@ -166,7 +175,7 @@ fn a_topic_that_comes_back_with_another_type_is_offered_again() {
     agent.advertise("/change/x", STRING, false);
     assert_eq!(gateway.offered("/change/x").type_name, STRING);
     gateway.subscribe("/change/x");
-    wait_for("connection", || (agent.connections("/change/x") == 1).then_some(()));
+    send_until_read(&mut agent, &gateway, "/change/x", &json!({"data": "old"}));
     let seen = gateway.seen();
     agent.order(json!({"do": "unadvertise", "topic": "/change/x"}));
     agent.advertise("/change/x", "geometry_msgs/Twist", false);
@@ -174,9 +183,7 @@ fn a_topic_that_comes_back_with_another_type_is_offered_again() {
         Event::Offered(topic) => (topic.type_name == "geometry_msgs/Twist").then_some(()),
         _ => None,
     });
-    wait_for("new connection", || (agent.connections("/change/x") == 1).then_some(()));
-    let sent = agent.send("/change/x", json!({"linear": {"x": 1.0}}));
-    gateway.wait_message("/change/x", &sent);
+    send_until_read(&mut agent, &gateway, "/change/x", &json!({"linear": {"x": 1.0}}));
 }
 
 #[test]
@@ -228,8 +235,11 @@ fn an_oversize_message_is_left_out_and_told_and_the_next_arrives() {
     agent.advertise("/oversize/x", STRING, false);
     gateway.offered("/oversize/x");
     gateway.subscribe("/oversize/x");
-    wait_for("connection", || (agent.connections("/oversize/x") == 1).then_some(()));
-    agent.order(json!({"do": "send_large", "topic": "/oversize/x", "size": MAX_MESSAGE}));
+    let refused = |event: &Event| matches!(event, Event::Refused { .. });
+    wait_for("refusal", || {
+        agent.order(json!({"do": "send_large", "topic": "/oversize/x", "size": MAX_MESSAGE}));
+        gateway.events().iter().any(refused).then_some(())
+    });
     agent.order(json!({"do": "send_large", "topic": "/oversize/x", "size": MAX_MESSAGE - 4}));
     let largest = string_message(&"x".repeat(MAX_MESSAGE - 4));
     gateway.wait_message("/oversize/x", &largest);
@@ -286,14 +296,13 @@ fn a_master_that_died_and_came_back_finds_everything_registered_again() {
     gateway.advertise(&string_topic("/again_in/y", false));
     agent.subscribe("/again_in/y", STRING);
     gateway.wait_wanted_since(0, "/again_in/y", true);
-    wait_for("connection", || (agent.connections("/again/x") == 1).then_some(()));
+    send_until_read(&mut agent, &gateway, "/again/x", &json!({"data": "first"}));
 
     drop(master);
     wait_for("notice of the loss", || (!gateway.status().connected).then_some(()));
     assert_names(&gateway.status().trouble, &["master", &format!("127.0.0.1:{port}")]);
     let flow = |agent: &mut Agent, text: &str| {
-        let sent = agent.send("/again/x", json!({"data": text}));
-        gateway.wait_message("/again/x", &sent);
+        let sent = send_until_read(agent, &gateway, "/again/x", &json!({"data": text}));
         gateway.publish("/again_in/y", 0, sent.clone());
         wait_for("message back", || {
             agent.received("/again_in/y").iter().any(|got| bytes_of(got) == sent).then_some(())
@@ -321,7 +330,6 @@ fn a_master_that_died_and_came_back_finds_everything_registered_again() {
     gateway.unsubscribe("/again/x");
     wait_for("end of the connection", || (agent.connections("/again/x") == 0).then_some(()));
     gateway.subscribe("/again/x");
-    wait_for("connection", || (agent.connections("/again/x") == 1).then_some(()));
     flow(&mut agent, "after subscribing anew");
     let withdrawn = |event: &Event| matches!(event, Event::Withdrawn { .. });
     assert!(!gateway.events().iter().any(withdrawn));
@@ -343,10 +351,8 @@ fn the_master_may_be_absent_at_the_start() {
     let mut agent = Agent::start(&uri, "/early_agent");
     agent.advertise("/early/x", STRING, false);
     agent.subscribe("/early_in/y", STRING);
-    wait_for("connection", || (agent.connections("/early/x") == 1).then_some(()));
     gateway.wait_wanted_since(0, "/early_in/y", true);
-    let sent = agent.send("/early/x", json!({"data": "hello"}));
-    gateway.wait_message("/early/x", &sent);
+    send_until_read(&mut agent, &gateway, "/early/x", &json!({"data": "hello"}));
     assert!(gateway.status().connected);
 }
 
@@ -378,15 +384,17 @@ fn two_gateways_on_one_master_do_not_feed_each_other() {
         gateway.subscribe("/loop/a");
         gateway.subscribe("/loop/b");
     }
-    // A topic that is read after those, so that they had their turn; its publisher is also on /loop/a.
+    for (node, topic) in [("/tautline_loop1", "/loop/a"), ("/tautline_loop2", "/loop/b")] {
+        let published = vec![topic.to_owned()];
+        wait_for(node, || (registered(&mut agent, node).0 == published).then_some(()));
+    }
+    // Whoever finds this publisher in the master's list finds the other gateway there, too.
     agent.advertise("/loop/a", STRING, false);
     for gateway in [&one, &two] {
         gateway.offered("/loop/a");
     }
-    wait_for("connections", || (agent.connections("/loop/a") == 2).then_some(()));
-    let sent = agent.send("/loop/a", json!({"data": "real"}));
     for gateway in [&one, &two] {
-        gateway.wait_message("/loop/a", &sent);
+        let sent = send_until_read(&mut agent, gateway, "/loop/a", &json!({"data": "real"}));
         let foreign = |event: &Event| match event {
             Event::Offered(topic) => topic.name == "/loop/b",
             Event::Message { payload, .. } => payload[..] != sent[..],
@@ -406,7 +414,7 @@ fn the_slave_api_answers_what_ros_asks_and_survives_what_it_does_not() {
     wait_for("advertised", || {
         (!registered(&mut agent, "/tautline_api").0.is_empty()).then_some(())
     });
-    let mut call = |method: &str, params: serde_json::Value| {
+    let mut call = |method: &str, params: Value| {
         let order =
             json!({"do": "call", "node": "/tautline_api", "method": method, "params": params});
         agent.order(order)

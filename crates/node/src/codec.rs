@@ -7,12 +7,14 @@ use crate::topics::Outgoing;
 use bytes::Bytes;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use tautline_gateway::Source;
 
 /// Messages that wait to be compressed or decompressed; more are dropped and counted.
 const MAX_JOBS: usize = 64;
+/// Bytes of them, unless it is one message alone.
+const MAX_JOB_BYTES: usize = 64 << 20;
 /// Zstandard's level: the fastest of the regular ones.
 const LEVEL: i32 = 1;
 
@@ -22,9 +24,19 @@ pub(crate) enum Job {
     Decompress { topic: String, source: Source, payload: Bytes },
 }
 
+impl Job {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Compress(message) => message.payload.len(),
+            Self::Decompress { payload, .. } => payload.len(),
+        }
+    }
+}
+
 /// The worker.
 pub(crate) struct Codec {
     jobs: SyncSender<Job>,
+    waiting_bytes: Arc<AtomicUsize>,
     /// Messages dropped because the worker was behind, or that could not be decompressed.
     pub(crate) dropped: Arc<AtomicU64>,
 }
@@ -33,39 +45,68 @@ impl Codec {
     /// Starts the worker, which ends with this value.
     pub(crate) fn start(inlet: Inlet, max_message: usize) -> io::Result<Self> {
         let (jobs, queue) = sync_channel(MAX_JOBS);
-        let dropped = Arc::new(AtomicU64::new(0));
-        let failed = dropped.clone();
-        let work = move || run(&queue, &inlet, max_message, &failed);
+        let (dropped, waiting_bytes) = (Arc::<AtomicU64>::default(), Arc::<AtomicUsize>::default());
+        let worker = Worker {
+            inlet,
+            max_message,
+            failed: dropped.clone(),
+            waiting_bytes: waiting_bytes.clone(),
+        };
+        let work = move || worker.run(&queue);
         std::thread::Builder::new().name("codec".into()).spawn(work)?;
-        Ok(Self { jobs, dropped })
+        Ok(Self { jobs, waiting_bytes, dropped })
     }
 
     pub(crate) fn push(&self, job: Job) {
-        if self.jobs.try_send(job).is_err() {
+        let bytes = job.bytes();
+        let before = self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let fits = before == 0 || before + bytes <= MAX_JOB_BYTES;
+        if !fits || self.jobs.try_send(job).is_err() {
+            self.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
-fn run(jobs: &Receiver<Job>, inlet: &Inlet, max_message: usize, failed: &AtomicU64) {
-    while let Ok(job) = jobs.recv() {
+struct Worker {
+    inlet: Inlet,
+    max_message: usize,
+    failed: Arc<AtomicU64>,
+    waiting_bytes: Arc<AtomicUsize>,
+}
+
+impl Worker {
+    fn run(&self, jobs: &Receiver<Job>) {
+        while let Ok(job) = jobs.recv() {
+            let bytes = job.bytes();
+            self.work(job);
+            self.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+
+    fn work(&self, job: Job) {
         match job {
             Job::Compress(message) => {
                 let message = compressed(message);
                 let bytes = message.payload.len();
-                inlet.offer(Input::Encoded(message), bytes);
+                self.inlet.offer(Input::Encoded(message), bytes);
             }
-            Job::Decompress { topic, source, payload } => match decompress(&payload, max_message) {
-                Ok(payload) => {
-                    let bytes = payload.len();
-                    inlet.offer(Input::Decoded { topic, source, payload }, bytes);
+            Job::Decompress { topic, source, payload } => {
+                match decompress(&payload, self.max_message) {
+                    Ok(payload) => {
+                        let bytes = payload.len();
+                        self.inlet.offer(Input::Decoded { topic, source, payload }, bytes);
+                    }
+                    Err(error) => self.complain(&topic, &error),
                 }
-                Err(error) => {
-                    failed.fetch_add(1, Ordering::Relaxed);
-                    tracing::warn!(topic, %error, "a compressed message cannot be read");
-                }
-            },
+            }
         }
+    }
+
+    fn complain(&self, topic: &str, error: &io::Error) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+        let text = format!("{topic}: a compressed message cannot be read: {error}");
+        self.inlet.push(Input::Notice(text));
     }
 }
 
@@ -112,7 +153,8 @@ mod tests {
         let small = compressed(message(text.clone()));
         assert!(small.encoded && small.payload.len() < 100);
         assert_eq!(decompress(&small.payload, 10_000).unwrap(), text);
-        let noise: Vec<u8> = (0..1000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        let noise: Vec<u8> =
+            (0..1000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
         let raw = compressed(message(noise.clone()));
         assert!(!raw.encoded || raw.payload.len() < noise.len());
     }

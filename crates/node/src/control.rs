@@ -123,15 +123,8 @@ impl ControlServer {
             move || accept_clients(&listener, &inspect, &stop)
         };
         let builder = std::thread::Builder::new().name("control".into());
-        let thread = builder
-            .spawn(accept)
-            .map_err(system(path, "starting a thread"))?;
-        Ok(Self {
-            path: path.into(),
-            identity: identity(path),
-            stop,
-            thread: Some(thread),
-        })
+        let thread = builder.spawn(accept).map_err(system(path, "starting a thread"))?;
+        Ok(Self { path: path.into(), identity: identity(path), stop, thread: Some(thread) })
     }
 
     /// Where it listens.
@@ -156,26 +149,17 @@ impl Drop for ControlServer {
 }
 
 fn identity(path: &Path) -> Option<(u64, u64)> {
-    fs::symlink_metadata(path)
-        .ok()
-        .map(|file| (file.dev(), file.ino()))
+    fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
 fn system(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> ControlError {
     let path = path.to_owned();
-    move |source| ControlError::System {
-        path,
-        doing,
-        source,
-    }
+    move |source| ControlError::System { path, doing, source }
 }
 
 fn bind(path: &Path) -> Result<UnixListener, ControlError> {
     if let Some(folder) = path.parent() {
-        let made = fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o755)
-            .create(folder);
+        let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(folder);
         made.map_err(system(path, "making its folder"))?;
     }
     remove_stale(path)?;
@@ -218,9 +202,7 @@ fn accept_clients(listener: &UnixListener, inspect: &Arc<dyn Inspect>, stop: &Ar
         if Arc::strong_count(&slots) > MAX_CLIENTS {
             let _ = reply::<()>(
                 &client,
-                Err(format!(
-                    "{MAX_CLIENTS} clients are served already; try again later"
-                )),
+                Err(format!("{MAX_CLIENTS} clients are served already; try again later")),
             );
             continue;
         }
@@ -230,9 +212,7 @@ fn accept_clients(listener: &UnixListener, inspect: &Arc<dyn Inspect>, stop: &Ar
             serve_client(&client, inspect.as_ref(), &stop);
         };
         // Without a thread the client is disconnected, which is all that can be said to it.
-        let _ = std::thread::Builder::new()
-            .name("control-client".into())
-            .spawn(serve);
+        let _ = std::thread::Builder::new().name("control-client".into()).spawn(serve);
     }
 }
 
@@ -240,10 +220,7 @@ fn serve_client(client: &UnixStream, inspect: &dyn Inspect, stop: &AtomicBool) {
     let mut reader = BufReader::new(client);
     while !stop.load(Ordering::Relaxed) {
         let mut line = Vec::new();
-        match (&mut reader)
-            .take(MAX_REQUEST_BYTES + 1)
-            .read_until(b'\n', &mut line)
-        {
+        match (&mut reader).take(MAX_REQUEST_BYTES + 1).read_until(b'\n', &mut line) {
             Ok(0) | Err(_) => return,
             Ok(length) if length as u64 > MAX_REQUEST_BYTES => {
                 let _ = reply::<()>(
@@ -299,16 +276,9 @@ impl Client {
             }
             _ => system(path, "connecting")(e),
         })?;
-        stream
-            .set_read_timeout(Some(ANSWER_TIMEOUT))
-            .map_err(system(path, "connecting"))?;
-        stream
-            .set_write_timeout(Some(ANSWER_TIMEOUT))
-            .map_err(system(path, "connecting"))?;
-        Ok(Self {
-            path: path.into(),
-            reader: BufReader::new(stream),
-        })
+        stream.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(system(path, "connecting"))?;
+        stream.set_write_timeout(Some(ANSWER_TIMEOUT)).map_err(system(path, "connecting"))?;
+        Ok(Self { path: path.into(), reader: BufReader::new(stream) })
     }
 
     /// The node's state now.
@@ -328,15 +298,9 @@ impl Client {
         // A daemon that refuses says why before it closes, so the answer is read even after a failed write.
         let written = self.reader.get_mut().write_all(&line);
         let mut answer = Vec::new();
-        let read = (&mut self.reader)
-            .take(MAX_ANSWER_BYTES)
-            .read_until(b'\n', &mut answer);
+        let read = (&mut self.reader).take(MAX_ANSWER_BYTES).read_until(b'\n', &mut answer);
         read.and_then(|length| {
-            if length == 0 {
-                written.and(Err(ErrorKind::UnexpectedEof.into()))
-            } else {
-                Ok(())
-            }
+            if length == 0 { written.and(Err(ErrorKind::UnexpectedEof.into())) } else { Ok(()) }
         })
         .map_err(system(&self.path, "waiting for an answer"))?;
         match serde_json::from_slice(&answer) {

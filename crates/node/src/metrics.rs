@@ -65,15 +65,9 @@ impl MetricsServer {
             let stop = stop.clone();
             move || accept_connections(&listener, &inspect, &stop)
         };
-        let thread = std::thread::Builder::new()
-            .name("metrics".into())
-            .spawn(accept)
-            .map_err(failed)?;
-        Ok(Self {
-            address: bound,
-            stop,
-            thread: Some(thread),
-        })
+        let thread =
+            std::thread::Builder::new().name("metrics".into()).spawn(accept).map_err(failed)?;
+        Ok(Self { address: bound, stop, thread: Some(thread) })
     }
 
     /// Where it listens.
@@ -112,9 +106,7 @@ fn accept_connections(listener: &TcpListener, inspect: &Arc<dyn Inspect>, stop: 
             let _slot = slot;
             let _ = serve_connection(connection, inspect.as_ref());
         };
-        let _ = std::thread::Builder::new()
-            .name("metrics-client".into())
-            .spawn(serve);
+        let _ = std::thread::Builder::new().name("metrics-client".into()).spawn(serve);
     }
 }
 
@@ -209,13 +201,9 @@ impl Page<'_> {
         help: &str,
         values: impl Iterator<Item = (Labels<'a>, u64)>,
     ) -> Result<(), fmt::Error> {
-        let mut metric = self
-            .encoder
-            .encode_descriptor(name, help, None, MetricType::Counter)?;
+        let mut metric = self.encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
         for (labels, value) in values {
-            metric
-                .encode_family(&labels)?
-                .encode_counter::<Labels, _, f64>(&value, None)?;
+            metric.encode_family(&labels)?.encode_counter::<Labels, _, f64>(&value, None)?;
         }
         Ok(())
     }
@@ -226,9 +214,7 @@ impl Page<'_> {
         help: &str,
         values: impl Iterator<Item = (Labels<'a>, f64)>,
     ) -> Result<(), fmt::Error> {
-        let mut metric = self
-            .encoder
-            .encode_descriptor(name, help, None, MetricType::Gauge)?;
+        let mut metric = self.encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for (labels, value) in values {
             metric.encode_family(&labels)?.encode_gauge(&value)?;
         }
@@ -252,40 +238,22 @@ impl Page<'_> {
             "Seconds since the node started",
             uptime.into_iter(),
         )?;
-        let gateways = status
-            .gateways
-            .iter()
-            .map(|g| (vec![("kind", &*g.kind)], f64::from(g.connected)));
-        self.gauges(
-            "tautline_gateway_connected",
-            "1 if the local middleware answers",
-            gateways,
-        )?;
+        let gateways =
+            status.gateways.iter().map(|g| (vec![("kind", &*g.kind)], f64::from(g.connected)));
+        self.gauges("tautline_gateway_connected", "1 if the local middleware answers", gateways)?;
         let refused = status
             .packets_refused
             .iter()
             .map(|(reason, count)| (vec![("reason", &**reason)], *count));
-        self.counters(
-            "tautline_packets_refused",
-            "Packets refused, by reason",
-            refused,
-        )
+        self.counters("tautline_packets_refused", "Packets refused, by reason", refused)
     }
 
     fn topics(&mut self, topics: &[TopicReport]) -> Result<(), fmt::Error> {
         for (name, help, value) in TOPIC_COUNTERS {
-            self.counters(
-                name,
-                help,
-                topics.iter().map(|t| (topic_labels(t), value(t))),
-            )?;
+            self.counters(name, help, topics.iter().map(|t| (topic_labels(t), value(t))))?;
         }
         for (name, help, value) in TOPIC_GAUGES {
-            self.gauges(
-                name,
-                help,
-                topics.iter().map(|t| (topic_labels(t), value(t))),
-            )?;
+            self.gauges(name, help, topics.iter().map(|t| (topic_labels(t), value(t))))?;
         }
         let dropped = topics.iter().flat_map(|topic| {
             topic.dropped.iter().map(|(reason, count)| {
@@ -294,16 +262,10 @@ impl Page<'_> {
                 (labels, *count)
             })
         });
-        self.counters(
-            "tautline_topic_dropped",
-            "Messages dropped, by reason",
-            dropped,
-        )?;
+        self.counters("tautline_topic_dropped", "Messages dropped, by reason", dropped)?;
         let help = "One-way delay of messages that arrived";
         let name = "tautline_topic_delay_seconds";
-        let mut metric = self
-            .encoder
-            .encode_descriptor(name, help, None, MetricType::Histogram)?;
+        let mut metric = self.encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
         for topic in topics {
             if let Some(delay) = &topic.delay {
                 let (sum, count, buckets) = histogram_in_seconds(delay);
@@ -318,11 +280,7 @@ impl Page<'_> {
 
     fn peers(&mut self, peers: &[PeerReport]) -> Result<(), fmt::Error> {
         for (name, help, value) in PEER_GAUGES {
-            self.gauges(
-                name,
-                help,
-                peers.iter().map(|p| (vec![("peer", &*p.name)], value(p))),
-            )?;
+            self.gauges(name, help, peers.iter().map(|p| (vec![("peer", &*p.name)], value(p))))?;
         }
         Ok(())
     }
@@ -332,15 +290,11 @@ impl Page<'_> {
             self.counters(
                 name,
                 help,
-                radios
-                    .iter()
-                    .map(|r| (vec![("radio", &*r.radio)], value(r))),
+                radios.iter().map(|r| (vec![("radio", &*r.radio)], value(r))),
             )?;
         }
         for (name, help, value) in RADIO_GAUGES {
-            let known = radios
-                .iter()
-                .filter_map(|r| Some((vec![("radio", &*r.radio)], value(r)?)));
+            let known = radios.iter().filter_map(|r| Some((vec![("radio", &*r.radio)], value(r)?)));
             self.gauges(name, help, known)?;
         }
         Ok(())
@@ -354,9 +308,7 @@ impl Page<'_> {
             self.gauges(
                 name,
                 help,
-                links
-                    .iter()
-                    .filter_map(|l| Some((link_labels(l), value(l)?))),
+                links.iter().filter_map(|l| Some((link_labels(l), value(l)?))),
             )?;
         }
         Ok(())
@@ -366,133 +318,55 @@ impl Page<'_> {
 type Row<T, V> = (&'static str, &'static str, fn(&T) -> V);
 
 const TOPIC_COUNTERS: [Row<TopicReport, u64>; 4] = [
-    (
-        "tautline_topic_messages",
-        "Messages accepted (out) or handed over (in)",
-        |t| t.messages,
-    ),
-    (
-        "tautline_topic_bytes",
-        "Payload bytes of these messages, uncompressed",
-        |t| t.bytes,
-    ),
-    (
-        "tautline_topic_delivered",
-        "Messages known to be complete at the peer",
-        |t| t.delivered,
-    ),
-    (
-        "tautline_topic_rate_limited",
-        "Messages left out at the source by the rate limit",
-        |t| t.rate_limited,
-    ),
+    ("tautline_topic_messages", "Messages accepted (out) or handed over (in)", |t| t.messages),
+    ("tautline_topic_bytes", "Payload bytes of these messages, uncompressed", |t| t.bytes),
+    ("tautline_topic_delivered", "Messages known to be complete at the peer", |t| t.delivered),
+    ("tautline_topic_rate_limited", "Messages left out at the source by the rate limit", |t| {
+        t.rate_limited
+    }),
 ];
 const TOPIC_GAUGES: [Row<TopicReport, f64>; 3] = [
-    (
-        "tautline_topic_queued",
-        "Messages waiting in the queue",
-        |t| t.queued as f64,
-    ),
-    (
-        "tautline_topic_unconfirmed",
-        "Messages sent, outcome unknown",
-        |t| t.sent as f64,
-    ),
-    (
-        "tautline_topic_priority",
-        "Priority, 0-255, higher first",
-        |t| f64::from(t.priority),
-    ),
+    ("tautline_topic_queued", "Messages waiting in the queue", |t| t.queued as f64),
+    ("tautline_topic_unconfirmed", "Messages sent, outcome unknown", |t| t.sent as f64),
+    ("tautline_topic_priority", "Priority, 0-255, higher first", |t| f64::from(t.priority)),
 ];
 const PEER_GAUGES: [Row<PeerReport, f64>; 3] = [
-    ("tautline_peer_up", "1 if the peer answers", |p| {
-        f64::from(p.state == "up")
+    ("tautline_peer_up", "1 if the peer answers", |p| f64::from(p.state == "up")),
+    ("tautline_peer_queued_bytes", "Bytes waiting for the peer", |p| p.queued_bytes as f64),
+    ("tautline_peer_queued_messages", "Messages waiting for the peer", |p| {
+        p.queued_messages as f64
     }),
-    (
-        "tautline_peer_queued_bytes",
-        "Bytes waiting for the peer",
-        |p| p.queued_bytes as f64,
-    ),
-    (
-        "tautline_peer_queued_messages",
-        "Messages waiting for the peer",
-        |p| p.queued_messages as f64,
-    ),
 ];
 const RADIO_COUNTERS: [Row<RadioReport, u64>; 2] = [
-    ("tautline_radio_sent_bytes", "IP bytes sent", |r| {
-        r.sent_bytes
-    }),
-    ("tautline_radio_sent_packets", "Packets sent", |r| {
-        r.sent_packets
-    }),
+    ("tautline_radio_sent_bytes", "IP bytes sent", |r| r.sent_bytes),
+    ("tautline_radio_sent_packets", "Packets sent", |r| r.sent_packets),
 ];
 const RADIO_GAUGES: [Row<RadioReport, Option<f64>>; 4] = [
-    (
-        "tautline_radio_configured_bps",
-        "Configured rate, bits per second",
-        |r| r.configured_bps.map(|v| v as f64),
-    ),
-    (
-        "tautline_radio_measured_bps",
-        "Measured rate, bits per second",
-        |r| r.measured_bps.map(|v| v as f64),
-    ),
-    (
-        "tautline_radio_in_flight_bytes",
-        "Bytes in the kernel",
-        |r| Some(r.in_flight_bytes as f64),
-    ),
-    (
-        "tautline_radio_in_flight_limit_bytes",
-        "Bytes that may be in the kernel",
-        |r| Some(r.in_flight_limit_bytes as f64),
-    ),
+    ("tautline_radio_configured_bps", "Configured rate, bits per second", |r| {
+        r.configured_bps.map(|v| v as f64)
+    }),
+    ("tautline_radio_measured_bps", "Measured rate, bits per second", |r| {
+        r.measured_bps.map(|v| v as f64)
+    }),
+    ("tautline_radio_in_flight_bytes", "Bytes in the kernel", |r| Some(r.in_flight_bytes as f64)),
+    ("tautline_radio_in_flight_limit_bytes", "Bytes that may be in the kernel", |r| {
+        Some(r.in_flight_limit_bytes as f64)
+    }),
 ];
 const LINK_COUNTERS: [Row<LinkReport, u64>; 8] = [
-    ("tautline_link_sent_packets", "Packets sent", |l| {
-        l.sent_packets
-    }),
-    (
-        "tautline_link_acked_packets",
-        "Packets the peer has confirmed",
-        |l| l.acked_packets,
-    ),
-    (
-        "tautline_link_lost_packets",
-        "Packets taken for lost",
-        |l| l.lost_packets,
-    ),
-    ("tautline_link_sent_bytes", "IP bytes sent", |l| {
-        l.sent_bytes
-    }),
-    (
-        "tautline_link_repair_bytes",
-        "Bytes of repairs among the bytes sent",
-        |l| l.repair_bytes,
-    ),
-    ("tautline_link_received_packets", "Packets received", |l| {
-        l.received_packets
-    }),
-    ("tautline_link_received_bytes", "IP bytes received", |l| {
-        l.received_bytes
-    }),
-    (
-        "tautline_link_duplicate_packets",
-        "Packets received twice",
-        |l| l.duplicate_packets,
-    ),
+    ("tautline_link_sent_packets", "Packets sent", |l| l.sent_packets),
+    ("tautline_link_acked_packets", "Packets the peer has confirmed", |l| l.acked_packets),
+    ("tautline_link_lost_packets", "Packets taken for lost", |l| l.lost_packets),
+    ("tautline_link_sent_bytes", "IP bytes sent", |l| l.sent_bytes),
+    ("tautline_link_repair_bytes", "Bytes of repairs among the bytes sent", |l| l.repair_bytes),
+    ("tautline_link_received_packets", "Packets received", |l| l.received_packets),
+    ("tautline_link_received_bytes", "IP bytes received", |l| l.received_bytes),
+    ("tautline_link_duplicate_packets", "Packets received twice", |l| l.duplicate_packets),
 ];
 const LINK_GAUGES: [Row<LinkReport, Option<f64>>; 3] = [
-    ("tautline_link_up", "1 if packets come in", |l| {
-        Some(f64::from(l.up))
-    }),
-    ("tautline_link_rtt_seconds", "Smoothed round trip", |l| {
-        l.rtt_ms.map(|ms| ms / 1e3)
-    }),
-    ("tautline_link_mtu_bytes", "Largest datagram payload", |l| {
-        Some(l.mtu as f64)
-    }),
+    ("tautline_link_up", "1 if packets come in", |l| Some(f64::from(l.up))),
+    ("tautline_link_rtt_seconds", "Smoothed round trip", |l| l.rtt_ms.map(|ms| ms / 1e3)),
+    ("tautline_link_mtu_bytes", "Largest datagram payload", |l| Some(l.mtu as f64)),
 ];
 
 fn topic_labels(topic: &TopicReport) -> Labels<'_> {
@@ -500,26 +374,17 @@ fn topic_labels(topic: &TopicReport) -> Labels<'_> {
         Direction::Out => "out",
         Direction::In => "in",
     };
-    vec![
-        ("topic", &topic.topic),
-        ("direction", direction),
-        ("peer", &topic.peer),
-    ]
+    vec![("topic", &topic.topic), ("direction", direction), ("peer", &topic.peer)]
 }
 
 fn link_labels(link: &LinkReport) -> Labels<'_> {
-    vec![
-        ("peer", &link.peer),
-        ("radio", &link.radio),
-        ("remote", &link.remote),
-    ]
+    vec![("peer", &link.peer), ("radio", &link.radio), ("remote", &link.remote)]
 }
 
 /// Bounds of the delay histogram in milliseconds, the same for every topic and
 /// scrape: octaves of 0.1 ms, as the node counts them, so that none is rounded.
-const DELAY_BOUNDS_MS: [f64; 14] = [
-    0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6, 819.2, 1638.4,
-];
+const DELAY_BOUNDS_MS: [f64; 14] =
+    [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6, 819.2, 1638.4];
 
 /// Sum, count and buckets, the last one without a bound as the format wants.
 fn histogram_in_seconds(delay: &DelayReport) -> (f64, u64, Vec<(f64, u64)>) {

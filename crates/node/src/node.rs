@@ -2,15 +2,15 @@
 //! A node: the data plane on its own thread, and handles to it.
 
 use crate::codec::Codec;
-use bytes::Bytes;
 use crate::config::Config;
 use crate::control::Inspect;
 use crate::driver::{Driver, Settings};
 use crate::status::{Status, TopicChange};
+use bytes::Bytes;
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 use tautline_gateway::mapping::treatment;
@@ -27,7 +27,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The port or address cannot be used.
-    #[error("cannot listen on {address}: {error}; is another tautline running? (listen:)")]
+    #[error("cannot listen on {address} (listen:): {error}{}", listen_advice(error))]
     Listen {
         /// What was asked for.
         address: std::net::SocketAddr,
@@ -56,12 +56,31 @@ pub enum RunError {
     Metrics(#[from] crate::metrics::MetricsError),
 }
 
+fn listen_advice(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::AddrInUse => "; is another tautline running?",
+        std::io::ErrorKind::AddrNotAvailable => {
+            "; no interface has that address now, '[::]:PORT' takes any that comes"
+        }
+        _ => "",
+    }
+}
+
 /// What the data plane takes in beside packets.
 pub(crate) enum Input {
     Local(Event),
     Encoded(crate::topics::Outgoing),
-    Decoded { topic: String, source: Source, payload: Bytes },
-    Path { link: usize, path: crate::paths::Path },
+    Decoded {
+        topic: String,
+        source: Source,
+        payload: Bytes,
+    },
+    Path {
+        link: usize,
+        path: crate::paths::Path,
+    },
+    /// Something a person should know.
+    Notice(String),
     Status(SyncSender<Status>),
     Change(TopicChange, SyncSender<Result<Vec<String>, String>>),
     Shutdown,
@@ -81,6 +100,8 @@ pub(crate) struct Waiting {
     bytes: AtomicUsize,
     /// Messages that found the inlet full.
     pub(crate) refused: AtomicU64,
+    /// The data plane has ended.
+    closed: AtomicBool,
 }
 
 impl Inlet {
@@ -119,6 +140,15 @@ impl Waiting {
         &self.wake
     }
 
+    /// Whether nobody takes anything any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+    }
+
     pub(crate) fn taken(&self, bytes: usize) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
@@ -149,7 +179,12 @@ impl Node {
         let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
             .map_err(|e| RunError::System { what: "eventfd", error: e.into() })?;
         let (sender, receiver): (_, Receiver<Input>) = sync_channel(MAX_INPUTS);
-        let waiting = Waiting { wake, bytes: AtomicUsize::new(0), refused: AtomicU64::new(0) };
+        let waiting = Waiting {
+            wake,
+            bytes: AtomicUsize::new(0),
+            refused: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+        };
         let inlet = Inlet { sender, waiting: Arc::new(waiting) };
         let driver = Driver::new(&config, receiver, inlet.waiting.clone())?;
         Ok(Self { config, driver, inlet })
@@ -176,7 +211,7 @@ impl Node {
     pub fn run(self, gateway: Box<dyn Gateway>, settings: &Settings) -> Result<(), RunError> {
         let codec = Codec::start(self.inlet.clone(), self.config.limits.max_message)
             .map_err(|error| RunError::System { what: "starting a thread", error })?;
-        crate::driver::watch_paths(&self.config, &self.inlet)
+        crate::paths::watch(&self.config, &self.inlet)
             .map_err(|error| RunError::System { what: "starting a thread", error })?;
         self.driver.run(gateway, &codec, settings)
     }

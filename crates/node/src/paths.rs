@@ -2,8 +2,9 @@
 //! Which way leads to a peer: name resolution and routes, looked at again and
 //! again on a thread of its own, because both may block and both may change.
 
-use crate::config::{LinkConfig, MAX_DEFAULT_MTU};
-use crate::sys;
+use crate::config::{Config, LinkConfig, MAX_DEFAULT_MTU};
+use crate::node::{Inlet, Input};
+use crate::{sys, udp};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -11,7 +12,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 /// How often routes are looked at.
-pub(crate) const CHECK_EVERY: Duration = Duration::from_secs(2);
+const CHECK_EVERY: Duration = Duration::from_secs(2);
 /// How often a name that was resolved is resolved again.
 const RESOLVE_EVERY: Duration = Duration::from_secs(30);
 
@@ -43,7 +44,7 @@ pub(crate) fn route(
     let local = local.ok_or_else(|| io::Error::other("no local address"))?;
     let interface = match interface {
         Some(name) => name.to_owned(),
-        None => interface_of(local)?,
+        None => interface_of(local, zone(remote))?,
     };
     let mtu = match mtu {
         Some(mtu) => usize::from(mtu),
@@ -52,58 +53,115 @@ pub(crate) fn route(
     Ok(Path { remote, local, interface, mtu })
 }
 
-fn interface_of(local: IpAddr) -> io::Result<String> {
-    let all = if_addrs::get_if_addrs()?;
-    let found = all.into_iter().find(|i| i.ip() == local).map(|i| i.name);
-    found.ok_or_else(|| io::Error::other(format!("no interface has the address {local}")))
+/// Index of the interface that a link-local address (`fe80::1%wlan0`) is reached by.
+fn zone(remote: SocketAddr) -> Option<u32> {
+    match remote {
+        SocketAddr::V6(v6) if v6.scope_id() != 0 => Some(v6.scope_id()),
+        _ => None,
+    }
+}
+
+/// The interface of index `zone`, or else the one that has the address `local`.
+fn interface_of(local: IpAddr, zone: Option<u32>) -> io::Result<String> {
+    let mut all = if_addrs::get_if_addrs()?.into_iter();
+    let found = all.find(|i| match zone {
+        Some(index) => i.index == Some(index),
+        None => i.ip() == local,
+    });
+    let none = || io::Error::other(format!("no interface has the address {local}"));
+    found.map(|i| i.name).ok_or_else(none)
+}
+
+/// Starts the threads that look after the ways to all peers: one for those of
+/// known address, and one for each that has a name, since a name server that
+/// does not answer holds its thread up for seconds.
+pub(crate) fn watch(config: &Config, inlet: &Inlet) -> io::Result<()> {
+    let mut addressed = Vec::new();
+    let mut index = 0;
+    for peer in &config.peers {
+        for link in &peer.links {
+            let watch = (index, Watch::new(link.clone()));
+            index += 1;
+            match link.host.parse::<IpAddr>() {
+                Ok(_) => addressed.push(watch),
+                Err(_) => watch_in_thread(vec![watch], inlet.clone())?,
+            }
+        }
+        // A peer without address has one link, which it opens itself.
+        index += usize::from(peer.links.is_empty());
+    }
+    if addressed.is_empty() {
+        return Ok(());
+    }
+    watch_in_thread(addressed, inlet.clone())
+}
+
+fn watch_in_thread(mut watches: Vec<(usize, Watch)>, inlet: Inlet) -> io::Result<()> {
+    let watch = move || {
+        while !inlet.waiting.is_closed() {
+            for (link, watch) in &mut watches {
+                match watch.check() {
+                    Some(Ok(path)) => drop(inlet.push(Input::Path { link: *link, path })),
+                    Some(Err(trouble)) => drop(inlet.push(Input::Notice(trouble))),
+                    None => {}
+                }
+            }
+            std::thread::sleep(CHECK_EVERY);
+        }
+    };
+    let builder = std::thread::Builder::new().name("paths".into());
+    builder.spawn(watch).map(drop)
 }
 
 /// Watches the way of one link.
 #[derive(Debug)]
-pub(crate) struct Watch {
+struct Watch {
     config: LinkConfig,
     resolved: Option<(SocketAddr, Instant)>,
-    reported: Option<Path>,
-    trouble: Option<String>,
+    /// What was said last: the way, or why there is none.
+    reported: Option<Result<Path, String>>,
 }
 
 impl Watch {
-    pub(crate) fn new(config: LinkConfig) -> Self {
-        Self { config, resolved: None, reported: None, trouble: None }
+    fn new(config: LinkConfig) -> Self {
+        Self { config, resolved: None, reported: None }
     }
 
-    /// The way, if it is another than last time.
-    pub(crate) fn check(&mut self) -> Option<Path> {
-        match self.look() {
-            Ok(path) => {
-                self.trouble = None;
-                let changed = self.reported.as_ref() != Some(&path);
-                changed.then(|| self.reported.insert(path).clone())
-            }
-            Err(error) => {
-                self.resolved = None;
-                let trouble = error.to_string();
-                if self.trouble.as_ref() != Some(&trouble) {
-                    tracing::warn!(host = self.config.host, "no way to the peer yet: {trouble}");
-                    self.trouble = Some(trouble);
-                }
-                None
-            }
-        }
+    /// The way, or why there is none, if that is another than last time.
+    fn check(&mut self) -> Option<Result<Path, String>> {
+        let found = self.look().map_err(|error| {
+            // Where the interface returns with another index, a zone means another address.
+            self.resolved = None;
+            format!("no way to {} yet: {error}", self.config.host)
+        });
+        let changed = self.reported.as_ref() != Some(&found);
+        changed.then(|| self.reported.insert(found).clone())
     }
 
     fn look(&mut self) -> io::Result<Path> {
-        let known = self.resolved.filter(|(_, at)| at.elapsed() < RESOLVE_EVERY);
-        let remote = match known {
-            Some((remote, _)) => remote,
-            None => {
-                let mut found = (self.config.host.as_str(), self.config.port).to_socket_addrs()?;
-                let remote = found.next().ok_or_else(|| io::Error::other("no such host"))?;
-                self.resolved = Some((remote, Instant::now()));
-                remote
-            }
-        };
+        let remote = self.resolve()?;
         route(remote, self.config.interface.as_deref(), self.config.mtu)
+    }
+
+    /// The address of the host; the last one known while its name server is away.
+    fn resolve(&mut self) -> io::Result<SocketAddr> {
+        let known = self.resolved;
+        if let Some((remote, at)) = known
+            && at.elapsed() < RESOLVE_EVERY
+        {
+            return Ok(remote);
+        }
+        let host = (self.config.host.as_str(), self.config.port);
+        let found = host
+            .to_socket_addrs()
+            .and_then(|mut all| all.next().ok_or_else(|| io::Error::other("no address is known")));
+        let remote = match (found, known) {
+            (Ok(remote), _) => udp::canonical(remote),
+            (Err(_), Some((remote, _))) => remote,
+            (Err(error), None) => return Err(error),
+        };
+        self.resolved = Some((remote, Instant::now()));
+        Ok(remote)
     }
 }
 
@@ -119,16 +177,47 @@ mod tests {
         assert_eq!(path.mtu, 700);
     }
 
+    fn watch(host: &str) -> Watch {
+        Watch::new(LinkConfig { host: host.into(), port: 18470, interface: None, mtu: None })
+    }
+
     #[test]
     fn a_way_is_reported_when_it_changes_only() {
-        let config = LinkConfig {
-            host: "127.0.0.1".into(),
-            port: 18470,
-            interface: None,
-            mtu: None,
-        };
-        let mut watch = Watch::new(config);
-        assert!(watch.check().is_some());
+        let mut watch = watch("127.0.0.1");
+        let first = watch.check();
+        assert!(matches!(first, Some(Ok(_))), "{first:?}");
         assert_eq!(watch.check(), None);
+    }
+
+    #[test]
+    fn a_way_that_returns_is_reported_though_it_is_the_same() {
+        let mut watch = watch("127.0.0.1");
+        let way = watch.check();
+        watch.config.interface = Some("missing0".into());
+        let trouble = watch.check().unwrap().unwrap_err();
+        assert!(trouble.contains("no way to 127.0.0.1 yet"), "{trouble}");
+        assert_eq!(watch.check(), None, "said once");
+        watch.config.interface = None;
+        assert_eq!(watch.check(), way);
+    }
+
+    #[test]
+    fn the_last_address_known_serves_while_the_name_does_not_resolve() {
+        let mut watch = watch("host.invalid");
+        assert!(matches!(watch.check(), Some(Err(_))));
+        let known = "127.0.0.1:18470".parse().unwrap();
+        let long_ago = Instant::now().checked_sub(2 * RESOLVE_EVERY).unwrap();
+        watch.resolved = Some((known, long_ago));
+        assert_eq!(watch.check().unwrap().unwrap().remote, known);
+    }
+
+    #[test]
+    fn a_zone_tells_the_interface() {
+        let loopback = interface_of("127.0.0.1".parse().unwrap(), None).unwrap();
+        let index = if_addrs::get_if_addrs().unwrap().into_iter();
+        let index = index.filter(|i| i.name == loopback).find_map(|i| i.index);
+        let elsewhere = "fe80::1".parse().unwrap();
+        assert_eq!(interface_of(elsewhere, index).unwrap(), loopback);
+        assert!(interface_of(elsewhere, None).is_err());
     }
 }

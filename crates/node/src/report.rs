@@ -69,7 +69,7 @@ impl Reporter {
             radios: self.radios(endpoint),
             links: endpoint.links().map(|l| self.link(endpoint, l)).collect(),
             packets_refused,
-            notices: topics.notices.iter().cloned().collect(),
+            notices: topics.notices.texts(),
         }
     }
 

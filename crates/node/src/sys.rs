@@ -20,22 +20,13 @@ pub(crate) fn charged_bytes(socket: BorrowedFd<'_>) -> io::Result<usize> {
 
 /// MTU of the route that a connected socket uses (IP_MTU, IPV6_MTU).
 pub(crate) fn path_mtu(socket: BorrowedFd<'_>, ipv6: bool) -> io::Result<usize> {
-    let (level, name) = if ipv6 {
-        (libc::IPPROTO_IPV6, libc::IPV6_MTU)
-    } else {
-        (libc::IPPROTO_IP, libc::IP_MTU)
-    };
+    let (level, name) =
+        if ipv6 { (libc::IPPROTO_IPV6, libc::IPV6_MTU) } else { (libc::IPPROTO_IP, libc::IP_MTU) };
     let mut mtu: libc::c_int = 0;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes, one int.
     let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            level,
-            name,
-            (&raw mut mtu).cast(),
-            &raw mut len,
-        )
+        libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut mtu).cast(), &raw mut len)
     };
     if result < 0 {
         return Err(io::Error::last_os_error());

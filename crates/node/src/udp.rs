@@ -161,7 +161,8 @@ mod tests {
     #[test]
     fn a_second_daemon_on_the_port_is_an_error() {
         let first = listen("[::]:0".parse().unwrap()).unwrap();
-        let address = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), first.local_addr().unwrap().port());
+        let address =
+            SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), first.local_addr().unwrap().port());
         assert!(listen(address).is_err());
     }
 }

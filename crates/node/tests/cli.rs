@@ -27,10 +27,7 @@ impl Place {
 
     fn tautline(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tautline"));
-        command
-            .args(arguments)
-            .current_dir(self.path())
-            .env("XDG_RUNTIME_DIR", self.path());
+        command.args(arguments).current_dir(self.path()).env("XDG_RUNTIME_DIR", self.path());
         for variable in ["ROS_MASTER_URI", "ROS_HOSTNAME", "ROS_IP", "TAUTLINE_LOG"] {
             command.env_remove(variable);
         }
@@ -67,16 +64,10 @@ fn init_writes_a_file_that_check_takes_and_never_overwrites_one() {
     let again = place.tautline(&["init"]);
     assert_eq!(again.status.code(), Some(1));
     assert!(err(&again).contains("--force"));
-    assert_eq!(
-        std::fs::read_to_string(place.path().join("robot.yaml")).unwrap(),
-        "name: mine\n"
-    );
+    assert_eq!(std::fs::read_to_string(place.path().join("robot.yaml")).unwrap(), "name: mine\n");
     assert!(place.tautline(&["init", "--force"]).status.success());
     let printed = place.tautline(&["init", "-"]);
-    assert_eq!(
-        out(&printed),
-        std::fs::read_to_string(place.path().join("robot.yaml")).unwrap()
-    );
+    assert_eq!(out(&printed), std::fs::read_to_string(place.path().join("robot.yaml")).unwrap());
 }
 
 #[test]
@@ -91,9 +82,7 @@ fn check_explains_a_good_file() {
     let text = out(&checked);
     assert!(text.contains("robot.yaml is right."), "{text}");
     let row = |start: &str| {
-        text.lines()
-            .find(|l| l.trim_start().starts_with(start))
-            .unwrap_or_else(|| panic!("{text}"))
+        text.lines().find(|l| l.trim_start().starts_with(start)).unwrap_or_else(|| panic!("{text}"))
     };
     assert!(row("/scan ").contains("200"));
     assert!(row("base ").contains("10.0.0.2:18470"));
@@ -114,10 +103,7 @@ fn check_names_file_line_key_found_and_allowed() {
     assert_eq!(checked.status.code(), Some(1));
     let text = err(&checked);
     assert!(text.contains("robot.yaml:3:22: topics./scan.priority: found '300'; allowed: a whole number from 0 to 255"), "{text}");
-    assert!(
-        text.contains("robot.yaml:4:18: topics./odom.rate: found 'fast'"),
-        "{text}"
-    );
+    assert!(text.contains("robot.yaml:4:18: topics./odom.rate: found 'fast'"), "{text}");
     let as_json = place.tautline(&["check", "robot.yaml", "--json"]);
     assert_eq!(as_json.status.code(), Some(1));
     assert_eq!(json(&as_json)["problems"][0]["line"], 3);
@@ -136,19 +122,11 @@ fn run_starts_nothing_with_a_wrong_file() {
     place.file("robot.yaml", "name: robot1\nlimits: { queue_time: 2 }\n");
     let ran = place.tautline(&["run", "robot.yaml"]);
     assert_eq!(ran.status.code(), Some(78), "{}", err(&ran));
-    assert!(
-        err(&ran).contains("robot.yaml:2:23: limits.queue_time: found '2'"),
-        "{}",
-        err(&ran)
-    );
+    assert!(err(&ran).contains("robot.yaml:2:23: limits.queue_time: found '2'"), "{}", err(&ran));
     assert!(!place.path().join("tautline").exists());
     place.file("robot.yaml", "name: robot1\n");
     let ran = place.tautline(&["run", "robot.yaml", "--log", "tautline=loud"]);
-    assert!(
-        !ran.status.success() && err(&ran).contains("'tautline=loud'"),
-        "{}",
-        err(&ran)
-    );
+    assert!(!ran.status.success() && err(&ran).contains("'tautline=loud'"), "{}", err(&ran));
 }
 
 #[test]
@@ -204,12 +182,7 @@ fn several_daemons_are_told_apart_by_name() {
         "{}",
         err(&asked)
     );
-    assert!(
-        place
-            .tautline(&["status", "--node", "base"])
-            .status
-            .success()
-    );
+    assert!(place.tautline(&["status", "--node", "base"]).status.success());
 }
 
 #[test]
@@ -222,10 +195,7 @@ fn set_changes_the_running_node() {
     assert_eq!(out(&changed), "changed /scan\n", "{}", err(&changed));
     let change = node.changes.lock().unwrap()[0].clone();
     assert_eq!((change.priority, change.rate_hz), (Some(250), Some(5.0)));
-    assert_eq!(
-        json(&set(&["/scan", "rate=none", "--json"]))["changed"][0],
-        "/scan"
-    );
+    assert_eq!(json(&set(&["/scan", "rate=none", "--json"]))["changed"][0], "/scan");
     let unknown = set(&["/scam", "priority=1"]);
     assert_eq!(unknown.status.code(), Some(1));
     assert!(
@@ -234,11 +204,7 @@ fn set_changes_the_running_node() {
         err(&unknown)
     );
     let wrong = set(&["/scan", "priority=300"]);
-    assert!(
-        err(&wrong).contains("found 'priority=300'; allowed: priority=N"),
-        "{}",
-        err(&wrong)
-    );
+    assert!(err(&wrong).contains("found 'priority=300'; allowed: priority=N"), "{}", err(&wrong));
 }
 
 #[test]
@@ -246,17 +212,9 @@ fn top_prints_where_there_is_no_terminal() {
     let place = Place::new();
     let (_server, _) = place.daemon("robot1");
     let live = place.tautline(&["top", "--node", "robot1"]);
-    assert!(
-        !live.status.success() && err(&live).contains("--once"),
-        "{}",
-        err(&live)
-    );
+    assert!(!live.status.success() && err(&live).contains("--once"), "{}", err(&live));
     let once = place.tautline(&["top", "--once", "--node", "robot1"]);
-    assert!(
-        out(&once).contains("/camera/front/image_color/compressed"),
-        "{}",
-        out(&once)
-    );
+    assert!(out(&once).contains("/camera/front/image_color/compressed"), "{}", out(&once));
     let line = place.tautline(&["top", "--json", "--once", "--node", "robot1"]);
     assert_eq!(json(&line)["node"], "robot1");
     assert_eq!(out(&line).lines().count(), 1);
@@ -267,10 +225,6 @@ fn help_has_examples() {
     let place = Place::new();
     for command in ["run", "check", "init", "status", "top", "set"] {
         let help = place.tautline(&[command, "--help"]);
-        assert!(
-            out(&help).contains("Examples:"),
-            "{command}: {}",
-            out(&help)
-        );
+        assert!(out(&help).contains("Examples:"), "{command}: {}", out(&help));
     }
 }

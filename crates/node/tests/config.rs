@@ -49,11 +49,7 @@ fn bad_files_are_explained_as_the_golden_page_says() {
 /// One case of the page (title, file, `---`, report) with the report anew.
 fn explained(case: &str) -> String {
     let (title, rest) = case.split_once('\n').unwrap();
-    let end_of_file = if rest.starts_with("---\n") {
-        0
-    } else {
-        rest.find("\n---\n").unwrap() + 1
-    };
+    let end_of_file = if rest.starts_with("---\n") { 0 } else { rest.find("\n---\n").unwrap() + 1 };
     let file = &rest[..end_of_file];
     let report =
         parse(file, &surroundings()).map_or_else(|problems| in_lines(&problems), |_| String::new());
@@ -67,10 +63,7 @@ fn a_name_is_enough_and_the_rest_has_defaults() {
     assert_eq!(config.control.to_str(), Some("/run/tautline/robot1.sock"));
     assert_eq!(config.metrics, None);
     let ros1 = config.ros1.unwrap();
-    assert_eq!(
-        (ros1.master.as_str(), ros1.host.as_str()),
-        ("http://localhost:11311", "robot1-pc")
-    );
+    assert_eq!((ros1.master.as_str(), ros1.host.as_str()), ("http://localhost:11311", "robot1-pc"));
     assert_eq!(ros1.node_name, "/tautline");
     assert_eq!(config.limits.max_message, 8_000_000);
     assert_eq!(config.limits.queue_time, Duration::from_secs(2));
@@ -82,17 +75,9 @@ fn a_name_is_enough_and_the_rest_has_defaults() {
 fn the_example_means_what_it_says() {
     let (config, warnings) = checked(reference::EXAMPLE);
     assert_eq!(warnings, []);
-    let [base, robot2, robot3, robot4] = &config.peers[..] else {
-        panic!("four peers")
-    };
-    assert_eq!(
-        (base.links[0].host.as_str(), base.links[0].port),
-        ("10.0.0.2", 18470)
-    );
-    assert_eq!(
-        robot2.names.local_name("/scan").unwrap(),
-        "/robot2/front/scan"
-    );
+    let [base, robot2, robot3, robot4] = &config.peers[..] else { panic!("four peers") };
+    assert_eq!((base.links[0].host.as_str(), base.links[0].port), ("10.0.0.2", 18470));
+    assert_eq!(robot2.names.local_name("/scan").unwrap(), "/robot2/front/scan");
     assert_eq!(robot2.names.local_name("/odom"), None);
     assert_eq!(robot3.links.len(), 2);
     assert_eq!(robot3.links[1].host, "fe80::3%wlan1");
@@ -111,12 +96,8 @@ fn the_example_means_what_it_says() {
 
 #[test]
 fn topics_keep_the_order_of_the_file_in_both_forms() {
-    let as_map = checked("{name: r, topics: {/z: {}, /a: {priority: 3}, /m: }}")
-        .0
-        .topics;
-    let as_list = checked("{name: r, topics: [/z, {name: /a, priority: 3}, /m]}")
-        .0
-        .topics;
+    let as_map = checked("{name: r, topics: {/z: {}, /a: {priority: 3}, /m: }}").0.topics;
+    let as_list = checked("{name: r, topics: [/z, {name: /a, priority: 3}, /m]}").0.topics;
     assert_eq!(as_map, as_list);
     let order: Vec<&str> = as_map.iter().map(|rule| rule.pattern.as_str()).collect();
     assert_eq!(order, ["/z", "/a", "/m"]);
@@ -132,64 +113,29 @@ fn the_environment_of_ros_is_honoured_below_the_file() {
         ..surroundings()
     };
     let config = parse("name: robot1", &environment).unwrap().config;
-    assert_eq!(
-        config.control.to_str(),
-        Some("/run/user/1000/tautline/robot1.sock")
-    );
+    assert_eq!(config.control.to_str(), Some("/run/user/1000/tautline/robot1.sock"));
     let ros1 = config.ros1.unwrap();
-    assert_eq!(
-        (ros1.master.as_str(), ros1.host.as_str()),
-        ("http://10.0.0.9:11311", "rover")
-    );
-    let by_address = Surroundings {
-        ros_hostname: None,
-        ..environment.clone()
-    };
-    assert_eq!(
-        parse("name: robot1", &by_address)
-            .unwrap()
-            .config
-            .ros1
-            .unwrap()
-            .host,
-        "10.0.0.7"
-    );
+    assert_eq!((ros1.master.as_str(), ros1.host.as_str()), ("http://10.0.0.9:11311", "rover"));
+    let by_address = Surroundings { ros_hostname: None, ..environment.clone() };
+    assert_eq!(parse("name: robot1", &by_address).unwrap().config.ros1.unwrap().host, "10.0.0.7");
     let file = "{name: r, ros1: {host: here, master: 'http://there:1'}}";
     let ros1 = parse(file, &environment).unwrap().config.ros1.unwrap();
-    assert_eq!(
-        (ros1.master.as_str(), ros1.host.as_str()),
-        ("http://there:1", "here")
-    );
-    assert_eq!(
-        parse("{name: r, ros1: false}", &environment)
-            .unwrap()
-            .config
-            .ros1,
-        None
-    );
+    assert_eq!((ros1.master.as_str(), ros1.host.as_str()), ("http://there:1", "here"));
+    assert_eq!(parse("{name: r, ros1: false}", &environment).unwrap().config.ros1, None);
 }
 
 #[test]
 fn a_wrong_variable_is_named() {
-    let environment = Surroundings {
-        ros_master_uri: Some("robot:11311".into()),
-        ..surroundings()
-    };
+    let environment = Surroundings { ros_master_uri: Some("robot:11311".into()), ..surroundings() };
     let report = in_lines(&parse("name: robot1", &environment).unwrap_err());
-    assert!(
-        report.contains("'robot:11311' in the environment's ROS_MASTER_URI"),
-        "{report}"
-    );
+    assert!(report.contains("'robot:11311' in the environment's ROS_MASTER_URI"), "{report}");
     assert!(parse("{name: r, ros1: false}", &environment).is_ok());
 }
 
 #[test]
 fn what_is_odd_but_allowed_is_a_warning() {
     let report = warnings("name: robot1");
-    assert!(
-        report.contains("no topics") && report.contains("no peers"),
-        "{report}"
-    );
+    assert!(report.contains("no topics") && report.contains("no peers"), "{report}");
     let report = warnings("name: r\ntopics:\n  /camera/**: {}\n  /camera/info: {}\n");
     assert!(
         report.contains("4:3: topics./camera/info: never matches, because '/camera/**' on line 3"),
@@ -201,10 +147,7 @@ fn what_is_odd_but_allowed_is_a_warning() {
         report.contains("2:11: radios.wlan7: this machine has no interface 'wlan7'"),
         "{report}"
     );
-    assert!(
-        report.contains("peers.b.interface: this machine has no interface 'eth9'"),
-        "{report}"
-    );
+    assert!(report.contains("peers.b.interface: this machine has no interface 'eth9'"), "{report}");
 }
 
 #[test]
@@ -213,18 +156,14 @@ fn the_starter_file_passes_as_written_and_with_every_option_taken() {
     assert_eq!(warnings(&written), "");
     // `links` stands in place of `address`, so the two cannot both be taken.
     let is_option = |line: &&str| !line.trim_start().starts_with("#links");
-    let taken: String = written
-        .lines()
-        .filter(is_option)
-        .map(|line| format!("{}\n", uncommented(line)))
-        .collect();
+    let taken: String =
+        written.lines().filter(is_option).map(|line| format!("{}\n", uncommented(line))).collect();
     let (config, _) = checked(&taken);
     assert_eq!(config.realtime.cpu, Some(1));
     let links =
         "links: [{ address: 10.0.0.2, interface: wlan0 }, { address: 10.1.0.2, interface: wlan1 }]";
-    let with_links = written
-        .replace(&format!("#{links}"), links)
-        .replace("    address: 10.0.0.2\n", "");
+    let with_links =
+        written.replace(&format!("#{links}"), links).replace("    address: 10.0.0.2\n", "");
     assert_eq!(checked(&with_links).0.peers[0].links.len(), 2);
 }
 
@@ -258,25 +197,14 @@ fn hostile_files_are_refused_early() {
 
 #[test]
 fn too_many_peers_or_rules_are_refused() {
-    let peers: String = (0..300)
-        .map(|i| format!("  p{i}: 10.0.{}.{}\n", i / 250, i % 250))
-        .collect();
+    let peers: String =
+        (0..300).map(|i| format!("  p{i}: 10.0.{}.{}\n", i / 250, i % 250)).collect();
     let rules: String = (0..1100).map(|i| format!("  /t{i}: {{}}\n")).collect();
     let report = in_lines(
-        &parse(
-            &format!("name: r\npeers:\n{peers}topics:\n{rules}"),
-            &surroundings(),
-        )
-        .unwrap_err(),
+        &parse(&format!("name: r\npeers:\n{peers}topics:\n{rules}"), &surroundings()).unwrap_err(),
     );
-    assert!(
-        report.contains("2:1: peers: found 300 entries; allowed: at most 256"),
-        "{report}"
-    );
-    assert!(
-        report.contains("topics: found 1100 entries; allowed: at most 1024"),
-        "{report}"
-    );
+    assert!(report.contains("2:1: peers: found 300 entries; allowed: at most 256"), "{report}");
+    assert!(report.contains("topics: found 1100 entries; allowed: at most 1024"), "{report}");
 }
 
 fn damaged_example() -> impl Strategy<Value = String> {
@@ -325,10 +253,7 @@ fn taken_or_explained(text: &str) -> Result<(), TestCaseError> {
         prop_assert!(!problems.is_empty());
         let lines = text.lines().count() + 1;
         for problem in &problems {
-            prop_assert!(
-                (1..=lines).contains(&problem.at.line),
-                "{problem} in {lines} lines"
-            );
+            prop_assert!((1..=lines).contains(&problem.at.line), "{problem} in {lines} lines");
             prop_assert!(!problem.found.is_empty() && !problem.allowed.is_empty());
         }
     }

@@ -34,17 +34,11 @@ fn one_connection_serves_many_requests() {
     let _server = ControlServer::start(&path, node.clone()).unwrap();
     let mut client = Client::connect(&path).unwrap();
     assert_eq!(client.status().unwrap(), fake::status());
-    let change = TopicChange {
-        topic: "/scan".into(),
-        priority: Some(9),
-        rate_hz: None,
-    };
+    let change = TopicChange { topic: "/scan".into(), priority: Some(9), rate_hz: None };
     assert_eq!(client.change_topic(change.clone()).unwrap(), ["/scan"]);
     assert_eq!(*node.changes.lock().unwrap(), [change]);
-    let refused = client.change_topic(TopicChange {
-        topic: "/scam".into(),
-        ..TopicChange::default()
-    });
+    let refused =
+        client.change_topic(TopicChange { topic: "/scam".into(), ..TopicChange::default() });
     assert!(
         matches!(refused, Err(ControlError::Refused(reason)) if reason.contains("/diagnostics"))
     );
@@ -75,10 +69,7 @@ fn a_socket_left_by_a_dead_daemon_is_replaced() {
     let (folder, path) = socket();
     std::fs::create_dir(folder.path().join("tautline")).unwrap();
     drop(UnixListener::bind(&path).unwrap());
-    assert!(matches!(
-        Client::connect(&path),
-        Err(ControlError::NoDaemon(_))
-    ));
+    assert!(matches!(Client::connect(&path), Err(ControlError::NoDaemon(_))));
     let _server = ControlServer::start(&path, FakeNode::new()).unwrap();
     assert!(Client::connect(&path).unwrap().status().is_ok());
 }
@@ -130,17 +121,10 @@ fn an_endless_request_is_cut_off() {
 fn too_many_clients_are_told_so() {
     let (_folder, path) = socket();
     let _server = ControlServer::start(&path, FakeNode::new()).unwrap();
-    let mut clients: Vec<Client> = (0..MAX_CLIENTS)
-        .map(|_| Client::connect(&path).unwrap())
-        .collect();
+    let mut clients: Vec<Client> =
+        (0..MAX_CLIENTS).map(|_| Client::connect(&path).unwrap()).collect();
     // Each has been answered, so each is being served.
-    clients
-        .iter_mut()
-        .for_each(|client| assert!(client.status().is_ok()));
-    let error = Client::connect(&path)
-        .unwrap()
-        .status()
-        .unwrap_err()
-        .to_string();
+    clients.iter_mut().for_each(|client| assert!(client.status().is_ok()));
+    let error = Client::connect(&path).unwrap().status().unwrap_err().to_string();
     assert!(error.contains("clients are served already"), "{error}");
 }

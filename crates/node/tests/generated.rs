@@ -7,9 +7,7 @@ use std::path::Path;
 use tautline_node::config::{reference, schema};
 
 fn check(name: &str, now: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../docs")
-        .join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
     if std::env::var_os("UPDATE").is_some() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, now).unwrap();
@@ -32,9 +30,7 @@ fn the_schema_follows_the_table() {
 }
 
 fn fits(file: Json) -> bool {
-    jsonschema::validator_for(&schema::schema())
-        .unwrap()
-        .is_valid(&file)
+    jsonschema::validator_for(&schema::schema()).unwrap().is_valid(&file)
 }
 
 #[test]

@@ -26,70 +26,37 @@ fn exchange(server: &MetricsServer, request: &[u8]) -> String {
 
 #[test]
 fn prometheus_gets_its_page() {
-    let answer = exchange(
-        &server(),
-        b"GET /metrics?x=1 HTTP/1.1\r\nHost: robot1\r\nAccept: */*\r\n\r\n",
-    );
+    let answer =
+        exchange(&server(), b"GET /metrics?x=1 HTTP/1.1\r\nHost: robot1\r\nAccept: */*\r\n\r\n");
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
-    assert!(
-        head.contains("application/openmetrics-text; version=1.0.0"),
-        "{head}"
-    );
-    assert!(
-        head.contains(&format!("Content-Length: {}", body.len())),
-        "{head}"
-    );
+    assert!(head.contains("application/openmetrics-text; version=1.0.0"), "{head}");
+    assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
     assert!(body.ends_with("# EOF\n"));
 }
 
 #[test]
 fn anything_else_is_refused_in_the_words_of_http() {
     let server = server();
-    let first_line = |request: &[u8]| {
-        exchange(&server, request)
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .to_owned()
-    };
-    assert_eq!(
-        first_line(b"GET / HTTP/1.1\r\n\r\n"),
-        "HTTP/1.1 404 Not Found"
-    );
-    assert_eq!(
-        first_line(b"POST /metrics HTTP/1.1\r\n\r\n"),
-        "HTTP/1.1 405 Method Not Allowed"
-    );
-    assert_eq!(
-        first_line(b"\x16\x03\x01\x02\x00\r\n"),
-        "HTTP/1.1 400 Bad Request"
-    );
-    let endless = format!(
-        "GET /metrics HTTP/1.1\r\nX: {}",
-        "x".repeat(MAX_HEAD_BYTES + 1024)
-    );
+    let first_line =
+        |request: &[u8]| exchange(&server, request).lines().next().unwrap_or_default().to_owned();
+    assert_eq!(first_line(b"GET / HTTP/1.1\r\n\r\n"), "HTTP/1.1 404 Not Found");
+    assert_eq!(first_line(b"POST /metrics HTTP/1.1\r\n\r\n"), "HTTP/1.1 405 Method Not Allowed");
+    assert_eq!(first_line(b"\x16\x03\x01\x02\x00\r\n"), "HTTP/1.1 400 Bad Request");
+    let endless = format!("GET /metrics HTTP/1.1\r\nX: {}", "x".repeat(MAX_HEAD_BYTES + 1024));
     let answer = first_line(endless.as_bytes());
     assert!(
         answer.is_empty() || answer == "HTTP/1.1 431 Request Header Fields Too Large",
         "{answer}"
     );
-    assert_eq!(
-        first_line(b"GET /metrics HTTP/1.1\r\n\r\n"),
-        "HTTP/1.1 200 OK"
-    );
+    assert_eq!(first_line(b"GET /metrics HTTP/1.1\r\n\r\n"), "HTTP/1.1 200 OK");
 }
 
 #[test]
 fn an_address_that_is_taken_is_named() {
     let server = server();
-    let error = MetricsServer::start(server.address(), FakeNode::new())
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.contains(&server.address().to_string()) && error.contains("metrics:"),
-        "{error}"
-    );
+    let error = MetricsServer::start(server.address(), FakeNode::new()).unwrap_err().to_string();
+    assert!(error.contains(&server.address().to_string()) && error.contains("metrics:"), "{error}");
 }
 
 struct Stuck;
@@ -108,10 +75,7 @@ impl Inspect for Stuck {
 fn a_node_that_does_not_answer_is_an_error_of_the_service() {
     let server = MetricsServer::start("127.0.0.1:0".parse().unwrap(), Arc::new(Stuck)).unwrap();
     let answer = exchange(&server, b"GET /metrics HTTP/1.1\r\n\r\n");
-    assert!(
-        answer.starts_with("HTTP/1.1 503") && answer.contains("the data plane"),
-        "{answer}"
-    );
+    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("the data plane"), "{answer}");
 }
 
 #[test]
@@ -141,38 +105,22 @@ fn delays_are_a_histogram_that_adds_up() {
     let page = openmetrics(&fake::status());
     let labels = "topic=\"/cmd_vel\",direction=\"in\",peer=\"base\"";
     let value = |name: &str, more: &str| {
-        let prefixes = [
-            format!("{name}{{{more}{labels}}} "),
-            format!("{name}{{{labels}{more}}} "),
-        ];
-        let found = page
-            .lines()
-            .find_map(|l| prefixes.iter().find_map(|p| l.strip_prefix(p.as_str())));
-        found
-            .unwrap_or_else(|| panic!("{name} {more} in\n{page}"))
-            .parse::<f64>()
-            .unwrap()
+        let prefixes = [format!("{name}{{{more}{labels}}} "), format!("{name}{{{labels}{more}}} ")];
+        let found =
+            page.lines().find_map(|l| prefixes.iter().find_map(|p| l.strip_prefix(p.as_str())));
+        found.unwrap_or_else(|| panic!("{name} {more} in\n{page}")).parse::<f64>().unwrap()
     };
     let name = "tautline_topic_delay_seconds";
     assert_eq!(value(&format!("{name}_count"), ""), 50.0);
     assert!((value(&format!("{name}_sum"), "") - 0.155).abs() < 1e-9);
     let bucket = |bound: &str| {
         let part = format!("le=\"{bound}\"");
-        let line = page
-            .lines()
-            .find(|l| l.contains("_bucket") && l.contains(labels) && l.contains(&part));
-        line.and_then(|l| l.rsplit(' ').next())
-            .unwrap()
-            .parse::<u64>()
-            .unwrap()
+        let line =
+            page.lines().find(|l| l.contains("_bucket") && l.contains(labels) && l.contains(&part));
+        line.and_then(|l| l.rsplit(' ').next()).unwrap().parse::<u64>().unwrap()
     };
     assert_eq!(
-        [
-            bucket("0.002"),
-            bucket("0.004"),
-            bucket("0.016"),
-            bucket("+Inf")
-        ],
+        [bucket("0.0016"), bucket("0.0032"), bucket("0.0128"), bucket("+Inf")],
         [10, 40, 50, 50]
     );
 }
@@ -182,9 +130,6 @@ fn hostile_names_cannot_forge_lines() {
     let mut status = fake::status();
     status.topics[0].peer = "a\"} 1\ntautline_forged 1 \\".into();
     let page = openmetrics(&status);
-    assert!(
-        !page.lines().any(|line| line.starts_with("tautline_forged")),
-        "{page}"
-    );
+    assert!(!page.lines().any(|line| line.starts_with("tautline_forged")), "{page}");
     assert!(page.contains(r#"peer="a\"} 1\ntautline_forged 1 \\""#));
 }

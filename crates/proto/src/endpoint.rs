@@ -30,6 +30,9 @@ use std::sync::Arc;
 const MAX_DEFINITIONS_BYTES: usize = 16 << 20;
 /// Answers to strangers that may wait to be sent.
 const MAX_REPLIES: usize = 64;
+/// The session's own messages that may wait for a peer while it still gets answers:
+/// an offer, a question, a definition and a wish for each channel, twice over.
+const MAX_CONTROL_BACKLOG: u64 = 8 * MAX_CHANNELS as u64;
 /// How often messages that only wait for repair budget are looked at.
 const REPAIR_POLL: Duration = Duration::from_millis(20);
 
@@ -373,6 +376,7 @@ impl Endpoint {
     pub fn withdraw(&mut self, now: Instant, peer: PeerId, channel: ChannelId) -> Option<OutStats> {
         let peer = &mut self.peers[peer.0 as usize];
         let last = peer.outbox.close_channel(channel.0)?;
+        peer.defined.remove(&channel.0);
         peer.tell(now, &Control::Withdraw { channel: channel.0 });
         Some(last)
     }
@@ -456,10 +460,12 @@ impl Endpoint {
             }
             Ok(Packet::Hello(hello)) => self.handle_hello(now, radio, from, &hello),
             Ok(Packet::Refusal(refusal)) => self.handle_refusal(from, &refusal),
-            Ok(Packet::OtherVersion { version, name }) => {
+            Ok(Packet::OtherVersion { version, name, is_refusal }) => {
                 let name = name.to_owned();
                 self.notice(Notice::Version { name, from, theirs: version, ours: VERSION });
-                self.reply_refusal(radio, from, RefusalReason::Version);
+                if !is_refusal {
+                    self.reply_refusal(radio, from, RefusalReason::Version);
+                }
                 Err(RefusedPacket::Version)
             }
             Err(WireError::Value("version")) => Err(RefusedPacket::Version),
@@ -472,7 +478,12 @@ impl Endpoint {
 
     /// Tells how many bytes of IP packets of `link` are in the kernel.
     pub fn handle_in_flight(&mut self, now: Instant, link: LinkId, bytes: usize) {
-        self.links[link.0 as usize].on_in_flight(now, bytes);
+        let state = &mut self.links[link.0 as usize];
+        let drained = state.in_flight.saturating_sub(bytes);
+        state.on_in_flight(now, bytes);
+        if drained > 0 && state.up {
+            self.radios[state.radio.0 as usize].pacer.on_drained(now, drained);
+        }
         self.arm_link(link);
     }
 
@@ -544,6 +555,7 @@ impl Endpoint {
                 }
             }
             Greeting::Challenge(ids) => self.answer_hello(link, ids),
+            Greeting::Stale => return Err(RefusedPacket::UnknownSession),
             Greeting::Established(ids) => {
                 self.start_session(now, peer, ids);
                 self.answer_hello(link, ids);
@@ -658,6 +670,13 @@ impl Endpoint {
             return Err(RefusedPacket::Malformed);
         }
         let frames = parse_frames(frames).map_err(|_| RefusedPacket::Malformed)?;
+        let data = frames.iter().filter_map(|frame| match frame {
+            Frame::Data(data, bytes) => Some((data, bytes.len())),
+            _ => None,
+        });
+        if !state.inbox.admits(data) {
+            return Err(RefusedPacket::Bound);
+        }
         let arrivals = self.peers[peer.0 as usize]
             .arrivals
             .entry(header.link)
@@ -804,6 +823,10 @@ impl Endpoint {
     fn handle_control(&mut self, now: Instant, peer: PeerId, control: Control) {
         let id = peer;
         let state = &mut self.peers[peer.0 as usize];
+        let wants_answer = matches!(control, Control::Offer(_) | Control::GetDefinition { .. });
+        if wants_answer && state.outbox.control_backlog() >= MAX_CONTROL_BACKLOG {
+            return self.refused.add(RefusedPacket::Bound);
+        }
         match control {
             Control::Offer(offer) => {
                 let known = state.inbox.channels.contains_key(&offer.channel);
@@ -829,6 +852,9 @@ impl Endpoint {
             }
             Control::GetDefinition { channel } => {
                 if let Some(config) = state.outbox.config(channel) {
+                    if !state.defined.insert(channel) {
+                        return self.refused.add(RefusedPacket::Bound);
+                    }
                     let text = config.definition.to_string();
                     state.tell(now, &Control::Definition { channel, text });
                 }
@@ -1013,12 +1039,11 @@ impl Endpoint {
     /// State of a radio.
     pub fn radio(&self, id: RadioId) -> RadioView {
         let radio = &self.radios[id.0 as usize];
-        let on_it = self.links.iter().filter(|l| l.radio == id);
         RadioView {
             signal: radio.pacer.signal(),
             configured_bps: radio.config.rate_bps,
             measured_bps: radio.measured_bps(),
-            in_flight_bytes: on_it.map(Link::counted_in_flight).sum(),
+            in_flight_bytes: self.in_flight(id),
             in_flight_limit_bytes: radio.pacer.limit_bytes(),
             sent_packets: radio.sent_packets,
             sent_bytes: radio.sent_bytes,

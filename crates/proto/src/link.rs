@@ -63,7 +63,7 @@ impl Link {
     }
 
     pub(crate) fn carries_data(&self) -> bool {
-        self.up && !self.stalled && self.remote.is_some()
+        self.up && !self.stalled && self.remote.is_some() && !self.ledger.is_full()
     }
 
     /// Bytes that count against the radio's budget.
@@ -101,6 +101,7 @@ impl Link {
             self.drained_at = now;
         }
         self.in_flight = bytes;
+        self.ledger.on_in_flight(now, bytes);
         if bytes == 0 {
             self.stalled = false;
         }

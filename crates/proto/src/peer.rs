@@ -31,6 +31,8 @@ pub(crate) enum Greeting {
     Established(SessionIds),
     /// The sender has to show that it receives our answer before anything changes.
     Challenge(SessionIds),
+    /// It answers what this node never asked.
+    Stale,
 }
 
 #[derive(Debug)]
@@ -38,8 +40,8 @@ pub(crate) struct Peer {
     pub(crate) name: String,
     pub(crate) links: Vec<LinkId>,
     pub(crate) session: SessionIds,
-    /// A session that the peer asks for while another is established.
-    challenge: Option<SessionIds>,
+    /// Our number in the session after the established one, once a peer has asked for one.
+    next_local: Option<u32>,
     pub(crate) up: bool,
     pub(crate) goodbye_now: bool,
     pub(crate) outbox: Outbox,
@@ -49,6 +51,8 @@ pub(crate) struct Peer {
     next_channel: u64,
     /// Channels whose definition was asked for.
     pub(crate) awaiting_definition: BTreeSet<u64>,
+    /// Our channels whose definition the peer was given since they were announced.
+    pub(crate) defined: BTreeSet<u64>,
 }
 
 impl Peer {
@@ -57,7 +61,7 @@ impl Peer {
             name: name.to_owned(),
             links: Vec::new(),
             session: SessionIds { local: local_session, remote: 0, remote_epoch: 0 },
-            challenge: None,
+            next_local: None,
             up: false,
             goodbye_now: false,
             outbox: Outbox::new(config.repair_percent),
@@ -65,6 +69,7 @@ impl Peer {
             arrivals: BTreeMap::new(),
             next_channel: 1,
             awaiting_definition: BTreeSet::new(),
+            defined: BTreeSet::new(),
         }
     }
 
@@ -75,36 +80,41 @@ impl Peer {
 
     /// Judges a hello; `fresh` is a session number not in use.
     pub(crate) fn greet(&mut self, hello: &Hello<'_>, fresh: u32) -> Greeting {
+        let local = self.session.local;
         let theirs = |local| SessionIds {
             local,
             remote: hello.session,
             remote_epoch: hello.epoch,
         };
-        if self.session == theirs(self.session.local) {
-            return Greeting::Known { answer: hello.your_session != self.session.local };
+        if self.session == theirs(local) {
+            return Greeting::Known { answer: hello.your_session != local };
         }
         if self.session.remote == 0 {
-            let ids = theirs(self.session.local);
-            let echoed = hello.your_session == ids.local;
+            let echoed = hello.your_session == local;
+            let ids = theirs(local);
             return if echoed { Greeting::Established(ids) } else { Greeting::Challenge(ids) };
         }
-        // The established session stands until the sender has echoed our new
-        // number: a delayed hello of an earlier life must not end it.
-        let open = self.challenge.filter(|c| *c == theirs(c.local));
-        let ids = open.unwrap_or(theirs(fresh));
-        self.challenge = Some(ids);
-        if hello.your_session == ids.local {
-            return Greeting::Established(ids);
+        // The established session stands until the sender has echoed our next
+        // number: a delayed hello of an earlier life must not end it. The number
+        // stays until it is used, lest two nodes chase each other's newest.
+        let next = *self.next_local.get_or_insert(fresh);
+        if hello.your_session == next {
+            return Greeting::Established(theirs(next));
         }
-        Greeting::Challenge(ids)
+        // While the session is alive, only a new life of the peer needs another; what
+        // echoes a number that is not ours answers such a delayed hello.
+        let new_life = hello.epoch != self.session.remote_epoch;
+        let plausible = new_life && [0, local].contains(&hello.your_session);
+        if plausible || !self.up { Greeting::Challenge(theirs(next)) } else { Greeting::Stale }
     }
 
     /// Starts a new session: everything agreed or under way in the old one is over.
     pub(crate) fn start_session(&mut self, now: Instant, ids: SessionIds, config: &Config) {
         self.session = ids;
-        self.challenge = None;
+        self.next_local = None;
         self.arrivals.clear();
         self.awaiting_definition.clear();
+        self.defined.clear();
         self.inbox = Inbox::new(config.max_message, config.reassembly_bytes);
         self.outbox.restart(config.repair_percent);
         let channels: Vec<_> = self.outbox.channels().collect();
@@ -117,6 +127,7 @@ impl Peer {
     pub(crate) fn announce(&mut self, now: Instant, channel: u64) {
         let Some(config) = self.outbox.config(channel) else { return };
         let topic = config.topic.clone();
+        self.defined.remove(&channel);
         self.tell(now, &Control::Offer(crate::wire::control::Offer { channel, topic }));
     }
 

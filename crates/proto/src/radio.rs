@@ -46,8 +46,8 @@ impl Radio {
     }
 
     /// Any packet left.
-    pub(crate) fn on_sent(&mut self, now: Instant, bytes: usize) {
-        self.pacer.on_sent(now, bytes);
+    pub(crate) fn on_sent(&mut self, now: Instant, bytes: usize, in_flight: usize) {
+        self.pacer.on_sent(now, bytes, in_flight);
         self.sent_packets += 1;
         self.sent_bytes += bytes as u64;
     }

@@ -12,14 +12,18 @@ use std::collections::{BTreeMap, HashMap};
 
 /// Message numbers remembered for each source, to hand over each message once.
 const WINDOW: u64 = 1024;
+/// Publishers remembered of one peer, over all its channels; each costs about 200 bytes.
+const MAX_SOURCES_OF_PEER: usize = 16_384;
 /// Incomplete messages held from one peer.
 const MAX_PARTIALS: usize = 256;
 /// An incomplete message of which nothing came for so long is given up.
 pub(crate) const PARTIAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The session's own messages held for one that is missing.
-const MAX_CONTROL_HELD: usize = 1024;
+const MAX_CONTROL_HELD: u64 = 1024;
 /// Longest of the session's own messages.
 const MAX_CONTROL: usize = MAX_DEFINITION + 64;
+/// Bytes of the session's own messages held for one that is missing: few are as long as they may be.
+const MAX_CONTROL_BYTES: usize = 16 << 20;
 
 /// A message handed to the application.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +65,7 @@ impl Default for Seen {
 
 impl Seen {
     fn contains(&self, number: u64) -> bool {
-        number + WINDOW <= self.highest
+        number.saturating_add(WINDOW) <= self.highest
             || (number <= self.highest && self.window[slot(number)] & bit(number) != 0)
     }
 
@@ -108,24 +112,30 @@ struct Waiting {
 #[derive(Debug)]
 pub(crate) struct Inbox {
     pub(crate) channels: BTreeMap<u64, InChannel>,
+    /// Publishers remembered, over all channels.
+    sources: usize,
     partials: HashMap<Key, Waiting>,
     partial_bytes: usize,
     max_message: usize,
     max_bytes: usize,
     next_control: u64,
     held_control: BTreeMap<u64, Bytes>,
+    /// Of `held_control` and of its incomplete messages among `partials`.
+    control_bytes: usize,
 }
 
 impl Inbox {
     pub(crate) fn new(max_message: usize, max_bytes: usize) -> Self {
         Self {
             channels: BTreeMap::new(),
+            sources: 0,
             partials: HashMap::new(),
             partial_bytes: 0,
             max_message,
             max_bytes,
             next_control: 1,
             held_control: BTreeMap::new(),
+            control_bytes: 0,
         }
     }
 
@@ -142,7 +152,32 @@ impl Inbox {
 
     pub(crate) fn withdrawn(&mut self, channel: u64) -> bool {
         self.give_up(DropReason::PeerGone, |key, _| key.0 == channel);
-        self.channels.remove(&channel).is_some()
+        let gone = self.channels.remove(&channel);
+        self.sources -= gone.as_ref().map_or(0, |channel| channel.sources.len());
+        gone.is_some()
+    }
+
+    /// Whether there is room for the session's own messages in a packet. If not,
+    /// it must not be acknowledged: the sender would never send them again, and
+    /// everything after waits for them.
+    pub(crate) fn admits<'a>(&self, frames: impl Iterator<Item = (&'a Data, usize)>) -> bool {
+        let mut bytes = self.control_bytes;
+        for (data, len) in frames.filter(|(data, _)| data.channel == CONTROL) {
+            let total = data.fragment.map_or(len, |f| f.total as usize);
+            let ahead = data.number.saturating_sub(self.next_control);
+            if total > MAX_CONTROL || data.source != 0 || ahead >= MAX_CONTROL_HELD {
+                return false;
+            }
+            let known = data.number < self.next_control
+                || self.held_control.contains_key(&data.number)
+                || self.partials.contains_key(&(CONTROL, 0, data.number));
+            bytes += if known { 0 } else { total };
+            // What everything waits for is taken in any case.
+            if !known && ahead > 0 && bytes > MAX_CONTROL_BYTES {
+                return false;
+            }
+        }
+        true
     }
 
     /// Takes a data frame that spent `transit` on the way.
@@ -159,8 +194,11 @@ impl Inbox {
         let Some(channel) = self.channels.get_mut(&data.channel) else {
             return Taken::UnknownChannel;
         };
-        if data.source >= MAX_SOURCES {
-            return Taken::Bound;
+        if !channel.sources.contains_key(&data.source) {
+            if data.source >= MAX_SOURCES || self.sources >= MAX_SOURCES_OF_PEER {
+                return Taken::Bound;
+            }
+            self.sources += 1;
         }
         let seen = channel.sources.entry(data.source).or_default();
         if seen.contains(data.number) {
@@ -176,7 +214,7 @@ impl Inbox {
             Some(DropReason::TooLarge)
         } else if channel.topic.lifespan.is_some_and(|lifespan| age > lifespan) {
             Some(DropReason::Expired)
-        } else if data.number + keep_last <= seen.highest {
+        } else if data.number.saturating_add(keep_last) <= seen.highest {
             Some(DropReason::Late)
         } else {
             None
@@ -220,13 +258,15 @@ impl Inbox {
         data: &Data,
         bytes: &[u8],
     ) -> Result<Option<(Bytes, Duration)>, ()> {
+        let key = (data.channel, data.source, data.number);
         let Some(fragment) = data.fragment else {
+            // Pieces that came before were taken for lost, and all was sent again.
+            self.forget(key);
             return Ok(Some((Bytes::copy_from_slice(bytes), age)));
         };
-        let key = (data.channel, data.source, data.number);
         if !self.partials.contains_key(&key) {
-            self.make_room(fragment.total as usize)?;
-            self.partial_bytes += fragment.total as usize;
+            self.make_room(key.0, fragment.total as usize)?;
+            *self.bytes_of(key.0) += fragment.total as usize;
             let published = Instant(now.0.saturating_sub(age.as_nanos() as u64));
             let partial = Partial::new(fragment.total);
             self.partials.insert(key, Waiting { partial, published, touched: now });
@@ -254,26 +294,38 @@ impl Inbox {
 
     fn forget(&mut self, key: Key) -> Option<Waiting> {
         let waiting = self.partials.remove(&key)?;
-        self.partial_bytes -= waiting.partial.total() as usize;
+        *self.bytes_of(key.0) -= waiting.partial.total() as usize;
         Some(waiting)
     }
 
+    fn bytes_of(&mut self, channel: u64) -> &mut usize {
+        if channel == CONTROL { &mut self.control_bytes } else { &mut self.partial_bytes }
+    }
+
     /// Gives up the incomplete messages that were silent longest until `bytes` more fit.
-    fn make_room(&mut self, bytes: usize) -> Result<(), ()> {
+    /// The session's own are bounded by [`Self::admits`].
+    fn make_room(&mut self, channel: u64, bytes: usize) -> Result<(), ()> {
+        if channel == CONTROL {
+            return Ok(());
+        }
         if bytes > self.max_bytes {
             return Err(());
         }
-        while self.partial_bytes + bytes > self.max_bytes || self.partials.len() >= MAX_PARTIALS {
-            let oldest = self.partials.iter().min_by_key(|(key, w)| (w.touched, **key));
+        let mut count = self.partials.keys().filter(|key| key.0 != CONTROL).count();
+        while self.partial_bytes + bytes > self.max_bytes || count >= MAX_PARTIALS {
+            let given_up = self.partials.iter().filter(|(key, _)| key.0 != CONTROL);
+            let oldest = given_up.min_by_key(|(key, w)| (w.touched, **key));
             let oldest = *oldest.ok_or(())?.0;
             self.give_up(DropReason::Incomplete, |key, _| *key == oldest);
+            count -= 1;
         }
         Ok(())
     }
 
     fn give_up(&mut self, reason: DropReason, which: impl Fn(&Key, &Waiting) -> bool) {
-        let ended: Vec<Key> =
-            self.partials.iter().filter(|(k, w)| which(k, w)).map(|(k, _)| *k).collect();
+        // What arrived of the session's own messages was acknowledged and comes but once.
+        let data = self.partials.iter().filter(|(key, _)| key.0 != CONTROL);
+        let ended: Vec<Key> = data.filter(|(k, w)| which(k, w)).map(|(k, _)| *k).collect();
         for key in ended {
             self.forget(key);
             let Some(channel) = self.channels.get_mut(&key.0) else { continue };
@@ -302,22 +354,21 @@ impl Inbox {
     }
 
     fn take_control(&mut self, now: Instant, data: &Data, bytes: &[u8]) -> Taken {
-        let total = data.fragment.map_or(bytes.len(), |f| f.total as usize);
-        let ahead = data.number.saturating_sub(self.next_control) as usize;
-        if total > MAX_CONTROL || data.source != 0 || ahead >= MAX_CONTROL_HELD {
-            return Taken::Bound;
-        }
         if data.number < self.next_control || self.held_control.contains_key(&data.number) {
             return Taken::Nothing;
         }
         match self.assemble(now, data.age, data, bytes) {
-            Ok(Some((payload, _))) => drop(self.held_control.insert(data.number, payload)),
+            Ok(Some((payload, _))) => {
+                self.control_bytes += payload.len();
+                self.held_control.insert(data.number, payload);
+            }
             Ok(None) => return Taken::Nothing,
             Err(()) => return Taken::Bound,
         }
         let mut in_order = Vec::new();
         while let Some(payload) = self.held_control.remove(&self.next_control) {
             self.next_control += 1;
+            self.control_bytes -= payload.len();
             in_order.push(payload);
         }
         Taken::Control(in_order)

@@ -35,6 +35,8 @@ const GRANULARITY: Duration = Duration::from_millis(2);
 const REORDER_MEMORY: u32 = 16;
 /// The overdue time doubles at most this often while nothing is acknowledged.
 const MAX_BACKOFF: u32 = 6;
+/// A packet of which the driver does not tell that it left counts as gone after so long.
+const MAX_HELD: Duration = Duration::from_secs(1);
 
 /// A piece of a message in a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +56,9 @@ enum Fate {
 #[derive(Debug)]
 struct Sent {
     at: Instant,
+    /// When the driver had sent it: no acknowledgement is due before.
+    left: Instant,
+    ip_bytes: usize,
     fate: Fate,
     ack_soon: bool,
     pieces: Vec<Piece>,
@@ -102,6 +107,9 @@ pub(crate) struct Ledger {
     first: u64,
     packets: VecDeque<Sent>,
     outstanding: usize,
+    /// Number of the first packet that the driver still holds, and the bytes from there on.
+    held_from: u64,
+    held_bytes: usize,
     rtt: Rtt,
     newest_acked: u64,
     newest_acked_sent_at: Instant,
@@ -116,6 +124,8 @@ impl Ledger {
             first: 1,
             packets: VecDeque::new(),
             outstanding: 0,
+            held_from: 1,
+            held_bytes: 0,
             rtt: Rtt { smoothed: None, variation: Duration::ZERO },
             newest_acked: 0,
             newest_acked_sent_at: Instant::default(),
@@ -141,20 +151,52 @@ impl Ledger {
         pieces: Vec<Piece>,
         eliciting: bool,
         ack_soon: bool,
+        ip_bytes: usize,
     ) -> Vec<Piece> {
         let fate = if eliciting { Fate::Outstanding } else { Fate::Acked };
         self.outstanding += usize::from(eliciting);
-        self.packets.push_back(Sent { at: now, fate, ack_soon, pieces });
+        self.held_bytes += ip_bytes;
+        let left = now + MAX_HELD;
+        self.packets.push_back(Sent { at: now, left, ip_bytes, fate, ack_soon, pieces });
         if self.packets.len() <= MAX_SENT {
             return Vec::new();
         }
-        self.first += 1;
-        match self.packets.pop_front() {
+        match self.pop_oldest() {
             Some(oldest) if oldest.fate == Fate::Outstanding => {
                 self.outstanding -= 1;
                 oldest.pieces
             }
             _ => Vec::new(),
+        }
+    }
+
+    /// Whether one more packet would push out one whose outcome is not known. To
+    /// send it again in another would push out the next, without end.
+    pub(crate) fn is_full(&self) -> bool {
+        let oldest = self.packets.front();
+        self.packets.len() >= MAX_SENT && oldest.is_some_and(|p| p.fate == Fate::Outstanding)
+    }
+
+    fn pop_oldest(&mut self) -> Option<Sent> {
+        let oldest = self.packets.pop_front()?;
+        if self.held_from == self.first {
+            self.held_from += 1;
+            self.held_bytes -= oldest.ip_bytes;
+        }
+        self.first += 1;
+        Some(oldest)
+    }
+
+    /// The driver holds `bytes` of the link's packets, the last ones handed to it.
+    pub(crate) fn on_in_flight(&mut self, now: Instant, bytes: usize) {
+        while self.held_from < self.next_number() {
+            let packet = &mut self.packets[(self.held_from - self.first) as usize];
+            if self.held_bytes - packet.ip_bytes < bytes {
+                return;
+            }
+            packet.left = packet.left.min(now);
+            self.held_bytes -= packet.ip_bytes;
+            self.held_from += 1;
         }
     }
 
@@ -262,7 +304,7 @@ impl Ledger {
         let ack_delay = if packet.ack_soon { ACK_SOON_DELAY } else { ACK_DELAY };
         let allowance = (self.rtt.variation * 4).max(GRANULARITY) + self.reorder_window;
         let wait = self.rtt.or_initial() + allowance + ack_delay;
-        Some(packet.at + wait * (1 << self.backoff))
+        Some(packet.left + wait * (1 << self.backoff))
     }
 
     fn find_losses(&mut self, now: Instant, outcome: &mut Outcome) {
@@ -301,8 +343,7 @@ impl Ledger {
             if !settled || self.packets.len() == 1 {
                 return;
             }
-            self.packets.pop_front();
-            self.first += 1;
+            self.pop_oldest();
         }
     }
 }
@@ -430,7 +471,8 @@ mod tests {
         let mut ledger = Ledger::new();
         for n in 1..=packets {
             assert_eq!(ledger.next_number(), n);
-            ledger.record(Instant(n * MS), piece(n), true, false);
+            ledger.record(Instant(n * MS), piece(n), true, false, 100);
+            ledger.on_in_flight(Instant(n * MS), 0);
         }
         ledger
     }
@@ -450,7 +492,8 @@ mod tests {
         let late = ledger.acknowledge(Instant(11 * MS), &ack(&[(1, 3)])).unwrap();
         assert_eq!((ids(&late.acked), late.spurious_losses), (vec![2], 1));
         for n in 5..=6 {
-            ledger.record(Instant(12 * MS + n), piece(n), true, false);
+            ledger.record(Instant(12 * MS + n), piece(n), true, false, 100);
+            ledger.on_in_flight(Instant(12 * MS + n), 0);
         }
         let now = ledger.acknowledge(Instant(13 * MS), &ack(&[(6, 6), (1, 4)])).unwrap();
         assert!(now.lost.is_empty(), "5 may still arrive: {now:?}");
@@ -468,6 +511,21 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_overdue_while_the_driver_holds_it() {
+        let mut ledger = Ledger::new();
+        for n in 1..=2 {
+            ledger.record(Instant(0), piece(n), true, false, 1500);
+        }
+        ledger.on_in_flight(Instant(30 * MS), 1500);
+        let first = ledger.timer().unwrap();
+        assert_eq!(ids(&ledger.on_timer(first).lost), [1]);
+        ledger.on_in_flight(first, 0);
+        let second = ledger.timer().unwrap();
+        assert!(second > first);
+        assert_eq!(ids(&ledger.on_timer(second).lost), [2]);
+    }
+
+    #[test]
     fn acknowledging_what_was_never_sent_is_an_error() {
         assert!(ledger_of(2).acknowledge(Instant(MS), &ack(&[(2, 3)])).is_err());
     }
@@ -477,7 +535,7 @@ mod tests {
         let mut ledger = Ledger::new();
         let mut evicted = 0;
         for n in 0..MAX_SENT as u64 + 10 {
-            evicted += ledger.record(Instant(n), piece(n), true, false).len();
+            evicted += ledger.record(Instant(n), piece(n), true, false, 100).len();
         }
         assert_eq!((evicted, ledger.packets.len()), (10, MAX_SENT));
     }

@@ -30,6 +30,9 @@ pub(crate) const MAX_SOURCES: u32 = 256;
 const DEFAULT_DUE: Duration = Duration::from_secs(1);
 /// A message without lifespan is repaired for so long after its first packet.
 const MAX_REPAIR_TIME: Duration = Duration::from_secs(10);
+/// A message that is not repaired counts as lost so long after its last piece seemed
+/// to be: nothing is gained by haste, and its acknowledgement may only be late.
+const LOST_GRACE: Duration = Duration::from_millis(500);
 /// Smallest piece worth a frame, unless it is the rest of a message.
 const MIN_PIECE: usize = 64;
 /// Repairs that may be sent at once before the budget counts.
@@ -81,6 +84,8 @@ struct Outgoing {
     repairs: RangeSet,
     acked: RangeSet,
     queued: bool,
+    /// Dropped as lost when `expires` comes, unless its acknowledgement does.
+    doubtful: bool,
 }
 
 impl Outgoing {
@@ -278,6 +283,11 @@ impl Outbox {
         self.waiting_bytes
     }
 
+    /// The session's own messages that have not arrived.
+    pub(crate) fn control_backlog(&self) -> u64 {
+        self.stats(CONTROL).map_or(0, |stats| stats.queued + stats.sent)
+    }
+
     pub(crate) fn waiting_messages(&self) -> usize {
         self.ready.len()
     }
@@ -357,6 +367,7 @@ impl Outbox {
             repairs: RangeSet::default(),
             acked: RangeSet::default(),
             queued: true,
+            doubtful: false,
         };
         open.stats.queued += 1;
         self.waiting_bytes += outgoing.waiting_bytes();
@@ -401,10 +412,26 @@ impl Outbox {
     pub(crate) fn expire(&mut self, now: Instant) {
         while let Some(&(at, id)) = self.expiries.first().filter(|(at, _)| *at <= now) {
             self.expiries.remove(&(at, id));
-            if self.messages.get(&id).is_some_and(|m| m.queued) {
-                self.drop_message(id, DropReason::Expired);
+            match self.messages.get(&id) {
+                Some(message) if message.doubtful => self.drop_message(id, DropReason::Lost),
+                Some(message) if message.queued => self.drop_message(id, DropReason::Expired),
+                _ => {}
             }
         }
+    }
+
+    /// A piece that will not be repaired seems lost: the rest of its message is of no use.
+    fn doubt(&mut self, now: Instant, id: MessageId) {
+        let Some(message) = self.messages.get_mut(&id) else { return };
+        if message.queued {
+            return self.drop_message(id, DropReason::Lost);
+        }
+        if let Some(before) = message.expires {
+            self.expiries.remove(&(before, id));
+        }
+        message.doubtful = true;
+        message.expires = Some(now + LOST_GRACE);
+        self.expiries.insert((now + LOST_GRACE, id));
     }
 
     fn drop_message(&mut self, id: MessageId, reason: DropReason) {
@@ -606,7 +633,10 @@ impl Outbox {
             if message.expires.is_some_and(|at| at <= now) {
                 return self.drop_message(piece.message, DropReason::Expired);
             }
-            if !channel.config.repair || now.since(message.first_sent) > MAX_REPAIR_TIME {
+            if !channel.config.repair {
+                return self.doubt(now, piece.message);
+            }
+            if now.since(message.first_sent) > MAX_REPAIR_TIME {
                 return self.drop_message(piece.message, DropReason::Lost);
             }
         }

@@ -52,12 +52,13 @@ impl Endpoint {
 
     /// Accounts for a datagram on a link.
     fn sent(&mut self, now: Instant, id: LinkId, datagram: Vec<u8>) -> Option<Transmit> {
+        let remote = self.links[id.0 as usize].remote?;
+        let radio = self.links[id.0 as usize].radio;
+        let in_flight = self.in_flight(radio);
         let link = &mut self.links[id.0 as usize];
-        let remote = link.remote?;
         let ip_bytes = datagram.len() + link.config.header_bytes;
         link.on_sent(now, ip_bytes);
-        let radio = link.radio;
-        self.radios[radio.0 as usize].on_sent(now, ip_bytes);
+        self.radios[radio.0 as usize].on_sent(now, ip_bytes, in_flight);
         self.arm_link(id);
         Some(Transmit { radio, link: Some(id), remote, datagram })
     }
@@ -138,7 +139,8 @@ impl Endpoint {
     ) -> Option<Transmit> {
         let link = &mut self.links[id.0 as usize];
         let peer = link.peer;
-        let forgotten = link.ledger.record(now, pieces, eliciting, ack_soon);
+        let ip_bytes = datagram.len() + link.config.header_bytes;
+        let forgotten = link.ledger.record(now, pieces, eliciting, ack_soon, ip_bytes);
         for piece in &forgotten {
             self.peers[peer.0 as usize].outbox.lost(now, piece);
         }
@@ -168,10 +170,14 @@ impl Endpoint {
         let config = &self.links[link.0 as usize].config;
         let waiting = self.peers[peer.0 as usize].outbox.waiting_bytes() as usize;
         let datagram = (waiting + HEADER_ESTIMATE).min(config.datagram_bytes);
-        let on_radio = self.links.iter().filter(|l| l.radio == radio);
-        let in_flight = on_radio.map(Link::counted_in_flight).sum();
         let pacer = &self.radios[radio.0 as usize].pacer;
-        pacer.release(now, datagram + config.header_bytes, in_flight)
+        pacer.release(now, datagram + config.header_bytes, self.in_flight(radio))
+    }
+
+    /// Bytes in the kernel that count against a radio's budget.
+    pub(crate) fn in_flight(&self, radio: RadioId) -> usize {
+        let on_radio = self.links.iter().filter(|l| l.radio == radio);
+        on_radio.map(Link::counted_in_flight).sum()
     }
 
     /// The peer whose turn it is: highest priority first, then least served.

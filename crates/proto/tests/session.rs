@@ -5,7 +5,7 @@ mod net;
 
 use net::*;
 use tautline_proto::stats::{DropReason, RefusedPacket};
-use tautline_proto::wire::packet::Hello;
+use tautline_proto::wire::packet::{Hello, Refusal};
 use tautline_proto::{Config, Event, Notice, PeerId, RefusalReason};
 
 const P: PeerId = PeerId(0);
@@ -93,9 +93,11 @@ fn a_replayed_hello_of_an_earlier_life_ends_no_session() {
     net.restart(1, &[0]);
     net.run(5000 * MS);
     net.nodes[0].events.clear();
+    net.nodes[0].sent.clear();
     net.inject(0, address(1), &old_hello);
     net.run(1000 * MS);
     assert_eq!(net.nodes[0].events, [], "the session stands");
+    assert!(net.nodes[0].sent.len() < 10, "no more than heartbeats and one answer");
 }
 
 #[test]
@@ -148,6 +150,12 @@ fn another_version_is_named_and_answered() {
     });
     assert!(net.nodes[0].events.contains(&event));
     assert_eq!(net.nodes[0].endpoint.refused_packets().get(RefusedPacket::Version), 1);
+    let answers = |net: &Net| net.nodes[0].sent.iter().filter(|d| d[1] & 0xf == 1).count();
+    assert_eq!(answers(&net), 1);
+    let mut refusal = Refusal { name: "future", reason: RefusalReason::Version }.emit();
+    refusal[1] |= 5 << 4;
+    net.inject(0, address(9), &refusal);
+    assert_eq!(answers(&net), 1, "a refusal is not answered");
 }
 
 #[test]

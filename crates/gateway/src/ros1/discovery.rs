@@ -166,11 +166,14 @@ impl Discovery {
         self.topics.get(topic)?.offered.as_ref()
     }
 
-    /// Where the publishers of `topic` are that may be read.
+    /// Where the publishers of `topic` are that publish what is offered.
     pub fn uris(&self, topic: &str) -> BTreeSet<String> {
-        let publishers = self.topics.get(topic).map(|watched| watched.publishers.values());
-        let known = publishers.into_iter().flatten().filter(|found| found.known().is_some());
-        known.map(|publisher| publisher.uri.clone()).collect()
+        let Some(watched) = self.topics.get(topic) else { return BTreeSet::new() };
+        let Some(offered) = &watched.offered else { return BTreeSet::new() };
+        let fits = |found: &&Publisher| {
+            found.known().is_some_and(|it| it.same_type(&offered.type_name, &offered.type_hash))
+        };
+        watched.publishers.values().filter(fits).map(|found| found.uri.clone()).collect()
     }
 
     /// What changed since last asked: offers and withdrawals.
@@ -324,6 +327,13 @@ impl Discovery {
             publisher.state = State::Known(found.clone());
         }
         self.settle(topic);
+    }
+
+    /// Takes that a reader is connected; it may have been before the publisher was known.
+    pub fn on_live(&mut self, topic: &str, uri: &str) {
+        for publisher in self.publishers_at(topic, uri) {
+            publisher.live = true;
+        }
     }
 
     /// Takes that a reader lost its connection; the node is asked at once whether it lives.

@@ -179,8 +179,11 @@ fn a_node_that_came_back_elsewhere_is_probed_anew_and_its_new_type_offered() {
 fn of_two_types_the_one_offered_first_holds_until_its_publisher_leaves() {
     let mut bench = Bench::with_offer();
     bench.snapshot(&[("/out/a", "/n"), ("/out/a", "/b")]);
-    bench.discovery.on_probed("/out/a", "/b", publisher("U"), bench.now);
+    let other =
+        Probed::Publisher { uri: "http://robot:3000/".into(), description: description("U") };
+    bench.discovery.on_probed("/out/a", "/b", other, bench.now);
     assert_eq!(bench.changes(), Vec::<String>::new());
+    assert_eq!(bench.discovery.uris("/out/a"), [URI.to_owned()].into(), "the other is not read");
     bench.snapshot(&[("/out/a", "/b")]);
     bench.checks();
     bench.checked(Checked::Gone);

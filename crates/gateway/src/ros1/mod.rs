@@ -4,7 +4,7 @@
 //!
 //! [`Ros1`] owns one thread with a single-threaded runtime. All state is in one
 //! task there, the actor; everything that waits (calls, connections) is a task
-//! of its own that reports to it by [`Note`]. Messages from local publishers do
+//! of its own that reports to it by a `Note`. Messages from local publishers do
 //! not pass through the actor: their reader emits them.
 //!
 //! | To change | open |
@@ -305,6 +305,7 @@ mod tests {
 
     #[test]
     fn hosts_become_uris_or_are_refused_by_name() {
+        assert_eq!(own_uri("My_robot-1.local", 40).unwrap(), "http://My_robot-1.local:40/");
         assert_eq!(own_uri("robot1", 40).unwrap(), "http://robot1:40/");
         assert_eq!(own_uri("::1", 40).unwrap(), "http://[::1]:40/");
         for wrong in ["", "a b", "robot1/", "robot1:40", "user@robot"] {

@@ -9,7 +9,7 @@ use super::slave::ACCEPT_PAUSE;
 use super::xmlrpc::tune;
 use crate::{MAX_SOURCES, Source, Topic};
 use bytes::{Buf, Bytes};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -53,6 +53,8 @@ pub(super) struct Publication {
     pub cleared: bool,
     drops: Arc<AtomicU64>,
     pub subscribers: BTreeMap<u64, Subscriber>,
+    /// Refusals of subscribers that were told.
+    told: BTreeSet<String>,
     /// Last message of each source, least recently updated first.
     latched: Vec<(Source, Bytes)>,
 }
@@ -80,6 +82,7 @@ impl Publication {
             cleared: false,
             drops,
             subscribers: BTreeMap::new(),
+            told: BTreeSet::new(),
             latched: Vec::new(),
         }
     }
@@ -109,6 +112,12 @@ impl Publication {
             self.latched.clear();
         }
         self.topic = topic;
+    }
+
+    /// Whether a refusal is to be told: once each, since refused nodes come again, and not
+    /// endlessly many.
+    pub fn tells(&mut self, refusal: &str) -> bool {
+        self.told.len() < MAX_SUBSCRIBERS && self.told.insert(refusal.into())
     }
 
     /// Serves a subscriber that was found fit.

@@ -374,6 +374,7 @@ mod tests {
             topics: [(Laser, laser), (Image, summary(100.0, 95.0, 110.0, 2.0))].into(),
             message_bytes: [(Laser, 1024), (Image, 61346)].into(),
             images_per_s: 4.5,
+            machine_busy_percent: 20.0,
             daemons: BTreeMap::new(),
             unaccounted: BTreeMap::new(),
         }

@@ -15,6 +15,7 @@ mod ros;
 mod smoke;
 mod star;
 mod stats;
+mod traffic;
 mod trial;
 mod usage;
 mod world;
@@ -70,6 +71,9 @@ pub enum Command {
         #[command(flatten)]
         choice: Choice,
     },
+    /// A node that makes and records messages; started by five-peers.
+    #[command(hide = true)]
+    Traffic(traffic::Arguments),
 }
 
 /// What takes part.
@@ -85,8 +89,12 @@ pub struct Choice {
 
 /// Carries out a command, inside the enclosure.
 pub fn run(command: &Command) -> Result<ExitCode> {
-    enclosure::settle()?;
+    // Started by a case that is inside already.
+    if !matches!(command, Command::Traffic(_)) {
+        enclosure::settle()?;
+    }
     match command {
+        Command::Traffic(arguments) => traffic::run(arguments).map(|()| ExitCode::SUCCESS),
         Command::Demo {
             output,
             seconds,
@@ -159,7 +167,7 @@ impl Bench<'_> {
             )?);
         }
         if chosen(star::NAME) {
-            star::run(&self.folder.join(star::NAME))?;
+            worst = worst.max(star::run(&self.folder.join(star::NAME), self.json)?);
         }
         Ok(exit_code(worst))
     }

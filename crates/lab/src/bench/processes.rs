@@ -131,6 +131,13 @@ impl Process {
         Err(self.trouble(&format!("still runs {patience:?} after SIGTERM")))
     }
 
+    /// Ends its standard input and waits until it has ended by itself.
+    pub fn close(&mut self) -> Result<()> {
+        self.stdin = None;
+        let status = self.child.wait()?;
+        if status.success() { Ok(()) } else { Err(self.trouble(&format!("ended with {status}"))) }
+    }
+
     /// Its use of the machine so far.
     pub fn usage(&self) -> Result<Usage> {
         let folder = PathBuf::from(format!("/proc/{}", self.child.id()));

@@ -153,7 +153,8 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-fn delay(mut delays: Vec<f64>) -> Option<Delay> {
+/// Figures of delays in milliseconds; `None` of none.
+pub fn delay(mut delays: Vec<f64>) -> Option<Delay> {
     delays.sort_by(f64::total_cmp);
     let max = *delays.last()?;
     Some(Delay {

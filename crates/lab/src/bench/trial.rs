@@ -7,7 +7,7 @@ use super::processes::Process;
 use super::progress::Progress;
 use super::ros::{RosProgram, START_PATIENCE, WRITE_PATIENCE};
 use super::stats::{Samples, Summary};
-use super::usage::{DaemonFigures, Watch, figures, watch_idle};
+use super::usage::{DaemonFigures, MachineTicks, Watch, figures, watch_idle};
 use super::world::{LinkLimits, Pair};
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -71,6 +71,8 @@ pub struct Outcome {
     pub message_bytes: BTreeMap<Flow, u64>,
     /// Images that reached the callback during the counted time, per second.
     pub images_per_s: f64,
+    /// Percent of all cores at work during the counted time, for whatever program.
+    pub machine_busy_percent: f64,
     /// Use of the machine by each daemon; empty without daemons.
     pub daemons: BTreeMap<String, DaemonFigures>,
     /// Messages accepted from ROS of which the sending daemon cannot say what became; empty without daemons.
@@ -119,9 +121,10 @@ impl Trial<'_> {
         progress.next();
         let mut load = Load::start(self.transport, &ALL, &pair, folder)?;
         progress.next();
-        let busy = Watch::start(&daemons)?;
+        let (busy, before) = (Watch::start(&daemons)?, MachineTicks::now()?);
         let first_ns = load.publish(self.time)?;
         let busy = busy.stop(&daemons)?;
+        let machine_busy_percent = MachineTicks::now()?.busy_percent_since(before);
         progress.next();
         load.drain(self.time)?;
         load.write()?;
@@ -131,7 +134,8 @@ impl Trial<'_> {
                 .daemons
                 .insert((*name).into(), figures(&idle[index], &busy[index]));
         }
-        outcome.unaccounted = account(&daemons)?;
+        outcome.machine_busy_percent = machine_busy_percent;
+        outcome.unaccounted = account(&daemons, folder)?;
         for daemon in &mut daemons {
             daemon.end()?;
         }
@@ -176,11 +180,12 @@ impl Trial<'_> {
             topics.insert(flow, samples.summary(flow.period()));
         }
         let images_per_s = images as f64 / self.time.as_secs_f64();
-        let (daemons, unaccounted) = Default::default();
+        let (machine_busy_percent, daemons, unaccounted) = Default::default();
         Ok(Outcome {
             topics,
             message_bytes,
             images_per_s,
+            machine_busy_percent,
             daemons,
             unaccounted,
         })
@@ -272,11 +277,16 @@ impl Load {
     }
 }
 
-fn account(daemons: &[Daemon]) -> Result<BTreeMap<Flow, Option<i64>>> {
+/// Keeps what the daemons say of themselves beside the samples, and takes from it what became of messages.
+fn account(daemons: &[Daemon], folder: &Path) -> Result<BTreeMap<Flow, Option<i64>>> {
     let [robot, base] = daemons else {
         return Ok(BTreeMap::new());
     };
     let (robot, base) = (robot.status()?, base.status()?);
+    for (name, status) in [("robot", &robot), ("base", &base)] {
+        let file = folder.join(format!("{name}.status.json"));
+        std::fs::write(file, format!("{status:#}\n"))?;
+    }
     let side = |flow: Flow| if flow.is_from_robot() { &robot } else { &base };
     Ok(ALL
         .into_iter()

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What daemons use of the machine between two moments.
+//! What daemons, and all programs together, use of the machine between two moments.
 
 use super::daemon::Daemon;
 use super::processes::Usage;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
@@ -86,5 +86,56 @@ pub fn figures(idle: &Watched, busy: &Watched) -> DaemonFigures {
         cpu_percent: busy.cpu_percent,
         idle_resident_bytes: idle.resident_bytes,
         resident_bytes: busy.resident_bytes,
+    }
+}
+
+/// Ticks of all cores since boot: at work, and in all.
+#[derive(Clone, Copy)]
+pub struct MachineTicks {
+    busy: u64,
+    total: u64,
+}
+
+impl MachineTicks {
+    /// Now.
+    pub fn now() -> Result<Self> {
+        let stat = std::fs::read_to_string("/proc/stat")?;
+        Self::parse(&stat)
+            .with_context(|| format!("no times of all cores in /proc/stat: {stat:.80}"))
+    }
+
+    /// The first line of proc_stat(5): user, nice, system, idle, iowait, irq, softirq, steal.
+    fn parse(stat: &str) -> Option<Self> {
+        let times = stat
+            .lines()
+            .next()?
+            .strip_prefix("cpu ")?
+            .split_whitespace()
+            .take(8);
+        let times: Vec<u64> = times.map(str::parse).collect::<Result<_, _>>().ok()?;
+        let total: u64 = times.iter().sum();
+        Some(Self {
+            busy: total - times.get(3)? - times.get(4)?,
+            total,
+        })
+    }
+
+    /// Percent of all cores at work since `earlier`, by whatever program.
+    pub fn busy_percent_since(self, earlier: Self) -> f64 {
+        let total = self.total.saturating_sub(earlier.total).max(1);
+        100.0 * self.busy.saturating_sub(earlier.busy) as f64 / total as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_is_busy_when_neither_idle_nor_waiting_for_disks() {
+        let before = MachineTicks::parse("cpu  100 0 50 800 50 0 0 0 0 0\ncpu0 1 2").unwrap();
+        let after = MachineTicks::parse("cpu  160 0 60 820 60 0 0 0 0 0\n").unwrap();
+        assert_eq!(after.busy_percent_since(before), 70.0);
+        assert!(MachineTicks::parse("intr 1 2").is_none());
     }
 }

@@ -30,15 +30,10 @@ pub fn check(arguments: &Arguments) -> Result<(), Failure> {
     match config::load(&arguments.file) {
         Ok(checked) if arguments.json => output::print_json(&as_json(&checked)),
         Ok(checked) => {
-            let warnings = checked
-                .warnings
-                .iter()
-                .map(|warning| format!("warning: {file}:{warning}\n"));
+            let warnings =
+                checked.warnings.iter().map(|warning| format!("warning: {file}:{warning}\n"));
             let warnings: String = warnings.collect();
-            output::print(&format!(
-                "{warnings}{file} is right.\n\n{}",
-                in_words(&checked.config)
-            ))
+            output::print(&format!("{warnings}{file} is right.\n\n{}", in_words(&checked.config)))
         }
         Err(error) if arguments.json => {
             output::print_json(&error_as_json(&error))?;
@@ -60,24 +55,18 @@ fn in_words(config: &Config) -> String {
     let mut fact = |name: &str, value: String| {
         let _ = writeln!(text, "{name:9} {value}");
     };
-    fact(
-        "node",
-        format!("{}, listens on UDP {}", config.name, config.listen),
-    );
+    fact("node", format!("{}, listens on UDP {}", config.name, config.listen));
     fact("control", config.control.display().to_string());
     fact(
         "metrics",
-        config
-            .metrics
-            .map_or("none".into(), |address| format!("http://{address}/metrics")),
+        config.metrics.map_or("none".into(), |address| format!("http://{address}/metrics")),
     );
     fact(
         "ROS 1",
         match &config.ros1 {
-            Some(ros1) => format!(
-                "master {}, this node is {} at {}",
-                ros1.master, ros1.node_name, ros1.host
-            ),
+            Some(ros1) => {
+                format!("master {}, this node is {} at {}", ros1.master, ros1.node_name, ros1.host)
+            }
             None => "off".into(),
         },
     );
@@ -94,20 +83,10 @@ fn in_words(config: &Config) -> String {
 
 fn realtime(config: &Config) -> String {
     let realtime = &config.realtime;
-    let scheduler = realtime.priority.map_or("normal scheduler".into(), |p| {
-        format!("SCHED_FIFO priority {p}")
-    });
-    let cpu = realtime
-        .cpu
-        .map_or(String::new(), |cpu| format!(", on CPU {cpu}"));
-    format!(
-        "{scheduler}{cpu}{}",
-        if realtime.lock_memory {
-            ", memory locked"
-        } else {
-            ""
-        }
-    )
+    let scheduler =
+        realtime.priority.map_or("normal scheduler".into(), |p| format!("SCHED_FIFO priority {p}"));
+    let cpu = realtime.cpu.map_or(String::new(), |cpu| format!(", on CPU {cpu}"));
+    format!("{scheduler}{cpu}{}", if realtime.lock_memory { ", memory locked" } else { "" })
 }
 
 fn limits(config: &Config) -> String {
@@ -126,10 +105,7 @@ fn peers(peers: &[PeerConfig]) -> String {
     let rows: Vec<[String; 5]> = peers.iter().flat_map(peer_rows).collect();
     match rows.is_empty() {
         true => "  none\n".into(),
-        false => output::table(
-            ["NAME", "REACHED AT", "BY", "PACKETS", "ITS TOPICS HERE"],
-            &rows,
-        ),
+        false => output::table(["NAME", "REACHED AT", "BY", "PACKETS", "ITS TOPICS HERE"], &rows),
     }
 }
 
@@ -145,19 +121,15 @@ fn peer_rows(peer: &PeerConfig) -> Vec<[String; 5]> {
         ]];
     }
     let row = |(i, link): (usize, &LinkConfig)| {
-        let (name, names) = if i == 0 {
-            (peer.name.clone(), names(peer))
-        } else {
-            Default::default()
-        };
+        let (name, names) =
+            if i == 0 { (peer.name.clone(), names(peer)) } else { Default::default() };
         let interface = link.interface.clone().unwrap_or("any interface".into());
         let default_mtu = || format!("interface's, at most {MAX_DEFAULT_MTU} bytes");
         [
             name,
             address(link),
             interface,
-            link.mtu
-                .map_or_else(default_mtu, |mtu| format!("{mtu} bytes")),
+            link.mtu.map_or_else(default_mtu, |mtu| format!("{mtu} bytes")),
             names,
         ]
     };
@@ -173,17 +145,8 @@ fn address(link: &LinkConfig) -> String {
 }
 
 fn names(peer: &PeerConfig) -> String {
-    let accepted: Vec<&str> = peer
-        .names
-        .accept
-        .iter()
-        .map(|pattern| pattern.as_str())
-        .collect();
-    let mut text = if accepted.is_empty() {
-        "all".into()
-    } else {
-        accepted.join(" ")
-    };
+    let accepted: Vec<&str> = peer.names.accept.iter().map(|pattern| pattern.as_str()).collect();
+    let mut text = if accepted.is_empty() { "all".into() } else { accepted.join(" ") };
     for (from, to) in &peer.names.remap {
         let _ = write!(text, ", {from} as {to}");
     }
@@ -201,39 +164,18 @@ fn radios(config: &Config) -> String {
             let pacing = radio.rate_bps.map_or("local back-pressure".into(), |rate| {
                 format!("at most {}", words::bit_rate(rate as f64))
             });
-            [
-                radio.interface.clone(),
-                pacing,
-                format!("{} packets", radio.in_flight),
-            ]
+            [radio.interface.clone(), pacing, format!("{} packets", radio.in_flight)]
         })
         .collect();
-    let rest = if rows.is_empty() {
-        "every interface"
-    } else {
-        "any other"
-    };
+    let rest = if rows.is_empty() { "every interface" } else { "any other" };
     rows.push([rest.into(), "local back-pressure".into(), "default".into()]);
     output::table(["INTERFACE", "PACED BY", "IN THE KERNEL"], &rows)
 }
 
 fn topics(rules: &[TopicRule]) -> String {
     let rows: Vec<[String; 8]> = rules.iter().map(topic_row).collect();
-    let header = [
-        "TOPIC",
-        "PRIORITY",
-        "KEEP",
-        "LIFESPAN",
-        "RATE",
-        "COMPRESSION",
-        "REPAIR",
-        "TO",
-    ];
-    if rows.is_empty() {
-        "  none\n".into()
-    } else {
-        output::table(header, &rows)
-    }
+    let header = ["TOPIC", "PRIORITY", "KEEP", "LIFESPAN", "RATE", "COMPRESSION", "REPAIR", "TO"];
+    if rows.is_empty() { "  none\n".into() } else { output::table(header, &rows) }
 }
 
 fn topic_row(rule: &TopicRule) -> [String; 8] {
@@ -243,15 +185,10 @@ fn topic_row(rule: &TopicRule) -> [String; 8] {
         treatment.priority.to_string(),
         format!("last {}", treatment.keep_last),
         treatment.lifespan.map_or("no end".into(), words::duration),
-        treatment
-            .rate_hz
-            .map_or("all".into(), |rate| format!("at most {rate}Hz")),
+        treatment.rate_hz.map_or("all".into(), |rate| format!("at most {rate}Hz")),
         compression(treatment.compression).into(),
         if treatment.repair { "yes" } else { "no" }.into(),
-        treatment
-            .to
-            .as_ref()
-            .map_or("every peer".into(), |to| to.join(" ")),
+        treatment.to.as_ref().map_or("every peer".into(), |to| to.join(" ")),
     ]
 }
 
@@ -300,12 +237,7 @@ fn peer_as_json(peer: &PeerConfig) -> Json {
     let links: Vec<Json> = peer.links.iter().map(|link| {
         json!({ "host": link.host, "port": link.port, "interface": link.interface, "mtu": link.mtu })
     }).collect();
-    let accept: Vec<&str> = peer
-        .names
-        .accept
-        .iter()
-        .map(|pattern| pattern.as_str())
-        .collect();
+    let accept: Vec<&str> = peer.names.accept.iter().map(|pattern| pattern.as_str()).collect();
     json!({ "name": peer.name, "links": links, "prefix": peer.names.prefix, "remap": peer.names.remap, "accept": accept })
 }
 

@@ -26,11 +26,10 @@ impl Daemon {
     fn socket(&self) -> Result<PathBuf, Failure> {
         match &self.control {
             Some(path) => Ok(path.clone()),
-            None => choose(
-                &Surroundings::of_this_process().control_folders(),
-                self.node.as_deref(),
-            )
-            .map_err(Failure::new),
+            None => {
+                choose(&Surroundings::of_this_process().control_folders(), self.node.as_deref())
+                    .map_err(Failure::new)
+            }
         }
     }
 }
@@ -42,18 +41,14 @@ fn choose(folders: &[PathBuf], node: Option<&str>) -> Result<PathBuf, String> {
         .iter()
         .filter(|path| node.is_none_or(|node| path.file_stem() == Some(node.as_ref())))
         .collect();
-    let searched = folders
-        .iter()
-        .map(|f| f.display().to_string())
-        .collect::<Vec<_>>()
-        .join(" and ");
+    let searched =
+        folders.iter().map(|f| f.display().to_string()).collect::<Vec<_>>().join(" and ");
     match (&meant[..], node) {
         ([one], _) => Ok((*one).clone()),
         ([first, ..], Some(_)) => Ok((*first).clone()),
-        ([], Some(node)) if !all.is_empty() => Err(format!(
-            "no daemon of node '{node}' in {searched}; there are:\n{}",
-            listed(&all)
-        )),
+        ([], Some(node)) if !all.is_empty() => {
+            Err(format!("no daemon of node '{node}' in {searched}; there are:\n{}", listed(&all)))
+        }
         ([], _) => Err(format!(
             "no daemon is running (no socket in {searched})\n\
              start one with: tautline run FILE\n\
@@ -90,20 +85,14 @@ mod tests {
 
     fn folder_with(names: &[&str]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
-        names
-            .iter()
-            .for_each(|name| std::fs::write(folder.path().join(name), "").unwrap());
+        names.iter().for_each(|name| std::fs::write(folder.path().join(name), "").unwrap());
         folder
     }
 
     #[test]
     fn one_daemon_is_found_without_a_flag() {
         let (empty, one) = (folder_with(&[]), folder_with(&["robot1.sock", "other.txt"]));
-        let folders = [
-            empty.path().into(),
-            one.path().into(),
-            "/nonexistent".into(),
-        ];
+        let folders = [empty.path().into(), one.path().into(), "/nonexistent".into()];
         assert_eq!(choose(&folders, None), Ok(one.path().join("robot1.sock")));
     }
 
@@ -112,27 +101,15 @@ mod tests {
         let folder = folder_with(&["robot1.sock", "base.sock"]);
         let folders = [folder.path().into()];
         let error = choose(&folders, None).unwrap_err();
-        assert!(
-            error.contains("--node base") && error.contains("--node robot1"),
-            "{error}"
-        );
-        assert_eq!(
-            choose(&folders, Some("base")),
-            Ok(folder.path().join("base.sock"))
-        );
+        assert!(error.contains("--node base") && error.contains("--node robot1"), "{error}");
+        assert_eq!(choose(&folders, Some("base")), Ok(folder.path().join("base.sock")));
         let error = choose(&folders, Some("robot9")).unwrap_err();
-        assert!(
-            error.contains("'robot9'") && error.contains("--node base"),
-            "{error}"
-        );
+        assert!(error.contains("'robot9'") && error.contains("--node base"), "{error}");
     }
 
     #[test]
     fn none_says_how_to_start_one() {
         let error = choose(&["/nonexistent".into()], None).unwrap_err();
-        assert!(
-            error.contains("tautline run FILE") && error.contains("/nonexistent"),
-            "{error}"
-        );
+        assert!(error.contains("tautline run FILE") && error.contains("/nonexistent"), "{error}");
     }
 }

@@ -28,16 +28,13 @@ pub fn init(arguments: &Arguments) -> Result<(), Failure> {
         return output::print(&starter::starter());
     }
     write(file, arguments.force).map_err(|e| match e.kind() {
-        ErrorKind::AlreadyExists => Failure::new(format!(
-            "{} is there already; --force overwrites it",
-            file.display()
-        )),
+        ErrorKind::AlreadyExists => {
+            Failure::new(format!("{} is there already; --force overwrites it", file.display()))
+        }
         _ => Failure::new(format!("{}: cannot be written: {e}", file.display())),
     })?;
     let file = file.display();
-    output::print(&format!(
-        "wrote {file}\nedit it, then: tautline check {file}\n"
-    ))
+    output::print(&format!("wrote {file}\nedit it, then: tautline check {file}\n"))
 }
 
 fn write(file: &Path, force: bool) -> std::io::Result<()> {

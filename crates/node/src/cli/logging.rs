@@ -28,9 +28,8 @@ pub fn start(filter: &str, format: LogFormat) -> Result<(), Failure> {
     let targets = targets(filter)?;
     let is_for_people = std::io::stderr().is_terminal()
         && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-    let to_stderr = Layer::<Registry>::default()
-        .with_writer(std::io::stderr)
-        .with_ansi(is_for_people);
+    let to_stderr =
+        Layer::<Registry>::default().with_writer(std::io::stderr).with_ansi(is_for_people);
     // The journal has a time for each line already.
     let in_journal = std::env::var_os("JOURNAL_STREAM").is_some();
     let layer = match (format, in_journal) {
@@ -38,9 +37,7 @@ pub fn start(filter: &str, format: LogFormat) -> Result<(), Failure> {
         (LogFormat::Text, true) => to_stderr.without_time().boxed(),
         (LogFormat::Text, false) => to_stderr.boxed(),
     };
-    let started = tracing_subscriber::registry()
-        .with(layer.with_filter(targets))
-        .try_init();
+    let started = tracing_subscriber::registry().with(layer.with_filter(targets)).try_init();
     started.map_err(Failure::new)
 }
 
@@ -65,11 +62,7 @@ mod tests {
         let filter = targets("debug").unwrap();
         assert!(filter.would_enable("tautline_gateway::ros1", &Level::DEBUG));
         assert!(!filter.would_enable("hyper", &Level::INFO));
-        assert!(
-            !targets("error")
-                .unwrap()
-                .would_enable("hyper", &Level::WARN)
-        );
+        assert!(!targets("error").unwrap().would_enable("hyper", &Level::WARN));
     }
 
     #[test]
@@ -77,11 +70,6 @@ mod tests {
         let filter = targets("warn,tautline_gateway=trace").unwrap();
         assert!(filter.would_enable("tautline_gateway::ros1", &Level::TRACE));
         assert!(!filter.would_enable("tautline_node", &Level::INFO));
-        assert!(
-            targets("tautline=loud")
-                .unwrap_err()
-                .text
-                .contains("'tautline=loud'")
-        );
+        assert!(targets("tautline=loud").unwrap_err().text.contains("'tautline=loud'"));
     }
 }

@@ -59,18 +59,12 @@ pub struct Failure {
 impl Failure {
     /// Says `text` and exits with 1.
     pub fn new(text: impl ToString) -> Self {
-        Self {
-            exit_code: 1,
-            text: text.to_string(),
-        }
+        Self { exit_code: 1, text: text.to_string() }
     }
 
     /// Says `text` and exits with `exit_code`.
     pub fn with_code(exit_code: u8, text: impl ToString) -> Self {
-        Self {
-            exit_code,
-            text: text.to_string(),
-        }
+        Self { exit_code, text: text.to_string() }
     }
 }
 

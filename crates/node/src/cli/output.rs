@@ -31,10 +31,7 @@ pub fn table<const COLUMNS: usize>(header: [&str; COLUMNS], rows: &[[String; COL
         }
     }
     let line = |cells: &[String]| {
-        let padded = cells
-            .iter()
-            .zip(widths)
-            .map(|(cell, width)| format!("{cell:width$}"));
+        let padded = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
         format!("  {}\n", padded.collect::<Vec<_>>().join("  ").trim_end())
     };
     let mut text = line(&header.map(str::to_owned));
@@ -48,10 +45,7 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
-        let rows = [
-            ["/scan".into(), "200".into()],
-            ["/camera/image".into(), "20".into()],
-        ];
+        let rows = [["/scan".into(), "200".into()], ["/camera/image".into(), "20".into()]];
         let expected = "  TOPIC          PRIORITY\n  /scan          200\n  /camera/image  20\n";
         assert_eq!(table(["TOPIC", "PRIORITY"], &rows), expected);
     }

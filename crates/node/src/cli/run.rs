@@ -17,12 +17,7 @@ pub struct Arguments {
     /// The robot's file
     file: PathBuf,
     /// What is logged on standard error: a level (off, error, warn, info, debug, trace) or directives
-    #[arg(
-        long,
-        value_name = "LEVEL",
-        env = "TAUTLINE_LOG",
-        default_value = "info"
-    )]
+    #[arg(long, value_name = "LEVEL", env = "TAUTLINE_LOG", default_value = "info")]
     log: String,
     /// How it is written
     #[arg(long, value_name = "FORMAT", default_value = "text")]

@@ -33,35 +33,23 @@ pub struct Arguments {
 /// Changes topics on the running daemon.
 pub fn set(arguments: &Arguments) -> Result<(), Failure> {
     let change = change(&arguments.topic, &arguments.changes).map_err(Failure::new)?;
-    let changed = arguments
-        .daemon
-        .connect()?
-        .change_topic(change)
-        .map_err(Failure::new)?;
+    let changed = arguments.daemon.connect()?.change_topic(change).map_err(Failure::new)?;
     if arguments.json {
         return output::print_json(&serde_json::json!({ "changed": changed }));
     }
-    let lines: String = changed
-        .iter()
-        .map(|topic| format!("changed {topic}\n"))
-        .collect();
+    let lines: String = changed.iter().map(|topic| format!("changed {topic}\n")).collect();
     output::print(&lines)
 }
 
 fn change(topic: &str, changes: &[String]) -> Result<TopicChange, String> {
     Pattern::new(topic).map_err(|e| format!("topic: {e}"))?;
-    let mut change = TopicChange {
-        topic: topic.into(),
-        ..TopicChange::default()
-    };
+    let mut change = TopicChange { topic: topic.into(), ..TopicChange::default() };
     for text in changes {
         let wrong = |allowed: &str| format!("found '{text}'; allowed: {allowed}");
         match text.split_once('=') {
             Some(("priority", value)) => {
                 change.priority = Some(
-                    value
-                        .parse()
-                        .map_err(|_| wrong("priority=N, a whole number from 0 to 255"))?,
+                    value.parse().map_err(|_| wrong("priority=N, a whole number from 0 to 255"))?,
                 );
             }
             Some(("rate", "none")) => change.rate_hz = Some(0.0),
@@ -81,10 +69,7 @@ mod tests {
     use super::*;
 
     fn changed(changes: &[&str]) -> Result<TopicChange, String> {
-        change(
-            "/scan",
-            &changes.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        )
+        change("/scan", &changes.iter().map(ToString::to_string).collect::<Vec<_>>())
     }
 
     #[test]

@@ -24,11 +24,7 @@ pub struct Arguments {
 /// Prints one snapshot.
 pub fn status(arguments: &Arguments) -> Result<(), Failure> {
     let status = arguments.daemon.connect()?.status().map_err(Failure::new)?;
-    if arguments.json {
-        output::print_json(&status)
-    } else {
-        output::print(&in_words(&status))
-    }
+    if arguments.json { output::print_json(&status) } else { output::print(&in_words(&status)) }
 }
 
 /// A snapshot as text.
@@ -42,21 +38,13 @@ pub fn in_words(status: &Status) -> String {
         status.security
     );
     for gateway in &status.gateways {
-        let state = if gateway.connected {
-            "answers"
-        } else {
-            "does not answer"
-        };
+        let state = if gateway.connected { "answers" } else { "does not answer" };
         let trouble = if gateway.trouble.is_empty() {
             String::new()
         } else {
             format!(": {}", gateway.trouble)
         };
-        let _ = writeln!(
-            text,
-            "{}  {} {state}{trouble}",
-            gateway.kind, gateway.location
-        );
+        let _ = writeln!(text, "{}  {} {state}{trouble}", gateway.kind, gateway.location);
     }
     section(
         &mut text,
@@ -80,15 +68,7 @@ pub fn in_words(status: &Status) -> String {
         "DROPPED",
     ];
     section(&mut text, "Topics", header, status.topics.iter().map(topic));
-    let header = [
-        "RADIO",
-        "PACED BY",
-        "CONFIGURED",
-        "MEASURED",
-        "IN FLIGHT",
-        "SENT",
-        "PACKETS",
-    ];
+    let header = ["RADIO", "PACED BY", "CONFIGURED", "MEASURED", "IN FLIGHT", "SENT", "PACKETS"];
     section(&mut text, "Radios", header, status.radios.iter().map(radio));
     let header = [
         "PEER", "RADIO", "REMOTE", "STATE", "RTT ms", "LOSS", "SENT", "RECEIVED", "REPAIRS",
@@ -112,11 +92,7 @@ fn section<const N: usize>(
     rows: impl Iterator<Item = [String; N]>,
 ) {
     let rows: Vec<[String; N]> = rows.collect();
-    let body = if rows.is_empty() {
-        "  none\n".into()
-    } else {
-        output::table(header, &rows)
-    };
+    let body = if rows.is_empty() { "  none\n".into() } else { output::table(header, &rows) };
     let _ = write!(text, "\n{title}\n{body}");
 }
 
@@ -139,17 +115,11 @@ pub fn arrow(direction: Direction) -> &'static str {
 
 fn topic(topic: &TopicReport) -> [String; 13] {
     let delay = topic.delay.as_ref().map_or(UNKNOWN.into(), |delay| {
-        [delay.p50_ms, delay.p99_ms, delay.max_ms]
-            .map(|ms| milliseconds(Some(ms)))
-            .join("/")
+        [delay.p50_ms, delay.p99_ms, delay.max_ms].map(|ms| milliseconds(Some(ms))).join("/")
     });
     let is_out = topic.direction == Direction::Out;
     let if_out = |count: u64| {
-        if is_out {
-            short(count as f64)
-        } else {
-            String::new()
-        }
+        if is_out { short(count as f64) } else { String::new() }
     };
     [
         arrow(topic.direction).into(),
@@ -200,11 +170,7 @@ fn link(link: &LinkReport) -> [String; 10] {
     [
         link.peer.clone(),
         link.radio.clone(),
-        if link.remote.is_empty() {
-            UNKNOWN.into()
-        } else {
-            link.remote.clone()
-        },
+        if link.remote.is_empty() { UNKNOWN.into() } else { link.remote.clone() },
         if link.up { "up" } else { "down" }.into(),
         milliseconds(link.rtt_ms),
         percent(loss),

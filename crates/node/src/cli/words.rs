@@ -83,19 +83,8 @@ mod tests {
 
     #[test]
     fn numbers_keep_three_digits() {
-        let expected = [
-            (0.0, "0"),
-            (7.0, "7"),
-            (6.667, "6.67"),
-            (50.02, "50.0"),
-            (999.0, "999"),
-        ];
-        let larger = [
-            (999.9, "1.00k"),
-            (1234567.0, "1.23M"),
-            (12.345e9, "12.3G"),
-            (99.96, "100"),
-        ];
+        let expected = [(0.0, "0"), (7.0, "7"), (6.667, "6.67"), (50.02, "50.0"), (999.0, "999")];
+        let larger = [(999.9, "1.00k"), (1234567.0, "1.23M"), (12.345e9, "12.3G"), (99.96, "100")];
         for (value, text) in expected.into_iter().chain(larger) {
             assert_eq!(short(value), text);
         }

@@ -31,21 +31,9 @@ pub fn config(
             .map_or_else(|| surroundings.control_socket(&name), Into::into),
         metrics: listen(file, "metrics"),
         ros1,
-        radios: file
-            .named("radios")
-            .iter()
-            .map(radio)
-            .collect::<Option<_>>()?,
-        peers: file
-            .named("peers")
-            .iter()
-            .map(peer)
-            .collect::<Option<_>>()?,
-        topics: file
-            .named("topics")
-            .iter()
-            .map(topic)
-            .collect::<Option<_>>()?,
+        radios: file.named("radios").iter().map(radio).collect::<Option<_>>()?,
+        peers: file.named("peers").iter().map(peer).collect::<Option<_>>()?,
+        topics: file.named("topics").iter().map(topic).collect::<Option<_>>()?,
         limits: limits(file.section("limits")?)?,
         realtime: realtime(file.section("realtime")?)?,
         name,
@@ -68,35 +56,18 @@ fn ros1(section: &Section, from: &Surroundings, problems: &mut Vec<Problem>) -> 
     let master = match text(section, "master") {
         Some(master) => master,
         None => {
-            let uri = from
-                .ros_master_uri
-                .as_deref()
-                .unwrap_or("http://localhost:11311");
-            outside(
-                "master",
-                Kind::MasterUri,
-                "the environment's ROS_MASTER_URI",
-                uri,
-            )?
+            let uri = from.ros_master_uri.as_deref().unwrap_or("http://localhost:11311");
+            outside("master", Kind::MasterUri, "the environment's ROS_MASTER_URI", uri)?
         }
     };
-    let host = match (
-        text(section, "host"),
-        &from.ros_hostname,
-        &from.ros_ip,
-        &from.host_name,
-    ) {
+    let host = match (text(section, "host"), &from.ros_hostname, &from.ros_ip, &from.host_name) {
         (Some(host), ..) => host,
         (_, Some(host), ..) => outside("host", Kind::Host, "the environment's ROS_HOSTNAME", host)?,
         (_, _, Some(host), _) => outside("host", Kind::Host, "the environment's ROS_IP", host)?,
         (.., Some(host)) => outside("host", Kind::Host, "the machine's name", host)?,
         _ => "localhost".into(),
     };
-    Some(Ros1Config {
-        master,
-        host,
-        node_name: text(section, "node_name")?,
-    })
+    Some(Ros1Config { master, host, node_name: text(section, "node_name")? })
 }
 
 fn radio(named: &Named) -> Option<RadioConfig> {
@@ -109,32 +80,17 @@ fn radio(named: &Named) -> Option<RadioConfig> {
 
 fn peer(named: &Named) -> Option<PeerConfig> {
     let section = &named.section;
-    let mut links: Vec<LinkConfig> = section
-        .sections("links")
-        .iter()
-        .map(link)
-        .collect::<Option<_>>()?;
+    let mut links: Vec<LinkConfig> =
+        section.sections("links").iter().map(link).collect::<Option<_>>()?;
     if section.single("address").is_some() {
         links.push(link(section)?);
     }
     let names = NameMap {
         prefix: text(section, "prefix").unwrap_or_default(),
-        remap: section
-            .renames("remap")
-            .iter()
-            .map(|(_, pair)| pair.clone())
-            .collect(),
-        accept: section
-            .list("accept")
-            .iter()
-            .filter_map(|(_, value)| pattern(value))
-            .collect(),
+        remap: section.renames("remap").iter().map(|(_, pair)| pair.clone()).collect(),
+        accept: section.list("accept").iter().filter_map(|(_, value)| pattern(value)).collect(),
     };
-    Some(PeerConfig {
-        name: named.text.clone(),
-        links,
-        names,
-    })
+    Some(PeerConfig { name: named.text.clone(), links, names })
 }
 
 fn link(section: &Section) -> Option<LinkConfig> {
@@ -154,13 +110,11 @@ fn topic(named: &Named) -> Option<TopicRule> {
     let destinations: Vec<String> = section
         .list("to")
         .iter()
-        .filter_map(|(_, value)| {
-            if let Value::Text(name) = value {
-                Some(name.clone())
-            } else {
-                None
-            }
-        })
+        .filter_map(
+            |(_, value)| {
+                if let Value::Text(name) = value { Some(name.clone()) } else { None }
+            },
+        )
         .collect();
     let treatment = Treatment {
         priority: whole(section, "priority")?.try_into().ok()?,
@@ -174,10 +128,7 @@ fn topic(named: &Named) -> Option<TopicRule> {
         to: (!destinations.is_empty()).then_some(destinations),
         repair: flag(section, "repair")?,
     };
-    Some(TopicRule {
-        pattern: pattern(&named.name)?,
-        treatment,
-    })
+    Some(TopicRule { pattern: pattern(&named.name)?, treatment })
 }
 
 fn limits(section: &Section) -> Option<Limits> {

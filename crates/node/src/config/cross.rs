@@ -8,6 +8,7 @@ use super::validate::{Named, Section};
 use super::yaml::quoted;
 use super::{DEFAULT_PORT, MAX_PEERS, MAX_TOPIC_RULES};
 use std::collections::HashMap;
+use std::net::Ipv6Addr;
 use tautline_gateway::mapping::Pattern;
 
 /// What the checks found.
@@ -26,6 +27,7 @@ pub fn check(file: &Section, surroundings: &Surroundings) -> Findings {
     findings.own_name_among_peers(file);
     findings.ways_to_give_links(file);
     findings.addresses_used_twice(file);
+    findings.link_local_addresses(file);
     findings.destinations(file);
     findings.queues_too_small(file);
     findings.rules_that_never_match(file);
@@ -43,12 +45,7 @@ fn text<'s>(section: &'s Section, key: &str) -> Option<&'s str> {
 
 impl Findings {
     fn wrong(&mut self, at: Position, key: String, found: String, allowed: String) {
-        self.problems.push(Problem {
-            at,
-            key,
-            found,
-            allowed,
-        });
+        self.problems.push(Problem { at, key, found, allowed });
     }
 
     fn odd(&mut self, at: Position, key: String, text: String) {
@@ -75,12 +72,7 @@ impl Findings {
         };
         for peer in file.named("peers").iter().filter(|peer| peer.text == own) {
             let found = format!("this node's own name {}", quoted(own));
-            self.wrong(
-                peer.at,
-                format!("peers.{own}"),
-                found,
-                "names of other nodes".into(),
-            );
+            self.wrong(peer.at, format!("peers.{own}"), found, "names of other nodes".into());
         }
     }
 
@@ -88,9 +80,7 @@ impl Findings {
         for peer in file.named("peers") {
             let given = |key| peer.section.single(key).is_some();
             let has_links = !peer.section.sections("links").is_empty();
-            let strays = ["address", "interface", "mtu"]
-                .into_iter()
-                .filter(|key| given(key));
+            let strays = ["address", "interface", "mtu"].into_iter().filter(|key| given(key));
             for key in strays.filter(|key| has_links || (*key != "address" && !given("address"))) {
                 let (found, allowed) = if has_links {
                     (
@@ -135,29 +125,42 @@ impl Findings {
         }
     }
 
+    /// fe80::/10 is on every interface, so it says nothing without one (RFC 4007, 6).
+    fn link_local_addresses(&mut self, file: &Section) {
+        for peer in file.named("peers") {
+            let links = peer.section.sections("links");
+            for link in links.iter().chain([&peer.section]) {
+                let Some((at, Value::Endpoint(host, _))) = link.single("address") else {
+                    continue;
+                };
+                let (address, zone) =
+                    host.split_once('%').map_or((&**host, None), |(a, z)| (a, Some(z)));
+                let is_link_local =
+                    address.parse().is_ok_and(|a: Ipv6Addr| a.is_unicast_link_local());
+                let wrong = match (zone, text(link, "interface")) {
+                    (None, None) if is_link_local => "without its interface".into(),
+                    (Some(zone), Some(interface)) if zone != interface => {
+                        format!("on {}, but 'interface' says {}", quoted(zone), quoted(interface))
+                    }
+                    _ => continue,
+                };
+                let found = format!("the address {address} {wrong}");
+                let allowed = format!("one interface, such as \"{address}%wlan0\"");
+                self.wrong(at, format!("peers.{}.address", peer.text), found, allowed);
+            }
+        }
+    }
+
     fn destinations(&mut self, file: &Section) {
-        let peers: Vec<&str> = file
-            .named("peers")
-            .iter()
-            .map(|peer| peer.text.as_str())
-            .collect();
-        let allowed = if peers.is_empty() {
-            "no peers are given".into()
-        } else {
-            peers.join(", ")
-        };
+        let peers: Vec<&str> = file.named("peers").iter().map(|peer| peer.text.as_str()).collect();
+        let allowed = if peers.is_empty() { "no peers are given".into() } else { peers.join(", ") };
         for topic in file.named("topics") {
             for (at, value) in topic.section.list("to") {
                 if let Value::Text(name) = value
                     && !peers.contains(&name.as_str())
                 {
                     let found = format!("the unknown peer {}", quoted(name));
-                    self.wrong(
-                        *at,
-                        format!("topics.{}.to", topic.text),
-                        found,
-                        allowed.clone(),
-                    );
+                    self.wrong(*at, format!("topics.{}.to", topic.text), found, allowed.clone());
                 }
             }
         }
@@ -175,26 +178,16 @@ impl Findings {
                 && bytes < max_message
             {
                 let found = format!("{bytes} bytes, less than max_message ({max_message} bytes)");
-                self.wrong(
-                    at,
-                    format!("limits.{key}"),
-                    found,
-                    "at least max_message".into(),
-                );
+                self.wrong(at, format!("limits.{key}"), found, "at least max_message".into());
             }
         }
     }
 
     fn rules_that_never_match(&mut self, file: &Section) {
-        let rules: Vec<(&Named, &Pattern)> = file
-            .named("topics")
-            .iter()
-            .filter_map(with_pattern)
-            .collect();
+        let rules: Vec<(&Named, &Pattern)> =
+            file.named("topics").iter().filter_map(with_pattern).collect();
         for (i, (rule, pattern)) in rules.iter().enumerate().take(MAX_TOPIC_RULES) {
-            let earlier = rules[..i]
-                .iter()
-                .find(|(_, earlier)| covers(earlier, pattern));
+            let earlier = rules[..i].iter().find(|(_, earlier)| covers(earlier, pattern));
             if let Some((earlier, _)) = earlier {
                 let text = format!(
                     "never matches, because {} on line {} comes first and covers it; put it above that line",
@@ -208,18 +201,10 @@ impl Findings {
 
     fn nothing_to_do(&mut self, file: &Section) {
         if file.named("topics").is_empty() {
-            self.odd(
-                TOP,
-                "topics".into(),
-                "no topics, so nothing is sent from here".into(),
-            );
+            self.odd(TOP, "topics".into(), "no topics, so nothing is sent from here".into());
         }
         if file.named("peers").is_empty() {
-            self.odd(
-                TOP,
-                "peers".into(),
-                "no peers, so there is nobody to talk to".into(),
-            );
+            self.odd(TOP, "peers".into(), "no peers, so there is nobody to talk to".into());
         }
     }
 
@@ -237,13 +222,9 @@ impl Findings {
             }
         }
         let radios = file.named("radios").iter();
-        named.extend(radios.map(|radio| {
-            (
-                radio.at,
-                format!("radios.{}", radio.text),
-                radio.text.as_str(),
-            )
-        }));
+        named.extend(
+            radios.map(|radio| (radio.at, format!("radios.{}", radio.text), radio.text.as_str())),
+        );
         for (at, key, interface) in named {
             if !present.iter().any(|name| name == interface) {
                 let text = format!(
@@ -279,10 +260,7 @@ mod tests {
     use super::*;
 
     fn covered(earlier: &str, later: &str) -> bool {
-        covers(
-            &Pattern::new(earlier).unwrap(),
-            &Pattern::new(later).unwrap(),
-        )
+        covers(&Pattern::new(earlier).unwrap(), &Pattern::new(later).unwrap())
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tautline_gateway::mapping::{Pattern, check_name};
 
 /// Longest name of a node.
-pub const MAX_NODE_NAME: usize = 64;
+pub const MAX_NODE_NAME: usize = tautline_proto::wire::packet::MAX_NAME;
 /// Longest path of a Unix socket on Linux (sun_path is 108 bytes with its final zero).
 pub const MAX_SOCKET_PATH: usize = 107;
 /// Longest interface name on Linux (IFNAMSIZ is 16 with its final zero).
@@ -212,16 +212,12 @@ fn whole_number(text: &str, min: u64, max: u64) -> Option<u64> {
 
 fn is_node_name(text: &str) -> bool {
     let fits = (1..=MAX_NODE_NAME).contains(&text.len());
-    fits && text
-        .bytes()
-        .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+    fits && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }
 
 fn is_interface(text: &str) -> bool {
     let fits = (1..=MAX_INTERFACE_NAME).contains(&text.len()) && text != "." && text != "..";
-    fits && text
-        .bytes()
-        .all(|b| b.is_ascii_graphic() && b != b'/' && b != b':')
+    fits && text.bytes().all(|b| b.is_ascii_graphic() && b != b'/' && b != b':')
 }
 
 fn is_host(text: &str) -> bool {
@@ -233,10 +229,7 @@ fn is_host_name(text: &str) -> bool {
     // Digits and dots alone can only be meant as an IPv4 address, and then must be one.
     let looks_like_ipv4 = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     let is_right = !looks_like_ipv4 || text.parse::<std::net::Ipv4Addr>().is_ok();
-    fits && is_right
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
+    fits && is_right && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
 }
 
 fn is_ipv6(text: &str) -> bool {
@@ -250,10 +243,7 @@ fn port(text: &str) -> Option<u16> {
 
 fn listen(text: &str, bare_port_address: &str) -> Option<Value> {
     if let Some(port) = port(text) {
-        return Some(Value::Listen(SocketAddr::new(
-            bare_port_address.parse().ok()?,
-            port,
-        )));
+        return Some(Value::Listen(SocketAddr::new(bare_port_address.parse().ok()?, port)));
     }
     let address: SocketAddr = text.parse().ok()?;
     (address.port() != 0).then_some(Value::Listen(address))
@@ -266,11 +256,7 @@ fn endpoint(text: &str) -> Option<Value> {
     }
     if let Some(inside) = text.strip_prefix('[') {
         let (host, after) = inside.split_once(']')?;
-        let port = if after.is_empty() {
-            None
-        } else {
-            Some(port(after.strip_prefix(':')?)?)
-        };
+        let port = if after.is_empty() { None } else { Some(port(after.strip_prefix(':')?)?) };
         return is_ipv6(host).then(|| Value::Endpoint(host.into(), port));
     }
     let (host, port) = match text.split_once(':') {
@@ -303,15 +289,9 @@ mod tests {
     fn addresses_of_every_form_are_read() {
         let read = |text| address(text).unwrap_or_else(|| panic!("{text} is not read"));
         assert_eq!(read("10.0.0.2"), ("10.0.0.2".into(), None));
-        assert_eq!(
-            read("robot2.local:9000"),
-            ("robot2.local".into(), Some(9000))
-        );
+        assert_eq!(read("robot2.local:9000"), ("robot2.local".into(), Some(9000)));
         assert_eq!(read("fe80::1%wlan0"), ("fe80::1%wlan0".into(), None));
-        assert_eq!(
-            read("[fe80::1%wlan0]:18470"),
-            ("fe80::1%wlan0".into(), Some(18470))
-        );
+        assert_eq!(read("[fe80::1%wlan0]:18470"), ("fe80::1%wlan0".into(), Some(18470)));
         assert_eq!(read("[::1]"), ("::1".into(), None));
     }
 

@@ -44,21 +44,13 @@ pub struct Checked {
 
 /// Reads and checks `file` in this process's surroundings.
 pub fn load(file: &Path) -> Result<Checked, ConfigError> {
-    let unreadable = |source| ConfigError::Unreadable {
-        file: file.into(),
-        source,
-    };
+    let unreadable = |source| ConfigError::Unreadable { file: file.into(), source };
     let open = std::fs::File::open(file).map_err(unreadable)?;
     let mut bytes = Vec::new();
     // One byte over the limit is enough to refuse the file without reading all of it.
-    open.take(MAX_FILE_BYTES as u64 + 1)
-        .read_to_end(&mut bytes)
-        .map_err(unreadable)?;
+    open.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     let checked = text(bytes).and_then(|text| parse(&text, &Surroundings::of_this_process()));
-    checked.map_err(|problems| ConfigError::Invalid {
-        file: file.into(),
-        problems,
-    })
+    checked.map_err(|problems| ConfigError::Invalid { file: file.into(), problems })
 }
 
 fn text(bytes: Vec<u8>) -> Result<String, Vec<Problem>> {
@@ -85,10 +77,7 @@ pub fn parse(text: &str, surroundings: &Surroundings) -> Result<Checked, Vec<Pro
     let mut problems = Vec::new();
     let root = yaml::read(text, &mut problems).map_err(|problem| vec![problem])?;
     let file = validate::section(table::FILE, &root, &mut problems);
-    let cross::Findings {
-        problems: more,
-        mut warnings,
-    } = cross::check(&file, surroundings);
+    let cross::Findings { problems: more, mut warnings } = cross::check(&file, surroundings);
     problems.extend(more);
     let config = assemble::config(&file, surroundings, &mut problems);
     problems.sort_by_key(|problem| (problem.at.line, problem.at.column));

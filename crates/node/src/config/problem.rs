@@ -62,11 +62,7 @@ impl fmt::Display for Warning {
 
 fn write_place(f: &mut fmt::Formatter<'_>, at: Position, key: &str) -> fmt::Result {
     write!(f, "{}:{}: ", at.line, at.column)?;
-    if key.is_empty() {
-        Ok(())
-    } else {
-        write!(f, "{key}: ")
-    }
+    if key.is_empty() { Ok(()) } else { write!(f, "{key}: ") }
 }
 
 /// Why a file cannot be used.

@@ -44,22 +44,13 @@ fn section(page: &mut String, title: &str, doc: &str, settings: &'static [Settin
     }
     for setting in settings {
         if let Some(inside) = inside(setting) {
-            section(
-                page,
-                &format!("{}{}", parent(title), heading(setting)),
-                setting.doc,
-                inside,
-            );
+            section(page, &format!("{}{}", parent(title), heading(setting)), setting.doc, inside);
         }
     }
 }
 
 fn parent(title: &str) -> String {
-    if title == "The file" {
-        String::new()
-    } else {
-        format!("{}.", title.trim_matches('`'))
-    }
+    if title == "The file" { String::new() } else { format!("{}.", title.trim_matches('`')) }
 }
 
 fn heading(setting: &Setting) -> String {
@@ -102,10 +93,8 @@ fn allowed(setting: &Setting) -> String {
 }
 
 fn named(naming: &Naming) -> String {
-    let mut text = format!(
-        "a map; each name is {}; below it the keys below",
-        naming.names.allowed()
-    );
+    let mut text =
+        format!("a map; each name is {}; below it the keys below", naming.names.allowed());
     if let Some(short) = naming.short_for {
         let _ = write!(text, ", or the `{short}` alone");
     }

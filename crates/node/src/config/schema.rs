@@ -14,15 +14,10 @@ pub fn schema() -> Json {
 }
 
 fn object(settings: &'static [Setting]) -> Json {
-    let properties: Map<String, Json> = settings
-        .iter()
-        .map(|setting| (setting.name.to_owned(), property(setting)))
-        .collect();
-    let required: Vec<&str> = settings
-        .iter()
-        .filter(|s| s.preset == Preset::Required)
-        .map(|s| s.name)
-        .collect();
+    let properties: Map<String, Json> =
+        settings.iter().map(|setting| (setting.name.to_owned(), property(setting))).collect();
+    let required: Vec<&str> =
+        settings.iter().filter(|s| s.preset == Preset::Required).map(|s| s.name).collect();
     json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
 }
 
@@ -62,9 +57,8 @@ fn or_nothing(schema: Json) -> Json {
 
 fn named(naming: &Naming) -> Json {
     let mut forms = vec![json!({ "type": "null" }), object(naming.options)];
-    let short = naming
-        .short_for
-        .and_then(|key| naming.options.iter().find(|setting| setting.name == key));
+    let short =
+        naming.short_for.and_then(|key| naming.options.iter().find(|setting| setting.name == key));
     forms.extend(short.map(|setting| shape(&setting.shape)));
     let map = json!({
         "type": "object",
@@ -72,10 +66,7 @@ fn named(naming: &Naming) -> Json {
         "additionalProperties": { "anyOf": forms },
     });
     let list = naming.list_with.map(|key| list(naming, key));
-    let whole: Vec<Json> = [json!({ "type": "null" }), map]
-        .into_iter()
-        .chain(list)
-        .collect();
+    let whole: Vec<Json> = [json!({ "type": "null" }), map].into_iter().chain(list).collect();
     json!({ "anyOf": whole })
 }
 

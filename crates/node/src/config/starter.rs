@@ -22,12 +22,7 @@ fn settings(lines: &mut Vec<String>, settings: &'static [Setting], depth: usize,
             lines.push(String::new());
         }
         let commented = commented || !setting.in_starter;
-        lines.push(format!(
-            "{}# {}{}",
-            indent(depth),
-            setting.doc,
-            remark(setting)
-        ));
+        lines.push(format!("{}# {}{}", indent(depth), setting.doc, remark(setting)));
         match &setting.shape {
             Shape::Section(inside) | Shape::Switch(inside) => {
                 lines.push(line(depth, commented, setting.name, ""));
@@ -54,9 +49,7 @@ fn remark(setting: &Setting) -> String {
 
 fn line(depth: usize, commented: bool, name: &str, value: &str) -> String {
     let sign = if commented { "#" } else { "" };
-    format!("{}{sign}{name}: {value}", indent(depth))
-        .trim_end()
-        .to_owned()
+    format!("{}{sign}{name}: {value}", indent(depth)).trim_end().to_owned()
 }
 
 fn indent(depth: usize) -> String {

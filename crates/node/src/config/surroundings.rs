@@ -51,10 +51,7 @@ impl Surroundings {
 
     /// Folders in which control sockets are looked for, most likely first.
     pub fn control_folders(&self) -> Vec<PathBuf> {
-        let own = self
-            .runtime_folder
-            .iter()
-            .map(|folder| folder.join("tautline"));
+        let own = self.runtime_folder.iter().map(|folder| folder.join("tautline"));
         own.chain([PathBuf::from(SYSTEM_CONTROL_FOLDER)]).collect()
     }
 }
@@ -66,10 +63,5 @@ fn machine_name() -> Option<String> {
 
 fn interfaces() -> Option<Vec<String>> {
     let entries = std::fs::read_dir("/sys/class/net").ok()?;
-    Some(
-        entries
-            .flatten()
-            .filter_map(|entry| entry.file_name().into_string().ok())
-            .collect(),
-    )
+    Some(entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect())
 }

@@ -76,25 +76,11 @@ const fn single(
     doc: &'static str,
     example: &'static str,
 ) -> Setting {
-    Setting {
-        name,
-        shape: Shape::Single(kind),
-        preset,
-        doc,
-        example,
-        in_starter: false,
-    }
+    Setting { name, shape: Shape::Single(kind), preset, doc, example, in_starter: false }
 }
 
 const fn group(name: &'static str, shape: Shape, preset: Preset, doc: &'static str) -> Setting {
-    Setting {
-        name,
-        shape,
-        preset,
-        doc,
-        example: "",
-        in_starter: false,
-    }
+    Setting { name, shape, preset, doc, example: "", in_starter: false }
 }
 
 impl Setting {
@@ -113,14 +99,8 @@ use Preset::{Absent, Computed, Required, Value};
 
 /// The whole file.
 pub const FILE: &[Setting] = &[
-    single(
-        "name",
-        Kind::NodeName,
-        Required,
-        "This node's name, unique in the team.",
-        "robot1",
-    )
-    .shown(),
+    single("name", Kind::NodeName, Required, "This node's name, unique in the team.", "robot1")
+        .shown(),
     single(
         "listen",
         Kind::Listen("::"),
@@ -170,12 +150,7 @@ pub const FILE: &[Setting] = &[
         "What is sent from here, and how; the first name or pattern that matches counts.",
     )
     .shown(),
-    group(
-        "limits",
-        Shape::Section(LIMITS),
-        Absent("the defaults below"),
-        "Bounds and budgets.",
-    ),
+    group("limits", Shape::Section(LIMITS), Absent("the defaults below"), "Bounds and budgets."),
     group(
         "realtime",
         Shape::Section(REALTIME),
@@ -199,13 +174,7 @@ const ROS1: &[Setting] = &[
         "Name or address by which local nodes reach this one.",
         "10.0.0.1",
     ),
-    single(
-        "node_name",
-        Kind::RosName,
-        Value("/tautline"),
-        "This node's ROS name.",
-        "/tautline",
-    ),
+    single("node_name", Kind::RosName, Value("/tautline"), "This node's ROS name.", "/tautline"),
 ];
 
 const PEERS: Naming = Naming {
@@ -358,13 +327,8 @@ const TOPICS: Naming = Naming {
             "Compression of the payload; sent as it is where that is not smaller.",
             "zstd",
         ),
-        group(
-            "to",
-            Shape::List(Kind::NodeName),
-            Absent("every peer"),
-            "Peers that may have it.",
-        )
-        .example("[base]"),
+        group("to", Shape::List(Kind::NodeName), Absent("every peer"), "Peers that may have it.")
+            .example("[base]"),
         single(
             "repair",
             Kind::Flag,
@@ -421,13 +385,7 @@ const REALTIME: &[Setting] = &[
         "SCHED_FIFO priority; needs CAP_SYS_NICE.",
         "50",
     ),
-    single(
-        "cpu",
-        Kind::Whole(0, 1023),
-        Absent("any"),
-        "CPU to stay on.",
-        "1",
-    ),
+    single("cpu", Kind::Whole(0, 1023), Absent("any"), "CPU to stay on.", "1"),
     single(
         "lock_memory",
         Kind::Flag,

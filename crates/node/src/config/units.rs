@@ -5,13 +5,8 @@
 use std::time::Duration;
 
 /// Units of time and how many nanoseconds each is.
-pub const TIME_UNITS: &[(&str, f64)] = &[
-    ("us", 1e3),
-    ("ms", 1e6),
-    ("s", 1e9),
-    ("min", 60e9),
-    ("h", 3600e9),
-];
+pub const TIME_UNITS: &[(&str, f64)] =
+    &[("us", 1e3), ("ms", 1e6), ("s", 1e9), ("min", 60e9), ("h", 3600e9)];
 /// Units of a rate and how many bits per second each is.
 pub const BIT_RATE_UNITS: &[(&str, f64)] =
     &[("bps", 1.0), ("kbps", 1e3), ("Mbps", 1e6), ("Gbps", 1e9)];
@@ -34,9 +29,7 @@ pub const SHARE_UNITS: &[(&str, f64)] = &[("", 1.0), ("%", 0.01)];
 
 /// `text` as a number times one of `units`; `None` if it is not that.
 pub fn quantity(text: &str, units: &[(&str, f64)]) -> Option<f64> {
-    let digits_end = text
-        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
-        .unwrap_or(text.len());
+    let digits_end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits_end);
     let number: f64 = number.parse().ok()?;
     let (_, scale) = units.iter().find(|(name, _)| *name == unit.trim_start())?;
@@ -99,9 +92,7 @@ mod tests {
         assert_eq!(bit_rate("6"), None, "bits or megabits?");
         assert_eq!(bit_rate("6MBps"), None, "bytes or bits?");
         assert_eq!(bytes("8Mb"), None, "bits or bytes?");
-        for bad in [
-            "", "ms", "-5ms", "1e9s", "..5s", "5 5s", "5sx", "NaN", "inf",
-        ] {
+        for bad in ["", "ms", "-5ms", "1e9s", "..5s", "5 5s", "5sx", "NaN", "inf"] {
             assert_eq!(duration(bad), None, "{bad}");
         }
         assert_eq!(duration(&format!("{}h", "9".repeat(400))), None);

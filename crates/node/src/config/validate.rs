@@ -57,10 +57,7 @@ impl Section {
     /// The value under `key` and its place.
     pub fn single(&self, key: &str) -> Option<At<&Value>> {
         match self.entries.get(key)? {
-            Entry {
-                at,
-                content: Content::Single(value),
-            } => Some((*at, value)),
+            Entry { at, content: Content::Single(value) } => Some((*at, value)),
             _ => None,
         }
     }
@@ -137,10 +134,7 @@ impl Walk<'_> {
                     node.in_words(),
                     format!("these keys: {}", names(settings)),
                 );
-                return Section {
-                    at: node.at,
-                    entries: BTreeMap::new(),
-                };
+                return Section { at: node.at, entries: BTreeMap::new() };
             }
         };
         self.keys(settings, keys.iter(), node.at, path)
@@ -163,13 +157,7 @@ impl Walk<'_> {
             };
             seen.push(setting.name);
             if let Some(content) = self.shape(&setting.shape, value, &join(path, setting.name)) {
-                entries.insert(
-                    setting.name,
-                    Entry {
-                        at: key.at,
-                        content,
-                    },
-                );
+                entries.insert(setting.name, Entry { at: key.at, content });
             }
         }
         for setting in settings.iter().filter(|s| !seen.contains(&s.name)) {
@@ -183,15 +171,8 @@ impl Walk<'_> {
     fn preset(&mut self, setting: &'static Setting, at: Position, path: &str) -> Option<Content> {
         match (&setting.shape, setting.preset) {
             (Shape::Section(settings) | Shape::Switch(settings), _) => {
-                let nothing = Node {
-                    at,
-                    yaml: Yaml::Nothing,
-                };
-                Some(Content::Section(self.section(
-                    settings,
-                    &nothing,
-                    &join(path, setting.name),
-                )))
+                let nothing = Node { at, yaml: Yaml::Nothing };
+                Some(Content::Section(self.section(settings, &nothing, &join(path, setting.name))))
             }
             (Shape::Single(kind), Preset::Value(text)) => {
                 kind.parse(text).ok().map(Content::Single)
@@ -216,10 +197,7 @@ impl Walk<'_> {
             (Shape::Renames(kind), _) => self.renames(kind, node, path).map(Content::Renames),
             (Shape::Switch(settings), Yaml::Scalar(text)) => match text.as_str() {
                 "true" => {
-                    let nothing = Node {
-                        at: node.at,
-                        yaml: Yaml::Nothing,
-                    };
+                    let nothing = Node { at: node.at, yaml: Yaml::Nothing };
                     Some(Content::Section(self.section(settings, &nothing, path)))
                 }
                 "false" => Some(Content::Off),
@@ -243,16 +221,11 @@ impl Walk<'_> {
         let result = match &node.yaml {
             Yaml::Scalar(text) => kind.parse(text),
             Yaml::List(_) if matches!(kind, Kind::Endpoint | Kind::Listen(_) | Kind::Host) => {
-                Err(format!(
-                    "{}; in YAML, [ starts a list unless it is in quotes",
-                    kind.allowed()
-                ))
+                Err(format!("{}; in YAML, [ starts a list unless it is in quotes", kind.allowed()))
             }
             _ => Err(kind.allowed()),
         };
-        result
-            .map_err(|allowed| self.wrong(node.at, path, node.in_words(), allowed))
-            .ok()
+        result.map_err(|allowed| self.wrong(node.at, path, node.in_words(), allowed)).ok()
     }
 
     fn list(&mut self, kind: &Kind, node: &Node, path: &str) -> Option<Vec<At<Value>>> {
@@ -266,12 +239,7 @@ impl Walk<'_> {
                 } else {
                     node.in_words()
                 };
-                self.wrong(
-                    node.at,
-                    path,
-                    found,
-                    format!("a list, each entry {}", kind.allowed()),
-                );
+                self.wrong(node.at, path, found, format!("a list, each entry {}", kind.allowed()));
                 return None;
             }
         };
@@ -322,10 +290,7 @@ impl Walk<'_> {
             }
         };
         let each = nodes.iter().enumerate();
-        Some(
-            each.map(|(i, node)| self.section(settings, node, &format!("{path}[{i}]")))
-                .collect(),
-        )
+        Some(each.map(|(i, node)| self.section(settings, node, &format!("{path}[{i}]"))).collect())
     }
 
     fn named(&mut self, naming: &'static Naming, node: &Node, path: &str) -> Option<Vec<Named>> {
@@ -365,27 +330,13 @@ impl Walk<'_> {
         let place = join(path, &key.name);
         let section = match (&node.yaml, naming.short_for) {
             (Yaml::Scalar(_) | Yaml::List(_), Some(short)) => {
-                let meant = (
-                    Key {
-                        at: node.at,
-                        name: short.into(),
-                    },
-                    node.clone(),
-                );
+                let meant = (Key { at: node.at, name: short.into() }, node.clone());
                 self.keys(naming.options, [meant].iter(), key.at, &place)
             }
             _ => self.section(naming.options, node, &place),
         };
-        let section = Section {
-            at: key.at,
-            ..section
-        };
-        Some(Named {
-            at: key.at,
-            name: name?,
-            text: key.name.clone(),
-            section,
-        })
+        let section = Section { at: key.at, ..section };
+        Some(Named { at: key.at, name: name?, text: key.name.clone(), section })
     }
 
     /// An entry of the list form: a name alone, or a section with its name under `name_key`.
@@ -397,22 +348,13 @@ impl Walk<'_> {
         path: &str,
     ) -> Option<Named> {
         let named = |name: &Node, rest: Vec<(Key, Node)>| match &name.yaml {
-            Yaml::Scalar(text) => Some((
-                Key {
-                    at: name.at,
-                    name: text.clone(),
-                },
-                rest,
-            )),
+            Yaml::Scalar(text) => Some((Key { at: name.at, name: text.clone() }, rest)),
             _ => None,
         };
         let parts = match &node.yaml {
             Yaml::Map(entries) => {
-                let rest = entries
-                    .iter()
-                    .filter(|(key, _)| key.name != name_key)
-                    .cloned()
-                    .collect();
+                let rest =
+                    entries.iter().filter(|(key, _)| key.name != name_key).cloned().collect();
                 entries
                     .iter()
                     .find(|(key, _)| key.name == name_key)
@@ -421,54 +363,33 @@ impl Walk<'_> {
             _ => named(node, Vec::new()),
         };
         let Some((key, rest)) = parts else {
-            let allowed = format!(
-                "a name, or a map with '{name_key}', which is {}",
-                naming.names.allowed()
-            );
+            let allowed =
+                format!("a name, or a map with '{name_key}', which is {}", naming.names.allowed());
             self.wrong(node.at, path, node.in_words(), allowed);
             return None;
         };
         let name = self.name(&naming.names, &key, path);
         let section = self.keys(naming.options, rest.iter(), key.at, path);
-        Some(Named {
-            at: key.at,
-            name: name?,
-            text: key.name,
-            section,
-        })
+        Some(Named { at: key.at, name: name?, text: key.name, section })
     }
 
     fn name(&mut self, kind: &Kind, key: &Key, path: &str) -> Option<Value> {
         let result = kind.parse(&key.name);
         result
             .map_err(|allowed| {
-                self.wrong(
-                    key.at,
-                    path,
-                    format!("the name {}", quoted(&key.name)),
-                    allowed,
-                )
+                self.wrong(key.at, path, format!("the name {}", quoted(&key.name)), allowed)
             })
             .ok()
     }
 
     fn wrong(&mut self, at: Position, path: &str, found: String, allowed: String) {
-        self.problems.push(Problem {
-            at,
-            key: path.into(),
-            found,
-            allowed,
-        });
+        self.problems.push(Problem { at, key: path.into(), found, allowed });
     }
 }
 
 /// `key` below `path`.
 pub fn join(path: &str, key: &str) -> String {
-    if path.is_empty() {
-        key.into()
-    } else {
-        format!("{path}.{key}")
-    }
+    if path.is_empty() { key.into() } else { format!("{path}.{key}") }
 }
 
 fn names(settings: &[Setting]) -> String {
@@ -478,9 +399,7 @@ fn names(settings: &[Setting]) -> String {
 
 fn nearest(settings: &[Setting], found: &str) -> String {
     let found = found.to_lowercase().replace('-', "_");
-    let candidates = settings
-        .iter()
-        .map(|s| (strsim::damerau_levenshtein(s.name, &found), s.name));
+    let candidates = settings.iter().map(|s| (strsim::damerau_levenshtein(s.name, &found), s.name));
     match candidates.min() {
         Some((distance, name)) if distance <= MAX_SLIP.min(name.len() / 2) => {
             format!("perhaps '{name}'; all keys here: {}", names(settings))

@@ -61,10 +61,7 @@ impl Node {
 
 /// `text` in quotes on one line, cut to a length that fits in a message.
 pub fn quoted(text: &str) -> String {
-    let clean: String = text
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
+    let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     if clean.chars().count() <= MAX_QUOTED_CHARS {
         return format!("'{clean}'");
     }
@@ -78,38 +75,24 @@ pub fn read(text: &str, problems: &mut Vec<Problem>) -> Result<Node, Problem> {
     if text.len() > MAX_FILE_BYTES {
         return Err(too_large());
     }
-    let mut reader = Reader {
-        parser: Parser::new_from_str(text),
-        problems,
-    };
+    let mut reader = Reader { parser: Parser::new_from_str(text), problems };
     let mut root = None;
     while let Some((event, at)) = reader.next()? {
         match event {
             Event::StreamStart | Event::StreamEnd | Event::DocumentEnd | Event::Nothing => {}
             Event::DocumentStart(_) if root.is_some() => {
-                return Err(problem(
-                    at,
-                    "a second document ('---')".into(),
-                    "one document",
-                ));
+                return Err(problem(at, "a second document ('---')".into(), "one document"));
             }
             Event::DocumentStart(_) => {}
             first => root = Some(reader.node(first, at, 1)?),
         }
     }
-    Ok(root.unwrap_or(Node {
-        at: TOP,
-        yaml: Yaml::Nothing,
-    }))
+    Ok(root.unwrap_or(Node { at: TOP, yaml: Yaml::Nothing }))
 }
 
 /// The problem of a file over [`MAX_FILE_BYTES`].
 pub fn too_large() -> Problem {
-    problem(
-        TOP,
-        "a larger file".into(),
-        &format!("at most {MAX_FILE_BYTES} bytes"),
-    )
+    problem(TOP, "a larger file".into(), &format!("at most {MAX_FILE_BYTES} bytes"))
 }
 
 struct Reader<'text, 'out> {
@@ -179,10 +162,7 @@ impl<'text> Reader<'text, '_> {
         loop {
             let key = match self.next_inside("a map", start)? {
                 (Event::MappingEnd, _) => return Ok(Yaml::Map(entries)),
-                (Event::Scalar(name, ..), at) => Key {
-                    at,
-                    name: name.into_owned(),
-                },
+                (Event::Scalar(name, ..), at) => Key { at, name: name.into_owned() },
                 (_, at) => return Err(problem(at, "a key that is not text".into(), "a name")),
             };
             let (event, at) = self.next_inside("a map", start)?;
@@ -193,10 +173,8 @@ impl<'text> Reader<'text, '_> {
                     entries.push((key, value));
                 }
                 Some(first) => {
-                    let found = format!(
-                        "{} a second time (first on line {first})",
-                        quoted(&key.name)
-                    );
+                    let found =
+                        format!("{} a second time (first on line {first})", quoted(&key.name));
                     self.problems.push(problem(key.at, found, "each key once"));
                 }
             }
@@ -212,17 +190,9 @@ fn scalar(text: &str, style: ScalarStyle) -> Yaml {
 }
 
 fn position(mark: &Marker) -> Position {
-    Position {
-        line: mark.line().max(1),
-        column: mark.col() + 1,
-    }
+    Position { line: mark.line().max(1), column: mark.col() + 1 }
 }
 
 fn problem(at: Position, found: String, allowed: &str) -> Problem {
-    Problem {
-        at,
-        key: String::new(),
-        found,
-        allowed: allowed.into(),
-    }
+    Problem { at, key: String::new(), found, allowed: allowed.into() }
 }

@@ -31,6 +31,8 @@ pub enum Packet<'a> {
         version: u8,
         /// The name in it.
         name: &'a str,
+        /// A refusal; only a hello is answered, or two nodes would refuse each other for ever.
+        is_refusal: bool,
     },
 }
 
@@ -60,7 +62,7 @@ pub enum RefusalReason {
     Address,
 }
 
-/// Answers a hello that cannot be taken; never longer than the hello.
+/// Answers a hello that cannot be taken; at most 67 bytes, so that it is no means to flood others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refusal<'a> {
     /// The name of the node that refuses.
@@ -93,7 +95,8 @@ impl<'a> Packet<'a> {
         let (version, kind) = (version_and_kind >> 4, version_and_kind & 0xf);
         match kind {
             KIND_HELLO | KIND_REFUSAL if version != VERSION => {
-                Ok(Self::OtherVersion { version, name: read_name(&mut reader)? })
+                let is_refusal = kind == KIND_REFUSAL;
+                Ok(Self::OtherVersion { version, name: read_name(&mut reader)?, is_refusal })
             }
             _ if version != VERSION => Err(WireError::Value("version")),
             KIND_HELLO => read_hello(&mut reader).map(Self::Hello),

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::net::SocketAddr;
 use tautline_proto::{
     ChannelConfig, ChannelId, Config, Duration, Endpoint, Event, Instant, LinkConfig, LinkId,
-    Message, OfferedTopic, PeerId, RadioConfig, RadioId, Received,
+    Message, OfferedTopic, PeerId, RadioConfig, RadioId, Received, SendError,
 };
 
 pub const MS: Duration = Duration::from_millis(1);
@@ -70,6 +70,7 @@ impl Pipe {
 
 pub struct Node {
     pub endpoint: Endpoint,
+    config: Config,
     pub pipe: Pipe,
     busy_until: Instant,
     in_flight: BTreeMap<LinkId, usize>,
@@ -170,10 +171,11 @@ impl Net {
     }
 
     pub fn add(&mut self, name: &str, config: Config, pipe: Pipe) -> usize {
-        let mut endpoint = self.endpoint(name, config);
+        let mut endpoint = self.endpoint(name, config.clone());
         endpoint.add_radio(RadioConfig { rate_bps: None, in_flight_bytes: 3000 });
         self.nodes.push(Node {
             endpoint,
+            config,
             pipe,
             busy_until: self.now,
             in_flight: BTreeMap::new(),
@@ -204,7 +206,8 @@ impl Net {
     /// Replaces a node by a new one of the same name, as after a crash.
     pub fn restart(&mut self, node: usize, others: &[usize]) {
         let name = self.nodes[node].endpoint.name().to_owned();
-        let mut endpoint = self.endpoint(&name, Config::default());
+        let config = self.nodes[node].config.clone();
+        let mut endpoint = self.endpoint(&name, config);
         endpoint.add_radio(RadioConfig { rate_bps: None, in_flight_bytes: 3000 });
         self.nodes[node].endpoint = endpoint;
         self.nodes[node].in_flight.clear();
@@ -224,10 +227,21 @@ impl Net {
     }
 
     pub fn send(&mut self, node: usize, peer: PeerId, channel: ChannelId, payload: Vec<u8>) {
+        self.try_send(node, peer, channel, payload).unwrap();
+    }
+
+    pub fn try_send(
+        &mut self,
+        node: usize,
+        peer: PeerId,
+        channel: ChannelId,
+        payload: Vec<u8>,
+    ) -> Result<(), SendError> {
         let message =
             Message { payload: payload.into(), published: self.now, source: 0, encoded: false };
-        self.nodes[node].endpoint.send(self.now, peer, channel, message).unwrap();
+        let sent = self.nodes[node].endpoint.send(self.now, peer, channel, message);
         self.drain(node);
+        sent
     }
 
     /// Delivers bytes to a node as if they had come from `from`.
@@ -346,6 +360,23 @@ impl Net {
     fn plan(&mut self, at: Instant, what: Happening) {
         self.order += 1;
         self.planned.push(Planned { at, order: self.order, what });
+    }
+
+    /// Lets time pass in steps until `done`; whether it was within `limit`.
+    pub fn run_until_done(
+        &mut self,
+        step: Duration,
+        limit: Duration,
+        mut done: impl FnMut(&Net) -> bool,
+    ) -> bool {
+        let end = self.now + limit;
+        while !done(self) {
+            if self.now >= end {
+                return false;
+            }
+            self.run(step);
+        }
+        true
     }
 
     /// Every message accepted is accounted for, on every channel of a node.

@@ -60,7 +60,8 @@ pub(super) enum Note {
 /// What one poll of the master found.
 pub(super) struct Poll {
     snapshot: Snapshot,
-    /// A live node that goes by our name.
+    /// Whether our name was asked after, and the live node that goes by it.
+    name_asked: bool,
     namesake: Option<String>,
 }
 

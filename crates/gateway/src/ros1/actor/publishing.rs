@@ -107,7 +107,7 @@ impl Actor {
             reason = Some(format!("{name} has its maximum of {MAX_SUBSCRIBERS} subscribers"));
         }
         if let Some(reason) = reason {
-            if header.get(TAUTLINE_FIELD).is_none() {
+            if header.get(TAUTLINE_FIELD).is_none() && publication.tells(&reason) {
                 self.emit(Event::Refused { topic: name.into(), reason: reason.clone() });
             }
             tokio::spawn(publication::refuse(stream, peer, reason, identity));

@@ -76,12 +76,15 @@ impl Actor {
                 self.discovery.on_released(topic, &uri);
             }
         }
-        let mut wanted = self.discovery.uris(topic);
-        wanted.extend(subscription.listed.iter().cloned());
+        let fitting = self.discovery.uris(topic);
+        let mut wanted = &fitting | &subscription.listed;
         wanted.remove(&self.setup.own_uri);
-        subscription.foreign.retain(|uri| wanted.contains(uri));
+        subscription.foreign.retain(|uri| wanted.contains(uri) && !fitting.contains(uri));
         for (uri, reader) in &subscription.readers {
             reader.set_listed(wanted.contains(uri));
+            if reader.connected {
+                self.discovery.on_live(topic, uri);
+            }
         }
         let new: Vec<String> = wanted
             .into_iter()

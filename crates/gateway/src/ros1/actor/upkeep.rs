@@ -32,7 +32,7 @@ impl Actor {
                 Err(error) => return Note::Polled(Err(error)),
             };
             let namesake = if name_taken { inquirer.namesake().await } else { None };
-            Note::Polled(Ok(Poll { snapshot, namesake }))
+            Note::Polled(Ok(Poll { snapshot, name_asked: name_taken, namesake }))
         });
     }
 
@@ -43,7 +43,10 @@ impl Actor {
         }
         match result {
             Ok(poll) => {
-                self.set_health(true, "", poll.namesake);
+                self.set_health(true, "");
+                if poll.name_asked {
+                    self.set_namesake(poll.namesake);
+                }
                 if !self.name_taken {
                     self.register_missing(&poll.snapshot);
                 }
@@ -51,30 +54,32 @@ impl Actor {
             }
             Err(error) => {
                 let trouble = format!("the ROS master does not answer: {error}");
-                self.set_health(false, &trouble, None);
+                self.set_health(false, &trouble);
             }
         }
         self.after_discovery();
         self.refresh_all();
     }
 
-    fn set_health(&mut self, connected: bool, trouble: &str, namesake: Option<String>) {
+    fn set_health(&self, connected: bool, trouble: &str) {
         let mut health = self.setup.shared.health();
         if health.connected != connected {
             tracing::info!(master = self.setup.master.uri, connected, trouble, "ROS master");
         }
         health.connected = connected;
         health.master_trouble = trouble.into();
-        if connected {
-            self.name_taken = namesake.is_some();
-            health.name_trouble = namesake.map_or_else(String::new, |uri| {
-                format!(
-                    "another node at {uri} goes by our name {}; nothing is registered until it \
-                     leaves",
-                    self.setup.options.node_name
-                )
-            });
-        }
+    }
+
+    /// While another node lives under our name, registering would end it, and it us, in turns.
+    fn set_namesake(&mut self, uri: Option<String>) {
+        self.name_taken = uri.is_some();
+        let own_name = &self.setup.options.node_name;
+        self.setup.shared.health().name_trouble = uri.map_or_else(String::new, |uri| {
+            format!(
+                "another node at {uri} goes by our name {own_name}; nothing is registered until \
+                 it leaves"
+            )
+        });
     }
 
     /// Puts right what the master does not list, or lists without need.

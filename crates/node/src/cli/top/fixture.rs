@@ -28,14 +28,9 @@ pub fn status(uptime_s: f64) -> Status {
             &mut link.lost_packets,
             &mut link.sent_bytes,
         ];
-        let received = [
-            &mut link.repair_bytes,
-            &mut link.received_packets,
-            &mut link.received_bytes,
-        ];
-        sent.into_iter()
-            .chain(received)
-            .for_each(|count| *count = grown(*count));
+        let received =
+            [&mut link.repair_bytes, &mut link.received_packets, &mut link.received_bytes];
+        sent.into_iter().chain(received).for_each(|count| *count = grown(*count));
     }
     status
 }

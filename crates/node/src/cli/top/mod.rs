@@ -58,9 +58,9 @@ pub fn top(arguments: &Arguments) -> Result<(), Failure> {
     match (arguments.json, arguments.once) {
         (true, once) => print_json_lines(client, first, once),
         (false, true) => print_once(client, &first),
-        (false, false) if !std::io::stdout().is_terminal() => Err(Failure::new(
-            "top needs a terminal; elsewhere use: tautline top --once, or --json",
-        )),
+        (false, false) if !std::io::stdout().is_terminal() => {
+            Err(Failure::new("top needs a terminal; elsewhere use: tautline top --once, or --json"))
+        }
         (false, false) => live(client, first, arguments.daemon.clone()),
     }
 }
@@ -87,10 +87,7 @@ fn print_once(mut client: Client, first: &Status) -> Result<(), Failure> {
 
 /// The terminal's width; into a file or pipe, wide enough that names are whole.
 fn width() -> u16 {
-    let of_terminal = std::io::stdout()
-        .is_terminal()
-        .then(|| terminal::size().ok())
-        .flatten();
+    let of_terminal = std::io::stdout().is_terminal().then(|| terminal::size().ok()).flatten();
     of_terminal.map_or(WIDTH_WITHOUT_TERMINAL, |(columns, _)| columns)
 }
 
@@ -99,13 +96,7 @@ fn as_text(previous: &Status, current: &Status, width: u16) -> String {
     let height = view::full_height(current).min(MAX_HEIGHT) as u16;
     let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
     let rates = rates::between(Some(previous), current);
-    view::draw(
-        current,
-        &rates,
-        &Choices::default(),
-        buffer.area,
-        &mut buffer,
-    );
+    view::draw(current, &rates, &Choices::default(), buffer.area, &mut buffer);
     let rows = buffer.content.chunks(usize::from(width.max(1)));
     let lines = rows.map(|row| row.iter().map(|cell| cell.symbol()).collect::<String>());
     let text: Vec<String> = lines.map(|line| line.trim_end().to_owned()).collect();
@@ -131,10 +122,9 @@ fn watch(client: Client, daemon: &Daemon, news: &SyncSender<News>) {
     loop {
         std::thread::sleep(INTERVAL);
         let result = match client.take().map_or_else(|| daemon.connect(), Ok) {
-            Ok(mut connected) => connected
-                .status()
-                .map(|status| (status, connected))
-                .map_err(|e| e.to_string()),
+            Ok(mut connected) => {
+                connected.status().map(|status| (status, connected)).map_err(|e| e.to_string())
+            }
             Err(failure) => Err(failure.text),
         };
         let sent = match result {
@@ -156,11 +146,7 @@ fn show(
     news: &Receiver<News>,
 ) -> std::io::Result<()> {
     let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let mut choices = Choices {
-        colours,
-        keys: true,
-        ..Choices::default()
-    };
+    let mut choices = Choices { colours, keys: true, ..Choices::default() };
     let mut rates = rates::between(None, &first);
     let mut current = first;
     loop {

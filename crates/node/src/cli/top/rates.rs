@@ -104,16 +104,12 @@ pub struct LinkRates {
 pub fn between(previous: Option<&Status>, current: &Status) -> Rates {
     let seconds = |previous: &&Status| current.uptime_s - previous.uptime_s;
     let previous = previous.filter(|p| p.node == current.node && seconds(p) >= MIN_INTERVAL_S);
-    let interval = Interval {
-        seconds: previous.as_ref().map(seconds),
-    };
+    let interval = Interval { seconds: previous.as_ref().map(seconds) };
     let topics = index(previous.map(|p| &p.topics[..]), |t| {
         (t.direction == Direction::Out, &*t.topic, &*t.peer)
     });
     let radios = index(previous.map(|p| &p.radios[..]), |r| &*r.radio);
-    let links = index(previous.map(|p| &p.links[..]), |l| {
-        (&*l.peer, &*l.radio, &*l.remote)
-    });
+    let links = index(previous.map(|p| &p.links[..]), |l| (&*l.peer, &*l.radio, &*l.remote));
     Rates {
         node: current.node.clone(),
         uptime_s: current.uptime_s,
@@ -123,9 +119,7 @@ pub fn between(previous: Option<&Status>, current: &Status) -> Rates {
             .iter()
             .map(|t| {
                 interval.topic(
-                    topics
-                        .get(&(t.direction == Direction::Out, &*t.topic, &*t.peer))
-                        .copied(),
+                    topics.get(&(t.direction == Direction::Out, &*t.topic, &*t.peer)).copied(),
                     t,
                 )
             })
@@ -147,11 +141,7 @@ fn index<'s, T, K: std::hash::Hash + Eq>(
     reports: Option<&'s [T]>,
     key: impl Fn(&'s T) -> K,
 ) -> HashMap<K, &'s T> {
-    reports
-        .unwrap_or_default()
-        .iter()
-        .map(|report| (key(report), report))
-        .collect()
+    reports.unwrap_or_default().iter().map(|report| (key(report), report)).collect()
 }
 
 struct Interval {
@@ -167,11 +157,7 @@ impl Interval {
     fn topic(&self, before: Option<&TopicReport>, now: &TopicReport) -> TopicRates {
         let counts = delays_between(before.and_then(|b| b.delay.as_ref()), now.delay.as_ref());
         let delivered = |t: &TopicReport| {
-            if t.direction == Direction::Out {
-                t.delivered
-            } else {
-                t.messages
-            }
+            if t.direction == Direction::Out { t.delivered } else { t.messages }
         };
         let mut dropped = now.dropped.clone();
         if now.rate_limited > 0 {
@@ -185,9 +171,7 @@ impl Interval {
             priority: now.priority,
             wanted: now.wanted,
             rate_hz: self.per_second(before.map(|b| b.messages), now.messages),
-            bps: self
-                .per_second(before.map(|b| b.bytes), now.bytes)
-                .map(|bytes| bytes * 8.0),
+            bps: self.per_second(before.map(|b| b.bytes), now.bytes).map(|bytes| bytes * 8.0),
             p50_ms: percentile(&counts, 0.50),
             p99_ms: percentile(&counts, 0.99),
             delivered: delivered(now),
@@ -246,10 +230,8 @@ fn share(part: u64, whole: u64) -> Option<f64> {
 /// Buckets of the delays between two histograms; either may leave out empty ones.
 fn delays_between(before: Option<&DelayReport>, now: Option<&DelayReport>) -> Vec<(f64, u64)> {
     let before = before.map_or(&[][..], |report| &report.buckets);
-    let before: HashMap<u64, u64> = before
-        .iter()
-        .map(|(bound, count)| (bound.to_bits(), *count))
-        .collect();
+    let before: HashMap<u64, u64> =
+        before.iter().map(|(bound, count)| (bound.to_bits(), *count)).collect();
     let now = now.map_or(&[][..], |report| &report.buckets);
     let grown = |(bound, count): &(f64, u64)| {
         (*bound, grown(before.get(&bound.to_bits()).copied(), *count))
@@ -305,17 +287,12 @@ mod tests {
             buckets: buckets.to_vec(),
         };
         let before = report(&[(1.0, 1000)]);
-        let counts = delays_between(
-            Some(&before),
-            Some(&report(&[(1.0, 1000), (2.0, 50), (4.0, 50)])),
-        );
+        let counts =
+            delays_between(Some(&before), Some(&report(&[(1.0, 1000), (2.0, 50), (4.0, 50)])));
         assert_eq!(percentile(&counts, 0.50), Some(2.0));
         assert_eq!(percentile(&counts, 0.51), Some(4.0));
         let none = delays_between(Some(&before), Some(&before));
         assert_eq!(percentile(&none, 0.5), None);
-        assert_eq!(
-            percentile(&delays_between(None, Some(&before)), 0.99),
-            Some(1.0)
-        );
+        assert_eq!(percentile(&delays_between(None, Some(&before)), 0.99), Some(1.0));
     }
 }

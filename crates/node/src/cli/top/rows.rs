@@ -28,28 +28,17 @@ enum Width {
 impl Column {
     /// Aligned left, of `width` characters.
     pub const fn left(title: &'static str, width: usize) -> Self {
-        Self {
-            title,
-            width: Width::Fixed(width),
-            is_right_aligned: false,
-            keeps_end: false,
-        }
+        Self { title, width: Width::Fixed(width), is_right_aligned: false, keeps_end: false }
     }
 
     /// Aligned right, of `width` characters.
     pub const fn right(title: &'static str, width: usize) -> Self {
-        Self {
-            is_right_aligned: true,
-            ..Self::left(title, width)
-        }
+        Self { is_right_aligned: true, ..Self::left(title, width) }
     }
 
     /// Aligned left, shares what is left over with `weight`.
     pub const fn flexible(title: &'static str, weight: usize) -> Self {
-        Self {
-            width: Width::Flexible(weight),
-            ..Self::left(title, 0)
-        }
+        Self { width: Width::Flexible(weight), ..Self::left(title, 0) }
     }
 
     /// Cuts long text at its start, for names that differ at the end.
@@ -61,17 +50,11 @@ impl Column {
     fn fit(&self, text: &str, width: usize) -> String {
         let length = text.chars().count();
         let cut = if self.keeps_end && length > width && width > 0 {
-            std::iter::once(CUT)
-                .chain(text.chars().skip(length + 1 - width))
-                .collect()
+            std::iter::once(CUT).chain(text.chars().skip(length + 1 - width)).collect()
         } else {
             cut(text, width)
         };
-        if self.is_right_aligned {
-            format!("{cut:>width$}")
-        } else {
-            format!("{cut:width$}")
-        }
+        if self.is_right_aligned { format!("{cut:>width$}") } else { format!("{cut:width$}") }
     }
 }
 
@@ -104,22 +87,11 @@ pub fn rows(columns: &[Column], rows: Vec<Row>, width: usize, height: usize) -> 
     };
     let widths = widths(columns, width);
     let title_style = Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
-    let titles = columns
-        .iter()
-        .map(|column| cell(column.title.into(), title_style))
-        .collect();
+    let titles = columns.iter().map(|column| cell(column.title.into(), title_style)).collect();
     let mut lines = vec![Line::default(), line(columns, &widths, titles)];
-    let fitting = if rows.len() > room {
-        room.saturating_sub(1)
-    } else {
-        rows.len()
-    };
+    let fitting = if rows.len() > room { room.saturating_sub(1) } else { rows.len() };
     let hidden = rows.len() - fitting;
-    lines.extend(
-        rows.into_iter()
-            .take(fitting)
-            .map(|row| line(columns, &widths, row)),
-    );
+    lines.extend(rows.into_iter().take(fitting).map(|row| line(columns, &widths, row)));
     if hidden > 0 && room > 0 {
         lines.push(Line::from(format!("{CUT} {hidden} more")));
     }
@@ -128,20 +100,10 @@ pub fn rows(columns: &[Column], rows: Vec<Row>, width: usize, height: usize) -> 
 
 fn widths(columns: &[Column], width: usize) -> Vec<usize> {
     let gaps = GAP * columns.len().saturating_sub(1);
-    let fixed: usize = columns
-        .iter()
-        .map(|c| if let Width::Fixed(w) = c.width { w } else { 0 })
-        .sum();
-    let weights: usize = columns
-        .iter()
-        .map(|c| {
-            if let Width::Flexible(w) = c.width {
-                w
-            } else {
-                0
-            }
-        })
-        .sum();
+    let fixed: usize =
+        columns.iter().map(|c| if let Width::Fixed(w) = c.width { w } else { 0 }).sum();
+    let weights: usize =
+        columns.iter().map(|c| if let Width::Flexible(w) = c.width { w } else { 0 }).sum();
     let left = width.saturating_sub(gaps + fixed);
     let of = |column: &Column| match column.width {
         Width::Fixed(width) => width,
@@ -174,10 +136,7 @@ mod tests {
     use super::*;
 
     fn text(lines: &[Line]) -> Vec<String> {
-        lines
-            .iter()
-            .map(|line| line.spans.iter().map(|span| &*span.content).collect())
-            .collect()
+        lines.iter().map(|line| line.spans.iter().map(|span| &*span.content).collect()).collect()
     }
 
     #[test]
@@ -191,18 +150,13 @@ mod tests {
             .map(|t| cell(t.into(), Style::new()))
             .to_vec();
         let lines = text(&rows(&columns, vec![row], 21, 5));
-        assert_eq!(
-            lines,
-            ["", "NAME       N WHY     ", "…a/image   5 expired…"]
-        );
+        assert_eq!(lines, ["", "NAME       N WHY     ", "…a/image   5 expired…"]);
     }
 
     #[test]
     fn rows_that_do_not_fit_are_counted() {
         let columns = [Column::left("N", 6)];
-        let all: Vec<Row> = (0..9)
-            .map(|i| vec![cell(i.to_string(), Style::new())])
-            .collect();
+        let all: Vec<Row> = (0..9).map(|i| vec![cell(i.to_string(), Style::new())]).collect();
         assert_eq!(
             text(&rows(&columns, all.clone(), 6, 5)),
             ["", "N     ", "0     ", "1     ", "… 7 more"]

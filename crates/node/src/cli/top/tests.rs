@@ -19,14 +19,8 @@ fn drawn(current: &Status, choices: &Choices, width: u16, height: u16) -> Buffer
 
 fn lines(buffer: &Buffer) -> Vec<String> {
     let rows = buffer.content.chunks(usize::from(buffer.area.width));
-    rows.map(|row| {
-        row.iter()
-            .map(|cell| cell.symbol())
-            .collect::<String>()
-            .trim_end()
-            .to_owned()
-    })
-    .collect()
+    rows.map(|row| row.iter().map(|cell| cell.symbol()).collect::<String>().trim_end().to_owned())
+        .collect()
 }
 
 fn picture(choices: &Choices, width: u16, height: u16) -> Vec<String> {
@@ -35,10 +29,7 @@ fn picture(choices: &Choices, width: u16, height: u16) -> Vec<String> {
 
 #[test]
 fn everything_fits_on_80_by_24() {
-    let choices = Choices {
-        keys: true,
-        ..Choices::default()
-    };
+    let choices = Choices { keys: true, ..Choices::default() };
     let expected = include_str!("golden_80x24.txt");
     let now = format!("{}\n", picture(&choices, 80, 24).join("\n"));
     if std::env::var_os("UPDATE").is_some() {
@@ -52,10 +43,7 @@ fn everything_fits_on_80_by_24() {
 #[test]
 fn names_are_whole_where_there_is_room() {
     let wide = picture(&Choices::default(), 160, 40).join("\n");
-    assert!(
-        wide.contains("/camera/front/image_color/compressed"),
-        "{wide}"
-    );
+    assert!(wide.contains("/camera/front/image_color/compressed"), "{wide}");
     assert!(wide.contains("expired, "), "{wide}");
     assert!(wide.contains("[fe80::3%eth0]:18470"), "{wide}");
 }
@@ -63,14 +51,7 @@ fn names_are_whole_where_there_is_room() {
 #[test]
 fn no_size_is_too_small() {
     for (width, height) in [(1, 1), (10, 3), (20, 5), (40, 10), (60, 12), (300, 100)] {
-        picture(
-            &Choices {
-                keys: true,
-                ..Choices::default()
-            },
-            width,
-            height,
-        );
+        picture(&Choices { keys: true, ..Choices::default() }, width, height);
     }
 }
 
@@ -78,41 +59,20 @@ fn no_size_is_too_small() {
 fn sorting_changes_the_order_and_scrolling_hides_the_first() {
     let first = |choices: &Choices| picture(choices, 100, 40)[4].clone();
     assert!(
-        first(&Choices {
-            sort: Sort::Priority,
-            ..Choices::default()
-        })
-        .starts_with("< /cmd_vel")
+        first(&Choices { sort: Sort::Priority, ..Choices::default() }).starts_with("< /cmd_vel")
     );
     assert!(
-        first(&Choices {
-            sort: Sort::Delay,
-            ..Choices::default()
-        })
-        .starts_with("< /base/plan")
+        first(&Choices { sort: Sort::Delay, ..Choices::default() }).starts_with("< /base/plan")
     );
-    let small = picture(
-        &Choices {
-            scrolled: 1,
-            ..Choices::default()
-        },
-        100,
-        12,
-    );
+    let small = picture(&Choices { scrolled: 1, ..Choices::default() }, 100, 12);
     assert!(small[4].contains("compressed"), "{small:?}");
 }
 
 #[test]
 fn colours_are_used_only_where_allowed() {
     let has_colour = |colours: bool| {
-        let choices = Choices {
-            colours,
-            ..Choices::default()
-        };
-        drawn(&status(102.0), &choices, 100, 30)
-            .content
-            .iter()
-            .any(|cell| cell.fg != Color::Reset)
+        let choices = Choices { colours, ..Choices::default() };
+        drawn(&status(102.0), &choices, 100, 30).content.iter().any(|cell| cell.fg != Color::Reset)
     };
     assert!(has_colour(true));
     assert!(!has_colour(false));
@@ -120,10 +80,7 @@ fn colours_are_used_only_where_allowed() {
 
 #[test]
 fn trouble_is_told_beside_the_name() {
-    let choices = Choices {
-        trouble: "no daemon answers".into(),
-        ..Choices::default()
-    };
+    let choices = Choices { trouble: "no daemon answers".into(), ..Choices::default() };
     assert!(picture(&choices, 100, 30)[0].contains("no daemon answers"));
 }
 
@@ -137,20 +94,13 @@ fn keys_do_what_the_last_line_says() {
     (0..9).for_each(|_| assert!(!press(&mut choices, KeyCode::Down)));
     assert_eq!(choices.scrolled, 2);
     assert!(press(&mut choices, KeyCode::Char('q')));
-    assert!(apply(
-        KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL),
-        &mut choices,
-        3
-    ));
+    assert!(apply(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL), &mut choices, 3));
 }
 
 #[test]
 fn printed_once_it_has_every_row_and_no_keys() {
     let text = as_text(&status(100.0), &status(101.0), 120);
-    assert!(
-        text.contains("/base/plan") && text.contains("robot2"),
-        "{text}"
-    );
+    assert!(text.contains("/base/plan") && text.contains("robot2"), "{text}");
     assert!(!text.contains("quit"));
     assert!(text.contains("not taken"), "{text}");
 }

@@ -75,25 +75,9 @@ pub struct Choices {
 
 /// Draws everything.
 pub fn draw(status: &Status, rates: &Rates, choices: &Choices, area: Rect, buffer: &mut Buffer) {
-    let screen = Screen {
-        status,
-        rates,
-        choices,
-        width: area.width as usize,
-    };
-    for (line, y) in screen
-        .lines(area.height as usize)
-        .into_iter()
-        .zip(area.y..area.bottom())
-    {
-        line.render(
-            Rect {
-                y,
-                height: 1,
-                ..area
-            },
-            buffer,
-        );
+    let screen = Screen { status, rates, choices, width: area.width as usize };
+    for (line, y) in screen.lines(area.height as usize).into_iter().zip(area.y..area.bottom()) {
+        line.render(Rect { y, height: 1, ..area }, buffer);
     }
 }
 
@@ -143,19 +127,11 @@ impl Screen<'_> {
     }
 
     fn colour(&self, colour: Color) -> Style {
-        if self.choices.colours {
-            Style::new().fg(colour)
-        } else {
-            Style::new()
-        }
+        if self.choices.colours { Style::new().fg(colour) } else { Style::new() }
     }
 
     fn alarm(&self, is_wrong: bool) -> Style {
-        if is_wrong {
-            self.colour(Color::Red).add_modifier(Modifier::BOLD)
-        } else {
-            Style::new()
-        }
+        if is_wrong { self.colour(Color::Red).add_modifier(Modifier::BOLD) } else { Style::new() }
     }
 
     fn header(&self) -> Vec<Line<'static>> {
@@ -169,10 +145,7 @@ impl Screen<'_> {
         );
         let mut first = vec![Span::styled(status.node.clone(), bold), Span::raw(about)];
         if !self.choices.trouble.is_empty() {
-            first.push(Span::styled(
-                format!("  {}", self.choices.trouble),
-                self.alarm(true),
-            ));
+            first.push(Span::styled(format!("  {}", self.choices.trouble), self.alarm(true)));
         } else if self.choices.paused {
             first.push(Span::styled(
                 "  paused",
@@ -220,25 +193,15 @@ impl Screen<'_> {
         sort(&mut topics, self.choices.sort);
         let past_end = topics.len().saturating_sub(height.saturating_sub(2));
         let scrolled = self.choices.scrolled.min(past_end);
-        let shown: Vec<Row> = topics
-            .into_iter()
-            .skip(scrolled)
-            .map(|topic| self.topic(topic))
-            .collect();
+        let shown: Vec<Row> =
+            topics.into_iter().skip(scrolled).map(|topic| self.topic(topic)).collect();
         rows(&columns, shown, self.width, height)
     }
 
     fn topic(&self, topic: &TopicRates) -> Row {
-        let usual = if topic.wanted {
-            Style::new()
-        } else {
-            Style::new().add_modifier(Modifier::DIM)
-        };
-        let dropping = if topic.dropped_now > 0 {
-            self.colour(Color::Yellow)
-        } else {
-            usual
-        };
+        let usual =
+            if topic.wanted { Style::new() } else { Style::new().add_modifier(Modifier::DIM) };
+        let dropping = if topic.dropped_now > 0 { self.colour(Color::Yellow) } else { usual };
         let texts = [
             arrow(topic.direction).into(),
             topic.topic.clone(),
@@ -266,12 +229,7 @@ impl Screen<'_> {
             Column::right("SENDS", 8),
             Column::right("PACKETS/s", 9),
         ];
-        rows(
-            &columns,
-            self.rates.radios.iter().map(radio).collect(),
-            self.width,
-            height,
-        )
+        rows(&columns, self.rates.radios.iter().map(radio).collect(), self.width, height)
     }
 
     fn links(&self, height: usize) -> Vec<Line<'static>> {
@@ -296,14 +254,7 @@ impl Screen<'_> {
         vec![
             cell(link.peer.clone(), usual),
             cell(link.radio.clone(), usual),
-            cell(
-                if link.remote.is_empty() {
-                    UNKNOWN.into()
-                } else {
-                    link.remote.clone()
-                },
-                usual,
-            ),
+            cell(if link.remote.is_empty() { UNKNOWN.into() } else { link.remote.clone() }, usual),
             cell(state.into(), self.alarm(!link.up)),
             cell(milliseconds(link.rtt_ms), usual),
             cell(percent(link.loss), usual),
@@ -320,21 +271,14 @@ impl Screen<'_> {
         let all = &self.status.notices;
         let newest = all[all.len().saturating_sub(room)..].iter();
         let line = |notice: &String| {
-            Line::from(Span::styled(
-                cut(notice, self.width),
-                self.colour(Color::Yellow),
-            ))
+            Line::from(Span::styled(cut(notice, self.width), self.colour(Color::Yellow)))
         };
-        std::iter::once(Line::default())
-            .chain(newest.map(line))
-            .collect()
+        std::iter::once(Line::default()).chain(newest.map(line)).collect()
     }
 
     fn key_line(&self) -> Line<'static> {
-        let keys = format!(
-            "q quit  p pause  s sort ({})  up/down scroll",
-            self.choices.sort.name()
-        );
+        let keys =
+            format!("q quit  p pause  s sort ({})  up/down scroll", self.choices.sort.name());
         Line::from(Span::styled(keys, Style::new().add_modifier(Modifier::DIM)))
     }
 }
@@ -354,10 +298,7 @@ fn radio(radio: &RadioRates) -> Row {
         radio.sent_bps.map_or(UNKNOWN.into(), bit_rate),
         radio.sent_pps.map_or(UNKNOWN.into(), short),
     ];
-    texts
-        .into_iter()
-        .map(|text| cell(text, Style::new()))
-        .collect()
+    texts.into_iter().map(|text| cell(text, Style::new())).collect()
 }
 
 /// Largest first; equal ones and what is unknown stay in the node's order.

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A real node whose gateway makes and records messages instead of speaking
+//! ROS: what is measured with it is Tautline from daemon to daemon.
+
+use anyhow::{Context, Result};
+use rustix::time::{ClockId, clock_gettime};
+use std::collections::BTreeMap;
+use std::io::{BufRead, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tautline_gateway::{
+    Command as Order, Event, Events, Gateway, GatewayStatus, Qos, Source, Topic,
+};
+use tautline_node::control::Inspect;
+use tautline_node::{Handle, Node, Settings, config};
+
+/// Said when every peer wants every topic.
+pub const READY: &str = "ready";
+/// Said, with the number of messages of each topic so far, when a load is over.
+pub const DONE: &str = "done";
+/// `go SECONDS` starts a load; the end of standard input ends the node.
+pub const GO: &str = "go";
+
+/// Sequence number and time of sending, at the front of each payload.
+const STAMP_BYTES: usize = 16;
+/// With a peer unplugged, messages to it stay undecided.
+const SETTLE_PATIENCE: Duration = Duration::from_secs(2);
+const POLL_PERIOD: Duration = Duration::from_millis(50);
+
+/// One topic made here.
+#[derive(Debug, Clone)]
+pub struct Made {
+    /// Its name.
+    pub topic: String,
+    /// Bytes of each message.
+    pub bytes: usize,
+    /// Time between messages.
+    pub period: Duration,
+}
+
+impl std::str::FromStr for Made {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let allowed = || format!("'{text}'; allowed: TOPIC:BYTES:PERIOD_MS");
+        let mut parts = text.split(':');
+        let (Some(topic), Some(bytes), Some(millis), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(allowed());
+        };
+        let bytes: usize = bytes.parse().map_err(|_| allowed())?;
+        let millis = millis.parse().map_err(|_| allowed())?;
+        let period = Duration::from_millis(millis);
+        Ok(Self { topic: topic.into(), bytes: bytes.max(STAMP_BYTES), period })
+    }
+}
+
+/// Arguments of the hidden command.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// The node's file.
+    file: PathBuf,
+    /// Where what arrives is written: topic, sequence, sent ns, received ns.
+    samples: PathBuf,
+    /// TOPIC:BYTES:PERIOD_MS, made here.
+    #[arg(long = "make")]
+    made: Vec<Made>,
+}
+
+/// Topic, sequence number, when sent and when received.
+type Row = (String, u64, u64, u64);
+
+struct Recorder {
+    events: Arc<dyn Events>,
+    rows: Arc<Mutex<Vec<Row>>>,
+}
+
+fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+fn stamp(payload: &[u8]) -> Option<(u64, u64)> {
+    let number = |at: usize| Some(u64::from_le_bytes(payload.get(at..at + 8)?.try_into().ok()?));
+    Some((number(0)?, number(8)?))
+}
+
+impl Gateway for Recorder {
+    fn handle(&self, order: Order) {
+        match order {
+            Order::Advertise { topic } => {
+                self.events.emit(Event::Wanted { topic: topic.name, wanted: true });
+            }
+            Order::Publish { topic, payload, .. } => {
+                let received = monotonic_ns();
+                let Some((sequence, sent)) = stamp(&payload) else { return };
+                let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+                rows.push((topic, sequence, sent, received));
+            }
+            Order::Subscribe { .. } | Order::Unsubscribe { .. } | Order::Unadvertise { .. } => {}
+        }
+    }
+
+    fn status(&self) -> GatewayStatus {
+        GatewayStatus { kind: "traffic", connected: true, ..GatewayStatus::default() }
+    }
+
+    fn shutdown(self: Box<Self>) {}
+}
+
+/// Runs the node until its standard input ends.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let checked = config::load(&arguments.file)?;
+    let peers = checked.config.peers.len();
+    let node = Node::new(checked.config)?;
+    let rows = Arc::new(Mutex::new(Vec::new()));
+    let events = node.events();
+    let recorder = Recorder { events: events.clone(), rows: rows.clone() };
+    for made in &arguments.made {
+        events.emit(Event::Offered(description(&made.topic)));
+    }
+    let (handle, made) = (node.handle(), arguments.made.clone());
+    let talk = std::thread::spawn(move || {
+        let result = obey(&handle, &*events, &made, peers);
+        handle.shutdown();
+        result
+    });
+    node.run(Box::new(recorder), &Settings::default())?;
+    let rows = std::mem::take(&mut *rows.lock().unwrap_or_else(PoisonError::into_inner));
+    write_rows(&arguments.samples, &rows)?;
+    talk.join().map_err(|_| anyhow::anyhow!("the thread that makes messages panicked"))?
+}
+
+fn description(topic: &str) -> Topic {
+    Topic {
+        name: topic.into(),
+        type_name: "std_msgs/UInt8MultiArray".into(),
+        type_hash: "82373f1612381bb6ee473b5cd6f5d89c".into(),
+        definition: "MultiArrayLayout layout\nuint8[] data".into(),
+        qos: Qos::default(),
+    }
+}
+
+fn write_rows(file: &Path, rows: &[Row]) -> Result<()> {
+    let mut out = std::io::BufWriter::new(std::fs::File::create(file)?);
+    for (topic, sequence, sent, received) in rows {
+        writeln!(out, "{topic},{sequence},{sent},{received}")?;
+    }
+    out.flush().context("writing samples")
+}
+
+fn obey(handle: &Handle, events: &dyn Events, made: &[Made], peers: usize) -> Result<()> {
+    await_wanted(handle, made.len() * peers)?;
+    println!("{READY}");
+    let mut sequences = BTreeMap::new();
+    for line in std::io::stdin().lock().lines() {
+        let line = line?;
+        let Some(seconds) = line.strip_prefix(GO) else { break };
+        make(events, made, Duration::from_secs_f64(seconds.trim().parse()?), &mut sequences);
+        await_settled(handle)?;
+        let counts: Vec<String> = made.iter().map(|m| sequences[&m.topic].to_string()).collect();
+        println!("{DONE} {}", counts.join(" "));
+    }
+    Ok(())
+}
+
+fn await_wanted(handle: &Handle, channels: usize) -> Result<()> {
+    loop {
+        let status = handle.status().map_err(anyhow::Error::msg)?;
+        if status.topics.iter().filter(|t| t.wanted).count() >= channels {
+            return Ok(());
+        }
+        std::thread::sleep(POLL_PERIOD);
+    }
+}
+
+/// Waits until the fate of every message is known, so that what happens next cannot touch them.
+fn await_settled(handle: &Handle) -> Result<()> {
+    let deadline = Instant::now() + SETTLE_PATIENCE;
+    while Instant::now() < deadline {
+        let status = handle.status().map_err(anyhow::Error::msg)?;
+        if status.topics.iter().all(|t| t.queued + t.sent == 0) {
+            return Ok(());
+        }
+        std::thread::sleep(POLL_PERIOD);
+    }
+    Ok(())
+}
+
+/// Publishes everything on schedule, on this thread, for `time`.
+fn make(
+    events: &dyn Events,
+    made: &[Made],
+    time: Duration,
+    sequences: &mut BTreeMap<String, u64>,
+) {
+    let start = Instant::now();
+    let mut due: Vec<(Instant, &Made)> = made.iter().map(|m| (start, m)).collect();
+    // Incompressible and different in each message.
+    let mut noise = 0x9e37_79b9_7f4a_7c15_u64;
+    while let Some((at, next)) = due.iter_mut().min_by_key(|(at, _)| *at) {
+        if at.duration_since(start) >= time {
+            break;
+        }
+        std::thread::sleep(at.saturating_duration_since(Instant::now()));
+        let sequence = sequences.entry(next.topic.clone()).or_default();
+        let mut payload = Vec::with_capacity(next.bytes);
+        payload.extend_from_slice(&sequence.to_le_bytes());
+        payload.extend_from_slice(&[0; 8]);
+        while payload.len() < next.bytes {
+            noise ^= noise << 13;
+            noise ^= noise >> 7;
+            noise ^= noise << 17;
+            payload.push(noise as u8);
+        }
+        payload[8..STAMP_BYTES].copy_from_slice(&monotonic_ns().to_le_bytes());
+        *sequence += 1;
+        *at += next.period;
+        events.emit(Event::Message {
+            topic: next.topic.clone(),
+            source: Source(0),
+            payload: payload.into(),
+            received: Instant::now(),
+        });
+    }
+}

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Packets in and out: which socket belongs to which link, and where it leads.
+
+use super::Driver;
+use crate::paths::{self, Path};
+use crate::udp::{self, LinkSocket};
+use rustix::event::epoll;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use tautline_proto::{Instant, LinkConfig, LinkId, RadioId, Transmit};
+
+/// Datagrams read from one socket before others get their turn.
+const READ_BATCH: usize = 64;
+/// The same for the socket that is open to strangers.
+const LISTEN_BATCH: usize = 16;
+/// Packets sent before inputs are looked at again, where the kernel takes all of them at once.
+const TRANSMIT_BATCH: usize = 64;
+/// Strangers whose way back is looked up in one second; it takes the time of several packets.
+const MAX_STRANGERS: usize = 256;
+/// Bytes of IP and UDP headers.
+pub(super) const HEADER_V4: usize = 28;
+const HEADER_V6: usize = 48;
+
+pub(super) struct Link {
+    pub(super) id: LinkId,
+    pub(super) socket: Option<LinkSocket>,
+    pub(super) path: Option<Path>,
+    pub(super) device: Option<String>,
+    /// It has no address of its own and leads to wherever the peer called from.
+    pub(super) follows_caller: bool,
+    /// More may be waiting in the socket than was read.
+    pub(super) readable: bool,
+}
+
+/// Bytes that IP and UDP add to a datagram.
+fn header_bytes(remote: SocketAddr) -> usize {
+    if remote.is_ipv6() { HEADER_V6 } else { HEADER_V4 }
+}
+
+/// In.
+impl Driver {
+    pub(super) fn link_ready(&mut self, index: usize, flags: epoll::EventFlags) {
+        let now = self.now();
+        let Some(link) = self.links.get_mut(index) else {
+            return;
+        };
+        let failed = epoll::EventFlags::ERR | epoll::EventFlags::HUP;
+        link.readable |= flags.intersects(epoll::EventFlags::IN | failed);
+        if let Some(socket) = &mut link.socket {
+            self.endpoint.handle_in_flight(now, link.id, socket.in_flight());
+        }
+    }
+
+    pub(super) fn read_sockets(&mut self) {
+        for index in 0..self.links.len() {
+            if self.links[index].readable {
+                self.read_link(index);
+            }
+        }
+        if self.listen_readable {
+            self.read_listen();
+        }
+    }
+
+    fn read_link(&mut self, index: usize) {
+        let link = &mut self.links[index];
+        let Some(socket) = &link.socket else {
+            link.readable = false;
+            return;
+        };
+        let radio = self.endpoint.link(link.id).radio;
+        let from = socket.path.remote;
+        for _ in 0..READ_BATCH {
+            match socket.receive(&mut self.buffer) {
+                Ok(len) => {
+                    let now = self.clock.now();
+                    let datagram = &self.buffer[..len];
+                    self.endpoint.handle_packet(now, radio, from, datagram);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    link.readable = false;
+                    return;
+                }
+                // An ICMP error of an earlier packet; reading it cleared it.
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn read_listen(&mut self) {
+        for _ in 0..LISTEN_BATCH {
+            match self.listen.recv_from(&mut self.buffer) {
+                Ok((len, from)) => {
+                    let from = udp::canonical(from);
+                    let radio = self.radio_towards(from);
+                    let now = self.now();
+                    let datagram = &self.buffer[..len];
+                    self.endpoint.handle_packet(now, radio, from, datagram);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.listen_readable = false;
+                    return;
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// The radio by which answers to `from` leave.
+    fn radio_towards(&mut self, from: SocketAddr) -> RadioId {
+        let mut known = self.links.iter();
+        if let Some(link) = known.find(|l| l.path.as_ref().is_some_and(|p| p.remote == from)) {
+            return self.endpoint.link(link.id).radio;
+        }
+        if let Some(&radio) = self.strangers.get(&from.ip()) {
+            return radio;
+        }
+        if self.strangers.len() == MAX_STRANGERS {
+            return self.unknown_radio;
+        }
+        let radio = match paths::route(from, None, None) {
+            Ok(path) => self.radio(&path.interface),
+            Err(_) => self.unknown_radio,
+        };
+        self.strangers.insert(from.ip(), radio);
+        radio
+    }
+}
+
+/// Sockets.
+impl Driver {
+    /// Opens or moves the socket of a link.
+    pub(super) fn set_path(&mut self, index: usize, path: Path) {
+        let now = self.now();
+        let radio = self.radio(&path.interface);
+        let header_bytes = header_bytes(path.remote);
+        let config = LinkConfig {
+            remote: Some(path.remote),
+            datagram_bytes: path.mtu.saturating_sub(header_bytes),
+            header_bytes,
+        };
+        let id = self.links[index].id;
+        if let Err(error) = self.endpoint.set_link_path(now, id, radio, config) {
+            let text = format!("{} by {}: {error}", path.remote, path.interface);
+            return self.topics.notice(now, text);
+        }
+        self.links[index].path = Some(path);
+        self.connect(index);
+    }
+
+    fn connect(&mut self, index: usize) {
+        let link = &mut self.links[index];
+        let Some(path) = link.path.clone() else {
+            return;
+        };
+        let text = format!("{} by {}", path.remote, path.interface);
+        let opened = LinkSocket::connect(path, self.address, link.device.as_deref());
+        let opened = opened.and_then(|socket| {
+            socket.register(&self.poll, super::TAG_LINKS + index as u64)?;
+            Ok(socket)
+        });
+        match opened {
+            Ok(socket) => {
+                link.socket = Some(socket);
+                link.readable = true;
+            }
+            Err(error) => {
+                link.socket = None;
+                let now = self.now();
+                self.topics.notice(now, format!("{text}: cannot open a socket: {error}"));
+            }
+        }
+    }
+
+    /// Looks after sockets that could not be opened, and after callers that may come from elsewhere now.
+    pub(super) fn sweep_links(&mut self) {
+        self.strangers.clear();
+        for index in 0..self.links.len() {
+            let link = &mut self.links[index];
+            if link.follows_caller && !self.endpoint.link(link.id).up {
+                // Our own address on the way to it may have changed as well.
+                (link.path, link.socket) = (None, None);
+            } else if link.socket.is_none() {
+                self.connect(index);
+            }
+        }
+    }
+
+    /// Connects the link of a peer without configured address to where it called from.
+    fn follow_caller(&mut self, index: usize, remote: SocketAddr) {
+        let link = &mut self.links[index];
+        if link.path.as_ref().is_some_and(|p| p.remote == remote) {
+            return;
+        }
+        (link.path, link.socket) = (None, None);
+        match paths::route(remote, link.device.as_deref(), None) {
+            Ok(path) => {
+                link.path = Some(path);
+                self.connect(index);
+            }
+            Err(error) => {
+                let now = self.now();
+                self.topics.notice(now, format!("{remote}: no way back: {error}"));
+            }
+        }
+    }
+}
+
+/// Out.
+impl Driver {
+    /// Sends what may leave now; sets `unsent` if there may be more.
+    pub(super) fn transmit(&mut self) {
+        for _ in 0..TRANSMIT_BATCH {
+            let now = self.now();
+            let Some(transmit) = self.endpoint.poll_transmit(now) else {
+                self.unsent = false;
+                return;
+            };
+            match transmit.link {
+                Some(id) => self.send_on(now, id, &transmit),
+                // An answer to a stranger is worth no second attempt.
+                None => drop(self.listen.send_to(&transmit.datagram, self.mapped(transmit.remote))),
+            }
+        }
+        self.unsent = true;
+    }
+
+    fn send_on(&mut self, now: Instant, id: LinkId, transmit: &Transmit) {
+        let index = id.0 as usize;
+        self.follow_caller(index, transmit.remote);
+        let Some(socket) = &mut self.links[index].socket else {
+            return self.endpoint.handle_in_flight(now, id, 0);
+        };
+        let ip_bytes = transmit.datagram.len() + header_bytes(transmit.remote);
+        let sent = socket.send(&transmit.datagram, ip_bytes);
+        let in_flight = socket.in_flight();
+        if let Err(error) = sent {
+            tracing::debug!(%error, remote = %transmit.remote, "a packet was not sent");
+        }
+        self.endpoint.handle_in_flight(now, id, in_flight);
+    }
+
+    /// An address as the listening socket takes it.
+    fn mapped(&self, remote: SocketAddr) -> SocketAddr {
+        match remote {
+            SocketAddr::V4(v4) if self.address.is_ipv6() => {
+                SocketAddr::new(v4.ip().to_ipv6_mapped().into(), v4.port())
+            }
+            _ => remote,
+        }
+    }
+}

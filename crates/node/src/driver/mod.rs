@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The data plane: one thread that waits, hands one input to the protocol and
+//! drains its outputs.
+
+mod links;
+mod realtime;
+
+use crate::codec::{Codec, Job};
+use crate::config::{Config, Realtime};
+use crate::node::{Input, RunError, Waiting};
+use crate::report::Reporter;
+use crate::status::Status;
+use crate::topics::{Order, Topics};
+use crate::udp::{self, MAX_DATAGRAM};
+use links::{HEADER_V4, Link};
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
+use std::time::Duration;
+use tautline_gateway::{Command, Event as LocalEvent, Gateway};
+use tautline_proto::{Endpoint, Instant, LinkConfig, RadioConfig, RadioId};
+
+const TAG_LISTEN: u64 = 0;
+const TAG_WAKE: u64 = 1;
+const TAG_LINKS: u64 = 2;
+/// Inputs taken before packets get their turn.
+const INPUT_BATCH: usize = 256;
+/// Sockets heard of in one turn of the loop.
+const MAX_READY: usize = 64;
+/// Longest time that leaving may take, for what is queued to drain.
+const DRAIN_TIME: Duration = Duration::from_secs(1);
+/// How often links that failed and topics of peers that restarted are looked through.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+/// Packet size that the in-flight budget counts in.
+const FULL_PACKET: usize = 1500;
+/// Largest datagram on a way that is not known: fits the smallest MTU of IPv6, 1280 bytes.
+const DATAGRAM_UNKNOWN: usize = 1200;
+
+/// How the data plane is run, beyond the file.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// How often to tell the service manager that the loop turns.
+    pub watchdog: Option<Duration>,
+}
+
+/// The loop and all it owns.
+pub(crate) struct Driver {
+    clock: Clock,
+    endpoint: Endpoint,
+    topics: Topics,
+    reporter: Reporter,
+    poll: OwnedFd,
+    listen: UdpSocket,
+    address: SocketAddr,
+    listen_readable: bool,
+    links: Vec<Link>,
+    radios: BTreeMap<String, RadioId>,
+    radio_settings: Vec<crate::config::RadioConfig>,
+    /// Stands for the interface of a way that is not known.
+    unknown_radio: RadioId,
+    /// Radios towards those who called lately and have no link.
+    strangers: HashMap<IpAddr, RadioId>,
+    realtime: Realtime,
+    inputs: Receiver<Input>,
+    /// More inputs may be waiting than were taken.
+    more_inputs: bool,
+    /// More packets may leave than were sent.
+    unsent: bool,
+    waiting: Arc<Waiting>,
+    buffer: Vec<u8>,
+    ready: Vec<epoll::Event>,
+    drain_until: Option<Instant>,
+}
+
+/// Time since the start.
+struct Clock(std::time::Instant);
+
+impl Clock {
+    fn now(&self) -> Instant {
+        Instant(u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+fn system(what: &'static str) -> impl Fn(rustix::io::Errno) -> RunError {
+    move |error| RunError::System { what, error: error.into() }
+}
+
+impl Driver {
+    pub(crate) fn new(
+        config: &Config,
+        inputs: Receiver<Input>,
+        waiting: Arc<Waiting>,
+    ) -> Result<Self, RunError> {
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("epoll"))?;
+        let listen = udp::listen(config.listen)
+            .map_err(|error| RunError::Listen { address: config.listen, error })?;
+        let address = listen.local_addr().unwrap_or(config.listen);
+        let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        for (fd, tag) in [(listen.as_fd(), TAG_LISTEN), (waiting.wake().as_fd(), TAG_WAKE)] {
+            epoll::add(&poll, fd, epoll::EventData::new_u64(tag), edge).map_err(system("epoll"))?;
+        }
+        let endpoint = Endpoint::new(protocol_config(config), Box::new(os_random))?;
+        let mut driver = Self {
+            clock: Clock(std::time::Instant::now()),
+            endpoint,
+            topics: Topics::new(config),
+            reporter: Reporter::new(config, address),
+            poll,
+            listen,
+            address,
+            listen_readable: true,
+            links: Vec::new(),
+            radios: BTreeMap::new(),
+            radio_settings: config.radios.clone(),
+            unknown_radio: RadioId(0),
+            strangers: HashMap::new(),
+            realtime: config.realtime.clone(),
+            inputs,
+            more_inputs: false,
+            unsent: false,
+            waiting,
+            buffer: vec![0; MAX_DATAGRAM],
+            ready: Vec::with_capacity(MAX_READY),
+            drain_until: None,
+        };
+        driver.unknown_radio = driver.radio("unknown");
+        driver.add_peers(config)?;
+        Ok(driver)
+    }
+
+    fn add_peers(&mut self, config: &Config) -> Result<(), RunError> {
+        for peer in &config.peers {
+            let id = self.endpoint.add_peer(&peer.name)?;
+            let follows_caller = peer.links.is_empty();
+            let mut devices: Vec<Option<String>> =
+                peer.links.iter().map(|l| l.interface.clone()).collect();
+            if follows_caller {
+                devices.push(None);
+            }
+            for device in devices {
+                // It moves to its own radio as soon as the way to the peer is known.
+                let (radio, link) = (
+                    self.unknown_radio,
+                    LinkConfig {
+                        remote: None,
+                        datagram_bytes: DATAGRAM_UNKNOWN,
+                        header_bytes: HEADER_V4,
+                    },
+                );
+                self.links.push(Link {
+                    id: self.endpoint.add_link(self.now(), id, radio, link)?,
+                    socket: None,
+                    path: None,
+                    device,
+                    follows_caller,
+                    readable: false,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    /// The radio of an interface; by default every interface is one.
+    fn radio(&mut self, interface: &str) -> RadioId {
+        if let Some(&known) = self.radios.get(interface) {
+            return known;
+        }
+        let set = self.radio_settings.iter().find(|r| r.interface == interface);
+        let in_flight = set.map_or(crate::config::DEFAULT_IN_FLIGHT, |r| r.in_flight);
+        let id = self.endpoint.add_radio(RadioConfig {
+            rate_bps: set.and_then(|r| r.rate_bps),
+            in_flight_bytes: in_flight as usize * FULL_PACKET,
+        });
+        self.radios.insert(interface.to_owned(), id);
+        self.reporter.name_radio(id, interface);
+        id
+    }
+
+    /// Runs until shut down, then unregisters the gateway.
+    pub(crate) fn run(
+        mut self,
+        gateway: Box<dyn Gateway>,
+        codec: &Codec,
+        settings: &Settings,
+    ) -> Result<(), RunError> {
+        realtime::enter(&self.realtime);
+        let result = self.turn(&*gateway, codec, settings);
+        // Whoever waits to hand us something is released, the gateway's own thread among them.
+        self.waiting.close();
+        drop(self);
+        gateway.shutdown();
+        result
+    }
+
+    fn turn(
+        &mut self,
+        gateway: &dyn Gateway,
+        codec: &Codec,
+        settings: &Settings,
+    ) -> Result<(), RunError> {
+        let mut next_alive = settings.watchdog.map(|_| self.now());
+        let mut next_sweep = self.now() + SWEEP_EVERY;
+        loop {
+            let wake_at =
+                [next_alive, Some(next_sweep), self.drain_until].into_iter().flatten().min();
+            self.wait(wake_at)?;
+            self.read_sockets();
+            self.take_inputs(gateway, codec);
+            let now = self.now();
+            self.endpoint.handle_timeout(now);
+            if now >= next_sweep {
+                next_sweep = now + SWEEP_EVERY;
+                self.topics.sweep(now, &mut self.endpoint);
+                self.sweep_links();
+            }
+            if let (Some(at), Some(every)) = (next_alive, settings.watchdog)
+                && now >= at
+            {
+                crate::service::alive();
+                next_alive = Some(now + every);
+            }
+            self.drain(gateway, codec);
+            if self.finished() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sleeps until something happens, with nanoseconds: a millisecond is a third of a packet at 3 Mbps.
+    fn wait(&mut self, wake_at: Option<Instant>) -> Result<(), RunError> {
+        let unread = self.listen_readable || self.links.iter().any(|l| l.readable);
+        let unfinished = unread || self.more_inputs || self.unsent;
+        let due = self.endpoint.poll_timeout().into_iter().chain(wake_at).min();
+        let timeout = match due {
+            _ if unfinished => Some(Duration::ZERO),
+            Some(at) => Some(at.since(self.now())),
+            None => None,
+        };
+        let timeout = timeout.map(|t| Timespec {
+            tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(t.subsec_nanos()),
+        });
+        let mut events = std::mem::take(&mut self.ready);
+        events.clear();
+        match epoll::wait(&self.poll, spare_capacity(&mut events), timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(system("epoll_pwait2")(error)),
+        }
+        for event in &events {
+            let (tag, flags) = (event.data.u64(), event.flags);
+            match tag {
+                TAG_LISTEN => self.listen_readable = true,
+                TAG_WAKE => drop(rustix::io::read(self.waiting.wake(), &mut [0u8; 8])),
+                tag => self.link_ready((tag - TAG_LINKS) as usize, flags),
+            }
+        }
+        self.ready = events;
+        Ok(())
+    }
+
+    fn take_inputs(&mut self, gateway: &dyn Gateway, codec: &Codec) {
+        self.more_inputs = true;
+        for _ in 0..INPUT_BATCH {
+            match self.inputs.try_recv() {
+                Ok(input) => self.take_input(gateway, codec, input),
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => {
+                    self.more_inputs = false;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn take_input(&mut self, gateway: &dyn Gateway, codec: &Codec, input: Input) {
+        let now = self.now();
+        match input {
+            Input::Local(event) => {
+                if let LocalEvent::Message { payload, received, .. } = &event {
+                    self.waiting.taken(payload.len());
+                    tracing::trace!(waited = ?received.elapsed(), "message taken");
+                }
+                self.topics.on_local(now, &mut self.endpoint, event);
+            }
+            Input::Encoded(message) => {
+                self.waiting.taken(message.payload.len());
+                self.topics.send(now, &mut self.endpoint, message);
+            }
+            Input::Decoded { topic, source, payload } => {
+                self.waiting.taken(payload.len());
+                gateway.handle(Command::Publish { topic, source, payload });
+            }
+            Input::Path { link, path } => self.set_path(link, path),
+            Input::Notice(text) => self.topics.notice(now, text),
+            Input::Status(answer) => self.answer_status(gateway, codec, &answer),
+            Input::Change(change, answer) => {
+                // Whoever asked may have gone.
+                let _ = answer.try_send(self.topics.change(now, &mut self.endpoint, change));
+            }
+            Input::Shutdown => {
+                self.drain_until.get_or_insert(now + DRAIN_TIME);
+            }
+        }
+    }
+
+    fn answer_status(&self, gateway: &dyn Gateway, codec: &Codec, answer: &SyncSender<Status>) {
+        let status = self.reporter.status(
+            self.clock.0.elapsed(),
+            &self.endpoint,
+            &self.topics,
+            gateway,
+            [&self.waiting.refused, &codec.dropped].map(|count| count.load(Ordering::Relaxed)),
+        );
+        // Whoever asked may have gone.
+        let _ = answer.try_send(status);
+    }
+
+    /// Hands out everything the protocol and the topics want done.
+    fn drain(&mut self, gateway: &dyn Gateway, codec: &Codec) {
+        self.transmit();
+        loop {
+            let mut idle = true;
+            while let Some(event) = self.endpoint.poll_event() {
+                let now = self.now();
+                self.topics.on_remote(now, &mut self.endpoint, event);
+                idle = false;
+            }
+            while let Some(order) = self.topics.poll_order() {
+                match order {
+                    Order::Gateway(command) => gateway.handle(command),
+                    Order::Compress(message) => codec.push(Job::Compress(message)),
+                    Order::Decompress { topic, source, payload } => {
+                        codec.push(Job::Decompress { topic, source, payload });
+                    }
+                }
+            }
+            if idle {
+                return;
+            }
+            self.transmit();
+        }
+    }
+
+    fn finished(&mut self) -> bool {
+        let Some(until) = self.drain_until else { return false };
+        let now = self.now();
+        if now < until && !self.endpoint.is_drained() {
+            return false;
+        }
+        self.endpoint.close();
+        self.unsent = true;
+        while self.unsent {
+            self.transmit();
+        }
+        true
+    }
+}
+
+fn protocol_config(config: &Config) -> tautline_proto::Config {
+    tautline_proto::Config {
+        name: config.name.clone(),
+        max_message: config.limits.max_message,
+        queue_bytes: config.limits.queue_bytes,
+        queue_time: config.limits.queue_time,
+        reassembly_bytes: config.limits.reassembly_bytes,
+        repair_percent: (config.limits.repair_budget * 100.0).round() as u32,
+        ..tautline_proto::Config::default()
+    }
+}
+
+fn os_random() -> u64 {
+    let mut bytes = [0; 8];
+    // Cannot fail once the system has booted; session numbers are checked for being unused.
+    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    u64::from_ne_bytes(bytes)
+}

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What comes from the gateway: topics that local nodes publish, and their messages.
+
+use super::{Order, Outgoing, Topics};
+use std::collections::{BTreeMap, BTreeSet};
+use tautline_gateway::mapping::{Compression, Treatment};
+use tautline_gateway::{Command, Event, Source, Topic};
+use tautline_proto::{
+    ChannelConfig, ChannelId, Duration, Endpoint, Instant, Message, OfferedTopic, PeerId, SendError,
+};
+
+/// A topic that local nodes publish.
+#[derive(Debug)]
+pub(crate) struct LocalTopic {
+    pub(crate) topic: Topic,
+    pub(crate) treatment: Treatment,
+    pub(crate) channels: BTreeMap<PeerId, ChannelId>,
+    pub(super) wanted_by: BTreeSet<PeerId>,
+    last_taken: Option<Instant>,
+    pub(crate) rate_limited: u64,
+    /// The last message of each publisher, for peers that come late.
+    pub(super) latched: BTreeMap<Source, Outgoing>,
+}
+
+impl LocalTopic {
+    fn new(topic: Topic, treatment: Treatment) -> Self {
+        Self {
+            topic,
+            treatment,
+            channels: BTreeMap::new(),
+            wanted_by: BTreeSet::new(),
+            last_taken: None,
+            rate_limited: 0,
+            latched: BTreeMap::new(),
+        }
+    }
+
+    fn is_of_type(&self, other: &Topic) -> bool {
+        (&self.topic.type_name, &self.topic.type_hash) == (&other.type_name, &other.type_hash)
+    }
+
+    /// Whether a message may be taken under the topic's rate limit.
+    fn within_rate(&mut self, now: Instant) -> bool {
+        let Some(rate_hz) = self.treatment.rate_hz else {
+            return true;
+        };
+        let period = Duration::try_from_secs_f64(1.0 / rate_hz).unwrap_or(Duration::MAX);
+        let Some(last) = self.last_taken else {
+            self.last_taken = Some(now);
+            return true;
+        };
+        if now.since(last) < period {
+            return false;
+        }
+        // Counting from the planned time keeps the average at the limit, and forgives a message
+        // that is early after one that was late: jitter does not halve a publisher at just the limit.
+        let planned = last + period;
+        let resumes = now.since(planned) > period;
+        self.last_taken = Some(if resumes { now } else { planned });
+        true
+    }
+}
+
+impl Topics {
+    pub(crate) fn on_local(&mut self, now: Instant, endpoint: &mut Endpoint, event: Event) {
+        match event {
+            Event::Offered(topic) => self.local_offered(now, endpoint, topic),
+            Event::Withdrawn { topic } => self.local_withdrawn(now, endpoint, topic),
+            Event::SourceGone { topic, source } => {
+                if let Some(local) = self.local.get_mut(&topic) {
+                    local.latched.remove(&source);
+                }
+            }
+            Event::Wanted { topic, wanted } => self.local_wanted(now, endpoint, &topic, wanted),
+            Event::Refused { topic, reason } => self.local_refused(now, endpoint, &topic, &reason),
+            Event::Message { topic, source, payload, .. } => {
+                let message = Outgoing { topic, source, payload, encoded: false, published: now };
+                self.local_message(now, endpoint, message);
+            }
+        }
+    }
+
+    fn local_offered(&mut self, now: Instant, endpoint: &mut Endpoint, topic: Topic) {
+        let name = topic.name.clone();
+        let Some(treatment) = self.treatment_of(&name) else {
+            return;
+        };
+        if self.local.get(&name).is_some_and(|l| !l.is_of_type(&topic)) {
+            // What waits is of the old type, and must not be read as the new one.
+            self.local_withdrawn(now, endpoint, name.clone());
+        }
+        let mut local = match self.local.remove(&name) {
+            Some(known) => LocalTopic { topic, treatment, ..known },
+            None => LocalTopic::new(topic, treatment),
+        };
+        for peer in endpoint.peers() {
+            self.offer(now, endpoint, &mut local, peer);
+        }
+        self.local.insert(name, local);
+    }
+
+    pub(super) fn offer(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint,
+        local: &mut LocalTopic,
+        peer: PeerId,
+    ) {
+        let named = |to: &Vec<String>| to.iter().any(|name| name == self.peer_name(peer));
+        if !local.treatment.to.as_ref().is_none_or(named) {
+            return;
+        }
+        let config = channel_config(&local.topic, &local.treatment);
+        let done = match local.channels.get(&peer) {
+            Some(&channel) => endpoint.change_offer(now, peer, channel, config),
+            None => endpoint.offer(now, peer, config).map(|channel| {
+                local.channels.insert(peer, channel);
+            }),
+        };
+        if let Err(error) = done {
+            let (topic, peer) = (&local.topic.name, self.peer_name(peer));
+            let text =
+                format!("{topic} of '{}' is not offered to '{peer}': {error}", endpoint.name());
+            self.notice(now, text);
+        }
+    }
+
+    fn local_withdrawn(&mut self, now: Instant, endpoint: &mut Endpoint, topic: String) {
+        let Some(gone) = self.local.remove(&topic) else {
+            return;
+        };
+        for (peer, channel) in gone.channels {
+            endpoint.withdraw(now, peer, channel);
+        }
+        if !gone.wanted_by.is_empty() {
+            self.gateway(Command::Unsubscribe { topic });
+        }
+    }
+
+    fn local_message(&mut self, now: Instant, endpoint: &mut Endpoint, message: Outgoing) {
+        let Some(local) = self.local.get_mut(&message.topic) else {
+            return;
+        };
+        if !local.within_rate(now) {
+            local.rate_limited += 1;
+            return;
+        }
+        match local.treatment.compression {
+            Compression::Zstd => self.orders.push_back(Order::Compress(message)),
+            Compression::None => self.send(now, endpoint, message),
+        }
+    }
+
+    /// Queues a message for every peer that wants it.
+    pub(crate) fn send(&mut self, now: Instant, endpoint: &mut Endpoint, message: Outgoing) {
+        let Some(local) = self.local.get_mut(&message.topic) else {
+            return;
+        };
+        if local.wanted_by.is_empty() {
+            return;
+        }
+        if local.topic.qos.transient_local {
+            local.latched.insert(message.source, message.clone());
+        }
+        let wanted_by = local.wanted_by.iter();
+        let targets: Vec<_> =
+            wanted_by.filter_map(|peer| Some((*peer, *local.channels.get(peer)?))).collect();
+        for (peer, channel) in targets {
+            self.send_to(now, endpoint, peer, channel, &message);
+        }
+    }
+
+    pub(super) fn send_to(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint,
+        peer: PeerId,
+        channel: ChannelId,
+        message: &Outgoing,
+    ) {
+        let sent = endpoint.send(
+            now,
+            peer,
+            channel,
+            Message {
+                payload: message.payload.clone(),
+                published: message.published,
+                source: message.source.0,
+                encoded: message.encoded,
+            },
+        );
+        match sent {
+            // The peer has just ceased to want it, of which we are about to hear.
+            Ok(()) | Err(SendError::NotWanted) => {}
+            Err(error) => {
+                let (topic, here, peer) = (&message.topic, endpoint.name(), self.peer_name(peer));
+                let text = format!("{topic}: not sent from '{here}' to '{peer}': {error}");
+                self.notice(now, text);
+            }
+        }
+    }
+
+    fn local_wanted(&mut self, now: Instant, endpoint: &mut Endpoint, topic: &str, wanted: bool) {
+        let Some(publication) = self.publications.get_mut(topic) else {
+            return;
+        };
+        publication.wanted = wanted;
+        for (peer, channel) in self.offering(topic) {
+            endpoint.want(now, peer, channel, wanted);
+        }
+    }
+
+    fn local_refused(&mut self, now: Instant, endpoint: &mut Endpoint, topic: &str, reason: &str) {
+        let text = format!("{topic} at '{}': {reason}", endpoint.name());
+        for (peer, channel) in self.offering(topic) {
+            endpoint.refuse(now, peer, channel, text.clone());
+        }
+        self.notice(now, text);
+    }
+}
+
+fn channel_config(topic: &Topic, treatment: &Treatment) -> ChannelConfig {
+    ChannelConfig {
+        topic: OfferedTopic {
+            name: topic.name.clone(),
+            type_name: topic.type_name.clone(),
+            type_hash: topic.type_hash.clone(),
+            priority: treatment.priority,
+            keep_last: u32::from(treatment.keep_last),
+            lifespan: treatment.lifespan,
+            transient_local: topic.qos.transient_local,
+            reliable: topic.qos.reliable,
+        },
+        definition: topic.definition.clone(),
+        repair: treatment.repair,
+    }
+}

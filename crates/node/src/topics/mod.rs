@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which local topic is which channel to which peer, and the reverse: the
+//! exchange between gateways and protocol. Without I/O: what it wants done to
+//! the gateway it returns as [`Order`]s.
+
+mod local;
+mod remote;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use local::LocalTopic;
+
+use crate::config::Config;
+use crate::notices::{Cause, Notices};
+use crate::status::TopicChange;
+use bytes::Bytes;
+use remote::{Publication, RemoteTopic};
+use std::collections::{BTreeMap, VecDeque};
+use tautline_gateway::mapping::{NameMap, Pattern, TopicRule, Treatment, treatment};
+use tautline_gateway::{Command, Source};
+use tautline_proto::{ChannelId, Endpoint, Instant, PeerId};
+
+/// Changes on the running node that are remembered; one that another of the same pattern
+/// replaces does not count.
+const MAX_CHANGES: usize = 1024;
+/// Rates that a change may set, in hertz, as in the file.
+const RATES_HZ: std::ops::RangeInclusive<f64> = 0.001..=100_000.0;
+
+/// Something to be done outside.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// To the gateway.
+    Gateway(Command),
+    /// Compress, and bring the result back by [`Topics::send`].
+    Compress(Outgoing),
+    /// Decompress a payload of at most the configured size, then publish it.
+    Decompress { topic: String, source: Source, payload: Bytes },
+}
+
+/// A message on its way from the gateway to the protocol.
+#[derive(Debug, Clone)]
+pub(crate) struct Outgoing {
+    pub(crate) topic: String,
+    pub(crate) source: Source,
+    pub(crate) payload: Bytes,
+    pub(crate) encoded: bool,
+    pub(crate) published: Instant,
+}
+
+/// The exchange.
+#[derive(Debug)]
+pub(crate) struct Topics {
+    rules: Vec<TopicRule>,
+    /// Made on the running node, oldest first; later ones count.
+    changes: Vec<(Pattern, TopicChange)>,
+    peer_names: Vec<String>,
+    name_maps: Vec<NameMap>,
+    pub(crate) local: BTreeMap<String, LocalTopic>,
+    remote: BTreeMap<(PeerId, ChannelId), RemoteTopic>,
+    publications: BTreeMap<String, Publication>,
+    orders: VecDeque<Order>,
+    pub(crate) notices: Notices,
+}
+
+impl Topics {
+    /// Peers are numbered in the order of the file.
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            rules: config.topics.clone(),
+            changes: Vec::new(),
+            peer_names: config.peers.iter().map(|p| p.name.clone()).collect(),
+            name_maps: config.peers.iter().map(|p| p.names.clone()).collect(),
+            local: BTreeMap::new(),
+            remote: BTreeMap::new(),
+            publications: BTreeMap::new(),
+            orders: VecDeque::new(),
+            notices: Notices::default(),
+        }
+    }
+
+    /// The next thing to be done outside.
+    pub(crate) fn poll_order(&mut self) -> Option<Order> {
+        self.orders.pop_front()
+    }
+
+    fn peer_name(&self, peer: PeerId) -> &str {
+        &self.peer_names[peer.0 as usize]
+    }
+
+    /// Tells people of trouble found at this node.
+    pub(crate) fn notice(&mut self, now: Instant, text: String) {
+        self.notices.add(now, Cause::Here, text);
+    }
+
+    fn gateway(&mut self, command: Command) {
+        self.orders.push_back(Order::Gateway(command));
+    }
+
+    /// What the file says of a topic, with what was changed since.
+    fn treatment_of(&self, name: &str) -> Option<Treatment> {
+        let mut found = treatment(&self.rules, name)?.clone();
+        for (_, change) in self.changes.iter().filter(|(p, _)| p.matches(name)) {
+            found.priority = change.priority.unwrap_or(found.priority);
+            match change.rate_hz {
+                Some(0.0) => found.rate_hz = None,
+                Some(hz) => found.rate_hz = Some(hz),
+                None => {}
+            }
+        }
+        Some(found)
+    }
+
+    /// Changes the topics named on the running node; returns which they were.
+    pub(crate) fn change(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint,
+        change: TopicChange,
+    ) -> Result<Vec<String>, String> {
+        let pattern = Pattern::new(&change.topic).map_err(|e| format!("topic {e}"))?;
+        if let Some(hz) = change.rate_hz.filter(|hz| *hz != 0.0)
+            && !RATES_HZ.contains(&hz)
+        {
+            let (least, most) = (RATES_HZ.start(), RATES_HZ.end());
+            return Err(format!(
+                "rate: found {hz}; allowed: 0 (no limit), or {least} to {most} Hz"
+            ));
+        }
+        let names = self.matching(&pattern)?;
+        self.remember(pattern, change)?;
+        for name in &names {
+            self.apply_changes(now, endpoint, name);
+        }
+        Ok(names)
+    }
+
+    /// The topics sent from here that `pattern` means, at least one.
+    fn matching(&self, pattern: &Pattern) -> Result<Vec<String>, String> {
+        let known = self.local.keys();
+        let names: Vec<_> = known.filter(|n| pattern.matches(n)).cloned().collect();
+        if !names.is_empty() {
+            return Ok(names);
+        }
+        let known: Vec<_> = self.local.keys().map(String::as_str).collect();
+        let known = if known.is_empty() { "none".into() } else { known.join(", ") };
+        Err(format!("no topic sent from here matches '{}'; there are: {known}", pattern.as_str()))
+    }
+
+    /// Enters a change; what it replaces of earlier ones is forgotten.
+    fn remember(&mut self, pattern: Pattern, change: TopicChange) -> Result<(), String> {
+        for (_, before) in self.changes.iter_mut().filter(|(p, _)| *p == pattern) {
+            before.priority = before.priority.filter(|_| change.priority.is_none());
+            before.rate_hz = before.rate_hz.filter(|_| change.rate_hz.is_none());
+        }
+        self.changes.retain(|(_, c)| c.priority.is_some() || c.rate_hz.is_some());
+        if self.changes.len() >= MAX_CHANGES {
+            return Err(format!(
+                "{MAX_CHANGES} patterns were changed already, which is the most; \
+                 change one of those again, or change the file"
+            ));
+        }
+        self.changes.push((pattern, change));
+        Ok(())
+    }
+
+    fn apply_changes(&mut self, now: Instant, endpoint: &mut Endpoint, name: &str) {
+        let Some(found) = self.treatment_of(name) else {
+            return;
+        };
+        let Some(mut local) = self.local.remove(name) else {
+            return;
+        };
+        local.treatment = found;
+        for peer in local.channels.keys().copied().collect::<Vec<_>>() {
+            self.offer(now, endpoint, &mut local, peer);
+        }
+        self.local.insert(name.to_owned(), local);
+    }
+}

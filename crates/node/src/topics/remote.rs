@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What comes from peers: topics that they offer or want, and their messages.
+
+use super::{Order, Topics};
+use crate::notices::{self, Cause};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tautline_gateway::mapping::check_name;
+use tautline_gateway::{Command, Qos, Source, Topic};
+use tautline_proto::{
+    ChannelId, Duration, Endpoint, Event, Instant, Notice, OfferedTopic, PeerId, Received,
+};
+
+/// A channel that a peer had in its last session and has not offered again is given up after so long.
+pub(super) const REOFFER_GRACE: Duration = Duration::from_secs(5);
+
+/// A channel of one peer.
+type Key = (PeerId, ChannelId);
+
+/// A topic that a peer offers.
+#[derive(Debug)]
+pub(super) struct RemoteTopic {
+    /// Its name at the peer.
+    offered_name: String,
+    /// As it is published here.
+    topic: Topic,
+    /// The peer started a new session and has not offered it again: its number may be another topic's now.
+    stale_since: Option<Instant>,
+}
+
+/// A topic that we publish locally for one or more peers.
+#[derive(Debug)]
+pub(super) struct Publication {
+    topic: Topic,
+    from: BTreeSet<Key>,
+    pub(super) wanted: bool,
+}
+
+impl Topics {
+    pub(crate) fn on_remote(&mut self, now: Instant, endpoint: &mut Endpoint, event: Event) {
+        match event {
+            Event::Message { peer, channel, message } => {
+                self.remote_message((peer, channel), message)
+            }
+            Event::Offered { peer, channel, topic, definition } => {
+                self.remote_offered(now, endpoint, (peer, channel), topic, definition)
+            }
+            Event::Withdrawn { peer, channel } => {
+                self.remote_withdrawn(now, endpoint, (peer, channel));
+            }
+            Event::Wanted { peer, channel, wanted } => {
+                self.remote_wanted(now, endpoint, (peer, channel), wanted)
+            }
+            Event::Refused { peer, channel, reason } => {
+                self.remote_refused(now, (peer, channel), &reason)
+            }
+            Event::PeerUp { peer, new_session } => {
+                tracing::info!(peer = self.peer_name(peer), new_session, "peer is up");
+                if new_session {
+                    self.new_session(now, peer);
+                }
+            }
+            Event::PeerDown { peer } => {
+                tracing::info!(peer = self.peer_name(peer), "peer is down");
+            }
+            Event::LinkUp { .. } | Event::LinkDown { .. } => {}
+            Event::Notice(notice) => {
+                let cause = match notice {
+                    Notice::TooLarge { .. } => Cause::Here,
+                    _ => Cause::Caller,
+                };
+                let text = notices::text(&notice, endpoint.name());
+                self.notices.add(now, cause, text);
+            }
+        }
+    }
+
+    /// Local name of a peer's topic and whether it is wanted here.
+    pub(crate) fn incoming(&self, peer: PeerId, channel: ChannelId) -> Option<(&str, bool)> {
+        let remote = self.remote.get(&(peer, channel))?;
+        let name = remote.topic.name.as_str();
+        Some((name, self.is_published((peer, channel)) && self.publications[name].wanted))
+    }
+
+    /// Channels that a local publication is fed from now.
+    pub(super) fn offering(&self, topic: &str) -> Vec<Key> {
+        let from = self.publications.get(topic).map(|p| p.from.iter());
+        let from = from.into_iter().flatten().copied();
+        from.filter(|key| self.is_published(*key)).collect()
+    }
+
+    /// Whether messages of this channel are published here.
+    fn is_published(&self, key: Key) -> bool {
+        let remote = self.remote.get(&key).filter(|r| r.stale_since.is_none());
+        let publication = remote.and_then(|r| self.publications.get(&r.topic.name));
+        publication.is_some_and(|p| p.from.contains(&key))
+    }
+
+    fn new_session(&mut self, now: Instant, peer: PeerId) {
+        for (_, remote) in self.remote.iter_mut().filter(|((p, _), _)| *p == peer) {
+            remote.stale_since.get_or_insert(now);
+        }
+        let mut unwanted = Vec::new();
+        for (name, local) in &mut self.local {
+            if local.wanted_by.remove(&peer) && local.wanted_by.is_empty() {
+                local.latched.clear();
+                unwanted.push(name.clone());
+            }
+        }
+        for topic in unwanted {
+            self.gateway(Command::Unsubscribe { topic });
+        }
+    }
+
+    /// Gives up what peers had in their last session and do not offer any more.
+    pub(crate) fn sweep(&mut self, now: Instant, endpoint: &mut Endpoint) {
+        let over = |since: Option<Instant>| since.is_some_and(|at| now.since(at) > REOFFER_GRACE);
+        let remote = self.remote.iter();
+        let gone: Vec<_> =
+            remote.filter(|(_, r)| over(r.stale_since)).map(|(key, _)| *key).collect();
+        for key in gone {
+            self.remote_withdrawn(now, endpoint, key);
+        }
+        self.notices.sweep(now);
+    }
+
+    fn remote_offered(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint,
+        key: Key,
+        offered: OfferedTopic,
+        definition: Arc<str>,
+    ) {
+        let local_name = self.name_maps[key.0.0 as usize].local_name(&offered.name);
+        self.replace_earlier(now, endpoint, key, &offered.name, local_name.as_deref());
+        let Some(name) = local_name else { return };
+        if let Err(error) = check_name(&name) {
+            let (peer, here) = (self.peer_name(key.0), endpoint.name());
+            let text = format!("{} of '{peer}' at '{here}': {error}", offered.name);
+            endpoint.refuse(now, key.0, key.1, text.clone());
+            return self.notice(now, text);
+        }
+        let remote = RemoteTopic {
+            topic: Topic {
+                name,
+                type_name: offered.type_name,
+                type_hash: offered.type_hash,
+                definition,
+                qos: Qos { transient_local: offered.transient_local, reliable: offered.reliable },
+            },
+            offered_name: offered.name,
+            stale_since: None,
+        };
+        self.remote.insert(key, remote);
+        self.publish_for(now, endpoint, key);
+    }
+
+    /// A new session may give this number to another topic, or this topic another number.
+    fn replace_earlier(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint,
+        key: Key,
+        offered_name: &str,
+        local_name: Option<&str>,
+    ) {
+        let earlier = self.remote.iter().filter(|(other, remote)| {
+            let same_name = Some(remote.topic.name.as_str()) == local_name;
+            if **other == key {
+                !same_name
+            } else {
+                other.0 == key.0 && remote.offered_name == offered_name
+            }
+        });
+        for old in earlier.map(|(key, _)| *key).collect::<Vec<_>>() {
+            let name = self.remote.get(&old).map(|r| r.topic.name.clone());
+            if name.as_deref() != local_name {
+                self.remote_withdrawn(now, endpoint, old);
+                continue;
+            }
+            // The publication goes on, fed from the new number.
+            self.remote.remove(&old);
+            if let Some(publication) = name.and_then(|n| self.publications.get_mut(&n)) {
+                publication.from.remove(&old);
+            }
+        }
+    }
+
+    /// Publishes a peer's topic here, or refuses it where another of its name has another type.
+    fn publish_for(&mut self, now: Instant, endpoint: &mut Endpoint, key: Key) {
+        let Some(mut topic) = self.remote.get(&key).map(|r| r.topic.clone()) else {
+            return;
+        };
+        let known = self.publications.get(&topic.name);
+        let other = known.and_then(|p| p.from.iter().find(|other| **other != key));
+        if let (Some(known), Some(&other)) = (known, other) {
+            if (&known.topic.type_name, &known.topic.type_hash)
+                != (&topic.type_name, &topic.type_hash)
+            {
+                return self.refuse_type(now, endpoint, key, other);
+            }
+            // One latched publisher is enough for late joiners to be served.
+            topic.qos.transient_local |= known.topic.qos.transient_local;
+        }
+        let wanted = known.is_some_and(|p| p.wanted);
+        let fresh = known.is_none_or(|p| p.topic != topic);
+        let known = self.publications.remove(&topic.name);
+        let mut from = known.map(|p| p.from).unwrap_or_default();
+        from.insert(key);
+        let publication = Publication { topic: topic.clone(), from, wanted };
+        self.publications.insert(topic.name.clone(), publication);
+        if fresh {
+            self.gateway(Command::Advertise { topic });
+        }
+        endpoint.want(now, key.0, key.1, wanted);
+    }
+
+    fn refuse_type(&mut self, now: Instant, endpoint: &mut Endpoint, key: Key, other: Key) {
+        let (Some(found), Some(first)) = (self.remote.get(&key), self.remote.get(&other)) else {
+            return;
+        };
+        let text = format!(
+            "{} at '{}': '{}' offers {} ({}), but '{}' has {} ({})",
+            found.topic.name,
+            endpoint.name(),
+            self.peer_name(key.0),
+            found.topic.type_name,
+            found.topic.type_hash,
+            self.peer_name(other.0),
+            first.topic.type_name,
+            first.topic.type_hash,
+        );
+        if let Some(publication) = self.publications.get_mut(&found.topic.name) {
+            publication.from.remove(&key);
+        }
+        endpoint.want(now, key.0, key.1, false);
+        endpoint.refuse(now, key.0, key.1, text.clone());
+        self.notice(now, text);
+    }
+
+    fn remote_withdrawn(&mut self, now: Instant, endpoint: &mut Endpoint, key: Key) {
+        let Some(gone) = self.remote.remove(&key) else {
+            return;
+        };
+        let name = gone.topic.name;
+        let Some(publication) = self.publications.get_mut(&name) else {
+            return;
+        };
+        publication.from.remove(&key);
+        if !publication.from.is_empty() {
+            return;
+        }
+        self.publications.remove(&name);
+        self.gateway(Command::Unadvertise { topic: name.clone() });
+        // Those refused because of its type may have the name now.
+        let refused = self.remote.iter();
+        let refused: Vec<_> = refused
+            .filter(|(_, r)| r.topic.name == name && r.stale_since.is_none())
+            .map(|(key, _)| *key)
+            .collect();
+        for key in refused {
+            self.publish_for(now, endpoint, key);
+        }
+    }
+
+    fn remote_wanted(&mut self, now: Instant, endpoint: &mut Endpoint, key: Key, wanted: bool) {
+        let (peer, channel) = key;
+        let Some((name, local)) = self.local_of(key) else {
+            return;
+        };
+        let topic = name.to_owned();
+        let changed =
+            if wanted { local.wanted_by.insert(peer) } else { local.wanted_by.remove(&peer) };
+        if !changed {
+            return;
+        }
+        match (wanted, local.wanted_by.len()) {
+            (true, 1) => self.gateway(Command::Subscribe { topic }),
+            (true, _) => {
+                let latched: Vec<_> = local.latched.values().cloned().collect();
+                for mut message in latched {
+                    // Published long ago, but as new to this peer as if it were now: lifespan is for the stream.
+                    message.published = now;
+                    self.send_to(now, endpoint, peer, channel, &message);
+                }
+            }
+            (false, 0) => {
+                // Whoever subscribes next gets them anew from their publishers.
+                local.latched.clear();
+                self.gateway(Command::Unsubscribe { topic });
+            }
+            (false, _) => {}
+        }
+    }
+
+    /// The local topic that is offered to a peer under this number.
+    fn local_of(&mut self, key: Key) -> Option<(&str, &mut super::LocalTopic)> {
+        let mut local = self.local.iter_mut();
+        let found = local.find(|(_, l)| l.channels.get(&key.0) == Some(&key.1));
+        found.map(|(name, local)| (name.as_str(), local))
+    }
+
+    fn remote_refused(&mut self, now: Instant, key: Key, reason: &str) {
+        // A refusal may cross our withdrawal.
+        if self.local_of(key).is_some() {
+            let text = format!("'{}' refuses {reason}", self.peer_name(key.0));
+            self.notice(now, text);
+        }
+    }
+
+    fn remote_message(&mut self, key: Key, message: Received) {
+        if !self.is_published(key) {
+            return;
+        }
+        let Some(remote) = self.remote.get(&key) else {
+            return;
+        };
+        let topic = remote.topic.name.clone();
+        // Publishers are told apart over all peers.
+        let source = Source(key.0.0 << 8 | (message.source & 0xff));
+        let payload = message.payload;
+        if message.encoded {
+            self.orders.push_back(Order::Decompress { topic, source, payload });
+        } else {
+            self.gateway(Command::Publish { topic, source, payload });
+        }
+    }
+}

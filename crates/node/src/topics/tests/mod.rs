@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The exchange with real protocol endpoints between, in virtual time.
+
+mod incoming;
+mod outgoing;
+
+use super::{Order, Topics};
+use crate::config::{self, Surroundings};
+use bytes::Bytes;
+use std::net::SocketAddr;
+use tautline_gateway::{Command, Event, Qos, Source, Topic};
+use tautline_proto::{Duration, Endpoint, Instant, LinkConfig, PeerId, RadioConfig, RadioId};
+
+const SECOND: Duration = Duration::from_secs(1);
+const STRING: &str = "std_msgs/String";
+
+/// One node: what its gateway is told is recorded, what it says is given by the test.
+struct Side {
+    endpoint: Endpoint,
+    topics: Topics,
+    config: config::Config,
+    commands: Vec<Command>,
+    /// Packets to this node are lost.
+    deaf: bool,
+}
+
+struct World {
+    now: Instant,
+    sides: Vec<Side>,
+    seed: u64,
+}
+
+fn address(side: usize) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, side as u8 + 1], 18470))
+}
+
+fn topic(name: &str, type_name: &str) -> Topic {
+    Topic {
+        name: name.into(),
+        type_name: type_name.into(),
+        type_hash: format!("hash-of-{type_name}"),
+        definition: format!("definition of {type_name}").into(),
+        qos: Qos::default(),
+    }
+}
+
+fn latched(name: &str) -> Topic {
+    Topic { qos: Qos { transient_local: true, reliable: true }, ..topic(name, STRING) }
+}
+
+/// A command in short, for comparisons.
+fn short(command: &Command) -> String {
+    match command {
+        Command::Subscribe { topic } => format!("subscribe {topic}"),
+        Command::Unsubscribe { topic } => format!("unsubscribe {topic}"),
+        Command::Advertise { topic } => format!("advertise {} {}", topic.name, topic.type_name),
+        Command::Unadvertise { topic } => format!("unadvertise {topic}"),
+        Command::Publish { topic, source, payload } => {
+            format!("publish {topic} {} {}", source.0, String::from_utf8_lossy(payload))
+        }
+    }
+}
+
+impl World {
+    /// Nodes by their files; each knows all others that its file names.
+    fn new(files: &[&str]) -> Self {
+        let mut world = Self { now: Instant(1_000_000_000), sides: Vec::new(), seed: 1 };
+        for file in files {
+            let config = config::parse(file, &Surroundings::default()).unwrap().config;
+            let side = world.side(config);
+            world.sides.push(side);
+        }
+        for side in 0..files.len() {
+            world.add_links(side);
+        }
+        world.run(2 * SECOND);
+        world
+    }
+
+    /// `robot` (0) and `base` (1), with more lines in the file of each.
+    fn pair(robot: &str, base: &str) -> Self {
+        let robot = format!("name: robot\n{robot}\n");
+        let base = format!("name: base\n{base}\n");
+        Self::new(&[&robot, &base])
+    }
+
+    fn side(&mut self, config: config::Config) -> Side {
+        self.seed += 1000;
+        let mut seed = self.seed;
+        let random = move || {
+            seed += 1;
+            seed
+        };
+        let protocol = tautline_proto::Config {
+            name: config.name.clone(),
+            max_message: config.limits.max_message,
+            ..tautline_proto::Config::default()
+        };
+        let mut endpoint = Endpoint::new(protocol, Box::new(random)).unwrap();
+        endpoint.add_radio(RadioConfig { rate_bps: None, in_flight_bytes: 3000 });
+        let topics = Topics::new(&config);
+        Side { endpoint, topics, config, commands: Vec::new(), deaf: false }
+    }
+
+    fn add_links(&mut self, side: usize) {
+        for peer in self.sides[side].config.peers.clone() {
+            let other = self.sides.iter().position(|s| s.config.name == peer.name).unwrap();
+            let endpoint = &mut self.sides[side].endpoint;
+            let id = endpoint.add_peer(&peer.name).unwrap();
+            let remote = Some(address(other));
+            let link = LinkConfig { remote, datagram_bytes: 1472, header_bytes: 28 };
+            endpoint.add_link(self.now, id, RadioId(0), link).unwrap();
+        }
+    }
+
+    /// The node starts anew, as after a crash.
+    fn restart(&mut self, side: usize) {
+        let config = self.sides[side].config.clone();
+        self.sides[side] = self.side(config);
+        self.add_links(side);
+    }
+
+    /// Hands over what waits until all is quiet, without time passing.
+    fn settle(&mut self) {
+        while (0..self.sides.len()).any(|side| self.drain(side)) {}
+    }
+
+    fn drain(&mut self, index: usize) -> bool {
+        let now = self.now;
+        let mut busy = false;
+        while let Some(transmit) = self.sides[index].endpoint.poll_transmit(now) {
+            busy = true;
+            if let Some(link) = transmit.link {
+                self.sides[index].endpoint.handle_in_flight(now, link, 0);
+            }
+            let to = (0..self.sides.len()).find(|s| address(*s) == transmit.remote);
+            if let Some(to) = to.filter(|to| !self.sides[*to].deaf) {
+                let (from, bytes) = (address(index), &transmit.datagram);
+                self.sides[to].endpoint.handle_packet(now, RadioId(0), from, bytes);
+            }
+        }
+        let side = &mut self.sides[index];
+        while let Some(event) = side.endpoint.poll_event() {
+            busy = true;
+            side.topics.on_remote(now, &mut side.endpoint, event);
+        }
+        while let Some(order) = side.topics.poll_order() {
+            busy = true;
+            match order {
+                Order::Gateway(command) => side.commands.push(command),
+                Order::Compress(message) => side.topics.send(now, &mut side.endpoint, message),
+                Order::Decompress { topic, source, payload } => {
+                    side.commands.push(Command::Publish { topic, source, payload });
+                }
+            }
+        }
+        busy
+    }
+
+    fn run(&mut self, span: Duration) {
+        let end = self.now + span;
+        let mut next_sweep = self.now + SECOND;
+        self.settle();
+        loop {
+            let timers = self.sides.iter().filter_map(|s| s.endpoint.poll_timeout());
+            let next = timers.chain([next_sweep]).min().unwrap_or(end);
+            if next > end {
+                break;
+            }
+            self.now = self.now.max(next);
+            for side in &mut self.sides {
+                side.endpoint.handle_timeout(self.now);
+                if self.now >= next_sweep {
+                    side.topics.sweep(self.now, &mut side.endpoint);
+                }
+            }
+            if self.now >= next_sweep {
+                next_sweep = self.now + SECOND;
+            }
+            self.settle();
+        }
+        self.now = end;
+    }
+
+    /// The gateway of a node says something.
+    fn says(&mut self, side: usize, event: Event) {
+        let side = &mut self.sides[side];
+        side.topics.on_local(self.now, &mut side.endpoint, event);
+        self.run(Duration::from_millis(100));
+    }
+
+    fn wants(&mut self, side: usize, topic: &str, wanted: bool) {
+        self.says(side, Event::Wanted { topic: topic.into(), wanted });
+    }
+
+    fn publishes(&mut self, side: usize, topic: &str, source: u32, text: &str) {
+        self.says(side, message(topic, source, text.as_bytes()));
+    }
+
+    /// What the gateway of a node was told since last asked.
+    fn told(&mut self, side: usize) -> Vec<String> {
+        self.settle();
+        std::mem::take(&mut self.sides[side].commands).iter().map(short).collect()
+    }
+
+    fn notices(&self, side: usize) -> Vec<String> {
+        self.sides[side].topics.notices.texts()
+    }
+
+    /// Whether a node told people something with all of `words` in it.
+    fn noticed(&self, side: usize, words: &[&str]) -> bool {
+        self.notices(side).iter().any(|n| words.iter().all(|word| n.contains(word)))
+    }
+}
+
+fn message(topic: &str, source: u32, payload: &[u8]) -> Event {
+    Event::Message {
+        topic: topic.into(),
+        source: Source(source),
+        payload: Bytes::copy_from_slice(payload),
+        received: std::time::Instant::now(),
+    }
+}
+
+/// The number of a side as another one's only peer.
+const ONLY_PEER: PeerId = PeerId(0);

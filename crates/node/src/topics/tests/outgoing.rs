@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a node sends: which topics, to whom, how many messages.
+
+use super::super::MAX_CHANGES;
+use super::*;
+use crate::status::TopicChange;
+
+const ROBOT: &str = "peers: { base: 10.0.0.2 }\ntopics: { \"/**\": {} }";
+const BASE: &str = "peers: { robot: 10.0.0.1 }";
+
+/// A robot that offers `/scan` to a base.
+fn offered(topics: &str) -> World {
+    let mut world = World::pair(&format!("peers: {{ base: 10.0.0.2 }}\ntopics: {topics}"), BASE);
+    world.says(0, Event::Offered(topic("/scan", STRING)));
+    world
+}
+
+/// A robot (0) with rules for its topics, a base (1) and a tower (2).
+fn three(topics: &str) -> World {
+    let robot =
+        format!("name: robot\npeers: {{ base: 10.0.0.2, tower: 10.0.0.3 }}\ntopics: {topics}");
+    let base = "name: base\npeers: { robot: 10.0.0.1 }";
+    let tower = "name: tower\npeers: { robot: 10.0.0.1 }";
+    World::new(&[&robot, base, tower])
+}
+
+#[test]
+fn a_topic_is_read_only_while_a_peer_wants_it() {
+    let mut world = offered("{ /scan: {} }");
+    assert!(world.told(0).is_empty(), "nobody wants it yet");
+    assert_eq!(world.told(1), [format!("advertise /scan {STRING}")]);
+    world.wants(1, "/scan", true);
+    assert_eq!(world.told(0), ["subscribe /scan"]);
+    world.publishes(0, "/scan", 3, "hello");
+    assert_eq!(world.told(1), ["publish /scan 3 hello"]);
+    world.wants(1, "/scan", false);
+    assert_eq!(world.told(0), ["unsubscribe /scan"]);
+    world.publishes(0, "/scan", 3, "unheard");
+    assert!(world.told(1).is_empty());
+}
+
+#[test]
+fn topics_of_no_rule_stay_at_home() {
+    let mut world = offered("{ /scan: {} }");
+    world.told(1);
+    world.says(0, Event::Offered(topic("/secret", STRING)));
+    assert!(world.told(1).is_empty());
+}
+
+#[test]
+fn a_topic_goes_only_to_the_peers_named() {
+    let mut world = three("{ /scan: { to: [tower] }, /odom: {} }");
+    world.says(0, Event::Offered(topic("/scan", STRING)));
+    world.says(0, Event::Offered(topic("/odom", STRING)));
+    assert_eq!(world.told(1), [format!("advertise /odom {STRING}")]);
+    let both = [format!("advertise /scan {STRING}"), format!("advertise /odom {STRING}")];
+    assert_eq!(world.told(2), both);
+}
+
+#[test]
+fn it_is_read_until_the_last_of_several_peers_does_not_want_it() {
+    let mut world = three("{ /scan: {} }");
+    world.says(0, Event::Offered(topic("/scan", STRING)));
+    world.wants(1, "/scan", true);
+    world.wants(2, "/scan", true);
+    assert_eq!(world.told(0), ["subscribe /scan"]);
+    world.told(1);
+    world.told(2);
+    world.publishes(0, "/scan", 0, "hello");
+    let hello = vec!["publish /scan 0 hello".to_owned()];
+    assert_eq!((world.told(1), world.told(2)), (hello.clone(), hello));
+    world.wants(1, "/scan", false);
+    assert!(world.told(0).is_empty());
+    world.wants(2, "/scan", false);
+    assert_eq!(world.told(0), ["unsubscribe /scan"]);
+}
+
+/// How many of the messages published at `period` come through in `span` under `topics`' rule for `/scan`.
+fn carried(rule: &str, period: Duration, jitter: Duration, span: Duration) -> usize {
+    let mut world = offered(&format!("{{ /scan: {rule} }}"));
+    world.wants(1, "/scan", true);
+    world.told(1);
+    let start = world.now;
+    let count = span.as_micros() / period.as_micros();
+    for n in 0..count as u32 {
+        // Late and in time in turns.
+        let shift = if n % 2 == 0 { jitter } else { Duration::ZERO };
+        let at = start + period * n + shift;
+        world.run(at.since(world.now));
+        let side = &mut world.sides[0];
+        side.topics.on_local(at, &mut side.endpoint, message("/scan", 0, b"x"));
+    }
+    world.run(SECOND);
+    let left_out = world.sides[0].topics.local["/scan"].rate_limited as usize;
+    let carried = world.told(1).len();
+    assert_eq!(carried + left_out, count as usize, "what is left out is counted");
+    carried
+}
+
+#[test]
+fn the_rate_limit_holds_on_average_whatever_the_publisher_does() {
+    let ms = Duration::from_millis;
+    // 10 Hz allowed, for 20 s: 200 messages.
+    for (period, jitter) in [(1, 0), (3, 0), (7, 3), (15, 0), (66, 0), (95, 0)] {
+        let carried = carried("{ rate: 10Hz }", ms(period), ms(jitter), ms(20_000));
+        assert!((180..=201).contains(&carried), "{carried} at a period of {period} ms");
+    }
+}
+
+#[test]
+fn a_publisher_at_just_the_allowed_rate_is_not_halved_by_jitter() {
+    let ms = Duration::from_millis;
+    assert_eq!(carried("{ rate: 10Hz }", ms(100), ms(0), ms(20_000)), 200);
+    for jitter in [1, 9, 40] {
+        let carried = carried("{ rate: 10Hz }", ms(100), ms(jitter), ms(20_000));
+        assert!(carried >= 199, "{carried} with {jitter} ms of jitter: the first may be early");
+    }
+    assert_eq!(carried("{ rate: 10Hz }", ms(150), ms(0), ms(15_000)), 100, "a slower one");
+}
+
+#[test]
+fn a_pause_is_not_made_up_for_by_a_burst() {
+    let mut world = offered("{ /scan: { rate: 10Hz } }");
+    world.wants(1, "/scan", true);
+    world.publishes(0, "/scan", 0, "first");
+    world.run(10 * SECOND);
+    world.told(1);
+    for _ in 0..20 {
+        let side = &mut world.sides[0];
+        side.topics.on_local(world.now, &mut side.endpoint, message("/scan", 0, b"x"));
+    }
+    world.run(SECOND);
+    assert_eq!(world.told(1).len(), 1);
+}
+
+#[test]
+fn the_last_message_of_each_latched_publisher_reaches_a_peer_that_comes_late() {
+    let mut world = three("{ /map: {} }");
+    world.says(0, Event::Offered(latched("/map")));
+    world.wants(1, "/map", true);
+    world.publishes(0, "/map", 1, "old");
+    world.publishes(0, "/map", 1, "one");
+    world.publishes(0, "/map", 2, "two");
+    world.publishes(0, "/map", 3, "three");
+    world.says(0, Event::SourceGone { topic: "/map".into(), source: Source(2) });
+    // One more publisher that is not latched: the topic is offered again.
+    world.says(0, Event::Offered(latched("/map")));
+    world.told(2);
+    world.wants(2, "/map", true);
+    assert_eq!(world.told(2), ["publish /map 1 one", "publish /map 3 three"]);
+}
+
+#[test]
+fn what_was_latched_is_forgotten_when_nobody_reads_the_topic_any_more() {
+    let mut world = three("{ /map: {} }");
+    world.says(0, Event::Offered(latched("/map")));
+    world.wants(1, "/map", true);
+    world.publishes(0, "/map", 1, "one");
+    world.wants(1, "/map", false);
+    world.told(2);
+    world.wants(1, "/map", true);
+    world.wants(2, "/map", true);
+    assert!(world.told(2).is_empty(), "its publisher says it again, if it still lives");
+    world.publishes(0, "/map", 1, "two");
+    assert_eq!(world.told(2), ["publish /map 1 two"]);
+    // The same when the peers restart.
+    world.restart(1);
+    world.restart(2);
+    world.run(3 * SECOND);
+    world.wants(1, "/map", true);
+    world.wants(2, "/map", true);
+    assert!(!world.told(2).contains(&"publish /map 1 two".into()));
+}
+
+#[test]
+fn a_topic_withdrawn_and_offered_again_goes_on() {
+    let mut world = offered("{ /scan: {} }");
+    world.wants(1, "/scan", true);
+    world.told(0);
+    world.told(1);
+    world.says(0, Event::Withdrawn { topic: "/scan".into() });
+    assert_eq!(world.told(0), ["unsubscribe /scan"]);
+    assert_eq!(world.told(1), ["unadvertise /scan"]);
+    world.says(0, Event::Withdrawn { topic: "/scan".into() });
+    world.publishes(0, "/scan", 0, "unheard");
+    assert!(world.told(0).is_empty() && world.told(1).is_empty());
+    world.says(0, Event::Offered(topic("/scan", STRING)));
+    assert_eq!(world.told(1), [format!("advertise /scan {STRING}")]);
+    world.wants(1, "/scan", true);
+    assert_eq!(world.told(0), ["subscribe /scan"]);
+}
+
+#[test]
+fn a_topic_of_another_type_is_another_topic() {
+    let mut world = offered("{ /scan: {} }");
+    world.wants(1, "/scan", true);
+    world.told(0);
+    world.told(1);
+    // Waits at the robot while the base does not hear, and must not arrive as the new type.
+    world.sides[1].deaf = true;
+    world.publishes(0, "/scan", 0, "of the old type");
+    world.sides[1].deaf = false;
+    world.says(0, Event::Offered(topic("/scan", "std_msgs/Header")));
+    world.run(SECOND);
+    assert_eq!(world.told(0), ["unsubscribe /scan"]);
+    assert_eq!(world.told(1), ["unadvertise /scan", "advertise /scan std_msgs/Header"]);
+    world.wants(1, "/scan", true);
+    world.publishes(0, "/scan", 0, "of the new type");
+    assert_eq!(world.told(1), ["publish /scan 0 of the new type"]);
+}
+
+#[test]
+fn a_message_above_the_maximum_is_named_with_both_ends() {
+    let limits = "peers: { base: 10.0.0.2 }\ntopics: { /scan: {} }\nlimits: { max_message: 1kB }";
+    let mut world = World::pair(limits, BASE);
+    world.says(0, Event::Offered(topic("/scan", STRING)));
+    world.wants(1, "/scan", true);
+    world.told(1);
+    world.says(0, message("/scan", 0, &[0; 1500]));
+    assert!(world.told(1).is_empty());
+    let words = ["/scan", "'robot'", "'base'", "1500", "1000", "limits.max_message"];
+    assert!(world.noticed(0, &words), "{:?}", world.notices(0));
+}
+
+#[test]
+fn a_message_above_the_receivers_maximum_is_named_there_with_both_ends() {
+    let limits = format!("{BASE}\nlimits: {{ max_message: 1kB }}");
+    let mut world = World::pair(ROBOT, &limits);
+    world.says(0, Event::Offered(topic("/scan", STRING)));
+    world.wants(1, "/scan", true);
+    world.told(1);
+    world.says(0, message("/scan", 0, &[0; 1500]));
+    assert!(world.told(1).is_empty());
+    let words = ["/scan", "'robot'", "'base'", "1500", "1000", "limits.max_message"];
+    assert!(world.noticed(1, &words), "{:?}", world.notices(1));
+}
+
+fn change(
+    world: &mut World,
+    topic: &str,
+    priority: Option<u8>,
+    rate_hz: Option<f64>,
+) -> Result<Vec<String>, String> {
+    let side = &mut world.sides[0];
+    let change = TopicChange { topic: topic.into(), priority, rate_hz };
+    let changed = side.topics.change(world.now, &mut side.endpoint, change);
+    world.run(Duration::from_millis(100));
+    changed
+}
+
+/// Priority that a topic has at the sender and as the receiver knows it, and its rate.
+fn treatment(world: &World, name: &str) -> (u8, u8, Option<f64>) {
+    let local = &world.sides[0].topics.local[name];
+    let channel = local.channels[&ONLY_PEER];
+    let (config, _, _) = world.sides[0].endpoint.channel_out(ONLY_PEER, channel).unwrap();
+    let (known, _, _) = world.sides[1].endpoint.channel_in(ONLY_PEER, channel).unwrap();
+    (config.topic.priority, known.priority, local.treatment.rate_hz)
+}
+
+#[test]
+fn priority_and_rate_change_by_pattern_on_the_running_node() {
+    let mut world = World::pair(ROBOT, BASE);
+    for name in ["/camera/image", "/camera/info", "/scan"] {
+        world.says(0, Event::Offered(topic(name, STRING)));
+    }
+    let changed = change(&mut world, "/camera/*", Some(7), None).unwrap();
+    assert_eq!(changed, ["/camera/image", "/camera/info"]);
+    assert_eq!(treatment(&world, "/camera/info"), (7, 7, None));
+    assert_eq!(treatment(&world, "/scan"), (100, 100, None));
+    change(&mut world, "/camera/*", None, Some(5.0)).unwrap();
+    assert_eq!(treatment(&world, "/camera/info"), (7, 7, Some(5.0)), "the priority stays");
+    change(&mut world, "/camera/info", Some(9), Some(0.0)).unwrap();
+    assert_eq!(treatment(&world, "/camera/info"), (9, 9, None));
+    assert_eq!(treatment(&world, "/camera/image"), (7, 7, Some(5.0)));
+    world.says(0, Event::Withdrawn { topic: "/camera/info".into() });
+    world.says(0, Event::Offered(topic("/camera/info", STRING)));
+    assert_eq!(treatment(&world, "/camera/info"), (9, 9, None), "also after it was away");
+}
+
+#[test]
+fn a_change_of_what_is_not_there_or_not_allowed_says_what_is() {
+    let mut world = World::pair(ROBOT, BASE);
+    let error = change(&mut world, "/scan", Some(7), None).unwrap_err();
+    assert!(error.contains("'/scan'") && error.contains("none"), "{error}");
+    world.says(0, Event::Offered(topic("/scan", STRING)));
+    world.says(0, Event::Offered(topic("/odom", STRING)));
+    let error = change(&mut world, "/scam", Some(7), None).unwrap_err();
+    assert!(error.contains("'/scam'") && error.contains("/odom, /scan"), "{error}");
+    assert!(change(&mut world, "scan", Some(7), None).unwrap_err().contains("'scan'"));
+    for wrong in [-1.0, 1e-300, 1e300, f64::NAN, f64::INFINITY] {
+        let error = change(&mut world, "/scan", None, Some(wrong)).unwrap_err();
+        assert!(error.contains("100000"), "{error}");
+    }
+    world.publishes(0, "/scan", 0, "still alive");
+}
+
+#[test]
+fn changes_that_are_replaced_are_forgotten_and_the_rest_are_bounded() {
+    let mut world = World::pair(ROBOT, BASE);
+    world.says(0, Event::Offered(topic("/scan", STRING)));
+    let side = &mut world.sides[0];
+    let mut set = |topic: String| {
+        let change = TopicChange { topic, priority: Some(1), rate_hz: None };
+        side.topics.change(world.now, &mut side.endpoint, change)
+    };
+    for _ in 0..2 * MAX_CHANGES {
+        set("/scan".into()).unwrap();
+    }
+    let refused = (1..2 * MAX_CHANGES).filter(|n| set(pattern_of_scan(*n)).is_err());
+    assert_eq!(refused.count(), MAX_CHANGES, "the one of /scan counts once");
+    assert_eq!(world.sides[0].topics.changes.len(), MAX_CHANGES);
+}
+
+/// The `n`-th of 32768 patterns that mean `/scan`: none to seven stars after each character.
+fn pattern_of_scan(n: usize) -> String {
+    let stars = |place| "*".repeat(n >> (3 * place) & 7);
+    "/scan".chars().enumerate().map(|(place, c)| format!("{c}{}", stars(place))).collect()
+}

@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The daemon as others meet it: real processes and sockets on this machine.
+
+mod running;
+
+use running::enclosure::Enclosure;
+use running::{Place, free_port, wait_for};
+use std::net::{SocketAddr, UdpSocket};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use tautline_proto::RefusalReason;
+use tautline_proto::wire::VERSION;
+use tautline_proto::wire::packet::{Hello, Packet, Refusal, SessionHeader};
+
+/// Lines of a file: where it listens, and its peers.
+fn lines(listen: impl std::fmt::Display, peers: &str) -> String {
+    format!("listen: \"{listen}\"\npeers: {{ {peers} }}")
+}
+
+fn hello(name: &str, session: u32) -> Vec<u8> {
+    Hello { name, session, your_session: 0, epoch: 77 }.emit()
+}
+
+fn refusal(name: &str) -> Vec<u8> {
+    Refusal { name, reason: RefusalReason::UnknownPeer }.emit()
+}
+
+/// The same packet as another version of the format would begin it.
+fn of_version(version: u8, mut packet: Vec<u8>) -> Vec<u8> {
+    packet[1] = version << 4 | packet[1] & 0xf;
+    packet
+}
+
+#[test]
+fn two_daemons_meet_over_ipv4_and_ipv6() {
+    // What each listens on, and how the other reaches it.
+    let families = [
+        ("127.0.0.1", "127.0.0.1"),
+        ("[::1]", "[::1]"),
+        ("[::]", "127.0.0.1"),
+        ("[::]", "[::1]"),
+        ("0.0.0.0", "127.0.0.1"),
+        ("[::]", "localhost"),
+    ];
+    for (listen, reach) in families {
+        let (place, robot, base) = (Place::new(), free_port(), free_port());
+        let to_base = format!("base: \"{reach}:{base}\"");
+        let to_robot = format!("robot: \"{reach}:{robot}\"");
+        let robot = place.start("robot", &lines(format!("{listen}:{robot}"), &to_base));
+        let base = place.start("base", &lines(format!("{listen}:{base}"), &to_robot));
+        robot.wait_for_state("base", "up");
+        base.wait_for_state("robot", "up");
+        let mut status = Command::new(env!("CARGO_BIN_EXE_tautline"));
+        let output = status.args(["status", "--json", "--control"]).arg(&base.control).output();
+        let json: serde_json::Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
+        assert_eq!(json["peers"][0]["state"], "up", "{listen} {reach}");
+        assert_eq!(json["links"][0]["up"], true);
+        assert_eq!(json["links"][0]["radio"], "lo");
+        assert!(base.status().notices.is_empty(), "{:?}", base.status().notices);
+    }
+}
+
+#[test]
+fn a_peer_without_address_is_answered_where_it_calls_from() {
+    for host in ["127.0.0.1", "[::1]"] {
+        let (place, port) = (Place::new(), free_port());
+        let base = place.start("base", &lines(format!("[::]:{port}"), "robot: {}"));
+        let to_base = format!("base: \"{host}:{port}\"");
+        let robot = place.start("robot", &lines(format!("[::]:{}", free_port()), &to_base));
+        base.wait_for_state("robot", "up");
+        robot.wait_for_state("base", "up");
+        robot.kill();
+        base.wait_for_state("robot", "down");
+        // It may come back from elsewhere.
+        let robot = place.start("robot", &lines(format!("[::]:{}", free_port()), &to_base));
+        base.wait_for_state("robot", "up");
+        robot.wait_for_state("base", "up");
+    }
+}
+
+#[test]
+fn an_unknown_peer_is_named_at_both_ends() {
+    let (place, robot_port, base_port) = (Place::new(), free_port(), free_port());
+    let base = place.start("base", &lines(format!("127.0.0.1:{base_port}"), ""));
+    let to_base = format!("base: \"127.0.0.1:{base_port}\"");
+    let robot = place.start("robot", &lines(format!("127.0.0.1:{robot_port}"), &to_base));
+    let from = format!("127.0.0.1:{robot_port}");
+    base.wait_for_notice(&["'robot'", &from, "'base'", "not among the peers"]);
+    let from = format!("127.0.0.1:{base_port}");
+    robot.wait_for_notice(&["'base'", &from, "refuses", "'robot'", "not among its peers"]);
+    assert!(base.status().packets_refused["unknown_peer"] > 0);
+}
+
+#[test]
+fn two_nodes_of_one_name_are_told_apart_and_the_first_stays() {
+    let (place, base_port) = (Place::new(), free_port());
+    let (first_port, second_port) = (free_port(), free_port());
+    let base = place.start("base", &lines(format!("127.0.0.1:{base_port}"), "robot: {}"));
+    let to_base = format!("base: \"127.0.0.1:{base_port}\"");
+    let first = place.start("robot", &lines(format!("127.0.0.1:{first_port}"), &to_base));
+    base.wait_for_state("robot", "up");
+    let second = lines(format!("127.0.0.1:{second_port}"), &to_base);
+    let second = place.start_as("second", "robot", &second, None);
+    let both = [format!("127.0.0.1:{first_port}"), format!("127.0.0.1:{second_port}")];
+    base.wait_for_notice(&["two nodes", "'robot'", &both[0], &both[1], "'base' keeps the first"]);
+    second.wait_for_notice(&["'base'", "refuses", "another node named 'robot'"]);
+    assert_eq!((first.peer_state("base"), base.peer_state("robot")), ("up".into(), "up".into()));
+    assert_ne!(second.peer_state("base"), "up");
+}
+
+#[test]
+fn a_node_of_our_own_name_is_told_so_at_both_ends() {
+    let (place, port, other_port) = (Place::new(), free_port(), free_port());
+    let base = place.start("base", &lines(format!("127.0.0.1:{port}"), ""));
+    let to_base = format!("robot: \"127.0.0.1:{port}\"");
+    let other = lines(format!("127.0.0.1:{other_port}"), &to_base);
+    let other = place.start_as("other", "base", &other, None);
+    base.wait_for_notice(&["two nodes are named 'base'", &format!("127.0.0.1:{other_port}")]);
+    other.wait_for_notice(&["refuses the call of 'base'", "is named so itself"]);
+}
+
+#[test]
+fn a_peer_from_an_address_that_is_not_its_own_is_told_so_at_both_ends() {
+    let (place, base_port, robot_port) = (Place::new(), free_port(), free_port());
+    let elsewhere = format!("127.0.0.1:{}", free_port());
+    let to_robot = format!("robot: \"{elsewhere}\"");
+    let base = place.start("base", &lines(format!("127.0.0.1:{base_port}"), &to_robot));
+    let to_base = format!("base: \"127.0.0.1:{base_port}\"");
+    let robot = place.start("robot", &lines(format!("127.0.0.1:{robot_port}"), &to_base));
+    let from = format!("127.0.0.1:{robot_port}");
+    base.wait_for_notice(&["'robot'", &from, "'base'", &elsewhere]);
+    robot.wait_for_notice(&["'base'", "refuses", "another address configured for 'robot'"]);
+}
+
+#[test]
+fn another_version_is_named_at_both_ends() {
+    let (place, port) = (Place::new(), free_port());
+    let far = UdpSocket::bind("127.0.0.1:0").unwrap();
+    far.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let address = far.local_addr().unwrap();
+    let to_far = format!("far: \"{address}\"");
+    let robot = place.start("robot", &lines(format!("127.0.0.1:{port}"), &to_far));
+    let words = |name: &str, theirs: u8| {
+        let version = format!("version {theirs}");
+        [format!("'{name}'"), address.to_string(), version, "'robot' speaks".into()]
+    };
+    let mut buffer = [0; 2000];
+    let (_, from) = far.recv_from(&mut buffer).unwrap();
+    assert_eq!(from, SocketAddr::from(([127, 0, 0, 1], port)), "it calls from its one port");
+
+    // We call it with a newer version.
+    far.send_to(&of_version(VERSION + 1, hello("newer", 5)), from).unwrap();
+    let newer = words("newer", VERSION + 1);
+    robot.wait_for_notice(&newer.each_ref().map(String::as_str));
+    let refused = wait_for("it is refused", || {
+        let (len, _) = far.recv_from(&mut buffer).unwrap();
+        match Packet::parse(&buffer[..len]).unwrap() {
+            Packet::Refusal(refusal) => Some(refusal.reason),
+            _ => None,
+        }
+    });
+    assert_eq!(refused, RefusalReason::Version);
+
+    // It called us, and we answer that we speak an other one.
+    far.send_to(&of_version(VERSION + 2, refusal("far")), from).unwrap();
+    let newest = words("far", VERSION + 2);
+    robot.wait_for_notice(&newest.each_ref().map(String::as_str));
+    assert_eq!(robot.status().packets_refused["version"], 2);
+    // An answer to a refusal would be refused in turn, for ever.
+    far.set_nonblocking(true).unwrap();
+    while let Ok((len, _)) = far.recv_from(&mut buffer) {
+        let packet = Packet::parse(&buffer[..len]).unwrap();
+        assert!(matches!(packet, Packet::Hello(_)), "{packet:?}");
+    }
+}
+
+/// splitmix64 (Steele, Lea and Flood, 2014).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+
+    fn bytes(&mut self, most: usize) -> Vec<u8> {
+        (0..self.below(most + 1)).map(|_| self.next() as u8).collect()
+    }
+
+    /// Noise, or a packet of the format with a few bytes changed, cut or added.
+    fn datagram(&mut self) -> Vec<u8> {
+        let mut packet = match self.below(6) {
+            0 => return self.bytes(1400),
+            1 => hello("robot", self.next() as u32 | 1),
+            2 => hello(&format!("stranger{}", self.next()), 9),
+            3 => refusal("base"),
+            4 => of_version(self.next() as u8 & 0xf, hello("other", 9)),
+            _ => {
+                let (session, number) = (self.next() as u32, self.next() as u32);
+                let header = SessionHeader { session, link: 0, number, ack_soon: true };
+                let mut packet = header.emit(1400);
+                packet.extend(self.bytes(300));
+                packet
+            }
+        };
+        for _ in 0..self.below(4) {
+            let at = self.below(packet.len());
+            packet[at] = self.next() as u8;
+        }
+        match self.below(4) {
+            0 => packet.truncate(self.below(packet.len() + 1)),
+            1 => packet.extend(self.bytes(40)),
+            _ => {}
+        }
+        packet
+    }
+}
+
+#[test]
+fn random_and_mutated_datagrams_are_counted_and_change_nothing_else() {
+    const DATAGRAMS: u64 = 200_000;
+    /// Few enough for the smallest usual receive buffer.
+    const BATCH: u64 = 100;
+    let (place, base_port, robot_port) = (Place::new(), free_port(), free_port());
+    let to_base = format!("base: \"127.0.0.1:{base_port}\"");
+    let to_robot = format!("robot: \"127.0.0.1:{robot_port}\"");
+    let robot = place.start("robot", &lines(format!("[::]:{robot_port}"), &to_base));
+    let base = place.start("base", &lines(format!("[::]:{base_port}"), &to_robot));
+    base.wait_for_state("robot", "up");
+    robot.wait_for_state("base", "up");
+    let hostile = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut random = Random(2026);
+    let refused = || base.status().packets_refused.values().sum::<u64>();
+    let mut expected = refused();
+    let mut before = None;
+    for _ in 0..DATAGRAMS / BATCH {
+        for _ in 0..BATCH {
+            hostile.send_to(&random.datagram(), ("127.0.0.1", base_port)).unwrap();
+        }
+        expected += BATCH;
+        wait_for("all are refused and counted", || (refused() >= expected).then_some(()));
+        // The first batch has brought all code and buffers into memory.
+        before.get_or_insert_with(|| base.resident_bytes());
+    }
+    let grown = base.resident_bytes().saturating_sub(before.unwrap());
+    assert!(grown < 10_000_000, "grown by {grown} bytes");
+    assert_eq!((base.peer_state("robot"), robot.peer_state("base")), ("up".into(), "up".into()));
+    assert!(base.status().notices.len() <= 50);
+    let (log, uptime_s) = (base.log(), base.status().uptime_s);
+    let logged = log.lines().filter(|line| line.contains("WARN")).count();
+    // Twenty of each cause in 30 s and a line for the rest.
+    assert!(logged <= 42 * (1 + (uptime_s / 30.0) as usize), "{logged} lines in {uptime_s} s");
+}
+
+#[test]
+fn sigterm_says_goodbye_and_leaves_nothing_behind() {
+    let (place, base_port, robot_port) = (Place::new(), free_port(), free_port());
+    let to_base = format!("base: \"127.0.0.1:{base_port}\"");
+    let to_robot = format!("robot: \"127.0.0.1:{robot_port}\"");
+    let mut robot = place.start("robot", &lines(format!("127.0.0.1:{robot_port}"), &to_base));
+    let base = place.start("base", &lines(format!("127.0.0.1:{base_port}"), &to_robot));
+    base.wait_for_state("robot", "up");
+    robot.wait_for_state("base", "up");
+    assert!(robot.control.exists());
+    robot.terminate();
+    let ended = robot.wait_for_end();
+    let gone = Instant::now();
+    assert_eq!(ended.code(), Some(0), "{}", robot.log());
+    base.wait_for_state("robot", "down");
+    // Without a goodbye it takes the silence of a link timeout, 2.5 s after the last packet.
+    assert!(gone.elapsed() < Duration::from_millis(1500), "only after {:?}", gone.elapsed());
+    assert!(!robot.control.exists());
+}
+
+#[test]
+fn a_killed_daemon_that_starts_again_is_met_again() {
+    let (place, base_port, robot_port) = (Place::new(), free_port(), free_port());
+    let to_base = format!("base: \"127.0.0.1:{base_port}\"");
+    let to_robot = format!("robot: \"127.0.0.1:{robot_port}\"");
+    let robot_lines = lines(format!("127.0.0.1:{robot_port}"), &to_base);
+    let robot = place.start("robot", &robot_lines);
+    let base = place.start("base", &lines(format!("127.0.0.1:{base_port}"), &to_robot));
+    base.wait_for_state("robot", "up");
+    robot.kill();
+    let robot = place.start("robot", &robot_lines);
+    robot.wait_for_state("base", "up");
+    base.wait_for_state("robot", "up");
+    robot.kill();
+    base.wait_for_state("robot", "down");
+    let robot = place.start("robot", &robot_lines);
+    robot.wait_for_state("base", "up");
+    base.wait_for_state("robot", "up");
+}
+
+#[test]
+fn a_port_in_use_is_a_clear_error() {
+    let (place, holder) = (Place::new(), UdpSocket::bind("127.0.0.1:0").unwrap());
+    let address = holder.local_addr().unwrap();
+    let (file, control) = (place.path("robot.yaml"), place.path("robot.sock"));
+    for listen in [address.to_string(), format!("[::]:{}", address.port())] {
+        let lines = lines(&listen, "");
+        let text = format!("name: robot\ncontrol: {}\nros1: false\n{lines}\n", control.display());
+        std::fs::write(&file, text).unwrap();
+        let run = Command::new(env!("CARGO_BIN_EXE_tautline")).arg("run").arg(&file).output();
+        let (run, error) = run.map(|o| (o.status, String::from_utf8(o.stderr).unwrap())).unwrap();
+        assert_eq!(run.code(), Some(1), "{error}");
+        for word in [listen.as_str(), "in use", "another tautline", "listen:"] {
+            assert!(error.contains(word), "{word}: {error}");
+        }
+        assert!(!control.exists());
+    }
+}
+
+/// Two daemons without a network between them get one twice, and lose it twice.
+fn meet_over_an_interface_that_comes_and_goes(to_base: &str, to_robot: &str) {
+    let place = Place::new();
+    let hosts = place.path("hosts");
+    std::fs::write(&hosts, "127.0.0.1 localhost\n").unwrap();
+    let robot_side = Enclosure::new(&hosts);
+    let base_side = robot_side.neighbour(&hosts);
+    let (robot, base) = (lines("[::]:18470", to_base), lines("[::]:18470", to_robot));
+    let robot = place.start_as("robot", "robot", &robot, Some(&robot_side));
+    let base = place.start_as("base", "base", &base, Some(&base_side));
+    robot.wait_for_notice(&["no way to"]);
+    assert_ne!(base.peer_state("robot"), "up");
+    for _ in 0..2 {
+        robot_side.join(&base_side);
+        robot.wait_for_state("base", "up");
+        base.wait_for_state("robot", "up");
+        assert_eq!(robot.status().links[0].radio, "wire");
+        robot_side.ip("link delete wire");
+        robot.wait_for_state("base", "down");
+        base.wait_for_state("robot", "down");
+    }
+}
+
+#[test]
+fn an_interface_may_come_go_and_return_while_the_daemons_run() {
+    // One of them insists on the interface, the other takes the route there is.
+    let to_base = "base: { address: 10.77.0.2, interface: wire }";
+    meet_over_an_interface_that_comes_and_goes(to_base, "robot: 10.77.0.1");
+}
+
+#[test]
+fn an_interface_may_come_go_and_return_under_a_peer_without_address() {
+    meet_over_an_interface_that_comes_and_goes("base: 10.77.0.2", "robot: {}");
+}
+
+#[test]
+fn link_local_addresses_lead_to_their_interface_also_when_it_returns() {
+    let to_base = "base: \"[fe80::77:2%wire]:18470\"";
+    let to_robot = "robot: \"[fe80::77:1%wire]:18470\"";
+    meet_over_an_interface_that_comes_and_goes(to_base, to_robot);
+}
+
+#[test]
+fn a_peer_whose_name_does_not_resolve_yet_is_met_when_it_does() {
+    let place = Place::new();
+    let hosts = place.path("hosts");
+    std::fs::write(&hosts, "127.0.0.1 localhost\n").unwrap();
+    let inside = Enclosure::new(&hosts);
+    let robot = lines("127.0.0.1:18470", "base: \"base.test:18471\"");
+    let base = lines("127.0.0.1:18471", "robot: 127.0.0.1");
+    let robot = place.start_as("robot", "robot", &robot, Some(&inside));
+    robot.wait_for_notice(&["no way to base.test"]);
+    std::fs::write(&hosts, "127.0.0.1 localhost base.test\n").unwrap();
+    let base = place.start_as("base", "base", &base, Some(&inside));
+    robot.wait_for_state("base", "up");
+    base.wait_for_state("robot", "up");
+}

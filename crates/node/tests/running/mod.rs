@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The built program running as a daemon, without ROS.
+
+pub mod enclosure;
+
+use enclosure::Enclosure;
+use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::net::UdpSocket;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+use tautline_node::control::Client;
+use tautline_node::status::Status;
+
+/// How long a condition may take to come true before the test fails.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// Pause between looks.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A UDP port that nobody uses, given out once.
+pub fn free_port() -> u16 {
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    loop {
+        let socket = UdpSocket::bind("[::]:0").unwrap();
+        let port = socket.local_addr().unwrap().port();
+        if GIVEN.lock().unwrap().insert(port) {
+            return port;
+        }
+    }
+}
+
+/// Waits until `look` finds something.
+pub fn wait_for<T>(what: impl Display, mut look: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(start.elapsed() < DEADLINE, "waited in vain: {what}");
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// A folder for the files of a test's daemons.
+pub struct Place(tempfile::TempDir);
+
+impl Place {
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub fn path(&self, file: &str) -> PathBuf {
+        self.0.path().join(file)
+    }
+
+    /// Starts node `name`; `lines` are the rest of its file.
+    pub fn start(&self, name: &str, lines: &str) -> Daemon {
+        self.start_as(name, name, lines, None)
+    }
+
+    /// Starts node `name` with files called `files`, in an enclosure if one is given.
+    pub fn start_as(
+        &self,
+        files: &str,
+        name: &str,
+        lines: &str,
+        inside: Option<&Enclosure>,
+    ) -> Daemon {
+        let control = self.path(&format!("{files}.sock"));
+        let file = self.path(&format!("{files}.yaml"));
+        let text = format!("name: {name}\ncontrol: {}\nros1: false\n{lines}\n", control.display());
+        std::fs::write(&file, text).unwrap();
+        let mut daemon = Daemon {
+            child: self.spawn(&file, files, inside),
+            log: self.path(&format!("{files}.log")),
+            control,
+        };
+        wait_for(format!("{files} answers"), || {
+            let ended = daemon.child.try_wait().unwrap();
+            assert!(ended.is_none(), "{files} ended: {ended:?}\n{}", daemon.log());
+            Client::connect(&daemon.control).is_ok().then_some(())
+        });
+        daemon
+    }
+
+    fn spawn(&self, file: &std::path::Path, files: &str, inside: Option<&Enclosure>) -> Child {
+        let program = env!("CARGO_BIN_EXE_tautline");
+        let mut command = match inside {
+            Some(enclosure) => enclosure.command(program),
+            None => Command::new(program),
+        };
+        let log = std::fs::File::create(self.path(&format!("{files}.log"))).unwrap();
+        command.arg("run").arg(file).args(["--log", "info"]).stderr(log).stdin(Stdio::null());
+        command.env_remove("TAUTLINE_LOG").env_remove("NOTIFY_SOCKET");
+        command.spawn().unwrap()
+    }
+}
+
+/// A running daemon; killed when dropped.
+pub struct Daemon {
+    child: Child,
+    log: PathBuf,
+    pub control: PathBuf,
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Daemon {
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its log so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    pub fn status(&self) -> Status {
+        let answer = Client::connect(&self.control).and_then(|mut client| client.status());
+        answer.unwrap_or_else(|error| panic!("{error}\n{}", self.log()))
+    }
+
+    pub fn peer_state(&self, peer: &str) -> String {
+        let status = self.status();
+        let found = status.peers.into_iter().find(|p| p.name == peer);
+        found.unwrap_or_else(|| panic!("no peer {peer}")).state
+    }
+
+    pub fn wait_for_state(&self, peer: &str, state: &str) {
+        wait_for(format!("'{peer}' is {state} at {}", self.control.display()), || {
+            (self.peer_state(peer) == state).then_some(())
+        });
+    }
+
+    /// Waits for a notice with all of `words` in it, in status and in the log.
+    pub fn wait_for_notice(&self, words: &[&str]) {
+        let has_all = |text: &str| words.iter().all(|word| text.contains(word));
+        wait_for(format!("{words:?} at {}", self.control.display()), || {
+            let told = self.status().notices.iter().any(|notice| has_all(notice));
+            (told && self.log().lines().any(has_all)).then_some(())
+        });
+    }
+
+    /// Sends SIGTERM.
+    pub fn terminate(&self) {
+        let sent = Command::new("kill").args(["-TERM", &self.pid().to_string()]).status();
+        assert!(sent.unwrap().success());
+    }
+
+    pub fn wait_for_end(&mut self) -> ExitStatus {
+        wait_for("the daemon ends", || self.child.try_wait().unwrap())
+    }
+
+    /// Kills it without warning.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Memory in use, in bytes.
+    pub fn resident_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
+    }
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A node, and a hand-made peer that completes the handshake with it and then
+//! sends it whatever it likes. Shared with the fuzz targets.
+#![allow(dead_code, reason = "each user takes its part")]
+
+use std::net::SocketAddr;
+use tautline_proto::wire::control::Control;
+use tautline_proto::wire::frame::{Data, Fragment};
+use tautline_proto::wire::packet::{Hello, Packet, SessionHeader};
+use tautline_proto::{
+    ChannelConfig, ChannelId, Config, Duration, Endpoint, Event, Instant, LinkConfig, OfferedTopic,
+    PeerId, RadioConfig, RadioId,
+};
+
+pub const PEER: PeerId = PeerId(0);
+const NAME: &str = "robot";
+const SESSION: u32 = 7;
+
+pub struct Attacked {
+    pub endpoint: Endpoint,
+    pub now: Instant,
+    pub from: SocketAddr,
+    /// The node's number of the session.
+    pub session: u32,
+    /// Of the last packet and the last control message to the node.
+    pub packet: u32,
+    pub control: u64,
+    pub events: Vec<Event>,
+}
+
+pub fn topic(name: &str) -> OfferedTopic {
+    OfferedTopic {
+        name: name.into(),
+        type_name: "std_msgs/String".into(),
+        type_hash: "992ce8a1687cec8c8bd883ec73ca41d1".into(),
+        priority: 100,
+        keep_last: 10,
+        lifespan: None,
+        transient_local: false,
+        reliable: true,
+    }
+}
+
+pub fn data(channel: u64, number: u64, fragment: Option<Fragment>) -> Data {
+    Data { channel, number, source: 0, encoded: false, age: Duration::ZERO, fragment }
+}
+
+impl Attacked {
+    /// A node that has met its peer, offers it a channel and takes one (number 1) from it.
+    pub fn new(config: Config) -> Self {
+        let mut seed = 0;
+        let random = move || {
+            seed += 1;
+            seed << 8
+        };
+        let mut endpoint = Endpoint::new(config, Box::new(random)).expect("a valid name");
+        let radio = endpoint.add_radio(RadioConfig { rate_bps: None, in_flight_bytes: 3000 });
+        let peer = endpoint.add_peer(NAME).expect("a free name");
+        let from = SocketAddr::from(([10, 0, 0, 1], 18470));
+        let link = LinkConfig { remote: Some(from), datagram_bytes: 1472, header_bytes: 28 };
+        let now = Instant(1_000_000_000);
+        endpoint.add_link(now, peer, radio, link).expect("a valid link");
+        let definition = "d".repeat(100_000).into();
+        let config = ChannelConfig { topic: topic("/out"), definition, repair: true };
+        endpoint.offer(now, peer, config).expect("a valid offer");
+        let mut new =
+            Self { endpoint, now, from, session: 0, packet: 0, control: 0, events: Vec::new() };
+        new.meet();
+        new.offer(1, topic("/in"));
+        new.control(&Control::Definition { channel: 1, text: "string data".into() });
+        new.endpoint.want(now, PEER, ChannelId(1), true);
+        new.drain();
+        new
+    }
+
+    fn meet(&mut self) {
+        for _ in 0..2 {
+            let hello =
+                Hello { name: NAME, session: SESSION, your_session: self.session, epoch: 1 }.emit();
+            self.endpoint.handle_packet(self.now, RadioId(0), self.from, &hello);
+            while let Some(answer) = self.endpoint.poll_transmit(self.now) {
+                if let Ok(Packet::Hello(hello)) = Packet::parse(&answer.datagram) {
+                    self.session = hello.session;
+                }
+            }
+        }
+        self.drain();
+        assert!(self.endpoint.peer(PEER).up, "the node has met its peer");
+    }
+
+    /// Any datagram from the peer's address.
+    pub fn inject(&mut self, datagram: &[u8]) {
+        self.now = self.now + Duration::from_micros(100);
+        self.endpoint.handle_packet(self.now, RadioId(0), self.from, datagram);
+        self.endpoint.handle_timeout(self.now);
+        self.drain();
+    }
+
+    /// What the node has to say goes nowhere; messages and notices are noted.
+    fn drain(&mut self) {
+        while let Some(transmit) = self.endpoint.poll_transmit(self.now) {
+            if let Some(link) = transmit.link {
+                self.endpoint.handle_in_flight(self.now, link, 0);
+            }
+        }
+        while let Some(event) = self.endpoint.poll_event() {
+            if matches!(event, Event::Message { .. }) {
+                self.events.push(event);
+            }
+        }
+    }
+
+    /// Frames in a packet of the session with the next number.
+    pub fn packet(&mut self, frames: &[u8]) {
+        self.packet += 1;
+        let header =
+            SessionHeader { session: self.session, link: 0, number: self.packet, ack_soon: false };
+        let mut datagram = header.emit(1472);
+        datagram.extend_from_slice(frames);
+        self.inject(&datagram);
+    }
+
+    pub fn data(&mut self, data: &Data, payload: &[u8]) {
+        let mut frame = Vec::new();
+        data.emit(payload, &mut frame);
+        self.packet(&frame);
+    }
+
+    pub fn control(&mut self, control: &Control) {
+        self.control += 1;
+        self.data(&data(0, self.control, None), &control.emit());
+    }
+
+    pub fn offer(&mut self, channel: u64, topic: OfferedTopic) {
+        let offer = tautline_proto::wire::control::Offer { channel, topic };
+        self.control(&Control::Offer(offer));
+    }
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a hostile peer can make a node hold, measured in bytes allocated.
+
+mod attacker;
+
+use attacker::{Attacked, PEER, data, topic};
+use cap::Cap;
+use std::alloc::System;
+use std::sync::Mutex;
+use tautline_proto::stats::RefusedPacket;
+use tautline_proto::wire::control::Control;
+use tautline_proto::wire::frame::{Ack, Fragment};
+use tautline_proto::wire::packet::Hello;
+use tautline_proto::{Config, Duration, Event};
+
+#[global_allocator]
+static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
+/// The count is of the whole process: one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+const TIMES: u64 = 20_000;
+const MB: usize = 1 << 20;
+
+fn config() -> Config {
+    Config { max_message: 200_000, reassembly_bytes: 1_000_000, ..Config::default() }
+}
+
+/// Runs `flood` against a node; checks that what it holds grew by no more than
+/// `bound` bytes at any time, and that the node still takes a message.
+fn flood(bound: usize, mut each: impl FnMut(&mut Attacked, u64)) -> Attacked {
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut attacked = Attacked::new(config());
+    let before = ALLOCATOR.allocated();
+    let mut most = 0;
+    for n in 0..TIMES {
+        each(&mut attacked, n);
+        most = most.max(ALLOCATOR.allocated().saturating_sub(before));
+    }
+    assert!(most <= bound, "{most} bytes held, {bound} allowed");
+    attacked.events.clear();
+    attacked.data(&data(1, 1 << 40, None), b"still there");
+    let taken = attacked.events.iter().any(
+        |e| matches!(e, Event::Message { message, .. } if &message.payload[..] == b"still there"),
+    );
+    assert!(taken, "the node takes messages after the flood");
+    attacked
+}
+
+fn refused(attacked: &Attacked, reason: RefusedPacket) -> u64 {
+    attacked.endpoint.refused_packets().get(reason)
+}
+
+#[test]
+fn first_pieces_of_huge_messages() {
+    flood(config().reassembly_bytes + MB, |attacked, n| {
+        let huge = Fragment { total: 199_000, offset: 0 };
+        attacked.data(&data(1, n + 1, Some(huge)), &[1]);
+    });
+}
+
+#[test]
+fn messages_above_the_limit() {
+    flood(MB, |attacked, n| {
+        let total = Fragment { total: u32::MAX, offset: u32::MAX - 1 };
+        attacked.data(&data(1, n + 1, Some(total)), &[1]);
+    });
+}
+
+#[test]
+fn first_pieces_of_many_small_messages() {
+    flood(MB, |attacked, n| {
+        attacked.data(&data(1, n + 1, Some(Fragment { total: 2, offset: 0 })), &[1]);
+    });
+}
+
+#[test]
+fn pieces_of_one_byte_with_holes_between() {
+    let total = 2 * TIMES as u32 + 1;
+    let attacked = flood(MB, |attacked, n| {
+        attacked.data(&data(1, 1, Some(Fragment { total, offset: 2 * n as u32 })), &[1]);
+    });
+    // 4096 holes are kept track of.
+    assert_eq!(refused(&attacked, RefusedPacket::Bound), TIMES - 4096);
+}
+
+#[test]
+fn hellos_of_unknown_names() {
+    let attacked = flood(MB, |attacked, n| {
+        let name = format!("stranger{n}");
+        let hello = Hello { name: &name, session: 1, your_session: 0, epoch: n };
+        attacked.inject(&hello.emit());
+    });
+    assert_eq!(refused(&attacked, RefusedPacket::UnknownPeer), TIMES);
+}
+
+#[test]
+fn hellos_of_the_peer_with_ever_new_sessions() {
+    flood(MB, |attacked, n| {
+        let (session, epoch) = (n as u32 + 100, n);
+        attacked.inject(&Hello { name: "robot", session, your_session: 0, epoch }.emit());
+    });
+}
+
+#[test]
+fn offers() {
+    let attacked = flood(32 * MB, |attacked, n| {
+        attacked.offer(n + 2, topic(&format!("/{n}{}", "x".repeat(900))));
+    });
+    assert_eq!(refused(&attacked, RefusedPacket::Bound), TIMES + 1 - 4096);
+    assert_eq!(attacked.endpoint.channels_in(PEER).count(), 4096);
+}
+
+#[test]
+fn one_channel_offered_with_ever_new_types() {
+    flood(40 * MB, |attacked, n| {
+        let mut other = topic("/in");
+        other.type_hash = n.to_string();
+        attacked.offer(1, other);
+        attacked.control(&Control::Definition { channel: 1, text: "x".repeat(1300) });
+    });
+}
+
+#[test]
+fn questions_for_a_definition() {
+    let attacked = flood(MB, |attacked, _| {
+        attacked.control(&Control::GetDefinition { channel: 1 });
+    });
+    assert_eq!(refused(&attacked, RefusedPacket::Bound), TIMES - 1);
+}
+
+#[test]
+fn control_messages_while_the_first_is_missing() {
+    let attacked = flood(20 * MB, |attacked, n| {
+        let (number, total) = (attacked.control + 2 + n, 1 << 20);
+        attacked.data(&data(0, number, Some(Fragment { total, offset: 0 })), &[6; 1000]);
+    });
+    assert!(refused(&attacked, RefusedPacket::Bound) >= TIMES - 16);
+}
+
+#[test]
+fn publishers_on_many_channels() {
+    let attacked = flood(24 * MB, |attacked, n| {
+        let channel = n / 256 + 1;
+        if n % 256 == 0 && channel > 1 {
+            attacked.offer(channel, topic("/many"));
+        }
+        let mut piece = data(channel, 1, None);
+        piece.source = (n % 256) as u32;
+        attacked.data(&piece, b"x");
+        attacked.events.clear();
+    });
+    assert_eq!(refused(&attacked, RefusedPacket::Bound), TIMES - 16_384);
+}
+
+#[test]
+fn acknowledgements_of_packets_never_sent() {
+    let attacked = flood(MB, |attacked, n| {
+        let ack = Ack { link: 0, delay: Duration::ZERO, ranges: vec![(1 << 30, (1 << 30) + n)] };
+        let mut frame = Vec::new();
+        ack.emit(&mut frame);
+        attacked.packet(&frame);
+    });
+    assert_eq!(refused(&attacked, RefusedPacket::Malformed), TIMES);
+}
+
+#[test]
+fn packets_of_sessions_that_do_not_exist() {
+    let attacked = flood(MB, |attacked, n| {
+        let session = attacked.session + 1 + n as u32;
+        let mut packet = vec![b'T', 2];
+        packet.extend_from_slice(&session.to_le_bytes());
+        packet.extend_from_slice(&[0, 1, 0, 0, 0, 3, 0]);
+        attacked.inject(&packet);
+    });
+    assert_eq!(refused(&attacked, RefusedPacket::UnknownSession), TIMES);
+}

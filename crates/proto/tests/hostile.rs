@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Any bytes on the port. What they make a node hold is measured in floods.rs.
+//!
+//! Packets are not authenticated yet: who knows a session's number and spoofs
+//! the peer's address can have anything delivered, and can make true messages
+//! look like repeats. So only what holds without authentication is asserted.
+
+mod attacker;
+mod net;
+
+use attacker::{Attacked, PEER};
+use net::{MS, Net, Pipe, address, channel, number_of, payload, topic};
+use proptest::prelude::*;
+use proptest::sample::Index;
+use std::collections::HashSet;
+use tautline_proto::wire::control::Control;
+use tautline_proto::wire::cursor::Reader;
+use tautline_proto::wire::frame::{Frame, put_goodbye, put_ping};
+use tautline_proto::wire::packet::{Packet, SESSION_HEADER};
+use tautline_proto::{ChannelId, Config, LinkId, PeerId};
+
+/// Bytes that get past the first checks more often than any would.
+fn bytes_like(starts: &'static [&'static [u8]], len: usize) -> impl Strategy<Value = Vec<u8>> {
+    let rest = prop::collection::vec(prop_oneof![Just(0u8), 0u8..8, any::<u8>()], 0..len);
+    (prop::sample::select(starts), rest).prop_map(|(start, rest)| [start, &rest].concat())
+}
+
+const PACKETS: &[&[u8]] =
+    &[b"", b"T", b"T\x00\x01", b"T\x01\x03", b"T\x02", b"T\x03", b"T\x50\x02", b"T\x00\x05robot"];
+const FRAMES: &[&[u8]] = &[b"", b"\x01", b"\x01\x09\x01\x01\x00", b"\x02\x06\x00", b"\x03\x00"];
+const CONTROLS: &[&[u8]] = &[b"", b"\x01\x01", b"\x02", b"\x03\x02", b"\x05\x01\x04", b"\x06\x01"];
+
+fn emit_packet(packet: &Packet<'_>) -> Option<Vec<u8>> {
+    Some(match packet {
+        Packet::Hello(hello) => hello.emit(),
+        Packet::Refusal(refusal) => refusal.emit(),
+        Packet::Session(header, frames) => [&header.emit(0), *frames].concat(),
+        Packet::OtherVersion { .. } => return None,
+    })
+}
+
+fn emit_frame(frame: &Frame<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    match frame {
+        Frame::Data(data, payload) => data.emit(payload, &mut out),
+        Frame::Ack(ack) => ack.emit(&mut out),
+        Frame::Ping => put_ping(&mut out),
+        Frame::Goodbye => put_goodbye(&mut out),
+        Frame::Unknown(kind) => out.extend_from_slice(&[*kind, 0]),
+    }
+    out
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn a_packet_that_parses_is_emitted_as_one_that_parses_equal(bytes in bytes_like(PACKETS, 80)) {
+        if let Ok(packet) = Packet::parse(&bytes) {
+            if let Some(again) = emit_packet(&packet) {
+                prop_assert_eq!(Packet::parse(&again), Ok(packet));
+            }
+        }
+    }
+
+    #[test]
+    fn a_frame_that_parses_is_emitted_as_one_that_parses_equal(bytes in bytes_like(FRAMES, 80)) {
+        if let Ok(frame) = Frame::parse(&mut Reader::new(&bytes)) {
+            let again = emit_frame(&frame);
+            prop_assert_eq!(Frame::parse(&mut Reader::new(&again)), Ok(frame));
+        }
+    }
+
+    #[test]
+    fn a_control_message_that_parses_is_emitted_as_one_that_parses_equal(
+        bytes in bytes_like(CONTROLS, 80),
+    ) {
+        if let Ok(control) = Control::parse(&bytes) {
+            prop_assert_eq!(Control::parse(&control.emit()), Ok(control));
+        }
+    }
+}
+
+/// What was done with datagrams: refused for a reason, or received, or taken as a hello or refusal.
+fn accounted(net: &Net, node: usize) -> u64 {
+    let endpoint = &net.nodes[node].endpoint;
+    endpoint.refused_packets().total() + endpoint.link(LinkId(0)).stats.received_packets
+}
+
+/// Delivers a datagram to the base as if from the robot; checks that it is accounted for.
+fn inject(net: &mut Net, datagram: &[u8]) {
+    let before = accounted(net, 1);
+    net.inject(1, address(0), datagram);
+    let opening = matches!(Packet::parse(datagram), Ok(Packet::Hello(_) | Packet::Refusal(_)));
+    assert!(opening || accounted(net, 1) > before, "not counted: {datagram:02x?}");
+}
+
+#[derive(Debug, Clone)]
+enum Mutation {
+    Replay,
+    Truncate(Index),
+    /// A bit of the packet's header; what frames say is left alone.
+    FlipHeader(Index, u8),
+    /// The header of one packet, the frames of another.
+    Splice(Index),
+    /// Any bit.
+    Flip(Index, u8),
+    Insert(Index, u8),
+    Random(Vec<u8>),
+}
+
+fn outside_frames() -> impl Strategy<Value = Mutation> {
+    prop_oneof![
+        Just(Mutation::Replay),
+        any::<Index>().prop_map(Mutation::Truncate),
+        (any::<Index>(), 0u8..8).prop_map(|(at, bit)| Mutation::FlipHeader(at, bit)),
+        any::<Index>().prop_map(Mutation::Splice),
+    ]
+}
+
+fn anything() -> impl Strategy<Value = Mutation> {
+    prop_oneof![
+        outside_frames(),
+        (any::<Index>(), 0u8..8).prop_map(|(at, bit)| Mutation::Flip(at, bit)),
+        (any::<Index>(), any::<u8>()).prop_map(|(at, byte)| Mutation::Insert(at, byte)),
+        prop::collection::vec(any::<u8>(), 0..200).prop_map(Mutation::Random),
+    ]
+}
+
+fn mutated(recorded: &[Vec<u8>], which: &Index, mutation: &Mutation) -> Vec<u8> {
+    let mut datagram = which.get(recorded).clone();
+    match mutation {
+        Mutation::Replay => {}
+        Mutation::Truncate(len) => datagram.truncate(len.index(datagram.len())),
+        Mutation::FlipHeader(at, bit) => datagram[at.index(SESSION_HEADER)] ^= 1 << bit,
+        Mutation::Splice(other) => {
+            let other = other.get(recorded);
+            datagram.truncate(SESSION_HEADER);
+            datagram.extend_from_slice(&other[SESSION_HEADER..]);
+        }
+        Mutation::Flip(at, bit) => {
+            let at = at.index(datagram.len());
+            datagram[at] ^= 1 << bit;
+        }
+        Mutation::Insert(at, byte) => datagram.insert(at.index(datagram.len()), *byte),
+        Mutation::Random(bytes) => datagram.clone_from(bytes),
+    }
+    datagram
+}
+
+const P: PeerId = PeerId(0);
+
+/// A pair whose robot sends messages of many sizes over a lossy link, and is at it still.
+fn busy_pair(seed: u64) -> (Net, ChannelId) {
+    let mut net = Net::pair(seed, &Pipe::lossy(6_000_000, 0.1));
+    let channel = net.open(0, P, channel(topic("/data", 100)));
+    for n in 0..12 {
+        net.send(0, P, channel, payload(n, 4 + (n as usize * 977) % 9000));
+        net.run(5 * MS);
+    }
+    (net, channel)
+}
+
+/// Sends on while mutated packets of the robot's, old and new, reach the base in between.
+fn attack(net: &mut Net, channel: ChannelId, mutations: &[(Index, Mutation)]) {
+    for (n, (which, mutation)) in mutations.iter().enumerate() {
+        let number = 12 + n as u32;
+        let message = payload(number, 4 + (number as usize * 977) % 9000);
+        // A forged wish, withdrawal or session may have ended the channel.
+        let _ = net.try_send(0, P, channel, message);
+        net.run(3 * MS);
+        let datagram = mutated(&net.nodes[0].sent, which, mutation);
+        inject(net, &datagram);
+        net.check_conservation(0, P, &[channel]);
+    }
+    net.run(1000 * MS);
+    net.check_conservation(0, P, &[channel]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { max_shrink_iters: 200, ..ProptestConfig::with_cases(48) })]
+
+    #[test]
+    fn packets_repeated_cut_or_with_another_header_deliver_nothing_false_and_nothing_twice(
+        seed in 1u64..1000,
+        mutations in prop::collection::vec((any::<Index>(), outside_frames()), 1..40),
+    ) {
+        let (mut net, channel) = busy_pair(seed);
+        attack(&mut net, channel, &mutations);
+        let mut seen = HashSet::new();
+        for (_, _, _, message) in &net.nodes[1].received {
+            let number = number_of(&message.payload);
+            let sent = payload(number, 4 + (number as usize * 977) % 9000);
+            prop_assert_eq!(&message.payload[..], &sent[..]);
+            prop_assert!(seen.insert(number), "message {} came twice", number);
+        }
+    }
+
+    #[test]
+    fn packets_changed_in_any_way_are_counted_and_break_nothing(
+        seed in 1u64..1000,
+        mutations in prop::collection::vec((any::<Index>(), anything()), 1..40),
+    ) {
+        let (mut net, channel) = busy_pair(seed);
+        attack(&mut net, channel, &mutations);
+    }
+}
+
+/// Frames and control messages that are well formed and may say anything.
+fn hostile_frames() -> impl Strategy<Value = Vec<u8>> {
+    let number = || prop_oneof![0u64..20, any::<u64>()];
+    let data = (0u64..3, number(), any::<u8>(), number(), prop::collection::vec(0u8..9, 0..40));
+    let data = data.prop_map(|(channel, number, flags, extra, rest)| {
+        let mut body = Vec::new();
+        tautline_proto::wire::cursor::put_varint(&mut body, channel);
+        tautline_proto::wire::cursor::put_varint(&mut body, number);
+        body.push(flags % 8);
+        tautline_proto::wire::cursor::put_varint(&mut body, extra % (1 << 32));
+        body.extend_from_slice(&rest);
+        [&[1, body.len() as u8], &body[..]].concat()
+    });
+    let ack = (0u8..3, number(), number(), number()).prop_map(|(link, last, delay, before)| {
+        let mut body = vec![link];
+        for value in [last, delay % (1 << 32), before] {
+            tautline_proto::wire::cursor::put_varint(&mut body, value);
+        }
+        [&[2, body.len() as u8], &body[..]].concat()
+    });
+    let other = (any::<u8>(), prop::collection::vec(any::<u8>(), 0..20))
+        .prop_map(|(kind, body)| [&[kind, body.len() as u8], &body[..]].concat());
+    prop_oneof![4 => data, 2 => ack, 1 => other]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn a_peer_that_says_anything_is_survived(
+        packets in prop::collection::vec(
+            (prop::collection::vec(hostile_frames(), 0..4), bytes_like(CONTROLS, 60)),
+            1..60,
+        ),
+    ) {
+        let mut attacked = Attacked::new(Config::default());
+        for (frames, control) in &packets {
+            attacked.packet(&frames.concat());
+            attacked.control += 1;
+            let number = attacked.control;
+            attacked.data(&attacker::data(0, number, None), control);
+        }
+        let channels: Vec<_> = attacked.endpoint.channels_in(PEER).collect();
+        for channel in channels {
+            prop_assert!(attacked.endpoint.channel_in(PEER, channel).is_some());
+        }
+        let out = attacked.endpoint.channel_out(PEER, ChannelId(1)).map(|c| c.2.adds_up());
+        prop_assert_eq!(out, Some(true));
+    }
+}
