@@ -39,11 +39,15 @@ smoke: setup
 	cargo build --locked -p tautline-node -p tautline-lab
 	@target/debug/tautline-lab smoke
 
-# Fuzzing needs a nightly toolchain and cargo-fuzz; where one is missing it says so and goes on.
+# Fuzzing needs a nightly toolchain; cargo-fuzz is installed under target/ where it is missing.
+FUZZ = PATH="$(CURDIR)/target/tools/bin:$$PATH" cargo +nightly fuzz
 fuzz:
-	@if [ ! -d fuzz ]; then echo "fuzz: not run, there is no fuzz/ folder"; \
-	elif ! cargo +nightly --version >/dev/null 2>&1; then echo "fuzz: not run, no nightly toolchain (rustup toolchain install nightly)"; \
-	elif ! cargo +nightly fuzz --version >/dev/null 2>&1; then echo "fuzz: not run, no cargo-fuzz (cargo install cargo-fuzz)"; \
-	else set -e; for target in $$(cargo +nightly fuzz list); do \
+	@if ! cargo +nightly --version >/dev/null 2>&1; then \
+		echo "fuzz: not run, no nightly toolchain (rustup toolchain install nightly)"; exit 0; fi; \
+	set -e; \
+	$(FUZZ) --version >/dev/null 2>&1 || cargo install cargo-fuzz --locked --root target/tools; \
+	for target in packet_parse control_parse endpoint_packets; do \
 		echo "fuzz: $$target for $(FUZZ_SECONDS) s"; \
-		cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -verbosity=0; done; fi
+		mkdir -p target/fuzz/corpus/$$target; \
+		$(FUZZ) run --fuzz-dir fuzz --target-dir target/fuzz $$target target/fuzz/corpus/$$target fuzz/seeds/$$target \
+			-- -max_total_time=$(FUZZ_SECONDS) -verbosity=0 -print_final_stats=1; done

@@ -41,7 +41,9 @@
 mod config;
 mod endpoint;
 mod error;
+mod events;
 mod fragment;
+mod incoming;
 mod link;
 mod pacing;
 mod peer;
@@ -54,19 +56,19 @@ pub mod stats;
 mod time;
 mod timer;
 mod transmit;
+mod views;
 pub mod wire;
 
 pub use config::{
     ChannelConfig, Config, LinkConfig, MAX_CHANNELS, MAX_LINKS_PER_PEER, MIN_DATAGRAM, RadioConfig,
 };
-pub use endpoint::{
-    ChannelId, Endpoint, Event, LinkId, LinkView, Notice, PeerId, PeerView, RadioId, RadioView,
-    Transmit,
-};
+pub use endpoint::{ChannelId, Endpoint, LinkId, PeerId, RadioId, Transmit};
 pub use error::{OfferError, SendError, SetupError};
+pub use events::{Event, Notice};
 pub use pacing::{BackPressure, FixedRate, Pacer, Release};
 pub use receive::Received;
 pub use schedule::Message;
 pub use time::{Duration, Instant};
+pub use views::{LinkView, PeerView, RadioView};
 pub use wire::control::OfferedTopic;
 pub use wire::packet::RefusalReason;

@@ -26,6 +26,8 @@ pub(crate) struct Link {
     pub(crate) number: u8,
     pub(crate) ledger: Ledger,
     pub(crate) up: bool,
+    /// Packets leave and nothing comes back: it carries pings only, until one is answered.
+    pub(crate) silent: bool,
     pub(crate) last_received: Option<Instant>,
     /// When something that asks for an acknowledgement was last sent.
     pub(crate) last_eliciting: Instant,
@@ -50,6 +52,7 @@ impl Link {
             number,
             ledger: Ledger::new(),
             up: false,
+            silent: false,
             last_received: None,
             last_eliciting: Instant::default(),
             hello_wait: HELLO_MIN,
@@ -63,7 +66,7 @@ impl Link {
     }
 
     pub(crate) fn carries_data(&self) -> bool {
-        self.up && !self.stalled && self.remote.is_some() && !self.ledger.is_full()
+        self.up && !self.silent && !self.stalled && self.remote.is_some() && !self.ledger.is_full()
     }
 
     /// Bytes that count against the radio's budget.
@@ -82,6 +85,7 @@ impl Link {
     pub(crate) fn reset(&mut self) {
         self.ledger = Ledger::new();
         self.up = false;
+        self.silent = false;
         self.ping_now = false;
         self.hello_wait = HELLO_MIN;
     }

@@ -58,12 +58,7 @@ const FADING: f64 = 31.0 / 32.0;
 impl BackPressure {
     /// At most `limit_bytes` in the kernel.
     pub fn new(limit_bytes: usize) -> Self {
-        Self {
-            limit_bytes,
-            head_since: Instant::default(),
-            recent_bytes: 0.0,
-            recent_seconds: 0.0,
-        }
+        Self { limit_bytes, head_since: Instant::default(), recent_bytes: 0.0, recent_seconds: 0.0 }
     }
 
     /// How long before now or later the `in_flight` bytes will have left.

@@ -3,8 +3,8 @@
 
 use crate::config::Config;
 use crate::endpoint::LinkId;
-use crate::reliable::Arrivals;
 use crate::receive::Inbox;
+use crate::reliable::Arrivals;
 use crate::schedule::Outbox;
 use crate::time::Instant;
 use crate::wire::control::Control;
@@ -81,11 +81,7 @@ impl Peer {
     /// Judges a hello; `fresh` is a session number not in use.
     pub(crate) fn greet(&mut self, hello: &Hello<'_>, fresh: u32) -> Greeting {
         let local = self.session.local;
-        let theirs = |local| SessionIds {
-            local,
-            remote: hello.session,
-            remote_epoch: hello.epoch,
-        };
+        let theirs = |local| SessionIds { local, remote: hello.session, remote_epoch: hello.epoch };
         if self.session == theirs(local) {
             return Greeting::Known { answer: hello.your_session != local };
         }

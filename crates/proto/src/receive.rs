@@ -244,9 +244,7 @@ impl Inbox {
         let keep_last = u64::from(channel.topic.keep_last);
         let stats_key = (data.channel, data.source);
         let too_old = data.number.saturating_sub(keep_last);
-        self.give_up(DropReason::Late, |key, _| {
-            (key.0, key.1) == stats_key && key.2 <= too_old
-        });
+        self.give_up(DropReason::Late, |key, _| (key.0, key.1) == stats_key && key.2 <= too_old);
         Taken::Message(Received { payload, source: data.source, encoded: data.encoded, age })
     }
 

@@ -35,6 +35,9 @@ const GRANULARITY: Duration = Duration::from_millis(2);
 const REORDER_MEMORY: u32 = 16;
 /// The overdue time doubles at most this often while nothing is acknowledged.
 const MAX_BACKOFF: u32 = 6;
+/// After so many overdue times in a row without any acknowledgement a link counts as
+/// silent: about 100 ms at 6 Mbps.
+const SILENT_AFTER: u32 = 3;
 /// A packet of which the driver does not tell that it left counts as gone after so long.
 const MAX_HELD: Duration = Duration::from_secs(1);
 
@@ -137,6 +140,11 @@ impl Ledger {
 
     pub(crate) fn rtt(&self) -> &Rtt {
         &self.rtt
+    }
+
+    /// Whether packets leave and nothing comes back.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.backoff >= SILENT_AFTER
     }
 
     /// The number the next packet gets.
@@ -247,7 +255,7 @@ impl Ledger {
             self.newest_acked = number;
             self.newest_acked_sent_at = packet.at;
         }
-        if newest && before == Fate::Outstanding {
+        if newest {
             self.rtt.update(now.since(packet.at).saturating_sub(delay));
         }
     }
@@ -312,9 +320,7 @@ impl Ledger {
         for index in 0..before_newest.min(self.packets.len()) {
             let packet = &self.packets[index];
             let overtaken = self.newest_acked_sent_at >= packet.at + self.reorder_window;
-            if packet.fate == Fate::Outstanding
-                && (overtaken || now >= self.reorder_end(packet))
-            {
+            if packet.fate == Fate::Outstanding && (overtaken || now >= self.reorder_end(packet)) {
                 self.lose(index, outcome);
             }
         }

@@ -490,8 +490,18 @@ impl Outbox {
         let gained = millis.saturating_mul(REPAIR_TRICKLE) / 1000;
         if gained > 0 {
             self.trickled = now;
-            self.repair_credit = self.repair_credit.saturating_add(gained).min(REPAIR_BURST);
+            self.earn(gained);
         }
+    }
+
+    fn earn(&mut self, bytes: i64) {
+        let earned = self.repair_credit.saturating_add(bytes).min(REPAIR_BURST);
+        self.repair_credit = self.repair_credit.max(earned);
+    }
+
+    /// Sending this piece again will cost no budget.
+    pub(crate) fn forgive(&mut self, piece: &Piece) {
+        self.repair_credit += i64::from(piece.range.end - piece.range.start);
     }
 
     /// Cuts the next frame, of at most `room` bytes. `whole_within` takes only
@@ -545,15 +555,17 @@ impl Outbox {
         if repair {
             self.repair_credit -= len;
         } else {
-            let earned = len * i64::from(self.repair_percent) / 100;
-            self.repair_credit = (self.repair_credit + earned).min(REPAIR_BURST);
+            self.earn(len * i64::from(self.repair_percent) / 100);
         }
         let Some(message) = self.messages.get_mut(&piece.message) else { return };
         self.waiting_bytes -= message.waiting_bytes();
         if message.number.is_none() {
             message.number = Some(number);
             message.first_sent = now;
-            let queue = self.channels.get_mut(&message.channel).and_then(|c| c.sources.get_mut(&message.source));
+            let queue = self
+                .channels
+                .get_mut(&message.channel)
+                .and_then(|c| c.sources.get_mut(&message.source));
             if let Some(queue) = queue {
                 queue.last_number = number;
                 queue.not_begun.retain(|id| *id != piece.message);

@@ -178,12 +178,7 @@ pub struct Delays {
 
 impl Default for Delays {
     fn default() -> Self {
-        Self {
-            counts: [0; DELAY_BUCKETS],
-            count: 0,
-            sum: Duration::ZERO,
-            max: Duration::ZERO,
-        }
+        Self { counts: [0; DELAY_BUCKETS], count: 0, sum: Duration::ZERO, max: Duration::ZERO }
     }
 }
 

@@ -56,10 +56,10 @@ proptest! {
 
     #[test]
     fn a_packet_that_parses_is_emitted_as_one_that_parses_equal(bytes in bytes_like(PACKETS, 80)) {
-        if let Ok(packet) = Packet::parse(&bytes) {
-            if let Some(again) = emit_packet(&packet) {
-                prop_assert_eq!(Packet::parse(&again), Ok(packet));
-            }
+        if let Ok(packet) = Packet::parse(&bytes)
+            && let Some(again) = emit_packet(&packet)
+        {
+            prop_assert_eq!(Packet::parse(&again), Ok(packet));
         }
     }
 
@@ -178,7 +178,7 @@ fn attack(net: &mut Net, channel: ChannelId, mutations: &[(Index, Mutation)]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { max_shrink_iters: 200, ..ProptestConfig::with_cases(48) })]
+    #![proptest_config(ProptestConfig { max_shrink_iters: 200, ..ProptestConfig::with_cases(24) })]
 
     #[test]
     fn packets_repeated_cut_or_with_another_header_deliver_nothing_false_and_nothing_twice(
@@ -208,7 +208,7 @@ proptest! {
 
 /// Frames and control messages that are well formed and may say anything.
 fn hostile_frames() -> impl Strategy<Value = Vec<u8>> {
-    let number = || prop_oneof![0u64..20, any::<u64>()];
+    let number = || prop_oneof![0u64..20, any::<u64>(), u64::MAX - 2000..=u64::MAX];
     let data = (0u64..3, number(), any::<u8>(), number(), prop::collection::vec(0u8..9, 0..40));
     let data = data.prop_map(|(channel, number, flags, extra, rest)| {
         let mut body = Vec::new();
@@ -244,9 +244,7 @@ proptest! {
         let mut attacked = Attacked::new(Config::default());
         for (frames, control) in &packets {
             attacked.packet(&frames.concat());
-            attacked.control += 1;
-            let number = attacked.control;
-            attacked.data(&attacker::data(0, number, None), control);
+            attacked.raw_or_framed(&[&[2], &control[..]].concat());
         }
         let channels: Vec<_> = attacked.endpoint.channels_in(PEER).collect();
         for channel in channels {

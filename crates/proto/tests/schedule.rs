@@ -150,8 +150,7 @@ fn peers_on_one_radio_take_turns() {
     net.run(1000 * MS);
     let mut many = topic("/bulk", 10);
     many.keep_last = 1000;
-    let channels: Vec<_> =
-        (0..3).map(|p| net.open(0, PeerId(p), channel(many.clone()))).collect();
+    let channels: Vec<_> = (0..3).map(|p| net.open(0, PeerId(p), channel(many.clone()))).collect();
     for n in 0..40 {
         for (peer, &bulk) in channels.iter().enumerate() {
             // The first peer is asked to carry much more than its share.

@@ -5,7 +5,7 @@ mod net;
 
 use net::*;
 use tautline_proto::stats::{DropReason, RefusedPacket};
-use tautline_proto::wire::packet::{Hello, Refusal};
+use tautline_proto::wire::packet::{Hello, Packet, Refusal};
 use tautline_proto::{Config, Event, Notice, PeerId, RefusalReason};
 
 const P: PeerId = PeerId(0);
@@ -98,6 +98,24 @@ fn a_replayed_hello_of_an_earlier_life_ends_no_session() {
     net.run(1000 * MS);
     assert_eq!(net.nodes[0].events, [], "the session stands");
     assert!(net.nodes[0].sent.len() < 10, "no more than heartbeats and one answer");
+}
+
+#[test]
+fn a_live_session_is_not_replaced_by_a_hello_of_the_same_life() {
+    let mut net = Net::pair(11, &Pipe::of(6_000_000));
+    let last = net.nodes[1].sent.iter().rev().find_map(|d| match Packet::parse(d) {
+        Ok(Packet::Hello(hello)) if hello.your_session != 0 => Some(hello.emit()),
+        _ => None,
+    });
+    let mut garbled = last.unwrap();
+    let session_at = 3 + "base".len();
+    garbled[session_at] ^= 1;
+    net.nodes[0].events.clear();
+    net.inject(0, address(1), &garbled);
+    net.run(1000 * MS);
+    assert_eq!(net.nodes[0].events, []);
+    let refused = net.nodes[0].endpoint.refused_packets();
+    assert_eq!(refused.get(RefusedPacket::UnknownSession), 1);
 }
 
 #[test]

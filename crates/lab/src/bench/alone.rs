@@ -24,10 +24,7 @@ pub const HEADER: &str = "header";
 const IDLE_TIME: Duration = Duration::from_secs(20);
 const HEADER_TIME: Duration = Duration::from_secs(10);
 const START_TIME: Duration = Duration::from_secs(6);
-const UNLIMITED: LinkLimits = LinkLimits {
-    rate_bps: None,
-    loss: 0.0,
-};
+const UNLIMITED: LinkLimits = LinkLimits { rate_bps: None, loss: 0.0 };
 /// UDP and IPv4.
 const PACKET_BYTES: u64 = 8 + 20;
 
@@ -50,24 +47,13 @@ impl Scene {
     fn new(setup: &DaemonSetup, folder: &Path) -> Result<Self> {
         std::fs::create_dir_all(folder)?;
         let pair = Pair::new(UNLIMITED)?;
-        let roscore = |computer| {
-            RosProgram {
-                computer,
-                master: computer,
-                folder,
-            }
-            .roscore()
-        };
+        let roscore = |computer| RosProgram { computer, master: computer, folder }.roscore();
         let masters = [roscore(&pair.robot)?, roscore(&pair.base)?];
         let mut daemons = setup.start(&pair.robot, &pair.base, folder)?;
         for daemon in &mut daemons {
             daemon.await_connected()?;
         }
-        Ok(Self {
-            daemons,
-            _masters: masters,
-            pair,
-        })
+        Ok(Self { daemons, _masters: masters, pair })
     }
 }
 
@@ -92,11 +78,7 @@ pub fn run(
         _ => header(&scene, folder)?,
     };
     progress.finish();
-    let report = AloneReport {
-        case: name,
-        about: About::now(),
-        verdicts,
-    };
+    let report = AloneReport { case: name, about: About::now(), verdicts };
     let json = serde_json::to_string_pretty(&report)?;
     std::fs::write(folder.join("report.json"), format!("{json}\n"))?;
     if as_json {
@@ -109,10 +91,7 @@ pub fn run(
 
 fn idle(scene: &Scene) -> Result<Vec<Verdict>> {
     let mut verdicts = Vec::new();
-    for (daemon, computer) in watch_idle(&scene.daemons, IDLE_TIME)?
-        .iter()
-        .zip(["robot", "base"])
-    {
+    for (daemon, computer) in watch_idle(&scene.daemons, IDLE_TIME)?.iter().zip(["robot", "base"]) {
         let what = format!("daemon idle on {computer}");
         let megabytes = daemon.resident_bytes as f64 / 1e6;
         verdicts.push(case::IDLE_CPU_PERCENT.judge(
@@ -143,9 +122,5 @@ fn header(scene: &Scene, folder: &Path) -> Result<Vec<Verdict>> {
         std::array::from_fn(|index| after[index] - before[index]);
     let added = bytes as f64 - (packets * PACKET_BYTES) as f64 - payload as f64;
     let per_message = (messages > 0).then(|| added / messages as f64);
-    Ok(vec![case::HEADER_BYTES.judge(
-        "header of a 1 KB message".into(),
-        per_message,
-        "bytes",
-    )])
+    Ok(vec![case::HEADER_BYTES.judge("header of a 1 KB message".into(), per_message, "bytes")])
 }

@@ -54,13 +54,7 @@ impl Bound {
             AtLeast(limit) => found >= limit,
             AtMost(limit) => found <= limit,
         });
-        Verdict {
-            what,
-            target: format!("{word} {limit} {unit}"),
-            found,
-            unit,
-            reached,
-        }
+        Verdict { what, target: format!("{word} {limit} {unit}"), found, unit, reached }
     }
 }
 
@@ -150,28 +144,16 @@ const WITH_LOSS: &[Target] = &[
 
 /// Measured on this link with rospy 1.15 and a 64 KB image.
 const KNOWN_AT_6_MBPS: &[Known] = &[
-    Known {
-        transport: Transport::Tcpros,
-        laser_mean_ms: 35.0,
-    },
-    Known {
-        transport: Transport::TcprosNodelay,
-        laser_mean_ms: 24.0,
-    },
+    Known { transport: Transport::Tcpros, laser_mean_ms: 35.0 },
+    Known { transport: Transport::TcprosNodelay, laser_mean_ms: 24.0 },
 ];
 
-const ALL_TRANSPORTS: &[Transport] = &[
-    Transport::Tautline,
-    Transport::Tcpros,
-    Transport::TcprosNodelay,
-];
+const ALL_TRANSPORTS: &[Transport] =
+    &[Transport::Tautline, Transport::Tcpros, Transport::TcprosNodelay];
 const BEST_TWO: &[Transport] = &[Transport::Tautline, Transport::TcprosNodelay];
 
 const fn link(rate_bps: u64, loss: f64) -> LinkLimits {
-    LinkLimits {
-        rate_bps: Some(rate_bps),
-        loss,
-    }
+    LinkLimits { rate_bps: Some(rate_bps), loss }
 }
 
 /// All cases of two computers.
@@ -243,9 +225,7 @@ impl Case {
     pub fn verdicts(&self, outcomes: &Outcomes) -> Vec<Verdict> {
         let judge = |target: &Target| {
             let (what, unit) = target.what.words();
-            target
-                .bound
-                .judge(what, self.find(target.what, outcomes), unit)
+            target.bound.judge(what, self.find(target.what, outcomes), unit)
         };
         self.targets.iter().map(judge).collect()
     }
@@ -254,11 +234,8 @@ impl Case {
     pub fn reasons_for_void(&self, outcomes: &Outcomes) -> Vec<String> {
         let off = |known: &Known| {
             let outcome = outcomes.get(&known.transport)?;
-            let found = outcome
-                .topics
-                .get(&Laser)?
-                .delay_ms
-                .map_or(f64::INFINITY, |delay| delay.mean);
+            let found =
+                outcome.topics.get(&Laser)?.delay_ms.map_or(f64::INFINITY, |delay| delay.mean);
             let deviation = found / known.laser_mean_ms - 1.0;
             (deviation.abs() > KNOWN_TOLERANCE).then(|| {
                 format!(
@@ -331,15 +308,13 @@ impl Measure {
             GapStdTimesUnderTcpros(flow) => {
                 (format!("{} gap std under TCPROS's", flow.name()), "times")
             }
-            MeanTimesAirtime(flow) => (
-                format!("{} mean delay over wire bytes / rate", flow.name()),
-                "times",
-            ),
+            MeanTimesAirtime(flow) => {
+                (format!("{} mean delay over wire bytes / rate", flow.name()), "times")
+            }
             ImageSharePercent => ("image bytes carried of the rate left".into(), "%"),
-            Unaccounted(flow) => (
-                format!("{} messages with no known fate", flow.name()),
-                "messages",
-            ),
+            Unaccounted(flow) => {
+                (format!("{} messages with no known fate", flow.name()), "messages")
+            }
             CpuPercent => ("daemon under this load".into(), "% of a core"),
             IdleCpuPercent => ("daemon idle".into(), "% of a core"),
             IdleResidentMb => ("daemon memory, idle".into(), "MB"),
@@ -358,12 +333,7 @@ mod tests {
             received: 1000,
             duplicates: 0,
             mdr_percent,
-            delay_ms: Some(Delay {
-                mean,
-                p50: mean,
-                p99,
-                max: p99,
-            }),
+            delay_ms: Some(Delay { mean, p50: mean, p99, max: p99 }),
             gap_ms: Some(Gap { mean: 20.0, std }),
             publisher_late_ms: None,
         }
@@ -381,10 +351,7 @@ mod tests {
     }
 
     fn found(verdicts: &[Verdict], what: &str) -> (f64, bool) {
-        let verdict = verdicts
-            .iter()
-            .find(|verdict| verdict.what == what)
-            .unwrap();
+        let verdict = verdicts.iter().find(|verdict| verdict.what == what).unwrap();
         (verdict.found.unwrap(), verdict.reached)
     }
 
@@ -393,18 +360,12 @@ mod tests {
         let case = Case::named("6mbps").unwrap();
         let outcomes = Outcomes::from([
             (Transport::Tautline, outcome(summary(99.9, 3.0, 7.9, 2.5))),
-            (
-                Transport::Tcpros,
-                outcome(summary(100.0, 35.0, 101.0, 35.0)),
-            ),
+            (Transport::Tcpros, outcome(summary(100.0, 35.0, 101.0, 35.0))),
         ]);
         let verdicts = case.verdicts(&outcomes);
         assert_eq!(found(&verdicts, "laser received"), (99.9, false));
         assert_eq!(found(&verdicts, "laser p99"), (7.9, true));
-        assert_eq!(
-            found(&verdicts, "laser gap std under TCPROS's"),
-            (14.0, true)
-        );
+        assert_eq!(found(&verdicts, "laser gap std under TCPROS's"), (14.0, true));
     }
 
     #[test]
@@ -413,10 +374,7 @@ mod tests {
         let outcomes =
             Outcomes::from([(Transport::Tautline, outcome(summary(100.0, 3.0, 7.0, 2.0)))]);
         let verdicts = case.verdicts(&outcomes);
-        let command = verdicts
-            .iter()
-            .find(|verdict| verdict.what == "command p99")
-            .unwrap();
+        let command = verdicts.iter().find(|verdict| verdict.what == "command p99").unwrap();
         assert!(command.found.is_none() && !command.reached);
     }
 
@@ -424,10 +382,7 @@ mod tests {
     fn a_rival_more_than_a_quarter_off_voids_the_run() {
         let case = Case::named("6mbps").unwrap();
         let run = |mean| {
-            Outcomes::from([(
-                Transport::Tcpros,
-                outcome(summary(100.0, mean, 101.0, 35.0)),
-            )])
+            Outcomes::from([(Transport::Tcpros, outcome(summary(100.0, mean, 101.0, 35.0)))])
         };
         assert!(case.reasons_for_void(&run(43.0)).is_empty());
         assert!(case.reasons_for_void(&run(44.0))[0].contains("44.0 ms"));
@@ -437,9 +392,7 @@ mod tests {
     #[test]
     fn the_images_share_is_of_what_the_laser_leaves() {
         let case = Case::named("3mbps").unwrap();
-        let share = case
-            .image_share(&outcome(summary(100.0, 3.0, 7.0, 2.0)))
-            .unwrap();
+        let share = case.image_share(&outcome(summary(100.0, 3.0, 7.0, 2.0))).unwrap();
         let left_bps = 3e6 - 50.0 * 8.0 * (1024.0 + 74.0);
         assert!((share - 100.0 * 4.5 * 61346.0 * 8.0 / left_bps).abs() < 1e-9);
     }

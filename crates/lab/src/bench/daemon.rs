@@ -120,10 +120,7 @@ impl Daemon {
     /// Ends it as an operator does; it must go cleanly.
     pub fn end(&mut self) -> Result<()> {
         let status = self.process.terminate(END_PATIENCE)?;
-        ensure!(
-            status.success(),
-            "the daemon ended with {status} after SIGTERM"
-        );
+        ensure!(status.success(), "the daemon ended with {status} after SIGTERM");
         Ok(())
     }
 }
@@ -141,12 +138,7 @@ fn is_connected(status: &Value) -> bool {
 /// Packets and IP bytes this node has sent, over all its links.
 pub fn link_sent(status: &Value) -> Option<(u64, u64)> {
     let links = status["links"].as_array()?;
-    let sum = |key: &str| {
-        links
-            .iter()
-            .map(|link| link[key].as_u64())
-            .sum::<Option<u64>>()
-    };
+    let sum = |key: &str| links.iter().map(|link| link[key].as_u64()).sum::<Option<u64>>();
     Some((sum("sent_packets")?, sum("sent_bytes")?))
 }
 
@@ -166,11 +158,7 @@ fn outgoing<'a>(status: &'a Value, topic: &str) -> Option<&'a Value> {
 pub fn unaccounted(status: &Value, topic: &str) -> Option<i64> {
     let entry = outgoing(status, topic)?;
     let number = |key: &str| entry[key].as_i64();
-    let dropped: i64 = entry["dropped"]
-        .as_object()?
-        .values()
-        .filter_map(Value::as_i64)
-        .sum();
+    let dropped: i64 = entry["dropped"].as_object()?.values().filter_map(Value::as_i64).sum();
     Some(number("messages")? - number("delivered")? - number("queued")? - number("sent")? - dropped)
 }
 

@@ -10,14 +10,7 @@ use anyhow::{Context, Result, bail};
 use std::io::Read;
 use std::process::{Command, ExitCode, Stdio};
 
-const AS_ROOT: &[&str] = &[
-    "--net",
-    "--mount",
-    "--pid",
-    "--fork",
-    "--kill-child",
-    "--mount-proc",
-];
+const AS_ROOT: &[&str] = &["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
 const AS_USER: &[&str] = &["--user", "--map-root-user"];
 
 /// Interrupted, as a shell reports it.
@@ -50,10 +43,7 @@ fn usable_flags() -> Result<Vec<&'static str>> {
     let with_user = [AS_USER, AS_ROOT].concat();
     let mut refusals = Vec::new();
     for flags in [AS_ROOT.to_vec(), with_user] {
-        let trial = Command::new("unshare")
-            .args(&flags)
-            .args(["--", "true"])
-            .output();
+        let trial = Command::new("unshare").args(&flags).args(["--", "true"]).output();
         match trial {
             Ok(output) if output.status.success() => return Ok(flags),
             Ok(output) => refusals.push(String::from_utf8_lossy(&output.stderr).trim().to_owned()),

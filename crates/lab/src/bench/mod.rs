@@ -95,19 +95,8 @@ pub fn run(command: &Command) -> Result<ExitCode> {
     }
     match command {
         Command::Traffic(arguments) => traffic::run(arguments).map(|()| ExitCode::SUCCESS),
-        Command::Demo {
-            output,
-            seconds,
-            choice,
-        } => demo(output, *seconds, choice),
-        Command::Bench {
-            case,
-            runs,
-            json,
-            output,
-            seconds,
-            choice,
-        } => {
+        Command::Demo { output, seconds, choice } => demo(output, *seconds, choice),
+        Command::Bench { case, runs, json, output, seconds, choice } => {
             let bench = Bench {
                 folder: output.join(stamp()?),
                 runs: *runs,
@@ -131,10 +120,7 @@ fn demo(output: &Path, seconds: u64, choice: &Choice) -> Result<ExitCode> {
     let picture = output.join("delays.png");
     report.draw(&raw, &picture)?;
     print!("{}", report.text());
-    println!(
-        "report.json, delays.png and raw/ are in {}",
-        output.display()
-    );
+    println!("report.json, delays.png and raw/ are in {}", output.display());
     Ok(exit_code(report.result()))
 }
 
@@ -154,17 +140,9 @@ impl Bench<'_> {
         for case in CASES.iter().filter(|case| chosen(case.name)) {
             worst = worst.max(self.run_case(case)?);
         }
-        for case in [alone::IDLE, alone::HEADER]
-            .into_iter()
-            .filter(|case| chosen(case))
-        {
+        for case in [alone::IDLE, alone::HEADER].into_iter().filter(|case| chosen(case)) {
             let daemons = self.choice.daemons(None)?;
-            worst = worst.max(alone::run(
-                case,
-                &daemons,
-                &self.folder.join(case),
-                self.json,
-            )?);
+            worst = worst.max(alone::run(case, &daemons, &self.folder.join(case), self.json)?);
         }
         if chosen(star::NAME) {
             worst = worst.max(star::run(&self.folder.join(star::NAME), self.json)?);
@@ -176,19 +154,14 @@ impl Bench<'_> {
     fn check_name(name: &str) -> Result<()> {
         let mut names: Vec<&str> = CASES.iter().map(|case| case.name).collect();
         names.extend([alone::IDLE, alone::HEADER, star::NAME, "all"]);
-        ensure!(
-            names.contains(&name),
-            "no case '{name}'; there are {}",
-            names.join(", ")
-        );
+        ensure!(names.contains(&name), "no case '{name}'; there are {}", names.join(", "));
         Ok(())
     }
 
     fn run_case(&self, case: &'static Case) -> Result<Conclusion> {
         let folder = self.folder.join(case.name);
-        let folders: Vec<PathBuf> = (1..=self.runs)
-            .map(|run| folder.join(format!("run-{run}")))
-            .collect();
+        let folders: Vec<PathBuf> =
+            (1..=self.runs).map(|run| folder.join(format!("run-{run}"))).collect();
         let runs = self.choice.measure(case, self.time, &folders)?;
         let report = Report::new(case, self.time, &runs)?;
         report.write(&folder.join("report.json"))?;
@@ -198,10 +171,7 @@ impl Bench<'_> {
             println!("{}", report.json()?);
         } else {
             print!("{}", report.text());
-            println!(
-                "report.json, delays.png and raw samples are in {}",
-                folder.display()
-            );
+            println!("report.json, delays.png and raw samples are in {}", folder.display());
         }
         Ok(report.result())
     }
@@ -212,21 +182,13 @@ impl Choice {
     fn measure(&self, case: &Case, time: Duration, folders: &[PathBuf]) -> Result<Vec<Outcomes>> {
         let rate_bps = case.limits.rate_bps.filter(|_| case.rate_configured);
         let daemons = self.daemons(rate_bps)?;
-        let chosen = |transport: &&Transport| {
-            self.only
-                .as_ref()
-                .is_none_or(|only| only.contains(transport))
-        };
+        let chosen =
+            |transport: &&Transport| self.only.as_ref().is_none_or(|only| only.contains(transport));
         let trials: Vec<Trial> = case
             .transports
             .iter()
             .filter(chosen)
-            .map(|&transport| Trial {
-                transport,
-                limits: case.limits,
-                time,
-                daemons: &daemons,
-            })
+            .map(|&transport| Trial { transport, limits: case.limits, time, daemons: &daemons })
             .collect();
         let stages = trials.iter().flat_map(Trial::stages);
         let count = stages.clone().count();

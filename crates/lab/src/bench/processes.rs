@@ -74,13 +74,7 @@ impl Process {
             .spawn()
             .with_context(|| format!("cannot start {name} ({command:?})"))?;
         let stdin = child.stdin.take();
-        Ok(Self {
-            name: name.into(),
-            child,
-            stdin,
-            lines: None,
-            log,
-        })
+        Ok(Self { name: name.into(), child, stdin, lines: None, log })
     }
 
     /// Sends one line to its standard input.
@@ -155,11 +149,7 @@ impl Process {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         let tail = lines[lines.len().saturating_sub(QUOTED_LINES)..].join("\n  ");
-        anyhow!(
-            "{} {what}; end of {}:\n  {tail}",
-            self.name,
-            self.log.display()
-        )
+        anyhow!("{} {what}; end of {}:\n  {tail}", self.name, self.log.display())
     }
 }
 
@@ -177,22 +167,14 @@ impl Drop for Process {
 fn parse_usage(stat: &str, status: &str) -> Result<Usage> {
     // The second field is a name in brackets that may hold spaces; utime and stime are 14 and 15.
     let after_name = stat.rsplit_once(')').context("no name in stat")?.1;
-    let mut times = after_name
-        .split_whitespace()
-        .skip(11)
-        .map(str::parse::<u32>);
+    let mut times = after_name.split_whitespace().skip(11).map(str::parse::<u32>);
     let (Some(Ok(user)), Some(Ok(system))) = (times.next(), times.next()) else {
         bail!("no times in stat '{stat}'");
     };
-    let resident = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .context("no VmRSS")?;
+    let resident =
+        status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
     let kilobytes: u64 = resident.trim().trim_end_matches(" kB").parse()?;
-    Ok(Usage {
-        cpu: TICK * (user + system),
-        resident_bytes: kilobytes * 1024,
-    })
+    Ok(Usage { cpu: TICK * (user + system), resident_bytes: kilobytes * 1024 })
 }
 
 /// Runs a command to its end; an error holds the command and all it said.

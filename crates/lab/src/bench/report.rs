@@ -95,11 +95,7 @@ impl Report {
         Ok(Self {
             case: case.name,
             about: About::now(),
-            link: Link {
-                rate_bps: case.limits.rate_bps,
-                mtu: MTU,
-                loss: case.limits.loss,
-            },
+            link: Link { rate_bps: case.limits.rate_bps, mtu: MTU, loss: case.limits.loss },
             rate_configured: case.rate_configured,
             counted_s: time.as_secs_f64(),
             runs: runs.len(),
@@ -133,11 +129,7 @@ impl Report {
 
     /// What it amounts to.
     pub fn result(&self) -> Conclusion {
-        if !self.void.is_empty() {
-            Conclusion::Void
-        } else {
-            Conclusion::of(&self.verdicts)
-        }
+        if !self.void.is_empty() { Conclusion::Void } else { Conclusion::of(&self.verdicts) }
     }
 
     /// Writes it as JSON.
@@ -153,14 +145,11 @@ impl Report {
 
     /// `6 Mbps link, 1500-byte MTU, 5 % loss each way`.
     pub fn link_words(&self) -> String {
-        let rate = self.link.rate_bps.map_or("unlimited".into(), |rate| {
-            format!("{} Mbps", rate as f64 / 1e6)
-        });
-        let told = if self.rate_configured {
-            ", rate configured"
-        } else {
-            ""
-        };
+        let rate = self
+            .link
+            .rate_bps
+            .map_or("unlimited".into(), |rate| format!("{} Mbps", rate as f64 / 1e6));
+        let told = if self.rate_configured { ", rate configured" } else { "" };
         let loss = match self.link.loss {
             0.0 => String::new(),
             loss => format!(", {} % loss each way", 100.0 * loss),
@@ -182,12 +171,7 @@ impl Report {
 
     /// The table, the verdicts and what they amount to.
     pub fn text(&self) -> String {
-        let mut text = format!(
-            "\n{}: {}\n{}\n",
-            self.case,
-            self.link_words(),
-            self.load_words()
-        );
+        let mut text = format!("\n{}: {}\n{}\n", self.case, self.link_words(), self.load_words());
         if self.runs > 1 {
             let _ = writeln!(
                 text,
@@ -246,11 +230,7 @@ impl Report {
         for (transport, &percent) in &self.machine_busy_percent {
             let late = self.transports.get(transport).is_some_and(is_late);
             if percent > BUSY_PERCENT || late {
-                let late = if late {
-                    " and publishers were late"
-                } else {
-                    ""
-                };
+                let late = if late { " and publishers were late" } else { "" };
                 let _ = writeln!(
                     text,
                     "this machine was {percent:.0} % busy{late} while {transport} was measured: other programs disturb the figures"
@@ -291,11 +271,7 @@ impl Conclusion {
 /// One line per target: reached or not, and by what figure.
 pub fn verdict_lines(verdicts: &[Verdict]) -> String {
     let line = |verdict: &Verdict| {
-        let word = if verdict.reached {
-            "reached"
-        } else {
-            "NOT reached"
-        };
+        let word = if verdict.reached { "reached" } else { "NOT reached" };
         let found = match verdict.found {
             Some(found) => format!("{found:.2} {}", verdict.unit),
             None => "not measured".into(),
@@ -306,17 +282,13 @@ pub fn verdict_lines(verdicts: &[Verdict]) -> String {
 }
 
 fn is_late(topics: &BTreeMap<Flow, Summary>) -> bool {
-    let lateness = topics
-        .values()
-        .filter_map(|summary| summary.publisher_late_ms);
+    let lateness = topics.values().filter_map(|summary| summary.publisher_late_ms);
     lateness.map(|late| late.p99).any(|p99| p99 > LATE_MS)
 }
 
 fn row(summary: &Summary) -> String {
-    let mut text = format!(
-        "{:6} {:8} {:7.2} |",
-        summary.sent, summary.received, summary.mdr_percent
-    );
+    let mut text =
+        format!("{:6} {:8} {:7.2} |", summary.sent, summary.received, summary.mdr_percent);
     match summary.delay_ms {
         Some(delay) => {
             let _ = write!(
@@ -337,15 +309,7 @@ fn row(summary: &Summary) -> String {
 }
 
 fn laser_p99(outcomes: &Outcomes) -> Option<f64> {
-    Some(
-        outcomes
-            .values()
-            .next()?
-            .topics
-            .get(&Flow::Laser)?
-            .delay_ms?
-            .p99,
-    )
+    Some(outcomes.values().next()?.topics.get(&Flow::Laser)?.delay_ms?.p99)
 }
 
 /// Index of the median, a run without the figure counting as the worst.

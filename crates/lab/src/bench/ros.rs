@@ -45,11 +45,7 @@ impl RosProgram<'_> {
         let mut command = self.computer.command(program);
         command
             .env_clear()
-            .envs([
-                ("PATH", PATH),
-                ("LANG", "C.UTF-8"),
-                ("PYTHONDONTWRITEBYTECODE", "1"),
-            ])
+            .envs([("PATH", PATH), ("LANG", "C.UTF-8"), ("PYTHONDONTWRITEBYTECODE", "1")])
             .env("HOME", &home)
             .env("ROS_HOME", &home)
             .env("ROS_LOG_DIR", format!("{home}/log"))
@@ -82,11 +78,7 @@ impl RosProgram<'_> {
             format!("--period-us={}", flow.period().as_micros()),
             format!("--queue={}", flow.publisher_queue()),
         ];
-        self.python(
-            &format!("{}-publisher", flow.name()),
-            "publish.py",
-            &arguments,
-        )
+        self.python(&format!("{}-publisher", flow.name()), "publish.py", &arguments)
     }
 
     /// Starts a subscriber that writes what arrived to `NAME.received.csv`.
@@ -95,11 +87,7 @@ impl RosProgram<'_> {
         if nodelay {
             arguments.push("--nodelay".into());
         }
-        self.python(
-            &format!("{}-subscriber", flow.name()),
-            "subscribe.py",
-            &arguments,
-        )
+        self.python(&format!("{}-subscriber", flow.name()), "subscribe.py", &arguments)
     }
 }
 
@@ -114,8 +102,5 @@ pub fn received_file(folder: &Path, flow: Flow) -> PathBuf {
 }
 
 fn text(path: &Path) -> Result<String> {
-    Ok(path
-        .to_str()
-        .with_context(|| format!("{} is not UTF-8", path.display()))?
-        .to_owned())
+    Ok(path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))?.to_owned())
 }

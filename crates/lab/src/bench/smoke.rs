@@ -19,10 +19,7 @@ use std::time::Duration;
 const TIME: Duration = Duration::from_secs(3);
 const LATCHED_TOPIC: &str = "/robot/description";
 const LATCHED_TEXT: &str = "said once, before anyone listened";
-const UNLIMITED: LinkLimits = LinkLimits {
-    rate_bps: None,
-    loss: 0.0,
-};
+const UNLIMITED: LinkLimits = LinkLimits { rate_bps: None, loss: 0.0 };
 
 /// Runs it all; logs and samples go to `folder`, made anew.
 pub fn run(folder: &Path, daemons: &DaemonSetup) -> Result<ExitCode> {
@@ -40,11 +37,7 @@ pub fn run(folder: &Path, daemons: &DaemonSetup) -> Result<ExitCode> {
     ]);
     progress.next();
     let pair = Pair::new(UNLIMITED)?;
-    let on = |computer| RosProgram {
-        computer,
-        master: computer,
-        folder,
-    };
+    let on = |computer| RosProgram { computer, master: computer, folder };
     let masters = [on(&pair.robot).roscore()?, on(&pair.base).roscore()?];
     let mut running = daemons.start(&pair.robot, &pair.base, folder)?;
     for daemon in &mut running {
@@ -68,11 +61,7 @@ pub fn run(folder: &Path, daemons: &DaemonSetup) -> Result<ExitCode> {
 
 fn check_latched(robot: &RosProgram, base: &RosProgram) -> Result<()> {
     let program = |side: &RosProgram, name: &str, role: &str| -> Result<Process> {
-        side.python(
-            name,
-            "latched.py",
-            &[role.into(), LATCHED_TOPIC.into(), LATCHED_TEXT.into()],
-        )
+        side.python(name, "latched.py", &[role.into(), LATCHED_TOPIC.into(), LATCHED_TEXT.into()])
     };
     let mut publisher = program(robot, "latched-publisher", "publish")?;
     publisher.await_line("ready", START_PATIENCE)?;
@@ -96,11 +85,7 @@ fn check_flows(pair: &Pair, folder: &Path) -> Result<()> {
 
 fn check_complete(flow: Flow, samples: &Samples) -> Result<()> {
     let name = flow.name();
-    let arrived: Vec<u64> = samples
-        .arrivals
-        .iter()
-        .map(|arrival| arrival.sequence)
-        .collect();
+    let arrived: Vec<u64> = samples.arrivals.iter().map(|arrival| arrival.sequence).collect();
     let sent: Vec<u64> = (0..samples.sent_ns.len() as u64).collect();
     ensure!(
         arrived == sent,

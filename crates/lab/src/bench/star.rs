@@ -32,6 +32,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const LASER_P99_MS: Bound = Bound::AtMost(12.0);
 const LASER_RECEIVED: Bound = Bound::AtLeast(100.0);
 
+/// Topic; sequence number, when sent and when received in ns.
+type Row = (String, [u64; 3]);
+
 /// Figures of one peer in one phase.
 #[derive(Debug, Serialize)]
 struct Figures {
@@ -89,7 +92,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Ends all nodes, which write their samples; returns those by peer and topic.
-    fn end(mut self) -> Result<BTreeMap<String, Vec<(String, [u64; 3])>>> {
+    fn end(mut self) -> Result<BTreeMap<String, Vec<Row>>> {
         self.sender.close()?;
         for peer in &mut self.peers {
             peer.close()?;
@@ -104,7 +107,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-fn row(line: &str) -> Result<(String, [u64; 3])> {
+fn row(line: &str) -> Result<Row> {
     let mut fields = line.split(',');
     let topic = fields.next().context("no topic")?.to_owned();
     let mut number = || -> Result<u64> { Ok(fields.next().context("too few fields")?.parse()?) };
@@ -170,7 +173,7 @@ pub fn run(folder: &Path, as_json: bool) -> Result<Conclusion> {
 fn measure(
     phase: &'static str,
     peer: &str,
-    rows: &[(String, [u64; 3])],
+    rows: &[Row],
     from: (u64, u64),
     to: (u64, u64),
 ) -> Figures {

@@ -91,11 +91,7 @@ impl Samples {
             sent_ns: sent.into_iter().map(|[_, sent_ns]| sent_ns).collect(),
             arrivals: received
                 .into_iter()
-                .map(|[sequence, sent_ns, received_ns]| Arrival {
-                    sequence,
-                    sent_ns,
-                    received_ns,
-                })
+                .map(|[sequence, sent_ns, received_ns]| Arrival { sequence, sent_ns, received_ns })
                 .collect(),
         })
     }
@@ -103,20 +99,11 @@ impl Samples {
     /// Its figures.
     pub fn summary(&self, period: Duration) -> Summary {
         let mut seen = HashSet::new();
-        let firsts: Vec<Arrival> = self
-            .arrivals
-            .iter()
-            .copied()
-            .filter(|arrival| seen.insert(arrival.sequence))
-            .collect();
-        let delays = firsts
-            .iter()
-            .map(|a| ms(a.received_ns.saturating_sub(a.sent_ns)))
-            .collect();
-        let gaps = firsts
-            .windows(2)
-            .map(|pair| ms(pair[1].received_ns - pair[0].received_ns))
-            .collect();
+        let firsts: Vec<Arrival> =
+            self.arrivals.iter().copied().filter(|arrival| seen.insert(arrival.sequence)).collect();
+        let delays = firsts.iter().map(|a| ms(a.received_ns.saturating_sub(a.sent_ns))).collect();
+        let gaps =
+            firsts.windows(2).map(|pair| ms(pair[1].received_ns - pair[0].received_ns)).collect();
         Summary {
             sent: self.sent_ns.len(),
             received: firsts.len(),
@@ -138,10 +125,7 @@ impl Samples {
         let earliest = starts.clone().min()?;
         let mut late: Vec<f64> = starts.map(|start| ms(start - earliest)).collect();
         late.sort_by(f64::total_cmp);
-        Some(Lateness {
-            p99: nearest_rank(&late, 0.99),
-            max: *late.last()?,
-        })
+        Some(Lateness { p99: nearest_rank(&late, 0.99), max: *late.last()? })
     }
 }
 
@@ -171,10 +155,7 @@ fn gap(gaps: Vec<f64>) -> Option<Gap> {
     }
     let mean = mean(&gaps);
     let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
-    Some(Gap {
-        mean,
-        std: variance.sqrt(),
-    })
+    Some(Gap { mean, std: variance.sqrt() })
 }
 
 /// The smallest value that at least `share` of all do not exceed; `sorted` is not empty.
@@ -192,22 +173,14 @@ fn rows<const N: usize>(file: &Path) -> Result<Vec<[u64; N]>> {
         .skip(1)
         .map(|(index, line)| {
             row(line).with_context(|| {
-                format!(
-                    "{}:{}: '{line}' is not {N} numbers",
-                    file.display(),
-                    index + 1
-                )
+                format!("{}:{}: '{line}' is not {N} numbers", file.display(), index + 1)
             })
         })
         .collect()
 }
 
 fn row<const N: usize>(line: &str) -> Option<[u64; N]> {
-    let values: Vec<u64> = line
-        .split(',')
-        .map(str::parse)
-        .collect::<Result<_, _>>()
-        .ok()?;
+    let values: Vec<u64> = line.split(',').map(str::parse).collect::<Result<_, _>>().ok()?;
     values.try_into().ok()
 }
 
@@ -230,19 +203,10 @@ mod tests {
     #[test]
     fn figures_of_a_small_run() {
         let summary = samples(4, &[(0, 2), (1, 22), (3, 72)]).summary(Duration::from_millis(20));
-        assert_eq!(
-            (summary.sent, summary.received, summary.mdr_percent),
-            (4, 3, 75.0)
-        );
+        assert_eq!((summary.sent, summary.received, summary.mdr_percent), (4, 3, 75.0));
         let delay = summary.delay_ms.unwrap();
         assert_eq!((delay.p50, delay.p99, delay.max), (2.0, 12.0, 12.0));
-        assert_eq!(
-            summary.gap_ms.unwrap(),
-            Gap {
-                mean: 35.0,
-                std: 15.0
-            }
-        );
+        assert_eq!(summary.gap_ms.unwrap(), Gap { mean: 35.0, std: 15.0 });
     }
 
     #[test]
@@ -256,19 +220,13 @@ mod tests {
     fn a_publisher_is_late_against_its_own_schedule() {
         let mut samples = samples(3, &[]);
         samples.sent_ns[1] += 7_000_000;
-        assert_eq!(
-            samples.lateness(Duration::from_millis(20)).unwrap().max,
-            7.0
-        );
+        assert_eq!(samples.lateness(Duration::from_millis(20)).unwrap().max, 7.0);
     }
 
     #[test]
     fn nothing_received_has_no_delay() {
         let summary = samples(3, &[]).summary(Duration::from_millis(20));
-        assert_eq!(
-            (summary.delay_ms, summary.gap_ms, summary.mdr_percent),
-            (None, None, 0.0)
-        );
+        assert_eq!((summary.delay_ms, summary.gap_ms, summary.mdr_percent), (None, None, 0.0));
     }
 
     #[test]

@@ -190,12 +190,7 @@ fn await_settled(handle: &Handle) -> Result<()> {
 }
 
 /// Publishes everything on schedule, on this thread, for `time`.
-fn make(
-    events: &dyn Events,
-    made: &[Made],
-    time: Duration,
-    sequences: &mut BTreeMap<String, u64>,
-) {
+fn make(events: &dyn Events, made: &[Made], time: Duration, sequences: &mut BTreeMap<String, u64>) {
     let start = Instant::now();
     let mut due: Vec<(Instant, &Made)> = made.iter().map(|m| (start, m)).collect();
     // Incompressible and different in each message.

@@ -130,9 +130,7 @@ impl Trial<'_> {
         load.write()?;
         let mut outcome = self.outcome(folder, first_ns, load.message_bytes)?;
         for (index, name) in ["robot", "base"].iter().enumerate().take(daemons.len()) {
-            outcome
-                .daemons
-                .insert((*name).into(), figures(&idle[index], &busy[index]));
+            outcome.daemons.insert((*name).into(), figures(&idle[index], &busy[index]));
         }
         outcome.machine_busy_percent = machine_busy_percent;
         outcome.unaccounted = account(&daemons, folder)?;
@@ -148,14 +146,7 @@ impl Trial<'_> {
             Transport::Tautline => vec![&pair.robot, &pair.base],
             _ => vec![&pair.robot],
         };
-        let start = |computer| {
-            RosProgram {
-                computer,
-                master: computer,
-                folder,
-            }
-            .roscore()
-        };
+        let start = |computer| RosProgram { computer, master: computer, folder }.roscore();
         computers.into_iter().map(start).collect()
     }
 
@@ -171,11 +162,8 @@ impl Trial<'_> {
         for flow in ALL {
             let samples = Samples::read(folder, flow)?;
             if flow == Flow::Image {
-                images = samples
-                    .arrivals
-                    .iter()
-                    .filter(|arrival| arrival.received_ns <= end_ns)
-                    .count();
+                images =
+                    samples.arrivals.iter().filter(|arrival| arrival.received_ns <= end_ns).count();
             }
             topics.insert(flow, samples.summary(flow.period()));
         }
@@ -205,11 +193,8 @@ impl Load {
         let own_masters = transport == Transport::Tautline;
         // Behind a daemon the far subscriber's connection is local; Nagle there is not what is measured.
         let nodelay = transport != Transport::Tcpros;
-        let mut load = Load {
-            publishers: vec![],
-            subscribers: vec![],
-            message_bytes: BTreeMap::new(),
-        };
+        let mut load =
+            Load { publishers: vec![], subscribers: vec![], message_bytes: BTreeMap::new() };
         for &flow in flows {
             let (from, to) = if flow.is_from_robot() {
                 (&pair.robot, &pair.base)
@@ -221,8 +206,7 @@ impl Load {
                 master: if own_masters { computer } else { &pair.robot },
                 folder,
             };
-            load.subscribers
-                .push((flow, program(to).subscriber(flow, nodelay)?));
+            load.subscribers.push((flow, program(to).subscriber(flow, nodelay)?));
             load.publishers.push((flow, program(from).publisher(flow)?));
         }
         for (_, process) in load.subscribers.iter_mut().chain(&mut load.publishers) {
@@ -230,8 +214,7 @@ impl Load {
         }
         for (flow, subscriber) in &mut load.subscribers {
             let bytes = subscriber.await_line("size", FIRST_PATIENCE)?;
-            load.message_bytes
-                .insert(*flow, bytes.parse().context("size of a message")?);
+            load.message_bytes.insert(*flow, bytes.parse().context("size of a message")?);
             subscriber.await_line("first", FIRST_PATIENCE)?;
         }
         Ok(load)
@@ -288,10 +271,7 @@ fn account(daemons: &[Daemon], folder: &Path) -> Result<BTreeMap<Flow, Option<i6
         std::fs::write(file, format!("{status:#}\n"))?;
     }
     let side = |flow: Flow| if flow.is_from_robot() { &robot } else { &base };
-    Ok(ALL
-        .into_iter()
-        .map(|flow| (flow, unaccounted(side(flow), flow.topic())))
-        .collect())
+    Ok(ALL.into_iter().map(|flow| (flow, unaccounted(side(flow), flow.topic()))).collect())
 }
 
 /// CLOCK_MONOTONIC, which the rospy programs read too.

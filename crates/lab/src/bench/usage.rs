@@ -37,37 +37,22 @@ pub struct Watched {
 impl Watch {
     /// Begins.
     pub fn start(daemons: &[Daemon]) -> Result<Self> {
-        Ok(Self {
-            since: Instant::now(),
-            before: usages(daemons)?,
-        })
+        Ok(Self { since: Instant::now(), before: usages(daemons)? })
     }
 
     /// Ends; one entry per daemon, in their order.
     pub fn stop(self, daemons: &[Daemon]) -> Result<Vec<Watched>> {
         let elapsed = self.since.elapsed();
         let watched = |(before, after): (Usage, Usage)| Watched {
-            cpu_percent: 100.0
-                * after
-                    .cpu
-                    .saturating_sub(before.cpu)
-                    .div_duration_f64(elapsed),
+            cpu_percent: 100.0 * after.cpu.saturating_sub(before.cpu).div_duration_f64(elapsed),
             resident_bytes: after.resident_bytes,
         };
-        Ok(self
-            .before
-            .into_iter()
-            .zip(usages(daemons)?)
-            .map(watched)
-            .collect())
+        Ok(self.before.into_iter().zip(usages(daemons)?).map(watched).collect())
     }
 }
 
 fn usages(daemons: &[Daemon]) -> Result<Vec<Usage>> {
-    daemons
-        .iter()
-        .map(|daemon| daemon.process.usage())
-        .collect()
+    daemons.iter().map(|daemon| daemon.process.usage()).collect()
 }
 
 /// Watches daemons that have nothing to do; at once if there are none.
@@ -106,18 +91,10 @@ impl MachineTicks {
 
     /// The first line of proc_stat(5): user, nice, system, idle, iowait, irq, softirq, steal.
     fn parse(stat: &str) -> Option<Self> {
-        let times = stat
-            .lines()
-            .next()?
-            .strip_prefix("cpu ")?
-            .split_whitespace()
-            .take(8);
+        let times = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().take(8);
         let times: Vec<u64> = times.map(str::parse).collect::<Result<_, _>>().ok()?;
         let total: u64 = times.iter().sum();
-        Some(Self {
-            busy: total - times.get(3)? - times.get(4)?,
-            total,
-        })
+        Some(Self { busy: total - times.get(3)? - times.get(4)?, total })
     }
 
     /// Percent of all cores at work since `earlier`, by whatever program.

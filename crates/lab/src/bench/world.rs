@@ -35,10 +35,7 @@ impl Computer {
     /// A computer of that name with no link yet; `number` makes its address.
     pub fn new(name: &str, number: u8) -> Result<Self> {
         run(Command::new("ip").args(["netns", "add", name]))?;
-        let computer = Self {
-            name: name.into(),
-            address: format!("10.71.0.{number}"),
-        };
+        let computer = Self { name: name.into(), address: format!("10.71.0.{number}") };
         computer.ip(&["link", "set", "lo", "up"])?;
         Ok(computer)
     }
@@ -46,10 +43,7 @@ impl Computer {
     /// `program` on this computer.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
-        command
-            .arg(format!("--net=/run/netns/{}", self.name))
-            .arg("--")
-            .arg(program);
+        command.arg(format!("--net=/run/netns/{}", self.name)).arg("--").arg(program);
         command
     }
 
@@ -58,13 +52,7 @@ impl Computer {
     }
 
     fn take_address(&self) -> Result<()> {
-        self.ip(&[
-            "addr",
-            "add",
-            &format!("{}/24", self.address),
-            "dev",
-            INTERFACE,
-        ])?;
+        self.ip(&["addr", "add", &format!("{}/24", self.address), "dev", INTERFACE])?;
         self.ip(&["link", "set", INTERFACE, "up"])?;
         Ok(())
     }
@@ -73,30 +61,14 @@ impl Computer {
     fn limit(&self, limits: LinkLimits) -> Result<()> {
         if let Some(rate_bps) = limits.rate_bps {
             run(Command::new("tc")
-                .args([
-                    "-n", &self.name, "qdisc", "add", "dev", INTERFACE, "root", "tbf",
-                ])
+                .args(["-n", &self.name, "qdisc", "add", "dev", INTERFACE, "root", "tbf"])
                 .args(["rate", &format!("{rate_bps}bit")])
-                .args([
-                    "burst",
-                    &BURST_BYTES.to_string(),
-                    "limit",
-                    &QUEUE_BYTES.to_string(),
-                ]))?;
+                .args(["burst", &BURST_BYTES.to_string(), "limit", &QUEUE_BYTES.to_string()]))?;
         }
         if limits.loss > 0.0 {
             run(self
                 .command("iptables")
-                .args([
-                    "-A",
-                    "INPUT",
-                    "-i",
-                    INTERFACE,
-                    "-m",
-                    "statistic",
-                    "--mode",
-                    "random",
-                ])
+                .args(["-A", "INPUT", "-i", INTERFACE, "-m", "statistic", "--mode", "random"])
                 .args(["--probability", &limits.loss.to_string(), "-j", "DROP"]))?;
         }
         Ok(())
@@ -148,11 +120,7 @@ impl Star {
         bridge.ip(&["link", "set", "bridge0", "up"])?;
         let sender = Computer::new("sender", 1)?;
         let peers = (1..=peers).map(|number| Computer::new(&format!("peer{number}"), number + 1));
-        let star = Self {
-            sender,
-            peers: peers.collect::<Result<_>>()?,
-            bridge,
-        };
+        let star = Self { sender, peers: peers.collect::<Result<_>>()?, bridge };
         for computer in star.peers.iter().chain([&star.sender]) {
             star.plug_in(computer)?;
         }
@@ -162,8 +130,7 @@ impl Star {
 
     fn plug_in(&self, computer: &Computer) -> Result<()> {
         join(&computer.name, INTERFACE, &self.bridge.name, &computer.name)?;
-        self.bridge
-            .ip(&["link", "set", &computer.name, "master", "bridge0", "up"])?;
+        self.bridge.ip(&["link", "set", &computer.name, "master", "bridge0", "up"])?;
         computer.take_address()
     }
 
@@ -177,18 +144,16 @@ impl Star {
 
 fn join(one: &str, one_interface: &str, other: &str, other_interface: &str) -> Result<()> {
     let mtu = MTU.to_string();
-    run(Command::new("ip")
-        .args(["-n", one, "link", "add", one_interface, "mtu", &mtu])
-        .args([
-            "type",
-            "veth",
-            "peer",
-            "name",
-            other_interface,
-            "mtu",
-            &mtu,
-            "netns",
-            other,
-        ]))?;
+    run(Command::new("ip").args(["-n", one, "link", "add", one_interface, "mtu", &mtu]).args([
+        "type",
+        "veth",
+        "peer",
+        "name",
+        other_interface,
+        "mtu",
+        &mtu,
+        "netns",
+        other,
+    ]))?;
     Ok(())
 }

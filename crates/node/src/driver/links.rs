@@ -193,9 +193,17 @@ impl Driver {
             return;
         }
         (link.path, link.socket) = (None, None);
-        match paths::route(remote, link.device.as_deref(), None) {
+        let id = link.id;
+        let found = paths::route(remote, link.device.as_deref(), None);
+        let fits = found.map_err(|error| error.to_string()).and_then(|path| {
+            let header_bytes = header_bytes(remote);
+            let datagram_bytes = path.mtu.saturating_sub(header_bytes);
+            let set = self.endpoint.set_link_sizes(id, datagram_bytes, header_bytes);
+            set.map(|()| path).map_err(|error| error.to_string())
+        });
+        match fits {
             Ok(path) => {
-                link.path = Some(path);
+                self.links[index].path = Some(path);
                 self.connect(index);
             }
             Err(error) => {

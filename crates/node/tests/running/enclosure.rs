@@ -77,6 +77,8 @@ impl Enclosure {
         let there = other.holder.id();
         self.ip(&format!("link add wire type veth peer name wire netns {there}"));
         for (enclosure, host) in [(self, 1), (other, 2)] {
+            // Without a second link-local address of the kernel's choice.
+            enclosure.ip("link set wire addrgenmode none");
             enclosure.ip(&format!("addr add 10.77.0.{host}/24 dev wire"));
             enclosure.ip(&format!("addr add fe80::77:{host}/64 dev wire nodad"));
             enclosure.ip("link set wire up");

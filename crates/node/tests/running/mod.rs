@@ -107,6 +107,9 @@ pub struct Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}:\n{}", self.log.display(), self.log());
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -99,10 +99,8 @@ fn read_data<'a>(body: &mut Reader<'a>) -> Result<Frame<'a>, WireError> {
     let source = if flags & FLAG_SOURCE != 0 { body.varint_u32("source")? } else { 0 };
     let mut fragment = None;
     if flags & FLAG_FRAGMENT != 0 {
-        fragment = Some(Fragment {
-            total: body.varint_u32("total")?,
-            offset: body.varint_u32("offset")?,
-        });
+        fragment =
+            Some(Fragment { total: body.varint_u32("total")?, offset: body.varint_u32("offset")? });
     }
     let bytes = body.remaining();
     if let Some(Fragment { total, offset }) = fragment {

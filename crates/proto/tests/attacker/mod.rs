@@ -60,7 +60,7 @@ impl Attacked {
         let link = LinkConfig { remote: Some(from), datagram_bytes: 1472, header_bytes: 28 };
         let now = Instant(1_000_000_000);
         endpoint.add_link(now, peer, radio, link).expect("a valid link");
-        let definition = "d".repeat(100_000).into();
+        let definition = "d".repeat(20_000).into();
         let config = ChannelConfig { topic: topic("/out"), definition, repair: true };
         endpoint.offer(now, peer, config).expect("a valid offer");
         let mut new =
@@ -118,6 +118,19 @@ impl Attacked {
         let mut datagram = header.emit(1472);
         datagram.extend_from_slice(frames);
         self.inject(&datagram);
+    }
+
+    /// By its first byte: a datagram as it is, frames of a packet, or a control message.
+    pub fn raw_or_framed(&mut self, bytes: &[u8]) {
+        let Some((kind, rest)) = bytes.split_first() else { return };
+        match kind % 3 {
+            0 => self.inject(rest),
+            1 => self.packet(rest),
+            _ => {
+                self.control += 1;
+                self.data(&data(0, self.control, None), rest);
+            }
+        }
     }
 
     pub fn data(&mut self, data: &Data, payload: &[u8]) {

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What an endpoint tells its application.
+
+use crate::endpoint::{ChannelId, LinkId, PeerId};
+use crate::receive::Received;
+use crate::wire::control::OfferedTopic;
+use crate::wire::packet::RefusalReason;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// Something the application should know. Drain with [`Endpoint::poll_event`].
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// The first link to the peer came up.
+    PeerUp {
+        /// Which.
+        peer: PeerId,
+        /// The session is new: its earlier channels to us are gone until offered again.
+        new_session: bool,
+    },
+    /// The last link to the peer went down, or it said goodbye.
+    PeerDown {
+        /// Which.
+        peer: PeerId,
+    },
+    /// A link came up.
+    LinkUp {
+        /// Which.
+        link: LinkId,
+    },
+    /// A link went down.
+    LinkDown {
+        /// Which.
+        link: LinkId,
+    },
+    /// The peer has a topic, or changed it.
+    Offered {
+        /// Who.
+        peer: PeerId,
+        /// Number to want it by.
+        channel: ChannelId,
+        /// What it is.
+        topic: OfferedTopic,
+        /// Definition of its type.
+        definition: Arc<str>,
+    },
+    /// The peer has the topic no more.
+    Withdrawn {
+        /// Who.
+        peer: PeerId,
+        /// Its number.
+        channel: ChannelId,
+    },
+    /// Whether the peer wants a channel offered to it.
+    Wanted {
+        /// Who.
+        peer: PeerId,
+        /// Its number.
+        channel: ChannelId,
+        /// Send, or stop.
+        wanted: bool,
+    },
+    /// The peer cannot take a channel offered to it.
+    Refused {
+        /// Who.
+        peer: PeerId,
+        /// Its number.
+        channel: ChannelId,
+        /// For a person.
+        reason: String,
+    },
+    /// A message arrived whole.
+    Message {
+        /// From whom.
+        peer: PeerId,
+        /// On which channel.
+        channel: ChannelId,
+        /// The message.
+        message: Received,
+    },
+    /// Something a person should look at.
+    Notice(Notice),
+}
+
+/// Something a person should look at: a fault in how the nodes are set up.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Notice {
+    /// A node that is not among the peers calls.
+    UnknownPeer {
+        /// Its name.
+        name: String,
+        /// Where it calls from.
+        from: SocketAddr,
+    },
+    /// A node speaks another version of the format.
+    Version {
+        /// Its name.
+        name: String,
+        /// Where it calls from.
+        from: SocketAddr,
+        /// Its version.
+        theirs: u8,
+        /// Ours.
+        ours: u8,
+    },
+    /// A second node of a peer's name, or of our own, calls.
+    NameTaken {
+        /// The name.
+        name: String,
+        /// Where the second calls from.
+        from: SocketAddr,
+        /// Where the first is; `None` if it is this node.
+        first: Option<SocketAddr>,
+    },
+    /// A peer calls from an address that is not configured for it.
+    UnknownAddress {
+        /// Its name.
+        name: String,
+        /// Where it calls from.
+        from: SocketAddr,
+        /// What is configured.
+        configured: Vec<SocketAddr>,
+    },
+    /// A peer does not take our calls.
+    TheyRefuse {
+        /// Its name.
+        name: String,
+        /// Where it answers from.
+        from: SocketAddr,
+        /// Its reason.
+        reason: RefusalReason,
+    },
+    /// A message was larger than allowed here.
+    TooLarge {
+        /// Who sent it.
+        peer: String,
+        /// On which topic.
+        topic: String,
+        /// Its size.
+        found: usize,
+        /// The most.
+        allowed: usize,
+    },
+}

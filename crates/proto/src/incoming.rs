@@ -1,0 +1,551 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What arrives at an endpoint: datagrams, and times that have come.
+
+use crate::config::{MAX_CHANNELS, MAX_LINKS_PER_PEER};
+use crate::endpoint::{ChannelId, Endpoint, LinkId, PeerId, RadioId, Timer, Transmit};
+use crate::events::{Event, Notice};
+use crate::peer::{Greeting, SessionIds};
+use crate::receive::{PARTIAL_TIMEOUT, Taken};
+use crate::reliable::{Arrivals, Outcome};
+use crate::stats::RefusedPacket;
+use crate::time::{Duration, Instant};
+use crate::wire::control::{Control, OfferedTopic};
+use crate::wire::cursor::Reader;
+use crate::wire::frame::{Ack, Frame};
+use crate::wire::packet::{Hello, Packet, Refusal, RefusalReason, SessionHeader, full_number};
+use crate::wire::{VERSION, WireError};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// Definitions kept so that they need not be asked for again, in bytes.
+const MAX_DEFINITIONS_BYTES: usize = 16 << 20;
+/// Answers to strangers that may wait to be sent.
+const MAX_REPLIES: usize = 64;
+/// The session's own messages that may wait for a peer while it still gets answers:
+/// an offer, a question, a definition and a wish for each channel, twice over.
+const MAX_CONTROL_BACKLOG: u64 = 8 * MAX_CHANNELS as u64;
+/// How often a link that has gone silent is asked whether it is back.
+const PROBE_EVERY: Duration = Duration::from_millis(50);
+/// How often messages that only wait for repair budget are looked at.
+const REPAIR_POLL: Duration = Duration::from_millis(20);
+
+impl Endpoint {
+    /// Takes a datagram that came from `from` by `radio`.
+    pub fn handle_packet(&mut self, now: Instant, radio: RadioId, from: SocketAddr, bytes: &[u8]) {
+        let result = match Packet::parse(bytes) {
+            Ok(Packet::Session(header, frames)) => {
+                self.handle_session(now, radio, from, &header, frames, bytes.len())
+            }
+            Ok(Packet::Hello(hello)) => self.handle_hello(now, radio, from, &hello),
+            Ok(Packet::Refusal(refusal)) => self.handle_refusal(from, &refusal),
+            Ok(Packet::OtherVersion { version, name, is_refusal }) => {
+                let name = name.to_owned();
+                self.notice(Notice::Version { name, from, theirs: version, ours: VERSION });
+                if !is_refusal {
+                    self.reply_refusal(radio, from, RefusalReason::Version);
+                }
+                Err(RefusedPacket::Version)
+            }
+            Err(WireError::Value("version")) => Err(RefusedPacket::Version),
+            Err(_) => Err(RefusedPacket::Malformed),
+        };
+        if let Err(reason) = result {
+            self.refused.add(reason);
+        }
+    }
+
+    /// Tells how many bytes of IP packets of `link` are in the kernel.
+    pub fn handle_in_flight(&mut self, now: Instant, link: LinkId, bytes: usize) {
+        let state = &mut self.links[link.0 as usize];
+        let drained = state.in_flight.saturating_sub(bytes);
+        state.on_in_flight(now, bytes);
+        if drained > 0 && state.up {
+            self.radios[state.radio.0 as usize].pacer.on_drained(now, drained);
+        }
+        self.arm_link(link);
+    }
+
+    /// Does what is due at `now`.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(timer) = self.timers.pop(now) {
+            match timer {
+                Timer::Hello(link) => self.on_hello_timer(now, link),
+                Timer::Ping(link) => self.links[link.0 as usize].ping_now = true,
+                Timer::Silent(link) => self.take_down(now, link),
+                Timer::Loss(link) => {
+                    let outcome = self.links[link.0 as usize].ledger.on_timer(now);
+                    self.apply_outcome(now, link, outcome);
+                }
+                Timer::Stall(link) => self.links[link.0 as usize].stalled = true,
+                Timer::Expiry(peer) => {
+                    self.peers[peer.0 as usize].outbox.expire(now);
+                    self.arm_expiry(now, peer);
+                }
+                Timer::Partials(peer) => {
+                    self.peers[peer.0 as usize].inbox.expire(now);
+                    self.arm_partials(now, peer);
+                }
+                // What is due is found when packets are polled.
+                Timer::Ack(..) | Timer::Pace(_) => {}
+            }
+        }
+    }
+
+    fn on_hello_timer(&mut self, now: Instant, id: LinkId) {
+        let link = &mut self.links[id.0 as usize];
+        if link.up {
+            return;
+        }
+        link.hello_now = link.remote.is_some();
+        let wait = link.next_hello_wait();
+        self.timers.set(Timer::Hello(id), Some(now + wait));
+    }
+
+    fn handle_hello(
+        &mut self,
+        now: Instant,
+        radio: RadioId,
+        from: SocketAddr,
+        hello: &Hello<'_>,
+    ) -> Result<(), RefusedPacket> {
+        if hello.name == self.config.name {
+            if hello.epoch != self.epoch {
+                let notice = Notice::NameTaken { name: hello.name.into(), from, first: None };
+                self.notice(notice);
+                self.reply_refusal(radio, from, RefusalReason::NameTaken);
+            }
+            return Err(RefusedPacket::NameTaken);
+        }
+        let Some(peer) = self.peers.iter().position(|p| p.name == hello.name) else {
+            self.notice(Notice::UnknownPeer { name: hello.name.into(), from });
+            self.reply_refusal(radio, from, RefusalReason::UnknownPeer);
+            return Err(RefusedPacket::UnknownPeer);
+        };
+        let peer = PeerId(peer as u32);
+        let link = self.link_of_caller(now, peer, radio, from)?;
+        let fresh = self.draw_session();
+        match self.peers[peer.0 as usize].greet(hello, fresh) {
+            Greeting::Known { answer } => {
+                if answer {
+                    self.answer_hello(link, self.peers[peer.0 as usize].session);
+                } else {
+                    self.mark_received(now, link, 0);
+                }
+            }
+            Greeting::Challenge(ids) => self.answer_hello(link, ids),
+            Greeting::Stale => return Err(RefusedPacket::UnknownSession),
+            Greeting::Established(ids) => {
+                self.start_session(now, peer, ids);
+                self.answer_hello(link, ids);
+                self.mark_received(now, link, 0);
+            }
+        }
+        Ok(())
+    }
+
+    /// The link by which a peer of that name may call from there.
+    fn link_of_caller(
+        &mut self,
+        now: Instant,
+        peer: PeerId,
+        radio: RadioId,
+        from: SocketAddr,
+    ) -> Result<LinkId, RefusedPacket> {
+        let ids = self.peers[peer.0 as usize].links.clone();
+        if let Some(known) = self.link_from(&ids, radio, from) {
+            return Ok(known);
+        }
+        let name = self.peers[peer.0 as usize].name.clone();
+        let open = ids.iter().copied().find(|id| {
+            let link = &self.links[id.0 as usize];
+            link.config.remote.is_none()
+        });
+        let Some(open) = open else {
+            let configured =
+                ids.iter().filter_map(|id| self.links[id.0 as usize].config.remote).collect();
+            self.notice(Notice::UnknownAddress { name, from, configured });
+            self.reply_refusal(radio, from, RefusalReason::Address);
+            return Err(RefusedPacket::UnknownAddress);
+        };
+        let timeout = self.config.link_timeout;
+        let link = &mut self.links[open.0 as usize];
+        let alive = link.last_received.is_some_and(|at| now.since(at) < timeout);
+        if link.up && alive {
+            let first = link.remote;
+            self.notice(Notice::NameTaken { name, from, first });
+            self.reply_refusal(radio, from, RefusalReason::NameTaken);
+            return Err(RefusedPacket::NameTaken);
+        }
+        link.remote = Some(from);
+        link.radio = radio;
+        Ok(open)
+    }
+
+    fn link_from(&self, ids: &[LinkId], radio: RadioId, from: SocketAddr) -> Option<LinkId> {
+        ids.iter().copied().find(|id| {
+            let link = &self.links[id.0 as usize];
+            link.radio == radio && link.remote == Some(from)
+        })
+    }
+
+    fn answer_hello(&mut self, link: LinkId, ids: SessionIds) {
+        self.hello_answers.retain(|(other, _)| *other != link);
+        self.hello_answers.push_back((link, ids));
+    }
+
+    fn start_session(&mut self, now: Instant, peer: PeerId, ids: SessionIds) {
+        let state = &mut self.peers[peer.0 as usize];
+        self.by_session.remove(&state.session.local);
+        self.by_session.insert(ids.local, peer);
+        state.start_session(now, ids, &self.config);
+        state.up = false;
+        for link in state.links.clone() {
+            self.links[link.0 as usize].reset();
+            self.timers.set(Timer::Loss(link), None);
+        }
+        self.events.push_back(Event::PeerUp { peer, new_session: true });
+        self.peers[peer.0 as usize].up = true;
+    }
+
+    fn handle_refusal(
+        &mut self,
+        from: SocketAddr,
+        refusal: &Refusal<'_>,
+    ) -> Result<(), RefusedPacket> {
+        if !self.links.iter().any(|link| link.remote == Some(from) && !link.up) {
+            return Err(RefusedPacket::UnknownAddress);
+        }
+        let name = refusal.name.to_owned();
+        self.notice(Notice::TheyRefuse { name, from, reason: refusal.reason });
+        Ok(())
+    }
+
+    fn reply_refusal(&mut self, radio: RadioId, remote: SocketAddr, reason: RefusalReason) {
+        if self.replies.len() < MAX_REPLIES {
+            let datagram = Refusal { name: &self.config.name, reason }.emit();
+            self.replies.push_back(Transmit { radio, link: None, remote, datagram });
+        }
+    }
+
+    fn handle_session(
+        &mut self,
+        now: Instant,
+        radio: RadioId,
+        from: SocketAddr,
+        header: &SessionHeader,
+        frames: &[u8],
+        datagram_len: usize,
+    ) -> Result<(), RefusedPacket> {
+        let peer = *self.by_session.get(&header.session).ok_or(RefusedPacket::UnknownSession)?;
+        let state = &self.peers[peer.0 as usize];
+        if state.session.remote == 0 {
+            return Err(RefusedPacket::UnknownSession);
+        }
+        let link =
+            self.link_from(&state.links, radio, from).ok_or(RefusedPacket::UnknownAddress)?;
+        if usize::from(header.link) >= MAX_LINKS_PER_PEER {
+            return Err(RefusedPacket::Malformed);
+        }
+        let frames = parse_frames(frames).map_err(|_| RefusedPacket::Malformed)?;
+        let data = frames.iter().filter_map(|frame| match frame {
+            Frame::Data(data, bytes) => Some((data, bytes.len())),
+            _ => None,
+        });
+        if !state.inbox.admits(data) {
+            return Err(RefusedPacket::Bound);
+        }
+        let arrivals =
+            self.peers[peer.0 as usize].arrivals.entry(header.link).or_insert_with(Arrivals::new);
+        let expected = arrivals.expected();
+        let number = full_number(header.number, expected);
+        if !arrivals.is_new(number) {
+            self.links[link.0 as usize].stats.duplicate_packets += 1;
+            return Err(RefusedPacket::Duplicate);
+        }
+        arrivals.insert(now, number);
+        if frames.iter().any(|f| matches!(f, Frame::Data(..) | Frame::Ping)) {
+            arrivals.plan_ack(now, header.ack_soon, number != expected);
+            let due = arrivals.ack_due();
+            self.timers.set(Timer::Ack(peer, header.link), due);
+        }
+        self.mark_received(now, link, datagram_len);
+        for frame in &frames {
+            self.handle_frame(now, peer, link, frame);
+        }
+        Ok(())
+    }
+
+    /// Something of the session came by `link`: it is up.
+    fn mark_received(&mut self, now: Instant, id: LinkId, datagram_len: usize) {
+        let link = &mut self.links[id.0 as usize];
+        link.last_received = Some(now);
+        if datagram_len > 0 {
+            link.stats.received_packets += 1;
+            link.stats.received_bytes += (datagram_len + link.config.header_bytes) as u64;
+        }
+        self.timers.set(Timer::Silent(id), Some(now + self.config.link_timeout));
+        if link.up {
+            return;
+        }
+        link.up = true;
+        link.last_eliciting = now;
+        let peer = link.peer;
+        self.arm_link(id);
+        self.events.push_back(Event::LinkUp { link: id });
+        let peer_state = &mut self.peers[peer.0 as usize];
+        if !std::mem::replace(&mut peer_state.up, true) {
+            self.events.push_back(Event::PeerUp { peer, new_session: false });
+        }
+    }
+
+    fn take_down(&mut self, now: Instant, id: LinkId) {
+        let link = &mut self.links[id.0 as usize];
+        if !std::mem::replace(&mut link.up, false) {
+            return;
+        }
+        link.silent = false;
+        self.lose_all(now, id);
+        self.timers.set(Timer::Ping(id), None);
+        self.timers.set(Timer::Silent(id), None);
+        self.timers.set(Timer::Hello(id), Some(now));
+        self.events.push_back(Event::LinkDown { link: id });
+        let peer = self.links[id.0 as usize].peer;
+        let state = &mut self.peers[peer.0 as usize];
+        if state.up && !state.links.iter().any(|l| self.links[l.0 as usize].up) {
+            state.up = false;
+            self.events.push_back(Event::PeerDown { peer });
+        }
+    }
+
+    fn handle_frame(&mut self, now: Instant, peer: PeerId, link: LinkId, frame: &Frame<'_>) {
+        match frame {
+            Frame::Data(data, bytes) => {
+                let rtt = self.links[link.0 as usize].ledger.rtt().smoothed();
+                let transit = rtt.unwrap_or_default() / 2;
+                let inbox = &mut self.peers[peer.0 as usize].inbox;
+                let taken = inbox.take(now, transit, data, bytes);
+                self.handle_taken(now, peer, ChannelId(data.channel), taken);
+                self.arm_partials(now, peer);
+            }
+            Frame::Ack(ack) => self.handle_ack(now, peer, ack),
+            Frame::Goodbye => {
+                for id in self.peers[peer.0 as usize].links.clone() {
+                    self.take_down(now, id);
+                }
+            }
+            Frame::Ping | Frame::Unknown(_) => {}
+        }
+    }
+
+    fn handle_taken(&mut self, now: Instant, peer: PeerId, channel: ChannelId, taken: Taken) {
+        match taken {
+            Taken::Nothing => {}
+            Taken::Message(message) => {
+                self.events.push_back(Event::Message { peer, channel, message });
+            }
+            Taken::Control(messages) => {
+                for bytes in messages {
+                    match Control::parse(&bytes) {
+                        Ok(control) => self.handle_control(now, peer, control),
+                        Err(_) => self.refused.add(RefusedPacket::Malformed),
+                    }
+                }
+            }
+            Taken::UnknownChannel => self.refused.add(RefusedPacket::UnknownChannel),
+            Taken::Bound => self.refused.add(RefusedPacket::Bound),
+            Taken::TooLarge(found) => {
+                let state = &self.peers[peer.0 as usize];
+                let topic = state.inbox.channels.get(&channel.0).map(|c| c.topic.name.clone());
+                let notice = Notice::TooLarge {
+                    peer: state.name.clone(),
+                    topic: topic.unwrap_or_default(),
+                    found,
+                    allowed: self.config.max_message,
+                };
+                self.notice(notice);
+            }
+        }
+    }
+
+    fn handle_ack(&mut self, now: Instant, peer: PeerId, ack: &Ack) {
+        let links = &self.peers[peer.0 as usize].links;
+        let Some(&id) = links.get(usize::from(ack.link)) else {
+            return self.refused.add(RefusedPacket::Malformed);
+        };
+        match self.links[id.0 as usize].ledger.acknowledge(now, ack) {
+            Ok(outcome) => self.apply_outcome(now, id, outcome),
+            Err(()) => self.refused.add(RefusedPacket::Malformed),
+        }
+    }
+
+    pub(crate) fn apply_outcome(&mut self, now: Instant, id: LinkId, outcome: Outcome) {
+        let link = &mut self.links[id.0 as usize];
+        link.stats.acked_packets += outcome.acked_packets;
+        link.stats.lost_packets += outcome.lost_packets;
+        link.stats.spurious_losses += outcome.spurious_losses;
+        let silent = link.ledger.is_silent();
+        let fell_silent = silent && !link.silent;
+        link.silent = silent;
+        link.ping_now |= fell_silent;
+        let peer = link.peer;
+        let outbox = &mut self.peers[peer.0 as usize].outbox;
+        for piece in &outcome.acked {
+            outbox.acked(piece);
+        }
+        for piece in &outcome.lost {
+            outbox.lost(now, piece);
+        }
+        if fell_silent {
+            self.lose_all(now, id);
+        }
+        self.arm_link(id);
+        self.arm_expiry(now, peer);
+    }
+
+    /// What is under way on a link that has gone silent will not arrive; to send
+    /// it again later costs no budget, since it is no answer to congestion.
+    fn lose_all(&mut self, now: Instant, id: LinkId) {
+        let link = &mut self.links[id.0 as usize];
+        let outcome = link.ledger.lose_all();
+        link.stats.lost_packets += outcome.lost_packets;
+        let peer = link.peer;
+        let outbox = &mut self.peers[peer.0 as usize].outbox;
+        for piece in &outcome.lost {
+            outbox.forgive(piece);
+            outbox.lost(now, piece);
+        }
+        self.arm_link(id);
+        self.arm_expiry(now, peer);
+    }
+
+    fn handle_control(&mut self, now: Instant, peer: PeerId, control: Control) {
+        let id = peer;
+        let state = &mut self.peers[peer.0 as usize];
+        let wants_answer = matches!(control, Control::Offer(_) | Control::GetDefinition { .. });
+        if wants_answer && state.outbox.control_backlog() >= MAX_CONTROL_BACKLOG {
+            return self.refused.add(RefusedPacket::Bound);
+        }
+        match control {
+            Control::Offer(offer) => {
+                let known = state.inbox.channels.contains_key(&offer.channel);
+                if !known && state.inbox.channels.len() >= MAX_CHANNELS {
+                    return self.refused.add(RefusedPacket::Bound);
+                }
+                if state.inbox.offered(offer.channel, offer.topic.clone()) {
+                    self.resolve_definition(now, id, offer.channel, offer.topic);
+                }
+            }
+            Control::Withdraw { channel } => {
+                state.awaiting_definition.remove(&channel);
+                if state.inbox.withdrawn(channel) {
+                    let channel = ChannelId(channel);
+                    self.events.push_back(Event::Withdrawn { peer, channel });
+                }
+            }
+            Control::Want { channel, wanted } => {
+                if state.outbox.set_wanted(channel, wanted) {
+                    let channel = ChannelId(channel);
+                    self.events.push_back(Event::Wanted { peer, channel, wanted });
+                }
+            }
+            Control::GetDefinition { channel } => {
+                if let Some(config) = state.outbox.config(channel) {
+                    if !state.defined.insert(channel) {
+                        return self.refused.add(RefusedPacket::Bound);
+                    }
+                    let text = config.definition.to_string();
+                    state.tell(now, &Control::Definition { channel, text });
+                }
+            }
+            Control::Definition { channel, text } => self.handle_definition(peer, channel, text),
+            Control::Refuse { channel, reason } => {
+                let channel = ChannelId(channel);
+                self.events.push_back(Event::Refused { peer, channel, reason });
+            }
+            Control::Unknown(_) => {}
+        }
+    }
+
+    fn resolve_definition(
+        &mut self,
+        now: Instant,
+        peer: PeerId,
+        channel: u64,
+        topic: OfferedTopic,
+    ) {
+        let key = (topic.type_name.clone(), topic.type_hash.clone());
+        if let Some(definition) = self.definitions.get(&key).cloned() {
+            let channel = ChannelId(channel);
+            self.events.push_back(Event::Offered { peer, channel, topic, definition });
+            return;
+        }
+        let state = &mut self.peers[peer.0 as usize];
+        if state.awaiting_definition.insert(channel) {
+            state.tell(now, &Control::GetDefinition { channel });
+        }
+    }
+
+    fn handle_definition(&mut self, peer: PeerId, channel: u64, text: String) {
+        let state = &mut self.peers[peer.0 as usize];
+        if !state.awaiting_definition.remove(&channel) {
+            return;
+        }
+        let Some(open) = state.inbox.channels.get(&channel) else { return };
+        let topic = open.topic.clone();
+        let definition: Arc<str> = text.into();
+        self.remember_definition(&topic, &definition);
+        let channel = ChannelId(channel);
+        self.events.push_back(Event::Offered { peer, channel, topic, definition });
+    }
+
+    pub(crate) fn remember_definition(&mut self, topic: &OfferedTopic, definition: &Arc<str>) {
+        if self.definitions_bytes + definition.len() > MAX_DEFINITIONS_BYTES {
+            return;
+        }
+        let key = (topic.type_name.clone(), topic.type_hash.clone());
+        if self.definitions.insert(key, definition.clone()).is_none() {
+            self.definitions_bytes += definition.len();
+        }
+    }
+
+    fn notice(&mut self, notice: Notice) {
+        self.events.push_back(Event::Notice(notice));
+    }
+}
+
+fn parse_frames(bytes: &[u8]) -> Result<Vec<Frame<'_>>, WireError> {
+    let mut reader = Reader::new(bytes);
+    let mut frames = Vec::with_capacity(4);
+    while !reader.is_empty() {
+        frames.push(Frame::parse(&mut reader)?);
+    }
+    Ok(frames)
+}
+
+/// Timers.
+impl Endpoint {
+    pub(crate) fn arm_link(&mut self, id: LinkId) {
+        let link = &self.links[id.0 as usize];
+        self.timers.set(Timer::Loss(id), link.ledger.timer());
+        self.timers.set(Timer::Stall(id), link.stall_at());
+        let pause = if link.silent { PROBE_EVERY } else { self.config.heartbeat };
+        let ping_at = link.up.then(|| link.last_eliciting + pause);
+        self.timers.set(Timer::Ping(id), ping_at.filter(|_| !link.ping_now));
+    }
+
+    pub(crate) fn arm_expiry(&mut self, now: Instant, peer: PeerId) {
+        let outbox = &mut self.peers[peer.0 as usize].outbox;
+        let mut at = outbox.next_expiry();
+        if outbox.waiting_messages() > 0 && outbox.next_turn(now).is_none() {
+            at = Some(at.map_or(now + REPAIR_POLL, |at| at.min(now + REPAIR_POLL)));
+        }
+        self.timers.set(Timer::Expiry(peer), at);
+    }
+
+    fn arm_partials(&mut self, now: Instant, peer: PeerId) {
+        let inbox = &self.peers[peer.0 as usize].inbox;
+        // Incomplete messages are few and their end is not urgent: a tenth of their time is exact enough.
+        let at = inbox.has_partials().then(|| now + PARTIAL_TIMEOUT / 10);
+        self.timers.set(Timer::Partials(peer), at);
+    }
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//! State of an endpoint, for statistics.
+
+use crate::endpoint::{PeerId, RadioId};
+use crate::stats::LinkStats;
+use crate::time::Duration;
+use std::net::SocketAddr;
+
+/// State of a peer.
+#[derive(Debug, Clone, Copy)]
+pub struct PeerView<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Whether a link to it is up.
+    pub up: bool,
+    /// Whether there ever was a session with it.
+    pub met: bool,
+    /// Messages waiting for it.
+    pub queued_messages: usize,
+    /// Bytes waiting for it.
+    pub queued_bytes: u64,
+}
+
+/// State of a link.
+#[derive(Debug, Clone, Copy)]
+pub struct LinkView<'a> {
+    /// Whom it leads to.
+    pub peer: PeerId,
+    /// By which radio.
+    pub radio: RadioId,
+    /// Where the peer is, if known.
+    pub remote: Option<SocketAddr>,
+    /// Whether packets come in.
+    pub up: bool,
+    /// Whether the driver has not taken our packets for too long.
+    pub stalled: bool,
+    /// Largest datagram payload.
+    pub datagram_bytes: usize,
+    /// Smoothed round trip time.
+    pub rtt: Option<Duration>,
+    /// Counters.
+    pub stats: &'a LinkStats,
+}
+
+/// State of a radio.
+#[derive(Debug, Clone, Copy)]
+pub struct RadioView {
+    /// The signal that governs.
+    pub signal: &'static str,
+    /// Configured rate in bits per second.
+    pub configured_bps: Option<u64>,
+    /// Rate of IP bytes while there was always something to send, in bits per second.
+    pub measured_bps: Option<u64>,
+    /// Bytes of IP packets in the kernel.
+    pub in_flight_bytes: usize,
+    /// Bytes that may be.
+    pub in_flight_limit_bytes: usize,
+    /// Packets sent.
+    pub sent_packets: u64,
+    /// Bytes of IP packets sent.
+    pub sent_bytes: u64,
+}

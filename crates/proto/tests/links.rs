@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Two radios to one peer: the first that is up carries, nothing is lost or doubled when it dies.
+
+use std::net::SocketAddr;
+use tautline_proto::{
+    ChannelConfig, ChannelId, Config, Duration, Endpoint, Event, Instant, LinkConfig, Message,
+    OfferedTopic, PeerId, RadioConfig, RadioId,
+};
+
+const PEER: PeerId = PeerId(0);
+const STEP: Duration = Duration::from_millis(1);
+
+fn address(node: usize, radio: RadioId) -> SocketAddr {
+    SocketAddr::from(([10, radio.0 as u8, 0, node as u8 + 1], 18470))
+}
+
+fn node(number: usize) -> Endpoint {
+    let names = ["robot", "base"];
+    let config = Config { name: names[number].into(), ..Config::default() };
+    let mut state = number as u64 * 1_000_000;
+    let random = move || {
+        state += 1;
+        state
+    };
+    let mut endpoint = Endpoint::new(config, Box::new(random)).unwrap();
+    let peer = endpoint.add_peer(names[1 - number]).unwrap();
+    for _ in 0..2 {
+        let radio = endpoint.add_radio(RadioConfig { rate_bps: None, in_flight_bytes: 3000 });
+        let remote = Some(address(1 - number, radio));
+        // A slow second radio takes smaller datagrams: fragments are bytes, not indices.
+        let datagram_bytes = [1472, 600][radio.0 as usize];
+        let link = LinkConfig { remote, datagram_bytes, header_bytes: 28 };
+        endpoint.add_link(Instant(0), peer, radio, link).unwrap();
+    }
+    endpoint
+}
+
+/// Both nodes joined by two radios that take 1 ms and can be cut.
+struct Joined {
+    now: Instant,
+    nodes: [Endpoint; 2],
+    cut: [bool; 2],
+    carried: [usize; 2],
+    received: Vec<u8>,
+}
+
+impl Joined {
+    fn new() -> Self {
+        let nodes = [node(0), node(1)];
+        let mut joined =
+            Self { now: Instant(0), nodes, cut: [false; 2], carried: [0; 2], received: Vec::new() };
+        joined.run(1000);
+        joined
+    }
+
+    fn run(&mut self, steps: usize) {
+        for _ in 0..steps {
+            self.now = self.now + STEP;
+            for from in 0..2 {
+                self.nodes[from].handle_timeout(self.now);
+                self.carry(from);
+                self.take_events(from);
+            }
+        }
+    }
+
+    /// One packet for each radio in each step, so that something is always under way.
+    fn carry(&mut self, from: usize) {
+        for _ in 0..2 {
+            let Some(transmit) = self.nodes[from].poll_transmit(self.now) else { return };
+            let radio = transmit.radio;
+            if let Some(link) = transmit.link {
+                self.nodes[from].handle_in_flight(self.now, link, 0);
+            }
+            if self.cut[radio.0 as usize] {
+                continue;
+            }
+            self.carried[radio.0 as usize] += transmit.datagram.len();
+            let sender = address(from, radio);
+            self.nodes[1 - from].handle_packet(self.now, radio, sender, &transmit.datagram);
+        }
+    }
+
+    fn take_events(&mut self, node: usize) {
+        while let Some(event) = self.nodes[node].poll_event() {
+            match event {
+                Event::Offered { peer, channel, .. } => {
+                    self.nodes[node].want(self.now, peer, channel, true);
+                }
+                Event::Message { message, .. } => self.received.push(message.payload[0]),
+                _ => {}
+            }
+        }
+    }
+
+    fn offer(&mut self) -> ChannelId {
+        let topic = OfferedTopic {
+            name: "/image".into(),
+            type_name: "t".into(),
+            type_hash: "h".into(),
+            priority: 10,
+            keep_last: 1000,
+            lifespan: None,
+            transient_local: false,
+            reliable: true,
+        };
+        let config = ChannelConfig { topic, definition: "d".into(), repair: true };
+        let channel = self.nodes[0].offer(self.now, PEER, config).unwrap();
+        self.run(100);
+        channel
+    }
+
+    fn send(&mut self, channel: ChannelId, number: u8) {
+        let payload = vec![number; 20_000].into();
+        let message = Message { payload, published: self.now, source: 0, encoded: false };
+        self.nodes[0].send(self.now, PEER, channel, message).unwrap();
+    }
+}
+
+#[test]
+fn both_links_come_up_and_the_first_carries() {
+    let mut joined = Joined::new();
+    let up: Vec<_> = joined.nodes[0].links().map(|l| joined.nodes[0].link(l).up).collect();
+    assert_eq!(up, [true, true]);
+    let channel = joined.offer();
+    joined.carried = [0, 0];
+    joined.send(channel, 1);
+    joined.run(500);
+    assert_eq!(joined.received, [1]);
+    assert!(joined.carried[0] > 20_000 && joined.carried[1] < 1000, "{:?}", joined.carried);
+}
+
+#[test]
+fn a_message_under_way_moves_to_the_second_link_when_the_first_dies() {
+    let mut joined = Joined::new();
+    let channel = joined.offer();
+    for number in 0..20 {
+        joined.send(channel, number);
+    }
+    joined.run(30);
+    let before = joined.received.len();
+    assert!((1..15).contains(&before), "the cut comes midway: {before}");
+    joined.cut[0] = true;
+    joined.run(8000);
+    joined.received.sort_unstable();
+    assert_eq!(joined.received, (0..20).collect::<Vec<u8>>(), "each once");
+    let (_, _, stats) = joined.nodes[0].channel_out(PEER, channel).unwrap();
+    assert!(stats.adds_up() && stats.delivered == 20, "{stats:?}");
+}
+
+#[test]
+fn the_first_link_carries_again_when_it_is_back() {
+    let mut joined = Joined::new();
+    let channel = joined.offer();
+    joined.cut[0] = true;
+    joined.run(4000);
+    joined.cut[0] = false;
+    joined.run(2000);
+    joined.carried = [0, 0];
+    joined.send(channel, 1);
+    joined.run(500);
+    assert_eq!(joined.received, [1]);
+    assert!(joined.carried[0] > 20_000, "{:?}", joined.carried);
+}
