@@ -21,14 +21,20 @@ const LEVEL: i32 = 1;
 /// One message to work on.
 pub(crate) enum Job {
     Compress(Outgoing),
-    Decompress { topic: String, source: Source, payload: Bytes },
+    /// One that is not encoded only takes its turn behind others of its topic.
+    Decode {
+        topic: String,
+        source: Source,
+        payload: Bytes,
+        encoded: bool,
+    },
 }
 
 impl Job {
     fn bytes(&self) -> usize {
         match self {
             Self::Compress(message) => message.payload.len(),
-            Self::Decompress { payload, .. } => payload.len(),
+            Self::Decode { payload, .. } => payload.len(),
         }
     }
 }
@@ -91,8 +97,12 @@ impl Worker {
                 let bytes = message.payload.len();
                 self.inlet.offer(Input::Encoded(message), bytes);
             }
-            Job::Decompress { topic, source, payload } => {
-                match decompress(&payload, self.max_message) {
+            Job::Decode { topic, source, payload, encoded } => {
+                let decoded = match encoded {
+                    true => decompress(&payload, self.max_message),
+                    false => Ok(payload),
+                };
+                match decoded {
                     Ok(payload) => {
                         let bytes = payload.len();
                         self.inlet.offer(Input::Decoded { topic, source, payload }, bytes);

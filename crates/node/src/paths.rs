@@ -46,10 +46,8 @@ pub(crate) fn route(
         Some(name) => name.to_owned(),
         None => interface_of(local, zone(remote))?,
     };
-    let mtu = match mtu {
-        Some(mtu) => usize::from(mtu),
-        None => sys::path_mtu(probe.as_fd(), remote.is_ipv6())?.min(MAX_DEFAULT_MTU.into()),
-    };
+    let route_mtu = sys::path_mtu(probe.as_fd(), remote.is_ipv6())?;
+    let mtu = route_mtu.min(mtu.unwrap_or(MAX_DEFAULT_MTU).into());
     Ok(Path { remote, local, interface, mtu })
 }
 

@@ -19,6 +19,8 @@ use std::sync::Arc;
 
 /// Definitions kept so that they need not be asked for again, in bytes.
 const MAX_DEFINITIONS_BYTES: usize = 16 << 20;
+/// What the table itself costs for each of them, about.
+const DEFINITION_OVERHEAD: usize = 128;
 /// Answers to strangers that may wait to be sent.
 const MAX_REPLIES: usize = 64;
 /// The session's own messages that may wait for a peer while it still gets answers:
@@ -82,7 +84,8 @@ impl Endpoint {
                     self.arm_expiry(now, peer);
                 }
                 Timer::Partials(peer) => {
-                    self.peers[peer.0 as usize].inbox.expire(now);
+                    let state = &mut self.peers[peer.0 as usize];
+                    state.inbox.expire(now, state.up);
                     self.arm_partials(now, peer);
                 }
                 // What is due is found when packets are polled.
@@ -202,6 +205,7 @@ impl Endpoint {
         for link in state.links.clone() {
             self.links[link.0 as usize].reset();
             self.timers.set(Timer::Loss(link), None);
+            self.timers.set(Timer::Hello(link), Some(now));
         }
         self.events.push_back(Event::PeerUp { peer, new_session: true });
         self.peers[peer.0 as usize].up = true;
@@ -263,6 +267,7 @@ impl Endpoint {
             return Err(RefusedPacket::Duplicate);
         }
         arrivals.insert(now, number);
+        arrivals.via = Some(link);
         if frames.iter().any(|f| matches!(f, Frame::Data(..) | Frame::Ping)) {
             arrivals.plan_ack(now, header.ack_soon, number != expected);
             let due = arrivals.ack_due();
@@ -288,12 +293,14 @@ impl Endpoint {
             return;
         }
         link.up = true;
+        link.greet_afresh();
         link.last_eliciting = now;
         let peer = link.peer;
         self.arm_link(id);
         self.events.push_back(Event::LinkUp { link: id });
         let peer_state = &mut self.peers[peer.0 as usize];
         if !std::mem::replace(&mut peer_state.up, true) {
+            peer_state.inbox.resume(now);
             self.events.push_back(Event::PeerUp { peer, new_session: false });
         }
     }
@@ -393,7 +400,7 @@ impl Endpoint {
             outbox.acked(piece);
         }
         for piece in &outcome.lost {
-            outbox.lost(now, piece);
+            let _ = outbox.lost(now, piece);
         }
         if fell_silent {
             self.lose_all(now, id);
@@ -411,8 +418,9 @@ impl Endpoint {
         let peer = link.peer;
         let outbox = &mut self.peers[peer.0 as usize].outbox;
         for piece in &outcome.lost {
-            outbox.forgive(piece);
-            outbox.lost(now, piece);
+            if outbox.lost(now, piece) {
+                outbox.forgive(piece);
+            }
         }
         self.arm_link(id);
         self.arm_expiry(now, peer);
@@ -499,12 +507,15 @@ impl Endpoint {
     }
 
     pub(crate) fn remember_definition(&mut self, topic: &OfferedTopic, definition: &Arc<str>) {
-        if self.definitions_bytes + definition.len() > MAX_DEFINITIONS_BYTES {
+        let key = (topic.type_name.clone(), topic.type_hash.clone());
+        if self.definitions.contains_key(&key) {
+            // A definition goes with its hash; another text under the same hash is not worth a second copy.
             return;
         }
-        let key = (topic.type_name.clone(), topic.type_hash.clone());
-        if self.definitions.insert(key, definition.clone()).is_none() {
-            self.definitions_bytes += definition.len();
+        let cost = key.0.len() + key.1.len() + definition.len() + DEFINITION_OVERHEAD;
+        if self.definitions_bytes + cost <= MAX_DEFINITIONS_BYTES {
+            self.definitions_bytes += cost;
+            self.definitions.insert(key, definition.clone());
         }
     }
 
@@ -545,7 +556,8 @@ impl Endpoint {
     fn arm_partials(&mut self, now: Instant, peer: PeerId) {
         let inbox = &self.peers[peer.0 as usize].inbox;
         // Incomplete messages are few and their end is not urgent: a tenth of their time is exact enough.
-        let at = inbox.has_partials().then(|| now + PARTIAL_TIMEOUT / 10);
-        self.timers.set(Timer::Partials(peer), at);
+        if inbox.has_partials() && !self.timers.is_set(&Timer::Partials(peer)) {
+            self.timers.set(Timer::Partials(peer), Some(now + PARTIAL_TIMEOUT / 10));
+        }
     }
 }

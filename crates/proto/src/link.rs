@@ -81,13 +81,18 @@ impl Link {
         wait
     }
 
+    /// The next time it has to be found again, that starts with short waits.
+    pub(crate) fn greet_afresh(&mut self) {
+        self.hello_wait = HELLO_MIN;
+    }
+
     /// Forgets all packet numbers, for a new session.
     pub(crate) fn reset(&mut self) {
         self.ledger = Ledger::new();
         self.up = false;
         self.silent = false;
         self.ping_now = false;
-        self.hello_wait = HELLO_MIN;
+        self.greet_afresh();
     }
 
     pub(crate) fn on_sent(&mut self, now: Instant, ip_bytes: usize) {

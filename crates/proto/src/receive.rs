@@ -332,8 +332,9 @@ impl Inbox {
         }
     }
 
-    /// Gives up what is past its lifespan or has stopped coming.
-    pub(crate) fn expire(&mut self, now: Instant) {
+    /// Gives up what is past its lifespan and, while the peer is up, what has stopped coming:
+    /// what an outage interrupted goes on after it, since the sender has acknowledgements for a part.
+    pub(crate) fn expire(&mut self, now: Instant, peer_up: bool) {
         let lifespans: HashMap<u64, Duration> = self
             .channels
             .iter()
@@ -342,9 +343,18 @@ impl Inbox {
         self.give_up(DropReason::Expired, |key, waiting| {
             lifespans.get(&key.0).is_some_and(|l| now.since(waiting.published) > *l)
         });
-        self.give_up(DropReason::Incomplete, |_, waiting| {
-            now.since(waiting.touched) >= PARTIAL_TIMEOUT
-        });
+        if peer_up {
+            self.give_up(DropReason::Incomplete, |_, waiting| {
+                now.since(waiting.touched) >= PARTIAL_TIMEOUT
+            });
+        }
+    }
+
+    /// The peer is back: what it was in the middle of has its whole time again.
+    pub(crate) fn resume(&mut self, now: Instant) {
+        for waiting in self.partials.values_mut() {
+            waiting.touched = now;
+        }
     }
 
     pub(crate) fn has_partials(&self) -> bool {

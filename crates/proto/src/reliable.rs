@@ -7,6 +7,7 @@
 //! for lost when their acknowledgement is overdue. Round trips are smoothed as
 //! in RFC 9002, section 5.
 
+use crate::endpoint::LinkId;
 use crate::schedule::MessageId;
 use crate::time::{Duration, Instant};
 use crate::wire::frame::Ack;
@@ -362,6 +363,8 @@ pub(crate) struct Arrivals {
     /// Bit `n % WINDOW` is set if packet `n`, within the window, arrived.
     seen: [u64; (WINDOW / 64) as usize],
     due: Option<Instant>,
+    /// The link by which the last one came, and acknowledgements go.
+    pub(crate) via: Option<LinkId>,
     last_ack: Option<Instant>,
 }
 
@@ -372,6 +375,7 @@ impl Arrivals {
             largest_at: Instant::default(),
             seen: [0; (WINDOW / 64) as usize],
             due: None,
+            via: None,
             last_ack: None,
         }
     }

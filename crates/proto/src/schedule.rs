@@ -637,31 +637,39 @@ impl Outbox {
         }
     }
 
-    /// A piece was lost: it is sent again if that is still of use.
-    pub(crate) fn lost(&mut self, now: Instant, piece: &Piece) {
-        let Some(message) = self.messages.get_mut(&piece.message) else { return };
-        let Some(channel) = self.channels.get(&message.channel) else { return };
+    /// A piece was lost: it is sent again if that is still of use. Returns whether it will be.
+    pub(crate) fn lost(&mut self, now: Instant, piece: &Piece) -> bool {
+        let Some(message) = self.messages.get_mut(&piece.message) else { return false };
+        let Some(channel) = self.channels.get(&message.channel) else { return false };
         if message.channel != CONTROL {
-            if message.expires.is_some_and(|at| at <= now) {
-                return self.drop_message(piece.message, DropReason::Expired);
+            let end = if message.expires.is_some_and(|at| at <= now) {
+                Some(DropReason::Expired)
+            } else if now.since(message.first_sent) > MAX_REPAIR_TIME {
+                Some(DropReason::Lost)
+            } else {
+                None
+            };
+            if let Some(reason) = end {
+                self.drop_message(piece.message, reason);
+                return false;
             }
             if !channel.config.repair {
-                return self.doubt(now, piece.message);
-            }
-            if now.since(message.first_sent) > MAX_REPAIR_TIME {
-                return self.drop_message(piece.message, DropReason::Lost);
+                self.doubt(now, piece.message);
+                return false;
             }
         }
         self.waiting_bytes -= message.waiting_bytes();
         let known: Vec<_> = message.acked.iter().cloned().collect();
-        let inserted = message.repairs.insert(piece.range.clone());
+        let inserted = message.repairs.insert(piece.range.clone()).is_some();
         for range in known {
             message.repairs.remove(&range);
         }
         self.waiting_bytes += message.waiting_bytes();
-        match inserted {
-            Some(_) => self.settle(piece.message),
-            None => self.drop_message(piece.message, DropReason::Lost),
+        if inserted {
+            self.settle(piece.message);
+        } else {
+            self.drop_message(piece.message, DropReason::Lost);
         }
+        inserted
     }
 }

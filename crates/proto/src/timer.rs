@@ -33,6 +33,10 @@ impl<K: Copy + Ord + std::hash::Hash> TimerTable<K> {
         }
     }
 
+    pub(crate) fn is_set(&self, key: &K) -> bool {
+        self.times.contains_key(key)
+    }
+
     pub(crate) fn next(&self) -> Option<Instant> {
         self.order.first().map(|(at, _)| *at)
     }

@@ -75,17 +75,25 @@ impl Endpoint {
         }
         for peer in 0..self.peers.len() {
             let state = &self.peers[peer];
-            let due = |a: &crate::reliable::Arrivals| a.ack_due().is_some_and(|at| at <= now);
-            if !state.goodbye_now && !state.arrivals.values().any(due) {
-                continue;
-            }
-            let up = state.links.iter().copied().find(|l| self.links[l.0 as usize].up);
-            match up {
+            let mut due =
+                state.arrivals.values().filter(|a| a.ack_due().is_some_and(|at| at <= now));
+            let came_by = due.next().map(|arrivals| arrivals.via);
+            let Some(came_by) = came_by.or(state.goodbye_now.then_some(None)) else { continue };
+            match self.report_link(PeerId(peer as u32), came_by) {
                 Some(link) => return self.report(now, link, false),
                 None => self.peers[peer].goodbye_now = false,
             }
         }
         None
+    }
+
+    /// Where a report goes: the way the packets came, for that way is open; else any.
+    fn report_link(&self, peer: PeerId, came_by: Option<LinkId>) -> Option<LinkId> {
+        let up = |id: &LinkId| self.links[id.0 as usize].up;
+        let carries = |id: &LinkId| self.links[id.0 as usize].carries_data();
+        let links = &self.peers[peer.0 as usize].links;
+        let any = || links.iter().find(|l| carries(l)).or_else(|| links.iter().find(|l| up(l)));
+        came_by.filter(up).or_else(|| any().copied())
     }
 
     /// A packet without messages.
@@ -103,7 +111,7 @@ impl Endpoint {
         self.finish_packet(now, id, datagram, Vec::new(), ping, ping)
     }
 
-    /// Header and whatever acknowledgements wait for this peer.
+    /// Header and whatever acknowledgements wait for this peer, but for those of another link that is up.
     fn start_packet(&mut self, now: Instant, id: LinkId) -> Vec<u8> {
         let link = &self.links[id.0 as usize];
         let peer = link.peer;
@@ -119,6 +127,9 @@ impl Endpoint {
         for (number, arrivals) in &mut state.arrivals {
             if datagram.len() + MAX_ACK_BYTES > capacity {
                 break;
+            }
+            if arrivals.via.is_some_and(|via| via != id && self.links[via.0 as usize].up) {
+                continue;
             }
             if let Some(ack) = arrivals.take_ack(now, *number) {
                 ack.emit(&mut datagram);
@@ -142,7 +153,7 @@ impl Endpoint {
         let ip_bytes = datagram.len() + link.config.header_bytes;
         let forgotten = link.ledger.record(now, pieces, eliciting, ack_soon, ip_bytes);
         for piece in &forgotten {
-            self.peers[peer.0 as usize].outbox.lost(now, piece);
+            let _ = self.peers[peer.0 as usize].outbox.lost(now, piece);
         }
         self.sent(now, id, datagram)
     }

@@ -141,7 +141,7 @@ fn a_message_under_way_moves_to_the_second_link_when_the_first_dies() {
     let before = joined.received.len();
     assert!((1..15).contains(&before), "the cut comes midway: {before}");
     joined.cut[0] = true;
-    joined.run(8000);
+    joined.run(1500);
     joined.received.sort_unstable();
     assert_eq!(joined.received, (0..20).collect::<Vec<u8>>(), "each once");
     let (_, _, stats) = joined.nodes[0].channel_out(PEER, channel).unwrap();

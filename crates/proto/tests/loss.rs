@@ -114,3 +114,41 @@ fn a_late_message_is_dropped_where_only_the_newest_matters() {
     let (_, _, stats) = net.nodes[1].endpoint.channel_in(P, command).unwrap();
     assert!(stats.dropped.get(DropReason::Late) > 0, "{stats:?}");
 }
+
+#[test]
+fn a_message_cut_by_a_long_outage_goes_on_where_it_was() {
+    let mut net = Net::pair(6, &Pipe::of(6_000_000));
+    let map = net.open(0, P, channel(topic("/map", 10)));
+    net.send(0, P, map, payload(1, 600_000));
+    net.run(300 * MS);
+    net.nodes[0].pipe.cut = true;
+    net.nodes[1].pipe.cut = true;
+    net.run(15_000 * MS);
+    net.nodes[0].pipe.cut = false;
+    net.nodes[1].pipe.cut = false;
+    net.run(5_000 * MS);
+    assert_eq!(net.nodes[1].received.len(), 1);
+    assert_eq!(net.nodes[1].received[0].3.payload, payload(1, 600_000));
+    let link = net.nodes[0].endpoint.links().next().unwrap();
+    let stats = *net.nodes[0].endpoint.link(link).stats;
+    assert!(stats.sent_bytes < 900_000, "what had arrived is not sent again: {stats:?}");
+}
+
+#[test]
+fn pieces_that_stop_coming_are_given_up_even_while_others_come() {
+    let mut net = Net::pair(7, &Pipe::of(6_000_000));
+    let mut unrepaired = channel(topic("/image", 10));
+    unrepaired.repair = false;
+    let image = net.open(0, P, unrepaired);
+    let laser = net.open(0, P, channel(topic("/scan", 200)));
+    net.nodes[0].pipe.loss = 0.1;
+    net.send(0, P, image, payload(1, 60_000));
+    net.run(500 * MS);
+    net.nodes[0].pipe.loss = 0.0;
+    for n in 0..750 {
+        net.send(0, P, laser, payload(n, 100));
+        net.run(20 * MS);
+    }
+    let (_, _, stats) = net.nodes[1].endpoint.channel_in(P, image).unwrap();
+    assert_eq!(stats.dropped.get(DropReason::Incomplete), 1, "{stats:?}");
+}

@@ -303,7 +303,7 @@ const TOPICS: Naming = Naming {
             "keep_last",
             Kind::Whole(1, 65535),
             Value("10"),
-            "How many of the newest messages wait at most; a newer one replaces the oldest.",
+            "How many of the newest messages matter: as many wait, and one repaired late is handed over behind at most so many newer less one; 1 never goes back in time.",
             "1",
         ),
         single(
@@ -351,7 +351,7 @@ const LIMITS: &[Setting] = &[
         "queue_bytes",
         Kind::Bytes("1kB", "4GiB"),
         Value("16MB"),
-        "Bytes that may wait for one peer; at least max_message.",
+        "Bytes held for one peer, waiting or not yet acknowledged; at least max_message.",
         "16MB",
     ),
     single(

@@ -337,8 +337,8 @@ impl Driver {
                 match order {
                     Order::Gateway(command) => gateway.handle(command),
                     Order::Compress(message) => codec.push(Job::Compress(message)),
-                    Order::Decompress { topic, source, payload } => {
-                        codec.push(Job::Decompress { topic, source, payload });
+                    Order::Decode { topic, source, payload, encoded } => {
+                        codec.push(Job::Decode { topic, source, payload, encoded });
                     }
                 }
             }

@@ -141,7 +141,8 @@ impl Topics {
         let Some(local) = self.local.get_mut(&message.topic) else {
             return;
         };
-        if !local.within_rate(now) {
+        // Of a latched topic each publisher's last message counts, and it may be its only one.
+        if !local.topic.qos.transient_local && !local.within_rate(now) {
             local.rate_limited += 1;
             return;
         }

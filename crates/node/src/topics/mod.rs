@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::notices::{Cause, Notices};
 use crate::status::TopicChange;
 use bytes::Bytes;
-use remote::{Publication, RemoteTopic};
+use remote::{Absence, Publication, RemoteTopic};
 use std::collections::{BTreeMap, VecDeque};
 use tautline_gateway::mapping::{NameMap, Pattern, TopicRule, Treatment, treatment};
 use tautline_gateway::{Command, Source};
@@ -33,8 +33,8 @@ pub(crate) enum Order {
     Gateway(Command),
     /// Compress, and bring the result back by [`Topics::send`].
     Compress(Outgoing),
-    /// Decompress a payload of at most the configured size, then publish it.
-    Decompress { topic: String, source: Source, payload: Bytes },
+    /// Decompress a payload that is encoded, then publish it.
+    Decode { topic: String, source: Source, payload: Bytes, encoded: bool },
 }
 
 /// A message on its way from the gateway to the protocol.
@@ -58,6 +58,7 @@ pub(crate) struct Topics {
     pub(crate) local: BTreeMap<String, LocalTopic>,
     remote: BTreeMap<(PeerId, ChannelId), RemoteTopic>,
     publications: BTreeMap<String, Publication>,
+    absent: BTreeMap<PeerId, Absence>,
     orders: VecDeque<Order>,
     pub(crate) notices: Notices,
 }
@@ -73,6 +74,7 @@ impl Topics {
             local: BTreeMap::new(),
             remote: BTreeMap::new(),
             publications: BTreeMap::new(),
+            absent: BTreeMap::new(),
             orders: VecDeque::new(),
             notices: Notices::default(),
         }

@@ -14,8 +14,20 @@ use tautline_proto::{
 /// A channel that a peer had in its last session and has not offered again is given up after so long.
 pub(super) const REOFFER_GRACE: Duration = Duration::from_secs(5);
 
+/// For a peer that has been down for so long nothing is read any more; through shorter
+/// outages what is published waits, as far as lifespan and queue allow.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
 /// A channel of one peer.
 type Key = (PeerId, ChannelId);
+
+/// A peer that is down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Absence {
+    Since(Instant),
+    /// Nothing is read for it any more.
+    GivenUp,
+}
 
 /// A topic that a peer offers.
 #[derive(Debug)]
@@ -24,6 +36,8 @@ pub(super) struct RemoteTopic {
     offered_name: String,
     /// As it is published here.
     topic: Topic,
+    /// Some of its messages came compressed: all take the same way, to stay in order.
+    encoded: bool,
     /// The peer started a new session and has not offered it again: its number may be another topic's now.
     stale_since: Option<Instant>,
 }
@@ -56,12 +70,16 @@ impl Topics {
             }
             Event::PeerUp { peer, new_session } => {
                 tracing::info!(peer = self.peer_name(peer), new_session, "peer is up");
+                let was_given_up = self.absent.remove(&peer) == Some(Absence::GivenUp);
                 if new_session {
                     self.new_session(now, peer);
+                } else if was_given_up {
+                    self.resume(now, endpoint, peer);
                 }
             }
             Event::PeerDown { peer } => {
                 tracing::info!(peer = self.peer_name(peer), "peer is down");
+                self.absent.insert(peer, Absence::Since(now));
             }
             Event::LinkUp { .. } | Event::LinkDown { .. } => {}
             Event::Notice(notice) => {
@@ -100,6 +118,11 @@ impl Topics {
         for (_, remote) in self.remote.iter_mut().filter(|((p, _), _)| *p == peer) {
             remote.stale_since.get_or_insert(now);
         }
+        self.want_nothing(peer);
+    }
+
+    /// Stops reading what only this peer wanted.
+    fn want_nothing(&mut self, peer: PeerId) {
         let mut unwanted = Vec::new();
         for (name, local) in &mut self.local {
             if local.wanted_by.remove(&peer) && local.wanted_by.is_empty() {
@@ -112,6 +135,30 @@ impl Topics {
         }
     }
 
+    /// A peer that was given up is back in the same session: it wants what it wanted.
+    fn resume(&mut self, now: Instant, endpoint: &mut Endpoint, peer: PeerId) {
+        let channels = self.local.values().filter_map(|l| l.channels.get(&peer).copied());
+        for channel in channels.collect::<Vec<_>>() {
+            if endpoint.channel_out(peer, channel).is_some_and(|(_, wanted, _)| wanted) {
+                self.remote_wanted(now, endpoint, (peer, channel), true);
+            }
+        }
+    }
+
+    /// Stops reading for peers that have been away for long.
+    fn give_up_absent(&mut self, now: Instant) {
+        let mut gone = Vec::new();
+        for (peer, absence) in &mut self.absent {
+            if matches!(absence, Absence::Since(at) if now.since(*at) > PATIENCE) {
+                *absence = Absence::GivenUp;
+                gone.push(*peer);
+            }
+        }
+        for peer in gone {
+            self.want_nothing(peer);
+        }
+    }
+
     /// Gives up what peers had in their last session and do not offer any more.
     pub(crate) fn sweep(&mut self, now: Instant, endpoint: &mut Endpoint) {
         let over = |since: Option<Instant>| since.is_some_and(|at| now.since(at) > REOFFER_GRACE);
@@ -121,6 +168,7 @@ impl Topics {
         for key in gone {
             self.remote_withdrawn(now, endpoint, key);
         }
+        self.give_up_absent(now);
         self.notices.sweep(now);
     }
 
@@ -150,6 +198,7 @@ impl Topics {
                 qos: Qos { transient_local: offered.transient_local, reliable: offered.reliable },
             },
             offered_name: offered.name,
+            encoded: false,
             stale_since: None,
         };
         self.remote.insert(key, remote);
@@ -313,15 +362,17 @@ impl Topics {
         if !self.is_published(key) {
             return;
         }
-        let Some(remote) = self.remote.get(&key) else {
+        let Some(remote) = self.remote.get_mut(&key) else {
             return;
         };
+        remote.encoded |= message.encoded;
+        let in_turn = remote.encoded;
         let topic = remote.topic.name.clone();
         // Publishers are told apart over all peers.
         let source = Source(key.0.0 << 8 | (message.source & 0xff));
-        let payload = message.payload;
-        if message.encoded {
-            self.orders.push_back(Order::Decompress { topic, source, payload });
+        let (payload, encoded) = (message.payload, message.encoded);
+        if in_turn {
+            self.orders.push_back(Order::Decode { topic, source, payload, encoded });
         } else {
             self.gateway(Command::Publish { topic, source, payload });
         }

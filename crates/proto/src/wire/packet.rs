@@ -76,7 +76,7 @@ pub struct Refusal<'a> {
 pub struct SessionHeader {
     /// The receiver's number for this session.
     pub session: u32,
-    /// The sender's number for the link, 0-255.
+    /// The sender's number for the link, 0-15.
     pub link: u8,
     /// Low 32 bits of the packet's number on that link.
     pub number: u32,

@@ -149,7 +149,7 @@ impl World {
             match order {
                 Order::Gateway(command) => side.commands.push(command),
                 Order::Compress(message) => side.topics.send(now, &mut side.endpoint, message),
-                Order::Decompress { topic, source, payload } => {
+                Order::Decode { topic, source, payload, .. } => {
                     side.commands.push(Command::Publish { topic, source, payload });
                 }
             }

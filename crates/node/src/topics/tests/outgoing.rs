@@ -316,3 +316,36 @@ fn pattern_of_scan(n: usize) -> String {
     let stars = |place| "*".repeat(n >> (3 * place) & 7);
     "/scan".chars().enumerate().map(|(place, c)| format!("{c}{}", stars(place))).collect()
 }
+
+#[test]
+fn nothing_is_read_for_a_peer_that_stays_away_until_it_is_back() {
+    let mut world = offered("{ /scan: {} }");
+    world.wants(1, "/scan", true);
+    world.told(0);
+    world.sides.iter_mut().for_each(|side| side.deaf = true);
+    world.run(8 * SECOND);
+    assert_eq!(world.told(0), [""; 0], "a short outage changes nothing");
+    world.run(8 * SECOND);
+    assert_eq!(world.told(0), ["unsubscribe /scan"]);
+    world.sides.iter_mut().for_each(|side| side.deaf = false);
+    world.run(4 * SECOND);
+    assert_eq!(world.told(0), ["subscribe /scan"]);
+    world.publishes(0, "/scan", 0, "still wanted");
+    world.run(SECOND);
+    assert_eq!(world.told(1).last().map(String::as_str), Some("publish /scan 0 still wanted"));
+}
+
+#[test]
+fn the_rate_limit_leaves_latched_topics_alone() {
+    let mut world = World::pair(
+        "peers: { base: \"127.0.0.1\" }\ntopics: { /map: { rate: 1Hz } }",
+        "peers: { robot: \"127.0.0.1\" }",
+    );
+    world.says(0, Event::Offered(latched("/map")));
+    world.wants(1, "/map", true);
+    world.told(1);
+    world.publishes(0, "/map", 0, "first");
+    world.publishes(0, "/map", 1, "second");
+    world.run(SECOND);
+    assert_eq!(world.told(1).len(), 2);
+}
