@@ -14,6 +14,11 @@ use std::os::fd::{AsFd, OwnedFd};
 /// Receive buffer asked of the kernel: a full second at 8 Mbps, should the daemon be held up.
 const RECEIVE_BUFFER_BYTES: usize = 1 << 20;
 
+/// Packets remembered beyond those the kernel seems to hold, should a charge have been misjudged.
+const REMEMBERED: usize = 8;
+/// Less than the kernel charges for the smallest packet.
+const CHARGE_TOLERANCE: usize = 256;
+
 /// Largest UDP payload.
 pub(crate) const MAX_DATAGRAM: usize = 65_535;
 
@@ -63,8 +68,9 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
 pub(crate) struct LinkSocket {
     socket: UdpSocket,
     pub(crate) path: Path,
-    /// Packets the kernel holds, oldest first: what it charges for each, and its IP bytes.
-    held: VecDeque<(usize, usize)>,
+    /// Packets sent last, oldest first: what the kernel charges for each, and its IP bytes.
+    sent: VecDeque<(usize, usize)>,
+    charges: Charges,
 }
 
 impl LinkSocket {
@@ -78,7 +84,7 @@ impl LinkSocket {
         let local = SocketAddr::new(if bound { node.ip() } else { any }, node.port());
         let socket = open(local, true, device)?;
         socket.connect(&path.remote.into())?;
-        Ok(Self { socket: socket.into(), path, held: VecDeque::new() })
+        Ok(Self { socket: socket.into(), path, sent: VecDeque::new(), charges: Charges::new() })
     }
 
     pub(crate) fn register(&self, poll: &OwnedFd, tag: u64) -> io::Result<()> {
@@ -89,7 +95,7 @@ impl LinkSocket {
 
     /// Sends, and notes what the kernel charges for it.
     pub(crate) fn send(&mut self, datagram: &[u8], ip_bytes: usize) -> io::Result<()> {
-        let before = self.refresh()?;
+        let before = self.charged()?;
         match self.socket.send(datagram) {
             // Tells of an earlier packet that was refused; this one was not sent yet.
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -97,10 +103,9 @@ impl LinkSocket {
             }
             result => drop(result?),
         }
-        let charge = self.charged()?.saturating_sub(before);
-        if charge > 0 {
-            self.held.push_back((charge, ip_bytes));
-        }
+        let after = self.charged()?;
+        let charge = self.charges.learn(datagram.len(), after.saturating_sub(before));
+        self.sent.push_back((charge, ip_bytes));
         Ok(())
     }
 
@@ -112,28 +117,44 @@ impl LinkSocket {
         sys::charged_bytes(self.socket.as_fd())
     }
 
-    /// Forgets what has left; returns what the kernel charges for the rest.
-    fn refresh(&mut self) -> io::Result<usize> {
-        if self.held.is_empty() {
-            return Ok(0);
+    /// IP bytes that the kernel holds now: the newest packets that make up its charge.
+    /// Counted anew from the newest each time, so that no error outlives its packet.
+    pub(crate) fn in_flight(&mut self) -> usize {
+        if self.sent.is_empty() {
+            return 0;
         }
-        let charged = self.charged()?;
-        let mut held: usize = self.held.iter().map(|(charge, _)| charge).sum();
-        while held > charged {
-            match self.held.pop_front() {
-                Some((charge, _)) => held -= charge,
-                None => break,
+        let charged = self.charged().unwrap_or(0);
+        let (mut covered, mut ip_bytes, mut packets) = (0, 0, 0);
+        for (charge, bytes) in self.sent.iter().rev() {
+            if covered + CHARGE_TOLERANCE >= charged {
+                break;
             }
+            (covered, ip_bytes, packets) = (covered + charge, ip_bytes + bytes, packets + 1);
         }
-        Ok(held)
+        let remembered = if packets == 0 { 0 } else { packets + REMEMBERED };
+        self.sent.drain(..self.sent.len().saturating_sub(remembered));
+        ip_bytes
+    }
+}
+
+/// What the kernel charges for a packet, by its length. A packet that leaves while another
+/// is charged makes that one look cheaper, never dearer, so the dearest seen is right.
+#[derive(Debug)]
+struct Charges(Vec<usize>);
+
+impl Charges {
+    /// Lengths that are taken for equal.
+    const STEP: usize = 64;
+
+    fn new() -> Self {
+        Self(vec![0; MAX_DATAGRAM / Self::STEP + 1])
     }
 
-    /// IP bytes that the kernel holds now.
-    pub(crate) fn in_flight(&mut self) -> usize {
-        if self.refresh().is_err() {
-            self.held.clear();
-        }
-        self.held.iter().map(|(_, ip_bytes)| ip_bytes).sum()
+    /// The charge for a packet of `len` bytes, now seen to be at least `seen`.
+    fn learn(&mut self, len: usize, seen: usize) -> usize {
+        let Some(known) = self.0.get_mut(len / Self::STEP) else { return len.max(seen) };
+        *known = (*known).max(seen).max(len);
+        *known
     }
 }
 
@@ -164,5 +185,14 @@ mod tests {
         let address =
             SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), first.local_addr().unwrap().port());
         assert!(listen(address).is_err());
+    }
+
+    #[test]
+    fn a_charge_seen_too_low_is_corrected_by_the_next() {
+        let mut charges = Charges::new();
+        assert_eq!(charges.learn(1472, 0), 1472, "another packet left meanwhile");
+        assert_eq!(charges.learn(1472, 2304), 2304);
+        assert_eq!(charges.learn(1472, 0), 2304);
+        assert_eq!(charges.learn(100, 768), 768);
     }
 }
