@@ -4,7 +4,7 @@
 # any is missing; as root or through sudo, else it prints what to run and fails.
 set -eu
 
-build="gcc libc6-dev"
+build="gcc g++ libc6-dev"
 links="iproute2 iptables iputils-ping util-linux"
 ros="python3-roslaunch python3-rostopic python3-rospy python3-rosbag
      python3-std-msgs python3-sensor-msgs python3-geometry-msgs python3-tf2-msgs"

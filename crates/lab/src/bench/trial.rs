@@ -127,13 +127,15 @@ impl Trial<'_> {
         let machine_busy_percent = MachineTicks::now()?.busy_percent_since(before);
         progress.next();
         load.drain(self.time)?;
+        // Before the publishers end, and their topics with them.
+        let unaccounted = account(&daemons, folder)?;
         load.write()?;
         let mut outcome = self.outcome(folder, first_ns, load.message_bytes)?;
         for (index, name) in ["robot", "base"].iter().enumerate().take(daemons.len()) {
             outcome.daemons.insert((*name).into(), figures(&idle[index], &busy[index]));
         }
         outcome.machine_busy_percent = machine_busy_percent;
-        outcome.unaccounted = account(&daemons, folder)?;
+        outcome.unaccounted = unaccounted;
         for daemon in &mut daemons {
             daemon.end()?;
         }
