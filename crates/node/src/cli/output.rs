@@ -5,14 +5,12 @@ use super::Failure;
 use serde::Serialize;
 use std::io::{self, ErrorKind, Write};
 
-/// Writes `text`. A reader that has left (`tautline status | head`) is no failure.
+/// Writes `text`. A reader that has left (`tautline top --json | head`) is no failure, and ends the program.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure::new(format!("standard output: {e}")))
-        }
-        _ => Ok(()),
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
+        done => done.map_err(|e| Failure::new(format!("standard output: {e}"))),
     }
 }
 

@@ -83,8 +83,10 @@ pub fn draw(status: &Status, rates: &Rates, choices: &Choices, area: Rect, buffe
 
 /// Lines needed to show everything.
 pub fn full_height(status: &Status) -> usize {
-    let tables = [status.topics.len(), status.radios.len(), status.links.len()];
-    2 + tables.iter().map(|rows| rows.max(&1) + 2).sum::<usize>() + notice_lines(status) + 1
+    let lines = |rows: usize| rows.max(1) + 2;
+    let topics = lines(status.topics.len()).max(MIN_TOPIC_LINES);
+    let others = lines(status.radios.len()) + lines(status.links.len());
+    2 + topics + others + notice_lines(status) + 1
 }
 
 fn notice_lines(status: &Status) -> usize {
