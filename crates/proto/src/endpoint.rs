@@ -142,9 +142,7 @@ impl Endpoint {
         radio: RadioId,
         config: LinkConfig,
     ) -> Result<LinkId, SetupError> {
-        if config.datagram_bytes < MIN_DATAGRAM {
-            return Err(SetupError::Datagram { found: config.datagram_bytes });
-        }
+        check_datagram(config.datagram_bytes)?;
         let owner = &mut self.peers[peer.0 as usize];
         if owner.links.len() == MAX_LINKS_PER_PEER {
             return Err(SetupError::TooManyLinks(owner.name.clone()));
@@ -165,9 +163,7 @@ impl Endpoint {
         radio: RadioId,
         config: LinkConfig,
     ) -> Result<(), SetupError> {
-        if config.datagram_bytes < MIN_DATAGRAM {
-            return Err(SetupError::Datagram { found: config.datagram_bytes });
-        }
+        check_datagram(config.datagram_bytes)?;
         let link = &mut self.links[id.0 as usize];
         let moved = link.remote != config.remote || link.radio != radio;
         link.radio = radio;
@@ -186,9 +182,7 @@ impl Endpoint {
         datagram_bytes: usize,
         header_bytes: usize,
     ) -> Result<(), SetupError> {
-        if datagram_bytes < MIN_DATAGRAM {
-            return Err(SetupError::Datagram { found: datagram_bytes });
-        }
+        check_datagram(datagram_bytes)?;
         let config = &mut self.links[id.0 as usize].config;
         (config.datagram_bytes, config.header_bytes) = (datagram_bytes, header_bytes);
         Ok(())
@@ -268,10 +262,9 @@ impl Endpoint {
         message: Message,
     ) -> Result<(), SendError> {
         let rate_bps = self.share_bps(peer);
-        let id = peer;
-        let peer = &mut self.peers[peer.0 as usize];
-        let done = peer.outbox.accept(now, &self.config, rate_bps, channel.0, message);
-        self.arm_expiry(now, id);
+        let outbox = &mut self.peers[peer.0 as usize].outbox;
+        let done = outbox.accept(now, &self.config, rate_bps, channel.0, message);
+        self.arm_expiry(now, peer);
         done
     }
 
@@ -298,6 +291,10 @@ impl Endpoint {
 fn check_name(name: &str) -> Result<(), SetupError> {
     let fits = (1..=MAX_NAME).contains(&name.len());
     if fits { Ok(()) } else { Err(SetupError::Name(name.into())) }
+}
+
+fn check_datagram(found: usize) -> Result<(), SetupError> {
+    if found < MIN_DATAGRAM { Err(SetupError::Datagram { found }) } else { Ok(()) }
 }
 
 fn check_texts(config: &ChannelConfig) -> Result<(), OfferError> {

@@ -201,14 +201,13 @@ impl Endpoint {
         self.by_session.remove(&state.session.local);
         self.by_session.insert(ids.local, peer);
         state.start_session(now, ids, &self.config);
-        state.up = false;
+        state.up = true;
         for link in state.links.clone() {
             self.links[link.0 as usize].reset();
             self.timers.set(Timer::Loss(link), None);
             self.timers.set(Timer::Hello(link), Some(now));
         }
         self.events.push_back(Event::PeerUp { peer, new_session: true });
-        self.peers[peer.0 as usize].up = true;
     }
 
     fn handle_refusal(
@@ -427,7 +426,6 @@ impl Endpoint {
     }
 
     fn handle_control(&mut self, now: Instant, peer: PeerId, control: Control) {
-        let id = peer;
         let state = &mut self.peers[peer.0 as usize];
         let wants_answer = matches!(control, Control::Offer(_) | Control::GetDefinition { .. });
         if wants_answer && state.outbox.control_backlog() >= MAX_CONTROL_BACKLOG {
@@ -440,7 +438,7 @@ impl Endpoint {
                     return self.refused.add(RefusedPacket::Bound);
                 }
                 if state.inbox.offered(offer.channel, offer.topic.clone()) {
-                    self.resolve_definition(now, id, offer.channel, offer.topic);
+                    self.resolve_definition(now, peer, offer.channel, offer.topic);
                 }
             }
             Control::Withdraw { channel } => {

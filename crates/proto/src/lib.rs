@@ -38,6 +38,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod budget;
 mod config;
 mod endpoint;
 mod error;

@@ -242,9 +242,9 @@ impl Inbox {
         channel.stats.bytes += payload.len() as u64;
         channel.stats.delay.add(age);
         let keep_last = u64::from(channel.topic.keep_last);
-        let stats_key = (data.channel, data.source);
+        let stream = (data.channel, data.source);
         let too_old = data.number.saturating_sub(keep_last);
-        self.give_up(DropReason::Late, |key, _| (key.0, key.1) == stats_key && key.2 <= too_old);
+        self.give_up(DropReason::Late, |key, _| (key.0, key.1) == stream && key.2 <= too_old);
         Taken::Message(Received { payload, source: data.source, encoded: data.encoded, age })
     }
 
@@ -262,17 +262,16 @@ impl Inbox {
             self.forget(key);
             return Ok(Some((Bytes::copy_from_slice(bytes), age)));
         };
+        let published = Instant(now.0.saturating_sub(age.as_nanos() as u64));
         if !self.partials.contains_key(&key) {
             self.make_room(key.0, fragment.total as usize)?;
             *self.bytes_of(key.0) += fragment.total as usize;
-            let published = Instant(now.0.saturating_sub(age.as_nanos() as u64));
             let partial = Partial::new(fragment.total);
             self.partials.insert(key, Waiting { partial, published, touched: now });
         }
         let Some(waiting) = self.partials.get_mut(&key) else { return Err(()) };
         waiting.touched = now;
         // Repairs know their age as well as first pieces; the smallest estimate has waited least.
-        let published = Instant(now.0.saturating_sub(age.as_nanos() as u64));
         waiting.published = waiting.published.max(published);
         match waiting.partial.insert(fragment.total, fragment.offset, bytes) {
             Inserted::Partly => Ok(None),

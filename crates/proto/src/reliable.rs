@@ -23,7 +23,7 @@ const ACK_SOON_DELAY: Duration = Duration::from_millis(2);
 /// Never more acknowledgements than one in this time, however packets are reordered.
 const ACK_SPACING: Duration = Duration::from_millis(1);
 /// Ranges in an acknowledgement that we send; at 5 % loss about 300 packets.
-const ACK_RANGES: usize = 16;
+pub(crate) const ACK_RANGES: usize = 16;
 /// Packet numbers remembered by a receiver.
 const WINDOW: u64 = 1024;
 /// A packet taken for lost is remembered so long, to learn that it was only late.
@@ -47,6 +47,12 @@ const MAX_HELD: Duration = Duration::from_secs(1);
 pub(crate) struct Piece {
     pub(crate) message: MessageId,
     pub(crate) range: Range<u32>,
+}
+
+impl Piece {
+    pub(crate) fn len(&self) -> u32 {
+        self.range.end - self.range.start
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,6 +6,7 @@
 //! [`crate::radio`]. A message of higher priority overtakes at the next packet,
 //! because a packet is only cut from a message when it is about to leave.
 
+use crate::budget::RepairBudget;
 use crate::config::{ChannelConfig, Config};
 use crate::error::SendError;
 use crate::fragment::RangeSet;
@@ -35,10 +36,6 @@ const MAX_REPAIR_TIME: Duration = Duration::from_secs(10);
 const LOST_GRACE: Duration = Duration::from_millis(500);
 /// Smallest piece worth a frame, unless it is the rest of a message.
 const MIN_PIECE: usize = 64;
-/// Repairs that may be sent at once before the budget counts.
-const REPAIR_BURST: i64 = 65_536;
-/// Budget for repairs that grows with time alone, in bytes per second.
-const REPAIR_TRICKLE: i64 = 8_000;
 /// Messages looked at for one that may be sent now.
 const MAX_SCAN: usize = 64;
 
@@ -137,10 +134,7 @@ pub(crate) struct Outbox {
     held_bytes: usize,
     waiting_bytes: u64,
     next_id: u64,
-    /// Bytes of repairs that may be sent; the last one may overdraw it.
-    repair_credit: i64,
-    repair_percent: u32,
-    trickled: Instant,
+    repairs: RepairBudget,
 }
 
 impl Outbox {
@@ -154,9 +148,7 @@ impl Outbox {
             held_bytes: 0,
             waiting_bytes: 0,
             next_id: 1,
-            repair_credit: REPAIR_BURST,
-            repair_percent,
-            trickled: Instant::default(),
+            repairs: RepairBudget::new(repair_percent),
         };
         outbox.add_control();
         outbox
@@ -468,7 +460,7 @@ impl Outbox {
     /// The best turn of what may be sent now.
     pub(crate) fn next_turn(&mut self, now: Instant) -> Option<Turn> {
         self.expire(now);
-        self.trickle(now);
+        self.repairs.trickle(now);
         let eligible = |turn: &&Turn| self.next_range(&self.messages[&turn.id]).is_some();
         self.ready.iter().take(MAX_SCAN).find(eligible).copied()
     }
@@ -477,7 +469,7 @@ impl Outbox {
     fn next_range(&self, message: &Outgoing) -> Option<(Range<u32>, bool)> {
         if let Some(range) = message.repairs.first() {
             // The session's own messages are few and everything waits for them.
-            if self.repair_credit > 0 || message.channel == CONTROL {
+            if self.repairs.is_left() || message.channel == CONTROL {
                 return Some((range, true));
             }
         }
@@ -485,23 +477,9 @@ impl Outbox {
         (!rest.is_empty()).then_some((rest, false))
     }
 
-    fn trickle(&mut self, now: Instant) {
-        let millis = i64::try_from(now.since(self.trickled).as_millis()).unwrap_or(i64::MAX);
-        let gained = millis.saturating_mul(REPAIR_TRICKLE) / 1000;
-        if gained > 0 {
-            self.trickled = now;
-            self.earn(gained);
-        }
-    }
-
-    fn earn(&mut self, bytes: i64) {
-        let earned = self.repair_credit.saturating_add(bytes).min(REPAIR_BURST);
-        self.repair_credit = self.repair_credit.max(earned);
-    }
-
     /// Sending this piece again will cost no budget.
     pub(crate) fn forgive(&mut self, piece: &Piece) {
-        self.repair_credit += i64::from(piece.range.end - piece.range.start);
+        self.repairs.forgive(piece.len());
     }
 
     /// Cuts the next frame, of at most `room` bytes. `whole_within` takes only
@@ -551,11 +529,10 @@ impl Outbox {
     }
 
     fn mark_cut(&mut self, now: Instant, number: u64, piece: &Piece, repair: bool) {
-        let len = i64::from(piece.range.end - piece.range.start);
         if repair {
-            self.repair_credit -= len;
+            self.repairs.on_repair(piece.len());
         } else {
-            self.earn(len * i64::from(self.repair_percent) / 100);
+            self.repairs.on_first(piece.len());
         }
         let Some(message) = self.messages.get_mut(&piece.message) else { return };
         self.waiting_bytes -= message.waiting_bytes();

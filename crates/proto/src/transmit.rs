@@ -5,7 +5,7 @@ use crate::endpoint::{Endpoint, LinkId, PeerId, RadioId, Timer, Transmit};
 use crate::link::Link;
 use crate::pacing::Release;
 use crate::peer::SessionIds;
-use crate::reliable::Piece;
+use crate::reliable::{ACK_RANGES, Piece};
 use crate::select::link_for;
 use crate::time::Instant;
 use crate::wire::frame::{put_goodbye, put_ping};
@@ -17,6 +17,9 @@ use crate::wire::packet::{Hello, SESSION_HEADER, SessionHeader};
 const SHARE_BYTES: usize = 256;
 /// Bytes of headers assumed around waiting bytes when asking whether a packet may leave.
 const HEADER_ESTIMATE: usize = 64;
+/// Bytes that one acknowledgement may take: type, length, link, number, delay, and
+/// two varints of two bytes for each range (numbers span the receiver's window of 1024).
+const MAX_ACK_BYTES: usize = 2 + 1 + 10 + 5 + ACK_RANGES * 4;
 
 impl Endpoint {
     /// The next datagram to be sent now. Call until it returns `None`, then
@@ -247,6 +250,3 @@ impl Endpoint {
         self.finish_packet(now, id, datagram, pieces, eliciting, ack_soon)
     }
 }
-
-/// Bytes that one acknowledgement may take: type, length, link, number, delay and 16 ranges.
-const MAX_ACK_BYTES: usize = 2 + 1 + 10 + 5 + 16 * 4;
