@@ -3,17 +3,20 @@
 
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-# make bench CASE=3mbps RUNS=3
+# make demo LINK=radio; make bench CASE=3mbps RUNS=3
+LINK ?= token-bucket
 CASE ?= all
 RUNS ?= 1
 FUZZ_SECONDS ?= 20
 
-.PHONY: help setup build demo test bench smoke fuzz
+.PHONY: help setup build demo test bench validate smoke realtime fuzz
 
 help:
-	@echo "make demo    Tautline beside plain ROS 1 on a 6 Mbps link (under three minutes after the build)"
+	@echo "make demo    Tautline beside plain ROS 1 on a 6 Mbps link (under three minutes after the build);"
+	@echo "             LINK=token-bucket|radio: full duplex by the kernel, or a half-duplex 802.11 channel"
 	@echo "make test    format, lints, unit tests, real ROS at both ends, fuzzing"
-	@echo "make bench   all measured cases; CASE=6mbps|6mbps-rate|3mbps|3mbps-rate|6mbps-loss|idle|header|five-peers, RUNS=n"
+	@echo "make bench   all measured cases; CASE=6mbps|6mbps-rate|3mbps|3mbps-rate|6mbps-loss|6mbps-radio|idle|header|five-peers, RUNS=n"
+	@echo "make validate  the radio model against a reference, against real programs, and its speed"
 	@echo "make build   the release binaries: target/release/tautline and tautline-lab"
 	@echo "make setup   installs the Debian packages that are missing (the others do it too)"
 
@@ -24,7 +27,7 @@ build: setup
 	cargo build --release --locked -p tautline-node -p tautline-lab
 
 demo: build
-	@target/release/tautline-lab demo
+	@target/release/tautline-lab demo --link $(LINK)
 
 bench: build
 	@target/release/tautline-lab bench $(CASE) --runs $(RUNS)
@@ -33,7 +36,16 @@ test: setup
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo test --workspace --locked
-	@$(MAKE) --no-print-directory smoke fuzz
+	@$(MAKE) --no-print-directory smoke realtime fuzz
+
+validate: build
+	@target/release/tautline-lab validate dcf --docs docs
+	@target/release/tautline-lab validate speed
+	@target/release/tautline-lab validate air
+
+# One test at a time, and nothing beside it: these look at the clock.
+realtime: setup
+	cargo test -p tautline-lab --test realtime --locked -- --ignored --nocapture --test-threads=1
 
 smoke: setup
 	cargo build --locked -p tautline-node -p tautline-lab

@@ -5,7 +5,7 @@
 set -eu
 
 build="gcc g++ libc6-dev"
-links="iproute2 iptables iputils-ping util-linux"
+links="iproute2 iptables iputils-ping iperf3 util-linux"
 ros="python3-roslaunch python3-rostopic python3-rospy python3-rosbag
      python3-std-msgs python3-sensor-msgs python3-geometry-msgs python3-tf2-msgs"
 picture="python3-matplotlib python-matplotlib-data"

@@ -1,11 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tautline's test bench: real ROS, real daemons and real kernels, measured.
 //!
-//! Never shipped to robots. It knows Tautline only as a program: its file, its
-//! command line and its `status --json`.
+//! Never shipped to robots. The bench knows Tautline only as a program: its file, its
+//! command line and its `status --json`. Virtual time runs the protocol itself.
 #![forbid(unsafe_code)]
 
+mod air;
 mod bench;
+mod clock;
+mod enclosure;
+mod figures;
+mod namespace;
+mod processes;
+mod progress;
+mod scenario;
+mod sim;
+mod staging;
+mod stats;
+mod validate;
 
 use clap::Parser;
 use std::process::ExitCode;
@@ -16,18 +28,46 @@ use std::process::ExitCode;
 #[command(name = "tautline-lab", version)]
 struct Arguments {
     #[command(subcommand)]
-    command: bench::Command,
+    command: Command,
     /// Set on the copy of this program that runs in its own namespaces.
     #[arg(long, hide = true, global = true)]
     inside: bool,
 }
 
+#[derive(clap::Subcommand)]
+enum Command {
+    #[command(flatten)]
+    Bench(bench::Command),
+    /// Run real programs in network namespaces on a scenario's radios, in real time.
+    Air(air::Arguments),
+    /// Does the kernel hold frames as it should? Started by the tests.
+    #[command(hide = true)]
+    AirCheck(air::kernel::check::Arguments),
+    /// Run a scenario in virtual time.
+    Sim(figures::RunArguments),
+    /// Look for faults of the protocol: random settings, topologies and faults in virtual
+    /// time, then healing, judged by a record of its own.
+    Swarm(sim::swarm::Arguments),
+    /// Hold the radio model against references.
+    #[command(subcommand)]
+    Validate(validate::Subject),
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let outcome = if arguments.inside {
-        bench::run(&arguments.command)
-    } else {
-        bench::enclosure::run_this_inside()
+    let inside = arguments.inside;
+    let settled = enclosure::settle;
+    let outcome = match &arguments.command {
+        Command::Sim(arguments) => sim::run(arguments),
+        Command::Swarm(arguments) => sim::swarm::run(arguments),
+        Command::Validate(subject) if subject.is_pure() => validate::run(subject),
+        _ if !inside => enclosure::run_this_inside(),
+        Command::Bench(command) => bench::run(command),
+        Command::Air(arguments) => settled().and_then(|()| air::run(arguments)),
+        Command::AirCheck(check) => {
+            settled().and_then(|()| check.run()).map(|()| ExitCode::SUCCESS)
+        }
+        Command::Validate(subject) => settled().and_then(|()| validate::run(subject)),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("tautline-lab: {error:#}");

@@ -22,11 +22,16 @@ const CHARGE_TOLERANCE: usize = 256;
 /// Largest UDP payload.
 pub(crate) const MAX_DATAGRAM: usize = 65_535;
 
-fn open(local: SocketAddr, only_v6: bool, device: Option<&str>) -> io::Result<Socket> {
+fn unbound(local: SocketAddr, only_v6: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;
     if local.is_ipv6() {
         socket.set_only_v6(only_v6)?;
     }
+    Ok(socket)
+}
+
+fn open(local: SocketAddr, only_v6: bool, device: Option<&str>) -> io::Result<Socket> {
+    let socket = unbound(local, only_v6)?;
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     // Best effort: the kernel caps it at net.core.rmem_max.
@@ -42,10 +47,7 @@ fn open(local: SocketAddr, only_v6: bool, device: Option<&str>) -> io::Result<So
 pub(crate) fn listen(local: SocketAddr) -> io::Result<UdpSocket> {
     let only_v6 = local.ip() != Ipv6Addr::UNSPECIFIED;
     // Another daemon on the port must be an error, although our links' sockets share it.
-    let alone = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;
-    if local.is_ipv6() {
-        alone.set_only_v6(only_v6)?;
-    }
+    let alone = unbound(local, only_v6)?;
     alone.bind(&local.into())?;
     let port = alone.local_addr()?.as_socket().map_or(local.port(), |a| a.port());
     drop(alone);

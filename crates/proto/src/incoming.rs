@@ -399,7 +399,7 @@ impl Endpoint {
             outbox.acked(piece);
         }
         for piece in &outcome.lost {
-            let _ = outbox.lost(now, piece);
+            let _ = outbox.lost(now, piece, !outcome.overdue);
         }
         if fell_silent {
             self.lose_all(now, id);
@@ -417,7 +417,7 @@ impl Endpoint {
         let peer = link.peer;
         let outbox = &mut self.peers[peer.0 as usize].outbox;
         for piece in &outcome.lost {
-            if outbox.lost(now, piece) {
+            if outbox.lost(now, piece, true) {
                 outbox.forgive(piece);
             }
         }

@@ -79,6 +79,8 @@ struct Sent {
 pub(crate) struct Outcome {
     pub(crate) acked: Vec<Piece>,
     pub(crate) lost: Vec<Piece>,
+    /// What was lost is only overdue: no later packet has arrived.
+    pub(crate) overdue: bool,
     pub(crate) acked_packets: u64,
     pub(crate) lost_packets: u64,
     pub(crate) spurious_losses: u64,
@@ -279,6 +281,7 @@ impl Ledger {
             }
             if outcome.lost_packets > 0 {
                 self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
+                outcome.overdue = true;
             }
         }
         self.forget_settled(now);

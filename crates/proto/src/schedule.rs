@@ -74,6 +74,8 @@ struct Outgoing {
     encoded: bool,
     published: Instant,
     first_sent: Instant,
+    lifespan_end: Option<Instant>,
+    /// When it is looked at again: at the end of its lifespan, or of doubts.
     expires: Option<Instant>,
     turn: Turn,
     /// First byte not yet sent.
@@ -81,8 +83,9 @@ struct Outgoing {
     repairs: RangeSet,
     acked: RangeSet,
     queued: bool,
-    /// Dropped as lost when `expires` comes, unless its acknowledgement does.
-    doubtful: bool,
+    /// What seems lost and is not repaired: dropped as lost when `expires` comes, unless
+    /// the acknowledgement of all of it does.
+    doubts: RangeSet,
 }
 
 impl Outgoing {
@@ -93,6 +96,10 @@ impl Outgoing {
 
     fn waiting_bytes(&self) -> u64 {
         u64::from(self.extent() - self.next) + self.repairs.len()
+    }
+
+    fn is_doubtful(&self) -> bool {
+        self.doubts.first().is_some()
     }
 }
 
@@ -353,13 +360,14 @@ impl Outbox {
             encoded: message.encoded,
             published: message.published,
             first_sent: Instant::NEVER,
+            lifespan_end: expires,
             expires,
             turn,
             next: 0,
             repairs: RangeSet::default(),
             acked: RangeSet::default(),
             queued: true,
-            doubtful: false,
+            doubts: RangeSet::default(),
         };
         open.stats.queued += 1;
         self.waiting_bytes += outgoing.waiting_bytes();
@@ -405,25 +413,50 @@ impl Outbox {
         while let Some(&(at, id)) = self.expiries.first().filter(|(at, _)| *at <= now) {
             self.expiries.remove(&(at, id));
             match self.messages.get(&id) {
-                Some(message) if message.doubtful => self.drop_message(id, DropReason::Lost),
+                Some(message) if message.is_doubtful() => self.drop_message(id, DropReason::Lost),
                 Some(message) if message.queued => self.drop_message(id, DropReason::Expired),
                 _ => {}
             }
         }
     }
 
-    /// A piece that will not be repaired seems lost: the rest of its message is of no use.
-    fn doubt(&mut self, now: Instant, id: MessageId) {
+    /// A piece that will not be repaired seems lost. If that is certain the rest of its message
+    /// is of no use; an overdue acknowledgement may still come, so the rest goes on meanwhile.
+    fn doubt(&mut self, now: Instant, piece: &Piece, certain: bool) {
+        let id = piece.message;
         let Some(message) = self.messages.get_mut(&id) else { return };
-        if message.queued {
+        if message.queued && certain {
             return self.drop_message(id, DropReason::Lost);
         }
-        if let Some(before) = message.expires {
+        if message.doubts.insert(piece.range.clone()).is_none() {
+            return self.drop_message(id, DropReason::Lost);
+        }
+        let given_up = now + LOST_GRACE;
+        let at = message.lifespan_end.filter(|_| message.queued);
+        self.set_expiry(id, Some(at.map_or(given_up, |end| end.min(given_up))));
+    }
+
+    /// What seemed lost may have been acknowledged after all.
+    fn believe(&mut self, piece: &Piece) {
+        let Some(message) = self.messages.get_mut(&piece.message) else { return };
+        if !message.is_doubtful() {
+            return;
+        }
+        message.doubts.remove(&piece.range);
+        if !message.is_doubtful() {
+            let end = message.lifespan_end;
+            self.set_expiry(piece.message, end);
+        }
+    }
+
+    fn set_expiry(&mut self, id: MessageId, at: Option<Instant>) {
+        let Some(message) = self.messages.get_mut(&id) else { return };
+        if let Some(before) = std::mem::replace(&mut message.expires, at) {
             self.expiries.remove(&(before, id));
         }
-        message.doubtful = true;
-        message.expires = Some(now + LOST_GRACE);
-        self.expiries.insert((now + LOST_GRACE, id));
+        if let Some(at) = at {
+            self.expiries.insert((at, id));
+        }
     }
 
     fn drop_message(&mut self, id: MessageId, reason: DropReason) {
@@ -597,6 +630,7 @@ impl Outbox {
             }
             self.supersede(channel, source, number.unwrap_or(0));
         } else {
+            self.believe(piece);
             self.settle(piece.message);
         }
     }
@@ -614,8 +648,9 @@ impl Outbox {
         }
     }
 
-    /// A piece was lost: it is sent again if that is still of use. Returns whether it will be.
-    pub(crate) fn lost(&mut self, now: Instant, piece: &Piece) -> bool {
+    /// A piece was lost, or (not `certain`) its acknowledgement is overdue: it is sent again
+    /// if that is still of use. Returns whether it will be.
+    pub(crate) fn lost(&mut self, now: Instant, piece: &Piece, certain: bool) -> bool {
         let Some(message) = self.messages.get_mut(&piece.message) else { return false };
         let Some(channel) = self.channels.get(&message.channel) else { return false };
         if message.channel != CONTROL {
@@ -631,7 +666,7 @@ impl Outbox {
                 return false;
             }
             if !channel.config.repair {
-                self.doubt(now, piece.message);
+                self.doubt(now, piece, certain);
                 return false;
             }
         }

@@ -156,7 +156,7 @@ impl Endpoint {
         let ip_bytes = datagram.len() + link.config.header_bytes;
         let forgotten = link.ledger.record(now, pieces, eliciting, ack_soon, ip_bytes);
         for piece in &forgotten {
-            let _ = self.peers[peer.0 as usize].outbox.lost(now, piece);
+            let _ = self.peers[peer.0 as usize].outbox.lost(now, piece, true);
         }
         self.sent(now, id, datagram)
     }

@@ -152,3 +152,22 @@ fn pieces_that_stop_coming_are_given_up_even_while_others_come() {
     let (_, _, stats) = net.nodes[1].endpoint.channel_in(P, image).unwrap();
     assert_eq!(stats.dropped.get(DropReason::Incomplete), 1, "{stats:?}");
 }
+
+#[test]
+fn a_message_that_is_not_repaired_outlives_an_overdue_acknowledgement() {
+    let mut net = Net::pair(1, &Pipe::of(6_000_000));
+    let mut config = channel(topic("/image", 10));
+    config.repair = false;
+    let image = net.open(0, P, config);
+    net.run(10_000 * MS);
+    // The way back has become slower than the estimate of the round trip allows for.
+    net.nodes[1].pipe.delay = 20 * MS;
+    net.send(0, P, image, payload(1, 30_000));
+    net.run(2000 * MS);
+    let link = net.nodes[0].endpoint.links().next().unwrap();
+    let spurious = net.nodes[0].endpoint.link(link).stats.spurious_losses;
+    assert!(spurious > 0, "acknowledgements were overdue");
+    let (_, _, stats) = net.nodes[0].endpoint.channel_out(P, image).unwrap();
+    assert_eq!((stats.delivered, stats.dropped.total()), (1, 0), "{stats:?}");
+    assert_eq!(net.nodes[1].received.len(), 1);
+}

@@ -4,13 +4,13 @@
 use super::case::{self, Verdict};
 use super::daemon::{Daemon, DaemonSetup, link_sent, topic_sent};
 use super::flows::Flow;
-use super::processes::Process;
-use super::progress::Progress;
 use super::report::{About, Conclusion, verdict_lines};
 use super::ros::RosProgram;
 use super::trial::{Load, Transport};
 use super::usage::watch_idle;
-use super::world::{LinkLimits, Pair};
+use super::world::{Link, LinkLimits, Pair};
+use crate::processes::Process;
+use crate::progress::Progress;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::path::Path;
@@ -24,7 +24,7 @@ pub const HEADER: &str = "header";
 const IDLE_TIME: Duration = Duration::from_secs(20);
 const HEADER_TIME: Duration = Duration::from_secs(10);
 const START_TIME: Duration = Duration::from_secs(6);
-const UNLIMITED: LinkLimits = LinkLimits { rate_bps: None, loss: 0.0 };
+const UNLIMITED: Link = Link::Wire(LinkLimits { rate_bps: None, loss: 0.0 });
 /// UDP and IPv4.
 const PACKET_BYTES: u64 = 8 + 20;
 
@@ -46,7 +46,7 @@ struct Scene {
 impl Scene {
     fn new(setup: &DaemonSetup, folder: &Path) -> Result<Self> {
         std::fs::create_dir_all(folder)?;
-        let pair = Pair::new(UNLIMITED)?;
+        let pair = Pair::new(UNLIMITED, 0)?;
         let roscore = |computer| RosProgram { computer, master: computer, folder }.roscore();
         let masters = [roscore(&pair.robot)?, roscore(&pair.base)?];
         let mut daemons = setup.start(&pair.robot, &pair.base, folder)?;

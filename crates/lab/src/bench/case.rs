@@ -3,7 +3,7 @@
 
 use super::flows::Flow;
 use super::trial::{Outcome, Transport};
-use super::world::LinkLimits;
+use super::world::{Link, LinkLimits};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -16,13 +16,15 @@ pub struct Case {
     /// As on the command line.
     pub name: &'static str,
     /// The link.
-    pub limits: LinkLimits,
+    pub link: Link,
     /// Whether the daemons are told the rate.
     pub rate_configured: bool,
     /// Who competes.
     pub transports: &'static [Transport],
     /// What must be reached.
     pub targets: &'static [Target],
+    /// What others reached elsewhere on such a link, to compare with: whether we do decides nothing.
+    pub comparisons: &'static [Target],
     /// What rivals are known to do here.
     pub known: &'static [Known],
 }
@@ -54,6 +56,8 @@ impl Bound {
             AtLeast(limit) => found >= limit,
             AtMost(limit) => found <= limit,
         });
+        // A ratio may have more digits than anyone wants.
+        let limit = (limit * 100.0).round() / 100.0;
         Verdict { what, target: format!("{word} {limit} {unit}"), found, unit, reached }
     }
 }
@@ -63,6 +67,10 @@ impl Bound {
 enum Measure {
     /// Messages received, percent of those sent.
     ReceivedPercent(Flow),
+    /// Mean delay, ms.
+    MeanMs(Flow),
+    /// How many times smaller that is than a rival's in the same run.
+    MeanTimesUnder(Transport, Flow),
     /// 99th percentile of delay, ms.
     P99Ms(Flow),
     /// Largest delay, ms.
@@ -142,6 +150,18 @@ const WITH_LOSS: &[Target] = &[
     target(P99Ms(Laser), AtMost(20.0)),
 ];
 
+/// The Pound paper's tables 1 and 2: one hop of real 802.11 at 6 Mbps, its own laser and an
+/// image of 64 KB (ours has 61 KB), and no commands the other way.
+const OF_POUND: &[Target] = &[
+    target(ReceivedPercent(Laser), AtLeast(99.8)),
+    target(ReceivedPercent(Image), AtLeast(99.9)),
+    target(MeanMs(Laser), AtMost(4.1)),
+    target(GapStdMs(Laser), AtMost(2.0)),
+    target(MeanMs(Image), AtMost(112.0)),
+    target(MeanTimesUnder(Transport::Tcpros, Laser), AtLeast(18.6 / 4.1)),
+    target(MeanTimesUnder(Transport::TcprosNodelay, Laser), AtLeast(6.0 / 4.1)),
+];
+
 /// Measured on this link with rospy 1.15 and a 64 KB image.
 const KNOWN_AT_6_MBPS: &[Known] = &[
     Known { transport: Transport::Tcpros, laser_mean_ms: 35.0 },
@@ -152,50 +172,64 @@ const ALL_TRANSPORTS: &[Transport] =
     &[Transport::Tautline, Transport::Tcpros, Transport::TcprosNodelay];
 const BEST_TWO: &[Transport] = &[Transport::Tautline, Transport::TcprosNodelay];
 
-const fn link(rate_bps: u64, loss: f64) -> LinkLimits {
-    LinkLimits { rate_bps: Some(rate_bps), loss }
+const fn link(rate_bps: u64, loss: f64) -> Link {
+    Link::Wire(LinkLimits { rate_bps: Some(rate_bps), loss })
 }
 
 /// All cases of two computers.
 pub const CASES: &[Case] = &[
     Case {
         name: "6mbps",
-        limits: link(6_000_000, 0.0),
+        link: link(6_000_000, 0.0),
         rate_configured: false,
         transports: ALL_TRANSPORTS,
         targets: AT_6_MBPS,
+        comparisons: &[],
         known: KNOWN_AT_6_MBPS,
     },
     Case {
         name: "6mbps-rate",
-        limits: link(6_000_000, 0.0),
+        link: link(6_000_000, 0.0),
         rate_configured: true,
         transports: ALL_TRANSPORTS,
         targets: AT_6_MBPS,
+        comparisons: &[],
         known: KNOWN_AT_6_MBPS,
     },
     Case {
         name: "3mbps",
-        limits: link(3_000_000, 0.0),
+        link: link(3_000_000, 0.0),
         rate_configured: false,
         transports: BEST_TWO,
         targets: AT_3_MBPS,
+        comparisons: &[],
         known: &[],
     },
     Case {
         name: "3mbps-rate",
-        limits: link(3_000_000, 0.0),
+        link: link(3_000_000, 0.0),
         rate_configured: true,
         transports: BEST_TWO,
         targets: AT_3_MBPS,
+        comparisons: &[],
         known: &[],
     },
     Case {
         name: "6mbps-loss",
-        limits: link(6_000_000, 0.05),
+        link: link(6_000_000, 0.05),
         rate_configured: false,
         transports: BEST_TWO,
         targets: WITH_LOSS,
+        comparisons: &[],
+        known: &[],
+    },
+    Case {
+        name: "6mbps-radio",
+        link: Link::Radio("half-duplex-6mbps"),
+        rate_configured: false,
+        transports: ALL_TRANSPORTS,
+        targets: &[],
+        comparisons: OF_POUND,
         known: &[],
     },
 ];
@@ -215,6 +249,13 @@ pub struct Verdict {
     pub reached: bool,
 }
 
+impl Verdict {
+    /// `4.90 ms`.
+    pub fn found_words(&self) -> String {
+        self.found.map_or("not measured".into(), |found| format!("{found:.2} {}", self.unit))
+    }
+}
+
 impl Case {
     /// The case of that name.
     pub fn named(name: &str) -> Option<&'static Case> {
@@ -223,11 +264,20 @@ impl Case {
 
     /// One verdict per target.
     pub fn verdicts(&self, outcomes: &Outcomes) -> Vec<Verdict> {
+        self.judge(self.targets, outcomes)
+    }
+
+    /// Every comparison and what was found.
+    pub fn comparisons(&self, outcomes: &Outcomes) -> Vec<Verdict> {
+        self.judge(self.comparisons, outcomes)
+    }
+
+    fn judge(&self, targets: &[Target], outcomes: &Outcomes) -> Vec<Verdict> {
         let judge = |target: &Target| {
             let (what, unit) = target.what.words();
             target.bound.judge(what, self.find(target.what, outcomes), unit)
         };
-        self.targets.iter().map(judge).collect()
+        targets.iter().map(judge).collect()
     }
 
     /// Why the run says nothing: the link or the rivals are not as known. Empty if all is well.
@@ -258,6 +308,11 @@ impl Case {
         };
         match what {
             ReceivedPercent(flow) => Some(ours.topics.get(&flow)?.mdr_percent),
+            MeanMs(flow) => Some(delay(flow)?.mean),
+            MeanTimesUnder(rival, flow) => {
+                let theirs = outcomes.get(&rival)?.topics.get(&flow)?.delay_ms?;
+                Some(theirs.mean / delay(flow)?.mean)
+            }
             P99Ms(flow) => Some(delay(flow)?.p99),
             MaxMs(flow) => Some(delay(flow)?.max),
             GapStdMs(flow) => gap_std(ours, flow),
@@ -280,7 +335,7 @@ impl Case {
     }
 
     fn rate_bps(&self) -> Option<f64> {
-        self.limits.rate_bps.map(|rate| rate as f64)
+        self.link.rate_bps().map(|rate| rate as f64)
     }
 
     /// Message bytes of images carried, percent of what the laser leaves of the rate.
@@ -302,6 +357,10 @@ impl Measure {
     fn words(self) -> (String, &'static str) {
         match self {
             ReceivedPercent(flow) => (format!("{} received", flow.name()), "%"),
+            MeanMs(flow) => (format!("{} mean", flow.name()), "ms"),
+            MeanTimesUnder(rival, flow) => {
+                (format!("{} mean under {}'s", flow.name(), rival.name()), "times")
+            }
             P99Ms(flow) => (format!("{} p99", flow.name()), "ms"),
             MaxMs(flow) => (format!("{} oldest delivered", flow.name()), "ms"),
             GapStdMs(flow) => (format!("{} gap std", flow.name()), "ms"),
@@ -324,8 +383,8 @@ impl Measure {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stats::{Delay, Gap, Summary};
     use super::*;
+    use crate::stats::{Delay, Gap, Summary};
 
     fn summary(mdr_percent: f64, mean: f64, p99: f64, std: f64) -> Summary {
         Summary {
@@ -346,6 +405,7 @@ mod tests {
             images_per_s: 4.5,
             machine_busy_percent: 20.0,
             daemons: BTreeMap::new(),
+            emulator: None,
             unaccounted: BTreeMap::new(),
         }
     }
@@ -366,6 +426,32 @@ mod tests {
         assert_eq!(found(&verdicts, "laser received"), (99.9, false));
         assert_eq!(found(&verdicts, "laser p99"), (7.9, true));
         assert_eq!(found(&verdicts, "laser gap std under TCPROS's"), (14.0, true));
+    }
+
+    #[test]
+    fn a_comparison_with_a_rival_is_within_the_run_and_decides_nothing() {
+        let case = Case::named("6mbps-radio").unwrap();
+        let outcomes = Outcomes::from([
+            (Transport::Tautline, outcome(summary(100.0, 3.0, 6.0, 1.9))),
+            (Transport::Tcpros, outcome(summary(100.0, 12.0, 40.0, 9.0))),
+        ]);
+        let comparisons = case.comparisons(&outcomes);
+        assert_eq!(found(&comparisons, "laser mean"), (3.0, true));
+        assert_eq!(found(&comparisons, "laser mean under tcpros's"), (4.0, false));
+        assert!(case.verdicts(&outcomes).is_empty());
+    }
+
+    #[test]
+    fn the_scenarios_of_radio_cases_are_there() {
+        let radios = CASES.iter().filter_map(|case| match case.link {
+            Link::Radio(name) => Some(name),
+            Link::Wire(_) => None,
+        });
+        let names = |name| -> Vec<String> {
+            let stations = crate::bench::world::scenario(name).unwrap().stations;
+            stations.into_iter().map(|station| station.name).collect()
+        };
+        assert!(radios.map(names).all(|stations| stations == ["robot", "base"]));
     }
 
     #[test]

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One `tautline run`, as a user starts it.
 
-use super::enclosure::SCRATCH;
-use super::processes::{POLL_PERIOD, Process, run};
 use super::ros;
-use super::world::{Computer, INTERFACE};
+use super::world::Computer;
+use crate::enclosure::SCRATCH;
+use crate::processes::{POLL_PERIOD, Process, run};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ pub struct DaemonSetup {
 /// The robot's file, as a user would write it.
 fn robot_file(computer: &Computer, peer: &Computer, topics: &str, rate_bps: Option<u64>) -> String {
     let radios = rate_bps
-        .map(|rate| format!("radios:\n  {INTERFACE}: {{ rate: {}kbps }}\n", rate / 1000))
+        .map(|rate| format!("radios:\n  {}: {{ rate: {}kbps }}\n", computer.interface, rate / 1000))
         .unwrap_or_default();
     format!(
         "name: {}\npeers:\n  {}: {{ address: {} }}\ntopics:\n{topics}{radios}control: {SCRATCH}/{}.sock\n\

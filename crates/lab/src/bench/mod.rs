@@ -1,43 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Cases measured with real programs on real kernels: `demo`, `bench`, `smoke`.
 
-pub mod enclosure;
-
 mod alone;
 mod case;
 mod daemon;
 mod flows;
 mod plot;
-mod processes;
-mod progress;
 mod report;
 mod ros;
+mod runs;
 mod smoke;
 mod star;
-mod stats;
-mod traffic;
+pub mod traffic;
 mod trial;
 mod usage;
 mod world;
 
+use crate::enclosure;
+use crate::processes;
 use anyhow::{Context, Result, ensure};
-use case::{CASES, Case, Outcomes};
+use case::{CASES, Case};
 use daemon::DaemonSetup;
-use progress::Progress;
 use report::{Conclusion, Report};
+use runs::{Runs, Setup};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-use trial::{Transport, Trial};
+use trial::Transport;
 
 /// What to do.
 #[derive(clap::Subcommand)]
 pub enum Command {
     /// Laser, camera and commands over a 6 Mbps link: Tautline beside plain ROS 1.
     Demo {
-        /// Where the report, the picture and the raw samples go.
-        #[arg(long, default_value = "target/demo")]
-        output: PathBuf,
+        /// What joins robot and base.
+        #[arg(long, value_enum, default_value_t = DemoLink::TokenBucket)]
+        link: DemoLink,
+        /// Where the report, the picture and the raw samples go; by default target/demo, or
+        /// target/demo-radio.
+        #[arg(long)]
+        output: Option<PathBuf>,
         /// Counted seconds per transport.
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
         seconds: u64,
@@ -46,9 +48,10 @@ pub enum Command {
     },
     /// One case, or all of them, with raw samples kept.
     Bench {
-        /// 6mbps, 6mbps-rate, 3mbps, 3mbps-rate, 6mbps-loss, idle, header, five-peers or all.
+        /// 6mbps, 6mbps-rate, 3mbps, 3mbps-rate, 6mbps-loss, 6mbps-radio, idle, header, five-peers or all.
         case: String,
-        /// How often each case is run; the median run is quoted.
+        /// How often each case is run; the median run is quoted. Over a radio a run during
+        /// which the emulator was late is repeated.
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=100))]
         runs: u64,
         /// Print the report as JSON instead of a table.
@@ -76,6 +79,31 @@ pub enum Command {
     Traffic(traffic::Arguments),
 }
 
+/// What joins the demo's two computers.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub enum DemoLink {
+    /// The kernel's token bucket, 6 Mbps in each direction.
+    TokenBucket,
+    /// A modelled 802.11 channel of 6 Mbps, half duplex, in real time.
+    Radio,
+}
+
+impl DemoLink {
+    fn case(self) -> &'static str {
+        match self {
+            Self::TokenBucket => "6mbps",
+            Self::Radio => "6mbps-radio",
+        }
+    }
+
+    fn folder(self) -> &'static str {
+        match self {
+            Self::TokenBucket => "target/demo",
+            Self::Radio => "target/demo-radio",
+        }
+    }
+}
+
 /// What takes part.
 #[derive(clap::Args)]
 pub struct Choice {
@@ -95,7 +123,10 @@ pub fn run(command: &Command) -> Result<ExitCode> {
     }
     match command {
         Command::Traffic(arguments) => traffic::run(arguments).map(|()| ExitCode::SUCCESS),
-        Command::Demo { output, seconds, choice } => demo(output, *seconds, choice),
+        Command::Demo { link, output, seconds, choice } => {
+            let output = output.as_deref().unwrap_or(Path::new(link.folder()));
+            demo(*link, output, Duration::from_secs(*seconds), choice)
+        }
         Command::Bench { case, runs, json, output, seconds, choice } => {
             let bench = Bench {
                 folder: output.join(stamp()?),
@@ -110,17 +141,18 @@ pub fn run(command: &Command) -> Result<ExitCode> {
     }
 }
 
-fn demo(output: &Path, seconds: u64, choice: &Choice) -> Result<ExitCode> {
-    let case = Case::named("6mbps").context("no case 6mbps")?;
-    let time = Duration::from_secs(seconds);
+fn demo(link: DemoLink, output: &Path, time: Duration, choice: &Choice) -> Result<ExitCode> {
+    let name = link.case();
+    let case = Case::named(name).with_context(|| format!("no case {name}"))?;
     let raw = output.join("raw");
     let runs = choice.measure(case, time, std::slice::from_ref(&raw))?;
     let report = Report::new(case, time, &runs)?;
     report.write(&output.join("report.json"))?;
-    let picture = output.join("delays.png");
-    report.draw(&raw, &picture)?;
     print!("{}", report.text());
-    println!("report.json, delays.png and raw/ are in {}", output.display());
+    if report.quoted_run() > 0 {
+        report.draw(&raw, &output.join("delays.png"))?;
+        println!("report.json, delays.png and raw/ are in {}", output.display());
+    }
     Ok(exit_code(report.result()))
 }
 
@@ -165,8 +197,10 @@ impl Bench<'_> {
         let runs = self.choice.measure(case, self.time, &folders)?;
         let report = Report::new(case, self.time, &runs)?;
         report.write(&folder.join("report.json"))?;
-        let quoted = folder.join(format!("run-{}", report.quoted_run()));
-        report.draw(&quoted, &folder.join("delays.png"))?;
+        if report.quoted_run() > 0 {
+            let quoted = folder.join(format!("run-{}", report.quoted_run()));
+            report.draw(&quoted, &folder.join("delays.png"))?;
+        }
         if self.json {
             println!("{}", report.json()?);
         } else {
@@ -179,34 +213,10 @@ impl Bench<'_> {
 
 impl Choice {
     /// Runs all transports of a case once per folder.
-    fn measure(&self, case: &Case, time: Duration, folders: &[PathBuf]) -> Result<Vec<Outcomes>> {
-        let rate_bps = case.limits.rate_bps.filter(|_| case.rate_configured);
+    fn measure(&self, case: &'static Case, time: Duration, folders: &[PathBuf]) -> Result<Runs> {
+        let rate_bps = case.link.rate_bps().filter(|_| case.rate_configured);
         let daemons = self.daemons(rate_bps)?;
-        let chosen =
-            |transport: &&Transport| self.only.as_ref().is_none_or(|only| only.contains(transport));
-        let trials: Vec<Trial> = case
-            .transports
-            .iter()
-            .filter(chosen)
-            .map(|&transport| Trial { transport, limits: case.limits, time, daemons: &daemons })
-            .collect();
-        let stages = trials.iter().flat_map(Trial::stages);
-        let count = stages.clone().count();
-        let progress = Progress::new(stages.cycle().take(count * folders.len()).collect());
-        let mut runs = Vec::new();
-        for folder in folders {
-            let run = |trial: &Trial| {
-                let name = trial.transport.name();
-                let outcome = trial.run(&folder.join(name), &progress);
-                Ok((
-                    trial.transport,
-                    outcome.with_context(|| format!("{name} could not be measured"))?,
-                ))
-            };
-            runs.push(trials.iter().map(run).collect::<Result<Outcomes>>()?);
-        }
-        progress.finish();
-        Ok(runs)
+        Setup { case, time, only: self.only.as_deref(), daemons: &daemons }.measure(folders)
     }
 
     fn daemons(&self, rate_bps: Option<u64>) -> Result<DaemonSetup> {

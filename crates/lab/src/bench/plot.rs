@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The picture of delay distributions, made by Debian's matplotlib.
 
-use super::enclosure::SCRATCH;
-use super::processes::run;
+use crate::enclosure::SCRATCH;
+use crate::processes::run;
 use anyhow::Result;
 use std::path::Path;
 use std::process::Command;

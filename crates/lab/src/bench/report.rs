@@ -4,10 +4,14 @@
 use super::case::{Case, Outcomes, Verdict};
 use super::flows::{ALL, Flow};
 use super::plot;
-use super::processes::run;
-use super::stats::Summary;
+use super::runs::{Discarded, Runs};
+use super::trial::Outcome;
 use super::usage::DaemonFigures;
-use super::world::MTU;
+use super::world::{self, MTU, scenario};
+use crate::air::Punctuality;
+use crate::processes::run;
+use crate::scenario::NetworkKind;
+use crate::stats::Summary;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -15,6 +19,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
+use tautline_medium::RateControl;
 
 /// All that is known of one case, after its runs.
 #[derive(Serialize)]
@@ -26,7 +31,7 @@ pub struct Report {
     rate_configured: bool,
     counted_s: f64,
     runs: usize,
-    /// Which run is quoted: the median by the laser's p99.
+    /// Which run is quoted: the median by the laser's p99. 0 if none counts.
     quoted_run: usize,
     /// Laser p99 in milliseconds of each run's first transport.
     laser_p99_ms_of_runs: Vec<Option<f64>>,
@@ -35,7 +40,16 @@ pub struct Report {
     /// Of all cores, by whatever program, while each transport was measured.
     machine_busy_percent: BTreeMap<&'static str, f64>,
     daemons: BTreeMap<String, DaemonFigures>,
+    /// Of the radio, while each transport was measured; empty without one.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    emulator: BTreeMap<&'static str, Punctuality>,
+    /// Runs that do not count and were repeated.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    discarded: Vec<Discarded>,
     verdicts: Vec<Verdict>,
+    /// For information: these decide nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    comparisons: Vec<Verdict>,
     /// Why the run says nothing; empty if it does.
     void: Vec<String>,
 }
@@ -46,6 +60,8 @@ pub struct About {
     date: String,
     host: String,
     kernel: String,
+    /// What the rivals' TCP goes by; namespaces have the machine's.
+    tcp_congestion_control: String,
     revision: String,
 }
 
@@ -57,6 +73,7 @@ impl About {
             date: line_of("date", &["-u", "+%Y-%m-%dT%H:%M:%SZ"]),
             host: line_of("uname", &["-n"]),
             kernel: line_of("uname", &["-r"]),
+            tcp_congestion_control: line_of("cat", &[TCP_CONGESTION_CONTROL]),
             revision: line_of("git", &["-C", tree, "describe", "--always", "--dirty"]),
         }
     }
@@ -64,11 +81,66 @@ impl About {
 
 #[derive(Serialize)]
 struct Link {
+    /// `token-bucket` or `radio`.
+    kind: &'static str,
+    /// Of a radio, where it has one rate: what its frames are sent at.
     rate_bps: Option<u64>,
+    full_duplex: bool,
     mtu: u32,
     loss: f64,
+    /// Of a radio.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scenario: Option<&'static str>,
 }
 
+impl Link {
+    fn new(link: world::Link) -> Result<Self> {
+        Ok(match link {
+            world::Link::Wire(limits) => Self {
+                kind: "token-bucket",
+                rate_bps: limits.rate_bps,
+                full_duplex: true,
+                mtu: MTU,
+                loss: limits.loss,
+                scenario: None,
+            },
+            world::Link::Radio(name) => Self {
+                kind: "radio",
+                rate_bps: radio_rate(name)?,
+                full_duplex: false,
+                mtu: MTU,
+                loss: 0.0,
+                scenario: Some(name),
+            },
+        })
+    }
+
+    fn words(&self) -> String {
+        let rate = self.rate_bps.map(|rate| format!("{} Mbps ", rate as f64 / 1e6));
+        let rate = rate.unwrap_or_default();
+        match self.scenario {
+            None => format!("{rate}token-bucket link, full duplex, {MTU}-byte MTU"),
+            Some(name) => {
+                format!("{rate}802.11 radio (model, {name}), half duplex, {MTU}-byte MTU")
+            }
+        }
+    }
+}
+
+/// What the stations of a scenario's first network send at.
+fn radio_rate(name: &str) -> Result<Option<u64>> {
+    let networks = scenario(name)?.networks;
+    Ok(match networks.first().map(|network| &network.kind) {
+        Some(NetworkKind::Wifi(wifi)) => match wifi.rate {
+            RateControl::Fixed(bps) => Some(bps),
+            RateControl::Adaptive => None,
+        },
+        _ => None,
+    })
+}
+
+/// See tcp(7).
+const TCP_CONGESTION_CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 /// One message in a hundred published later than this says that the machine was busy.
 const LATE_MS: f64 = 5.0;
 /// The bench itself needs about a fifth of two cores.
@@ -86,33 +158,35 @@ pub enum Conclusion {
 }
 
 impl Report {
-    /// Judges the median of `runs`, which is not empty.
-    pub fn new(case: &'static Case, time: Duration, runs: &[Outcomes]) -> Result<Self> {
-        let p99_of_runs: Vec<Option<f64>> = runs.iter().map(laser_p99).collect();
+    /// Judges the median of those runs that count.
+    pub fn new(case: &'static Case, time: Duration, runs: &Runs) -> Result<Self> {
+        let p99_of_runs: Vec<Option<f64>> = runs.counted.iter().map(laser_p99).collect();
         let quoted = median(&p99_of_runs);
-        let outcomes = runs.get(quoted).context("no run to report")?;
-        let ours = outcomes.values().next().context("no transport was run")?;
+        let nothing = Outcomes::new();
+        let outcomes = quoted.map_or(&nothing, |run| &runs.counted[run]);
+        let ours = outcomes.values().next();
+        let mut void = case.reasons_for_void(outcomes);
+        if runs.discarded_too_many() {
+            void.push(runs.words());
+        }
         Ok(Self {
             case: case.name,
             about: About::now(),
-            link: Link { rate_bps: case.limits.rate_bps, mtu: MTU, loss: case.limits.loss },
+            link: Link::new(case.link)?,
             rate_configured: case.rate_configured,
             counted_s: time.as_secs_f64(),
-            runs: runs.len(),
-            quoted_run: quoted + 1,
+            runs: runs.counted.len(),
+            quoted_run: quoted.map_or(0, |run| run + 1),
             laser_p99_ms_of_runs: p99_of_runs,
-            message_bytes: ours.message_bytes.clone(),
-            transports: outcomes
-                .iter()
-                .map(|(transport, o)| (transport.name(), o.topics.clone()))
-                .collect(),
-            machine_busy_percent: outcomes
-                .iter()
-                .map(|(transport, o)| (transport.name(), o.machine_busy_percent))
-                .collect(),
-            daemons: ours.daemons.clone(),
+            message_bytes: ours.map(|ours| ours.message_bytes.clone()).unwrap_or_default(),
+            transports: by_transport(outcomes, |outcome| Some(outcome.topics.clone())),
+            machine_busy_percent: by_transport(outcomes, |o| Some(o.machine_busy_percent)),
+            daemons: ours.map(|ours| ours.daemons.clone()).unwrap_or_default(),
+            emulator: by_transport(outcomes, |outcome| outcome.emulator.clone()),
+            discarded: runs.discarded.clone(),
             verdicts: case.verdicts(outcomes),
-            void: case.reasons_for_void(outcomes),
+            comparisons: quoted.map(|_| case.comparisons(outcomes)).unwrap_or_default(),
+            void,
         })
     }
 
@@ -122,7 +196,7 @@ impl Report {
         plot::draw(raw, picture, &title, &self.load_words())
     }
 
-    /// Number of the run it quotes, from 1.
+    /// Number of the run it quotes, from 1; 0 if there is none.
     pub fn quoted_run(&self) -> usize {
         self.quoted_run
     }
@@ -143,18 +217,14 @@ impl Report {
         Ok(serde_json::to_string_pretty(self)?)
     }
 
-    /// `6 Mbps link, 1500-byte MTU, 5 % loss each way`.
+    /// `6 Mbps token-bucket link, full duplex, 1500-byte MTU, 5 % loss each way`.
     pub fn link_words(&self) -> String {
-        let rate = self
-            .link
-            .rate_bps
-            .map_or("unlimited".into(), |rate| format!("{} Mbps", rate as f64 / 1e6));
         let told = if self.rate_configured { ", rate configured" } else { "" };
         let loss = match self.link.loss {
             0.0 => String::new(),
             loss => format!(", {} % loss each way", 100.0 * loss),
         };
-        format!("{rate} link, {MTU}-byte MTU{loss}{told}")
+        format!("{}{loss}{told}", self.link.words())
     }
 
     /// What is sent, and for how long.
@@ -171,7 +241,11 @@ impl Report {
 
     /// The table, the verdicts and what they amount to.
     pub fn text(&self) -> String {
-        let mut text = format!("\n{}: {}\n{}\n", self.case, self.link_words(), self.load_words());
+        let mut text = format!("\n{}: {}\n", self.case, self.link_words());
+        if self.runs > 0 {
+            let _ = writeln!(text, "{}", self.load_words());
+            let _ = writeln!(text, "TCP by {}", self.about.tcp_congestion_control);
+        }
         if self.runs > 1 {
             let _ = writeln!(
                 text,
@@ -179,8 +253,11 @@ impl Report {
                 self.quoted_run, self.runs
             );
         }
-        self.put_table(&mut text);
+        if self.runs > 0 {
+            self.put_table(&mut text);
+        }
         self.put_daemons(&mut text);
+        self.put_emulator(&mut text);
         self.put_busy_machine(&mut text);
         self.put_verdicts(&mut text);
         text
@@ -226,6 +303,15 @@ impl Report {
         }
     }
 
+    fn put_emulator(&self, text: &mut String) {
+        for (transport, punctuality) in &self.emulator {
+            let _ = writeln!(text, "emulator, {transport}: {punctuality}");
+        }
+        for discarded in &self.discarded {
+            let _ = writeln!(text, "{}", discarded.words());
+        }
+    }
+
     fn put_busy_machine(&self, text: &mut String) {
         for (transport, &percent) in &self.machine_busy_percent {
             let late = self.transports.get(transport).is_some_and(is_late);
@@ -242,10 +328,17 @@ impl Report {
     fn put_verdicts(&self, text: &mut String) {
         text.push('\n');
         text.push_str(&verdict_lines(&self.verdicts));
+        text.push_str(&comparison_lines(&self.comparisons));
         for reason in &self.void {
             let _ = writeln!(text, "VOID         {reason}");
         }
-        let _ = writeln!(text, "{}: {}", self.case, self.result().words());
+        let words = match self.result() {
+            Conclusion::Reached if self.verdicts.is_empty() => {
+                "measured; nothing has to be reached"
+            }
+            result => result.words(),
+        };
+        let _ = writeln!(text, "{}: {words}", self.case);
     }
 }
 
@@ -268,15 +361,21 @@ impl Conclusion {
     }
 }
 
+/// One line per comparison.
+fn comparison_lines(comparisons: &[Verdict]) -> String {
+    let line = |verdict: &Verdict| {
+        let word = if verdict.reached { "as good" } else { "not as good" };
+        let line = format!("{word:12} {}: {}", verdict.what, verdict.found_words());
+        format!("{line} (the Pound paper's own radio: {})\n", verdict.target)
+    };
+    comparisons.iter().map(line).collect()
+}
+
 /// One line per target: reached or not, and by what figure.
 pub fn verdict_lines(verdicts: &[Verdict]) -> String {
     let line = |verdict: &Verdict| {
         let word = if verdict.reached { "reached" } else { "NOT reached" };
-        let found = match verdict.found {
-            Some(found) => format!("{found:.2} {}", verdict.unit),
-            None => "not measured".into(),
-        };
-        format!("{word:12} {}: {found} ({})\n", verdict.what, verdict.target)
+        format!("{word:12} {}: {} ({})\n", verdict.what, verdict.found_words(), verdict.target)
     };
     verdicts.iter().map(line).collect()
 }
@@ -312,14 +411,23 @@ fn laser_p99(outcomes: &Outcomes) -> Option<f64> {
     Some(outcomes.values().next()?.topics.get(&Flow::Laser)?.delay_ms?.p99)
 }
 
-/// Index of the median, a run without the figure counting as the worst.
-fn median(figures: &[Option<f64>]) -> usize {
+/// What some figure was with each transport that has it.
+fn by_transport<T>(
+    outcomes: &Outcomes,
+    figure: impl Fn(&Outcome) -> Option<T>,
+) -> BTreeMap<&'static str, T> {
+    let named = outcomes.iter().map(|(transport, outcome)| (transport.name(), figure(outcome)));
+    named.filter_map(|(name, figure)| Some((name, figure?))).collect()
+}
+
+/// Index of the median, a run without the figure counting as the worst; `None` of no runs.
+fn median(figures: &[Option<f64>]) -> Option<usize> {
     let mut order: Vec<usize> = (0..figures.len()).collect();
     order.sort_by(|&a, &b| {
         let figure = |index: usize| figures[index].unwrap_or(f64::INFINITY);
         figure(a).total_cmp(&figure(b))
     });
-    order.get(order.len() / 2).copied().unwrap_or(0)
+    order.get(order.len() / 2).copied()
 }
 
 /// What a command says, or `unknown`: a report is worth having without it.
@@ -334,9 +442,10 @@ mod tests {
 
     #[test]
     fn the_quoted_run_is_the_median_and_a_failed_one_the_worst() {
-        assert_eq!(median(&[Some(9.0), Some(3.0), Some(5.0)]), 2);
-        assert_eq!(median(&[None, Some(3.0), Some(5.0)]), 2);
-        assert_eq!(median(&[Some(1.0)]), 0);
+        assert_eq!(median(&[Some(9.0), Some(3.0), Some(5.0)]), Some(2));
+        assert_eq!(median(&[None, Some(3.0), Some(5.0)]), Some(2));
+        assert_eq!(median(&[Some(1.0)]), Some(0));
+        assert_eq!(median(&[]), None);
     }
 
     #[test]

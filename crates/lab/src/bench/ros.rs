@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Real ROS 1 programs: masters, and the publishers and subscribers under `ros1/`.
 
-use super::enclosure::SCRATCH;
 use super::flows::Flow;
-use super::processes::Process;
 use super::world::Computer;
+use crate::enclosure::SCRATCH;
+use crate::processes::Process;
+use crate::stats::Samples;
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -91,13 +92,18 @@ impl RosProgram<'_> {
     }
 }
 
+/// Raw samples of both ends of a flow.
+pub fn samples(folder: &Path, flow: Flow) -> Result<Samples> {
+    Samples::read(&sent_file(folder, flow), &received_file(folder, flow))
+}
+
 /// Raw samples of a publisher.
-pub fn sent_file(folder: &Path, flow: Flow) -> PathBuf {
+fn sent_file(folder: &Path, flow: Flow) -> PathBuf {
     folder.join(format!("{}.sent.csv", flow.name()))
 }
 
 /// Raw samples of a subscriber.
-pub fn received_file(folder: &Path, flow: Flow) -> PathBuf {
+fn received_file(folder: &Path, flow: Flow) -> PathBuf {
     folder.join(format!("{}.received.csv", flow.name()))
 }
 

@@ -5,12 +5,12 @@
 
 use super::daemon::{Daemon, DaemonSetup};
 use super::flows::{ALL, Flow};
-use super::processes::Process;
-use super::progress::Progress;
-use super::ros::{RosProgram, START_PATIENCE};
-use super::stats::Samples;
+use super::ros::{self, RosProgram, START_PATIENCE};
 use super::trial::{Load, Transport};
-use super::world::{Computer, LinkLimits, Pair};
+use super::world::{Computer, Link, LinkLimits, Pair};
+use crate::processes::Process;
+use crate::progress::Progress;
+use crate::stats::Samples;
 use anyhow::{Result, ensure};
 use std::path::Path;
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ use std::time::Duration;
 const TIME: Duration = Duration::from_secs(3);
 const LATCHED_TOPIC: &str = "/robot/description";
 const LATCHED_TEXT: &str = "said once, before anyone listened";
-const UNLIMITED: LinkLimits = LinkLimits { rate_bps: None, loss: 0.0 };
+const UNLIMITED: Link = Link::Wire(LinkLimits { rate_bps: None, loss: 0.0 });
 
 /// Runs it all; logs and samples go to `folder`, made anew.
 pub fn run(folder: &Path, daemons: &DaemonSetup) -> Result<ExitCode> {
@@ -36,7 +36,7 @@ pub fn run(folder: &Path, daemons: &DaemonSetup) -> Result<ExitCode> {
         stage("ending the daemons", seconds(2)),
     ]);
     progress.next();
-    let pair = Pair::new(UNLIMITED)?;
+    let pair = Pair::new(UNLIMITED, 0)?;
     let on = |computer| RosProgram { computer, master: computer, folder };
     let masters = [on(&pair.robot).roscore()?, on(&pair.base).roscore()?];
     let mut running = daemons.start(&pair.robot, &pair.base, folder)?;
@@ -78,7 +78,7 @@ fn check_flows(pair: &Pair, folder: &Path) -> Result<()> {
     load.drain(TIME)?;
     load.write()?;
     for flow in ALL {
-        check_complete(flow, &Samples::read(folder, flow)?)?;
+        check_complete(flow, &ros::samples(folder, flow)?)?;
     }
     Ok(())
 }

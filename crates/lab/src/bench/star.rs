@@ -3,12 +3,12 @@
 //! laser goes to all of them, beside images; then one of them is unplugged.
 
 use super::case::{Bound, Verdict};
-use super::processes::Process;
-use super::progress::Progress;
 use super::report::{About, Conclusion, verdict_lines};
-use super::stats::{Delay, delay};
 use super::traffic::{DONE, GO, READY};
 use super::world::{Computer, LinkLimits, Star};
+use crate::processes::Process;
+use crate::progress::Progress;
+use crate::stats::{Delay, delay};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ const LASER: &str = "/scan";
 const IMAGE: &str = "/image";
 /// Five lasers of 1 KB at 50 Hz take 2.2 of 6 Mbps; an image every 1.5 s to
 /// each fills the link to two thirds, as one camera at 6.67 Hz does with one peer.
-const MADE: [&str; 2] = ["/scan:1024:20", "/image:61346:1500"];
+const MADE: [&str; 2] = ["/scan:1024:20000", "/image:61346:1500000"];
 const LOAD_TIME: Duration = Duration::from_secs(30);
 const START_TIME: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -122,7 +122,7 @@ fn start(
     folder: &Path,
 ) -> Result<Process> {
     let mut file = format!("name: {}\nros1: false\n", computer.name);
-    let _ = writeln!(file, "control: {}/{}.sock\npeers:", super::enclosure::SCRATCH, computer.name);
+    let _ = writeln!(file, "control: {}/{}.sock\npeers:", crate::enclosure::SCRATCH, computer.name);
     for peer in peers {
         let _ = writeln!(file, "  {}: {{ address: {} }}", peer.name, peer.address);
     }
@@ -211,7 +211,10 @@ fn report(folder: &Path, figures: Vec<Figures>, as_json: bool) -> Result<Conclus
     if as_json {
         println!("{json}");
     } else {
-        println!("\n{NAME}: 6 Mbps, {} to each of {PEERS}\n{text}", MADE.join(" and "));
+        println!(
+            "\n{NAME}: 6 Mbps, TOPIC:BYTES:PERIOD_US {} to each of {PEERS}\n{text}",
+            MADE.join(" and ")
+        );
     }
     Ok(conclusion)
 }

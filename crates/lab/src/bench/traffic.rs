@@ -2,8 +2,8 @@
 //! A real node whose gateway makes and records messages instead of speaking
 //! ROS: what is measured with it is Tautline from daemon to daemon.
 
+use crate::clock::monotonic_ns;
 use anyhow::{Context, Result};
-use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ const STAMP_BYTES: usize = 16;
 const SETTLE_PATIENCE: Duration = Duration::from_secs(2);
 const POLL_PERIOD: Duration = Duration::from_millis(50);
 
-/// One topic made here.
+/// One topic made here, written as `TOPIC:BYTES:PERIOD[:START[:COUNT]]`, times in microseconds.
 #[derive(Debug, Clone)]
 pub struct Made {
     /// Its name.
@@ -37,23 +37,41 @@ pub struct Made {
     pub bytes: usize,
     /// Time between messages.
     pub period: Duration,
+    /// When the first one is made, after the start of the load.
+    pub start: Duration,
+    /// How many in a load; `None` is as many as its time allows.
+    pub count: Option<u64>,
+}
+
+impl std::fmt::Display for Made {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { topic, bytes, period, start, count } = self;
+        write!(out, "{topic}:{bytes}:{}:{}", period.as_micros(), start.as_micros())?;
+        count.map_or(Ok(()), |count| write!(out, ":{count}"))
+    }
 }
 
 impl std::str::FromStr for Made {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let allowed = || format!("'{text}'; allowed: TOPIC:BYTES:PERIOD_MS");
-        let mut parts = text.split(':');
-        let (Some(topic), Some(bytes), Some(millis), None) =
-            (parts.next(), parts.next(), parts.next(), parts.next())
-        else {
+        let allowed = || format!("'{text}'; allowed: TOPIC:BYTES:PERIOD_US[:START_US[:COUNT]]");
+        let (topic, numbers) = text.split_once(':').ok_or_else(allowed)?;
+        let numbers: Vec<u64> = numbers
+            .split(':')
+            .map(|number| number.parse().map_err(|_| allowed()))
+            .collect::<Result<_, _>>()?;
+        let [bytes, period, ref rest @ ..] = numbers[..] else { return Err(allowed()) };
+        if rest.len() > 2 || period == 0 {
             return Err(allowed());
-        };
-        let bytes: usize = bytes.parse().map_err(|_| allowed())?;
-        let millis = millis.parse().map_err(|_| allowed())?;
-        let period = Duration::from_millis(millis);
-        Ok(Self { topic: topic.into(), bytes: bytes.max(STAMP_BYTES), period })
+        }
+        Ok(Self {
+            topic: topic.into(),
+            bytes: usize::try_from(bytes).map_err(|_| allowed())?.max(STAMP_BYTES),
+            period: Duration::from_micros(period),
+            start: Duration::from_micros(rest.first().copied().unwrap_or(0)),
+            count: rest.get(1).copied(),
+        })
     }
 }
 
@@ -62,12 +80,19 @@ impl std::str::FromStr for Made {
 pub struct Arguments {
     /// The node's file.
     file: PathBuf,
-    /// Where what arrives is written: topic, sequence, sent ns, received ns.
+    /// Where what arrives is written: topic, sequence, sent ns, received ns. What is made here
+    /// goes to the same name ending in .sent: topic, sequence, sent ns.
     samples: PathBuf,
-    /// TOPIC:BYTES:PERIOD_MS, made here.
+    /// Channels that have to be wanted before a load; by default each topic by each peer.
+    #[arg(long)]
+    channels: Option<usize>,
+    /// TOPIC:BYTES:PERIOD_US[:START_US[:COUNT]], made here.
     #[arg(long = "make")]
     made: Vec<Made>,
 }
+
+/// When each message of each topic was sent.
+type Sent = BTreeMap<String, Vec<u64>>;
 
 /// Topic, sequence number, when sent and when received.
 type Row = (String, u64, u64, u64);
@@ -75,11 +100,6 @@ type Row = (String, u64, u64, u64);
 struct Recorder {
     events: Arc<dyn Events>,
     rows: Arc<Mutex<Vec<Row>>>,
-}
-
-fn monotonic_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 fn stamp(payload: &[u8]) -> Option<(u64, u64)> {
@@ -122,8 +142,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         events.emit(Event::Offered(description(&made.topic)));
     }
     let (handle, made) = (node.handle(), arguments.made.clone());
+    let channels = arguments.channels.unwrap_or(made.len() * peers);
+    let sent_file = arguments.samples.with_extension("sent");
     let talk = std::thread::spawn(move || {
-        let result = obey(&handle, &*events, &made, peers);
+        let result =
+            obey(&handle, &*events, &made, channels).and_then(|sent| write_sent(&sent_file, &sent));
         handle.shutdown();
         result
     });
@@ -151,19 +174,29 @@ fn write_rows(file: &Path, rows: &[Row]) -> Result<()> {
     out.flush().context("writing samples")
 }
 
-fn obey(handle: &Handle, events: &dyn Events, made: &[Made], peers: usize) -> Result<()> {
-    await_wanted(handle, made.len() * peers)?;
+fn write_sent(file: &Path, sent: &Sent) -> Result<()> {
+    let mut out = std::io::BufWriter::new(std::fs::File::create(file)?);
+    for (topic, times) in sent {
+        for (sequence, time) in times.iter().enumerate() {
+            writeln!(out, "{topic},{sequence},{time}")?;
+        }
+    }
+    out.flush().context("writing samples")
+}
+
+fn obey(handle: &Handle, events: &dyn Events, made: &[Made], channels: usize) -> Result<Sent> {
+    await_wanted(handle, channels)?;
     println!("{READY}");
-    let mut sequences = BTreeMap::new();
+    let mut sent: Sent = made.iter().map(|made| (made.topic.clone(), Vec::new())).collect();
     for line in std::io::stdin().lock().lines() {
         let line = line?;
         let Some(seconds) = line.strip_prefix(GO) else { break };
-        make(events, made, Duration::from_secs_f64(seconds.trim().parse()?), &mut sequences);
+        make(events, made, Duration::from_secs_f64(seconds.trim().parse()?), &mut sent);
         await_settled(handle)?;
-        let counts: Vec<String> = made.iter().map(|m| sequences[&m.topic].to_string()).collect();
+        let counts: Vec<String> = made.iter().map(|m| sent[&m.topic].len().to_string()).collect();
         println!("{DONE} {}", counts.join(" "));
     }
-    Ok(())
+    Ok(sent)
 }
 
 fn await_wanted(handle: &Handle, channels: usize) -> Result<()> {
@@ -190,19 +223,23 @@ fn await_settled(handle: &Handle) -> Result<()> {
 }
 
 /// Publishes everything on schedule, on this thread, for `time`.
-fn make(events: &dyn Events, made: &[Made], time: Duration, sequences: &mut BTreeMap<String, u64>) {
+fn make(events: &dyn Events, made: &[Made], time: Duration, sent: &mut Sent) {
     let start = Instant::now();
-    let mut due: Vec<(Instant, &Made)> = made.iter().map(|m| (start, m)).collect();
+    let left = |made: &Made| made.count.unwrap_or(u64::MAX);
+    let mut due: Vec<(Instant, u64, &Made)> =
+        made.iter().map(|made| (start + made.start, left(made), made)).collect();
     // Incompressible and different in each message.
     let mut noise = 0x9e37_79b9_7f4a_7c15_u64;
-    while let Some((at, next)) = due.iter_mut().min_by_key(|(at, _)| *at) {
+    loop {
+        let more = due.iter_mut().filter(|(_, left, _)| *left > 0);
+        let Some((at, left, next)) = more.min_by_key(|(at, ..)| *at) else { break };
         if at.duration_since(start) >= time {
             break;
         }
         std::thread::sleep(at.saturating_duration_since(Instant::now()));
-        let sequence = sequences.entry(next.topic.clone()).or_default();
+        let times = sent.entry(next.topic.clone()).or_default();
         let mut payload = Vec::with_capacity(next.bytes);
-        payload.extend_from_slice(&sequence.to_le_bytes());
+        payload.extend_from_slice(&(times.len() as u64).to_le_bytes());
         payload.extend_from_slice(&[0; 8]);
         while payload.len() < next.bytes {
             noise ^= noise << 13;
@@ -210,9 +247,11 @@ fn make(events: &dyn Events, made: &[Made], time: Duration, sequences: &mut BTre
             noise ^= noise << 17;
             payload.push(noise as u8);
         }
-        payload[8..STAMP_BYTES].copy_from_slice(&monotonic_ns().to_le_bytes());
-        *sequence += 1;
+        let now = monotonic_ns();
+        payload[8..STAMP_BYTES].copy_from_slice(&now.to_le_bytes());
+        times.push(now);
         *at += next.period;
+        *left -= 1;
         events.emit(Event::Message {
             topic: next.topic.clone(),
             source: Source(0),
@@ -220,4 +259,6 @@ fn make(events: &dyn Events, made: &[Made], time: Duration, sequences: &mut BTre
             received: Instant::now(),
         });
     }
+    // Like a program that goes on running: the load is over when its time is.
+    std::thread::sleep(time.saturating_sub(start.elapsed()));
 }

@@ -3,12 +3,14 @@
 
 use super::daemon::{Daemon, DaemonSetup, unaccounted};
 use super::flows::{ALL, Flow};
-use super::processes::Process;
-use super::progress::Progress;
-use super::ros::{RosProgram, START_PATIENCE, WRITE_PATIENCE};
-use super::stats::{Samples, Summary};
+use super::ros::{self, RosProgram, START_PATIENCE, WRITE_PATIENCE};
 use super::usage::{DaemonFigures, MachineTicks, Watch, figures, watch_idle};
-use super::world::{LinkLimits, Pair};
+use super::world::{Link, Pair};
+use crate::air::Punctuality;
+use crate::clock::monotonic_ns;
+use crate::processes::Process;
+use crate::progress::Progress;
+use crate::stats::Summary;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -55,7 +57,7 @@ pub struct Trial<'a> {
     /// What carries the topics.
     pub transport: Transport,
     /// The link between robot and base.
-    pub limits: LinkLimits,
+    pub link: Link,
     /// Counted time.
     pub time: Duration,
     /// For [`Transport::Tautline`].
@@ -75,8 +77,18 @@ pub struct Outcome {
     pub machine_busy_percent: f64,
     /// Use of the machine by each daemon; empty without daemons.
     pub daemons: BTreeMap<String, DaemonFigures>,
+    /// How late the radio's emulator was; `None` on a wire.
+    pub emulator: Option<Punctuality>,
     /// Messages accepted from ROS of which the sending daemon cannot say what became; empty without daemons.
     pub unaccounted: BTreeMap<Flow, Option<i64>>,
+}
+
+/// How a trial ended.
+pub enum Attempt {
+    /// With figures.
+    Counts(Outcome),
+    /// The emulator was too late for it to count; nobody has looked at its figures.
+    Late(Punctuality),
 }
 
 impl Trial<'_> {
@@ -98,14 +110,17 @@ impl Trial<'_> {
         stages
     }
 
-    /// Runs it; raw samples and logs go to `folder`, made anew.
-    pub fn run(&self, folder: &Path, progress: &Progress) -> Result<Outcome> {
+    /// Runs it; raw samples and logs go to `folder`, made anew. `seed` is of a radio's chances.
+    pub fn run(&self, folder: &Path, seed: u64, progress: &Progress) -> Result<Attempt> {
         if folder.exists() {
             std::fs::remove_dir_all(folder)?;
         }
         std::fs::create_dir_all(folder)?;
         progress.next();
-        let pair = Pair::new(self.limits)?;
+        let mut pair = Pair::new(self.link, seed)?;
+        if let Some(warning) = pair.warning() {
+            progress.say(&format!("warning: {warning}"));
+        }
         let masters = self.start_masters(&pair, folder)?;
         let mut daemons = match self.transport {
             Transport::Tautline => self.daemons.start(&pair.robot, &pair.base, folder)?.into(),
@@ -121,26 +136,32 @@ impl Trial<'_> {
         progress.next();
         let mut load = Load::start(self.transport, &ALL, &pair, folder)?;
         progress.next();
+        pair.count_from_now();
         let (busy, before) = (Watch::start(&daemons)?, MachineTicks::now()?);
         let first_ns = load.publish(self.time)?;
         let busy = busy.stop(&daemons)?;
         let machine_busy_percent = MachineTicks::now()?.busy_percent_since(before);
         progress.next();
         load.drain(self.time)?;
+        let mut emulator = pair.punctuality()?;
         // Before the publishers end, and their topics with them.
         let unaccounted = account(&daemons, folder)?;
         load.write()?;
+        for daemon in &mut daemons {
+            daemon.end()?;
+        }
+        drop(masters);
+        if let Some(late) = emulator.take_if(|emulator| !emulator.counts) {
+            return Ok(Attempt::Late(late));
+        }
         let mut outcome = self.outcome(folder, first_ns, load.message_bytes)?;
         for (index, name) in ["robot", "base"].iter().enumerate().take(daemons.len()) {
             outcome.daemons.insert((*name).into(), figures(&idle[index], &busy[index]));
         }
         outcome.machine_busy_percent = machine_busy_percent;
         outcome.unaccounted = unaccounted;
-        for daemon in &mut daemons {
-            daemon.end()?;
-        }
-        drop(masters);
-        Ok(outcome)
+        outcome.emulator = emulator;
+        Ok(Attempt::Counts(outcome))
     }
 
     fn start_masters(&self, pair: &Pair, folder: &Path) -> Result<Vec<Process>> {
@@ -162,21 +183,22 @@ impl Trial<'_> {
         let mut images = 0;
         let end_ns = first_ns + self.time.as_nanos() as u64;
         for flow in ALL {
-            let samples = Samples::read(folder, flow)?;
+            let samples = ros::samples(folder, flow)?;
             if flow == Flow::Image {
                 images =
                     samples.arrivals.iter().filter(|arrival| arrival.received_ns <= end_ns).count();
             }
-            topics.insert(flow, samples.summary(flow.period()));
+            topics.insert(flow, samples.summary(Some(flow.period())));
         }
         let images_per_s = images as f64 / self.time.as_secs_f64();
-        let (machine_busy_percent, daemons, unaccounted) = Default::default();
+        let (machine_busy_percent, daemons, emulator, unaccounted) = Default::default();
         Ok(Outcome {
             topics,
             message_bytes,
             images_per_s,
             machine_busy_percent,
             daemons,
+            emulator,
             unaccounted,
         })
     }
@@ -274,10 +296,4 @@ fn account(daemons: &[Daemon], folder: &Path) -> Result<BTreeMap<Flow, Option<i6
     }
     let side = |flow: Flow| if flow.is_from_robot() { &robot } else { &base };
     Ok(ALL.into_iter().map(|flow| (flow, unaccounted(side(flow), flow.topic()))).collect())
-}
-
-/// CLOCK_MONOTONIC, which the rospy programs read too.
-fn monotonic_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

@@ -2,7 +2,7 @@
 //! What daemons, and all programs together, use of the machine between two moments.
 
 use super::daemon::Daemon;
-use super::processes::Usage;
+use crate::processes::Usage;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::time::{Duration, Instant};

@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Network namespaces and the links between them, on this machine's kernel.
+//! Computers as network namespaces, and what joins them: this machine's kernel alone, or
+//! the radio model.
 
-use super::processes::run;
-use anyhow::Result;
+use crate::air::{self, Air, Punctuality};
+use crate::namespace::{self, Namespaces};
+use crate::processes::run;
+use crate::scenario::{self, Scenario};
+use crate::staging;
+use anyhow::{Context, Result};
+use std::path::Path;
 use std::process::Command;
 
-/// The interface by which a robot reaches the others.
-pub const INTERFACE: &str = "veth0";
+/// The interface by which a computer on a wire reaches the others.
+const INTERFACE: &str = "veth0";
 /// IP packet size of every link.
 pub const MTU: u32 = 1500;
+const _: () = assert!(MTU == air::MTU);
 /// Bytes the kernel's token bucket lets go at once: two full packets.
 const BURST_BYTES: u32 = 3200;
 /// Bytes that may wait in the kernel's queue, as an ordinary interface has them.
@@ -23,28 +30,75 @@ pub struct LinkLimits {
     pub loss: f64,
 }
 
+/// What joins two computers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Link {
+    /// A cable; each direction has a token bucket of its own.
+    Wire(LinkLimits),
+    /// The radios of a scenario, by name, with the stations `robot` and `base`. Its flows are not run.
+    Radio(&'static str),
+}
+
+impl Link {
+    /// The bits per second that IP packets and their Ethernet headers share in one direction,
+    /// where they have such a share.
+    pub fn rate_bps(self) -> Option<u64> {
+        match self {
+            Link::Wire(limits) => limits.rate_bps,
+            Link::Radio(_) => None,
+        }
+    }
+}
+
+/// The scenario of that name under `scenarios/`.
+pub fn scenario(name: &str) -> Result<Scenario> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    Ok(scenario::load(&folder.join(format!("{name}.yaml")))?)
+}
+
 /// One computer: a named network namespace with an address.
 pub struct Computer {
     /// `robot`, `base`, ...
     pub name: String,
-    /// Its IPv4 address on [`INTERFACE`].
+    /// Its IPv4 address on `interface`.
     pub address: String,
+    /// By which it reaches the others.
+    pub interface: String,
+    /// Removed with it; a station's belongs to the air.
+    _namespace: Option<Namespaces>,
 }
 
 impl Computer {
     /// A computer of that name with no link yet; `number` makes its address.
     pub fn new(name: &str, number: u8) -> Result<Self> {
-        run(Command::new("ip").args(["netns", "add", name]))?;
-        let computer = Self { name: name.into(), address: format!("10.71.0.{number}") };
+        let namespace = Namespaces::new(vec![name.into()])?;
+        let computer = Self {
+            name: name.into(),
+            address: format!("10.71.0.{number}"),
+            interface: INTERFACE.into(),
+            _namespace: Some(namespace),
+        };
         computer.ip(&["link", "set", "lo", "up"])?;
         Ok(computer)
     }
 
+    /// The computer that is a station of `scenario`, reached on its first network.
+    fn on_air(scenario: &Scenario, name: &str) -> Result<Self> {
+        let missing = || format!("scenario {} has no station '{name}' with a radio", scenario.name);
+        let is_wanted = |station: &scenario::Station| station.name == name;
+        let number = scenario.stations.iter().position(is_wanted).with_context(missing)?;
+        let network = *scenario.stations[number].networks.first().with_context(missing)?;
+        Ok(Self {
+            name: name.into(),
+            address: staging::address(network, number).to_string(),
+            interface: air::interface(0),
+            _namespace: None,
+        })
+    }
+
     /// `program` on this computer.
     pub fn command(&self, program: &str) -> Command {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net=/run/netns/{}", self.name)).arg("--").arg(program);
-        command
+        namespace::command(&self.name, program)
     }
 
     fn ip(&self, arguments: &[&str]) -> Result<String> {
@@ -75,31 +129,61 @@ impl Computer {
     }
 }
 
-impl Drop for Computer {
-    fn drop(&mut self) {
-        // A failure leaves a namespace that ends with the bench's own.
-        let _ = run(Command::new("ip").args(["netns", "del", &self.name]));
-    }
-}
-
 /// Two computers joined by one link.
 pub struct Pair {
     /// Sends sensor data.
     pub robot: Computer,
     /// Sends commands.
     pub base: Computer,
+    air: Option<Air>,
 }
 
 impl Pair {
-    /// Makes both and joins them.
-    pub fn new(limits: LinkLimits) -> Result<Self> {
+    /// Makes both and joins them; `seed` is of everything random on a radio.
+    pub fn new(link: Link, seed: u64) -> Result<Self> {
+        match link {
+            Link::Wire(limits) => Self::by_wire(limits),
+            Link::Radio(name) => Self::on_air(&scenario(name)?, seed),
+        }
+    }
+
+    fn by_wire(limits: LinkLimits) -> Result<Self> {
         let (robot, base) = (Computer::new("robot", 1)?, Computer::new("base", 2)?);
         join(&robot.name, INTERFACE, &base.name, INTERFACE)?;
         for computer in [&robot, &base] {
             computer.take_address()?;
             computer.limit(limits)?;
         }
-        Ok(Self { robot, base })
+        Ok(Self { robot, base, air: None })
+    }
+
+    fn on_air(scenario: &Scenario, seed: u64) -> Result<Self> {
+        let robot = Computer::on_air(scenario, "robot")?;
+        let base = Computer::on_air(scenario, "base")?;
+        let air = Some(Air::start(scenario, seed, 0)?);
+        Ok(Self { robot, base, air })
+    }
+
+    /// What could not be had for the radio, for a person.
+    pub fn warning(&self) -> Option<&str> {
+        self.air.as_ref()?.warning()
+    }
+
+    /// What the radio's emulator did so far does not count.
+    pub fn count_from_now(&self) {
+        if let Some(air) = &self.air {
+            air.count_from_now();
+        }
+    }
+
+    /// How late the radio's emulator was since it counts; `None` of a wire. Fails if it has ended.
+    pub fn punctuality(&mut self) -> Result<Option<Punctuality>> {
+        let Some(air) = self.air.take() else { return Ok(None) };
+        let Some(snapshot) = air.look() else {
+            return Ok(Some(air.stop()?.punctuality));
+        };
+        self.air = Some(air);
+        Ok(Some(snapshot.punctuality))
     }
 }
 

@@ -16,9 +16,9 @@ mod surroundings;
 pub mod table;
 pub mod units;
 mod validate;
-mod yaml;
+pub mod yaml;
 
-pub use problem::{ConfigError, MAX_PROBLEMS, Position, Problem, Warning};
+pub use problem::{ConfigError, MAX_PROBLEMS, Position, Problem, Warning, nearest};
 pub use surroundings::{SYSTEM_CONTROL_FOLDER, Surroundings};
 pub use yaml::{MAX_FILE_BYTES, MAX_NESTING};
 
@@ -44,13 +44,19 @@ pub struct Checked {
 
 /// Reads and checks `file` in this process's surroundings.
 pub fn load(file: &Path) -> Result<Checked, ConfigError> {
+    let text = read(file)?;
+    parse(&text, &Surroundings::of_this_process())
+        .map_err(|problems| ConfigError::Invalid { file: file.into(), problems })
+}
+
+/// The text of `file`, which is UTF-8 and at most [`MAX_FILE_BYTES`] long.
+pub fn read(file: &Path) -> Result<String, ConfigError> {
     let unreadable = |source| ConfigError::Unreadable { file: file.into(), source };
     let open = std::fs::File::open(file).map_err(unreadable)?;
     let mut bytes = Vec::new();
     // One byte over the limit is enough to refuse the file without reading all of it.
     open.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    let checked = text(bytes).and_then(|text| parse(&text, &Surroundings::of_this_process()));
-    checked.map_err(|problems| ConfigError::Invalid { file: file.into(), problems })
+    text(bytes).map_err(|problems| ConfigError::Invalid { file: file.into(), problems })
 }
 
 fn text(bytes: Vec<u8>) -> Result<String, Vec<Problem>> {

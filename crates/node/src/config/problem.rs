@@ -8,6 +8,9 @@ use std::path::PathBuf;
 /// Problems listed for one file; the rest is only counted.
 pub const MAX_PROBLEMS: usize = 100;
 
+/// Edits between a known name and one that may be a slip of it.
+const MAX_SLIP: usize = 3;
+
 /// A place in the file, both counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Position {
@@ -93,4 +96,15 @@ fn in_lines(file: &std::path::Path, problems: &[Problem]) -> String {
         lines.push(format!("{}: and {more} more", file.display()));
     }
     lines.join("\n")
+}
+
+/// The one of `names` that `found` is probably a slip of.
+pub fn nearest<'n>(names: impl IntoIterator<Item = &'n str>, found: &str) -> Option<&'n str> {
+    let plain = |name: &str| name.to_lowercase().replace('-', "_");
+    let found = plain(found);
+    // No need to compare with what is much longer or shorter, which costs the product of both.
+    let close = names.into_iter().filter(|name| name.len().abs_diff(found.len()) <= MAX_SLIP);
+    let distance = |name: &str| strsim::damerau_levenshtein(&plain(name), &found);
+    let (distance, name) = close.map(|name| (distance(name), name)).min()?;
+    (distance <= MAX_SLIP.min(name.len() / 2)).then_some(name)
 }

@@ -3,13 +3,10 @@
 //! values out of range become problems, defaults are filled in.
 
 use super::kind::{Kind, Value};
-use super::problem::{Position, Problem};
+use super::problem::{self, Position, Problem};
 use super::table::{Naming, Preset, Setting, Shape};
 use super::yaml::{Key, Node, Yaml, quoted};
 use std::collections::BTreeMap;
-
-/// Edits between a known key and one that may be a slip of it.
-const MAX_SLIP: usize = 3;
 
 /// The keys of one section that are there and right, or have a default.
 #[derive(Debug, Clone, PartialEq)]
@@ -152,7 +149,7 @@ impl Walk<'_> {
         for (key, value) in keys {
             let Some(setting) = settings.iter().find(|s| s.name == key.name) else {
                 let found = format!("the unknown key {}", quoted(&key.name));
-                self.wrong(key.at, path, found, nearest(settings, &key.name));
+                self.wrong(key.at, path, found, allowed_keys(settings, &key.name));
                 continue;
             };
             seen.push(setting.name);
@@ -397,13 +394,9 @@ fn names(settings: &[Setting]) -> String {
     names.join(", ")
 }
 
-fn nearest(settings: &[Setting], found: &str) -> String {
-    let found = found.to_lowercase().replace('-', "_");
-    let candidates = settings.iter().map(|s| (strsim::damerau_levenshtein(s.name, &found), s.name));
-    match candidates.min() {
-        Some((distance, name)) if distance <= MAX_SLIP.min(name.len() / 2) => {
-            format!("perhaps '{name}'; all keys here: {}", names(settings))
-        }
-        _ => names(settings),
+fn allowed_keys(settings: &[Setting], found: &str) -> String {
+    match problem::nearest(settings.iter().map(|s| s.name), found) {
+        Some(name) => format!("perhaps '{name}'; all keys here: {}", names(settings)),
+        None => names(settings),
     }
 }

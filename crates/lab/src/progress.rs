@@ -18,16 +18,28 @@ struct State {
     /// What is still to come: name and expected duration.
     rest: VecDeque<(String, Duration)>,
     finished: bool,
+    /// Nothing is printed where a line cannot be redrawn.
+    quiet: bool,
 }
 
 impl Progress {
     /// Announces all stages with the time each is expected to take.
     pub fn new(stages: Vec<(String, Duration)>) -> Self {
+        Self::with(stages, false)
+    }
+
+    /// As [`Progress::new`], and prints nothing unless it is to a terminal.
+    pub fn quietly(stages: Vec<(String, Duration)>) -> Self {
+        Self::with(stages, true)
+    }
+
+    fn with(stages: Vec<(String, Duration)>, quiet: bool) -> Self {
         let state = State {
             stage: "starting".into(),
             stage_ends: Instant::now(),
             rest: stages.into(),
             finished: false,
+            quiet,
         };
         let progress = Self(Arc::new(Mutex::new(state)));
         if std::io::stderr().is_terminal() {
@@ -43,9 +55,22 @@ impl Progress {
             state.stage = stage;
             state.stage_ends = Instant::now() + duration;
         }
-        if !std::io::stderr().is_terminal() {
+        if !state.quiet && !std::io::stderr().is_terminal() {
             eprintln!("{}", state.line());
         }
+    }
+
+    /// What is to come is now this; the rest of the old plan is not.
+    pub fn plan_anew(&self, stages: Vec<(String, Duration)>) {
+        if let Ok(mut state) = self.0.lock() {
+            state.rest = stages.into();
+        }
+    }
+
+    /// Says something above the line.
+    pub fn say(&self, text: &str) {
+        let clear = if std::io::stderr().is_terminal() { "\r\x1b[K" } else { "" };
+        eprintln!("{clear}{text}");
     }
 
     /// Takes the line away; results follow.

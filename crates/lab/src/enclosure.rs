@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A place where nothing this bench does can touch the machine's own network.
+//! A place where nothing this program does can touch the machine's own network.
 //!
 //! The program starts itself again in its own network, mount and process
 //! namespaces (and, without root, its own user namespace). Namespaces, links,
@@ -24,8 +24,9 @@ pub fn run_this_inside() -> Result<ExitCode> {
         .args(flags)
         .arg("--")
         .arg(program)
-        .args(std::env::args_os().skip(1))
+        // First, since arguments may end with the user's own after a "--".
         .arg("--inside")
+        .args(std::env::args_os().skip(1))
         .stdin(Stdio::piped())
         .spawn()
         .context("cannot start unshare")?;
@@ -51,7 +52,7 @@ fn usable_flags() -> Result<Vec<&'static str>> {
         }
     }
     bail!(
-        "this bench needs network namespaces of its own and got none: as this user '{}', in a user namespace '{}'.\n\
+        "this needs network namespaces of its own and got none: as this user '{}', in a user namespace '{}'.\n\
          Run it as root, or allow user namespaces: sysctl kernel.unprivileged_userns_clone=1 on Debian, \
          kernel.apparmor_restrict_unprivileged_userns=0 on Ubuntu, --privileged in a container",
         refusals[0],
@@ -67,7 +68,7 @@ pub fn settle() -> Result<()> {
         std::process::exit(INTERRUPTED);
     });
     // `ip netns` keeps its names under /run; so do the daemons' control sockets.
-    super::processes::run(Command::new("mount").args(["-t", "tmpfs", "tautline-lab", "/run"]))?;
+    crate::processes::run(Command::new("mount").args(["-t", "tmpfs", "tautline-lab", "/run"]))?;
     for folder in ["/run/netns", SCRATCH] {
         std::fs::create_dir(folder).with_context(|| format!("cannot make {folder}"))?;
     }

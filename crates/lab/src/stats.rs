@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From raw samples to the figures of a report. Nanoseconds in, milliseconds out.
 
-use super::flows::Flow;
-use super::ros::{received_file, sent_file};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::HashSet;
@@ -45,7 +43,7 @@ pub struct Summary {
     /// Between arrivals; `None` below two.
     pub gap_ms: Option<Gap>,
     /// How late the publisher was against its schedule: large on a machine that is busy with
-    /// something else, whose figures are then not worth much.
+    /// something else, whose figures are then not worth much. `None` without a schedule.
     pub publisher_late_ms: Option<Lateness>,
 }
 
@@ -84,9 +82,9 @@ const NANOSECONDS_PER_MS: f64 = 1e6;
 
 impl Samples {
     /// Reads what a publisher and a subscriber wrote.
-    pub fn read(folder: &Path, flow: Flow) -> Result<Self> {
-        let sent = rows::<2>(&sent_file(folder, flow))?;
-        let received = rows::<3>(&received_file(folder, flow))?;
+    pub fn read(sent_file: &Path, received_file: &Path) -> Result<Self> {
+        let sent = rows::<2>(sent_file)?;
+        let received = rows::<3>(received_file)?;
         Ok(Self {
             sent_ns: sent.into_iter().map(|[_, sent_ns]| sent_ns).collect(),
             arrivals: received
@@ -96,8 +94,8 @@ impl Samples {
         })
     }
 
-    /// Its figures.
-    pub fn summary(&self, period: Duration) -> Summary {
+    /// Its figures; `period` is the publisher's, where it has one.
+    pub fn summary(&self, period: Option<Duration>) -> Summary {
         let mut seen = HashSet::new();
         let firsts: Vec<Arrival> =
             self.arrivals.iter().copied().filter(|arrival| seen.insert(arrival.sequence)).collect();
@@ -111,7 +109,7 @@ impl Samples {
             mdr_percent: 100.0 * firsts.len() as f64 / self.sent_ns.len().max(1) as f64,
             delay_ms: delay(delays),
             gap_ms: gap(gaps),
-            publisher_late_ms: self.lateness(period),
+            publisher_late_ms: period.and_then(|period| self.lateness(period)),
         }
     }
 
@@ -202,7 +200,8 @@ mod tests {
 
     #[test]
     fn figures_of_a_small_run() {
-        let summary = samples(4, &[(0, 2), (1, 22), (3, 72)]).summary(Duration::from_millis(20));
+        let summary =
+            samples(4, &[(0, 2), (1, 22), (3, 72)]).summary(Some(Duration::from_millis(20)));
         assert_eq!((summary.sent, summary.received, summary.mdr_percent), (4, 3, 75.0));
         let delay = summary.delay_ms.unwrap();
         assert_eq!((delay.p50, delay.p99, delay.max), (2.0, 12.0, 12.0));
@@ -211,7 +210,8 @@ mod tests {
 
     #[test]
     fn a_message_received_twice_counts_once() {
-        let summary = samples(2, &[(0, 1), (0, 5), (1, 21)]).summary(Duration::from_millis(20));
+        let summary =
+            samples(2, &[(0, 1), (0, 5), (1, 21)]).summary(Some(Duration::from_millis(20)));
         assert_eq!((summary.received, summary.duplicates), (2, 1));
         assert_eq!(summary.gap_ms.unwrap().mean, 20.0);
     }
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn nothing_received_has_no_delay() {
-        let summary = samples(3, &[]).summary(Duration::from_millis(20));
+        let summary = samples(3, &[]).summary(Some(Duration::from_millis(20)));
         assert_eq!((summary.delay_ms, summary.gap_ms, summary.mdr_percent), (None, None, 0.0));
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Programs started by the bench: talked to by lines, measured, and always ended.
+//! Programs in namespaces: talked to by lines, measured, and always ended.
 
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -155,7 +155,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Nothing can be done about a failure here; the process namespace ends with the bench anyway.
+        // Nothing can be done about a failure here; the process namespace ends with the enclosure anyway.
         if let Ok(pid) = self.pid() {
             let _ = kill_process_group(pid, Signal::KILL);
         }

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Programs of the user in stations.
+
+use super::screen::Screen;
+use super::station::Air;
+use crate::processes::run;
+use crate::scenario::Scenario;
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::fmt::Write;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long a program has between being asked and being made to end.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Longest piece of a program's line that is printed at once.
+const MAX_LINE_BYTES: u64 = 4096;
+const POLL_PERIOD: Duration = Duration::from_millis(20);
+
+/// A command and the station it is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StationCommand {
+    station: usize,
+    text: String,
+}
+
+impl StationCommand {
+    /// Reads `STATION: COMMAND`.
+    pub fn parse(argument: &str, scenario: &Scenario) -> Result<Self> {
+        let (name, text) = argument.split_once(':').unwrap_or((argument, ""));
+        let names: Vec<&str> = scenario.stations.iter().map(|s| s.name.as_str()).collect();
+        let station = names.iter().position(|station| *station == name.trim());
+        match station {
+            Some(station) if !text.trim().is_empty() => {
+                Ok(Self { station, text: text.trim().into() })
+            }
+            _ => bail!(
+                "'{argument}' is not 'STATION: COMMAND' in quotes, such as '{}: ping -c 3 {}'; stations are {}",
+                names[0],
+                names.last().unwrap_or(&names[0]),
+                names.join(", ")
+            ),
+        }
+    }
+}
+
+/// A program that runs in a station. Dropping it kills its process group.
+pub struct Running {
+    child: Child,
+    text: String,
+    relays: Vec<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Starts a command by `sh`; its lines go to the screen under the station's name.
+    pub fn start(
+        command: &StationCommand,
+        air: &Air,
+        scenario: &Scenario,
+        screen: &Arc<Screen>,
+    ) -> Result<Self> {
+        let mut child = air
+            .command(command.station, "sh")
+            .args(["-c", &command.text])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("cannot start '{}'", command.text))?;
+        let name = &scenario.stations[command.station].name;
+        let out = relay(child.stdout.take(), name, screen);
+        let errors = relay(child.stderr.take(), name, screen);
+        let relays = out.into_iter().chain(errors).collect();
+        Ok(Self { child, text: command.text.clone(), relays })
+    }
+
+    /// Whether it has ended, and how.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        self.child.try_wait().with_context(|| format!("'{}' is lost", self.text))
+    }
+
+    /// Ends it and what it started.
+    pub fn end(mut self) -> Result<()> {
+        self.signal(Signal::TERM);
+        let deadline = Instant::now() + PATIENCE;
+        while self.ended()?.is_none() && Instant::now() < deadline {
+            std::thread::sleep(POLL_PERIOD);
+        }
+        // Whatever still has its output open ends here, so that the last lines come.
+        self.signal(Signal::KILL);
+        for relay in self.relays.drain(..) {
+            let _ = relay.join();
+        }
+        Ok(())
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            // It may have ended by itself.
+            let _ = kill_process_group(group, signal);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
+        let _ = self.child.wait();
+    }
+}
+
+/// Prints what a program says, line by line; a longer line is cut into several.
+fn relay(
+    from: Option<impl Read + Send + 'static>,
+    name: &str,
+    screen: &Arc<Screen>,
+) -> Option<JoinHandle<()>> {
+    let (mut from, name, screen) = (BufReader::new(from?), name.to_owned(), screen.clone());
+    Some(std::thread::spawn(move || {
+        let mut line = Vec::new();
+        while let Ok(1..) = from.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line) {
+            let text = String::from_utf8_lossy(&line);
+            screen.print(&format!("{name} | {}", text.trim_end_matches(['\n', '\r'])));
+            line.clear();
+        }
+    }))
+}
+
+/// Lets programs in stations call each other by name.
+pub fn name_stations(scenario: &Scenario, scratch: &Path) -> Result<()> {
+    let mut hosts = String::from("127.0.0.1 localhost\n");
+    for (number, station) in scenario.stations.iter().enumerate() {
+        for (index, &network) in station.networks.iter().enumerate() {
+            let address = crate::staging::address(network, number);
+            let alias = if index == 0 { station.name.as_str() } else { "" };
+            let network = &scenario.networks[network].name;
+            let _ = writeln!(hosts, "{address} {alias} {}.{network}", station.name);
+        }
+    }
+    let file = scratch.join("hosts");
+    std::fs::write(&file, hosts)?;
+    // The enclosure has mounts of its own: the machine's file stays as it is.
+    run(Command::new("mount").arg("--bind").arg(file).arg("/etc/hosts"))?;
+    Ok(())
+}

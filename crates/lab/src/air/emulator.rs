@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The medium in real time: what radios send is held in the kernel until the medium
+//! says that it has been on the air, and received where and when the medium says.
+
+use super::kernel::{ETHERNET_HEADER_BYTES, HeldFrame, Plumbing, RadioNumber, mac};
+use crate::clock::{cpu_of_this_thread, monotonic_ns};
+use crate::scenario::Scenario;
+use crate::staging::{Change, add_networks, changes, later};
+use anyhow::Result;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Serialize;
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::time::Duration;
+use tautline_medium::{Frame, Medium, Nanos, Output, RadioId};
+
+/// EtherType of IPv4.
+const IPV4: [u8; 2] = [8, 0];
+/// The loop looks at orders and the view at least so often.
+const LONGEST_WAIT: Duration = Duration::from_millis(20);
+/// A run counts if 99 % of what the emulator did was at most so late. Decided by this alone.
+pub const COUNTS_BELOW: Duration = Duration::from_micros(400);
+/// Lateness is counted in steps of this many nanoseconds.
+const LATENESS_STEP: u64 = 10_000;
+/// Anything later counts as this many steps.
+const LATENESS_STEPS: usize = 10_000;
+
+/// How late the emulator was.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Punctuality {
+    /// Frames received or reported as sent.
+    pub frames: u64,
+    /// Median of lateness, microseconds, rounded up to 10.
+    pub late_p50_us: u64,
+    /// 99th percentile.
+    pub late_p99_us: u64,
+    /// Largest.
+    pub late_max_us: u64,
+    /// Of one core, percent, by the emulator's thread.
+    pub cpu_percent: f64,
+    /// Frames that the kernel could not hand over or take back.
+    pub mishaps: u64,
+    /// The run counts: see [`COUNTS_BELOW`].
+    pub counts: bool,
+}
+
+impl fmt::Display for Punctuality {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let limit = COUNTS_BELOW.as_micros();
+        let verdict = if self.counts {
+            "counts".into()
+        } else {
+            format!("does NOT count (p99 over {limit} us)")
+        };
+        write!(
+            f,
+            "{} frames, late by {} us (p50), {} us (p99), {} us (max), {:.1} % of a core, {} mishaps: the run {verdict}",
+            self.frames,
+            self.late_p50_us,
+            self.late_p99_us,
+            self.late_max_us,
+            self.cpu_percent,
+            self.mishaps
+        )
+    }
+}
+
+/// Lateness of all frames so far.
+#[derive(Debug)]
+struct Lateness {
+    counts: Vec<u64>,
+    frames: u64,
+    max: u64,
+}
+
+impl Lateness {
+    fn new() -> Self {
+        Self { counts: vec![0; LATENESS_STEPS], frames: 0, max: 0 }
+    }
+
+    fn add(&mut self, nanos: u64) {
+        let step = (nanos / LATENESS_STEP) as usize;
+        self.counts[step.min(LATENESS_STEPS - 1)] += 1;
+        self.frames += 1;
+        self.max = self.max.max(nanos);
+    }
+
+    /// Microseconds that `share` of all do not exceed.
+    fn quantile_us(&self, share: f64) -> u64 {
+        let wanted = (share * self.frames as f64).ceil() as u64;
+        let mut seen = 0;
+        let step = self.counts.iter().position(|count| {
+            seen += count;
+            seen >= wanted
+        });
+        (step.unwrap_or(0) as u64 + 1) * LATENESS_STEP / 1000
+    }
+}
+
+/// See the module.
+pub struct Emulator {
+    /// The radio world.
+    pub medium: Medium<Rc<HeldFrame>>,
+    plumbing: Plumbing,
+    radios: HashMap<[u8; 6], RadioId>,
+    /// Changes to come, in order of time.
+    changes: VecDeque<(Nanos, Change)>,
+    origin: u64,
+    lateness: Lateness,
+    received: Vec<HeldFrame>,
+    cpu_at_start: Duration,
+}
+
+impl Emulator {
+    /// An emulator whose medium and plumbing have the scenario's radios in the same order.
+    /// The scenario's time starts `offset` after the emulator's.
+    pub fn new(scenario: &Scenario, seed: u64, offset: Nanos, plumbing: Plumbing) -> Self {
+        let mut medium = Medium::new(seed);
+        add_networks(scenario, &mut medium);
+        let mut radios = HashMap::new();
+        for (number, station) in scenario.stations.iter().enumerate() {
+            let id = medium.add_station(later(&station.motion, offset));
+            for &network in &station.networks {
+                let network_id = tautline_medium::NetworkId(network);
+                let radio = medium.add_radio(id, network_id, station.queue_packets);
+                radios.insert(mac(network as u8, number), radio);
+            }
+        }
+        Self {
+            medium,
+            plumbing,
+            radios,
+            changes: changes(scenario, offset).into(),
+            origin: monotonic_ns(),
+            lateness: Lateness::new(),
+            received: Vec::new(),
+            cpu_at_start: cpu_of_this_thread(),
+        }
+    }
+
+    /// What was late while programs started does not count.
+    pub fn count_from_now(&mut self) {
+        self.lateness = Lateness::new();
+        self.cpu_at_start = cpu_of_this_thread();
+    }
+
+    /// The machine's monotonic time at which this emulator's clock was 0.
+    pub fn origin(&self) -> u64 {
+        self.origin
+    }
+
+    /// Nanoseconds since this emulator was made: the medium's time.
+    pub fn now(&self) -> Nanos {
+        monotonic_ns() - self.origin
+    }
+
+    /// Handles what has come and what is due, then waits for more, at most [`LONGEST_WAIT`].
+    pub fn turn(&mut self) -> Result<()> {
+        self.plumbing.receive(&mut self.received)?;
+        // Everything up to the moment at which the frames are taken, each at its own time.
+        let now = self.now();
+        self.handle_due(now)?;
+        for frame in std::mem::take(&mut self.received) {
+            self.take(now, frame)?;
+        }
+        self.handle_due(now)?;
+        self.wait()
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        let change = self.changes.front().map(|(at, _)| *at);
+        let due = self.medium.poll_timeout().into_iter().chain(change).min();
+        let until_due = due.map(|at| Duration::from_nanos(at.saturating_sub(self.now())));
+        let wait = until_due.unwrap_or(LONGEST_WAIT).min(LONGEST_WAIT);
+        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(wait.subsec_nanos()) };
+        let fd = self.plumbing.as_fd();
+        match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn handle_due(&mut self, now: Nanos) -> Result<()> {
+        while let Some((at, change)) = self.changes.pop_front() {
+            if at > now {
+                self.changes.push_front((at, change));
+                break;
+            }
+            self.medium.handle_timeout(at);
+            change.apply(at, &mut self.medium);
+        }
+        self.medium.handle_timeout(now);
+        while let Some(output) = self.medium.poll_output() {
+            let at = output.at();
+            match output {
+                Output::Sent { payload, .. } => self.plumbing.discard(&payload)?,
+                Output::Delivered { to: RadioId(radio), payload, .. } => {
+                    let radio: RadioNumber = radio;
+                    self.plumbing.inject(radio, &payload.ethernet)?;
+                }
+            }
+            let late = self.now().saturating_sub(at);
+            self.lateness.add(late);
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, now: Nanos, held: HeldFrame) -> Result<()> {
+        let receiver = held.ethernet.first_chunk().and_then(|mac| self.radios.get(mac)).copied();
+        if receiver.is_none() && !held.is_for_a_group() {
+            return self.plumbing.discard(&held);
+        }
+        let radio = RadioId(held.radio);
+        let (bytes, dscp) = (held.payload_bytes() as u32, dscp(&held.ethernet));
+        let frame = Frame { to: receiver, bytes, dscp, payload: Rc::new(held) };
+        match self.medium.send(now, radio, frame) {
+            Ok(()) => Ok(()),
+            Err(full) => self.plumbing.discard(&full.0.payload),
+        }
+    }
+
+    /// How punctual it was since the start.
+    pub fn punctuality(&self, since: Nanos) -> Punctuality {
+        let troubles = self.plumbing.troubles();
+        let late_p99_us = self.lateness.quantile_us(0.99);
+        let cpu = cpu_of_this_thread() - self.cpu_at_start;
+        let elapsed = Duration::from_nanos(self.now() - since);
+        Punctuality {
+            frames: self.lateness.frames,
+            late_p50_us: self.lateness.quantile_us(0.5),
+            late_p99_us,
+            late_max_us: self.lateness.max / 1000,
+            cpu_percent: 100.0 * cpu.as_secs_f64() / elapsed.as_secs_f64().max(1e-9),
+            mishaps: troubles.unreported_frames
+                + troubles.refused_verdicts
+                + self.plumbing.uninjected_frames(),
+            counts: u128::from(late_p99_us) <= COUNTS_BELOW.as_micros(),
+        }
+    }
+}
+
+/// The code point of an IPv4 packet in a frame; 0 of anything else.
+fn dscp(ethernet: &[u8]) -> u8 {
+    let ip = ethernet.get(12..14) == Some(&IPV4);
+    let traffic_class = ethernet.get(ETHERNET_HEADER_BYTES + 1).filter(|_| ip);
+    traffic_class.map_or(0, |byte| byte >> 2)
+}

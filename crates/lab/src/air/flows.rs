@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A scenario's own flows: plain datagrams by sockets, the others by real nodes.
+
+use super::station::{Air, sleep_until};
+use super::{nodes, udp};
+use crate::clock::monotonic_ns;
+use crate::enclosure::SCRATCH;
+use crate::figures::FlowFigures;
+use crate::scenario::{Over, Scenario};
+use crate::stats::Samples;
+use anyhow::{Result, ensure};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tautline_medium::Nanos;
+
+/// See the module.
+pub struct Flows {
+    udp: BTreeMap<usize, udp::Running>,
+    nodes: nodes::Nodes,
+    offset: Nanos,
+    stop: Arc<AtomicBool>,
+}
+
+impl Flows {
+    /// Opens sockets and starts nodes.
+    pub fn start(air: &Air, scenario: &Scenario, offset: Nanos) -> Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let numbers = (0..scenario.flows.len()).filter(|n| scenario.flows[*n].over == Over::Udp);
+        let udp = numbers
+            .map(|number| Ok((number, udp::start(air, scenario, number, offset, &stop)?)))
+            .collect::<Result<_>>()?;
+        let nodes = nodes::Nodes::start(air, scenario, Path::new(SCRATCH))?;
+        Ok(Self { udp, nodes, offset, stop })
+    }
+
+    /// Waits for the nodes to meet and for the scenario's start.
+    pub fn go(mut self, start: u64, scenario: &Scenario) -> Result<Self> {
+        if scenario.flows.is_empty() {
+            return Ok(self);
+        }
+        self.nodes.meet()?;
+        ensure!(
+            monotonic_ns() < start,
+            "programs took longer than {} s to start: is the machine busy?",
+            self.offset / 1_000_000_000
+        );
+        sleep_until(start, 0);
+        self.nodes.go(scenario.duration as f64 / 1e9)?;
+        Ok(self)
+    }
+
+    /// Waits for the end, which is at `end` by the emulator's clock.
+    pub fn finish(
+        self,
+        scenario: &Scenario,
+        origin: u64,
+        end: Nanos,
+    ) -> Result<Vec<(FlowFigures, Samples)>> {
+        // Programs may have ended before the scenario's own flows.
+        if !self.udp.is_empty() {
+            sleep_until(origin, end);
+        }
+        let remaining = Duration::from_nanos((origin + end).saturating_sub(monotonic_ns()));
+        // Times count from the scenario's start.
+        let start = origin + self.offset;
+        let mut samples = self.nodes.finish(scenario, start, remaining)?;
+        self.stop.store(true, Ordering::Release);
+        let mut refused = BTreeMap::new();
+        for (number, flow) in self.udp {
+            let done = flow.finish(start)?;
+            samples.insert(number, done.samples);
+            refused.insert(number, done.refused);
+        }
+        let figures = samples.into_iter().map(|(number, samples)| {
+            let plan = &scenario.flows[number];
+            let about = (plan.bytes, plan.pace);
+            let figures =
+                FlowFigures::new(&plan.name, plan.over, about, &samples, scenario.duration);
+            let refused = refused.get(&number).copied().unwrap_or(0);
+            (FlowFigures { refused, ..figures }, samples)
+        });
+        Ok(figures.collect())
+    }
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Frames that radios receive from us.
+
+use super::RadioNumber;
+use super::encapsulation::{HERE, UDP_PORT, header};
+use crate::namespace::enter;
+use anyhow::{Context, Result};
+use std::io::ErrorKind;
+use std::net::UdpSocket;
+
+/// Sends frames into any radio.
+pub struct Injector {
+    socket: UdpSocket,
+    packet: Vec<u8>,
+}
+
+impl Injector {
+    /// For the radios whose packets meet in namespace `air`.
+    pub fn new(air: &str) -> Result<Self> {
+        let socket = enter(air, || {
+            let socket = UdpSocket::bind((HERE, 0))?;
+            socket.set_nonblocking(true)?;
+            Ok(socket)
+        });
+        Ok(Self { socket: socket.context("no socket for injection")?, packet: Vec::new() })
+    }
+
+    /// Sends a whole frame to a radio. False if the kernel had no room for it.
+    pub fn inject(&mut self, radio: RadioNumber, ethernet: &[u8]) -> Result<bool> {
+        self.packet.clear();
+        self.packet.extend_from_slice(&header(radio));
+        self.packet.extend_from_slice(ethernet);
+        match self.socket.send_to(&self.packet, (HERE, UDP_PORT)) {
+            Ok(_) => Ok(true),
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::OutOfMemory) =>
+            {
+                Ok(false)
+            }
+            Err(error) => {
+                let length = ethernet.len();
+                Err(error).with_context(|| format!("cannot inject {length} bytes to radio {radio}"))
+            }
+        }
+    }
+}

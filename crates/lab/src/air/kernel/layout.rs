@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Stations and their radios, as commands for `ip` and `bridge`.
+
+use super::encapsulation::{EVERYWHERE, UDP_PORT, identifier, source};
+use anyhow::{Result, ensure};
+use std::collections::HashSet;
+use std::net::Ipv4Addr;
+
+/// The namespace through which all frames go.
+pub const AIR: &str = "tautline-air";
+/// MACs are `02:00:00:00:NN:SS`.
+pub const MAX_STATIONS: usize = 256;
+/// Radios have two bytes of an address.
+pub const MAX_RADIOS: usize = 4096;
+/// An interface's name has at most 15 bytes.
+const MAX_INTERFACE_BYTES: usize = 15;
+/// A namespace is a file of this name.
+const MAX_NAME_BYTES: usize = 64;
+
+/// A station to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StationPlan {
+    /// Also the name of its namespace: letters, digits, `-`, `_`.
+    pub name: String,
+    /// At most one on each network.
+    pub radios: Vec<RadioPlan>,
+}
+
+/// A radio of a station.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RadioPlan {
+    /// Radios of one network reach each other.
+    pub network: u8,
+    /// As programs in the station see it: `wlan0`.
+    pub interface: String,
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// Leading bits of the address that name its subnet, 0-32.
+    pub prefix: u8,
+    /// Bytes of the longest IP packet.
+    pub mtu: u32,
+}
+
+/// The MAC of a radio, 02:00:00:00:NN:SS.
+pub fn mac(network: u8, station: usize) -> [u8; 6] {
+    [2, 0, 0, 0, network, station as u8]
+}
+
+/// Fails if what is planned cannot be made.
+pub fn check(stations: &[StationPlan]) -> Result<()> {
+    ensure!(
+        stations.len() <= MAX_STATIONS,
+        "{} stations; at most {MAX_STATIONS} are allowed",
+        stations.len()
+    );
+    let radios: usize = stations.iter().map(|station| station.radios.len()).sum();
+    ensure!(radios <= MAX_RADIOS, "{radios} radios; at most {MAX_RADIOS} are allowed");
+    let mut names = HashSet::new();
+    for station in stations {
+        let name = &station.name;
+        ensure!(
+            is_name(name, MAX_NAME_BYTES) && name != AIR,
+            "station '{name}': a name is 1-{MAX_NAME_BYTES} letters, digits, '-' and '_', and not {AIR}"
+        );
+        ensure!(names.insert(name), "two stations are called '{name}'");
+        check_radios(station)?;
+    }
+    Ok(())
+}
+
+fn check_radios(station: &StationPlan) -> Result<()> {
+    let (name, mut networks, mut interfaces) = (&station.name, HashSet::new(), HashSet::new());
+    for radio in &station.radios {
+        let interface = &radio.interface;
+        ensure!(
+            is_name(interface, MAX_INTERFACE_BYTES),
+            "station '{name}': interface '{interface}' is not 1-{MAX_INTERFACE_BYTES} letters, digits, '-' and '_'"
+        );
+        ensure!(
+            networks.insert(radio.network) && interfaces.insert(interface),
+            "station '{name}' has two radios called '{interface}' or on its network"
+        );
+        ensure!(interface != "lo", "station '{name}': the interface name 'lo' is taken");
+    }
+    Ok(())
+}
+
+fn is_name(name: &str, max_bytes: usize) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    // A leading '-' would be an option of `ip`.
+    (1..=max_bytes).contains(&name.len()) && name.bytes().all(allowed) && !name.starts_with('-')
+}
+
+/// Lines for `ip` in the air. Each radio's device is made here, which is where its
+/// packets meet the others', and lives in its station.
+pub fn air_links(stations: &[StationPlan]) -> String {
+    let mut lines = "link set lo up\n".to_owned();
+    for (number, place) in places(stations).iter().enumerate() {
+        let RadioPlan { interface, mtu, .. } = place.radio;
+        let (identifier, source) = (identifier(number), source(number));
+        lines += &format!(
+            "link add {interface} netns {} address {} mtu {mtu} type vxlan id {identifier} \
+             local {source} remote {EVERYWHERE} dstport {UDP_PORT} nolearning\n",
+            stations[place.station].name,
+            text(place.mac())
+        );
+    }
+    lines
+}
+
+/// Lines for `ip` in a station.
+pub fn station_links(station: &StationPlan) -> String {
+    let mut lines = "link set lo up\n".to_owned();
+    for RadioPlan { interface, address, prefix, .. } in &station.radios {
+        lines += &format!(
+            "link set {interface} up\n\
+             addr add {address}/{prefix} broadcast + dev {interface}\n"
+        );
+    }
+    lines
+}
+
+/// Lines for `bridge` in a station: which radio has which MAC, so that the kernel
+/// itself can deliver a released frame.
+pub fn station_neighbours(stations: &[StationPlan], station: usize) -> String {
+    let places = places(stations);
+    let mut lines = String::new();
+    for own in places.iter().filter(|place| place.station == station) {
+        let interface = &own.radio.interface;
+        for (number, other) in places.iter().enumerate() {
+            if other.station != station && other.radio.network == own.radio.network {
+                let (mac, identifier) = (text(other.mac()), identifier(number));
+                lines += &format!(
+                    "fdb add {mac} dev {interface} dst {EVERYWHERE} vni {identifier} static\n"
+                );
+            }
+        }
+    }
+    lines
+}
+
+/// A radio and the station it belongs to.
+struct Place<'a> {
+    station: usize,
+    radio: &'a RadioPlan,
+}
+
+impl Place<'_> {
+    fn mac(&self) -> [u8; 6] {
+        mac(self.radio.network, self.station)
+    }
+}
+
+/// All radios, each at its number.
+fn places(stations: &[StationPlan]) -> Vec<Place<'_>> {
+    let of_station = |(station, plan)| {
+        let plan: &StationPlan = plan;
+        plan.radios.iter().map(move |radio| Place { station, radio })
+    };
+    stations.iter().enumerate().flat_map(of_station).collect()
+}
+
+fn text(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn station(name: &str, radios: &[(u8, &str)]) -> StationPlan {
+        let radio = |&(network, interface): &(u8, &str)| RadioPlan {
+            network,
+            interface: interface.into(),
+            address: Ipv4Addr::new(10, 72, network, 1),
+            prefix: 24,
+            mtu: 1500,
+        };
+        StationPlan { name: name.into(), radios: radios.iter().map(radio).collect() }
+    }
+
+    #[test]
+    fn names_say_network_and_station() {
+        assert_eq!(text(mac(3, 255)), "02:00:00:00:03:ff");
+        let stations = [station("a", &[(3, "wlan0")]), station("b", &[(2, "w2"), (3, "w3")])];
+        let links = air_links(&stations);
+        assert!(links.contains(
+            "link add w3 netns b address 02:00:00:00:03:01 mtu 1500 type vxlan id 3 local 127.1.0.3 "
+        ));
+        assert_eq!(
+            station_neighbours(&stations, 0),
+            "fdb add 02:00:00:00:03:01 dev wlan0 dst 127.255.255.255 vni 3 static\n"
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_made_is_refused_by_name() {
+        let robot = || station("robot", &[(0, "wlan0")]);
+        check(&[robot(), station("base", &[(0, "wlan0"), (1, "wlan1")])]).unwrap();
+        let refused = [
+            (vec![robot(), robot()], "two stations are called 'robot'"),
+            (vec![station("a/b", &[])], "station 'a/b'"),
+            (vec![station("-n", &[])], "station '-n'"),
+            (vec![station(AIR, &[])], "and not tautline-air"),
+            (vec![station("robot", &[(0, "w"), (0, "x")])], "'x' or on its network"),
+            (vec![station("robot", &[(0, "lo")])], "'lo' is taken"),
+            (vec![station("robot", &[(0, "sixteen-letters-")])], "'sixteen-letters-' is not"),
+            (vec![robot(); 257], "257 stations"),
+        ];
+        for (plan, expected) in refused {
+            let error = check(&plan).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

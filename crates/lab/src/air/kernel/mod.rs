@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Stations as network namespaces, and every frame between them held in the kernel.
+//!
+//! A frame that a station sends on a radio waits in the kernel, still charged to
+//! its socket, as in a driver that has not sent it yet, until it is released,
+//! discarded, or replaced by injected copies.
+//!
+//! ```text
+//! station: IP stack, ARP ─▶ radio wlan0, a VXLAN device
+//!                             │ UDP
+//! air:                        ▼
+//!      iptables' rule ─▶ queue (held) ─▶ loopback ─▶ the other radio, in its station
+//!                          injected frames ─▲
+//! ```
+
+pub mod check;
+mod encapsulation;
+mod inject;
+mod layout;
+mod netlink;
+pub mod punctual;
+mod queue;
+
+pub use layout::{RadioPlan, StationPlan, mac};
+pub use queue::Troubles;
+
+use crate::namespace::{self, Namespaces, batch, enter};
+use crate::processes::run;
+use anyhow::{Context, Result};
+use inject::Injector;
+use queue::{PacketQueue, QUEUE_NUMBER, REPORT_BYTES, Report, Verdict};
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::process::Command;
+
+/// Bytes of destination, source and type.
+pub const ETHERNET_HEADER_BYTES: usize = 14;
+
+/// Position of a station in the plan.
+pub type StationNumber = usize;
+/// Position of a radio among all, counted station by station as planned.
+pub type RadioNumber = usize;
+
+/// A frame that waits in the kernel until it is released or discarded.
+#[derive(Debug)]
+pub struct HeldFrame {
+    /// By which it is to leave.
+    pub radio: RadioNumber,
+    /// The kernel's number for it.
+    pub packet_id: u32,
+    /// Destination, source, type and payload; checksums are complete.
+    pub ethernet: Vec<u8>,
+}
+
+impl HeldFrame {
+    /// Bytes of the payload: an IP packet, or ARP's 28.
+    pub fn payload_bytes(&self) -> usize {
+        self.ethernet.len().saturating_sub(ETHERNET_HEADER_BYTES)
+    }
+
+    /// Whether it is for several stations (broadcast and multicast; so is an ARP request).
+    pub fn is_for_a_group(&self) -> bool {
+        self.ethernet.first().is_some_and(|byte| byte & 1 == 1)
+    }
+}
+
+/// The stations, their radios and all that is held. Dropped, they are gone.
+pub struct Plumbing {
+    stations: Vec<String>,
+    queue: PacketQueue,
+    injector: Injector,
+    buffer: Vec<u8>,
+    uninjected: u64,
+    // Last: interfaces outlive what uses them.
+    _namespaces: Namespaces,
+}
+
+impl AsFd for Plumbing {
+    /// What to poll: readable when a frame is newly held.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.queue.as_fd()
+    }
+}
+
+impl Plumbing {
+    /// Makes all stations and joins them; inside an enclosure, where no namespace has
+    /// one of their names yet.
+    pub fn new(plan: &[StationPlan]) -> Result<Self> {
+        layout::check(plan)?;
+        let stations: Vec<String> = plan.iter().map(|station| station.name.clone()).collect();
+        let air = [layout::AIR.to_owned()];
+        let namespaces = Namespaces::new(stations.iter().cloned().chain(air).collect())?;
+        let queue = enter(layout::AIR, PacketQueue::open)?;
+        // Before there are links: no frame goes unseen.
+        hold_frames()?;
+        batch("ip", &["-n", layout::AIR], &layout::air_links(plan))
+            .context("cannot make radios (CONFIG_VXLAN)")?;
+        for (number, station) in plan.iter().enumerate() {
+            batch("bridge", &["-n", &station.name], &layout::station_neighbours(plan, number))?;
+            batch("ip", &["-n", &station.name], &layout::station_links(station))?;
+        }
+        Ok(Self {
+            stations,
+            queue,
+            injector: Injector::new(layout::AIR)?,
+            buffer: vec![0; REPORT_BYTES],
+            uninjected: 0,
+            _namespaces: namespaces,
+        })
+    }
+
+    /// Appends the frames that are newly held, in the order in which they were sent; never waits.
+    pub fn receive(&mut self, frames: &mut Vec<HeldFrame>) -> Result<()> {
+        let take = |Report { packet_id, packet }: Report<'_>| {
+            if let Some((radio, ethernet)) = encapsulation::unwrap(packet) {
+                frames.push(HeldFrame { radio, packet_id, ethernet: ethernet.to_vec() });
+            }
+        };
+        self.queue.receive(&mut self.buffer, take)
+    }
+
+    /// Sends a frame to the radio its MAC names, and to none if that is no radio of its
+    /// network; one for a group has to be discarded and injected.
+    pub fn release(&mut self, frame: &HeldFrame) -> Result<()> {
+        self.queue.decide(frame.packet_id, Verdict::Accept)
+    }
+
+    /// Makes the kernel forget a frame.
+    pub fn discard(&mut self, frame: &HeldFrame) -> Result<()> {
+        self.queue.decide(frame.packet_id, Verdict::Drop)
+    }
+
+    /// Lets a radio receive a whole frame.
+    pub fn inject(&mut self, radio: RadioNumber, ethernet: &[u8]) -> Result<()> {
+        self.uninjected += u64::from(!self.injector.inject(radio, ethernet)?);
+        Ok(())
+    }
+
+    /// Sends a station's packets for `destination` by way of `via`, which is on one of its networks.
+    pub fn add_route(
+        &self,
+        station: StationNumber,
+        destination: Ipv4Addr,
+        via: Ipv4Addr,
+    ) -> Result<()> {
+        let line = format!("route add {destination}/32 via {via}\n");
+        batch("ip", &["-n", self.name(station)], &line)
+    }
+
+    /// `program` in a station.
+    pub fn command(&self, station: StationNumber, program: &str) -> Command {
+        namespace::command(self.name(station), program)
+    }
+
+    /// Does something on a thread inside a station; sockets opened there stay there.
+    pub fn inside<T: Send>(
+        &self,
+        station: StationNumber,
+        task: impl FnOnce() -> Result<T> + Send,
+    ) -> Result<T> {
+        enter(self.name(station), task)
+    }
+
+    /// What went wrong with the queue so far.
+    pub fn troubles(&self) -> Troubles {
+        self.queue.troubles()
+    }
+
+    /// Injected frames for which the kernel had no room.
+    pub fn uninjected_frames(&self) -> u64 {
+        self.uninjected
+    }
+
+    fn name(&self, station: StationNumber) -> &str {
+        &self.stations[station]
+    }
+}
+
+/// Sends what radios send to the queue.
+fn hold_frames() -> Result<()> {
+    let number = QUEUE_NUMBER.to_string();
+    let mut rule = namespace::command(layout::AIR, "iptables");
+    rule.args(["-w", "-t", "mangle", "-A", "OUTPUT", "-s", encapsulation::RADIOS]);
+    rule.args(["-j", "NFQUEUE", "--queue-num", &number]);
+    run(&mut rule)
+        .context("cannot hold frames (CONFIG_NETFILTER_XT_TARGET_NFQUEUE, package iptables)")?;
+    Ok(())
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Packets that wait in the kernel for a verdict (linux/netfilter/nfnetlink_queue.h).
+
+use super::netlink::{FLAG_ACKNOWLEDGE, Head, Incoming, Outgoing, Socket};
+use anyhow::{Context, Result};
+use rustix::io::Errno;
+use rustix::net::sockopt;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// The queue to which frames are sent.
+pub const QUEUE_NUMBER: u16 = 0;
+/// Frames that may wait, of all stations. More than the scenario's own limits, which
+/// are to govern; a frame beyond it is lost and counted nowhere but in the kernel.
+const MAX_HELD_FRAMES: u32 = 1 << 16;
+/// Bytes of frames the kernel may have reported and we not yet read. Without
+/// root the kernel grants less (net.core.rmem_max).
+const REPORT_BUFFER_BYTES: usize = 16 << 20;
+/// The longest copy the kernel makes of a packet: all of it.
+const WHOLE_PACKET: u32 = 0xffff;
+/// A report is one packet of at most 64 KiB and a few attributes.
+pub const REPORT_BYTES: usize = 1 << 17;
+
+const SUBSYSTEM: u16 = 3;
+const PACKET: u16 = SUBSYSTEM << 8;
+const VERDICT: u16 = SUBSYSTEM << 8 | 1;
+const CONFIGURE: u16 = SUBSYSTEM << 8 | 2;
+const CONFIGURE_COMMAND: u16 = 1;
+const CONFIGURE_COPY: u16 = 2;
+const CONFIGURE_LENGTH: u16 = 3;
+const COMMAND_BIND: u8 = 1;
+const COPY_PACKET: u8 = 2;
+const PACKET_HEADER: u16 = 1;
+const VERDICT_HEADER: u16 = 2;
+const PAYLOAD: u16 = 10;
+
+const ASKED: [(u32, &str); 3] = [
+    (1, "a queue for packets (CONFIG_NETFILTER_NETLINK_QUEUE)"),
+    (2, "whole packets from a queue"),
+    (3, "a longer queue"),
+];
+
+/// What happens to a held packet.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Verdict {
+    /// The kernel forgets it; its socket is no longer charged.
+    Drop = 0,
+    /// It goes on its way.
+    Accept = 1,
+}
+
+/// A packet as the kernel reports it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Report<'a> {
+    /// Number for the verdict; counts up.
+    pub packet_id: u32,
+    /// From its IP header on.
+    pub packet: &'a [u8],
+}
+
+/// What went wrong with the queue so far, as counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Troubles {
+    /// Frames the kernel lost because we did not read its reports in time; known from
+    /// the number of the next one that it did report.
+    pub unreported_frames: u64,
+    /// How often it said so (`ENOBUFS`).
+    pub overruns: u64,
+    /// Verdicts on frames that were gone, as when their interface had been removed.
+    pub refused_verdicts: u64,
+}
+
+/// The queue of one network namespace, for everything in [`QUEUE_NUMBER`].
+pub struct PacketQueue {
+    socket: Socket,
+    verdict: Outgoing,
+    last_packet_id: u32,
+    troubles: Troubles,
+}
+
+impl AsFd for PacketQueue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl PacketQueue {
+    /// Opens the queue of the calling thread's network namespace.
+    pub fn open() -> Result<Self> {
+        let socket = Socket::open()?;
+        if sockopt::set_socket_recv_buffer_size_force(&socket, REPORT_BUFFER_BYTES).is_err() {
+            sockopt::set_socket_recv_buffer_size(&socket, REPORT_BUFFER_BYTES)
+                .context("cannot enlarge a netlink socket's buffer")?;
+        }
+        socket.request(&configuration(), &ASKED)?;
+        let (verdict, troubles) = (Outgoing::default(), Troubles::default());
+        Ok(Self { socket, verdict, last_packet_id: 0, troubles })
+    }
+
+    /// Hands each packet that waits now to `take`; never blocks. `buffer` has [`REPORT_BYTES`].
+    pub fn receive(&mut self, buffer: &mut [u8], mut take: impl FnMut(Report<'_>)) -> Result<()> {
+        loop {
+            match self.socket.receive(buffer) {
+                Ok(None) => return Ok(()),
+                Ok(Some(bytes)) => {
+                    Incoming::all(bytes).filter_map(|it| self.note(&it)).for_each(&mut take);
+                }
+                Err(Errno::NOBUFS) => self.troubles.overruns += 1,
+                Err(error) => return Err(error).context("cannot read held frames"),
+            }
+        }
+    }
+
+    /// Decides about a packet.
+    pub fn decide(&mut self, packet_id: u32, verdict: Verdict) -> Result<()> {
+        self.verdict.clear();
+        let head = Head { kind: VERDICT, flags: 0, sequence: 0, resource: QUEUE_NUMBER };
+        self.verdict.message(head, |message| {
+            let mut value = [0; 8];
+            value[..4].copy_from_slice(&(verdict as u32).to_be_bytes());
+            value[4..].copy_from_slice(&packet_id.to_be_bytes());
+            message.attribute(VERDICT_HEADER, &value);
+        });
+        self.socket.send(&self.verdict).context("cannot decide about a held frame")
+    }
+
+    /// Counts since it was opened.
+    pub fn troubles(&self) -> Troubles {
+        self.troubles
+    }
+
+    /// What a message reports, if it is a packet.
+    fn note<'a>(&mut self, message: &Incoming<'a>) -> Option<Report<'a>> {
+        if matches!(message.outcome(), Some(Some(_))) {
+            self.troubles.refused_verdicts += 1;
+        }
+        let report = Report::read(message)?;
+        // The kernel numbers a frame before it tries to report it.
+        let missing = report.packet_id.wrapping_sub(self.last_packet_id).saturating_sub(1);
+        self.troubles.unreported_frames += u64::from(missing);
+        self.last_packet_id = report.packet_id;
+        Some(report)
+    }
+}
+
+impl<'a> Report<'a> {
+    fn read(message: &Incoming<'a>) -> Option<Self> {
+        if message.kind != PACKET {
+            return None;
+        }
+        let (mut packet_id, mut packet) = (None, None);
+        for (kind, value) in message.attributes() {
+            match kind {
+                PACKET_HEADER => packet_id = number(value),
+                PAYLOAD => packet = Some(value),
+                _ => {}
+            }
+        }
+        Some(Self { packet_id: packet_id?, packet: packet? })
+    }
+}
+
+fn number(value: &[u8]) -> Option<u32> {
+    value.first_chunk().copied().map(u32::from_be_bytes)
+}
+
+fn configuration() -> Outgoing {
+    let mut messages = Outgoing::default();
+    let head = |sequence| Head {
+        kind: CONFIGURE,
+        flags: FLAG_ACKNOWLEDGE,
+        sequence,
+        resource: QUEUE_NUMBER,
+    };
+    let [a, b, c, d] = WHOLE_PACKET.to_be_bytes();
+    messages.message(head(1), |bind| {
+        bind.attribute(CONFIGURE_COMMAND, &[COMMAND_BIND, 0, 0, 0]);
+    });
+    messages.message(head(2), |copy| {
+        copy.attribute(CONFIGURE_COPY, &[a, b, c, d, COPY_PACKET]);
+    });
+    messages.message(head(3), |length| {
+        length.attribute(CONFIGURE_LENGTH, &MAX_HELD_FRAMES.to_be_bytes());
+    });
+    messages
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A scenario's Tautline flows, by real nodes in the stations: `tautline-lab traffic`,
+//! whose gateway makes and records messages.
+
+use super::station::{Air, interface};
+use crate::bench::traffic::{DONE, GO, Made, READY};
+use crate::processes::Process;
+use crate::scenario::{Flow, Over, Pace, Scenario};
+use crate::staging::{Link, links};
+use crate::stats::{Arrival, Samples};
+use anyhow::{Context, Result, bail};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tautline_medium::Nanos;
+
+/// Time for all nodes to meet, before the scenario starts.
+pub const MEETING: Nanos = 8_000_000_000;
+/// Nodes wait so long for the fate of their last messages.
+const SETTLE: Duration = Duration::from_secs(10);
+
+/// The nodes of a run.
+pub struct Nodes {
+    nodes: BTreeMap<usize, Node>,
+}
+
+struct Node {
+    process: Process,
+    samples: PathBuf,
+    makes: bool,
+}
+
+/// The topic of a flow: ROS allows no '-' in a name.
+fn topic(flow: &Flow) -> String {
+    format!("/{}", flow.name.replace('-', "_"))
+}
+
+fn by_nodes(scenario: &Scenario) -> impl Iterator<Item = &Flow> + Clone {
+    scenario.flows.iter().filter(|flow| flow.over == Over::Tautline)
+}
+
+/// Fails if a flow cannot be had in real time.
+pub fn check(scenario: &Scenario) -> Result<()> {
+    for flow in by_nodes(scenario) {
+        if flow.echo {
+            bail!("flow '{}': in real time echo is for 'over: udp' (sim has both)", flow.name);
+        }
+    }
+    Ok(())
+}
+
+impl Nodes {
+    /// Starts a node in each station that has a Tautline flow.
+    pub fn start(air: &Air, scenario: &Scenario, folder: &Path) -> Result<Self> {
+        let flows = by_nodes(scenario);
+        let stations: BTreeSet<usize> = flows.flat_map(|flow| [flow.from, flow.to]).collect();
+        let start = |station: usize| Ok((station, start(air, scenario, station, folder)?));
+        Ok(Self { nodes: stations.into_iter().map(start).collect::<Result<_>>()? })
+    }
+
+    /// Waits until all have met.
+    pub fn meet(&mut self) -> Result<()> {
+        let patience = Duration::from_nanos(MEETING);
+        for node in self.nodes.values_mut().filter(|node| node.makes) {
+            node.process.await_line(READY, patience)?;
+        }
+        Ok(())
+    }
+
+    /// Starts the load.
+    pub fn go(&mut self, seconds: f64) -> Result<()> {
+        for node in self.nodes.values_mut().filter(|node| node.makes) {
+            node.process.tell(&format!("{GO} {seconds}"))?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the end of the load, which `remaining` is left of, and ends the nodes. Returns
+    /// samples by the flow's number, by the emulator's clock.
+    pub fn finish(
+        mut self,
+        scenario: &Scenario,
+        origin: u64,
+        remaining: Duration,
+    ) -> Result<BTreeMap<usize, Samples>> {
+        for node in self.nodes.values_mut().filter(|node| node.makes) {
+            node.process.await_line(DONE, remaining + SETTLE)?;
+        }
+        for node in self.nodes.values_mut() {
+            node.process.close()?;
+        }
+        let flows = scenario.flows.iter().enumerate();
+        let ours = flows.filter(|(_, flow)| flow.over == Over::Tautline);
+        ours.map(|(number, flow)| Ok((number, self.samples(flow, origin)?))).collect()
+    }
+
+    fn samples(&self, flow: &Flow, origin: u64) -> Result<Samples> {
+        let topic = topic(flow);
+        let rows = |station: usize, suffix: &str| -> Result<Vec<Vec<u64>>> {
+            let node = self.nodes.get(&station).context("no node")?;
+            let file = node.samples.with_extension(suffix);
+            let text = std::fs::read_to_string(&file)
+                .with_context(|| format!("no samples in {}", file.display()))?;
+            let of_topic = text.lines().filter_map(|line| line.strip_prefix(&topic));
+            let numbers = of_topic.filter_map(|line| line.strip_prefix(','));
+            numbers.map(|line| line.split(',').map(|field| Ok(field.parse()?)).collect()).collect()
+        };
+        let clock = |time: u64| time.saturating_sub(origin);
+        let sent_ns = rows(flow.from, "sent")?.iter().map(|row| clock(row[1])).collect();
+        let arrivals = rows(flow.to, "csv")?.into_iter().map(|row| Arrival {
+            sequence: row[0],
+            sent_ns: clock(row[1]),
+            received_ns: clock(row[2]),
+        });
+        Ok(Samples { sent_ns, arrivals: arrivals.collect() })
+    }
+}
+
+fn start(air: &Air, scenario: &Scenario, station: usize, folder: &Path) -> Result<Node> {
+    let name = &scenario.stations[station].name;
+    let file = folder.join(format!("{name}.yaml"));
+    std::fs::write(&file, robot_file(scenario, station)?)?;
+    let samples = folder.join(format!("{name}.csv"));
+    let program = std::env::current_exe()?;
+    let mut command = air.command(station, program.to_str().context("path is not UTF-8")?);
+    command.arg("--inside").arg("traffic").arg(&file).arg(&samples);
+    let made: Vec<&Flow> = by_nodes(scenario).filter(|flow| flow.from == station).collect();
+    command.args(["--channels", &made.len().to_string()]);
+    for flow in &made {
+        let Pace::Every(period) = flow.pace else { continue };
+        let made = Made {
+            topic: topic(flow),
+            bytes: flow.bytes as usize,
+            period: Duration::from_nanos(period),
+            start: Duration::from_nanos(flow.start),
+            count: flow.count,
+        };
+        command.args(["--make", &made.to_string()]);
+    }
+    let process = Process::start_talking(name, command, folder)?;
+    Ok(Node { process, samples, makes: !made.is_empty() })
+}
+
+/// The node's file, as a user would write it.
+fn robot_file(scenario: &Scenario, station: usize) -> Result<String> {
+    let name = |station: usize| &scenario.stations[station].name;
+    let scratch = crate::enclosure::SCRATCH;
+    let mut file = format!(
+        "name: {0}\nros1: false\ncontrol: {scratch}/{0}.sock\nlisten: 18470\npeers:\n",
+        name(station)
+    );
+    let flows = by_nodes(scenario);
+    let peers: BTreeSet<usize> = flows
+        .clone()
+        .filter_map(|flow| match (flow.from == station, flow.to == station) {
+            (true, _) => Some(flow.to),
+            (_, true) => Some(flow.from),
+            _ => None,
+        })
+        .collect();
+    for &peer in &peers {
+        let links: Vec<String> = links(scenario, station, peer).iter().map(link_text).collect();
+        let _ = writeln!(file, "  {}: {{ links: [{}] }}", name(peer), links.join(", "));
+    }
+    file.push_str("radios:\n");
+    let rate = scenario.tautline.rate_bps.map(|bps| format!(", rate: {bps}bps"));
+    for index in 0..scenario.stations[station].networks.len() {
+        let (radio, in_flight) = (interface(index), scenario.tautline.in_flight);
+        let rate = rate.as_deref().unwrap_or_default();
+        let _ = writeln!(file, "  {radio}: {{ in_flight: {in_flight}{rate} }}");
+    }
+    file.push_str("topics:\n");
+    for flow in flows.filter(|flow| flow.from == station) {
+        let _ = write!(
+            file,
+            "  {}: {{ priority: {}, to: [{}]",
+            topic(flow),
+            flow.priority,
+            name(flow.to)
+        );
+        if let Some(keep_last) = flow.keep_last {
+            let _ = write!(file, ", keep_last: {keep_last}");
+        }
+        if let Some(lifespan) = flow.lifespan {
+            let _ = write!(file, ", lifespan: {}us", lifespan / 1000);
+        }
+        file.push_str(" }\n");
+    }
+    // A station that only receives still needs the key.
+    if file.ends_with("topics:\n") {
+        file.push_str("  {}\n");
+    }
+    Ok(file)
+}
+
+/// A link as the node's file has it.
+fn link_text(link: &Link) -> String {
+    let [_, there] = link.ends;
+    let by = link.by.map(|index| format!(", interface: {}", interface(index)));
+    format!("{{ address: {there}{} }}", by.unwrap_or_default())
+}

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A scenario's plain UDP flows, by real sockets in the stations.
+
+use super::kernel::punctual::be_punctual;
+use super::station::{Air, sleep_until};
+use crate::clock::monotonic_ns;
+use crate::scenario::{Flow, Pace, Scenario};
+use crate::staging::{DATAGRAM_BYTES, reached_by};
+use crate::stats::{Arrival, Samples};
+use anyhow::{Context, Result, anyhow};
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tautline_medium::Nanos;
+
+/// Each flow has a port of its own, from here on.
+const FIRST_PORT: u16 = 20_000;
+/// Messages of one flow that may be incomplete at a receiver.
+const MAX_INCOMPLETE: usize = 256;
+/// How long a reader waits before it looks whether the run is over.
+const READ_TIMEOUT: Duration = Duration::from_millis(50);
+/// Sequence number, time of publication, part and number of parts.
+const HEADER_BYTES: usize = 24;
+
+/// What a datagram says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Piece {
+    sequence: u64,
+    published: u64,
+    part: u32,
+    parts: u32,
+}
+
+impl Piece {
+    fn write(self, datagram: &mut [u8]) {
+        datagram[..8].copy_from_slice(&self.sequence.to_le_bytes());
+        datagram[8..16].copy_from_slice(&self.published.to_le_bytes());
+        datagram[16..20].copy_from_slice(&self.part.to_le_bytes());
+        datagram[20..24].copy_from_slice(&self.parts.to_le_bytes());
+    }
+
+    fn read(datagram: &[u8]) -> Option<Self> {
+        let wide = |at: usize| Some(u64::from_le_bytes(datagram.get(at..at + 8)?.try_into().ok()?));
+        let half = |at: usize| Some(u32::from_le_bytes(datagram.get(at..at + 4)?.try_into().ok()?));
+        Some(Self { sequence: wide(0)?, published: wide(8)?, part: half(16)?, parts: half(20)? })
+    }
+}
+
+/// A writer whose datagram found no room tries the next after so long.
+const WRITER_PAUSE: Duration = Duration::from_millis(1);
+/// Sequence number of a datagram that is no message.
+const NO_MESSAGE: u64 = u64::MAX;
+
+/// Sends messages of a fixed size to an address.
+struct Sender {
+    socket: Arc<UdpSocket>,
+    to: SocketAddr,
+    bytes: usize,
+}
+
+impl Sender {
+    /// Has the kernel resolve the receiver's link address before it matters: a lost ARP request
+    /// costs a second.
+    fn make_known(&self) -> Result<()> {
+        let mut datagram = [0; HEADER_BYTES];
+        Piece { sequence: NO_MESSAGE, published: 0, part: 0, parts: 1 }.write(&mut datagram);
+        self.put(&datagram)
+    }
+
+    fn put(&self, datagram: &[u8]) -> Result<()> {
+        match self.socket.send_to(datagram, self.to) {
+            Ok(_) => Ok(()),
+            // A full queue or an unresolved neighbour: lost, as the kernel says. A writer that
+            // tries again at once would take the processor from everyone.
+            Err(error) if is_lost(&error) => {
+                std::thread::sleep(WRITER_PAUSE);
+                Ok(())
+            }
+            Err(error) => Err(error).context("cannot send"),
+        }
+    }
+
+    /// One message; returns when the socket has taken all of it.
+    fn send(&self, sequence: u64, published: u64) -> Result<()> {
+        let parts = self.bytes.div_ceil(DATAGRAM_BYTES).max(1);
+        let mut datagram = [0; DATAGRAM_BYTES];
+        for part in 0..parts {
+            let len = (self.bytes - part * DATAGRAM_BYTES).clamp(HEADER_BYTES, DATAGRAM_BYTES);
+            let piece = Piece { sequence, published, part: part as u32, parts: parts as u32 };
+            piece.write(&mut datagram);
+            self.put(&datagram[..len])?;
+        }
+        Ok(())
+    }
+}
+
+fn is_lost(error: &std::io::Error) -> bool {
+    let lost = [ErrorKind::HostUnreachable, ErrorKind::NetworkUnreachable];
+    lost.contains(&error.kind()) || error.raw_os_error() == Some(105)
+}
+
+/// A flow under way.
+pub struct Running {
+    sender: JoinHandle<Result<(Vec<u64>, u64)>>,
+    readers: Vec<JoinHandle<Result<Vec<Arrival>>>>,
+}
+
+/// What came of a flow.
+#[derive(Debug)]
+pub struct Finished {
+    /// Times by the emulator's clock.
+    pub samples: Samples,
+    /// Messages that were due while the socket still blocked on earlier ones.
+    pub refused: u64,
+}
+
+/// Opens a flow's sockets; it sends from its start (after `offset`) to the scenario's end.
+pub fn start(
+    air: &Air,
+    scenario: &Scenario,
+    number: usize,
+    offset: Nanos,
+    stop: &Arc<AtomicBool>,
+) -> Result<Running> {
+    let flow = &scenario.flows[number];
+    let port = FIRST_PORT + number as u16;
+    let open = |station: usize, port: u16| {
+        air.inside(station, || {
+            let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))?;
+            rustix::net::sockopt::set_ip_tos(&socket, flow.dscp << 2)?;
+            socket.set_read_timeout(Some(READ_TIMEOUT))?;
+            Ok(Arc::new(socket))
+        })
+    };
+    let (here, there) = (open(flow.from, port)?, open(flow.to, port)?);
+    let at = |from, to| -> Result<SocketAddr> {
+        Ok((reached_by(scenario, from, to).context("no path")?, port).into())
+    };
+    let (to, back) = (at(flow.from, flow.to)?, at(flow.to, flow.from)?);
+    let bytes = flow.bytes as usize;
+    let mut readers = Vec::new();
+    if flow.echo {
+        let echo = Sender { socket: there.clone(), to: back, bytes };
+        readers.push(spawn("echo", {
+            let stop = stop.clone();
+            move || read(&there, &stop, |piece| echo.send(piece.sequence, piece.published))
+        })?);
+        let (socket, stop) = (here.clone(), stop.clone());
+        readers.push(spawn("reader", move || read(&socket, &stop, |_| Ok(())))?);
+    } else {
+        let stop = stop.clone();
+        readers.push(spawn("reader", move || read(&there, &stop, |_| Ok(())))?);
+    }
+    let sender = Sender { socket: here, to, bytes };
+    let schedule = Schedule::new(flow, offset, scenario.duration, air.origin());
+    let sender = spawn("sender", move || schedule.run(&sender))?;
+    Ok(Running { sender, readers })
+}
+
+fn spawn<T: Send + 'static>(
+    name: &str,
+    task: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>> {
+    let punctually = || {
+        // Whether it may is the emulator's to tell; a late instrument is noted in the samples.
+        let _ = be_punctual();
+        task()
+    };
+    Ok(std::thread::Builder::new().name(name.into()).spawn(punctually)?)
+}
+
+impl Running {
+    /// Waits for the sender and, once the run was stopped, for the readers.
+    pub fn finish(self, origin: u64) -> Result<Finished> {
+        let panicked = |_| anyhow!("a flow's thread panicked");
+        let (sent, refused) = self.sender.join().map_err(panicked)??;
+        let mut arrivals = Vec::new();
+        for reader in self.readers {
+            // The last one reads what the flow's delay is measured at.
+            arrivals = reader.join().map_err(panicked)??;
+        }
+        let clock = |time: u64| time.saturating_sub(origin);
+        for arrival in &mut arrivals {
+            arrival.sent_ns = clock(arrival.sent_ns);
+            arrival.received_ns = clock(arrival.received_ns);
+        }
+        let sent_ns = sent.into_iter().map(clock).collect();
+        Ok(Finished { samples: Samples { sent_ns, arrivals }, refused })
+    }
+}
+
+/// When a flow's messages are due, by the machine's monotonic clock.
+struct Schedule {
+    start: u64,
+    end: u64,
+    pace: Pace,
+    count: u64,
+}
+
+impl Schedule {
+    fn new(flow: &Flow, offset: Nanos, duration: Nanos, origin: u64) -> Self {
+        Self {
+            start: origin + offset + flow.start,
+            end: origin + offset + duration,
+            pace: flow.pace,
+            count: flow.count.unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Sends everything; returns when each message was sent, and how many were passed over.
+    fn run(&self, sender: &Sender) -> Result<(Vec<u64>, u64)> {
+        let (mut sent, mut refused) = (Vec::new(), 0);
+        sender.make_known()?;
+        sleep_until(self.start, 0);
+        while sent.len() as u64 + refused < self.count {
+            if let Pace::Every(period) = self.pace {
+                let due = |number: u64| self.start + number * period;
+                let number = sent.len() as u64 + refused;
+                if due(number) >= self.end {
+                    break;
+                }
+                sleep_until(due(number), 0);
+                if monotonic_ns() >= due(number + 1) {
+                    refused += 1;
+                    continue;
+                }
+            }
+            let now = monotonic_ns();
+            if now >= self.end {
+                break;
+            }
+            sent.push(now);
+            sender.send(sent.len() as u64 - 1, now)?;
+        }
+        Ok((sent, refused))
+    }
+}
+
+/// Reads messages until the run is stopped; `complete` is told of each that is whole.
+fn read(
+    socket: &UdpSocket,
+    stop: &AtomicBool,
+    complete: impl Fn(Piece) -> Result<()>,
+) -> Result<Vec<Arrival>> {
+    let mut arrivals = Vec::new();
+    let mut incomplete: BTreeMap<u64, u32> = BTreeMap::new();
+    let mut datagram = [0; DATAGRAM_BYTES + 1];
+    while !stop.load(Ordering::Acquire) {
+        let received = match socket.recv(&mut datagram) {
+            Ok(len) => Piece::read(&datagram[..len]),
+            // A timeout, or a port that was not open yet.
+            Err(_) => None,
+        };
+        let now = monotonic_ns();
+        let Some(piece) = received.filter(|piece| piece.sequence != NO_MESSAGE) else { continue };
+        let have = incomplete.entry(piece.sequence).or_default();
+        *have += 1;
+        if *have < piece.parts {
+            if incomplete.len() > MAX_INCOMPLETE {
+                incomplete.pop_first();
+            }
+            continue;
+        }
+        incomplete.remove(&piece.sequence);
+        complete(piece)?;
+        let (sequence, sent_ns) = (piece.sequence, piece.published);
+        arrivals.push(Arrival { sequence, sent_ns, received_ns: now });
+    }
+    Ok(arrivals)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_is_read_as_written_and_a_stranger_is_not() {
+        let piece = Piece { sequence: 7, published: 8, part: 1, parts: 3 };
+        let mut datagram = [0; 100];
+        piece.write(&mut datagram);
+        assert_eq!(Piece::read(&datagram), Some(piece));
+        assert_eq!(Piece::read(&datagram[..HEADER_BYTES - 1]), None);
+    }
+}

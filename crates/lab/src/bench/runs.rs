@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Runs of a case: each of all its transports, repeated where the radio's emulator was late.
+//!
+//! Whether a run counts is decided by the emulator's own lateness, before anyone has
+//! looked at its figures; so nothing is chosen by how it turned out.
+
+use super::case::{Case, Outcomes};
+use super::daemon::DaemonSetup;
+use super::trial::{Attempt, Transport, Trial};
+use crate::air::Punctuality;
+use crate::progress::Progress;
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Where more than one run in so many is discarded, nothing can be measured.
+const RUNS_PER_DISCARDED: usize = 5;
+
+/// All runs of a case.
+pub struct Runs {
+    /// Those that count.
+    pub counted: Vec<Outcomes>,
+    /// Those that do not, in the order in which they were made.
+    pub discarded: Vec<Discarded>,
+    /// How many had to count.
+    pub wanted: usize,
+}
+
+/// A run that does not count; it ended with the transport in which the emulator was late.
+#[derive(Debug, Clone, Serialize)]
+pub struct Discarded {
+    /// It was to be this one, from 1.
+    pub run: usize,
+    /// What was being measured.
+    pub transport: Transport,
+    /// How late the emulator was.
+    pub emulator: Punctuality,
+}
+
+impl Runs {
+    /// Whether more than a fifth of all that were made were discarded.
+    pub fn discarded_too_many(&self) -> bool {
+        let made = self.wanted + self.discarded.len();
+        self.discarded.len() * RUNS_PER_DISCARDED > made
+    }
+
+    /// How many were made, as far as they were needed, and discarded; for people.
+    pub fn words(&self) -> String {
+        format!(
+            "{} of {} runs discarded because the emulator was late; allowed is one in {RUNS_PER_DISCARDED}",
+            self.discarded.len(),
+            self.counted.len() + self.discarded.len()
+        )
+    }
+}
+
+/// What it takes to run a case.
+pub struct Setup<'a> {
+    /// What to run.
+    pub case: &'static Case,
+    /// Counted time of each transport.
+    pub time: Duration,
+    /// Those of the case's that take part; `None` is all.
+    pub only: Option<&'a [Transport]>,
+    /// The daemons.
+    pub daemons: &'a DaemonSetup,
+}
+
+impl Setup<'_> {
+    /// Runs the case until one run for each folder counts, or too many did not. Raw samples
+    /// of those that count stay in the folders.
+    pub fn measure(&self, folders: &[PathBuf]) -> Result<Runs> {
+        let trials = self.trials();
+        let stages = |runs: usize| -> Vec<_> {
+            (0..runs).flat_map(|_| trials.iter().flat_map(Trial::stages)).collect()
+        };
+        let progress = Progress::new(stages(folders.len()));
+        let mut runs = Runs { counted: Vec::new(), discarded: Vec::new(), wanted: folders.len() };
+        while let Some(folder) = folders.get(runs.counted.len()) {
+            let number = runs.counted.len() + 1;
+            match run(&trials, number, folder, &progress)? {
+                Ok(outcomes) => runs.counted.push(outcomes),
+                Err(discarded) => {
+                    progress.say(&discarded.words());
+                    runs.discarded.push(discarded);
+                    if runs.discarded_too_many() {
+                        break;
+                    }
+                    progress.plan_anew(stages(runs.wanted - runs.counted.len()));
+                }
+            }
+        }
+        progress.finish();
+        Ok(runs)
+    }
+
+    fn trials(&self) -> Vec<Trial<'_>> {
+        let chosen = |transport: &&Transport| self.only.is_none_or(|only| only.contains(transport));
+        let trial = |&transport| Trial {
+            transport,
+            link: self.case.link,
+            time: self.time,
+            daemons: self.daemons,
+        };
+        self.case.transports.iter().filter(chosen).map(trial).collect()
+    }
+}
+
+/// One run, until a trial does not count. The radio's chances depend on its number alone.
+fn run(
+    trials: &[Trial],
+    number: usize,
+    folder: &Path,
+    progress: &Progress,
+) -> Result<Result<Outcomes, Discarded>> {
+    let mut outcomes = Outcomes::new();
+    for trial in trials {
+        let name = trial.transport.name();
+        let attempt = trial.run(&folder.join(name), number as u64, progress);
+        match attempt.with_context(|| format!("{name} could not be measured"))? {
+            Attempt::Counts(outcome) => outcomes.insert(trial.transport, outcome),
+            Attempt::Late(emulator) => {
+                let transport = trial.transport;
+                return Ok(Err(Discarded { run: number, transport, emulator }));
+            }
+        };
+    }
+    Ok(Ok(outcomes))
+}
+
+impl Discarded {
+    /// One line for people.
+    pub fn words(&self) -> String {
+        format!(
+            "run {} discarded during {}: emulator: {}",
+            self.run,
+            self.transport.name(),
+            self.emulator
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn late() -> Discarded {
+        let emulator = Punctuality {
+            frames: 1000,
+            late_p50_us: 30,
+            late_p99_us: 500,
+            late_max_us: 900,
+            cpu_percent: 10.0,
+            mishaps: 0,
+            counts: false,
+        };
+        Discarded { run: 1, transport: Transport::Tcpros, emulator }
+    }
+
+    #[test]
+    fn one_run_in_five_may_be_discarded() {
+        let too_many = |wanted, discarded| {
+            let discarded = vec![late(); discarded];
+            Runs { counted: Vec::new(), discarded, wanted }.discarded_too_many()
+        };
+        assert!(!too_many(1, 0) && too_many(1, 1));
+        assert!(!too_many(4, 1) && too_many(4, 2));
+        assert!(!too_many(8, 2) && too_many(8, 3));
+    }
+
+    #[test]
+    fn a_discarded_run_is_named_with_its_lateness() {
+        let words = late().words();
+        assert!(
+            words.starts_with("run 1 discarded during tcpros") && words.contains("500 us (p99)")
+        );
+    }
+}

@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a scenario's run came to: one table for people, JSON and samples for programs.
+//! The same for virtual time and for real programs.
+
+use crate::scenario::{Over, Pace, Scenario};
+use crate::stats::{Samples, Summary};
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tautline_medium::{Medium, Nanos, NetworkId, RadioId, RadioStats};
+
+/// Which scenario, and what to print and keep of it.
+#[derive(Debug, clap::Args)]
+pub struct RunArguments {
+    /// The scenario's file, such as scenarios/pound-1hop.yaml.
+    pub scenario: PathBuf,
+    /// Of everything random in the medium; in virtual time the same seed gives the same bytes.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Print the figures as JSON instead of tables.
+    #[arg(long)]
+    pub json: bool,
+    /// Folder for figures.json and samples.csv.
+    #[arg(long, value_name = "FOLDER")]
+    pub output: Option<PathBuf>,
+}
+
+impl RunArguments {
+    /// Writes figures and samples where the user wants them; returns the folder, if any.
+    pub fn keep(&self, figures: &str, flows: &[(&str, Samples)]) -> Result<Option<&Path>> {
+        let Some(folder) = self.output.as_deref() else { return Ok(None) };
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("cannot make {}", folder.display()))?;
+        std::fs::write(folder.join("figures.json"), figures)?;
+        write_samples(&folder.join("samples.csv"), flows)?;
+        Ok(Some(folder))
+    }
+}
+
+/// Everything about a run.
+#[derive(Debug, Serialize)]
+pub struct Figures {
+    /// The scenario's name.
+    pub scenario: String,
+    /// Of the medium and of everything random in virtual time.
+    pub seed: u64,
+    /// Counted time.
+    pub seconds: f64,
+    /// In the scenario's order, those of control loops last.
+    pub flows: Vec<FlowFigures>,
+    /// How well control loops were controlled.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub control_loops: Vec<LoopFigures>,
+    /// In the scenario's order of stations.
+    pub radios: Vec<RadioFigures>,
+    /// In the scenario's order.
+    pub networks: Vec<NetworkFigures>,
+    /// Links of Tautline nodes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<LinkFigures>,
+}
+
+/// One flow.
+#[derive(Debug, Clone, Serialize)]
+pub struct FlowFigures {
+    /// Its name.
+    pub name: String,
+    /// `udp` or `tautline`.
+    pub over: Over,
+    /// Counts and delays; of round trips if it is an echo.
+    #[serde(flatten)]
+    pub summary: Summary,
+    /// Payload that arrived, per second of counted time.
+    pub goodput_kbps: f64,
+    /// Messages that were due and not taken: nobody wanted them, or the writer was blocked.
+    pub refused: u64,
+    /// Messages that Tautline dropped, by reason.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub dropped: BTreeMap<String, u64>,
+}
+
+/// One control loop.
+#[derive(Debug, Serialize)]
+pub struct LoopFigures {
+    /// Names of plant and controller.
+    pub name: String,
+    /// See [`Quality`](crate::sim::Quality).
+    #[serde(flatten)]
+    pub quality: crate::sim::Quality,
+}
+
+/// One station's radio.
+#[derive(Debug, Clone, Serialize)]
+pub struct RadioFigures {
+    /// Name of the station.
+    pub station: String,
+    /// Name of the network.
+    pub network: String,
+    /// Share of the whole time, start and end included, that it was on the air, percent.
+    pub airtime_percent: f64,
+    /// See [`RadioStats`].
+    pub attempts: u64,
+    /// Attempts that repeated an earlier one.
+    pub retries: u64,
+    /// Attempts that were not acknowledged; on a pipe, frames lost.
+    pub failed_attempts: u64,
+    /// Frames given up after all attempts.
+    pub given_up: u64,
+    /// Frames that found the queue full.
+    pub queue_drops: u64,
+    /// Frames received.
+    pub received: u64,
+}
+
+/// One network.
+#[derive(Debug, Clone, Serialize)]
+pub struct NetworkFigures {
+    /// Its name.
+    pub name: String,
+    /// Share of the whole time, start and end included, that it was in use, percent (all directions of a pipe added up).
+    pub busy_percent: f64,
+}
+
+/// One link of a Tautline node to a peer.
+#[derive(Debug, Serialize)]
+pub struct LinkFigures {
+    /// Names of the node, the peer and the network by which it leaves.
+    pub name: String,
+    /// Packets sent.
+    pub sent_packets: u64,
+    /// Packets lost.
+    pub lost_packets: u64,
+    /// Packets taken for lost that arrived.
+    pub spurious_losses: u64,
+    /// Bytes sent again.
+    pub repair_bytes: u64,
+    /// Smoothed round trip at the end, milliseconds.
+    pub rtt_ms: Option<f64>,
+}
+
+impl FlowFigures {
+    /// From samples, whose time starts with the counted one; `bytes` is a message's size.
+    pub fn new(
+        name: &str,
+        over: Over,
+        (bytes, pace): (u64, Pace),
+        samples: &Samples,
+        counted: Nanos,
+    ) -> Self {
+        let period = match pace {
+            Pace::Every(period) => Some(Duration::from_nanos(period)),
+            Pace::Saturate => None,
+        };
+        let summary = samples.summary(period);
+        let in_time = samples.arrivals.iter().filter(|a| a.received_ns < counted).count();
+        let bits = in_time as f64 * bytes as f64 * 8.0;
+        let goodput_kbps = bits / (counted as f64 / 1e9) / 1e3;
+        let (name, refused, dropped) = (name.to_owned(), 0, BTreeMap::new());
+        Self { name, over, summary, goodput_kbps, refused, dropped }
+    }
+}
+
+/// Radios and networks of a scenario's medium. `radios` are in the order of
+/// stations, and of networks at each.
+pub fn of_medium<P: Clone>(
+    scenario: &Scenario,
+    medium: &Medium<P>,
+    now: Nanos,
+) -> (Vec<RadioFigures>, Vec<NetworkFigures>) {
+    let percent = |time: Nanos| 100.0 * time as f64 / now.max(1) as f64;
+    let mut radios = Vec::new();
+    for station in &scenario.stations {
+        for &network in &station.networks {
+            let RadioStats {
+                airtime,
+                attempts,
+                retries,
+                failed_attempts,
+                given_up,
+                queue_drops,
+                received,
+                ..
+            } = medium.stats(RadioId(radios.len()));
+            radios.push(RadioFigures {
+                station: station.name.clone(),
+                network: scenario.networks[network].name.clone(),
+                airtime_percent: percent(airtime),
+                attempts,
+                retries,
+                failed_attempts,
+                given_up,
+                queue_drops,
+                received,
+            });
+        }
+    }
+    let networks = scenario.networks.iter().enumerate().map(|(number, network)| NetworkFigures {
+        name: network.name.clone(),
+        busy_percent: percent(medium.busy(NetworkId(number), now)),
+    });
+    (radios, networks.collect())
+}
+
+impl Figures {
+    /// As JSON with a final newline.
+    pub fn json(&self) -> Result<String> {
+        Ok(serde_json::to_string_pretty(self)? + "\n")
+    }
+
+    /// The tables.
+    pub fn text(&self) -> String {
+        let mut text = format!(
+            "{}: {:.1} s, seed {}\n\n{}",
+            self.scenario,
+            self.seconds,
+            self.seed,
+            self.flow_table()
+        );
+        for control_loop in &self.control_loops {
+            let q = &control_loop.quality;
+            let settled =
+                q.settled_s.map_or("never settled".into(), |s| format!("settled after {s:.2} s"));
+            let _ = writeln!(
+                text,
+                "\ncontrol loop {}: {:.1} % overshoot, {settled}, {:.4} V rms from the same loop without a network",
+                control_loop.name, q.overshoot_percent, q.deviation_v
+            );
+        }
+        text.push_str(&self.radio_table());
+        if !self.links.is_empty() {
+            text.push_str(&self.link_table());
+        }
+        text
+    }
+
+    fn flow_table(&self) -> String {
+        if self.flows.is_empty() {
+            return String::new();
+        }
+        let width = self.flows.iter().map(|flow| flow.name.len()).max().unwrap_or(4).max(4);
+        let mut text = format!(
+            "{:width$} {:8} {:>7} {:>7} {:>6} {:>9} | ms {:>8} {:>8} {:>8} {:>9} {:>8}\n",
+            "flow", "over", "sent", "arrived", "%", "kbps", "mean", "p50", "p99", "max", "gap std",
+        );
+        for flow in &self.flows {
+            let s = &flow.summary;
+            let delay = s.delay_ms.map(|d| [d.mean, d.p50, d.p99, d.max]);
+            let delay = delay.map(|values| values.map(|ms| format!("{ms:.2}")));
+            let [mean, p50, p99, max] = delay.unwrap_or_else(|| [(); 4].map(|()| "-".into()));
+            let gap = s.gap_ms.map_or("-".into(), |gap| format!("{:.2}", gap.std));
+            let over = match flow.over {
+                Over::Udp => "udp",
+                Over::Tautline => "tautline",
+            };
+            let _ = writeln!(
+                text,
+                "{:width$} {over:8} {:>7} {:>7} {:>6.1} {:>9.0} |    {mean:>8} {p50:>8} {p99:>8} {max:>9} {gap:>8}{}",
+                flow.name,
+                s.sent,
+                s.received,
+                s.mdr_percent,
+                flow.goodput_kbps,
+                flow.remarks(),
+            );
+        }
+        text
+    }
+
+    fn radio_table(&self) -> String {
+        let name = |radio: &RadioFigures| format!("{} on {}", radio.station, radio.network);
+        let width = self.radios.iter().map(|r| name(r).len()).max().unwrap_or(5).max(5);
+        let mut text = format!(
+            "{}{:width$} {:>9} {:>9} {:>8} {:>8} {:>8} {:>11} {:>9}\n",
+            if self.flows.is_empty() { "" } else { "\n" },
+            "radio",
+            "airtime %",
+            "attempts",
+            "retries",
+            "failed",
+            "given up",
+            "queue drops",
+            "received"
+        );
+        for radio in &self.radios {
+            let _ = writeln!(
+                text,
+                "{:width$} {:>9.1} {:>9} {:>8} {:>8} {:>8} {:>11} {:>9}",
+                name(radio),
+                radio.airtime_percent,
+                radio.attempts,
+                radio.retries,
+                radio.failed_attempts,
+                radio.given_up,
+                radio.queue_drops,
+                radio.received
+            );
+        }
+        for network in &self.networks {
+            let _ = writeln!(text, "network {}: {:.1} % busy", network.name, network.busy_percent);
+        }
+        text
+    }
+
+    fn link_table(&self) -> String {
+        let width = self.links.iter().map(|link| link.name.len()).max().unwrap_or(4);
+        let mut text = format!(
+            "\n{:width$} {:>9} {:>7} {:>9} {:>12} {:>7}\n",
+            "link", "packets", "lost", "not lost", "repair bytes", "rtt ms"
+        );
+        for link in &self.links {
+            let rtt = link.rtt_ms.map_or("-".into(), |ms| format!("{ms:.1}"));
+            let _ = writeln!(
+                text,
+                "{:width$} {:>9} {:>7} {:>9} {:>12} {rtt:>7}",
+                link.name,
+                link.sent_packets,
+                link.lost_packets,
+                link.spurious_losses,
+                link.repair_bytes
+            );
+        }
+        text
+    }
+}
+
+impl FlowFigures {
+    fn remarks(&self) -> String {
+        let refused = (self.refused > 0).then(|| format!("{} not taken", self.refused));
+        let dropped = self.dropped.iter().map(|(reason, count)| format!("{count} {reason}"));
+        let all: Vec<String> = refused.into_iter().chain(dropped).collect();
+        if all.is_empty() { String::new() } else { format!("  ({})", all.join(", ")) }
+    }
+}
+
+/// Writes samples of flows as rows of `flow,sequence,sent_ns,received_ns`; the last is
+/// empty for what did not arrive.
+fn write_samples(file: &Path, flows: &[(&str, Samples)]) -> Result<()> {
+    let out =
+        std::fs::File::create(file).with_context(|| format!("cannot write {}", file.display()))?;
+    let mut out = std::io::BufWriter::new(out);
+    writeln!(out, "flow,sequence,sent_ns,received_ns")?;
+    for (name, samples) in flows {
+        let mut received = vec![None; samples.sent_ns.len()];
+        for arrival in &samples.arrivals {
+            if let Some(first) = received.get_mut(arrival.sequence as usize) {
+                first.get_or_insert(arrival.received_ns);
+            }
+        }
+        for (sequence, (sent, received)) in samples.sent_ns.iter().zip(received).enumerate() {
+            let received = received.map_or(String::new(), |ns: u64| ns.to_string());
+            writeln!(out, "{name},{sequence},{sent},{received}")?;
+        }
+    }
+    out.flush().context("writing samples")
+}

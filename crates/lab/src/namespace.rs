@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Named network namespaces (ip-netns(8)), and work done inside them.
+
+use anyhow::{Context, Result, bail};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
+
+/// Settings of every namespace; a kernel without IPv6 lacks some.
+const SETTINGS: &[(&str, &str)] = &[
+    ("ipv6/conf/all/disable_ipv6", "1"),
+    ("ipv6/conf/default/disable_ipv6", "1"),
+    ("ipv4/ip_forward", "1"),
+    ("ipv4/conf/all/rp_filter", "0"),
+    ("ipv4/conf/default/rp_filter", "0"),
+    // A relay's only radio is the one by which a packet came: no reason to tell its sender of a better way.
+    ("ipv4/conf/all/send_redirects", "0"),
+    ("ipv4/conf/default/send_redirects", "0"),
+];
+
+/// Namespaces that are removed together.
+#[derive(Default)]
+pub struct Namespaces {
+    names: Vec<String>,
+}
+
+impl Namespaces {
+    /// Makes one for each name, without IPv6 and as a router.
+    pub fn new(names: Vec<String>) -> Result<Self> {
+        let mut made = Self::default();
+        let lines: String = names.iter().map(|name| format!("netns add {name}\n")).collect();
+        // From here on a failure removes what was made.
+        made.names = names;
+        batch("ip", &[], &lines)?;
+        for name in &made.names {
+            enter(name, settle)?;
+        }
+        Ok(made)
+    }
+}
+
+impl Drop for Namespaces {
+    fn drop(&mut self) {
+        let lines: String = self.names.iter().map(|name| format!("netns del {name}\n")).collect();
+        // A failure leaves namespaces that end with the enclosure.
+        let _ = batch("ip", &["-force"], &lines);
+    }
+}
+
+fn settle() -> Result<()> {
+    for (key, value) in SETTINGS {
+        let path = format!("/proc/sys/net/{key}");
+        match std::fs::write(&path, value) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("cannot write {value} to {path}"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Does something on a thread inside a namespace. Sockets opened there stay there.
+pub fn enter<T: Send>(name: &str, task: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    let path = format!("/run/netns/{name}");
+    let place = File::open(&path).with_context(|| format!("cannot open {path}"))?;
+    let inside = || {
+        move_into_link_name_space(place.as_fd(), Some(LinkNameSpaceType::Network))
+            .with_context(|| format!("cannot enter network namespace '{name}'"))?;
+        task()
+    };
+    let outcome = std::thread::scope(|scope| scope.spawn(inside).join());
+    outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// `program` in a namespace.
+pub fn command(name: &str, program: &str) -> Command {
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--net=/run/netns/{name}")).arg("--").arg(program);
+    command
+}
+
+/// Runs `ip` or `bridge` once with many lines of commands.
+pub fn batch(program: &str, options: &[&str], lines: &str) -> Result<()> {
+    let mut command = Command::new(program);
+    command.args(options).args(["-batch", "-"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let running = command.spawn();
+    let mut running =
+        running.with_context(|| format!("cannot start {program} (package iproute2)"))?;
+    let mut input = running.stdin.take().context("no standard input")?;
+    // If it ends before it has read all, its own words below say why.
+    let _ = input.write_all(lines.as_bytes());
+    drop(input);
+    let output = running.wait_with_output()?;
+    if !output.status.success() {
+        bail!("{command:?} failed: {}", explain(&String::from_utf8_lossy(&output.stderr), lines));
+    }
+    Ok(())
+}
+
+/// Its complaint, and the line it is about (`Command failed -:3`).
+fn explain(complaint: &str, lines: &str) -> String {
+    let number = complaint.lines().find_map(|line| line.strip_prefix("Command failed -:"));
+    let number = number.and_then(|number| number.trim().parse::<usize>().ok());
+    let line = number.and_then(|number| lines.lines().nth(number.checked_sub(1)?));
+    format!("{} (in '{}')", complaint.trim(), line.unwrap_or("its batch"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_batch_quotes_the_line() {
+        let said = "RTNETLINK answers: File exists\nCommand failed -:2\n";
+        let explained = explain(said, "link add a type bridge\nlink add b type bridge\n");
+        assert!(explained.ends_with("(in 'link add b type bridge')"), "{explained}");
+        assert!(explain("", "").contains("its batch"));
+    }
+}

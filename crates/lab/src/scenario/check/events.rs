@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What happens on the way.
+
+use super::super::file::{self, File, Outage};
+use super::super::reader::At;
+use super::super::{Event, Happening, MAX_EVENTS, NetworkKind};
+use super::Check;
+use tautline_medium::{self as medium, Nanos, RateControl};
+
+const ONE_HAPPENING: &str = "exactly one of outage, interference and rate";
+
+impl Check {
+    pub(super) fn events(&mut self, file: &File) {
+        if let Some(beyond) = file.events.0.get(MAX_EVENTS) {
+            self.at_most(MAX_EVENTS, file.events.0.len(), "events", &beyond.place);
+            return;
+        }
+        for event in &file.events.0 {
+            let at = &event.value.at;
+            self.before_the_end(at.value.0, &at.place, &file.duration);
+            let event = self.happening(event).map(|happening| Event { at: at.value.0, happening });
+            self.done.events.extend(event);
+        }
+        self.done.events.sort_by_key(|event| event.at);
+    }
+
+    fn happening(&mut self, event: &At<file::Event>) -> Option<Happening> {
+        let At { place, value } = event;
+        match (&value.outage, &value.interference, &value.rate) {
+            (Some(outage), None, None) => {
+                let until = self.until(event)?;
+                self.outage(outage, until)
+            }
+            (None, Some(interference), None) => {
+                let until = self.until(event)?;
+                self.interference(interference, value.at.value.0, until)
+            }
+            (None, None, Some(rate)) => {
+                if let Some(lasts) = &value.lasts {
+                    self.problems.push(lasts.place.problem("nothing: a new rate lasts to the end"));
+                    return None;
+                }
+                self.new_rate(rate)
+            }
+            (None, None, None) => {
+                self.problems.push(place.other("none of them", ONE_HAPPENING));
+                None
+            }
+            _ => {
+                self.problems.push(place.other("more than one of them", ONE_HAPPENING));
+                None
+            }
+        }
+    }
+
+    fn until(&mut self, event: &At<file::Event>) -> Option<Nanos> {
+        let Some(lasts) = &event.value.lasts else {
+            let problem = event.place.below("for").problem("how long it lasts, such as 5s");
+            self.problems.push(problem);
+            return None;
+        };
+        Some(event.value.at.value.0 + lasts.value.0)
+    }
+
+    fn outage(&mut self, outage: &At<Outage>, until: Nanos) -> Option<Happening> {
+        let At { place, value } = outage;
+        match value {
+            Outage::Station(name) => {
+                let station = self.station(name, place)?;
+                Some(Happening::StationOutage { station, until })
+            }
+            Outage::Pair([one, other]) => {
+                let pair = [self.station(one, place)?, self.station(other, place)?];
+                if super::common_network(&self.done.stations, pair[0], pair[1]).is_none()
+                    || one == other
+                {
+                    self.problems.push(place.problem("two stations that share a network"));
+                    return None;
+                }
+                Some(Happening::PairOutage { pair, until })
+            }
+        }
+    }
+
+    fn interference(
+        &mut self,
+        raw: &file::Interference,
+        from: Nanos,
+        until: Nanos,
+    ) -> Option<Happening> {
+        let network = self.network(&raw.network.value.0, &raw.network.place)?;
+        if let NetworkKind::Pipe(_) = self.done.networks[network].kind {
+            self.problems
+                .push(raw.network.place.problem("a wifi network; a pipe has no interference"));
+            return None;
+        }
+        let interference = medium::Interference {
+            burst: raw.burst.0,
+            mean_pause: raw.pause.0,
+            place: raw.at.0,
+            from,
+            until,
+        };
+        Some(Happening::Interference { network, interference })
+    }
+
+    fn new_rate(&mut self, raw: &file::NewRate) -> Option<Happening> {
+        let network = self.network(&raw.network.value.0, &raw.network.place)?;
+        let bps = raw.to.value.0;
+        match &self.done.networks[network].kind {
+            NetworkKind::Pipe(_) => {}
+            NetworkKind::Wifi(wifi) if wifi.rate == RateControl::Adaptive => {
+                let allowed = "a pipe, or a wifi network with a fixed rate";
+                self.problems.push(raw.network.place.problem(allowed));
+                return None;
+            }
+            NetworkKind::Wifi(wifi) => {
+                let phy = wifi.phy;
+                self.phy_rate(phy, bps, &raw.to.place)?;
+            }
+        }
+        Some(Happening::Rate { network, bps })
+    }
+}

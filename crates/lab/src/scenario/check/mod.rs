@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From the file as written to a scenario that can be run.
+
+mod events;
+mod networks;
+mod routes;
+mod stations;
+mod trace;
+mod traffic;
+
+pub use routes::{common_network, path};
+
+use super::file::{File, default};
+use super::reader::{Place, one_of};
+use super::value::{Whole, value_or};
+use super::{Network, Scenario, Station, Tautline};
+use std::path::Path;
+use tautline_medium::Nanos;
+use tautline_node::config::yaml::quoted;
+use tautline_node::config::{MAX_PROBLEMS, Problem};
+
+/// The scenario that `file` describes; the error is every problem, at least one.
+pub fn scenario(name: &str, file: &File, folder: &Path) -> Result<Scenario, Vec<Problem>> {
+    let mut check = Check::default();
+    check.names_of_networks(file);
+    check.stations(file, folder);
+    // What follows names stations and networks; with some of them missing its errors would mislead.
+    check.stop_if_wrong()?;
+    check.networks(file);
+    check.routes(file);
+    check.stop_if_wrong()?;
+    check.flows(file);
+    check.control_loops(file);
+    check.events(file);
+    check.stop_if_wrong()?;
+    Ok(Scenario {
+        name: name.into(),
+        about: file.about.0.clone(),
+        source: file.source.as_ref().map(|line| line.0.clone()),
+        duration: file.duration.value.0,
+        tautline: tautline(file),
+        ..check.done
+    })
+}
+
+fn tautline(file: &File) -> Tautline {
+    let settings = file.tautline.as_ref();
+    let in_flight: Whole<1, 64> =
+        value_or(settings.and_then(|t| t.in_flight.clone()), default::IN_FLIGHT);
+    Tautline {
+        in_flight: in_flight.0 as u32,
+        rate_bps: settings.and_then(|t| t.rate.as_ref()).map(|rate| rate.0),
+    }
+}
+
+/// What is understood so far, and what is wrong.
+struct Check {
+    done: Scenario,
+    problems: Vec<Problem>,
+}
+
+impl Default for Check {
+    fn default() -> Self {
+        let done = Scenario {
+            name: String::new(),
+            about: String::new(),
+            source: None,
+            duration: 0,
+            networks: Vec::new(),
+            stations: Vec::new(),
+            routes: Vec::new(),
+            flows: Vec::new(),
+            control_loops: Vec::new(),
+            events: Vec::new(),
+            tautline: Tautline { in_flight: 0, rate_bps: None },
+        };
+        Check { done, problems: Vec::new() }
+    }
+}
+
+impl Check {
+    fn stop_if_wrong(&mut self) -> Result<(), Vec<Problem>> {
+        match std::mem::take(&mut self.problems) {
+            none if none.is_empty() => Ok(()),
+            problems => Err(problems),
+        }
+    }
+
+    /// Whether more problems would not be shown anyway.
+    fn has_problems_enough(&self) -> bool {
+        self.problems.len() >= MAX_PROBLEMS
+    }
+
+    fn station(&mut self, name: &str, place: &Place) -> Option<usize> {
+        let names = self.done.stations.iter().map(|station: &Station| station.name.as_str());
+        let found = index(names, "station", name, place);
+        found.map_err(|problem| self.problems.push(problem)).ok()
+    }
+
+    fn network(&mut self, name: &str, place: &Place) -> Option<usize> {
+        let names = self.done.networks.iter().map(|network: &Network| network.name.as_str());
+        let found = index(names, "network", name, place);
+        found.map_err(|problem| self.problems.push(problem)).ok()
+    }
+
+    /// Notes a problem if there are too many of something.
+    fn at_most(&mut self, limit: usize, count: usize, what: &str, place: &Place) -> bool {
+        if count > limit {
+            let found = format!("more than {limit} {what}");
+            self.problems.push(place.other(found, format!("at most {limit}")));
+        }
+        count <= limit
+    }
+
+    /// Notes a problem if `time` is not before the scenario's end.
+    fn before_the_end(
+        &mut self,
+        time: Nanos,
+        place: &Place,
+        end: &super::reader::At<super::value::Span>,
+    ) {
+        if time >= end.value.0 {
+            let allowed = format!("a time before the end, which is at {}", end.place.found);
+            self.problems.push(place.problem(allowed));
+        }
+    }
+}
+
+fn index<'n>(
+    names: impl Iterator<Item = &'n str> + Clone,
+    what: &str,
+    name: &str,
+    place: &Place,
+) -> Result<usize, Problem> {
+    names.clone().position(|known| known == name).ok_or_else(|| {
+        let found = format!("the unknown {what} {}", quoted(name));
+        place.other(found, one_of(names, name))
+    })
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Networks in the medium's terms.
+
+use super::super::file::{self, File, Loss, PathLoss, Pipe, Wifi, default};
+use super::super::reader::{At, Place};
+use super::super::value::{Or, Rate, value_or};
+use super::super::{MAX_NETWORKS, Network, NetworkKind};
+use super::Check;
+use tautline_medium::{self as medium, PipeConfig, RateControl, StationId, WifiConfig};
+
+impl Check {
+    /// Names alone: stations need them, and an access point needs the stations.
+    pub(super) fn names_of_networks(&mut self, file: &File) {
+        let At { place, value } = &file.networks;
+        self.at_most(MAX_NETWORKS, value.0.len(), "networks", place);
+        if value.0.is_empty() {
+            self.problems.push(place.other("nothing", "at least one network"));
+        }
+        let names = value.0.iter().map(|(name, _)| name.0.clone());
+        // A stand-in, replaced by `networks`.
+        let none = || NetworkKind::Pipe(PipeConfig::default());
+        self.done.networks = names.map(|name| Network { name, kind: none() }).collect();
+    }
+
+    pub(super) fn networks(&mut self, file: &File) {
+        for (number, (_, network)) in file.networks.value.0.iter().enumerate() {
+            let kind = match &network.value {
+                file::Network::Wifi(wifi) => self.wifi(number, wifi, file).map(NetworkKind::Wifi),
+                file::Network::Pipe(pipe) => self.pipe(pipe).map(NetworkKind::Pipe),
+            };
+            if let Some(kind) = kind {
+                self.done.networks[number].kind = kind;
+            }
+        }
+    }
+
+    fn wifi(&mut self, number: usize, wifi: &Wifi, file: &File) -> Option<WifiConfig> {
+        let phy = match wifi.phy {
+            file::Phy::Ofdm => medium::Phy::Ofdm,
+            file::Phy::Dsss => medium::Phy::Dsss,
+        };
+        let rate = self.rate(phy, &wifi.rate);
+        let loss = self.loss(wifi.loss.as_ref());
+        let access_point = self.access_point(number, wifi);
+        if wifi.path_loss.is_some() {
+            self.everyone_has_a_place(number, file);
+        }
+        Some(WifiConfig {
+            phy,
+            access: match wifi.access {
+                file::Access::Dcf => medium::Access::Dcf,
+                file::Access::Edca => medium::Access::Edca,
+            },
+            rate: rate?,
+            retries: value_or(wifi.retries.clone(), default::RETRIES).0 as u32,
+            loss: loss?,
+            trial: match wifi.loss_per {
+                file::LossPer::Attempt => medium::Trial::Attempt,
+                file::LossPer::Frame => medium::Trial::Frame,
+            },
+            power_dbm: value_or(wifi.power, default::POWER).0,
+            noise_dbm: value_or(wifi.noise, default::NOISE).0,
+            carrier_sense_dbm: value_or(wifi.carrier_sense, default::CARRIER_SENSE).0,
+            path_loss: wifi.path_loss.as_ref().map(path_loss),
+            access_point: access_point?,
+        })
+    }
+
+    fn rate(
+        &mut self,
+        phy: medium::Phy,
+        rate: &At<Or<file::Adaptive, Rate>>,
+    ) -> Option<RateControl> {
+        match &rate.value {
+            Or::Word(_) => Some(RateControl::Adaptive),
+            Or::Value(Rate(bps)) => self.phy_rate(phy, *bps, &rate.place).map(RateControl::Fixed),
+        }
+    }
+
+    /// `bps` if the phy has that rate.
+    pub(super) fn phy_rate(&mut self, phy: medium::Phy, bps: u64, place: &Place) -> Option<u64> {
+        if phy.rate_number(bps).is_some() {
+            return Some(bps);
+        }
+        let name = match phy {
+            medium::Phy::Ofdm => "ofdm",
+            medium::Phy::Dsss => "dsss",
+        };
+        let all: Vec<String> =
+            phy.rates().iter().map(|rate| format!("{}Mbps", rate.bps as f64 / 1e6)).collect();
+        self.problems.push(place.problem(format!("a rate of {name}: {}", all.join(", "))));
+        None
+    }
+
+    /// `None` if it is wrong.
+    fn access_point(&mut self, number: usize, wifi: &Wifi) -> Option<Option<StationId>> {
+        let Some(At { place, value }) = &wifi.access_point else { return Some(None) };
+        let station = self.station(&value.0, place)?;
+        if !self.done.stations[station].networks.contains(&number) {
+            self.problems.push(place.problem(format!(
+                "a station with '{}' among its networks",
+                self.done.networks[number].name
+            )));
+            return None;
+        }
+        Some(Some(StationId(station)))
+    }
+
+    fn pipe(&mut self, pipe: &Pipe) -> Option<PipeConfig> {
+        Some(PipeConfig {
+            rate_bps: pipe.rate.0,
+            overhead_bytes: value_or(pipe.overhead.clone(), default::OVERHEAD).0,
+            burst_bytes: value_or(pipe.burst.clone(), default::BURST).0,
+            delay: value_or(pipe.delay.clone(), default::DELAY).0,
+            jitter: value_or(pipe.jitter.clone(), default::DELAY).0,
+            loss: self.loss(pipe.loss.as_ref())?,
+            queue_bytes: value_or(pipe.queue.clone(), default::PIPE_QUEUE).0,
+            half_duplex: pipe.duplex == file::Duplex::Half,
+        })
+    }
+
+    fn loss(&mut self, loss: Option<&Loss>) -> Option<medium::Loss> {
+        Some(match loss {
+            None | Some(Loss::Share(0.0)) => medium::Loss::None,
+            Some(Loss::Share(probability)) => medium::Loss::Uniform { probability: *probability },
+            Some(Loss::Bursts(bursts)) => {
+                if bursts.leave.value.0 <= 0.0 {
+                    // It would never end.
+                    self.problems.push(bursts.leave.place.problem("more than 0%, at most 100%"));
+                    return None;
+                }
+                medium::Loss::GilbertElliott { enter: bursts.enter.0, leave: bursts.leave.value.0 }
+            }
+        })
+    }
+}
+
+fn path_loss(raw: &PathLoss) -> medium::PathLoss {
+    medium::PathLoss {
+        at_1m_db: value_or(raw.at_1m, default::AT_1M).0,
+        exponent: raw.exponent.0,
+        shadowing_db: value_or(raw.shadowing, default::SHADOWING).0,
+    }
+}

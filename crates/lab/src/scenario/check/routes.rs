@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which way packets take.
+
+use super::super::file::File;
+use super::super::reader::{At, Place};
+use super::super::value::{List, Reference};
+use super::super::{MAX_ROUTES, Station};
+use super::Check;
+use std::collections::HashMap;
+
+/// From where, to where: by which station next.
+type NextHops = HashMap<(usize, usize), usize>;
+
+/// The first network that both stations have a radio on.
+pub fn common_network(stations: &[Station], one: usize, other: usize) -> Option<usize> {
+    let networks = &stations.get(other)?.networks;
+    stations.get(one)?.networks.iter().copied().find(|network| networks.contains(network))
+}
+
+/// The stations between and including `from` and `to`.
+pub fn path(
+    routes: &[Vec<usize>],
+    stations: &[Station],
+    from: usize,
+    to: usize,
+) -> Option<Vec<usize>> {
+    let part = |route: &Vec<usize>| {
+        let place = |station| route.iter().position(|&s| s == station);
+        match (place(from)?, place(to)?) {
+            (first, last) if first < last => Some(route[first..=last].to_vec()),
+            (last, first) => Some(route[first..=last].iter().rev().copied().collect()),
+        }
+    };
+    let direct = || common_network(stations, from, to).map(|_| vec![from, to]);
+    routes.iter().find_map(part).or_else(direct)
+}
+
+impl Check {
+    pub(super) fn routes(&mut self, file: &File) {
+        if let Some(beyond) = file.routes.0.get(MAX_ROUTES) {
+            self.at_most(MAX_ROUTES, file.routes.0.len(), "routes", &beyond.place);
+            return;
+        }
+        let mut next_hops = NextHops::new();
+        for route in &file.routes.0 {
+            if let Some(chain) = self.chain(route) {
+                self.agrees(&chain, &mut next_hops, &route.place);
+                self.done.routes.push(chain);
+            }
+            if self.has_problems_enough() {
+                return;
+            }
+        }
+    }
+
+    fn chain(&mut self, route: &At<List<Reference>>) -> Option<Vec<usize>> {
+        let mut chain: Vec<usize> = Vec::new();
+        for At { place, value } in &route.value.0 {
+            let station = self.station(&value.0, place)?;
+            if chain.contains(&station) {
+                self.problems.push(place.problem("each station of a route once"));
+                return None;
+            }
+            let is_reachable =
+                |&last: &usize| common_network(&self.done.stations, last, station).is_some();
+            if let Some(last) = chain.last().filter(|last| !is_reachable(last)) {
+                let last = &self.done.stations[*last].name;
+                let allowed = format!("a station that shares a network with '{last}'");
+                self.problems.push(place.problem(allowed));
+                return None;
+            }
+            chain.push(station);
+        }
+        if chain.len() < 3 {
+            let found = format!("{} of them", chain.len());
+            self.problems.push(route.place.other(found, "a chain of at least three stations"));
+            return None;
+        }
+        Some(chain)
+    }
+
+    /// Notes a problem if an earlier route goes another way between the same two stations.
+    fn agrees(&mut self, chain: &[usize], next_hops: &mut NextHops, place: &Place) {
+        let back: Vec<usize> = chain.iter().rev().copied().collect();
+        let differs =
+            first_difference(chain, next_hops).or_else(|| first_difference(&back, next_hops));
+        if let Some(stations) = differs {
+            let [from, to, next, other] = stations.map(|s| self.done.stations[s].name.as_str());
+            let found = format!(
+                "a way from '{from}' to '{to}' by '{next}', where an earlier route goes by '{other}'"
+            );
+            self.problems.push(place.other(found, "one way between two stations"));
+        }
+    }
+
+    /// `Some` if packets find a way; else notes it.
+    pub(super) fn has_a_way(&mut self, from: usize, to: usize, place: &Place) -> Option<()> {
+        let way = path(&self.done.routes, &self.done.stations, from, to);
+        if way.is_none() {
+            let name = |station: usize| &self.done.stations[station].name;
+            let found = format!("no way from '{}' to '{}'", name(from), name(to));
+            let allowed = "two stations with a common network, or both on one of the routes";
+            self.problems.push(place.other(found, allowed));
+        }
+        way.map(|_| ())
+    }
+}
+
+/// Adds the next hops of `way`; the first pair of stations between which the
+/// next hop is another already, with this one and that.
+fn first_difference(way: &[usize], next_hops: &mut NextHops) -> Option<[usize; 4]> {
+    for (first, hop) in way.windows(2).enumerate() {
+        let (from, next) = (hop[0], hop[1]);
+        for &to in &way[first + 1..] {
+            let other = *next_hops.entry((from, to)).or_insert(next);
+            if other != next {
+                return Some([from, to, next, other]);
+            }
+        }
+    }
+    None
+}

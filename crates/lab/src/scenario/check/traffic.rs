@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Flows, with their patterns expanded, and control loops.
+
+use super::super::file::{self, File, default};
+use super::super::reader::{At, Place, one_of};
+use super::super::value::{Or, Reference, value_or};
+use super::super::{ControlLoop, Flow, MAX_CONTROL_LOOPS, MAX_FLOWS, Over, Pace};
+use super::Check;
+use std::collections::HashSet;
+use tautline_node::config::yaml::quoted;
+
+/// One end of a flow.
+enum End {
+    /// A station's name.
+    One(usize),
+    /// What a pattern matches.
+    Each(Vec<usize>),
+}
+
+impl Check {
+    pub(super) fn flows(&mut self, file: &File) {
+        let mut names = HashSet::new();
+        for flow in &file.flows.0 {
+            for (name, from, to) in self.expanded(&flow.value) {
+                if self.has_a_way(from, to, &flow.value.to.place).is_none() {
+                    break;
+                }
+                if !names.insert(name.clone()) {
+                    let found = format!("a second flow {}", quoted(&name));
+                    self.problems.push(flow.value.name.place.other(found, "each name once"));
+                    break;
+                }
+                self.done.flows.push(one_flow(&flow.value, name, from, to));
+            }
+            let saturates = matches!(flow.value.every.value, Or::Word(_));
+            if saturates && flow.value.over != Over::Udp {
+                let place = &flow.value.every.place;
+                self.problems
+                    .push(place.other("saturate", "a time between two messages, or over: udp"));
+            }
+            if let Some(start) = &flow.value.start {
+                self.before_the_end(start.value.0, &start.place, &file.duration);
+            }
+            let fits = self.at_most(MAX_FLOWS, self.done.flows.len(), "flows", &flow.place);
+            if !fits || self.has_problems_enough() {
+                return;
+            }
+        }
+    }
+
+    /// Name, sender and receiver of each flow that `flow` stands for.
+    fn expanded(&mut self, flow: &file::Flow) -> Vec<(String, usize, usize)> {
+        let (Some(from), Some(to)) = (self.end(&flow.from), self.end(&flow.to)) else {
+            return Vec::new();
+        };
+        let name =
+            |station: usize| format!("{}-{}", flow.name.value.0, self.done.stations[station].name);
+        match (from, to) {
+            (End::One(from), End::One(to)) if from == to => {
+                self.problems.push(flow.to.place.problem("another station than the sender"));
+                Vec::new()
+            }
+            (End::One(from), End::One(to)) => vec![(flow.name.value.0.clone(), from, to)],
+            (End::Each(from), End::One(to)) => {
+                from.into_iter().filter(|&f| f != to).map(|f| (name(f), f, to)).collect()
+            }
+            (End::One(from), End::Each(to)) => {
+                to.into_iter().filter(|&t| t != from).map(|t| (name(t), from, t)).collect()
+            }
+            (End::Each(from), End::Each(to)) => {
+                let pairs: Vec<_> = from.iter().zip(&to).map(|(&f, &t)| (name(f), f, t)).collect();
+                if from.len() != to.len() || pairs.iter().any(|(_, f, t)| f == t) {
+                    self.unpaired(flow, from.len(), to.len());
+                    return Vec::new();
+                }
+                pairs
+            }
+        }
+    }
+
+    fn unpaired(&mut self, flow: &file::Flow, from: usize, to: usize) {
+        let found = format!("patterns that match {from} and {to} stations");
+        let allowed = "as many other stations as 'from' matches, to make pairs; or one station";
+        self.problems.push(flow.to.place.other(found, allowed));
+    }
+
+    fn end(&mut self, name: &At<Reference>) -> Option<End> {
+        let At { place, value: Reference(name) } = name;
+        if !name.contains('*') {
+            return self.station(name, place).map(End::One);
+        }
+        let stations = self.done.stations.iter().enumerate();
+        let matching: Vec<usize> =
+            stations.filter(|(_, s)| matches(name, &s.name)).map(|(number, _)| number).collect();
+        if matching.is_empty() {
+            let names = self.done.stations.iter().map(|station| station.name.as_str());
+            let found = format!("the pattern {}, which matches no station", quoted(name));
+            self.problems.push(place.other(found, one_of(names, name)));
+            return None;
+        }
+        Some(End::Each(matching))
+    }
+
+    pub(super) fn control_loops(&mut self, file: &File) {
+        let loops = &file.control_loops.0;
+        if let Some(beyond) = loops.get(MAX_CONTROL_LOOPS) {
+            self.at_most(MAX_CONTROL_LOOPS, loops.len(), "control loops", &beyond.place);
+            return;
+        }
+        for At { value, .. } in loops {
+            let ends = self.ends_of_loop(value);
+            let converted = ends.map(|(plant, controller)| ControlLoop {
+                plant,
+                controller,
+                period: value.period.0,
+                over: value.over,
+                priority: value_or(value.priority.clone(), default::PRIORITY).0 as u8,
+                model: value.plant_model,
+            });
+            self.done.control_loops.extend(converted);
+        }
+    }
+
+    fn ends_of_loop(&mut self, raw: &file::ControlLoop) -> Option<(usize, usize)> {
+        let plant = self.station(&raw.plant.value.0, &raw.plant.place);
+        let place: &Place = &raw.controller.place;
+        let (plant, controller) = (plant?, self.station(&raw.controller.value.0, place)?);
+        if plant == controller {
+            self.problems.push(place.problem("another station than the plant's"));
+            return None;
+        }
+        self.has_a_way(plant, controller, place)?;
+        Some((plant, controller))
+    }
+}
+
+fn one_flow(raw: &file::Flow, name: String, from: usize, to: usize) -> Flow {
+    Flow {
+        name,
+        from,
+        to,
+        bytes: raw.size.0,
+        pace: match &raw.every.value {
+            Or::Word(_) => Pace::Saturate,
+            Or::Value(time) => Pace::Every(time.0),
+        },
+        over: raw.over,
+        priority: value_or(raw.priority.clone(), default::PRIORITY).0 as u8,
+        keep_last: raw.keep_last.as_ref().map(|count| count.0 as u32),
+        lifespan: raw.lifespan.as_ref().map(|time| time.0),
+        dscp: value_or(raw.dscp.clone(), default::DSCP).0 as u8,
+        count: raw.count.as_ref().map(|count| count.0),
+        start: raw.start.as_ref().map_or(0, |start| start.value.0),
+        echo: raw.echo.0,
+    }
+}
+
+/// Whether `name` fits `pattern`, in which `*` is any run of characters.
+fn matches(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = name.strip_prefix(first) else { return false };
+    let mut parts: Vec<&str> = parts.collect();
+    let Some(last) = parts.pop() else { return rest.is_empty() };
+    for part in parts {
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    rest.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::matches;
+
+    #[test]
+    fn a_star_is_any_run_of_characters() {
+        for (pattern, name) in [
+            ("worker*", "worker12"),
+            ("*", "base"),
+            ("*e", "base"),
+            ("r*b*t", "robot"),
+            ("w*", "w"),
+        ] {
+            assert!(matches(pattern, name), "{pattern} {name}");
+        }
+        for (pattern, name) in
+            [("worker*", "robot"), ("*x", "base"), ("r*b*t*x", "robot"), ("ab*ba", "aba")]
+        {
+            assert!(!matches(pattern, name), "{pattern} {name}");
+        }
+    }
+}

@@ -1,0 +1,451 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Single values and collections of a scenario file: how each is read, and its
+//! JSON Schema. Quantities are those of the robot's file.
+
+use super::reader::At;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+use tautline_medium::Nanos;
+use tautline_node::config::kind::{Kind, Value};
+
+/// A single value, read from its text.
+pub trait FromText: Sized {
+    /// The value; the error is what is allowed, in words.
+    fn from_text(text: &str) -> Result<Self, String>;
+    /// What is allowed, in words.
+    fn allowed() -> String;
+    /// JSON Schema of the value as YAML delivers it.
+    fn schema() -> serde_json::Value;
+}
+
+/// `value`, or what `default` says; `default` is one of this program's constants.
+pub fn value_or<T: FromText>(value: Option<T>, default: &str) -> T {
+    value.unwrap_or_else(|| T::from_text(default).expect("defaults are right"))
+}
+
+/// Reads a [`FromText`] from whatever stands there.
+struct Text<T>(PhantomData<T>);
+
+impl<T: FromText> Visitor<'_> for Text<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&T::allowed())
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        T::from_text(text).map_err(E::custom)
+    }
+}
+
+/// serde and schemars for a [`FromText`]; its words become the schema's title.
+macro_rules! as_text {
+    ([$($generics:tt)*] $name:ty) => {
+        impl<'de, $($generics)*> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                from.deserialize_str(Text(PhantomData))
+            }
+        }
+
+        impl<$($generics)*> JsonSchema for $name {
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                titled(<Self as FromText>::schema(), <Self as FromText>::allowed())
+            }
+        }
+    };
+}
+
+fn titled(mut schema: serde_json::Value, title: String) -> Schema {
+    schema["title"] = title.into();
+    schema.try_into().unwrap_or_default()
+}
+
+/// A quantity of the robot's file's kinds within a range.
+macro_rules! quantity {
+    ($(#[$doc:meta])* $name:ident: $inner:ty = $kind:expr, $value:pat => $read:expr) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq)]
+        pub struct $name(pub $inner);
+
+        impl FromText for $name {
+            fn from_text(text: &str) -> Result<Self, String> {
+                match $kind.parse(text)? {
+                    $value => Ok(Self($read)),
+                    _ => Err(Self::allowed()),
+                }
+            }
+
+            fn allowed() -> String {
+                $kind.allowed()
+            }
+
+            fn schema() -> serde_json::Value {
+                $kind.schema()
+            }
+        }
+
+        as_text!([] $name);
+    };
+}
+
+quantity! {
+    /// A moment or a length of time that may be nothing.
+    Time: Nanos = Kind::Duration("0s", super::LONGEST), Value::Duration(time) => time.as_nanos() as Nanos
+}
+quantity! {
+    /// A length of time.
+    Span: Nanos = Kind::Duration("1us", super::LONGEST), Value::Duration(time) => time.as_nanos() as Nanos
+}
+quantity! {
+    /// Bits per second.
+    Rate: u64 = Kind::BitRate("100bps", "100Gbps"), Value::Whole(bps) => bps
+}
+quantity! {
+    /// Bytes of a message.
+    MessageSize: u64 = Kind::Bytes("1B", "64MB"), Value::Whole(bytes) => bytes
+}
+quantity! {
+    /// Bytes of a queue.
+    QueueSize: u64 = Kind::Bytes("1B", "1GB"), Value::Whole(bytes) => bytes
+}
+quantity! {
+    /// Bytes let go at once.
+    Burst: u64 = Kind::Bytes("0", "1GB"), Value::Whole(bytes) => bytes
+}
+quantity! {
+    /// Bytes added to a packet.
+    Overhead: u32 = Kind::Bytes("0", "1000"), Value::Whole(bytes) => bytes as u32
+}
+quantity! {
+    /// A probability.
+    Share: f64 = Kind::Share, Value::Real(share) => share
+}
+quantity! {
+    /// The name of a station, network or flow; also that of a namespace or node.
+    Name: String = Kind::NodeName, Value::Text(name) => name
+}
+
+/// A whole number.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Whole<const MIN: u64, const MAX: u64>(pub u64);
+
+impl<const MIN: u64, const MAX: u64> FromText for Whole<MIN, MAX> {
+    fn from_text(text: &str) -> Result<Self, String> {
+        match Kind::Whole(MIN, MAX).parse(text)? {
+            Value::Whole(number) => Ok(Self(number)),
+            _ => Err(Self::allowed()),
+        }
+    }
+
+    fn allowed() -> String {
+        Kind::Whole(MIN, MAX).allowed()
+    }
+
+    fn schema() -> serde_json::Value {
+        Kind::Whole(MIN, MAX).schema()
+    }
+}
+
+as_text!([const MIN: u64, const MAX: u64] Whole<MIN, MAX>);
+
+/// A number.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Real<const MIN: i64, const MAX: i64>(pub f64);
+
+impl<const MIN: i64, const MAX: i64> FromText for Real<MIN, MAX> {
+    fn from_text(text: &str) -> Result<Self, String> {
+        // No `inf`, no `1e5`: as with quantities, digits and a point.
+        let is_plain = text.bytes().all(|b| b.is_ascii_digit() || b == b'.' || b == b'-');
+        let number = text.parse::<f64>().ok().filter(|_| is_plain).ok_or_else(Self::allowed)?;
+        let is_inside = number >= MIN as f64 && number <= MAX as f64;
+        is_inside.then_some(Self(number)).ok_or_else(Self::allowed)
+    }
+
+    fn allowed() -> String {
+        format!("a number from {MIN} to {MAX}")
+    }
+
+    fn schema() -> serde_json::Value {
+        serde_json::json!({ "type": "number", "minimum": MIN, "maximum": MAX })
+    }
+}
+
+as_text!([const MIN: i64, const MAX: i64] Real<MIN, MAX>);
+
+/// A text on one line.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Line(pub String);
+
+/// Longest [`Line`], in characters.
+const MAX_LINE: usize = 300;
+
+impl FromText for Line {
+    fn from_text(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        let fits =
+            (1..=MAX_LINE).contains(&text.chars().count()) && !text.contains(char::is_control);
+        fits.then(|| Self(text.into())).ok_or_else(Self::allowed)
+    }
+
+    fn allowed() -> String {
+        format!("one line of 1 to {MAX_LINE} characters")
+    }
+
+    fn schema() -> serde_json::Value {
+        serde_json::json!({ "type": "string", "minLength": 1, "maxLength": MAX_LINE })
+    }
+}
+
+as_text!([] Line);
+
+/// Text that names something; which names there are is checked later.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reference(pub String);
+
+impl FromText for Reference {
+    fn from_text(text: &str) -> Result<Self, String> {
+        Ok(Self(text.into()))
+    }
+
+    fn allowed() -> String {
+        "a name".into()
+    }
+
+    fn schema() -> serde_json::Value {
+        serde_json::json!({ "type": "string", "minLength": 1 })
+    }
+}
+
+as_text!([] Reference);
+
+/// `true` or `false`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Flag(pub bool);
+
+impl FromText for Flag {
+    fn from_text(text: &str) -> Result<Self, String> {
+        text.parse().map(Self).map_err(|_| Self::allowed())
+    }
+
+    fn allowed() -> String {
+        Kind::Flag.allowed()
+    }
+
+    fn schema() -> serde_json::Value {
+        Kind::Flag.schema()
+    }
+}
+
+as_text!([] Flag);
+
+/// A word, or else a quantity.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Or<W, T> {
+    /// The word.
+    Word(W),
+    /// The quantity.
+    Value(T),
+}
+
+/// A word that stands for itself.
+pub trait Word: Default {
+    /// The word.
+    const WORD: &'static str;
+}
+
+impl<W: Word, T: FromText> FromText for Or<W, T> {
+    fn from_text(text: &str) -> Result<Self, String> {
+        if text == W::WORD {
+            return Ok(Or::Word(W::default()));
+        }
+        T::from_text(text).map(Or::Value).map_err(|_| Self::allowed())
+    }
+
+    fn allowed() -> String {
+        format!("'{}', or {}", W::WORD, T::allowed())
+    }
+
+    fn schema() -> serde_json::Value {
+        serde_json::json!({ "anyOf": [{ "const": W::WORD }, T::schema()] })
+    }
+}
+
+as_text!([W: Word, T: FromText] Or<W, T>);
+
+/// A place in metres, `[x, y]` or `[x, y, z]`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Point(pub [f64; 3]);
+
+/// Metres; a hundred kilometres are beyond every radio here.
+type Metres = Real<-100_000, 100_000>;
+
+impl<'de> Deserialize<'de> for Point {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Coordinates;
+        impl<'de> Visitor<'de> for Coordinates {
+            type Value = Point;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a place in metres, [x, y] or [x, y, z]")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Point, A::Error> {
+                let mut point = [0.0; 3];
+                let mut count = 0;
+                while let Some(metres) = list.next_element::<Metres>()? {
+                    if let Some(place) = point.get_mut(count) {
+                        *place = metres.0;
+                    }
+                    count += 1;
+                }
+                match count {
+                    2 | 3 => Ok(Point(point)),
+                    _ => Err(de::Error::invalid_length(count, &self)),
+                }
+            }
+        }
+        from.deserialize_seq(Coordinates)
+    }
+}
+
+impl JsonSchema for Point {
+    fn schema_name() -> Cow<'static, str> {
+        "Point".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "title": "a place in metres, [x, y] or [x, y, z]",
+            "type": "array", "items": Metres::schema(), "minItems": 2, "maxItems": 3,
+        })
+    }
+}
+
+/// A list. An entry that is wrong is reported and left out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct List<T>(pub Vec<At<T>>);
+
+impl<T> Default for List<T> {
+    fn default() -> Self {
+        List(Vec::new())
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Entries<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Entries<T> {
+            type Value = List<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<List<T>, A::Error> {
+                let mut entries = Vec::new();
+                loop {
+                    match list.next_element() {
+                        Ok(Some(entry)) => entries.push(entry),
+                        Ok(None) => return Ok(List(entries)),
+                        Err(_) => {} // The reader has noted it, and refuses the file at the end.
+                    }
+                }
+            }
+        }
+        from.deserialize_seq(Entries(PhantomData))
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for List<T> {
+    fn schema_name() -> Cow<'static, str> {
+        format!("List_of_{}", T::schema_name()).into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "array", "items": generator.subschema_for::<T>() })
+    }
+}
+
+/// A map from names to values in the file's order. An entry that is wrong is
+/// reported and left out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Named<T>(pub Vec<(Name, At<T>)>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Named<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Entries<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Entries<T> {
+            type Value = Named<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map from names to their keys")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Named<T>, A::Error> {
+                let mut entries = Vec::new();
+                loop {
+                    // What is wrong here the reader has noted too.
+                    let name = match map.next_key() {
+                        Ok(None) => return Ok(Named(entries)),
+                        name => name.ok().flatten(),
+                    };
+                    if let (Some(name), Ok(value)) = (name, map.next_value()) {
+                        entries.push((name, value));
+                    }
+                }
+            }
+        }
+        from.deserialize_map(Entries(PhantomData))
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Named<T> {
+    fn schema_name() -> Cow<'static, str> {
+        format!("Map_of_{}", T::schema_name()).into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "object",
+            "propertyNames": Name::schema(),
+            "additionalProperties": generator.subschema_for::<T>(),
+        })
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for At<T> {
+    fn schema_name() -> Cow<'static, str> {
+        T::schema_name()
+    }
+
+    fn inline_schema() -> bool {
+        T::inline_schema()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        T::json_schema(generator)
+    }
+}

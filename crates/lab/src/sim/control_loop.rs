@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A controller and its plant on two hosts (Pound, figures 19 and 20).
+//!
+//! The plant is a series RLC circuit (R = 1 ohm, L = 0.1 H, C = 0.1 F) whose
+//! capacitor voltage `y` follows the source voltage `u`; the controller is
+//! proportional with gain 1 and wants 1 V. Every period the plant samples `y` and
+//! sends it; the controller answers each with a new `u`, which the plant holds.
+
+use super::flows::Flows;
+use super::net::Net;
+use serde::Serialize;
+use tautline_medium::Nanos;
+
+/// Resistance, inductance and capacitance of the paper's circuit.
+const OHM: f64 = 1.0;
+const HENRY: f64 = 0.1;
+const FARAD: f64 = 0.1;
+/// Gain of the controller and the voltage it wants.
+const GAIN: f64 = 1.0;
+const SET_POINT: f64 = 1.0;
+/// Steps of integration in one period.
+const STEPS: u32 = 64;
+/// Share of the final value within which the loop counts as settled.
+const SETTLED: f64 = 0.05;
+/// Final value of the loop: `GAIN / (1 + GAIN)` of the set point.
+const FINAL: f64 = SET_POINT * GAIN / (1.0 + GAIN);
+
+/// Voltage at the capacitor and current.
+#[derive(Debug, Clone, Copy, Default)]
+struct Circuit {
+    volt: f64,
+    ampere: f64,
+}
+
+impl Circuit {
+    fn slope(self, source: f64) -> Self {
+        Self { volt: self.ampere / FARAD, ampere: (source - OHM * self.ampere - self.volt) / HENRY }
+    }
+
+    fn plus(self, slope: Self, seconds: f64) -> Self {
+        Self {
+            volt: self.volt + slope.volt * seconds,
+            ampere: self.ampere + slope.ampere * seconds,
+        }
+    }
+
+    /// Runge and Kutta's fourth order; the source is held.
+    fn advance(mut self, source: f64, seconds: f64) -> Self {
+        let step = seconds / f64::from(STEPS);
+        for _ in 0..STEPS {
+            let a = self.slope(source);
+            let b = self.plus(a, step / 2.0).slope(source);
+            let c = self.plus(b, step / 2.0).slope(source);
+            let d = self.plus(c, step).slope(source);
+            for (slope, weight) in [(a, 1.0), (b, 2.0), (c, 2.0), (d, 1.0)] {
+                self = self.plus(slope, step * weight / 6.0);
+            }
+        }
+        self
+    }
+}
+
+/// How well a loop was controlled.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Quality {
+    /// Largest value over the final one, percent.
+    pub overshoot_percent: f64,
+    /// Time from the step until the value stays within 5 % of the final one; `None` if never.
+    pub settled_s: Option<f64>,
+    /// Root mean square of the difference to the same loop without a network, volts.
+    pub deviation_v: f64,
+}
+
+/// See the module.
+pub struct ControlLoop {
+    /// Flow of the plant's samples, and the value of each message.
+    samples: (usize, Vec<f64>),
+    /// Flow of the controller's answers, and the value of each message.
+    answers: (usize, Vec<f64>),
+    period: Nanos,
+    start: Nanos,
+    end: Nanos,
+    circuit: Circuit,
+    /// The time that `circuit` is of.
+    at: Nanos,
+    source: f64,
+    volts: Vec<f64>,
+}
+
+impl ControlLoop {
+    /// A loop over two flows that are published on its demand: samples of the plant, and
+    /// the controller's answers.
+    pub fn new(
+        [samples, answers]: [usize; 2],
+        (start, end): (Nanos, Nanos),
+        period: Nanos,
+    ) -> Self {
+        Self {
+            samples: (samples, Vec::new()),
+            answers: (answers, Vec::new()),
+            period,
+            start,
+            end,
+            circuit: Circuit::default(),
+            at: start,
+            source: 0.0,
+            volts: Vec::new(),
+        }
+    }
+
+    /// When the first sample is due.
+    pub fn start(&self) -> Nanos {
+        self.start
+    }
+
+    /// The plant's period: the circuit has moved on, its voltage is sent. Returns the next time,
+    /// before the end.
+    pub fn sample(&mut self, net: &mut Net, flows: &mut Flows) -> Option<Nanos> {
+        self.advance(net.now());
+        self.volts.push(self.circuit.volt);
+        publish(net, flows, &mut self.samples, self.circuit.volt);
+        Some(net.now() + self.period).filter(|next| *next < self.end)
+    }
+
+    /// A message arrived: a sample is answered, an answer is applied.
+    pub fn arrived(&mut self, net: &mut Net, flows: &mut Flows, (flow, sequence): (usize, u64)) {
+        let value = |values: &[f64]| values.get(sequence as usize).copied();
+        if flow == self.samples.0 {
+            let Some(volt) = value(&self.samples.1) else { return };
+            publish(net, flows, &mut self.answers, GAIN * (SET_POINT - volt));
+        } else if flow == self.answers.0 {
+            let source = value(&self.answers.1).unwrap_or(self.source);
+            self.advance(net.now());
+            self.source = source;
+        }
+    }
+
+    /// The circuit goes on until `now`, with the source it has had.
+    fn advance(&mut self, now: Nanos) {
+        let seconds = now.saturating_sub(self.at) as f64 / 1e9;
+        self.circuit = self.circuit.advance(self.source, seconds);
+        self.at = now.max(self.at);
+    }
+
+    /// The voltage at each period.
+    pub fn volts(&self) -> &[f64] {
+        &self.volts
+    }
+
+    /// How well it went.
+    pub fn quality(&self) -> Quality {
+        let period = self.period as f64 / 1e9;
+        let ideal = without_network(self.volts.len(), period);
+        let squares = self.volts.iter().zip(&ideal).map(|(a, b)| (a - b).powi(2));
+        let highest = self.volts.iter().copied().fold(0.0, f64::max);
+        let outside = |volt: &f64| (volt - FINAL).abs() > SETTLED * FINAL;
+        let last_outside = self.volts.iter().rposition(outside).map_or(0, |at| at + 1);
+        Quality {
+            overshoot_percent: 100.0 * (highest / FINAL - 1.0).max(0.0),
+            settled_s: (last_outside < self.volts.len()).then_some(last_outside as f64 * period),
+            deviation_v: (squares.sum::<f64>() / self.volts.len().max(1) as f64).sqrt(),
+        }
+    }
+}
+
+/// Publishes a message that stands for `value`.
+fn publish(net: &mut Net, flows: &mut Flows, (flow, values): &mut (usize, Vec<f64>), value: f64) {
+    let taken = flows.publish(net, *flow);
+    if taken {
+        values.push(value);
+    }
+}
+
+/// The same loop in one program: each sample is answered at once.
+fn without_network(samples: usize, period_s: f64) -> Vec<f64> {
+    let mut circuit = Circuit::default();
+    (0..samples)
+        .map(|_| {
+            let volt = circuit.volt;
+            circuit = circuit.advance(GAIN * (SET_POINT - volt), period_s);
+            volt
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_network_the_loop_settles_at_half_a_volt_with_35_percent_overshoot() {
+        let volts = without_network(200, 0.02);
+        let highest = volts.iter().copied().fold(0.0, f64::max);
+        assert!((highest / FINAL - 1.35).abs() < 0.02, "{highest}");
+        assert!((volts[199] - FINAL).abs() < 1e-3);
+    }
+}

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What applications send: messages on a schedule, or as fast as their socket takes them.
+
+use super::net::{Net, Piece, instant};
+use crate::staging::DATAGRAM_BYTES;
+use crate::stats::Arrival;
+use std::collections::{BTreeMap, HashMap};
+use std::net::Ipv4Addr;
+use tautline_medium::{Nanos, StationId};
+use tautline_proto::{ChannelConfig, ChannelId, Message, OfferedTopic, PeerId, Received};
+
+/// Bytes that a plain socket may have under way, as the kernel counts them (wmem_default).
+const SOCKET_BYTES: u64 = 212_992;
+/// What the kernel counts for a packet beside its bytes: buffer rounding and its own records.
+/// Measured through SIOCOUTQ: 2304 for a full packet, 768 for a small one.
+const PACKET_CHARGE: [(u32, u64); 3] = [(220, 768), (700, 1280), (u32::MAX, 2304)];
+/// Messages of one flow that may be incomplete at a receiver.
+const MAX_INCOMPLETE: usize = 256;
+/// Sequence number and time of publication, first in each message over Tautline.
+pub const STAMP_BYTES: usize = 16;
+
+/// How a flow is carried.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Carriage {
+    /// Datagrams of at most 1472 bytes, sent at once.
+    Udp {
+        /// Code point of its packets.
+        dscp: u8,
+    },
+    /// A Tautline channel.
+    Tautline(OfferedTopic),
+}
+
+/// When a flow's messages are published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// One per period.
+    Every(Nanos),
+    /// As fast as the socket takes them; plain UDP only.
+    Saturate,
+    /// When someone asks.
+    OnDemand,
+}
+
+/// One flow, as it is to be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FlowPlan {
+    /// Unique.
+    pub name: String,
+    /// Publisher.
+    pub from: StationId,
+    /// Subscriber.
+    pub to: StationId,
+    /// By which they reach each other: the subscriber's, and the publisher's.
+    pub addresses: [Ipv4Addr; 2],
+    /// Bytes of each message.
+    pub bytes: usize,
+    /// When messages are published.
+    pub pace: Pace,
+    /// When the first one is due.
+    pub start: Nanos,
+    /// No message is published from then on.
+    pub end: Nanos,
+    /// How many; `None` is until the end.
+    pub count: Option<u64>,
+    /// The subscriber sends each message back at once; the delay is the round trip.
+    pub echo: bool,
+    /// Over what.
+    pub carriage: Carriage,
+}
+
+/// A flow under way, and what came of it.
+pub struct Flow {
+    /// What it is.
+    pub plan: FlowPlan,
+    /// When each message was published.
+    pub sent: Vec<Nanos>,
+    /// In order of arrival, at the far end or (echo) back at the publisher.
+    pub arrivals: Vec<Arrival>,
+    /// Messages that Tautline did not take (nobody wanted them yet).
+    pub refused: u64,
+    /// Channel to the subscriber, and back.
+    channels: [Option<(PeerId, ChannelId)>; 2],
+    socket_bytes: u64,
+    /// Pieces of the message that the socket has not taken yet.
+    pending: Option<(u64, u32)>,
+    incomplete: BTreeMap<(bool, u64), u32>,
+}
+
+impl Flow {
+    fn new(plan: FlowPlan) -> Self {
+        Self {
+            plan,
+            sent: Vec::new(),
+            arrivals: Vec::new(),
+            refused: 0,
+            channels: [None, None],
+            socket_bytes: 0,
+            pending: None,
+            incomplete: BTreeMap::new(),
+        }
+    }
+
+    /// When the next message is due; `None` if there is none, or the socket decides.
+    pub fn due(&self) -> Option<Nanos> {
+        let number = self.sent.len() as u64 + self.refused;
+        let more = self.plan.count.is_none_or(|count| number < count);
+        let after_start = match self.plan.pace {
+            Pace::Every(period) => number * period,
+            Pace::Saturate if number == 0 => 0,
+            Pace::Saturate | Pace::OnDemand => return None,
+        };
+        Some(self.plan.start + after_start).filter(|at| more && *at < self.plan.end)
+    }
+
+    fn arrived(&mut self, now: Nanos, sequence: u64, published: Nanos) {
+        self.arrivals.push(Arrival { sequence, sent_ns: published, received_ns: now });
+    }
+
+    /// Counts a piece of a message; whether it was the last that was missing.
+    fn completes(&mut self, piece: &Piece) -> bool {
+        let (key, parts) = ((piece.returning, piece.sequence), piece.part.1);
+        let have = self.incomplete.entry(key).or_default();
+        *have += 1;
+        let complete = *have >= parts;
+        if complete {
+            self.incomplete.remove(&key);
+        } else if self.incomplete.len() > MAX_INCOMPLETE {
+            self.incomplete.pop_first();
+        }
+        complete
+    }
+
+    /// Bytes of a part of each message.
+    fn part_bytes(&self, part: u32) -> u32 {
+        let from = part as usize * DATAGRAM_BYTES;
+        (self.plan.bytes - from).min(DATAGRAM_BYTES) as u32
+    }
+
+    fn parts(&self) -> u32 {
+        self.plan.bytes.div_ceil(DATAGRAM_BYTES).max(1) as u32
+    }
+}
+
+fn charge(ip_bytes: u32) -> u64 {
+    let fits = PACKET_CHARGE.iter().find(|(up_to, _)| ip_bytes <= *up_to);
+    fits.map_or(u64::from(ip_bytes), |(_, charge)| *charge)
+}
+
+/// All flows of a run.
+#[derive(Default)]
+pub struct Flows {
+    /// In order of the scenario.
+    pub all: Vec<Flow>,
+    by_channel: HashMap<(StationId, PeerId, ChannelId), (usize, bool)>,
+    by_topic: HashMap<(StationId, String), (usize, bool)>,
+}
+
+/// The topic by which an echo comes back.
+fn echo_of(topic: &OfferedTopic) -> OfferedTopic {
+    OfferedTopic { name: format!("{}/echo", topic.name), ..topic.clone() }
+}
+
+impl Flows {
+    /// Adds a flow. For one over Tautline, `peers` are each end's numbers of the other.
+    pub fn add(&mut self, net: &mut Net, plan: FlowPlan, peers: Option<[PeerId; 2]>) {
+        let number = self.all.len();
+        let mut flow = Flow::new(plan);
+        if let (Carriage::Tautline(topic), Some([there, back])) = (&flow.plan.carriage, peers) {
+            let (from, to) = (flow.plan.from, flow.plan.to);
+            flow.channels[0] = offer(net, from, there, topic.clone());
+            self.by_topic.insert((to, topic.name.clone()), (number, false));
+            if flow.plan.echo {
+                let topic = echo_of(topic);
+                self.by_topic.insert((from, topic.name.clone()), (number, true));
+                flow.channels[1] = offer(net, to, back, topic);
+            }
+        }
+        self.all.push(flow);
+    }
+
+    /// A topic was offered to a host: wanted if it is one of a flow's.
+    pub fn offered(
+        &mut self,
+        net: &mut Net,
+        host: StationId,
+        peer: PeerId,
+        channel: ChannelId,
+        topic: &OfferedTopic,
+    ) {
+        let Some(flow) = self.by_topic.get(&(host, topic.name.clone())) else { return };
+        self.by_channel.insert((host, peer, channel), *flow);
+        let now = instant(net.now());
+        if let Some(endpoint) = net.endpoint(host) {
+            endpoint.want(now, peer, channel, true);
+        }
+        net.drain(host);
+    }
+
+    /// Publishes a flow's next message; whether it was taken.
+    pub fn publish(&mut self, net: &mut Net, number: usize) -> bool {
+        let flow = &mut self.all[number];
+        let taken = match flow.plan.carriage {
+            // While the last message still waits for the socket, its writer is blocked.
+            Carriage::Udp { .. } if flow.pending.is_some() => false,
+            Carriage::Udp { .. } => {
+                flow.pending = Some((flow.sent.len() as u64, 0));
+                true
+            }
+            Carriage::Tautline(_) => {
+                let payload = stamped(flow.sent.len() as u64, net.now(), flow.plan.bytes);
+                send(net, flow.plan.from, flow.channels[0], payload)
+            }
+        };
+        let flow = &mut self.all[number];
+        if taken {
+            flow.sent.push(net.now());
+            self.fill_socket(net, number);
+        } else {
+            flow.refused += 1;
+        }
+        taken
+    }
+
+    /// Gives a flow's socket what it takes.
+    pub fn fill_socket(&mut self, net: &mut Net, number: usize) {
+        let Carriage::Udp { dscp } = self.all[number].plan.carriage else { return };
+        loop {
+            let flow = &mut self.all[number];
+            let saturates = flow.plan.pace == Pace::Saturate;
+            let in_time = net.now() < flow.plan.end;
+            let more = flow.plan.count.is_none_or(|count| (flow.sent.len() as u64) < count);
+            let more = more && in_time;
+            if flow.pending.is_none() && saturates && more {
+                flow.pending = Some((flow.sent.len() as u64, 0));
+                flow.sent.push(net.now());
+            }
+            let Some((sequence, part)) = flow.pending else { return };
+            if flow.socket_bytes >= SOCKET_BYTES {
+                return;
+            }
+            let (parts, bytes) = (flow.parts(), flow.part_bytes(part));
+            flow.pending = (part + 1 < parts).then_some((sequence, part + 1));
+            flow.socket_bytes += charge(bytes + super::net::HEADER_BYTES as u32);
+            let published = flow.sent[sequence as usize];
+            let part = (part, parts);
+            let piece = Piece { flow: number, sequence, part, published, returning: false };
+            let (from, [there, _]) = (flow.plan.from, flow.plan.addresses);
+            net.send_piece(from, there, bytes, dscp, piece);
+        }
+    }
+
+    /// A flow's packet has left its socket, which takes the next.
+    pub fn left(&mut self, net: &mut Net, number: usize, ip_bytes: u32) {
+        self.dropped(number, ip_bytes);
+        self.fill_socket(net, number);
+    }
+
+    /// A flow's packet was dropped behind its socket. The writer goes on when it has
+    /// [the processor again](Flows::fill_socket): a drop takes no time, and refilling
+    /// at once would never end.
+    pub fn dropped(&mut self, number: usize, ip_bytes: u32) {
+        let flow = &mut self.all[number];
+        flow.socket_bytes = flow.socket_bytes.saturating_sub(charge(ip_bytes));
+    }
+
+    /// A piece reached a host. Returns flow and number of a message that is complete with it.
+    pub fn piece(&mut self, net: &mut Net, host: StationId, piece: Piece) -> Option<(usize, u64)> {
+        let flow = &mut self.all[piece.flow];
+        if !flow.completes(&piece) {
+            return None;
+        }
+        if flow.plan.echo && !piece.returning {
+            self.send_back(net, host, piece);
+            return None;
+        }
+        flow.arrived(net.now(), piece.sequence, piece.published);
+        Some((piece.flow, piece.sequence))
+    }
+
+    fn send_back(&self, net: &mut Net, host: StationId, piece: Piece) {
+        let flow = &self.all[piece.flow];
+        let Carriage::Udp { dscp } = flow.plan.carriage else { return };
+        let [_, back] = flow.plan.addresses;
+        for part in 0..flow.parts() {
+            let answer = Piece { part: (part, flow.parts()), returning: true, ..piece };
+            net.send_piece(host, back, flow.part_bytes(part), dscp, answer);
+        }
+    }
+
+    /// A message reached a host over Tautline. Returns its flow and number.
+    pub fn message(
+        &mut self,
+        net: &mut Net,
+        host: StationId,
+        (peer, channel): (PeerId, ChannelId),
+        message: &Received,
+    ) -> Option<(usize, u64)> {
+        let &(number, back) = self.by_channel.get(&(host, peer, channel))?;
+        let flow = &mut self.all[number];
+        let (sequence, published) = stamp_of(&message.payload);
+        if flow.plan.echo && !back {
+            let channel = flow.channels[1];
+            send(net, host, channel, message.payload.to_vec());
+            return None;
+        }
+        flow.arrived(net.now(), sequence, published);
+        Some((number, sequence))
+    }
+
+    /// The channel of a flow's messages at its publisher.
+    pub fn channel(&self, number: usize) -> Option<(PeerId, ChannelId)> {
+        self.all[number].channels[0]
+    }
+}
+
+fn offer(
+    net: &mut Net,
+    host: StationId,
+    peer: PeerId,
+    topic: OfferedTopic,
+) -> Option<(PeerId, ChannelId)> {
+    let now = instant(net.now());
+    let config = ChannelConfig { topic, definition: "uint8[] data".into(), repair: true };
+    let channel = net.endpoint(host)?.offer(now, peer, config).ok()?;
+    net.drain(host);
+    Some((peer, channel))
+}
+
+/// Sends on a channel; `false` if it was not taken.
+pub fn send(
+    net: &mut Net,
+    host: StationId,
+    channel: Option<(PeerId, ChannelId)>,
+    payload: Vec<u8>,
+) -> bool {
+    let now = instant(net.now());
+    let Some((peer, channel)) = channel else { return false };
+    let message = Message { payload: payload.into(), published: now, source: 0, encoded: false };
+    let taken = net
+        .endpoint(host)
+        .is_some_and(|endpoint| endpoint.send(now, peer, channel, message).is_ok());
+    net.drain(host);
+    taken
+}
+
+/// A message of `bytes` (at least a stamp's) that carries its number and time.
+pub fn stamped(sequence: u64, published: Nanos, bytes: usize) -> Vec<u8> {
+    let mut payload = vec![0; bytes.max(STAMP_BYTES)];
+    payload[..8].copy_from_slice(&sequence.to_le_bytes());
+    payload[8..STAMP_BYTES].copy_from_slice(&published.to_le_bytes());
+    payload
+}
+
+fn stamp_of(payload: &[u8]) -> (u64, Nanos) {
+    let number = |at: usize| {
+        let bytes = payload.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or(0, u64::from_le_bytes)
+    };
+    (number(0), number(8))
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `tautline-lab sim`: a scenario in virtual time. The same seed gives the same bytes.
+
+mod build;
+mod control_loop;
+mod flows;
+mod gate;
+mod net;
+pub mod swarm;
+mod world;
+
+pub use control_loop::Quality;
+
+use crate::figures::{Figures, FlowFigures, LinkFigures, LoopFigures, RunArguments, of_medium};
+use crate::progress::Progress;
+use crate::scenario::{Over, Pace, Scenario};
+use crate::stats::{Arrival, Samples};
+use anyhow::Result;
+use build::WARM_UP;
+use flows::Flow;
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::Duration;
+use tautline_medium::{Nanos, StationId};
+use world::World;
+
+/// Messages may arrive so long after the last one was sent.
+const DRAIN: Nanos = 1_000_000_000;
+/// The run is cut into so many steps for the progress line.
+const STEPS: u64 = 100;
+/// Expected speed, for the progress line before anything is known.
+const SPEED: u64 = 200;
+
+/// Runs a scenario's file.
+pub fn run(arguments: &RunArguments) -> Result<ExitCode> {
+    let scenario = crate::scenario::load(&arguments.scenario)?;
+    let started = std::time::Instant::now();
+    let mut world = build::build(&scenario, arguments.seed)?;
+    advance(&mut world, &scenario);
+    let taken = started.elapsed();
+    let figures = figures(&scenario, &mut world, arguments.seed);
+    keep(arguments, &world, &figures.json()?)?;
+    if arguments.json {
+        print!("{}", figures.json()?);
+    } else {
+        print!("{}", figures.text());
+    }
+    let simulated = Duration::from_nanos(world.net.now());
+    eprintln!(
+        "simulated {:.0} s in {:.2} s, {:.0} times real time",
+        simulated.as_secs_f64(),
+        taken.as_secs_f64(),
+        simulated.as_secs_f64() / taken.as_secs_f64()
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+fn keep(arguments: &RunArguments, world: &World, figures: &str) -> Result<()> {
+    let flows = world.flows.all.iter().map(|flow| (&*flow.plan.name, samples_of(flow)));
+    let flows: Vec<_> = flows.collect();
+    let Some(folder) = arguments.keep(figures, &flows)? else { return Ok(()) };
+    for (number, control_loop) in world.loops.iter().enumerate() {
+        let volts = control_loop.volts().iter().map(|volt| format!("{volt}\n"));
+        let file = folder.join(format!("control-loop-{}.csv", number + 1));
+        std::fs::write(file, format!("volt\n{}", volts.collect::<String>()))?;
+    }
+    Ok(())
+}
+
+/// Samples of a scenario's flows, by name.
+pub fn samples(scenario: &Scenario, seed: u64) -> Result<Vec<(String, Samples)>> {
+    let mut world = build::build(scenario, seed)?;
+    world.run(WARM_UP + scenario.duration + DRAIN);
+    let flows = world.flows.all.iter();
+    Ok(flows.map(|flow| (flow.plan.name.clone(), samples_of(flow))).collect())
+}
+
+/// The size of a run.
+pub struct Passed {
+    /// Time in the scenario.
+    pub time: Duration,
+    /// Messages published.
+    pub messages: u64,
+    /// Data frames put on the air.
+    pub frames: u64,
+}
+
+/// Runs a scenario without looking at what comes of it.
+pub fn pass(scenario: &Scenario, seed: u64) -> Result<Passed> {
+    let mut world = build::build(scenario, seed)?;
+    world.run(WARM_UP + scenario.duration + DRAIN);
+    let now = world.net.now();
+    let (radios, _) = of_medium(scenario, &world.net.medium, now);
+    Ok(Passed {
+        time: Duration::from_nanos(now),
+        messages: world.flows.all.iter().map(|flow| flow.sent.len() as u64).sum(),
+        frames: radios.iter().map(|radio| radio.attempts).sum(),
+    })
+}
+
+fn advance(world: &mut World, scenario: &Scenario) {
+    let end = WARM_UP + scenario.duration + DRAIN;
+    let step = Duration::from_nanos(end / STEPS / SPEED);
+    let stages = (1..=STEPS).map(|n| (format!("{} {n} %", scenario.name), step));
+    let progress = Progress::quietly(stages.collect());
+    for step in 1..=STEPS {
+        progress.next();
+        world.run(end / STEPS * step);
+    }
+    world.run(end);
+    progress.finish();
+}
+
+/// Times as from the scenario's start.
+fn samples_of(flow: &Flow) -> Samples {
+    let since = |time: Nanos| time.saturating_sub(WARM_UP);
+    let arrivals = flow.arrivals.iter().map(|arrival| Arrival {
+        sent_ns: since(arrival.sent_ns),
+        received_ns: since(arrival.received_ns),
+        ..*arrival
+    });
+    Samples {
+        sent_ns: flow.sent.iter().map(|sent| since(*sent)).collect(),
+        arrivals: arrivals.collect(),
+    }
+}
+
+fn figures(scenario: &Scenario, world: &mut World, seed: u64) -> Figures {
+    let now = world.net.now();
+    let (radios, networks) = of_medium(scenario, &world.net.medium, now);
+    let flows = (0..world.flows.all.len()).map(|number| flow_figures(scenario, world, number));
+    let loops = scenario.control_loops.iter().zip(&world.loops);
+    let station = |number: usize| scenario.stations[number].name.as_str();
+    Figures {
+        scenario: scenario.name.clone(),
+        seed,
+        seconds: scenario.duration as f64 / 1e9,
+        flows: flows.collect(),
+        control_loops: loops
+            .map(|(plan, control_loop)| LoopFigures {
+                name: format!("{} - {}", station(plan.plant), station(plan.controller)),
+                quality: control_loop.quality(),
+            })
+            .collect(),
+        radios,
+        networks,
+        links: link_figures(scenario, world),
+    }
+}
+
+fn flow_figures(scenario: &Scenario, world: &World, number: usize) -> FlowFigures {
+    let flow = &world.flows.all[number];
+    let over = match flow.plan.carriage {
+        flows::Carriage::Udp { .. } => Over::Udp,
+        flows::Carriage::Tautline(_) => Over::Tautline,
+    };
+    let pace = match flow.plan.pace {
+        flows::Pace::Every(period) => Pace::Every(period),
+        flows::Pace::Saturate | flows::Pace::OnDemand => Pace::Saturate,
+    };
+    let about = (flow.plan.bytes as u64, pace);
+    let figures =
+        FlowFigures::new(&flow.plan.name, over, about, &samples_of(flow), scenario.duration);
+    FlowFigures { refused: flow.refused, dropped: dropped(world, number), ..figures }
+}
+
+fn dropped(world: &World, number: usize) -> BTreeMap<String, u64> {
+    let channel = world.flows.channel(number);
+    let host = world.flows.all[number].plan.from;
+    let stats = channel.and_then(|(peer, channel)| {
+        world.net.view(host)?.channel_out(peer, channel).map(|(_, _, stats)| stats.dropped)
+    });
+    let drops = stats.iter().flat_map(|drops| drops.iter());
+    drops.filter(|(_, n)| *n > 0).map(|(reason, n)| (reason.as_str().to_owned(), n)).collect()
+}
+
+fn link_figures(scenario: &Scenario, world: &World) -> Vec<LinkFigures> {
+    let mut links = Vec::new();
+    for (number, station) in scenario.stations.iter().enumerate() {
+        let Some(endpoint) = world.net.view(StationId(number)) else { continue };
+        for link in endpoint.links() {
+            let view = endpoint.link(link);
+            let network = scenario.stations[number].networks[view.radio.0 as usize];
+            links.push(LinkFigures {
+                name: format!(
+                    "{} to {} on {}",
+                    station.name,
+                    endpoint.peer(view.peer).name,
+                    scenario.networks[network].name
+                ),
+                sent_packets: view.stats.sent_packets,
+                lost_packets: view.stats.lost_packets,
+                spurious_losses: view.stats.spurious_losses,
+                repair_bytes: view.stats.repair_bytes,
+                rtt_ms: view.rtt.map(|rtt| rtt.as_secs_f64() * 1e3),
+            });
+        }
+    }
+    links
+}

@@ -1,0 +1,467 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Stations with IP and protocol endpoints on a medium, in virtual time.
+//!
+//! Neighbour resolution is absent: stations know each other's link addresses. That
+//! flatters the first packet after an outage, which real kernels may hold back
+//! for up to a second; `air` has it, being real.
+
+use super::gate::{Departure, Gate};
+use crate::staging::{DATAGRAM_BYTES, address};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use tautline_medium::{Frame, Medium, Motion, Nanos, NetworkId, Output, StationId};
+use tautline_proto::{
+    Endpoint, Event, Instant, LinkConfig, LinkId, PeerId, RadioConfig, RadioId, Transmit,
+};
+
+/// IPv4 and UDP headers.
+pub const HEADER_BYTES: usize = 28;
+const PORT: u16 = 18470;
+/// Hops after which a packet is dropped: a loop of routes would keep it for ever.
+const MAX_HOPS: u8 = 64;
+
+/// An IP packet.
+#[derive(Debug)]
+pub struct Packet {
+    /// Source address.
+    pub from: Ipv4Addr,
+    /// Destination address.
+    pub to: Ipv4Addr,
+    /// Length with headers.
+    pub ip_bytes: u32,
+    /// Access category on radios that have any.
+    pub dscp: u8,
+    /// When it was handed to the first radio.
+    pub emitted: Nanos,
+    /// What it carries.
+    pub body: Body,
+}
+
+/// What a packet carries.
+#[derive(Debug)]
+pub enum Body {
+    /// A Tautline datagram.
+    Tautline(Vec<u8>),
+    /// A piece of a plain UDP flow's message.
+    Piece(Piece),
+}
+
+/// A piece of a message over plain UDP.
+#[derive(Debug, Clone, Copy)]
+pub struct Piece {
+    /// The flow.
+    pub flow: usize,
+    /// The message.
+    pub sequence: u64,
+    /// Which piece, of how many.
+    pub part: (u32, u32),
+    /// When the message was published first.
+    pub published: Nanos,
+    /// It is on its way back to its publisher.
+    pub returning: bool,
+}
+
+/// A packet at one hop.
+#[derive(Debug, Clone)]
+struct Parcel {
+    packet: Rc<Packet>,
+    hops: u8,
+    charged: Option<Charge>,
+}
+
+/// Whose socket a packet stays charged to until it has been on the air.
+#[derive(Debug, Clone, Copy)]
+enum Charge {
+    Link { host: StationId, link: LinkId, life: u32 },
+    Flow(usize),
+}
+
+#[derive(Debug)]
+struct Interface {
+    network: NetworkId,
+    radio: tautline_medium::RadioId,
+    address: Ipv4Addr,
+}
+
+struct Host {
+    interfaces: Vec<Interface>,
+    /// Next hop by destination, where it is not the destination itself.
+    routes: BTreeMap<Ipv4Addr, Ipv4Addr>,
+    node: Option<Node>,
+    /// Counts restarts of the node: what an earlier one sent is no charge of the next.
+    life: u32,
+}
+
+struct Node {
+    endpoint: Endpoint,
+    in_flight: BTreeMap<LinkId, usize>,
+    armed: Option<Nanos>,
+}
+
+/// What the applications on the hosts see.
+#[derive(Debug)]
+pub enum Happened {
+    /// An event of a host's endpoint.
+    Event(StationId, Event),
+    /// A piece of a plain flow reached its host.
+    Piece(StationId, Piece),
+    /// A packet of so many IP bytes has left a flow's socket and been on the air.
+    Left(usize, u32),
+    /// A packet of so many IP bytes has left a flow's socket for nowhere: no way, or no room.
+    Dropped(usize, u32),
+    /// A datagram reached a host's endpoint so long after it left its sender's; what
+    /// it caused follows. Told only where there is a [`Gate`].
+    Datagram(StationId, Nanos),
+}
+
+/// See the module.
+pub struct Net {
+    now: Nanos,
+    /// The radio world.
+    pub medium: Medium<Parcelled>,
+    hosts: Vec<Host>,
+    owners: BTreeMap<Ipv4Addr, (StationId, tautline_medium::RadioId)>,
+    by_radio: Vec<(StationId, usize)>,
+    timers: BinaryHeap<Reverse<(Nanos, usize)>>,
+    happened: VecDeque<Happened>,
+    /// What befalls datagrams between medium and endpoint; nothing without it.
+    pub gate: Option<Gate>,
+    /// Datagrams that the gate holds back, by time and order: for which host, by which interface.
+    held: BTreeMap<(Nanos, u64), (StationId, usize, Parcel)>,
+    held_order: u64,
+}
+
+/// What the medium carries; opaque outside.
+#[derive(Debug, Clone)]
+pub struct Parcelled(Parcel);
+
+/// The medium's time as the protocol has it.
+pub fn instant(now: Nanos) -> Instant {
+    Instant(now)
+}
+
+impl Net {
+    /// An empty world; `medium` has its networks already.
+    pub fn new(medium: Medium<Parcelled>) -> Self {
+        Self {
+            now: 0,
+            medium,
+            hosts: Vec::new(),
+            owners: BTreeMap::new(),
+            by_radio: Vec::new(),
+            timers: BinaryHeap::new(),
+            happened: VecDeque::new(),
+            gate: None,
+            held: BTreeMap::new(),
+            held_order: 0,
+        }
+    }
+
+    /// The current time.
+    pub fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// Adds a host with a radio on each of `networks`.
+    pub fn add_host(
+        &mut self,
+        motion: Motion,
+        networks: &[NetworkId],
+        queue_packets: usize,
+    ) -> StationId {
+        let id = self.medium.add_station(motion);
+        let mut interfaces = Vec::new();
+        for &network in networks {
+            let radio = self.medium.add_radio(id, network, queue_packets);
+            let address = address(network.0, id.0);
+            self.owners.insert(address, (id, radio));
+            self.by_radio.push((id, interfaces.len()));
+            interfaces.push(Interface { network, radio, address });
+        }
+        let routes = BTreeMap::new();
+        self.hosts.push(Host { interfaces, routes, node: None, life: 0 });
+        id
+    }
+
+    /// Packets of `host` to `destination` go by `next`, both addresses of other hosts.
+    pub fn add_route(&mut self, host: StationId, destination: Ipv4Addr, next: Ipv4Addr) {
+        self.hosts[host.0].routes.insert(destination, next);
+    }
+
+    /// The interface by which packets for `destination` leave a host, and the radio they go to.
+    fn next_hop(
+        &self,
+        host: StationId,
+        destination: Ipv4Addr,
+    ) -> Option<(usize, tautline_medium::RadioId)> {
+        let host = &self.hosts[host.0];
+        let next = host.routes.get(&destination).unwrap_or(&destination);
+        let (_, receiver) = *self.owners.get(next)?;
+        let (_, network) = self.medium.radio(receiver);
+        let interface = host.interfaces.iter().position(|i| i.network == network)?;
+        Some((interface, receiver))
+    }
+
+    /// Starts (or starts anew) a host's Tautline node, without peers or links.
+    pub fn start_node(&mut self, host: StationId, mut endpoint: Endpoint, radio: &RadioConfig) {
+        for _ in &self.hosts[host.0].interfaces {
+            endpoint.add_radio(radio.clone());
+        }
+        let state = &mut self.hosts[host.0];
+        state.life += 1;
+        state.node = Some(Node { endpoint, in_flight: BTreeMap::new(), armed: None });
+    }
+
+    /// Adds a link of a host's node to a peer at an address, by the way routes lead there.
+    pub fn add_link(&mut self, host: StationId, peer: PeerId, remote: Ipv4Addr) -> Option<LinkId> {
+        let (interface, _) = self.next_hop(host, remote)?;
+        let now = instant(self.now);
+        let config = LinkConfig {
+            remote: Some(SocketAddr::new(IpAddr::V4(remote), PORT)),
+            datagram_bytes: DATAGRAM_BYTES,
+            header_bytes: HEADER_BYTES,
+        };
+        let endpoint = self.endpoint(host)?;
+        let link = endpoint.add_link(now, peer, RadioId(interface as u32), config).ok();
+        self.drain(host);
+        link
+    }
+
+    /// A host's endpoint. What it wants to send is taken by [`Net::drain`].
+    pub fn endpoint(&mut self, host: StationId) -> Option<&mut Endpoint> {
+        self.hosts[host.0].node.as_mut().map(|node| &mut node.endpoint)
+    }
+
+    /// A host's endpoint, to look at.
+    pub fn view(&self, host: StationId) -> Option<&Endpoint> {
+        self.hosts[host.0].node.as_ref().map(|node| &node.endpoint)
+    }
+
+    /// Runs until something happens that applications see, or until `end`.
+    pub fn run(&mut self, end: Nanos) -> Option<Happened> {
+        loop {
+            if let Some(happened) = self.happened.pop_front() {
+                return Some(happened);
+            }
+            let timer = self.timers.peek().map(|Reverse((at, _))| *at);
+            let medium = self.medium.poll_timeout();
+            let held = self.held.first_key_value().map(|((at, _), _)| *at);
+            let due = timer.into_iter().chain(medium).chain(held).min();
+            let Some(next) = due.filter(|at| *at <= end) else {
+                self.now = self.now.max(end);
+                return None;
+            };
+            self.now = self.now.max(next);
+            if medium.is_some_and(|at| at <= self.now) {
+                self.medium.handle_timeout(self.now);
+                self.take_outputs();
+            } else if held.is_some_and(|at| at <= self.now) {
+                self.release_held();
+            } else if let Some(Reverse((at, host))) = self.timers.pop() {
+                self.on_timer(at, StationId(host));
+            }
+        }
+    }
+
+    fn on_timer(&mut self, at: Nanos, host: StationId) {
+        let now = instant(self.now);
+        let Some(node) = &mut self.hosts[host.0].node else { return };
+        if node.armed == Some(at) {
+            node.armed = None;
+            node.endpoint.handle_timeout(now);
+            self.drain(host);
+        }
+    }
+
+    fn take_outputs(&mut self) {
+        while let Some(output) = self.medium.poll_output() {
+            match output {
+                Output::Sent { payload: Parcelled(parcel), .. } => {
+                    self.uncharge(&parcel);
+                    if let Some(Charge::Link { host, .. }) = parcel.charged {
+                        self.drain(host);
+                    }
+                }
+                Output::Delivered { to, payload: Parcelled(parcel), .. } => {
+                    let (host, interface) = self.by_radio[to.0];
+                    self.receive(host, interface, parcel);
+                }
+            }
+        }
+    }
+
+    fn uncharge(&mut self, parcel: &Parcel) {
+        match parcel.charged {
+            None => {}
+            Some(Charge::Flow(flow)) => {
+                self.happened.push_back(Happened::Left(flow, parcel.packet.ip_bytes));
+            }
+            Some(Charge::Link { host, link, life }) if life == self.hosts[host.0].life => {
+                let left = parcel.packet.ip_bytes as usize;
+                self.change_in_flight(host, link, |bytes| bytes.saturating_sub(left));
+            }
+            Some(Charge::Link { .. }) => {}
+        }
+    }
+
+    fn drop_parcel(&mut self, parcel: &Parcel) {
+        match parcel.charged {
+            Some(Charge::Flow(flow)) => {
+                self.happened.push_back(Happened::Dropped(flow, parcel.packet.ip_bytes));
+            }
+            _ => self.uncharge(parcel),
+        }
+    }
+
+    fn change_in_flight(
+        &mut self,
+        host: StationId,
+        link: LinkId,
+        change: impl FnOnce(usize) -> usize,
+    ) {
+        let now = instant(self.now);
+        let Some(node) = &mut self.hosts[host.0].node else { return };
+        let bytes = node.in_flight.entry(link).or_default();
+        *bytes = change(*bytes);
+        node.endpoint.handle_in_flight(now, link, *bytes);
+    }
+
+    fn receive(&mut self, host: StationId, interface: usize, parcel: Parcel) {
+        let mine = self.hosts[host.0].interfaces.iter().any(|i| i.address == parcel.packet.to);
+        if !mine {
+            let forwarded = Parcel { charged: None, hops: parcel.hops + 1, ..parcel };
+            self.put_on_radio(host, forwarded);
+            return;
+        }
+        match &parcel.packet.body {
+            Body::Piece(piece) => self.happened.push_back(Happened::Piece(host, *piece)),
+            Body::Tautline(_) => self.pass_gate(host, interface, parcel),
+        }
+    }
+
+    /// Gives a datagram to the host's endpoint, as often and as late as the gate says.
+    fn pass_gate(&mut self, host: StationId, interface: usize, parcel: Parcel) {
+        let Some(gate) = &mut self.gate else {
+            return self.hand_over(host, interface, &parcel.packet);
+        };
+        for delay in gate.delays(host) {
+            self.held_order += 1;
+            let key = (self.now + delay, self.held_order);
+            self.held.insert(key, (host, interface, parcel.clone()));
+        }
+    }
+
+    fn release_held(&mut self) {
+        if let Some((_, (host, interface, parcel))) = self.held.pop_first() {
+            let transit = self.now - parcel.packet.emitted;
+            self.happened.push_back(Happened::Datagram(host, transit));
+            self.hand_over(host, interface, &parcel.packet);
+        }
+    }
+
+    fn hand_over(&mut self, host: StationId, interface: usize, packet: &Packet) {
+        let Body::Tautline(datagram) = &packet.body else { return };
+        let from = SocketAddr::new(IpAddr::V4(packet.from), PORT);
+        let now = instant(self.now);
+        let Some(node) = &mut self.hosts[host.0].node else { return };
+        node.endpoint.handle_packet(now, RadioId(interface as u32), from, datagram);
+        self.drain(host);
+    }
+
+    /// Hands a parcel to the radio that its route leads to; what has no way or finds
+    /// the queue full is dropped, and its charge with it.
+    fn put_on_radio(&mut self, host: StationId, parcel: Parcel) {
+        let hop = self.next_hop(host, parcel.packet.to).filter(|_| parcel.hops < MAX_HOPS);
+        let Some((interface, receiver)) = hop else { return self.drop_parcel(&parcel) };
+        let radio = self.hosts[host.0].interfaces[interface].radio;
+        let Packet { ip_bytes, dscp, .. } = *parcel.packet;
+        let payload = Parcelled(parcel);
+        let frame = Frame { to: Some(receiver), bytes: ip_bytes, dscp, payload };
+        if let Err(full) = self.medium.send(self.now, radio, frame) {
+            let Parcelled(parcel) = full.0.payload;
+            self.drop_parcel(&parcel);
+        }
+    }
+
+    /// Takes what a host's endpoint wants to send and to tell, and sets its timer.
+    /// Call after any use of [`Net::endpoint`] that changes it.
+    pub fn drain(&mut self, host: StationId) {
+        loop {
+            let now = instant(self.now);
+            let Some(node) = &mut self.hosts[host.0].node else { return };
+            let Some(transmit) = node.endpoint.poll_transmit(now) else { break };
+            self.transmit(host, transmit);
+        }
+        let Some(node) = &mut self.hosts[host.0].node else { return };
+        while let Some(event) = node.endpoint.poll_event() {
+            self.happened.push_back(Happened::Event(host, event));
+        }
+        let due = node.endpoint.poll_timeout().map(|Instant(at)| at.max(self.now));
+        if let Some(at) = due.filter(|at| *at != Nanos::MAX && node.armed != Some(*at)) {
+            self.timers.push(Reverse((at, host.0)));
+        }
+        node.armed = due;
+    }
+
+    fn transmit(&mut self, host: StationId, transmit: Transmit) {
+        let Transmit { link, remote, datagram, .. } = transmit;
+        let IpAddr::V4(to) = remote.ip() else { return };
+        let ip_bytes = datagram.len() + HEADER_BYTES;
+        self.show_gate(host, link, &datagram);
+        if let Some(link) = link {
+            self.change_in_flight(host, link, |bytes| bytes + ip_bytes);
+        }
+        let life = self.hosts[host.0].life;
+        let charged = link.map(|link| Charge::Link { host, link, life });
+        let body = Body::Tautline(datagram);
+        self.emit(host, to, ip_bytes as u32, 0, body, charged);
+    }
+
+    /// Lets the gate see what leaves, and what the kernel holds before it.
+    fn show_gate(&mut self, host: StationId, link: Option<LinkId>, datagram: &[u8]) {
+        let Some(gate) = &mut self.gate else { return };
+        let (Some(link), Some(node)) = (link, &self.hosts[host.0].node) else { return };
+        let radio = node.endpoint.link(link).radio;
+        let counted = node.in_flight.iter().filter(|(link, _)| {
+            let view = node.endpoint.link(**link);
+            view.radio == radio && view.up && !view.stalled
+        });
+        let in_flight = counted.map(|(_, bytes)| bytes).sum();
+        let limit = node.endpoint.radio(radio).in_flight_limit_bytes;
+        gate.see(&Departure { host, in_flight, limit, datagram });
+    }
+
+    /// Sends a piece of a plain flow to an address; the flow is charged for it
+    /// (and hears [`Happened::Left`]) unless this is an answer to it.
+    pub fn send_piece(
+        &mut self,
+        host: StationId,
+        to: Ipv4Addr,
+        payload_bytes: u32,
+        dscp: u8,
+        piece: Piece,
+    ) {
+        let charged = (!piece.returning).then_some(Charge::Flow(piece.flow));
+        let ip_bytes = payload_bytes + HEADER_BYTES as u32;
+        self.emit(host, to, ip_bytes, dscp, Body::Piece(piece), charged);
+    }
+
+    fn emit(
+        &mut self,
+        host: StationId,
+        to: Ipv4Addr,
+        ip_bytes: u32,
+        dscp: u8,
+        body: Body,
+        charged: Option<Charge>,
+    ) {
+        let from = self.next_hop(host, to).map_or(Ipv4Addr::UNSPECIFIED, |(interface, _)| {
+            self.hosts[host.0].interfaces[interface].address
+        });
+        let emitted = self.now;
+        let packet = Rc::new(Packet { from, to, ip_bytes, dscp, emitted, body });
+        self.put_on_radio(host, Parcel { packet, hops: 0, charged });
+    }
+}

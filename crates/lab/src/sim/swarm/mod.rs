@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `tautline-lab swarm`: many small runs of the protocol, each drawn from a seed. First
+//! with faults, in which nothing may be wrong, then healed, in which all must arrive.
+
+mod faults;
+mod healing;
+mod oracle;
+mod plan;
+#[cfg(test)]
+mod tests;
+mod world;
+
+use crate::progress::Progress;
+use anyhow::Result;
+use fastrand::Rng;
+use plan::{MS, Plan};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tautline_medium::Nanos;
+use world::World;
+
+/// Time in which nodes meet before anything is wrong.
+const WARM_UP: Nanos = 1500 * MS;
+/// What one run takes, for the progress line before anything is known.
+const EXPECTED: Duration = Duration::from_millis(60);
+/// Exit code if a run failed.
+const FAILED: u8 = 3;
+
+/// Which runs.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// How many runs.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: u64,
+    /// Seed of the first; each next run has the next number.
+    #[arg(long, default_value_t = 1, value_name = "SEED")]
+    first: u64,
+    /// Only this one: the same seed gives the same run, and the same digest.
+    #[arg(long, conflicts_with_all = ["seeds", "first"])]
+    seed: Option<u64>,
+    /// Print what came out as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What one run came to.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Verdict {
+    /// What it was drawn from.
+    pub seed: u64,
+    /// Kind of topology.
+    pub shape: String,
+    /// What was wrong; the run ended there.
+    pub wrong: Option<String>,
+    /// Virtual time, in seconds.
+    pub seconds: f64,
+    /// Messages accepted for sending.
+    pub accepted: u64,
+    /// Messages handed over.
+    pub delivered: u64,
+    /// Messages dropped at either end, by reason.
+    pub dropped: BTreeMap<String, u64>,
+    /// Nodes started again.
+    pub restarts: u64,
+    /// Frames lost in the networks.
+    pub frames_lost: u64,
+    /// Of all that was handed over and when, in hexadecimal.
+    pub digest: String,
+}
+
+#[derive(Serialize)]
+struct Summary<'a> {
+    seeds: usize,
+    virtual_hours: f64,
+    failed: usize,
+    runs: &'a [Verdict],
+}
+
+/// Runs what the arguments say and prints it. Exit code 3 if anything was wrong.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let seeds: Vec<u64> = match arguments.seed {
+        Some(seed) => vec![seed],
+        None => (0..arguments.seeds).map(|n| arguments.first.wrapping_add(n)).collect(),
+    };
+    let started = Instant::now();
+    let panics = Panics::watch();
+    let stages = seeds.iter().map(|seed| (format!("seed {seed}"), EXPECTED)).collect();
+    let progress = Progress::quietly(stages);
+    let verdicts: Vec<_> = seeds
+        .iter()
+        .map(|seed| {
+            progress.next();
+            judge(*seed, &panics)
+        })
+        .collect();
+    progress.finish();
+    let failed = verdicts.iter().filter(|verdict| verdict.wrong.is_some()).count();
+    let virtual_hours = verdicts.iter().map(|verdict| verdict.seconds).sum::<f64>() / 3600.0;
+    if arguments.json {
+        let summary = Summary { seeds: seeds.len(), virtual_hours, failed, runs: &verdicts };
+        println!("{}", serde_json::to_string_pretty(&summary)?);
+    } else {
+        print_text(arguments, &verdicts);
+        println!("{} runs, {virtual_hours:.2} virtual hours, {failed} failed", seeds.len());
+    }
+    eprintln!("took {:.1} s", started.elapsed().as_secs_f64());
+    Ok(if failed > 0 { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
+}
+
+fn print_text(arguments: &Arguments, verdicts: &[Verdict]) {
+    for verdict in verdicts {
+        if arguments.seed.is_some() {
+            print_run(verdict);
+        }
+        if let Some(wrong) = &verdict.wrong {
+            let seed = verdict.seed;
+            println!("seed {seed} ({}), after {:.3} s: {wrong}", verdict.shape, verdict.seconds);
+            println!("  again: tautline-lab swarm --seed {seed}");
+        }
+    }
+}
+
+fn print_run(verdict: &Verdict) {
+    println!(
+        "seed {} ({}): {:.1} s, {} messages accepted, {} handed over, {} restarts, {} frames lost",
+        verdict.seed,
+        verdict.shape,
+        verdict.seconds,
+        verdict.accepted,
+        verdict.delivered,
+        verdict.restarts,
+        verdict.frames_lost
+    );
+    for (reason, count) in &verdict.dropped {
+        println!("  dropped, {reason}: {count}");
+    }
+    println!("  digest {}", verdict.digest);
+}
+
+/// Where the last panic was, in words: a run that panics is a run that failed.
+#[derive(Debug, Clone, Default)]
+struct Panics(Arc<Mutex<Option<String>>>);
+
+impl Panics {
+    /// From now on panics are noted and not printed.
+    fn watch() -> Self {
+        let panics = Self::default();
+        let noted = panics.clone();
+        std::panic::set_hook(Box::new(move |info| noted.note(info.to_string())));
+        panics
+    }
+
+    fn note(&self, what: String) {
+        if let Ok(mut last) = self.0.lock() {
+            *last = Some(what);
+        }
+    }
+
+    fn take(&self) -> String {
+        let last = self.0.lock().ok().and_then(|mut last| last.take());
+        last.unwrap_or_else(|| "panicked".into())
+    }
+}
+
+/// One run.
+fn judge(seed: u64, panics: &Panics) -> Verdict {
+    let mut random = Rng::with_seed(seed);
+    let plan = Plan::draw(&mut random);
+    let shape = plan.shape.to_owned();
+    let made = catch_unwind(AssertUnwindSafe(|| World::new(plan, seed, random)));
+    let mut world = match made.unwrap_or_else(|_| Err(panics.take())) {
+        Ok(world) => world,
+        Err(wrong) => return Verdict { wrong: Some(wrong), ..Verdict::empty(seed, shape) },
+    };
+    let ended = catch_unwind(AssertUnwindSafe(|| phases(&mut world)));
+    let wrong = match ended {
+        Ok(outcome) => outcome.err(),
+        Err(_) => Some(panics.take()),
+    };
+    Verdict { wrong, ..Verdict::of(seed, shape, &world) }
+}
+
+fn phases(world: &mut World) -> Result<(), String> {
+    world.run(WARM_UP)?;
+    world.fault_phase()?;
+    world.end_faults()?;
+    world.healing()
+}
+
+impl Verdict {
+    fn empty(seed: u64, shape: String) -> Self {
+        Self {
+            seed,
+            shape,
+            wrong: None,
+            seconds: 0.0,
+            accepted: 0,
+            delivered: 0,
+            dropped: BTreeMap::new(),
+            restarts: 0,
+            frames_lost: 0,
+            digest: String::new(),
+        }
+    }
+
+    fn of(seed: u64, shape: String, world: &World) -> Self {
+        let dropped = world.drops_by_reason().into_iter().filter(|(_, count)| *count > 0);
+        Self {
+            seconds: world.net.now() as f64 / 1e9,
+            accepted: world.oracle.total_accepted(),
+            delivered: world.oracle.total_delivered(),
+            dropped: dropped.map(|(reason, count)| (reason.as_str().to_owned(), count)).collect(),
+            restarts: world.restarts,
+            frames_lost: world.frames_lost(),
+            digest: format!("{:016x}", world.oracle.digest()),
+            ..Self::empty(seed, shape)
+        }
+    }
+}

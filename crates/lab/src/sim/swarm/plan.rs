@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What one seed draws: networks, stations, who talks to whom, and how.
+
+use super::super::gate::Mishaps;
+use crate::scenario::NetworkKind;
+use fastrand::Rng;
+use std::time::Duration;
+use tautline_medium::{
+    Access, Loss, Motion, Nanos, PathLoss, Phy, PipeConfig, RateControl, StationId, Trial,
+    WifiConfig,
+};
+use tautline_proto::{ChannelConfig, Config, OfferedTopic, RadioConfig};
+
+/// One millisecond.
+pub const MS: Nanos = 1_000_000;
+/// IP bytes of a full packet.
+const PACKET_BYTES: usize = 1500;
+/// Pairs of stations that talk, at most: bounds the time a run takes.
+const MAX_PAIRS: usize = 5;
+/// Loss at one metre of 2.4 GHz and an exponent as outdoors with obstacles. With 15 dBm,
+/// stations 60 m apart read 12 Mbps; at 120 m they do not sense each other.
+const PATH_LOSS: PathLoss = PathLoss { at_1m_db: 40.0, exponent: 3.0, shadowing_db: 0.0 };
+/// A distance at which nothing is read.
+const FAR_M: f64 = 2000.0;
+
+/// A network, and what it loses in the phase of faults.
+#[derive(Debug, Clone)]
+pub struct NetworkPlan {
+    /// What it is when nothing is wrong.
+    pub kind: NetworkKind,
+    /// What it loses beside that.
+    pub loss: Loss,
+}
+
+/// A station with its node.
+#[derive(Debug, Clone)]
+pub struct StationPlan {
+    /// Networks that it has a radio on.
+    pub networks: Vec<usize>,
+    /// Where it is.
+    pub motion: Motion,
+    /// Packets that may wait at each radio.
+    pub queue_packets: usize,
+    /// Of its node.
+    pub config: Config,
+    /// Of each of its radios.
+    pub radio: RadioConfig,
+    /// Of datagrams to it.
+    pub mishaps: Mishaps,
+}
+
+/// Stations in a row, each of which forwards for the others.
+#[derive(Debug, Clone, Default)]
+pub struct Chain {
+    /// The stations.
+    pub stations: Vec<usize>,
+    /// The network of each hop.
+    pub hops: Vec<usize>,
+}
+
+/// A topic from one station to another.
+#[derive(Debug, Clone)]
+pub struct TopicPlan {
+    /// Who publishes.
+    pub from: usize,
+    /// Who subscribes.
+    pub to: usize,
+    /// As offered.
+    pub config: ChannelConfig,
+    /// Largest message, in bytes.
+    pub max_len: usize,
+}
+
+/// What one seed draws.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The shape, for people.
+    pub shape: &'static str,
+    /// One to three.
+    pub networks: Vec<NetworkPlan>,
+    /// Two to six.
+    pub stations: Vec<StationPlan>,
+    /// The way between stations of it that are no neighbours.
+    pub chain: Chain,
+    /// Who talks to whom.
+    pub pairs: Vec<[usize; 2]>,
+    /// Topics of all pairs, both ways.
+    pub topics: Vec<TopicPlan>,
+    /// When all stations are back where they belong.
+    pub rests_from: Nanos,
+}
+
+/// One of `choices`.
+pub fn pick<T: Copy>(random: &mut Rng, choices: &[T]) -> T {
+    choices[random.usize(..choices.len())]
+}
+
+/// Whether something of this probability happens.
+pub fn chance(random: &mut Rng, probability: f64) -> bool {
+    random.f64() < probability
+}
+
+impl Plan {
+    /// What the generator draws.
+    pub fn draw(random: &mut Rng) -> Self {
+        let mut plan = match random.u32(..10) {
+            0..4 => shared(random),
+            4..6 => chain_on_air(random),
+            6..8 => chain_of_networks(random),
+            8 => around_access_point(random),
+            _ => hidden(random),
+        };
+        random.shuffle(&mut plan.pairs);
+        plan.pairs.truncate(MAX_PAIRS);
+        for [a, b] in plan.pairs.clone() {
+            for (from, to) in [(a, b), (b, a)] {
+                for _ in 0..=random.usize(..2) {
+                    let topic = draw_topic(random, plan.topics.len(), from, to);
+                    plan.topics.push(topic);
+                }
+            }
+        }
+        if chance(random, 0.2) {
+            plan.let_walk(random);
+        }
+        plan
+    }
+
+    fn of(shape: &'static str, random: &mut Rng, networks: Vec<NetworkKind>) -> Self {
+        let networks = networks.into_iter().map(|kind| {
+            let loss = draw_loss(random, &kind);
+            NetworkPlan { kind, loss }
+        });
+        Self {
+            shape,
+            networks: networks.collect(),
+            stations: Vec::new(),
+            chain: Chain::default(),
+            pairs: Vec::new(),
+            topics: Vec::new(),
+            rests_from: 0,
+        }
+    }
+
+    fn add_station(&mut self, random: &mut Rng, networks: Vec<usize>, place: [f64; 3]) {
+        let name = format!("station{}", self.stations.len());
+        self.stations.push(StationPlan {
+            networks,
+            motion: Motion::at(place),
+            queue_packets: pick(random, &[20, 100, 1000]),
+            config: Config { name, ..draw_config(random) },
+            radio: RadioConfig {
+                rate_bps: pick(random, &[None, None, None, Some(500_000), Some(4_000_000)]),
+                in_flight_bytes: PACKET_BYTES * pick(random, &[1, 2, 3, 4]),
+            },
+            mishaps: Mishaps {
+                loss: pick(random, &[0.0, 0.0, 0.02, 0.2]),
+                duplicate: pick(random, &[0.0, 0.05, 0.2]),
+                reorder: pick(random, &[0.0, 0.1, 0.3]),
+                reorder_by: MS * pick(random, &[1, 5, 20, 200]),
+            },
+        });
+    }
+
+    /// One station walks off, out of reach where there is path loss, and comes back.
+    fn let_walk(&mut self, random: &mut Rng) {
+        let station = random.usize(..self.stations.len());
+        let motion = &mut self.stations[station].motion;
+        let home = motion.place(0);
+        let away = [home[0], home[1] + FAR_M, home[2]];
+        let leaves = MS * random.u64(2000..6000);
+        let back = leaves + MS * random.u64(1000..10_000);
+        let waypoints = vec![(leaves, home), ((leaves + back) / 2, away), (back, home)];
+        *motion = Motion { waypoints };
+        self.rests_from = back;
+    }
+
+    /// The stations and networks of the way from one station to another, if the chain is it.
+    pub fn route(&self, from: usize, to: usize) -> Option<Chain> {
+        let place = |station| self.chain.stations.iter().position(|s| *s == station);
+        let (start, end) = (place(from)?, place(to)?);
+        let (first, last) = (start.min(end), start.max(end));
+        let mut stations = self.chain.stations[first..=last].to_vec();
+        let mut hops = self.chain.hops[first..last].to_vec();
+        if start > end {
+            stations.reverse();
+            hops.reverse();
+        }
+        (hops.len() > 1).then_some(Chain { stations, hops })
+    }
+
+    /// The networks by which two stations reach each other without a relay.
+    pub fn shared(&self, a: usize, b: usize) -> Vec<usize> {
+        let on_air = self.route(a, b).map(|route| route.hops).unwrap_or_default();
+        let other = &self.stations[b].networks;
+        let shared = self.stations[a].networks.iter().filter(|n| other.contains(n));
+        shared.copied().filter(|network| !on_air.contains(network)).collect()
+    }
+}
+
+fn all_pairs(stations: usize) -> Vec<[usize; 2]> {
+    (0..stations).flat_map(|b| (0..b).map(move |a| [a, b])).collect()
+}
+
+/// All on one network, some of them on others too.
+fn shared(random: &mut Rng) -> Plan {
+    let kinds = (0..random.usize(1..=3)).map(|_| draw_network(random, false)).collect();
+    let mut plan = Plan::of("shared", random, kinds);
+    let spacing = pick(random, &[1.0, 10.0, 20.0]);
+    let stations = random.usize(2..=6);
+    for number in 0..stations {
+        let others = (1..plan.networks.len()).filter(|_| number < 2 || chance(random, 0.5));
+        let networks = std::iter::once(0).chain(others).collect();
+        plan.add_station(random, networks, [number as f64 * spacing / 2.0, 0.0, 0.0]);
+    }
+    plan.pairs = all_pairs(stations);
+    plan
+}
+
+/// A row of stations on one channel that hear their neighbours only, with a slow line
+/// between the ends now and then.
+fn chain_on_air(random: &mut Rng) -> Plan {
+    let stations = random.usize(3..=5);
+    let line = chance(random, 0.3);
+    let mut kinds = vec![NetworkKind::Wifi(draw_wifi(random, true))];
+    if line {
+        kinds.push(NetworkKind::Pipe(draw_pipe(random)));
+    }
+    let mut plan = Plan::of("chain on one channel", random, kinds);
+    for number in 0..stations {
+        let end = number == 0 || number == stations - 1;
+        let networks = if line && end { vec![0, 1] } else { vec![0] };
+        plan.add_station(random, networks, [number as f64 * 60.0, 0.0, 0.0]);
+    }
+    plan.chain = Chain { stations: (0..stations).collect(), hops: vec![0; stations - 1] };
+    plan.pairs = all_pairs(stations);
+    plan
+}
+
+/// A row of stations with a network for each hop.
+fn chain_of_networks(random: &mut Rng) -> Plan {
+    let hops = random.usize(2..=3);
+    let kinds = (0..hops).map(|_| draw_network(random, false)).collect();
+    let mut plan = Plan::of("chain of networks", random, kinds);
+    for number in 0..=hops {
+        let networks = (number.saturating_sub(1)..=number).filter(|n| *n < hops).collect();
+        plan.add_station(random, networks, [number as f64 * 10.0, 0.0, 0.0]);
+    }
+    plan.chain = Chain { stations: (0..=hops).collect(), hops: (0..hops).collect() };
+    plan.pairs = all_pairs(hops + 1);
+    plan
+}
+
+/// Stations around an access point, some of them hidden from each other.
+fn around_access_point(random: &mut Rng) -> Plan {
+    let mut wifi = draw_wifi(random, true);
+    wifi.access_point = Some(StationId(0));
+    let mut plan = Plan::of("access point", random, vec![NetworkKind::Wifi(wifi)]);
+    let stations = random.usize(3..=6);
+    let radius = pick(random, &[10.0, 60.0]);
+    plan.add_station(random, vec![0], [0.0; 3]);
+    for number in 1..stations {
+        let angle = number as f64 / (stations - 1) as f64 * std::f64::consts::TAU;
+        let place = [angle.cos() * radius, angle.sin() * radius, 0.0];
+        plan.add_station(random, vec![0], place);
+    }
+    plan.pairs = all_pairs(stations);
+    plan
+}
+
+/// Two stations that do not hear each other, and one between that both talk to.
+fn hidden(random: &mut Rng) -> Plan {
+    let wifi = draw_wifi(random, true);
+    let mut plan = Plan::of("hidden", random, vec![NetworkKind::Wifi(wifi)]);
+    for place in [0.0, 60.0, -60.0] {
+        plan.add_station(random, vec![0], [place, 0.0, 0.0]);
+    }
+    plan.pairs = vec![[0, 1], [0, 2]];
+    plan
+}
+
+fn draw_network(random: &mut Rng, far: bool) -> NetworkKind {
+    if chance(random, 0.5) {
+        NetworkKind::Wifi(draw_wifi(random, far))
+    } else {
+        NetworkKind::Pipe(draw_pipe(random))
+    }
+}
+
+/// A channel; `far` is one whose stations reach each other at low rates only.
+fn draw_wifi(random: &mut Rng, far: bool) -> WifiConfig {
+    let phy = if chance(random, 0.8) { Phy::Ofdm } else { Phy::Dsss };
+    let rates: &[u64] = match (phy, far) {
+        (Phy::Ofdm, true) => &[6_000_000, 9_000_000, 12_000_000],
+        (Phy::Ofdm, false) => &[6_000_000, 24_000_000, 54_000_000],
+        (Phy::Dsss, _) => &[2_000_000, 5_500_000, 11_000_000],
+    };
+    let fixed = RateControl::Fixed(pick(random, rates));
+    let lossy_air = far || chance(random, 0.4);
+    WifiConfig {
+        phy,
+        access: pick(random, &[Access::Dcf, Access::Edca]),
+        rate: if chance(random, 0.3) { RateControl::Adaptive } else { fixed },
+        trial: pick(random, &[Trial::Attempt, Trial::Frame]),
+        path_loss: lossy_air.then_some(PATH_LOSS),
+        ..WifiConfig::default()
+    }
+}
+
+fn draw_pipe(random: &mut Rng) -> PipeConfig {
+    let delay = MS * pick(random, &[0, 1, 5, 30, 100]);
+    PipeConfig {
+        rate_bps: pick(random, &[500_000, 1_000_000, 3_000_000, 6_000_000, 20_000_000]),
+        burst_bytes: pick(random, &[0, 0, 3000]),
+        delay,
+        jitter: delay / 4 * random.u64(0..=2),
+        half_duplex: chance(random, 0.3),
+        ..PipeConfig::default()
+    }
+}
+
+fn draw_loss(random: &mut Rng, kind: &NetworkKind) -> Loss {
+    let repaired = matches!(kind, NetworkKind::Wifi(WifiConfig { trial: Trial::Attempt, .. }));
+    let most = if repaired { 0.5 } else { 0.2 };
+    match random.u32(..3) {
+        0 => Loss::None,
+        1 => Loss::Uniform { probability: pick(random, &[0.01, 0.05, most]) },
+        _ => Loss::GilbertElliott {
+            enter: pick(random, &[0.005, 0.02]),
+            leave: pick(random, &[0.05, 0.2]),
+        },
+    }
+}
+
+fn draw_config(random: &mut Rng) -> Config {
+    Config {
+        max_message: pick(random, &[250_000, 250_000, 100_000]),
+        queue_bytes: pick(random, &[50_000, 300_000, 16_000_000]),
+        queue_time: Duration::from_millis(pick(random, &[200, 1000, 2000])),
+        reassembly_bytes: pick(random, &[100_000, 300_000, 16_000_000]),
+        repair_percent: pick(random, &[10, 30, 100]),
+        ..Config::default()
+    }
+}
+
+fn draw_topic(random: &mut Rng, number: usize, from: usize, to: usize) -> TopicPlan {
+    let lifespan = pick(random, &[None, None, Some(50), Some(300), Some(2000)]);
+    let topic = OfferedTopic {
+        name: format!("/{number}"),
+        // A type of its own, so that the definition has to be fetched.
+        type_name: format!("swarm/Type{number}"),
+        type_hash: "00".into(),
+        priority: random.u8(..),
+        keep_last: pick(random, &[1, 1, 2, 10, 1000]),
+        lifespan: lifespan.map(Duration::from_millis),
+        transient_local: false,
+        reliable: true,
+    };
+    let definition = "x".repeat(pick(random, &[0, 500, 500, 60_000])).into();
+    let config = ChannelConfig { topic, definition, repair: !chance(random, 0.2) };
+    TopicPlan { from, to, config, max_len: pick(random, &[48, 1000, 20_000, 200_000]) }
+}

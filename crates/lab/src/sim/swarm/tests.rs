@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+use super::oracle::{Delivery, Oracle, Sent, Terms};
+use super::*;
+
+const LIFESPAN: Duration = Duration::from_millis(50);
+
+/// An oracle of one topic to which `count` messages of 100 bytes were sent, 10 ms apart.
+fn oracle_of(count: u64, keep_last: u32) -> (Oracle, Vec<Vec<u8>>) {
+    let mut oracle = Oracle::new(vec![Terms { lifespan: Some(LIFESPAN), keep_last }]);
+    let payloads = (0..count).map(|n| {
+        let payload = oracle.next_payload(100);
+        let sent = Sent { topic: 0, source: 0, encoded: false, len: 100, at: n * 10 * MS };
+        oracle.accepted(sent);
+        payload
+    });
+    let payloads = payloads.collect();
+    (oracle, payloads)
+}
+
+/// As delivered a millisecond after the first message was sent.
+fn delivery(payload: &[u8]) -> Delivery<'_> {
+    Delivery {
+        topic: 0,
+        source: 0,
+        encoded: false,
+        payload,
+        age: Duration::from_millis(1),
+        at: MS,
+        transit: MS / 2,
+        wanted: true,
+    }
+}
+
+fn wrong(oracle: &mut Oracle, delivery: &Delivery<'_>) -> String {
+    oracle.delivered(delivery).expect_err("the oracle finds it")
+}
+
+#[test]
+fn the_oracle_takes_what_was_sent() {
+    let (mut oracle, payloads) = oracle_of(3, 1);
+    for payload in &payloads {
+        oracle.delivered(&delivery(payload)).unwrap();
+    }
+    assert_eq!((oracle.total_accepted(), oracle.total_delivered()), (3, 3));
+}
+
+#[test]
+fn the_oracle_finds_a_message_that_came_twice() {
+    let (mut oracle, payloads) = oracle_of(1, 1000);
+    oracle.delivered(&delivery(&payloads[0])).unwrap();
+    assert!(wrong(&mut oracle, &delivery(&payloads[0])).contains("came twice"));
+}
+
+#[test]
+fn the_oracle_finds_changed_bytes_and_lengths() {
+    let (mut oracle, payloads) = oracle_of(1, 1);
+    let mut tampered = payloads[0].clone();
+    tampered[99] ^= 1;
+    assert!(wrong(&mut oracle, &delivery(&tampered)).contains("differ"));
+    assert!(wrong(&mut oracle, &delivery(&payloads[0][..99])).contains("differ"));
+}
+
+#[test]
+fn the_oracle_finds_what_was_never_sent_and_what_is_another_topics() {
+    let (mut oracle, payloads) = oracle_of(1, 1);
+    assert!(wrong(&mut oracle, &delivery(&[9; 100])).contains("never sent"));
+    let other = Delivery { source: 1, ..delivery(&payloads[0]) };
+    assert!(wrong(&mut oracle, &other).contains("was sent as"));
+    let encoded = Delivery { encoded: true, ..delivery(&payloads[0]) };
+    assert!(wrong(&mut oracle, &encoded).contains("was sent as"));
+}
+
+#[test]
+fn the_oracle_finds_what_is_past_its_lifespan_by_more_than_its_last_way() {
+    let (mut oracle, payloads) = oracle_of(2, 1000);
+    let in_time = Delivery { at: 50 * MS + MS / 2, ..delivery(&payloads[0]) };
+    oracle.delivered(&in_time).unwrap();
+    let late = Delivery { at: 60 * MS + MS, ..delivery(&payloads[1]) };
+    assert!(wrong(&mut oracle, &late).contains("old"));
+    let (mut oracle, payloads) = oracle_of(1, 1);
+    let told_late = Delivery { age: LIFESPAN + Duration::from_nanos(1), ..delivery(&payloads[0]) };
+    assert!(wrong(&mut oracle, &told_late).contains("said to be"));
+}
+
+#[test]
+fn the_oracle_finds_a_source_that_goes_back_in_time() {
+    for keep_last in [1, 2] {
+        let (mut oracle, payloads) = oracle_of(4, keep_last);
+        for newer in payloads.iter().skip(1).take(keep_last as usize) {
+            oracle.delivered(&delivery(newer)).unwrap();
+        }
+        assert!(wrong(&mut oracle, &delivery(&payloads[0])).contains("newer ones"));
+    }
+}
+
+#[test]
+fn the_oracle_finds_what_nobody_wants() {
+    let (mut oracle, payloads) = oracle_of(1, 1);
+    let unwanted = Delivery { wanted: false, ..delivery(&payloads[0]) };
+    assert!(wrong(&mut oracle, &unwanted).contains("not wanted"));
+}
+
+#[test]
+fn messages_too_short_for_a_number_come_no_more_often_than_they_were_sent() {
+    let mut oracle = Oracle::new(vec![Terms { lifespan: None, keep_last: 10 }]);
+    oracle.accepted(Sent { topic: 0, source: 0, encoded: false, len: 0, at: 0 });
+    oracle.delivered(&delivery(&[])).unwrap();
+    assert!(wrong(&mut oracle, &delivery(&[])).contains("more often"));
+}
+
+#[test]
+fn whatever_happens_every_message_is_accounted_for_and_healing_is_complete() {
+    let panics = Panics::default();
+    let verdicts: Vec<_> = (1..=40).map(|seed| judge(seed, &panics)).collect();
+    let failed: Vec<_> = verdicts.iter().filter(|verdict| verdict.wrong.is_some()).collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+    assert!(verdicts.iter().all(|verdict| verdict.delivered > 0), "every run carries something");
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    let panics = Panics::default();
+    for seed in [1, 2, 3] {
+        assert_eq!(judge(seed, &panics), judge(seed, &panics));
+    }
+    assert_ne!(judge(1, &panics).digest, judge(2, &panics).digest);
+}

@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The stations of a plan on the medium, with everything that comes out of them
+//! shown to the oracle.
+
+use super::super::gate::Gate;
+use super::super::net::{Happened, Net, instant};
+use super::oracle::{Delivery, Oracle, Sent, Terms};
+use super::plan::{Chain, Plan};
+use crate::scenario::NetworkKind;
+use crate::staging::{add_network, address};
+use fastrand::Rng;
+use std::collections::BTreeMap;
+use tautline_medium::{Medium, Nanos, NetworkId, RadioId, StationId};
+use tautline_proto::stats::{InStats, OutStats, RefusedPacket};
+use tautline_proto::{ChannelId, Endpoint, Event, Message, PeerId};
+
+/// Bytes of one of the session's own messages, a definition's text aside.
+const CONTROL_BYTES: u64 = 300;
+/// Publishers of each topic.
+const SOURCES: u32 = 2;
+
+/// A way for what two stations say to each other.
+#[derive(Debug, Clone)]
+pub enum Way {
+    /// Without a relay, on this network.
+    Direct(usize),
+    /// Along a chain.
+    Relayed(Chain),
+}
+
+/// One end of a peering: sessions that began, and bytes of its own messages at most.
+#[derive(Debug, Clone, Copy, Default)]
+struct Acquaintance {
+    sessions: u32,
+    control_bytes: u64,
+}
+
+/// See the module.
+pub struct World {
+    /// What it was made of.
+    pub plan: Plan,
+    /// Hosts and medium.
+    pub net: Net,
+    /// Draws everything that happens.
+    pub random: Rng,
+    /// The judge.
+    pub oracle: Oracle,
+    /// Number of each topic at its publisher.
+    channels: Vec<ChannelId>,
+    /// Accepted of each topic since its publisher started.
+    accepted: Vec<u64>,
+    /// Whether the subscriber of each topic wants it.
+    pub wished: Vec<bool>,
+    peers: BTreeMap<(usize, usize), PeerId>,
+    acquaintances: BTreeMap<(usize, usize), Acquaintance>,
+    /// Transit of the datagram that came last to each host.
+    transit: Vec<Nanos>,
+    radios: usize,
+    /// Nodes started again so far.
+    pub restarts: u64,
+}
+
+impl World {
+    /// Builds the world of a plan and starts its nodes.
+    pub fn new(plan: Plan, seed: u64, mut random: Rng) -> Result<Self, String> {
+        let mut medium = Medium::new(seed);
+        for network in &plan.networks {
+            add_network(&network.kind, &mut medium);
+        }
+        let mut net = Net::new(medium);
+        net.gate = Some(Gate::new(random.u64(..)));
+        for station in &plan.stations {
+            let networks: Vec<_> = station.networks.iter().map(|n| NetworkId(*n)).collect();
+            net.add_host(station.motion.clone(), &networks, station.queue_packets);
+        }
+        let terms = plan.topics.iter().map(|topic| {
+            let topic = &topic.config.topic;
+            Terms { lifespan: topic.lifespan, keep_last: topic.keep_last }
+        });
+        let mut world = Self {
+            net,
+            random,
+            oracle: Oracle::new(terms.collect()),
+            channels: vec![ChannelId(0); plan.topics.len()],
+            accepted: vec![0; plan.topics.len()],
+            wished: vec![false; plan.topics.len()],
+            peers: BTreeMap::new(),
+            acquaintances: BTreeMap::new(),
+            transit: vec![0; plan.stations.len()],
+            radios: plan.stations.iter().map(|station| station.networks.len()).sum(),
+            restarts: 0,
+            plan,
+        };
+        world.add_routes();
+        for station in 0..world.plan.stations.len() {
+            world.start(station)?;
+        }
+        Ok(world)
+    }
+
+    fn add_routes(&mut self) {
+        let stations = 0..self.plan.stations.len();
+        for (from, to) in stations.clone().flat_map(|a| stations.clone().map(move |b| (a, b))) {
+            let Some(route) = self.plan.route(from, to) else { continue };
+            let [next, destination] = [(1, 0), (route.hops.len(), route.hops.len() - 1)]
+                .map(|(station, hop)| address(route.hops[hop], route.stations[station]));
+            self.net.add_route(StationId(from), destination, next);
+        }
+    }
+
+    /// The ways from one station to another, in the order of their links.
+    pub fn ways(&self, from: usize, to: usize) -> Vec<Way> {
+        let direct = self.plan.shared(from, to).into_iter().map(Way::Direct);
+        direct.chain(self.plan.route(from, to).map(Way::Relayed)).collect()
+    }
+
+    /// Stations that one talks to.
+    pub fn partners(&self, station: usize) -> Vec<usize> {
+        let pairs = self.plan.pairs.iter().filter(|pair| pair.contains(&station));
+        pairs.map(|[a, b]| if *a == station { *b } else { *a }).collect()
+    }
+
+    /// Starts a station's node, or a new one in its place as after a crash.
+    pub fn start(&mut self, station: usize) -> Result<(), String> {
+        let plan = self.plan.stations[station].clone();
+        let mut random = self.random.fork();
+        let endpoint = Endpoint::new(plan.config, Box::new(move || random.u64(..)));
+        let endpoint = endpoint.map_err(|error| error.to_string())?;
+        self.net.start_node(StationId(station), endpoint, &plan.radio);
+        for partner in self.partners(station) {
+            self.meet(station, partner)?;
+        }
+        for topic in 0..self.plan.topics.len() {
+            if self.plan.topics[topic].from == station {
+                self.accepted[topic] = 0;
+                self.offer(topic)?;
+            }
+            self.wished[topic] &= self.plan.topics[topic].to != station;
+        }
+        Ok(())
+    }
+
+    fn meet(&mut self, station: usize, partner: usize) -> Result<(), String> {
+        let name = self.plan.stations[partner].config.name.clone();
+        let endpoint = self.endpoint(station);
+        let peer = endpoint.add_peer(&name).map_err(|error| error.to_string())?;
+        self.peers.insert((station, partner), peer);
+        for way in self.ways(station, partner) {
+            let network = match way {
+                Way::Direct(network) => network,
+                Way::Relayed(route) => route.hops[route.hops.len() - 1],
+            };
+            let address = address(network, partner);
+            let link = self.net.add_link(StationId(station), peer, address);
+            link.ok_or_else(|| format!("station {station} has no link to {address}"))?;
+        }
+        Ok(())
+    }
+
+    fn offer(&mut self, topic: usize) -> Result<(), String> {
+        let plan = self.plan.topics[topic].clone();
+        let (now, peer) = (instant(self.net.now()), self.peers[&(plan.from, plan.to)]);
+        let endpoint = self.endpoint(plan.from);
+        let channel = endpoint.offer(now, peer, plan.config).map_err(|error| error.to_string())?;
+        self.channels[topic] = channel;
+        self.net.drain(StationId(plan.from));
+        Ok(())
+    }
+
+    /// Offers a topic anew with another priority.
+    pub fn set_priority(&mut self, topic: usize, priority: u8) -> Result<(), String> {
+        self.plan.topics[topic].config.topic.priority = priority;
+        let plan = self.plan.topics[topic].clone();
+        let (now, peer) = (instant(self.net.now()), self.peers[&(plan.from, plan.to)]);
+        let channel = self.channels[topic];
+        let endpoint = self.endpoint(plan.from);
+        let changed = endpoint.change_offer(now, peer, channel, plan.config);
+        changed.map_err(|error| error.to_string())?;
+        self.owe(plan.from, plan.to, CONTROL_BYTES);
+        self.net.drain(StationId(plan.from));
+        Ok(())
+    }
+
+    fn owe(&mut self, from: usize, to: usize, bytes: u64) {
+        self.acquaintances.entry((from, to)).or_default().control_bytes += bytes;
+    }
+
+    /// # Panics
+    /// If the station has no node, which no plan leads to.
+    #[expect(clippy::expect_used, reason = "every station of a plan has a node")]
+    fn endpoint(&mut self, station: usize) -> &mut Endpoint {
+        self.net.endpoint(StationId(station)).expect("every station has a node")
+    }
+
+    /// A station's node, to look at.
+    ///
+    /// # Panics
+    /// As [`World::endpoint`].
+    #[expect(clippy::expect_used, reason = "every station of a plan has a node")]
+    pub fn view(&self, station: usize) -> &Endpoint {
+        self.net.view(StationId(station)).expect("every station has a node")
+    }
+
+    /// What a station calls another.
+    pub fn peer(&self, station: usize, partner: usize) -> PeerId {
+        self.peers[&(station, partner)]
+    }
+
+    /// Whether the publisher knows a topic to be wanted, and its counters there.
+    pub fn outward(&self, topic: usize) -> (bool, OutStats) {
+        let plan = &self.plan.topics[topic];
+        let peer = self.peer(plan.from, plan.to);
+        let state = self.view(plan.from).channel_out(peer, self.channels[topic]);
+        state.map_or((false, OutStats::default()), |(_, wanted, stats)| (wanted, *stats))
+    }
+
+    /// Counters of a topic at its subscriber.
+    pub fn inward(&self, topic: usize) -> InStats {
+        let plan = &self.plan.topics[topic];
+        let peer = self.peer(plan.to, plan.from);
+        let state = self.view(plan.to).channel_in(peer, self.channels[topic]);
+        state.map_or_else(InStats::default, |(_, _, stats)| *stats)
+    }
+
+    /// Lets a topic's subscriber want it, or not; nothing if it is not offered (yet).
+    pub fn want(&mut self, topic: usize, wanted: bool) {
+        let (from, to) = (self.plan.topics[topic].from, self.plan.topics[topic].to);
+        let (now, peer) = (instant(self.net.now()), self.peer(to, from));
+        let channel = self.channels[topic];
+        if self.view(to).channel_in(peer, channel).is_none() {
+            return;
+        }
+        self.endpoint(to).want(now, peer, channel, wanted);
+        self.wished[topic] = wanted;
+        self.owe(to, from, CONTROL_BYTES);
+        self.net.drain(StationId(to));
+    }
+
+    /// Hands over a message of `len` bytes; its number, unless it was refused (while the
+    /// peer is away, or does not want it).
+    pub fn send(&mut self, topic: usize, len: usize) -> Option<u32> {
+        let (from, to) = (self.plan.topics[topic].from, self.plan.topics[topic].to);
+        let (at, source) = (self.net.now(), self.random.u32(..SOURCES));
+        let encoded = self.random.bool();
+        let payload = self.oracle.next_payload(len).into();
+        let message = Message { payload, published: instant(at), source, encoded };
+        let (peer, channel) = (self.peer(from, to), self.channels[topic]);
+        let sent = self.endpoint(from).send(instant(at), peer, channel, message);
+        self.net.drain(StationId(from));
+        sent.ok()?;
+        self.accepted[topic] += 1;
+        Some(self.oracle.accepted(Sent { topic, source, encoded, len, at }))
+    }
+
+    /// Lets time pass.
+    pub fn run(&mut self, span: Nanos) -> Result<(), String> {
+        let end = self.net.now() + span;
+        while let Some(happened) = self.net.run(end) {
+            match happened {
+                Happened::Datagram(host, transit) => self.transit[host.0] = transit,
+                Happened::Event(host, event) => self.react(host.0, event)?,
+                Happened::Piece(..) | Happened::Left(..) | Happened::Dropped(..) => {}
+            }
+        }
+        self.check()
+    }
+
+    fn partner(&self, station: usize, peer: PeerId) -> usize {
+        let mut known = self.peers.iter().filter(|((host, _), _)| *host == station);
+        known.find(|(_, id)| **id == peer).map_or(station, |((_, partner), _)| *partner)
+    }
+
+    /// Topics from one station to another.
+    fn topics_between(&self, from: usize, to: usize) -> impl Iterator<Item = usize> + use<'_> {
+        let all = self.plan.topics.iter().enumerate();
+        all.filter(move |(_, topic)| (topic.from, topic.to) == (from, to)).map(|(number, _)| number)
+    }
+
+    fn react(&mut self, station: usize, event: Event) -> Result<(), String> {
+        match event {
+            Event::PeerUp { peer, new_session: true } => {
+                let partner = self.partner(station, peer);
+                self.on_new_session(station, partner);
+                Ok(())
+            }
+            Event::Offered { peer, channel, topic, .. } => {
+                let partner = self.partner(station, peer);
+                let mut known = self.topics_between(partner, station);
+                let number = known.find(|n| self.channels[*n] == channel);
+                drop(known);
+                let number = number
+                    .filter(|n| self.plan.topics[*n].config.topic.name == topic.name)
+                    .ok_or_else(|| format!("{topic:?} was offered under {channel:?} by nobody"))?;
+                self.want(number, true);
+                Ok(())
+            }
+            Event::Message { peer, channel, message } => {
+                let partner = self.partner(station, peer);
+                let mut known = self.topics_between(partner, station);
+                let topic = known.find(|n| self.channels[*n] == channel);
+                drop(known);
+                let topic = topic.ok_or_else(|| format!("a message came on {channel:?}"))?;
+                self.oracle.delivered(&Delivery {
+                    topic,
+                    source: message.source,
+                    encoded: message.encoded,
+                    payload: &message.payload,
+                    age: message.age,
+                    at: self.net.now(),
+                    transit: self.transit[station],
+                    wanted: self.wished[topic],
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Everything is offered again, and asked for again.
+    fn on_new_session(&mut self, station: usize, partner: usize) {
+        let inward: Vec<_> = self.topics_between(partner, station).collect();
+        for topic in &inward {
+            self.wished[*topic] = false;
+        }
+        let outward: Vec<_> = self.topics_between(station, partner).collect();
+        let definitions = outward.iter().map(|n| self.plan.topics[*n].config.definition.len());
+        let definitions = definitions.sum::<usize>() as u64;
+        let acquaintance = self.acquaintances.entry((station, partner)).or_default();
+        acquaintance.sessions += 1;
+        let own = (2 * outward.len() + inward.len()) as u64 * CONTROL_BYTES;
+        acquaintance.control_bytes += definitions + own;
+    }
+
+    /// What holds at any time.
+    fn check(&self) -> Result<(), String> {
+        for topic in 0..self.plan.topics.len() {
+            self.check_topic(topic)?;
+        }
+        for &(station, partner) in self.peers.keys() {
+            self.check_queue(station, partner)?;
+        }
+        for station in 0..self.plan.stations.len() {
+            let refused = self.view(station).refused_packets();
+            let never = [
+                RefusedPacket::Malformed,
+                RefusedPacket::Version,
+                RefusedPacket::UnknownPeer,
+                RefusedPacket::NameTaken,
+                RefusedPacket::UnknownAddress,
+            ];
+            if never.iter().any(|reason| refused.get(*reason) > 0) {
+                return Err(format!(
+                    "station {station} refused what nobody but nodes sent: {refused:?}"
+                ));
+            }
+        }
+        match self.net.gate.as_ref().and_then(|gate| gate.over_budget.clone()) {
+            Some(wrong) => Err(wrong),
+            None => Ok(()),
+        }
+    }
+
+    fn check_topic(&self, topic: usize) -> Result<(), String> {
+        let (_, stats) = self.outward(topic);
+        let sum = stats.queued + stats.sent + stats.delivered + stats.dropped.total();
+        if stats.accepted != self.accepted[topic] || sum != stats.accepted {
+            let accepted = self.accepted[topic];
+            return Err(format!(
+                "{accepted} messages of /{topic} were accepted, and counted {stats:?}"
+            ));
+        }
+        let TopicEnds { from, to } = self.ends(topic);
+        let sessions = |a, b| self.acquaintances.get(&(a, b)).map_or(0, |known| known.sessions);
+        let one_session = sessions(from, to) <= 1 && sessions(to, from) <= 1;
+        let bound = self.view(to).refused_packets().get(RefusedPacket::Bound);
+        if self.restarts > 0 || !one_session || bound > 0 {
+            return Ok(());
+        }
+        let known = self.oracle.deliveries(topic) + self.inward(topic).dropped.total();
+        if stats.delivered > known {
+            return Err(format!(
+                "{} messages of /{topic} are said to be delivered; the subscriber knows of {known}",
+                stats.delivered
+            ));
+        }
+        Ok(())
+    }
+
+    fn ends(&self, topic: usize) -> TopicEnds {
+        TopicEnds { from: self.plan.topics[topic].from, to: self.plan.topics[topic].to }
+    }
+
+    /// Bytes of messages waiting are bounded; the session's own come on top, and
+    /// an empty message counts as one byte.
+    fn check_queue(&self, station: usize, partner: usize) -> Result<(), String> {
+        let view = self.view(station).peer(self.peer(station, partner));
+        let own = self.acquaintances.get(&(station, partner)).map_or(0, |a| a.control_bytes);
+        let allowed = self.plan.stations[station].config.queue_bytes as u64;
+        if view.queued_bytes > allowed + own + view.queued_messages as u64 {
+            return Err(format!(
+                "{} bytes wait at station {station} for {partner}; {allowed} are allowed, and {own} of the session",
+                view.queued_bytes
+            ));
+        }
+        Ok(())
+    }
+
+    /// Frames that networks have lost so far, for whatever reason.
+    pub fn frames_lost(&self) -> u64 {
+        let lost = |radio| {
+            let stats = self.net.medium.stats(RadioId(radio));
+            let (_, NetworkId(network)) = self.net.medium.radio(RadioId(radio));
+            let failed = match self.plan.networks[network].kind {
+                NetworkKind::Wifi(_) => stats.given_up,
+                NetworkKind::Pipe(_) => stats.failed_attempts,
+            };
+            failed + stats.queue_drops
+        };
+        let behind = self.net.gate.as_ref().map_or(0, |gate| gate.lost);
+        (0..self.radios).map(lost).sum::<u64>() + behind
+    }
+}
+
+struct TopicEnds {
+    from: usize,
+    to: usize,
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A run in virtual time: hosts, their flows and control loops, and what happens to them when.
+
+use super::control_loop::ControlLoop;
+use super::flows::{FlowPlan, Flows};
+use super::net::{Happened, Net};
+use crate::staging::Change;
+use fastrand::Rng;
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use tautline_medium::{Nanos, StationId};
+use tautline_proto::{Config, Endpoint, Event, PeerId, RadioConfig};
+
+/// How late a publisher's timer may wake it; drawn evenly. Without it all stations would
+/// publish in the same nanosecond, and collide, as real ones never do.
+const MOST_LATE: Nanos = 200_000;
+
+/// A writer whose packets were dropped goes on after so long.
+const WRITER_PAUSE: Nanos = 1_000_000;
+
+enum Due {
+    Publish(usize),
+    Refill(usize),
+    Sample(usize),
+    Change(Change),
+}
+
+/// See the module.
+pub struct World {
+    /// Hosts and medium.
+    pub net: Net,
+    /// Their load.
+    pub flows: Flows,
+    /// Their controllers.
+    pub loops: Vec<ControlLoop>,
+    /// By time, and of one time in the order planned.
+    due: BTreeMap<(Nanos, u64), Due>,
+    order: u64,
+    /// When a flow's writer goes on, if packets of it were dropped.
+    refills: BTreeMap<usize, Nanos>,
+    random: Rng,
+    radio: RadioConfig,
+    /// How each of two hosts with links between them calls the other.
+    peers: BTreeMap<(StationId, StationId), PeerId>,
+}
+
+impl World {
+    /// A world without load. `radio` is how Tautline treats every interface.
+    pub fn new(net: Net, seed: u64, radio: RadioConfig) -> Self {
+        Self {
+            net,
+            flows: Flows::default(),
+            loops: Vec::new(),
+            due: BTreeMap::new(),
+            order: 0,
+            refills: BTreeMap::new(),
+            random: Rng::with_seed(seed),
+            radio,
+            peers: BTreeMap::new(),
+        }
+    }
+
+    /// Starts a Tautline node on a host.
+    pub fn start_node(&mut self, host: StationId, config: Config) -> anyhow::Result<()> {
+        let mut random = self.random.fork();
+        let endpoint = Endpoint::new(config, Box::new(move || random.u64(..)))?;
+        self.net.start_node(host, endpoint, &self.radio);
+        Ok(())
+    }
+
+    /// Makes two nodes peers, with a link for each pair of addresses, of the one and of the other.
+    pub fn join(
+        &mut self,
+        a: (StationId, &str),
+        b: (StationId, &str),
+        links: &[[Ipv4Addr; 2]],
+    ) -> anyhow::Result<()> {
+        self.meet(a.0, b, links.iter().map(|[_, there]| *there))?;
+        self.meet(b.0, a, links.iter().map(|[here, _]| *here))
+    }
+
+    fn meet(
+        &mut self,
+        host: StationId,
+        (other, name): (StationId, &str),
+        addresses: impl Iterator<Item = Ipv4Addr>,
+    ) -> anyhow::Result<()> {
+        let no_node = || anyhow::anyhow!("host {} has no node", host.0);
+        let peer = self.net.endpoint(host).ok_or_else(no_node)?.add_peer(name)?;
+        for address in addresses {
+            self.net.add_link(host, peer, address);
+        }
+        self.peers.insert((host, other), peer);
+        Ok(())
+    }
+
+    /// Adds a flow and returns its number; one over Tautline needs its ends
+    /// [joined](World::join).
+    pub fn add_flow(&mut self, plan: FlowPlan) -> usize {
+        let ends = [(plan.from, plan.to), (plan.to, plan.from)];
+        let peers = ends.map(|ends| self.peers.get(&ends).copied());
+        let number = self.flows.all.len();
+        self.flows.add(&mut self.net, plan, peers[0].zip(peers[1]).map(|(a, b)| [a, b]));
+        self.plan_publication(number);
+        number
+    }
+
+    /// Adds a control loop over flows that were added.
+    pub fn add_loop(&mut self, control_loop: ControlLoop) {
+        let (number, start) = (self.loops.len(), control_loop.start());
+        self.loops.push(control_loop);
+        self.plan(start, Due::Sample(number));
+    }
+
+    /// Lets the world change.
+    pub fn change_at(&mut self, at: Nanos, change: Change) {
+        self.plan(at, Due::Change(change));
+    }
+
+    fn plan(&mut self, at: Nanos, due: Due) {
+        self.order += 1;
+        self.due.insert((at, self.order), due);
+    }
+
+    fn plan_publication(&mut self, flow: usize) {
+        if let Some(at) = self.flows.all[flow].due() {
+            let late = self.random.u64(0..=MOST_LATE);
+            self.plan(at + late, Due::Publish(flow));
+        }
+    }
+
+    /// Runs until `end`.
+    pub fn run(&mut self, end: Nanos) {
+        loop {
+            let next = self.due.first_key_value().map(|((at, _), _)| *at).filter(|at| *at <= end);
+            while let Some(happened) = self.net.run(next.unwrap_or(end)) {
+                self.react(happened);
+            }
+            let Some((_, due)) = next.and_then(|_| self.due.pop_first()) else { return };
+            self.carry_out(due);
+        }
+    }
+
+    fn carry_out(&mut self, due: Due) {
+        match due {
+            Due::Publish(flow) => {
+                self.flows.publish(&mut self.net, flow);
+                self.plan_publication(flow);
+            }
+            Due::Refill(flow) => self.flows.fill_socket(&mut self.net, flow),
+            Due::Sample(number) => {
+                if let Some(next) = self.loops[number].sample(&mut self.net, &mut self.flows) {
+                    self.plan(next, Due::Sample(number));
+                }
+            }
+            Due::Change(change) => {
+                let now = self.net.now();
+                change.apply(now, &mut self.net.medium);
+            }
+        }
+    }
+
+    fn react(&mut self, happened: Happened) {
+        match happened {
+            Happened::Left(flow, ip_bytes) => self.flows.left(&mut self.net, flow, ip_bytes),
+            Happened::Dropped(flow, ip_bytes) => {
+                self.flows.dropped(flow, ip_bytes);
+                let at = self.net.now() + WRITER_PAUSE;
+                if self.refills.insert(flow, at).is_none_or(|before| before < self.net.now()) {
+                    self.plan(at, Due::Refill(flow));
+                }
+            }
+            Happened::Piece(host, piece) => {
+                let complete = self.flows.piece(&mut self.net, host, piece);
+                self.arrived(complete);
+            }
+            Happened::Event(host, event) => self.react_to_event(host, event),
+            Happened::Datagram(..) => {}
+        }
+    }
+
+    fn react_to_event(&mut self, host: StationId, event: Event) {
+        match event {
+            Event::Offered { peer, channel, topic, .. } => {
+                self.flows.offered(&mut self.net, host, peer, channel, &topic);
+            }
+            Event::Message { peer, channel, message } => {
+                let arrived = self.flows.message(&mut self.net, host, (peer, channel), &message);
+                self.arrived(arrived);
+            }
+            _ => {}
+        }
+    }
+
+    fn arrived(&mut self, message: Option<(usize, u64)>) {
+        let Some(message) = message else { return };
+        for control_loop in &mut self.loops {
+            control_loop.arrived(&mut self.net, &mut self.flows, message);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What virtual time and real time do alike with a scenario: its networks, where its
+//! stations are, and what happens to them when.
+
+use crate::scenario::{Happening, NetworkKind, Scenario};
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use tautline_medium::{Interference, Medium, Motion, Nanos, NetworkId, StationId};
+
+/// UDP payload of a full IPv4 packet of 1500 bytes.
+pub const DATAGRAM_BYTES: usize = 1472;
+
+/// A change of the radio world.
+#[derive(Debug, Clone)]
+pub enum Change {
+    /// A station is cut off from all others, or no longer.
+    Outage(StationId, bool),
+    /// Two stations are cut off from each other, or no longer.
+    PairOutage([StationId; 2], bool),
+    /// A network's rate, in bits per second.
+    Rate(NetworkId, u64),
+    /// Noise on a network.
+    Interference(NetworkId, Interference),
+}
+
+impl Change {
+    /// Makes it.
+    pub fn apply<P: Clone>(self, now: Nanos, medium: &mut Medium<P>) {
+        match self {
+            Self::Outage(station, out) => medium.cut_off(station, out),
+            Self::PairOutage([a, b], out) => medium.cut(a, b, out),
+            Self::Rate(network, bps) => medium.set_rate(now, network, bps),
+            Self::Interference(network, what) => medium.interfere(now, network, what),
+        }
+    }
+}
+
+/// The address of a station on a network, both as numbered in the scenario.
+pub fn address(network: usize, station: usize) -> Ipv4Addr {
+    let number = station + 1;
+    Ipv4Addr::new(10, 71 + network as u8, (number >> 8) as u8, number as u8)
+}
+
+/// A station's way to an address that it does not share a network with, or is not to use it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Route {
+    /// The station.
+    pub from: usize,
+    /// Where packets go.
+    pub to: Ipv4Addr,
+    /// The neighbour that forwards them.
+    pub via: Ipv4Addr,
+}
+
+/// The routes of a scenario's chains, both ways: of each station to all that are at least
+/// two places from it.
+pub fn routes(scenario: &Scenario) -> Vec<Route> {
+    let reversed = |chain: &Vec<usize>| chain.iter().rev().copied().collect();
+    let both: Vec<Vec<usize>> =
+        scenario.routes.iter().flat_map(|chain| [chain.clone(), reversed(chain)]).collect();
+    let mut routes = Vec::new();
+    for chain in &both {
+        for (place, pair) in chain.windows(2).enumerate() {
+            let [from, next] = [pair[0], pair[1]];
+            let Some(network) = scenario.common_network(from, next) else { continue };
+            let via = address(network, next);
+            for &far in chain.iter().skip(place + 2) {
+                let theirs = scenario.stations[far].networks.iter();
+                routes.extend(theirs.map(|network| Route {
+                    from,
+                    to: address(*network, far),
+                    via,
+                }));
+            }
+        }
+    }
+    // Chains may share a stretch; they agree on it, which was checked.
+    routes.sort();
+    routes.dedup();
+    routes
+}
+
+/// The address by which a station reaches another: the one its route ends at, or that on a
+/// network both are on.
+pub fn reached_by(scenario: &Scenario, from: usize, to: usize) -> Option<Ipv4Addr> {
+    let path = scenario.path(from, to)?;
+    let last_hop = *path.get(path.len().checked_sub(2)?)?;
+    Some(address(scenario.common_network(last_hop, to)?, to))
+}
+
+/// One way between two stations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Link {
+    /// Addresses of the one and of the other.
+    pub ends: [Ipv4Addr; 2],
+    /// By which of its networks, in their order, the one leaves; `None` leaves it to its routes.
+    pub by: Option<usize>,
+}
+
+/// The links of Tautline between two stations: one by their route, or one for each network
+/// that both are on.
+pub fn links(scenario: &Scenario, a: usize, b: usize) -> Vec<Link> {
+    if scenario.path(a, b).is_some_and(|path| path.len() > 2) {
+        let ends = reached_by(scenario, b, a).zip(reached_by(scenario, a, b));
+        return ends.map(|(a, b)| Link { ends: [a, b], by: None }).into_iter().collect();
+    }
+    let here = scenario.stations[a].networks.iter().enumerate();
+    let shared = here.filter(|(_, network)| scenario.stations[b].networks.contains(network));
+    let link = |(index, network): (usize, &usize)| Link {
+        ends: [a, b].map(|station| address(*network, station)),
+        by: Some(index),
+    };
+    shared.map(link).collect()
+}
+
+/// Adds a scenario's networks to a medium, in its order.
+pub fn add_networks<P: Clone>(scenario: &Scenario, medium: &mut Medium<P>) {
+    for network in &scenario.networks {
+        add_network(&network.kind, medium);
+    }
+}
+
+/// Adds a network to a medium.
+pub fn add_network<P: Clone>(kind: &NetworkKind, medium: &mut Medium<P>) {
+    match kind {
+        NetworkKind::Wifi(config) => medium.add_wifi(config.clone()),
+        NetworkKind::Pipe(config) => medium.add_pipe(config.clone()),
+    };
+}
+
+/// A motion that begins `offset` later.
+pub fn later(motion: &Motion, offset: Nanos) -> Motion {
+    let waypoints = motion.waypoints.iter().map(|(at, place)| (at + offset, *place));
+    Motion { waypoints: waypoints.collect() }
+}
+
+/// All changes of a scenario that begins at `offset`, in order of time.
+pub fn changes(scenario: &Scenario, offset: Nanos) -> Vec<(Nanos, Change)> {
+    let mut changes = Vec::new();
+    for event in &scenario.events {
+        let at = event.at + offset;
+        match event.happening.clone() {
+            Happening::StationOutage { station, until } => {
+                changes.push((at, Change::Outage(StationId(station), true)));
+                changes.push((until + offset, Change::Outage(StationId(station), false)));
+            }
+            Happening::PairOutage { pair, until } => {
+                let pair = pair.map(StationId);
+                changes.push((at, Change::PairOutage(pair, true)));
+                changes.push((until + offset, Change::PairOutage(pair, false)));
+            }
+            Happening::Interference { network, interference: mut what } => {
+                (what.from, what.until) = (what.from + offset, what.until + offset);
+                changes.push((at, Change::Interference(NetworkId(network), what)));
+            }
+            Happening::Rate { network, bps } => {
+                changes.push((at, Change::Rate(NetworkId(network), bps)));
+            }
+        }
+    }
+    changes.sort_by_key(|(at, _)| *at);
+    without_inner_outages(changes)
+}
+
+/// Outages may overlap: only the first begins one, and only the last one's end ends it.
+fn without_inner_outages(mut changes: Vec<(Nanos, Change)>) -> Vec<(Nanos, Change)> {
+    let mut open: BTreeMap<Vec<StationId>, u32> = BTreeMap::new();
+    changes.retain(|(_, change)| {
+        let (who, begins) = match change {
+            Change::Outage(station, begins) => (vec![*station], *begins),
+            Change::PairOutage([a, b], begins) => (vec![*a.min(b), *a.max(b)], *begins),
+            Change::Rate(..) | Change::Interference(..) => return true,
+        };
+        let count = open.entry(who).or_default();
+        *count = if begins { *count + 1 } else { count.saturating_sub(1) };
+        *count == u32::from(begins)
+    });
+    changes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chains_that_share_a_stretch_give_each_route_once() {
+        let text = "about: x\nduration: 1s\nnetworks: { air: { wifi: { rate: 6Mbps } } }\n\
+                    stations:\n  a: { networks: [air] }\n  b: { networks: [air] }\n  \
+                    c: { networks: [air] }\n  d: { networks: [air] }\n\
+                    routes:\n  - [a, b, c]\n  - [a, b, c, d]\n";
+        let scenario = crate::scenario::parse("x", text, std::path::Path::new(".")).unwrap();
+        let routes = routes(&scenario);
+        let a_to_c = routes.iter().filter(|r| r.from == 0 && r.to == address(0, 2)).count();
+        assert_eq!((a_to_c, routes.len()), (1, 6), "{routes:?}");
+        assert_eq!(reached_by(&scenario, 0, 3), Some(address(0, 3)));
+    }
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Virtual time against real programs: the same scenario through both, flow by flow.
+
+use crate::air::Punctuality;
+use crate::progress::Progress;
+use crate::scenario::Scenario;
+use crate::stats::Samples;
+use crate::{air, sim};
+use anyhow::Result;
+use serde::Serialize;
+use std::fmt::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Runs in virtual time, whose samples are put together.
+const SIM_SEEDS: u64 = 10;
+/// How far apart the two may be: a share, or milliseconds where that is more.
+const SHARE: f64 = 0.05;
+const MILLISECONDS: f64 = 0.3;
+/// Of one core, percent, that the emulator may use.
+const CPU_PERCENT: f64 = 25.0;
+/// Of all runs, percent, that may be discarded.
+const DISCARDED_PERCENT: u64 = 20;
+
+/// One flow through both.
+#[derive(Debug, Serialize)]
+struct Pair {
+    flow: String,
+    sim: Figure,
+    air: Figure,
+    agrees: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+struct Figure {
+    messages: usize,
+    delivered_percent: f64,
+    mean_ms: f64,
+    p99_ms: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Agreement {
+    scenario: String,
+    flows: Vec<Pair>,
+    /// Of the runs that count.
+    emulator: Vec<Punctuality>,
+    /// Of those that do not.
+    discarded: Vec<Punctuality>,
+}
+
+/// One way to run a scenario: samples by flow, and how punctual it was where that matters.
+type Driver = fn(&Scenario, u64) -> Result<(Vec<(String, Samples)>, Option<Punctuality>)>;
+
+const SIM: Driver = |scenario, seed| Ok((sim::samples(scenario, seed)?, None));
+const AIR: Driver = |scenario, seed| {
+    let (samples, punctuality) = air::samples(scenario, seed)?;
+    Ok((samples, Some(punctuality)))
+};
+
+/// Samples of several runs by flow, and the punctuality of those that count and of the others.
+#[derive(Default)]
+struct Runs {
+    flows: Vec<(String, Vec<Samples>)>,
+    counted: Vec<Punctuality>,
+    discarded: Vec<Punctuality>,
+}
+
+impl Runs {
+    /// The same for both drivers: runs until `wanted` count, or too many do not.
+    fn of(driver: Driver, scenario: &Scenario, wanted: u64, progress: &Progress) -> Result<Self> {
+        let mut runs = Self::default();
+        let (mut seed, mut good) = (0, 0);
+        while good < wanted && !runs.too_many_discarded(wanted) {
+            seed += 1;
+            progress.next();
+            let (samples, punctuality) = driver(scenario, seed)?;
+            // Decided before any delay is looked at.
+            if let Some(late) = punctuality.clone().filter(|punctuality| !punctuality.counts) {
+                runs.discarded.push(late);
+                continue;
+            }
+            good += 1;
+            runs.counted.extend(punctuality);
+            runs.add(samples);
+        }
+        Ok(runs)
+    }
+
+    fn too_many_discarded(&self, wanted: u64) -> bool {
+        let discarded = self.discarded.len() as u64;
+        discarded * 100 > DISCARDED_PERCENT * (wanted + discarded)
+    }
+
+    fn add(&mut self, samples: Vec<(String, Samples)>) {
+        for (number, (name, samples)) in samples.into_iter().enumerate() {
+            if number == self.flows.len() {
+                self.flows.push((name, Vec::new()));
+            }
+            self.flows[number].1.push(samples);
+        }
+    }
+}
+
+impl Figure {
+    fn of(runs: &[Samples]) -> Self {
+        let sent: usize = runs.iter().map(|samples| samples.sent_ns.len()).sum();
+        let arrivals = runs.iter().flat_map(|samples| &samples.arrivals);
+        let ms = |ns: u64| ns as f64 / 1e6;
+        let delays: Vec<f64> =
+            arrivals.map(|a| ms(a.received_ns.saturating_sub(a.sent_ns))).collect();
+        let delivered_percent = 100.0 * delays.len() as f64 / sent.max(1) as f64;
+        let Some(delay) = crate::stats::delay(delays) else {
+            return Self { messages: sent, ..Self::default() };
+        };
+        Self { messages: sent, delivered_percent, mean_ms: delay.mean, p99_ms: delay.p99 }
+    }
+
+    fn agrees(&self, other: &Self) -> bool {
+        let near = |a: f64, b: f64, least: f64| (a - b).abs() <= (SHARE * a).max(least);
+        near(self.delivered_percent, other.delivered_percent, 0.0)
+            && near(self.mean_ms, other.mean_ms, MILLISECONDS)
+            && near(self.p99_ms, other.p99_ms, MILLISECONDS)
+    }
+}
+
+/// Compares; exit code 3 if they differ or the emulator takes too much, 4 if it was too late.
+pub fn run(file: &Path, runs: u64, as_json: bool) -> Result<ExitCode> {
+    let scenario = crate::scenario::load(file)?;
+    let time = Duration::from_nanos(scenario.duration) + Duration::from_secs(4);
+    let mut stages = vec![("virtual time".to_owned(), Duration::ZERO); SIM_SEEDS as usize];
+    stages.extend((1..=runs).map(|run| (format!("real time, run {run} of {runs}"), time)));
+    let progress = Progress::new(stages);
+    let virtual_time = Runs::of(SIM, &scenario, SIM_SEEDS, &progress)?;
+    let real_time = Runs::of(AIR, &scenario, runs, &progress)?;
+    progress.finish();
+    let void = real_time.too_many_discarded(runs);
+    let agreement = Agreement::new(&scenario, &virtual_time, real_time);
+    if as_json {
+        println!("{}", serde_json::to_string_pretty(&agreement)?);
+    } else {
+        print!("{}", agreement.text());
+    }
+    Ok(match (void, agreement.holds()) {
+        (true, _) => ExitCode::from(4),
+        (false, true) => ExitCode::SUCCESS,
+        (false, false) => ExitCode::from(3),
+    })
+}
+
+impl Agreement {
+    fn new(scenario: &Scenario, virtual_time: &Runs, real_time: Runs) -> Self {
+        let both = virtual_time.flows.iter().zip(&real_time.flows);
+        let flows = both.map(|((flow, sim), (_, air))| {
+            let (sim, air) = (Figure::of(sim), Figure::of(air));
+            Pair { flow: flow.clone(), sim, air, agrees: sim.agrees(&air) }
+        });
+        Self {
+            scenario: scenario.name.clone(),
+            flows: flows.collect(),
+            emulator: real_time.counted,
+            discarded: real_time.discarded,
+        }
+    }
+
+    fn holds(&self) -> bool {
+        !self.flows.is_empty()
+            && self.flows.iter().all(|flow| flow.agrees)
+            && self.emulator.iter().all(|run| run.cpu_percent < CPU_PERCENT)
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!(
+            "{}: virtual time (sim) and real programs (air); they agree within {:.0} % or {MILLISECONDS} ms\n\n\
+             | flow | messages sim / air | delivered % | mean ms | p99 ms | |\n|---|---|---|---|---|---|\n",
+            self.scenario,
+            100.0 * SHARE
+        );
+        for Pair { flow, sim, air, agrees } in &self.flows {
+            let _ = writeln!(
+                text,
+                "| {flow} | {} / {} | {:.1} / {:.1} | {:.2} / {:.2} | {:.2} / {:.2} | {} |",
+                sim.messages,
+                air.messages,
+                sim.delivered_percent,
+                air.delivered_percent,
+                sim.mean_ms,
+                air.mean_ms,
+                sim.p99_ms,
+                air.p99_ms,
+                if *agrees { "agrees" } else { "DIFFERS" }
+            );
+        }
+        text.push('\n');
+        let counted = self.emulator.iter().map(|run| (run, "counts"));
+        let discarded = self.discarded.iter().map(|run| (run, "discarded"));
+        for (run, fate) in counted.chain(discarded) {
+            let _ = writeln!(
+                text,
+                "run {fate}: {} frames, late by {} us (p50), {} us (p99), {} us (max), {:.1} % of a core",
+                run.frames, run.late_p50_us, run.late_p99_us, run.late_max_us, run.cpu_percent
+            );
+        }
+        text
+    }
+}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The medium's 802.11 against an independent simulation.
+
+use crate::progress::Progress;
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+use std::fmt::Write;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+use tautline_medium::{Frame, Medium, Motion, Output, RadioId, RateControl, WifiConfig};
+
+/// Comes with the program; its first lines say what it is.
+const REFERENCE: &str = include_str!("../../reference/dcf.csv");
+/// Simulated time per point, of which none is left out: backoff settles within a second.
+const SECONDS: u64 = 120;
+const SEED: u64 = 1;
+const IP_BYTES: u32 = 1500;
+/// What a point takes on an ordinary computer.
+const STAGE: Duration = Duration::from_millis(400);
+/// How far from the reference a point may be.
+const THROUGHPUT_TOLERANCE: f64 = 0.03;
+const COLLISION_TOLERANCE: f64 = 0.02;
+
+/// Stations that always have a frame to send, at one rate.
+#[derive(Debug, Serialize)]
+struct Point {
+    phy_mbps: u64,
+    stations: usize,
+    /// IP bytes acknowledged.
+    throughput_mbps: f64,
+    /// Share of attempts that were not acknowledged.
+    collision_probability: f64,
+    reference_mbps: f64,
+    reference_collision_probability: f64,
+}
+
+impl Point {
+    /// Throughput against the reference, 0 where they agree.
+    fn deviation(&self) -> f64 {
+        self.throughput_mbps / self.reference_mbps - 1.0
+    }
+
+    fn agrees(&self) -> bool {
+        let collisions = self.collision_probability - self.reference_collision_probability;
+        self.deviation().abs() <= THROUGHPUT_TOLERANCE && collisions.abs() <= COLLISION_TOLERANCE
+    }
+}
+
+/// Runs the validation; exit code 3 if it does not hold.
+pub fn run(json: bool, docs: Option<&Path>) -> Result<ExitCode> {
+    let points = measure(&references()?);
+    if let Some(folder) = docs {
+        write_docs(&points, folder)?;
+    }
+    if json {
+        println!("{}", serde_json::to_string_pretty(&points)?);
+    } else {
+        print!("{}", table(&points));
+    }
+    let holds = points.iter().all(Point::agrees);
+    Ok(if holds { ExitCode::SUCCESS } else { ExitCode::from(3) })
+}
+
+fn measure(references: &[Reference]) -> Vec<Point> {
+    let stage = |r: &Reference| (format!("{} Mbps, {} stations", r.phy_mbps, r.stations), STAGE);
+    let progress = Progress::new(references.iter().map(stage).collect());
+    let points = references.iter().map(|reference| {
+        progress.next();
+        reference.measure()
+    });
+    let points = points.collect();
+    progress.finish();
+    points
+}
+
+struct Reference {
+    phy_mbps: u64,
+    stations: usize,
+    mbps: f64,
+    collisions: f64,
+}
+
+fn references() -> Result<Vec<Reference>> {
+    let rows = REFERENCE.lines().filter(|line| !line.starts_with('#')).skip(1);
+    rows.map(|line| {
+        let fields: Vec<&str> = line.split(',').collect();
+        let [phy, stations, mbps, collisions] = fields[..] else {
+            anyhow::bail!("reference/dcf.csv: '{line}' is not four numbers")
+        };
+        let context = || format!("reference/dcf.csv: '{line}'");
+        Ok(Reference {
+            phy_mbps: phy.parse().with_context(context)?,
+            stations: stations.parse().with_context(context)?,
+            mbps: mbps.parse().with_context(context)?,
+            collisions: collisions.parse().with_context(context)?,
+        })
+    })
+    .collect()
+}
+
+impl Reference {
+    fn measure(&self) -> Point {
+        let (throughput_mbps, collision_probability) = saturate(self.phy_mbps, self.stations);
+        Point {
+            phy_mbps: self.phy_mbps,
+            stations: self.stations,
+            throughput_mbps,
+            collision_probability,
+            reference_mbps: self.mbps,
+            reference_collision_probability: self.collisions,
+        }
+    }
+}
+
+/// IP throughput in Mbps and the share of failed attempts of `stations` that all send to one more.
+fn saturate(phy_mbps: u64, stations: usize) -> (f64, f64) {
+    let mut medium = Medium::new(SEED);
+    let rate = RateControl::Fixed(phy_mbps * 1_000_000);
+    let wifi = medium.add_wifi(WifiConfig { rate, ..WifiConfig::default() });
+    let mut radio = || {
+        let station = medium.add_station(Motion::at([0.0; 3]));
+        medium.add_radio(station, wifi, 2)
+    };
+    let sink = radio();
+    let senders: Vec<RadioId> = (0..stations).map(|_| radio()).collect();
+    let frame = || Frame { to: Some(sink), bytes: IP_BYTES, dscp: 0, payload: () };
+    for sender in senders.iter().chain(&senders) {
+        // Two frames each: one on the air and one that waits.
+        let _ = medium.send(0, *sender, frame());
+    }
+    while let Some(now) = medium.poll_timeout().filter(|now| *now < SECONDS * 1_000_000_000) {
+        medium.handle_timeout(now);
+        while let Some(output) = medium.poll_output() {
+            if let Output::Sent { radio, .. } = output {
+                let _ = medium.send(now, radio, frame());
+            }
+        }
+    }
+    let (mut acknowledged, mut failed, mut attempts) = (0, 0, 0);
+    for stats in senders.iter().map(|sender| medium.stats(*sender)) {
+        acknowledged += stats.acknowledged;
+        failed += stats.failed_attempts;
+        attempts += stats.attempts;
+    }
+    let bits = (acknowledged * u64::from(IP_BYTES) * 8) as f64;
+    (bits / SECONDS as f64 / 1e6, failed as f64 / attempts.max(1) as f64)
+}
+
+fn table(points: &[Point]) -> String {
+    let mut text = String::from(
+        "| PHY Mbps | stations | Mbps | reference | difference | collisions | reference | |\n\
+         |---|---|---|---|---|---|---|---|\n",
+    );
+    for point in points {
+        let _ = writeln!(
+            text,
+            "| {} | {} | {:.3} | {:.3} | {:+.2} % | {:.3} | {:.3} | {} |",
+            point.phy_mbps,
+            point.stations,
+            point.throughput_mbps,
+            point.reference_mbps,
+            100.0 * point.deviation(),
+            point.collision_probability,
+            point.reference_collision_probability,
+            if point.agrees() { "agrees" } else { "DIFFERS" }
+        );
+    }
+    text
+}
+
+fn write_docs(points: &[Point], folder: &Path) -> Result<()> {
+    ensure!(folder.is_dir(), "{} is not a folder", folder.display());
+    let page = format!(
+        "# 802.11 contention: the model against a reference\n\n\
+         Made by `tautline-lab validate dcf --docs docs`; the same seed gives the same table.\n\n\
+         Stations in one collision domain, each always with a 1500-byte IP packet to send (DCF, \
+         7 retries), {SECONDS} simulated seconds per point. Throughput is of acknowledged IP bytes, \
+         collisions are attempts without an ACK. The reference is an independent simulation of the \
+         standard (`crates/lab/reference/dcf.csv`). A point agrees within {:.0} % of throughput and \
+         {COLLISION_TOLERANCE} of collision probability.\n\n{}\n![Throughput and collisions](dcf.png)\n",
+        100.0 * THROUGHPUT_TOLERANCE,
+        table(points)
+    );
+    let file = folder.join("dcf.md");
+    std::fs::write(&file, page).with_context(|| format!("cannot write {}", file.display()))?;
+    draw(points, &folder.join("dcf.png"))
+}
+
+fn draw(points: &[Point], picture: &Path) -> Result<()> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("plot/dcf.py");
+    let output = Command::new("/usr/bin/python3")
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .arg(script)
+        .arg(serde_json::to_string(points)?)
+        .arg(picture)
+        .output()
+        .context("cannot start python3 (make setup installs it)")?;
+    let error = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "plot/dcf.py failed: {error}");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_in_docs_is_the_one_this_program_makes() {
+        let points: Vec<Point> = references().unwrap().iter().map(Reference::measure).collect();
+        assert!(points.iter().all(Point::agrees), "{}", table(&points));
+        let page = include_str!("../../../../docs/dcf.md");
+        assert!(
+            page.contains(&table(&points)),
+            "docs/dcf.md is stale (tautline-lab validate dcf --docs docs):\n{}",
+            table(&points)
+        );
+    }
+}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `tautline-lab validate`: the radio model against others.
+
+mod agreement;
+mod dcf;
+mod speed;
+
+use anyhow::Result;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// What to validate. Exit code 3 if it does not hold, 4 if the machine was too busy to tell.
+#[derive(Debug, clap::Subcommand)]
+pub enum Subject {
+    /// Saturation throughput and collisions of 1 to 32 stations at 6 and 54 Mbps.
+    Dcf {
+        /// Print a list of points as JSON instead of the table.
+        #[arg(long)]
+        json: bool,
+        /// Also write dcf.md and dcf.png to this folder.
+        #[arg(long, value_name = "FOLDER")]
+        docs: Option<PathBuf>,
+    },
+    /// Virtual time against real programs on the same scenario.
+    Air {
+        /// A scenario with flows over udp.
+        #[arg(default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/plain-udp.yaml"))]
+        scenario: PathBuf,
+        /// Real-time runs that count, whose samples are put together.
+        #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=100))]
+        runs: u64,
+        /// Print JSON instead of the table.
+        #[arg(long)]
+        json: bool,
+    },
+    /// How fast virtual time passes; in a release build.
+    Speed {
+        /// Print JSON instead of the table.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+impl Subject {
+    /// Needs no namespaces.
+    pub fn is_pure(&self) -> bool {
+        matches!(self, Self::Dcf { .. } | Self::Speed { .. })
+    }
+}
+
+/// Runs a validation.
+pub fn run(subject: &Subject) -> Result<ExitCode> {
+    match subject {
+        Subject::Dcf { json, docs } => dcf::run(*json, docs.as_deref()),
+        Subject::Speed { json } => speed::run(*json),
+        Subject::Air { scenario, runs, json } => agreement::run(scenario, *runs, *json),
+    }
+}

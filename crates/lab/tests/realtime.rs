@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Real programs on the emulated radio. Slow, and not for a machine that is busy with
+//! something else, so `cargo test` leaves them out and `make realtime` runs them. What
+//! depends on time is judged only where the emulator itself was in time; otherwise the
+//! test prints that it was not.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const LAB: &str = env!("CARGO_BIN_EXE_tautline-lab");
+/// Attempts at a run in which the emulator is in time.
+const ATTEMPTS: usize = 3;
+
+fn scenario(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios").join(name)
+}
+
+fn air(name: &str, commands: &[&str]) -> Output {
+    let mut lab = Command::new(LAB);
+    lab.args(["air", "--no-flows", "--json"]).arg(scenario(name)).arg("--").args(commands);
+    lab.output().unwrap()
+}
+
+/// What a run's programs said, and its figures.
+fn run(name: &str, commands: &[&str]) -> (String, Value) {
+    let output = air(name, commands);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    (said, serde_json::from_slice(&output.stdout).unwrap())
+}
+
+/// As [`run`], until the emulator was in time; `None` with a word about it if it never was.
+fn run_in_time(name: &str, commands: &[&str]) -> Option<String> {
+    for _ in 0..ATTEMPTS {
+        let (said, figures) = run(name, commands);
+        if figures["emulator"]["counts"] == true {
+            return Some(said);
+        }
+        println!("not in time: {}", figures["emulator"]);
+    }
+    println!("SKIPPED: this machine was too busy for the emulator in {ATTEMPTS} runs");
+    None
+}
+
+#[test]
+#[ignore = "real time: make realtime"]
+fn virtual_time_and_real_programs_agree() {
+    let output = Command::new(LAB).args(["validate", "air"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    println!("{said}");
+    match output.status.code() {
+        Some(4) => println!("SKIPPED: this machine was too busy for the emulator"),
+        code => assert_eq!(code, Some(0), "{}", String::from_utf8_lossy(&output.stderr)),
+    }
+}
+
+#[test]
+#[ignore = "real time: make realtime"]
+fn ping_crosses_a_relay() {
+    let (said, _) = run("pound-2hops.yaml", &["robot: ping -c 5 -i 0.2 base"]);
+    assert!(said.contains("5 received") && said.contains("ttl=63"), "{said}");
+}
+
+#[test]
+#[ignore = "real time: make realtime"]
+fn iperf3_gets_what_the_standard_gives() {
+    let client = "robot: sleep 1; iperf3 -c base -u -b 10M -l 1472 -t 10 -O 1 -f k";
+    let Some(said) = run_in_time("half-duplex-6mbps.yaml", &["base: iperf3 -s", client]) else {
+        return;
+    };
+    let kbps = received_kbps(&said);
+    println!("iperf3 UDP: {kbps} kbps");
+    // One station at 6 Mbps: 5.27 Mbps of UDP payload.
+    assert!((kbps / 5270.0 - 1.0).abs() < 0.03, "{kbps} kbps: {said}");
+}
+
+#[test]
+#[ignore = "real time: make realtime"]
+fn iperf3_over_tcp_gets_most_of_it() {
+    let client = "robot: sleep 1; iperf3 -c base -t 10 -f k";
+    let Some(said) = run_in_time("half-duplex-6mbps.yaml", &["base: iperf3 -s", client]) else {
+        return;
+    };
+    let kbps = received_kbps(&said);
+    println!("iperf3 TCP: {kbps} kbps");
+    // Its ACKs contend for the same air.
+    assert!((3500.0..5300.0).contains(&kbps), "{kbps} kbps: {said}");
+}
+
+/// The client's line about what the receiver got.
+fn received_kbps(said: &str) -> f64 {
+    let line = said.lines().find(|line| line.starts_with("robot") && line.ends_with("receiver"));
+    let fields: Vec<&str> = line.expect(said).split_whitespace().collect();
+    let unit = fields.iter().position(|field| *field == "Kbits/sec").expect(said);
+    fields[unit - 1].parse().expect(said)
+}
+
+#[test]
+#[ignore = "real time: make realtime"]
+fn a_roscore_pair_talks_over_the_radio() {
+    let ros = "export PATH=/usr/bin:/bin ROS_HOME=/run/tautline-lab/ros ROS_MASTER_URI=http://10.71.0.1:11311";
+    let robot = format!("{ros} ROS_IP=10.71.0.1; roscore");
+    let publisher = format!(
+        "{ros} ROS_IP=10.71.0.1; until rostopic list >/dev/null 2>&1; do sleep 0.5; done; \
+         rostopic pub -r 10 /chatter std_msgs/String hello"
+    );
+    let subscriber = format!(
+        "{ros} ROS_IP=10.71.0.2; until rostopic list 2>/dev/null | grep -q chatter; do sleep 0.5; done; \
+         rostopic echo -n 5 /chatter"
+    );
+    let commands =
+        [format!("robot: {robot}"), format!("robot: {publisher}"), format!("base: {subscriber}")];
+    let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+    let (said, figures) = run("half-duplex-6mbps.yaml", &commands);
+    let heard = said.lines().filter(|line| line.starts_with("base | data: \"hello\"")).count();
+    assert_eq!(heard, 5, "{said}");
+    assert!(figures["radios"][0]["attempts"].as_u64().unwrap() > 20, "{figures}");
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `tautline-lab sim` as a user has it.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const LAB: &str = env!("CARGO_BIN_EXE_tautline-lab");
+
+fn scenario(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios").join(name)
+}
+
+fn sim(file: &Path, arguments: &[&str]) -> Output {
+    Command::new(LAB).arg("sim").arg(file).args(arguments).output().unwrap()
+}
+
+fn figures(name: &str) -> Value {
+    let output = sim(&scenario(name), &["--json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn flow<'a>(figures: &'a Value, name: &str) -> &'a Value {
+    let flows = figures["flows"].as_array().unwrap();
+    flows.iter().find(|flow| flow["name"] == name).unwrap()
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_and_another_does_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |seed: &str, name: &str| {
+        let output = folder.path().join(name);
+        let to = output.to_str().unwrap();
+        let arguments = ["--json", "--seed", seed, "--output", to];
+        let printed = sim(&scenario("outage.yaml"), &arguments).stdout;
+        (printed, std::fs::read(output.join("samples.csv")).unwrap())
+    };
+    let first = run("7", "a");
+    assert_eq!(first, run("7", "b"));
+    assert_ne!(first, run("8", "c"));
+}
+
+#[test]
+fn one_hop_of_pound_arrives_whole_and_the_laser_overtakes_the_image() {
+    let figures = figures("pound-1hop.yaml");
+    for (name, sent) in [("laser", 1000), ("image", 500)] {
+        let flow = flow(&figures, name);
+        assert_eq!((&flow["sent"], &flow["received"]), (&sent.into(), &sent.into()), "{flow}");
+    }
+    // Behind a whole image in one queue it would wait 50 ms on average.
+    let laser = flow(&figures, "laser")["delay_ms"]["mean"].as_f64().unwrap();
+    assert!((2.0..10.0).contains(&laser), "{laser} ms");
+}
+
+#[test]
+fn a_saturated_channel_carries_what_the_standard_says() {
+    let figures = figures("saturation.yaml");
+    let flows = figures["flows"].as_array().unwrap();
+    let kbps: f64 = flows.iter().map(|flow| flow["goodput_kbps"].as_f64().unwrap()).sum();
+    // Three stations: 4.93 Mbps of IP, of which 1472 of 1500 bytes are payload.
+    assert!((kbps / 4836.0 - 1.0).abs() < 0.03, "{kbps} kbps");
+}
+
+#[test]
+fn a_control_loop_under_load_is_as_good_as_without() {
+    let figures = figures("pound-control-loop.yaml");
+    let quality = &figures["control_loops"][0];
+    let overshoot = quality["overshoot_percent"].as_f64().unwrap();
+    // 35 % with no delay at all, 45 % with one period of it.
+    assert!((30.0..45.0).contains(&overshoot), "{quality}");
+    assert!(quality["settled_s"].as_f64().is_some_and(|seconds| seconds < 1.5), "{quality}");
+}
+
+#[test]
+fn a_faulty_scenario_is_named_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("bad.yaml");
+    let text = "about: x\nduration: 1s\nnetworks:\n  a:\n    wifi: { rate: 7Mbps }\n\
+                stations:\n  b: { networks: [a] }\n  c: { networks: [a] }\n";
+    std::fs::write(&file, text).unwrap();
+    let output = sim(&file, &[]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success());
+    assert!(error.contains("bad.yaml:5:") && error.contains("54Mbps"), "{error}");
+}
+
+/// Runs a scenario's text; its figures.
+fn figures_of(text: &str) -> Value {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("made.yaml");
+    std::fs::write(&file, text).unwrap();
+    let output = sim(&file, &["--json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn a_writer_that_saturates_a_short_queue_loses_messages_and_not_time() {
+    let figures = figures_of(
+        "about: x\nduration: 1s\nnetworks:\n  line:\n    pipe: { rate: 6Mbps, queue: 20KB }\n\
+         stations:\n  a: { networks: [line] }\n  b: { networks: [line] }\n\
+         flows:\n  - { name: bulk, from: a, to: b, size: 1472, every: saturate, over: udp }\n",
+    );
+    let kbps = flow(&figures, "bulk")["goodput_kbps"].as_f64().unwrap();
+    assert!((kbps / 5888.0 - 1.0).abs() < 0.02, "{kbps} kbps");
+    assert!(flow(&figures, "bulk")["mdr_percent"].as_f64().unwrap() < 50.0);
+}
+
+#[test]
+fn an_outage_within_another_does_not_end_it() {
+    let figures = figures_of(
+        "about: x\nduration: 10s\nnetworks: { line: { pipe: { rate: 6Mbps } } }\n\
+         stations:\n  a: { networks: [line] }\n  b: { networks: [line] }\n\
+         flows:\n  - { name: beat, from: a, to: b, size: 100, every: 100ms, over: udp }\n\
+         events:\n  - { at: 1s, for: 8s, outage: a }\n  - { at: 2s, for: 1s, outage: a }\n",
+    );
+    assert_eq!(flow(&figures, "beat")["received"], 20, "80 of 100 fall into the outage");
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A seeded model of radio: airtime, contention, loss, motion and outage.
+//!
+//! Without I/O: the caller brings time and frames, and is told when a frame has
+//! been sent and where it arrives. The same seed and inputs give the same
+//! outputs. [`Medium`] is the whole of it.
+#![forbid(unsafe_code)]
+
+mod config;
+mod loss;
+mod medium;
+mod motion;
+mod phy;
+mod pipe;
+mod rate;
+mod scene;
+mod wifi;
+
+pub use config::{
+    Access, Interference, Loss, Motion, PathLoss, Phy, PipeConfig, RateControl, Trial, WifiConfig,
+};
+pub use medium::{Frame, Medium, Outcome, Output, QueueFull, RadioStats};
+pub use phy::Rate;
+
+/// Nanoseconds since the medium's start.
+pub type Nanos = u64;
+
+/// A place with one or more radios: a robot, a base station.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StationId(pub usize);
+
+/// One station's interface on one network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RadioId(pub usize);
+
+/// Radios that can reach each other: an 802.11 channel, or a pipe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NetworkId(pub usize);

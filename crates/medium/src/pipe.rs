@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Networks without contention: a token bucket, a serial radio, a modem.
+
+use crate::loss::Losses;
+use crate::scene::Scene;
+use crate::{Frame, Loss, Nanos, Outcome, Output, PipeConfig, RadioId, RadioStats, StationId};
+use fastrand::Rng;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+
+const SECOND: u128 = 1_000_000_000;
+
+#[derive(Debug)]
+struct Radio {
+    id: RadioId,
+    station: StationId,
+    queued_bytes: u64,
+    stats: RadioStats,
+}
+
+/// What limits the rate: one per radio, or one for all of a half-duplex pipe.
+#[derive(Debug)]
+struct Server<P> {
+    waiting: VecDeque<(usize, Frame<P>)>,
+    /// When the token bucket will be full if nothing more is sent.
+    full_at: Nanos,
+    /// When the first frame may go.
+    departs: Option<Nanos>,
+}
+
+/// A frame that has left and not arrived, ordered by arrival.
+#[derive(Debug)]
+struct Travelling<P> {
+    at: Nanos,
+    order: u64,
+    from: usize,
+    to: usize,
+    frame: Frame<P>,
+}
+
+impl<P> PartialEq for Travelling<P> {
+    fn eq(&self, other: &Self) -> bool {
+        self.order == other.order
+    }
+}
+impl<P> Eq for Travelling<P> {}
+impl<P> PartialOrd for Travelling<P> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl<P> Ord for Travelling<P> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.order).cmp(&(other.at, other.order))
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Pipe<P> {
+    config: PipeConfig,
+    radios: Vec<Radio>,
+    servers: Vec<Server<P>>,
+    travelling: BinaryHeap<Reverse<Travelling<P>>>,
+    order: u64,
+    /// Latest arrival so far per directed pair: jitter does not reorder.
+    latest: BTreeMap<(usize, usize), Nanos>,
+    losses: Losses,
+    random: Rng,
+    busy: Nanos,
+}
+
+impl<P: Clone> Pipe<P> {
+    pub fn new(config: PipeConfig, seed: u64) -> Self {
+        Self {
+            losses: Losses::new(config.loss),
+            config,
+            radios: Vec::new(),
+            servers: Vec::new(),
+            travelling: BinaryHeap::new(),
+            order: 0,
+            latest: BTreeMap::new(),
+            random: Rng::with_seed(seed),
+            busy: 0,
+        }
+    }
+
+    pub fn add(&mut self, id: RadioId, station: StationId) -> usize {
+        self.radios.push(Radio { id, station, queued_bytes: 0, stats: RadioStats::default() });
+        if !self.config.half_duplex || self.servers.is_empty() {
+            self.servers.push(Server { waiting: VecDeque::new(), full_at: 0, departs: None });
+        }
+        self.radios.len() - 1
+    }
+
+    pub fn set_loss(&mut self, loss: Loss) {
+        self.losses = Losses::new(loss);
+    }
+
+    pub fn set_rate(&mut self, now: Nanos, rate_bps: u64) {
+        let old = std::mem::replace(&mut self.config.rate_bps, rate_bps);
+        for server in 0..self.servers.len() {
+            self.rescale(now, server, (old.max(1), rate_bps.max(1)));
+        }
+    }
+
+    /// What the first frame has waited for stays waited for.
+    fn rescale(&mut self, now: Nanos, server: usize, (old, new): (u64, u64)) {
+        let then = |at: Nanos| {
+            let left = u128::from(at.saturating_sub(now)) * u128::from(old) / u128::from(new);
+            now.saturating_add(Nanos::try_from(left).unwrap_or(Nanos::MAX))
+        };
+        let burst = self.time_of(self.config.burst_bytes);
+        let first = self.servers[server].waiting.front().map(|(_, frame)| self.wire_bytes(frame));
+        let needed = first.map_or(0, |bytes| self.time_of(bytes));
+        let server = &mut self.servers[server];
+        server.departs = server.departs.map(then);
+        server.full_at = match server.departs {
+            Some(at) => at.saturating_add(burst).saturating_sub(needed),
+            None => then(server.full_at),
+        };
+    }
+
+    pub fn stats(&self, radio: usize) -> RadioStats {
+        let mine = |server: &&Server<P>| server.waiting.iter().any(|(from, _)| *from == radio);
+        let waiting = self.servers.iter().filter(mine).flat_map(|server| &server.waiting);
+        let waiting = waiting.filter(|(from, _)| *from == radio).count() as u64;
+        RadioStats { waiting, ..self.radios[radio].stats.clone() }
+    }
+
+    /// Time that the rate was in use, of all radios together.
+    pub fn busy(&self) -> Nanos {
+        self.busy
+    }
+
+    pub fn next(&self) -> Option<Nanos> {
+        let departures = self.servers.iter().filter_map(|server| server.departs);
+        departures.chain(self.travelling.peek().map(|Reverse(first)| first.at)).min()
+    }
+
+    fn wire_bytes(&self, frame: &Frame<P>) -> u64 {
+        u64::from(frame.bytes) + u64::from(self.config.overhead_bytes)
+    }
+
+    /// Time that the rate needs for so many bytes; a rate of 0 is as good as stopped.
+    fn time_of(&self, bytes: u64) -> Nanos {
+        let time = u128::from(bytes) * 8 * SECOND / u128::from(self.config.rate_bps.max(1));
+        Nanos::try_from(time).unwrap_or(Nanos::MAX)
+    }
+
+    pub fn send(&mut self, now: Nanos, radio: usize, frame: Frame<P>) -> Result<(), Frame<P>> {
+        let bytes = self.wire_bytes(&frame);
+        let sender = &mut self.radios[radio];
+        if sender.queued_bytes + bytes > self.config.queue_bytes && sender.queued_bytes > 0 {
+            sender.stats.queue_drops += 1;
+            return Err(frame);
+        }
+        sender.queued_bytes += bytes;
+        let server = if self.config.half_duplex { 0 } else { radio };
+        self.servers[server].waiting.push_back((radio, frame));
+        if self.servers[server].waiting.len() == 1 {
+            self.schedule(now, server);
+        }
+        Ok(())
+    }
+
+    fn schedule(&mut self, now: Nanos, server: usize) {
+        let Some((_, frame)) = self.servers[server].waiting.front() else {
+            self.servers[server].departs = None;
+            return;
+        };
+        let needed = self.time_of(self.wire_bytes(frame));
+        let burst = self.time_of(self.config.burst_bytes);
+        let server = &mut self.servers[server];
+        server.full_at = server.full_at.max(now);
+        server.departs = Some(server.full_at.saturating_add(needed).saturating_sub(burst).max(now));
+    }
+
+    /// Lets everything happen that is due at `now`, which is [`Pipe::next`].
+    pub fn step(&mut self, now: Nanos, scene: &Scene, outputs: &mut VecDeque<Output<P>>) {
+        for server in 0..self.servers.len() {
+            if self.servers[server].departs.is_some_and(|at| at <= now) {
+                self.depart(now, server, scene, outputs);
+            }
+        }
+        while let Some(Reverse(first)) = self.travelling.peek() {
+            if first.at > now {
+                break;
+            }
+            if let Some(Reverse(arrived)) = self.travelling.pop() {
+                self.arrive(arrived, outputs);
+            }
+        }
+    }
+
+    fn depart(
+        &mut self,
+        now: Nanos,
+        server: usize,
+        scene: &Scene,
+        outputs: &mut VecDeque<Output<P>>,
+    ) {
+        let Some((from, frame)) = self.servers[server].waiting.pop_front() else { return };
+        let bytes = self.wire_bytes(&frame);
+        let time = self.time_of(bytes);
+        let empty = now.saturating_add(self.time_of(self.config.burst_bytes));
+        let full_at = &mut self.servers[server].full_at;
+        *full_at = full_at.saturating_add(time).min(empty);
+        self.busy += time;
+        let sender = &mut self.radios[from];
+        sender.queued_bytes -= bytes;
+        sender.stats.attempts += 1;
+        sender.stats.airtime += time;
+        let (radio, payload) = (sender.id, frame.payload.clone());
+        outputs.push_back(Output::Sent { at: now, radio, outcome: Outcome::Done, payload });
+        for to in 0..self.radios.len() {
+            let meant = frame.to.is_none_or(|id| id == self.radios[to].id);
+            if to != from && meant {
+                self.travel(now, from, to, frame.clone(), scene);
+            }
+        }
+        self.schedule(now, server);
+    }
+
+    fn travel(&mut self, now: Nanos, from: usize, to: usize, frame: Frame<P>, scene: &Scene) {
+        let lost = self.losses.lost(from, to, &mut self.random);
+        if lost || scene.apart(self.radios[from].station, self.radios[to].station) {
+            self.radios[from].stats.failed_attempts += 1;
+            return;
+        }
+        let jitter = self.random.u64(0..=self.config.jitter);
+        let latest = self.latest.entry((from, to)).or_default();
+        *latest = (now + self.config.delay + jitter).max(*latest);
+        self.order += 1;
+        let travelling = Travelling { at: *latest, order: self.order, from, to, frame };
+        self.travelling.push(Reverse(travelling));
+    }
+
+    fn arrive(&mut self, arrived: Travelling<P>, outputs: &mut VecDeque<Output<P>>) {
+        let Travelling { at, from, to, frame, .. } = arrived;
+        let from = self.radios[from].id;
+        let to = &mut self.radios[to];
+        to.stats.received += 1;
+        to.stats.received_bytes += u64::from(frame.bytes);
+        outputs.push_back(Output::Delivered { at, from, to: to.id, payload: frame.payload });
+    }
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Stations: where they are, and which are cut off from each other.
+
+use crate::motion::milliwatts;
+use crate::{Motion, Nanos, PathLoss, StationId, WifiConfig};
+use fastrand::Rng;
+use std::collections::BTreeSet;
+
+/// Places are looked at anew so often: at 10 m/s a station moves by 0.1 m in between.
+pub const PLACE_STEP: Nanos = 10_000_000;
+
+#[derive(Debug)]
+pub struct Scene {
+    seed: u64,
+    motions: Vec<Motion>,
+    cut: BTreeSet<(usize, usize)>,
+    cut_off: BTreeSet<usize>,
+    /// Changes whenever powers do, motion aside.
+    pub version: u64,
+    pub moves: bool,
+}
+
+impl Scene {
+    pub fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            motions: Vec::new(),
+            cut: BTreeSet::new(),
+            cut_off: BTreeSet::new(),
+            version: 0,
+            moves: false,
+        }
+    }
+
+    pub fn add(&mut self, motion: Motion) -> StationId {
+        self.moves |= motion.moves();
+        self.motions.push(motion);
+        StationId(self.motions.len() - 1)
+    }
+
+    pub fn place(&self, station: StationId, now: Nanos) -> [f64; 3] {
+        self.motions[station.0].place(now)
+    }
+
+    pub fn cut_off(&mut self, station: StationId, out: bool) {
+        self.version += 1;
+        if out {
+            self.cut_off.insert(station.0);
+        } else {
+            self.cut_off.remove(&station.0);
+        }
+    }
+
+    pub fn cut(&mut self, a: StationId, b: StationId, out: bool) {
+        self.version += 1;
+        let pair = (a.0.min(b.0), a.0.max(b.0));
+        if out {
+            self.cut.insert(pair);
+        } else {
+            self.cut.remove(&pair);
+        }
+    }
+
+    /// Whether an outage keeps two stations apart.
+    pub fn apart(&self, a: StationId, b: StationId) -> bool {
+        let out = |station: StationId| self.cut_off.contains(&station.0);
+        out(a) || out(b) || self.cut.contains(&(a.0.min(b.0), a.0.max(b.0)))
+    }
+
+    /// Power of one station's signal at another, milliwatts; 0 where an outage
+    /// keeps them apart, 1 on a network without path loss.
+    pub fn power_mw(&self, wifi: &WifiConfig, now: Nanos, from: StationId, to: StationId) -> f64 {
+        if self.apart(from, to) {
+            return 0.0;
+        }
+        let Some(law) = &wifi.path_loss else { return 1.0 };
+        let loss = law.between_db(self.place(from, now), self.place(to, now));
+        milliwatts(wifi.power_dbm - loss + self.shadowing_db(law, from, to))
+    }
+
+    /// Power of a signal from a place that is no station.
+    pub fn power_from_mw(
+        &self,
+        wifi: &WifiConfig,
+        now: Nanos,
+        from: [f64; 3],
+        to: StationId,
+    ) -> f64 {
+        wifi.path_loss.map_or(1.0, |law| {
+            milliwatts(wifi.power_dbm - law.between_db(from, self.place(to, now)))
+        })
+    }
+
+    /// The same both ways and in every run of a seed.
+    fn shadowing_db(&self, law: &PathLoss, a: StationId, b: StationId) -> f64 {
+        if law.shadowing_db == 0.0 {
+            return 0.0;
+        }
+        let pair = (a.0.min(b.0) as u64) << 32 | a.0.max(b.0) as u64;
+        let mut random = Rng::with_seed(self.seed ^ pair.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        // Box and Muller, 1958.
+        let (u, v) = (1.0 - random.f64(), random.f64());
+        law.shadowing_db * (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+    }
+}

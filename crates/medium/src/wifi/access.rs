@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+//! When a radio may send: carrier sense, interframe spaces and backoff, per
+//! radio and queue (IEEE 802.11-2016, clauses 10.3 and 10.22.2).
+
+use crate::{Access, Nanos, Phy};
+use fastrand::Rng;
+use std::collections::VecDeque;
+
+/// Largest contention window, in slots less one.
+const WINDOW_MAX: u32 = 1023;
+
+/// What distinguishes one access category from another.
+#[derive(Debug, Clone, Copy)]
+pub struct Category {
+    aifs: Nanos,
+    window_min: u32,
+    window_max: u32,
+}
+
+impl Category {
+    /// Categories of a network, lowest first: one under DCF; background, best
+    /// effort, video and voice under EDCA (table 9-137).
+    pub fn all(phy: Phy, access: Access) -> Vec<Self> {
+        let min = phy.window_min();
+        let of =
+            |slots, window_min, window_max| Self { aifs: phy.aifs(slots), window_min, window_max };
+        let (half, quarter) = (min.div_ceil(2) - 1, min.div_ceil(4) - 1);
+        match access {
+            Access::Dcf => vec![of(2, min, WINDOW_MAX)],
+            Access::Edca => vec![
+                of(7, min, WINDOW_MAX),
+                of(3, min, WINDOW_MAX),
+                of(2, half, min),
+                of(2, quarter, half),
+            ],
+        }
+    }
+}
+
+/// The category of a packet: RFC 8325 and 8622 for the code points they name, else the
+/// upper three bits as user priority (IEEE 802.11-2016, table 10-1).
+pub fn category_of(dscp: u8) -> usize {
+    const USER_PRIORITY: [usize; 8] = [1, 0, 0, 1, 2, 2, 3, 3];
+    match dscp {
+        1 => 0,
+        10 | 12 | 14 | 16 | 18 | 20 | 22 => 1,
+        24 | 26 | 28 | 30 => 2,
+        44 | 46 => 3,
+        _ => USER_PRIORITY[usize::from(dscp >> 3 & 7)],
+    }
+}
+
+/// One queue of a radio, and its turn.
+#[derive(Debug)]
+pub struct Queue<F> {
+    category: Category,
+    pub frames: VecDeque<F>,
+    /// Attempts of the first frame so far.
+    pub attempts: u32,
+    window: u32,
+    /// Slots left as of the last idle period's start; `None`: may send after AIFS.
+    backoff: Option<u32>,
+    /// When the first frame came, if no backoff was drawn for it.
+    arrived: Nanos,
+}
+
+/// What a radio hears, and when it may send.
+#[derive(Debug)]
+pub struct Turns<F> {
+    pub queues: Vec<Queue<F>>,
+    slot: Nanos,
+    eifs_extra: Nanos,
+    /// Signals sensed now.
+    sensed: u32,
+    idle_since: Nanos,
+    /// Others have announced their ACK until then (network allocation vector).
+    reserved_until: Nanos,
+    /// The last frame sensed could not be read.
+    unreadable: bool,
+    /// On the air itself, or waiting for an ACK.
+    pub engaged: bool,
+    /// Began to send before it could sense that another had begun.
+    committed: Option<(Nanos, usize)>,
+}
+
+impl<F> Queue<F> {
+    fn new(category: Category) -> Self {
+        let window = category.window_min;
+        let frames = VecDeque::new();
+        Self { category, frames, attempts: 0, window, backoff: None, arrived: 0 }
+    }
+
+    fn draw(&mut self, random: &mut Rng) {
+        self.backoff = Some(random.u32(0..=self.window));
+    }
+
+    /// After an attempt that ended the first frame's life.
+    pub fn finish(&mut self, random: &mut Rng) -> Option<F> {
+        self.attempts = 0;
+        self.window = self.category.window_min;
+        self.draw(random);
+        self.frames.pop_front()
+    }
+
+    /// After an attempt that failed and will be repeated.
+    pub fn retry(&mut self, random: &mut Rng) {
+        self.attempts += 1;
+        self.widen(random);
+    }
+
+    fn widen(&mut self, random: &mut Rng) {
+        self.window = (2 * self.window + 1).min(self.category.window_max);
+        self.draw(random);
+    }
+}
+
+impl<F> Turns<F> {
+    pub fn new(phy: Phy, access: Access) -> Self {
+        Self {
+            queues: Category::all(phy, access).into_iter().map(Queue::new).collect(),
+            slot: phy.slot(),
+            eifs_extra: phy.eifs_extra(),
+            sensed: 0,
+            idle_since: 0,
+            reserved_until: 0,
+            unreadable: false,
+            engaged: false,
+            committed: None,
+        }
+    }
+
+    /// Start of backoff slots of a queue, if nothing more is heard.
+    fn slots_from(&self, queue: &Queue<F>) -> Nanos {
+        let extra = if self.unreadable { self.eifs_extra } else { 0 };
+        self.idle_since.max(self.reserved_until) + extra + queue.category.aifs
+    }
+
+    fn silent(&self) -> bool {
+        self.sensed == 0 && !self.engaged
+    }
+
+    /// The next time at which a queue may send, and which; of two at once the higher.
+    pub fn next(&self) -> Option<(Nanos, usize)> {
+        if self.committed.is_some() {
+            return self.committed;
+        }
+        if !self.silent() {
+            return None;
+        }
+        let ready = self.queues.iter().enumerate().filter(|(_, queue)| !queue.frames.is_empty());
+        let times = ready.map(|(number, queue)| {
+            let slots = Nanos::from(queue.backoff.unwrap_or(0)) * self.slot;
+            let at = self.slots_from(queue) + slots;
+            (if queue.backoff.is_none() { at.max(queue.arrived) } else { at }, number)
+        });
+        times.min_by_key(|(at, number)| (*at, usize::MAX - number))
+    }
+
+    /// A frame joins a queue.
+    pub fn enqueue(&mut self, now: Nanos, number: usize, frame: F, random: &mut Rng) {
+        self.count_down(now);
+        let slots_from = self.slots_from(&self.queues[number]);
+        let may_send = self.silent() && slots_from <= now;
+        let queue = &mut self.queues[number];
+        if queue.frames.is_empty() {
+            queue.arrived = now;
+            if !may_send && queue.backoff.is_none() {
+                queue.draw(random);
+            }
+        }
+        queue.frames.push_back(frame);
+    }
+
+    /// Ends an idle period (or looks at it) at `now`: slots that passed are counted.
+    fn count_down(&mut self, now: Nanos) {
+        if !self.silent() {
+            return;
+        }
+        for number in 0..self.queues.len() {
+            let from = self.slots_from(&self.queues[number]);
+            let queue = &mut self.queues[number];
+            let Some(left) = queue.backoff else { continue };
+            let passed = now.saturating_sub(from) / self.slot;
+            if queue.frames.is_empty() && passed >= Nanos::from(left) && now >= from {
+                queue.backoff = None;
+            }
+        }
+    }
+
+    fn freeze(&mut self, now: Nanos, random: &mut Rng) {
+        self.count_down(now);
+        for number in 0..self.queues.len() {
+            let from = self.slots_from(&self.queues[number]);
+            let queue = &mut self.queues[number];
+            let Some(left) = queue.backoff else {
+                if !queue.frames.is_empty() {
+                    // It was about to send at once and finds the air taken.
+                    queue.draw(random);
+                }
+                continue;
+            };
+            let passed = now.saturating_sub(from) / self.slot;
+            queue.backoff = Some(left - passed.min(Nanos::from(left)) as u32);
+        }
+    }
+
+    /// Queues that may send by `now`, if nothing is heard until then.
+    fn ready(&self, now: Nanos) -> Vec<usize> {
+        let ready = |queue: &Queue<F>| {
+            let slots = Nanos::from(queue.backoff.unwrap_or(0)) * self.slot;
+            !queue.frames.is_empty() && self.slots_from(queue) + slots <= now
+        };
+        (0..self.queues.len()).filter(|number| ready(&self.queues[*number])).collect()
+    }
+
+    /// Of the queues that were ready one sends; to the others that is a collision.
+    fn collide_within(&mut self, ready: &[usize], winner: usize, random: &mut Rng) {
+        for number in ready.iter().filter(|number| **number != winner) {
+            self.queues[*number].widen(random);
+        }
+    }
+
+    /// Another's signal begins; it can be sensed `sensing_time` later.
+    pub fn hear(&mut self, now: Nanos, sensing_time: Nanos, random: &mut Rng) {
+        if self.silent() {
+            let sensed_at = now + sensing_time;
+            self.committed = self.next().filter(|(at, _)| *at <= sensed_at);
+            let ready = self.ready(sensed_at);
+            self.freeze(sensed_at, random);
+            if let Some((_, winner)) = self.committed {
+                self.collide_within(&ready, winner, random);
+            }
+            self.unreadable = false;
+        }
+        self.sensed += 1;
+    }
+
+    /// Another's signal, which was sensed, ends.
+    pub fn fall_silent(&mut self, now: Nanos) {
+        self.sensed -= 1;
+        if self.sensed == 0 {
+            self.idle_since = now;
+        }
+    }
+
+    /// A frame was received, whole or not: one that was not makes the next wait
+    /// longer (EIFS), and one that was ends that. It may have been too weak to be
+    /// sensed, so that slots have passed meanwhile.
+    pub fn received(&mut self, now: Nanos, whole: bool, random: &mut Rng) {
+        if self.silent() {
+            self.freeze(now, random);
+            self.idle_since = now;
+        }
+        self.unreadable = !whole;
+    }
+
+    /// Others have announced an exchange that ends then.
+    pub fn reserve(&mut self, until: Nanos) {
+        self.reserved_until = self.reserved_until.max(until);
+    }
+
+    /// The radio takes the air for a queue; lower queues that were ready too back off.
+    pub fn take(&mut self, now: Nanos, number: usize, random: &mut Rng) {
+        if self.silent() {
+            let ready = self.ready(now);
+            self.freeze(now, random);
+            self.collide_within(&ready, number, random);
+        }
+        self.committed = None;
+        self.engaged = true;
+    }
+
+    /// The radio answers a frame, whatever it hears.
+    pub fn answer(&mut self, now: Nanos, random: &mut Rng) {
+        if self.silent() {
+            self.freeze(now, random);
+        }
+        self.committed = None;
+        self.engaged = true;
+    }
+
+    /// The radio's own transmission (and the wait for its ACK) is over.
+    pub fn release(&mut self, now: Nanos) {
+        self.engaged = false;
+        self.unreadable = false;
+        if self.sensed == 0 {
+            self.idle_since = self.idle_since.max(now);
+        }
+    }
+
+    pub fn waiting(&self) -> usize {
+        self.queues.iter().map(|queue| queue.frames.len()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_points_go_where_access_points_put_them() {
+        assert_eq!(category_of(0), 1, "default: best effort");
+        assert_eq!(category_of(8), 0, "CS1: background");
+        assert_eq!(category_of(34), 2, "AF41: video");
+        assert_eq!(category_of(46), 3, "EF: voice");
+        assert_eq!(category_of(48), 3, "CS6: voice");
+    }
+
+    #[test]
+    fn an_idle_radio_sends_after_difs_and_a_busy_one_draws_slots() {
+        let mut random = Rng::with_seed(1);
+        let mut turns = Turns::new(Phy::Ofdm, Access::Dcf);
+        turns.enqueue(1_000_000, 0, (), &mut random);
+        assert_eq!(turns.next(), Some((1_000_000, 0)), "long idle: at once");
+
+        let mut turns = Turns::new(Phy::Ofdm, Access::Dcf);
+        turns.hear(0, 4_000, &mut random);
+        turns.enqueue(10_000, 0, (), &mut random);
+        assert_eq!(turns.next(), None, "busy");
+        turns.fall_silent(100_000);
+        let (at, _) = turns.next().unwrap();
+        assert!(at >= 134_000 && (at - 134_000) % 9_000 == 0 && at <= 134_000 + 15 * 9_000);
+        turns.fall_silent_for_test(at);
+    }
+
+    impl<F> Turns<F> {
+        /// Slots that passed before a signal are not waited for again.
+        fn fall_silent_for_test(&mut self, at: Nanos) {
+            let mut random = Rng::with_seed(2);
+            let slots = (at - 134_000) / 9_000;
+            if slots == 0 {
+                return;
+            }
+            self.hear(at - 9_000, 4_000, &mut random);
+            assert_eq!(self.next(), None);
+            self.fall_silent(1_000_000);
+            assert_eq!(self.next(), Some((1_000_000 + 34_000 + 9_000, 0)));
+        }
+    }
+
+    #[test]
+    fn a_radio_that_was_about_to_send_collides() {
+        let mut random = Rng::with_seed(1);
+        let mut turns = Turns::new(Phy::Ofdm, Access::Dcf);
+        turns.enqueue(1_000_000, 0, (), &mut random);
+        turns.hear(998_000, 4_000, &mut random);
+        assert_eq!(turns.next(), Some((1_000_000, 0)));
+    }
+
+    #[test]
+    fn queues_that_collide_inside_while_another_begins_back_off_too() {
+        let mut random = Rng::with_seed(1);
+        let mut turns = Turns::new(Phy::Ofdm, Access::Edca);
+        for number in [0, 3] {
+            turns.enqueue(1_000_000, number, (), &mut random);
+        }
+        turns.hear(998_000, 4_000, &mut random);
+        assert_eq!(turns.next(), Some((1_000_000, 3)));
+        assert_eq!((turns.queues[0].window, turns.queues[3].window), (31, 3));
+    }
+}

@@ -1,0 +1,560 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One 802.11 channel: radios that contend for it, and what becomes of their frames.
+//!
+//! Modelled: DCF and EDCA with one frame per turn (no TXOP bursts, no
+//! aggregation, no RTS), carrier sense and NAV, EIFS, retries, broadcast at the
+//! lowest basic rate, capture of the stronger of two frames where there is path
+//! loss, hidden stations, forwarding by an access point. Absent: beacons,
+//! association, scanning, power saving, adjacent channels.
+
+mod access;
+mod signals;
+
+use crate::loss::Losses;
+use crate::phy::{ACK_BYTES, MAC_BYTES, QOS_BYTES};
+use crate::rate::RateChoice;
+use crate::scene::Scene;
+use crate::{
+    Access, Frame, Interference, Loss, Nanos, Outcome, Output, RadioId, RadioStats, RateControl,
+    StationId, Trial, WifiConfig,
+};
+use access::{Turns, category_of};
+use fastrand::Rng;
+use signals::{Heard, Kind, Powers, Transmission, disturb};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Stands for a receiver that is not on this network: no radio has this number.
+const NOBODY: usize = usize::MAX;
+
+/// A frame in a radio's queue.
+#[derive(Debug)]
+struct Waiting<P> {
+    frame: Frame<P>,
+    /// The receiver of this hop; `None` is everyone.
+    to: Option<usize>,
+    /// Who sent it first: an access point forwards.
+    origin: usize,
+    /// Already handed over: only its ACK was lost.
+    delivered: bool,
+}
+
+/// The attempt that a radio is making.
+#[derive(Debug, Clone, Copy)]
+struct Attempt {
+    queue: usize,
+    to: usize,
+    rate: usize,
+}
+
+/// An ACK to come.
+#[derive(Debug)]
+struct Answer {
+    at: Nanos,
+    from: usize,
+    to: usize,
+    rate: usize,
+}
+
+#[derive(Debug)]
+struct Radio<P> {
+    id: RadioId,
+    turns: Turns<Waiting<P>>,
+    queue_packets: usize,
+    rates: BTreeMap<usize, RateChoice>,
+    attempt: Option<Attempt>,
+    stats: RadioStats,
+}
+
+#[derive(Debug)]
+struct Noise {
+    what: Interference,
+    next: Option<Nanos>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Wifi<P> {
+    config: WifiConfig,
+    stations: Vec<StationId>,
+    radios: Vec<Radio<P>>,
+    on_air: Vec<Transmission>,
+    acks: Vec<Answer>,
+    /// When which radio gives up waiting for an ACK.
+    timeouts: Vec<(Nanos, usize)>,
+    noises: Vec<Noise>,
+    powers: Powers,
+    losses: Losses,
+    random: Rng,
+    next: Option<Nanos>,
+    spare: Vec<Vec<Heard>>,
+    busy_since: Nanos,
+    busy: Nanos,
+}
+
+impl<P: Clone> Wifi<P> {
+    pub fn new(config: WifiConfig, seed: u64) -> Self {
+        Self {
+            losses: Losses::new(config.loss),
+            config,
+            stations: Vec::new(),
+            radios: Vec::new(),
+            on_air: Vec::new(),
+            acks: Vec::new(),
+            timeouts: Vec::new(),
+            noises: Vec::new(),
+            powers: Powers::default(),
+            random: Rng::with_seed(seed),
+            next: None,
+            spare: Vec::new(),
+            busy_since: 0,
+            busy: 0,
+        }
+    }
+
+    /// Adds a radio; its number here counts from 0.
+    pub fn add(&mut self, id: RadioId, station: StationId, queue_packets: usize) -> usize {
+        self.stations.push(station);
+        for transmission in &mut self.on_air {
+            // It came too late for what is on the air.
+            transmission.heard.push(Heard { power: 0.0, disturbance: 0.0, sensed: false });
+        }
+        self.radios.push(Radio {
+            id,
+            turns: Turns::new(self.config.phy, self.config.access),
+            queue_packets,
+            rates: BTreeMap::new(),
+            attempt: None,
+            stats: RadioStats::default(),
+        });
+        self.radios.len() - 1
+    }
+
+    pub fn interfere(&mut self, now: Nanos, what: Interference) {
+        // Bursts without length or pause would never let time go on.
+        let what = Interference { burst: what.burst.max(1), ..what };
+        let mut noise = Noise { what, next: None };
+        noise.schedule(now.max(noise.what.from), &mut self.random);
+        self.noises.push(noise);
+        self.plan();
+    }
+
+    pub fn set_loss(&mut self, loss: Loss) {
+        self.losses = Losses::new(loss);
+    }
+
+    pub fn set_rate(&mut self, rate: RateControl) {
+        self.config.rate = rate;
+        for radio in &mut self.radios {
+            radio.rates.clear();
+        }
+    }
+
+    pub fn stats(&self, radio: usize) -> RadioStats {
+        let radio = &self.radios[radio];
+        RadioStats { waiting: radio.turns.waiting() as u64, ..radio.stats.clone() }
+    }
+
+    /// Time during which anything at all was on the air.
+    pub fn busy(&self, now: Nanos) -> Nanos {
+        let current = if self.on_air.is_empty() { 0 } else { now - self.busy_since };
+        self.busy + current
+    }
+
+    /// When [`Wifi::step`] is due.
+    pub fn next(&self) -> Option<Nanos> {
+        self.next
+    }
+
+    /// Takes a frame into a radio's queue, or returns it.
+    pub fn send(&mut self, now: Nanos, radio: usize, frame: Frame<P>) -> Result<(), Frame<P>> {
+        let point = self.access_point().filter(|point| *point != radio);
+        let to = match (point, frame.to) {
+            (Some(point), _) => Some(point),
+            (None, to) => to.map(|to| self.number(to)),
+        };
+        let waiting = Waiting { frame, to, origin: radio, delivered: false };
+        self.enqueue(now, radio, waiting).map_err(|waiting| waiting.frame)?;
+        self.plan();
+        Ok(())
+    }
+
+    fn access_point(&self) -> Option<usize> {
+        let point = self.config.access_point?;
+        self.stations.iter().position(|station| *station == point)
+    }
+
+    fn number(&self, id: RadioId) -> usize {
+        self.radios.binary_search_by_key(&id, |radio| radio.id).unwrap_or(NOBODY)
+    }
+
+    fn enqueue(&mut self, now: Nanos, radio: usize, waiting: Waiting<P>) -> Result<(), Waiting<P>> {
+        let queue = match self.config.access {
+            Access::Dcf => 0,
+            Access::Edca => category_of(waiting.frame.dscp),
+        };
+        let radio = &mut self.radios[radio];
+        if radio.turns.queues[queue].frames.len() >= radio.queue_packets {
+            radio.stats.queue_drops += 1;
+            return Err(waiting);
+        }
+        radio.turns.enqueue(now, queue, waiting, &mut self.random);
+        Ok(())
+    }
+
+    fn plan(&mut self) {
+        let ends = self.on_air.iter().map(|t| t.end);
+        let acks = self.acks.iter().map(|ack| ack.at);
+        let timeouts = self.timeouts.iter().map(|(at, ..)| *at);
+        let noises = self.noises.iter().filter_map(|noise| noise.next);
+        let turns = self.radios.iter().filter_map(|radio| radio.turns.next()).map(|(at, _)| at);
+        self.next = ends.chain(acks).chain(timeouts).chain(noises).chain(turns).min();
+    }
+
+    /// Lets everything happen that is due at `now`, which is [`Wifi::next`].
+    pub fn step(&mut self, now: Nanos, scene: &Scene, outputs: &mut VecDeque<Output<P>>) {
+        self.powers.refresh(&self.config, scene, self.stations.len());
+        while let Some(index) = self.on_air.iter().position(|t| t.end <= now) {
+            let over = self.on_air.swap_remove(index);
+            self.end(now, &over, outputs);
+            self.spare.push(over.heard);
+        }
+        while let Some(index) = self.timeouts.iter().position(|(at, ..)| *at <= now) {
+            let (_, radio) = self.timeouts.swap_remove(index);
+            self.attempt_failed(now, radio, outputs);
+        }
+        let first_new = self.on_air.len();
+        self.start_acks(now, scene);
+        self.start_noises(now, scene);
+        self.start_turns(now, scene);
+        for index in first_new..self.on_air.len() {
+            self.let_hear(now, index);
+        }
+        self.plan();
+    }
+
+    fn start_acks(&mut self, now: Nanos, scene: &Scene) {
+        let phy = self.config.phy;
+        while let Some(index) = self.acks.iter().position(|ack| ack.at <= now) {
+            let Answer { from, to, rate, .. } = self.acks.swap_remove(index);
+            if self.radios[from].turns.engaged {
+                self.timeouts.push((now - phy.sifs() + phy.ack_timeout(), to));
+                continue;
+            }
+            self.radios[from].turns.answer(now, &mut self.random);
+            let (end, rate) = (now + phy.ack_airtime(rate), phy.ack_rate(rate));
+            let (kind, bytes) = (Kind::Ack { to }, ACK_BYTES);
+            self.radios[from].stats.airtime += end - now;
+            let heard = self.heard_from(now, from, scene);
+            self.air(now, Transmission { from: Some(from), kind, end, rate, bytes, heard });
+        }
+    }
+
+    fn start_noises(&mut self, now: Nanos, scene: &Scene) {
+        for index in 0..self.noises.len() {
+            if self.noises[index].next.is_none_or(|at| at > now) {
+                continue;
+            }
+            let what = self.noises[index].what.clone();
+            let mut heard = self.spare.pop().unwrap_or_default();
+            heard.clear();
+            for station in &self.stations {
+                let power = scene.power_from_mw(&self.config, now, what.place, *station);
+                heard.push(self.powers.heard(power));
+            }
+            let (from, kind, end) = (None, Kind::Noise, now + what.burst);
+            self.air(now, Transmission { from, kind, end, rate: 0, bytes: 0, heard });
+            self.noises[index].schedule(end, &mut self.random);
+        }
+    }
+
+    fn start_turns(&mut self, now: Nanos, scene: &Scene) {
+        for radio in 0..self.radios.len() {
+            let turn = self.radios[radio].turns.next().filter(|(at, _)| *at <= now);
+            if let Some((_, queue)) = turn {
+                self.start_data(now, radio, queue, scene);
+            }
+        }
+    }
+
+    fn start_data(&mut self, now: Nanos, radio: usize, queue: usize, scene: &Scene) {
+        let turns = &mut self.radios[radio].turns;
+        turns.take(now, queue, &mut self.random);
+        let attempt = turns.queues[queue].attempts;
+        let Some(waiting) = turns.queues[queue].frames.front() else { return };
+        let (to, bytes) = (waiting.to, waiting.frame.bytes);
+        let rate = self.rate_to(radio, to, attempt);
+        let extra = if self.config.access == Access::Edca { QOS_BYTES } else { 0 };
+        let airtime = self.config.phy.data_airtime(rate, bytes, extra);
+        let stats = &mut self.radios[radio].stats;
+        stats.attempts += 1;
+        stats.retries += u64::from(attempt > 0);
+        stats.airtime += airtime;
+        self.radios[radio].attempt = to.map(|to| Attempt { queue, to, rate });
+        let (from, kind, end) = (Some(radio), Kind::Data { queue, to }, now + airtime);
+        let heard = self.heard_from(now, radio, scene);
+        let bytes = bytes + MAC_BYTES + extra;
+        self.air(now, Transmission { from, kind, end, rate, bytes, heard });
+    }
+
+    fn rate_to(&mut self, radio: usize, to: Option<usize>, attempt: u32) -> usize {
+        let Some(to) = to else { return 0 };
+        let (phy, control) = (self.config.phy, self.config.rate);
+        let choices = &mut self.radios[radio].rates;
+        let choice = choices.entry(to).or_insert_with(|| RateChoice::new(phy, control));
+        choice.choose(attempt, &mut self.random)
+    }
+
+    fn heard_from(&mut self, now: Nanos, from: usize, scene: &Scene) -> Vec<Heard> {
+        let mut heard = self.spare.pop().unwrap_or_default();
+        self.powers.look_up(now, from, &self.config, scene, &self.stations);
+        self.powers.heard_from(from, &mut heard);
+        heard
+    }
+
+    fn air(&mut self, now: Nanos, transmission: Transmission) {
+        if self.on_air.is_empty() {
+            self.busy_since = now;
+        }
+        self.on_air.push(transmission);
+        disturb(&mut self.on_air);
+    }
+
+    fn let_hear(&mut self, now: Nanos, index: usize) {
+        let sensing = self.config.phy.sensing_time();
+        let Transmission { heard, .. } = &self.on_air[index];
+        for (radio, heard) in self.radios.iter_mut().zip(heard) {
+            if heard.sensed {
+                radio.turns.hear(now, sensing, &mut self.random);
+            }
+        }
+    }
+
+    /// A transmission is over: who read it, and what follows.
+    fn end(&mut self, now: Nanos, over: &Transmission, outputs: &mut VecDeque<Output<P>>) {
+        if self.on_air.is_empty() {
+            self.busy += now - self.busy_since;
+        }
+        let target = match over.kind {
+            Kind::Data { to, .. } => to,
+            Kind::Ack { to } => Some(to),
+            Kind::Noise => None,
+        };
+        let broadcast = matches!(over.kind, Kind::Data { to: None, .. });
+        let reserved = match over.kind {
+            Kind::Data { to: Some(_), .. } => {
+                now + self.config.phy.sifs() + self.config.phy.ack_airtime(over.rate)
+            }
+            _ => 0,
+        };
+        let mut target_read = false;
+        let mut receivers = Vec::new();
+        for radio in 0..self.radios.len() {
+            let read = self.reads(over, radio);
+            self.notice_end(now, radio, over, read);
+            if read && target != Some(radio) {
+                self.radios[radio].turns.reserve(reserved);
+            }
+            target_read |= read && target == Some(radio);
+            if read && broadcast {
+                receivers.push(radio);
+            }
+        }
+        let Some(from) = over.from else { return };
+        match over.kind {
+            Kind::Data { queue, to: None } => {
+                self.broadcast_over(now, from, queue, receivers, outputs);
+            }
+            Kind::Data { queue, to: Some(to) } => {
+                self.data_over(now, (from, queue, to, over.rate), target_read, outputs);
+            }
+            Kind::Ack { to } => self.ack_over(now, from, to, target_read, outputs),
+            Kind::Noise => {}
+        }
+    }
+
+    fn notice_end(&mut self, now: Nanos, radio: usize, over: &Transmission, read: bool) {
+        let Heard { sensed, disturbance, .. } = over.heard[radio];
+        let turns = &mut self.radios[radio].turns;
+        if sensed {
+            turns.fall_silent(now);
+        }
+        // Noise is no frame, and who was sending himself did not begin to receive one.
+        let begun = sensed && over.kind != Kind::Noise && disturbance.is_finite();
+        if read || begun {
+            turns.received(now, read, &mut self.random);
+        }
+    }
+
+    fn reads(&mut self, over: &Transmission, radio: usize) -> bool {
+        let Heard { power, disturbance, .. } = over.heard[radio];
+        if over.kind == Kind::Noise || power == 0.0 {
+            return false;
+        }
+        if self.config.path_loss.is_none() || disturbance.is_infinite() {
+            return disturbance == 0.0;
+        }
+        let rate = &self.config.phy.rates()[over.rate];
+        let success = rate.success(over.sinr_db(radio, self.powers.noise_mw), over.bytes);
+        self.random.f64() < success
+    }
+
+    fn broadcast_over(
+        &mut self,
+        now: Nanos,
+        from: usize,
+        queue: usize,
+        receivers: Vec<usize>,
+        outputs: &mut VecDeque<Output<P>>,
+    ) {
+        self.radios[from].turns.release(now);
+        let finished = self.radios[from].turns.queues[queue].finish(&mut self.random);
+        let Some(waiting) = finished else { return };
+        for to in receivers {
+            let lost = self.losses.lost(from, to, &mut self.random);
+            if !lost && to != waiting.origin {
+                self.deliver(now, waiting.origin, to, &waiting.frame, outputs);
+            }
+        }
+        self.report_sent(now, from, waiting, Outcome::Done, outputs);
+    }
+
+    fn data_over(
+        &mut self,
+        now: Nanos,
+        (from, queue, to, rate): (usize, usize, usize, usize),
+        read: bool,
+        outputs: &mut VecDeque<Output<P>>,
+    ) {
+        let by_attempt = self.config.trial == Trial::Attempt;
+        if !read || by_attempt && self.losses.lost(from, to, &mut self.random) {
+            self.timeouts.push((now + self.config.phy.ack_timeout(), from));
+            return;
+        }
+        self.hand_over(now, from, queue, to, outputs);
+        let at = now + self.config.phy.sifs();
+        self.acks.push(Answer { at, from: to, to: from, rate });
+    }
+
+    /// The receiver has read a data frame; it hands it on unless it had it before.
+    fn hand_over(
+        &mut self,
+        now: Nanos,
+        from: usize,
+        queue: usize,
+        to: usize,
+        outputs: &mut VecDeque<Output<P>>,
+    ) {
+        let first = self.radios[from].turns.queues[queue].frames.front_mut();
+        let Some(waiting) = first.filter(|waiting| !waiting.delivered) else { return };
+        waiting.delivered = true;
+        let (frame, origin) = (waiting.frame.clone(), waiting.origin);
+        if self.config.trial == Trial::Frame && self.losses.lost(from, to, &mut self.random) {
+            return;
+        }
+        let passes_on = self.access_point() == Some(to) && frame.to != Some(self.radios[to].id);
+        if !passes_on {
+            return self.deliver(now, origin, to, &frame, outputs);
+        }
+        if frame.to.is_none() {
+            self.deliver(now, origin, to, &frame, outputs);
+        }
+        let next_hop = frame.to.map(|id| self.number(id));
+        let waiting = Waiting { frame, to: next_hop, origin, delivered: false };
+        // A full queue at the access point loses the frame; it is counted there.
+        let _ = self.enqueue(now, to, waiting);
+    }
+
+    fn ack_over(
+        &mut self,
+        now: Nanos,
+        from: usize,
+        to: usize,
+        read: bool,
+        outputs: &mut VecDeque<Output<P>>,
+    ) {
+        self.radios[from].turns.release(now);
+        if !read {
+            return self.attempt_failed(now, to, outputs);
+        }
+        let Some(attempt) = self.attempt_over(now, to, true) else { return };
+        self.radios[to].stats.acknowledged += 1;
+        self.finish(now, to, attempt.queue, Outcome::Done, outputs);
+    }
+
+    fn attempt_failed(&mut self, now: Nanos, radio: usize, outputs: &mut VecDeque<Output<P>>) {
+        let Some(Attempt { queue, .. }) = self.attempt_over(now, radio, false) else { return };
+        let state = &mut self.radios[radio];
+        state.stats.failed_attempts += 1;
+        let turn = &mut state.turns.queues[queue];
+        if turn.attempts < self.config.retries {
+            return turn.retry(&mut self.random);
+        }
+        state.stats.given_up += 1;
+        self.finish(now, radio, queue, Outcome::GivenUp, outputs);
+    }
+
+    fn attempt_over(&mut self, now: Nanos, radio: usize, worked: bool) -> Option<Attempt> {
+        let radio = &mut self.radios[radio];
+        let attempt = radio.attempt.take()?;
+        radio.turns.release(now);
+        if let Some(choice) = radio.rates.get_mut(&attempt.to) {
+            choice.report(now, attempt.rate, worked);
+        }
+        Some(attempt)
+    }
+
+    fn finish(
+        &mut self,
+        now: Nanos,
+        radio: usize,
+        queue: usize,
+        outcome: Outcome,
+        outputs: &mut VecDeque<Output<P>>,
+    ) {
+        if let Some(waiting) = self.radios[radio].turns.queues[queue].finish(&mut self.random) {
+            self.report_sent(now, radio, waiting, outcome, outputs);
+        }
+    }
+
+    fn deliver(
+        &mut self,
+        at: Nanos,
+        from: usize,
+        to: usize,
+        frame: &Frame<P>,
+        outputs: &mut VecDeque<Output<P>>,
+    ) {
+        let (from, to) = (self.radios[from].id, &mut self.radios[to]);
+        to.stats.received += 1;
+        to.stats.received_bytes += u64::from(frame.bytes);
+        outputs.push_back(Output::Delivered {
+            at,
+            from,
+            to: to.id,
+            payload: frame.payload.clone(),
+        });
+    }
+
+    fn report_sent(
+        &mut self,
+        at: Nanos,
+        radio: usize,
+        waiting: Waiting<P>,
+        outcome: Outcome,
+        outputs: &mut VecDeque<Output<P>>,
+    ) {
+        // What an access point forwards was reported when the access point had it.
+        if waiting.origin == radio {
+            let (radio, payload) = (self.radios[radio].id, waiting.frame.payload);
+            outputs.push_back(Output::Sent { at, radio, outcome, payload });
+        }
+    }
+}
+
+impl Noise {
+    fn schedule(&mut self, from: Nanos, random: &mut Rng) {
+        let pause = -(1.0 - random.f64()).ln() * self.what.mean_pause as f64;
+        let at = from + pause as Nanos;
+        self.next = (at + self.what.burst <= self.what.until).then_some(at);
+    }
+}

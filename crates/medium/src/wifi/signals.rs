@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is on the air, how strongly each radio hears it, and what disturbs it there.
+
+use crate::motion::{decibels, milliwatts};
+use crate::scene::{PLACE_STEP, Scene};
+use crate::{Nanos, StationId, WifiConfig};
+
+/// What a transmission is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The first frame of a queue; `to` is `None` for a broadcast.
+    Data { queue: usize, to: Option<usize> },
+    /// The answer to a data frame.
+    Ack { to: usize },
+    /// No one's frame.
+    Noise,
+}
+
+/// One transmission as one radio hears it.
+#[derive(Debug, Clone, Copy)]
+pub struct Heard {
+    /// Milliwatts.
+    pub power: f64,
+    /// Most of everything else at once, milliwatts; infinite if the radio itself sent.
+    pub disturbance: f64,
+    /// Counted in the radio's carrier sense.
+    pub sensed: bool,
+}
+
+/// Something on the air.
+#[derive(Debug)]
+pub struct Transmission {
+    /// The sending radio; `None` is noise.
+    pub from: Option<usize>,
+    pub kind: Kind,
+    pub end: Nanos,
+    pub rate: usize,
+    pub bytes: u32,
+    /// By radio.
+    pub heard: Vec<Heard>,
+}
+
+impl Transmission {
+    /// Whether a radio can tell what this is, by power alone.
+    pub fn sinr_db(&self, radio: usize, noise_mw: f64) -> f64 {
+        let Heard { power, disturbance, .. } = self.heard[radio];
+        decibels(power / (noise_mw + disturbance))
+    }
+}
+
+/// How strongly all hear one radio, as of a time.
+#[derive(Debug, Clone, Default)]
+struct Row {
+    made_at: Option<Nanos>,
+    powers: Vec<f64>,
+}
+
+/// Powers between the radios of one network. Each sender's are looked up when it
+/// sends, at most once per step of motion.
+#[derive(Debug, Default)]
+pub struct Powers {
+    rows: Vec<Row>,
+    version: u64,
+    pub noise_mw: f64,
+    sense_mw: f64,
+}
+
+impl Powers {
+    /// Forgets what was looked up, if radios or outages have changed since.
+    pub fn refresh(&mut self, wifi: &WifiConfig, scene: &Scene, radios: usize) {
+        if self.rows.len() == radios && self.version == scene.version {
+            return;
+        }
+        self.version = scene.version;
+        self.noise_mw = milliwatts(wifi.noise_dbm);
+        self.sense_mw = milliwatts(wifi.carrier_sense_dbm);
+        self.rows.resize_with(radios, Row::default);
+        self.rows.iter_mut().for_each(|row| row.made_at = None);
+    }
+
+    /// Brings up to date how one radio is heard.
+    pub fn look_up(
+        &mut self,
+        now: Nanos,
+        from: usize,
+        wifi: &WifiConfig,
+        scene: &Scene,
+        stations: &[StationId],
+    ) {
+        let row = &mut self.rows[from];
+        let fresh = |at: Nanos| !scene.moves || now < at + PLACE_STEP;
+        if row.made_at.is_some_and(fresh) {
+            return;
+        }
+        row.made_at = Some(now);
+        row.powers.clear();
+        let sender = stations[from];
+        row.powers.extend(stations.iter().map(|to| scene.power_mw(wifi, now, sender, *to)));
+    }
+
+    /// How a transmission of one radio is heard by all, undisturbed so far.
+    pub fn heard_from(&self, from: usize, reuse: &mut Vec<Heard>) {
+        reuse.clear();
+        reuse.extend(self.rows[from].powers.iter().enumerate().map(|(to, power)| {
+            let power = if to == from { 0.0 } else { *power };
+            self.heard(power)
+        }));
+    }
+
+    pub fn heard(&self, power: f64) -> Heard {
+        Heard { power, disturbance: 0.0, sensed: power > 0.0 && power >= self.sense_mw }
+    }
+}
+
+/// Notes how the transmissions on the air disturb each other, after one has been
+/// added. Those that started together disturb each other too.
+pub fn disturb(on_air: &mut [Transmission]) {
+    let [others @ .., new] = on_air else { return };
+    if let Some(from) = new.from {
+        for other in others.iter_mut() {
+            other.heard[from].disturbance = f64::INFINITY;
+        }
+    }
+    for other in others.iter() {
+        if let Some(from) = other.from {
+            new.heard[from].disturbance = f64::INFINITY;
+        }
+    }
+    for radio in 0..new.heard.len() {
+        let total: f64 =
+            others.iter().map(|t| t.heard[radio].power).sum::<f64>() + new.heard[radio].power;
+        for transmission in others.iter_mut().chain([&mut *new]) {
+            let heard = &mut transmission.heard[radio];
+            heard.disturbance = heard.disturbance.max(total - heard.power);
+        }
+    }
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Stations that do not hear each other, and which of two signals wins.
+
+mod net;
+
+use net::{DIFS, FRAME_6, FRAME_54, Net, SECOND, SIFS, SLOT, STEEP, fixed};
+use tautline_medium::WifiConfig;
+
+fn steep(mbps: u64) -> WifiConfig {
+    WifiConfig { path_loss: Some(STEEP), ..fixed(mbps) }
+}
+
+/// Two stations saturate one between them: share of attempts that fail.
+fn failing_around(metres: f64) -> f64 {
+    let mut net = Net::wifi(1, steep(6), &[0.0, metres, 2.0 * metres]);
+    for station in [0, 2] {
+        let flow = net.flow(station, 1);
+        net.saturate(flow);
+    }
+    net.run(10 * SECOND);
+    (net.failed_share(0) + net.failed_share(2)) / 2.0
+}
+
+#[test]
+fn stations_that_do_not_hear_each_other_collide_far_more() {
+    let (in_range, hidden) = (failing_around(10.0), failing_around(25.0));
+    assert!((in_range - 0.11).abs() < 0.02, "{in_range}");
+    assert!(hidden > 3.0 * in_range, "{hidden} {in_range}");
+}
+
+#[test]
+fn a_data_frame_reserves_the_time_of_an_ack_that_some_cannot_hear() {
+    // 1 sends to 0 and 2 to 3. 2 hears the data of 1, but not the ACK of 0,
+    // which at 1 it would drown out.
+    let mut net = Net::wifi(1, steep(6), &[0.0, 25.0, 50.0, 75.0]);
+    for (from, to) in [(1, 0), (2, 3)] {
+        let flow = net.flow(from, to);
+        net.saturate(flow);
+    }
+    net.run(10 * SECOND);
+    // Frames that start together are both captured: only ACKs are at stake.
+    assert!(net.failed_share(1) < 0.02 && net.failed_share(2) < 0.02, "{}", net.failed_share(1));
+    assert!(net.stats(1).acknowledged > 1000 && net.stats(2).acknowledged > 1000);
+}
+
+#[test]
+fn an_ack_heard_keeps_a_hidden_station_from_its_successor() {
+    // 2 does not hear 0, but the ACKs that 1 sends it: after one it waits DIFS.
+    for seed in 0..50 {
+        let mut net = Net::wifi(seed, steep(6), &[0.0, 25.0, 50.0, 55.0]);
+        let (long, other) = (net.flow(0, 1), net.flow(2, 3));
+        net.send_at(SECOND, long);
+        let ack_from = SECOND + FRAME_6 + SIFS;
+        net.send_at(ack_from + 1, other);
+        net.drain();
+        let start = net.delivered(other, 3)[0].0 - FRAME_6;
+        let after = start - net.sent(long)[0].0;
+        assert!(after >= DIFS && (after - DIFS).is_multiple_of(SLOT), "seed {seed}: {after}");
+    }
+}
+
+#[test]
+fn of_two_frames_at_once_the_nearer_is_read() {
+    let mut net = Net::wifi(1, steep(6), &[0.0, 5.0, 20.0]);
+    let (near, far) = (net.flow(1, 0), net.flow(2, 0));
+    net.send_at(SECOND, near);
+    net.send(far);
+    net.drain();
+    assert_eq!(net.delivered(near, 0), [(SECOND + FRAME_6, 0)]);
+    assert!(net.delivered(far, 0)[0].0 > SECOND + 2 * FRAME_6);
+    assert!(net.stats(2).failed_attempts >= 1);
+}
+
+#[test]
+fn of_two_frames_as_strong_none_is_read() {
+    let mut net = Net::wifi(1, steep(6), &[0.0, 10.0, -10.0]);
+    let (one, other) = (net.flow(1, 0), net.flow(2, 0));
+    net.send_at(SECOND, one);
+    net.send(other);
+    net.run(SECOND + FRAME_6);
+    assert_eq!(net.events.len(), 0);
+}
+
+/// Shortest time from the end of a frame to the next, which a station sends that
+/// heard the first from so far off.
+fn shortest_wait(metres: f64) -> u64 {
+    let shortest = (0..200).map(|seed| {
+        let once = WifiConfig { retries: 0, ..steep(54) };
+        let mut net = Net::wifi(seed, once, &[0.0, 1.0, metres, metres + 1.0]);
+        net.medium.cut(net.stations[0], net.stations[1], true);
+        let (heard, next) = (net.flow(0, 1), net.flow(2, 3));
+        net.send_at(SECOND, heard);
+        net.send_at(SECOND + FRAME_54 / 2, next);
+        net.drain();
+        net.delivered(next, 3)[0].0 - FRAME_54 - (SECOND + FRAME_54)
+    });
+    shortest.min().unwrap()
+}
+
+#[test]
+fn a_frame_that_cannot_be_read_is_followed_by_a_longer_wait() {
+    let ack = 28_000;
+    assert_eq!(shortest_wait(5.0), SIFS + ack + DIFS, "read: as long as it says");
+    let slowest_ack = 44_000;
+    assert_eq!(shortest_wait(25.0), SIFS + slowest_ack + DIFS, "EIFS");
+}
+
+#[test]
+fn a_frame_read_though_too_weak_to_be_sensed_reserves_time_too() {
+    // At 30 m -84 dBm: not sensed, but 10 dB over noise.
+    let reserved = SIFS + 44_000;
+    let waited = (0..200).map(|seed| {
+        let mut net = Net::wifi(seed, steep(6), &[0.0, 1.0, 30.0, 31.0]);
+        let (read, next) = (net.flow(0, 1), net.flow(2, 3));
+        net.send_at(SECOND, read);
+        let over = SECOND + FRAME_6;
+        net.send_at(over + 1, next);
+        net.drain();
+        net.delivered(next, 3)[0].0 - FRAME_6 - over
+    });
+    assert_eq!(waited.min(), Some(reserved + DIFS));
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A medium with its driver: traffic goes in, time passes, what happened is kept.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+pub use tautline_medium::Nanos;
+use tautline_medium::{
+    Frame, Medium, Motion, NetworkId, Outcome, Output, PathLoss, PipeConfig, RadioId, RateControl,
+    StationId, WifiConfig,
+};
+
+pub const US: Nanos = 1_000;
+pub const MS: Nanos = 1_000_000;
+pub const SECOND: Nanos = 1_000_000_000;
+pub const IP_BYTES: u32 = 1500;
+/// Airtime of [`IP_BYTES`] at 6 and 54 Mbps, and of the ACK.
+pub const FRAME_6: Nanos = 2072 * US;
+pub const ACK_6: Nanos = 44 * US;
+pub const FRAME_54: Nanos = 248 * US;
+pub const ACK_54: Nanos = 28 * US;
+pub const SLOT: Nanos = 9 * US;
+pub const SIFS: Nanos = 16 * US;
+pub const DIFS: Nanos = SIFS + 2 * SLOT;
+
+/// Steep enough that 25 m are sensed and 50 m are neither sensed nor readable.
+pub const STEEP: PathLoss = PathLoss { at_1m_db: 40.0, exponent: 4.0, shadowing_db: 0.0 };
+
+/// Frames of one kind, numbered by their payload.
+#[derive(Debug, Clone, Copy)]
+pub struct Flow {
+    pub from: RadioId,
+    pub to: Option<RadioId>,
+    pub bytes: u32,
+    pub dscp: u8,
+}
+
+/// A payload names its flow and its number there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tag {
+    pub flow: usize,
+    pub number: u64,
+}
+
+pub struct Net {
+    pub medium: Medium<Tag>,
+    pub network: NetworkId,
+    pub stations: Vec<StationId>,
+    pub radios: Vec<RadioId>,
+    pub events: Vec<Output<Tag>>,
+    pub now: Nanos,
+    flows: Vec<(Flow, u64)>,
+    saturated: Vec<usize>,
+}
+
+pub fn fixed(mbps: u64) -> WifiConfig {
+    WifiConfig { rate: RateControl::Fixed(mbps * 1_000_000), ..WifiConfig::default() }
+}
+
+impl Net {
+    fn new(
+        mut medium: Medium<Tag>,
+        network: NetworkId,
+        motions: Vec<Motion>,
+        queue: usize,
+    ) -> Self {
+        let stations: Vec<_> = motions.into_iter().map(|m| medium.add_station(m)).collect();
+        let radios = stations.iter().map(|s| medium.add_radio(*s, network, queue)).collect();
+        let (events, flows, saturated) = (Vec::new(), Vec::new(), Vec::new());
+        Self { medium, network, stations, radios, events, now: 0, flows, saturated }
+    }
+
+    /// An 802.11 network of stations on a line, at so many metres.
+    pub fn wifi(seed: u64, config: WifiConfig, metres: &[f64]) -> Self {
+        let motions = metres.iter().map(|x| Motion::at([*x, 0.0, 0.0])).collect();
+        Self::moving(seed, config, motions)
+    }
+
+    pub fn moving(seed: u64, config: WifiConfig, motions: Vec<Motion>) -> Self {
+        let mut medium = Medium::new(seed);
+        let network = medium.add_wifi(config);
+        Self::new(medium, network, motions, 10)
+    }
+
+    pub fn pipe(seed: u64, config: PipeConfig, stations: usize) -> Self {
+        let mut medium = Medium::new(seed);
+        let network = medium.add_pipe(config);
+        Self::new(medium, network, vec![Motion::at([0.0; 3]); stations], 10)
+    }
+
+    /// From one station to another, best effort, [`IP_BYTES`] long.
+    pub fn flow(&mut self, from: usize, to: usize) -> usize {
+        let (from, to) = (self.radios[from], Some(self.radios[to]));
+        self.add(Flow { from, to, bytes: IP_BYTES, dscp: 0 })
+    }
+
+    pub fn broadcasts(&mut self, from: usize) -> usize {
+        self.add(Flow { from: self.radios[from], to: None, bytes: IP_BYTES, dscp: 0 })
+    }
+
+    pub fn add(&mut self, flow: Flow) -> usize {
+        self.flows.push((flow, 0));
+        self.flows.len() - 1
+    }
+
+    pub fn flow_mut(&mut self, flow: usize) -> &mut Flow {
+        &mut self.flows[flow].0
+    }
+
+    /// Sends the next frame of a flow; whether there was room.
+    pub fn send(&mut self, flow: usize) -> bool {
+        let (what, number) = &mut self.flows[flow];
+        let payload = Tag { flow, number: *number };
+        *number += 1;
+        let Flow { from, to, bytes, dscp } = *what;
+        self.medium.send(self.now, from, Frame { to, bytes, dscp, payload }).is_ok()
+    }
+
+    pub fn send_at(&mut self, at: Nanos, flow: usize) -> bool {
+        self.run(at);
+        self.send(flow)
+    }
+
+    /// From now on there are always two frames of this flow in the queue.
+    pub fn saturate(&mut self, flow: usize) {
+        self.saturated.push(flow);
+        assert!(self.send(flow) && self.send(flow));
+    }
+
+    pub fn run(&mut self, until: Nanos) {
+        while let Some(at) = self.medium.poll_timeout().filter(|at| *at <= until) {
+            assert!(at >= self.now, "time went back from {} to {at}", self.now);
+            self.now = at;
+            self.medium.handle_timeout(at);
+            while let Some(output) = self.medium.poll_output() {
+                if let Output::Sent { payload: Tag { flow, .. }, .. } = &output
+                    && self.saturated.contains(flow)
+                {
+                    self.send(*flow);
+                }
+                self.events.push(output);
+            }
+        }
+        self.now = until;
+    }
+
+    /// Until nothing more happens.
+    pub fn drain(&mut self) {
+        while let Some(at) = self.medium.poll_timeout() {
+            self.run(at);
+        }
+    }
+
+    /// When and which frames of a flow came to a station.
+    pub fn delivered(&self, flow: usize, to: usize) -> Vec<(Nanos, u64)> {
+        let wanted = self.radios[to];
+        let pick = |event: &Output<Tag>| match event {
+            Output::Delivered { at, to, payload, .. } if *to == wanted && payload.flow == flow => {
+                Some((*at, payload.number))
+            }
+            _ => None,
+        };
+        self.events.iter().filter_map(pick).collect()
+    }
+
+    pub fn numbers(&self, flow: usize, to: usize) -> Vec<u64> {
+        self.delivered(flow, to).into_iter().map(|(_, number)| number).collect()
+    }
+
+    /// When and how frames of a flow ended for their sender.
+    pub fn sent(&self, flow: usize) -> Vec<(Nanos, Outcome)> {
+        let pick = |event: &Output<Tag>| match event {
+            Output::Sent { at, outcome, payload, .. } if payload.flow == flow => {
+                Some((*at, *outcome))
+            }
+            _ => None,
+        };
+        self.events.iter().filter_map(pick).collect()
+    }
+
+    pub fn stats(&self, station: usize) -> tautline_medium::RadioStats {
+        self.medium.stats(self.radios[station])
+    }
+
+    /// Share of a station's attempts that failed.
+    pub fn failed_share(&self, station: usize) -> f64 {
+        let stats = self.stats(station);
+        stats.failed_attempts as f64 / stats.attempts as f64
+    }
+
+    pub fn busy(&self) -> Nanos {
+        self.medium.busy(self.network, self.now)
+    }
+}
