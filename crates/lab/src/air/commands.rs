@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long a program has between being asked and being made to end.
+/// How long a program has between being asked and being made to end, and for its last lines.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Longest piece of a program's line that is printed at once.
 const MAX_LINE_BYTES: u64 = 4096;
@@ -92,10 +92,12 @@ impl Running {
         while self.ended()?.is_none() && Instant::now() < deadline {
             std::thread::sleep(POLL_PERIOD);
         }
-        // Whatever still has its output open ends here, so that the last lines come.
         self.signal(Signal::KILL);
-        for relay in self.relays.drain(..) {
-            let _ = relay.join();
+        // The last lines come before its output closes, unless something that left its
+        // process group (roscore's children do) keeps it open; that ends with the enclosure.
+        let deadline = Instant::now() + PATIENCE;
+        while self.relays.iter().any(|relay| !relay.is_finished()) && Instant::now() < deadline {
+            std::thread::sleep(POLL_PERIOD);
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 //! `tautline-lab air`: real programs on a modelled medium, in real time.
 
 mod commands;
+mod crew;
 mod emulator;
 mod flows;
 pub mod kernel;
@@ -176,12 +177,12 @@ fn watch(
     loop {
         std::thread::sleep(LOOK_PERIOD);
         ensure!(air.runs(), "the emulator has ended");
-        let now = air.snapshot();
-        if let (Some(before), Some(now)) = (&before, &now) {
-            screen.draw(view(before, now));
+        let now = air.look();
+        if let Some(before) = &before {
+            screen.draw(view(before, &now));
         }
-        let over = now.as_ref().is_some_and(|now| now.now >= end);
-        before = now.or(before);
+        let over = now.now >= end;
+        before = Some(now);
         match &mut last {
             None if over => return Ok(None),
             None => {}

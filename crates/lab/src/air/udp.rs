@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A scenario's plain UDP flows, by real sockets in the stations.
 
-use super::kernel::punctual::be_punctual;
+use super::kernel::punctual::{Rank, be_punctual, processors, stay_on};
 use super::station::{Air, sleep_until};
-use crate::clock::monotonic_ns;
+use crate::clock::{monotonic_ns, real_less_monotonic_ns};
 use crate::scenario::{Flow, Pace, Scenario};
 use crate::staging::{DATAGRAM_BYTES, reached_by};
 use crate::stats::{Arrival, Samples};
 use anyhow::{Context, Result, anyhow};
+use nix::sys::socket::sockopt::ReceiveTimestampns;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt};
+use nix::sys::time::TimeSpec;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, IoSliceMut};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::sync::Arc;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tautline_medium::Nanos;
@@ -22,7 +28,7 @@ const FIRST_PORT: u16 = 20_000;
 /// Messages of one flow that may be incomplete at a receiver.
 const MAX_INCOMPLETE: usize = 256;
 /// How long a reader waits before it looks whether the run is over.
-const READ_TIMEOUT: Duration = Duration::from_millis(50);
+const READ_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// Sequence number, time of publication, part and number of parts.
 const HEADER_BYTES: usize = 24;
 
@@ -52,6 +58,9 @@ impl Piece {
 
 /// A writer whose datagram found no room tries the next after so long.
 const WRITER_PAUSE: Duration = Duration::from_millis(1);
+/// Between two flows' first ARP requests: together they would collide, and the kernel asks
+/// again only after a second.
+const ASKING_GAP: Nanos = 20_000_000;
 /// Sequence number of a datagram that is no message.
 const NO_MESSAGE: u64 = u64::MAX;
 
@@ -106,7 +115,7 @@ fn is_lost(error: &std::io::Error) -> bool {
 /// A flow under way.
 pub struct Running {
     sender: JoinHandle<Result<(Vec<u64>, u64)>>,
-    readers: Vec<JoinHandle<Result<Vec<Arrival>>>>,
+    readers: Vec<Reader>,
 }
 
 /// What came of a flow.
@@ -132,7 +141,7 @@ pub fn start(
         air.inside(station, || {
             let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))?;
             rustix::net::sockopt::set_ip_tos(&socket, flow.dscp << 2)?;
-            socket.set_read_timeout(Some(READ_TIMEOUT))?;
+            setsockopt(&socket, ReceiveTimestampns, &true)?;
             Ok(Arc::new(socket))
         })
     };
@@ -145,18 +154,14 @@ pub fn start(
     let mut readers = Vec::new();
     if flow.echo {
         let echo = Sender { socket: there.clone(), to: back, bytes };
-        readers.push(spawn("echo", {
-            let stop = stop.clone();
-            move || read(&there, &stop, |piece| echo.send(piece.sequence, piece.published))
-        })?);
-        let (socket, stop) = (here.clone(), stop.clone());
-        readers.push(spawn("reader", move || read(&socket, &stop, |_| Ok(())))?);
+        readers.push(Reader::start(there, Some(echo), stop)?);
+        readers.push(Reader::start(here.clone(), None, stop)?);
     } else {
-        let stop = stop.clone();
-        readers.push(spawn("reader", move || read(&there, &stop, |_| Ok(())))?);
+        readers.push(Reader::start(there, None, stop)?);
     }
     let sender = Sender { socket: here, to, bytes };
-    let schedule = Schedule::new(flow, offset, scenario.duration, air.origin());
+    let mut schedule = Schedule::new(flow, offset, scenario.duration, air.origin());
+    schedule.asked = monotonic_ns() + number as u64 * ASKING_GAP;
     let sender = spawn("sender", move || schedule.run(&sender))?;
     Ok(Running { sender, readers })
 }
@@ -167,21 +172,24 @@ fn spawn<T: Send + 'static>(
 ) -> Result<JoinHandle<T>> {
     let punctually = || {
         // Whether it may is the emulator's to tell; a late instrument is noted in the samples.
-        let _ = be_punctual();
+        let _ = be_punctual(Rank::Traffic);
         task()
     };
     Ok(std::thread::Builder::new().name(name.into()).spawn(punctually)?)
 }
 
+fn join<T>(thread: JoinHandle<Result<T>>) -> Result<T> {
+    thread.join().map_err(|_| anyhow!("a flow's thread panicked"))?
+}
+
 impl Running {
     /// Waits for the sender and, once the run was stopped, for the readers.
     pub fn finish(self, origin: u64) -> Result<Finished> {
-        let panicked = |_| anyhow!("a flow's thread panicked");
-        let (sent, refused) = self.sender.join().map_err(panicked)??;
+        let (sent, refused) = join(self.sender)?;
         let mut arrivals = Vec::new();
         for reader in self.readers {
             // The last one reads what the flow's delay is measured at.
-            arrivals = reader.join().map_err(panicked)??;
+            arrivals = reader.finish()?;
         }
         let clock = |time: u64| time.saturating_sub(origin);
         for arrival in &mut arrivals {
@@ -195,6 +203,8 @@ impl Running {
 
 /// When a flow's messages are due, by the machine's monotonic clock.
 struct Schedule {
+    /// When the receiver's link address is asked for.
+    asked: u64,
     start: u64,
     end: u64,
     pace: Pace,
@@ -204,6 +214,7 @@ struct Schedule {
 impl Schedule {
     fn new(flow: &Flow, offset: Nanos, duration: Nanos, origin: u64) -> Self {
         Self {
+            asked: 0,
             start: origin + offset + flow.start,
             end: origin + offset + duration,
             pace: flow.pace,
@@ -214,6 +225,7 @@ impl Schedule {
     /// Sends everything; returns when each message was sent, and how many were passed over.
     fn run(&self, sender: &Sender) -> Result<(Vec<u64>, u64)> {
         let (mut sent, mut refused) = (Vec::new(), 0);
+        sleep_until(self.asked, 0);
         sender.make_known()?;
         sleep_until(self.start, 0);
         while sent.len() as u64 + refused < self.count {
@@ -240,37 +252,106 @@ impl Schedule {
     }
 }
 
-/// Reads messages until the run is stopped; `complete` is told of each that is whole.
+/// Reads messages of a socket until the run is stopped, by two hands.
+struct Reader {
+    hands: Vec<JoinHandle<Result<()>>>,
+    messages: Arc<Mutex<Messages>>,
+}
+
+impl Reader {
+    /// What is whole is sent by `echo`, if there is one.
+    fn start(socket: Arc<UdpSocket>, echo: Option<Sender>, stop: &Arc<AtomicBool>) -> Result<Self> {
+        let (messages, echo) = (Arc::<Mutex<Messages>>::default(), Arc::new(echo));
+        let hand = |processor| {
+            let (socket, echo) = (socket.clone(), echo.clone());
+            let (messages, stop) = (messages.clone(), stop.clone());
+            spawn("reader", move || {
+                stay_on(processor)?;
+                read(&socket, &stop, &messages, echo.as_ref().as_ref())
+            })
+        };
+        let hands = processors()?.into_iter().map(hand).collect::<Result<_>>()?;
+        Ok(Self { hands, messages })
+    }
+
+    /// Waits for the end of the run.
+    fn finish(self) -> Result<Vec<Arrival>> {
+        self.hands.into_iter().try_for_each(join)?;
+        let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        // Two hands may overtake each other between reading and noting.
+        messages.arrivals.sort_by_key(|arrival| arrival.received_ns);
+        Ok(std::mem::take(&mut messages.arrivals))
+    }
+}
+
 fn read(
     socket: &UdpSocket,
     stop: &AtomicBool,
-    complete: impl Fn(Piece) -> Result<()>,
-) -> Result<Vec<Arrival>> {
-    let mut arrivals = Vec::new();
-    let mut incomplete: BTreeMap<u64, u32> = BTreeMap::new();
-    let mut datagram = [0; DATAGRAM_BYTES + 1];
+    messages: &Mutex<Messages>,
+    echo: Option<&Sender>,
+) -> Result<()> {
+    let (mut datagram, clocks_apart) = ([0; DATAGRAM_BYTES + 1], real_less_monotonic_ns());
     while !stop.load(Ordering::Acquire) {
-        let received = match socket.recv(&mut datagram) {
-            Ok(len) => Piece::read(&datagram[..len]),
-            // A timeout, or a port that was not open yet.
-            Err(_) => None,
-        };
-        let now = monotonic_ns();
-        let Some(piece) = received.filter(|piece| piece.sequence != NO_MESSAGE) else { continue };
-        let have = incomplete.entry(piece.sequence).or_default();
-        *have += 1;
-        if *have < piece.parts {
-            if incomplete.len() > MAX_INCOMPLETE {
-                incomplete.pop_first();
-            }
-            continue;
+        // Unlike a blocking read, this wakes both hands.
+        match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&READ_TIMEOUT)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error).context("cannot wait for datagrams"),
         }
-        incomplete.remove(&piece.sequence);
-        complete(piece)?;
-        let (sequence, sent_ns) = (piece.sequence, piece.published);
-        arrivals.push(Arrival { sequence, sent_ns, received_ns: now });
+        // Else the other hand was first, or a port was not open yet.
+        let Ok((len, came)) = receive(socket, &mut datagram, clocks_apart) else { continue };
+        let Some(piece) = Piece::read(&datagram[..len]) else { continue };
+        let whole = messages.lock().unwrap_or_else(PoisonError::into_inner).take(piece, came);
+        if let Some(echo) = echo.filter(|_| whole) {
+            echo.send(piece.sequence, piece.published)?;
+        }
     }
-    Ok(arrivals)
+    Ok(())
+}
+
+/// A datagram, if there is one, and the monotonic time at which the kernel had it for the
+/// socket: when its reader then gets a processor is not the radio's doing.
+fn receive(
+    socket: &UdpSocket,
+    datagram: &mut [u8],
+    clocks_apart: u64,
+) -> nix::Result<(usize, u64)> {
+    let (mut parts, mut control) = ([IoSliceMut::new(datagram)], nix::cmsg_space!(TimeSpec));
+    let (flags, socket) = (MsgFlags::MSG_DONTWAIT, socket.as_raw_fd());
+    let message = recvmsg::<()>(socket, &mut parts, Some(&mut control), flags)?;
+    let came = message.cmsgs()?.find_map(|control| match control {
+        ControlMessageOwned::ScmTimestampns(time) => Some(Duration::from(time)),
+        _ => None,
+    });
+    let came = came.map_or_else(monotonic_ns, |came| came.as_nanos() as u64 - clocks_apart);
+    Ok((message.bytes, came))
+}
+
+/// What has come of a flow.
+#[derive(Default)]
+struct Messages {
+    arrivals: Vec<Arrival>,
+    /// Parts that are there, by sequence number.
+    incomplete: BTreeMap<u64, u32>,
+}
+
+impl Messages {
+    /// Takes a part; whether its message is whole with it.
+    fn take(&mut self, piece: Piece, came: u64) -> bool {
+        let Piece { sequence, published: sent_ns, parts, .. } = piece;
+        if sequence == NO_MESSAGE {
+            return false;
+        }
+        let have = self.incomplete.entry(sequence).or_default();
+        *have += 1;
+        let whole = *have >= parts;
+        if whole {
+            self.incomplete.remove(&sequence);
+            self.arrivals.push(Arrival { sequence, sent_ns, received_ns: came });
+        } else if self.incomplete.len() > MAX_INCOMPLETE {
+            self.incomplete.pop_first();
+        }
+        whole
+    }
 }
 
 #[cfg(test)]

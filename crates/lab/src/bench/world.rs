@@ -178,12 +178,10 @@ impl Pair {
 
     /// How late the radio's emulator was since it counts; `None` of a wire. Fails if it has ended.
     pub fn punctuality(&mut self) -> Result<Option<Punctuality>> {
-        let Some(air) = self.air.take() else { return Ok(None) };
-        let Some(snapshot) = air.look() else {
-            return Ok(Some(air.stop()?.punctuality));
-        };
-        self.air = Some(air);
-        Ok(Some(snapshot.punctuality))
+        match self.air.take_if(|air| !air.runs()) {
+            Some(ended) => Ok(Some(ended.stop()?.punctuality)),
+            None => Ok(self.air.as_ref().map(|air| air.look().punctuality)),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The simplest medium there is: on each network one frame after the other, at one rate.
 
-use crate::air::kernel::punctual::be_punctual;
+use crate::air::kernel::punctual::{Rank, be_punctual};
 use crate::air::kernel::{
     ETHERNET_HEADER_BYTES, HeldFrame, Plumbing, RadioNumber, StationPlan, Troubles, mac,
 };
@@ -155,7 +155,7 @@ impl Line {
 
 impl Work {
     fn run(&mut self) -> Result<Tally> {
-        self.tally.real_time = be_punctual()?;
+        self.tally.real_time = be_punctual(Rank::Emulator)?;
         let mut frames = Vec::new();
         while !self.stops.load(Ordering::Relaxed) {
             if self.wait()? {
