@@ -45,10 +45,10 @@ validate: build
 
 # One test at a time, and nothing beside it: these look at the clock.
 realtime: setup
-	cargo test -p tautline-lab --test realtime --locked -- --ignored --nocapture --test-threads=1
+	cargo test --workspace --test realtime --locked -- --ignored --nocapture --test-threads=1
 
 smoke: setup
-	cargo build --locked -p tautline-node -p tautline-lab
+	cargo build --workspace --bins --locked
 	@target/debug/tautline-lab smoke
 
 # Fuzzing needs a nightly toolchain; cargo-fuzz is installed under target/ where it is missing.

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 const LAB: &str = env!("CARGO_BIN_EXE_tautline-lab");
+/// A run that takes so long has hung: it fails and shows what was said.
+const LIMIT_S: &str = "300";
 /// Attempts at a run in which the emulator is in time.
 const ATTEMPTS: usize = 3;
 
@@ -17,8 +19,8 @@ fn scenario(name: &str) -> PathBuf {
 }
 
 fn air(name: &str, commands: &[&str]) -> Output {
-    let mut lab = Command::new(LAB);
-    lab.args(["air", "--no-flows", "--json"]).arg(scenario(name)).arg("--").args(commands);
+    let mut lab = Command::new("timeout");
+    lab.args(["--kill-after=5", LIMIT_S, LAB, "air", "--no-flows", "--json"]).arg(scenario(name)).arg("--").args(commands);
     lab.output().unwrap()
 }
 
@@ -43,15 +45,31 @@ fn run_in_time(name: &str, commands: &[&str]) -> Option<String> {
     None
 }
 
+/// Wider than what `validate air` asks of a quiet machine, so that only a fault is one here.
 #[test]
 #[ignore = "real time: make realtime"]
 fn virtual_time_and_real_programs_agree() {
-    let output = Command::new(LAB).args(["validate", "air"]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    println!("{said}");
-    match output.status.code() {
-        Some(4) => println!("SKIPPED: this machine was too busy for the emulator"),
-        code => assert_eq!(code, Some(0), "{}", String::from_utf8_lossy(&output.stderr)),
+    let output = Command::new(LAB).args(["validate", "air", "--runs", "2", "--json"]).output();
+    let output = output.unwrap();
+    let Ok(figures) = serde_json::from_slice::<Value>(&output.stdout) else {
+        panic!("{}", String::from_utf8_lossy(&output.stderr));
+    };
+    if output.status.code() == Some(4) {
+        println!("SKIPPED: this machine was too busy for the emulator: {}", figures["discarded"]);
+        return;
+    }
+    for flow in figures["flows"].as_array().unwrap() {
+        println!("{flow}");
+        let both = |key: &str| {
+            let figure = |driver: &str| flow[driver][key].as_f64().unwrap();
+            (figure("sim"), figure("air"))
+        };
+        let near = |(sim, air): (f64, f64), share: f64, least: f64| {
+            assert!((sim - air).abs() <= (share * sim).max(least), "{sim} and {air}: {flow}");
+        };
+        near(both("delivered_percent"), 0.01, 0.0);
+        near(both("mean_ms"), 0.1, 0.5);
+        near(both("p99_ms"), 0.25, 2.0);
     }
 }
 

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 /// Runs in virtual time, whose samples are put together.
-const SIM_SEEDS: u64 = 10;
+const SIM_SEEDS: u64 = 40;
 /// How far apart the two may be: a share, or milliseconds where that is more.
 const SHARE: f64 = 0.05;
 const MILLISECONDS: f64 = 0.3;

@@ -27,7 +27,7 @@ pub enum Subject {
         #[arg(default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/plain-udp.yaml"))]
         scenario: PathBuf,
         /// Real-time runs that count, whose samples are put together.
-        #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=100))]
+        #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=100))]
         runs: u64,
         /// Print JSON instead of the table.
         #[arg(long)]
