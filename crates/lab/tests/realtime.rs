@@ -20,7 +20,10 @@ fn scenario(name: &str) -> PathBuf {
 
 fn air(name: &str, commands: &[&str]) -> Output {
     let mut lab = Command::new("timeout");
-    lab.args(["--kill-after=5", LIMIT_S, LAB, "air", "--no-flows", "--json"]).arg(scenario(name)).arg("--").args(commands);
+    lab.args(["--kill-after=5", LIMIT_S, LAB, "air", "--no-flows", "--json"])
+        .arg(scenario(name))
+        .arg("--")
+        .args(commands);
     lab.output().unwrap()
 }
 
