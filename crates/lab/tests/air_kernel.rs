@@ -127,3 +127,15 @@ fn living_in(namespaces: &HashSet<&str>) -> Vec<String> {
     let inside = processes.filter(|process| is_inside(process));
     inside.map(|process| process.display().to_string()).collect()
 }
+
+/// As roscore's children do.
+#[test]
+fn a_program_that_leaves_its_group_does_not_hold_up_the_end() {
+    let scenario =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/half-duplex-6mbps.yaml");
+    let mut lab = Command::new("timeout");
+    lab.arg(PATIENCE.as_secs().to_string()).args([LAB, "air", "--no-flows"]).arg(scenario);
+    let output = lab.args(["--", "robot: setsid sleep 1000 & echo gone"]).output().unwrap();
+    assert_ne!(output.status.code(), Some(124), "{}", text(&output));
+    assert!(text(&output).contains("robot | gone"), "{}", text(&output));
+}
