@@ -9,7 +9,7 @@ CASE ?= all
 RUNS ?= 1
 FUZZ_SECONDS ?= 20
 
-.PHONY: help setup build demo test bench validate smoke realtime fuzz
+.PHONY: help setup ros2 build demo test bench validate smoke realtime fuzz
 
 help:
 	@echo "make demo    Tautline beside plain ROS 1 on a 6 Mbps link (under three minutes after the build);"
@@ -23,6 +23,9 @@ help:
 setup:
 	@crates/lab/setup.sh
 
+ros2: setup
+	@crates/lab/ros2.sh
+
 build: setup
 	cargo build --release --locked -p tautline-node -p tautline-lab
 
@@ -32,7 +35,7 @@ demo: build
 bench: build
 	@target/release/tautline-lab bench $(CASE) --runs $(RUNS)
 
-test: setup
+test: setup ros2
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo test --workspace --locked

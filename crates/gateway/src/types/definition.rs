@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Definitions of messages, as text: `.msg` files and those they need, one after another.
+//!
+//! The form is that of a ROS 1 connection header (`rosmsg show`, `gendeps --cat`), which MCAP
+//! uses for ROS 2 as well: the message's own text, then for each type it needs a line of at
+//! least [`SEPARATOR_BYTES`] `=`, a line `MSG: package/Type`, and that type's text.
+
+use std::collections::HashMap;
+use std::fmt;
+
+/// Longest text of a definition that is looked at.
+pub const MAX_TEXT_BYTES: usize = 1 << 20;
+/// Types in one definition.
+pub const MAX_TYPES: usize = 512;
+/// How deep types may be nested in each other.
+pub const MAX_DEPTH: usize = 32;
+/// `=` in a line that separates two types.
+const SEPARATOR_BYTES: usize = 40;
+/// What ROS 2 gives a message without fields, since IDL has no empty struct.
+pub const DUMMY_FIELD: &str = "structure_needs_at_least_one_member";
+
+/// Whose rules a text follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// ROS 1: `Header`, `time`, `duration`; nothing is bounded.
+    Ros1,
+    /// ROS 2: bounds, `wstring`, default values.
+    Ros2,
+}
+
+/// Why a definition cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{type_name}, line {line}: {problem}")]
+pub struct DefinitionError {
+    /// The type in whose text it was found.
+    pub type_name: String,
+    /// Line of that text, from 1.
+    pub line: usize,
+    /// What was found, and what is allowed.
+    pub problem: String,
+}
+
+/// A type without parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Primitive {
+    /// A byte, 0 or 1.
+    Bool,
+    /// Signed, 8 bits.
+    Int8,
+    /// Unsigned, 8 bits.
+    UInt8,
+    /// Signed, 16 bits.
+    Int16,
+    /// Unsigned, 16 bits.
+    UInt16,
+    /// Signed, 32 bits.
+    Int32,
+    /// Unsigned, 32 bits.
+    UInt32,
+    /// Signed, 64 bits.
+    Int64,
+    /// Unsigned, 64 bits.
+    UInt64,
+    /// IEEE 754, single.
+    Float32,
+    /// IEEE 754, double.
+    Float64,
+    /// `byte`: signed in ROS 1, an octet in ROS 2.
+    Byte,
+    /// `char`: unsigned, 8 bits.
+    Char,
+    /// ROS 1: two 32-bit numbers, seconds and nanoseconds, unsigned.
+    Time,
+    /// ROS 1: the same, signed.
+    Duration,
+}
+
+impl Primitive {
+    /// Bytes it takes.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::Bool | Self::Int8 | Self::UInt8 | Self::Byte | Self::Char => 1,
+            Self::Int16 | Self::UInt16 => 2,
+            Self::Int32 | Self::UInt32 | Self::Float32 => 4,
+            Self::Int64 | Self::UInt64 | Self::Float64 | Self::Time | Self::Duration => 8,
+        }
+    }
+
+    fn named(name: &str, dialect: Dialect) -> Option<Self> {
+        Some(match name {
+            "bool" => Self::Bool,
+            "int8" => Self::Int8,
+            "uint8" => Self::UInt8,
+            "int16" => Self::Int16,
+            "uint16" => Self::UInt16,
+            "int32" => Self::Int32,
+            "uint32" => Self::UInt32,
+            "int64" => Self::Int64,
+            "uint64" => Self::UInt64,
+            "float32" => Self::Float32,
+            "float64" => Self::Float64,
+            "byte" => Self::Byte,
+            "char" => Self::Char,
+            "time" if dialect == Dialect::Ros1 => Self::Time,
+            "duration" if dialect == Dialect::Ros1 => Self::Duration,
+            _ => return None,
+        })
+    }
+}
+
+/// What one value of a field is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Base {
+    /// A number, a truth value, or ROS 1's time.
+    Primitive(Primitive),
+    /// UTF-8 text of at most so many bytes.
+    String(Option<u32>),
+    /// UTF-16 text of at most so many units; ROS 2 only.
+    WString(Option<u32>),
+    /// Another type, by its number in the schema.
+    Struct(usize),
+}
+
+/// How many values a field has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arity {
+    /// One.
+    One,
+    /// Always so many.
+    Array(u32),
+    /// Any number, up to a bound if there is one.
+    Sequence(Option<u32>),
+}
+
+/// A named part of a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Field {
+    /// As the text has it.
+    pub name: String,
+    /// What each value is.
+    pub base: Base,
+    /// How many values.
+    pub arity: Arity,
+    /// Its type as the text has it (`float64[9]`, `Header`).
+    pub written: String,
+}
+
+/// A type with its fields.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Struct {
+    /// `package/Type`, whatever the dialect.
+    pub name: String,
+    /// In the order of the text.
+    pub fields: Vec<Field>,
+    /// As ROS 1's md5 wants them: `uint8 DEBUG=1`.
+    pub constants: Vec<String>,
+}
+
+/// A message's type and all that it needs. Types do not contain themselves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Schema {
+    /// Whose rules it follows.
+    pub dialect: Dialect,
+    /// The message itself is the first.
+    pub structs: Vec<Struct>,
+}
+
+/// `package/Type` of `package/Type`, `package/msg/Type` and `package::msg::Type`.
+pub fn short_name(type_name: &str) -> String {
+    let name = type_name.replace("::", "/");
+    let mut parts = name.split('/');
+    match (parts.next(), parts.next_back()) {
+        (Some(package), Some(last)) => format!("{package}/{last}"),
+        _ => name,
+    }
+}
+
+impl Schema {
+    /// Reads the definition of `type_name`.
+    pub fn parse(type_name: &str, text: &str, dialect: Dialect) -> Result<Self, DefinitionError> {
+        let name = short_name(type_name);
+        let whole = |problem: String| DefinitionError { type_name: name.clone(), line: 1, problem };
+        if text.len() > MAX_TEXT_BYTES {
+            let found = text.len();
+            return Err(whole(format!("{found} bytes of text; allowed: {MAX_TEXT_BYTES}")));
+        }
+        let texts = split(&name, text);
+        if texts.len() > MAX_TYPES {
+            let found = texts.len();
+            return Err(whole(format!("{found} types; allowed: {MAX_TYPES}")));
+        }
+        // Of two texts for one type the first counts, as in ROS 1.
+        let mut numbers = HashMap::new();
+        for (number, part) in texts.iter().enumerate() {
+            numbers.entry(part.name.clone()).or_insert(number);
+        }
+        let parser = Parser { dialect, numbers: &numbers };
+        let structs = texts.iter().map(|part| parser.read(part)).collect::<Result<Vec<_>, _>>()?;
+        let schema = Self { dialect, structs };
+        schema.check_depth().map_err(whole)?;
+        Ok(schema)
+    }
+
+    /// The message itself.
+    pub fn root(&self) -> &Struct {
+        &self.structs[0]
+    }
+
+    /// Types may not contain themselves, and not be nested without end.
+    fn check_depth(&self) -> Result<(), String> {
+        // How deep each is, once known; `Some(0)`: being looked at.
+        let mut depths = vec![None; self.structs.len()];
+        let depth = self.depth(0, &mut depths)?;
+        if depth > MAX_DEPTH {
+            return Err(format!("types are nested {depth} deep; allowed: {MAX_DEPTH}"));
+        }
+        Ok(())
+    }
+
+    fn depth(&self, number: usize, depths: &mut [Option<usize>]) -> Result<usize, String> {
+        let Struct { name, fields, .. } = &self.structs[number];
+        match depths[number] {
+            Some(0) => return Err(format!("{name} contains itself")),
+            Some(depth) => return Ok(depth),
+            None => depths[number] = Some(0),
+        }
+        let mut deepest = 0;
+        for field in fields {
+            if let Base::Struct(inner) = field.base {
+                deepest = deepest.max(self.depth(inner, depths)?);
+            }
+        }
+        depths[number] = Some(deepest + 1);
+        Ok(deepest + 1)
+    }
+}
+
+/// One type's text.
+struct Text<'a> {
+    name: String,
+    lines: Vec<&'a str>,
+}
+
+fn split<'a>(name: &str, text: &'a str) -> Vec<Text<'a>> {
+    let mut texts = vec![Text { name: name.to_owned(), lines: Vec::new() }];
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        let bar = line.trim();
+        let separates = bar.len() >= SEPARATOR_BYTES && bar.bytes().all(|byte| byte == b'=');
+        let title = lines.peek().filter(|_| separates).and_then(|next| next.strip_prefix("MSG:"));
+        if let Some(title) = title {
+            texts.push(Text { name: short_name(title.trim()), lines: Vec::new() });
+            lines.next();
+        } else if let Some(text) = texts.last_mut() {
+            text.lines.push(line);
+        }
+    }
+    texts
+}
+
+struct Parser<'a> {
+    dialect: Dialect,
+    numbers: &'a HashMap<String, usize>,
+}
+
+/// A field or constant, as one line declares it.
+enum Declared {
+    Field(Field),
+    Constant(String),
+}
+
+impl Parser<'_> {
+    fn read(&self, text: &Text<'_>) -> Result<Struct, DefinitionError> {
+        let (mut fields, mut constants) = (Vec::<Field>::new(), Vec::new());
+        for (index, line) in text.lines.iter().enumerate() {
+            let error = |problem| DefinitionError {
+                type_name: text.name.clone(),
+                line: index + 1,
+                problem,
+            };
+            match self.line(&text.name, line).map_err(error)? {
+                None => {}
+                Some(Declared::Constant(constant)) => constants.push(constant),
+                Some(Declared::Field(field)) => {
+                    if fields.iter().any(|other| other.name == field.name) {
+                        return Err(error(format!("a second field '{}'", field.name)));
+                    }
+                    fields.push(field);
+                }
+            }
+        }
+        if fields.is_empty() && self.dialect == Dialect::Ros2 {
+            let base = Base::Primitive(Primitive::UInt8);
+            let (name, written) = (DUMMY_FIELD.to_owned(), "uint8".to_owned());
+            fields.push(Field { name, base, arity: Arity::One, written });
+        }
+        Ok(Struct { name: text.name.clone(), fields, constants })
+    }
+
+    fn line(&self, owner: &str, line: &str) -> Result<Option<Declared>, String> {
+        let bare = line.split('#').next().unwrap_or_default().trim();
+        let Some((written, rest)) = bare.split_once(char::is_whitespace) else {
+            return match bare {
+                "" => Ok(None),
+                _ => Err(format!("'{bare}' is no 'TYPE NAME'")),
+            };
+        };
+        let rest = rest.trim();
+        // `NAME=VALUE` is a constant, `NAME "a = b"` a field with a default value.
+        let name_end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+        let (name, more) = rest.split_at(name_end.unwrap_or(rest.len()));
+        if name.is_empty() {
+            return Err(format!("'{rest}' is no name; allowed: letters, digits and '_'"));
+        }
+        if more.trim_start().starts_with('=') {
+            return Ok(Some(Declared::Constant(constant(written, name, line, bare))));
+        }
+        if !more.is_empty() && self.dialect == Dialect::Ros1 {
+            return Err(format!("'{more}' follows the name '{name}'; allowed: '=' or a comment"));
+        }
+        let (base, arity) = self.field_type(owner, written)?;
+        let (name, written) = (name.to_owned(), written.to_owned());
+        Ok(Some(Declared::Field(Field { name, base, arity, written })))
+    }
+
+    fn field_type(&self, owner: &str, written: &str) -> Result<(Base, Arity), String> {
+        let (element, arity) = match written.split_once('[') {
+            None => (written, Arity::One),
+            Some((element, size)) => {
+                let size =
+                    size.strip_suffix(']').ok_or_else(|| format!("'{written}' has no ']'"))?;
+                (element, self.arity(size)?)
+            }
+        };
+        Ok((self.base(owner, element)?, arity))
+    }
+
+    fn arity(&self, size: &str) -> Result<Arity, String> {
+        let number = |text: &str| {
+            let wrong =
+                |_| format!("'{text}' is no number of elements; allowed: 0 to {}", u32::MAX);
+            text.parse::<u32>().map_err(wrong)
+        };
+        match size.strip_prefix("<=") {
+            Some(bound) if self.dialect == Dialect::Ros2 => {
+                Ok(Arity::Sequence(Some(number(bound)?)))
+            }
+            Some(_) => Err(format!("'[{size}]': ROS 1 has no bounds")),
+            None if size.is_empty() => Ok(Arity::Sequence(None)),
+            None => Ok(Arity::Array(number(size)?)),
+        }
+    }
+
+    fn base(&self, owner: &str, element: &str) -> Result<Base, String> {
+        if let Some(primitive) = Primitive::named(element, self.dialect) {
+            return Ok(Base::Primitive(primitive));
+        }
+        let (word, bound) = match element.split_once("<=") {
+            Some((word, bound)) if self.dialect == Dialect::Ros2 => {
+                let bound = bound.parse::<u32>();
+                (word, Some(bound.map_err(|_| format!("'{element}' has no number as bound"))?))
+            }
+            _ => (element, None),
+        };
+        match word {
+            "string" => return Ok(Base::String(bound)),
+            "wstring" if self.dialect == Dialect::Ros2 => return Ok(Base::WString(bound)),
+            _ => {}
+        }
+        let package = owner.split('/').next().unwrap_or_default();
+        let name = match element {
+            "Header" if self.dialect == Dialect::Ros1 => "std_msgs/Header".to_owned(),
+            _ if element.contains('/') => short_name(element),
+            _ => format!("{package}/{element}"),
+        };
+        let number = self.numbers.get(&name);
+        number.map(|number| Base::Struct(*number)).ok_or_else(|| {
+            format!("'{element}' is no primitive type, and no definition of {name} follows")
+        })
+    }
+}
+
+/// In the form of ROS 1's md5; a string's value is all that follows the '=', comments too.
+fn constant(written: &str, name: &str, line: &str, bare: &str) -> String {
+    let source = if written == "string" { line } else { bare };
+    let value = source.split_once('=').map_or("", |(_, value)| value.trim());
+    format!("{written} {name}={value}")
+}
+
+impl fmt::Display for Schema {
+    /// The text it could have been read from, without comments.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, part) in self.structs.iter().enumerate() {
+            if number > 0 {
+                writeln!(f, "{}\nMSG: {}", "=".repeat(2 * SEPARATOR_BYTES), part.name)?;
+            }
+            for constant in &part.constants {
+                writeln!(f, "{constant}")?;
+            }
+            for field in part.fields.iter().filter(|field| field.name != DUMMY_FIELD) {
+                writeln!(f, "{} {}", field.written, field.name)?;
+            }
+        }
+        Ok(())
+    }
+}

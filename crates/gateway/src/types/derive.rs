@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A type as the other ROS would define it, for where only one definition is at hand.
+//!
+//! For the types that both ship, and whose fields are the same, this gives the very md5 and
+//! RIHS01 that they have there.
+
+use super::definition::{Arity, Base, DUMMY_FIELD, Dialect, Field, Primitive, Schema, Struct};
+
+const HEADER: &str = "std_msgs/Header";
+const TIME: &str = "builtin_interfaces/Time";
+const DURATION: &str = "builtin_interfaces/Duration";
+
+/// What ROS 1 cannot say.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: ROS 1 has no '{written}'")]
+pub struct NoCounterpart {
+    /// The type and field.
+    pub field: String,
+    /// The field's type.
+    pub written: String,
+}
+
+/// A ROS 1 definition by ROS 2's rules: no `seq`, no `time`, names in lower case.
+pub fn to_ros2(ros1: &Schema) -> Schema {
+    let mut structs = ros1.structs.clone();
+    let (time, duration) = (structs.len(), structs.len() + 1);
+    for part in &mut structs {
+        let header = part.name == HEADER;
+        part.fields.retain(|field| !(header && field.name == "seq"));
+        for field in &mut part.fields {
+            let (base, name) = match field.base {
+                Base::Primitive(Primitive::Time) => (Base::Struct(time), TIME),
+                Base::Primitive(Primitive::Duration) => (Base::Struct(duration), DURATION),
+                Base::Struct(inner) => (field.base, ros1.structs[inner].name.as_str()),
+                _ => (field.base, ""),
+            };
+            field.base = base;
+            field.name = snake_case(&field.name);
+            if !name.is_empty() {
+                field.written = format!("{name}{}", brackets(field.arity));
+            }
+        }
+        if part.fields.is_empty() {
+            let base = Base::Primitive(Primitive::UInt8);
+            part.fields.push(plain(DUMMY_FIELD, base, "uint8"));
+        }
+    }
+    for name in [TIME, DURATION] {
+        let sec = plain("sec", Base::Primitive(Primitive::Int32), "int32");
+        let nanosec = plain("nanosec", Base::Primitive(Primitive::UInt32), "uint32");
+        let (name, fields) = (name.to_owned(), vec![sec, nanosec]);
+        structs.push(Struct { name, fields, constants: Vec::new() });
+    }
+    Schema { dialect: Dialect::Ros2, structs: needed(&structs) }
+}
+
+/// A ROS 2 definition by ROS 1's rules: `seq`, `time` and `duration`, no bounds.
+pub fn to_ros1(ros2: &Schema) -> Result<Schema, NoCounterpart> {
+    let mut structs = ros2.structs.clone();
+    for part in &mut structs {
+        part.fields.retain(|field| field.name != DUMMY_FIELD);
+        for field in &mut part.fields {
+            let (base, word) = match field.base {
+                Base::Struct(inner) => match ros2.structs[inner].name.as_str() {
+                    TIME => (Base::Primitive(Primitive::Time), Some("time")),
+                    DURATION => (Base::Primitive(Primitive::Duration), Some("duration")),
+                    _ => (field.base, None),
+                },
+                Base::String(_) => (Base::String(None), Some("string")),
+                Base::WString(_) => {
+                    let (field, written) =
+                        (format!("{}.{}", part.name, field.name), field.written.clone());
+                    return Err(NoCounterpart { field, written });
+                }
+                Base::Primitive(_) => (field.base, None),
+            };
+            if let Arity::Sequence(bound) = &mut field.arity {
+                *bound = None;
+            }
+            let element = field.written.split('[').next().unwrap_or_default();
+            field.written = format!("{}{}", word.unwrap_or(element), brackets(field.arity));
+            field.base = base;
+        }
+        if part.name == HEADER {
+            let base = Base::Primitive(Primitive::UInt32);
+            part.fields.insert(0, plain("seq", base, "uint32"));
+        }
+    }
+    Ok(Schema { dialect: Dialect::Ros1, structs: needed(&structs) })
+}
+
+fn plain(name: &str, base: Base, written: &str) -> Field {
+    Field { name: name.into(), base, arity: Arity::One, written: written.into() }
+}
+
+fn brackets(arity: Arity) -> String {
+    match arity {
+        Arity::One => String::new(),
+        Arity::Array(count) => format!("[{count}]"),
+        Arity::Sequence(None) => "[]".into(),
+        Arity::Sequence(Some(bound)) => format!("[<={bound}]"),
+    }
+}
+
+/// `frameId` and `K` become `frame_id` and `k`.
+fn snake_case(name: &str) -> String {
+    let mut text = String::new();
+    let mut before = '_';
+    for letter in name.chars() {
+        if letter.is_ascii_uppercase() && (before.is_ascii_lowercase() || before.is_ascii_digit()) {
+            text.push('_');
+        }
+        text.push(letter.to_ascii_lowercase());
+        before = letter;
+    }
+    text
+}
+
+/// The types that the first one needs, itself first.
+fn needed(structs: &[Struct]) -> Vec<Struct> {
+    let mut order = vec![0];
+    let mut next = 0;
+    while let Some(number) = order.get(next).copied() {
+        for field in &structs[number].fields {
+            if let Base::Struct(inner) = field.base
+                && !order.contains(&inner)
+            {
+                order.push(inner);
+            }
+        }
+        next += 1;
+    }
+    let renumbered = |number: &usize| {
+        let mut part = structs[*number].clone();
+        for field in &mut part.fields {
+            if let Base::Struct(inner) = &mut field.base {
+                *inner = order.iter().position(|it| it == inner).unwrap_or(0);
+            }
+        }
+        part
+    };
+    order.iter().map(renumbered).collect()
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What names a version of a type: md5 in ROS 1, RIHS01 in ROS 2 (REP 2011).
+
+use super::definition::{Arity, Base, Dialect, Primitive, Schema, Struct};
+use md5::{Digest, Md5};
+use sha2::Sha256;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+/// `package/msg/Type` of `package/Type`.
+pub fn ros2_name(name: &str) -> String {
+    name.split_once('/').map_or_else(|| name.to_owned(), |(p, t)| format!("{p}/msg/{t}"))
+}
+
+/// The hash by which the schema's dialect knows its type: 32 hexadecimal digits, or `RIHS01_`
+/// and 64.
+pub fn type_hash(schema: &Schema) -> String {
+    match schema.dialect {
+        Dialect::Ros1 => md5_of(schema, 0, &mut vec![None; schema.structs.len()]),
+        Dialect::Ros2 => rihs01(schema),
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// Of the constants, then the fields, in which a type stands for by its own md5 and, unlike a
+/// primitive one, without its brackets. Each type's is found once: types share others.
+fn md5_of(schema: &Schema, number: usize, known: &mut [Option<String>]) -> String {
+    if let Some(hash) = &known[number] {
+        return hash.clone();
+    }
+    let part = &schema.structs[number];
+    let mut lines = part.constants.clone();
+    for field in &part.fields {
+        lines.push(match field.base {
+            Base::Struct(inner) => format!("{} {}", md5_of(schema, inner, known), field.name),
+            _ => format!("{} {}", field.written, field.name),
+        });
+    }
+    let hash = hexadecimal(&Md5::digest(lines.join("\n")));
+    known[number] = Some(hash.clone());
+    hash
+}
+
+/// SHA-256 of a JSON text with fixed spaces and order of keys, without default values.
+fn rihs01(schema: &Schema) -> String {
+    let mut needed = BTreeSet::new();
+    collect(schema, schema.root(), &mut needed);
+    let referenced: Vec<String> =
+        needed.iter().map(|(_, number)| described(schema, &schema.structs[*number])).collect();
+    let text = format!(
+        r#"{{"type_description": {}, "referenced_type_descriptions": [{}]}}"#,
+        described(schema, schema.root()),
+        referenced.join(", ")
+    );
+    format!("RIHS01_{}", hexadecimal(&Sha256::digest(text)))
+}
+
+/// Types that a type needs, in the order of their names.
+fn collect(schema: &Schema, part: &Struct, needed: &mut BTreeSet<(String, usize)>) {
+    for field in &part.fields {
+        if let Base::Struct(inner) = field.base {
+            let inner_part = &schema.structs[inner];
+            if needed.insert((ros2_name(&inner_part.name), inner)) {
+                collect(schema, inner_part, needed);
+            }
+        }
+    }
+}
+
+fn described(schema: &Schema, part: &Struct) -> String {
+    let fields: Vec<String> = part.fields.iter().map(|field| {
+        let (id, string_capacity, nested) = match field.base {
+            Base::Primitive(primitive) => (type_id(primitive), 0, String::new()),
+            Base::String(None) => (17, 0, String::new()),
+            Base::WString(None) => (18, 0, String::new()),
+            Base::String(Some(bound)) => (21, bound, String::new()),
+            Base::WString(Some(bound)) => (22, bound, String::new()),
+            Base::Struct(inner) => (1, 0, ros2_name(&schema.structs[inner].name)),
+        };
+        let (shift, capacity) = match field.arity {
+            Arity::One => (0, 0),
+            Arity::Array(count) => (48, count),
+            Arity::Sequence(Some(bound)) => (96, bound),
+            Arity::Sequence(None) => (144, 0),
+        };
+        format!(
+            r#"{{"name": "{}", "type": {{"type_id": {}, "capacity": {capacity}, "string_capacity": {string_capacity}, "nested_type_name": "{nested}"}}}}"#,
+            field.name,
+            id + shift
+        )
+    }).collect();
+    let name = ros2_name(&part.name);
+    format!(r#"{{"type_name": "{name}", "fields": [{}]}}"#, fields.join(", "))
+}
+
+/// Numbers of type_description_interfaces/msg/FieldType.
+fn type_id(primitive: Primitive) -> u32 {
+    match primitive {
+        Primitive::Int8 => 2,
+        // rosidl makes `char` an unsigned byte.
+        Primitive::UInt8 | Primitive::Char => 3,
+        Primitive::Int16 => 4,
+        Primitive::UInt16 => 5,
+        Primitive::Int32 => 6,
+        Primitive::UInt32 => 7,
+        // ROS 1's time and duration do not occur in ROS 2.
+        Primitive::Int64 | Primitive::Time | Primitive::Duration => 8,
+        Primitive::UInt64 => 9,
+        Primitive::Float32 => 10,
+        Primitive::Float64 => 11,
+        Primitive::Bool => 15,
+        Primitive::Byte => 16,
+    }
+}

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Message types known only at run time, and the way between ROS 1's bytes and ROS 2's.
+//!
+//! ```text
+//! text of a definition ─▶ definition::Schema ─▶ hash: md5 (ROS 1), RIHS01 (ROS 2)
+//!                               │
+//!                               └─ two of them ─▶ transcode::Transcoder: bytes to bytes
+//! ```
+//! Pure: no files, sockets or clocks. Definitions come from peers, and are hostile until parsed.
+
+pub mod definition;
+pub mod derive;
+pub mod hash;
+pub mod transcode;
+
+pub use definition::{Dialect, Schema};
+pub use transcode::Transcoder;

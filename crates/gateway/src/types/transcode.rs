@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From ROS 1's serialization to ROS 2's CDR and back, field by field, without generated code.
+//!
+//! ROS 1 (wiki.ros.org/msg): little-endian, nothing aligned, lengths of 32 bits. CDR (OMG
+//! DDSI-RTPS 2.5, 10.2; XCDR version 1): four bytes that name the encoding, then numbers
+//! aligned to their size, text with a final NUL. [`Transcoder::new`] pairs the fields of two
+//! definitions once; then each message is one pass over its bytes.
+//!
+//! What differs between the two: ROS 1's `Header.seq` has no counterpart (0 on the way back),
+//! `time` and `duration` are structs, an empty struct has one byte, names of a few fields
+//! differ in case, and newer definitions have fields that older ones lack.
+
+mod cursor;
+mod plan;
+
+use super::definition::Schema;
+use cursor::{Layout, Reader, Writer};
+use plan::{Count, Kind, Plan, Side, Step};
+
+pub use plan::Mismatch;
+
+/// A message may grow to so many times its bytes, and [`SMALL_BYTES`] more. Alignment and
+/// final NULs at most double it; fields that only one side has add some more.
+const MAX_GROWTH: usize = 8;
+const SMALL_BYTES: usize = 1 << 16;
+/// CDR's encapsulation: big-endian, little-endian.
+const CDR_BE: [u8; 2] = [0, 0];
+const CDR_LE: [u8; 2] = [0, 1];
+/// Bytes of the encapsulation and its options.
+const ENCAPSULATION_BYTES: usize = 4;
+/// A payload may be padded to a multiple of four.
+const MAX_PADDING: usize = 3;
+
+/// Why a message cannot be converted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}{problem}", if path.is_empty() { String::new() } else { format!("{path}: ") })]
+pub struct TranscodeError {
+    /// Where in the message (`poses[3].position`); empty for the whole.
+    pub path: String,
+    /// What was found, and what is allowed.
+    pub problem: String,
+}
+
+impl TranscodeError {
+    fn new(problem: impl Into<String>) -> Self {
+        Self { path: String::new(), problem: problem.into() }
+    }
+
+    fn within(mut self, outer: &str) -> Self {
+        let dot = if self.path.is_empty() || self.path.starts_with('[') { "" } else { "." };
+        self.path = format!("{outer}{dot}{}", self.path);
+        self
+    }
+}
+
+/// Converts messages of one type both ways.
+#[derive(Debug)]
+pub struct Transcoder {
+    plan: Plan,
+}
+
+impl Transcoder {
+    /// For a type as ROS 1 and as ROS 2 define it.
+    pub fn new(ros1: &Schema, ros2: &Schema) -> Result<Self, Mismatch> {
+        Ok(Self { plan: Plan::new(ros1, ros2)? })
+    }
+
+    /// Fields that only one of the two has: zero or empty on arrival there, lost on the way
+    /// back. Each with its type (`visualization_msgs/Marker.texture, ROS 2 only`).
+    pub fn one_sided(&self) -> &[String] {
+        self.plan.one_sided()
+    }
+
+    /// A ROS 1 message as CDR (little-endian, encapsulation included).
+    pub fn to_ros2(&self, message: &[u8]) -> Result<Vec<u8>, TranscodeError> {
+        let mut from = Reader::new(message, Layout::ROS1);
+        let head = [CDR_LE[0], CDR_LE[1], 0, 0];
+        let mut to = Writer::new(&head, Layout::CDR, limit(message));
+        self.walk(Side::Ros1, 0, &mut from, &mut to)?;
+        match from.left() {
+            0 => Ok(to.finish()),
+            left => Err(TranscodeError::new(format!("{left} bytes are left over at the end"))),
+        }
+    }
+
+    /// A CDR message (encapsulation included) as ROS 1 has it.
+    pub fn to_ros1(&self, message: &[u8]) -> Result<Vec<u8>, TranscodeError> {
+        let (head, body) = message.split_at_checked(ENCAPSULATION_BYTES).ok_or_else(|| {
+            let found = message.len();
+            TranscodeError::new(format!("{found} bytes; allowed: at least {ENCAPSULATION_BYTES}"))
+        })?;
+        let mut from = match [head[0], head[1]] {
+            CDR_LE => Reader::new(body, Layout::CDR),
+            CDR_BE => Reader::new(body, Layout::CDR).swapped(),
+            [high, low] => {
+                let found = format!("encapsulation 0x{high:02x}{low:02x}");
+                return Err(TranscodeError::new(format!("{found}; allowed: 0x0000, 0x0001 (CDR)")));
+            }
+        };
+        let mut to = Writer::new(&[], Layout::ROS1, limit(message));
+        self.walk(Side::Ros2, 0, &mut from, &mut to)?;
+        match from.left() {
+            0..=MAX_PADDING => Ok(to.finish()),
+            left => Err(TranscodeError::new(format!("{left} bytes are left over at the end"))),
+        }
+    }
+
+    /// One struct, of which `side` is read.
+    fn walk(
+        &self,
+        side: Side,
+        number: usize,
+        from: &mut Reader<'_>,
+        to: &mut Writer,
+    ) -> Result<(), TranscodeError> {
+        to.spend()?;
+        for step in self.plan.steps(number) {
+            let outcome = match step.only {
+                None => self.field(side, step, from, to),
+                Some(only) if only == side => {
+                    let mark = to.len();
+                    let read = self.field(side, step, from, to);
+                    to.truncate(mark);
+                    read
+                }
+                Some(_) => self.default(step, to),
+            };
+            outcome.map_err(|error| error.within(&step.name))?;
+        }
+        Ok(())
+    }
+
+    fn field(
+        &self,
+        side: Side,
+        step: &Step,
+        from: &mut Reader<'_>,
+        to: &mut Writer,
+    ) -> Result<(), TranscodeError> {
+        let count = match step.count {
+            Count::One => {
+                return self.values(side, step.kind, 1, from, to);
+            }
+            Count::Array(count) => count as usize,
+            Count::Sequence(bound) => {
+                let count = from.length()?;
+                if let Some(bound) = bound.filter(|bound| count > *bound as usize) {
+                    let problem = format!("{count} elements; allowed: at most {bound}");
+                    return Err(TranscodeError::new(problem));
+                }
+                to.length(count)?;
+                count
+            }
+        };
+        self.values(side, step.kind, count, from, to)
+    }
+
+    fn values(
+        &self,
+        side: Side,
+        kind: Kind,
+        count: usize,
+        from: &mut Reader<'_>,
+        to: &mut Writer,
+    ) -> Result<(), TranscodeError> {
+        match kind {
+            Kind::Number(size) => from.numbers(size, count).and_then(|it| to.numbers(size, &it)),
+            Kind::Truth => {
+                let mut values = from.numbers(1, count)?.into_owned();
+                // A reader of CDR refuses any other number.
+                values.iter_mut().for_each(|value| *value = u8::from(*value != 0));
+                to.numbers(1, &values)
+            }
+            Kind::Text(bound) => each(count, |_| {
+                let text = from.text()?;
+                if let Some(bound) = bound.filter(|bound| text.len() > *bound as usize) {
+                    let found = text.len();
+                    let problem = format!("{found} bytes of text; allowed: at most {bound}");
+                    return Err(TranscodeError::new(problem));
+                }
+                to.text(text)
+            }),
+            Kind::WideText => each(count, |_| from.wide_text().and_then(|it| to.wide_text(&it))),
+            Kind::Struct(number) => each(count, |_| self.walk(side, number, from, to)),
+        }
+    }
+
+    /// What a reader that lacks the field gets: zeros and nothing.
+    fn default(&self, step: &Step, to: &mut Writer) -> Result<(), TranscodeError> {
+        let count = match step.count {
+            Count::One => 1,
+            Count::Array(count) => count as usize,
+            Count::Sequence(_) => return to.length(0),
+        };
+        match step.kind {
+            Kind::Number(size) => each(count, |_| to.numbers(size, &[0; 8][..usize::from(size)])),
+            Kind::Truth => each(count, |_| to.numbers(1, &[0])),
+            Kind::Text(_) => each(count, |_| to.text(&[])),
+            Kind::WideText => each(count, |_| to.wide_text(&[])),
+            Kind::Struct(number) => each(count, |_| {
+                to.spend()?;
+                self.plan.steps(number).iter().try_for_each(|inner| self.default(inner, to))
+            }),
+        }
+    }
+}
+
+/// Does something for each element, whose number goes into the error.
+fn each(
+    count: usize,
+    mut task: impl FnMut(usize) -> Result<(), TranscodeError>,
+) -> Result<(), TranscodeError> {
+    (0..count).try_for_each(|index| {
+        let path = |error: TranscodeError| match count {
+            1 => error,
+            _ => error.within(&format!("[{index}]")),
+        };
+        task(index).map_err(path)
+    })
+}
+
+fn limit(message: &[u8]) -> usize {
+    message.len().saturating_mul(MAX_GROWTH).saturating_add(SMALL_BYTES)
+}

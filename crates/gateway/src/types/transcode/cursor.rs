@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reading and writing either serialization; what differs is a [`Layout`].
+
+use super::TranscodeError;
+use std::borrow::Cow;
+
+/// How values lie in memory.
+#[derive(Debug, Clone, Copy)]
+pub struct Layout {
+    /// Numbers start at a multiple of their size, up to this.
+    max_alignment: usize,
+    /// Bytes after a text, counted in its length.
+    terminator: usize,
+}
+
+impl Layout {
+    /// Nothing is aligned, text ends with its length.
+    pub const ROS1: Self = Self { max_alignment: 1, terminator: 0 };
+    /// XCDR version 1; offsets count from behind the encapsulation.
+    pub const CDR: Self = Self { max_alignment: 8, terminator: 1 };
+
+    fn padding(self, at: usize, size: usize) -> usize {
+        let alignment = size.min(self.max_alignment);
+        at.next_multiple_of(alignment) - at
+    }
+}
+
+/// Takes values from bytes of which nothing is known.
+#[derive(Debug)]
+pub struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    layout: Layout,
+    swapped: bool,
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(bytes: &'a [u8], layout: Layout) -> Self {
+        Self { bytes, at: 0, layout, swapped: false }
+    }
+
+    /// Of numbers in big-endian order.
+    pub fn swapped(self) -> Self {
+        Self { swapped: true, ..self }
+    }
+
+    /// Bytes not yet read.
+    pub fn left(&self) -> usize {
+        self.bytes.len() - self.at
+    }
+
+    fn take(&mut self, count: usize) -> Result<&'a [u8], TranscodeError> {
+        let end = self.at.checked_add(count).filter(|end| *end <= self.bytes.len());
+        let Some(end) = end else {
+            let left = self.left();
+            return Err(TranscodeError::new(format!("{count} bytes wanted, {left} are left")));
+        };
+        let taken = &self.bytes[self.at..end];
+        self.at = end;
+        Ok(taken)
+    }
+
+    fn align(&mut self, size: usize) -> Result<(), TranscodeError> {
+        self.take(self.layout.padding(self.at, size)).map(|_| ())
+    }
+
+    /// `count` numbers of `size` bytes, little-endian.
+    pub fn numbers(&mut self, size: u8, count: usize) -> Result<Cow<'a, [u8]>, TranscodeError> {
+        let size = usize::from(size);
+        if count == 0 {
+            return Ok(Cow::Borrowed(&[]));
+        }
+        self.align(size)?;
+        let bytes = self.take(count.saturating_mul(size))?;
+        if !self.swapped || size == 1 {
+            return Ok(Cow::Borrowed(bytes));
+        }
+        Ok(Cow::Owned(bytes.chunks_exact(size).flat_map(|it| it.iter().rev().copied()).collect()))
+    }
+
+    fn number(&mut self) -> Result<usize, TranscodeError> {
+        let bytes = self.numbers(4, 1)?;
+        Ok(bytes.iter().rev().fold(0, |number, byte| number << 8 | usize::from(*byte)))
+    }
+
+    /// How many elements follow.
+    pub fn length(&mut self) -> Result<usize, TranscodeError> {
+        self.number()
+    }
+
+    /// Text without what ends it.
+    pub fn text(&mut self) -> Result<&'a [u8], TranscodeError> {
+        let length = self.number()?;
+        let text = self.take(length)?;
+        if self.layout.terminator == 0 {
+            return Ok(text);
+        }
+        match text.split_last() {
+            Some((0, text)) => Ok(text),
+            // Some writers send an empty text without its NUL.
+            None => Ok(text),
+            Some((last, _)) => {
+                Err(TranscodeError::new(format!("text ends with 0x{last:02x}; allowed: 0x00")))
+            }
+        }
+    }
+
+    /// UTF-16 units of a wide text, little-endian; ROS 2 only.
+    pub fn wide_text(&mut self) -> Result<Cow<'a, [u8]>, TranscodeError> {
+        let units = self.number()?;
+        self.numbers(2, units)
+    }
+}
+
+/// Appends values, up to a limit.
+#[derive(Debug)]
+pub struct Writer {
+    bytes: Vec<u8>,
+    /// Where offsets count from.
+    origin: usize,
+    layout: Layout,
+    limit: usize,
+    /// Structs that may still be written: some take no bytes, and a definition can ask for
+    /// billions of them.
+    structs_left: usize,
+}
+
+impl Writer {
+    /// Starts with `head`, behind which offsets count.
+    pub fn new(head: &[u8], layout: Layout, limit: usize) -> Self {
+        Self { bytes: head.to_vec(), origin: head.len(), layout, limit, structs_left: limit }
+    }
+
+    /// Counts a struct.
+    pub fn spend(&mut self) -> Result<(), TranscodeError> {
+        let limit = self.limit;
+        let left = self.structs_left.checked_sub(1);
+        self.structs_left =
+            left.ok_or_else(|| TranscodeError::new(format!("over {limit} parts")))?;
+        Ok(())
+    }
+
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Takes back what was written since.
+    pub fn truncate(&mut self, len: usize) {
+        self.bytes.truncate(len);
+    }
+
+    pub fn finish(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<(), TranscodeError> {
+        let limit = self.limit;
+        if self.bytes.len() + bytes.len() > limit {
+            return Err(TranscodeError::new(format!("grows beyond {limit} bytes")));
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Numbers of `size` bytes each.
+    pub fn numbers(&mut self, size: u8, numbers: &[u8]) -> Result<(), TranscodeError> {
+        if numbers.is_empty() {
+            return Ok(());
+        }
+        let at = self.bytes.len() - self.origin;
+        let padding = self.layout.padding(at, usize::from(size));
+        self.put(&[0; 8][..padding])?;
+        self.put(numbers)
+    }
+
+    /// How many elements follow.
+    pub fn length(&mut self, count: usize) -> Result<(), TranscodeError> {
+        let Ok(count) = u32::try_from(count) else {
+            return Err(TranscodeError::new(format!("{count} elements; allowed: {}", u32::MAX)));
+        };
+        self.numbers(4, &count.to_le_bytes())
+    }
+
+    pub fn text(&mut self, text: &[u8]) -> Result<(), TranscodeError> {
+        self.length(text.len() + self.layout.terminator)?;
+        self.put(text)?;
+        self.put(&[0][..self.layout.terminator])
+    }
+
+    pub fn wide_text(&mut self, units: &[u8]) -> Result<(), TranscodeError> {
+        self.length(units.len() / 2)?;
+        self.numbers(2, units)
+    }
+}

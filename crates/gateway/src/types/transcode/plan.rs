@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which field of the one definition is which of the other.
+
+use crate::types::definition::{Arity, Base, DUMMY_FIELD, Field, Primitive, Schema, Struct};
+use std::collections::HashMap;
+
+/// ROS 1's running number in a header, which ROS 2 has dropped.
+const SEQUENCE_NUMBER: (&str, &str) = ("std_msgs/Header", "seq");
+
+/// Two definitions that are not of one type.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {problem}")]
+pub struct Mismatch {
+    /// The type and field (`sensor_msgs/Image.data`).
+    pub field: String,
+    /// What each of the two has.
+    pub problem: String,
+}
+
+/// One of the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    Ros1,
+    Ros2,
+}
+
+/// How many values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Count {
+    One,
+    Array(u32),
+    /// With ROS 2's bound.
+    Sequence(Option<u32>),
+}
+
+/// What a value is, on both sides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// So many bytes.
+    Number(u8),
+    /// 0 or 1.
+    Truth,
+    /// With ROS 2's bound in bytes.
+    Text(Option<u32>),
+    /// ROS 2 only.
+    WideText,
+    /// Steps of the plan.
+    Struct(usize),
+}
+
+/// One field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    pub name: String,
+    pub kind: Kind,
+    pub count: Count,
+    /// Only this side has it.
+    pub only: Option<Side>,
+}
+
+/// Steps of each pair of types, the message's own first.
+#[derive(Debug)]
+pub struct Plan {
+    structs: Vec<Vec<Step>>,
+    one_sided: Vec<String>,
+}
+
+impl Plan {
+    pub fn new(ros1: &Schema, ros2: &Schema) -> Result<Self, Mismatch> {
+        let mut pairing = Pairing {
+            ros1,
+            ros2,
+            known: HashMap::new(),
+            structs: Vec::new(),
+            one_sided: Vec::new(),
+        };
+        pairing.pair(Pair::Both(0, 0))?;
+        Ok(Self { structs: pairing.structs, one_sided: pairing.one_sided })
+    }
+
+    pub fn steps(&self, number: usize) -> &[Step] {
+        &self.structs[number]
+    }
+
+    pub fn one_sided(&self) -> &[String] {
+        &self.one_sided
+    }
+}
+
+/// Types that belong together, or one of which the other side knows nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Pair {
+    Both(usize, usize),
+    Ros1(usize),
+    Ros2(usize),
+    /// ROS 1's time or duration.
+    Time,
+}
+
+struct Pairing<'a> {
+    ros1: &'a Schema,
+    ros2: &'a Schema,
+    known: HashMap<Pair, usize>,
+    structs: Vec<Vec<Step>>,
+    one_sided: Vec<String>,
+}
+
+impl Pairing<'_> {
+    /// The number of a pair's steps.
+    fn pair(&mut self, pair: Pair) -> Result<usize, Mismatch> {
+        if let Some(number) = self.known.get(&pair) {
+            return Ok(*number);
+        }
+        let number = self.structs.len();
+        self.structs.push(Vec::new());
+        self.known.insert(pair, number);
+        let (ros1, ros2) = (self.ros1, self.ros2);
+        self.structs[number] = match pair {
+            Pair::Both(one, two) => self.both(&ros1.structs[one], &ros2.structs[two])?,
+            Pair::Ros1(one) => self.alone(Side::Ros1, &ros1.structs[one])?,
+            Pair::Ros2(two) => self.alone(Side::Ros2, &ros2.structs[two])?,
+            Pair::Time => ["sec", "nanosec"].map(word).to_vec(),
+        };
+        Ok(number)
+    }
+
+    /// Fields of both in one order, which has to be that of each.
+    fn both(&mut self, one: &Struct, two: &Struct) -> Result<Vec<Step>, Mismatch> {
+        let mut steps = Vec::new();
+        let mut rest = two.fields.as_slice();
+        for field in &one.fields {
+            let Some(at) = position(rest, &field.name) else {
+                if let Some(other) = position(&two.fields, &field.name) {
+                    let other = &two.fields[other].name;
+                    let problem = format!("comes after '{other}' in ROS 2, before in ROS 1");
+                    return Err(Mismatch {
+                        field: format!("{}.{}", one.name, field.name),
+                        problem,
+                    });
+                }
+                steps.push(self.lone(Side::Ros1, one, field)?);
+                continue;
+            };
+            for skipped in &rest[..at] {
+                steps.push(self.lone(Side::Ros2, two, skipped)?);
+            }
+            steps.push(self.matched(one, field, &rest[at])?);
+            rest = &rest[at + 1..];
+        }
+        for left in rest {
+            steps.push(self.lone(Side::Ros2, two, left)?);
+        }
+        let shared = steps.iter().any(|step| step.only.is_none());
+        let empty = |part: &Struct| part.fields.iter().all(|field| field.name == DUMMY_FIELD);
+        if !shared && !empty(one) && !empty(two) {
+            let problem = "the two definitions share no field".to_owned();
+            return Err(Mismatch { field: one.name.clone(), problem });
+        }
+        Ok(steps)
+    }
+
+    fn matched(&mut self, owner: &Struct, one: &Field, two: &Field) -> Result<Step, Mismatch> {
+        let mismatch = || Mismatch {
+            field: format!("{}.{}", owner.name, one.name),
+            problem: format!("'{}' in ROS 1, '{}' in ROS 2", one.written, two.written),
+        };
+        let count = match (one.arity, two.arity) {
+            (Arity::One, Arity::One) => Count::One,
+            (Arity::Array(a), Arity::Array(b)) if a == b => Count::Array(a),
+            (Arity::Sequence(_), Arity::Sequence(bound)) => Count::Sequence(bound),
+            _ => return Err(mismatch()),
+        };
+        let kind = match (one.base, two.base) {
+            (Base::Primitive(a), Base::Primitive(b)) => {
+                if class(a) != class(b) {
+                    return Err(mismatch());
+                }
+                number(a)
+            }
+            (Base::Primitive(a), Base::Struct(two)) => {
+                if !is_time(a, &self.ros2.structs[two].name) {
+                    return Err(mismatch());
+                }
+                Kind::Struct(self.pair(Pair::Time)?)
+            }
+            (Base::String(_), Base::String(bound)) => Kind::Text(bound),
+            (Base::Struct(a), Base::Struct(b)) => Kind::Struct(self.pair(Pair::Both(a, b))?),
+            _ => return Err(mismatch()),
+        };
+        Ok(Step { name: one.name.clone(), kind, count, only: None })
+    }
+
+    /// A field that the other side lacks.
+    fn lone(&mut self, side: Side, owner: &Struct, field: &Field) -> Result<Step, Mismatch> {
+        let expected = field.name == DUMMY_FIELD
+            || (owner.name.as_str(), field.name.as_str()) == SEQUENCE_NUMBER;
+        if !expected {
+            let side = if side == Side::Ros1 { "ROS 1" } else { "ROS 2" };
+            self.one_sided.push(format!("{}.{}, {side} only", owner.name, field.name));
+        }
+        Ok(Step { only: Some(side), ..self.own(side, field)? })
+    }
+
+    /// A type that the other side lacks, as both sides of its fields.
+    fn alone(&mut self, side: Side, part: &Struct) -> Result<Vec<Step>, Mismatch> {
+        part.fields.iter().map(|field| self.own(side, field)).collect()
+    }
+
+    fn own(&mut self, side: Side, field: &Field) -> Result<Step, Mismatch> {
+        let kind = match field.base {
+            Base::Primitive(Primitive::Time | Primitive::Duration) => {
+                Kind::Struct(self.pair(Pair::Time)?)
+            }
+            Base::Primitive(primitive) => number(primitive),
+            Base::String(bound) => Kind::Text(bound),
+            Base::WString(_) => Kind::WideText,
+            Base::Struct(inner) => Kind::Struct(self.pair(match side {
+                Side::Ros1 => Pair::Ros1(inner),
+                Side::Ros2 => Pair::Ros2(inner),
+            })?),
+        };
+        let count = match field.arity {
+            Arity::One => Count::One,
+            Arity::Array(count) => Count::Array(count),
+            Arity::Sequence(bound) => Count::Sequence(bound),
+        };
+        Ok(Step { name: field.name.clone(), kind, count, only: None })
+    }
+}
+
+/// The field of that name, else one that differs in case and underscores only
+/// (`sensor_msgs/CameraInfo`: `K` in ROS 1, `k` in ROS 2).
+fn position(fields: &[Field], name: &str) -> Option<usize> {
+    let plain = |name: &str| name.replace('_', "").to_ascii_lowercase();
+    let exact = fields.iter().position(|field| field.name == name);
+    exact.or_else(|| fields.iter().position(|field| plain(&field.name) == plain(name)))
+}
+
+fn word(name: &str) -> Step {
+    Step { name: name.into(), kind: Kind::Number(4), count: Count::One, only: None }
+}
+
+fn number(primitive: Primitive) -> Kind {
+    match primitive {
+        Primitive::Bool => Kind::Truth,
+        _ => Kind::Number(primitive.bytes() as u8),
+    }
+}
+
+/// Types of one class have the same values: `byte` and `char` changed their sign between the two.
+fn class(primitive: Primitive) -> Primitive {
+    match primitive {
+        Primitive::Byte | Primitive::Char | Primitive::Int8 => Primitive::UInt8,
+        other => other,
+    }
+}
+
+fn is_time(primitive: Primitive, name: &str) -> bool {
+    match primitive {
+        Primitive::Time => name == "builtin_interfaces/Time",
+        Primitive::Duration => name == "builtin_interfaces/Duration",
+        _ => false,
+    }
+}
