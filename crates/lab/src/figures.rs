@@ -100,7 +100,7 @@ pub struct RadioFigures {
     pub station: String,
     /// Name of the network.
     pub network: String,
-    /// Share of the whole time, start and end included, that it was on the air, percent.
+    /// Share of the scenario's time that it was on the air, percent.
     pub airtime_percent: f64,
     /// See [`RadioStats`].
     pub attempts: u64,
@@ -121,7 +121,7 @@ pub struct RadioFigures {
 pub struct NetworkFigures {
     /// Its name.
     pub name: String,
-    /// Share of the whole time, start and end included, that it was in use, percent (all directions of a pipe added up).
+    /// Share of the scenario's time that it was in use, percent (all directions of a pipe added up).
     pub busy_percent: f64,
 }
 
@@ -164,19 +164,48 @@ impl FlowFigures {
     }
 }
 
-/// Radios and networks of a scenario's medium. `radios` are in the order of
-/// stations, and of networks at each.
+/// Prints to standard output; whoever stops reading it does not disturb.
+pub fn say(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+/// How long radios were on the air and networks in use, until a moment.
+#[derive(Debug, Clone, Default)]
+pub struct Usage {
+    at: Nanos,
+    radios: Vec<Nanos>,
+    networks: Vec<Nanos>,
+}
+
+impl Usage {
+    /// Until `now`; radios are in the order of stations, and of networks at each.
+    pub fn of<P: Clone>(scenario: &Scenario, medium: &Medium<P>, now: Nanos) -> Self {
+        let radios: usize = scenario.stations.iter().map(|station| station.networks.len()).sum();
+        let networks = 0..scenario.networks.len();
+        Self {
+            at: now,
+            radios: (0..radios).map(|number| medium.stats(RadioId(number)).airtime).collect(),
+            networks: networks.map(|number| medium.busy(NetworkId(number), now)).collect(),
+        }
+    }
+}
+
+/// Radios and networks of a scenario's medium: shares of the time between two moments, counts
+/// since the beginning.
 pub fn of_medium<P: Clone>(
     scenario: &Scenario,
     medium: &Medium<P>,
-    now: Nanos,
+    (from, to): (&Usage, &Usage),
 ) -> (Vec<RadioFigures>, Vec<NetworkFigures>) {
-    let percent = |time: Nanos| 100.0 * time as f64 / now.max(1) as f64;
+    let elapsed = to.at.saturating_sub(from.at).max(1) as f64;
+    let share = |number: usize, from: &[Nanos], to: &[Nanos]| {
+        let until = |usage: &[Nanos]| usage.get(number).copied().unwrap_or(0);
+        100.0 * until(to).saturating_sub(until(from)) as f64 / elapsed
+    };
     let mut radios = Vec::new();
     for station in &scenario.stations {
         for &network in &station.networks {
             let RadioStats {
-                airtime,
                 attempts,
                 retries,
                 failed_attempts,
@@ -188,7 +217,7 @@ pub fn of_medium<P: Clone>(
             radios.push(RadioFigures {
                 station: station.name.clone(),
                 network: scenario.networks[network].name.clone(),
-                airtime_percent: percent(airtime),
+                airtime_percent: share(radios.len(), &from.radios, &to.radios),
                 attempts,
                 retries,
                 failed_attempts,
@@ -200,7 +229,7 @@ pub fn of_medium<P: Clone>(
     }
     let networks = scenario.networks.iter().enumerate().map(|(number, network)| NetworkFigures {
         name: network.name.clone(),
-        busy_percent: percent(medium.busy(NetworkId(number), now)),
+        busy_percent: share(number, &from.networks, &to.networks),
     });
     (radios, networks.collect())
 }

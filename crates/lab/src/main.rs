@@ -23,7 +23,8 @@ use clap::Parser;
 use std::process::ExitCode;
 
 /// Tautline's test bench. Exit codes: 0 all reached, 1 could not run, 3 a
-/// target was not reached, 4 void (the link or the rivals are not as expected).
+/// target was not reached, 4 void (the machine was too busy, or the link or the
+/// rivals are not as expected).
 #[derive(Parser)]
 #[command(name = "tautline-lab", version)]
 struct Arguments {

@@ -39,6 +39,9 @@ impl StationCommand {
             Some(station) if !text.trim().is_empty() => {
                 Ok(Self { station, text: text.trim().into() })
             }
+            None if !text.trim().is_empty() && !name.contains(char::is_whitespace) => {
+                bail!("'{}' is no station; stations are {}", name.trim(), names.join(", "))
+            }
             _ => bail!(
                 "'{argument}' is not 'STATION: COMMAND' in quotes, such as '{}: ping -c 3 {}'; stations are {}",
                 names[0],
@@ -85,8 +88,11 @@ impl Running {
         self.child.try_wait().with_context(|| format!("'{}' is lost", self.text))
     }
 
-    /// Ends it and what it started.
-    pub fn end(mut self) -> Result<()> {
+    /// Ends it and what it started; says so if it had failed before.
+    pub fn end(mut self, screen: &Screen) -> Result<()> {
+        if let Some(status) = self.ended()?.filter(|status| !status.success()) {
+            screen.print(&format!("'{}' had ended with {status}", self.text));
+        }
         self.signal(Signal::TERM);
         let deadline = Instant::now() + PATIENCE;
         while self.ended()?.is_none() && Instant::now() < deadline {

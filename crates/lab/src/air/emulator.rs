@@ -4,6 +4,7 @@
 
 use super::kernel::{ETHERNET_HEADER_BYTES, HeldFrame, Plumbing, RadioNumber, mac};
 use crate::clock::monotonic_ns;
+use crate::figures::Usage;
 use crate::scenario::Scenario;
 use crate::staging::{Change, add_networks, changes, later};
 use anyhow::Result;
@@ -54,6 +55,9 @@ pub struct Punctuality {
 
 impl fmt::Display for Punctuality {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.frames == 0 {
+            return write!(f, "no frames: nothing to judge");
+        }
         let limit = COUNTS_BELOW.as_micros();
         let verdict = if self.counts {
             "counts".into()
@@ -101,7 +105,8 @@ impl Lateness {
             seen += count;
             seen >= wanted
         });
-        (step.unwrap_or(0) as u64 + 1) * LATENESS_STEP / 1000
+        // Not beyond the largest, though that lies within its step.
+        ((step.unwrap_or(0) as u64 + 1) * LATENESS_STEP).min(self.max.max(LATENESS_STEP)) / 1000
     }
 }
 
@@ -120,6 +125,12 @@ pub struct Emulator {
     received: Vec<HeldFrame>,
     counted_since: Nanos,
     cpu: Duration,
+    scenario: Scenario,
+    /// When the scenario starts and, if it is that which is run, ends.
+    start: Nanos,
+    end: Option<Nanos>,
+    /// What had been used then.
+    used: [Option<Usage>; 2],
 }
 
 impl AsFd for Emulator {
@@ -155,6 +166,11 @@ impl Emulator {
             received: Vec::new(),
             counted_since: 0,
             cpu: Duration::ZERO,
+            scenario: scenario.clone(),
+            start: offset,
+            // Without flows it is about the programs, which may run longer.
+            end: (!scenario.flows.is_empty()).then_some(offset + scenario.duration),
+            used: [None, None],
         }
     }
 
@@ -202,6 +218,21 @@ impl Emulator {
         due.chain([self.now() + LONGEST_WAIT]).min().unwrap_or(0)
     }
 
+    /// Shares of time between the scenario's start and its end, as far as they have come.
+    pub fn used(&self) -> (Usage, Usage) {
+        let [before, after] = self.used.clone();
+        let now = || Usage::of(&self.scenario, &self.medium, self.handled);
+        (before.unwrap_or_default(), after.unwrap_or_else(now))
+    }
+
+    fn note_usage(&mut self, now: Nanos) {
+        for (number, at) in [Some(self.start), self.end].into_iter().enumerate() {
+            if self.used[number].is_none() && at.is_some_and(|at| at <= now) {
+                self.used[number] = Some(Usage::of(&self.scenario, &self.medium, now));
+            }
+        }
+    }
+
     fn handle_due(&mut self, now: Nanos) -> Result<()> {
         self.handled = now;
         while let Some((at, change)) = self.changes.pop_front() {
@@ -213,6 +244,7 @@ impl Emulator {
             change.apply(at, &mut self.medium);
         }
         self.medium.handle_timeout(now);
+        self.note_usage(now);
         while let Some(output) = self.medium.poll_output() {
             let at = output.at();
             match output {

@@ -15,7 +15,7 @@ pub use emulator::Punctuality;
 pub use station::{Air, MTU, interface};
 
 use crate::enclosure::SCRATCH;
-use crate::figures::{Figures, FlowFigures, RunArguments};
+use crate::figures::{Figures, FlowFigures, RunArguments, say};
 use crate::scenario::{Over, Scenario};
 use crate::stats::Samples;
 use anyhow::{Result, ensure};
@@ -46,8 +46,8 @@ pub struct Arguments {
     /// Leave the scenario's own flows away.
     #[arg(long)]
     no_flows: bool,
-    /// Programs, each as 'STATION: COMMAND' in quotes. The run ends with the last one, and
-    /// with its exit code; the others are ended then. Without any, the run is as long as the
+    /// Programs, each as 'STATION: COMMAND' in quotes. The run ends with the last of this list,
+    /// and with its exit code; the others are ended then. Without any, the run is as long as the
     /// scenario. Stations know each other by name.
     #[arg(last = true, value_name = "'STATION: COMMAND'")]
     commands: Vec<String>,
@@ -82,9 +82,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let named: Vec<_> = names.iter().map(String::as_str).zip(samples).collect();
     arguments.run.keep(&text, &named)?;
     if *json {
-        print!("{text}");
+        say(&text);
     } else {
-        println!("{}emulator: {}", figures.figures.text(), figures.emulator);
+        say(&format!("{}emulator: {}\n", figures.figures.text(), figures.emulator));
     }
     let late = ExitCode::from(LATE);
     Ok(code
@@ -159,7 +159,7 @@ fn run_on(
     let end = offset + scenario.duration + DRAIN;
     let code = watch(air, running.last_mut(), end, screen);
     for program in running {
-        program.end()?;
+        program.end(screen)?;
     }
     let code = code?;
     let finished = flows.finish(scenario, origin, end)?;

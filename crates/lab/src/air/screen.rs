@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The live view below what programs print.
 
+use super::emulator::COUNTS_BELOW;
 use super::station::Snapshot;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
@@ -108,10 +109,11 @@ pub fn view(before: &Snapshot, now: &Snapshot) -> String {
     let late = &now.punctuality;
     let _ = writeln!(
         text,
-        "{:.0} s, emulator late by {} us (p50), {} us (p99), {:.0} % of a core",
+        "{:.0} s, emulator late by {} us (p50), {} us (p99, limit {}), {:.0} % of a core",
         now.now as f64 / 1e9,
         late.late_p50_us,
         late.late_p99_us,
+        COUNTS_BELOW.as_micros(),
         late.cpu_percent
     );
     text

@@ -134,7 +134,8 @@ impl Air {
 
 fn look(scenario: &Scenario, emulator: &mut Emulator) -> Snapshot {
     let now = emulator.now();
-    let (radios, networks) = of_medium(scenario, &emulator.medium, now);
+    let (before, after) = emulator.used();
+    let (radios, networks) = of_medium(scenario, &emulator.medium, (&before, &after));
     let numbers = 0..radios.len();
     let stats = numbers.map(|n| emulator.medium.stats(tautline_medium::RadioId(n)));
     Snapshot { now, stats: stats.collect(), radios, networks, punctuality: emulator.punctuality() }

@@ -82,6 +82,7 @@ pub struct Flow {
     /// Channel to the subscriber, and back.
     channels: [Option<(PeerId, ChannelId)>; 2],
     socket_bytes: u64,
+    blocked: bool,
     /// Pieces of the message that the socket has not taken yet.
     pending: Option<(u64, u32)>,
     incomplete: BTreeMap<(bool, u64), u32>,
@@ -96,6 +97,7 @@ impl Flow {
             refused: 0,
             channels: [None, None],
             socket_bytes: 0,
+            blocked: false,
             pending: None,
             incomplete: BTreeMap::new(),
         }
@@ -236,7 +238,10 @@ impl Flows {
                 flow.sent.push(net.now());
             }
             let Some((sequence, part)) = flow.pending else { return };
-            if flow.socket_bytes >= SOCKET_BYTES {
+            // A writer that was stopped goes on when half is free (sock_def_write_space).
+            let room = if flow.blocked { SOCKET_BYTES / 2 } else { SOCKET_BYTES };
+            flow.blocked = flow.socket_bytes >= room;
+            if flow.blocked {
                 return;
             }
             let (parts, bytes) = (flow.parts(), flow.part_bytes(part));

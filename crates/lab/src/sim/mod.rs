@@ -11,7 +11,9 @@ mod world;
 
 pub use control_loop::Quality;
 
-use crate::figures::{Figures, FlowFigures, LinkFigures, LoopFigures, RunArguments, of_medium};
+use crate::figures::{
+    Figures, FlowFigures, LinkFigures, LoopFigures, RunArguments, Usage, of_medium, say,
+};
 use crate::progress::Progress;
 use crate::scenario::{Over, Pace, Scenario};
 use crate::stats::{Arrival, Samples};
@@ -21,7 +23,7 @@ use flows::Flow;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
-use tautline_medium::{Nanos, StationId};
+use tautline_medium::{Nanos, RadioId, StationId};
 use world::World;
 
 /// Messages may arrive so long after the last one was sent.
@@ -36,14 +38,14 @@ pub fn run(arguments: &RunArguments) -> Result<ExitCode> {
     let scenario = crate::scenario::load(&arguments.scenario)?;
     let started = std::time::Instant::now();
     let mut world = build::build(&scenario, arguments.seed)?;
-    advance(&mut world, &scenario);
+    let used = advance(&mut world, &scenario);
     let taken = started.elapsed();
-    let figures = figures(&scenario, &mut world, arguments.seed);
+    let figures = figures(&scenario, &mut world, arguments.seed, &used);
     keep(arguments, &world, &figures.json()?)?;
     if arguments.json {
-        print!("{}", figures.json()?);
+        say(&figures.json()?);
     } else {
-        print!("{}", figures.text());
+        say(&figures.text());
     }
     let simulated = Duration::from_nanos(world.net.now());
     eprintln!(
@@ -89,26 +91,32 @@ pub struct Passed {
 pub fn pass(scenario: &Scenario, seed: u64) -> Result<Passed> {
     let mut world = build::build(scenario, seed)?;
     world.run(WARM_UP + scenario.duration + DRAIN);
-    let now = world.net.now();
-    let (radios, _) = of_medium(scenario, &world.net.medium, now);
+    let radios: usize = scenario.stations.iter().map(|station| station.networks.len()).sum();
+    let attempts = |number| world.net.medium.stats(RadioId(number)).attempts;
     Ok(Passed {
-        time: Duration::from_nanos(now),
+        time: Duration::from_nanos(world.net.now()),
         messages: world.flows.all.iter().map(|flow| flow.sent.len() as u64).sum(),
-        frames: radios.iter().map(|radio| radio.attempts).sum(),
+        frames: (0..radios).map(attempts).sum(),
     })
 }
 
-fn advance(world: &mut World, scenario: &Scenario) {
-    let end = WARM_UP + scenario.duration + DRAIN;
-    let step = Duration::from_nanos(end / STEPS / SPEED);
+/// Runs it all; what had been used at the scenario's start and end.
+fn advance(world: &mut World, scenario: &Scenario) -> [Usage; 2] {
+    let (start, end) = (WARM_UP, WARM_UP + scenario.duration);
+    let step = Duration::from_nanos(scenario.duration / STEPS / SPEED);
     let stages = (1..=STEPS).map(|n| (format!("{} {n} %", scenario.name), step));
     let progress = Progress::quietly(stages.collect());
+    world.run(start);
+    let before = Usage::of(scenario, &world.net.medium, start);
     for step in 1..=STEPS {
         progress.next();
-        world.run(end / STEPS * step);
+        world.run(start + scenario.duration / STEPS * step);
     }
     world.run(end);
+    let after = Usage::of(scenario, &world.net.medium, end);
+    world.run(end + DRAIN);
     progress.finish();
+    [before, after]
 }
 
 /// Times as from the scenario's start.
@@ -125,9 +133,13 @@ fn samples_of(flow: &Flow) -> Samples {
     }
 }
 
-fn figures(scenario: &Scenario, world: &mut World, seed: u64) -> Figures {
-    let now = world.net.now();
-    let (radios, networks) = of_medium(scenario, &world.net.medium, now);
+fn figures(
+    scenario: &Scenario,
+    world: &mut World,
+    seed: u64,
+    [before, after]: &[Usage; 2],
+) -> Figures {
+    let (radios, networks) = of_medium(scenario, &world.net.medium, (before, after));
     let flows = (0..world.flows.all.len()).map(|number| flow_figures(scenario, world, number));
     let loops = scenario.control_loops.iter().zip(&world.loops);
     let station = |number: usize| scenario.stations[number].name.as_str();

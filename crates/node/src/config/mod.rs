@@ -51,7 +51,7 @@ pub fn load(file: &Path) -> Result<Checked, ConfigError> {
 
 /// The text of `file`, which is UTF-8 and at most [`MAX_FILE_BYTES`] long.
 pub fn read(file: &Path) -> Result<String, ConfigError> {
-    let unreadable = |source| ConfigError::Unreadable { file: file.into(), source };
+    let unreadable = |cause| ConfigError::Unreadable { file: file.into(), cause };
     let open = std::fs::File::open(file).map_err(unreadable)?;
     let mut bytes = Vec::new();
     // One byte over the limit is enough to refuse the file without reading all of it.

@@ -72,12 +72,12 @@ fn write_place(f: &mut fmt::Formatter<'_>, at: Position, key: &str) -> fmt::Resu
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// It could not be read.
-    #[error("{}: cannot be read: {source}", file.display())]
+    #[error("{}: cannot be read: {cause}", file.display())]
     Unreadable {
         /// The file.
         file: PathBuf,
         /// What the system says.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// It was read and is not right.
     #[error("{}", in_lines(file, problems))]
