@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use tautline_gateway::types::definition::{Arity, Base, Primitive, Schema};
 use tautline_gateway::types::hash::type_hash;
+use tautline_gateway::types::installed::Installed;
 use tautline_gateway::types::{Dialect, Transcoder, derive};
 
 /// Messages of each type that go there and back.
@@ -82,6 +83,24 @@ fn hashes_are_those_of_ros_and_of_rosbags() {
     }
     println!("{md5} of ROS 1, {rihs01} of ROS 2, of which {installed} installed");
     assert!(md5 > 100 && rihs01 > 100 && installed > 80);
+}
+
+#[test]
+fn installed_files_give_the_hashes_that_were_installed_with_them() {
+    let prefix = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/ros2/kilted");
+    let installed = Installed::new(vec!["/nonexistent".into(), prefix]);
+    let mut count = 0;
+    for Type { name, line, .. } in types() {
+        let Some(theirs) = line["installed"].as_str() else { continue };
+        let text = installed.definition(&name, Dialect::Ros2).unwrap_or_else(|e| panic!("{e}"));
+        let schema = Schema::parse(&name, &text, Dialect::Ros2).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(type_hash(&schema), theirs, "{name}");
+        count += 1;
+    }
+    assert!(count > 80, "{count}");
+    let missing = installed.definition("a/msg/B", Dialect::Ros2).unwrap_err().to_string();
+    assert!(missing.starts_with("no share/a/msg/B.msg in /nonexistent, "), "{missing}");
+    installed.definition("../a/B", Dialect::Ros2).unwrap_err();
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! uses for ROS 2 as well: the message's own text, then for each type it needs a line of at
 //! least [`SEPARATOR_BYTES`] `=`, a line `MSG: package/Type`, and that type's text.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
 
@@ -194,7 +195,7 @@ impl Schema {
         for (number, part) in texts.iter().enumerate() {
             numbers.entry(part.name.clone()).or_insert(number);
         }
-        let parser = Parser { dialect, numbers: &numbers };
+        let parser = Parser { dialect, number: &|name| numbers.get(name).copied() };
         let structs = texts.iter().map(|part| parser.read(part)).collect::<Result<Vec<_>, _>>()?;
         let schema = Self { dialect, structs };
         schema.check_depth().map_err(whole)?;
@@ -235,6 +236,24 @@ impl Schema {
     }
 }
 
+/// Short names of the types that one type's own text refers to.
+pub fn needed_by(name: &str, text: &str, dialect: Dialect) -> Result<Vec<String>, String> {
+    let names = RefCell::new(Vec::new());
+    let note = |name: &str| {
+        names.borrow_mut().push(name.to_owned());
+        Some(0)
+    };
+    let parser = Parser { dialect, number: &note };
+    let text = Text { name: name.to_owned(), lines: text.lines().collect() };
+    parser.read(&text).map_err(|error| error.to_string())?;
+    Ok(names.into_inner())
+}
+
+/// The line between two types.
+pub fn separator() -> String {
+    "=".repeat(2 * SEPARATOR_BYTES)
+}
+
 /// One type's text.
 struct Text<'a> {
     name: String,
@@ -260,7 +279,8 @@ fn split<'a>(name: &str, text: &'a str) -> Vec<Text<'a>> {
 
 struct Parser<'a> {
     dialect: Dialect,
-    numbers: &'a HashMap<String, usize>,
+    /// The number of a type by its short name.
+    number: &'a dyn Fn(&str) -> Option<usize>,
 }
 
 /// A field or constant, as one line declares it.
@@ -373,8 +393,7 @@ impl Parser<'_> {
             _ if element.contains('/') => short_name(element),
             _ => format!("{package}/{element}"),
         };
-        let number = self.numbers.get(&name);
-        number.map(|number| Base::Struct(*number)).ok_or_else(|| {
+        (self.number)(&name).map(Base::Struct).ok_or_else(|| {
             format!("'{element}' is no primitive type, and no definition of {name} follows")
         })
     }
@@ -392,7 +411,7 @@ impl fmt::Display for Schema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, part) in self.structs.iter().enumerate() {
             if number > 0 {
-                writeln!(f, "{}\nMSG: {}", "=".repeat(2 * SEPARATOR_BYTES), part.name)?;
+                writeln!(f, "{}\nMSG: {}", separator(), part.name)?;
             }
             for constant in &part.constants {
                 writeln!(f, "{constant}")?;

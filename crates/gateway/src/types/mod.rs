@@ -6,11 +6,13 @@
 //!                               │
 //!                               └─ two of them ─▶ transcode::Transcoder: bytes to bytes
 //! ```
-//! Pure: no files, sockets or clocks. Definitions come from peers, and are hostile until parsed.
+//! Pure but for `installed`, which reads `.msg` files. Definitions come from peers, and are
+//! hostile until parsed.
 
 pub mod definition;
 pub mod derive;
 pub mod hash;
+pub mod installed;
 pub mod transcode;
 
 pub use definition::{Dialect, Schema};

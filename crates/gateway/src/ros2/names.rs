@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What ROS 2 calls things, and what DDS calls them (design.ros2.org, "Topic and Service name
+//! mapping to DDS").
+
+/// What a DDS topic is to ROS 2.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Meaning {
+    /// A topic (`/scan`).
+    Topic(String),
+    /// Requests of a service (`/add_two_ints`).
+    Request(String),
+    /// Replies of a service.
+    Reply(String),
+}
+
+/// The prefix of topics.
+const TOPIC: &str = "rt/";
+const REQUEST: (&str, &str) = ("rq/", "Request");
+const REPLY: (&str, &str) = ("rr/", "Reply");
+/// Before a type's own name, and after it.
+const NAMESPACE: &str = "dds_";
+/// A type hash among an endpoint's user data (REP 2016).
+const HASH_KEY: &str = "typehash=";
+
+impl Meaning {
+    /// What the topic `dds_name` is; `None` if it is not of ROS 2 (`ros_discovery_info`).
+    pub fn of(dds_name: &str) -> Option<Self> {
+        let service = |(prefix, suffix): (&str, &str)| {
+            Some(format!("/{}", dds_name.strip_prefix(prefix)?.strip_suffix(suffix)?))
+        };
+        let topic = dds_name.strip_prefix(TOPIC).map(|name| Self::Topic(format!("/{name}")));
+        topic
+            .or_else(|| service(REQUEST).map(Self::Request))
+            .or_else(|| service(REPLY).map(Self::Reply))
+    }
+
+    /// The name of its DDS topic.
+    pub fn dds_name(&self) -> String {
+        let bare = |name: &str| name.strip_prefix('/').unwrap_or(name).to_owned();
+        match self {
+            Self::Topic(name) => format!("{TOPIC}{}", bare(name)),
+            Self::Request(name) => format!("{}{}{}", REQUEST.0, bare(name), REQUEST.1),
+            Self::Reply(name) => format!("{}{}{}", REPLY.0, bare(name), REPLY.1),
+        }
+    }
+}
+
+/// `sensor_msgs::msg::dds_::LaserScan_` of `sensor_msgs/msg/LaserScan`.
+pub fn dds_type(ros_type: &str) -> Option<String> {
+    let (namespace, name) = ros_type.rsplit_once('/')?;
+    Some(format!("{}::{NAMESPACE}::{name}_", namespace.replace('/', "::")))
+}
+
+/// `sensor_msgs/msg/LaserScan` of `sensor_msgs::msg::dds_::LaserScan_`.
+pub fn ros_type(dds_type: &str) -> Option<String> {
+    let (namespace, name) = dds_type.strip_suffix('_')?.rsplit_once("::")?;
+    let namespace = namespace.strip_suffix(NAMESPACE)?.strip_suffix("::")?;
+    Some(format!("{}/{name}", namespace.replace("::", "/")))
+}
+
+/// User data by which an endpoint tells its type's hash.
+pub fn user_data(type_hash: &str) -> String {
+    format!("{HASH_KEY}{type_hash};")
+}
+
+/// The type hash in an endpoint's user data: `key=value;` pairs, whoever wrote them.
+pub fn type_hash(user_data: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(user_data).ok()?;
+    let hash = text.split(';').find_map(|pair| pair.trim().strip_prefix(HASH_KEY))?;
+    let sound = hash.strip_prefix("RIHS01_").is_some_and(|digits| {
+        digits.len() == 64 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
+    });
+    sound.then_some(hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn topics_and_services_have_one_dds_name_each() {
+        for (meaning, dds_name) in [
+            (Meaning::Topic("/scan".into()), "rt/scan"),
+            (Meaning::Topic("/robot1/camera/image".into()), "rt/robot1/camera/image"),
+            (Meaning::Request("/add".into()), "rq/addRequest"),
+            (Meaning::Reply("/fib/_action/send_goal".into()), "rr/fib/_action/send_goalReply"),
+        ] {
+            assert_eq!(meaning.dds_name(), dds_name);
+            assert_eq!(Meaning::of(dds_name), Some(meaning));
+        }
+        for other in ["ros_discovery_info", "rq/add", "DCPSTopic", "rt", ""] {
+            assert_eq!(Meaning::of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn types_have_one_dds_name_each() {
+        for (ros, dds) in [
+            ("sensor_msgs/msg/LaserScan", "sensor_msgs::msg::dds_::LaserScan_"),
+            ("a/srv/B_Request", "a::srv::dds_::B_Request_"),
+            ("a/action/Fib_SendGoal_Request", "a::action::dds_::Fib_SendGoal_Request_"),
+        ] {
+            assert_eq!(dds_type(ros).as_deref(), Some(dds));
+            assert_eq!(ros_type(dds).as_deref(), Some(ros));
+        }
+        for other in ["HelloWorld", "a::B", "a::msg::B_", "dds_::B_", "_", ""] {
+            assert_eq!(ros_type(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_type_hash_is_found_among_user_data() {
+        let hash = format!("RIHS01_{}", "0a".repeat(32));
+        assert_eq!(type_hash(user_data(&hash).as_bytes()), Some(&*hash));
+        assert_eq!(type_hash(format!("a=b;typehash={hash};c=d;").as_bytes()), Some(&*hash));
+        for other in ["", "typehash=;", "typehash=RIHS01_00;", "typehash", &hash] {
+            assert_eq!(type_hash(other.as_bytes()), None, "{other}");
+        }
+        assert_eq!(type_hash(&[0xff, 0xfe]), None);
+    }
+}
