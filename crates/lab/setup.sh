@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Installs the Debian packages that the build, the demo and the tests need, if
-# any is missing; as root or through sudo, else it prints what to run and fails.
+# any is missing, and those that are named as arguments; as root or through sudo, else it prints what to run and fails.
 set -eu
 
 build="gcc g++ libc6-dev"
@@ -17,7 +17,7 @@ if ! command -v dpkg-query >/dev/null; then
 fi
 
 missing=""
-for package in $build $python $links $ros $picture; do
+for package in $build $python $links $ros $picture "$@"; do
     state=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
     [ "$state" = installed ] || missing="$missing $package"
 done

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Readers and writers of raw samples.
+
+use crate::participant::{Callbacks, Handles, Listener, Participant, guid_of, listener};
+use crate::qos::Native;
+use crate::raw::{self, Blob, SampleId};
+use crate::{Guid, Qos, Result, check};
+use cyclors::*;
+use std::ffi::c_void;
+use std::ptr::{null, null_mut};
+use std::sync::{Arc, PoisonError};
+
+/// What came with a sample.
+#[derive(Debug)]
+pub struct SampleInfo {
+    /// Nanoseconds since 1970, by the writer's clock.
+    pub source_timestamp: i64,
+    /// `None` when the writer is not known (any more).
+    pub writer: Option<Guid>,
+    /// Counted by its writer.
+    pub seq: i64,
+    /// The request that it answers.
+    pub related: Option<SampleId>,
+}
+
+/// What to read or write.
+#[derive(Debug, Clone, Copy)]
+pub struct Specification<'a> {
+    /// As DDS has it (`rt/scan`).
+    pub topic: &'a str,
+    /// As DDS has it.
+    pub type_name: &'a str,
+    /// As [`Endpoint`](crate::Endpoint) tells it.
+    pub keyless: bool,
+    /// What to ask or offer.
+    pub qos: &'a Qos,
+}
+
+/// Reads a topic until it is dropped.
+pub struct RawReader {
+    entity: dds_entity_t,
+    /// Of this reader.
+    pub guid: Guid,
+    topic: dds_entity_t,
+    _l: Listener,
+    _p: Arc<Participant>,
+}
+
+impl RawReader {
+    /// Starts.
+    pub fn new(
+        p: &Arc<Participant>,
+        Specification { topic, type_name, keyless, qos }: Specification<'_>,
+        on_sample: impl Fn(&[u8], &SampleInfo) + Send + Sync + 'static,
+        on_incompatible: impl Fn(u32, i32) + Send + Sync + 'static,
+    ) -> Result<RawReader> {
+        let handles = p.writers.clone();
+        let l = listener(Callbacks {
+            data: Box::new(move |rd| unsafe { take_raw(rd, &handles, &on_sample) }),
+            incompatible: Box::new(on_incompatible),
+        });
+        let t = check("topic", raw::create_topic(p.entity, topic, type_name, keyless))?;
+        let entity =
+            check("reader", unsafe { dds_create_reader(p.entity, t, qos.native().0, l.native) })?;
+        Ok(RawReader { entity, guid: guid_of(entity), topic: t, _l: l, _p: p.clone() })
+    }
+}
+impl Drop for RawReader {
+    fn drop(&mut self) {
+        unsafe {
+            dds_delete(self.entity);
+            dds_delete(self.topic);
+        }
+    }
+}
+
+unsafe fn take_raw(rd: dds_entity_t, handles: &Handles, f: &dyn Fn(&[u8], &SampleInfo)) {
+    const N: usize = 16;
+    loop {
+        let mut si: [dds_sample_info_t; N] = std::mem::zeroed();
+        let mut sd = [null_mut::<ddsi_serdata>(); N];
+        let n = dds_takecdr(rd, sd.as_mut_ptr(), N as u32, si.as_mut_ptr(), DDS_ANY_STATE);
+        if n <= 0 {
+            return;
+        }
+        for i in 0..n as usize {
+            if si[i].valid_data {
+                let b = raw::blob(sd[i]);
+                let info = SampleInfo {
+                    source_timestamp: si[i].source_timestamp,
+                    writer: handles
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .get(&si[i].publication_handle)
+                        .copied(),
+                    seq: b.seq,
+                    related: b.related,
+                };
+                f(b.bytes(), &info);
+            }
+            ddsi_serdata_unref(sd[i]);
+        }
+    }
+}
+
+/// Writes a topic until it is dropped.
+pub struct RawWriter {
+    entity: dds_entity_t,
+    /// Of this writer.
+    pub guid: Guid,
+    topic: dds_entity_t,
+    sertype: *const ddsi_sertype,
+    _l: Listener,
+    _p: Arc<Participant>,
+}
+unsafe impl Send for RawWriter {}
+unsafe impl Sync for RawWriter {}
+
+impl RawWriter {
+    /// Starts.
+    pub fn new(
+        p: &Arc<Participant>,
+        Specification { topic, type_name, keyless, qos }: Specification<'_>,
+        on_incompatible: impl Fn(u32, i32) + Send + Sync + 'static,
+    ) -> Result<RawWriter> {
+        let l =
+            listener(Callbacks { data: Box::new(|_| ()), incompatible: Box::new(on_incompatible) });
+        let t = check("topic", raw::create_topic(p.entity, topic, type_name, keyless))?;
+        unsafe {
+            let entity = check("writer", dds_create_writer(p.entity, t, qos.native().0, l.native))?;
+            let mut st = null();
+            check("sertype", dds_get_entity_sertype(entity, &mut st))?;
+            Ok(RawWriter {
+                entity,
+                guid: guid_of(entity),
+                topic: t,
+                sertype: st,
+                _l: l,
+                _p: p.clone(),
+            })
+        }
+    }
+    /// Write bytes with their encapsulation header; `timestamp` in ns since 1970, or now.
+    pub fn write(
+        &self,
+        bytes: Vec<u8>,
+        timestamp: Option<i64>,
+        related: Option<SampleId>,
+    ) -> Result<()> {
+        unsafe {
+            let mut b = Blob::new(self.sertype, ddsi_serdata_kind_SDK_DATA, bytes);
+            b.related = related;
+            b.set_timestamp(timestamp.unwrap_or_else(|| dds_time()));
+            check("write", dds_forwardcdr(self.entity, Blob::into_raw(b))).map(|_| ())
+        }
+    }
+    /// Tells others, if it has changed.
+    pub fn set_user_data(&self, d: &[u8]) -> Result<()> {
+        unsafe {
+            let q = Native(dds_create_qos());
+            dds_qset_userdata(q.0, d.as_ptr() as *const c_void, d.len());
+            check("set_qos", dds_set_qos(self.entity, q.0)).map(|_| ())
+        }
+    }
+    /// How many readers there are.
+    pub fn matched(&self) -> usize {
+        unsafe { dds_get_matched_subscriptions(self.entity, null_mut(), 0).max(0) as usize }
+    }
+}
+impl Drop for RawWriter {
+    fn drop(&mut self) {
+        unsafe {
+            dds_delete(self.entity);
+            dds_delete(self.topic);
+        }
+    }
+}

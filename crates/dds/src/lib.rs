@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Raw ROS 2 messages of any type over Cyclone DDS: a participant, what it discovers, and
+//! readers and writers of opaque CDR.
+//!
+//! The first piece of the ROS 2 gateway, not used by the daemon yet and not part of the
+//! workspace (it needs cmake and libclang): `make dds` builds it and runs its tests with rclpy.
+//! Callbacks run on Cyclone DDS's threads: they must not block, and not write reliably, since
+//! a full cache would stop the thread that reads acknowledgements.
+#![allow(unsafe_op_in_unsafe_fn)]
+
+mod endpoint;
+mod participant;
+mod qos;
+mod raw;
+
+pub use endpoint::{RawReader, RawWriter, SampleInfo, Specification};
+pub use participant::{Discovery, Endpoint, Participant};
+pub use qos::Qos;
+pub use raw::SampleId;
+
+use std::ffi::CStr;
+
+/// What names a participant, reader or writer in its domain.
+pub type Guid = [u8; 16];
+
+/// What Cyclone DDS refused.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{what}: {reason}")]
+pub struct DdsError {
+    /// What was to be made or done.
+    pub what: &'static str,
+    /// In Cyclone DDS's words.
+    pub reason: String,
+}
+
+type Result<T> = std::result::Result<T, DdsError>;
+
+fn check(what: &'static str, code: i32) -> Result<i32> {
+    if code >= 0 {
+        return Ok(code);
+    }
+    // SAFETY: a static text for every code.
+    let reason = unsafe { CStr::from_ptr(cyclors::dds_strretcode(code)) };
+    Err(DdsError { what, reason: reason.to_string_lossy().into_owned() })
+}

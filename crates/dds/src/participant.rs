@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A participant, and whom it discovers.
+
+use crate::qos::{Native, user_data};
+use crate::{DdsError, Guid, Qos, Result, check};
+use cyclors::*;
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::{null, null_mut};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A remote (or our own) reader or writer.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    /// Its own.
+    pub guid: Guid,
+    /// Whose it is.
+    pub participant: Guid,
+    /// As DDS has it (`rt/scan`).
+    pub topic: String,
+    /// As DDS has it (`sensor_msgs::msg::dds_::LaserScan_`).
+    pub type_name: String,
+    /// Its type has no key, as all of ROS 2.
+    pub keyless: bool,
+    /// What it asks or offers.
+    pub qos: Qos,
+}
+
+/// Who comes and goes. After a crash, when the participant's lease ends.
+#[allow(missing_docs)]
+#[derive(Clone, Debug)]
+pub enum Discovery {
+    Participant { guid: Guid, user_data: Vec<u8> },
+    ParticipantGone { guid: Guid },
+    Writer(Endpoint),
+    WriterGone { guid: Guid },
+    Reader(Endpoint),
+    ReaderGone { guid: Guid },
+}
+
+/// A listener whose closure lives as long as its entity.
+pub struct Listener {
+    // Read by Cyclone DDS only.
+    pub native: *mut dds_listener_t,
+    _arg: Box<dyn std::any::Any>,
+}
+unsafe impl Send for Listener {}
+unsafe impl Sync for Listener {}
+impl Drop for Listener {
+    fn drop(&mut self) {
+        unsafe { dds_delete_listener(self.native) }
+    }
+}
+
+pub type OnEntity = Box<dyn Fn(dds_entity_t) + Send + Sync>;
+/// What a listener does.
+pub struct Callbacks {
+    /// There is something to take.
+    pub data: OnEntity,
+    /// An endpoint was refused: the policy, and how many so far.
+    pub incompatible: Box<dyn Fn(u32, i32) + Send + Sync>,
+}
+
+unsafe extern "C" fn on_data(e: dds_entity_t, arg: *mut c_void) {
+    let cb = &*(arg as *const Callbacks);
+    if catch_unwind(AssertUnwindSafe(|| (cb.data)(e))).is_err() {
+        eprintln!("panic in a data callback");
+    }
+}
+unsafe extern "C" fn on_req(
+    _: dds_entity_t,
+    st: dds_requested_incompatible_qos_status_t,
+    arg: *mut c_void,
+) {
+    let cb = &*(arg as *const Callbacks);
+    let _ = catch_unwind(AssertUnwindSafe(|| {
+        (cb.incompatible)(st.last_policy_id, st.total_count as i32)
+    }));
+}
+unsafe extern "C" fn on_off(
+    _: dds_entity_t,
+    st: dds_offered_incompatible_qos_status_t,
+    arg: *mut c_void,
+) {
+    let cb = &*(arg as *const Callbacks);
+    let _ = catch_unwind(AssertUnwindSafe(|| {
+        (cb.incompatible)(st.last_policy_id, st.total_count as i32)
+    }));
+}
+
+/// A listener that does this.
+pub fn listener(cb: Callbacks) -> Listener {
+    let arg = Box::new(cb);
+    unsafe {
+        let native = dds_create_listener(&*arg as *const Callbacks as *mut c_void);
+        dds_lset_data_available(native, Some(on_data));
+        dds_lset_requested_incompatible_qos(native, Some(on_req));
+        dds_lset_offered_incompatible_qos(native, Some(on_off));
+        Listener { native, _arg: arg }
+    }
+}
+
+pub type Handles = Arc<Mutex<HashMap<u64, Guid>>>;
+
+/// We, in a domain.
+pub struct Participant {
+    pub(crate) entity: dds_entity_t,
+    /// Of this participant.
+    pub guid: Guid,
+    domain: dds_entity_t,
+    pub(crate) writers: Handles,
+    builtin: Mutex<Vec<(dds_entity_t, Listener)>>,
+}
+
+/// The GUID of one of our entities.
+pub fn guid_of(e: dds_entity_t) -> Guid {
+    let mut g = dds_guid_t { v: [0; 16] };
+    unsafe { dds_get_guid(e, &mut g) };
+    g.v
+}
+
+impl Participant {
+    /// Joins a domain; `config` is Cyclone DDS's XML for it.
+    pub fn new(domain: u32, config: Option<&str>, user_data: &[u8]) -> Result<Arc<Participant>> {
+        unsafe {
+            let mut dom = 0;
+            if let Some(c) = config {
+                let nul = |_| DdsError { what: "configuration", reason: "holds a NUL".into() };
+                let c = CString::new(c).map_err(nul)?;
+                dom = check("domain", dds_create_domain(domain, c.as_ptr()))?;
+            }
+            let q = Native(dds_create_qos());
+            dds_qset_userdata(q.0, user_data.as_ptr() as *const c_void, user_data.len());
+            let entity = check("participant", dds_create_participant(domain, q.0, null()))?;
+            Ok(Arc::new(Participant {
+                entity,
+                guid: guid_of(entity),
+                domain: dom,
+                writers: Default::default(),
+                builtin: Default::default(),
+            }))
+        }
+    }
+
+    /// Tells of everyone there is, and who comes and goes from now on.
+    pub fn discover(&self, f: impl Fn(Discovery) + Send + Sync + 'static) -> Result<()> {
+        let f = Arc::new(f);
+        for (kind, topic) in [
+            (0, DDS_BUILTIN_TOPIC_DCPSPARTICIPANT),
+            (1, DDS_BUILTIN_TOPIC_DCPSPUBLICATION),
+            (2, DDS_BUILTIN_TOPIC_DCPSSUBSCRIPTION),
+        ] {
+            let (f, handles) = (f.clone(), self.writers.clone());
+            let l = listener(Callbacks {
+                data: Box::new(move |rd| unsafe { take_builtin(rd, kind, &handles, &*f) }),
+                incompatible: Box::new(|_, _| ()),
+            });
+            let rd = unsafe {
+                check("builtin reader", dds_create_reader(self.entity, topic, null(), l.native))?
+            };
+            self.builtin.lock().unwrap_or_else(PoisonError::into_inner).push((rd, l));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Participant {
+    fn drop(&mut self) {
+        unsafe {
+            dds_delete(self.entity);
+            if self.domain > 0 {
+                dds_delete(self.domain);
+            }
+        }
+    }
+}
+
+unsafe fn take_builtin(rd: dds_entity_t, kind: u8, handles: &Handles, f: &dyn Fn(Discovery)) {
+    const N: usize = 32;
+    loop {
+        let mut si: [dds_sample_info_t; N] = std::mem::zeroed();
+        let mut buf = [null_mut::<c_void>(); N];
+        let n = dds_take(rd, buf.as_mut_ptr(), si.as_mut_ptr(), N, N as u32);
+        if n <= 0 {
+            return;
+        }
+        for i in 0..n as usize {
+            let alive = si[i].instance_state == dds_instance_state_DDS_IST_ALIVE;
+            if kind == 0 {
+                let s = &*(buf[i] as *const dds_builtintopic_participant_t);
+                f(if alive && si[i].valid_data {
+                    Discovery::Participant { guid: s.key.v, user_data: user_data(s.qos) }
+                } else {
+                    Discovery::ParticipantGone { guid: s.key.v }
+                });
+                continue;
+            }
+            let s = &*(buf[i] as *const dds_builtintopic_endpoint_t);
+            let guid = s.key.v;
+            if !alive || !si[i].valid_data {
+                handles
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .remove(&si[i].instance_handle);
+                f(if kind == 1 {
+                    Discovery::WriterGone { guid }
+                } else {
+                    Discovery::ReaderGone { guid }
+                });
+                continue;
+            }
+            if kind == 1 {
+                handles
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .insert(si[i].instance_handle, guid);
+            }
+            let e = Endpoint {
+                guid,
+                participant: s.participant_key.v,
+                topic: CStr::from_ptr(s.topic_name).to_string_lossy().into_owned(),
+                type_name: CStr::from_ptr(s.type_name).to_string_lossy().into_owned(),
+                keyless: matches!(guid[15] & 0x3f, 3 | 4),
+                qos: Qos::from_native(s.qos),
+            };
+            f(if kind == 1 { Discovery::Writer(e) } else { Discovery::Reader(e) });
+        }
+        dds_return_loan(rd, buf.as_mut_ptr(), n);
+    }
+}

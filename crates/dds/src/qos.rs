@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Quality of service, ours and what others sent.
+
+use cyclors::*;
+use std::ffi::{CStr, c_void};
+use std::ptr::null_mut;
+
+/// No deadline, no end of life.
+pub const INFINITE: i64 = i64::MAX;
+
+/// Quality of service of a reader or writer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Qos {
+    /// Else best effort.
+    pub reliable: bool,
+    /// 0 volatile, 1 transient local, and on.
+    pub durability: u32,
+    /// Else keep last.
+    pub keep_all: bool,
+    /// Of keep last. Remote endpoints do not tell theirs.
+    pub depth: i32,
+    /// Nanoseconds.
+    pub deadline: i64,
+    /// Nanoseconds.
+    pub lifespan: i64,
+    /// 0 automatic, 1 by participant, 2 by topic; and its lease in nanoseconds.
+    pub liveliness: (u32, i64),
+    /// `key=value;` pairs in ROS 2.
+    pub user_data: Vec<u8>,
+    /// None in ROS 2.
+    pub partitions: Vec<String>,
+    /// 0 XCDR1, 2 XCDR2; the first is what a writer offers.
+    pub representation: Vec<i16>,
+    /// Match no endpoint of the same participant.
+    pub ignore_own: bool,
+}
+
+impl Default for Qos {
+    fn default() -> Self {
+        Qos {
+            reliable: true,
+            durability: 0,
+            keep_all: false,
+            depth: 10,
+            deadline: INFINITE,
+            lifespan: INFINITE,
+            liveliness: (0, INFINITE),
+            user_data: vec![],
+            partitions: vec![],
+            representation: vec![0],
+            ignore_own: false,
+        }
+    }
+}
+
+/// Freed when dropped.
+pub struct Native(pub *mut dds_qos_t);
+impl Drop for Native {
+    fn drop(&mut self) {
+        unsafe { dds_delete_qos(self.0) }
+    }
+}
+
+impl Qos {
+    /// As Cyclone DDS has it.
+    pub fn native(&self) -> Native {
+        unsafe {
+            let q = dds_create_qos();
+            dds_qset_reliability(q, self.reliable as u32, 100_000_000);
+            dds_qset_durability(q, self.durability);
+            dds_qset_history(q, self.keep_all as u32, self.depth);
+            if self.durability >= 1 {
+                dds_qset_durability_service(
+                    q,
+                    0,
+                    self.keep_all as u32,
+                    self.depth.max(1),
+                    -1,
+                    -1,
+                    -1,
+                );
+            }
+            dds_qset_deadline(q, self.deadline);
+            dds_qset_lifespan(q, self.lifespan);
+            dds_qset_liveliness(q, self.liveliness.0, self.liveliness.1);
+            dds_qset_userdata(q, self.user_data.as_ptr() as *const c_void, self.user_data.len());
+            dds_qset_data_representation(
+                q,
+                self.representation.len() as u32,
+                self.representation.as_ptr(),
+            );
+            if self.ignore_own {
+                dds_qset_ignorelocal(q, dds_ignorelocal_kind_DDS_IGNORELOCAL_PARTICIPANT);
+            }
+            Native(q)
+        }
+    }
+    /// `q` may hold anything a remote participant sent: nothing here may panic.
+    ///
+    /// # Safety
+    /// `q` must be live.
+    pub unsafe fn from_native(q: *const dds_qos_t) -> Qos {
+        let mut o = Qos { durability: 0, ..Default::default() };
+        let (mut k, mut t) = (0u32, 0i64);
+        if dds_qget_reliability(q, &mut k, &mut t) {
+            o.reliable = k == 1;
+        }
+        dds_qget_durability(q, &mut o.durability);
+        let mut h = 0u32;
+        if dds_qget_history(q, &mut h, &mut o.depth) {
+            o.keep_all = h == 1;
+        }
+        dds_qget_deadline(q, &mut o.deadline);
+        dds_qget_lifespan(q, &mut o.lifespan);
+        dds_qget_liveliness(q, &mut o.liveliness.0, &mut o.liveliness.1);
+        o.user_data = user_data(q);
+        let (mut n, mut ps) = (0u32, null_mut());
+        if dds_qget_partition(q, &mut n, &mut ps) {
+            for i in 0..n as usize {
+                let p = *ps.add(i);
+                o.partitions.push(CStr::from_ptr(p).to_string_lossy().into_owned());
+                dds_free(p as *mut c_void);
+            }
+            dds_free(ps as *mut c_void);
+        }
+        let (mut n, mut rs) = (0u32, null_mut());
+        o.representation.clear();
+        if dds_qget_data_representation(q, &mut n, &mut rs) {
+            o.representation = std::slice::from_raw_parts(rs, n as usize).to_vec();
+            dds_free(rs as *mut c_void);
+        }
+        o
+    }
+}
+
+/// # Safety
+/// `q` must be live.
+pub unsafe fn user_data(q: *const dds_qos_t) -> Vec<u8> {
+    let (mut p, mut n) = (null_mut(), 0usize);
+    if !dds_qget_userdata(q, &mut p, &mut n) || p.is_null() {
+        return vec![];
+    }
+    let v = std::slice::from_raw_parts(p as *const u8, n).to_vec();
+    dds_free(p);
+    v
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Raw samples to and from a real rclpy node, in a network namespace of their own.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use tautline_dds::{Discovery, Participant, Qos, RawReader, RawWriter, Specification};
+
+/// Set in the copy of this program that runs inside the namespace.
+const INSIDE: &str = "TAUTLINE_DDS_INSIDE";
+const STRING: &str = "std_msgs::msg::dds_::String_";
+/// Of std_msgs/msg/String.
+const HASH: &str = "RIHS01_df668c740482bbd48fb39d76a70dfd4bd59db1288021743503259e948f6b1a18";
+/// After so many seconds what has not happened will not; discovery may take ten.
+const LIMIT_S: &str = "40";
+
+/// Runs the test of this name again, where nothing reaches the machine's network.
+fn in_a_namespace(test: &str) {
+    let script = "ip link set lo up multicast on && ip route add 224.0.0.0/4 dev lo && exec \"$@\"";
+    let status = Command::new("unshare")
+        .args(["--net", "--", "sh", "-c", script, "sh"])
+        .arg(std::env::current_exe().unwrap())
+        .args([test, "--exact", "--nocapture"])
+        .env(INSIDE, "1")
+        .status()
+        .unwrap();
+    assert!(status.success(), "{test} in a namespace: {status}");
+}
+
+fn peer() -> Child {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let python = here.join("../../target/ros2/kilted/bin/python");
+    assert!(python.exists(), "{} is missing: run make ros2", python.display());
+    Command::new(python)
+        .arg(here.join("tests/peer.py"))
+        .arg(LIMIT_S)
+        .env_remove("LD_LIBRARY_PATH")
+        .env_remove("_ROS_WHEELS_BOOTSTRAP_COMPLETE")
+        .env("FASTDDS_BUILTIN_TRANSPORTS", "UDPv4")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// A String as CDR, its encapsulation included.
+fn cdr(text: &str) -> Vec<u8> {
+    let length = (text.len() as u32 + 1).to_le_bytes();
+    [&[0, 1, 0, 0], &length[..], text.as_bytes(), &[0]].concat()
+}
+
+#[test]
+fn samples_go_round_late_joiners_get_the_last_and_the_graph_is_right() {
+    if std::env::var_os(INSIDE).is_none() {
+        return in_a_namespace("samples_go_round_late_joiners_get_the_last_and_the_graph_is_right");
+    }
+    let participant = Participant::new(0, None, b"enclave=/;").unwrap();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let note = seen.clone();
+    participant.discover(move |event| note.lock().unwrap().push(event)).unwrap();
+    let user_data = format!("typehash={HASH};").into_bytes();
+    let qos = Qos { user_data, ignore_own: true, ..Qos::default() };
+    let about = |topic, qos| Specification { topic, type_name: STRING, keyless: true, qos };
+
+    // Published before anyone is there; of five the last three are kept.
+    let kept = Qos { durability: 1, depth: 3, ..qos.clone() };
+    let latched = RawWriter::new(&participant, about("rt/latched", &kept), |_, _| ()).unwrap();
+    for number in 1..=5 {
+        latched.write(cdr(&format!("kept {number}")), None, None).unwrap();
+    }
+    let echo = RawWriter::new(&participant, about("rt/echo", &qos), |_, _| ()).unwrap();
+    // Not written from Cyclone DDS's own thread.
+    let (came, comes) = std::sync::mpsc::channel::<Vec<u8>>();
+    let take = move |bytes: &[u8], _: &_| came.send(bytes.to_vec()).unwrap();
+    let about_chatter = about("rt/chatter", &qos);
+    let reader = RawReader::new(&participant, about_chatter, take, |_, _| ()).unwrap();
+    let peer = peer();
+    let back = std::thread::spawn(move || {
+        comes.into_iter().for_each(|bytes| echo.write(bytes, None, None).unwrap());
+    });
+    let output = peer.wait_with_output().unwrap();
+    drop(reader);
+    back.join().unwrap();
+
+    let said = String::from_utf8_lossy(&output.stdout);
+    println!("{said}");
+    assert!(output.status.success());
+    for part in [
+        "\"sound\": true",
+        "\"latched\": [\"kept 3\", \"kept 4\", \"kept 5\"]",
+        "\"types\": [\"std_msgs/msg/String\"]",
+        HASH,
+    ] {
+        assert!(said.contains(part), "no {part} in {said}");
+    }
+    let echoed = said.split(&[' ', ','][..]).nth(1).and_then(|count| count.parse::<u32>().ok());
+    assert!(echoed.is_some_and(|count| count >= 20), "{said}");
+    let seen = seen.lock().unwrap();
+    let chatter = seen.iter().find_map(|event| match event {
+        Discovery::Writer(writer) if writer.topic == "rt/chatter" => Some(writer),
+        _ => None,
+    });
+    let chatter = chatter.expect("the peer's writer");
+    assert_eq!(chatter.type_name, STRING);
+    assert!(chatter.qos.reliable && chatter.keyless);
+    assert!(String::from_utf8_lossy(&chatter.qos.user_data).contains(HASH));
+    let gone = Discovery::WriterGone { guid: chatter.guid };
+    assert!(seen.iter().any(|event| format!("{event:?}") == format!("{gone:?}")));
+}
