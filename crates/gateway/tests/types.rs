@@ -6,6 +6,7 @@ use serde_json::Value;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use tautline_gateway::ros2::graph::{GidBytes, Node, write};
 use tautline_gateway::types::definition::{Arity, Base, Primitive, Schema};
 use tautline_gateway::types::hash::type_hash;
 use tautline_gateway::types::installed::Installed;
@@ -186,6 +187,23 @@ fn random_messages_come_back_unchanged_and_others_read_the_same() {
         said.trim_end().rsplit_once('\n').map_or((said.trim(), ""), |(d, c)| (c, d));
     assert_eq!(differences, "");
     assert_eq!(count, format!("{} messages", pairs * DECODED));
+}
+
+#[test]
+fn others_read_what_we_say_of_the_graph() {
+    let node = Node {
+        namespace: "/".into(),
+        name: "tautline".into(),
+        readers: vec![[1; 16], [2; 16]],
+        writers: vec![[3; 16]],
+    };
+    let cdr = write(&[7; 16], &[node.clone(), node], GidBytes::Sixteen);
+    let mut record = Vec::new();
+    for piece in [b"rmw_dds_common/msg/ParticipantEntitiesInfo", &[][..], &cdr] {
+        record.extend_from_slice(&(piece.len() as u32).to_le_bytes());
+        record.extend_from_slice(piece);
+    }
+    assert_eq!(oracle("compare", &record), "1 messages\n");
 }
 
 /// Splitmix64: small, and the same everywhere.

@@ -65,6 +65,8 @@ impl Crew {
             let work = move || bridge.work(hand, processor, &ready);
             crew.threads.push(std::thread::Builder::new().name(name).spawn(work)?);
         }
+        // So that a thread that fails before it is ready is noticed.
+        drop(ready);
         for _ in &crew.threads {
             crew.real_time &= started.recv().context("the emulator did not start")?;
         }
