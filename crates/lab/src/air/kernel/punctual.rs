@@ -3,7 +3,7 @@
 //!
 //! The host of a virtual machine takes its processors away for milliseconds, mostly one at a
 //! time: of timers on one processor of such a machine 5 % were over 400 us late, of the
-//! earlier of two 0.9 %. So what must be in time is done by two [`HANDS`], each on a processor
+//! earlier of two 0.9 % (seen once). So what must be in time is done by two [`HANDS`], each on a processor
 //! of its own, of which whichever is awake does what is due.
 
 use crate::processes::run;
