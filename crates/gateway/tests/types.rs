@@ -197,7 +197,7 @@ fn others_read_what_we_say_of_the_graph() {
         readers: vec![[1; 16], [2; 16]],
         writers: vec![[3; 16]],
     };
-    let cdr = write(&[7; 16], &[node.clone(), node], GidBytes::Sixteen);
+    let cdr = write(&[7; 16], &[node.clone(), node], GidBytes::Sixteen).unwrap();
     let mut record = Vec::new();
     for piece in [b"rmw_dds_common/msg/ParticipantEntitiesInfo", &[][..], &cdr] {
         record.extend_from_slice(&(piece.len() as u32).to_le_bytes());

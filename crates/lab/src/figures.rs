@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tautline_medium::{Medium, Nanos, NetworkId, RadioId, RadioStats};
+use tautline_medium::{Medium, Nanos, NetworkId, RadioId};
 
 /// Which scenario, and what to print and keep of it.
 #[derive(Debug, clap::Args)]
@@ -169,6 +169,12 @@ pub fn say(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
+/// A scenario's radios, in the order of stations, and of networks at each.
+pub fn radios(scenario: &Scenario) -> impl Iterator<Item = RadioId> {
+    let count = scenario.stations.iter().map(|station| station.networks.len()).sum();
+    (0..count).map(RadioId)
+}
+
 /// How long radios were on the air and networks in use, until a moment.
 #[derive(Debug, Clone, Default)]
 pub struct Usage {
@@ -178,13 +184,12 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Until `now`; radios are in the order of stations, and of networks at each.
+    /// Until `now`.
     pub fn of<P: Clone>(scenario: &Scenario, medium: &Medium<P>, now: Nanos) -> Self {
-        let radios: usize = scenario.stations.iter().map(|station| station.networks.len()).sum();
         let networks = 0..scenario.networks.len();
         Self {
             at: now,
-            radios: (0..radios).map(|number| medium.stats(RadioId(number)).airtime).collect(),
+            radios: radios(scenario).map(|radio| medium.stats(radio).airtime).collect(),
             networks: networks.map(|number| medium.busy(NetworkId(number), now)).collect(),
         }
     }
@@ -205,25 +210,17 @@ pub fn of_medium<P: Clone>(
     let mut radios = Vec::new();
     for station in &scenario.stations {
         for &network in &station.networks {
-            let RadioStats {
-                attempts,
-                retries,
-                failed_attempts,
-                given_up,
-                queue_drops,
-                received,
-                ..
-            } = medium.stats(RadioId(radios.len()));
+            let stats = medium.stats(RadioId(radios.len()));
             radios.push(RadioFigures {
                 station: station.name.clone(),
                 network: scenario.networks[network].name.clone(),
                 airtime_percent: share(radios.len(), &from.radios, &to.radios),
-                attempts,
-                retries,
-                failed_attempts,
-                given_up,
-                queue_drops,
-                received,
+                attempts: stats.attempts,
+                retries: stats.retries,
+                failed_attempts: stats.failed_attempts,
+                given_up: stats.given_up,
+                queue_drops: stats.queue_drops,
+                received: stats.received,
             });
         }
     }

@@ -6,6 +6,8 @@
 //! [`crate::radio`]. A message of higher priority overtakes at the next packet,
 //! because a packet is only cut from a message when it is about to leave.
 
+mod fate;
+
 use crate::budget::RepairBudget;
 use crate::config::{ChannelConfig, Config};
 use crate::error::SendError;
@@ -29,11 +31,6 @@ const MAX_MESSAGES: usize = 65_536;
 pub(crate) const MAX_SOURCES: u32 = 256;
 /// A message without lifespan counts as due so long after its publication.
 const DEFAULT_DUE: Duration = Duration::from_secs(1);
-/// A message without lifespan is repaired for so long after its first packet.
-const MAX_REPAIR_TIME: Duration = Duration::from_secs(10);
-/// A message that is not repaired counts as lost so long after its last piece seemed
-/// to be: nothing is gained by haste, and its acknowledgement may only be late.
-const LOST_GRACE: Duration = Duration::from_millis(500);
 /// Smallest piece worth a frame, unless it is the rest of a message.
 const MIN_PIECE: usize = 64;
 /// Messages looked at for one that may be sent now.
@@ -420,35 +417,6 @@ impl Outbox {
         }
     }
 
-    /// A piece that will not be repaired seems lost. If that is certain the rest of its message
-    /// is of no use; an overdue acknowledgement may still come, so the rest goes on meanwhile.
-    fn doubt(&mut self, now: Instant, piece: &Piece, certain: bool) {
-        let id = piece.message;
-        let Some(message) = self.messages.get_mut(&id) else { return };
-        if message.queued && certain {
-            return self.drop_message(id, DropReason::Lost);
-        }
-        if message.doubts.insert(piece.range.clone()).is_none() {
-            return self.drop_message(id, DropReason::Lost);
-        }
-        let given_up = now + LOST_GRACE;
-        let at = message.lifespan_end.filter(|_| message.queued);
-        self.set_expiry(id, Some(at.map_or(given_up, |end| end.min(given_up))));
-    }
-
-    /// What seemed lost may have been acknowledged after all.
-    fn believe(&mut self, piece: &Piece) {
-        let Some(message) = self.messages.get_mut(&piece.message) else { return };
-        if !message.is_doubtful() {
-            return;
-        }
-        message.doubts.remove(&piece.range);
-        if !message.is_doubtful() {
-            let end = message.lifespan_end;
-            self.set_expiry(piece.message, end);
-        }
-    }
-
     fn set_expiry(&mut self, id: MessageId, at: Option<Instant>) {
         let Some(message) = self.messages.get_mut(&id) else { return };
         if let Some(before) = std::mem::replace(&mut message.expires, at) {
@@ -613,75 +581,5 @@ impl Outbox {
             self.ready.remove(&message.turn);
             (stats.queued, stats.sent) = (stats.queued - 1, stats.sent + 1);
         }
-    }
-
-    /// A piece arrived.
-    pub(crate) fn acked(&mut self, piece: &Piece) {
-        let Some(message) = self.messages.get_mut(&piece.message) else { return };
-        self.waiting_bytes -= message.waiting_bytes();
-        message.repairs.remove(&piece.range);
-        // Our own pieces never make more holes than the receiver allows; if they did, repair would close them.
-        let _ = message.acked.insert(piece.range.clone());
-        self.waiting_bytes += message.waiting_bytes();
-        if message.acked.contains(&(0..message.extent())) {
-            let (channel, source, number) = (message.channel, message.source, message.number);
-            if let Some(open) = self.take(piece.message) {
-                open.stats.delivered += 1;
-            }
-            self.supersede(channel, source, number.unwrap_or(0));
-        } else {
-            self.believe(piece);
-            self.settle(piece.message);
-        }
-    }
-
-    /// Once `number` is there, messages `keep_last` or more before it would be late.
-    fn supersede(&mut self, channel: u64, source: u32, number: u64) {
-        let Some(open) = self.channels.get_mut(&channel) else { return };
-        let keep = u64::from(open.config.topic.keep_last.max(1));
-        let Some(queue) = open.sources.get_mut(&source) else { return };
-        queue.newest_delivered = queue.newest_delivered.max(number);
-        let late_from = queue.newest_delivered.saturating_sub(keep);
-        let late: Vec<_> = queue.begun.range(..=late_from).map(|(_, id)| *id).collect();
-        for id in late {
-            self.drop_message(id, DropReason::Superseded);
-        }
-    }
-
-    /// A piece was lost, or (not `certain`) its acknowledgement is overdue: it is sent again
-    /// if that is still of use. Returns whether it will be.
-    pub(crate) fn lost(&mut self, now: Instant, piece: &Piece, certain: bool) -> bool {
-        let Some(message) = self.messages.get_mut(&piece.message) else { return false };
-        let Some(channel) = self.channels.get(&message.channel) else { return false };
-        if message.channel != CONTROL {
-            let end = if message.expires.is_some_and(|at| at <= now) {
-                Some(DropReason::Expired)
-            } else if now.since(message.first_sent) > MAX_REPAIR_TIME {
-                Some(DropReason::Lost)
-            } else {
-                None
-            };
-            if let Some(reason) = end {
-                self.drop_message(piece.message, reason);
-                return false;
-            }
-            if !channel.config.repair {
-                self.doubt(now, piece, certain);
-                return false;
-            }
-        }
-        self.waiting_bytes -= message.waiting_bytes();
-        let known: Vec<_> = message.acked.iter().cloned().collect();
-        let inserted = message.repairs.insert(piece.range.clone()).is_some();
-        for range in known {
-            message.repairs.remove(&range);
-        }
-        self.waiting_bytes += message.waiting_bytes();
-        if inserted {
-            self.settle(piece.message);
-        } else {
-            self.drop_message(piece.message, DropReason::Lost);
-        }
-        inserted
     }
 }

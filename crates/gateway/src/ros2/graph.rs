@@ -2,10 +2,15 @@
 //! Which node has which endpoints: `rmw_dds_common/msg/ParticipantEntitiesInfo`, which every
 //! ROS 2 process publishes on [`TOPIC`] for all others (transient local, keep last 1).
 
+use crate::types::transcode::TranscodeError;
+use crate::types::transcode::cursor::{Layout, Reader, Writer};
+
 /// Its DDS topic; unlike others it has no prefix.
 pub const TOPIC: &str = "ros_discovery_info";
 /// Its type in DDS.
 pub const TYPE: &str = "rmw_dds_common::msg::dds_::ParticipantEntitiesInfo_";
+/// CDR, little-endian.
+const ENCAPSULATION: [u8; 4] = [0, 1, 0, 0];
 /// Nodes that are read from one message.
 const MAX_NODES: usize = 4096;
 
@@ -35,62 +40,50 @@ pub struct Node {
 }
 
 /// A participant's nodes as CDR, the encapsulation included.
-pub fn write(participant: &Gid, nodes: &[Node], gid_bytes: GidBytes) -> Vec<u8> {
-    let mut cdr = vec![0, 1, 0, 0];
-    put_gid(&mut cdr, participant, gid_bytes);
-    put_number(&mut cdr, nodes.len());
+pub fn write(
+    participant: &Gid,
+    nodes: &[Node],
+    gid_bytes: GidBytes,
+) -> Result<Vec<u8>, TranscodeError> {
+    let mut cdr = Writer::new(&ENCAPSULATION, Layout::CDR, usize::MAX);
+    let put_gid = |cdr: &mut Writer, gid: &Gid| {
+        cdr.numbers(1, gid)?;
+        cdr.numbers(1, &[0; 8][..gid_bytes as usize - gid.len()])
+    };
+    put_gid(&mut cdr, participant)?;
+    cdr.length(nodes.len())?;
     for node in nodes {
-        put_text(&mut cdr, &node.namespace);
-        put_text(&mut cdr, &node.name);
+        cdr.text(node.namespace.as_bytes())?;
+        cdr.text(node.name.as_bytes())?;
         for gids in [&node.readers, &node.writers] {
-            put_number(&mut cdr, gids.len());
-            gids.iter().for_each(|gid| put_gid(&mut cdr, gid, gid_bytes));
+            cdr.length(gids.len())?;
+            gids.iter().try_for_each(|gid| put_gid(&mut cdr, gid))?;
         }
     }
-    cdr
-}
-
-/// Of bytes the length is a multiple of four, so nothing needs padding.
-fn put_gid(cdr: &mut Vec<u8>, gid: &Gid, bytes: GidBytes) {
-    cdr.extend_from_slice(gid);
-    cdr.resize(cdr.len() + bytes as usize - gid.len(), 0);
-}
-
-/// Aligned to four; the encapsulation's four bytes change nothing in that.
-fn put_number(cdr: &mut Vec<u8>, number: usize) {
-    cdr.resize(cdr.len().next_multiple_of(4), 0);
-    cdr.extend_from_slice(&(number as u32).to_le_bytes());
-}
-
-fn put_text(cdr: &mut Vec<u8>, text: &str) {
-    put_number(cdr, text.len() + 1);
-    cdr.extend_from_slice(text.as_bytes());
-    cdr.push(0);
+    Ok(cdr.finish())
 }
 
 /// What a participant's message says; `None` if it is no such message. The size of a GUID is
 /// found by trying both.
 pub fn read(cdr: &[u8]) -> Option<(Gid, Vec<Node>)> {
+    let (head, body) = cdr.split_at_checked(ENCAPSULATION.len())?;
     let sizes = [GidBytes::Sixteen, GidBytes::TwentyFour];
-    sizes.into_iter().find_map(|gid_bytes| Reader { cdr, at: 4, gid_bytes }.whole())
+    let read = |gid_bytes| Message { cdr: Reader::new(body, Layout::CDR), gid_bytes }.whole();
+    sizes.into_iter().filter(|_| head[..2] == ENCAPSULATION[..2]).find_map(read)
 }
 
-struct Reader<'a> {
-    cdr: &'a [u8],
-    at: usize,
+struct Message<'a> {
+    cdr: Reader<'a>,
     gid_bytes: GidBytes,
 }
 
-impl<'a> Reader<'a> {
+impl Message<'_> {
     fn whole(mut self) -> Option<(Gid, Vec<Node>)> {
-        if self.cdr.get(..2)? != [0, 1] {
-            return None;
-        }
         let participant = self.gid()?;
-        let count = self.number()?;
+        let count = self.cdr.length().ok()?;
         let nodes = (0..count.min(MAX_NODES)).map(|_| self.node()).collect::<Option<_>>()?;
         // Padding to a multiple of four may follow.
-        (count <= MAX_NODES && self.cdr.len() < self.at + 4).then_some((participant, nodes))
+        (count <= MAX_NODES && self.cdr.left() < 4).then_some((participant, nodes))
     }
 
     fn node(&mut self) -> Option<Node> {
@@ -99,30 +92,20 @@ impl<'a> Reader<'a> {
     }
 
     fn gids(&mut self) -> Option<Vec<Gid>> {
-        let count = self.number()?;
+        let count = self.cdr.length().ok()?;
         // A count that the bytes cannot hold ends at the first that is missing.
         (0..count).map(|_| self.gid()).collect()
     }
 
-    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
-        let taken = self.cdr.get(self.at..self.at.checked_add(count)?)?;
-        self.at += count;
-        Some(taken)
-    }
-
     fn gid(&mut self) -> Option<Gid> {
-        self.take(self.gid_bytes as usize)?.first_chunk().copied()
+        self.cdr.numbers(1, self.gid_bytes as usize).ok()?.first_chunk().copied()
     }
 
-    fn number(&mut self) -> Option<usize> {
-        self.at = self.at.next_multiple_of(4);
-        Some(u32::from_le_bytes(*self.take(4)?.first_chunk()?) as usize)
-    }
-
+    /// Always with its NUL, even if it is empty.
     fn text(&mut self) -> Option<String> {
-        let length = self.number()?;
-        let text = self.take(length)?.strip_suffix(&[0])?;
-        String::from_utf8(text.to_vec()).ok()
+        let length = self.cdr.length().ok()?;
+        let text = self.cdr.numbers(1, length).ok()?;
+        String::from_utf8(text.strip_suffix(&[0])?.to_vec()).ok()
     }
 }
 
@@ -146,7 +129,7 @@ mod tests {
     fn what_was_written_is_read_whatever_the_size_of_guids() {
         for gid_bytes in [GidBytes::Sixteen, GidBytes::TwentyFour] {
             for nodes in [nodes(), Vec::new()] {
-                let cdr = write(&[7; 16], &nodes, gid_bytes);
+                let cdr = write(&[7; 16], &nodes, gid_bytes).unwrap();
                 assert_eq!(read(&cdr), Some(([7; 16], nodes.clone())));
                 let padded = [&cdr[..], &[0, 0, 0]].concat();
                 assert_eq!(read(&padded), Some(([7; 16], nodes)));
@@ -156,7 +139,7 @@ mod tests {
 
     #[test]
     fn what_is_cut_or_claims_too_much_is_not_read() {
-        let cdr = write(&[7; 16], &nodes(), GidBytes::Sixteen);
+        let cdr = write(&[7; 16], &nodes(), GidBytes::Sixteen).unwrap();
         for length in 0..cdr.len() {
             assert_eq!(read(&cdr[..length]), None, "{length}");
         }

@@ -52,10 +52,7 @@ impl Installed {
     /// [`Schema::parse`](super::Schema::parse) reads.
     pub fn definition(&self, type_name: &str, dialect: Dialect) -> Result<String, Missing> {
         let root = short_name(type_name);
-        let (mut text, file) = self.read(&root)?;
-        let unusable = |problem: String| Missing::Unusable { file: file.clone(), problem };
-        let mut known = HashSet::from([root.clone()]);
-        let mut wanted = needed_by(&root, &text, dialect).map_err(unusable)?;
+        let (mut text, mut known, mut wanted) = (String::new(), HashSet::new(), vec![root.clone()]);
         while let Some(name) = wanted.pop() {
             if !known.insert(name.clone()) {
                 continue;
@@ -63,7 +60,10 @@ impl Installed {
             let (part, file) = self.read(&name)?;
             let unusable = |problem: String| Missing::Unusable { file: file.clone(), problem };
             wanted.extend(needed_by(&name, &part, dialect).map_err(unusable)?);
-            text.push_str(&format!("\n{}\nMSG: {name}\n{part}", separator()));
+            if name != root {
+                text.push_str(&format!("\n{}\nMSG: {name}\n", separator()));
+            }
+            text.push_str(&part);
             if text.len() > MAX_TEXT_BYTES || known.len() > MAX_TYPES {
                 return Err(unusable(format!(
                     "{root} needs more than {MAX_TYPES} types or {MAX_TEXT_BYTES} bytes of text"

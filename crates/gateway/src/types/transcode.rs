@@ -10,12 +10,12 @@
 //! `time` and `duration` are structs, an empty struct has one byte, names of a few fields
 //! differ in case, and newer definitions have fields that older ones lack.
 
-mod cursor;
+pub(crate) mod cursor;
 mod plan;
 
-use super::definition::Schema;
+use super::definition::{Arity, Schema};
 use cursor::{Layout, Reader, Writer};
-use plan::{Count, Kind, Plan, Side, Step};
+use plan::{Kind, Plan, Side, Step};
 
 pub use plan::Mismatch;
 
@@ -137,12 +137,12 @@ impl Transcoder {
         from: &mut Reader<'_>,
         to: &mut Writer,
     ) -> Result<(), TranscodeError> {
-        let count = match step.count {
-            Count::One => {
+        let count = match step.arity {
+            Arity::One => {
                 return self.values(side, step.kind, 1, from, to);
             }
-            Count::Array(count) => count as usize,
-            Count::Sequence(bound) => {
+            Arity::Array(count) => count as usize,
+            Arity::Sequence(bound) => {
                 let count = from.length()?;
                 if let Some(bound) = bound.filter(|bound| count > *bound as usize) {
                     let problem = format!("{count} elements; allowed: at most {bound}");
@@ -187,10 +187,10 @@ impl Transcoder {
 
     /// What a reader that lacks the field gets: zeros and nothing.
     fn default(&self, step: &Step, to: &mut Writer) -> Result<(), TranscodeError> {
-        let count = match step.count {
-            Count::One => 1,
-            Count::Array(count) => count as usize,
-            Count::Sequence(_) => return to.length(0),
+        let count = match step.arity {
+            Arity::One => 1,
+            Arity::Array(count) => count as usize,
+            Arity::Sequence(_) => return to.length(0),
         };
         match step.kind {
             Kind::Number(size) => each(count, |_| to.numbers(size, &[0; 8][..usize::from(size)])),

@@ -94,18 +94,11 @@ impl Running {
             screen.print(&format!("'{}' had ended with {status}", self.text));
         }
         self.signal(Signal::TERM);
-        let deadline = Instant::now() + PATIENCE;
-        while self.ended()?.is_none() && Instant::now() < deadline {
-            std::thread::sleep(POLL_PERIOD);
-        }
+        wait_while(|| Ok(self.ended()?.is_none()))?;
         self.signal(Signal::KILL);
         // The last lines come before its output closes, unless something that left its
         // process group (roscore's children do) keeps it open; that ends with the enclosure.
-        let deadline = Instant::now() + PATIENCE;
-        while self.relays.iter().any(|relay| !relay.is_finished()) && Instant::now() < deadline {
-            std::thread::sleep(POLL_PERIOD);
-        }
-        Ok(())
+        wait_while(|| Ok(self.relays.iter().any(|relay| !relay.is_finished())))
     }
 
     fn signal(&self, signal: Signal) {
@@ -121,6 +114,15 @@ impl Drop for Running {
         self.signal(Signal::KILL);
         let _ = self.child.wait();
     }
+}
+
+/// At most [`PATIENCE`].
+fn wait_while(mut lasts: impl FnMut() -> Result<bool>) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while lasts()? && Instant::now() < deadline {
+        std::thread::sleep(POLL_PERIOD);
+    }
+    Ok(())
 }
 
 /// Prints what a program says, line by line; a longer line is cut into several.

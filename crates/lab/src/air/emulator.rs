@@ -4,7 +4,7 @@
 
 use super::kernel::{ETHERNET_HEADER_BYTES, HeldFrame, Plumbing, RadioNumber, mac};
 use crate::clock::monotonic_ns;
-use crate::figures::Usage;
+use crate::figures::{NetworkFigures, RadioFigures, Usage, of_medium, radios};
 use crate::scenario::Scenario;
 use crate::staging::{Change, add_networks, changes, later};
 use anyhow::Result;
@@ -14,7 +14,7 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
-use tautline_medium::{Frame, Medium, Nanos, Output, RadioId};
+use tautline_medium::{Frame, Medium, Nanos, Output, RadioId, RadioStats};
 
 /// EtherType of IPv4.
 const IPV4: [u8; 2] = [8, 0];
@@ -112,8 +112,7 @@ impl Lateness {
 
 /// See the module.
 pub struct Emulator {
-    /// The radio world.
-    pub medium: Medium<Arc<HeldFrame>>,
+    medium: Medium<Arc<HeldFrame>>,
     plumbing: Plumbing,
     radios: HashMap<[u8; 6], RadioId>,
     /// Changes to come, in order of time.
@@ -218,11 +217,18 @@ impl Emulator {
         due.chain([self.now() + LONGEST_WAIT]).min().unwrap_or(0)
     }
 
-    /// Shares of time between the scenario's start and its end, as far as they have come.
-    pub fn used(&self) -> (Usage, Usage) {
+    /// What radios and networks did; shares are of the time between the scenario's start and
+    /// its end, as far as they have come.
+    pub fn figures(&self) -> (Vec<RadioFigures>, Vec<NetworkFigures>) {
         let [before, after] = self.used.clone();
         let now = || Usage::of(&self.scenario, &self.medium, self.handled);
-        (before.unwrap_or_default(), after.unwrap_or_else(now))
+        let used = (&before.unwrap_or_default(), &after.unwrap_or_else(now));
+        of_medium(&self.scenario, &self.medium, used)
+    }
+
+    /// Raw counters, by radio.
+    pub fn stats(&self) -> Vec<RadioStats> {
+        radios(&self.scenario).map(|radio| self.medium.stats(radio)).collect()
     }
 
     fn note_usage(&mut self, now: Nanos) {

@@ -5,7 +5,7 @@ use super::crew::Crew;
 use super::emulator::{Emulator, Punctuality};
 use super::kernel::{Plumbing, RadioPlan, StationPlan};
 use crate::clock::monotonic_ns;
-use crate::figures::{NetworkFigures, RadioFigures, of_medium};
+use crate::figures::{NetworkFigures, RadioFigures};
 use crate::namespace::{command, enter};
 use crate::scenario::Scenario;
 use crate::staging::{Route, address, routes};
@@ -37,7 +37,6 @@ pub struct Snapshot {
 /// See the module. Dropped, the air and its stations are gone.
 pub struct Air {
     names: Vec<String>,
-    scenario: Scenario,
     origin: u64,
     crew: Crew,
 }
@@ -79,7 +78,6 @@ impl Air {
         let emulator = Emulator::new(scenario, seed, offset, plumbing);
         Ok(Self {
             names: scenario.stations.iter().map(|station| station.name.clone()).collect(),
-            scenario: scenario.clone(),
             origin: emulator.origin(),
             crew: Crew::start(emulator)?,
         })
@@ -117,7 +115,7 @@ impl Air {
 
     /// What has happened until now.
     pub fn look(&self) -> Snapshot {
-        self.crew.with(|emulator| look(&self.scenario, emulator))
+        self.crew.with(|emulator| look(emulator))
     }
 
     /// Whether the emulator still runs; if not, [`Air::stop`] tells why.
@@ -132,13 +130,11 @@ impl Air {
     }
 }
 
-fn look(scenario: &Scenario, emulator: &mut Emulator) -> Snapshot {
-    let now = emulator.now();
-    let (before, after) = emulator.used();
-    let (radios, networks) = of_medium(scenario, &emulator.medium, (&before, &after));
-    let numbers = 0..radios.len();
-    let stats = numbers.map(|n| emulator.medium.stats(tautline_medium::RadioId(n)));
-    Snapshot { now, stats: stats.collect(), radios, networks, punctuality: emulator.punctuality() }
+fn look(emulator: &Emulator) -> Snapshot {
+    let (radios, networks) = emulator.figures();
+    let stats = emulator.stats();
+    let (now, punctuality) = (emulator.now(), emulator.punctuality());
+    Snapshot { now, stats, radios, networks, punctuality }
 }
 
 /// Sleeps until the emulator's clock shows `at`.

@@ -160,9 +160,13 @@ pub fn start(
         readers.push(Reader::start(there, None, stop)?);
     }
     let sender = Sender { socket: here, to, bytes };
-    let mut schedule = Schedule::new(flow, offset, scenario.duration, air.origin());
-    schedule.asked = monotonic_ns() + number as u64 * ASKING_GAP;
-    let sender = spawn("sender", move || schedule.run(&sender))?;
+    let schedule = Schedule::new(flow, offset, scenario.duration, air.origin());
+    let asking = monotonic_ns() + number as u64 * ASKING_GAP;
+    let sender = spawn("sender", move || {
+        sleep_until(asking, 0);
+        sender.make_known()?;
+        schedule.run(&sender)
+    })?;
     Ok(Running { sender, readers })
 }
 
@@ -203,8 +207,6 @@ impl Running {
 
 /// When a flow's messages are due, by the machine's monotonic clock.
 struct Schedule {
-    /// When the receiver's link address is asked for.
-    asked: u64,
     start: u64,
     end: u64,
     pace: Pace,
@@ -214,7 +216,6 @@ struct Schedule {
 impl Schedule {
     fn new(flow: &Flow, offset: Nanos, duration: Nanos, origin: u64) -> Self {
         Self {
-            asked: 0,
             start: origin + offset + flow.start,
             end: origin + offset + duration,
             pace: flow.pace,
@@ -225,8 +226,6 @@ impl Schedule {
     /// Sends everything; returns when each message was sent, and how many were passed over.
     fn run(&self, sender: &Sender) -> Result<(Vec<u64>, u64)> {
         let (mut sent, mut refused) = (Vec::new(), 0);
-        sleep_until(self.asked, 0);
-        sender.make_known()?;
         sleep_until(self.start, 0);
         while sent.len() as u64 + refused < self.count {
             if let Pace::Every(period) = self.pace {

@@ -12,7 +12,7 @@ mod world;
 pub use control_loop::Quality;
 
 use crate::figures::{
-    Figures, FlowFigures, LinkFigures, LoopFigures, RunArguments, Usage, of_medium, say,
+    Figures, FlowFigures, LinkFigures, LoopFigures, RunArguments, Usage, of_medium, radios, say,
 };
 use crate::progress::Progress;
 use crate::scenario::{Over, Pace, Scenario};
@@ -23,7 +23,7 @@ use flows::Flow;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
-use tautline_medium::{Nanos, RadioId, StationId};
+use tautline_medium::{Nanos, StationId};
 use world::World;
 
 /// Messages may arrive so long after the last one was sent.
@@ -91,12 +91,11 @@ pub struct Passed {
 pub fn pass(scenario: &Scenario, seed: u64) -> Result<Passed> {
     let mut world = build::build(scenario, seed)?;
     world.run(WARM_UP + scenario.duration + DRAIN);
-    let radios: usize = scenario.stations.iter().map(|station| station.networks.len()).sum();
-    let attempts = |number| world.net.medium.stats(RadioId(number)).attempts;
+    let attempts = |radio| world.net.medium.stats(radio).attempts;
     Ok(Passed {
         time: Duration::from_nanos(world.net.now()),
         messages: world.flows.all.iter().map(|flow| flow.sent.len() as u64).sum(),
-        frames: (0..radios).map(attempts).sum(),
+        frames: radios(scenario).map(attempts).sum(),
     })
 }
 

@@ -24,15 +24,6 @@ pub enum Side {
     Ros2,
 }
 
-/// How many values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Count {
-    One,
-    Array(u32),
-    /// With ROS 2's bound.
-    Sequence(Option<u32>),
-}
-
 /// What a value is, on both sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -53,7 +44,7 @@ pub enum Kind {
 pub struct Step {
     pub name: String,
     pub kind: Kind,
-    pub count: Count,
+    pub arity: Arity,
     /// Only this side has it.
     pub only: Option<Side>,
 }
@@ -164,10 +155,10 @@ impl Pairing<'_> {
             field: format!("{}.{}", owner.name, one.name),
             problem: format!("'{}' in ROS 1, '{}' in ROS 2", one.written, two.written),
         };
-        let count = match (one.arity, two.arity) {
-            (Arity::One, Arity::One) => Count::One,
-            (Arity::Array(a), Arity::Array(b)) if a == b => Count::Array(a),
-            (Arity::Sequence(_), Arity::Sequence(bound)) => Count::Sequence(bound),
+        let arity = match (one.arity, two.arity) {
+            // With ROS 2's bound.
+            (Arity::Sequence(_), Arity::Sequence(bound)) => Arity::Sequence(bound),
+            (a, b) if a == b => a,
             _ => return Err(mismatch()),
         };
         let kind = match (one.base, two.base) {
@@ -187,7 +178,7 @@ impl Pairing<'_> {
             (Base::Struct(a), Base::Struct(b)) => Kind::Struct(self.pair(Pair::Both(a, b))?),
             _ => return Err(mismatch()),
         };
-        Ok(Step { name: one.name.clone(), kind, count, only: None })
+        Ok(Step { name: one.name.clone(), kind, arity, only: None })
     }
 
     /// A field that the other side lacks.
@@ -219,12 +210,7 @@ impl Pairing<'_> {
                 Side::Ros2 => Pair::Ros2(inner),
             })?),
         };
-        let count = match field.arity {
-            Arity::One => Count::One,
-            Arity::Array(count) => Count::Array(count),
-            Arity::Sequence(bound) => Count::Sequence(bound),
-        };
-        Ok(Step { name: field.name.clone(), kind, count, only: None })
+        Ok(Step { name: field.name.clone(), kind, arity: field.arity, only: None })
     }
 }
 
@@ -237,7 +223,7 @@ fn position(fields: &[Field], name: &str) -> Option<usize> {
 }
 
 fn word(name: &str) -> Step {
-    Step { name: name.into(), kind: Kind::Number(4), count: Count::One, only: None }
+    Step { name: name.into(), kind: Kind::Number(4), arity: Arity::One, only: None }
 }
 
 fn number(primitive: Primitive) -> Kind {
