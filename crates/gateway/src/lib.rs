@@ -166,6 +166,6 @@ pub trait Gateway: Send {
     fn handle(&self, command: Command);
     /// State right now.
     fn status(&self) -> GatewayStatus;
-    /// Unregisters from the middleware and stops; returns within about two seconds.
+    /// Unregisters from the middleware and stops; returns within about five seconds.
     fn shutdown(self: Box<Self>);
 }

@@ -80,8 +80,32 @@ impl Master {
         }
     }
 
-    async fn call(&self, method: &'static str, params: Vec<Value>) -> Result<Value, CallError> {
+    /// Takes back all that the master lists of us, and is the last to call: calls under way
+    /// end before, and those that wait never begin.
+    pub async fn leave(&self) -> Result<(), CallError> {
         let mut slot = self.connection.lock().await;
+        let state = self.call_over(&mut slot, "getSystemState", vec![]).await?;
+        for (role, method) in [(0, "unregisterPublisher"), (1, "unregisterSubscriber")] {
+            let nodes = members(&state).get(role).map(nodes_by_topic).unwrap_or_default();
+            for (topic, _) in nodes.iter().filter(|(_, nodes)| nodes.contains(&self.node_name)) {
+                let params = vec![text(topic), text(&self.own_uri)];
+                self.call_over(&mut slot, method, params).await?;
+            }
+        }
+        std::mem::forget(slot);
+        Ok(())
+    }
+
+    async fn call(&self, method: &'static str, params: Vec<Value>) -> Result<Value, CallError> {
+        self.call_over(&mut *self.connection.lock().await, method, params).await
+    }
+
+    async fn call_over(
+        &self,
+        slot: &mut Option<Connection>,
+        method: &'static str,
+        params: Vec<Value>,
+    ) -> Result<Value, CallError> {
         let late = || CallError::Timeout { uri: self.endpoint.uri.clone(), method };
         if let Some(open) = slot.take().filter(Connection::is_open) {
             let (used, answer) = timeout(CALL_TIMEOUT, self.call_on(open, method, params.clone()))

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Longest wait for two daemons to find their masters and each other.
 const MEETING_PATIENCE: Duration = Duration::from_secs(30);
 /// Longest wait for a daemon to drain and unregister after SIGTERM.
-const END_PATIENCE: Duration = Duration::from_secs(5);
+const END_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What the robot sends, most important first.
 const ROBOT_TOPICS: &str = "  /scan: { priority: 200 }

@@ -15,7 +15,7 @@ const POLL_PERIOD: Duration = Duration::from_secs(1);
 /// Registrations under way at once; the rest follows at the next poll.
 const MAX_REGISTRATIONS: usize = 32;
 /// How long unregistering may take when the gateway stops.
-const UNREGISTER_TIMEOUT: Duration = Duration::from_millis(1500);
+const UNREGISTER_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Actor {
     pub(super) fn poll(&mut self) {
@@ -184,18 +184,11 @@ impl Actor {
         if !connected {
             return;
         }
-        let all = async {
-            for topic in self.publications.keys() {
-                master.unregister_publisher(topic).await?;
-            }
-            for topic in self.subscriptions.keys() {
-                master.unregister_subscriber(topic).await?;
-            }
-            Ok::<(), CallError>(())
+        let trouble = match timeout(UNREGISTER_TIMEOUT, master.leave()).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("it took more than {} s", UNREGISTER_TIMEOUT.as_secs()),
         };
-        if let Ok(Ok(())) = timeout(UNREGISTER_TIMEOUT, all).await {
-            return;
-        }
-        tracing::warn!("the ROS master did not let everything be unregistered in time");
+        tracing::warn!("still registered at the ROS master: {trouble}");
     }
 }
