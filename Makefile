@@ -9,7 +9,7 @@ CASE ?= all
 RUNS ?= 1
 FUZZ_SECONDS ?= 20
 
-.PHONY: help setup ros2 dds build demo test bench validate smoke realtime fuzz
+.PHONY: help setup ros2 build demo test bench validate smoke realtime fuzz
 
 help:
 	@echo "make demo    Tautline beside plain ROS 1 on a 6 Mbps link (under three minutes after the build);"
@@ -25,11 +25,6 @@ setup:
 
 ros2: setup
 	@crates/lab/ros2.sh
-
-# Not in the workspace yet: see crates/dds/src/lib.rs.
-dds: ros2
-	@crates/lab/setup.sh cmake clang-14 libclang-14-dev
-	cd crates/dds && CARGO_TARGET_DIR=$(CURDIR)/target/dds cargo test --locked
 
 build: setup
 	cargo build --release --locked -p tautline-node -p tautline-lab

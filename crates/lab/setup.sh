@@ -4,7 +4,7 @@
 # any is missing, and those that are named as arguments; as root or through sudo, else it prints what to run and fails.
 set -eu
 
-build="gcc g++ libc6-dev"
+build="gcc g++ libc6-dev cmake clang-14 libclang-14-dev"
 python="python3-venv"
 links="iproute2 iptables iputils-ping iperf3 util-linux"
 ros="python3-roslaunch python3-rostopic python3-rospy python3-rosbag

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Readers and writers of raw samples.
 
-use crate::participant::{Callbacks, Handles, Listener, Participant, guid_of, listener};
+use crate::participant::{Callbacks, Listener, Participant, guid_of, listener};
 use crate::qos::Native;
 use crate::raw::{self, Blob, SampleId};
 use crate::{Guid, Qos, Result, check};
+use bytes::Bytes;
 use cyclors::*;
+use std::collections::HashMap;
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What came with a sample.
 #[derive(Debug)]
@@ -51,12 +53,12 @@ impl RawReader {
     pub fn new(
         p: &Arc<Participant>,
         Specification { topic, type_name, keyless, qos }: Specification<'_>,
-        on_sample: impl Fn(&[u8], &SampleInfo) + Send + Sync + 'static,
+        on_sample: impl Fn(Bytes, &SampleInfo) + Send + Sync + 'static,
         on_incompatible: impl Fn(u32, i32) + Send + Sync + 'static,
     ) -> Result<RawReader> {
-        let handles = p.writers.clone();
+        let writers = Mutex::default();
         let l = listener(Callbacks {
-            data: Box::new(move |rd| unsafe { take_raw(rd, &handles, &on_sample) }),
+            data: Box::new(move |rd| unsafe { take_raw(rd, &writers, &on_sample) }),
             incompatible: Box::new(on_incompatible),
         });
         let t = check("topic", raw::create_topic(p.entity, topic, type_name, keyless))?;
@@ -74,12 +76,17 @@ impl Drop for RawReader {
     }
 }
 
-unsafe fn take_raw(rd: dds_entity_t, handles: &Handles, f: &dyn Fn(&[u8], &SampleInfo)) {
+/// Writers by the handles that samples come with.
+type Writers = Mutex<HashMap<u64, Guid>>;
+/// Writers remembered by a reader; when there are more, it asks again.
+const MAX_WRITERS: usize = 1024;
+
+unsafe fn take_raw(reader: dds_entity_t, writers: &Writers, f: &dyn Fn(Bytes, &SampleInfo)) {
     const N: usize = 16;
     loop {
         let mut si: [dds_sample_info_t; N] = std::mem::zeroed();
         let mut sd = [null_mut::<ddsi_serdata>(); N];
-        let n = dds_takecdr(rd, sd.as_mut_ptr(), N as u32, si.as_mut_ptr(), DDS_ANY_STATE);
+        let n = dds_takecdr(reader, sd.as_mut_ptr(), N as u32, si.as_mut_ptr(), DDS_ANY_STATE);
         if n <= 0 {
             return;
         }
@@ -88,11 +95,7 @@ unsafe fn take_raw(rd: dds_entity_t, handles: &Handles, f: &dyn Fn(&[u8], &Sampl
                 let b = raw::blob(sd[i]);
                 let info = SampleInfo {
                     source_timestamp: si[i].source_timestamp,
-                    writer: handles
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .get(&si[i].publication_handle)
-                        .copied(),
+                    writer: writer(reader, si[i].publication_handle, writers),
                     seq: b.seq,
                     related: b.related,
                 };
@@ -103,6 +106,21 @@ unsafe fn take_raw(rd: dds_entity_t, handles: &Handles, f: &dyn Fn(&[u8], &Sampl
     }
 }
 
+unsafe fn writer(reader: dds_entity_t, handle: u64, writers: &Writers) -> Option<Guid> {
+    let mut writers = writers.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = writers.get(&handle) {
+        return Some(*known);
+    }
+    let endpoint = dds_get_matched_publication_data(reader, handle);
+    let guid = endpoint.as_ref()?.key.v;
+    dds_builtintopic_free_endpoint(endpoint);
+    if writers.len() >= MAX_WRITERS {
+        writers.clear();
+    }
+    writers.insert(handle, guid);
+    Some(guid)
+}
+
 /// Writes a topic until it is dropped.
 pub struct RawWriter {
     entity: dds_entity_t,
@@ -110,6 +128,8 @@ pub struct RawWriter {
     pub guid: Guid,
     topic: dds_entity_t,
     sertype: *const ddsi_sertype,
+    /// Samples written so far, as Cyclone DDS counts them.
+    written: Mutex<i64>,
     _l: Listener,
     _p: Arc<Participant>,
 }
@@ -135,23 +155,29 @@ impl RawWriter {
                 guid: guid_of(entity),
                 topic: t,
                 sertype: st,
+                written: Mutex::default(),
                 _l: l,
                 _p: p.clone(),
             })
         }
     }
-    /// Write bytes with their encapsulation header; `timestamp` in ns since 1970, or now.
+    /// Writes bytes with their encapsulation header; `timestamp` in ns since 1970, or now.
+    /// Gives the sample's number.
     pub fn write(
         &self,
-        bytes: Vec<u8>,
+        bytes: Bytes,
         timestamp: Option<i64>,
         related: Option<SampleId>,
-    ) -> Result<()> {
+    ) -> Result<i64> {
+        // Held while writing, so that both count in the same order.
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        *written += 1;
         unsafe {
             let mut b = Blob::new(self.sertype, ddsi_serdata_kind_SDK_DATA, bytes);
             b.related = related;
+            b.writer.copy_from_slice(&self.guid[12..]);
             b.set_timestamp(timestamp.unwrap_or_else(|| dds_time()));
-            check("write", dds_forwardcdr(self.entity, Blob::into_raw(b))).map(|_| ())
+            check("write", dds_forwardcdr(self.entity, Blob::into_raw(b))).map(|_| *written)
         }
     }
     /// Tells others, if it has changed.

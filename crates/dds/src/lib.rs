@@ -2,23 +2,22 @@
 //! Raw ROS 2 messages of any type over Cyclone DDS: a participant, what it discovers, and
 //! readers and writers of opaque CDR.
 //!
-//! The first piece of the ROS 2 gateway, not used by the daemon yet and not part of the
-//! workspace (it needs cmake and libclang): `make dds` builds it and runs its tests with rclpy.
 //! Callbacks run on Cyclone DDS's threads: they must not block, and not write reliably, since
 //! a full cache would stop the thread that reads acknowledgements.
-#![allow(unsafe_op_in_unsafe_fn)]
+#![allow(unsafe_code, unsafe_op_in_unsafe_fn)]
 
 mod endpoint;
+mod hooks;
+mod local;
+mod log;
 mod participant;
 mod qos;
 mod raw;
 
 pub use endpoint::{RawReader, RawWriter, SampleInfo, Specification};
-pub use participant::{Discovery, Endpoint, Participant};
+pub use participant::{Discovery, Endpoint, MAX_DOMAIN, Participant, Range};
 pub use qos::Qos;
 pub use raw::SampleId;
-
-use std::ffi::CStr;
 
 /// What names a participant, reader or writer in its domain.
 pub type Guid = [u8; 16];
@@ -39,7 +38,5 @@ fn check(what: &'static str, code: i32) -> Result<i32> {
     if code >= 0 {
         return Ok(code);
     }
-    // SAFETY: a static text for every code.
-    let reason = unsafe { CStr::from_ptr(cyclors::dds_strretcode(code)) };
-    Err(DdsError { what, reason: reason.to_string_lossy().into_owned() })
+    Err(DdsError { what, reason: log::reason(code) })
 }

@@ -8,6 +8,8 @@
 //! The receiving half mirrors `ddsi_rmsg` and `ddsi_rdata` of Cyclone DDS 11.0.1, which
 //! `cyclors` leaves opaque: its version is pinned, and they are to be compared at each change.
 
+use crate::hooks;
+use bytes::Bytes;
 use cyclors::*;
 use std::ffi::{CString, c_char, c_void};
 use std::sync::OnceLock;
@@ -26,18 +28,20 @@ pub struct SampleId {
 pub struct Blob {
     base: ddsi_serdata,
     /// Padded to a multiple of four bytes.
-    payload: Vec<u8>,
+    payload: Bytes,
     size: u32,
     /// 0 if it did not come from the network.
     pub seq: i64,
     /// The sample it answers.
     pub related: Option<SampleId>,
+    /// Of one that is written: entity id of its writer.
+    pub writer: [u8; 4],
 }
 
 impl Blob {
     /// Without padding.
-    pub fn bytes(&self) -> &[u8] {
-        &self.payload[..self.size as usize]
+    pub fn bytes(&self) -> Bytes {
+        self.payload.slice(..self.size as usize)
     }
     /// Gives it away; Cyclone DDS frees it by `free_sd`.
     pub fn into_raw(b: Box<Blob>) -> *mut ddsi_serdata {
@@ -50,12 +54,12 @@ impl Blob {
     pub unsafe fn new(
         sertype: *const ddsi_sertype,
         kind: ddsi_serdata_kind,
-        mut payload: Vec<u8>,
+        payload: Bytes,
     ) -> Box<Blob> {
         let size = payload.len() as u32;
-        payload.resize(payload.len().next_multiple_of(4), 0);
-        let mut b =
-            Box::new(Blob { base: std::mem::zeroed(), payload, size, seq: 0, related: None });
+        let payload = padded(payload);
+        let base = std::mem::zeroed();
+        let mut b = Box::new(Blob { base, payload, size, seq: 0, related: None, writer: [0; 4] });
         ddsi_serdata_init(&mut b.base, sertype, kind);
         b
     }
@@ -63,6 +67,18 @@ impl Blob {
     pub fn set_timestamp(&mut self, ns: i64) {
         self.base.timestamp.v = ns;
     }
+}
+
+/// What ends at a multiple of four already is not copied, as all that came from DDS.
+fn padded(payload: Bytes) -> Bytes {
+    let whole = payload.len().next_multiple_of(4);
+    if whole == payload.len() {
+        return payload;
+    }
+    let mut copy = Vec::with_capacity(whole);
+    copy.extend_from_slice(&payload);
+    copy.resize(whole, 0);
+    copy.into()
 }
 
 /// The sample behind Cyclone DDS's pointer.
@@ -169,7 +185,7 @@ unsafe extern "C" fn from_ser(
     if payload.len() != size {
         return std::ptr::null_mut();
     }
-    let mut b = Blob::new(st, kind, payload);
+    let mut b = Blob::new(st, kind, payload.into());
     b.seq = seq;
     b.related = related;
     Blob::into_raw(b)
@@ -187,7 +203,7 @@ unsafe extern "C" fn from_ser_iov(
         payload.extend_from_slice(std::slice::from_raw_parts(v.iov_base as *const u8, v.iov_len));
     }
     payload.truncate(size);
-    Blob::into_raw(Blob::new(st, kind, payload))
+    Blob::into_raw(Blob::new(st, kind, payload.into()))
 }
 
 unsafe extern "C" fn free_sd(sd: *mut ddsi_serdata) {
@@ -197,7 +213,9 @@ unsafe extern "C" fn eqkey(_: *const ddsi_serdata, _: *const ddsi_serdata) -> bo
     true
 }
 unsafe extern "C" fn get_size(sd: *const ddsi_serdata) -> u32 {
-    blob(sd).size
+    let blob = blob(sd);
+    hooks::about_to_send(blob.related.map(|related| (blob.writer, related)));
+    blob.size
 }
 unsafe extern "C" fn to_ser(sd: *const ddsi_serdata, off: usize, sz: usize, buf: *mut c_void) {
     std::ptr::copy_nonoverlapping(blob(sd).payload[off..off + sz].as_ptr(), buf as *mut u8, sz);
@@ -223,7 +241,7 @@ unsafe fn reference(sd: *const ddsi_serdata) -> *mut ddsi_serdata {
     sd
 }
 unsafe extern "C" fn to_untyped(sd: *const ddsi_serdata) -> *mut ddsi_serdata {
-    let mut b = Blob::new((*sd).type_, ddsi_serdata_kind_SDK_KEY, Vec::new());
+    let mut b = Blob::new((*sd).type_, ddsi_serdata_kind_SDK_KEY, Bytes::new());
     b.base.type_ = std::ptr::null();
     b.base.hash = (*sd).hash;
     Blob::into_raw(b)
@@ -302,6 +320,7 @@ pub fn create_topic(
         let mut st = Box::into_raw(Box::new(std::mem::zeroed::<ddsi_sertype>()));
         let flags = if keyless { DDSI_SERTYPE_FLAG_TOPICKIND_NO_KEY } else { 0 };
         let o = ops();
+        std::hint::black_box((hooks::hooks(), crate::local::hook()));
         ddsi_sertype_init_flags(st, type_name.as_ptr(), &o.0, &o.1, flags);
         dds_create_topic_sertype(
             participant,

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Raw samples to and from a real rclpy node, in a network namespace of their own.
 
+use bytes::Bytes;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use tautline_dds::{Discovery, Participant, Qos, RawReader, RawWriter, Specification};
+use tautline_dds::{
+    Discovery, Participant, Qos, Range, RawReader, RawWriter, SampleId, SampleInfo, Specification,
+};
 
 /// Set in the copy of this program that runs inside the namespace.
 const INSIDE: &str = "TAUTLINE_DDS_INSIDE";
@@ -27,12 +30,12 @@ fn in_a_namespace(test: &str) {
     assert!(status.success(), "{test} in a namespace: {status}");
 }
 
-fn peer() -> Child {
+fn peer(script: &str) -> Child {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let python = here.join("../../target/ros2/kilted/bin/python");
     assert!(python.exists(), "{} is missing: run make ros2", python.display());
     Command::new(python)
-        .arg(here.join("tests/peer.py"))
+        .arg(here.join("tests").join(script))
         .arg(LIMIT_S)
         .env_remove("LD_LIBRARY_PATH")
         .env_remove("_ROS_WHEELS_BOOTSTRAP_COMPLETE")
@@ -43,9 +46,9 @@ fn peer() -> Child {
 }
 
 /// A String as CDR, its encapsulation included.
-fn cdr(text: &str) -> Vec<u8> {
+fn cdr(text: &str) -> Bytes {
     let length = (text.len() as u32 + 1).to_le_bytes();
-    [&[0, 1, 0, 0], &length[..], text.as_bytes(), &[0]].concat()
+    [&[0, 1, 0, 0], &length[..], text.as_bytes(), &[0]].concat().into()
 }
 
 #[test]
@@ -53,7 +56,7 @@ fn samples_go_round_late_joiners_get_the_last_and_the_graph_is_right() {
     if std::env::var_os(INSIDE).is_none() {
         return in_a_namespace("samples_go_round_late_joiners_get_the_last_and_the_graph_is_right");
     }
-    let participant = Participant::new(0, None, b"enclave=/;").unwrap();
+    let participant = Participant::new(0, Range::Machine, b"enclave=/;").unwrap();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let note = seen.clone();
     participant.discover(move |event| note.lock().unwrap().push(event)).unwrap();
@@ -69,13 +72,15 @@ fn samples_go_round_late_joiners_get_the_last_and_the_graph_is_right() {
     }
     let echo = RawWriter::new(&participant, about("rt/echo", &qos), |_, _| ()).unwrap();
     // Not written from Cyclone DDS's own thread.
-    let (came, comes) = std::sync::mpsc::channel::<Vec<u8>>();
-    let take = move |bytes: &[u8], _: &_| came.send(bytes.to_vec()).unwrap();
+    let (came, comes) = std::sync::mpsc::channel::<Bytes>();
+    let take = move |bytes: Bytes, _: &_| came.send(bytes).unwrap();
     let about_chatter = about("rt/chatter", &qos);
     let reader = RawReader::new(&participant, about_chatter, take, |_, _| ()).unwrap();
-    let peer = peer();
+    let peer = peer("peer.py");
     let back = std::thread::spawn(move || {
-        comes.into_iter().for_each(|bytes| echo.write(bytes, None, None).unwrap());
+        for bytes in comes {
+            echo.write(bytes, None, None).unwrap();
+        }
     });
     let output = peer.wait_with_output().unwrap();
     drop(reader);
@@ -105,4 +110,76 @@ fn samples_go_round_late_joiners_get_the_last_and_the_graph_is_right() {
     assert!(String::from_utf8_lossy(&chatter.qos.user_data).contains(HASH));
     let gone = Discovery::WriterGone { guid: chatter.guid };
     assert!(seen.iter().any(|event| format!("{event:?}") == format!("{gone:?}")));
+}
+
+const REQUEST: &str = "std_srvs::srv::dds_::SetBool_Request_";
+const REPLY: &str = "std_srvs::srv::dds_::SetBool_Response_";
+/// Of a service's endpoints in ROS 2.
+const SERVICE: fn() -> Qos = || Qos { ignore_own: true, ..Qos::default() };
+
+/// A Boolean, or a response of SetBool, as CDR.
+fn boolean(value: u8) -> Bytes {
+    Bytes::copy_from_slice(&[0, 1, 0, 0, value])
+}
+fn response(success: u8, message: &str) -> Bytes {
+    let length = (message.len() as u32 + 1).to_le_bytes();
+    [&boolean(success)[..], &[0; 3], &length, message.as_bytes(), &[0]].concat().into()
+}
+
+#[test]
+fn a_client_takes_our_replies_and_we_take_a_servers() {
+    if std::env::var_os(INSIDE).is_none() {
+        return in_a_namespace("a_client_takes_our_replies_and_we_take_a_servers");
+    }
+    let participant = Participant::new(0, Range::Machine, b"enclave=/;").unwrap();
+    let qos = SERVICE();
+    let about = |topic, type_name| Specification { topic, type_name, keyless: true, qos: &qos };
+    let ignore = |_, _| ();
+
+    // We serve /switch.
+    let replies = about("rr/switchReply", REPLY);
+    let replies = RawWriter::new(&participant, replies, ignore).unwrap();
+    let (came, asked) = std::sync::mpsc::channel::<(Bytes, SampleId)>();
+    let take = move |bytes: Bytes, info: &SampleInfo| {
+        let writer = info.related.map_or(info.writer.unwrap(), |related| related.writer);
+        came.send((bytes, SampleId { writer, seq: info.seq })).unwrap();
+    };
+    let requests = about("rq/switchRequest", REQUEST);
+    let requests = RawReader::new(&participant, requests, take, ignore).unwrap();
+    let server = std::thread::spawn(move || {
+        for (request, id) in asked {
+            let message = if request[4] == 1 { "on" } else { "off" };
+            replies.write(response(1, message), None, Some(id)).unwrap();
+        }
+    });
+
+    // We call /theirs.
+    let (came, answered) = std::sync::mpsc::channel::<(Bytes, Option<SampleId>)>();
+    let take = move |bytes: Bytes, info: &SampleInfo| {
+        came.send((bytes, info.related)).unwrap();
+    };
+    let their_replies = about("rr/theirsReply", REPLY);
+    let their_replies = RawReader::new(&participant, their_replies, take, ignore).unwrap();
+    let calls = about("rq/theirsRequest", REQUEST);
+    let calls = RawWriter::new(&participant, calls, ignore).unwrap();
+    let peer = peer("service.py");
+    while calls.matched() == 0 {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    // The server's writer has met our reader by now, or soon.
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    let first = calls.write(boolean(1), None, None).unwrap();
+    let second = calls.write(boolean(0), None, None).unwrap();
+    for (seq, message) in [(first, "got True"), (second, "got False")] {
+        let (reply, related) = answered.recv().unwrap();
+        // Padding to a multiple of four may follow.
+        assert!(reply[4..].starts_with(&response(1, message)[4..]), "{reply:?}");
+        assert_eq!(related, Some(SampleId { writer: calls.guid, seq }));
+    }
+    let output = peer.wait_with_output().unwrap();
+    drop((requests, their_replies));
+    server.join().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}");
+    assert_eq!(said.trim(), r#"["off", "on", "off"]"#);
 }

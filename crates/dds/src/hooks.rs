@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Two parameters that Cyclone DDS leaves out and Fast DDS needs, put in where it ends a list
+//! of parameters. The linker leads those calls here (`--wrap`, see build.rs); the functions
+//! behind them are as in Cyclone DDS 11.0.1 (`ddsi_xmsg.c`), which is pinned.
+//!
+//! - To which participant an endpoint belongs, when it is announced: without it ROS 2's tools
+//!   show our endpoints as of no node.
+//! - Which request a sample answers (`PID_RELATED_SAMPLE_IDENTITY`, DDS-RPC 1.0, 7.8.2, and
+//!   the number Fast DDS had for it before): without it a client takes no reply.
+
+use crate::raw::SampleId;
+use std::cell::Cell;
+
+const PID_PARTICIPANT_GUID: u16 = 0x50;
+const PID_ENDPOINT_GUID: u16 = 0x5a;
+const PIDS_RELATED_SAMPLE: [u16; 2] = [0x0083, 0x800f];
+/// Entity id of every participant (RTPS 2.5, 9.3.1.5).
+const PARTICIPANT: [u8; 4] = [0, 0, 1, 0xc1];
+/// Kinds of submessages (RTPS 2.5, 9.4.5.1.1).
+const INFO_TS: u8 = 0x09;
+const DATA: u8 = 0x15;
+const DATA_FRAG: u8 = 0x16;
+/// Bytes of a submessage's header, of a parameter's, and of a list's encapsulation.
+const HEADER: usize = 4;
+/// Of the writer's id from the start of DATA and DATA_FRAG.
+const WRITER_AT: usize = 12;
+
+#[repr(C)]
+pub struct Xmsg {
+    _opaque: [u8; 0],
+}
+
+unsafe extern "C" {
+    fn ddsi_xmsg_payload(size: *mut usize, message: *mut Xmsg) -> *mut u8;
+    fn ddsi_xmsg_addpar(message: *mut Xmsg, pid: u16, length: usize) -> *mut u8;
+    fn __real_ddsi_xmsg_addpar_sentinel(message: *mut Xmsg);
+    fn __real_ddsi_xmsg_addpar_sentinel_ifparam(message: *mut Xmsg) -> i32;
+}
+
+thread_local! {
+    /// The answer being sent by this thread: entity id of its writer, and the request.
+    static ANSWER: Cell<Option<([u8; 4], SampleId)>> = const { Cell::new(None) };
+}
+
+/// Called when Cyclone DDS asks for a sample's size, which it does before it makes a message
+/// of it, on the same thread.
+pub fn about_to_send(answer: Option<([u8; 4], SampleId)>) {
+    ANSWER.set(answer);
+}
+
+/// Keeps the functions below where the linker finds them.
+pub fn hooks() -> [*const (); 2] {
+    [
+        __wrap_ddsi_xmsg_addpar_sentinel as *const (),
+        __wrap_ddsi_xmsg_addpar_sentinel_ifparam as *const (),
+    ]
+}
+
+/// Ends the list by which an endpoint, topic or participant is announced.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __wrap_ddsi_xmsg_addpar_sentinel(message: *mut Xmsg) {
+    if let Some(owner) = owner_left_out(payload(message)) {
+        let to = ddsi_xmsg_addpar(message, PID_PARTICIPANT_GUID, owner.len());
+        std::ptr::copy_nonoverlapping(owner.as_ptr(), to, owner.len());
+    }
+    __real_ddsi_xmsg_addpar_sentinel(message);
+}
+
+/// Ends the list of a sample's inline QoS, if it has any.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __wrap_ddsi_xmsg_addpar_sentinel_ifparam(message: *mut Xmsg) -> i32 {
+    if let Some((_, request)) =
+        ANSWER.take().filter(|(writer, _)| writer_of(payload(message)) == Some(*writer))
+    {
+        let value = wire_form(&request);
+        for pid in PIDS_RELATED_SAMPLE {
+            let to = ddsi_xmsg_addpar(message, pid, value.len());
+            std::ptr::copy_nonoverlapping(value.as_ptr(), to, value.len());
+        }
+    }
+    __real_ddsi_xmsg_addpar_sentinel_ifparam(message)
+}
+
+unsafe fn payload<'a>(message: *mut Xmsg) -> &'a [u8] {
+    let mut size = 0;
+    let bytes = ddsi_xmsg_payload(&mut size, message);
+    std::slice::from_raw_parts(bytes, size)
+}
+
+/// The participant of the endpoint that a list announces, if the list does not say.
+fn owner_left_out(list: &[u8]) -> Option<[u8; 16]> {
+    let mut rest = list.get(HEADER..)?;
+    let mut endpoint = None;
+    while let Some((head, more)) = rest.split_first_chunk::<HEADER>() {
+        let pid = u16::from_ne_bytes([head[0], head[1]]);
+        let (value, next) = more.split_at_checked(u16::from_ne_bytes([head[2], head[3]]).into())?;
+        match pid {
+            PID_PARTICIPANT_GUID => return None,
+            PID_ENDPOINT_GUID => endpoint = value.first_chunk::<12>().copied(),
+            _ => {}
+        }
+        rest = next;
+    }
+    let mut owner = [0; 16];
+    owner[..12].copy_from_slice(&endpoint?);
+    owner[12..].copy_from_slice(&PARTICIPANT);
+    Some(owner)
+}
+
+/// Entity id of the writer whose data the message is about to hold.
+fn writer_of(message: &[u8]) -> Option<[u8; 4]> {
+    let mut rest = message;
+    if *rest.first()? == INFO_TS {
+        let length = u16::from_ne_bytes([*rest.get(2)?, *rest.get(3)?]);
+        rest = rest.get(HEADER + usize::from(length)..)?;
+    }
+    matches!(*rest.first()?, DATA | DATA_FRAG).then_some(())?;
+    rest.get(WRITER_AT..)?.first_chunk().copied()
+}
+
+/// `SampleIdentity` (DDS-RPC 1.0, 7.8.2): GUID, and a number whose upper half comes first.
+fn wire_form(id: &SampleId) -> [u8; 24] {
+    let mut bytes = [0; 24];
+    bytes[..16].copy_from_slice(&id.writer);
+    bytes[16..20].copy_from_slice(&((id.seq >> 32) as u32).to_ne_bytes());
+    bytes[20..].copy_from_slice(&(id.seq as u32).to_ne_bytes());
+    bytes
+}
