@@ -16,7 +16,7 @@ mod raw;
 
 pub use endpoint::{RawReader, RawWriter, SampleInfo, Specification};
 pub use participant::{Discovery, Endpoint, MAX_DOMAIN, Participant, Range};
-pub use qos::Qos;
+pub use qos::{INFINITE, Qos};
 pub use raw::SampleId;
 
 /// What names a participant, reader or writer in its domain.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The robot's own middleware at either end of Tautline.
 //!
-//! A [`Gateway`] watches the local middleware (a ROS 1 master; later a DDS
+//! A [`Gateway`] watches the local middleware (a ROS 1 master or a DDS
 //! domain), says what is published there, reads the topics it is told to read
 //! and publishes what arrives from peers. It knows topics, types and bytes; it
 //! knows nothing of peers' links, packets or priorities.
@@ -12,15 +12,18 @@
 //! [`Events::emit`].
 #![forbid(unsafe_code)]
 
+mod backlog;
 pub mod mapping;
 #[cfg(feature = "ros1")]
 pub mod ros1;
+#[cfg(feature = "ros2")]
 pub mod ros2;
+mod sources;
 pub mod types;
 
 use bytes::Bytes;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What is known of a topic and needed to publish it elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,19 +40,43 @@ pub struct Topic {
     pub qos: Qos,
 }
 
-/// Quality of service, in the words of ROS 2; ROS 1 maps onto it.
+/// Quality of service that publishers offer, in the words of ROS 2; ROS 1 maps onto it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Qos {
     /// `true`: the last messages of each publisher are kept for late joiners
     /// (ROS 1: latched; ROS 2: transient local).
     pub transient_local: bool,
+    /// How many of them, at least 1.
+    pub depth: u32,
     /// `true`: the publisher offers reliable delivery (always so in ROS 1).
     pub reliable: bool,
+    /// Longest time between two messages; `None` promises nothing.
+    pub deadline: Option<Duration>,
+    /// Age past which a message is worthless; `None` is never.
+    pub lifespan: Option<Duration>,
+    /// How publishers show that they live.
+    pub liveliness: Liveliness,
+}
+
+/// How publishers show that they live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Liveliness {
+    /// `true`: each topic for itself, by publishing; else all of a process, by its being there.
+    pub manual: bool,
+    /// Longest time without a sign of life; `None` promises nothing.
+    pub lease: Option<Duration>,
 }
 
 impl Default for Qos {
     fn default() -> Self {
-        Self { transient_local: false, reliable: true }
+        Self {
+            transient_local: false,
+            depth: 1,
+            reliable: true,
+            deadline: None,
+            lifespan: None,
+            liveliness: Liveliness::default(),
+        }
     }
 }
 

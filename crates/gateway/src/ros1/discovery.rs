@@ -413,7 +413,10 @@ fn elect(name: &str, so_far: Option<&Topic>, known: &[&Description]) -> Option<T
         type_name: chosen.type_name.clone(),
         type_hash: chosen.md5.clone(),
         definition: chosen.definition.clone(),
-        qos: Qos { transient_local: alike.into_iter().any(|found| found.latching), reliable: true },
+        qos: Qos {
+            transient_local: alike.into_iter().any(|found| found.latching),
+            ..Qos::default()
+        },
     })
 }
 

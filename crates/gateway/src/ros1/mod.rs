@@ -28,23 +28,19 @@ mod slave;
 mod subscription;
 mod xmlrpc;
 
+use crate::backlog::Backlog;
 use crate::{Command, Events, Gateway, GatewayStatus};
 use actor::{Actor, Note, Setup};
 use connection::Identity;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// Messages that wait for the gateway's thread; further ones are dropped, counted
-/// and reported in [`GatewayStatus::trouble`]. Other commands are never dropped.
-pub const PUBLISH_QUEUE_MESSAGES: usize = 4096;
-/// Bytes of messages that wait for the gateway's thread.
-pub const PUBLISH_QUEUE_BYTES: usize = 64 * 1024 * 1024;
 /// What may be left when the runtime stops: lookups of names that hang.
 const RUNTIME_STOP: Duration = Duration::from_millis(200);
 /// Connections that the system may hold before they are accepted.
@@ -102,10 +98,7 @@ enum Order {
 /// What the gateway's thread and its owner share.
 #[derive(Default)]
 struct Shared {
-    waiting_messages: AtomicUsize,
-    waiting_bytes: AtomicUsize,
-    /// Messages dropped because too many waited.
-    overrun: AtomicU64,
+    backlog: Backlog,
     health: Mutex<Health>,
 }
 
@@ -127,36 +120,12 @@ impl Shared {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether one more message may wait; if so it is counted in.
-    fn admit(&self, bytes: usize) -> bool {
-        let messages = self.waiting_messages.fetch_add(1, Ordering::Relaxed);
-        let waiting = self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let fits = messages < PUBLISH_QUEUE_MESSAGES
-            && (messages == 0 || waiting + bytes <= PUBLISH_QUEUE_BYTES);
-        if !fits {
-            self.release(bytes);
-            self.overrun.fetch_add(1, Ordering::Relaxed);
-        }
-        fits
-    }
-
-    fn release(&self, bytes: usize) {
-        self.waiting_messages.fetch_sub(1, Ordering::Relaxed);
-        self.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
-    }
-
     fn trouble(&self) -> String {
         let health = self.health();
         let mut all = vec![health.master_trouble.clone(), health.name_trouble.clone()];
         all.extend(health.conflicts.values().cloned());
         drop(health);
-        let overrun = self.overrun.load(Ordering::Relaxed);
-        if overrun > 0 {
-            all.push(format!(
-                "{overrun} messages for local subscribers dropped: more than \
-                 {PUBLISH_QUEUE_MESSAGES} messages or {PUBLISH_QUEUE_BYTES} bytes waited"
-            ));
-        }
+        all.push(self.backlog.trouble());
         all.retain(|trouble| !trouble.is_empty());
         all.join("; ")
     }
@@ -235,8 +204,8 @@ impl Gateway for Ros1 {
                 return;
             }
         };
-        if self.shared.admit(bytes) && !self.order(Order::Do(command)) {
-            self.shared.release(bytes);
+        if self.shared.backlog.admit(bytes) && !self.order(Order::Do(command)) {
+            self.shared.backlog.release(bytes);
         }
     }
 
@@ -312,18 +281,5 @@ mod tests {
             let error = own_uri(wrong, 40).unwrap_err().to_string();
             assert!(error.contains(&format!("'{wrong}'")), "{error}");
         }
-    }
-
-    #[test]
-    fn waiting_messages_are_bounded_in_number_and_bytes_and_counted() {
-        let shared = Shared::default();
-        assert!(shared.admit(2 * PUBLISH_QUEUE_BYTES), "one of any size");
-        assert!(!shared.admit(1));
-        shared.release(2 * PUBLISH_QUEUE_BYTES);
-        for _ in 0..PUBLISH_QUEUE_MESSAGES {
-            assert!(shared.admit(1));
-        }
-        assert!(!shared.admit(1));
-        assert!(shared.trouble().starts_with("2 messages"), "{}", shared.trouble());
     }
 }

@@ -306,7 +306,7 @@ mod tests {
             type_name: "a/Scan".into(),
             type_hash: "11".into(),
             definition: "".into(),
-            qos: Qos { transient_local: true, reliable: true },
+            qos: Qos { transient_local: true, ..Qos::default() },
         }
     }
 

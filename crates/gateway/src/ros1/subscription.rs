@@ -3,7 +3,8 @@
 
 use super::Note;
 use super::connection::{ConnectError, Description, Identity};
-use crate::{Event, Events, MAX_SOURCES, Source};
+use crate::sources::SourceNumbers;
+use crate::{Event, Events, Source};
 use bytes::{Bytes, BytesMut};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -127,34 +128,6 @@ impl Subscription {
     pub fn silence(&mut self) {
         lock(&self.sources).silent = true;
         self.readers.clear();
-    }
-}
-
-/// Which source numbers are in use, and by how many publishers.
-#[derive(Default)]
-struct SourceNumbers {
-    users: BTreeMap<u32, u32>,
-    silent: bool,
-}
-
-impl SourceNumbers {
-    /// The lowest free number; the last one is shared when all are taken.
-    fn take(&mut self) -> Source {
-        let free = (0..MAX_SOURCES).find(|number| !self.users.contains_key(number));
-        let number = free.unwrap_or(MAX_SOURCES - 1);
-        *self.users.entry(number).or_default() += 1;
-        Source(number)
-    }
-
-    /// Whether nobody uses the number any more, and someone is to be told.
-    fn release(&mut self, source: Source) -> bool {
-        let users = self.users.entry(source.0).or_default();
-        *users = users.saturating_sub(1);
-        let gone = *users == 0;
-        if gone {
-            self.users.remove(&source.0);
-        }
-        gone && !self.silent
     }
 }
 
@@ -311,22 +284,4 @@ async fn read_message(
         }
     }
     Ok(Incoming::Message(payload.freeze()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn source_numbers_are_the_lowest_free_and_the_last_is_shared() {
-        let mut numbers = SourceNumbers::default();
-        for expected in 0..MAX_SOURCES {
-            assert_eq!(numbers.take(), Source(expected));
-        }
-        assert_eq!(numbers.take(), Source(MAX_SOURCES - 1));
-        assert!(!numbers.release(Source(MAX_SOURCES - 1)), "still shared");
-        assert!(numbers.release(Source(MAX_SOURCES - 1)));
-        assert!(numbers.release(Source(3)));
-        assert_eq!(numbers.take(), Source(3));
-    }
 }

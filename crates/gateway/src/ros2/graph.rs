@@ -65,10 +65,13 @@ pub fn write(
 
 /// What a participant's message says; `None` if it is no such message. The size of a GUID is
 /// found by trying both.
-pub fn read(cdr: &[u8]) -> Option<(Gid, Vec<Node>)> {
+pub fn read(cdr: &[u8]) -> Option<(Gid, Vec<Node>, GidBytes)> {
     let (head, body) = cdr.split_at_checked(ENCAPSULATION.len())?;
     let sizes = [GidBytes::Sixteen, GidBytes::TwentyFour];
-    let read = |gid_bytes| Message { cdr: Reader::new(body, Layout::CDR), gid_bytes }.whole();
+    let read = |gid_bytes| {
+        let message = Message { cdr: Reader::new(body, Layout::CDR), gid_bytes };
+        message.whole().map(|(participant, nodes)| (participant, nodes, gid_bytes))
+    };
     sizes.into_iter().filter(|_| head[..2] == ENCAPSULATION[..2]).find_map(read)
 }
 
@@ -130,9 +133,9 @@ mod tests {
         for gid_bytes in [GidBytes::Sixteen, GidBytes::TwentyFour] {
             for nodes in [nodes(), Vec::new()] {
                 let cdr = write(&[7; 16], &nodes, gid_bytes).unwrap();
-                assert_eq!(read(&cdr), Some(([7; 16], nodes.clone())));
+                assert_eq!(read(&cdr), Some(([7; 16], nodes.clone(), gid_bytes)));
                 let padded = [&cdr[..], &[0, 0, 0]].concat();
-                assert_eq!(read(&padded), Some(([7; 16], nodes)));
+                assert_eq!(read(&padded), Some(([7; 16], nodes, gid_bytes)));
             }
         }
     }

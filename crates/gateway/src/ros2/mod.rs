@@ -1,5 +1,263 @@
 // SPDX-License-Identifier: Apache-2.0
-//! ROS 2 at either end of Tautline. So far only its names; the DDS participant is to come.
+//! ROS 2 at either end: a node in a DDS domain of this machine, with topics of any type as CDR.
+//!
+//! [`Ros2`] owns two threads. One holds all state, the actor: it takes in who comes and goes,
+//! and makes and ends readers and writers. The other writes what arrives from peers, so that
+//! neither waits for the other. Messages from local publishers pass through neither: Cyclone
+//! DDS's threads emit them.
+//!
+//! | To change | open |
+//! |---|---|
+//! | what happens upon a command or a discovery | `actor.rs` |
+//! | which topics are offered and wanted, with which quality of service | `discovery.rs` |
+//! | how messages are read | `subscription.rs` |
+//! | how messages reach local subscribers | `publication.rs` |
+//! | how our node shows in the ROS graph | `graph.rs` |
+//! | what ROS 2 and DDS call things | `names.rs`, `qos.rs` |
 
+mod actor;
+mod discovery;
 pub mod graph;
 pub mod names;
+mod publication;
+mod qos;
+mod subscription;
+
+use crate::backlog::Backlog;
+use crate::types::installed::Installed;
+use crate::{Command, Events, Gateway, GatewayStatus, Source};
+use actor::{Actor, Setup};
+use bytes::Bytes;
+use publication::Publication;
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::thread::JoinHandle;
+use tautline_dds::{Discovery, Participant};
+
+pub use tautline_dds::{MAX_DOMAIN, Range};
+
+/// How to take part in a ROS 2 system.
+#[derive(Debug, Clone)]
+pub struct Ros2Options {
+    /// As in `ROS_DOMAIN_ID`, 0 to [`MAX_DOMAIN`].
+    pub domain: u32,
+    /// As in `ROS_AUTOMATIC_DISCOVERY_RANGE`.
+    pub range: Range,
+    /// Our node name with its namespace (`/tautline`).
+    pub node_name: String,
+    /// This node's name in the team, by which other nodes on this machine know it.
+    pub tautline_name: String,
+    /// Largest message that is read, in bytes.
+    pub max_message: usize,
+    /// Where definitions of types are.
+    pub installed: Installed,
+}
+
+/// Why the gateway cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The node name.
+    #[error(transparent)]
+    Name(#[from] crate::mapping::NameError),
+    /// DDS refuses.
+    #[error("joining ROS 2's domain {domain}: {error}")]
+    Dds {
+        /// Which domain.
+        domain: u32,
+        /// What was refused.
+        error: tautline_dds::DdsError,
+    },
+    /// No thread.
+    #[error("starting the ROS 2 threads: {0}")]
+    Thread(io::Error),
+}
+
+/// The gateway to one DDS domain.
+pub struct Ros2 {
+    orders: Sender<Order>,
+    outbound: Sender<Outbound>,
+    shared: Arc<Shared>,
+    location: String,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// What reaches the actor from outside.
+enum Order {
+    Do(Command),
+    Discovered(Discovery),
+    /// A participant's message on the ROS graph.
+    Graph(Bytes),
+    /// Our node has one more writer.
+    Redraw,
+    Stop,
+}
+
+/// A message to be written.
+struct Outbound {
+    publication: Arc<Publication>,
+    source: Source,
+    payload: Bytes,
+}
+
+/// What the threads and their owner share.
+#[derive(Default)]
+struct Shared {
+    backlog: Backlog,
+    publications: RwLock<HashMap<String, Arc<Publication>>>,
+    health: Mutex<Health>,
+}
+
+/// State that status tells.
+#[derive(Default)]
+struct Health {
+    /// Trouble with topics, by topic and kind.
+    troubles: BTreeMap<(String, &'static str), String>,
+    drops: BTreeMap<String, Arc<AtomicU64>>,
+    /// Messages that were not taken from local publishers, by topic, with the reason.
+    rejected: BTreeMap<(String, &'static str), u64>,
+}
+
+/// Entries of each kind that [`Health`] holds; what comes after is left out of status.
+const MAX_HEALTH_ENTRIES: usize = 1024;
+
+impl Shared {
+    fn health(&self) -> MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn publication(&self, topic: &str) -> Option<Arc<Publication>> {
+        let all = self.publications.read().unwrap_or_else(PoisonError::into_inner);
+        all.get(topic).cloned()
+    }
+
+    fn trouble(&self) -> String {
+        let health = self.health();
+        let mut all: Vec<String> = health.troubles.values().cloned().collect();
+        let rejected = health.rejected.iter();
+        all.extend(
+            rejected.map(|((topic, why), count)| format!("{topic}: {count} messages {why}")),
+        );
+        all.push(self.backlog.trouble());
+        all.retain(|trouble| !trouble.is_empty());
+        all.join("; ")
+    }
+}
+
+impl Health {
+    /// Enters, replaces or (empty) removes one kind of trouble with a topic.
+    fn set(&mut self, topic: &str, kind: &'static str, text: String) {
+        let key = (topic.to_owned(), kind);
+        if text.is_empty() {
+            self.troubles.remove(&key);
+        } else if self.troubles.len() < MAX_HEALTH_ENTRIES || self.troubles.contains_key(&key) {
+            self.troubles.insert(key, text);
+        }
+    }
+
+    fn reject(&mut self, topic: &str, why: &'static str) {
+        let key = (topic.to_owned(), why);
+        if self.rejected.len() < MAX_HEALTH_ENTRIES || self.rejected.contains_key(&key) {
+            *self.rejected.entry(key).or_default() += 1;
+        }
+    }
+}
+
+impl Ros2 {
+    /// Starts. `selector` says which local topics may leave this robot; `events` is called
+    /// on the gateway's threads and on those of Cyclone DDS.
+    pub fn start(
+        options: Ros2Options,
+        selector: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+        events: Arc<dyn Events>,
+    ) -> Result<Self, StartError> {
+        crate::mapping::check_name(&options.node_name)?;
+        let domain = options.domain;
+        let location = format!(
+            "domain {domain}, {}",
+            match options.range {
+                Range::Loopback => "localhost",
+                Range::Machine => "this machine",
+            }
+        );
+        let refused = |error| StartError::Dds { domain, error };
+        let user_data = names::participant_user_data(&options.tautline_name);
+        let participant =
+            Participant::new(domain, options.range, user_data.as_bytes()).map_err(refused)?;
+        let shared = Arc::<Shared>::default();
+        let (orders, received) = channel();
+        let (outbound, to_write) = channel();
+        let setup = Setup {
+            options,
+            participant,
+            selector,
+            events,
+            shared: shared.clone(),
+            orders: orders.clone(),
+        };
+        let actor = Actor::new(setup).map_err(refused)?;
+        let (backlog, spawn) = (shared.clone(), spawn);
+        let threads = vec![
+            spawn("ros2", Box::new(move || actor.run(&received)))?,
+            spawn("ros2-out", Box::new(move || write(&backlog.backlog, &to_write)))?,
+        ];
+        Ok(Self { orders, outbound, shared, location, threads })
+    }
+}
+
+fn spawn(name: &str, task: Box<dyn FnOnce() + Send>) -> Result<JoinHandle<()>, StartError> {
+    std::thread::Builder::new().name(name.into()).spawn(task).map_err(StartError::Thread)
+}
+
+fn write(backlog: &Backlog, messages: &Receiver<Outbound>) {
+    for Outbound { publication, source, payload } in messages {
+        backlog.release(payload.len());
+        publication.write(source, payload);
+    }
+}
+
+impl Gateway for Ros2 {
+    fn handle(&self, command: Command) {
+        let Command::Publish { topic, source, payload } = command else {
+            // Fails only after the thread has died, which is logged when it is joined.
+            let _ = self.orders.send(Order::Do(command));
+            return;
+        };
+        let Some(publication) = self.shared.publication(&topic) else { return };
+        let bytes = payload.len();
+        if self.shared.backlog.admit(bytes)
+            && self.outbound.send(Outbound { publication, source, payload }).is_err()
+        {
+            self.shared.backlog.release(bytes);
+        }
+    }
+
+    fn status(&self) -> GatewayStatus {
+        let trouble = self.shared.trouble();
+        let health = self.shared.health();
+        let dropped = |(topic, drops): (&String, &Arc<AtomicU64>)| {
+            let count = drops.load(Ordering::Relaxed);
+            (count > 0).then(|| (topic.clone(), count))
+        };
+        GatewayStatus {
+            kind: "ros2",
+            location: self.location.clone(),
+            connected: true,
+            trouble,
+            slow_subscriber_drops: health.drops.iter().filter_map(dropped).collect(),
+        }
+    }
+
+    fn shutdown(self: Box<Self>) {
+        let Self { orders, outbound, shared: _, location: _, threads } = *self;
+        let _ = orders.send(Order::Stop);
+        drop((orders, outbound));
+        for thread in threads {
+            if thread.join().is_err() {
+                tracing::error!("a ROS 2 thread had panicked");
+            }
+        }
+    }
+}

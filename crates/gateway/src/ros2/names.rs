@@ -21,6 +21,8 @@ const REPLY: (&str, &str) = ("rr/", "Reply");
 const NAMESPACE: &str = "dds_";
 /// A type hash among an endpoint's user data (REP 2016).
 const HASH_KEY: &str = "typehash=";
+/// Says in user data that an endpoint is Tautline's, and which node's.
+const MARK_KEY: &str = "tautline=";
 
 impl Meaning {
     /// What the topic `dds_name` is; `None` if it is not of ROS 2 (`ros_discovery_info`).
@@ -58,15 +60,41 @@ pub fn ros_type(dds_type: &str) -> Option<String> {
     Some(format!("{}/{name}", namespace.replace("::", "/")))
 }
 
-/// User data by which an endpoint tells its type's hash.
-pub fn user_data(type_hash: &str) -> String {
-    format!("{HASH_KEY}{type_hash};")
+/// User data of our readers and writers: the type's hash where it is known, and whose they are.
+pub fn endpoint_user_data(type_hash: &str, tautline_name: &str) -> String {
+    let hash = match type_hash {
+        "" => String::new(),
+        known => format!("{HASH_KEY}{known};"),
+    };
+    format!("{hash}{MARK_KEY}{tautline_name};")
+}
+
+/// User data of our participant: as a ROS 2 process without an enclave, and ours.
+pub fn participant_user_data(tautline_name: &str) -> String {
+    format!("enclave=/;{MARK_KEY}{tautline_name};")
+}
+
+/// Whether an endpoint is a Tautline node's, this one's or another's on this machine.
+pub fn is_of_tautline(user_data: &[u8]) -> bool {
+    pairs(user_data).is_some_and(|mut all| all.any(|pair| pair.starts_with(MARK_KEY)))
+}
+
+fn pairs(user_data: &[u8]) -> Option<impl Iterator<Item = &str>> {
+    std::str::from_utf8(user_data).ok().map(|text| text.split(';').map(str::trim))
+}
+
+/// `/` and `tautline` of `/tautline`; `/robot1` and `tautline` of `/robot1/tautline`.
+pub fn split_node_name(full: &str) -> (String, String) {
+    match full.rsplit_once('/') {
+        Some(("", name)) => ("/".into(), name.into()),
+        Some((namespace, name)) => (namespace.into(), name.into()),
+        None => ("/".into(), full.into()),
+    }
 }
 
 /// The type hash in an endpoint's user data: `key=value;` pairs, whoever wrote them.
 pub fn type_hash(user_data: &[u8]) -> Option<&str> {
-    let text = std::str::from_utf8(user_data).ok()?;
-    let hash = text.split(';').find_map(|pair| pair.trim().strip_prefix(HASH_KEY))?;
+    let hash = pairs(user_data)?.find_map(|pair| pair.strip_prefix(HASH_KEY))?;
     let sound = hash.strip_prefix("RIHS01_").is_some_and(|digits| {
         digits.len() == 64 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
     });
@@ -94,6 +122,15 @@ mod tests {
     }
 
     #[test]
+    fn a_node_has_a_namespace_and_a_name() {
+        for (full, namespace, name) in
+            [("/tautline", "/", "tautline"), ("/robot1/arm/n", "/robot1/arm", "n")]
+        {
+            assert_eq!(split_node_name(full), (namespace.into(), name.into()));
+        }
+    }
+
+    #[test]
     fn types_have_one_dds_name_each() {
         for (ros, dds) in [
             ("sensor_msgs/msg/LaserScan", "sensor_msgs::msg::dds_::LaserScan_"),
@@ -111,7 +148,10 @@ mod tests {
     #[test]
     fn a_type_hash_is_found_among_user_data() {
         let hash = format!("RIHS01_{}", "0a".repeat(32));
-        assert_eq!(type_hash(user_data(&hash).as_bytes()), Some(&*hash));
+        let ours = endpoint_user_data(&hash, "base");
+        assert_eq!(type_hash(ours.as_bytes()), Some(&*hash));
+        assert!(is_of_tautline(ours.as_bytes()) && is_of_tautline(b"tautline=x"));
+        assert!(!is_of_tautline(b"typehash=tautline=;") && !is_of_tautline(&[0xff]));
         assert_eq!(type_hash(format!("a=b;typehash={hash};c=d;").as_bytes()), Some(&*hash));
         for other in ["", "typehash=;", "typehash=RIHS01_00;", "typehash", &hash] {
             assert_eq!(type_hash(other.as_bytes()), None, "{other}");

@@ -82,7 +82,7 @@ impl Actor {
     }
 
     pub(super) fn publish(&mut self, topic: &str, source: Source, payload: Bytes) {
-        self.setup.shared.release(payload.len());
+        self.setup.shared.backlog.release(payload.len());
         if let Some(publication) = self.publications.get_mut(topic) {
             publication.publish(source, payload);
         }

@@ -45,7 +45,7 @@ fn topic(name: &str, type_name: &str) -> Topic {
 }
 
 fn latched(name: &str) -> Topic {
-    Topic { qos: Qos { transient_local: true, reliable: true }, ..topic(name, STRING) }
+    Topic { qos: Qos { transient_local: true, ..Qos::default() }, ..topic(name, STRING) }
 }
 
 /// A command in short, for comparisons.

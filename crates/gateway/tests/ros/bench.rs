@@ -1,50 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Real masters and real rospy nodes for the tests, and a gateway to watch.
+//! Real nodes under orders for the tests, and a gateway to watch.
 
 use serde_json::{Value, json};
 use std::fmt::Debug;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
-use std::path::Path;
+use std::net::TcpListener;
 use std::process::{Child, ChildStdin, Command as Process, Stdio};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
-use tautline_gateway::ros1::{Ros1, Ros1Options};
-use tautline_gateway::{Command, Event, Events, Gateway, GatewayStatus, Qos, Source, Topic};
+use tautline_gateway::{Command, Event, Events, Gateway, GatewayStatus, Source, Topic};
 
 /// How long anything may take before a test fails; ample, since machines may be busy.
 pub const DEADLINE: Duration = Duration::from_secs(40);
 pub const MAX_MESSAGE: usize = 1_000_000;
-
-const PACKAGES: &str = "python3-roslaunch python3-rostopic python3-rospy python3-rosbag \
-    python3-std-msgs python3-sensor-msgs python3-geometry-msgs python3-tf2-msgs";
-
-fn ros(program: &str, master: &str, scratch: &Path) -> Process {
-    let mut process = Process::new(program);
-    process
-        .env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin")
-        .env("ROS_MASTER_URI", master)
-        .env("ROS_IP", "127.0.0.1")
-        .env("ROS_HOME", scratch)
-        .env("ROS_LOG_DIR", scratch)
-        .env("PYTHONUNBUFFERED", "1")
-        .stdin(Stdio::piped());
-    process
-}
-
-/// Fails the test where ROS 1 is not installed.
-fn require_ros() {
-    static FOUND: OnceLock<bool> = OnceLock::new();
-    let found = FOUND.get_or_init(|| {
-        let imports = "import rospy, rosgraph, std_msgs.msg, sensor_msgs.msg, geometry_msgs.msg";
-        let python = Process::new("/usr/bin/python3").args(["-c", imports]).output();
-        Path::new("/usr/bin/roscore").exists() && python.is_ok_and(|out| out.status.success())
-    });
-    assert!(
-        *found,
-        "these tests need Debian's ROS 1: apt-get install -y --no-install-recommends {PACKAGES}"
-    );
-}
 
 /// Waits until `found` gives something.
 pub fn wait_for<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
@@ -63,58 +31,7 @@ pub fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
 
-/// A running master; ends when dropped, and also when the test process does.
-pub struct Master {
-    pub uri: String,
-    port: u16,
-    child: Child,
-    _scratch: tempfile::TempDir,
-}
-
-impl Master {
-    /// The whole `roscore`, shared by the tests that run at the moment.
-    pub fn shared() -> Arc<Self> {
-        static SHARED: Mutex<Weak<Master>> = Mutex::new(Weak::new());
-        let mut shared = SHARED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some(running) = shared.upgrade() {
-            return running;
-        }
-        let started = Arc::new(Self::start("roscore -p", free_port()));
-        *shared = Arc::downgrade(&started);
-        started
-    }
-
-    /// The master alone, as roscore runs it: for tests that end it.
-    pub fn alone(port: u16) -> Self {
-        Self::start("rosmaster --core -p", port)
-    }
-
-    fn start(command: &str, port: u16) -> Self {
-        require_ros();
-        let scratch = tempfile::tempdir().unwrap();
-        let uri = format!("http://127.0.0.1:{port}");
-        // Ends its child when its input ends, that is, when we do.
-        let script =
-            format!("{command} {port} >/dev/null 2>&1 & read wait; kill $!; wait $! 2>/dev/null");
-        let child = ros("/bin/sh", &uri, scratch.path()).args(["-c", &script]).spawn().unwrap();
-        let master = Self { uri, port, child, _scratch: scratch };
-        wait_for("answer of the master", || TcpStream::connect(("127.0.0.1", port)).ok());
-        master
-    }
-
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-}
-
-impl Drop for Master {
-    fn drop(&mut self) {
-        drop(self.child.stdin.take());
-        let _ = self.child.wait();
-    }
-}
-
-/// A rospy node under orders; killed when dropped.
+/// A ROS node under orders; killed when dropped.
 pub struct Agent {
     child: Child,
     orders: ChildStdin,
@@ -123,15 +40,10 @@ pub struct Agent {
 }
 
 impl Agent {
-    pub fn start(master_uri: &str, name: &str) -> Self {
-        require_ros();
-        let scratch = tempfile::tempdir().unwrap();
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ros1/agent.py");
-        let mut child = ros("/usr/bin/python3", master_uri, scratch.path())
-            .args([script, name])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+    /// Starts a program that takes orders, and waits for its first report.
+    pub fn start(mut program: Process, scratch: tempfile::TempDir) -> Self {
+        let mut child =
+            program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("an agent");
         let reports = Arc::new(Mutex::new(Vec::new()));
         let (kept, lines) = (reports.clone(), BufReader::new(child.stdout.take().unwrap()));
         std::thread::spawn(move || {
@@ -159,23 +71,6 @@ impl Agent {
             assert!(found.is_some() || !ended(&reports), "the agent ended upon {order}");
             found
         })
-    }
-
-    pub fn advertise(&mut self, topic: &str, type_name: &str, latch: bool) -> Value {
-        self.order(json!({"do": "advertise", "topic": topic, "type": type_name, "latch": latch}))
-    }
-
-    /// Publishes a message with these fields; gives its bytes.
-    pub fn send(&mut self, topic: &str, fields: Value) -> Vec<u8> {
-        bytes_of(&self.order(json!({"do": "send", "topic": topic, "fields": fields})))
-    }
-
-    pub fn subscribe(&mut self, topic: &str, type_name: &str) {
-        self.order(json!({"do": "subscribe", "topic": topic, "type": type_name}));
-    }
-
-    pub fn connections(&mut self, topic: &str) -> u64 {
-        self.order(json!({"do": "connections", "topic": topic}))["count"].as_u64().unwrap()
     }
 
     /// Reports of messages received on `topic`.
@@ -241,32 +136,15 @@ impl Events for Recorder {
 
 /// A gateway and what it told.
 pub struct Watched {
-    gateway: Box<Ros1>,
+    gateway: Box<dyn Gateway>,
     recorder: Arc<Recorder>,
 }
 
 impl Watched {
-    /// A gateway of node `/NAME` that may let out topics below `/NAME/`.
-    pub fn start(master_uri: &str, name: &str) -> Self {
-        let prefix = format!("/{name}/");
-        Self::selecting(master_uri, name, move |topic| topic.starts_with(&prefix))
-    }
-
-    pub fn selecting(
-        master_uri: &str,
-        name: &str,
-        selector: impl Fn(&str) -> bool + Send + Sync + 'static,
-    ) -> Self {
-        let options = Ros1Options {
-            master_uri: master_uri.into(),
-            host: "127.0.0.1".into(),
-            node_name: format!("/tautline_{name}"),
-            tautline_name: name.into(),
-            max_message: MAX_MESSAGE,
-        };
+    /// Starts a gateway by `start`, which gets where its events go.
+    pub fn start<G: Gateway + 'static>(start: impl FnOnce(Arc<Recorder>) -> G) -> Self {
         let recorder = Arc::new(Recorder::default());
-        let gateway = Ros1::start(options, Arc::new(selector), recorder.clone()).unwrap();
-        Self { gateway: Box::new(gateway), recorder }
+        Self { gateway: Box::new(start(recorder.clone())), recorder }
     }
 
     pub fn subscribe(&self, topic: &str) {
@@ -381,24 +259,6 @@ impl Watched {
 fn brief(events: &[Event]) -> Vec<String> {
     let line = |event: &Event| format!("{event:?}").chars().take(200).collect();
     events.iter().map(line).collect()
-}
-
-/// `std_msgs/String` under a name.
-pub fn string_topic(name: &str, latched: bool) -> Topic {
-    Topic {
-        name: name.into(),
-        type_name: "std_msgs/String".into(),
-        type_hash: "992ce8a1687cec8c8bd883ec73ca41d1".into(),
-        definition: "string data\n".into(),
-        qos: Qos { transient_local: latched, reliable: true },
-    }
-}
-
-/// A serialized `std_msgs/String`.
-pub fn string_message(text: &str) -> Vec<u8> {
-    let mut bytes = u32::try_from(text.len()).unwrap().to_le_bytes().to_vec();
-    bytes.extend_from_slice(text.as_bytes());
-    bytes
 }
 
 /// Asserts that `text` holds each of `parts`.

@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The ROS 1 gateway against a real master and real rospy nodes.
-#![cfg(feature = "ros1")]
 
-#[path = "ros1/bench.rs"]
-mod bench;
+mod nodes;
 
-use bench::{
-    Agent, MAX_MESSAGE, Master, Watched, assert_names, bytes_of, free_port, string_message,
-    string_topic, wait_for,
-};
+use crate::bench::{Agent, MAX_MESSAGE, Watched, assert_names, bytes_of, free_port, wait_for};
+use nodes::{Master, start, string_message, string_topic, watch, watch_selecting};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -20,8 +16,8 @@ const STRING: &str = "std_msgs/String";
 #[test]
 fn any_type_passes_both_ways_with_md5_and_definition() {
     let master = Master::shared();
-    let gateway = Watched::start(&master.uri, "both");
-    let mut agent = Agent::start(&master.uri, "/both_agent");
+    let gateway = watch(&master.uri, "both");
+    let mut agent = start(&master.uri, "/both_agent");
     let advertised = agent.advertise("/both/scan", "sensor_msgs/LaserScan", false);
 
     let topic = gateway.offered("/both/scan");
@@ -60,8 +56,8 @@ fn any_type_passes_both_ways_with_md5_and_definition() {
 #[test]
 fn subscribers_that_name_no_type_are_served() {
     let master = Master::shared();
-    let gateway = Watched::start(&master.uri, "anytype");
-    let mut agent = Agent::start(&master.uri, "/anytype_agent");
+    let gateway = watch(&master.uri, "anytype");
+    let mut agent = start(&master.uri, "/anytype_agent");
     gateway.advertise(&string_topic("/anytype_in/text", false));
     agent.subscribe("/anytype_in/text", "*");
     gateway.wait_wanted_since(0, "/anytype_in/text", true);
@@ -73,14 +69,14 @@ fn subscribers_that_name_no_type_are_served() {
 #[test]
 fn latched_messages_of_every_publisher_reach_late_joiners_in_both_directions() {
     let master = Master::shared();
-    let mut one = Agent::start(&master.uri, "/latched_one");
-    let mut two = Agent::start(&master.uri, "/latched_two");
+    let mut one = start(&master.uri, "/latched_one");
+    let mut two = start(&master.uri, "/latched_two");
     let mut sent = Vec::new();
     for (agent, text) in [(&mut one, "one"), (&mut two, "two")] {
         agent.advertise("/latched/map", STRING, true);
         sent.push(agent.send("/latched/map", json!({"data": text})));
     }
-    let gateway = Watched::start(&master.uri, "latched");
+    let gateway = watch(&master.uri, "latched");
     assert!(gateway.offered("/latched/map").qos.transient_local);
     gateway.subscribe("/latched/map");
     let sources: BTreeSet<Source> =
@@ -110,8 +106,8 @@ fn latched_messages_of_every_publisher_reach_late_joiners_in_both_directions() {
 #[test]
 fn a_topic_is_read_only_while_wanted() {
     let master = Master::shared();
-    let gateway = Watched::start(&master.uri, "idle");
-    let mut agent = Agent::start(&master.uri, "/idle_agent");
+    let gateway = watch(&master.uri, "idle");
+    let mut agent = start(&master.uri, "/idle_agent");
     agent.advertise("/idle/text", STRING, false);
     agent.advertise("/idle_private/text", STRING, false);
     gateway.offered("/idle/text");
@@ -153,9 +149,9 @@ fn registered(agent: &mut Agent, node: &str) -> (Vec<String>, Vec<String>) {
 #[test]
 fn a_publisher_that_crashed_is_withdrawn_though_the_master_still_lists_it() {
     let master = Master::shared();
-    let gateway = Watched::start(&master.uri, "crash");
-    let mut subscribed = Agent::start(&master.uri, "/crash_a");
-    let mut unread = Agent::start(&master.uri, "/crash_b");
+    let gateway = watch(&master.uri, "crash");
+    let mut subscribed = start(&master.uri, "/crash_a");
+    let mut unread = start(&master.uri, "/crash_b");
     subscribed.advertise("/crash/a", STRING, false);
     unread.advertise("/crash/b", STRING, false);
     gateway.offered("/crash/b");
@@ -170,8 +166,8 @@ fn a_publisher_that_crashed_is_withdrawn_though_the_master_still_lists_it() {
 #[test]
 fn a_topic_that_comes_back_with_another_type_is_offered_again() {
     let master = Master::shared();
-    let gateway = Watched::start(&master.uri, "change");
-    let mut agent = Agent::start(&master.uri, "/change_agent");
+    let gateway = watch(&master.uri, "change");
+    let mut agent = start(&master.uri, "/change_agent");
     agent.advertise("/change/x", STRING, false);
     assert_eq!(gateway.offered("/change/x").type_name, STRING);
     gateway.subscribe("/change/x");
@@ -189,9 +185,9 @@ fn a_topic_that_comes_back_with_another_type_is_offered_again() {
 #[test]
 fn a_topic_used_here_with_another_type_is_refused_naming_both_until_that_ends() {
     let master = Master::shared();
-    let gateway = Watched::start(&master.uri, "mismatch");
-    let mut publishing = Agent::start(&master.uri, "/mismatch_pub");
-    let mut subscribing = Agent::start(&master.uri, "/mismatch_sub");
+    let gateway = watch(&master.uri, "mismatch");
+    let mut publishing = start(&master.uri, "/mismatch_pub");
+    let mut subscribing = start(&master.uri, "/mismatch_sub");
     publishing.advertise("/mismatch_in/a", "std_msgs/Int32", false);
     subscribing.subscribe("/mismatch_in/b", "std_msgs/Int32");
     gateway.advertise(&string_topic("/mismatch_in/a", false));
@@ -216,8 +212,8 @@ fn a_topic_used_here_with_another_type_is_refused_naming_both_until_that_ends() 
 #[test]
 fn a_subscriber_that_comes_with_another_type_is_refused_and_told() {
     let master = Master::shared();
-    let gateway = Watched::start(&master.uri, "later");
-    let mut agent = Agent::start(&master.uri, "/later_agent");
+    let gateway = watch(&master.uri, "later");
+    let mut agent = start(&master.uri, "/later_agent");
     gateway.advertise(&string_topic("/later_in/x", false));
     wait_for("advertised", || {
         (!registered(&mut agent, "/tautline_later").0.is_empty()).then_some(())
@@ -230,8 +226,8 @@ fn a_subscriber_that_comes_with_another_type_is_refused_and_told() {
 #[test]
 fn an_oversize_message_is_left_out_and_told_and_the_next_arrives() {
     let master = Master::shared();
-    let gateway = Watched::start(&master.uri, "oversize");
-    let mut agent = Agent::start(&master.uri, "/oversize_agent");
+    let gateway = watch(&master.uri, "oversize");
+    let mut agent = start(&master.uri, "/oversize_agent");
     agent.advertise("/oversize/x", STRING, false);
     gateway.offered("/oversize/x");
     gateway.subscribe("/oversize/x");
@@ -251,9 +247,9 @@ fn an_oversize_message_is_left_out_and_told_and_the_next_arrives() {
 #[test]
 fn a_stuck_subscriber_delays_no_other_and_its_losses_are_counted() {
     let master = Master::shared();
-    let gateway = Watched::start(&master.uri, "stuck");
-    let mut stuck = Agent::start(&master.uri, "/stuck_agent");
-    let mut well = Agent::start(&master.uri, "/stuck_well");
+    let gateway = watch(&master.uri, "stuck");
+    let mut stuck = start(&master.uri, "/stuck_agent");
+    let mut well = start(&master.uri, "/stuck_well");
     let topic = "/stuck_in/image";
     gateway.advertise(&string_topic(topic, false));
     for agent in [&mut stuck, &mut well] {
@@ -288,8 +284,8 @@ fn bus_lines(agent: &mut Agent, gateway: &str, topic: &str) -> usize {
 fn a_master_that_died_and_came_back_finds_everything_registered_again() {
     let master = Master::alone(free_port());
     let (uri, port) = (master.uri.clone(), master.port());
-    let gateway = Watched::start(&uri, "again");
-    let mut agent = Agent::start(&uri, "/again_agent");
+    let gateway = watch(&uri, "again");
+    let mut agent = start(&uri, "/again_agent");
     agent.advertise("/again/x", STRING, false);
     gateway.offered("/again/x");
     gateway.subscribe("/again/x");
@@ -311,7 +307,7 @@ fn a_master_that_died_and_came_back_finds_everything_registered_again() {
     flow(&mut agent, "without a master");
 
     let master = Master::alone(port);
-    let mut witness = Agent::start(&uri, "/again_witness");
+    let mut witness = start(&uri, "/again_witness");
     let expected = (vec!["/again_in/y".to_owned()], vec!["/again/x".to_owned()]);
     wait_for("registrations", || {
         (registered(&mut witness, "/tautline_again") == expected).then_some(())
@@ -342,13 +338,13 @@ fn a_master_that_died_and_came_back_finds_everything_registered_again() {
 fn the_master_may_be_absent_at_the_start() {
     let port = free_port();
     let uri = format!("http://127.0.0.1:{port}");
-    let gateway = Watched::start(&uri, "early");
+    let gateway = watch(&uri, "early");
     gateway.advertise(&string_topic("/early_in/y", false));
     gateway.subscribe("/early/x");
     wait_for("trouble", || (!gateway.status().trouble.is_empty()).then_some(()));
     assert!(!gateway.status().connected);
     let _master = Master::alone(port);
-    let mut agent = Agent::start(&uri, "/early_agent");
+    let mut agent = start(&uri, "/early_agent");
     agent.advertise("/early/x", STRING, false);
     agent.subscribe("/early_in/y", STRING);
     gateway.wait_wanted_since(0, "/early_in/y", true);
@@ -359,8 +355,8 @@ fn the_master_may_be_absent_at_the_start() {
 #[test]
 fn shutdown_unregisters_everything() {
     let master = Master::shared();
-    let gateway = Watched::start(&master.uri, "bye");
-    let mut agent = Agent::start(&master.uri, "/bye_agent");
+    let gateway = watch(&master.uri, "bye");
+    let mut agent = start(&master.uri, "/bye_agent");
     gateway.subscribe("/bye/x");
     gateway.advertise(&string_topic("/bye_in/y", false));
     let all = (vec!["/bye_in/y".to_owned()], vec!["/bye/x".to_owned()]);
@@ -373,9 +369,9 @@ fn shutdown_unregisters_everything() {
 fn two_gateways_on_one_master_do_not_feed_each_other() {
     let master = Master::shared();
     let both = |topic: &str| topic.starts_with("/loop/");
-    let one = Watched::selecting(&master.uri, "loop1", both);
-    let two = Watched::selecting(&master.uri, "loop2", both);
-    let mut agent = Agent::start(&master.uri, "/loop_agent");
+    let one = watch_selecting(&master.uri, "loop1", both);
+    let two = watch_selecting(&master.uri, "loop2", both);
+    let mut agent = start(&master.uri, "/loop_agent");
     for (gateway, topic) in [(&one, "/loop/a"), (&two, "/loop/b")] {
         gateway.advertise(&string_topic(topic, true));
         gateway.publish(topic, 0, string_message("round"));
@@ -408,8 +404,8 @@ fn two_gateways_on_one_master_do_not_feed_each_other() {
 #[test]
 fn the_slave_api_answers_what_ros_asks_and_survives_what_it_does_not() {
     let master = Master::shared();
-    let gateway = Watched::start(&master.uri, "api");
-    let mut agent = Agent::start(&master.uri, "/api_agent");
+    let gateway = watch(&master.uri, "api");
+    let mut agent = start(&master.uri, "/api_agent");
     gateway.advertise(&string_topic("/api_in/x", false));
     wait_for("advertised", || {
         (!registered(&mut agent, "/tautline_api").0.is_empty()).then_some(())
@@ -464,8 +460,8 @@ fn the_slave_api_answers_what_ros_asks_and_survives_what_it_does_not() {
 #[test]
 fn a_topic_taken_back_is_closed_and_unregistered() {
     let master = Master::shared();
-    let gateway = Watched::start(&master.uri, "back");
-    let mut agent = Agent::start(&master.uri, "/back_agent");
+    let gateway = watch(&master.uri, "back");
+    let mut agent = start(&master.uri, "/back_agent");
     gateway.advertise(&string_topic("/back_in/x", false));
     agent.subscribe("/back_in/x", STRING);
     gateway.wait_wanted_since(0, "/back_in/x", true);
@@ -481,7 +477,7 @@ fn a_topic_taken_back_is_closed_and_unregistered() {
 fn nodes_in_cpp_are_read_and_served() {
     // roscore runs rosout, a roscpp node: what it reads on /rosout it publishes on /rosout_agg.
     let master = Master::shared();
-    let gateway = Watched::selecting(&master.uri, "cpp", |topic| topic == "/rosout_agg");
+    let gateway = watch_selecting(&master.uri, "cpp", |topic| topic == "/rosout_agg");
     let offered = gateway.offered("/rosout_agg");
     assert_eq!(offered.type_name, "rosgraph_msgs/Log");
     gateway.subscribe("/rosout_agg");
@@ -495,7 +491,7 @@ fn nodes_in_cpp_are_read_and_served() {
         got.iter().any(|(_, payload)| payload[12..] == log[12..]).then_some(())
     });
     // What the gateway relies on when it checks whether a node still publishes.
-    let mut agent = Agent::start(&master.uri, "/cpp_agent");
+    let mut agent = start(&master.uri, "/cpp_agent");
     let params = json!(["/t"]);
     let order =
         json!({"do": "call", "node": "/rosout", "method": "getPublications", "params": params});
@@ -519,13 +515,13 @@ fn log_message(text: &str) -> Vec<u8> {
 #[test]
 fn a_second_gateway_of_one_name_is_reported_by_the_first_and_does_not_fight_it() {
     let master = Master::shared();
-    let first = Watched::start(&master.uri, "name");
-    let mut agent = Agent::start(&master.uri, "/name_agent");
+    let first = watch(&master.uri, "name");
+    let mut agent = start(&master.uri, "/name_agent");
     first.advertise(&string_topic("/name_in/x", false));
     wait_for("advertised", || {
         (!registered(&mut agent, "/tautline_name").0.is_empty()).then_some(())
     });
-    let second = Watched::start(&master.uri, "name");
+    let second = watch(&master.uri, "name");
     second.advertise(&string_topic("/name_in/y", false));
     wait_for("report", || first.status().trouble.contains("/tautline_name").then_some(()));
     second.shutdown();
@@ -540,7 +536,7 @@ fn a_second_gateway_of_one_name_is_reported_by_the_first_and_does_not_fight_it()
 fn a_master_that_hangs_is_reported_and_holds_nothing_up() {
     let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let uri = format!("http://{}", silent.local_addr().unwrap());
-    let gateway = Watched::start(&uri, "hang");
+    let gateway = watch(&uri, "hang");
     gateway.advertise(&string_topic("/hang_in/x", false));
     wait_for("trouble", || gateway.status().trouble.contains("getSystemState").then_some(()));
     assert_names(&gateway.status().trouble, &[uri]);

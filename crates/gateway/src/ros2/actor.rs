@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0
+//! All state of the gateway, and what happens upon each command and each discovery.
+
+use super::discovery::{Change, Domain, Offer};
+use super::graph::{self, GidBytes, Node};
+use super::names;
+use super::publication::Publication;
+use super::subscription::{Context, Marked, Subscription};
+use super::{Order, Ros2Options, Shared, qos};
+use crate::types::{Dialect, Schema, hash};
+use crate::{Event, Events, Topic};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, PoisonError};
+use tautline_dds::{
+    DdsError, Discovery, Guid, Participant, Qos as Dds, RawReader, RawWriter, Specification,
+};
+
+/// Orders taken in before what follows from them is done.
+const BATCH: usize = 1024;
+/// Types whose definitions are remembered.
+const MAX_DEFINITIONS: usize = 1024;
+
+/// What the actor is made from.
+pub struct Setup {
+    pub options: Ros2Options,
+    pub participant: Arc<Participant>,
+    pub selector: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+    pub events: Arc<dyn Events>,
+    pub shared: Arc<Shared>,
+    pub orders: Sender<Order>,
+}
+
+/// The state.
+pub struct Actor {
+    setup: Setup,
+    domain: Domain,
+    marked: Marked,
+    /// What was told of topics that others publish here.
+    offered: BTreeMap<String, Topic>,
+    subscribed: BTreeMap<String, Option<Subscription>>,
+    /// Topics that are to be published, and what was told of them.
+    advertised: BTreeMap<String, Advertised>,
+    definitions: HashMap<String, Arc<str>>,
+    gid_bytes: GidBytes,
+    graph: RawWriter,
+    _graph_reader: RawReader,
+    /// Our node has other readers or writers than it shows.
+    redraw: bool,
+}
+
+/// A topic that peers publish here.
+struct Advertised {
+    topic: Topic,
+    wanted: bool,
+    refused: Option<String>,
+}
+
+/// Topics that are to be looked at again.
+type Touched = BTreeSet<String>;
+
+impl Actor {
+    /// Shows our node and begins to discover.
+    pub fn new(setup: Setup) -> Result<Self, DdsError> {
+        let marked = Marked::default();
+        let (mark, orders) = (marked.clone(), setup.orders.clone());
+        setup.participant.discover(move |event| {
+            note_mark(&mark, &event);
+            // Fails only while the gateway stops.
+            let _ = orders.send(Order::Discovered(event));
+        })?;
+        let dds = Dds { durability: 1, depth: 1, ignore_own: true, ..Dds::default() };
+        let about =
+            Specification { topic: graph::TOPIC, type_name: graph::TYPE, keyless: true, qos: &dds };
+        let orders = setup.orders.clone();
+        let hear = move |bytes, _: &_| drop(orders.send(Order::Graph(bytes)));
+        let reader = RawReader::new(&setup.participant, about, hear, |_, _| ())?;
+        Ok(Self {
+            graph: RawWriter::new(&setup.participant, about, |_, _| ())?,
+            _graph_reader: reader,
+            domain: Domain::default(),
+            marked,
+            offered: BTreeMap::new(),
+            subscribed: BTreeMap::new(),
+            advertised: BTreeMap::new(),
+            definitions: HashMap::new(),
+            gid_bytes: GidBytes::Sixteen,
+            redraw: true,
+            setup,
+        })
+    }
+
+    /// Runs until told to stop, or until nobody can give orders any more.
+    pub fn run(mut self, orders: &Receiver<Order>) {
+        self.show_node();
+        while let Ok(first) = orders.recv() {
+            let mut touched = Touched::default();
+            let more = std::iter::from_fn(|| orders.try_recv().ok()).take(BATCH);
+            for order in std::iter::once(first).chain(more) {
+                match order {
+                    Order::Do(command) => self.command(command, &mut touched),
+                    Order::Discovered(event) => self.discovered(event, &mut touched),
+                    Order::Graph(bytes) => self.heard(&bytes),
+                    Order::Redraw => self.redraw = true,
+                    Order::Stop => return self.leave(),
+                }
+            }
+            for topic in &touched {
+                self.settle_offer(topic);
+                self.settle_publication(topic);
+            }
+            if std::mem::take(&mut self.redraw) {
+                self.show_node();
+            }
+        }
+    }
+
+    fn leave(self) {
+        let all = &self.setup.shared.publications;
+        all.write().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    fn command(&mut self, command: crate::Command, touched: &mut Touched) {
+        use crate::Command::{Advertise, Publish, Subscribe, Unadvertise, Unsubscribe};
+        match command {
+            Subscribe { topic } => {
+                self.subscribed.entry(topic.clone()).or_default();
+                touched.insert(topic);
+            }
+            Unsubscribe { topic } => {
+                self.redraw |= self.subscribed.remove(&topic).is_some();
+                self.setup.shared.health().set(&topic, "reading", String::new());
+            }
+            Advertise { topic } => {
+                touched.insert(topic.name.clone());
+                let name = topic.name.clone();
+                let wanted = self.advertised.get(&name).is_some_and(|it| it.wanted);
+                self.advertised.insert(name, Advertised { topic, wanted, refused: None });
+            }
+            Unadvertise { topic } => {
+                self.unadvertise(&topic);
+            }
+            // Those go past the actor.
+            Publish { .. } => {}
+        }
+    }
+
+    fn discovered(&mut self, event: Discovery, touched: &mut Touched) {
+        match self.domain.take(event) {
+            Change::Nothing => {}
+            Change::Topic(topic) => drop(touched.insert(topic)),
+            Change::Gone(topic, writer) => {
+                let subscription = self.subscribed.get(&topic).and_then(Option::as_ref);
+                if let Some(source) = subscription.and_then(|it| it.forget(writer)) {
+                    self.emit(Event::SourceGone { topic: topic.clone(), source });
+                }
+                touched.insert(topic);
+            }
+        }
+        let text = match self.domain.left_out {
+            0 => String::new(),
+            count => format!("{count} endpoints of the domain are too many and left out"),
+        };
+        self.setup.shared.health().set("", "discovery", text);
+    }
+
+    /// How long GUIDs are depends on the ROS at hand, and others tell it.
+    fn heard(&mut self, message: &[u8]) {
+        let Some((_, _, gid_bytes)) = graph::read(message) else { return };
+        self.redraw |= self.gid_bytes != gid_bytes;
+        self.gid_bytes = gid_bytes;
+    }
+
+    fn emit(&self, event: Event) {
+        self.setup.events.emit(event);
+    }
+
+    /// Tells of a topic that is published here, or not any more; and reads it if it is wanted.
+    fn settle_offer(&mut self, name: &str) {
+        let offer = self.domain.offer(name).filter(|_| (self.setup.selector)(name));
+        self.settle_subscription(name, offer.as_ref());
+        let Some(offer) = offer else {
+            self.setup.shared.health().set(name, "types", String::new());
+            if self.offered.remove(name).is_some() {
+                self.emit(Event::Withdrawn { topic: name.into() });
+            }
+            return;
+        };
+        let others = match offer.other_types.as_slice() {
+            [] => String::new(),
+            others => format!(
+                "{name} is carried as {}; publishers with {} are left out",
+                offer.type_name,
+                others.join(", ")
+            ),
+        };
+        self.setup.shared.health().set(name, "types", others);
+        let topic = self.topic(name, offer);
+        if self.offered.get(name) != Some(&topic) {
+            self.offered.insert(name.into(), topic.clone());
+            self.emit(Event::Offered(topic));
+        }
+    }
+
+    fn topic(&mut self, name: &str, offer: Offer) -> Topic {
+        let definition = self.definition(&offer.type_name);
+        let type_hash = match offer.hash.is_empty() {
+            false => offer.hash,
+            // ROS 2 before Iron tells no hashes.
+            true => Schema::parse(&offer.type_name, &definition, Dialect::Ros2)
+                .map(|schema| hash::type_hash(&schema))
+                .unwrap_or_default(),
+        };
+        Topic {
+            name: name.into(),
+            type_name: offer.type_name,
+            type_hash,
+            definition,
+            qos: offer.united,
+        }
+    }
+
+    /// Empty where it is not installed: the type still passes between robots of ROS 2.
+    fn definition(&mut self, type_name: &str) -> Arc<str> {
+        if let Some(known) = self.definitions.get(type_name) {
+            return known.clone();
+        }
+        let found = self.setup.options.installed.definition(type_name, Dialect::Ros2);
+        let definition: Arc<str> = match found {
+            Ok(text) => text.into(),
+            Err(error) => {
+                tracing::info!("{type_name} cannot be carried to robots of ROS 1: {error}");
+                "".into()
+            }
+        };
+        if self.definitions.len() < MAX_DEFINITIONS {
+            self.definitions.insert(type_name.into(), definition.clone());
+        }
+        definition
+    }
+
+    fn settle_subscription(&mut self, name: &str, offer: Option<&Offer>) {
+        let Some(slot) = self.subscribed.get_mut(name) else { return };
+        let Some(offer) = offer else {
+            *slot = None;
+            return;
+        };
+        let asked = qos::to_read(&offer.each);
+        if slot.as_ref().is_some_and(|it| it.type_name == offer.type_name && it.asked == asked) {
+            return;
+        }
+        let Setup { options, participant, events, shared, .. } = &self.setup;
+        let context = Context {
+            participant,
+            shared,
+            events,
+            marked: &self.marked,
+            tautline_name: &options.tautline_name,
+            max_message: options.max_message,
+        };
+        match Subscription::new(name, &offer.type_name, asked, &context) {
+            Ok(mut new) => {
+                if let Some(before) = slot.as_ref().filter(|it| it.type_name == offer.type_name) {
+                    new.inherit(before);
+                }
+                *slot = Some(new);
+                self.redraw = true;
+            }
+            Err(error) => {
+                shared.health().set(name, "reading", format!("{name} is not read: {error}"));
+            }
+        }
+    }
+
+    /// Publishes what peers offer, unless readers or writers of another type have the name.
+    fn settle_publication(&mut self, name: &str) {
+        let Some(advertised) = self.advertised.get(name) else { return };
+        let topic = &advertised.topic;
+        let Some(dds_type) = names::dds_type(&topic.type_name) else {
+            let reason = format!("'{}' is no type of ROS 2 (package/msg/Type)", topic.type_name);
+            return self.refuse(name, reason);
+        };
+        let wanted = self.domain.is_wanted(name, &dds_type);
+        if let Some(other) = self.domain.conflict(name, &dds_type, &topic.type_hash) {
+            let reason = format!(
+                "nodes in domain {} have it as {other}, but peers send {} ({})",
+                self.setup.options.domain, topic.type_name, topic.type_hash
+            );
+            // Another hash of the same name would be matched, and misread.
+            if other.starts_with(&topic.type_name) {
+                return self.refuse(name, reason);
+            }
+            self.complain(name, reason);
+        }
+        if let Err(error) = self.publish(name) {
+            return self.refuse(name, error.to_string());
+        }
+        let Some(advertised) = self.advertised.get_mut(name) else { return };
+        if advertised.wanted != wanted {
+            advertised.wanted = wanted;
+            self.emit(Event::Wanted { topic: name.into(), wanted });
+        }
+    }
+
+    fn publish(&mut self, name: &str) -> Result<(), DdsError> {
+        let Some(advertised) = self.advertised.get(name) else { return Ok(()) };
+        let known = self.setup.shared.publication(name);
+        if known.is_some_and(|it| it.serves(&advertised.topic)) {
+            return Ok(());
+        }
+        let orders = self.setup.orders.clone();
+        let publication = Publication::new(
+            advertised.topic.clone(),
+            &self.setup.options.tautline_name,
+            &self.setup.participant,
+            &self.setup.shared,
+            // The new writer is to be shown in the graph.
+            Box::new(move || drop(orders.send(Order::Redraw))),
+        )?;
+        let all = &self.setup.shared.publications;
+        all.write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(name.into(), Arc::new(publication));
+        self.redraw = true;
+        Ok(())
+    }
+
+    fn refuse(&mut self, name: &str, reason: String) {
+        self.remove_publication(name);
+        self.complain(name, reason);
+        if let Some(advertised) = self.advertised.get_mut(name)
+            && std::mem::take(&mut advertised.wanted)
+        {
+            self.emit(Event::Wanted { topic: name.into(), wanted: false });
+        }
+    }
+
+    /// Tells peers, once for each reason.
+    fn complain(&mut self, name: &str, reason: String) {
+        let Some(advertised) = self.advertised.get_mut(name) else { return };
+        if advertised.refused.as_ref() == Some(&reason) {
+            return;
+        }
+        advertised.refused = Some(reason.clone());
+        self.setup.shared.health().set(name, "refused", format!("{name}: {reason}"));
+        self.emit(Event::Refused { topic: name.into(), reason });
+    }
+
+    fn remove_publication(&mut self, name: &str) {
+        let all = &self.setup.shared.publications;
+        let gone = all.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.redraw |= gone.is_some();
+    }
+
+    fn unadvertise(&mut self, name: &str) {
+        self.remove_publication(name);
+        let mut health = self.setup.shared.health();
+        health.set(name, "refused", String::new());
+        health.set(name, "publishing", String::new());
+        drop(health);
+        if self.advertised.remove(name).is_some_and(|it| it.wanted) {
+            self.emit(Event::Wanted { topic: name.into(), wanted: false });
+        }
+    }
+
+    /// Tells the domain which readers and writers are of our node.
+    fn show_node(&mut self) {
+        let (namespace, name) = names::split_node_name(&self.setup.options.node_name);
+        let readers = self.subscribed.values().flatten().map(|it| it.guid).collect();
+        let all = self.setup.shared.publications.read().unwrap_or_else(PoisonError::into_inner);
+        let mut writers: Vec<Guid> = all.values().flat_map(|it| it.guids()).collect();
+        drop(all);
+        writers.sort_unstable();
+        let nodes = [Node { namespace, name, readers, writers }];
+        let message = graph::write(&self.setup.participant.guid, &nodes, self.gid_bytes);
+        let written = match message {
+            Ok(bytes) => self.graph.write(bytes.into(), None, None).map(drop),
+            Err(error) => return tracing::error!(%error, "the graph's message"),
+        };
+        if let Err(error) = written {
+            tracing::warn!(%error, "our node is not shown in the graph");
+        }
+    }
+}
+
+/// Remembers writers of other Tautline nodes.
+fn note_mark(marked: &Marked, event: &Discovery) {
+    let mut all = marked.write().unwrap_or_else(PoisonError::into_inner);
+    match event {
+        Discovery::Writer(it) if names::is_of_tautline(&it.qos.user_data) => {
+            all.insert(it.guid);
+        }
+        Discovery::WriterGone { guid } => drop(all.remove(guid)),
+        _ => {}
+    }
+}

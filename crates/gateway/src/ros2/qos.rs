@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Quality of service: as DDS has it, and as it crosses to the other robot.
+
+use crate::{Liveliness, Qos};
+use std::time::Duration;
+use tautline_dds::{INFINITE, Qos as Dds};
+
+/// Messages that a writer keeps for subscribers that lag behind, and the least depth that a
+/// volatile topic gets: rmw's default.
+const DEPTH: u32 = 10;
+/// Most of them.
+const MAX_DEPTH: u32 = 1000;
+const VOLATILE: u32 = 0;
+const TRANSIENT_LOCAL: u32 = 1;
+const AUTOMATIC: u32 = 0;
+const MANUAL_BY_TOPIC: u32 = 2;
+
+/// What a writer offers. DDS does not tell its depth.
+pub fn offered(dds: &Dds) -> Qos {
+    Qos {
+        transient_local: dds.durability >= TRANSIENT_LOCAL,
+        depth: 1,
+        reliable: dds.reliable,
+        deadline: finite(dds.deadline),
+        lifespan: finite(dds.lifespan),
+        liveliness: Liveliness {
+            manual: dds.liveliness.0 == MANUAL_BY_TOPIC,
+            lease: finite(dds.liveliness.1),
+        },
+    }
+}
+
+/// What is offered on behalf of several publishers: all that any one of them offers, but of
+/// promises on time only what all keep.
+pub fn united(all: impl IntoIterator<Item = Qos>) -> Qos {
+    let longest = |a: Option<Duration>, b: Option<Duration>| Some(a?.max(b?));
+    let unite = |a: Qos, b: Qos| Qos {
+        transient_local: a.transient_local || b.transient_local,
+        depth: a.depth.max(b.depth),
+        reliable: a.reliable || b.reliable,
+        deadline: longest(a.deadline, b.deadline),
+        lifespan: longest(a.lifespan, b.lifespan),
+        liveliness: Liveliness {
+            manual: a.liveliness.manual && b.liveliness.manual,
+            lease: longest(a.liveliness.lease, b.liveliness.lease),
+        },
+    };
+    all.into_iter().reduce(unite).unwrap_or_default()
+}
+
+/// What a reader asks so that every one of these writers matches: no more than the least of them.
+pub fn to_read<'a>(all: impl IntoIterator<Item = &'a Qos>) -> Dds {
+    let (mut reliable, mut transient_local) = (true, true);
+    for qos in all {
+        reliable &= qos.reliable;
+        transient_local &= qos.transient_local;
+    }
+    Dds {
+        reliable,
+        durability: if transient_local { TRANSIENT_LOCAL } else { VOLATILE },
+        // Each is taken as it comes.
+        keep_all: true,
+        ignore_own: true,
+        ..Dds::default()
+    }
+}
+
+/// What a writer offers on behalf of publishers elsewhere.
+pub fn to_write(qos: &Qos, user_data: String) -> Dds {
+    let depth = if qos.transient_local { qos.depth.max(1) } else { qos.depth.max(DEPTH) };
+    Dds {
+        reliable: qos.reliable,
+        durability: if qos.transient_local { TRANSIENT_LOCAL } else { VOLATILE },
+        depth: depth.min(MAX_DEPTH) as i32,
+        deadline: nanoseconds(qos.deadline),
+        lifespan: nanoseconds(qos.lifespan),
+        liveliness: (
+            if qos.liveliness.manual { MANUAL_BY_TOPIC } else { AUTOMATIC },
+            nanoseconds(qos.liveliness.lease),
+        ),
+        user_data: user_data.into_bytes(),
+        ignore_own: true,
+        ..Dds::default()
+    }
+}
+
+fn finite(nanoseconds: i64) -> Option<Duration> {
+    // What is not finite, or not sound, promises nothing.
+    let sound = u64::try_from(nanoseconds).ok().filter(|_| nanoseconds != INFINITE);
+    sound.filter(|ns| *ns > 0).map(Duration::from_nanos)
+}
+
+fn nanoseconds(duration: Option<Duration>) -> i64 {
+    duration.map_or(INFINITE, |it| it.as_nanos().try_into().unwrap_or(INFINITE))
+}
+
+/// ROS 2's name of a policy by which endpoints did not match (DDS 1.4, 2.3.3).
+pub fn policy(id: u32) -> &'static str {
+    match id {
+        2 => "durability",
+        4 => "deadline",
+        8 => "liveliness",
+        11 => "reliability",
+        23 => "data representation",
+        _ => "a policy that ROS 2 does not have",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Option<Duration> = Some(Duration::from_secs(1));
+
+    #[test]
+    fn several_publishers_are_offered_as_one_that_every_subscriber_of_theirs_takes() {
+        let strong =
+            Qos { transient_local: true, reliable: true, deadline: SECOND, ..Qos::default() };
+        let weak = Qos { reliable: false, ..Qos::default() };
+        let both = united([strong, weak]);
+        assert!(both.transient_local && both.reliable);
+        assert_eq!(both.deadline, None, "the weak one promises none");
+        assert_eq!(united([strong]), strong);
+    }
+
+    #[test]
+    fn a_reader_asks_for_the_least_of_what_is_offered() {
+        let strong = Qos { transient_local: true, ..Qos::default() };
+        let weak = Qos { reliable: false, ..Qos::default() };
+        assert!(to_read([&strong]).reliable && to_read([&strong]).durability == TRANSIENT_LOCAL);
+        let both = to_read([&strong, &weak]);
+        assert!(!both.reliable && both.durability == VOLATILE);
+    }
+
+    #[test]
+    fn what_is_read_from_dds_is_written_to_dds() {
+        let qos = Qos {
+            transient_local: true,
+            depth: 3,
+            reliable: false,
+            deadline: SECOND,
+            lifespan: SECOND,
+            liveliness: Liveliness { manual: true, lease: SECOND },
+        };
+        let dds = to_write(&qos, String::new());
+        assert_eq!(dds.depth, 3);
+        assert_eq!(Qos { depth: 3, ..offered(&dds) }, qos);
+        for odd in [0, -1, i64::MIN, INFINITE] {
+            assert_eq!(offered(&Dds { deadline: odd, ..Dds::default() }).deadline, None);
+        }
+    }
+}

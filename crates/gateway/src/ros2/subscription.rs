@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Topics read from local publishers.
+
+use super::Shared;
+use super::names::{self, Meaning};
+use super::qos;
+use crate::sources::SourceNumbers;
+use crate::{Event, Events, Source};
+use bytes::Bytes;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Instant;
+use tautline_dds::{DdsError, Guid, Participant, Qos as Dds, RawReader, SampleInfo, Specification};
+
+/// Writers of Tautline nodes on this machine, whose messages are not carried on. Entered on
+/// the thread that discovers them, before their first message can be read.
+pub type Marked = Arc<RwLock<HashSet<Guid>>>;
+
+/// CDR, big- and little-endian: what ROS 2 writes.
+const ENCAPSULATIONS: [[u8; 2]; 2] = [[0, 0], [0, 1]];
+const ENCAPSULATION_BYTES: usize = 4;
+
+/// A topic being read.
+pub struct Subscription {
+    /// As ROS 2 has it.
+    pub type_name: String,
+    /// What its reader asks for.
+    pub asked: Dds,
+    sources: Arc<Mutex<Sources>>,
+    _reader: RawReader,
+    /// Of the reader.
+    pub guid: Guid,
+}
+
+/// Numbers of the publishers that were heard.
+#[derive(Default)]
+struct Sources {
+    numbers: SourceNumbers,
+    of: HashMap<Guid, Source>,
+}
+
+impl Sources {
+    fn of(&mut self, writer: Guid) -> Source {
+        let numbers = &mut self.numbers;
+        *self.of.entry(writer).or_insert_with(|| numbers.take())
+    }
+}
+
+/// What reading a topic takes.
+pub struct Context<'a> {
+    pub participant: &'a Arc<Participant>,
+    pub shared: &'a Arc<Shared>,
+    pub events: &'a Arc<dyn Events>,
+    pub marked: &'a Marked,
+    pub tautline_name: &'a str,
+    pub max_message: usize,
+}
+
+impl Subscription {
+    /// Starts to read `topic` of a type (as ROS 2 has it).
+    pub fn new(
+        topic: &str,
+        type_name: &str,
+        asked: Dds,
+        context: &Context<'_>,
+    ) -> Result<Self, DdsError> {
+        let sources = Arc::<Mutex<Sources>>::default();
+        let taker = Taker {
+            topic: topic.into(),
+            sources: sources.clone(),
+            shared: context.shared.clone(),
+            events: context.events.clone(),
+            marked: context.marked.clone(),
+            max_message: context.max_message,
+        };
+        let user_data = names::endpoint_user_data("", context.tautline_name).into_bytes();
+        let dds = Dds { user_data, ..asked.clone() };
+        let specification = Specification {
+            topic: &Meaning::Topic(topic.into()).dds_name(),
+            type_name: &names::dds_type(type_name).unwrap_or_default(),
+            keyless: true,
+            qos: &dds,
+        };
+        let (name, health) = (topic.to_owned(), context.shared.clone());
+        let incompatible = move |policy, _| {
+            let text =
+                format!("a publisher of {name} is not read: {} differs", qos::policy(policy));
+            health.health().set(&name, "reading", text);
+        };
+        let take = move |bytes, info: &SampleInfo| taker.take(bytes, info);
+        let reader = RawReader::new(context.participant, specification, take, incompatible)?;
+        let guid = reader.guid;
+        Ok(Self { type_name: type_name.into(), asked, sources, _reader: reader, guid })
+    }
+
+    /// A publisher has left: its number, if it was heard and no other has it.
+    pub fn forget(&self, writer: Guid) -> Option<Source> {
+        let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        let source = sources.of.remove(&writer)?;
+        sources.numbers.release(source).then_some(source)
+    }
+
+    /// Goes on where another reader of the topic left off.
+    pub fn inherit(&mut self, before: &Self) {
+        std::mem::swap(
+            &mut *self.sources.lock().unwrap_or_else(PoisonError::into_inner),
+            &mut *before.sources.lock().unwrap_or_else(PoisonError::into_inner),
+        );
+    }
+}
+
+/// Takes samples on Cyclone DDS's thread; does not wait for anything.
+struct Taker {
+    topic: String,
+    sources: Arc<Mutex<Sources>>,
+    shared: Arc<Shared>,
+    events: Arc<dyn Events>,
+    marked: Marked,
+    max_message: usize,
+}
+
+impl Taker {
+    fn take(&self, payload: Bytes, info: &SampleInfo) {
+        let received = Instant::now();
+        let Some(writer) = info.writer else {
+            return self.shared.health().reject(&self.topic, "of a publisher that has just left");
+        };
+        if self.marked.read().unwrap_or_else(PoisonError::into_inner).contains(&writer) {
+            return;
+        }
+        let head = payload.first_chunk::<2>();
+        if payload.len() < ENCAPSULATION_BYTES || !head.is_some_and(|h| ENCAPSULATIONS.contains(h))
+        {
+            return self.shared.health().reject(&self.topic, "in an encoding other than CDR");
+        }
+        if payload.len() > self.max_message {
+            return self.shared.health().reject(&self.topic, "larger than max_message");
+        }
+        let source = self.sources.lock().unwrap_or_else(PoisonError::into_inner).of(writer);
+        let topic = self.topic.clone();
+        self.events.emit(Event::Message { topic, source, payload, received });
+    }
+}

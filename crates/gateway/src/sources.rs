@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Numbers that tell the publishers of one topic apart.
+
+use crate::{MAX_SOURCES, Source};
+use std::collections::BTreeMap;
+
+/// Which source numbers are in use, and by how many publishers.
+#[derive(Debug, Default)]
+pub struct SourceNumbers {
+    users: BTreeMap<u32, u32>,
+    /// `true`: nobody is to be told any more.
+    pub silent: bool,
+}
+
+impl SourceNumbers {
+    /// The lowest free number; the last one is shared when all are taken.
+    pub fn take(&mut self) -> Source {
+        let free = (0..MAX_SOURCES).find(|number| !self.users.contains_key(number));
+        let number = free.unwrap_or(MAX_SOURCES - 1);
+        *self.users.entry(number).or_default() += 1;
+        Source(number)
+    }
+
+    /// Whether nobody uses the number any more, and someone is to be told.
+    pub fn release(&mut self, source: Source) -> bool {
+        let users = self.users.entry(source.0).or_default();
+        *users = users.saturating_sub(1);
+        let gone = *users == 0;
+        if gone {
+            self.users.remove(&source.0);
+        }
+        gone && !self.silent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn source_numbers_are_the_lowest_free_and_the_last_is_shared() {
+        let mut numbers = SourceNumbers::default();
+        for expected in 0..MAX_SOURCES {
+            assert_eq!(numbers.take(), Source(expected));
+        }
+        assert_eq!(numbers.take(), Source(MAX_SOURCES - 1));
+        assert!(!numbers.release(Source(MAX_SOURCES - 1)), "still shared");
+        assert!(numbers.release(Source(MAX_SOURCES - 1)));
+        assert!(numbers.release(Source(3)));
+        assert_eq!(numbers.take(), Source(3));
+    }
+}

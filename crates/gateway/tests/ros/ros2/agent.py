@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An rclpy node on a leash: one JSON order per line in, one JSON report per line out.
+
+It ends when its input does, so that none outlives the test that started it.
+"""
+
+import importlib
+import json
+import os
+import sys
+import threading
+
+import rclpy
+from rclpy.duration import Duration
+from rclpy.event_handler import SubscriptionEventCallbacks
+from rclpy.qos import (
+    DurabilityPolicy,
+    LivelinessPolicy,
+    QoSProfile,
+    ReliabilityPolicy,
+)
+from rclpy.serialization import serialize_message
+
+advertised = {}
+subscribed = {}
+out_lock = threading.Lock()
+
+
+def report(**what):
+    with out_lock:
+        sys.stdout.write(json.dumps(what) + "\n")
+        sys.stdout.flush()
+
+
+def get_message(name):
+    package, kind, own = name.split("/")
+    return getattr(importlib.import_module(f"{package}.{kind}"), own)
+
+
+def fill(message, fields):
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            fill(getattr(message, name), value)
+        else:
+            setattr(message, name, value)
+
+
+def profile(best_effort=False, latch=False, depth=10, deadline=None, lifespan=None, lease=None):
+    qos = QoSProfile(depth=depth)
+    if best_effort:
+        qos.reliability = ReliabilityPolicy.BEST_EFFORT
+    if latch:
+        qos.durability = DurabilityPolicy.TRANSIENT_LOCAL
+    if deadline:
+        qos.deadline = Duration(seconds=deadline)
+    if lifespan:
+        qos.lifespan = Duration(seconds=lifespan)
+    if lease:
+        qos.liveliness = LivelinessPolicy.MANUAL_BY_TOPIC
+        qos.liveliness_lease_duration = Duration(seconds=lease)
+    return qos
+
+
+def advertise(topic, type, qos={}):
+    advertised[topic] = node.create_publisher(get_message(type), topic, profile(**qos))
+    report(did="advertise", topic=topic)
+
+
+def send(topic, fields):
+    message = advertised[topic].msg_type()
+    fill(message, fields)
+    advertised[topic].publish(message)
+    report(did="send", topic=topic, hex=serialize_message(message).hex())
+
+
+def send_large(topic, size):
+    advertised[topic].publish(advertised[topic].msg_type(data="x" * size))
+    report(did="send_large", topic=topic)
+
+
+def unadvertise(topic):
+    node.destroy_publisher(advertised.pop(topic))
+    report(did="unadvertise", topic=topic)
+
+
+def subscribe(topic, type, qos={}, brief=False):
+    cls = get_message(type)
+
+    def got(message):
+        if brief:
+            report(got=topic, size=len(message.data))
+        else:
+            report(got=topic, hex=serialize_message(message).hex())
+
+    def incompatible(event):
+        report(incompatible=topic, policy=str(event.last_policy_kind))
+
+    events = SubscriptionEventCallbacks(incompatible_qos=incompatible)
+    subscribed[topic] = node.create_subscription(
+        cls, topic, got, profile(**qos), event_callbacks=events
+    )
+    report(did="subscribe", topic=topic)
+
+
+def unsubscribe(topic):
+    node.destroy_subscription(subscribed.pop(topic))
+    report(did="unsubscribe", topic=topic)
+
+
+def graph(topic):
+    """What a ROS installation shows of a topic, and all nodes."""
+    def told(endpoint):
+        return {
+            "node": endpoint.node_namespace.rstrip("/") + "/" + endpoint.node_name,
+            "type": endpoint.topic_type,
+            "hash": str(endpoint.topic_type_hash),
+            "reliable": endpoint.qos_profile.reliability == ReliabilityPolicy.RELIABLE,
+            "latch": endpoint.qos_profile.durability == DurabilityPolicy.TRANSIENT_LOCAL,
+            "deadline": endpoint.qos_profile.deadline.nanoseconds,
+            "lifespan": endpoint.qos_profile.lifespan.nanoseconds,
+            "lease": endpoint.qos_profile.liveliness_lease_duration.nanoseconds,
+        }
+
+    report(
+        did="graph",
+        nodes=[
+            namespace.rstrip("/") + "/" + name
+            for name, namespace in node.get_node_names_and_namespaces()
+        ],
+        publishers=[told(each) for each in node.get_publishers_info_by_topic(topic)],
+        subscribers=[told(each) for each in node.get_subscriptions_info_by_topic(topic)],
+    )
+
+
+def leave():
+    node.destroy_node()
+    rclpy.shutdown()
+    report(did="leave")
+    os._exit(0)
+
+
+rclpy.init()
+node = rclpy.create_node(sys.argv[1])
+threading.Thread(target=rclpy.spin, args=[node], daemon=True).start()
+report(did="start", pid=os.getpid())
+for line in sys.stdin:
+    order = json.loads(line)
+    globals()[order.pop("do")](**order)
+# Without a goodbye, as a crash would; orders say when to leave in peace.
+os._exit(0)

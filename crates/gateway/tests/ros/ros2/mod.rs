@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The ROS 2 gateway between real nodes, of Fast DDS and of Cyclone DDS.
+
+mod nodes;
+
+use crate::bench::{assert_names, bytes_of, wait_for};
+use nodes::{STRING_HASH, inside, start, string_message, string_topic, watch};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tautline_gateway::ros2::Range;
+use tautline_gateway::types::{Dialect, Schema};
+use tautline_gateway::{Liveliness, Qos};
+
+const STRING: &str = "std_msgs/msg/String";
+const SCAN: &str = "sensor_msgs/msg/LaserScan";
+
+/// Payloads are padded to a multiple of four on their way.
+fn same(one: &[u8], other: &[u8]) -> bool {
+    let zeros = |it: &[u8]| it.iter().all(|byte| *byte == 0);
+    let (short, long) = if one.len() < other.len() { (one, other) } else { (other, one) };
+    long.starts_with(short) && long.len() - short.len() < 4 && zeros(&long[short.len()..])
+}
+
+#[test]
+fn any_type_passes_both_ways_with_hash_definition_and_node() {
+    if !inside("any_type_passes_both_ways_with_hash_definition_and_node") {
+        return;
+    }
+    let gateway = watch(Range::Machine, "both");
+    let mut agent = start("kilted", "SUBNET", "both_agent");
+    agent.publisher("/scan", SCAN, json!({}));
+    let topic = gateway.offered("/scan");
+    assert_eq!(topic.type_name, SCAN);
+    assert!(topic.type_hash.starts_with("RIHS01_"), "{}", topic.type_hash);
+    Schema::parse(SCAN, &topic.definition, Dialect::Ros2).unwrap();
+
+    gateway.subscribe("/scan");
+    let fields = json!({"angle_min": 0.5, "ranges": [1.0, 2.0]});
+    let sent = wait_for("message read", || {
+        let sent =
+            bytes_of(&agent.order(json!({"do": "send", "topic": "/scan", "fields": fields})));
+        let read = gateway.messages("/scan");
+        read.iter().any(|(_, payload)| same(payload, &sent)).then_some(sent)
+    });
+
+    let copy = tautline_gateway::Topic { name: "/copy".into(), ..topic.clone() };
+    gateway.advertise(&copy);
+    agent.subscriber("/copy", SCAN, json!({}));
+    gateway.wait_wanted_since(0, "/copy", true);
+    wait_for("message written", || {
+        gateway.publish("/copy", 0, sent.clone());
+        let got = agent.received("/copy");
+        got.iter().any(|report| same(&bytes_of(report), &sent)).then_some(())
+    });
+    wait_for("our node in the graph", || {
+        let graph = agent.graph("/copy");
+        let publisher = &graph["publishers"][0];
+        let shown = publisher["node"] == "/tautline_both" && publisher["type"] == SCAN;
+        assert_names(&publisher["hash"].to_string(), &[&topic.type_hash]);
+        let nodes = graph["nodes"].as_array().unwrap();
+        (shown && nodes.contains(&json!("/tautline_both"))).then_some(())
+    });
+    let reader = &agent.graph("/scan")["subscribers"][0];
+    assert_eq!(reader["node"], "/tautline_both");
+
+    // What we publish is not offered back.
+    assert!(!format!("{:?}", gateway.events()).contains("Offered(Topic { name: \"/copy\""));
+    let seen = gateway.seen();
+    agent.order(json!({"do": "unsubscribe", "topic": "/copy"}));
+    gateway.wait_wanted_since(seen, "/copy", false);
+    agent.order(json!({"do": "unadvertise", "topic": "/scan"}));
+    gateway.wait_withdrawn("/scan");
+    gateway.shutdown();
+}
+
+#[test]
+fn quality_of_service_is_told_and_offered_and_what_does_not_fit_is_reported() {
+    if !inside("quality_of_service_is_told_and_offered_and_what_does_not_fit_is_reported") {
+        return;
+    }
+    let gateway = watch(Range::Machine, "qos");
+    let mut agent = start("kilted", "LOCALHOST", "qos_agent");
+    let all = json!({
+        "best_effort": true, "latch": true, "deadline": 2.0, "lifespan": 3.0, "lease": 4.0
+    });
+    agent.publisher("/all", STRING, all);
+    let offered = gateway.offered("/all").qos;
+    let expected = Qos {
+        transient_local: true,
+        reliable: false,
+        deadline: Some(Duration::from_secs(2)),
+        lifespan: Some(Duration::from_secs(3)),
+        liveliness: Liveliness { manual: true, lease: Some(Duration::from_secs(4)) },
+        ..Qos::default()
+    };
+    assert_eq!(offered, expected);
+    gateway.advertise(&string_topic("/mirror", expected));
+    agent.subscriber("/mirror", STRING, json!({}));
+    let shown = wait_for("publisher in the graph", || {
+        let publisher = agent.graph("/mirror")["publishers"][0].clone();
+        (publisher != Value::Null).then_some(publisher)
+    });
+    let second = 1_000_000_000u64;
+    assert_eq!(
+        (
+            &shown["reliable"],
+            &shown["latch"],
+            &shown["deadline"],
+            &shown["lifespan"],
+            &shown["lease"]
+        ),
+        (&json!(false), &json!(true), &json!(2 * second), &json!(3 * second), &json!(4 * second))
+    );
+    // Reliable was asked for; ROS 2 tells the subscriber, and we tell people.
+    agent.wait("event of incompatible QoS", |report| report["incompatible"] == "/mirror");
+    wait_for("trouble", || gateway.status().trouble.contains("/mirror").then_some(()));
+    assert_names(&gateway.status().trouble, &["subscribers of /mirror", "reliability"]);
+}
+
+#[test]
+fn late_joiners_get_the_last_messages_of_each_publisher() {
+    if !inside("late_joiners_get_the_last_messages_of_each_publisher") {
+        return;
+    }
+    let gateway = watch(Range::Machine, "late");
+    let mut one = start("kilted", "SUBNET", "late_one");
+    let latch = json!({"latch": true, "depth": 1});
+    for (topic, text) in [("/map", "first"), ("/map", "second")] {
+        if text == "first" {
+            one.publisher(topic, STRING, latch.clone());
+        }
+        one.order(json!({"do": "send", "topic": topic, "fields": {"data": text}}));
+    }
+    gateway.offered("/map");
+    gateway.subscribe("/map");
+    wait_for("latched message", || {
+        let read = gateway.messages("/map");
+        read.iter().any(|(_, payload)| same(payload, &string_message("second"))).then_some(())
+    });
+    assert_eq!(gateway.messages("/map").len(), 1, "the first one is over");
+
+    // Three publishers elsewhere, of whom each has its last two messages kept.
+    let kept = Qos { transient_local: true, depth: 2, ..Qos::default() };
+    gateway.advertise(&string_topic("/kept", kept));
+    wait_for("publication", || {
+        let shown = !one.graph("/kept")["publishers"].as_array().unwrap().is_empty();
+        shown.then_some(())
+    });
+    for source in 0..3 {
+        for number in 0..4 {
+            gateway.publish("/kept", source, string_message(&format!("{source} {number}")));
+        }
+    }
+    one.subscriber("/kept", STRING, json!({"latch": true, "depth": 100}));
+    let expected: Vec<_> = (0..3).flat_map(|s| (2..4).map(move |n| format!("{s} {n}"))).collect();
+    let arrived = |report: &Value| {
+        let text = expected.iter().position(|it| same(&bytes_of(report), &string_message(it)));
+        text.expect("no other message")
+    };
+    wait_for("all that was kept", || {
+        let mut got: Vec<_> = one.received("/kept").iter().map(arrived).collect();
+        got.sort_unstable();
+        (got == (0..6).collect::<Vec<_>>()).then_some(())
+    });
+}
+
+#[test]
+fn two_types_under_a_name_are_told_and_another_hash_is_not_published() {
+    if !inside("two_types_under_a_name_are_told_and_another_hash_is_not_published") {
+        return;
+    }
+    let gateway = watch(Range::Loopback, "types");
+    let mut agent = start("kilted", "LOCALHOST", "types_agent");
+    agent.subscriber("/x", STRING, json!({}));
+    agent.subscriber("/y", "std_msgs/msg/Int32", json!({}));
+    let other = format!("RIHS01_{}", "0".repeat(64));
+    gateway.advertise(&tautline_gateway::Topic {
+        type_hash: other.clone(),
+        ..string_topic("/x", Qos::default())
+    });
+    assert_names(&gateway.refusal("/x"), &[STRING, STRING_HASH, &other]);
+    gateway.advertise(&string_topic("/y", Qos::default()));
+    assert_names(&gateway.refusal("/y"), &["std_msgs/msg/Int32", STRING]);
+    assert!(agent.graph("/x")["publishers"].as_array().unwrap().is_empty());
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Real nodes of ROS 2, in a network namespace of their own.
+
+use crate::bench::{Agent, MAX_MESSAGE, Watched};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::Command as Process;
+use std::sync::Arc;
+use tautline_gateway::ros2::{Range, Ros2, Ros2Options};
+use tautline_gateway::types::installed::Installed;
+use tautline_gateway::{Qos, Topic};
+
+/// Set in the copy of this program that runs inside the namespace.
+const INSIDE: &str = "TAUTLINE_TEST_INSIDE";
+/// RIHS01 of std_msgs/msg/String.
+pub const STRING_HASH: &str =
+    "RIHS01_df668c740482bbd48fb39d76a70dfd4bd59db1288021743503259e948f6b1a18";
+
+/// `true` in a namespace with a network interface beside loopback; elsewhere it runs the test
+/// of this name there, and is `false`.
+pub fn inside(test: &str) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        return true;
+    }
+    let script = "ip link set lo up && ip link add v0 type veth peer name v1 \
+        && ip address add 10.77.0.1/24 dev v0 && ip link set v0 up && ip link set v1 up \
+        && ip route add default via 10.77.0.2 && exec \"$@\"";
+    let status = Process::new("unshare")
+        .args(["--net", "--", "sh", "-c", script, "sh"])
+        .arg(std::env::current_exe().unwrap())
+        .args([&format!("ros2::{test}"), "--exact", "--nocapture"])
+        .env(INSIDE, "1")
+        .status()
+        .unwrap();
+    assert!(status.success(), "{test} in a namespace: {status}");
+    false
+}
+
+/// Where a version of ROS 2 or of Cyclone DDS is installed.
+pub fn installation(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/ros2").join(name);
+    assert!(folder.join("bin/python").exists(), "{} is missing: run make ros2", folder.display());
+    folder
+}
+
+/// A node of this version of ROS 2, in this discovery range.
+pub fn start(version: &str, range: &str, name: &str) -> Agent {
+    let mut program = Process::new(installation(version).join("bin/python"));
+    program
+        .args([concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ros/ros2/agent.py"), name])
+        .env_remove("LD_LIBRARY_PATH")
+        .env_remove("_ROS_WHEELS_BOOTSTRAP_COMPLETE")
+        .env("ROS_AUTOMATIC_DISCOVERY_RANGE", range)
+        .env("FASTDDS_BUILTIN_TRANSPORTS", "UDPv4");
+    Agent::start(program, tempfile::tempdir().unwrap())
+}
+
+/// What an rclpy node does.
+impl Agent {
+    pub fn publisher(&mut self, topic: &str, type_name: &str, qos: Value) {
+        self.order(json!({"do": "advertise", "topic": topic, "type": type_name, "qos": qos}));
+    }
+
+    pub fn subscriber(&mut self, topic: &str, type_name: &str, qos: Value) {
+        self.order(json!({"do": "subscribe", "topic": topic, "type": type_name, "qos": qos}));
+    }
+
+    pub fn graph(&mut self, topic: &str) -> Value {
+        self.order(json!({"do": "graph", "topic": topic}))
+    }
+}
+
+/// A gateway of node `/tautline_NAME` that may let out everything.
+pub fn watch(range: Range, name: &str) -> Watched {
+    let options = Ros2Options {
+        domain: 0,
+        range,
+        node_name: format!("/tautline_{name}"),
+        tautline_name: name.into(),
+        max_message: MAX_MESSAGE,
+        installed: Installed::new(vec![installation("kilted")]),
+    };
+    Watched::start(|events| Ros2::start(options, Arc::new(|_| true), events).unwrap())
+}
+
+/// `std_msgs/msg/String` under a name.
+pub fn string_topic(name: &str, qos: Qos) -> Topic {
+    Topic {
+        name: name.into(),
+        type_name: "std_msgs/msg/String".into(),
+        type_hash: STRING_HASH.into(),
+        definition: "string data\n".into(),
+        qos,
+    }
+}
+
+/// A `std_msgs/msg/String` as CDR.
+pub fn string_message(text: &str) -> Vec<u8> {
+    let length = u32::try_from(text.len() + 1).unwrap().to_le_bytes();
+    [&[0, 1, 0, 0], &length[..], text.as_bytes(), &[0]].concat()
+}
