@@ -16,6 +16,7 @@ pub mod mapping;
 #[cfg(feature = "ros1")]
 pub mod ros1;
 pub mod ros2;
+pub mod tf;
 pub mod types;
 
 use bytes::Bytes;
