@@ -46,6 +46,14 @@ impl Default for Treatment {
     }
 }
 
+impl Treatment {
+    /// Least time between two messages; `None` without a highest rate.
+    pub fn period(&self) -> Option<Duration> {
+        let seconds = 1.0 / self.rate_hz?;
+        Some(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
+    }
+}
+
 /// Compression of a topic's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Compression {

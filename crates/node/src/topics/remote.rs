@@ -126,7 +126,7 @@ impl Topics {
         let mut unwanted = Vec::new();
         for (name, local) in &mut self.local {
             if local.wanted_by.remove(&peer) && local.wanted_by.is_empty() {
-                local.latched.clear();
+                local.forget_latched();
                 unwanted.push(name.clone());
             }
         }
@@ -335,8 +335,7 @@ impl Topics {
                 }
             }
             (false, 0) => {
-                // Whoever subscribes next gets them anew from their publishers.
-                local.latched.clear();
+                local.forget_latched();
                 self.gateway(Command::Unsubscribe { topic });
             }
             (false, _) => {}
