@@ -126,7 +126,8 @@ impl Agent {
     pub fn start(master_uri: &str, name: &str) -> Self {
         require_ros();
         let scratch = tempfile::tempdir().unwrap();
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ros1/agent.py");
+        // The node's tests come from a neighbouring crate.
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../gateway/tests/ros1/agent.py");
         let mut child = ros("/usr/bin/python3", master_uri, scratch.path())
             .args([script, name])
             .stdout(Stdio::piped())
