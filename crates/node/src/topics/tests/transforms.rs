@@ -160,6 +160,35 @@ fn a_busy_tf_is_sent_at_its_rate_on_average_with_every_frame() {
 }
 
 #[test]
+fn what_came_last_holds_whoever_of_several_publishers_said_it() {
+    let mut world = offering(topic("/tf", TF), "topics: { /tf: { rate: 10Hz } }");
+    publish(&mut world, "/tf", 0, &tf("odom>base@0"));
+    for (source, text) in [(1, "map>odom@1"), (2, "map>odom@2"), (1, "map>odom@1")] {
+        publish(&mut world, "/tf", source, &tf(text));
+    }
+    world.run(SECOND);
+    assert_eq!(arrived(&mut world, 1, "/tf"), [of("odom>base@0"), of("map>odom@1")]);
+}
+
+#[test]
+fn topics_of_different_rates_do_not_wait_for_each_other() {
+    let lines = "topics: { /fast/tf: { rate: 10Hz }, /slow/tf: { rate: 1Hz } }";
+    let mut world = offering(topic("/fast/tf", TF), lines);
+    world.says(0, Event::Offered(topic("/slow/tf", TF)));
+    world.wants(1, "/slow/tf", true);
+    for text in ["map>odom@1", "map>odom@2"] {
+        publish(&mut world, "/fast/tf", 0, &tf(text));
+        publish(&mut world, "/slow/tf", 0, &tf(text));
+    }
+    world.run(Duration::from_millis(100));
+    let arrivals = std::mem::take(&mut world.sides[1].commands);
+    let names: Vec<String> = arrivals.iter().map(|c| short(c)[..17].into()).collect();
+    assert_eq!(names[2..], ["publish /fast/tf ", "publish /slow/tf ", "publish /fast/tf "]);
+    world.run(SECOND);
+    assert_eq!(arrived(&mut world, 1, "/slow/tf"), [of("map>odom@2")]);
+}
+
+#[test]
 fn a_rate_that_is_lifted_holds_nothing_back() {
     let mut world = offering(topic("/tf", TF), "topics: { /tf: { rate: 0.01Hz } }");
     publish(&mut world, "/tf", 1, &tf("map>odom@1"));
