@@ -19,6 +19,7 @@ pub mod ros1;
 #[cfg(feature = "ros2")]
 pub mod ros2;
 mod sources;
+pub mod tf;
 pub mod types;
 
 use bytes::Bytes;

@@ -46,6 +46,14 @@ impl Default for Treatment {
     }
 }
 
+impl Treatment {
+    /// Least time between two messages; `None` without a highest rate.
+    pub fn period(&self) -> Option<Duration> {
+        let seconds = 1.0 / self.rate_hz?;
+        Some(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
+    }
+}
+
 /// Compression of a topic's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Compression {
@@ -56,8 +64,8 @@ pub enum Compression {
     Zstd,
 }
 
-/// A topic name, or a pattern of names: `*` is any run of characters within
-/// one level, `**` any run across levels.
+/// A name, or a pattern of names, of topics or of tf frames: `*` is any run of characters
+/// within one level, `**` any run across levels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern(String);
 
@@ -88,6 +96,9 @@ pub enum NameError {
         /// What else is allowed here.
         also: &'static str,
     },
+    /// tf2 refuses names of frames that are absolute.
+    #[error("'{0}' starts with '/', which names of frames do not")]
+    Absolute(String),
     /// An empty level, as in `//` or a trailing `/`.
     #[error("'{0}' has an empty level")]
     EmptyLevel(String),
@@ -99,9 +110,18 @@ pub fn check_name(name: &str) -> Result<(), NameError> {
 }
 
 fn check(name: &str, also: &'static str, allowed: impl Fn(char) -> bool) -> Result<(), NameError> {
-    let Some(levels) = name.strip_prefix('/') else {
-        return Err(NameError::NotAbsolute(name.into()));
-    };
+    match name.strip_prefix('/') {
+        Some(levels) => check_levels(name, levels, also, allowed),
+        None => Err(NameError::NotAbsolute(name.into())),
+    }
+}
+
+fn check_levels(
+    name: &str,
+    levels: &str,
+    also: &'static str,
+    allowed: impl Fn(char) -> bool,
+) -> Result<(), NameError> {
     for level in levels.split('/') {
         if level.is_empty() {
             return Err(NameError::EmptyLevel(name.into()));
@@ -118,6 +138,16 @@ impl Pattern {
     /// Parses a name or pattern; a name matches only itself.
     pub fn new(text: &str) -> Result<Self, NameError> {
         check(text, ", or '*' and '**' in a pattern", |c| c == '*')?;
+        Ok(Self(text.into()))
+    }
+
+    /// Parses the name of a tf frame (`arm/link_1`), or a pattern of such names.
+    pub fn of_frames(text: &str) -> Result<Self, NameError> {
+        if text.starts_with('/') {
+            return Err(NameError::Absolute(text.into()));
+        }
+        let also = ", '-' and '.', or '*' and '**' in a pattern";
+        check_levels(text, text, also, |c| matches!(c, '*' | '-' | '.'))?;
         Ok(Self(text.into()))
     }
 
@@ -217,6 +247,17 @@ mod tests {
         let found = check_name("/a b").unwrap_err().to_string();
         assert!(found.contains("' '"), "{found}");
         assert!(check_name("/a*").is_err());
+    }
+
+    #[test]
+    fn frames_have_names_of_their_own() {
+        let frame = |text: &str| Pattern::of_frames(text).map_err(|e| e.to_string());
+        assert!(frame("arm-1/**").unwrap().matches("arm-1/link.2/tip"));
+        assert!(frame("base_*").unwrap().matches("base_link"));
+        assert!(!frame("base_link").unwrap().matches("robot1/base_link"));
+        assert!(frame("/base_link").unwrap_err().contains("'/base_link' starts with '/'"));
+        assert!(frame("").unwrap_err().contains("'' has an empty level"));
+        assert!(frame("base link").unwrap_err().contains("has ' '; a level"));
     }
 
     #[test]

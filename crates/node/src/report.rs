@@ -171,6 +171,9 @@ fn outgoing(
     channel: ChannelId,
 ) -> Option<TopicReport> {
     let (config, wanted, stats) = endpoint.channel_out(peer, channel)?;
+    let mut dropped = drops(&stats.dropped);
+    let of_transforms = local.transforms.iter().flat_map(|transforms| &transforms.dropped);
+    dropped.extend(of_transforms.map(|(reason, count)| ((*reason).into(), *count)));
     Some(TopicReport {
         topic: name.into(),
         direction: Direction::Out,
@@ -185,7 +188,7 @@ fn outgoing(
         queued: stats.queued,
         sent: stats.sent,
         rate_limited: local.rate_limited,
-        dropped: drops(&stats.dropped),
+        dropped,
         delay: None,
     })
 }

@@ -98,9 +98,11 @@ pub struct TopicReport {
     pub queued: u64,
     /// Out: on their way, outcome unknown.
     pub sent: u64,
-    /// Messages left out at the source by the rate limit.
+    /// Messages left out at the source by the rate limit; those of tf were merged into others.
     pub rate_limited: u64,
     /// Messages dropped, by reason: expired, superseded, overflow, lost, peer_gone, refused, late, ...
+    /// Those of tf before they were accepted: malformed, no_named_frame, no_room (for some of
+    /// its transforms).
     pub dropped: BTreeMap<String, u64>,
     /// In: one-way delay, age at delivery.
     pub delay: Option<DelayReport>,

@@ -69,6 +69,7 @@ fn a_name_is_enough_and_the_rest_has_defaults() {
     assert_eq!(config.limits.queue_time, Duration::from_secs(2));
     assert_eq!(config.limits.repair_budget, 0.3);
     assert_eq!(config.realtime, Default::default());
+    assert!(config.tf.change_nothing());
 }
 
 #[test]
@@ -92,6 +93,9 @@ fn the_example_means_what_it_says() {
     assert_eq!(camera.to, Some(vec!["base".into()]));
     assert!(camera.repair);
     assert_eq!(config.realtime.priority, Some(50));
+    let frames: Vec<&str> = config.tf.frames.iter().map(|frame| frame.as_str()).collect();
+    assert_eq!((frames, &*config.tf.prefix), (vec!["odom", "base_link", "arm/**"], "robot1/"));
+    assert!(config.tf.shared[0].matches("map") && config.tf.shared.len() == 1);
 }
 
 #[test]
@@ -239,7 +243,7 @@ proptest! {
 
     #[test]
     fn any_value_of_any_key_is_taken_or_explained(
-        key in "(name|listen|control|metrics|ros1|peers|radios|topics|limits|realtime)",
+        key in "(name|listen|control|metrics|ros1|peers|radios|topics|tf|limits|realtime)",
         value in "[0-9a-zA-Z:/.%+-]{0,20}|\\PC{0,20}",
     ) {
         taken_or_explained(&format!("name: r\n{key}: {value}\n"))?;

@@ -42,6 +42,7 @@ fn the_schema_takes_what_the_daemon_takes() {
             "robot3": { "links": [{ "address": "10.0.0.3", "mtu": 1400 }], "accept": "/scan", "remap": { "/a": "/b" } } },
         "radios": { "wlan0": { "rate": "6Mbps", "in_flight": 2 } },
         "topics": { "/scan": { "priority": 200, "rate": 5, "lifespan": "500ms", "to": ["base"] }, "/camera/**": null },
+        "tf": { "frames": ["base_link", "arm-1/**"], "prefix": "robot1/", "shared": "map" },
         "limits": { "max_message": "8MB", "repair_budget": "30%" },
         "realtime": null,
     })));
@@ -62,6 +63,9 @@ fn the_schema_refuses_what_the_daemon_refuses() {
         json!({ "name": "r", "radios": { "wlan0": { "rate": 6 } } }),
         json!({ "name": "r", "peers": { "b": { "links": [{}] } } }),
         json!({ "name": "r", "limits": { "repair_budget": 1.5 } }),
+        json!({ "name": "r", "tf": { "frames": "/base_link" } }),
+        json!({ "name": "r", "tf": { "prefix": "/robot1" } }),
+        json!({ "name": "r", "tf": { "prefix": "robot1//" } }),
     ] {
         assert!(!fits(bad.clone()), "{bad}");
     }

@@ -181,8 +181,7 @@ impl Outbox {
             priority: u8::MAX,
             keep_last: u32::MAX,
             lifespan: None,
-            transient_local: false,
-            reliable: true,
+            qos: crate::wire::control::OfferedQos::default(),
         };
         let config = ChannelConfig { topic, definition: "".into(), repair: true };
         let control = OutChannel {

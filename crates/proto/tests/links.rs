@@ -101,8 +101,7 @@ impl Joined {
             priority: 10,
             keep_last: 1000,
             lifespan: None,
-            transient_local: false,
-            reliable: true,
+            qos: tautline_proto::OfferedQos::default(),
         };
         let config = ChannelConfig { topic, definition: "d".into(), repair: true };
         let channel = self.nodes[0].offer(self.now, PEER, config).unwrap();

@@ -12,7 +12,7 @@ use tautline_proto::wire::control::{Control, Offer};
 use tautline_proto::wire::cursor::Reader;
 use tautline_proto::wire::frame::{Ack, Data, Fragment, Frame, put_goodbye, put_ping};
 use tautline_proto::wire::packet::{Hello, Packet, Refusal, SessionHeader, full_number};
-use tautline_proto::{Duration, OfferedTopic, RefusalReason};
+use tautline_proto::{Duration, OfferedQos, OfferedTopic, RefusalReason};
 
 fn path(file: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "../../spec/vectors", file].iter().collect()
@@ -110,7 +110,10 @@ fn control_meaning(bytes: &[u8]) -> Result<Value, WireError> {
             "channel": channel, "name": t.name, "type": t.type_name, "hash": t.type_hash,
             "priority": t.priority, "keep_last": t.keep_last,
             "lifespan_ms": t.lifespan.map(|l| l.as_millis() as u64),
-            "transient_local": t.transient_local, "reliable": t.reliable,
+            "transient_local": t.qos.transient_local, "reliable": t.qos.reliable,
+            "manual_liveliness": t.qos.manual_liveliness, "depth": t.qos.depth,
+            "deadline_ms": t.qos.deadline.map(|it| it.as_millis() as u64),
+            "lease_ms": t.qos.lease.map(|it| it.as_millis() as u64),
         }}),
         Control::Withdraw { channel } => json!({"withdraw": {"channel": channel}}),
         Control::Want { channel, wanted } => {
@@ -179,6 +182,10 @@ fn put_frame(meaning: &Value, out: &mut Vec<u8>) {
     data.emit(&unhex(&d["payload"]), out);
 }
 
+fn time(ms: &Value) -> Option<Duration> {
+    ms.as_u64().map(Duration::from_millis)
+}
+
 fn control_bytes(meaning: &Value) -> Vec<u8> {
     let (kind, m) = meaning.as_object().and_then(|m| m.iter().next()).expect("one kind");
     let channel = number(&m["channel"]);
@@ -192,9 +199,15 @@ fn control_bytes(meaning: &Value) -> Vec<u8> {
                 type_hash: owned("hash"),
                 priority: number(&m["priority"]) as u8,
                 keep_last: number(&m["keep_last"]) as u32,
-                lifespan: m["lifespan_ms"].as_u64().map(Duration::from_millis),
-                transient_local: flag(&m["transient_local"]),
-                reliable: flag(&m["reliable"]),
+                lifespan: time(&m["lifespan_ms"]),
+                qos: OfferedQos {
+                    transient_local: flag(&m["transient_local"]),
+                    depth: number(&m["depth"]) as u32,
+                    reliable: flag(&m["reliable"]),
+                    deadline: time(&m["deadline_ms"]),
+                    manual_liveliness: flag(&m["manual_liveliness"]),
+                    lease: time(&m["lease_ms"]),
+                },
             },
         }),
         "withdraw" => Control::Withdraw { channel },

@@ -29,7 +29,7 @@ const CDR_LE: [u8; 2] = [0, 1];
 /// Bytes of the encapsulation and its options.
 const ENCAPSULATION_BYTES: usize = 4;
 /// A payload may be padded to a multiple of four.
-const MAX_PADDING: usize = 3;
+pub(crate) const MAX_PADDING: usize = 3;
 
 /// Why a message cannot be converted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -42,11 +42,11 @@ pub struct TranscodeError {
 }
 
 impl TranscodeError {
-    fn new(problem: impl Into<String>) -> Self {
+    pub(crate) fn new(problem: impl Into<String>) -> Self {
         Self { path: String::new(), problem: problem.into() }
     }
 
-    fn within(mut self, outer: &str) -> Self {
+    pub(crate) fn within(mut self, outer: &str) -> Self {
         let dot = if self.path.is_empty() || self.path.starts_with('[') { "" } else { "." };
         self.path = format!("{outer}{dot}{}", self.path);
         self
@@ -74,35 +74,19 @@ impl Transcoder {
     /// A ROS 1 message as CDR (little-endian, encapsulation included).
     pub fn to_ros2(&self, message: &[u8]) -> Result<Vec<u8>, TranscodeError> {
         let mut from = Reader::new(message, Layout::ROS1);
-        let head = [CDR_LE[0], CDR_LE[1], 0, 0];
-        let mut to = Writer::new(&head, Layout::CDR, limit(message));
+        let mut to = cdr_writer(limit(message));
         self.walk(Side::Ros1, 0, &mut from, &mut to)?;
-        match from.left() {
-            0 => Ok(to.finish()),
-            left => Err(TranscodeError::new(format!("{left} bytes are left over at the end"))),
-        }
+        at_end(&from, 0)?;
+        Ok(to.finish())
     }
 
     /// A CDR message (encapsulation included) as ROS 1 has it.
     pub fn to_ros1(&self, message: &[u8]) -> Result<Vec<u8>, TranscodeError> {
-        let (head, body) = message.split_at_checked(ENCAPSULATION_BYTES).ok_or_else(|| {
-            let found = message.len();
-            TranscodeError::new(format!("{found} bytes; allowed: at least {ENCAPSULATION_BYTES}"))
-        })?;
-        let mut from = match [head[0], head[1]] {
-            CDR_LE => Reader::new(body, Layout::CDR),
-            CDR_BE => Reader::new(body, Layout::CDR).swapped(),
-            [high, low] => {
-                let found = format!("encapsulation 0x{high:02x}{low:02x}");
-                return Err(TranscodeError::new(format!("{found}; allowed: 0x0000, 0x0001 (CDR)")));
-            }
-        };
+        let mut from = cdr_reader(message)?;
         let mut to = Writer::new(&[], Layout::ROS1, limit(message));
         self.walk(Side::Ros2, 0, &mut from, &mut to)?;
-        match from.left() {
-            0..=MAX_PADDING => Ok(to.finish()),
-            left => Err(TranscodeError::new(format!("{left} bytes are left over at the end"))),
-        }
+        at_end(&from, MAX_PADDING)?;
+        Ok(to.finish())
     }
 
     /// One struct, of which `side` is read.
@@ -202,6 +186,37 @@ impl Transcoder {
                 self.plan.steps(number).iter().try_for_each(|inner| self.default(inner, to))
             }),
         }
+    }
+}
+
+/// What follows the encapsulation of a CDR message.
+pub(crate) fn cdr_reader(message: &[u8]) -> Result<Reader<'_>, TranscodeError> {
+    let (head, body) = message.split_at_checked(ENCAPSULATION_BYTES).ok_or_else(|| {
+        let found = message.len();
+        TranscodeError::new(format!("{found} bytes; allowed: at least {ENCAPSULATION_BYTES}"))
+    })?;
+    match [head[0], head[1]] {
+        CDR_LE => Ok(Reader::new(body, Layout::CDR)),
+        CDR_BE => Ok(Reader::new(body, Layout::CDR).swapped()),
+        [high, low] => {
+            let found = format!("encapsulation 0x{high:02x}{low:02x}");
+            Err(TranscodeError::new(format!("{found}; allowed: 0x0000, 0x0001 (CDR)")))
+        }
+    }
+}
+
+/// A CDR message (little-endian) of at most `limit` bytes, behind its encapsulation.
+pub(crate) fn cdr_writer(limit: usize) -> Writer {
+    Writer::new(&[CDR_LE[0], CDR_LE[1], 0, 0], Layout::CDR, limit)
+}
+
+/// That no more than `padding` bytes are left.
+pub(crate) fn at_end(from: &Reader<'_>, padding: usize) -> Result<(), TranscodeError> {
+    match from.left() {
+        left if left > padding => {
+            Err(TranscodeError::new(format!("{left} bytes are left over at the end")))
+        }
+        _ => Ok(()),
     }
 }
 

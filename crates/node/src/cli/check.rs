@@ -5,7 +5,8 @@ use super::{Failure, output, words};
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
 use std::path::PathBuf;
-use tautline_gateway::mapping::{Compression, TopicRule};
+use tautline_gateway::mapping::{Compression, Pattern, TopicRule};
+use tautline_gateway::tf::Rules;
 use tautline_node::config::{
     self, Checked, Config, ConfigError, LinkConfig, MAX_DEFAULT_MTU, PeerConfig,
 };
@@ -70,6 +71,7 @@ fn in_words(config: &Config) -> String {
             None => "off".into(),
         },
     );
+    fact("tf", tf(&config.tf));
     fact("real time", realtime(config));
     fact("limits", limits(config));
     text.push_str("\nPeers\n");
@@ -79,6 +81,25 @@ fn in_words(config: &Config) -> String {
     text.push_str("\nTopics sent from here; the first line that matches a topic counts\n");
     text.push_str(&topics(&config.topics));
     text
+}
+
+fn tf(rules: &Rules) -> String {
+    let frames = match rules.frames.is_empty() {
+        true => "all frames leave".into(),
+        false => format!("{} leave", list(&rules.frames)),
+    };
+    let names = match (rules.prefix.as_str(), rules.shared.is_empty()) {
+        ("", _) => "their names stay".into(),
+        (prefix, true) => format!("'{prefix}' is put before their names"),
+        (prefix, false) => {
+            format!("'{prefix}' is put before all names but {}", list(&rules.shared))
+        }
+    };
+    format!("{frames}; {names}")
+}
+
+fn list(patterns: &[Pattern]) -> String {
+    texts(patterns).join(" ")
 }
 
 fn realtime(config: &Config) -> String {
@@ -145,8 +166,8 @@ fn address(link: &LinkConfig) -> String {
 }
 
 fn names(peer: &PeerConfig) -> String {
-    let accepted: Vec<&str> = peer.names.accept.iter().map(|pattern| pattern.as_str()).collect();
-    let mut text = if accepted.is_empty() { "all".into() } else { accepted.join(" ") };
+    let accepted = list(&peer.names.accept);
+    let mut text = if accepted.is_empty() { "all".into() } else { accepted };
     for (from, to) in &peer.names.remap {
         let _ = write!(text, ", {from} as {to}");
     }
@@ -218,6 +239,11 @@ fn as_json(checked: &Checked) -> Json {
         "peers": peers,
         "radios": radios,
         "topics": config.topics.iter().map(topic_as_json).collect::<Vec<_>>(),
+        "tf": {
+            "frames": texts(&config.tf.frames),
+            "prefix": config.tf.prefix,
+            "shared": texts(&config.tf.shared),
+        },
         "limits": {
             "max_message": config.limits.max_message,
             "queue_bytes": config.limits.queue_bytes,
@@ -237,8 +263,12 @@ fn peer_as_json(peer: &PeerConfig) -> Json {
     let links: Vec<Json> = peer.links.iter().map(|link| {
         json!({ "host": link.host, "port": link.port, "interface": link.interface, "mtu": link.mtu })
     }).collect();
-    let accept: Vec<&str> = peer.names.accept.iter().map(|pattern| pattern.as_str()).collect();
+    let accept = texts(&peer.names.accept);
     json!({ "name": peer.name, "links": links, "prefix": peer.names.prefix, "remap": peer.names.remap, "accept": accept })
+}
+
+fn texts(patterns: &[Pattern]) -> Vec<&str> {
+    patterns.iter().map(Pattern::as_str).collect()
 }
 
 fn topic_as_json(rule: &TopicRule) -> Json {

@@ -13,6 +13,7 @@ use super::{
 use std::net::SocketAddr;
 use std::time::Duration;
 use tautline_gateway::mapping::{Compression, NameMap, Pattern, TopicRule, Treatment};
+use tautline_gateway::tf;
 
 /// The whole file as a [`Config`]; values from outside the file that are wrong are added to `problems`.
 pub fn config(
@@ -34,6 +35,7 @@ pub fn config(
         radios: file.named("radios").iter().map(radio).collect::<Option<_>>()?,
         peers: file.named("peers").iter().map(peer).collect::<Option<_>>()?,
         topics: file.named("topics").iter().map(topic).collect::<Option<_>>()?,
+        tf: tf(file.section("tf")?),
         limits: limits(file.section("limits")?)?,
         realtime: realtime(file.section("realtime")?)?,
         name,
@@ -88,7 +90,7 @@ fn peer(named: &Named) -> Option<PeerConfig> {
     let names = NameMap {
         prefix: text(section, "prefix").unwrap_or_default(),
         remap: section.renames("remap").iter().map(|(_, pair)| pair.clone()).collect(),
-        accept: section.list("accept").iter().filter_map(|(_, value)| pattern(value)).collect(),
+        accept: patterns(section, "accept"),
     };
     Some(PeerConfig { name: named.text.clone(), links, names })
 }
@@ -129,6 +131,14 @@ fn topic(named: &Named) -> Option<TopicRule> {
         repair: flag(section, "repair")?,
     };
     Some(TopicRule { pattern: pattern(&named.name)?, treatment })
+}
+
+fn tf(section: &Section) -> tf::Rules {
+    tf::Rules {
+        frames: patterns(section, "frames"),
+        prefix: text(section, "prefix").unwrap_or_default(),
+        shared: patterns(section, "shared"),
+    }
 }
 
 fn limits(section: &Section) -> Option<Limits> {
@@ -190,6 +200,10 @@ fn duration(section: &Section, key: &str) -> Option<Duration> {
         (_, Value::Duration(duration)) => Some(*duration),
         _ => None,
     }
+}
+
+fn patterns(section: &Section, key: &str) -> Vec<Pattern> {
+    section.list(key).iter().filter_map(|(_, value)| pattern(value)).collect()
 }
 
 fn pattern(value: &Value) -> Option<Pattern> {

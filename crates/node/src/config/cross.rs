@@ -29,6 +29,7 @@ pub fn check(file: &Section, surroundings: &Surroundings) -> Findings {
     findings.addresses_used_twice(file);
     findings.link_local_addresses(file);
     findings.destinations(file);
+    findings.frames_shared_in_vain(file);
     findings.queues_too_small(file);
     findings.rules_that_never_match(file);
     findings.nothing_to_do(file);
@@ -163,6 +164,17 @@ impl Findings {
                     self.wrong(*at, format!("topics.{}.to", topic.text), found, allowed.clone());
                 }
             }
+        }
+    }
+
+    fn frames_shared_in_vain(&mut self, file: &Section) {
+        let Some(tf) = file.section("tf") else {
+            return;
+        };
+        if !tf.list("shared").is_empty() && text(tf, "prefix").is_none() {
+            let found = "'shared' without 'prefix'".into();
+            let allowed = "'shared' together with 'prefix'".into();
+            self.wrong(tf.place("shared"), "tf.shared".into(), found, allowed);
         }
     }
 

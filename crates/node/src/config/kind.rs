@@ -7,6 +7,7 @@ use serde_json::{Value as Json, json};
 use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
 use tautline_gateway::mapping::{Pattern, check_name};
+use tautline_gateway::tf::MAX_PREFIX;
 
 /// Longest name of a node.
 pub const MAX_NODE_NAME: usize = tautline_proto::wire::packet::MAX_NAME;
@@ -38,6 +39,10 @@ pub enum Kind {
     RosName,
     /// ROS name or pattern of names.
     Pattern,
+    /// Name of a tf frame or pattern of names.
+    Frames,
+    /// What stands before names of tf frames.
+    FramePrefix,
     /// `true` or `false`.
     Flag,
     /// Whole number.
@@ -82,8 +87,11 @@ impl Kind {
     pub fn parse(&self, text: &str) -> Result<Value, String> {
         match self {
             Kind::RosName => check_name(text).map_err(|e| self.allowed_because(e.to_string()))?,
-            Kind::Pattern => {
-                let pattern = Pattern::new(text);
+            Kind::Pattern | Kind::Frames => {
+                let pattern = match self {
+                    Kind::Frames => Pattern::of_frames(text),
+                    _ => Pattern::new(text),
+                };
                 return pattern
                     .map(Value::Pattern)
                     .map_err(|e| self.allowed_because(e.to_string()));
@@ -109,6 +117,8 @@ impl Kind {
             Kind::Interface => known(is_interface(text)),
             Kind::RosName => known(true),
             Kind::Pattern => Pattern::new(text).ok().map(Value::Pattern),
+            Kind::Frames => Pattern::of_frames(text).ok().map(Value::Pattern),
+            Kind::FramePrefix => known(is_frame_prefix(text)),
             Kind::Flag => text.parse().ok().map(Value::Flag),
             Kind::Whole(min, max) => whole_number(text, min, max).map(Value::Whole),
             Kind::Duration(min, max) => {
@@ -138,6 +148,10 @@ impl Kind {
             Kind::Interface => "the name of a network interface such as wlan0".into(),
             Kind::RosName => "a full topic or node name such as /camera/image".into(),
             Kind::Pattern => "a full topic name such as /scan, or a pattern with * (one level) or ** (any levels)".into(),
+            Kind::Frames => "the name of a frame such as base_link, or a pattern with * (one level) or ** (any levels)".into(),
+            Kind::FramePrefix => {
+                format!("1 to {MAX_PREFIX} letters, digits, '_', '-', '.' or single '/', not first, such as robot1/")
+            }
             Kind::Flag => "true or false".into(),
             Kind::Whole(min, max) => format!("a whole number from {min} to {max}"),
             Kind::Duration(min, max) => format!("a time from {min} to {max} with its unit (us, ms, s, min, h)"),
@@ -169,6 +183,10 @@ impl Kind {
             }
             Kind::RosName => text("^(/[A-Za-z0-9_]+)+$"),
             Kind::Pattern => text("^(/[A-Za-z0-9_*]+)+$"),
+            Kind::Frames => text("^[A-Za-z0-9_*.-]+(/[A-Za-z0-9_*.-]+)*$"),
+            Kind::FramePrefix => {
+                json!({ "type": "string", "pattern": "^([A-Za-z0-9_.-]+/)*[A-Za-z0-9_.-]*$", "minLength": 1, "maxLength": MAX_PREFIX })
+            }
             Kind::Flag => json!({ "type": "boolean" }),
             Kind::Whole(min, max) => json!({ "type": "integer", "minimum": min, "maximum": max }),
             Kind::Duration(..) => text(&quantity_pattern(units::TIME_UNITS)),
@@ -213,6 +231,12 @@ fn whole_number(text: &str, min: u64, max: u64) -> Option<u64> {
 fn is_node_name(text: &str) -> bool {
     let fits = (1..=MAX_NODE_NAME).contains(&text.len());
     fits && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+}
+
+fn is_frame_prefix(text: &str) -> bool {
+    let fits = (1..=MAX_PREFIX).contains(&text.len()) && !text.starts_with('/');
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"_-./".contains(&b);
+    fits && !text.contains("//") && text.bytes().all(plain)
 }
 
 fn is_interface(text: &str) -> bool {

@@ -27,6 +27,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tautline_gateway::mapping::{NameMap, TopicRule};
+use tautline_gateway::tf;
 
 /// Most peers of one node.
 pub const MAX_PEERS: usize = 256;
@@ -116,6 +117,8 @@ pub struct Config {
     pub peers: Vec<PeerConfig>,
     /// What is sent from here; the first rule that matches a topic counts.
     pub topics: Vec<TopicRule>,
+    /// What leaves on topics of tf's types, and under which names.
+    pub tf: tf::Rules,
     /// Bounds and budgets.
     pub limits: Limits,
     /// Real-time options of the data-plane thread.

@@ -150,6 +150,12 @@ pub const FILE: &[Setting] = &[
         "What is sent from here, and how; the first name or pattern that matches counts.",
     )
     .shown(),
+    group(
+        "tf",
+        Shape::Section(TF),
+        Absent("every transform leaves as it is"),
+        "What leaves from here on topics of tf's types, whatever their names.",
+    ),
     group("limits", Shape::Section(LIMITS), Absent("the defaults below"), "Bounds and budgets."),
     group(
         "realtime",
@@ -317,7 +323,7 @@ const TOPICS: Naming = Naming {
             "rate",
             Kind::Frequency("0.001", "100000"),
             Absent("every message"),
-            "Most messages per second; the rest is left out at the source.",
+            "Most messages per second; the rest is left out at the source. Transforms of tf are merged instead: each message has the latest of every frame that was renewed since the one before.",
             "5Hz",
         ),
         single(
@@ -338,6 +344,30 @@ const TOPICS: Naming = Naming {
         ),
     ],
 };
+
+const TF: &[Setting] = &[
+    group(
+        "frames",
+        Shape::List(Kind::Frames),
+        Absent("all"),
+        "Frames whose transforms leave: a transform is known by its child frame, as named on this robot.",
+    )
+    .example("[odom, base_link, \"arm/**\"]"),
+    single(
+        "prefix",
+        Kind::FramePrefix,
+        Absent("none"),
+        "Put before the name of every frame, so that robots are told apart; frame_id in other messages stays as it is.",
+        "robot1/",
+    ),
+    group(
+        "shared",
+        Shape::List(Kind::Frames),
+        Absent("none"),
+        "Frames common to all robots, which get no prefix.",
+    )
+    .example("[map, earth]"),
+];
 
 const LIMITS: &[Setting] = &[
     single(

@@ -217,6 +217,7 @@ impl Driver {
             self.take_inputs(gateway, codec);
             let now = self.now();
             self.endpoint.handle_timeout(now);
+            self.topics.handle_timeout(now, &mut self.endpoint);
             if now >= next_sweep {
                 next_sweep = now + SWEEP_EVERY;
                 self.topics.sweep(now, &mut self.endpoint);
@@ -239,7 +240,8 @@ impl Driver {
     fn wait(&mut self, wake_at: Option<Instant>) -> Result<(), RunError> {
         let unread = self.listen_readable || self.links.iter().any(|l| l.readable);
         let unfinished = unread || self.more_inputs || self.unsent;
-        let due = self.endpoint.poll_timeout().into_iter().chain(wake_at).min();
+        let due = [self.endpoint.poll_timeout(), self.topics.poll_timeout(), wake_at];
+        let due = due.into_iter().flatten().min();
         let timeout = match due {
             _ if unfinished => Some(Duration::ZERO),
             Some(at) => Some(at.since(self.now())),

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What comes from the gateway: topics that local nodes publish, and their messages.
 
+use super::transforms::Transforms;
 use super::{Order, Outgoing, Topics};
 use std::collections::{BTreeMap, BTreeSet};
 use tautline_gateway::mapping::{Compression, Treatment};
 use tautline_gateway::{Command, Event, Source, Topic};
 use tautline_proto::{
-    ChannelConfig, ChannelId, Duration, Endpoint, Instant, Message, OfferedTopic, PeerId, SendError,
+    ChannelConfig, ChannelId, Duration, Endpoint, Instant, Message, OfferedQos, OfferedTopic, PeerId, SendError,
 };
 
 /// A topic that local nodes publish.
@@ -20,11 +21,14 @@ pub(crate) struct LocalTopic {
     pub(crate) rate_limited: u64,
     /// The last message of each publisher, for peers that come late.
     pub(super) latched: BTreeMap<Source, Outgoing>,
+    /// What is known of its transforms, if it is a topic of tf.
+    pub(crate) transforms: Option<Transforms>,
 }
 
 impl LocalTopic {
     fn new(topic: Topic, treatment: Treatment) -> Self {
         Self {
+            transforms: Transforms::of_type(&topic.type_name),
             topic,
             treatment,
             channels: BTreeMap::new(),
@@ -39,12 +43,22 @@ impl LocalTopic {
         (&self.topic.type_name, &self.topic.type_hash) == (&other.type_name, &other.type_hash)
     }
 
-    /// Whether a message may be taken under the topic's rate limit.
-    fn within_rate(&mut self, now: Instant) -> bool {
-        let Some(rate_hz) = self.treatment.rate_hz else {
-            return true;
-        };
-        let period = Duration::try_from_secs_f64(1.0 / rate_hz).unwrap_or(Duration::MAX);
+    /// Forgets what is kept for peers that come late: nobody reads the topic any more, and
+    /// whoever does next gets it anew from its publishers.
+    pub(super) fn forget_latched(&mut self) {
+        self.latched.clear();
+        if let Some(transforms) = &mut self.transforms {
+            transforms.forget();
+        }
+    }
+
+    /// When the next message may be taken at one in `period`; `None` is now.
+    pub(super) fn next_within(&self, period: Duration) -> Option<Instant> {
+        Some(self.last_taken? + period)
+    }
+
+    /// Whether a message may be taken at one in `period`.
+    pub(super) fn within(&mut self, now: Instant, period: Duration) -> bool {
         let Some(last) = self.last_taken else {
             self.last_taken = Some(now);
             return true;
@@ -67,9 +81,7 @@ impl Topics {
             Event::Offered(topic) => self.local_offered(now, endpoint, topic),
             Event::Withdrawn { topic } => self.local_withdrawn(now, endpoint, topic),
             Event::SourceGone { topic, source } => {
-                if let Some(local) = self.local.get_mut(&topic) {
-                    local.latched.remove(&source);
-                }
+                self.source_gone(now, endpoint, &topic, source);
             }
             Event::Wanted { topic, wanted } => self.local_wanted(now, endpoint, &topic, wanted),
             Event::Refused { topic, reason } => self.local_refused(now, endpoint, &topic, &reason),
@@ -137,15 +149,37 @@ impl Topics {
         }
     }
 
+    fn source_gone(&mut self, now: Instant, endpoint: &mut Endpoint, topic: &str, source: Source) {
+        let Some(local) = self.local.get_mut(topic) else {
+            return;
+        };
+        if local.transforms.is_some() {
+            return self.transforms_gone(now, endpoint, topic, source);
+        }
+        local.latched.remove(&source);
+    }
+
     fn local_message(&mut self, now: Instant, endpoint: &mut Endpoint, message: Outgoing) {
         let Some(local) = self.local.get_mut(&message.topic) else {
             return;
         };
+        if local.transforms.is_some() {
+            return self.local_transforms(now, endpoint, message);
+        }
         // Of a latched topic each publisher's last message counts, and it may be its only one.
-        if !local.topic.qos.transient_local && !local.within_rate(now) {
+        let limit = local.treatment.period().filter(|_| !local.topic.qos.transient_local);
+        if limit.is_some_and(|period| !local.within(now, period)) {
             local.rate_limited += 1;
             return;
         }
+        self.forward(now, endpoint, message);
+    }
+
+    /// Sends a message that was taken, by way of the codec where its topic is compressed.
+    pub(super) fn forward(&mut self, now: Instant, endpoint: &mut Endpoint, message: Outgoing) {
+        let Some(local) = self.local.get(&message.topic) else {
+            return;
+        };
         match local.treatment.compression {
             Compression::Zstd => self.orders.push_back(Order::Compress(message)),
             Compression::None => self.send(now, endpoint, message),
@@ -228,9 +262,16 @@ fn channel_config(topic: &Topic, treatment: &Treatment) -> ChannelConfig {
             type_hash: topic.type_hash.clone(),
             priority: treatment.priority,
             keep_last: u32::from(treatment.keep_last),
-            lifespan: treatment.lifespan,
-            transient_local: topic.qos.transient_local,
-            reliable: topic.qos.reliable,
+            // What is worthless to either is not sent.
+            lifespan: treatment.lifespan.into_iter().chain(topic.qos.lifespan).min(),
+            qos: OfferedQos {
+                transient_local: topic.qos.transient_local,
+                depth: topic.qos.depth,
+                reliable: topic.qos.reliable,
+                deadline: topic.qos.deadline,
+                manual_liveliness: topic.qos.liveliness.manual,
+                lease: topic.qos.liveliness.lease,
+            },
         },
         definition: topic.definition.clone(),
         repair: treatment.repair,

@@ -7,6 +7,7 @@ mod local;
 mod remote;
 #[cfg(test)]
 mod tests;
+mod transforms;
 
 pub(crate) use local::LocalTopic;
 
@@ -17,7 +18,7 @@ use bytes::Bytes;
 use remote::{Absence, Publication, RemoteTopic};
 use std::collections::{BTreeMap, VecDeque};
 use tautline_gateway::mapping::{NameMap, Pattern, TopicRule, Treatment, treatment};
-use tautline_gateway::{Command, Source};
+use tautline_gateway::{Command, Source, tf};
 use tautline_proto::{ChannelId, Endpoint, Instant, PeerId};
 
 /// Changes on the running node that are remembered; one that another of the same pattern
@@ -60,6 +61,10 @@ pub(crate) struct Topics {
     publications: BTreeMap<String, Publication>,
     absent: BTreeMap<PeerId, Absence>,
     orders: VecDeque<Order>,
+    /// What leaves on topics of tf.
+    tf_rules: tf::Rules,
+    /// No merged message of tf is due before; `None` if no transform waits.
+    next_merged: Option<Instant>,
     pub(crate) notices: Notices,
 }
 
@@ -76,6 +81,8 @@ impl Topics {
             publications: BTreeMap::new(),
             absent: BTreeMap::new(),
             orders: VecDeque::new(),
+            tf_rules: config.tf.clone(),
+            next_merged: None,
             notices: Notices::default(),
         }
     }
@@ -173,6 +180,8 @@ impl Topics {
             return;
         };
         local.treatment = found;
+        // Transforms that wait may be due earlier now.
+        self.next_merged = self.next_merged.map(|_| now);
         for peer in local.channels.keys().copied().collect::<Vec<_>>() {
             self.offer(now, endpoint, &mut local, peer);
         }

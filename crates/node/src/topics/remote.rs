@@ -6,7 +6,7 @@ use crate::notices::{self, Cause};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tautline_gateway::mapping::check_name;
-use tautline_gateway::{Command, Qos, Source, Topic};
+use tautline_gateway::{Command, Liveliness, Qos, Source, Topic};
 use tautline_proto::{
     ChannelId, Duration, Endpoint, Event, Instant, Notice, OfferedTopic, PeerId, Received,
 };
@@ -126,7 +126,7 @@ impl Topics {
         let mut unwanted = Vec::new();
         for (name, local) in &mut self.local {
             if local.wanted_by.remove(&peer) && local.wanted_by.is_empty() {
-                local.latched.clear();
+                local.forget_latched();
                 unwanted.push(name.clone());
             }
         }
@@ -195,7 +195,17 @@ impl Topics {
                 type_name: offered.type_name,
                 type_hash: offered.type_hash,
                 definition,
-                qos: Qos { transient_local: offered.transient_local, reliable: offered.reliable },
+                qos: Qos {
+                    transient_local: offered.qos.transient_local,
+                    depth: offered.qos.depth,
+                    reliable: offered.qos.reliable,
+                    deadline: offered.qos.deadline,
+                    lifespan: offered.lifespan,
+                    liveliness: Liveliness {
+                        manual: offered.qos.manual_liveliness,
+                        lease: offered.qos.lease,
+                    },
+                },
             },
             offered_name: offered.name,
             encoded: false,
@@ -335,8 +345,7 @@ impl Topics {
                 }
             }
             (false, 0) => {
-                // Whoever subscribes next gets them anew from their publishers.
-                local.latched.clear();
+                local.forget_latched();
                 self.gateway(Command::Unsubscribe { topic });
             }
             (false, _) => {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The built program running as a daemon, without ROS.
+//! The built program running as a daemon, without ROS unless its file says otherwise.
 
 pub mod enclosure;
 
@@ -70,7 +70,8 @@ impl Place {
     ) -> Daemon {
         let control = self.path(&format!("{files}.sock"));
         let file = self.path(&format!("{files}.yaml"));
-        let text = format!("name: {name}\ncontrol: {}\nros1: false\n{lines}\n", control.display());
+        let ros1 = if lines.contains("ros1:") { "" } else { "ros1: false\n" };
+        let text = format!("name: {name}\ncontrol: {}\n{ros1}{lines}\n", control.display());
         std::fs::write(&file, text).unwrap();
         let mut daemon = Daemon {
             child: self.spawn(&file, files, inside),

@@ -76,10 +76,39 @@ pub struct OfferedTopic {
     pub keep_last: u32,
     /// Age past which a message is worthless.
     pub lifespan: Option<Duration>,
+    /// What the topic's publishers promise their subscribers.
+    pub qos: OfferedQos,
+}
+
+/// Quality of service in ROS 2's words: for the receiver to mirror, not for the link.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct OfferedQos {
     /// The last messages are kept for late joiners.
     pub transient_local: bool,
+    /// How many of each publisher, at least 1.
+    pub depth: u32,
     /// The publisher offers reliable delivery.
     pub reliable: bool,
+    /// Longest time between two messages.
+    pub deadline: Option<Duration>,
+    /// Publishers show that they live by publishing, else by being there.
+    pub manual_liveliness: bool,
+    /// Longest time without a sign of life.
+    pub lease: Option<Duration>,
+}
+
+impl Default for OfferedQos {
+    /// Reliable, volatile, no promise on time.
+    fn default() -> Self {
+        Self {
+            transient_local: false,
+            depth: 1,
+            reliable: true,
+            deadline: None,
+            manual_liveliness: false,
+            lease: None,
+        }
+    }
 }
 
 const OFFER: u8 = 1;
@@ -91,6 +120,7 @@ const REFUSE: u8 = 6;
 
 const TRANSIENT_LOCAL: u8 = 1;
 const RELIABLE: u8 = 2;
+const MANUAL_LIVELINESS: u8 = 4;
 
 impl Control {
     /// Reads one message.
@@ -157,36 +187,52 @@ fn at_most(text: &str, max: usize) -> &str {
 fn read_topic(reader: &mut Reader<'_>) -> Result<OfferedTopic, WireError> {
     let priority = reader.u8()?;
     let keep_last = reader.varint_u32("keep_last")?.max(1);
-    let lifespan_ms = reader.varint_u32("lifespan")?;
+    let lifespan = read_time(reader, "lifespan")?;
     let flags = reader.u8()?;
     let mut text = |field| reader.text(MAX_TEXT, field).map(str::to_owned);
-    Ok(OfferedTopic {
-        name: text("name")?,
-        type_name: text("type")?,
-        type_hash: text("hash")?,
-        priority,
-        keep_last,
-        lifespan: (lifespan_ms != 0).then(|| Duration::from_millis(u64::from(lifespan_ms))),
+    let (name, type_name, type_hash) = (text("name")?, text("type")?, text("hash")?);
+    let mut qos = OfferedQos {
         transient_local: flags & TRANSIENT_LOCAL != 0,
         reliable: flags & RELIABLE != 0,
-    })
+        manual_liveliness: flags & MANUAL_LIVELINESS != 0,
+        ..OfferedQos::default()
+    };
+    if !reader.is_empty() {
+        qos.depth = reader.varint_u32("depth")?.max(1);
+        qos.deadline = read_time(reader, "deadline")?;
+        qos.lease = read_time(reader, "lease")?;
+    }
+    Ok(OfferedTopic { name, type_name, type_hash, priority, keep_last, lifespan, qos })
 }
 
 fn put_topic(out: &mut Vec<u8>, topic: &OfferedTopic) {
+    let OfferedQos { transient_local, depth, reliable, deadline, manual_liveliness, lease } =
+        &topic.qos;
     out.push(topic.priority);
     put_varint(out, u64::from(topic.keep_last));
-    // A lifespan below a millisecond must not become "none".
-    let lifespan_ms = topic.lifespan.map_or(0, |l| l.as_millis().clamp(1, u128::from(u32::MAX)));
-    put_varint(out, lifespan_ms as u64);
-    let mut flags = 0;
-    if topic.transient_local {
-        flags |= TRANSIENT_LOCAL;
-    }
-    if topic.reliable {
-        flags |= RELIABLE;
-    }
-    out.push(flags);
+    put_time(out, topic.lifespan);
+    let flag = |set: &bool, flag: u8| if *set { flag } else { 0 };
+    out.push(
+        flag(transient_local, TRANSIENT_LOCAL)
+            | flag(reliable, RELIABLE)
+            | flag(manual_liveliness, MANUAL_LIVELINESS),
+    );
     for text in [&topic.name, &topic.type_name, &topic.type_hash] {
         put_text(out, text);
     }
+    put_varint(out, u64::from(*depth));
+    put_time(out, *deadline);
+    put_time(out, *lease);
+}
+
+/// Milliseconds; 0 is none.
+fn read_time(reader: &mut Reader<'_>, field: &'static str) -> Result<Option<Duration>, WireError> {
+    let ms = reader.varint_u32(field)?;
+    Ok((ms != 0).then(|| Duration::from_millis(u64::from(ms))))
+}
+
+fn put_time(out: &mut Vec<u8>, time: Option<Duration>) {
+    // A time below a millisecond must not become "none".
+    let ms = time.map_or(0, |it| it.as_millis().clamp(1, u128::from(u32::MAX)));
+    put_varint(out, ms as u64);
 }

@@ -36,8 +36,7 @@ pub fn topic(name: &str) -> OfferedTopic {
         priority: 100,
         keep_last: 10,
         lifespan: None,
-        transient_local: false,
-        reliable: true,
+        qos: tautline_proto::OfferedQos::default(),
     }
 }
 

@@ -132,8 +132,7 @@ pub fn topic(name: &str, priority: u8) -> OfferedTopic {
         priority,
         keep_last: 10,
         lifespan: None,
-        transient_local: false,
-        reliable: true,
+        qos: tautline_proto::OfferedQos::default(),
     }
 }
 

@@ -67,10 +67,21 @@ def unadvertise(topic):
     report(did="unadvertise", topic=topic)
 
 
-def subscribe(topic, type, brief=False):
+def fields_of(value):
+    """A message as JSON has it."""
+    if isinstance(value, list):
+        return [fields_of(each) for each in value]
+    if not hasattr(value, "__slots__"):
+        return value
+    return {name: fields_of(getattr(value, name)) for name in value.__slots__}
+
+
+def subscribe(topic, type, brief=False, fields=False):
     def got(message):
         if brief:
             report(got=topic, size=len(hex_of(message)) // 2)
+        elif fields:
+            report(got=topic, fields=fields_of(message))
         else:
             report(got=topic, hex=hex_of(message), header=message._connection_header)
 

@@ -95,7 +95,8 @@ impl Drop for Master {
 pub fn start(master_uri: &str, name: &str) -> Agent {
     require_ros();
     let scratch = tempfile::tempdir().unwrap();
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ros/ros1/agent.py");
+    // The node's tests come from a neighbouring crate.
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../gateway/tests/ros/ros1/agent.py");
     let mut program = ros("/usr/bin/python3", master_uri, scratch.path());
     program.args([script, name]);
     Agent::start(program, scratch)

@@ -9,7 +9,7 @@ use tautline_medium::{
     Access, Loss, Motion, Nanos, PathLoss, Phy, PipeConfig, RateControl, StationId, Trial,
     WifiConfig,
 };
-use tautline_proto::{ChannelConfig, Config, OfferedTopic, RadioConfig};
+use tautline_proto::{ChannelConfig, Config, OfferedQos, OfferedTopic, RadioConfig};
 
 /// One millisecond.
 pub const MS: Nanos = 1_000_000;
@@ -353,8 +353,7 @@ fn draw_topic(random: &mut Rng, number: usize, from: usize, to: usize) -> TopicP
         priority: random.u8(..),
         keep_last: pick(random, &[1, 1, 2, 10, 1000]),
         lifespan: lifespan.map(Duration::from_millis),
-        transient_local: false,
-        reliable: true,
+        qos: OfferedQos::default(),
     };
     let definition = "x".repeat(pick(random, &[0, 500, 500, 60_000])).into();
     let config = ChannelConfig { topic, definition, repair: !chance(random, 0.2) };

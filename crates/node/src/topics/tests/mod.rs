@@ -3,6 +3,7 @@
 
 mod incoming;
 mod outgoing;
+mod transforms;
 
 use super::{Order, Topics};
 use crate::config::{self, Surroundings};
@@ -162,14 +163,18 @@ impl World {
         let mut next_sweep = self.now + SECOND;
         self.settle();
         loop {
-            let timers = self.sides.iter().filter_map(|s| s.endpoint.poll_timeout());
-            let next = timers.chain([next_sweep]).min().unwrap_or(end);
+            let timers = self
+                .sides
+                .iter()
+                .flat_map(|s| [s.endpoint.poll_timeout(), s.topics.poll_timeout()]);
+            let next = timers.flatten().chain([next_sweep]).min().unwrap_or(end);
             if next > end {
                 break;
             }
             self.now = self.now.max(next);
             for side in &mut self.sides {
                 side.endpoint.handle_timeout(self.now);
+                side.topics.handle_timeout(self.now, &mut side.endpoint);
                 if self.now >= next_sweep {
                     side.topics.sweep(self.now, &mut side.endpoint);
                 }

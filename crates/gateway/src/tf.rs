@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+//! tf on its way: transforms of named frames, under names that tell robots apart, the latest
+//! of each merged into one message. Pure; messages are hostile until parsed.
+//!
+//! ```text
+//! message ─▶ Encoding::parse ─▶ Rules::apply ─▶ Merger ─▶ Encoding::emit ─▶ message
+//! ```
+//! A transform is known by its child frame alone, since in tf a frame has one parent at a
+//! time: when a frame moves to another parent, the new transform replaces the old one.
+
+use crate::Source;
+use crate::mapping::Pattern;
+use crate::types::transcode::cursor::{Layout, Reader, Writer};
+use crate::types::transcode::{MAX_PADDING, TranscodeError, at_end, cdr_reader, cdr_writer};
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+
+/// Transforms of one message, and those kept of one topic.
+pub const MAX_TRANSFORMS: usize = 4096;
+/// Bytes of a frame's name in a message that is read.
+pub const MAX_FRAME_NAME: usize = 255;
+/// Bytes of [`Rules::prefix`].
+pub const MAX_PREFIX: usize = 64;
+
+/// Position and orientation, 64 bits each.
+const POSE_NUMBERS: usize = 7;
+/// `seq` and the two numbers of the stamp, 32 bits each; ROS 2 has no `seq`.
+const HEADER_NUMBERS: usize = 3;
+/// Most bytes of one transform: its names, their lengths, padding and final NULs, the numbers.
+const MAX_TRANSFORM_BYTES: usize = 2 * (MAX_PREFIX + MAX_FRAME_NAME) + 128;
+/// Most bytes of a message.
+const MAX_MESSAGE_BYTES: usize = MAX_TRANSFORMS * MAX_TRANSFORM_BYTES;
+
+/// How a type of tf lies in its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encoding {
+    /// ROS 1 serialization of `tf2_msgs/TFMessage`, or of `tf/tfMessage`, which is the same.
+    Ros1,
+    /// CDR of `tf2_msgs/msg/TFMessage`, encapsulation included; emitted little-endian.
+    Ros2,
+}
+
+/// Where a frame is in its parent: one `geometry_msgs/TransformStamped`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transform {
+    /// `seq`, seconds and nanoseconds, little-endian; `seq` is 0 in ROS 2.
+    header: [u8; 4 * HEADER_NUMBERS],
+    /// `header.frame_id`.
+    parent: String,
+    /// `child_frame_id`.
+    child: String,
+    /// x, y, z; x, y, z, w; little-endian.
+    pose: [u8; 8 * POSE_NUMBERS],
+}
+
+impl Encoding {
+    /// That of a type as its own ROS names it; `None` if it is not of tf.
+    pub fn of_type(type_name: &str) -> Option<Self> {
+        match type_name {
+            "tf2_msgs/TFMessage" | "tf/tfMessage" => Some(Self::Ros1),
+            "tf2_msgs/msg/TFMessage" => Some(Self::Ros2),
+            _ => None,
+        }
+    }
+
+    /// Numbers of a header, the last of [`HEADER_NUMBERS`].
+    fn header_numbers(self) -> usize {
+        match self {
+            Self::Ros1 => HEADER_NUMBERS,
+            Self::Ros2 => HEADER_NUMBERS - 1,
+        }
+    }
+
+    /// The transforms of a message in its order; the `/` that old tf puts before names is
+    /// taken off. The error names the transform and what is allowed there.
+    pub fn parse(self, message: &[u8]) -> Result<Vec<Transform>, TranscodeError> {
+        let (mut from, padding) = match self {
+            Self::Ros1 => (Reader::new(message, Layout::ROS1), 0),
+            Self::Ros2 => (cdr_reader(message)?, MAX_PADDING),
+        };
+        let count = from.length().map_err(|error| error.within("transforms"))?;
+        if count > MAX_TRANSFORMS {
+            let problem = format!("{count} elements; allowed: at most {MAX_TRANSFORMS}");
+            return Err(TranscodeError::new(problem).within("transforms"));
+        }
+        let each = (0..count).map(|index| {
+            let read = self.read(&mut from);
+            read.map_err(|error| error.within(&format!("transforms[{index}]")))
+        });
+        let transforms = each.collect::<Result<_, _>>()?;
+        at_end(&from, padding)?;
+        Ok(transforms)
+    }
+
+    fn read(self, from: &mut Reader<'_>) -> Result<Transform, TranscodeError> {
+        let mut header = [0; 4 * HEADER_NUMBERS];
+        let numbers = self.header_numbers();
+        let read = from.numbers(4, numbers).map_err(|error| error.within("header"))?;
+        header[4 * (HEADER_NUMBERS - numbers)..].copy_from_slice(&read);
+        let parent = name(from).map_err(|error| error.within("header.frame_id"))?;
+        let child = name(from).map_err(|error| error.within("child_frame_id"))?;
+        let mut pose = [0; 8 * POSE_NUMBERS];
+        let read = from.numbers(8, POSE_NUMBERS).map_err(|error| error.within("transform"))?;
+        pose.copy_from_slice(&read);
+        Ok(Transform { header, parent, child, pose })
+    }
+
+    /// A message of these transforms, of which there may be [`MAX_TRANSFORMS`].
+    pub fn emit<T: Borrow<Transform>>(self, transforms: &[T]) -> Result<Vec<u8>, TranscodeError> {
+        let mut to = match self {
+            Self::Ros1 => Writer::new(&[], Layout::ROS1, MAX_MESSAGE_BYTES),
+            Self::Ros2 => cdr_writer(MAX_MESSAGE_BYTES),
+        };
+        to.length(transforms.len())?;
+        for transform in transforms {
+            let Transform { header, parent, child, pose } = transform.borrow();
+            to.numbers(4, &header[4 * (HEADER_NUMBERS - self.header_numbers())..])?;
+            to.text(parent.as_bytes())?;
+            to.text(child.as_bytes())?;
+            to.numbers(8, pose)?;
+        }
+        Ok(to.finish())
+    }
+}
+
+fn name(from: &mut Reader<'_>) -> Result<String, TranscodeError> {
+    let bytes = from.text()?;
+    let found = bytes.len();
+    if found > MAX_FRAME_NAME {
+        let problem = format!("a name of {found} bytes; allowed: at most {MAX_FRAME_NAME}");
+        return Err(TranscodeError::new(problem));
+    }
+    let text = std::str::from_utf8(bytes)
+        .map_err(|_| TranscodeError::new("a name that is not UTF-8; allowed: UTF-8 text"))?;
+    Ok(text.trim_start_matches('/').to_owned())
+}
+
+/// What leaves a robot, and under which names.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Rules {
+    /// Child frames whose transforms leave, as named on this robot; empty lets all leave.
+    pub frames: Vec<Pattern>,
+    /// Put before each name (`robot1/`), empty for none; at most [`MAX_PREFIX`] bytes.
+    pub prefix: String,
+    /// Frames that keep their names, because all robots share them.
+    pub shared: Vec<Pattern>,
+}
+
+impl Rules {
+    /// Whether every transform leaves as it is.
+    pub fn change_nothing(&self) -> bool {
+        self.frames.is_empty() && self.prefix.is_empty()
+    }
+
+    /// The transforms that leave, under their new names. One without names, which every tf
+    /// ignores, does not.
+    pub fn apply(&self, transforms: Vec<Transform>) -> Vec<Transform> {
+        let leaves = |t: &Transform| {
+            let named = self.frames.is_empty() || any(&self.frames, &t.child);
+            named && !t.child.is_empty() && !t.parent.is_empty()
+        };
+        let renamed = |t: Transform| Transform {
+            parent: self.renamed(t.parent),
+            child: self.renamed(t.child),
+            ..t
+        };
+        transforms.into_iter().filter(leaves).map(renamed).collect()
+    }
+
+    fn renamed(&self, name: String) -> String {
+        if self.prefix.is_empty() || any(&self.shared, &name) {
+            return name;
+        }
+        format!("{}{name}", self.prefix)
+    }
+}
+
+fn any(patterns: &[Pattern], name: &str) -> bool {
+    patterns.iter().any(|pattern| pattern.matches(name))
+}
+
+/// The latest transform of each frame from each publisher of one topic.
+#[derive(Debug, Default)]
+pub struct Merger {
+    /// By child frame and publisher; at most [`MAX_TRANSFORMS`].
+    kept: BTreeMap<(String, Source), Kept>,
+    /// Counts what changes.
+    changes: u64,
+    has_news: bool,
+}
+
+#[derive(Debug)]
+struct Kept {
+    /// When it became what it is, in [`Merger::changes`].
+    change: u64,
+    transform: Transform,
+}
+
+impl Merger {
+    /// Takes transforms in the order of publication; gives how many found no room.
+    pub fn add(&mut self, source: Source, transforms: Vec<Transform>) -> usize {
+        let room = |transform| usize::from(!self.keep(source, transform));
+        transforms.into_iter().map(room).sum()
+    }
+
+    fn keep(&mut self, source: Source, transform: Transform) -> bool {
+        let key = (transform.child.clone(), source);
+        let known = self.kept.get(&key);
+        if known.is_none() && self.kept.len() >= MAX_TRANSFORMS {
+            return false;
+        }
+        let says_the_same = |known: &&Kept| {
+            let known = &known.transform;
+            (&known.parent, known.pose) == (&transform.parent, transform.pose)
+        };
+        let change = match known.filter(says_the_same) {
+            Some(same) => same.change,
+            None => {
+                self.changes += 1;
+                self.has_news = true;
+                self.changes
+            }
+        };
+        self.kept.insert(key, Kept { change, transform });
+        true
+    }
+
+    /// Forgets the transforms of a publisher.
+    pub fn remove(&mut self, source: Source) {
+        let before = self.kept.len();
+        self.kept.retain(|(_, from), _| *from != source);
+        self.has_news |= self.kept.len() < before;
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Whether [`Merger::latest`] would say more than the stamps of what was last sent.
+    pub fn has_news(&self) -> bool {
+        self.has_news
+    }
+
+    /// One transform of each frame, ordered by frame: where several publishers have one of
+    /// it, that which changed last.
+    pub fn latest(&self) -> Vec<&Transform> {
+        let all: Vec<&Kept> = self.kept.values().collect();
+        let frames = all.chunk_by(|one, two| one.transform.child == two.transform.child);
+        let newest = frames.filter_map(|of_frame| of_frame.iter().max_by_key(|kept| kept.change));
+        newest.map(|kept| &kept.transform).collect()
+    }
+
+    /// [`Merger::latest`] was sent. Kept for those who come late, or each only sent once.
+    pub fn sent(&mut self, keep: bool) {
+        self.has_news = false;
+        if !keep {
+            self.kept.clear();
+        }
+    }
+}

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Topics of tf: which frames leave, under which names, in how many messages.
+
+use super::super::transforms::STATIC_PERIOD;
+use super::*;
+use crate::status::TopicChange;
+
+const TF: &str = "tf2_msgs/TFMessage";
+const BASE: &str = "peers: { robot: 10.0.0.1 }";
+
+/// A ROS 1 message of `parent>child@x` transforms, stamped alike.
+fn tf(transforms: &str) -> Vec<u8> {
+    let transforms: Vec<&str> = transforms.split_whitespace().collect();
+    let mut bytes = (transforms.len() as u32).to_le_bytes().to_vec();
+    for transform in transforms {
+        let (names, x) = transform.split_once('@').unwrap();
+        let (parent, child) = names.split_once('>').unwrap();
+        bytes.extend([0; 12]);
+        for name in [parent, child] {
+            bytes.extend((name.len() as u32).to_le_bytes());
+            bytes.extend(name.as_bytes());
+        }
+        bytes.extend(x.parse::<f64>().unwrap().to_le_bytes());
+        bytes.extend([0; 48]);
+    }
+    bytes
+}
+
+/// The reverse of [`tf`].
+fn read(mut bytes: &[u8]) -> String {
+    let number = |bytes: &mut &[u8]| {
+        let (number, rest) = bytes.split_at(4);
+        *bytes = rest;
+        u32::from_le_bytes(number.try_into().unwrap()) as usize
+    };
+    let mut words = Vec::new();
+    for _ in 0..number(&mut bytes) {
+        bytes = &bytes[12..];
+        let [parent, child] = [(); 2].map(|()| {
+            let (name, rest) = bytes.split_at(4);
+            let length = u32::from_le_bytes(name.try_into().unwrap()) as usize;
+            let (name, rest) = rest.split_at(length);
+            bytes = rest;
+            String::from_utf8(name.to_vec()).unwrap()
+        });
+        let x = f64::from_le_bytes(bytes[..8].try_into().unwrap());
+        bytes = &bytes[56..];
+        words.push(format!("{parent}>{child}@{x}"));
+    }
+    assert!(bytes.is_empty());
+    words.join(" ")
+}
+
+/// What was published at a side on `topic` since last asked, each with its publisher.
+fn arrived(world: &mut World, side: usize, topic: &str) -> Vec<(u32, String)> {
+    world.settle();
+    let published = |command: Command| match command {
+        Command::Publish { topic: name, source, payload } if name == topic => {
+            Some((source.0, read(&payload)))
+        }
+        _ => None,
+    };
+    std::mem::take(&mut world.sides[side].commands).into_iter().filter_map(published).collect()
+}
+
+/// A message that waits for no answer and lets no time pass.
+fn publish(world: &mut World, topic: &str, source: u32, payload: &[u8]) {
+    let side = &mut world.sides[0];
+    side.topics.on_local(world.now, &mut side.endpoint, message(topic, source, payload));
+}
+
+/// A robot that offers a topic of tf, wanted by a base.
+fn offering(offered: Topic, lines: &str) -> World {
+    let mut world = World::pair(&format!("peers: {{ base: 10.0.0.2 }}\n{lines}"), BASE);
+    let name = offered.name.clone();
+    world.says(0, Event::Offered(offered));
+    world.wants(1, &name, true);
+    world
+}
+
+fn fixed(name: &str) -> Topic {
+    Topic { qos: Qos { transient_local: true, ..Qos::default() }, ..topic(name, TF) }
+}
+
+fn of(transforms: &str) -> (u32, String) {
+    (0, transforms.into())
+}
+
+#[test]
+fn without_a_word_in_the_file_messages_pass_as_they_are() {
+    let mut world = offering(topic("/tf", TF), "topics: { /tf: {} }");
+    for text in ["odom>base@1 odom>base@2", "/map>/odom@3"] {
+        publish(&mut world, "/tf", 5, &tf(text));
+        assert_eq!(arrived(&mut world, 1, "/tf"), [(5, text.into())]);
+    }
+}
+
+#[test]
+fn named_frames_leave_with_the_prefix_whatever_the_topics_name() {
+    let lines = "topics: { \"/**\": {} }\n\
+                 tf: { frames: [odom, \"arm/**\"], prefix: r1/, shared: map }";
+    let mut world = offering(topic("/my/tf", "tf/tfMessage"), lines);
+    publish(&mut world, "/my/tf", 5, &tf("/map>/odom@1 odom>base@2 base>arm/1@3 map>odom@4"));
+    let expected = "map>r1/odom@1 r1/base>r1/arm/1@3 map>r1/odom@4";
+    assert_eq!(arrived(&mut world, 1, "/my/tf"), [(5, expected.into())]);
+    publish(&mut world, "/my/tf", 5, &tf("odom>base@2"));
+    assert!(arrived(&mut world, 1, "/my/tf").is_empty());
+    let dropped = &world.sides[0].topics.local["/my/tf"].transforms.as_ref().unwrap().dropped;
+    assert_eq!(dropped["no_named_frame"], 1);
+}
+
+#[test]
+fn at_a_limited_rate_the_latest_of_every_frame_goes_in_one_message() {
+    let mut world = offering(topic("/tf", TF), "topics: { /tf: { rate: 10Hz } }");
+    publish(&mut world, "/tf", 1, &tf("map>odom@0"));
+    assert_eq!(arrived(&mut world, 1, "/tf"), [of("map>odom@0")], "the first need not wait");
+    for n in 1..5 {
+        publish(&mut world, "/tf", 1, &tf(&format!("map>odom@{n}")));
+        publish(&mut world, "/tf", 2, &tf(&format!("odom>base@{n} base>arm@{n}")));
+        world.run(Duration::from_millis(10));
+    }
+    assert!(arrived(&mut world, 1, "/tf").is_empty());
+    let due = world.sides[0].topics.poll_timeout().unwrap();
+    world.run(due.since(world.now));
+    assert_eq!(arrived(&mut world, 1, "/tf"), [of("base>arm@4 odom>base@4 map>odom@4")]);
+    let local = &world.sides[0].topics.local["/tf"];
+    assert_eq!(local.rate_limited, 7, "of nine messages, two were sent");
+}
+
+#[test]
+fn what_is_not_renewed_is_not_sent_again_and_nothing_wakes_the_node() {
+    let mut world = offering(topic("/tf", TF), "topics: { /tf: { rate: 10Hz } }");
+    publish(&mut world, "/tf", 1, &tf("map>odom@1 odom>base@1"));
+    publish(&mut world, "/tf", 1, &tf("odom>base@2"));
+    world.run(SECOND);
+    let expected = [of("odom>base@1 map>odom@1"), of("odom>base@2")];
+    assert_eq!(arrived(&mut world, 1, "/tf"), expected);
+    assert_eq!(world.sides[0].topics.poll_timeout(), None);
+    world.run(10 * SECOND);
+    assert!(arrived(&mut world, 1, "/tf").is_empty());
+}
+
+#[test]
+fn a_busy_tf_is_sent_at_its_rate_on_average_with_every_frame() {
+    let mut world = offering(topic("/tf", TF), "topics: { /tf: { rate: 10Hz } }");
+    let start = world.now;
+    // Two publishers in turns, one of which a decimation to 10 Hz would never hear.
+    for n in 0..2000u32 {
+        let at = start + Duration::from_millis(5) * n;
+        world.run(at.since(world.now));
+        let text = if n % 2 == 0 { "map>odom@1" } else { "odom>base@2" };
+        publish(&mut world, "/tf", n % 2, &tf(text));
+    }
+    world.run(SECOND);
+    let messages = arrived(&mut world, 1, "/tf");
+    assert!((100..=101).contains(&messages.len()), "{} in 10 s", messages.len());
+    assert!(messages[1..].iter().all(|message| *message == of("odom>base@2 map>odom@1")));
+    let left_out = world.sides[0].topics.local["/tf"].rate_limited as usize;
+    assert_eq!(left_out + messages.len(), 2000);
+}
+
+#[test]
+fn what_came_last_holds_whoever_of_several_publishers_said_it() {
+    let mut world = offering(topic("/tf", TF), "topics: { /tf: { rate: 10Hz } }");
+    publish(&mut world, "/tf", 0, &tf("odom>base@0"));
+    for (source, text) in [(1, "map>odom@1"), (2, "map>odom@2"), (1, "map>odom@1")] {
+        publish(&mut world, "/tf", source, &tf(text));
+    }
+    world.run(SECOND);
+    assert_eq!(arrived(&mut world, 1, "/tf"), [of("odom>base@0"), of("map>odom@1")]);
+}
+
+#[test]
+fn topics_of_different_rates_do_not_wait_for_each_other() {
+    let lines = "topics: { /fast/tf: { rate: 10Hz }, /slow/tf: { rate: 1Hz } }";
+    let mut world = offering(topic("/fast/tf", TF), lines);
+    world.says(0, Event::Offered(topic("/slow/tf", TF)));
+    world.wants(1, "/slow/tf", true);
+    for text in ["map>odom@1", "map>odom@2"] {
+        publish(&mut world, "/fast/tf", 0, &tf(text));
+        publish(&mut world, "/slow/tf", 0, &tf(text));
+    }
+    world.run(Duration::from_millis(100));
+    let arrivals = std::mem::take(&mut world.sides[1].commands);
+    let names: Vec<String> = arrivals.iter().map(|c| short(c)[..17].into()).collect();
+    assert_eq!(names[2..], ["publish /fast/tf ", "publish /slow/tf ", "publish /fast/tf "]);
+    world.run(SECOND);
+    assert_eq!(arrived(&mut world, 1, "/slow/tf"), [of("map>odom@2")]);
+}
+
+#[test]
+fn a_rate_that_is_lifted_holds_nothing_back() {
+    let mut world = offering(topic("/tf", TF), "topics: { /tf: { rate: 0.01Hz } }");
+    publish(&mut world, "/tf", 1, &tf("map>odom@1"));
+    publish(&mut world, "/tf", 1, &tf("map>odom@2"));
+    world.run(SECOND);
+    assert_eq!(arrived(&mut world, 1, "/tf"), [of("map>odom@1")]);
+    let side = &mut world.sides[0];
+    let change = TopicChange { topic: "/tf".into(), priority: None, rate_hz: Some(100.0) };
+    side.topics.change(world.now, &mut side.endpoint, change).unwrap();
+    world.run(Duration::from_millis(1));
+    assert_eq!(arrived(&mut world, 1, "/tf"), [of("map>odom@2")]);
+}
+
+#[test]
+fn static_transforms_of_all_publishers_come_in_one_message_also_to_a_latecomer() {
+    let robot =
+        "name: robot\npeers: { base: 10.0.0.2, tower: 10.0.0.3 }\ntopics: { /tf_static: {} }";
+    let base = "name: base\npeers: { robot: 10.0.0.1 }";
+    let tower = "name: tower\npeers: { robot: 10.0.0.1 }";
+    let mut world = World::new(&[robot, base, tower]);
+    world.says(0, Event::Offered(fixed("/tf_static")));
+    world.wants(1, "/tf_static", true);
+    publish(&mut world, "/tf_static", 1, &tf("base>laser@1"));
+    publish(&mut world, "/tf_static", 2, &tf("base>camera@2"));
+    publish(&mut world, "/tf_static", 2, &tf("camera>lens@3"));
+    world.run(STATIC_PERIOD);
+    let all = "base>camera@2 base>laser@1 camera>lens@3";
+    assert_eq!(arrived(&mut world, 1, "/tf_static"), [of("base>laser@1"), of(all)]);
+    world.wants(2, "/tf_static", true);
+    assert_eq!(arrived(&mut world, 2, "/tf_static"), [of(all)]);
+    // The same again, and again: nobody needs it.
+    publish(&mut world, "/tf_static", 1, &tf("base>laser@1"));
+    world.run(SECOND);
+    assert!(arrived(&mut world, 1, "/tf_static").is_empty());
+    assert_eq!(world.sides[0].topics.local["/tf_static"].rate_limited, 2);
+}
+
+#[test]
+fn a_publisher_of_static_transforms_that_leaves_takes_its_own_along() {
+    let mut world = offering(fixed("/tf_static"), "topics: { /tf_static: {} }");
+    publish(&mut world, "/tf_static", 0, &tf("base>laser@1"));
+    publish(&mut world, "/tf_static", 1, &tf("base>camera@2"));
+    world.run(SECOND);
+    arrived(&mut world, 1, "/tf_static");
+    let gone = |source| Event::SourceGone { topic: "/tf_static".into(), source: Source(source) };
+    world.says(0, gone(0));
+    world.run(SECOND);
+    assert_eq!(arrived(&mut world, 1, "/tf_static"), [of("base>camera@2")]);
+    world.says(0, gone(1));
+    world.run(SECOND);
+    assert_eq!(arrived(&mut world, 1, "/tf_static"), [of("")], "nothing is left for latecomers");
+    world.says(0, gone(1));
+    world.run(SECOND);
+    assert!(arrived(&mut world, 1, "/tf_static").is_empty());
+}
+
+#[test]
+fn what_was_kept_is_forgotten_when_nobody_reads_the_topic_any_more() {
+    let mut world = offering(fixed("/tf_static"), "topics: { /tf_static: {} }");
+    publish(&mut world, "/tf_static", 0, &tf("base>laser@1"));
+    world.wants(1, "/tf_static", false);
+    // Read before its reader heard that it is not wanted.
+    publish(&mut world, "/tf_static", 1, &tf("base>camera@1"));
+    arrived(&mut world, 1, "/tf_static");
+    world.wants(1, "/tf_static", true);
+    publish(&mut world, "/tf_static", 0, &tf("base>sonar@2"));
+    world.run(SECOND);
+    assert_eq!(arrived(&mut world, 1, "/tf_static"), [of("base>sonar@2")]);
+}
+
+#[test]
+fn a_message_that_cannot_be_read_is_counted_and_explained_and_the_rest_goes_on() {
+    let mut world = offering(topic("/tf", TF), "topics: { /tf: {} }\ntf: { prefix: r/ }");
+    let good = tf("map>odom@1");
+    publish(&mut world, "/tf", 0, &good[..good.len() - 1]);
+    publish(&mut world, "/tf", 0, &good);
+    assert_eq!(arrived(&mut world, 1, "/tf"), [of("r/map>r/odom@1")]);
+    let words = ["/tf of 'robot'", "cannot be read", "transforms[0].transform", "55 are left"];
+    assert!(world.noticed(0, &words), "{:?}", world.notices(0));
+    let dropped = &world.sides[0].topics.local["/tf"].transforms.as_ref().unwrap().dropped;
+    assert_eq!(dropped["malformed"], 1);
+}
+
+#[test]
+fn more_frames_than_there_is_room_for_are_counted_and_explained() {
+    let mut world = offering(topic("/tf", TF), "topics: { /tf: { rate: 1Hz } }");
+    publish(&mut world, "/tf", 0, &tf("map>odom@1"));
+    let frames = |from: usize| -> String {
+        (from..from + 1000).map(|n| format!("map>frame{n}@1 ")).collect()
+    };
+    for part in 0..5 {
+        publish(&mut world, "/tf", 0, &tf(&frames(part * 1000)));
+    }
+    let words = ["/tf of 'robot'", "904 transforms left out", "allowed: 4096"];
+    assert!(world.noticed(0, &words), "{:?}", world.notices(0));
+    world.run(2 * SECOND);
+    let messages = arrived(&mut world, 1, "/tf");
+    assert_eq!(messages.last().unwrap().1.split(' ').count(), 4096);
+    let dropped = &world.sides[0].topics.local["/tf"].transforms.as_ref().unwrap().dropped;
+    assert_eq!(dropped["no_room"], 1);
+}
+
+#[test]
+fn merged_messages_of_ros_2_are_cdr() {
+    let mut world =
+        offering(topic("/tf", "tf2_msgs/msg/TFMessage"), "topics: { /tf: { rate: 1Hz } }");
+    publish(&mut world, "/tf", 0, &tf("map>odom@1"));
+    assert!(world.noticed(0, &["encapsulation 0x0100"]), "{:?}", world.notices(0));
+    let mut one = vec![0, 1, 0, 0, 1, 0, 0, 0];
+    one.extend([0; 8]);
+    for name in [b"map\0", b"odo\0"] {
+        one.extend([4, 0, 0, 0]);
+        one.extend(name);
+    }
+    one.extend([0; 4 + 56]);
+    publish(&mut world, "/tf", 0, &one);
+    world.settle();
+    let sent = std::mem::take(&mut world.sides[1].commands);
+    assert!(matches!(&sent[..], [.., Command::Publish { payload, .. }] if *payload == one));
+}

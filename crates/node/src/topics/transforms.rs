@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What becomes of messages on topics of tf: frames that are not named stay here, names get
+//! the robot's prefix, and under a rate limit transforms are merged rather than left out.
+//! Static transforms are always merged, so that one message has those of all publishers:
+//! whoever comes late may be given only the last one.
+
+use super::{LocalTopic, Outgoing, Topics};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use tautline_gateway::Source;
+use tautline_gateway::tf::{Encoding, MAX_TRANSFORMS, Merger, Rules};
+use tautline_gateway::types::transcode::TranscodeError;
+use tautline_proto::{Duration, Endpoint, Instant};
+
+/// Static transforms are sent at most so often: those of publishers that start together share
+/// a message.
+pub(super) const STATIC_PERIOD: Duration = Duration::from_millis(100);
+/// A merged message is the robot's, not one publisher's.
+const MERGED: Source = Source(0);
+
+/// What is known of the transforms of one topic.
+#[derive(Debug)]
+pub(crate) struct Transforms {
+    encoding: Encoding,
+    merger: Merger,
+    /// Messages that were not sent, by reason.
+    pub(crate) dropped: BTreeMap<&'static str, u64>,
+}
+
+impl Transforms {
+    /// `None` if the type is not of tf.
+    pub(super) fn of_type(type_name: &str) -> Option<Self> {
+        let encoding = Encoding::of_type(type_name)?;
+        Some(Self { encoding, merger: Merger::default(), dropped: BTreeMap::new() })
+    }
+
+    /// Forgets what was to be sent, and what was kept for those who come late.
+    pub(super) fn forget(&mut self) {
+        self.merger.clear();
+    }
+
+    fn drop_one(&mut self, reason: &'static str) {
+        *self.dropped.entry(reason).or_default() += 1;
+    }
+
+    fn unreadable(&mut self, error: &TranscodeError) -> String {
+        self.drop_one("malformed");
+        format!("a message of its publishers cannot be read: {error}")
+    }
+
+    /// One message of all that is known; what was sent is kept if someone may come late.
+    fn merged(&mut self, keep: bool) -> Result<Bytes, String> {
+        let message = self.encoding.emit(&self.merger.latest());
+        self.merger.sent(keep);
+        message.map(Bytes::from).map_err(|error| self.unreadable(&error))
+    }
+}
+
+impl LocalTopic {
+    /// Least time between two merged messages; `None` if each message goes by itself.
+    fn merging_period(&self) -> Option<Duration> {
+        match self.topic.qos.transient_local {
+            true => Some(STATIC_PERIOD),
+            false => self.treatment.period(),
+        }
+    }
+
+    /// What of a message leaves at once; the rest waits to be merged, or does not leave. The
+    /// error is for people.
+    fn reduce(&mut self, rules: &Rules, message: Outgoing) -> Result<Option<Outgoing>, String> {
+        let merges = self.merging_period().is_some();
+        if !merges && rules.change_nothing() {
+            return Ok(Some(message));
+        }
+        let Some(transforms) = &mut self.transforms else {
+            return Ok(Some(message));
+        };
+        let read = transforms.encoding.parse(&message.payload);
+        let leaving = rules.apply(read.map_err(|error| transforms.unreadable(&error))?);
+        if leaving.is_empty() {
+            transforms.drop_one("no_named_frame");
+            return Ok(None);
+        }
+        if !merges {
+            let payload = transforms.encoding.emit(&leaving);
+            let payload = payload.map_err(|error| transforms.unreadable(&error))?.into();
+            return Ok(Some(Outgoing { payload, ..message }));
+        }
+        let source = if self.topic.qos.transient_local { message.source } else { MERGED };
+        let waited = transforms.merger.has_news();
+        let without_room = transforms.merger.add(source, leaving);
+        // Others speak for it: the message that waits already, or the one sent last.
+        self.rate_limited += u64::from(waited || !transforms.merger.has_news());
+        if without_room == 0 {
+            return Ok(None);
+        }
+        transforms.drop_one("no_room");
+        Err(format!("{without_room} transforms left out; allowed: {MAX_TRANSFORMS} on one topic"))
+    }
+}
+
+impl Topics {
+    /// When [`Topics::handle_timeout`] has something to do.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.next_merged
+    }
+
+    /// Sends the merged messages that are due.
+    pub(crate) fn handle_timeout(&mut self, now: Instant, endpoint: &mut Endpoint) {
+        if self.next_merged.is_none_or(|at| now < at) {
+            return;
+        }
+        self.next_merged = None;
+        let topics = self.local.iter().filter(|(_, local)| local.transforms.is_some());
+        for topic in topics.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            self.send_merged(now, endpoint, &topic);
+        }
+    }
+
+    /// Takes a message on a topic of tf.
+    pub(super) fn local_transforms(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint,
+        message: Outgoing,
+    ) {
+        let topic = message.topic.clone();
+        // What nobody reads any more must not be kept for whoever reads next.
+        let local = self.local.get_mut(&topic).filter(|local| !local.wanted_by.is_empty());
+        match local.map(|local| local.reduce(&self.tf_rules, message)) {
+            Some(Ok(Some(message))) => return self.forward(now, endpoint, message),
+            Some(Ok(None)) | None => {}
+            Some(Err(trouble)) => self.trouble(now, endpoint, &topic, &trouble),
+        }
+        self.send_merged(now, endpoint, &topic);
+    }
+
+    /// A publisher left, and takes its static transforms with it.
+    pub(super) fn transforms_gone(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint,
+        topic: &str,
+        source: Source,
+    ) {
+        let local = self.local.get_mut(topic).filter(|local| local.topic.qos.transient_local);
+        if let Some(transforms) = local.and_then(|local| local.transforms.as_mut()) {
+            transforms.merger.remove(source);
+        }
+        self.send_merged(now, endpoint, topic);
+    }
+
+    /// Sends what is new of the transforms of a topic, at once or as soon as its rate allows.
+    fn send_merged(&mut self, now: Instant, endpoint: &mut Endpoint, topic: &str) {
+        let Some(local) = self.local.get_mut(topic) else {
+            return;
+        };
+        if !local.transforms.as_ref().is_some_and(|transforms| transforms.merger.has_news()) {
+            return;
+        }
+        // The limit may have been lifted meanwhile.
+        let period = local.merging_period().unwrap_or(Duration::ZERO);
+        if !local.within(now, period) {
+            let due = local.next_within(period);
+            self.next_merged = [self.next_merged, due].into_iter().flatten().min();
+            return;
+        }
+        let keep = local.topic.qos.transient_local;
+        match local.transforms.as_mut().map(|transforms| transforms.merged(keep)) {
+            Some(Ok(payload)) => {
+                let topic = topic.to_owned();
+                let (source, encoded, published) = (MERGED, false, now);
+                let message = Outgoing { topic, source, payload, encoded, published };
+                self.forward(now, endpoint, message);
+            }
+            Some(Err(trouble)) => self.trouble(now, endpoint, topic, &trouble),
+            None => {}
+        }
+    }
+
+    fn trouble(&mut self, now: Instant, endpoint: &Endpoint, topic: &str, trouble: &str) {
+        self.notice(now, format!("{topic} of '{}': {trouble}", endpoint.name()));
+    }
+}
