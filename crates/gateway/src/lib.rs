@@ -89,6 +89,27 @@ pub struct Source(pub u32);
 /// Publishers of one topic that are told apart on one robot; more share the last number.
 pub const MAX_SOURCES: u32 = 64;
 
+/// What is known of a service and needed to serve it elsewhere. An action of ROS 2 is three of
+/// these and two topics; one of ROS 1 is five topics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Service {
+    /// Name in the local middleware, fully resolved (`/add_two_ints`).
+    pub name: String,
+    /// Type name (`std_srvs/SetBool`; ROS 2: `std_srvs/srv/SetBool`).
+    pub type_name: String,
+    /// md5 for ROS 1, `RIHS01_...` of the request for ROS 2; empty where it is not known.
+    pub type_hash: String,
+    /// Request, a line `---`, response, then what both need as in a topic's definition; empty
+    /// where it is not known.
+    pub definition: Arc<str>,
+}
+
+/// Tells the calls of one gateway and service apart while they are under way.
+pub type CallId = u64;
+
+/// A service's response in the local serialization, or why there is none, for a person.
+pub type Outcome = Result<Bytes, String>;
+
 /// What the node asks of a gateway. Every command is idempotent.
 #[derive(Debug, Clone)]
 pub enum Command {
@@ -120,6 +141,36 @@ pub enum Command {
         source: Source,
         /// The serialized message, without any length prefix.
         payload: Bytes,
+    },
+    /// Serve a service locally on behalf of a peer; repeated with another type, the newer holds.
+    Serve {
+        /// What to serve, under its local name.
+        service: Service,
+    },
+    /// Stop serving it; calls under way fail.
+    Unserve {
+        /// Local name.
+        service: String,
+    },
+    /// Call the local server of a service once; [`Event::Answered`] says what came of it.
+    Call {
+        /// Local name.
+        service: String,
+        /// Drawn by the node, unique while under way.
+        call: CallId,
+        /// The serialized request, without any length prefix.
+        request: Bytes,
+        /// After so long there is no answer any more.
+        patience: Duration,
+    },
+    /// The outcome of an [`Event::Called`]; one that is not under way any more is passed over.
+    Answer {
+        /// Local name.
+        service: String,
+        /// As in the event.
+        call: CallId,
+        /// What the caller gets.
+        outcome: Outcome,
     },
 }
 
@@ -158,6 +209,31 @@ pub enum Event {
         /// `true` from the first subscriber, `false` after the last.
         wanted: bool,
     },
+    /// Someone other than Tautline serves this here; repeated when its type changes.
+    ServiceOffered(Service),
+    /// Nobody serves it here any more.
+    ServiceWithdrawn {
+        /// Local name.
+        service: String,
+    },
+    /// A local client calls a service that is served on behalf of a peer.
+    Called {
+        /// Local name.
+        service: String,
+        /// Drawn by the gateway, unique while under way.
+        call: CallId,
+        /// The serialized request, without any length prefix.
+        request: Bytes,
+    },
+    /// What came of a [`Command::Call`], exactly once for each.
+    Answered {
+        /// Local name.
+        service: String,
+        /// As in the command.
+        call: CallId,
+        /// The response, or what went wrong.
+        outcome: Outcome,
+    },
     /// A command could not be carried out, e.g. a local topic of the same name has another type.
     Refused {
         /// Local name.
@@ -166,6 +242,18 @@ pub enum Event {
         reason: String,
     },
 }
+
+/// Something of this robot that may leave it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Named<'a> {
+    /// A topic by its local name.
+    Topic(&'a str),
+    /// A service by its local name.
+    Service(&'a str),
+}
+
+/// Says what may leave this robot.
+pub type Selector = Arc<dyn Fn(Named<'_>) -> bool + Send + Sync>;
 
 /// Where a gateway delivers its events. Called on the gateway's own thread; must not block.
 pub trait Events: Send + Sync + 'static {

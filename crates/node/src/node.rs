@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 use tautline_gateway::mapping::treatment;
-use tautline_gateway::{Event, Events, Gateway, Source};
+use tautline_gateway::{Event, Events, Gateway, Named, Selector, Source};
 
 /// Inputs that wait for the data plane.
 const MAX_INPUTS: usize = 4096;
@@ -195,10 +195,13 @@ impl Node {
         Arc::new(self.inlet.clone())
     }
 
-    /// Which local topics may leave.
-    pub fn selector(&self) -> Arc<dyn Fn(&str) -> bool + Send + Sync> {
+    /// What may leave.
+    pub fn selector(&self) -> Selector {
         let rules = self.config.topics.clone();
-        Arc::new(move |name| treatment(&rules, name).is_some())
+        Arc::new(move |named| match named {
+            Named::Topic(name) => treatment(&rules, name).is_some(),
+            Named::Service(_) => false,
+        })
     }
 
     /// A handle for the command line, metrics and signals.

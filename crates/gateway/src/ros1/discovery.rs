@@ -9,9 +9,8 @@
 
 use super::connection::Description;
 use super::master::Snapshot;
-use crate::{Event, Qos, Topic};
+use crate::{Event, Named, Qos, Selector, Topic};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Topics watched at most; further ones are not offered.
@@ -24,9 +23,6 @@ const CHECK_PERIOD: Duration = Duration::from_secs(5);
 const LAST_RETRY: Duration = Duration::from_secs(30);
 /// Checks without an answer after which a node counts as gone; a refused connection counts at once.
 const MAX_SILENT_CHECKS: u32 = 3;
-
-/// Which local topics may leave this robot.
-pub(super) type Selector = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// Something to find out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -204,7 +200,7 @@ impl Discovery {
         for (name, nodes) in &snapshot.publishers {
             let others: Vec<_> = nodes.iter().filter(|node| **node != self.own_name).collect();
             let full = self.topics.len() >= MAX_TOPICS && !self.topics.contains_key(name);
-            if others.is_empty() || full || !(self.selector)(name) {
+            if others.is_empty() || full || !(self.selector)(Named::Topic(name)) {
                 continue;
             }
             let watched = self.topics.entry(name.clone()).or_default();

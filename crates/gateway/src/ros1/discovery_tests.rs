@@ -38,7 +38,9 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let selector = Arc::new(|name: &str| name.starts_with("/out"));
+        let selector = Arc::new(
+            |named: Named<'_>| matches!(named, Named::Topic(name) if name.starts_with("/out")),
+        );
         Self { discovery: Discovery::new("/us", selector), now: Instant::now() }
     }
 

@@ -29,7 +29,7 @@ mod subscription;
 mod xmlrpc;
 
 use crate::backlog::Backlog;
-use crate::{Command, Events, Gateway, GatewayStatus};
+use crate::{Command, Events, Gateway, GatewayStatus, Selector};
 use actor::{Actor, Note, Setup};
 use connection::Identity;
 use std::collections::BTreeMap;
@@ -132,11 +132,11 @@ impl Shared {
 }
 
 impl Ros1 {
-    /// Starts. `selector` says which local topics may leave this robot; `events`
+    /// Starts. `selector` says what may leave this robot; `events`
     /// is called on the gateway's thread. The master may be absent.
     pub fn start(
         options: Ros1Options,
-        selector: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+        selector: Selector,
         events: Arc<dyn Events>,
     ) -> Result<Self, StartError> {
         let master = xmlrpc::Endpoint::parse(&options.master_uri)

@@ -8,7 +8,7 @@ use super::publication::Publication;
 use super::subscription::{Context, Marked, Subscription};
 use super::{Order, Ros2Options, Shared, qos};
 use crate::types::{Dialect, Schema, hash};
-use crate::{Event, Events, Topic};
+use crate::{Event, Events, Named, Selector, Topic};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, PoisonError};
@@ -25,7 +25,7 @@ const MAX_DEFINITIONS: usize = 1024;
 pub struct Setup {
     pub options: Ros2Options,
     pub participant: Arc<Participant>,
-    pub selector: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+    pub selector: Selector,
     pub events: Arc<dyn Events>,
     pub shared: Arc<Shared>,
     pub orders: Sender<Order>,
@@ -121,7 +121,7 @@ impl Actor {
     }
 
     fn command(&mut self, command: crate::Command, touched: &mut Touched) {
-        use crate::Command::{Advertise, Publish, Subscribe, Unadvertise, Unsubscribe};
+        use crate::Command::*;
         match command {
             Subscribe { topic } => {
                 self.subscribed.entry(topic.clone()).or_default();
@@ -142,6 +142,11 @@ impl Actor {
             }
             // Those go past the actor.
             Publish { .. } => {}
+            Serve { .. } | Unserve { .. } | Answer { .. } => {}
+            Call { service, call, .. } => {
+                let outcome = Err("services of ROS 2 are not called yet".into());
+                self.emit(Event::Answered { service, call, outcome });
+            }
         }
     }
 
@@ -177,7 +182,7 @@ impl Actor {
 
     /// Tells of a topic that is published here, or not any more; and reads it if it is wanted.
     fn settle_offer(&mut self, name: &str) {
-        let offer = self.domain.offer(name).filter(|_| (self.setup.selector)(name));
+        let offer = self.domain.offer(name).filter(|_| (self.setup.selector)(Named::Topic(name)));
         self.settle_subscription(name, offer.as_ref());
         let Some(offer) = offer else {
             self.setup.shared.health().set(name, "types", String::new());

@@ -25,7 +25,7 @@ mod subscription;
 
 use crate::backlog::Backlog;
 use crate::types::installed::Installed;
-use crate::{Command, Events, Gateway, GatewayStatus, Source};
+use crate::{Command, Events, Gateway, GatewayStatus, Selector, Source};
 use actor::{Actor, Setup};
 use bytes::Bytes;
 use publication::Publication;
@@ -166,11 +166,11 @@ impl Health {
 }
 
 impl Ros2 {
-    /// Starts. `selector` says which local topics may leave this robot; `events` is called
+    /// Starts. `selector` says what may leave this robot; `events` is called
     /// on the gateway's threads and on those of Cyclone DDS.
     pub fn start(
         options: Ros2Options,
-        selector: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+        selector: Selector,
         events: Arc<dyn Events>,
     ) -> Result<Self, StartError> {
         crate::mapping::check_name(&options.node_name)?;

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use tautline_gateway::mapping::{Compression, Treatment};
 use tautline_gateway::{Command, Event, Source, Topic};
 use tautline_proto::{
-    ChannelConfig, ChannelId, Duration, Endpoint, Instant, Message, OfferedQos, OfferedTopic, PeerId, SendError,
+    ChannelConfig, ChannelId, Duration, Endpoint, Instant, Message, OfferedQos, OfferedTopic,
+    PeerId, SendError,
 };
 
 /// A topic that local nodes publish.
@@ -83,6 +84,10 @@ impl Topics {
             Event::SourceGone { topic, source } => {
                 self.source_gone(now, endpoint, &topic, source);
             }
+            Event::ServiceOffered(_)
+            | Event::ServiceWithdrawn { .. }
+            | Event::Called { .. }
+            | Event::Answered { .. } => {}
             Event::Wanted { topic, wanted } => self.local_wanted(now, endpoint, &topic, wanted),
             Event::Refused { topic, reason } => self.local_refused(now, endpoint, &topic, &reason),
             Event::Message { topic, source, payload, .. } => {

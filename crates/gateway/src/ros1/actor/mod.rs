@@ -11,7 +11,7 @@ mod reading;
 mod upkeep;
 
 use super::connection::Identity;
-use super::discovery::{Discovery, Selector};
+use super::discovery::Discovery;
 use super::header::Header;
 use super::inquiry::{Found, Inquirer};
 use super::master::{Master, Snapshot};
@@ -20,7 +20,7 @@ use super::slave::{self, ApiCall};
 use super::subscription::{ReaderNote, Subscription};
 use super::xmlrpc::{CallError, Endpoint};
 use super::{Order, Ros1Options, Shared};
-use crate::{Command, Event, Events};
+use crate::{Command, Event, Events, Selector};
 use dxr::Value;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -147,6 +147,11 @@ impl Actor {
             Command::Advertise { topic } => self.advertise(topic),
             Command::Unadvertise { topic } => self.unadvertise(&topic),
             Command::Publish { topic, source, payload } => self.publish(&topic, source, payload),
+            Command::Serve { .. } | Command::Unserve { .. } | Command::Answer { .. } => {}
+            Command::Call { service, call, .. } => {
+                let outcome = Err("services of ROS 1 are not called yet".into());
+                self.emit(Event::Answered { service, call, outcome });
+            }
         }
     }
 

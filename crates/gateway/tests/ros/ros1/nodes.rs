@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command as Process, Stdio};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use tautline_gateway::ros1::{Ros1, Ros1Options};
-use tautline_gateway::{Qos, Topic};
+use tautline_gateway::{Named, Qos, Topic};
 
 const PACKAGES: &str = "python3-roslaunch python3-rostopic python3-rospy python3-rosbag \
     python3-std-msgs python3-sensor-msgs python3-geometry-msgs python3-tf2-msgs";
@@ -141,6 +141,7 @@ pub fn watch_selecting(
         tautline_name: name.into(),
         max_message: MAX_MESSAGE,
     };
+    let selector = move |named: Named<'_>| matches!(named, Named::Topic(topic) if selector(topic));
     Watched::start(|events| Ros1::start(options, Arc::new(selector), events).unwrap())
 }
 
