@@ -2,6 +2,7 @@
 //! Every answer a master, a probe or a check can give, without a network.
 
 use super::*;
+use std::sync::Arc;
 
 const URI: &str = "http://robot:1000/";
 
