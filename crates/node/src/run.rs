@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The daemon: a node with its gateway, control socket, metrics and signals.
 
-use crate::config::Config;
+use crate::config::{Config, Ros1Config, Ros2Config};
 use crate::control;
 use crate::driver::Settings;
 use crate::metrics;
@@ -54,10 +54,20 @@ fn stop_on_signals(handle: Arc<Handle>) -> Result<(), RunError> {
     Ok(())
 }
 
-#[cfg(feature = "ros1")]
 fn gateway(config: &Config, node: &Node) -> Result<Box<dyn Gateway>, RunError> {
+    let gateway = match (&config.ros1, &config.ros2) {
+        (Some(ros1), _) => start_ros1(ros1, config, node)?,
+        (None, Some(ros2)) => start_ros2(ros2, config, node)?,
+        (None, None) => None,
+    };
+    Ok(gateway.unwrap_or_else(|| Box::new(NoGateway)))
+}
+
+type Started = Result<Option<Box<dyn Gateway>>, RunError>;
+
+#[cfg(feature = "ros1")]
+fn start_ros1(ros1: &Ros1Config, config: &Config, node: &Node) -> Started {
     use tautline_gateway::ros1::{Ros1, Ros1Options};
-    let Some(ros1) = &config.ros1 else { return Ok(Box::new(NoGateway)) };
     let options = Ros1Options {
         master_uri: ros1.master.clone(),
         host: ros1.host.clone(),
@@ -66,12 +76,34 @@ fn gateway(config: &Config, node: &Node) -> Result<Box<dyn Gateway>, RunError> {
         max_message: config.limits.max_message,
     };
     let started = Ros1::start(options, node.selector(), node.events());
-    started.map(|g| Box::new(g) as _).map_err(|error| RunError::Gateway(error.to_string()))
+    started.map(|g| Some(Box::new(g) as _)).map_err(|error| RunError::Gateway(error.to_string()))
 }
 
 #[cfg(not(feature = "ros1"))]
-fn gateway(_config: &Config, _node: &Node) -> Result<Box<dyn Gateway>, RunError> {
-    Ok(Box::new(NoGateway))
+fn start_ros1(_: &Ros1Config, _: &Config, _: &Node) -> Started {
+    Ok(None)
+}
+
+#[cfg(feature = "ros2")]
+fn start_ros2(ros2: &Ros2Config, config: &Config, node: &Node) -> Started {
+    use tautline_gateway::ros2::{Range, Ros2, Ros2Options};
+    use tautline_gateway::types::installed::Installed;
+    let options = Ros2Options {
+        domain: ros2.domain,
+        range: if ros2.localhost { Range::Loopback } else { Range::Machine },
+        node_name: ros2.node_name.clone(),
+        tautline_name: config.name.clone(),
+        max_message: config.limits.max_message,
+        installed: Installed::new(ros2.definitions.clone()),
+    };
+    let started = Ros2::start(options, node.selector(), node.events());
+    started.map(|g| Some(Box::new(g) as _)).map_err(|error| RunError::Gateway(error.to_string()))
+}
+
+#[cfg(not(feature = "ros2"))]
+fn start_ros2(_: &Ros2Config, _: &Config, _: &Node) -> Started {
+    let text = "this program was built without ROS 2 (feature ros2)";
+    Err(RunError::Gateway(text.into()))
 }
 
 /// A node without middleware of its own.

@@ -2,6 +2,7 @@
 //! The robot's file: what is understood, what is refused and in which words.
 
 use proptest::prelude::*;
+use std::path::PathBuf;
 use std::time::Duration;
 use tautline_gateway::mapping::{Compression, treatment};
 use tautline_node::config::{
@@ -129,6 +130,39 @@ fn the_environment_of_ros_is_honoured_below_the_file() {
 }
 
 #[test]
+fn ros_2_takes_its_domain_range_and_types_from_the_file_or_the_environment() {
+    let environment = Surroundings {
+        ros_domain_id: Some("42".into()),
+        ros_discovery_range: Some("LOCALHOST".into()),
+        ament_prefix_path: Some("/opt/overlay:/opt/ros/kilted".into()),
+        ..surroundings()
+    };
+    let of = |file: &str, from: &Surroundings| parse(file, from).unwrap().config.ros2.unwrap();
+    let ros2 = of("{name: r, ros2: true}", &environment);
+    assert_eq!((ros2.domain, ros2.localhost), (42, true));
+    assert_eq!(ros2.definitions, ["/opt/overlay", "/opt/ros/kilted"].map(PathBuf::from));
+    assert_eq!(parse("{name: r, ros2: true}", &environment).unwrap().config.ros1, None);
+    let file = "{name: r, ros2: {domain: 7, range: subnet, definitions: /types}}";
+    let ros2 = of(file, &environment);
+    assert_eq!((ros2.domain, ros2.localhost), (7, false));
+    assert_eq!(ros2.definitions, [PathBuf::from("/types")]);
+    let humble = Surroundings { ros_localhost_only: Some("1".into()), ..surroundings() };
+    assert!(of("{name: r, ros2: true}", &humble).localhost);
+    assert!(!of("{name: r, ros2: true}", &surroundings()).localhost);
+    for (variable, wrong) in [
+        ("ROS_DOMAIN_ID", Surroundings { ros_domain_id: Some("233".into()), ..surroundings() }),
+        (
+            "ROS_AUTOMATIC_DISCOVERY_RANGE",
+            Surroundings { ros_discovery_range: Some("OFF".into()), ..surroundings() },
+        ),
+    ] {
+        let report = in_lines(&parse("{name: r, ros2: true}", &wrong).unwrap_err());
+        assert!(report.contains(variable), "{report}");
+        assert!(parse("name: r", &wrong).is_ok());
+    }
+}
+
+#[test]
 fn a_wrong_variable_is_named() {
     let environment = Surroundings { ros_master_uri: Some("robot:11311".into()), ..surroundings() };
     let report = in_lines(&parse("name: robot1", &environment).unwrap_err());
@@ -162,8 +196,19 @@ fn the_starter_file_passes_as_written_and_with_every_option_taken() {
     let is_option = |line: &&str| !line.trim_start().starts_with("#links");
     let taken: String =
         written.lines().filter(is_option).map(|line| format!("{}\n", uncommented(line))).collect();
-    let (config, _) = checked(&taken);
-    assert_eq!(config.realtime.cpu, Some(1));
+    // Nor can both kinds of ROS.
+    for (other, kind) in [("ros1:", "ros2"), ("ros2:", "ros1")] {
+        let (before, section) = taken.split_once(other).unwrap();
+        let (_, after) = section.split_once("\n\n").unwrap();
+        let (config, _) = checked(&format!("{before}\n\n{after}"));
+        assert_eq!(config.realtime.cpu, Some(1));
+        assert_eq!(
+            (config.ros1.is_some(), config.ros2.is_some()),
+            (kind == "ros1", kind == "ros2")
+        );
+    }
+    let both = in_lines(&parse(&taken, &surroundings()).unwrap_err());
+    assert!(both.contains("ros2: found 'ros1' as well"), "{both}");
     let links =
         "links: [{ address: 10.0.0.2, interface: wlan0 }, { address: 10.1.0.2, interface: wlan1 }]";
     let with_links =

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use tautline_gateway::mapping::{Compression, Pattern, TopicRule};
 use tautline_gateway::tf::Rules;
 use tautline_node::config::{
-    self, Checked, Config, ConfigError, LinkConfig, MAX_DEFAULT_MTU, PeerConfig,
+    self, Checked, Config, ConfigError, LinkConfig, MAX_DEFAULT_MTU, PeerConfig, Ros2Config,
 };
 
 /// Arguments of `tautline check`.
@@ -71,6 +71,7 @@ fn in_words(config: &Config) -> String {
             None => "off".into(),
         },
     );
+    fact("ROS 2", config.ros2.as_ref().map_or("off".into(), ros2));
     fact("tf", tf(&config.tf));
     fact("real time", realtime(config));
     fact("limits", limits(config));
@@ -81,6 +82,16 @@ fn in_words(config: &Config) -> String {
     text.push_str("\nTopics sent from here; the first line that matches a topic counts\n");
     text.push_str(&topics(&config.topics));
     text
+}
+
+fn ros2(ros2: &Ros2Config) -> String {
+    let range = if ros2.localhost { "localhost" } else { "subnet" };
+    let definitions: Vec<_> = ros2.definitions.iter().map(|it| it.display().to_string()).collect();
+    let types = match definitions.as_slice() {
+        [] => "no types for peers of ROS 1".into(),
+        all => format!("types from {}", all.join(", ")),
+    };
+    format!("domain {}, range {range}, this node is {}, {types}", ros2.domain, ros2.node_name)
 }
 
 fn tf(rules: &Rules) -> String {
@@ -236,6 +247,12 @@ fn as_json(checked: &Checked) -> Json {
         "ros1": config.ros1.as_ref().map(|ros1| {
             json!({ "master": ros1.master, "host": ros1.host, "node_name": ros1.node_name })
         }),
+        "ros2": config.ros2.as_ref().map(|ros2| json!({
+            "domain": ros2.domain,
+            "range": if ros2.localhost { "localhost" } else { "subnet" },
+            "node_name": ros2.node_name,
+            "definitions": ros2.definitions,
+        })),
         "peers": peers,
         "radios": radios,
         "topics": config.topics.iter().map(topic_as_json).collect::<Vec<_>>(),

@@ -6,9 +6,11 @@
 use super::kind::{Kind, Value};
 use super::problem::Problem;
 use super::surroundings::Surroundings;
+use super::table::RANGES;
 use super::validate::{Named, Section};
 use super::{
-    Config, DEFAULT_PORT, Limits, LinkConfig, PeerConfig, RadioConfig, Realtime, Ros1Config,
+    Config, DEFAULT_PORT, Limits, LinkConfig, MAX_DOMAIN, PeerConfig, RadioConfig, Realtime,
+    Ros1Config, Ros2Config,
 };
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -22,7 +24,11 @@ pub fn config(
     problems: &mut Vec<Problem>,
 ) -> Option<Config> {
     let name = text(file, "name")?;
-    let ros1 = match file.section("ros1") {
+    let ros2 = match file.section("ros2") {
+        Some(section) => Some(ros2(section, surroundings, problems)?),
+        None => None,
+    };
+    let ros1 = match file.section("ros1").filter(|_| ros2.is_none() || file.is_given("ros1")) {
         Some(section) => Some(ros1(section, surroundings, problems)?),
         None => None,
     };
@@ -32,6 +38,7 @@ pub fn config(
             .map_or_else(|| surroundings.control_socket(&name), Into::into),
         metrics: listen(file, "metrics"),
         ros1,
+        ros2,
         radios: file.named("radios").iter().map(radio).collect::<Option<_>>()?,
         peers: file.named("peers").iter().map(peer).collect::<Option<_>>()?,
         topics: file.named("topics").iter().map(topic).collect::<Option<_>>()?,
@@ -42,31 +49,91 @@ pub fn config(
     })
 }
 
-fn ros1(section: &Section, from: &Surroundings, problems: &mut Vec<Problem>) -> Option<Ros1Config> {
-    let mut outside = |key: &str, kind: Kind, variable: &str, value: &str| match kind.parse(value) {
-        Ok(Value::Text(text)) => Some(text),
-        _ => {
-            problems.push(Problem {
-                at: section.at,
-                key: format!("ros1.{key}"),
-                found: format!("'{value}' in {variable}"),
-                allowed: kind.allowed(),
+/// A value from outside the file, for a key that is not in it.
+struct Outside<'a> {
+    section: &'a Section,
+    /// Of the section in the file.
+    path: &'a str,
+    problems: &'a mut Vec<Problem>,
+}
+
+impl Outside<'_> {
+    fn read(&mut self, key: &str, kind: Kind, place: &str, value: &str) -> Option<Value> {
+        let read = kind.parse(value);
+        if let Err(allowed) = &read {
+            self.problems.push(Problem {
+                at: self.section.at,
+                key: format!("{}.{key}", self.path),
+                found: format!("'{value}' in {place}"),
+                allowed: allowed.clone(),
             });
-            None
+        }
+        read.ok()
+    }
+
+    fn text(&mut self, key: &str, kind: Kind, place: &str, value: &str) -> Option<String> {
+        match self.read(key, kind, place, value)? {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+}
+
+fn ros2(section: &Section, from: &Surroundings, problems: &mut Vec<Problem>) -> Option<Ros2Config> {
+    let mut outside = Outside { section, path: "ros2", problems };
+    let domain = match (whole(section, "domain"), &from.ros_domain_id) {
+        (Some(domain), _) => domain,
+        (None, None) => 0,
+        (None, Some(value)) => {
+            let kind = Kind::Whole(0, MAX_DOMAIN.into());
+            match outside.read("domain", kind, "the environment's ROS_DOMAIN_ID", value)? {
+                Value::Whole(domain) => domain,
+                _ => return None,
+            }
         }
     };
+    let range = match (text(section, "range"), &from.ros_discovery_range) {
+        (Some(range), _) => range,
+        (None, Some(value)) if value != "SYSTEM_DEFAULT" => {
+            let place = "the environment's ROS_AUTOMATIC_DISCOVERY_RANGE";
+            outside.text("range", Kind::OneOf(RANGES), place, &value.to_lowercase())?
+        }
+        _ if from.ros_localhost_only.as_deref() == Some("1") => "localhost".into(),
+        _ => "subnet".into(),
+    };
+    let named = section.list("definitions").iter();
+    let named = named.filter_map(|(_, value)| match value {
+        Value::Text(folder) => Some(folder.as_str()),
+        _ => None,
+    });
+    let installed = from.ament_prefix_path.iter().filter(|_| !section.is_given("definitions"));
+    let installed = installed.flat_map(|path| path.split(':')).filter(|it| !it.is_empty());
+    Some(Ros2Config {
+        domain: domain.try_into().ok()?,
+        localhost: range == "localhost",
+        node_name: text(section, "node_name")?,
+        definitions: named.chain(installed).map(Into::into).collect(),
+    })
+}
+
+fn ros1(section: &Section, from: &Surroundings, problems: &mut Vec<Problem>) -> Option<Ros1Config> {
+    let mut outside = Outside { section, path: "ros1", problems };
     let master = match text(section, "master") {
         Some(master) => master,
         None => {
             let uri = from.ros_master_uri.as_deref().unwrap_or("http://localhost:11311");
-            outside("master", Kind::MasterUri, "the environment's ROS_MASTER_URI", uri)?
+            outside.text("master", Kind::MasterUri, "the environment's ROS_MASTER_URI", uri)?
         }
     };
     let host = match (text(section, "host"), &from.ros_hostname, &from.ros_ip, &from.host_name) {
         (Some(host), ..) => host,
-        (_, Some(host), ..) => outside("host", Kind::Host, "the environment's ROS_HOSTNAME", host)?,
-        (_, _, Some(host), _) => outside("host", Kind::Host, "the environment's ROS_IP", host)?,
-        (.., Some(host)) => outside("host", Kind::Host, "the machine's name", host)?,
+        (_, Some(host), ..) => {
+            outside.text("host", Kind::Host, "the environment's ROS_HOSTNAME", host)?
+        }
+        (_, _, Some(host), _) => {
+            outside.text("host", Kind::Host, "the environment's ROS_IP", host)?
+        }
+        (.., Some(host)) => outside.text("host", Kind::Host, "the machine's name", host)?,
         _ => "localhost".into(),
     };
     Some(Ros1Config { master, host, node_name: text(section, "node_name")? })

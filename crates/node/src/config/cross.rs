@@ -24,6 +24,7 @@ pub struct Findings {
 pub fn check(file: &Section, surroundings: &Surroundings) -> Findings {
     let mut findings = Findings::default();
     findings.counts(file);
+    findings.two_kinds_of_ros(file);
     findings.own_name_among_peers(file);
     findings.ways_to_give_links(file);
     findings.addresses_used_twice(file);
@@ -64,6 +65,16 @@ impl Findings {
                     format!("at most {most}"),
                 );
             }
+        }
+    }
+
+    /// One daemon serves one kind; a robot with both runs two.
+    fn two_kinds_of_ros(&mut self, file: &Section) {
+        let both = file.section("ros2").is_some() && file.section("ros1").is_some();
+        if both && file.is_given("ros1") {
+            let allowed = "one of them; a robot with both runs a daemon for each, with its own \
+                           name, port and control socket";
+            self.wrong(file.place("ros2"), "ros2".into(), "'ros1' as well".into(), allowed.into());
         }
     }
 

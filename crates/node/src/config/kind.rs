@@ -43,6 +43,8 @@ pub enum Kind {
     Frames,
     /// What stands before names of tf frames.
     FramePrefix,
+    /// Path of a folder.
+    Folder,
     /// `true` or `false`.
     Flag,
     /// Whole number.
@@ -119,6 +121,7 @@ impl Kind {
             Kind::Pattern => Pattern::new(text).ok().map(Value::Pattern),
             Kind::Frames => Pattern::of_frames(text).ok().map(Value::Pattern),
             Kind::FramePrefix => known(is_frame_prefix(text)),
+            Kind::Folder => known(text.starts_with('/')),
             Kind::Flag => text.parse().ok().map(Value::Flag),
             Kind::Whole(min, max) => whole_number(text, min, max).map(Value::Whole),
             Kind::Duration(min, max) => {
@@ -152,6 +155,7 @@ impl Kind {
             Kind::FramePrefix => {
                 format!("1 to {MAX_PREFIX} letters, digits, '_', '-', '.' or single '/', not first, such as robot1/")
             }
+            Kind::Folder => "an absolute path of a folder".into(),
             Kind::Flag => "true or false".into(),
             Kind::Whole(min, max) => format!("a whole number from {min} to {max}"),
             Kind::Duration(min, max) => format!("a time from {min} to {max} with its unit (us, ms, s, min, h)"),
@@ -187,6 +191,7 @@ impl Kind {
             Kind::FramePrefix => {
                 json!({ "type": "string", "pattern": "^([A-Za-z0-9_.-]+/)*[A-Za-z0-9_.-]*$", "minLength": 1, "maxLength": MAX_PREFIX })
             }
+            Kind::Folder => text("^/"),
             Kind::Flag => json!({ "type": "boolean" }),
             Kind::Whole(min, max) => json!({ "type": "integer", "minimum": min, "maximum": max }),
             Kind::Duration(..) => text(&quantity_pattern(units::TIME_UNITS)),

@@ -111,6 +111,8 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// The ROS 1 side; `None` switches it off.
     pub ros1: Option<Ros1Config>,
+    /// The ROS 2 side; only where there is no ROS 1.
+    pub ros2: Option<Ros2Config>,
     /// Radios that differ from the default, by interface.
     pub radios: Vec<RadioConfig>,
     /// The other nodes.
@@ -135,6 +137,22 @@ pub struct Ros1Config {
     /// This node's ROS name (`/tautline`).
     pub node_name: String,
 }
+
+/// The ROS 2 side.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ros2Config {
+    /// The file's, else ROS_DOMAIN_ID, else 0; at most [`MAX_DOMAIN`].
+    pub domain: u32,
+    /// Local nodes speak over loopback only.
+    pub localhost: bool,
+    /// This node's ROS name (`/tautline`).
+    pub node_name: String,
+    /// Where types are installed; the file's, else AMENT_PREFIX_PATH.
+    pub definitions: Vec<PathBuf>,
+}
+
+/// The last domain whose UDP ports exist (RTPS 2.5, 9.6.2.3).
+pub const MAX_DOMAIN: u32 = 232;
 
 /// One radio: all links that leave by one interface.
 #[derive(Debug, Clone, PartialEq)]

@@ -13,6 +13,14 @@ pub struct Surroundings {
     pub ros_hostname: Option<String>,
     /// ROS_IP.
     pub ros_ip: Option<String>,
+    /// ROS_DOMAIN_ID.
+    pub ros_domain_id: Option<String>,
+    /// ROS_AUTOMATIC_DISCOVERY_RANGE.
+    pub ros_discovery_range: Option<String>,
+    /// ROS_LOCALHOST_ONLY, what ROS 2 had before that.
+    pub ros_localhost_only: Option<String>,
+    /// AMENT_PREFIX_PATH.
+    pub ament_prefix_path: Option<String>,
     /// XDG_RUNTIME_DIR.
     pub runtime_folder: Option<PathBuf>,
     /// The machine's name; `None` where the system does not say.
@@ -32,6 +40,10 @@ impl Surroundings {
             ros_master_uri: variable("ROS_MASTER_URI"),
             ros_hostname: variable("ROS_HOSTNAME"),
             ros_ip: variable("ROS_IP"),
+            ros_domain_id: variable("ROS_DOMAIN_ID"),
+            ros_discovery_range: variable("ROS_AUTOMATIC_DISCOVERY_RANGE"),
+            ros_localhost_only: variable("ROS_LOCALHOST_ONLY"),
+            ament_prefix_path: variable("AMENT_PREFIX_PATH"),
             runtime_folder: variable("XDG_RUNTIME_DIR")
                 .map(PathBuf::from)
                 .filter(|path| path.is_absolute()),

@@ -3,6 +3,7 @@
 //! docs/configuration.md, docs/robot.schema.json and the file that `tautline
 //! init` writes all come from here.
 
+use super::MAX_DOMAIN;
 use super::kind::Kind;
 
 /// One key.
@@ -127,8 +128,14 @@ pub const FILE: &[Setting] = &[
     group(
         "ros1",
         Shape::Switch(ROS1),
-        Value("true"),
+        Computed("on, unless ros2 is there"),
         "The robot's own ROS 1; false switches it off.",
+    ),
+    group(
+        "ros2",
+        Shape::Switch(ROS2),
+        Absent("off"),
+        "The robot's own ROS 2, in place of ROS 1; true takes it with the defaults below.",
     ),
     group(
         "peers",
@@ -182,6 +189,37 @@ const ROS1: &[Setting] = &[
     ),
     single("node_name", Kind::RosName, Value("/tautline"), "This node's ROS name.", "/tautline"),
 ];
+
+const ROS2: &[Setting] = &[
+    single(
+        "domain",
+        Kind::Whole(0, MAX_DOMAIN as u64),
+        Computed("ROS_DOMAIN_ID, else 0"),
+        "Its domain on this machine; nothing of it crosses the radio, so robots may share a number.",
+        "0",
+    ),
+    single(
+        "range",
+        Kind::OneOf(RANGES),
+        Computed(
+            "ROS_AUTOMATIC_DISCOVERY_RANGE, or localhost if ROS_LOCALHOST_ONLY is 1, else subnet",
+        ),
+        "Where local nodes look for each other; either way only those of this machine are met.",
+        "localhost",
+    ),
+    single("node_name", Kind::RosName, Value("/tautline"), "This node's ROS name.", "/tautline"),
+    Setting {
+        name: "definitions",
+        shape: Shape::List(Kind::Folder),
+        preset: Computed("AMENT_PREFIX_PATH"),
+        doc: "Where types are installed (FOLDER/share/PACKAGE/msg); needed for peers of ROS 1 only.",
+        example: "[/opt/ros/jazzy]",
+        in_starter: false,
+    },
+];
+
+/// Where ROS 2 nodes may look for each other, of what ROS_AUTOMATIC_DISCOVERY_RANGE may be.
+pub const RANGES: &[&str] = &["subnet", "localhost"];
 
 const PEERS: Naming = Naming {
     names: Kind::NodeName,

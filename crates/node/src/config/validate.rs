@@ -19,6 +19,8 @@ pub struct Section {
 #[derive(Debug, Clone, PartialEq)]
 struct Entry {
     at: Position,
+    /// Not a default.
+    given: bool,
     content: Content,
 }
 
@@ -54,7 +56,7 @@ impl Section {
     /// The value under `key` and its place.
     pub fn single(&self, key: &str) -> Option<At<&Value>> {
         match self.entries.get(key)? {
-            Entry { at, content: Content::Single(value) } => Some((*at, value)),
+            Entry { at, content: Content::Single(value), .. } => Some((*at, value)),
             _ => None,
         }
     }
@@ -97,6 +99,11 @@ impl Section {
             Some(Content::Named(named)) => named,
             _ => &[],
         }
+    }
+
+    /// Whether `key` is in the file, and right.
+    pub fn is_given(&self, key: &str) -> bool {
+        self.entries.get(key).is_some_and(|entry| entry.given)
     }
 
     /// Where `key` stands; the section's start if it is not in the file.
@@ -154,12 +161,12 @@ impl Walk<'_> {
             };
             seen.push(setting.name);
             if let Some(content) = self.shape(&setting.shape, value, &join(path, setting.name)) {
-                entries.insert(setting.name, Entry { at: key.at, content });
+                entries.insert(setting.name, Entry { at: key.at, given: true, content });
             }
         }
         for setting in settings.iter().filter(|s| !seen.contains(&s.name)) {
             if let Some(content) = self.preset(setting, at, path) {
-                entries.insert(setting.name, Entry { at, content });
+                entries.insert(setting.name, Entry { at, given: false, content });
             }
         }
         Section { at, entries }
@@ -167,6 +174,7 @@ impl Walk<'_> {
 
     fn preset(&mut self, setting: &'static Setting, at: Position, path: &str) -> Option<Content> {
         match (&setting.shape, setting.preset) {
+            (Shape::Switch(_), Preset::Absent(_)) => None,
             (Shape::Section(settings) | Shape::Switch(settings), _) => {
                 let nothing = Node { at, yaml: Yaml::Nothing };
                 Some(Content::Section(self.section(settings, &nothing, &join(path, setting.name))))

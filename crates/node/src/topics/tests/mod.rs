@@ -59,6 +59,7 @@ fn short(command: &Command) -> String {
         Command::Publish { topic, source, payload } => {
             format!("publish {topic} {} {}", source.0, String::from_utf8_lossy(payload))
         }
+        other => format!("{other:?}"),
     }
 }
 
