@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compression on a thread of its own, so that a large message being
-//! compressed holds up no other topic.
+//! Compression, and translation between the two kinds of ROS, on a thread of its own, so that
+//! a large message being worked on holds up no other topic.
 
+use crate::config::Config;
 use crate::node::{Inlet, Input};
-use crate::topics::Outgoing;
+use crate::topics::{Key, Outgoing};
 use bytes::Bytes;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use tautline_gateway::Source;
+use tautline_gateway::types::Dialect;
+use tautline_gateway::types::installed::Installed;
+use tautline_gateway::types::translate::{Translator, translate};
+use tautline_gateway::{Source, Topic};
 
-/// Messages that wait to be compressed or decompressed; more are dropped and counted.
+/// Messages that wait to be worked on; more are dropped and counted.
 const MAX_JOBS: usize = 64;
 /// Bytes of them, unless it is one message alone.
 const MAX_JOB_BYTES: usize = 64 << 20;
@@ -21,20 +25,31 @@ const LEVEL: i32 = 1;
 /// One message to work on.
 pub(crate) enum Job {
     Compress(Outgoing),
-    /// One that is not encoded only takes its turn behind others of its topic.
-    Decode {
-        topic: String,
-        source: Source,
-        payload: Bytes,
-        encoded: bool,
+    Decode(Incoming),
+    /// Find out what a topic of the other ROS is here.
+    Translate {
+        key: Key,
+        topic: Topic,
     },
+}
+
+/// A message to be published here, once it is as it was, and as this robot's ROS has it. One
+/// that is so already only takes its turn behind others of its topic.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    pub(crate) topic: String,
+    pub(crate) source: Source,
+    pub(crate) payload: Bytes,
+    pub(crate) encoded: bool,
+    pub(crate) translator: Option<Arc<Translator>>,
 }
 
 impl Job {
     fn bytes(&self) -> usize {
         match self {
             Self::Compress(message) => message.payload.len(),
-            Self::Decode { payload, .. } => payload.len(),
+            Self::Decode(message) => message.payload.len(),
+            Self::Translate { .. } => 0,
         }
     }
 }
@@ -43,18 +58,19 @@ impl Job {
 pub(crate) struct Codec {
     jobs: SyncSender<Job>,
     waiting_bytes: Arc<AtomicUsize>,
-    /// Messages dropped because the worker was behind, or that could not be decompressed.
+    /// Messages dropped because the worker was behind, or that could not be read.
     pub(crate) dropped: Arc<AtomicU64>,
 }
 
 impl Codec {
     /// Starts the worker, which ends with this value.
-    pub(crate) fn start(inlet: Inlet, max_message: usize) -> io::Result<Self> {
+    pub(crate) fn start(inlet: Inlet, config: &Config) -> io::Result<Self> {
         let (jobs, queue) = sync_channel(MAX_JOBS);
         let (dropped, waiting_bytes) = (Arc::<AtomicU64>::default(), Arc::<AtomicUsize>::default());
         let worker = Worker {
             inlet,
-            max_message,
+            max_message: config.limits.max_message,
+            ros: config.ros(),
             failed: dropped.clone(),
             waiting_bytes: waiting_bytes.clone(),
         };
@@ -77,6 +93,7 @@ impl Codec {
 struct Worker {
     inlet: Inlet,
     max_message: usize,
+    ros: Option<(Dialect, Installed)>,
     failed: Arc<AtomicU64>,
     waiting_bytes: Arc<AtomicUsize>,
 }
@@ -97,25 +114,40 @@ impl Worker {
                 let bytes = message.payload.len();
                 self.inlet.offer(Input::Encoded(message), bytes);
             }
-            Job::Decode { topic, source, payload, encoded } => {
-                let decoded = match encoded {
-                    true => decompress(&payload, self.max_message),
-                    false => Ok(payload),
-                };
-                match decoded {
-                    Ok(payload) => {
-                        let bytes = payload.len();
-                        self.inlet.offer(Input::Decoded { topic, source, payload }, bytes);
-                    }
-                    Err(error) => self.complain(&topic, &error),
+            Job::Decode(message) => match self.decoded(&message) {
+                Ok(payload) => {
+                    let Incoming { topic, source, .. } = message;
+                    let bytes = payload.len();
+                    self.inlet.offer(Input::Decoded { topic, source, payload }, bytes);
                 }
+                Err(error) => self.complain(&message.topic, &error),
+            },
+            Job::Translate { key, topic } => {
+                let Some((dialect, installed)) = &self.ros else { return };
+                let found = Box::new(translate(&topic, *dialect, installed));
+                self.inlet.push(Input::Translated { key, foreign: topic, found });
             }
         }
     }
 
-    fn complain(&self, topic: &str, error: &io::Error) {
+    fn decoded(&self, message: &Incoming) -> Result<Bytes, String> {
+        let payload = match message.encoded {
+            true => decompress(&message.payload, self.max_message)
+                .map_err(|error| format!("a compressed message cannot be read: {error}"))?,
+            false => message.payload.clone(),
+        };
+        match &message.translator {
+            Some(translator) => translator
+                .translate(&payload)
+                .map(Bytes::from)
+                .map_err(|error| format!("a message is not as its type says: {error}")),
+            None => Ok(payload),
+        }
+    }
+
+    fn complain(&self, topic: &str, error: &str) {
         self.failed.fetch_add(1, Ordering::Relaxed);
-        let text = format!("{topic}: a compressed message cannot be read: {error}");
+        let text = format!("{topic}: {error}");
         self.inlet.push(Input::Notice(text));
     }
 }

@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 use tautline_gateway::mapping::treatment;
-use tautline_gateway::{Event, Events, Gateway, Named, Selector, Source};
+use tautline_gateway::types::translate::Translator;
+use tautline_gateway::{Event, Events, Gateway, Named, Selector, Source, Topic};
 
 /// Inputs that wait for the data plane.
 const MAX_INPUTS: usize = 4096;
@@ -74,6 +75,12 @@ pub(crate) enum Input {
         topic: String,
         source: Source,
         payload: Bytes,
+    },
+    Translated {
+        key: crate::topics::Key,
+        /// What was asked about.
+        foreign: Topic,
+        found: Box<Result<(Topic, Translator), String>>,
     },
     Path {
         link: usize,
@@ -212,7 +219,7 @@ impl Node {
     /// Runs the data plane on this thread until [`Handle::shutdown`]; the
     /// gateway is unregistered before this returns.
     pub fn run(self, gateway: Box<dyn Gateway>, settings: &Settings) -> Result<(), RunError> {
-        let codec = Codec::start(self.inlet.clone(), self.config.limits.max_message)
+        let codec = Codec::start(self.inlet.clone(), &self.config)
             .map_err(|error| RunError::System { what: "starting a thread", error })?;
         crate::paths::watch(&self.config, &self.inlet)
             .map_err(|error| RunError::System { what: "starting a thread", error })?;

@@ -207,6 +207,23 @@ impl Schema {
         &self.structs[0]
     }
 
+    /// The definition as text that [`Schema::parse`] reads, without comments and default values.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for (number, part) in self.structs.iter().enumerate() {
+            if number > 0 {
+                text.push_str(&format!("{}\nMSG: {}\n", separator(), part.name));
+            }
+            let fields = part.fields.iter().filter(|field| field.name != DUMMY_FIELD);
+            let fields = fields.map(|field| format!("{} {}", field.written, field.name));
+            for line in part.constants.iter().cloned().chain(fields) {
+                text.push_str(&line);
+                text.push('\n');
+            }
+        }
+        text
+    }
+
     /// Types may not contain themselves, and not be nested without end.
     fn check_depth(&self) -> Result<(), String> {
         // How deep each is, once known; `Some(0)`: being looked at.

@@ -14,6 +14,7 @@ pub mod derive;
 pub mod hash;
 pub mod installed;
 pub mod transcode;
+pub mod translate;
 
 pub use definition::{Dialect, Schema};
 pub use transcode::Transcoder;

@@ -13,6 +13,7 @@ use super::{
     Ros1Config, Ros2Config,
 };
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 use tautline_gateway::mapping::{Compression, NameMap, Pattern, TopicRule, Treatment};
 use tautline_gateway::tf;
@@ -101,19 +102,26 @@ fn ros2(section: &Section, from: &Surroundings, problems: &mut Vec<Problem>) -> 
         _ if from.ros_localhost_only.as_deref() == Some("1") => "localhost".into(),
         _ => "subnet".into(),
     };
-    let named = section.list("definitions").iter();
-    let named = named.filter_map(|(_, value)| match value {
-        Value::Text(folder) => Some(folder.as_str()),
-        _ => None,
-    });
-    let installed = from.ament_prefix_path.iter().filter(|_| !section.is_given("definitions"));
-    let installed = installed.flat_map(|path| path.split(':')).filter(|it| !it.is_empty());
     Some(Ros2Config {
         domain: domain.try_into().ok()?,
         localhost: range == "localhost",
         node_name: text(section, "node_name")?,
-        definitions: named.chain(installed).map(Into::into).collect(),
+        definitions: definitions(section, from.ament_prefix_path.as_deref().unwrap_or_default()),
     })
+}
+
+/// Where types are installed: the file's folders, else those of a list with ':' between them.
+fn definitions(section: &Section, prefix_path: &str) -> Vec<PathBuf> {
+    if !section.is_given("definitions") {
+        return prefix_path.split(':').filter(|it| !it.is_empty()).map(Into::into).collect();
+    }
+    let named = section.list("definitions").iter();
+    named
+        .filter_map(|(_, value)| match value {
+            Value::Text(folder) => Some(folder.into()),
+            _ => None,
+        })
+        .collect()
 }
 
 fn ros1(section: &Section, from: &Surroundings, problems: &mut Vec<Problem>) -> Option<Ros1Config> {
@@ -136,7 +144,14 @@ fn ros1(section: &Section, from: &Surroundings, problems: &mut Vec<Problem>) -> 
         (.., Some(host)) => outside.text("host", Kind::Host, "the machine's name", host)?,
         _ => "localhost".into(),
     };
-    Some(Ros1Config { master, host, node_name: text(section, "node_name")? })
+    // Debian's own packages are below /usr.
+    let prefixes = format!("{}:/usr", from.cmake_prefix_path.as_deref().unwrap_or_default());
+    Some(Ros1Config {
+        master,
+        host,
+        node_name: text(section, "node_name")?,
+        definitions: definitions(section, &prefixes),
+    })
 }
 
 fn radio(named: &Named) -> Option<RadioConfig> {

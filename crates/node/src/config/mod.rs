@@ -28,6 +28,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tautline_gateway::mapping::{NameMap, TopicRule};
 use tautline_gateway::tf;
+use tautline_gateway::types::Dialect;
+use tautline_gateway::types::installed::Installed;
 
 /// Most peers of one node.
 pub const MAX_PEERS: usize = 256;
@@ -136,6 +138,8 @@ pub struct Ros1Config {
     pub host: String,
     /// This node's ROS name (`/tautline`).
     pub node_name: String,
+    /// Where types are installed; the file's, else CMAKE_PREFIX_PATH and `/usr`.
+    pub definitions: Vec<PathBuf>,
 }
 
 /// The ROS 2 side.
@@ -149,6 +153,15 @@ pub struct Ros2Config {
     pub node_name: String,
     /// Where types are installed; the file's, else AMENT_PREFIX_PATH.
     pub definitions: Vec<PathBuf>,
+}
+
+impl Config {
+    /// Which ROS this robot has, and where its types are installed.
+    pub fn ros(&self) -> Option<(Dialect, Installed)> {
+        let ros1 = self.ros1.as_ref().map(|it| (Dialect::Ros1, &it.definitions));
+        let ros2 = self.ros2.as_ref().map(|it| (Dialect::Ros2, &it.definitions));
+        ros1.or(ros2).map(|(dialect, roots)| (dialect, Installed::new(roots.clone())))
+    }
 }
 
 /// The last domain whose UDP ports exist (RTPS 2.5, 9.6.2.3).

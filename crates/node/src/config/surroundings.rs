@@ -13,6 +13,8 @@ pub struct Surroundings {
     pub ros_hostname: Option<String>,
     /// ROS_IP.
     pub ros_ip: Option<String>,
+    /// CMAKE_PREFIX_PATH, which ROS 1 sets.
+    pub cmake_prefix_path: Option<String>,
     /// ROS_DOMAIN_ID.
     pub ros_domain_id: Option<String>,
     /// ROS_AUTOMATIC_DISCOVERY_RANGE.
@@ -40,6 +42,7 @@ impl Surroundings {
             ros_master_uri: variable("ROS_MASTER_URI"),
             ros_hostname: variable("ROS_HOSTNAME"),
             ros_ip: variable("ROS_IP"),
+            cmake_prefix_path: variable("CMAKE_PREFIX_PATH"),
             ros_domain_id: variable("ROS_DOMAIN_ID"),
             ros_discovery_range: variable("ROS_AUTOMATIC_DISCOVERY_RANGE"),
             ros_localhost_only: variable("ROS_LOCALHOST_ONLY"),

@@ -188,7 +188,17 @@ const ROS1: &[Setting] = &[
         "10.0.0.1",
     ),
     single("node_name", Kind::RosName, Value("/tautline"), "This node's ROS name.", "/tautline"),
+    types(
+        Computed("CMAKE_PREFIX_PATH, then /usr"),
+        "Where types are installed (FOLDER/share/PACKAGE/msg); looked into for peers of ROS 2 only.",
+        "[/opt/ros/noetic]",
+    ),
 ];
+
+const fn types(preset: Preset, doc: &'static str, example: &'static str) -> Setting {
+    let shape = Shape::List(Kind::Folder);
+    Setting { name: "definitions", shape, preset, doc, example, in_starter: false }
+}
 
 const ROS2: &[Setting] = &[
     single(
@@ -208,14 +218,11 @@ const ROS2: &[Setting] = &[
         "localhost",
     ),
     single("node_name", Kind::RosName, Value("/tautline"), "This node's ROS name.", "/tautline"),
-    Setting {
-        name: "definitions",
-        shape: Shape::List(Kind::Folder),
-        preset: Computed("AMENT_PREFIX_PATH"),
-        doc: "Where types are installed (FOLDER/share/PACKAGE/msg); needed for peers of ROS 1 only.",
-        example: "[/opt/ros/jazzy]",
-        in_starter: false,
-    },
+    types(
+        Computed("AMENT_PREFIX_PATH"),
+        "Where types are installed (FOLDER/share/PACKAGE/msg); looked into for peers of ROS 1 only.",
+        "[/opt/ros/jazzy]",
+    ),
 ];
 
 /// Where ROS 2 nodes may look for each other, of what ROS_AUTOMATIC_DISCOVERY_RANGE may be.

@@ -300,6 +300,9 @@ impl Driver {
                 self.waiting.taken(payload.len());
                 gateway.handle(Command::Publish { topic, source, payload });
             }
+            Input::Translated { key, foreign, found } => {
+                self.topics.translated(now, &mut self.endpoint, key, &foreign, *found);
+            }
             Input::Path { link, path } => self.set_path(link, path),
             Input::Notice(text) => self.topics.notice(now, text),
             Input::Status(answer) => self.answer_status(gateway, codec, &answer),
@@ -339,9 +342,8 @@ impl Driver {
                 match order {
                     Order::Gateway(command) => gateway.handle(command),
                     Order::Compress(message) => codec.push(Job::Compress(message)),
-                    Order::Decode { topic, source, payload, encoded } => {
-                        codec.push(Job::Decode { topic, source, payload, encoded });
-                    }
+                    Order::Decode(message) => codec.push(Job::Decode(message)),
+                    Order::Translate { key, topic } => codec.push(Job::Translate { key, topic }),
                 }
             }
             if idle {

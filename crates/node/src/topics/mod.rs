@@ -11,14 +11,17 @@ mod transforms;
 
 pub(crate) use local::LocalTopic;
 
+use crate::codec::Incoming;
 use crate::config::Config;
 use crate::notices::{Cause, Notices};
 use crate::status::TopicChange;
 use bytes::Bytes;
+pub(crate) use remote::Key;
 use remote::{Absence, Publication, RemoteTopic};
 use std::collections::{BTreeMap, VecDeque};
 use tautline_gateway::mapping::{NameMap, Pattern, TopicRule, Treatment, treatment};
-use tautline_gateway::{Command, Source, tf};
+use tautline_gateway::types::Dialect;
+use tautline_gateway::{Command, Source, Topic, tf};
 use tautline_proto::{ChannelId, Endpoint, Instant, PeerId};
 
 /// Changes on the running node that are remembered; one that another of the same pattern
@@ -34,8 +37,10 @@ pub(crate) enum Order {
     Gateway(Command),
     /// Compress, and bring the result back by [`Topics::send`].
     Compress(Outgoing),
-    /// Decompress a payload that is encoded, then publish it.
-    Decode { topic: String, source: Source, payload: Bytes, encoded: bool },
+    /// Make a message what it was, and what this robot's ROS takes; then publish it.
+    Decode(Incoming),
+    /// Find out what a peer's topic is here, and bring the result back by [`Topics::translated`].
+    Translate { key: Key, topic: Topic },
 }
 
 /// A message on its way from the gateway to the protocol.
@@ -54,6 +59,8 @@ pub(crate) struct Topics {
     rules: Vec<TopicRule>,
     /// Made on the running node, oldest first; later ones count.
     changes: Vec<(Pattern, TopicChange)>,
+    /// Whose types this robot's ROS takes.
+    dialect: Option<Dialect>,
     peer_names: Vec<String>,
     name_maps: Vec<NameMap>,
     pub(crate) local: BTreeMap<String, LocalTopic>,
@@ -74,6 +81,7 @@ impl Topics {
         Self {
             rules: config.topics.clone(),
             changes: Vec::new(),
+            dialect: config.ros().map(|(dialect, _)| dialect),
             peer_names: config.peers.iter().map(|p| p.name.clone()).collect(),
             name_maps: config.peers.iter().map(|p| p.names.clone()).collect(),
             local: BTreeMap::new(),

@@ -2,10 +2,12 @@
 //! What comes from peers: topics that they offer or want, and their messages.
 
 use super::{Order, Topics};
+use crate::codec::Incoming;
 use crate::notices::{self, Cause};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tautline_gateway::mapping::check_name;
+use tautline_gateway::types::translate::{Translator, dialect_of};
 use tautline_gateway::{Command, Liveliness, Qos, Source, Topic};
 use tautline_proto::{
     ChannelId, Duration, Endpoint, Event, Instant, Notice, OfferedTopic, PeerId, Received,
@@ -19,7 +21,7 @@ pub(super) const REOFFER_GRACE: Duration = Duration::from_secs(5);
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A channel of one peer.
-type Key = (PeerId, ChannelId);
+pub(crate) type Key = (PeerId, ChannelId);
 
 /// A peer that is down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,12 +36,24 @@ pub(super) enum Absence {
 pub(super) struct RemoteTopic {
     /// Its name at the peer.
     offered_name: String,
-    /// As it is published here.
+    /// As it is published here; as the peer has it until it is known what it is here.
     topic: Topic,
+    translation: Translation,
     /// Some of its messages came compressed: all take the same way, to stay in order.
     encoded: bool,
     /// The peer started a new session and has not offered it again: its number may be another topic's now.
     stale_since: Option<Instant>,
+}
+
+/// Between a peer's ROS and this robot's.
+#[derive(Debug, Clone)]
+enum Translation {
+    /// They are of one kind.
+    None,
+    /// Being looked into: nothing is published yet.
+    Asked,
+    Impossible,
+    By(Arc<Translator>),
 }
 
 /// A topic that we publish locally for one or more peers.
@@ -168,6 +182,10 @@ impl Topics {
         for key in gone {
             self.remote_withdrawn(now, endpoint, key);
         }
+        // Whoever looks into it may have been too busy to take the question.
+        let asked = self.remote.iter().filter(|(_, r)| matches!(r.translation, Translation::Asked));
+        let again = asked.map(|(key, r)| Order::Translate { key: *key, topic: r.topic.clone() });
+        self.orders.extend(again);
         self.give_up_absent(now);
         self.notices.sweep(now);
     }
@@ -189,7 +207,9 @@ impl Topics {
             endpoint.refuse(now, key.0, key.1, text.clone());
             return self.notice(now, text);
         }
+        let foreign = self.dialect.is_some_and(|own| dialect_of(&offered.type_name) != own);
         let remote = RemoteTopic {
+            translation: if foreign { Translation::Asked } else { Translation::None },
             topic: Topic {
                 name,
                 type_name: offered.type_name,
@@ -211,8 +231,45 @@ impl Topics {
             encoded: false,
             stale_since: None,
         };
+        let topic = remote.topic.clone();
         self.remote.insert(key, remote);
-        self.publish_for(now, endpoint, key);
+        match foreign {
+            true => self.orders.push_back(Order::Translate { key, topic }),
+            false => self.publish_for(now, endpoint, key),
+        }
+    }
+
+    /// What a peer's topic is here: `foreign` was asked about.
+    pub(crate) fn translated(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint,
+        key: Key,
+        foreign: &Topic,
+        found: Result<(Topic, Translator), String>,
+    ) {
+        let Some(remote) = self.remote.get_mut(&key).filter(|remote| remote.topic == *foreign)
+        else {
+            // Another topic has the number by now, and was asked about in its turn.
+            return;
+        };
+        match found {
+            Ok((topic, translator)) => {
+                for field in translator.one_sided() {
+                    tracing::info!(topic = topic.name, field, "empty or left out on the way");
+                }
+                remote.topic = topic;
+                remote.translation = Translation::By(Arc::new(translator));
+                self.publish_for(now, endpoint, key);
+            }
+            Err(reason) => {
+                remote.translation = Translation::Impossible;
+                let (peer, here) = (self.peer_name(key.0), endpoint.name());
+                let text = format!("{} of '{peer}' at '{here}': {reason}", foreign.name);
+                endpoint.refuse(now, key.0, key.1, text.clone());
+                self.notice(now, text);
+            }
+        }
     }
 
     /// A new session may give this number to another topic, or this topic another number.
@@ -254,9 +311,7 @@ impl Topics {
         let known = self.publications.get(&topic.name);
         let other = known.and_then(|p| p.from.iter().find(|other| **other != key));
         if let (Some(known), Some(&other)) = (known, other) {
-            if (&known.topic.type_name, &known.topic.type_hash)
-                != (&topic.type_name, &topic.type_hash)
-            {
+            if !is_same_type(&known.topic, &topic) {
                 return self.refuse_type(now, endpoint, key, other);
             }
             // One latched publisher is enough for late joiners to be served.
@@ -316,6 +371,7 @@ impl Topics {
         let refused = self.remote.iter();
         let refused: Vec<_> = refused
             .filter(|(_, r)| r.topic.name == name && r.stale_since.is_none())
+            .filter(|(_, r)| !matches!(r.translation, Translation::Asked | Translation::Impossible))
             .map(|(key, _)| *key)
             .collect();
         for key in refused {
@@ -375,15 +431,26 @@ impl Topics {
             return;
         };
         remote.encoded |= message.encoded;
-        let in_turn = remote.encoded;
+        let translator = match &remote.translation {
+            Translation::By(translator) => Some(translator.clone()),
+            _ => None,
+        };
+        let in_turn = remote.encoded || translator.is_some();
         let topic = remote.topic.name.clone();
         // Publishers are told apart over all peers.
         let source = Source(key.0.0 << 8 | (message.source & 0xff));
         let (payload, encoded) = (message.payload, message.encoded);
         if in_turn {
-            self.orders.push_back(Order::Decode { topic, source, payload, encoded });
+            let message = Incoming { topic, source, payload, encoded, translator };
+            self.orders.push_back(Order::Decode(message));
         } else {
             self.gateway(Command::Publish { topic, source, payload });
         }
     }
+}
+
+/// A hash that is not known differs from none.
+fn is_same_type(one: &Topic, other: &Topic) -> bool {
+    let unknown = one.type_hash.is_empty() || other.type_hash.is_empty();
+    one.type_name == other.type_name && (unknown || one.type_hash == other.type_hash)
 }

@@ -4,11 +4,14 @@
 mod incoming;
 mod outgoing;
 mod transforms;
+mod translation;
 
-use super::{Order, Topics};
+use super::{Incoming, Order, Topics};
 use crate::config::{self, Surroundings};
 use bytes::Bytes;
 use std::net::SocketAddr;
+use tautline_gateway::types::installed::Installed;
+use tautline_gateway::types::translate::translate;
 use tautline_gateway::{Command, Event, Qos, Source, Topic};
 use tautline_proto::{Duration, Endpoint, Instant, LinkConfig, PeerId, RadioConfig, RadioId};
 
@@ -151,8 +154,15 @@ impl World {
             match order {
                 Order::Gateway(command) => side.commands.push(command),
                 Order::Compress(message) => side.topics.send(now, &mut side.endpoint, message),
-                Order::Decode { topic, source, payload, .. } => {
+                Order::Decode(Incoming { topic, source, payload, translator, .. }) => {
+                    let translated = translator.map(|it| it.translate(&payload).unwrap().into());
+                    let payload = translated.unwrap_or(payload);
                     side.commands.push(Command::Publish { topic, source, payload });
+                }
+                Order::Translate { key, topic } => {
+                    let (dialect, _) = side.config.ros().unwrap();
+                    let found = translate(&topic, dialect, &Installed::default());
+                    side.topics.translated(now, &mut side.endpoint, key, &topic, found);
                 }
             }
         }

@@ -71,7 +71,10 @@ fn publish(world: &mut World, topic: &str, source: u32, payload: &[u8]) {
 
 /// A robot that offers a topic of tf, wanted by a base.
 fn offering(offered: Topic, lines: &str) -> World {
-    let mut world = World::pair(&format!("peers: {{ base: 10.0.0.2 }}\n{lines}"), BASE);
+    // Both are of the ROS that the type is of.
+    let ros2 = if offered.type_name.contains("/msg/") { "ros2: true\n" } else { "" };
+    let robot = format!("{ros2}peers: {{ base: 10.0.0.2 }}\n{lines}");
+    let mut world = World::pair(&robot, &format!("{ros2}{BASE}"));
     let name = offered.name.clone();
     world.says(0, Event::Offered(offered));
     world.wants(1, &name, true);

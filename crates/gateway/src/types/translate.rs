@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A topic of one ROS as the other has it: its type there, and the way between their bytes.
+
+use super::definition::short_name;
+use super::hash::{ros2_name, type_hash};
+use super::installed::Installed;
+use super::transcode::TranscodeError;
+use super::{Dialect, Schema, Transcoder, derive};
+use crate::Topic;
+use std::sync::Arc;
+
+/// Types that have another name in ROS 2: ROS 1's, ROS 2's (both short).
+const RENAMED: &[(&str, &str)] = &[("tf/tfMessage", "tf2_msgs/TFMessage")];
+
+/// Whose type this is: ROS 2 says what it is between package and name.
+pub fn dialect_of(type_name: &str) -> Dialect {
+    if type_name.matches('/').count() > 1 { Dialect::Ros2 } else { Dialect::Ros1 }
+}
+
+/// Turns messages of a topic from elsewhere into the local ROS's.
+#[derive(Debug)]
+pub struct Translator {
+    transcoder: Transcoder,
+    to: Dialect,
+}
+
+impl Translator {
+    /// One message.
+    pub fn translate(&self, message: &[u8]) -> Result<Vec<u8>, TranscodeError> {
+        match self.to {
+            Dialect::Ros1 => self.transcoder.to_ros1(message),
+            Dialect::Ros2 => self.transcoder.to_ros2(message),
+        }
+    }
+
+    /// Fields that only one side has.
+    pub fn one_sided(&self) -> &[String] {
+        self.transcoder.one_sided()
+    }
+}
+
+/// The topic as ROS `to` has it, and what turns its messages. `installed` has the local types;
+/// one that is not among them is taken as the other side defines it. The error is for a person.
+pub fn translate(
+    topic: &Topic,
+    to: Dialect,
+    installed: &Installed,
+) -> Result<(Topic, Translator), String> {
+    let foreign_name = short_name(&topic.type_name);
+    let foreign = foreign(topic, installed)?;
+    let local_name = renamed(&foreign_name, to);
+    let local = local(&local_name, to, &foreign, installed)?;
+    let transcoder = match to {
+        Dialect::Ros1 => Transcoder::new(&local, &foreign),
+        Dialect::Ros2 => Transcoder::new(&foreign, &local),
+    };
+    let transcoder = transcoder
+        .map_err(|mismatch| format!("{} has no counterpart here: {mismatch}", topic.type_name))?;
+    let type_name = match to {
+        Dialect::Ros1 => local_name,
+        Dialect::Ros2 => ros2_name(&local_name),
+    };
+    let local_topic = Topic {
+        name: topic.name.clone(),
+        type_name,
+        type_hash: type_hash(&local),
+        definition: local.text().into(),
+        qos: topic.qos,
+    };
+    Ok((local_topic, Translator { transcoder, to }))
+}
+
+/// The type as its own robot defines it.
+fn foreign(topic: &Topic, installed: &Installed) -> Result<Schema, String> {
+    let dialect = dialect_of(&topic.type_name);
+    let found: Arc<str> = match topic.definition.is_empty() {
+        false => topic.definition.clone(),
+        true => installed
+            .definition(&topic.type_name, dialect)
+            .map_err(|error| {
+                format!(
+                    "{} is not defined where it comes from (ros2: definitions: there), nor here: \
+                     {error}",
+                    topic.type_name
+                )
+            })?
+            .into(),
+    };
+    Schema::parse(&topic.type_name, &found, dialect).map_err(|error| error.to_string())
+}
+
+fn local(
+    name: &str,
+    to: Dialect,
+    foreign: &Schema,
+    installed: &Installed,
+) -> Result<Schema, String> {
+    // Its own dialect is tried: a `.msg` of the other ROS may be installed beside.
+    let own = installed.definition(name, to).ok();
+    let own = own.and_then(|text| Schema::parse(name, &text, to).ok());
+    match (own, to) {
+        (Some(own), _) => Ok(own),
+        (None, Dialect::Ros2) => Ok(derive::to_ros2(foreign)),
+        (None, Dialect::Ros1) => derive::to_ros1(foreign).map_err(|error| error.to_string()),
+    }
+}
+
+fn renamed(name: &str, to: Dialect) -> String {
+    let pair = RENAMED.iter().find(|(ros1, _)| to == Dialect::Ros2 && *ros1 == name);
+    pair.map_or(name, |(_, ros2)| ros2).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Qos;
+
+    fn topic(type_name: &str, definition: &str) -> Topic {
+        Topic {
+            name: "/x".into(),
+            type_name: type_name.into(),
+            type_hash: String::new(),
+            definition: definition.into(),
+            qos: Qos::default(),
+        }
+    }
+
+    const STRING_MD5: &str = "992ce8a1687cec8c8bd883ec73ca41d1";
+    const STRING_RIHS01: &str =
+        "RIHS01_df668c740482bbd48fb39d76a70dfd4bd59db1288021743503259e948f6b1a18";
+
+    #[test]
+    fn a_topic_gets_the_name_hash_and_bytes_of_the_other_ros() {
+        let none = Installed::default();
+        let (there, forth) =
+            translate(&topic("std_msgs/String", "string data\n"), Dialect::Ros2, &none).unwrap();
+        assert_eq!((&*there.type_name, &*there.type_hash), ("std_msgs/msg/String", STRING_RIHS01));
+        let (here, back) = translate(&there, Dialect::Ros1, &none).unwrap();
+        assert_eq!((&*here.type_name, &*here.type_hash), ("std_msgs/String", STRING_MD5));
+        assert_eq!(&*here.definition, "string data\n");
+        let message = b"\x02\0\0\0hi";
+        let cdr = forth.translate(message).unwrap();
+        assert_eq!(cdr, b"\0\x01\0\0\x03\0\0\0hi\0");
+        assert_eq!(back.translate(&cdr).unwrap(), message);
+    }
+
+    #[test]
+    fn old_tf_is_tf2_there() {
+        let nested = format!("x/Y[] transforms\n{}\nMSG: x/Y\nint32 a\n", "=".repeat(80));
+        let (there, _) =
+            translate(&topic("tf/tfMessage", &nested), Dialect::Ros2, &Installed::default())
+                .unwrap();
+        assert_eq!(there.type_name, "tf2_msgs/msg/TFMessage");
+        let (back, _) = translate(&there, Dialect::Ros1, &Installed::default()).unwrap();
+        assert_eq!(back.type_name, "tf2_msgs/TFMessage");
+        assert!(back.definition.contains("MSG: x/Y\nint32 a"), "{}", back.definition);
+    }
+
+    #[test]
+    fn what_cannot_be_translated_names_the_field_or_what_is_missing() {
+        let none = Installed::default();
+        let error = translate(&topic("a/msg/B", "wstring w\n"), Dialect::Ros1, &none).unwrap_err();
+        assert!(error.contains("a/B.w") && error.contains("wstring"), "{error}");
+        let error = translate(&topic("a/msg/B", ""), Dialect::Ros1, &none).unwrap_err();
+        assert!(error.contains("a/msg/B") && error.contains("definitions"), "{error}");
+    }
+
+    #[test]
+    fn ros_2_says_what_a_type_is() {
+        assert_eq!(dialect_of("std_msgs/msg/String"), Dialect::Ros2);
+        assert_eq!(dialect_of("std_msgs/String"), Dialect::Ros1);
+    }
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Robots of ROS 1 and of ROS 2 in one team.
+
+use super::*;
+
+const ROS1: &str = "peers: { base: 10.0.0.2 }\ntopics: { \"/**\": {} }";
+const ROS2: &str = "ros2: true\npeers: { robot: 10.0.0.1 }\ntopics: { \"/**\": {} }";
+
+fn text(name: &str, type_name: &str) -> Topic {
+    Topic { definition: "string data\n".into(), ..topic(name, type_name) }
+}
+
+#[test]
+fn a_topic_arrives_typed_as_the_other_ros_has_it_both_ways() {
+    let mut world = World::pair(ROS1, ROS2);
+    world.says(0, Event::Offered(text("/from1", "std_msgs/String")));
+    assert_eq!(world.told(1), ["advertise /from1 std_msgs/msg/String"]);
+    world.wants(1, "/from1", true);
+    assert_eq!(world.told(0), ["subscribe /from1"]);
+    world.publishes(0, "/from1", 0, "\u{2}\0\0\0hi");
+    assert_eq!(world.told(1), ["publish /from1 0 \0\u{1}\0\0\u{3}\0\0\0hi\0"]);
+
+    world.says(1, Event::Offered(text("/from2", "std_msgs/msg/String")));
+    assert_eq!(world.told(0), ["advertise /from2 std_msgs/String"]);
+    world.wants(0, "/from2", true);
+    assert_eq!(world.told(1), ["subscribe /from2"]);
+    world.publishes(1, "/from2", 0, "\0\u{1}\0\0\u{3}\0\0\0hi\0");
+    assert_eq!(world.told(0), ["publish /from2 0 \u{2}\0\0\0hi"]);
+}
+
+#[test]
+fn what_has_no_counterpart_is_refused_to_the_sender_with_its_field() {
+    let mut world = World::pair(ROS1, ROS2);
+    let wide = Topic { definition: "wstring label\n".into(), ..topic("/w", "a/msg/Wide") };
+    world.says(1, Event::Offered(wide));
+    assert!(world.told(0).is_empty());
+    world.run(SECOND);
+    let notices = format!("{:?}", world.sides[1].topics.notices);
+    assert!(notices.contains("a/Wide.label") && notices.contains("/w"), "{notices}");
+}
+
+#[test]
+fn robots_of_both_kinds_may_publish_one_topic() {
+    let robot1 = "name: robot1\npeers: { base: 10.0.0.3 }\ntopics: { \"/**\": {} }\n";
+    let robot2 = "name: robot2\nros2: true\npeers: { base: 10.0.0.3 }\ntopics: { \"/**\": {} }\n";
+    let base = "name: base\nros2: true\npeers: { robot1: 10.0.0.1, robot2: 10.0.0.2 }\n";
+    let mut world = World::new(&[robot1, robot2, base]);
+    let native = Topic { type_hash: String::new(), ..text("/x", "std_msgs/msg/String") };
+    world.says(0, Event::Offered(text("/x", "std_msgs/String")));
+    world.says(1, Event::Offered(native));
+    world.wants(2, "/x", true);
+    assert_eq!(world.told(0), ["subscribe /x"]);
+    assert_eq!(world.told(1), ["subscribe /x"]);
+    world.publishes(0, "/x", 0, "\u{1}\0\0\0a");
+    world.publishes(1, "/x", 0, "cdr as it is");
+    let told = world.told(2);
+    assert!(told.iter().any(|line| line.ends_with("\u{2}\0\0\0a\0")), "{told:?}");
+    assert!(told.iter().any(|line| line.ends_with("cdr as it is")), "{told:?}");
+}
