@@ -3,7 +3,8 @@
 
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-# make demo LINK=radio; make bench CASE=3mbps RUNS=3
+# make demo ROS=2 LINK=radio; make bench CASE=3mbps RUNS=3
+ROS ?= 1
 LINK ?= token-bucket
 CASE ?= all
 RUNS ?= 1
@@ -13,9 +14,10 @@ FUZZ_SECONDS ?= 20
 
 help:
 	@echo "make demo    Tautline beside plain ROS 1 on a 6 Mbps link (under three minutes after the build);"
-	@echo "             LINK=token-bucket|radio: full duplex by the kernel, or a half-duplex 802.11 channel"
+	@echo "             LINK=token-bucket|radio: full duplex by the kernel, or a half-duplex 802.11 channel;"
+	@echo "             ROS=2: rclpy beside plain ROS 2 (Fast DDS), installed into target/ros2"
 	@echo "make test    format, lints, unit tests, real ROS at both ends, fuzzing"
-	@echo "make bench   all measured cases; CASE=6mbps|6mbps-rate|3mbps|3mbps-rate|6mbps-loss|6mbps-radio|idle|header|five-peers, RUNS=n"
+	@echo "make bench   all measured cases; CASE=6mbps|6mbps-rate|3mbps|3mbps-rate|6mbps-loss|6mbps-radio|idle|header|five-peers, RUNS=n, ROS=2"
 	@echo "make validate  the radio model against a reference, against real programs, and its speed"
 	@echo "make build   the release binaries: target/release/tautline and tautline-lab"
 	@echo "make setup   installs the Debian packages that are missing (the others do it too)"
@@ -23,17 +25,21 @@ help:
 setup:
 	@crates/lab/setup.sh
 
-ros2: setup
+# cyclonedds-*: of the age of Humble, for which there are no wheels.
+ros2:
+	@crates/lab/setup.sh cyclonedds-tools cyclonedds-dev
 	@crates/lab/ros2.sh
 
 build: setup
 	cargo build --release --locked -p tautline-node -p tautline-lab
 
 demo: build
-	@target/release/tautline-lab demo --link $(LINK)
+	@[ "$(ROS)" != 2 ] || crates/lab/ros2.sh kilted
+	@target/release/tautline-lab demo --ros $(ROS) --link $(LINK)
 
 bench: build
-	@target/release/tautline-lab bench $(CASE) --runs $(RUNS)
+	@[ "$(ROS)" != 2 ] || crates/lab/ros2.sh kilted
+	@target/release/tautline-lab bench $(CASE) --ros $(ROS) --runs $(RUNS)
 
 test: setup ros2
 	cargo fmt --all --check

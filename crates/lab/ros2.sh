@@ -1,20 +1,65 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Installs what tests with ROS 2 need into target/ros2: rclpy and the common interfaces of
-# Kilted, and rosbags as a second opinion on messages. Python 3.11, as the wheels want.
+# Installs the ROS 2 peers of tests, demo and benchmarks into target/ros2, each into a virtual
+# environment of its own: all, or those named as arguments. Python 3.11, as the wheels want.
 set -eu
 cd "$(dirname "$0")/../.."
 
-wanted="ros-rclpy==9.1.2 ros-rmw-fastrtps-cpp==9.3.3 ros-common-interfaces==5.5.1 rosbags==0.11.9"
-folder=target/ros2/kilted
-[ "$(cat "$folder/installed" 2>/dev/null || true)" = "$wanted" ] && exit 0
+# rosbags is a second opinion on messages; Cyclone DDS speaks to ROS 2 without being one.
+packages_of() {
+    case $1 in
+    kilted) echo "ros-rclpy==9.1.2 ros-rmw-fastrtps-cpp==9.3.3 ros-common-interfaces==5.5.1 rosbags==0.11.9" ;;
+    jazzy) echo "ros-jazzy-rclpy==7.1.6 ros-jazzy-rmw-fastrtps-cpp==8.4.3 ros-jazzy-common-interfaces==5.3.6" ;;
+    cyclone) echo "cyclonedds==11.0.1" ;;
+    *)
+        echo "ros2: no peer '$1'; there are kilted, jazzy and cyclone" >&2
+        return 1
+        ;;
+    esac
+}
 
-if ! /usr/bin/python3 -c 'import sys, ensurepip; sys.exit(sys.version_info[:2] != (3, 11))'; then
-    echo "ros2: /usr/bin/python3 has to be Python 3.11 with venv (Debian 12: apt-get install python3-venv)" >&2
-    exit 1
-fi
-echo "ros2: installing into $folder (280 MB)"
-/usr/bin/python3 -m venv --clear "$folder"
-# shellcheck disable=SC2086  # the list is meant to be split into words
-"$folder/bin/pip" install --quiet --disable-pip-version-check $wanted
-echo "$wanted" > "$folder/installed"
+# What has to work in an environment before it counts as installed.
+proof_of() {
+    case $1 in
+    cyclone) echo "import cyclonedds.domain" ;;
+    *) echo "from rclpy.utilities import get_rmw_implementation_identifier as rmw; import sensor_msgs.msg; rmw()" ;;
+    esac
+}
+
+# Makes or completes the environment of peer $1; $2 may be --clear.
+build() {
+    folder=target/ros2/$1
+    # The wheels' start-up hook is for the environment it was set in.
+    unset LD_LIBRARY_PATH _ROS_WHEELS_BOOTSTRAP_COMPLETE
+    # shellcheck disable=SC2046,SC2086  # lists that are meant to be split into words
+    /usr/bin/python3 -m venv $2 "$folder" &&
+        "$folder/bin/pip" install --quiet --disable-pip-version-check $(packages_of "$1") &&
+        "$folder/bin/python" -c "$(proof_of "$1")"
+}
+
+# A folder without its list was begun by hand or interrupted, and is completed; one with another
+# list is of another version, and begun anew.
+install() {
+    list=target/ros2/$1/installed
+    packages=$(packages_of "$1")
+    anew=""
+    if [ -f "$list" ]; then
+        [ "$(cat "$list")" != "$packages" ] || return 0
+        anew="--clear"
+    fi
+    if ! /usr/bin/python3 -c 'import sys, ensurepip; sys.exit(sys.version_info[:2] != (3, 11))'; then
+        echo "ros2: /usr/bin/python3 has to be Python 3.11 with venv (Debian 12: apt-get install python3-venv)" >&2
+        exit 1
+    fi
+    echo "ros2: installing into target/ros2/$1: $packages"
+    if ! build "$1" "$anew"; then
+        echo "ros2: target/ros2/$1 could not be completed; beginning anew" >&2
+        build "$1" --clear
+    fi
+    echo "$packages" > "$list"
+}
+
+[ $# -gt 0 ] || set -- kilted jazzy cyclone
+for peer in "$@"; do
+    install "$peer"
+done

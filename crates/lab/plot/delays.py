@@ -25,6 +25,8 @@ TRANSPORTS = [
     ("tautline", "Tautline", "#0060a8", "-", 2.6),
     ("tcpros", "plain ROS 1 (TCPROS)", "#d1495b", "-", 1.8),
     ("tcpros_nodelay", "plain ROS 1 with TCP_NODELAY", "#e8a33d", "-", 1.8),
+    ("ros2_reliable", "plain ROS 2, reliable (Fast DDS)", "#d1495b", "-", 1.8),
+    ("ros2_best_effort", "plain ROS 2, best effort", "#e8a33d", "-", 1.8),
 ]
 INK, FAINT = "#2b2b2b", "#d9d9d9"
 P99_LABEL_TOP, P99_LABEL_STEP = 0.185, 0.07

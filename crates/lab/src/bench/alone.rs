@@ -5,8 +5,8 @@ use super::case::{self, Verdict};
 use super::daemon::{Daemon, DaemonSetup, link_sent, topic_sent};
 use super::flows::Flow;
 use super::report::{About, Conclusion, verdict_lines};
-use super::ros::RosProgram;
-use super::trial::{Load, Transport};
+use super::ros::{Middleware, Ros, RosProgram};
+use super::trial::Load;
 use super::usage::watch_idle;
 use super::world::{Link, LinkLimits, Pair};
 use crate::processes::Process;
@@ -47,7 +47,9 @@ impl Scene {
     fn new(setup: &DaemonSetup, folder: &Path) -> Result<Self> {
         std::fs::create_dir_all(folder)?;
         let pair = Pair::new(UNLIMITED, 0)?;
-        let roscore = |computer| RosProgram { computer, master: computer, folder }.roscore();
+        let own = |computer| Middleware::own(Ros::One, computer);
+        let roscore =
+            |computer| RosProgram { computer, middleware: own(computer), folder }.roscore();
         let masters = [roscore(&pair.robot)?, roscore(&pair.base)?];
         let mut daemons = setup.start(&pair.robot, &pair.base, folder)?;
         for daemon in &mut daemons {
@@ -106,7 +108,12 @@ fn idle(scene: &Scene) -> Result<Vec<Verdict>> {
 
 /// All bytes the link carried beyond messages, UDP and IP, per message: heartbeats and reports count.
 fn header(scene: &Scene, folder: &Path) -> Result<Vec<Verdict>> {
-    let mut load = Load::start(Transport::Tautline, &[Flow::Laser], &scene.pair, folder)?;
+    let mut load = Load::start(
+        |computer| Middleware::own(Ros::One, computer),
+        &[Flow::Laser],
+        &scene.pair,
+        folder,
+    )?;
     let counters = || -> Result<[u64; 4]> {
         let status = scene.daemons[0].status()?;
         let (packets, bytes) = link_sent(&status).context("no link in status")?;

@@ -2,6 +2,7 @@
 //! The cases and what must be reached in each.
 
 use super::flows::Flow;
+use super::ros::Ros;
 use super::trial::{Outcome, Transport};
 use super::world::{Link, LinkLimits};
 use serde::Serialize;
@@ -15,6 +16,8 @@ pub type Outcomes = BTreeMap<Transport, Outcome>;
 pub struct Case {
     /// As on the command line.
     pub name: &'static str,
+    /// What the robots run.
+    pub ros: Ros,
     /// The link.
     pub link: Link,
     /// Whether the daemons are told the rate.
@@ -24,7 +27,7 @@ pub struct Case {
     /// What must be reached.
     pub targets: &'static [Target],
     /// What others reached elsewhere on such a link, to compare with: whether we do decides nothing.
-    pub comparisons: &'static [Target],
+    pub comparisons: &'static [&'static [Target]],
     /// What rivals are known to do here.
     pub known: &'static [Known],
 }
@@ -144,6 +147,17 @@ const AT_3_MBPS: &[Target] = &[
     target(Unaccounted(Image), AtMost(0.0)),
 ];
 
+/// What a gateway costs beside DDS is judged by a benchmark of its own.
+const AT_6_MBPS_ROS_2: &[Target] = &[
+    target(ReceivedPercent(Laser), AtLeast(100.0)),
+    target(P99Ms(Laser), AtMost(8.0)),
+    target(GapStdMs(Laser), AtMost(3.0)),
+    target(P99Ms(Command), AtMost(8.0)),
+    target(ReceivedPercent(Image), AtLeast(99.0)),
+    target(MeanTimesAirtime(Image), AtMost(1.25)),
+    target(IdleCpuPercent, IDLE_CPU_PERCENT),
+];
+
 const WITH_LOSS: &[Target] = &[
     target(ReceivedPercent(Laser), AtLeast(99.5)),
     target(ReceivedPercent(Image), AtLeast(99.5)),
@@ -158,6 +172,10 @@ const OF_POUND: &[Target] = &[
     target(MeanMs(Laser), AtMost(4.1)),
     target(GapStdMs(Laser), AtMost(2.0)),
     target(MeanMs(Image), AtMost(112.0)),
+];
+
+/// The same tables, beside plain ROS 1.
+const OF_POUND_BESIDE_ROS_1: &[Target] = &[
     target(MeanTimesUnder(Transport::Tcpros, Laser), AtLeast(18.6 / 4.1)),
     target(MeanTimesUnder(Transport::TcprosNodelay, Laser), AtLeast(6.0 / 4.1)),
 ];
@@ -168,18 +186,27 @@ const KNOWN_AT_6_MBPS: &[Known] = &[
     Known { transport: Transport::TcprosNodelay, laser_mean_ms: 24.0 },
 ];
 
+/// Measured on this link with rclpy 9.1 and a 64 KB image.
+const KNOWN_AT_6_MBPS_ROS_2: &[Known] = &[
+    Known { transport: Transport::Ros2Reliable, laser_mean_ms: 25.0 },
+    Known { transport: Transport::Ros2BestEffort, laser_mean_ms: 25.0 },
+];
+
 const ALL_TRANSPORTS: &[Transport] =
     &[Transport::Tautline, Transport::Tcpros, Transport::TcprosNodelay];
 const BEST_TWO: &[Transport] = &[Transport::Tautline, Transport::TcprosNodelay];
+const OF_ROS_2: &[Transport] =
+    &[Transport::Tautline, Transport::Ros2Reliable, Transport::Ros2BestEffort];
 
 const fn link(rate_bps: u64, loss: f64) -> Link {
     Link::Wire(LinkLimits { rate_bps: Some(rate_bps), loss })
 }
 
 /// All cases of two computers.
-pub const CASES: &[Case] = &[
+const CASES: &[Case] = &[
     Case {
         name: "6mbps",
+        ros: Ros::One,
         link: link(6_000_000, 0.0),
         rate_configured: false,
         transports: ALL_TRANSPORTS,
@@ -189,6 +216,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "6mbps-rate",
+        ros: Ros::One,
         link: link(6_000_000, 0.0),
         rate_configured: true,
         transports: ALL_TRANSPORTS,
@@ -198,6 +226,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "3mbps",
+        ros: Ros::One,
         link: link(3_000_000, 0.0),
         rate_configured: false,
         transports: BEST_TWO,
@@ -207,6 +236,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "3mbps-rate",
+        ros: Ros::One,
         link: link(3_000_000, 0.0),
         rate_configured: true,
         transports: BEST_TWO,
@@ -216,6 +246,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "6mbps-loss",
+        ros: Ros::One,
         link: link(6_000_000, 0.05),
         rate_configured: false,
         transports: BEST_TWO,
@@ -225,14 +256,40 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "6mbps-radio",
+        ros: Ros::One,
         link: Link::Radio("half-duplex-6mbps"),
         rate_configured: false,
         transports: ALL_TRANSPORTS,
         targets: &[],
-        comparisons: OF_POUND,
+        comparisons: &[OF_POUND, OF_POUND_BESIDE_ROS_1],
         known: &[],
     },
+    Case {
+        known: KNOWN_AT_6_MBPS_ROS_2,
+        ..of_ros_2("6mbps", link(6_000_000, 0.0), false, AT_6_MBPS_ROS_2)
+    },
+    Case {
+        known: KNOWN_AT_6_MBPS_ROS_2,
+        ..of_ros_2("6mbps-rate", link(6_000_000, 0.0), true, AT_6_MBPS_ROS_2)
+    },
+    of_ros_2("3mbps", link(3_000_000, 0.0), false, AT_3_MBPS),
+    of_ros_2("3mbps-rate", link(3_000_000, 0.0), true, AT_3_MBPS),
+    of_ros_2("6mbps-loss", link(6_000_000, 0.05), false, WITH_LOSS),
+    Case {
+        comparisons: &[OF_POUND],
+        ..of_ros_2("6mbps-radio", Link::Radio("half-duplex-6mbps"), false, &[])
+    },
 ];
+
+const fn of_ros_2(
+    name: &'static str,
+    link: Link,
+    rate_configured: bool,
+    targets: &'static [Target],
+) -> Case {
+    let (ros, transports) = (Ros::Two, OF_ROS_2);
+    Case { name, ros, link, rate_configured, transports, targets, comparisons: &[], known: &[] }
+}
 
 /// One target and what was found.
 #[derive(Debug, Clone, Serialize)]
@@ -257,9 +314,14 @@ impl Verdict {
 }
 
 impl Case {
+    /// All with robots that run `ros`.
+    pub fn all(ros: Ros) -> impl Iterator<Item = &'static Case> {
+        CASES.iter().filter(move |case| case.ros == ros)
+    }
+
     /// The case of that name.
-    pub fn named(name: &str) -> Option<&'static Case> {
-        CASES.iter().find(|case| case.name == name)
+    pub fn named(name: &str, ros: Ros) -> Option<&'static Case> {
+        Self::all(ros).find(|case| case.name == name)
     }
 
     /// One verdict per target.
@@ -269,15 +331,19 @@ impl Case {
 
     /// Every comparison and what was found.
     pub fn comparisons(&self, outcomes: &Outcomes) -> Vec<Verdict> {
-        self.judge(self.comparisons, outcomes)
+        self.judge(self.comparisons.iter().copied().flatten(), outcomes)
     }
 
-    fn judge(&self, targets: &[Target], outcomes: &Outcomes) -> Vec<Verdict> {
+    fn judge<'a>(
+        &self,
+        targets: impl IntoIterator<Item = &'a Target>,
+        outcomes: &Outcomes,
+    ) -> Vec<Verdict> {
         let judge = |target: &Target| {
             let (what, unit) = target.what.words();
             target.bound.judge(what, self.find(target.what, outcomes), unit)
         };
-        targets.iter().map(judge).collect()
+        targets.into_iter().map(judge).collect()
     }
 
     /// Why the run says nothing: the link or the rivals are not as known. Empty if all is well.
@@ -417,7 +483,7 @@ mod tests {
 
     #[test]
     fn targets_are_judged_against_the_same_runs_rival() {
-        let case = Case::named("6mbps").unwrap();
+        let case = Case::named("6mbps", Ros::One).unwrap();
         let outcomes = Outcomes::from([
             (Transport::Tautline, outcome(summary(99.9, 3.0, 7.9, 2.5))),
             (Transport::Tcpros, outcome(summary(100.0, 35.0, 101.0, 35.0))),
@@ -430,7 +496,7 @@ mod tests {
 
     #[test]
     fn a_comparison_with_a_rival_is_within_the_run_and_decides_nothing() {
-        let case = Case::named("6mbps-radio").unwrap();
+        let case = Case::named("6mbps-radio", Ros::One).unwrap();
         let outcomes = Outcomes::from([
             (Transport::Tautline, outcome(summary(100.0, 3.0, 6.0, 1.9))),
             (Transport::Tcpros, outcome(summary(100.0, 12.0, 40.0, 9.0))),
@@ -455,8 +521,20 @@ mod tests {
     }
 
     #[test]
+    fn every_case_is_there_with_both_ros_and_rivals_of_its_own() {
+        let names = |ros| Case::all(ros).map(|case| (case.name, case.link)).collect::<Vec<_>>();
+        assert_eq!(names(Ros::One), names(Ros::Two));
+        for case in CASES {
+            assert_eq!(case.transports[0], Transport::Tautline);
+            let rivals = &case.transports[1..];
+            assert!(rivals.iter().all(|rival| rival.ros() == Some(case.ros)), "{case:?}");
+            assert!(case.known.iter().all(|known| rivals.contains(&known.transport)), "{case:?}");
+        }
+    }
+
+    #[test]
     fn what_was_not_measured_is_not_reached() {
-        let case = Case::named("6mbps").unwrap();
+        let case = Case::named("6mbps", Ros::One).unwrap();
         let outcomes =
             Outcomes::from([(Transport::Tautline, outcome(summary(100.0, 3.0, 7.0, 2.0)))]);
         let verdicts = case.verdicts(&outcomes);
@@ -466,7 +544,7 @@ mod tests {
 
     #[test]
     fn a_rival_more_than_a_quarter_off_voids_the_run() {
-        let case = Case::named("6mbps").unwrap();
+        let case = Case::named("6mbps", Ros::One).unwrap();
         let run = |mean| {
             Outcomes::from([(Transport::Tcpros, outcome(summary(100.0, mean, 101.0, 35.0)))])
         };
@@ -477,7 +555,7 @@ mod tests {
 
     #[test]
     fn the_images_share_is_of_what_the_laser_leaves() {
-        let case = Case::named("3mbps").unwrap();
+        let case = Case::named("3mbps", Ros::One).unwrap();
         let share = case.image_share(&outcome(summary(100.0, 3.0, 7.0, 2.0))).unwrap();
         let left_bps = 3e6 - 50.0 * 8.0 * (1024.0 + 74.0);
         assert!((share - 100.0 * 4.5 * 61346.0 * 8.0 / left_bps).abs() < 1e-9);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One `tautline run`, as a user starts it.
 
-use super::ros;
+use super::ros::{self, Ros};
 use super::world::Computer;
 use crate::enclosure::SCRATCH;
 use crate::processes::{POLL_PERIOD, Process, run};
@@ -37,24 +37,30 @@ pub struct Daemon {
 pub struct DaemonSetup {
     /// The `tautline` program.
     pub program: PathBuf,
+    /// What the robots run.
+    pub ros: Ros,
     /// `rate:` of the radio; `None` leaves it to local back-pressure.
     pub rate_bps: Option<u64>,
 }
 
 /// The robot's file, as a user would write it.
-fn robot_file(computer: &Computer, peer: &Computer, topics: &str, rate_bps: Option<u64>) -> String {
-    let radios = rate_bps
+fn robot_file(computer: &Computer, peer: &Computer, topics: &str, setup: &DaemonSetup) -> String {
+    let radios = setup
+        .rate_bps
         .map(|rate| format!("radios:\n  {}: {{ rate: {}kbps }}\n", computer.interface, rate / 1000))
         .unwrap_or_default();
+    let ros = match setup.ros {
+        Ros::One => {
+            let master = ros::master_uri(computer);
+            format!("ros1: {{ master: \"{master}\", host: {} }}", computer.address)
+        }
+        Ros::Two => {
+            format!("ros1: false\nros2: {{ domain: {}, range: localhost }}", ros::DOMAIN)
+        }
+    };
     format!(
-        "name: {}\npeers:\n  {}: {{ address: {} }}\ntopics:\n{topics}{radios}control: {SCRATCH}/{}.sock\n\
-         ros1: {{ master: \"{}\", host: {} }}\n",
-        computer.name,
-        peer.name,
-        peer.address,
-        computer.name,
-        ros::master_uri(computer),
-        computer.address
+        "name: {}\npeers:\n  {}: {{ address: {} }}\ntopics:\n{topics}{radios}control: {SCRATCH}/{}.sock\n{ros}\n",
+        computer.name, peer.name, peer.address, computer.name
     )
 }
 
@@ -80,7 +86,7 @@ impl DaemonSetup {
             self.program.display()
         );
         let file = folder.join(format!("{}.yaml", computer.name));
-        std::fs::write(&file, robot_file(computer, peer, topics, self.rate_bps))?;
+        std::fs::write(&file, robot_file(computer, peer, topics, self))?;
         let mut command = computer.command(self.program.to_str().context("path is not UTF-8")?);
         command.arg("run").arg(&file);
         Ok(Daemon {
@@ -99,7 +105,7 @@ impl Daemon {
         serde_json::from_str(&said).with_context(|| format!("no JSON from status: {said}"))
     }
 
-    /// Waits until it has its ROS master and its peer.
+    /// Waits until it has its ROS and its peer.
     pub fn await_connected(&mut self) -> Result<()> {
         let deadline = Instant::now() + MEETING_PATIENCE;
         loop {
@@ -110,7 +116,7 @@ impl Daemon {
             }
             if Instant::now() > deadline {
                 bail!(
-                    "the daemon has not met master and peer in {MEETING_PATIENCE:?}; status: {status:?}"
+                    "the daemon has not met its ROS and its peer in {MEETING_PATIENCE:?}; status: {status:?}"
                 );
             }
             std::thread::sleep(POLL_PERIOD);

@@ -19,9 +19,10 @@ mod world;
 use crate::enclosure;
 use crate::processes;
 use anyhow::{Context, Result, ensure};
-use case::{CASES, Case};
+use case::Case;
 use daemon::DaemonSetup;
 use report::{Conclusion, Report};
+use ros::Ros;
 use runs::{Runs, Setup};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -31,13 +32,16 @@ use trial::Transport;
 /// What to do.
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Laser, camera and commands over a 6 Mbps link: Tautline beside plain ROS 1.
+    /// Laser, camera and commands over a 6 Mbps link: Tautline beside plain ROS.
     Demo {
+        /// Which ROS the robots run; 2 is rclpy over Fast DDS, which crates/lab/ros2.sh installs.
+        #[arg(long, value_enum, default_value_t = Ros::One)]
+        ros: Ros,
         /// What joins robot and base.
         #[arg(long, value_enum, default_value_t = DemoLink::TokenBucket)]
         link: DemoLink,
-        /// Where the report, the picture and the raw samples go; by default target/demo, or
-        /// target/demo-radio.
+        /// Where the report, the picture and the raw samples go; by default target/demo, with
+        /// -ros2 and -radio for what is not ROS 1 and a token bucket.
         #[arg(long)]
         output: Option<PathBuf>,
         /// Counted seconds per transport.
@@ -48,8 +52,12 @@ pub enum Command {
     },
     /// One case, or all of them, with raw samples kept.
     Bench {
-        /// 6mbps, 6mbps-rate, 3mbps, 3mbps-rate, 6mbps-loss, 6mbps-radio, idle, header, five-peers or all.
+        /// 6mbps, 6mbps-rate, 3mbps, 3mbps-rate, 6mbps-loss, 6mbps-radio, idle, header, five-peers
+        /// or all; the last four but for all with ROS 1 only.
         case: String,
+        /// Which ROS the robots run; 2 is rclpy over Fast DDS, which crates/lab/ros2.sh installs.
+        #[arg(long, value_enum, default_value_t = Ros::One)]
+        ros: Ros,
         /// How often each case is run; the median run is quoted. Over a radio a run during
         /// which the emulator was late is repeated.
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=100))]
@@ -96,10 +104,12 @@ impl DemoLink {
         }
     }
 
-    fn folder(self) -> &'static str {
-        match self {
-            Self::TokenBucket => "target/demo",
-            Self::Radio => "target/demo-radio",
+    fn folder(self, ros: Ros) -> &'static str {
+        match (ros, self) {
+            (Ros::One, Self::TokenBucket) => "target/demo",
+            (Ros::One, Self::Radio) => "target/demo-radio",
+            (Ros::Two, Self::TokenBucket) => "target/demo-ros2",
+            (Ros::Two, Self::Radio) => "target/demo-ros2-radio",
         }
     }
 }
@@ -123,12 +133,15 @@ pub fn run(command: &Command) -> Result<ExitCode> {
     }
     match command {
         Command::Traffic(arguments) => traffic::run(arguments).map(|()| ExitCode::SUCCESS),
-        Command::Demo { link, output, seconds, choice } => {
-            let output = output.as_deref().unwrap_or(Path::new(link.folder()));
-            demo(*link, output, Duration::from_secs(*seconds), choice)
+        Command::Demo { ros, link, output, seconds, choice } => {
+            let name = link.case();
+            let case = Case::named(name, *ros).with_context(|| format!("no case {name}"))?;
+            let output = output.as_deref().unwrap_or(Path::new(link.folder(*ros)));
+            demo(case, output, Duration::from_secs(*seconds), choice)
         }
-        Command::Bench { case, runs, json, output, seconds, choice } => {
+        Command::Bench { case, ros, runs, json, output, seconds, choice } => {
             let bench = Bench {
+                ros: *ros,
                 folder: output.join(stamp()?),
                 runs: *runs,
                 json: *json,
@@ -137,13 +150,11 @@ pub fn run(command: &Command) -> Result<ExitCode> {
             };
             bench.run(case)
         }
-        Command::Smoke { output, choice } => smoke::run(output, &choice.daemons(None)?),
+        Command::Smoke { output, choice } => smoke::run(output, &choice.daemons(Ros::One, None)?),
     }
 }
 
-fn demo(link: DemoLink, output: &Path, time: Duration, choice: &Choice) -> Result<ExitCode> {
-    let name = link.case();
-    let case = Case::named(name).with_context(|| format!("no case {name}"))?;
+fn demo(case: &'static Case, output: &Path, time: Duration, choice: &Choice) -> Result<ExitCode> {
     let raw = output.join("raw");
     let runs = choice.measure(case, time, std::slice::from_ref(&raw))?;
     let report = Report::new(case, time, &runs)?;
@@ -156,7 +167,11 @@ fn demo(link: DemoLink, output: &Path, time: Duration, choice: &Choice) -> Resul
     Ok(exit_code(report.result()))
 }
 
+/// Cases of other shapes, so far with ROS 1 or none.
+const OF_ROS_1: &[&str] = &[alone::IDLE, alone::HEADER, star::NAME];
+
 struct Bench<'a> {
+    ros: Ros,
     folder: PathBuf,
     runs: u64,
     json: bool,
@@ -166,28 +181,33 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     fn run(&self, name: &str) -> Result<ExitCode> {
-        Self::check_name(name)?;
-        let chosen = |case: &str| case == name || name == "all";
+        let of_two = Case::all(self.ros).map(|case| case.name);
+        let others = if self.ros == Ros::One { OF_ROS_1 } else { &[] };
+        let names: Vec<&str> = of_two.chain(others.iter().copied()).collect();
+        let chosen: Vec<&str> =
+            names.iter().copied().filter(|&case| name == case || name == "all").collect();
+        ensure!(
+            !chosen.is_empty(),
+            "no case '{name}' with ROS {}; there are {}, all",
+            self.ros.number(),
+            names.join(", ")
+        );
         let mut worst = Conclusion::Reached;
-        for case in CASES.iter().filter(|case| chosen(case.name)) {
-            worst = worst.max(self.run_case(case)?);
-        }
-        for case in [alone::IDLE, alone::HEADER].into_iter().filter(|case| chosen(case)) {
-            let daemons = self.choice.daemons(None)?;
-            worst = worst.max(alone::run(case, &daemons, &self.folder.join(case), self.json)?);
-        }
-        if chosen(star::NAME) {
-            worst = worst.max(star::run(&self.folder.join(star::NAME), self.json)?);
+        for name in chosen {
+            worst = worst.max(self.run_one(name)?);
         }
         Ok(exit_code(worst))
     }
 
-    /// Fails unless `name` is a case or `all`.
-    fn check_name(name: &str) -> Result<()> {
-        let mut names: Vec<&str> = CASES.iter().map(|case| case.name).collect();
-        names.extend([alone::IDLE, alone::HEADER, star::NAME, "all"]);
-        ensure!(names.contains(&name), "no case '{name}'; there are {}", names.join(", "));
-        Ok(())
+    fn run_one(&self, name: &'static str) -> Result<Conclusion> {
+        match Case::named(name, self.ros) {
+            Some(case) => self.run_case(case),
+            None if name == star::NAME => star::run(&self.folder.join(name), self.json),
+            None => {
+                let daemons = self.choice.daemons(self.ros, None)?;
+                alone::run(name, &daemons, &self.folder.join(name), self.json)
+            }
+        }
     }
 
     fn run_case(&self, case: &'static Case) -> Result<Conclusion> {
@@ -214,16 +234,28 @@ impl Bench<'_> {
 impl Choice {
     /// Runs all transports of a case once per folder.
     fn measure(&self, case: &'static Case, time: Duration, folders: &[PathBuf]) -> Result<Runs> {
+        self.check(case.ros)?;
         let rate_bps = case.link.rate_bps().filter(|_| case.rate_configured);
-        let daemons = self.daemons(rate_bps)?;
+        let daemons = self.daemons(case.ros, rate_bps)?;
         Setup { case, time, only: self.only.as_deref(), daemons: &daemons }.measure(folders)
     }
 
-    fn daemons(&self, rate_bps: Option<u64>) -> Result<DaemonSetup> {
+    /// Fails if a transport was asked for that robots with `ros` do not have.
+    fn check(&self, ros: Ros) -> Result<()> {
+        for transport in self.only.iter().flatten() {
+            let name = transport.name();
+            let with = ros.number();
+            let fits = transport.ros().is_none_or(|own| own == ros);
+            ensure!(fits, "--only {name}: no transport of ROS {with}; --ros says which is run");
+        }
+        Ok(())
+    }
+
+    fn daemons(&self, ros: Ros, rate_bps: Option<u64>) -> Result<DaemonSetup> {
         let beside = std::env::current_exe()?.with_file_name("tautline");
         let program = self.tautline.clone().unwrap_or(beside);
         let program = std::path::absolute(program)?;
-        Ok(DaemonSetup { program, rate_bps })
+        Ok(DaemonSetup { program, ros, rate_bps })
     }
 }
 

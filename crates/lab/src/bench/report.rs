@@ -4,8 +4,9 @@
 use super::case::{Case, Outcomes, Verdict};
 use super::flows::{ALL, Flow};
 use super::plot;
+use super::ros::{Ros, ros2_packages};
 use super::runs::{Discarded, Runs};
-use super::trial::Outcome;
+use super::trial::{Outcome, Transport};
 use super::usage::DaemonFigures;
 use super::world::{self, MTU, scenario};
 use crate::air::Punctuality;
@@ -25,8 +26,13 @@ use tautline_medium::RateControl;
 #[derive(Serialize)]
 pub struct Report {
     case: &'static str,
+    /// Which the robots run.
+    ros: u8,
     #[serde(flatten)]
     about: About,
+    /// The plain ROS 2 beside Tautline.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ros2_packages: Option<String>,
     link: Link,
     rate_configured: bool,
     counted_s: f64,
@@ -36,13 +42,13 @@ pub struct Report {
     /// Laser p99 in milliseconds of each run's first transport.
     laser_p99_ms_of_runs: Vec<Option<f64>>,
     message_bytes: BTreeMap<Flow, u64>,
-    transports: BTreeMap<&'static str, BTreeMap<Flow, Summary>>,
+    transports: BTreeMap<Transport, BTreeMap<Flow, Summary>>,
     /// Of all cores, by whatever program, while each transport was measured.
-    machine_busy_percent: BTreeMap<&'static str, f64>,
+    machine_busy_percent: BTreeMap<Transport, f64>,
     daemons: BTreeMap<String, DaemonFigures>,
     /// Of the radio, while each transport was measured; empty without one.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    emulator: BTreeMap<&'static str, Punctuality>,
+    emulator: BTreeMap<Transport, Punctuality>,
     /// Runs that do not count and were repeated.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     discarded: Vec<Discarded>,
@@ -171,7 +177,9 @@ impl Report {
         }
         Ok(Self {
             case: case.name,
+            ros: case.ros.number(),
             about: About::now(),
+            ros2_packages: (case.ros == Ros::Two).then(ros2_packages),
             link: Link::new(case.link)?,
             rate_configured: case.rate_configured,
             counted_s: time.as_secs_f64(),
@@ -192,7 +200,8 @@ impl Report {
 
     /// Draws the delays of the run it quotes, whose raw samples are under `raw`.
     pub fn draw(&self, raw: &Path, picture: &Path) -> Result<()> {
-        let title = format!("Message delay through ROS over a {}", self.link_words());
+        let ros = if self.ros2_packages.is_some() { "ROS 2" } else { "ROS" };
+        let title = format!("Message delay through {ros} over a {}", self.link_words());
         plot::draw(raw, picture, &title, &self.load_words())
     }
 
@@ -244,7 +253,10 @@ impl Report {
         let mut text = format!("\n{}: {}\n", self.case, self.link_words());
         if self.runs > 0 {
             let _ = writeln!(text, "{}", self.load_words());
-            let _ = writeln!(text, "TCP by {}", self.about.tcp_congestion_control);
+            let _ = match &self.ros2_packages {
+                None => writeln!(text, "TCP by {}", self.about.tcp_congestion_control),
+                Some(packages) => writeln!(text, "plain ROS 2: {packages}"),
+            };
         }
         if self.runs > 1 {
             let _ = writeln!(
@@ -266,7 +278,7 @@ impl Report {
     fn put_table(&self, text: &mut String) {
         let _ = writeln!(
             text,
-            "\n{:8} {:15} {:>6} {:>8} {:>7} | {:>8} {:>8} {:>8} {:>8} | {:>8} {:>8}",
+            "\n{:8} {:16} {:>6} {:>8} {:>7} | {:>8} {:>8} {:>8} {:>8} | {:>8} {:>8}",
             "topic",
             "transport",
             "sent",
@@ -283,7 +295,7 @@ impl Report {
             let mut label = flow.name();
             for (transport, topics) in &self.transports {
                 if let Some(summary) = topics.get(&flow) {
-                    let _ = writeln!(text, "{label:8} {transport:15} {}", row(summary));
+                    let _ = writeln!(text, "{label:8} {:16} {}", transport.name(), row(summary));
                     label = "";
                 }
             }
@@ -305,7 +317,7 @@ impl Report {
 
     fn put_emulator(&self, text: &mut String) {
         for (transport, punctuality) in &self.emulator {
-            let _ = writeln!(text, "emulator, {transport}: {punctuality}");
+            let _ = writeln!(text, "emulator, {}: {punctuality}", transport.name());
         }
         for discarded in &self.discarded {
             let _ = writeln!(text, "{}", discarded.words());
@@ -319,7 +331,8 @@ impl Report {
                 let late = if late { " and publishers were late" } else { "" };
                 let _ = writeln!(
                     text,
-                    "this machine was {percent:.0} % busy{late} while {transport} was measured: other programs disturb the figures"
+                    "this machine was {percent:.0} % busy{late} while {} was measured: other programs disturb the figures",
+                    transport.name()
                 );
             }
         }
@@ -415,9 +428,9 @@ fn laser_p99(outcomes: &Outcomes) -> Option<f64> {
 fn by_transport<T>(
     outcomes: &Outcomes,
     figure: impl Fn(&Outcome) -> Option<T>,
-) -> BTreeMap<&'static str, T> {
-    let named = outcomes.iter().map(|(transport, outcome)| (transport.name(), figure(outcome)));
-    named.filter_map(|(name, figure)| Some((name, figure?))).collect()
+) -> BTreeMap<Transport, T> {
+    let of_each = outcomes.iter().map(|(&transport, outcome)| (transport, figure(outcome)));
+    of_each.filter_map(|(transport, figure)| Some((transport, figure?))).collect()
 }
 
 /// Index of the median, a run without the figure counting as the worst; `None` of no runs.

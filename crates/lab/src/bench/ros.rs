@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Real ROS 1 programs: masters, and the publishers and subscribers under `ros1/`.
+//! Real ROS programs: masters of ROS 1, and the publishers and subscribers of both under `ros/`.
 
 use super::flows::Flow;
 use super::world::Computer;
 use crate::enclosure::SCRATCH;
 use crate::processes::Process;
 use crate::stats::Samples;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -17,12 +18,149 @@ pub const START_PATIENCE: Duration = Duration::from_secs(40);
 pub const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 
 const MASTER_PORT: u16 = 11311;
+/// Of every ROS 2 program.
+pub const DOMAIN: u16 = 7;
+/// Messages in the history at both ends of ROS 2: that of its default profile.
+const DEPTH: u32 = 10;
 /// Debian's own programs first: its Python has ROS, another may not.
 const PATH: &str = "/usr/bin:/bin:/usr/sbin:/sbin";
 
-/// Where the rospy programs are.
-pub fn programs() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("ros1")
+/// Which ROS all robots of a trial run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Ros {
+    /// rospy; plain ROS 1 is TCPROS.
+    #[value(name = "1")]
+    One,
+    /// rclpy; plain ROS 2 is Fast DDS.
+    #[value(name = "2")]
+    Two,
+}
+
+impl Ros {
+    /// 1 or 2.
+    pub fn number(self) -> u8 {
+        match self {
+            Ros::One => 1,
+            Ros::Two => 2,
+        }
+    }
+}
+
+/// The ROS 2 that is measured, as `name==version` of its packages; or `unknown`: a report is
+/// worth having without it.
+pub fn ros2_packages() -> String {
+    let list = std::fs::read_to_string(ros2_folder().join("installed"));
+    list.map_or("unknown".into(), |list| list.trim().to_owned())
+}
+
+/// How programs on one computer find each other and talk.
+#[derive(Clone, Copy)]
+pub enum Middleware<'a> {
+    /// ROS 1.
+    Ros1 {
+        /// Has the master.
+        master: &'a Computer,
+        /// Whether subscribers ask for TCP_NODELAY.
+        nodelay: bool,
+    },
+    /// ROS 2 on [`DOMAIN`].
+    Ros2 {
+        /// How far discovery goes.
+        range: Range,
+        /// Otherwise best effort.
+        reliable: bool,
+    },
+}
+
+/// ROS 2's automatic discovery range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Range {
+    /// Nothing leaves the computer.
+    Localhost,
+    /// All that multicast reaches.
+    Subnet,
+}
+
+impl<'a> Middleware<'a> {
+    /// A robot's own, which does not reach beyond it.
+    pub fn own(ros: Ros, computer: &'a Computer) -> Self {
+        match ros {
+            // Behind a daemon the far subscriber's connection is local; Nagle there is not what is measured.
+            Ros::One => Self::Ros1 { master: computer, nodelay: true },
+            Ros::Two => Self::Ros2 { range: Range::Localhost, reliable: true },
+        }
+    }
+
+    fn environment(self) -> Vec<(&'static str, String)> {
+        match self {
+            Self::Ros1 { master, .. } => vec![("ROS_MASTER_URI", master_uri(master))],
+            Self::Ros2 { range, .. } => vec![
+                ("ROS_DOMAIN_ID", DOMAIN.to_string()),
+                ("ROS_AUTOMATIC_DISCOVERY_RANGE", range.name().into()),
+                ("RMW_IMPLEMENTATION", "rmw_fastrtps_cpp".into()),
+                // All computers share this machine's memory, which is faster than any link.
+                ("FASTDDS_BUILTIN_TRANSPORTS", "UDPv4".into()),
+            ],
+        }
+    }
+
+    /// What the programs under `ros/` are told of it.
+    fn options(self) -> Option<&'static str> {
+        match self {
+            Self::Ros1 { nodelay, .. } => nodelay.then_some("--nodelay"),
+            Self::Ros2 { reliable, .. } => (!reliable).then_some("--best-effort"),
+        }
+    }
+
+    /// Messages kept for a connection that is slow.
+    fn queue(self, flow: Flow) -> u32 {
+        match self {
+            Self::Ros1 { .. } => flow.publisher_queue(),
+            Self::Ros2 { .. } => DEPTH,
+        }
+    }
+
+    fn module(self) -> &'static str {
+        match self {
+            Self::Ros1 { .. } => "ros1",
+            Self::Ros2 { .. } => "ros2",
+        }
+    }
+
+    /// The Python that has it.
+    fn interpreter(self) -> Result<PathBuf> {
+        match self {
+            Self::Ros1 { .. } => Ok("/usr/bin/python3".into()),
+            Self::Ros2 { .. } => {
+                let python = ros2_folder().join("bin/python");
+                ensure!(
+                    python.is_file(),
+                    "no rclpy at {}: install it with 'crates/lab/ros2.sh kilted'",
+                    python.display()
+                );
+                Ok(python)
+            }
+        }
+    }
+}
+
+impl Range {
+    fn name(self) -> &'static str {
+        match self {
+            Range::Localhost => "LOCALHOST",
+            Range::Subnet => "SUBNET",
+        }
+    }
+}
+
+/// Where `ros2.sh` installs the ROS 2 that is measured.
+fn ros2_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/ros2/kilted")
+}
+
+/// Where the Python programs are.
+fn programs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("ros")
 }
 
 /// The URI of the master on `computer`.
@@ -34,8 +172,8 @@ pub fn master_uri(computer: &Computer) -> String {
 pub struct RosProgram<'a> {
     /// Where it runs.
     pub computer: &'a Computer,
-    /// Where its master is.
-    pub master: &'a Computer,
+    /// What it speaks.
+    pub middleware: Middleware<'a>,
     /// Where its log and its samples go.
     pub folder: &'a Path,
 }
@@ -50,8 +188,8 @@ impl RosProgram<'_> {
             .env("HOME", &home)
             .env("ROS_HOME", &home)
             .env("ROS_LOG_DIR", format!("{home}/log"))
-            .env("ROS_MASTER_URI", master_uri(self.master))
-            .env("ROS_IP", &self.computer.address);
+            .env("ROS_IP", &self.computer.address)
+            .envs(self.middleware.environment());
         command
     }
 
@@ -64,31 +202,35 @@ impl RosProgram<'_> {
         Process::start(&name, command, self.folder)
     }
 
-    /// Starts one of the programs under `ros1/`.
+    /// Starts one of the programs under `ros/`.
     pub fn python(&self, name: &str, script: &str, arguments: &[String]) -> Result<Process> {
-        let mut command = self.command("/usr/bin/python3", name);
+        let mut command = self.command(&text(&self.middleware.interpreter()?)?, name);
         command.arg(programs().join(script)).args(arguments);
         Process::start_talking(name, command, self.folder)
     }
 
     /// Starts a publisher that writes what it sent to `NAME.sent.csv`.
     pub fn publisher(&self, flow: Flow) -> Result<Process> {
-        let arguments = [
-            flow.name().into(),
-            text(&sent_file(self.folder, flow))?,
-            format!("--period-us={}", flow.period().as_micros()),
-            format!("--queue={}", flow.publisher_queue()),
-        ];
+        let mut arguments = self.arguments(flow, &sent_file(self.folder, flow))?;
+        arguments.push(format!("--period-us={}", flow.period().as_micros()));
         self.python(&format!("{}-publisher", flow.name()), "publish.py", &arguments)
     }
 
     /// Starts a subscriber that writes what arrived to `NAME.received.csv`.
-    pub fn subscriber(&self, flow: Flow, nodelay: bool) -> Result<Process> {
-        let mut arguments = vec![flow.name().into(), text(&received_file(self.folder, flow))?];
-        if nodelay {
-            arguments.push("--nodelay".into());
-        }
+    pub fn subscriber(&self, flow: Flow) -> Result<Process> {
+        let arguments = self.arguments(flow, &received_file(self.folder, flow))?;
         self.python(&format!("{}-subscriber", flow.name()), "subscribe.py", &arguments)
+    }
+
+    fn arguments(&self, flow: Flow, output: &Path) -> Result<Vec<String>> {
+        let mut arguments = vec![
+            self.middleware.module().into(),
+            flow.name().into(),
+            text(output)?,
+            format!("--queue={}", self.middleware.queue(flow)),
+        ];
+        arguments.extend(self.middleware.options().map(String::from));
+        Ok(arguments)
     }
 }
 

@@ -99,6 +99,7 @@ impl Setup<'_> {
         let chosen = |transport: &&Transport| self.only.is_none_or(|only| only.contains(transport));
         let trial = |&transport| Trial {
             transport,
+            ros: self.case.ros,
             link: self.case.link,
             time: self.time,
             daemons: self.daemons,

@@ -5,8 +5,8 @@
 
 use super::daemon::{Daemon, DaemonSetup};
 use super::flows::{ALL, Flow};
-use super::ros::{self, RosProgram, START_PATIENCE};
-use super::trial::{Load, Transport};
+use super::ros::{self, Middleware, Ros, RosProgram, START_PATIENCE};
+use super::trial::Load;
 use super::world::{Computer, Link, LinkLimits, Pair};
 use crate::processes::Process;
 use crate::progress::Progress;
@@ -37,7 +37,8 @@ pub fn run(folder: &Path, daemons: &DaemonSetup) -> Result<ExitCode> {
     ]);
     progress.next();
     let pair = Pair::new(UNLIMITED, 0)?;
-    let on = |computer| RosProgram { computer, master: computer, folder };
+    let on =
+        |computer| RosProgram { computer, middleware: Middleware::own(Ros::One, computer), folder };
     let masters = [on(&pair.robot).roscore()?, on(&pair.base).roscore()?];
     let mut running = daemons.start(&pair.robot, &pair.base, folder)?;
     for daemon in &mut running {
@@ -73,7 +74,7 @@ fn check_latched(robot: &RosProgram, base: &RosProgram) -> Result<()> {
 }
 
 fn check_flows(pair: &Pair, folder: &Path) -> Result<()> {
-    let mut load = Load::start(Transport::Tautline, &ALL, pair, folder)?;
+    let mut load = Load::start(|computer| Middleware::own(Ros::One, computer), &ALL, pair, folder)?;
     load.publish(TIME)?;
     load.drain(TIME)?;
     load.write()?;

@@ -3,9 +3,9 @@
 
 use super::daemon::{Daemon, DaemonSetup, unaccounted};
 use super::flows::{ALL, Flow};
-use super::ros::{self, RosProgram, START_PATIENCE, WRITE_PATIENCE};
+use super::ros::{self, Middleware, Range, Ros, RosProgram, START_PATIENCE, WRITE_PATIENCE};
 use super::usage::{DaemonFigures, MachineTicks, Watch, figures, watch_idle};
-use super::world::{Link, Pair};
+use super::world::{Computer, Link, Pair};
 use crate::air::Punctuality;
 use crate::clock::monotonic_ns;
 use crate::processes::Process;
@@ -33,12 +33,16 @@ const LATENESS: Duration = Duration::from_secs(10);
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
 pub enum Transport {
-    /// Two masters, two daemons.
+    /// Two daemons; each robot's ROS stays on it.
     Tautline,
     /// One master; connections as rospy makes them.
     Tcpros,
     /// One master; subscribers ask for TCP_NODELAY.
     TcprosNodelay,
+    /// Fast DDS between the robots, as rclpy sets it up.
+    Ros2Reliable,
+    /// The same with best-effort publishers and subscribers.
+    Ros2BestEffort,
 }
 
 impl Transport {
@@ -48,6 +52,17 @@ impl Transport {
             Transport::Tautline => "tautline",
             Transport::Tcpros => "tcpros",
             Transport::TcprosNodelay => "tcpros_nodelay",
+            Transport::Ros2Reliable => "ros2_reliable",
+            Transport::Ros2BestEffort => "ros2_best_effort",
+        }
+    }
+
+    /// What the robots run with it; `None` if either will do.
+    pub fn ros(self) -> Option<Ros> {
+        match self {
+            Transport::Tautline => None,
+            Transport::Tcpros | Transport::TcprosNodelay => Some(Ros::One),
+            Transport::Ros2Reliable | Transport::Ros2BestEffort => Some(Ros::Two),
         }
     }
 }
@@ -56,6 +71,8 @@ impl Transport {
 pub struct Trial<'a> {
     /// What carries the topics.
     pub transport: Transport,
+    /// What the robots run.
+    pub ros: Ros,
     /// The link between robot and base.
     pub link: Link,
     /// Counted time.
@@ -97,13 +114,17 @@ impl Trial<'_> {
         let name = self.transport.name();
         let stage = |text: &str, seconds| (format!("{name}: {text}"), Duration::from_secs(seconds));
         let count = format!("{name}: counting laser, image and command messages");
-        let mut stages = match self.transport {
-            Transport::Tautline => vec![
-                stage("starting two ROS masters and two daemons", 5),
-                stage("watching the daemons idle", IDLE_TIME.as_secs()),
-            ],
-            _ => vec![stage("starting one ROS master", 3)],
+        let mut stages = match (self.ros, self.transport) {
+            (Ros::One, Transport::Tautline) => {
+                vec![stage("starting two ROS masters and two daemons", 5)]
+            }
+            (Ros::Two, Transport::Tautline) => vec![stage("starting two daemons", 2)],
+            (Ros::One, _) => vec![stage("starting one ROS master", 3)],
+            (Ros::Two, _) => vec![stage("joining two computers", 1)],
         };
+        if self.transport == Transport::Tautline {
+            stages.push(stage("watching the daemons idle", IDLE_TIME.as_secs()));
+        }
         stages.push(stage("starting publishers and subscribers", 4));
         stages.push((count, self.time + COUNTDOWN));
         stages.push(stage("draining, writing raw samples", 1));
@@ -134,7 +155,8 @@ impl Trial<'_> {
         }
         let idle = watch_idle(&daemons, IDLE_TIME)?;
         progress.next();
-        let mut load = Load::start(self.transport, &ALL, &pair, folder)?;
+        let middleware = |computer| self.middleware(computer, &pair);
+        let mut load = Load::start(middleware, &ALL, &pair, folder)?;
         progress.next();
         pair.count_from_now();
         let (busy, before) = (Watch::start(&daemons)?, MachineTicks::now()?);
@@ -164,12 +186,27 @@ impl Trial<'_> {
         Ok(Attempt::Counts(outcome))
     }
 
+    /// What the programs on `computer` speak.
+    fn middleware<'a>(&self, computer: &'a Computer, pair: &'a Pair) -> Middleware<'a> {
+        let tcpros = |nodelay| Middleware::Ros1 { master: &pair.robot, nodelay };
+        let dds = |reliable| Middleware::Ros2 { range: Range::Subnet, reliable };
+        match self.transport {
+            Transport::Tautline => Middleware::own(self.ros, computer),
+            Transport::Tcpros => tcpros(false),
+            Transport::TcprosNodelay => tcpros(true),
+            Transport::Ros2Reliable => dds(true),
+            Transport::Ros2BestEffort => dds(false),
+        }
+    }
+
     fn start_masters(&self, pair: &Pair, folder: &Path) -> Result<Vec<Process>> {
-        let computers = match self.transport {
-            Transport::Tautline => vec![&pair.robot, &pair.base],
-            _ => vec![&pair.robot],
+        let computers = match (self.ros, self.transport) {
+            (Ros::Two, _) => vec![],
+            (Ros::One, Transport::Tautline) => vec![&pair.robot, &pair.base],
+            (Ros::One, _) => vec![&pair.robot],
         };
-        let start = |computer| RosProgram { computer, master: computer, folder }.roscore();
+        let own = |computer| Middleware::own(Ros::One, computer);
+        let start = |computer| RosProgram { computer, middleware: own(computer), folder }.roscore();
         computers.into_iter().map(start).collect()
     }
 
@@ -213,10 +250,12 @@ pub struct Load {
 
 impl Load {
     /// Starts them and waits until a message of each topic has come through.
-    pub fn start(transport: Transport, flows: &[Flow], pair: &Pair, folder: &Path) -> Result<Self> {
-        let own_masters = transport == Transport::Tautline;
-        // Behind a daemon the far subscriber's connection is local; Nagle there is not what is measured.
-        let nodelay = transport != Transport::Tcpros;
+    pub fn start<'a>(
+        middleware: impl Fn(&'a Computer) -> Middleware<'a>,
+        flows: &[Flow],
+        pair: &'a Pair,
+        folder: &Path,
+    ) -> Result<Self> {
         let mut load =
             Load { publishers: vec![], subscribers: vec![], message_bytes: BTreeMap::new() };
         for &flow in flows {
@@ -225,12 +264,9 @@ impl Load {
             } else {
                 (&pair.base, &pair.robot)
             };
-            let program = |computer| RosProgram {
-                computer,
-                master: if own_masters { computer } else { &pair.robot },
-                folder,
-            };
-            load.subscribers.push((flow, program(to).subscriber(flow, nodelay)?));
+            let program =
+                |computer| RosProgram { computer, middleware: middleware(computer), folder };
+            load.subscribers.push((flow, program(to).subscriber(flow)?));
             load.publishers.push((flow, program(from).publisher(flow)?));
         }
         for (_, process) in load.subscribers.iter_mut().chain(&mut load.publishers) {
@@ -296,4 +332,19 @@ fn account(daemons: &[Daemon], folder: &Path) -> Result<BTreeMap<Flow, Option<i6
     }
     let side = |flow: Flow| if flow.is_from_robot() { &robot } else { &base };
     Ok(ALL.into_iter().map(|flow| (flow, unaccounted(side(flow), flow.topic()))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::ValueEnum;
+
+    #[test]
+    fn a_transport_has_one_name_in_folders_reports_and_on_the_command_line() {
+        for transport in Transport::value_variants() {
+            let name = transport.name();
+            assert_eq!(serde_json::to_value(transport).unwrap(), name);
+            assert_eq!(transport.to_possible_value().unwrap().get_name(), name);
+        }
+    }
 }

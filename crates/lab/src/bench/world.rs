@@ -4,12 +4,13 @@
 
 use crate::air::{self, Air, Punctuality};
 use crate::namespace::{self, Namespaces};
-use crate::processes::run;
+use crate::processes::{POLL_PERIOD, run};
 use crate::scenario::{self, Scenario};
 use crate::staging;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// The interface by which a computer on a wire reaches the others.
 const INTERFACE: &str = "veth0";
@@ -20,6 +21,9 @@ const _: () = assert!(MTU == air::MTU);
 const BURST_BYTES: u32 = 3200;
 /// Bytes that may wait in the kernel's queue, as an ordinary interface has them.
 const QUEUE_BYTES: u32 = 100_000;
+
+/// Longest wait for an interface whose cable is in.
+const RUNNING_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What limits a link.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -111,6 +115,20 @@ impl Computer {
         Ok(())
     }
 
+    /// Waits until the kernel counts [`INTERFACE`] as running, which may be a second after its
+    /// cable is in. Fast DDS never uses an interface that did not run when it started.
+    fn await_running(&self) -> Result<()> {
+        let deadline = Instant::now() + RUNNING_PATIENCE;
+        loop {
+            let state = self.ip(&["-oneline", "link", "show", "dev", INTERFACE])?;
+            if state.contains(" state UP ") {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "not running after {RUNNING_PATIENCE:?}: {state}");
+            std::thread::sleep(POLL_PERIOD);
+        }
+    }
+
     /// Limits what leaves by [`INTERFACE`] to a rate and loses some of what comes in.
     fn limit(&self, limits: LinkLimits) -> Result<()> {
         if let Some(rate_bps) = limits.rate_bps {
@@ -120,9 +138,11 @@ impl Computer {
                 .args(["burst", &BURST_BYTES.to_string(), "limit", &QUEUE_BYTES.to_string()]))?;
         }
         if limits.loss > 0.0 {
+            // Packets are lost, not datagrams: before the kernel puts fragments of IP together.
             run(self
                 .command("iptables")
-                .args(["-A", "INPUT", "-i", INTERFACE, "-m", "statistic", "--mode", "random"])
+                .args(["-t", "mangle", "-A", "PREROUTING", "-i", INTERFACE])
+                .args(["-m", "statistic", "--mode", "random"])
                 .args(["--probability", &limits.loss.to_string(), "-j", "DROP"]))?;
         }
         Ok(())
@@ -153,6 +173,9 @@ impl Pair {
         for computer in [&robot, &base] {
             computer.take_address()?;
             computer.limit(limits)?;
+        }
+        for computer in [&robot, &base] {
+            computer.await_running()?;
         }
         Ok(Self { robot, base, air: None })
     }

@@ -13,6 +13,7 @@ import rospy
 from std_msgs.msg import String
 
 import flows
+import ros1
 
 
 def publish(topic, text):
@@ -32,7 +33,7 @@ def await_text(topic, text):
 
 def main():
     role, topic, text = sys.argv[1:]
-    flows.await_master()
+    ros1.await_master()
     rospy.init_node("latched_%s" % role, anonymous=True, disable_signals=True, disable_rosout=True)
     {"publish": publish, "await": await_text}[role](topic, text)
 

@@ -4,10 +4,11 @@
 import rosgraph
 
 import flows
+import ros1
 
 
 def main():
-    flows.await_master()
+    ros1.await_master()
     names = set()
     for topics in rosgraph.Master("/lab").getSystemState():
         for _, nodes in topics:

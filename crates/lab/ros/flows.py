@@ -2,22 +2,25 @@
 """The flows of the test bench: what is published, and where a message carries
 its sequence number and the time it was sent.
 
-rospy overwrites header.seq, so the number travels in frame_id; a Twist has no
-header and carries both in its numbers. Times are CLOCK_MONOTONIC nanoseconds,
-which every process of one machine shares.
+rospy overwrites header.seq and ROS 2 has none, so the number travels in frame_id;
+a Twist has no header and carries both in its numbers. Times are CLOCK_MONOTONIC
+nanoseconds, which every process of one machine shares.
+
+`ros1.py` and `ros2.py` hold what differs between the two; the messages have the
+same names in both.
 """
 
-import io
+import argparse
+import importlib
 import random
-import sys
-import time
 
 from geometry_msgs.msg import Twist
 from sensor_msgs.msg import CompressedImage, LaserScan
 
 NANOSECONDS = 1_000_000_000
 PHOTOGRAPH = "/usr/share/matplotlib/mpl-data/sample_data/grace_hopper.jpg"
-# Header with its frame_id (28), seven floats (28) and two array lengths (8) make 64 bytes.
+# Header with its frame_id (28), seven floats (28) and two array lengths (8) make 64 bytes in
+# ROS 1; in ROS 2 the header has neither number nor unpadded text, and is as long.
 LASER_BEAMS = (1024 - 64) // 4
 
 
@@ -27,24 +30,27 @@ class Flow:
     topic = ""
     message_class = None
 
+    def __init__(self, ros):
+        self.ros = ros
+
     def empty(self):
         return self.message_class()
 
     def mark(self, message, sequence, sent_ns):
         message.header.frame_id = "%012d" % sequence
-        message.header.stamp.secs, message.header.stamp.nsecs = divmod(sent_ns, NANOSECONDS)
+        self.ros.set_time(message.header.stamp, *divmod(sent_ns, NANOSECONDS))
 
     def read(self, message):
-        stamp = message.header.stamp
-        return int(message.header.frame_id), stamp.secs * NANOSECONDS + stamp.nsecs
+        seconds, nanoseconds = self.ros.get_time(message.header.stamp)
+        return int(message.header.frame_id), seconds * NANOSECONDS + nanoseconds
 
     def is_intact(self, message):
         """Whether `message` holds what a publisher of this flow put into it."""
         original = self.empty()
         self.mark(original, *self.read(message))
-        if hasattr(message, "header"):
+        if hasattr(message, "header") and hasattr(message.header, "seq"):
             original.header.seq = message.header.seq
-        return serialized(original) == serialized(message)
+        return self.ros.serialized(original) == self.ros.serialized(message)
 
 
 class Laser(Flow):
@@ -77,8 +83,9 @@ class Command(Flow):
     message_class = Twist
 
     def mark(self, message, sequence, sent_ns):
-        message.linear.x = sequence
-        message.linear.y, message.linear.z = divmod(sent_ns, NANOSECONDS)
+        seconds, nanoseconds = divmod(sent_ns, NANOSECONDS)
+        message.linear.x = float(sequence)
+        message.linear.y, message.linear.z = float(seconds), float(nanoseconds)
 
     def read(self, message):
         seconds, nanoseconds = int(message.linear.y), int(message.linear.z)
@@ -90,27 +97,31 @@ WARM_UP = 999_999_999_999
 """Sequence number of messages that only show that the path works."""
 
 
-def serialized(message):
-    """The bytes of `message` as they travel, without a length before them."""
-    buffer = io.BytesIO()
-    message.serialize(buffer)
-    return buffer.getvalue()
+def parser_of(description):
+    """What publishers and subscribers are both told."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("ros", choices=["ros1", "ros2"])
+    parser.add_argument("flow", choices=FLOWS)
+    parser.add_argument("output", help="file of raw samples")
+    parser.add_argument(
+        "--queue", type=int, default=100,
+        help="ROS 1: the publisher's queue_size; ROS 2: depth of the history at both ends",
+    )
+    parser.add_argument("--nodelay", action="store_true", help="ROS 1: subscribe with TCP_NODELAY")
+    parser.add_argument("--best-effort", action="store_true", help="ROS 2: instead of reliable")
+    return parser
+
+
+def start(arguments, role):
+    """Becomes a node; returns its ROS and its flow."""
+    ros = importlib.import_module(arguments.ros)
+    ros.start("%s_%s" % (arguments.flow, role))
+    return ros, FLOWS[arguments.flow](ros)
 
 
 def say(word):
     """Tells the bench one word on standard output."""
     print(word, flush=True)
-
-
-def await_master(deadline_s=30.0):
-    """Returns when the ROS master named by ROS_MASTER_URI answers."""
-    import rosgraph
-
-    give_up = time.monotonic() + deadline_s
-    while not rosgraph.is_master_online():
-        if time.monotonic() > give_up:
-            sys.exit("no ROS master at %s after %g s" % (rosgraph.get_master_uri(), deadline_s))
-        time.sleep(0.05)
 
 
 def settle_memory():

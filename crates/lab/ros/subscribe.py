@@ -4,16 +4,14 @@
 Standard input: `expect COUNT WAIT_S` ends the run when the last of COUNT
 messages has come or after that time; the raw samples are then written.
 Standard output: `ready`, `size BYTES` and `first` when the first uncounted message
-has come through whole, `done`, and `written`.
+has come through whole, `done`, and `written`; the samples are
+sequence,sent_ns,received_ns.
 """
 
-import argparse
 import os
 import sys
 import threading
 import time
-
-import rospy
 
 import flows
 
@@ -21,7 +19,8 @@ import flows
 class Receiver:
     """Collects (sequence, sent_ns, received_ns) in the order of arrival."""
 
-    def __init__(self, flow):
+    def __init__(self, ros, flow):
+        self.ros = ros
         self.flow = flow
         self.samples = []
         self.warm = False
@@ -45,7 +44,7 @@ class Receiver:
         if not self.flow.is_intact(message):
             print("the first %s differs from what was sent" % self.flow.topic, file=sys.stderr)
             os._exit(1)
-        size = len(flows.serialized(message))
+        size = len(self.ros.serialized(message))
         flows.settle_memory()
         flows.say("size %d" % size)
         flows.say("first")
@@ -60,19 +59,11 @@ class Receiver:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("flow", choices=flows.FLOWS)
-    parser.add_argument("output", help="file of raw samples: sequence,sent_ns,received_ns")
-    parser.add_argument("--nodelay", action="store_true", help="ask for TCP_NODELAY")
-    arguments = parser.parse_args()
+    arguments = flows.parser_of(__doc__).parse_args()
 
-    flow = flows.FLOWS[arguments.flow]()
-    receiver = Receiver(flow)
-    flows.await_master()
-    rospy.init_node("%s_subscriber" % arguments.flow, disable_signals=True, disable_rosout=True)
-    rospy.Subscriber(
-        flow.topic, flow.message_class, receiver.receive, tcp_nodelay=arguments.nodelay
-    )
+    ros, flow = flows.start(arguments, "subscriber")
+    receiver = Receiver(ros, flow)
+    ros.subscribe(flow, receiver.receive, arguments)
     flows.say("ready")
     words = sys.stdin.readline().split()
     if not words:

@@ -3,17 +3,15 @@
 
 Standard input: `start T0_NS COUNT` begins the counted messages at that time of
 CLOCK_MONOTONIC; `write` writes the raw samples and ends the program.
-Standard output: `ready`, then `done` after the last message, then `written`.
+Standard output: `ready`, then `done` after the last message, then `written`; the
+samples are sequence,sent_ns.
 Until `start`, a message now and then lets the path be seen to work.
 """
 
-import argparse
 import os
 import select
 import sys
 import time
-
-import rospy
 
 import flows
 
@@ -45,20 +43,12 @@ def publish_counted(flow, publisher, first_ns, period_ns, count):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("flow", choices=flows.FLOWS)
-    parser.add_argument("output", help="file of raw samples: sequence,sent_ns")
+    parser = flows.parser_of(__doc__)
     parser.add_argument("--period-us", type=int, required=True)
-    parser.add_argument("--queue", type=int, default=100, help="rospy's queue_size")
-    parser.add_argument("--latch", action="store_true")
     arguments = parser.parse_args()
 
-    flow = flows.FLOWS[arguments.flow]()
-    flows.await_master()
-    rospy.init_node("%s_publisher" % arguments.flow, disable_signals=True, disable_rosout=True)
-    publisher = rospy.Publisher(
-        flow.topic, flow.message_class, queue_size=arguments.queue, latch=arguments.latch
-    )
+    ros, flow = flows.start(arguments, "publisher")
+    publisher = ros.publisher(flow, arguments)
     flows.say("ready")
     words = warm_up(flow, publisher)
     if not words:
