@@ -8,7 +8,7 @@ use tautline_gateway::mapping::{Compression, Treatment};
 use tautline_gateway::{Command, Event, Source, Topic};
 use tautline_proto::{
     ChannelConfig, ChannelId, Duration, Endpoint, Instant, Message, OfferedQos, OfferedTopic,
-    PeerId, SendError,
+    PeerId, Role, SendError,
 };
 
 /// A topic that local nodes publish.
@@ -84,10 +84,12 @@ impl Topics {
             Event::SourceGone { topic, source } => {
                 self.source_gone(now, endpoint, &topic, source);
             }
-            Event::ServiceOffered(_)
-            | Event::ServiceWithdrawn { .. }
-            | Event::Called { .. }
-            | Event::Answered { .. } => {}
+            Event::ServiceOffered(service) => self.service_offered(now, endpoint, service),
+            Event::ServiceWithdrawn { service } => self.service_withdrawn(now, endpoint, &service),
+            Event::Called { service, call, request } => {
+                self.called(now, endpoint, service, call, &request);
+            }
+            Event::Answered { call, outcome, .. } => self.answered(now, endpoint, call, &outcome),
             Event::Wanted { topic, wanted } => self.local_wanted(now, endpoint, &topic, wanted),
             Event::Refused { topic, reason } => self.local_refused(now, endpoint, &topic, &reason),
             Event::Message { topic, source, payload, .. } => {
@@ -277,6 +279,7 @@ fn channel_config(topic: &Topic, treatment: &Treatment) -> ChannelConfig {
                 manual_liveliness: topic.qos.liveliness.manual,
                 lease: topic.qos.liveliness.lease,
             },
+            role: Role::Topic,
         },
         definition: topic.definition.clone(),
         repair: treatment.repair,

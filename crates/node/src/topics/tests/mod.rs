@@ -3,6 +3,7 @@
 
 mod incoming;
 mod outgoing;
+mod services;
 mod transforms;
 mod translation;
 
