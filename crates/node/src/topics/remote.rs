@@ -329,7 +329,7 @@ impl Topics {
                 return self.refuse_type(now, endpoint, key, other);
             }
             // One latched publisher is enough for late joiners to be served.
-            topic.qos.transient_local |= known.topic.qos.transient_local;
+            topic.qos = topic.qos.united(known.topic.qos);
         }
         let wanted = known.is_some_and(|p| p.wanted);
         let fresh = known.is_none_or(|p| p.topic != topic);
@@ -407,7 +407,7 @@ impl Topics {
         match (wanted, local.wanted_by.len()) {
             (true, 1) => self.gateway(Command::Subscribe { topic }),
             (true, _) => {
-                let latched: Vec<_> = local.latched.values().cloned().collect();
+                let latched: Vec<_> = local.latched.values().flatten().cloned().collect();
                 for mut message in latched {
                     // Published long ago, but as new to this peer as if it were now: lifespan is for the stream.
                     message.published = now;
