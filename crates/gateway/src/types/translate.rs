@@ -2,11 +2,11 @@
 //! A topic of one ROS as the other has it: its type there, and the way between their bytes.
 
 use super::definition::short_name;
-use super::hash::{ros2_name, type_hash};
-use super::installed::Installed;
-use super::transcode::TranscodeError;
+use super::hash::{ros2_name, service_md5, type_hash};
+use super::installed::{Installed, Missing};
+use super::transcode::{Mismatch, TranscodeError};
 use super::{Dialect, Schema, Transcoder, derive};
-use crate::Topic;
+use crate::{Service, Topic};
 use std::sync::Arc;
 
 /// Types that have another name in ROS 2: ROS 1's, ROS 2's (both short).
@@ -37,6 +37,80 @@ impl Translator {
     pub fn one_sided(&self) -> &[String] {
         self.transcoder.one_sided()
     }
+}
+
+/// Turns calls of a peer's service: what is asked here into its ROS, what it answers into ours.
+#[derive(Debug)]
+pub struct ServiceTranslator {
+    request: Translator,
+    response: Translator,
+}
+
+impl ServiceTranslator {
+    /// A request of this robot, as the peer has it.
+    pub fn request(&self, message: &[u8]) -> Result<Vec<u8>, TranscodeError> {
+        self.request.translate(message)
+    }
+
+    /// A response of the peer, as this robot has it.
+    pub fn response(&self, message: &[u8]) -> Result<Vec<u8>, TranscodeError> {
+        self.response.translate(message)
+    }
+}
+
+/// A peer's service as ROS `to` has it, and what turns its calls; as [`translate`].
+pub fn translate_service(
+    service: &Service,
+    to: Dialect,
+    installed: &Installed,
+) -> Result<(Service, ServiceTranslator), String> {
+    let theirs = dialect_of(&service.type_name);
+    let name = short_name(&service.type_name);
+    let found: Arc<str> = match service.definition.is_empty() {
+        false => service.definition.clone(),
+        true => {
+            let found = installed.service(&name, theirs);
+            found.map_err(|error| undefined(&service.type_name, &error))?.into()
+        }
+    };
+    let foreign = parts(&name, &found, theirs)?;
+    let own = installed.service(&name, to).ok();
+    let own = own.and_then(|text| parts(&name, &text, to).ok());
+    let local = match own {
+        Some(own) => own,
+        None => [derived(&foreign[0], to)?, derived(&foreign[1], to)?],
+    };
+    let between = |part: usize| match to {
+        Dialect::Ros1 => Transcoder::new(&local[part], &foreign[part]),
+        Dialect::Ros2 => Transcoder::new(&foreign[part], &local[part]),
+    };
+    let mismatch = |error: Mismatch| counterpart(&service.type_name, &error);
+    let translator = ServiceTranslator {
+        request: Translator { transcoder: between(0).map_err(mismatch)?, to: theirs },
+        response: Translator { transcoder: between(1).map_err(mismatch)?, to },
+    };
+    let (package, own_name) = name.split_once('/').unwrap_or(("", &name));
+    let (type_name, type_hash) = match to {
+        Dialect::Ros1 => (name.clone(), service_md5(&local[0], &local[1])),
+        Dialect::Ros2 => (format!("{package}/srv/{own_name}"), String::new()),
+    };
+    let definition = format!("{}---\n{}", local[0].text(), local[1].text()).into();
+    Ok((Service { name: service.name.clone(), type_name, type_hash, definition }, translator))
+}
+
+/// Request and response of a definition: the types that follow the response are for both.
+fn parts(name: &str, definition: &str, dialect: Dialect) -> Result<[Schema; 2], String> {
+    let lines: Vec<&str> = definition.lines().collect();
+    let bar = lines.iter().position(|line| line.trim_end() == "---");
+    let bar = bar.ok_or_else(|| format!("{name}: no line '---' between request and response"))?;
+    let (request, rest) = (&lines[..bar], &lines[bar + 1..]);
+    let first = rest.iter().position(|line| line.len() >= 40 && line.bytes().all(|b| b == b'='));
+    let shared = &rest[first.unwrap_or(rest.len())..];
+    let request = [request, shared].concat().join("\n");
+    let parse = |part: &str, text: &str| {
+        Schema::parse(&format!("{name}_{part}"), text, dialect).map_err(|error| error.to_string())
+    };
+    Ok([parse("Request", &request)?, parse("Response", &rest.join("\n"))?])
 }
 
 /// The topic as ROS `to` has it, and what turns its messages. `installed` has the local types;
@@ -77,13 +151,7 @@ fn foreign(topic: &Topic, installed: &Installed) -> Result<Schema, String> {
         false => topic.definition.clone(),
         true => installed
             .definition(&topic.type_name, dialect)
-            .map_err(|error| {
-                format!(
-                    "{} is not defined where it comes from (ros2: definitions: there), nor here: \
-                     {error}",
-                    topic.type_name
-                )
-            })?
+            .map_err(|error| undefined(&topic.type_name, &error))?
             .into(),
     };
     Schema::parse(&topic.type_name, &found, dialect).map_err(|error| error.to_string())
@@ -98,11 +166,25 @@ fn local(
     // Its own dialect is tried: a `.msg` of the other ROS may be installed beside.
     let own = installed.definition(name, to).ok();
     let own = own.and_then(|text| Schema::parse(name, &text, to).ok());
-    match (own, to) {
-        (Some(own), _) => Ok(own),
-        (None, Dialect::Ros2) => Ok(derive::to_ros2(foreign)),
-        (None, Dialect::Ros1) => derive::to_ros1(foreign).map_err(|error| error.to_string()),
+    own.map_or_else(|| derived(foreign, to), Ok)
+}
+
+fn derived(foreign: &Schema, to: Dialect) -> Result<Schema, String> {
+    match to {
+        Dialect::Ros2 => Ok(derive::to_ros2(foreign)),
+        Dialect::Ros1 => derive::to_ros1(foreign).map_err(|error| error.to_string()),
     }
+}
+
+fn counterpart(type_name: &str, mismatch: &Mismatch) -> String {
+    format!("{type_name} has no counterpart here: {mismatch}")
+}
+
+fn undefined(type_name: &str, error: &Missing) -> String {
+    format!(
+        "{type_name} is not defined where it comes from (ros2: definitions: there), nor here: \
+         {error}"
+    )
 }
 
 fn renamed(name: &str, to: Dialect) -> String {
@@ -163,6 +245,32 @@ mod tests {
         assert!(error.contains("a/B.w") && error.contains("wstring"), "{error}");
         let error = translate(&topic("a/msg/B", ""), Dialect::Ros1, &none).unwrap_err();
         assert!(error.contains("a/msg/B") && error.contains("definitions"), "{error}");
+    }
+
+    #[test]
+    fn a_service_gets_the_name_md5_and_bytes_of_the_other_ros() {
+        let service = Service {
+            name: "/switch".into(),
+            type_name: "std_srvs/srv/SetBool".into(),
+            type_hash: String::new(),
+            definition: "bool data # on\n---\nbool success\nstring message\n".into(),
+        };
+        let (here, calls) =
+            translate_service(&service, Dialect::Ros1, &Installed::default()).unwrap();
+        // As `rossrv md5 std_srvs/SetBool` says.
+        assert_eq!(
+            (&*here.type_name, &*here.type_hash),
+            ("std_srvs/SetBool", "09fb03525b03e7ea1fd3992bafd87e16")
+        );
+        assert_eq!(calls.request(b"\x01").unwrap(), b"\0\x01\0\0\x01");
+        let response = calls.response(b"\0\x01\0\0\x01\0\0\0\x03\0\0\0ok\0").unwrap();
+        assert_eq!(response, b"\x01\x02\0\0\0ok");
+        let (there, back) = translate_service(&here, Dialect::Ros2, &Installed::default()).unwrap();
+        assert_eq!(there.type_name, "std_srvs/srv/SetBool");
+        assert_eq!(back.response(&response).unwrap(), b"\0\x01\0\0\x01\0\0\0\x03\0\0\0ok\0");
+        let broken = Service { definition: "bool data\n".into(), ..service };
+        let error = translate_service(&broken, Dialect::Ros1, &Installed::default()).unwrap_err();
+        assert!(error.contains("std_srvs/SetBool") && error.contains("'---'"), "{error}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod transforms;
 
 pub(crate) use local::LocalTopic;
 
-use crate::codec::Incoming;
+use crate::codec::{Incoming, Turning};
 use crate::config::Config;
 use crate::notices::{Cause, Notices};
 use crate::status::TopicChange;
@@ -23,7 +23,7 @@ use services::Services;
 use std::collections::{BTreeMap, VecDeque};
 use tautline_gateway::mapping::{NameMap, Pattern, ServiceRule, TopicRule, Treatment, treatment};
 use tautline_gateway::types::Dialect;
-use tautline_gateway::{Command, Source, Topic, tf};
+use tautline_gateway::{Command, Service, Source, Topic, tf};
 use tautline_proto::{ChannelId, Endpoint, Instant, PeerId};
 
 /// Changes on the running node that are remembered; one that another of the same pattern
@@ -43,6 +43,10 @@ pub(crate) enum Order {
     Decode(Incoming),
     /// Find out what a peer's topic is here, and bring the result back by [`Topics::translated`].
     Translate { key: Key, topic: Topic },
+    /// The same of a service, by [`Topics::service_translated`].
+    TranslateService { key: Key, service: Service },
+    /// Make a call or an answer what the other side takes; [`Topics::turned`] has it back.
+    Turn(Turning),
 }
 
 /// A message on its way from the gateway to the protocol.

@@ -6,10 +6,13 @@
 //! often its packets are repeated; who waits for its answer stops at the service's timeout.
 
 use super::remote::REOFFER_GRACE;
-use super::{Key, Topics};
+use super::{Key, Order, Topics};
+use crate::codec::Turning;
 use bytes::{BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tautline_gateway::mapping::{ServiceTreatment, check_name, service_treatment};
+use tautline_gateway::types::translate::{ServiceTranslator, dialect_of};
 use tautline_gateway::{CallId, Command, Outcome, Service};
 use tautline_proto::wire::cursor::{Reader, put_varint};
 use tautline_proto::{
@@ -52,14 +55,34 @@ struct LocalService {
 #[derive(Debug)]
 struct RemoteService {
     offered_name: String,
-    /// Under its local name.
+    /// Under its local name, otherwise as the peer has it.
+    foreign: Service,
+    /// As it is served here; the same where both robots have one kind of ROS.
     service: Service,
+    translation: Translation,
     priority: u8,
     timeout: tautline_proto::Duration,
     /// Ours to the peer.
     calls: Option<ChannelId>,
     /// The peer began a new session and has not offered it again.
     stale_since: Option<Instant>,
+}
+
+/// Between the server's ROS and this robot's.
+#[derive(Debug, Clone)]
+enum Translation {
+    None,
+    /// Being looked into: not served yet.
+    Asked,
+    Impossible,
+    By(Arc<ServiceTranslator>),
+}
+
+impl RemoteService {
+    fn can_be_served(&self) -> bool {
+        let known = matches!(self.translation, Translation::None | Translation::By(_));
+        known && self.stale_since.is_none()
+    }
 }
 
 #[derive(Debug)]
@@ -203,7 +226,7 @@ impl Topics {
         endpoint: &mut Endpoint,
         key: Key,
         offered: OfferedTopic,
-        definition: std::sync::Arc<str>,
+        definition: Arc<str>,
     ) {
         if offered.role == Role::Calls {
             return self.calls_offered(now, endpoint, key, offered);
@@ -223,23 +246,81 @@ impl Topics {
         };
         self.replace_service(now, endpoint, key, &offered.name);
         let earlier = self.services.remote.remove(&key);
-        let same = |it: &RemoteService| it.service == service && it.offered_name == offered.name;
+        let same = |it: &RemoteService| it.foreign == service && it.offered_name == offered.name;
+        let is_foreign = self.dialect.is_some_and(|own| dialect_of(&service.type_name) != own);
         let mut remote = RemoteService {
             calls: earlier.filter(same).and_then(|it| it.calls),
+            foreign: service.clone(),
             service,
+            translation: if is_foreign { Translation::Asked } else { Translation::None },
             offered_name: offered.name,
             priority: offered.priority,
             timeout: offered.lifespan.unwrap_or(tautline_gateway::mapping::SERVICE_TIMEOUT),
             stale_since: None,
         };
         if remote.calls.is_none() {
-            let theirs = Service { name: remote.offered_name.clone(), ..remote.service.clone() };
+            let theirs = Service { name: remote.offered_name.clone(), ..remote.foreign.clone() };
             let config = channel(&theirs, Role::Calls, remote.priority, remote.timeout);
             remote.calls = endpoint.offer(now, key.0, config).ok();
         }
         endpoint.want(now, key.0, key.1, true);
+        let service = remote.foreign.clone();
         self.services.remote.insert(key, remote);
-        self.serve(&name);
+        match is_foreign {
+            true => self.orders.push_back(Order::TranslateService { key, service }),
+            false => self.serve(&name),
+        }
+    }
+
+    /// What a peer's service is here: `foreign` was asked about.
+    pub(crate) fn service_translated(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint,
+        key: Key,
+        foreign: &Service,
+        found: Result<(Service, ServiceTranslator), String>,
+    ) {
+        let remote = self.services.remote.get_mut(&key);
+        let Some(remote) = remote.filter(|remote| remote.foreign == *foreign) else { return };
+        match found {
+            Ok((service, translator)) => {
+                remote.service = service;
+                remote.translation = Translation::By(Arc::new(translator));
+                self.serve(&foreign.name);
+            }
+            Err(reason) => {
+                remote.translation = Translation::Impossible;
+                let (peer, here) = (self.peer_name(key.0), endpoint.name());
+                let text = format!("{} of '{peer}' at '{here}': {reason}", foreign.name);
+                endpoint.refuse(now, key.0, key.1, text.clone());
+                self.notice(now, text);
+            }
+        }
+    }
+
+    /// A call is as the peer takes it, or an answer as the caller does.
+    pub(crate) fn turned(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint,
+        service: String,
+        call: CallId,
+        outcome: Outcome,
+        is_answer: bool,
+    ) {
+        match outcome {
+            Ok(request) if !is_answer => {
+                let Some(pending) = self.services.pending.get_mut(&call) else { return };
+                pending.unsent = Some(call_message(call, &request));
+                let key = pending.key;
+                self.send_calls(now, endpoint, key);
+            }
+            outcome => {
+                self.services.pending.remove(&call);
+                self.gateway(Command::Answer { service, call, outcome });
+            }
+        }
     }
 
     /// In a new session a service may have another number.
@@ -262,8 +343,7 @@ impl Topics {
     /// Serves what a peer offers under a local name, if any does.
     fn serve(&mut self, name: &str) {
         let offers = self.services.remote.iter();
-        let mut offers =
-            offers.filter(|(_, it)| it.service.name == name && it.stale_since.is_none());
+        let mut offers = offers.filter(|(_, it)| it.service.name == name && it.can_be_served());
         let before = self.services.served.get(name).copied();
         let keep = before
             .filter(|key| self.services.remote.get(key).is_some_and(|it| it.service.name == name));
@@ -365,6 +445,12 @@ impl Topics {
             self.remove_service(now, endpoint, key, true);
         }
         self.services.serving.retain(|_, serving| serving.due > now);
+        // Whoever looks into it may have been too busy to take the question.
+        let remote = self.services.remote.iter();
+        let asked = remote.filter(|(_, it)| matches!(it.translation, Translation::Asked));
+        let again = asked.map(|(key, it)| (*key, it.foreign.clone()));
+        let again = again.map(|(key, service)| Order::TranslateService { key, service });
+        self.orders.extend(again);
     }
 
     /// A local client calls a service of a peer.
@@ -382,9 +468,17 @@ impl Topics {
                 Some(format!("more than {MAX_CALLS} calls are under way"))
             }
             Some(key) => {
-                let due = now + self.services.remote[&key].timeout;
-                let unsent = Some(call_message(call, request));
-                let pending = Pending { service: service.clone(), key, due, unsent };
+                let RemoteService { timeout, translation, .. } = &self.services.remote[&key];
+                let (due, translation) = (now + *timeout, translation.clone());
+                let mut pending = Pending { service: service.clone(), key, due, unsent: None };
+                if let Translation::By(translator) = translation {
+                    let (service, payload) = (service.clone(), request.clone());
+                    let is_answer = false;
+                    let turning = Turning { service, call, payload, translator, is_answer };
+                    self.orders.push_back(Order::Turn(turning));
+                } else {
+                    pending.unsent = Some(call_message(call, request));
+                }
                 self.services.pending.insert(call, pending);
                 self.send_calls(now, endpoint, key);
                 None
@@ -472,14 +566,20 @@ impl Topics {
             }
             return true;
         }
-        if !self.services.remote.contains_key(&key) {
-            return false;
-        }
+        let Some(remote) = self.services.remote.get(&key) else { return false };
+        let translation = remote.translation.clone();
         if let Some(Parsed { call, rest }) = parse(payload)
             && self.services.pending.get(&call).is_some_and(|pending| pending.key == key)
             && let Some(Pending { service, .. }) = self.services.pending.remove(&call)
         {
-            self.gateway(Command::Answer { service, call, outcome: outcome(&rest) });
+            match (outcome(&rest), translation) {
+                (Ok(payload), Translation::By(translator)) => {
+                    let is_answer = true;
+                    let turning = Turning { service, call, payload, translator, is_answer };
+                    self.orders.push_back(Order::Turn(turning));
+                }
+                (outcome, _) => self.gateway(Command::Answer { service, call, outcome }),
+            }
         }
         true
     }

@@ -158,3 +158,23 @@ fn names_are_mapped_and_of_two_servers_the_second_steps_in() {
     world.says(2, call(2));
     assert_eq!(dealings(&mut world, 1), ["call /switch 1 x 5s"]);
 }
+
+#[test]
+fn a_service_of_ros_2_is_called_from_ros_1() {
+    let mut world = World::pair(&format!("ros2: true\n{SERVER}"), CLIENT);
+    let theirs = Service { type_name: "std_srvs/srv/SetBool".into(), ..service("/switch") };
+    world.says(0, Event::ServiceOffered(theirs));
+    assert_eq!(dealings(&mut world, 1), ["serve /switch std_srvs/SetBool"]);
+    world.says(1, called(7, "\u{1}"));
+    assert_eq!(dealings(&mut world, 0), ["call /switch 1 \0\u{1}\0\0\u{1} 2s"]);
+    world.says(0, answered(1, Ok("\0\u{1}\0\0\u{1}\0\0\0\u{3}\0\0\0ok\0")));
+    assert_eq!(dealings(&mut world, 1), ["answer /switch 7 \u{1}\u{2}\0\0\0ok"]);
+    // What is not as the type says reaches nobody, and the caller is told.
+    world.says(1, called(8, "too long"));
+    let failed = dealings(&mut world, 1);
+    assert!(
+        failed[0].starts_with("fail /switch 8") && failed[0].contains("left over"),
+        "{failed:?}"
+    );
+    assert!(dealings(&mut world, 0).is_empty());
+}
