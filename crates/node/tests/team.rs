@@ -125,3 +125,51 @@ fn two_robots_of_ros_2_keep_their_domains_and_names_apart() {
     let other = base.graph("/scan");
     assert!(other["publishers"].as_array().unwrap().is_empty(), "the domains are apart");
 }
+
+#[test]
+fn static_transforms_of_ros_1_are_all_there_for_who_comes_late_in_ros_2() {
+    if !ros2::inside_as("static_transforms_of_ros_1_are_all_there_for_who_comes_late_in_ros_2") {
+        return;
+    }
+    let place = Place::new();
+    let master = Master::alone(free_port());
+    let robot = format!(
+        "ros1: {{ master: \"{}\", host: 127.0.0.1 }}\ntopics: {{ /tf_static: {{}} }}\n\
+         tf: {{ prefix: r1/, shared: map }}",
+        master.uri
+    );
+    let daemons = pair(&place, &robot, &ros2_lines(0));
+    let [mut laser, mut camera] = ["/laser", "/camera"].map(|name| ros1::start(&master.uri, name));
+    for (agent, parent, child, x) in
+        [(&mut laser, "base", "laser", 1.0), (&mut camera, "/map", "base", 2.0)]
+    {
+        agent.advertise("/tf_static", "tf2_msgs/TFMessage", true);
+        let transform = json!({
+            "header": { "frame_id": parent, "stamp": { "secs": 7 } },
+            "child_frame_id": child,
+            "transform": { "translation": { "x": x }, "rotation": { "w": 1.0 } },
+        });
+        agent.send("/tf_static", json!({ "transforms": [transform] }));
+    }
+    // The first wants it; the second finds what the base's daemon keeps.
+    for _ in 0..2 {
+        let output = std::process::Command::new(ros2::installation("cyclone").join("bin/python"))
+            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/team/tf.py"))
+            .args(["/tf_static", "40", "2"])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        let log = || daemons[1].log();
+        assert!(
+            output.status.success(),
+            "{said}{}\n{}",
+            String::from_utf8_lossy(&output.stderr),
+            log()
+        );
+        let last: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+        let mut frames: Vec<String> =
+            last.as_array().unwrap().iter().map(Value::to_string).collect();
+        frames.sort();
+        assert_eq!(frames, [r#"["map","r1/base",7,2.0]"#, r#"["r1/base","r1/laser",7,1.0]"#]);
+    }
+}
