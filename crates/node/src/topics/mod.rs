@@ -21,6 +21,7 @@ pub(crate) use remote::Key;
 use remote::{Absence, Publication, RemoteTopic};
 use services::Services;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use tautline_gateway::mapping::{NameMap, Pattern, ServiceRule, TopicRule, Treatment, treatment};
 use tautline_gateway::types::Dialect;
 use tautline_gateway::{Command, Service, Source, Topic, tf};
@@ -47,6 +48,35 @@ pub(crate) enum Order {
     TranslateService { key: Key, service: Service },
     /// Make a call or an answer what the other side takes; [`Topics::turned`] has it back.
     Turn(Turning),
+}
+
+/// What lies between the ROS of something that a peer has and this robot's.
+#[derive(Debug)]
+enum Translation<T> {
+    /// They are of one kind.
+    None,
+    /// Being looked into.
+    Asked,
+    Impossible,
+    By(Arc<T>),
+}
+
+impl<T> Clone for Translation<T> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::None => Self::None,
+            Self::Asked => Self::Asked,
+            Self::Impossible => Self::Impossible,
+            Self::By(translator) => Self::By(translator.clone()),
+        }
+    }
+}
+
+impl<T> Translation<T> {
+    /// Whether there is a way from one to the other, and it is known.
+    fn is_known(&self) -> bool {
+        matches!(self, Self::None | Self::By(_))
+    }
 }
 
 /// A message on its way from the gateway to the protocol.

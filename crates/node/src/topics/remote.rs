@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What comes from peers: topics that they offer or want, and their messages.
 
-use super::{Order, Topics};
+use super::{Order, Topics, Translation};
 use crate::codec::Incoming;
 use crate::notices::{self, Cause};
 use std::collections::BTreeSet;
@@ -38,22 +38,11 @@ pub(super) struct RemoteTopic {
     offered_name: String,
     /// As it is published here; as the peer has it until it is known what it is here.
     topic: Topic,
-    translation: Translation,
+    translation: Translation<Translator>,
     /// Some of its messages came compressed: all take the same way, to stay in order.
     encoded: bool,
     /// The peer started a new session and has not offered it again: its number may be another topic's now.
     stale_since: Option<Instant>,
-}
-
-/// Between a peer's ROS and this robot's.
-#[derive(Debug, Clone)]
-enum Translation {
-    /// They are of one kind.
-    None,
-    /// Being looked into: nothing is published yet.
-    Asked,
-    Impossible,
-    By(Arc<Translator>),
 }
 
 /// A topic that we publish locally for one or more peers.
@@ -385,7 +374,7 @@ impl Topics {
         let refused = self.remote.iter();
         let refused: Vec<_> = refused
             .filter(|(_, r)| r.topic.name == name && r.stale_since.is_none())
-            .filter(|(_, r)| !matches!(r.translation, Translation::Asked | Translation::Impossible))
+            .filter(|(_, r)| r.translation.is_known())
             .map(|(key, _)| *key)
             .collect();
         for key in refused {

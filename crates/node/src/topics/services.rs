@@ -6,7 +6,7 @@
 //! often its packets are repeated; who waits for its answer stops at the service's timeout.
 
 use super::remote::REOFFER_GRACE;
-use super::{Key, Order, Topics};
+use super::{Key, Order, Topics, Translation};
 use crate::codec::Turning;
 use bytes::{BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
@@ -59,7 +59,7 @@ struct RemoteService {
     foreign: Service,
     /// As it is served here; the same where both robots have one kind of ROS.
     service: Service,
-    translation: Translation,
+    translation: Translation<ServiceTranslator>,
     priority: u8,
     timeout: tautline_proto::Duration,
     /// Ours to the peer.
@@ -68,20 +68,9 @@ struct RemoteService {
     stale_since: Option<Instant>,
 }
 
-/// Between the server's ROS and this robot's.
-#[derive(Debug, Clone)]
-enum Translation {
-    None,
-    /// Being looked into: not served yet.
-    Asked,
-    Impossible,
-    By(Arc<ServiceTranslator>),
-}
-
 impl RemoteService {
     fn can_be_served(&self) -> bool {
-        let known = matches!(self.translation, Translation::None | Translation::By(_));
-        known && self.stale_since.is_none()
+        self.translation.is_known() && self.stale_since.is_none()
     }
 }
 
