@@ -251,18 +251,10 @@ impl Gateway for Ros2 {
             Command::Publish { topic, source, payload } => {
                 return self.publish(&topic, source, payload);
             }
-            Command::Call { service, call, request, .. }
-                if !self.shared.backlog.admit(request.len()) =>
-            {
-                Order::TooMuch { service, call }
-            }
-            Command::Answer { service, call, outcome: Ok(response) }
-                if !self.shared.backlog.admit(response.len()) =>
-            {
-                let outcome = Err("too many bytes wait for ROS 2 here".into());
-                Order::Do(Command::Answer { service, call, outcome })
-            }
-            other => Order::Do(other),
+            other => match self.shared.backlog.bound(other) {
+                Ok(command) => Order::Do(command),
+                Err((service, call)) => Order::TooMuch { service, call },
+            },
         };
         // Fails only after the thread has died, which is logged when it is joined.
         let _ = self.orders.send(order);

@@ -9,6 +9,7 @@ use super::names;
 use super::publication::Publication;
 use super::subscription::{Marked, Subscription};
 use super::{Order, Ros2Options, Shared, qos};
+use crate::backlog::TOO_MUCH;
 use crate::types::{Dialect, Schema, hash};
 use crate::{Event, Events, Named, Selector, Topic};
 use services::Services;
@@ -113,7 +114,7 @@ impl Actor {
                     Order::Graph(bytes) => self.heard(&bytes),
                     Order::Redraw => self.redraw = true,
                     Order::TooMuch { service, call } => {
-                        let outcome = Err("too many bytes wait for ROS 2 here".into());
+                        let outcome = Err(TOO_MUCH.into());
                         self.emit(Event::Answered { service, call, outcome });
                     }
                     Order::Stop => return self.leave(),
