@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Readers and writers of raw samples.
 
+use crate::hooks;
 use crate::participant::{Callbacks, Listener, Participant, guid_of, listener};
 use crate::qos::Native;
 use crate::raw::{self, Blob, SampleId};
@@ -62,8 +63,14 @@ impl RawReader {
             incompatible: Box::new(on_incompatible),
         });
         let t = check("topic", raw::create_topic(p.entity, topic, type_name, keyless))?;
-        let entity =
-            check("reader", unsafe { dds_create_reader(p.entity, t, qos.native().0, l.native) })?;
+        let make = |qos: &Qos| unsafe { dds_create_reader(p.entity, t, qos.native().0, l.native) };
+        let entity = check(
+            "reader",
+            match qos.miss_nothing {
+                true => hooks::missing_nothing(|| make(&Qos { durability: 1, ..qos.clone() })),
+                false => make(qos),
+            },
+        )?;
         Ok(RawReader { entity, guid: guid_of(entity), topic: t, _l: l, _p: p.clone() })
     }
 }

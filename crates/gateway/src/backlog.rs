@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Messages on their way from the node to a gateway's own thread: bounded and counted.
 
+use crate::{CallId, Command};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Messages that wait for the gateway's thread; further ones are dropped, counted and
@@ -8,6 +9,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 pub const MAX_MESSAGES: usize = 4096;
 /// Bytes of them, unless it is one message alone.
 pub const MAX_BYTES: usize = 64 * 1024 * 1024;
+
+/// Why a call fails that came when so much waited.
+pub const TOO_MUCH: &str = "too many messages or bytes wait for ROS here";
 
 /// What waits.
 #[derive(Debug, Default)]
@@ -29,6 +33,22 @@ impl Backlog {
             self.overrun.fetch_add(1, Ordering::Relaxed);
         }
         fits
+    }
+
+    /// A command as it may wait. Requests and responses are counted in; of those that are too
+    /// much, a response is replaced by an error, and a request fails (`Err`).
+    pub fn bound(&self, command: Command) -> Result<Command, (String, CallId)> {
+        match command {
+            Command::Call { service, call, request, .. } if !self.admit(request.len()) => {
+                Err((service, call))
+            }
+            Command::Answer { service, call, outcome: Ok(response) }
+                if !self.admit(response.len()) =>
+            {
+                Ok(Command::Answer { service, call, outcome: Err(TOO_MUCH.into()) })
+            }
+            other => Ok(other),
+        }
     }
 
     /// A message that was counted in has been taken.

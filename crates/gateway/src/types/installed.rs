@@ -15,6 +15,8 @@ const BETWEEN: &str = "---";
 #[derive(Debug, Clone, Default)]
 pub struct Installed {
     roots: Vec<PathBuf>,
+    /// Folders that hold packages themselves: `FOLDER/PACKAGE/msg/TYPE.msg`.
+    folders: Vec<PathBuf>,
 }
 
 /// Why there is no definition of a type.
@@ -46,12 +48,21 @@ fn listed(roots: &[PathBuf]) -> String {
 impl Installed {
     /// Of these prefixes, the first that has a file counts.
     pub fn new(roots: Vec<PathBuf>) -> Self {
-        Self { roots }
+        Self { roots, folders: Vec::new() }
     }
 
     /// Of ROS 2's prefixes, a list of folders with ':' between them (`AMENT_PREFIX_PATH`).
     pub fn of_prefix_path(path: &str) -> Self {
         Self::new(path.split(':').filter(|root| !root.is_empty()).map(PathBuf::from).collect())
+    }
+
+    /// Of ROS 1's two lists of folders with ':' between them, `CMAKE_PREFIX_PATH` and then
+    /// `ROS_PACKAGE_PATH`, and of Debian's own packages after them.
+    pub fn of_ros1(prefix_path: &str, package_path: &str) -> Self {
+        let mut all = Self::of_prefix_path(prefix_path);
+        all.roots.push("/usr".into());
+        all.folders = Self::of_prefix_path(package_path).roots;
+        all
     }
 
     /// The definition of a message type with all that it needs, in the form that
@@ -92,10 +103,13 @@ impl Installed {
 
     fn read(&self, name: &str, kind: &str) -> Result<(String, PathBuf), Missing> {
         let (package, own) = name.split_once('/').unwrap_or(("", name));
-        let below = Path::new("share").join(package).join(kind).join(format!("{own}.{kind}"));
+        let of_package = Path::new(package).join(kind).join(format!("{own}.{kind}"));
+        let below = Path::new("share").join(&of_package);
         // A name comes from elsewhere and must not lead out of the roots.
         let plain = |part: &str| part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-        let file = self.roots.iter().map(|root| root.join(&below)).find(|file| file.is_file());
+        let in_roots = self.roots.iter().map(|root| root.join(&below));
+        let in_folders = self.folders.iter().map(|folder| folder.join(&of_package));
+        let file = in_roots.chain(in_folders).find(|file| file.is_file());
         let Some(file) = file.filter(|_| plain(package) && plain(own)) else {
             return Err(Missing::NoFile { file: below, roots: self.roots.clone() });
         };

@@ -141,7 +141,9 @@ pub fn watch_selecting(
         tautline_name: name.into(),
         max_message: MAX_MESSAGE,
     };
-    let selector = move |named: Named<'_>| matches!(named, Named::Topic(topic) if selector(topic));
+    let selector = move |named: Named<'_>| match named {
+        Named::Topic(name) | Named::Service(name) => selector(name),
+    };
     Watched::start(|events| Ros1::start(options, Arc::new(selector), events).unwrap())
 }
 

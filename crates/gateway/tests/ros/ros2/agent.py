@@ -11,8 +11,10 @@ import sys
 import threading
 
 import rclpy
+from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.duration import Duration
 from rclpy.event_handler import SubscriptionEventCallbacks
+from rclpy.executors import MultiThreadedExecutor
 from rclpy.qos import (
     DurabilityPolicy,
     LivelinessPolicy,
@@ -21,6 +23,9 @@ from rclpy.qos import (
 )
 from rclpy.serialization import serialize_message
 
+clients = {}
+held = {}
+services = {}
 advertised = {}
 subscribed = {}
 out_lock = threading.Lock()
@@ -107,6 +112,65 @@ def unsubscribe(topic):
     report(did="unsubscribe", topic=topic)
 
 
+def serve(service, type, fields={}, hold=False, echo=False):
+    """Answers with these fields; a request that is held waits for an order of its own."""
+    def answer(request, response):
+        hex = serialize_message(request).hex()
+        report(served=service, hex=hex)
+        if hold:
+            held.setdefault(hex, threading.Event()).wait()
+        fill(response, fields)
+        if echo:
+            response.status_message = request.camera_info.distortion_model
+        return response
+
+    services[service] = node.create_service(
+        get_message(type), service, answer, callback_group=ReentrantCallbackGroup()
+    )
+    report(did="serve", service=service)
+
+
+def release(hex):
+    held.setdefault(hex, threading.Event()).set()
+    report(did="release")
+
+
+def unserve(service):
+    node.destroy_service(services.pop(service))
+    report(did="unserve", service=service)
+
+
+def call(service, type, fields, id):
+    cls = get_message(type)
+    if service not in clients:
+        clients[service] = node.create_client(cls, service)
+    if not clients[service].wait_for_service(30):
+        return report(did="call", found=False)
+    request = cls.Request()
+    fill(request, fields)
+    report(did="call", found=True, hex=serialize_message(request).hex())
+    clients[service].call_async(request).add_done_callback(
+        lambda done: report(answered=id, hex=serialize_message(done.result()).hex())
+    )
+
+
+def rush(services, type):
+    """Calls each by a client of its own as soon as that has found its server."""
+    for service in services:
+        client = clients[service] = node.create_client(get_message(type), service)
+        while not client.service_is_ready():
+            pass
+        client.call_async(client.srv_type.Request())
+    report(did="rush")
+
+
+def service_graph(name):
+    all = {}
+    for service, types in node.get_service_names_and_types_by_node(name, "/"):
+        all[service] = types
+    report(did="service_graph", services=all)
+
+
 def graph(topic):
     """What a ROS installation shows of a topic, and all nodes."""
     def told(endpoint):
@@ -141,7 +205,9 @@ def leave():
 
 rclpy.init()
 node = rclpy.create_node(sys.argv[1])
-threading.Thread(target=rclpy.spin, args=[node], daemon=True).start()
+executor = MultiThreadedExecutor(num_threads=8)
+executor.add_node(node)
+threading.Thread(target=executor.spin, daemon=True).start()
 report(did="start", pid=os.getpid())
 for line in sys.stdin:
     order = json.loads(line)

@@ -2,6 +2,7 @@
 //! The ROS 2 gateway between real nodes, of Fast DDS and of Cyclone DDS.
 
 mod nodes;
+mod services;
 
 use crate::bench::{assert_names, bytes_of, wait_for};
 use nodes::{STRING_HASH, inside, start, string_message, string_topic, watch};
@@ -15,7 +16,7 @@ const STRING: &str = "std_msgs/msg/String";
 const SCAN: &str = "sensor_msgs/msg/LaserScan";
 
 /// Payloads are padded to a multiple of four on their way.
-fn same(one: &[u8], other: &[u8]) -> bool {
+pub fn same(one: &[u8], other: &[u8]) -> bool {
     let zeros = |it: &[u8]| it.iter().all(|byte| *byte == 0);
     let (short, long) = if one.len() < other.len() { (one, other) } else { (other, one) };
     long.starts_with(short) && long.len() - short.len() < 4 && zeros(&long[short.len()..])

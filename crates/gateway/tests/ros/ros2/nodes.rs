@@ -67,6 +67,17 @@ pub fn start_in(domain: u32, version: &str, range: &str, name: &str) -> Agent {
     Agent::start(program, tempfile::tempdir().unwrap())
 }
 
+/// A program on Cyclone DDS that pairs requests and replies as rmw_cyclonedds does.
+pub fn start_cyclone(arguments: &[&str]) -> Agent {
+    let mut program = Process::new(installation("cyclone").join("bin/python"));
+    program
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ros/ros2/cyclone.py"))
+        .args(arguments)
+        .env_remove("LD_LIBRARY_PATH")
+        .env_remove("_ROS_WHEELS_BOOTSTRAP_COMPLETE");
+    Agent::start(program, tempfile::tempdir().unwrap())
+}
+
 /// What an rclpy node does.
 impl Agent {
     pub fn publisher(&mut self, topic: &str, type_name: &str, qos: Value) {
