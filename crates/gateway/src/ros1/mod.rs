@@ -33,6 +33,7 @@ mod subscription;
 mod xmlrpc;
 
 use crate::backlog::Backlog;
+use crate::types::installed::Installed;
 use crate::{CallId, Command, Events, Gateway, GatewayStatus, Selector};
 use actor::{Actor, Note, Setup};
 use connection::Identity;
@@ -63,6 +64,8 @@ pub struct Ros1Options {
     pub tautline_name: String,
     /// Largest message read from a local publisher, in bytes.
     pub max_message: usize,
+    /// Where definitions of services are, which ROS 1 does not tell.
+    pub installed: Installed,
 }
 
 /// Why the gateway could not start. An absent master is no such reason.

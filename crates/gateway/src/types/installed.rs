@@ -12,7 +12,7 @@ const SERVICE: &str = "srv";
 const BETWEEN: &str = "---";
 
 /// Where such files are: `ROOT/share/PACKAGE/msg/TYPE.msg`, `ROOT/share/PACKAGE/srv/TYPE.srv`.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Installed {
     roots: Vec<PathBuf>,
     /// Folders that hold packages themselves: `FOLDER/PACKAGE/msg/TYPE.msg`.

@@ -20,6 +20,7 @@ use tautline_gateway::mapping::{
     TopicRule, Treatment, action_timeout,
 };
 use tautline_gateway::tf;
+use tautline_gateway::types::installed::Installed;
 
 /// The whole file as a [`Config`]; values from outside the file that are wrong are added to `problems`.
 pub fn config(
@@ -110,15 +111,18 @@ fn ros2(section: &Section, from: &Surroundings, problems: &mut Vec<Problem>) -> 
         domain: domain.try_into().ok()?,
         localhost: range == "localhost",
         node_name: text(section, "node_name")?,
-        definitions: definitions(section, from.ament_prefix_path.as_deref().unwrap_or_default()),
+        definitions: match section.is_given("definitions") {
+            true => folders(section),
+            false => {
+                let path = from.ament_prefix_path.iter().flat_map(|path| path.split(':'));
+                path.filter(|folder| !folder.is_empty()).map(Into::into).collect()
+            }
+        },
     })
 }
 
-/// Where types are installed: the file's folders, else those of a list with ':' between them.
-fn definitions(section: &Section, prefix_path: &str) -> Vec<PathBuf> {
-    if !section.is_given("definitions") {
-        return prefix_path.split(':').filter(|it| !it.is_empty()).map(Into::into).collect();
-    }
+/// Where types are installed, as the file says.
+fn folders(section: &Section) -> Vec<PathBuf> {
     let named = section.list("definitions").iter();
     named
         .filter_map(|(_, value)| match value {
@@ -148,14 +152,12 @@ fn ros1(section: &Section, from: &Surroundings, problems: &mut Vec<Problem>) -> 
         (.., Some(host)) => outside.text("host", Kind::Host, "the machine's name", host)?,
         _ => "localhost".into(),
     };
-    // Debian's own packages are below /usr.
-    let prefixes = format!("{}:/usr", from.cmake_prefix_path.as_deref().unwrap_or_default());
-    Some(Ros1Config {
-        master,
-        host,
-        node_name: text(section, "node_name")?,
-        definitions: definitions(section, &prefixes),
-    })
+    let list = |path: &Option<String>| path.clone().unwrap_or_default();
+    let installed = match section.is_given("definitions") {
+        true => Installed::new(folders(section)),
+        false => Installed::of_ros1(&list(&from.cmake_prefix_path), &list(&from.ros_package_path)),
+    };
+    Some(Ros1Config { master, host, node_name: text(section, "node_name")?, installed })
 }
 
 fn radio(named: &Named) -> Option<RadioConfig> {

@@ -201,8 +201,8 @@ const ROS1: &[Setting] = &[
     ),
     single("node_name", Kind::RosName, Value("/tautline"), "This node's ROS name.", "/tautline"),
     types(
-        Computed("CMAKE_PREFIX_PATH, then /usr"),
-        "Where types are installed (FOLDER/share/PACKAGE/msg); looked into for peers of ROS 2 only.",
+        Computed("CMAKE_PREFIX_PATH, ROS_PACKAGE_PATH, then /usr"),
+        "Where types are installed (FOLDER/share/PACKAGE/msg, srv); looked into for services, and for peers of ROS 2.",
         "[/opt/ros/noetic]",
     ),
 ];
@@ -232,7 +232,7 @@ const ROS2: &[Setting] = &[
     single("node_name", Kind::RosName, Value("/tautline"), "This node's ROS name.", "/tautline"),
     types(
         Computed("AMENT_PREFIX_PATH"),
-        "Where types are installed (FOLDER/share/PACKAGE/msg); looked into for peers of ROS 1 only.",
+        "Where types are installed (FOLDER/share/PACKAGE/msg, srv); looked into for peers of ROS 1 only.",
         "[/opt/ros/jazzy]",
     ),
 ];

@@ -116,7 +116,11 @@ impl Actor {
             discovery: Discovery::new(&node_name, setup.selector.clone()),
             subscriptions: BTreeMap::new(),
             publications: BTreeMap::new(),
-            services: ServiceState::new(&node_name, setup.selector.clone()),
+            services: ServiceState::new(
+                &node_name,
+                setup.selector.clone(),
+                setup.options.installed.clone(),
+            ),
             notes,
             received,
             next_serial: 0,

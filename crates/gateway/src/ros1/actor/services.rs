@@ -61,14 +61,13 @@ pub(in crate::ros1) enum ServiceNote {
 }
 
 impl ServiceState {
-    pub fn new(own_name: &str, selector: Selector) -> Self {
-        let path = |name| std::env::var(name).unwrap_or_default();
+    pub fn new(own_name: &str, selector: Selector, installed: Installed) -> Self {
         Self {
             discovery: Services::new(own_name, selector),
             serving: BTreeMap::new(),
             callers: HashMap::new(),
             calls: HashSet::new(),
-            installed: Installed::of_ros1(&path("CMAKE_PREFIX_PATH"), &path("ROS_PACKAGE_PATH")),
+            installed,
             definitions: HashMap::new(),
         }
     }
