@@ -173,3 +173,60 @@ fn static_transforms_of_ros_1_are_all_there_for_who_comes_late_in_ros_2() {
         assert_eq!(frames, [r#"["map","r1/base",7,2.0]"#, r#"["r1/base","r1/laser",7,1.0]"#]);
     }
 }
+
+#[test]
+fn a_service_of_either_ros_is_called_from_the_other() {
+    if !ros2::inside_as("a_service_of_either_ros_is_called_from_the_other") {
+        return;
+    }
+    let place = Place::new();
+    let master = Master::alone(free_port());
+    let robot = format!(
+        "ros1: {{ master: \"{}\", host: 127.0.0.1 }}\nservices: {{ /of1/**: {{}} }}",
+        master.uri
+    );
+    let base =
+        format!("{}services: {{ /of2/set: {{}}, /of2/slow: {{ timeout: 1s }} }}", ros2_lines(0));
+    let _daemons = pair(&place, &robot, &base);
+    let mut one = ros1::start(&master.uri, "/one");
+    let mut two = ros2::start("kilted", "SUBNET", "two");
+    let (type1, type2) = ("sensor_msgs/SetCameraInfo", "sensor_msgs/srv/SetCameraInfo");
+    let answer = |text: &str| json!({ "success": true, "status_message": text });
+    let answered = |agent: &Agent, id: u64| {
+        agent.wait(&format!("answer to call {id}"), |report| report["answered"] == id)
+    };
+    let response = |agent: &Agent, id: u64| {
+        let report = answered(agent, id);
+        assert_eq!(report["error"], Value::Null);
+        bytes_of(&report)
+    };
+
+    // Names of fields differ in case; what is echoed has come through both ways.
+    two.order(json!({ "do": "serve", "service": "/of2/set", "type": type2, "fields": answer(""), "echo": true }));
+    let info = json!({ "camera_info": { "width": 640, "distortion_model": "plumb_bob",
+        "K": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0] } });
+    one.order(json!({ "do": "call_service", "service": "/of2/set", "type": type1, "fields": info, "id": 1 }));
+    let got = response(&one, 1);
+    assert_eq!(got, b"\x01\x09\0\0\0plumb_bob");
+    let served = two.wait("the request", |report| report["served"] == "/of2/set");
+    let request = bytes_of(&served);
+    assert!(request.windows(8).any(|part| part == 9f64.to_le_bytes()), "k of the request");
+
+    one.order(
+        json!({ "do": "serve", "service": "/of1/set", "type": type1, "fields": answer("done") }),
+    );
+    let info = json!({ "camera_info": { "width": 320, "k": [9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0] } });
+    two.order(
+        json!({ "do": "call", "service": "/of1/set", "type": type2, "fields": info, "id": 2 }),
+    );
+    let got = response(&two, 2);
+    assert!(got.windows(4).any(|part| part == b"done"), "{got:?}");
+
+    // Nobody answers: the caller in ROS 1 is told who, what and how long.
+    two.order(json!({ "do": "serve", "service": "/of2/slow", "type": type2, "hold": true }));
+    one.order(json!({ "do": "call_service", "service": "/of2/slow", "type": type1, "fields": {}, "id": 3 }));
+    let error = answered(&one, 3)["error"].to_string();
+    for part in ["/of2/slow", "'base'", "within 1 s"] {
+        assert!(error.contains(part), "{error}");
+    }
+}

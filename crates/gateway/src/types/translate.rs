@@ -7,7 +7,6 @@ use super::installed::{Installed, Missing};
 use super::transcode::{Mismatch, TranscodeError};
 use super::{Dialect, Schema, Transcoder, derive};
 use crate::{Service, Topic};
-use std::sync::Arc;
 
 /// Types that have another name in ROS 2: ROS 1's, ROS 2's (both short).
 const RENAMED: &[(&str, &str)] = &[("tf/tfMessage", "tf2_msgs/TFMessage")];
@@ -66,19 +65,23 @@ pub fn translate_service(
 ) -> Result<(Service, ServiceTranslator), String> {
     let theirs = dialect_of(&service.type_name);
     let name = short_name(&service.type_name);
-    let found: Arc<str> = match service.definition.is_empty() {
-        false => service.definition.clone(),
-        true => {
-            let found = installed.service(&name, theirs);
-            found.map_err(|error| undefined(&service.type_name, &error))?.into()
+    let own = installed.service(&name, to).map_err(|error| undefined(&service.type_name, &error));
+    let own = own.and_then(|text| parts(&name, &text, to));
+    let foreign = match (service.definition.is_empty(), &own) {
+        (false, _) => parts(&name, &service.definition, theirs)?,
+        (true, Ok([request, response])) => {
+            let foreign = [derived(request, theirs)?, derived(response, theirs)?];
+            if theirs == Dialect::Ros1 {
+                let hash = service_md5(&foreign[0], &foreign[1]);
+                check_hash(&service.type_name, &hash, &service.type_hash)?;
+            }
+            foreign
         }
+        (true, Err(error)) => return Err(error.clone()),
     };
-    let foreign = parts(&name, &found, theirs)?;
-    let own = installed.service(&name, to).ok();
-    let own = own.and_then(|text| parts(&name, &text, to).ok());
     let local = match own {
-        Some(own) => own,
-        None => [derived(&foreign[0], to)?, derived(&foreign[1], to)?],
+        Ok(own) => own,
+        Err(_) => [derived(&foreign[0], to)?, derived(&foreign[1], to)?],
     };
     let between = |part: usize| match to {
         Dialect::Ros1 => Transcoder::new(&local[part], &foreign[part]),
@@ -121,9 +124,13 @@ pub fn translate(
     installed: &Installed,
 ) -> Result<(Topic, Translator), String> {
     let foreign_name = short_name(&topic.type_name);
-    let foreign = foreign(topic, installed)?;
     let local_name = renamed(&foreign_name, to);
-    let local = local(&local_name, to, &foreign, installed)?;
+    let own = installed.definition(&local_name, to);
+    let own = own.map_err(|error| undefined(&topic.type_name, &error));
+    let own = own
+        .and_then(|text| Schema::parse(&local_name, &text, to).map_err(|error| error.to_string()));
+    let foreign = foreign(topic, &own)?;
+    let local = own.or_else(|_| derived(&foreign, to))?;
     let transcoder = match to {
         Dialect::Ros1 => Transcoder::new(&local, &foreign),
         Dialect::Ros2 => Transcoder::new(&foreign, &local),
@@ -144,29 +151,27 @@ pub fn translate(
     Ok((local_topic, Translator { transcoder, to }))
 }
 
-/// The type as its own robot defines it.
-fn foreign(topic: &Topic, installed: &Installed) -> Result<Schema, String> {
+/// The type as its own robot defines it: what came with it, else what would follow from our
+/// own definition, if that has the hash it came with.
+fn foreign(topic: &Topic, own: &Result<Schema, String>) -> Result<Schema, String> {
     let dialect = dialect_of(&topic.type_name);
-    let found: Arc<str> = match topic.definition.is_empty() {
-        false => topic.definition.clone(),
-        true => installed
-            .definition(&topic.type_name, dialect)
-            .map_err(|error| undefined(&topic.type_name, &error))?
-            .into(),
-    };
-    Schema::parse(&topic.type_name, &found, dialect).map_err(|error| error.to_string())
+    if !topic.definition.is_empty() {
+        let parsed = Schema::parse(&topic.type_name, &topic.definition, dialect);
+        return parsed.map_err(|error| error.to_string());
+    }
+    let foreign = derived(own.as_ref().map_err(Clone::clone)?, dialect)?;
+    check_hash(&topic.type_name, &type_hash(&foreign), &topic.type_hash)?;
+    Ok(foreign)
 }
 
-fn local(
-    name: &str,
-    to: Dialect,
-    foreign: &Schema,
-    installed: &Installed,
-) -> Result<Schema, String> {
-    // Its own dialect is tried: a `.msg` of the other ROS may be installed beside.
-    let own = installed.definition(name, to).ok();
-    let own = own.and_then(|text| Schema::parse(name, &text, to).ok());
-    own.map_or_else(|| derived(foreign, to), Ok)
+fn check_hash(type_name: &str, ours: &str, theirs: &str) -> Result<(), String> {
+    match theirs.is_empty() || ours == theirs {
+        true => Ok(()),
+        false => Err(format!(
+            "{type_name} is not defined where it comes from (ros2: definitions: there), and is \
+             another version there ({theirs}) than here ({ours})"
+        )),
+    }
 }
 
 fn derived(foreign: &Schema, to: Dialect) -> Result<Schema, String> {

@@ -227,7 +227,7 @@ impl Findings {
     }
 
     fn nothing_to_do(&mut self, file: &Section) {
-        if file.named("topics").is_empty() {
+        if ["topics", "services", "actions"].iter().all(|key| file.named(key).is_empty()) {
             self.odd(TOP, "topics".into(), "no topics, so nothing is sent from here".into());
         }
         if file.named("peers").is_empty() {
