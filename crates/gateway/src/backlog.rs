@@ -74,6 +74,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn of_calls_that_are_too_much_requests_fail_and_responses_become_errors() {
+        let backlog = Backlog::default();
+        let request = bytes::Bytes::from(vec![0; MAX_BYTES]);
+        let call = || Command::Call {
+            service: "/x".into(),
+            call: 7,
+            request: request.clone(),
+            patience: std::time::Duration::ZERO,
+        };
+        assert!(matches!(backlog.bound(call()), Ok(Command::Call { .. })));
+        assert_eq!(backlog.bound(call()).unwrap_err(), ("/x".into(), 7));
+        let outcome = Ok(request.clone());
+        let answer = Command::Answer { service: "/x".into(), call: 7, outcome };
+        let Ok(Command::Answer { outcome, .. }) = backlog.bound(answer) else { panic!() };
+        assert_eq!(outcome, Err(TOO_MUCH.into()));
+        backlog.release(MAX_BYTES);
+        assert!(backlog.admit(MAX_BYTES), "what was refused does not count");
+    }
+
+    #[test]
     fn waiting_messages_are_bounded_in_number_and_bytes_and_counted() {
         let backlog = Backlog::default();
         assert!(backlog.admit(2 * MAX_BYTES), "one of any size");

@@ -121,6 +121,19 @@ fn a_services_definition_has_both_parts_and_all_that_they_need() {
         (needed[0], &needed[5..]),
         ("builtin_interfaces/Time", &["nav_msgs/Path", "std_msgs/Header"][..])
     );
+    // Under either of ROS 1's paths.
+    let scratch = tempfile::tempdir().unwrap();
+    for (folder, name) in [("prefix/share/a/srv", "One"), ("src/a/srv", "Two")] {
+        let folder = scratch.path().join(folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join(format!("{name}.srv")), format!("---\nbool {name}\n")).unwrap();
+    }
+    let path = |part: &str| scratch.path().join(part).display().to_string();
+    let ros1 = Installed::of_ros1(&path("prefix"), &format!("/nonexistent:{}", path("src")));
+    for name in ["One", "Two"] {
+        let text = ros1.service(&format!("a/{name}"), Dialect::Ros1).unwrap();
+        assert_eq!(text, format!("---\nbool {name}\n"));
+    }
     let missing = installed.service("a/srv/B", Dialect::Ros2).unwrap_err().to_string();
     assert!(missing.starts_with("no share/a/srv/B.srv in "), "{missing}");
 }

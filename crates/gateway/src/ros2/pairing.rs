@@ -7,7 +7,9 @@
 //!   draws eight of them for itself and counts requests in the rest; the server gives them back.
 //!
 //! Nothing that a service's endpoints announce tells which it is, but the first two bytes of a
-//! GUID name who made the DDS (RTPS 2.5, 9.3.1.1).
+//! GUID name who made the DDS (RTPS 2.5, 9.3.1.1). A service of ours serves both kinds of client.
+//! All of them hear all replies, though: one of the other kind passes a reply over, or logs that it
+//! cannot read it.
 
 use crate::Outcome;
 use bytes::Bytes;
@@ -224,6 +226,20 @@ mod tests {
             assert_eq!((seq, outcome.unwrap()), (1 << 33, plain(server)));
             let other = Client { writer: [1; 16], ..US };
             assert_eq!(other.answered(&reply, &CYCLONE, None), None);
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_taken_or_not(bytes: Vec<u8>, seq: i64) {
+            let bytes = Bytes::from(bytes);
+            for program in [FAST, CYCLONE] {
+                if let Some((caller, request)) = Caller::of(&bytes, program, &info(seq, None)) {
+                    caller.reply(request);
+                }
+                US.request(&program, seq, bytes.clone());
+                US.answered(&bytes, &program, Some(SampleId { writer: US.reader, seq }));
+            }
         }
     }
 

@@ -158,13 +158,20 @@ fn late_joiners_get_the_last_messages_of_each_publisher() {
         let shown = !one.graph("/kept")["publishers"].as_array().unwrap().is_empty();
         shown.then_some(())
     });
+    let mut two = start("kilted", "SUBNET", "late_two");
+    two.subscriber("/kept", STRING, json!({"latch": true, "depth": 100}));
     for source in 0..3 {
         for number in 0..4 {
             gateway.publish("/kept", source, string_message(&format!("{source} {number}")));
         }
     }
-    one.subscriber("/kept", STRING, json!({"latch": true, "depth": 100}));
     let expected: Vec<_> = (0..3).flat_map(|s| (2..4).map(move |n| format!("{s} {n}"))).collect();
+    wait_for("end of writing", || {
+        let got = two.received("/kept");
+        let came = |it: &String| got.iter().any(|one| same(&bytes_of(one), &string_message(it)));
+        expected.iter().all(came).then_some(())
+    });
+    one.subscriber("/kept", STRING, json!({"latch": true, "depth": 100}));
     let arrived = |report: &Value| {
         let text = expected.iter().position(|it| same(&bytes_of(report), &string_message(it)));
         text.expect("no other message")
@@ -193,7 +200,8 @@ fn two_types_under_a_name_are_told_and_another_hash_is_not_published() {
     assert_names(&gateway.refusal("/x"), &[STRING, STRING_HASH, &other]);
     gateway.advertise(&string_topic("/y", Qos::default()));
     assert_names(&gateway.refusal("/y"), &["std_msgs/msg/Int32", STRING]);
-    wait_for("end of the publication", || {
+    // It may have been published until the subscriber was found.
+    wait_for("no publisher", || {
         agent.graph("/x")["publishers"].as_array().unwrap().is_empty().then_some(())
     });
 }
