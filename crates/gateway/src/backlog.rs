@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Messages on their way from the node to a gateway's own thread: bounded and counted.
+//! Messages on their way from the node to a gateway's own thread: bounded.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Messages that wait for the gateway's thread; further ones are dropped, counted and
-/// reported in [`GatewayStatus::trouble`](crate::GatewayStatus). Other commands are never dropped.
+/// Messages that wait for the gateway's thread; further ones are to be counted as
+/// [`Reason::GatewayBehind`](crate::rejections::Reason). Other commands are never dropped.
 pub const MAX_MESSAGES: usize = 4096;
 /// Bytes of them, unless it is one message alone.
 pub const MAX_BYTES: usize = 64 * 1024 * 1024;
@@ -14,8 +14,6 @@ pub const MAX_BYTES: usize = 64 * 1024 * 1024;
 pub struct Backlog {
     messages: AtomicUsize,
     bytes: AtomicUsize,
-    /// Messages dropped because too many waited.
-    overrun: AtomicU64,
 }
 
 impl Backlog {
@@ -26,7 +24,6 @@ impl Backlog {
         let fits = messages < MAX_MESSAGES && (messages == 0 || waiting + bytes <= MAX_BYTES);
         if !fits {
             self.release(bytes);
-            self.overrun.fetch_add(1, Ordering::Relaxed);
         }
         fits
     }
@@ -36,17 +33,6 @@ impl Backlog {
         self.messages.fetch_sub(1, Ordering::Relaxed);
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
-
-    /// For a person; empty when nothing was dropped.
-    pub fn trouble(&self) -> String {
-        match self.overrun.load(Ordering::Relaxed) {
-            0 => String::new(),
-            overrun => format!(
-                "{overrun} messages for local subscribers dropped: more than {MAX_MESSAGES} \
-                 messages or {MAX_BYTES} bytes waited"
-            ),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -54,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waiting_messages_are_bounded_in_number_and_bytes_and_counted() {
+    fn waiting_messages_are_bounded_in_number_and_bytes() {
         let backlog = Backlog::default();
         assert!(backlog.admit(2 * MAX_BYTES), "one of any size");
         assert!(!backlog.admit(1));
@@ -63,6 +49,5 @@ mod tests {
             assert!(backlog.admit(1));
         }
         assert!(!backlog.admit(1));
-        assert!(backlog.trouble().starts_with("2 messages"), "{}", backlog.trouble());
     }
 }

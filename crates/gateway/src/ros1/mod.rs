@@ -29,6 +29,7 @@ mod subscription;
 mod xmlrpc;
 
 use crate::backlog::Backlog;
+use crate::rejections::{Reason, Rejections};
 use crate::{Command, Events, Gateway, GatewayStatus, Selector};
 use actor::{Actor, Note, Setup};
 use connection::Identity;
@@ -100,6 +101,7 @@ enum Order {
 struct Shared {
     backlog: Backlog,
     health: Mutex<Health>,
+    rejections: Rejections,
 }
 
 /// State that status tells.
@@ -125,7 +127,6 @@ impl Shared {
         let mut all = vec![health.master_trouble.clone(), health.name_trouble.clone()];
         all.extend(health.conflicts.values().cloned());
         drop(health);
-        all.push(self.backlog.trouble());
         all.retain(|trouble| !trouble.is_empty());
         all.join("; ")
     }
@@ -197,14 +198,14 @@ async fn run(
 
 impl Gateway for Ros1 {
     fn handle(&self, command: Command) {
-        let bytes = match &command {
-            Command::Publish { payload, .. } => payload.len(),
-            _ => {
-                self.order(Order::Do(command));
-                return;
-            }
+        let Command::Publish { topic, payload, .. } = &command else {
+            self.order(Order::Do(command));
+            return;
         };
-        if self.shared.backlog.admit(bytes) && !self.order(Order::Do(command)) {
+        let bytes = payload.len();
+        if !self.shared.backlog.admit(bytes) {
+            self.shared.rejections.add(topic, Reason::GatewayBehind);
+        } else if !self.order(Order::Do(command)) {
             self.shared.backlog.release(bytes);
         }
     }
@@ -222,6 +223,7 @@ impl Gateway for Ros1 {
             connected: health.connected,
             trouble,
             slow_subscriber_drops: health.drops.iter().filter_map(dropped).collect(),
+            rejected: self.shared.rejections.all(),
         }
     }
 
