@@ -32,6 +32,11 @@ impl Reason {
             Self::GatewayBehind => "gateway_behind",
         }
     }
+
+    /// Whether the message was for local subscribers; else it was from a local publisher.
+    pub fn is_incoming(self) -> bool {
+        self == Self::GatewayBehind
+    }
 }
 
 /// Messages of one topic that were left out for one reason, since the gateway's start.

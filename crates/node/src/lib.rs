@@ -10,6 +10,7 @@ pub mod metrics;
 mod node;
 mod notices;
 mod paths;
+pub mod rates;
 mod report;
 mod run;
 pub mod service;
