@@ -5,6 +5,7 @@
 mod codec;
 pub mod config;
 pub mod control;
+mod diagnostics;
 mod driver;
 pub mod metrics;
 mod node;

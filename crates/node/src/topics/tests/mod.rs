@@ -3,6 +3,7 @@
 
 mod incoming;
 mod outgoing;
+mod own;
 mod transforms;
 mod translation;
 
