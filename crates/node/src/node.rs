@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
-use tautline_gateway::mapping::treatment;
+use tautline_gateway::mapping::{service_treatment, treatment};
 use tautline_gateway::types::translate::Translator;
 use tautline_gateway::{Event, Events, Gateway, Named, Selector, Source, Topic};
 
@@ -204,10 +204,10 @@ impl Node {
 
     /// What may leave.
     pub fn selector(&self) -> Selector {
-        let rules = self.config.topics.clone();
+        let (topics, services) = (self.config.topics.clone(), self.config.services.clone());
         Arc::new(move |named| match named {
-            Named::Topic(name) => treatment(&rules, name).is_some(),
-            Named::Service(_) => false,
+            Named::Topic(name) => treatment(&topics, name).is_some(),
+            Named::Service(name) => service_treatment(&services, name).is_some(),
         })
     }
 

@@ -10,59 +10,21 @@ mod running;
 mod bench;
 #[allow(dead_code)]
 #[path = "../../gateway/tests/ros/ros1/nodes.rs"]
-mod nodes;
+mod ros1;
+#[allow(dead_code)]
+#[path = "../../gateway/tests/ros/ros2/nodes.rs"]
+mod ros2;
 
 use bench::Agent;
-use nodes::Master;
+use ros1::Master;
 use running::{Daemon, Place, free_port, wait_for};
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
 const TOPIC: &str = "/diagnostics";
 const TYPE: &str = "diagnostic_msgs/msg/DiagnosticArray";
 /// Levels of diagnostic_msgs/DiagnosticStatus.
 const OK: u64 = 0;
 const WARN: u64 = 1;
-/// Set in the copy of this program that runs inside the namespace.
-const INSIDE: &str = "TAUTLINE_TEST_INSIDE";
-
-/// `true` in a network namespace; elsewhere it runs the test of this name there, and is `false`.
-fn inside(test: &str) -> bool {
-    if std::env::var_os(INSIDE).is_some() {
-        return true;
-    }
-    let status = Command::new("unshare")
-        .args(["--net", "--", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh"])
-        .arg(std::env::current_exe().unwrap())
-        .args([test, "--exact", "--nocapture"])
-        .env(INSIDE, "1")
-        .status()
-        .unwrap();
-    assert!(status.success(), "{test} in a namespace: {status}");
-    false
-}
-
-/// Where Kilted is.
-fn kilted() -> PathBuf {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/ros2/kilted");
-    assert!(folder.join("bin/python").exists(), "{} is missing: run make ros2", folder.display());
-    folder
-}
-
-/// An rclpy node of Kilted.
-fn rclpy(name: &str) -> Agent {
-    let mut program = Command::new(kilted().join("bin/python"));
-    program
-        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../gateway/tests/ros/ros2/agent.py"))
-        .arg(name)
-        .env_remove("LD_LIBRARY_PATH")
-        .env_remove("_ROS_WHEELS_BOOTSTRAP_COMPLETE")
-        .env("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-        .env("FASTDDS_BUILTIN_TRANSPORTS", "UDPv4");
-    Agent::start(program, tempfile::tempdir().unwrap())
-}
-
 /// A robot of ROS 2 that sends `topics` to a base station of ROS 1, which sends nothing.
 struct Team {
     robot: Daemon,
@@ -79,7 +41,7 @@ impl Team {
             "listen: \"127.0.0.1:{robot}\"\npeers: {{ base: \"127.0.0.1:{base}\" }}\n\
              ros2: {{ range: localhost, definitions: [\"{}\"] }}\n\
              limits: {{ max_message: 20kB }}\ntopics: {{ {topics} }}",
-            kilted().display()
+            ros2::installation("kilted").display()
         );
         let base_file = format!(
             "listen: \"127.0.0.1:{base}\"\npeers: {{ robot: \"127.0.0.1:{robot}\" }}\n\
@@ -96,8 +58,8 @@ impl Team {
 /// The latest status of each name that a node has read.
 fn latest(agent: &Agent, name: &str) -> Option<Value> {
     let all = agent.received(TOPIC);
-    let statuses = all.iter().rev().flat_map(|it| it["fields"]["status"].as_array().unwrap());
-    statuses.cloned().find(|status| status["name"] == name)
+    let mut statuses = all.iter().rev().flat_map(|it| it["fields"]["status"].as_array().unwrap());
+    statuses.find(|status| status["name"] == name).cloned()
 }
 
 fn wait_for_status(agent: &Agent, name: &str, fits: impl Fn(&Value) -> bool) -> Value {
@@ -112,13 +74,13 @@ fn value<'a>(status: &'a Value, key: &str) -> &'a str {
 
 #[test]
 fn rclpy_on_the_robot_and_rospy_at_the_base_read_of_links_and_drops() {
-    if !inside("rclpy_on_the_robot_and_rospy_at_the_base_read_of_links_and_drops") {
+    if !ros2::inside_as("rclpy_on_the_robot_and_rospy_at_the_base_read_of_links_and_drops") {
         return;
     }
     let mut team = Team::start("/diagnostics: {}, /map: {}");
-    let mut here = rclpy("listener");
+    let mut here = ros2::start("kilted", "LOCALHOST", "listener");
     here.order(json!({"do": "subscribe", "topic": TOPIC, "type": TYPE, "fields": true}));
-    let mut there = nodes::start(&team.master.uri, "/listener");
+    let mut there = ros1::start(&team.master.uri, "/listener");
     // Any type, decoded by the definition that comes with it.
     there.order(json!({"do": "subscribe", "topic": TOPIC, "type": "*", "fields": true}));
 
@@ -126,6 +88,12 @@ fn rclpy_on_the_robot_and_rospy_at_the_base_read_of_links_and_drops() {
     assert_eq!((&peer["message"], &peer["hardware_id"]), (&json!("up"), &json!("robot")));
     assert!(value(&peer, "link 1 leads").starts_with("by lo to 127.0.0.1:"), "{peer}");
     wait_for_status(&here, "tautline robot: radio lo", |it| it["level"] == OK);
+    let graph = here.graph(TOPIC);
+    let (told, read) = (&graph["publishers"][0], &graph["subscribers"]);
+    assert_eq!((&told["node"], &told["type"]), (&json!("/tautline"), &json!(TYPE)));
+    // By the hash that rclpy's own library has.
+    let own = read.as_array().unwrap().iter().find(|it| it["node"] == "/listener").unwrap();
+    assert_eq!(told["hash"], own["hash"]);
     // The base station has its robot's beside its own.
     for name in ["tautline robot: peer base", "tautline base: peer robot"] {
         let told = wait_for_status(&there, name, |it| it["level"] == OK);
@@ -134,7 +102,7 @@ fn rclpy_on_the_robot_and_rospy_at_the_base_read_of_links_and_drops() {
     assert!(latest(&here, "tautline base: node").is_none(), "the base has no rule for it");
 
     // What is too large for the robot's node is counted everywhere.
-    here.publisher("/map", "std_msgs/msg/String");
+    here.publisher("/map", "std_msgs/msg/String", json!({}));
     there.order(json!({"do": "subscribe", "topic": "/map", "type": "std_msgs/String"}));
     let drops = "tautline robot: drops";
     let warned = wait_for("a warning", || {
@@ -158,7 +126,7 @@ fn rclpy_on_the_robot_and_rospy_at_the_base_read_of_links_and_drops() {
 
 #[test]
 fn without_listeners_or_a_rule_nothing_is_sent() {
-    if !inside("without_listeners_or_a_rule_nothing_is_sent") {
+    if !ros2::inside_as("without_listeners_or_a_rule_nothing_is_sent") {
         return;
     }
     let team = Team::start("/diagnostics: {}");
@@ -172,7 +140,7 @@ fn without_listeners_or_a_rule_nothing_is_sent() {
     assert_eq!(sent(&team.robot), [0], "nobody listens");
     assert!(sent(team.base.as_ref().unwrap()).iter().all(|count| *count == 0));
 
-    let mut there = nodes::start(&team.master.uri, "/listener");
+    let mut there = ros1::start(&team.master.uri, "/listener");
     there.order(json!({"do": "subscribe", "topic": TOPIC, "type": "*", "fields": true}));
     wait_for_status(&there, "tautline base: node", |it| it["level"] == OK);
     wait_for("the robot's", || (sent(&team.robot)[0] > 0).then_some(()));
@@ -184,10 +152,4 @@ fn without_listeners_or_a_rule_nothing_is_sent() {
         .map(|it| it["fields"]["header"]["stamp"]["secs"].as_u64().unwrap())
         .collect();
     assert!(stamps.iter().all(|secs| *secs > 1_700_000_000), "{stamps:?}");
-}
-
-impl Agent {
-    fn publisher(&mut self, topic: &str, type_name: &str) {
-        self.order(json!({"do": "advertise", "topic": topic, "type": type_name}));
-    }
 }

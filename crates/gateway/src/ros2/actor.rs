@@ -3,6 +3,7 @@
 
 use super::discovery::{Change, Domain, Offer};
 use super::graph::{self, GidBytes, Node};
+use super::history::Histories;
 use super::names;
 use super::publication::Publication;
 use super::subscription::{Context, Marked, Subscription};
@@ -10,8 +11,9 @@ use super::{Order, Ros2Options, Shared, qos};
 use crate::types::{Dialect, Schema, hash};
 use crate::{Event, Events, Named, Selector, Topic};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 use tautline_dds::{
     DdsError, Discovery, Guid, Participant, Qos as Dds, RawReader, RawWriter, Specification,
 };
@@ -42,6 +44,7 @@ pub struct Actor {
     /// Topics that are to be published, and what was told of them.
     advertised: BTreeMap<String, Advertised>,
     definitions: HashMap<String, Arc<str>>,
+    histories: Histories,
     gid_bytes: GidBytes,
     graph: RawWriter,
     _graph_reader: RawReader,
@@ -84,6 +87,7 @@ impl Actor {
             subscribed: BTreeMap::new(),
             advertised: BTreeMap::new(),
             definitions: HashMap::new(),
+            histories: Histories::default(),
             gid_bytes: GidBytes::Sixteen,
             redraw: true,
             setup,
@@ -93,10 +97,17 @@ impl Actor {
     /// Runs until told to stop, or until nobody can give orders any more.
     pub fn run(mut self, orders: &Receiver<Order>) {
         self.show_node();
-        while let Ok(first) = orders.recv() {
-            let mut touched = Touched::default();
+        loop {
+            let first = match self.histories.next_due() {
+                None => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(at) => orders.recv_timeout(at.saturating_duration_since(Instant::now())),
+            };
+            if matches!(first, Err(RecvTimeoutError::Disconnected)) {
+                return self.leave();
+            }
+            let mut touched = self.look_at_histories();
             let more = std::iter::from_fn(|| orders.try_recv().ok()).take(BATCH);
-            for order in std::iter::once(first).chain(more) {
+            for order in first.into_iter().chain(more) {
                 match order {
                     Order::Do(command) => self.command(command, &mut touched),
                     Order::Discovered(event) => self.discovered(event, &mut touched),
@@ -113,6 +124,29 @@ impl Actor {
                 self.show_node();
             }
         }
+    }
+
+    /// Begins and ends counts of what publishers keep; topics of which more is known are read
+    /// anew, so that all of it reaches those who now keep as much of it.
+    fn look_at_histories(&mut self) -> Touched {
+        let now = Instant::now();
+        for topic in self.histories.to_count(now) {
+            match self.domain.offer(&topic) {
+                Some(offer) => {
+                    let participant = &self.setup.participant;
+                    self.histories.count(&topic, &offer.type_name, &offer.each, participant);
+                }
+                None => self.histories.forget(&topic),
+            }
+        }
+        let grown: Touched = self.histories.ended(now).into_iter().collect();
+        for topic in &grown {
+            self.settle_offer(topic);
+            if let Some(slot) = self.subscribed.get_mut(topic) {
+                *slot = None;
+            }
+        }
+        grown
     }
 
     fn leave(self) {
@@ -151,7 +185,12 @@ impl Actor {
     }
 
     fn discovered(&mut self, event: Discovery, touched: &mut Touched) {
+        let keeps = matches!(&event, Discovery::Writer(it) if it.qos.durability > 0);
         match self.domain.take(event) {
+            Change::Topic(topic) if keeps && (self.setup.selector)(Named::Topic(&topic)) => {
+                self.histories.look_at(&topic, Instant::now());
+                touched.insert(topic);
+            }
             Change::Nothing => {}
             Change::Topic(topic) => drop(touched.insert(topic)),
             Change::Gone(topic, writer) => {
@@ -184,8 +223,9 @@ impl Actor {
     fn settle_offer(&mut self, name: &str) {
         let offer = self.domain.offer(name).filter(|_| (self.setup.selector)(Named::Topic(name)));
         self.settle_subscription(name, offer.as_ref());
-        let Some(offer) = offer else {
+        let Some(mut offer) = offer else {
             self.setup.shared.health().set(name, "types", String::new());
+            self.histories.forget(name);
             if self.offered.remove(name).is_some() {
                 self.emit(Event::Withdrawn { topic: name.into() });
             }
@@ -200,6 +240,9 @@ impl Actor {
             ),
         };
         self.setup.shared.health().set(name, "types", others);
+        if offer.united.transient_local {
+            offer.united.depth = self.histories.depth(name);
+        }
         let topic = self.topic(name, offer);
         if self.offered.get(name) != Some(&topic) {
             self.offered.insert(name.into(), topic.clone());

@@ -12,12 +12,14 @@
 //! | which topics are offered and wanted, with which quality of service | `discovery.rs` |
 //! | how messages are read | `subscription.rs` |
 //! | how messages reach local subscribers | `publication.rs` |
+//! | how many messages late joiners get | `history.rs` |
 //! | how our node shows in the ROS graph | `graph.rs` |
 //! | what ROS 2 and DDS call things | `names.rs`, `qos.rs` |
 
 mod actor;
 mod discovery;
 pub mod graph;
+mod history;
 pub mod names;
 mod publication;
 mod qos;

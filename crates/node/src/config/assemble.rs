@@ -15,7 +15,10 @@ use super::{
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
-use tautline_gateway::mapping::{Compression, NameMap, Pattern, TopicRule, Treatment};
+use tautline_gateway::mapping::{
+    ACTION_SERVICES, ACTION_TOPICS, Compression, NameMap, Pattern, ServiceRule, ServiceTreatment,
+    TopicRule, Treatment, action_timeout,
+};
 use tautline_gateway::tf;
 
 /// The whole file as a [`Config`]; values from outside the file that are wrong are added to `problems`.
@@ -43,7 +46,8 @@ pub fn config(
         ros2,
         radios: file.named("radios").iter().map(radio).collect::<Option<_>>()?,
         peers: file.named("peers").iter().map(peer).collect::<Option<_>>()?,
-        topics: file.named("topics").iter().map(topic).collect::<Option<_>>()?,
+        topics: topics(file)?,
+        services: services(file)?,
         tf: tf(file.section("tf")?),
         limits: limits(file.section("limits")?)?,
         realtime: realtime(file.section("realtime")?)?,
@@ -190,17 +194,61 @@ fn link(section: &Section) -> Option<LinkConfig> {
     })
 }
 
+/// Those of actions come first: they name their topics.
+fn topics(file: &Section) -> Option<Vec<TopicRule>> {
+    let mut rules = Vec::new();
+    for action in file.named("actions") {
+        let ServiceTreatment { priority, to, .. } = calls(&action.section)?;
+        for own in ACTION_TOPICS {
+            let treatment = Treatment { priority, to: to.clone(), ..Treatment::default() };
+            rules.push(TopicRule { pattern: part_of_action(action, own)?, treatment });
+        }
+    }
+    for named in file.named("topics") {
+        rules.push(topic(named)?);
+    }
+    Some(rules)
+}
+
+fn services(file: &Section) -> Option<Vec<ServiceRule>> {
+    let mut rules = Vec::new();
+    for action in file.named("actions") {
+        for own in ACTION_SERVICES {
+            let mut treatment = calls(&action.section)?;
+            treatment.timeout = action_timeout(own, treatment.timeout);
+            rules.push(ServiceRule { pattern: part_of_action(action, own)?, treatment });
+        }
+    }
+    for named in file.named("services") {
+        let treatment = calls(&named.section)?;
+        rules.push(ServiceRule { pattern: pattern(&named.name)?, treatment });
+    }
+    Some(rules)
+}
+
+fn part_of_action(action: &Named, own: &str) -> Option<Pattern> {
+    Pattern::new(&format!("{}/_action/{own}", action.text)).ok()
+}
+
+fn calls(section: &Section) -> Option<ServiceTreatment> {
+    Some(ServiceTreatment {
+        priority: whole(section, "priority")?.try_into().ok()?,
+        timeout: duration(section, "timeout")?,
+        to: destinations(section),
+    })
+}
+
+/// `None` is everyone.
+fn destinations(section: &Section) -> Option<Vec<String>> {
+    let names = section.list("to").iter().filter_map(|(_, value)| match value {
+        Value::Text(name) => Some(name.clone()),
+        _ => None,
+    });
+    Some(names.collect()).filter(|all: &Vec<String>| !all.is_empty())
+}
+
 fn topic(named: &Named) -> Option<TopicRule> {
     let section = &named.section;
-    let destinations: Vec<String> = section
-        .list("to")
-        .iter()
-        .filter_map(
-            |(_, value)| {
-                if let Value::Text(name) = value { Some(name.clone()) } else { None }
-            },
-        )
-        .collect();
     let treatment = Treatment {
         priority: whole(section, "priority")?.try_into().ok()?,
         keep_last: whole(section, "keep_last")?.try_into().ok()?,
@@ -210,7 +258,7 @@ fn topic(named: &Named) -> Option<TopicRule> {
             "zstd" => Compression::Zstd,
             _ => Compression::None,
         },
-        to: (!destinations.is_empty()).then_some(destinations),
+        to: destinations(section),
         repair: flag(section, "repair")?,
     };
     Some(TopicRule { pattern: pattern(&named.name)?, treatment })

@@ -26,7 +26,7 @@ use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tautline_gateway::mapping::{NameMap, TopicRule};
+use tautline_gateway::mapping::{NameMap, ServiceRule, TopicRule};
 use tautline_gateway::tf;
 use tautline_gateway::types::Dialect;
 use tautline_gateway::types::installed::Installed;
@@ -123,6 +123,8 @@ pub struct Config {
     pub peers: Vec<PeerConfig>,
     /// What is sent from here; the first rule that matches a topic counts.
     pub topics: Vec<TopicRule>,
+    /// Services of this robot that peers may call; the first rule that matches counts.
+    pub services: Vec<ServiceRule>,
     /// What leaves on topics of tf's types, and under which names.
     pub tf: tf::Rules,
     /// Bounds and budgets.

@@ -129,7 +129,7 @@ pub const FILE: &[Setting] = &[
         "diagnostics",
         Kind::Flag,
         Value("true"),
-        "Whether this node tells of itself, its peers, links, radios and drops on /diagnostics of its ROS, and to peers where a name or pattern under topics is /diagnostics; only while somebody listens.",
+        "Whether this node tells of itself, its peers, links, radios and drops on /diagnostics of its ROS, and to peers where a name or pattern under topics means /diagnostics; only while somebody listens.",
         "false",
     ),
     group(
@@ -164,6 +164,18 @@ pub const FILE: &[Setting] = &[
         "What is sent from here, and how; the first name or pattern that matches counts.",
     )
     .shown(),
+    group(
+        "services",
+        Shape::Named(&SERVICES),
+        Absent("none of this robot's services can be called from elsewhere"),
+        "Services of this robot that peers may call, and how; the first name or pattern that matches counts.",
+    ),
+    group(
+        "actions",
+        Shape::Named(&ACTIONS),
+        Absent("none of this robot's actions can be used from elsewhere"),
+        "Actions of this robot (ROS 2) that peers may use: short for their three services and two topics. An action of ROS 1 is five topics.",
+    ),
     group(
         "tf",
         Shape::Section(TF),
@@ -342,6 +354,47 @@ const RADIOS: Naming = Naming {
         ),
     ],
 };
+
+const SERVICES: Naming = Naming {
+    names: Kind::Pattern,
+    example: "/switch",
+    short_for: None,
+    list_with: Some("name"),
+    options: CALLS,
+};
+
+const ACTIONS: Naming = Naming {
+    names: Kind::RosName,
+    example: "/navigate",
+    short_for: None,
+    list_with: Some("name"),
+    options: CALLS,
+};
+
+const CALLS: &[Setting] = &[
+    single(
+        "priority",
+        Kind::Whole(0, 255),
+        Value("150"),
+        "Of calls and answers; higher goes first, from the next packet on.",
+        "180",
+    ),
+    single(
+        "timeout",
+        Kind::Duration("1ms", "24h"),
+        Value("5s"),
+        "How long a caller waits for an answer; the result of an action is waited for until it ends.",
+        "2s",
+    ),
+    Setting {
+        name: "to",
+        shape: Shape::List(Kind::NodeName),
+        preset: Absent("every peer"),
+        doc: "Peers that may call.",
+        example: "[base]",
+        in_starter: false,
+    },
+];
 
 const TOPICS: Naming = Naming {
     names: Kind::Pattern,

@@ -6,6 +6,7 @@
 mod local;
 mod own;
 mod remote;
+mod services;
 #[cfg(test)]
 mod tests;
 mod transforms;
@@ -19,8 +20,9 @@ use crate::status::TopicChange;
 use bytes::Bytes;
 pub(crate) use remote::Key;
 use remote::{Absence, Publication, RemoteTopic};
+use services::Services;
 use std::collections::{BTreeMap, VecDeque};
-use tautline_gateway::mapping::{NameMap, Pattern, TopicRule, Treatment, treatment};
+use tautline_gateway::mapping::{NameMap, Pattern, ServiceRule, TopicRule, Treatment, treatment};
 use tautline_gateway::types::Dialect;
 use tautline_gateway::{Command, Source, Topic, tf};
 use tautline_proto::{ChannelId, Endpoint, Instant, PeerId};
@@ -64,6 +66,8 @@ pub(crate) struct Topics {
     dialect: Option<Dialect>,
     peer_names: Vec<String>,
     name_maps: Vec<NameMap>,
+    service_rules: Vec<ServiceRule>,
+    services: Services,
     pub(crate) local: BTreeMap<String, LocalTopic>,
     remote: BTreeMap<(PeerId, ChannelId), RemoteTopic>,
     publications: BTreeMap<String, Publication>,
@@ -85,6 +89,8 @@ impl Topics {
             dialect: config.ros().map(|(dialect, _)| dialect),
             peer_names: config.peers.iter().map(|p| p.name.clone()).collect(),
             name_maps: config.peers.iter().map(|p| p.names.clone()).collect(),
+            service_rules: config.services.clone(),
+            services: Services::default(),
             local: BTreeMap::new(),
             remote: BTreeMap::new(),
             publications: BTreeMap::new(),
@@ -99,6 +105,17 @@ impl Topics {
     /// The next thing to be done outside.
     pub(crate) fn poll_order(&mut self) -> Option<Order> {
         self.orders.pop_front()
+    }
+
+    /// When [`Topics::handle_timeout`] has something to do.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.next_merged.into_iter().chain(self.next_call_due()).min()
+    }
+
+    /// Does what is due by the clock.
+    pub(crate) fn handle_timeout(&mut self, now: Instant, endpoint: &mut Endpoint) {
+        self.send_due(now, endpoint);
+        self.give_up_calls(now);
     }
 
     fn peer_name(&self, peer: PeerId) -> &str {

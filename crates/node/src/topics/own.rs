@@ -44,8 +44,9 @@ impl Topics {
             return;
         }
         publication.own = true;
-        if !publication.topic.qos.reliable {
-            publication.topic.qos.reliable = true;
+        let united = topic.qos.united(publication.topic.qos);
+        if publication.topic.qos != united {
+            publication.topic.qos = united;
             let topic = publication.topic.clone();
             self.gateway(Command::Advertise { topic });
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tautline_gateway::rejections::Reason;
 use tautline_gateway::ros2::Range;
 use tautline_gateway::types::{Dialect, Schema};
-use tautline_gateway::{Liveliness, Qos};
+use tautline_gateway::{Event, Liveliness, Qos};
 
 const STRING: &str = "std_msgs/msg/String";
 const SCAN: &str = "sensor_msgs/msg/LaserScan";
@@ -132,13 +132,24 @@ fn late_joiners_get_the_last_messages_of_each_publisher() {
         }
         one.order(json!({"do": "send", "topic": topic, "fields": {"data": text}}));
     }
-    gateway.offered("/map");
+    assert_eq!(gateway.offered("/map").qos.depth, 1);
     gateway.subscribe("/map");
     wait_for("latched message", || {
         let read = gateway.messages("/map");
         read.iter().any(|(_, payload)| same(payload, &string_message("second"))).then_some(())
     });
     assert_eq!(gateway.messages("/map").len(), 1, "the first one is over");
+
+    // Of five messages three are kept, and so many are offered.
+    one.publisher("/log", STRING, json!({"latch": true, "depth": 3}));
+    for number in 0..5 {
+        let fields = json!({"data": number.to_string()});
+        one.order(json!({"do": "send", "topic": "/log", "fields": fields}));
+    }
+    gateway.wait("offer with what is kept", |event| match event {
+        Event::Offered(topic) if topic.name == "/log" && topic.qos.depth == 3 => Some(()),
+        _ => None,
+    });
 
     // Three publishers elsewhere, of whom each has its last two messages kept.
     let kept = Qos { transient_local: true, depth: 2, ..Qos::default() };
@@ -182,7 +193,9 @@ fn two_types_under_a_name_are_told_and_another_hash_is_not_published() {
     assert_names(&gateway.refusal("/x"), &[STRING, STRING_HASH, &other]);
     gateway.advertise(&string_topic("/y", Qos::default()));
     assert_names(&gateway.refusal("/y"), &["std_msgs/msg/Int32", STRING]);
-    assert!(agent.graph("/x")["publishers"].as_array().unwrap().is_empty());
+    wait_for("end of the publication", || {
+        agent.graph("/x")["publishers"].as_array().unwrap().is_empty().then_some(())
+    });
 }
 
 #[test]
