@@ -88,12 +88,25 @@ def unadvertise(topic):
     report(did="unadvertise", topic=topic)
 
 
-def subscribe(topic, type, qos={}, brief=False):
+def fields_of(value):
+    """A message as JSON has it."""
+    if isinstance(value, bytes):
+        return value[0]
+    if isinstance(value, (list, tuple)):
+        return [fields_of(each) for each in value]
+    if not hasattr(value, "get_fields_and_field_types"):
+        return value
+    return {name: fields_of(getattr(value, name)) for name in value.get_fields_and_field_types()}
+
+
+def subscribe(topic, type, qos={}, brief=False, fields=False):
     cls = get_message(type)
 
     def got(message):
         if brief:
             report(got=topic, size=len(message.data))
+        elif fields:
+            report(got=topic, fields=fields_of(message))
         else:
             report(got=topic, hex=serialize_message(message).hex())
 
