@@ -13,6 +13,7 @@ import threading
 import rclpy
 from rclpy.duration import Duration
 from rclpy.event_handler import SubscriptionEventCallbacks
+from rclpy.executors import SingleThreadedExecutor
 from rclpy.qos import (
     DurabilityPolicy,
     LivelinessPolicy,
@@ -73,8 +74,14 @@ def send(topic, fields):
     report(did="send", topic=topic, hex=serialize_message(message).hex())
 
 
+def text(size):
+    """What tests send where only the size matters; a piece out of its place shows."""
+    letters = "abcdefghijklmnopqrstuvw"
+    return (letters * (size // len(letters) + 1))[:size]
+
+
 def send_large(topic, size):
-    advertised[topic].publish(advertised[topic].msg_type(data="x" * size))
+    advertised[topic].publish(advertised[topic].msg_type(data=text(size)))
     report(did="send_large", topic=topic)
 
 
@@ -88,7 +95,8 @@ def subscribe(topic, type, qos={}, brief=False):
 
     def got(message):
         if brief:
-            report(got=topic, size=len(message.data))
+            size = len(message.data)
+            report(got=topic, size=size, sound=message.data == text(size))
         else:
             report(got=topic, hex=serialize_message(message).hex())
 
@@ -133,6 +141,9 @@ def graph(topic):
 
 
 def leave():
+    # While it spins, the node is not taken down; nobody would be told of its end.
+    executor.shutdown()
+    spinning.join()
     node.destroy_node()
     rclpy.shutdown()
     report(did="leave")
@@ -141,7 +152,10 @@ def leave():
 
 rclpy.init()
 node = rclpy.create_node(sys.argv[1])
-threading.Thread(target=rclpy.spin, args=[node], daemon=True).start()
+executor = SingleThreadedExecutor()
+executor.add_node(node)
+spinning = threading.Thread(target=executor.spin, daemon=True)
+spinning.start()
 report(did="start", pid=os.getpid())
 for line in sys.stdin:
     order = json.loads(line)

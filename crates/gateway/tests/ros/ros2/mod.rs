@@ -2,6 +2,7 @@
 //! The ROS 2 gateway between real nodes, of Fast DDS and of Cyclone DDS.
 
 mod nodes;
+mod peers;
 
 use crate::bench::{assert_names, bytes_of, wait_for};
 use nodes::{STRING_HASH, inside, start, string_message, string_topic, watch};

@@ -45,14 +45,20 @@ pub fn installation(name: &str) -> PathBuf {
 
 /// A node of this version of ROS 2, in this discovery range.
 pub fn start(version: &str, range: &str, name: &str) -> Agent {
+    let mut program = rclpy(version, name);
+    program.env("ROS_AUTOMATIC_DISCOVERY_RANGE", range);
+    Agent::start(program, tempfile::tempdir().unwrap())
+}
+
+/// The program of such a node.
+pub fn rclpy(version: &str, name: &str) -> Process {
     let mut program = Process::new(installation(version).join("bin/python"));
     program
         .args([concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ros/ros2/agent.py"), name])
         .env_remove("LD_LIBRARY_PATH")
         .env_remove("_ROS_WHEELS_BOOTSTRAP_COMPLETE")
-        .env("ROS_AUTOMATIC_DISCOVERY_RANGE", range)
         .env("FASTDDS_BUILTIN_TRANSPORTS", "UDPv4");
-    Agent::start(program, tempfile::tempdir().unwrap())
+    program
 }
 
 /// What an rclpy node does.

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The gateway beside every program that it has to get on with.
+//!
+//! No packages of Humble are to be had here. `ROS_LOCALHOST_ONLY`, which it has in place of
+//! discovery ranges, and Debian's Cyclone DDS of its time, without type hashes and with long
+//! GUIDs, stand in for it.
+
+mod leaving;
+mod meeting;
+
+use super::nodes::{installation, rclpy, string_message};
+use crate::bench::{Agent, Watched, wait_for};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::Command as Process;
+use std::sync::{Arc, OnceLock};
+use tautline_gateway::ros2::{Range, Ros2, Ros2Options};
+use tautline_gateway::types::installed::Installed;
+
+const STRING: &str = "std_msgs/msg/String";
+/// Larger than any message of these tests.
+const MAX_MESSAGE: usize = 5_000_000;
+const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ros/ros2/peers");
+
+/// Programs that speak DDS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Peer {
+    /// rclpy on Fast DDS 3.2.
+    Kilted,
+    /// rclpy on Fast DDS 2.14.
+    Jazzy,
+    /// Cyclone DDS 11.0, in Python.
+    Cyclone11,
+    /// Debian's Cyclone DDS 0.10, in C.
+    Cyclone10,
+}
+
+/// How far a program looks for others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// As it comes: by multicast on its network.
+    Network,
+    /// Over loopback and without multicast.
+    Loopback,
+    /// As Humble was told to do that; ROS 2 only.
+    LocalhostOnly,
+}
+
+/// Cyclone DDS over loopback and without multicast.
+const CYCLONE_LOOPBACK: &str = "<CycloneDDS><Domain><General>\
+    <Interfaces><NetworkInterface name='lo'/></Interfaces><AllowMulticast>false</AllowMulticast>\
+    </General><Discovery><ParticipantIndex>auto</ParticipantIndex>\
+    <Peers><Peer address='127.0.0.1'/></Peers></Discovery></Domain></CycloneDDS>";
+
+impl Peer {
+    const ALL: [Self; 4] = [Self::Kilted, Self::Jazzy, Self::Cyclone11, Self::Cyclone10];
+
+    /// Starts one in domain 0.
+    fn start(self, reach: Reach, name: &str) -> Agent {
+        begin(self.program(reach, 0, name))
+    }
+
+    fn program(self, reach: Reach, domain: u32, name: &str) -> Process {
+        let mut program = match self {
+            Self::Kilted => rclpy("kilted", name),
+            Self::Jazzy => rclpy("jazzy", name),
+            Self::Cyclone11 => {
+                let mut program = Process::new(installation("cyclone").join("bin/python"));
+                program.arg(format!("{HERE}/cyclone.py"));
+                program
+            }
+            Self::Cyclone10 => Process::new(cyclone10()),
+        };
+        match (self, reach) {
+            (_, Reach::LocalhostOnly) => program.env("ROS_LOCALHOST_ONLY", "1"),
+            (Self::Kilted | Self::Jazzy, Reach::Network) => {
+                program.env("ROS_AUTOMATIC_DISCOVERY_RANGE", "SUBNET")
+            }
+            (Self::Kilted | Self::Jazzy, Reach::Loopback) => {
+                program.env("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+            }
+            (_, Reach::Network) => program.env_remove("CYCLONEDDS_URI"),
+            (_, Reach::Loopback) => program.env("CYCLONEDDS_URI", CYCLONE_LOOPBACK),
+        };
+        program.env("ROS_DOMAIN_ID", domain.to_string());
+        program
+    }
+}
+
+fn begin(program: Process) -> Agent {
+    Agent::start(program, tempfile::tempdir().unwrap())
+}
+
+/// Debian's Cyclone DDS under orders, compiled anew by each test program.
+fn cyclone10() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let run = |program: &str, args: &[&str]| {
+            let output = Process::new(program).args(args).current_dir(&folder).output();
+            let output = output.unwrap_or_else(|error| {
+                panic!("{program}: {error}; make ros2 installs Debian's Cyclone DDS")
+            });
+            assert!(output.status.success(), "{program}: {output:?}");
+        };
+        run("idlc", &["-l", "c", &format!("{HERE}/ros.idl")]);
+        let source = format!("{HERE}/cyclone.c");
+        run("cc", &["-O1", "-Wall", "-Werror", "-I.", "-oagent", &source, "ros.c", "-lddsc"]);
+        // Another test may run the one there is.
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cyclone10-agent");
+        let fresh = program.with_extension(std::process::id().to_string());
+        std::fs::copy(folder.path().join("agent"), &fresh).unwrap();
+        std::fs::rename(&fresh, &program).unwrap();
+        program
+    })
+}
+
+/// A gateway of node `/tautline_NAME` in a domain.
+fn join(domain: u32, range: Range, name: &str) -> Watched {
+    let options = options(domain, range, name);
+    Watched::start(|events| Ros2::start(options, Arc::new(|_| true), events).unwrap())
+}
+
+fn options(domain: u32, range: Range, name: &str) -> Ros2Options {
+    Ros2Options {
+        domain,
+        range,
+        node_name: format!("/tautline_{name}"),
+        tautline_name: name.into(),
+        max_message: MAX_MESSAGE,
+        installed: Installed::new(vec![installation("kilted")]),
+    }
+}
+
+/// The String of so many bytes that agents send and expect, as CDR.
+fn message(size: usize) -> Vec<u8> {
+    string_message(&(0..size).map(|at| char::from(b'a' + (at % 23) as u8)).collect::<String>())
+}
+
+/// Which sizes of [`message`] were read on a topic, in their order.
+fn sizes_read(gateway: &Watched, topic: &str) -> Vec<usize> {
+    let size = |payload: &[u8]| {
+        let size = u32::from_le_bytes(payload[4..8].try_into().unwrap()) as usize - 1;
+        // The header's last two bytes may say how much padding there is.
+        let sound = payload[..2] == [0, 1] && super::same(&payload[4..], &message(size)[4..]);
+        assert!(sound, "{topic}: {size} bytes came otherwise");
+        size
+    };
+    gateway.messages(topic).iter().map(|(_, payload)| size(payload)).collect()
+}
+
+/// What only agents of these tests do.
+impl Agent {
+    fn send_text(&mut self, topic: &str, size: usize) {
+        self.order(json!({"do": "send_large", "topic": topic, "size": size}));
+    }
+
+    /// A subscriber that says of each message which size it has, and whether it is sound.
+    fn listener(&mut self, topic: &str, qos: Value) {
+        self.order(json!({
+            "do": "subscribe", "topic": topic, "type": STRING, "qos": qos, "brief": true
+        }));
+    }
+
+    /// Sizes of the texts received, in their order.
+    fn sizes_got(&self, topic: &str) -> Vec<usize> {
+        let size = |report: Value| {
+            assert_eq!(report["sound"], true, "{report}");
+            report["size"].as_u64().unwrap() as usize
+        };
+        self.received(topic).into_iter().map(size).collect()
+    }
+}
+
+/// Sends until something is read. Before both ends have met, messages of volatile topics are
+/// lost, as ever in DDS.
+fn until_read(gateway: &Watched, topic: &str, mut send: impl FnMut()) {
+    wait_for(&format!("message of {topic} read"), || {
+        send();
+        (!gateway.messages(topic).is_empty()).then_some(())
+    });
+}
+
+/// As [`until_read`], in the other direction.
+fn until_got(agent: &Agent, topic: &str, mut send: impl FnMut()) {
+    wait_for(&format!("message of {topic} at a subscriber"), || {
+        send();
+        (!agent.received(topic).is_empty()).then_some(())
+    });
+}
