@@ -152,6 +152,13 @@ fn late_joiners_get_the_last_messages_of_each_publisher() {
             gateway.publish("/kept", source, string_message(&format!("{source} {number}")));
         }
     }
+    // Messages are written in their order: once a later one is there, all of these are over.
+    gateway.advertise(&string_topic("/later", Qos::default()));
+    one.subscriber("/later", STRING, json!({}));
+    wait_for("later message", || {
+        gateway.publish("/later", 0, string_message("later"));
+        (!one.received("/later").is_empty()).then_some(())
+    });
     one.subscriber("/kept", STRING, json!({"latch": true, "depth": 100}));
     let expected: Vec<_> = (0..3).flat_map(|s| (2..4).map(move |n| format!("{s} {n}"))).collect();
     let arrived = |report: &Value| {

@@ -172,20 +172,22 @@ static void many(const char *prefix, long count) {
   dds_delete_qos(qos);
 }
 
-// A writer of a type that ROS 2 cannot have: one with a key, or with unsound UTF-8 in its name.
+// A writer of a type that has a key, or that goes by another name.
 static void odd(const char *topic, const char *kind) {
   const dds_topic_descriptor_t *text = &std_msgs_msg_dds__String__desc;
-  const dds_topic_descriptor_t unsound = {
+  const bool unsound = strcmp(kind, "unsound") == 0;
+  const dds_topic_descriptor_t renamed = {
       .m_size = text->m_size,
       .m_align = text->m_align,
       .m_flagset = text->m_flagset & ~DDS_TOPIC_XTYPES_METADATA,
-      .m_typename = "std_msgs::msg::dds_::S\xff\xfe_",
+      // Unsound UTF-8.
+      .m_typename = unsound ? "std_msgs::msg::dds_::S\xff\xfe_" : "foreign_msgs::msg::dds_::New_",
       .m_nops = text->m_nops,
       .m_ops = text->m_ops,
       .m_meta = text->m_meta,
   };
   const bool keyed = strcmp(kind, "keyed") == 0;
-  dds_entity_t name = topic_of(topic, keyed ? &odd_msgs_msg_dds__Keyed__desc : &unsound);
+  dds_entity_t name = topic_of(topic, keyed ? &odd_msgs_msg_dds__Keyed__desc : &renamed);
   enter(writers, topic, dds_create_writer(participant, name, NULL, NULL));
 }
 

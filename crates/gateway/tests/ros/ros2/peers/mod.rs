@@ -5,10 +5,13 @@
 //! discovery ranges, and Debian's Cyclone DDS of its time, without type hashes and with long
 //! GUIDs, stand in for it.
 
+mod domains;
+mod hostile;
 mod leaving;
 mod meeting;
+mod role;
 
-use super::nodes::{installation, rclpy, string_message};
+use super::nodes::{installation, rclpy, string_message, string_topic};
 use crate::bench::{Agent, Watched, wait_for};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -137,16 +140,18 @@ fn message(size: usize) -> Vec<u8> {
     string_message(&(0..size).map(|at| char::from(b'a' + (at % 23) as u8)).collect::<String>())
 }
 
-/// Which sizes of [`message`] were read on a topic, in their order.
+/// The size of a [`message`] that was read.
+fn size_of(topic: &str, payload: &[u8]) -> usize {
+    let size = u32::from_le_bytes(payload[4..8].try_into().unwrap()) as usize - 1;
+    // The header's last two bytes may say how much padding there is.
+    let sound = payload[..2] == [0, 1] && super::same(&payload[4..], &message(size)[4..]);
+    assert!(sound, "{topic}: {size} bytes came otherwise");
+    size
+}
+
+/// Sizes of all messages that were read on a topic, in their order.
 fn sizes_read(gateway: &Watched, topic: &str) -> Vec<usize> {
-    let size = |payload: &[u8]| {
-        let size = u32::from_le_bytes(payload[4..8].try_into().unwrap()) as usize - 1;
-        // The header's last two bytes may say how much padding there is.
-        let sound = payload[..2] == [0, 1] && super::same(&payload[4..], &message(size)[4..]);
-        assert!(sound, "{topic}: {size} bytes came otherwise");
-        size
-    };
-    gateway.messages(topic).iter().map(|(_, payload)| size(payload)).collect()
+    gateway.messages(topic).iter().map(|(_, payload)| size_of(topic, payload)).collect()
 }
 
 /// What only agents of these tests do.
