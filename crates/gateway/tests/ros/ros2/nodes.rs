@@ -28,7 +28,7 @@ pub fn inside(test: &str) -> bool {
     let status = Process::new("unshare")
         .args(["--net", "--", "sh", "-c", script, "sh"])
         .arg(std::env::current_exe().unwrap())
-        .args([&format!("ros2::{test}"), "--exact", "--nocapture"])
+        .args([&format!("ros2::{test}"), "--exact", "--include-ignored", "--nocapture"])
         .env(INSIDE, "1")
         .status()
         .unwrap();

@@ -131,4 +131,6 @@ meetings! {
     cyclone_11_over_loopback: Cyclone11, Loopback;
     cyclone_10_on_its_network: Cyclone10, Network;
     cyclone_10_over_loopback: Cyclone10, Loopback;
+    fast_dds_2_on_its_network: FastDds2, Network;
+    fast_dds_2_told_localhost_only: FastDds2, LocalhostOnly;
 }

@@ -2,21 +2,22 @@
 //! The gateway beside every program that it has to get on with.
 //!
 //! No packages of Humble are to be had here. `ROS_LOCALHOST_ONLY`, which it has in place of
-//! discovery ranges, and Debian's Cyclone DDS of its time, without type hashes and with long
-//! GUIDs, stand in for it.
+//! discovery ranges, and Debian's Cyclone DDS and Fast DDS of its time, without type hashes and
+//! with long GUIDs, stand in for it.
 
 mod domains;
 mod hostile;
 mod leaving;
 mod meeting;
 mod role;
+mod times;
 
 use super::nodes::{installation, rclpy, string_message, string_topic};
 use crate::bench::{Agent, Watched, wait_for};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command as Process;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use tautline_gateway::ros2::{Range, Ros2, Ros2Options};
 use tautline_gateway::types::installed::Installed;
 
@@ -36,6 +37,8 @@ enum Peer {
     Cyclone11,
     /// Debian's Cyclone DDS 0.10, in C.
     Cyclone10,
+    /// Debian's Fast DDS 2.9, in C++.
+    FastDds2,
 }
 
 /// How far a program looks for others.
@@ -45,7 +48,7 @@ enum Reach {
     Network,
     /// Over loopback and without multicast.
     Loopback,
-    /// As Humble was told to do that; ROS 2 only.
+    /// As Humble was told to do that; not in Cyclone DDS.
     LocalhostOnly,
 }
 
@@ -56,7 +59,8 @@ const CYCLONE_LOOPBACK: &str = "<CycloneDDS><Domain><General>\
     <Peers><Peer address='127.0.0.1'/></Peers></Discovery></Domain></CycloneDDS>";
 
 impl Peer {
-    const ALL: [Self; 4] = [Self::Kilted, Self::Jazzy, Self::Cyclone11, Self::Cyclone10];
+    const ALL: [Self; 5] =
+        [Self::Kilted, Self::Jazzy, Self::Cyclone11, Self::Cyclone10, Self::FastDds2];
 
     /// Starts one in domain 0.
     fn start(self, reach: Reach, name: &str) -> Agent {
@@ -72,10 +76,13 @@ impl Peer {
                 program.arg(format!("{HERE}/cyclone.py"));
                 program
             }
-            Self::Cyclone10 => Process::new(cyclone10()),
+            Self::Cyclone10 => Process::new(compiled("cyclone10", CYCLONE10)),
+            Self::FastDds2 => Process::new(compiled("fastdds2", FASTDDS2)),
         };
         match (self, reach) {
-            (_, Reach::LocalhostOnly) => program.env("ROS_LOCALHOST_ONLY", "1"),
+            (_, Reach::LocalhostOnly) | (Self::FastDds2, Reach::Loopback) => {
+                program.env("ROS_LOCALHOST_ONLY", "1")
+            }
             (Self::Kilted | Self::Jazzy, Reach::Network) => {
                 program.env("ROS_AUTOMATIC_DISCOVERY_RANGE", "SUBNET")
             }
@@ -94,28 +101,28 @@ fn begin(program: Process) -> Agent {
     Agent::start(program, tempfile::tempdir().unwrap())
 }
 
-/// Debian's Cyclone DDS under orders, compiled anew by each test program.
-fn cyclone10() -> &'static Path {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let folder = tempfile::tempdir().unwrap();
-        let run = |program: &str, args: &[&str]| {
-            let output = Process::new(program).args(args).current_dir(&folder).output();
-            let output = output.unwrap_or_else(|error| {
-                panic!("{program}: {error}; make ros2 installs Debian's Cyclone DDS")
-            });
-            assert!(output.status.success(), "{program}: {output:?}");
-        };
-        run("idlc", &["-l", "c", &format!("{HERE}/ros.idl")]);
-        let source = format!("{HERE}/cyclone.c");
-        run("cc", &["-O1", "-Wall", "-Werror", "-I.", "-oagent", &source, "ros.c", "-lddsc"]);
-        // Another test may run the one there is.
-        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cyclone10-agent");
-        let fresh = program.with_extension(std::process::id().to_string());
-        std::fs::copy(folder.path().join("agent"), &fresh).unwrap();
-        std::fs::rename(&fresh, &program).unwrap();
-        program
-    })
+/// How agents are compiled, in a folder that has the files of this one, to `agent`.
+const CYCLONE10: &str = "idlc -l c ros.idl && \
+    cc -O1 -Wall -Werror -I. -o agent cyclone.c ros.c -lddsc";
+const FASTDDS2: &str = "c++ -std=c++17 -O1 -Wall -Werror -o agent fastdds.cpp -lfastrtps -lfastcdr";
+
+/// An agent, compiled once for all tests and again when the files beside this one have changed.
+fn compiled(name: &str, command: &str) -> PathBuf {
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-agent"));
+    let changed = |path: &Path| std::fs::metadata(path).and_then(|it| it.modified()).ok();
+    let files = std::fs::read_dir(HERE).unwrap().map(|entry| entry.unwrap().path());
+    let latest = files.filter_map(|path| changed(&path)).max();
+    if changed(&program) > latest {
+        return program;
+    }
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let script = format!("cp {HERE}/* . && {command}");
+    let output = Process::new("sh").args(["-c", &script]).current_dir(&folder).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name}: make ros2 installs what it needs: {said}");
+    // Another test may run the one there is.
+    std::fs::rename(folder.path().join("agent"), &program).unwrap();
+    program
 }
 
 /// A gateway of node `/tautline_NAME` in a domain.
