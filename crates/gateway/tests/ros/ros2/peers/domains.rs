@@ -238,6 +238,12 @@ fn what_another_machine_publishes_in_the_domain_is_not_carried() {
     until_got(&near, "/copy", || gateway.publish("/copy", 0, message(0)));
     until_read(&gateway, "/both", || near.send_text("/both", 0));
     until_got(&far_gateway, "/both", || far.send_text("/both", OTHER));
+    wait_for("meeting of the two nodes", || {
+        near.send_text("/both", 0);
+        far.send_text("/both", OTHER);
+        let met = near.sizes_got("/both").contains(&OTHER) && far.sizes_got("/both").contains(&0);
+        met.then_some(())
+    });
     for round in 1..=ROUNDS {
         near.send_text("/both", round);
         far.send_text("/both", OTHER + round);
