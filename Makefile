@@ -25,9 +25,9 @@ help:
 setup:
 	@crates/lab/setup.sh
 
-# cyclonedds-*: of the age of Humble, for which there are no wheels.
+# Debian's DDS is of the age of Humble, for which there are no wheels.
 ros2:
-	@crates/lab/setup.sh cyclonedds-tools cyclonedds-dev
+	@crates/lab/setup.sh cyclonedds-tools cyclonedds-dev libfastrtps-dev
 	@crates/lab/ros2.sh
 
 build: setup

@@ -56,11 +56,18 @@ pub fn dds_type(ros_type: &str) -> Option<String> {
     Some(format!("{}::{NAMESPACE}::{name}_", namespace.replace('/', "::")))
 }
 
-/// `sensor_msgs/msg/LaserScan` of `sensor_msgs::msg::dds_::LaserScan_`.
+/// `sensor_msgs/msg/LaserScan` of `sensor_msgs::msg::dds_::LaserScan_`; `None` of what is not
+/// made of names as ROS 2 has them.
 pub fn ros_type(dds_type: &str) -> Option<String> {
     let (namespace, name) = dds_type.strip_suffix('_')?.rsplit_once("::")?;
     let namespace = namespace.strip_suffix(NAMESPACE)?.strip_suffix("::")?;
-    Some(format!("{}/{name}", namespace.replace("::", "/")))
+    let mut parts = namespace.split("::").chain([name]);
+    parts.all(is_identifier).then(|| format!("{}/{name}", namespace.replace("::", "/")))
+}
+
+fn is_identifier(name: &str) -> bool {
+    let letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    name.bytes().all(letter) && name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit())
 }
 
 /// DDS's types of a service's requests and replies:
@@ -157,7 +164,19 @@ mod tests {
             assert_eq!(dds_type(ros).as_deref(), Some(dds));
             assert_eq!(ros_type(dds).as_deref(), Some(ros));
         }
-        for other in ["HelloWorld", "a::B", "a::msg::B_", "dds_::B_", "_", ""] {
+        for other in [
+            "HelloWorld",
+            "a::B",
+            "a::msg::B_",
+            "dds_::B_",
+            "_",
+            "",
+            "a::msg::dds_::_",
+            "a::msg::dds_::1_",
+            "a::::dds_::B_",
+            "a::msg::dds_::B\u{fffd}_",
+            "a/b::msg::dds_::B_",
+        ] {
             assert_eq!(ros_type(other), None, "{other}");
         }
     }

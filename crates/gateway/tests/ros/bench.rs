@@ -75,6 +75,11 @@ impl Agent {
         })
     }
 
+    /// All reports so far.
+    pub fn reports(&self) -> Vec<Value> {
+        self.reports.lock().unwrap().clone()
+    }
+
     /// Reports of messages received on `topic`.
     pub fn received(&self, topic: &str) -> Vec<Value> {
         let reports = self.reports.lock().unwrap();

@@ -281,6 +281,8 @@ impl Actor {
         let definition = self.definition(&offer.type_name);
         let type_hash = match offer.hash.is_empty() {
             false => offer.hash,
+            // A type that is not installed, which is not an empty type.
+            true if definition.is_empty() => String::new(),
             // ROS 2 before Iron tells no hashes.
             true => Schema::parse(&offer.type_name, &definition, Dialect::Ros2)
                 .map(|schema| hash::type_hash(&schema))

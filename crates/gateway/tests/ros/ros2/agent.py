@@ -78,8 +78,14 @@ def send(topic, fields):
     report(did="send", topic=topic, hex=serialize_message(message).hex())
 
 
+def text(size):
+    """What tests send where only the size matters; a piece out of its place shows."""
+    letters = "abcdefghijklmnopqrstuvw"
+    return (letters * (size // len(letters) + 1))[:size]
+
+
 def send_large(topic, size):
-    advertised[topic].publish(advertised[topic].msg_type(data="x" * size))
+    advertised[topic].publish(advertised[topic].msg_type(data=text(size)))
     report(did="send_large", topic=topic)
 
 
@@ -104,7 +110,8 @@ def subscribe(topic, type, qos={}, brief=False, fields=False):
 
     def got(message):
         if brief:
-            report(got=topic, size=len(message.data))
+            size = len(message.data)
+            report(got=topic, size=size, sound=message.data == text(size))
         elif fields:
             report(got=topic, fields=fields_of(message))
         else:
@@ -210,6 +217,9 @@ def graph(topic):
 
 
 def leave():
+    # While it spins, the node is not taken down; nobody would be told of its end.
+    executor.shutdown()
+    spinning.join()
     node.destroy_node()
     rclpy.shutdown()
     report(did="leave")
@@ -220,7 +230,8 @@ rclpy.init()
 node = rclpy.create_node(sys.argv[1])
 executor = MultiThreadedExecutor(num_threads=8)
 executor.add_node(node)
-threading.Thread(target=executor.spin, daemon=True).start()
+spinning = threading.Thread(target=executor.spin, daemon=True)
+spinning.start()
 report(did="start", pid=os.getpid())
 for line in sys.stdin:
     order = json.loads(line)

@@ -2,6 +2,7 @@
 //! The ROS 2 gateway between real nodes, of Fast DDS and of Cyclone DDS.
 
 mod nodes;
+mod peers;
 mod services;
 
 use crate::bench::{MAX_MESSAGE, assert_names, bytes_of, wait_for};

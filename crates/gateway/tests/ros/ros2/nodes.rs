@@ -33,7 +33,7 @@ pub fn inside_as(test: &str) -> bool {
     let status = Process::new("unshare")
         .args(["--net", "--", "sh", "-c", script, "sh"])
         .arg(std::env::current_exe().unwrap())
-        .args([test, "--exact", "--nocapture"])
+        .args([test, "--exact", "--include-ignored", "--nocapture"])
         .env(INSIDE, "1")
         .status()
         .unwrap();
@@ -55,16 +55,21 @@ pub fn start(version: &str, range: &str, name: &str) -> Agent {
 
 /// The same in another domain.
 pub fn start_in(domain: u32, version: &str, range: &str, name: &str) -> Agent {
+    let mut program = rclpy(version, name);
+    program.env("ROS_DOMAIN_ID", domain.to_string()).env("ROS_AUTOMATIC_DISCOVERY_RANGE", range);
+    Agent::start(program, tempfile::tempdir().unwrap())
+}
+
+/// The program of such a node.
+pub fn rclpy(version: &str, name: &str) -> Process {
     let mut program = Process::new(installation(version).join("bin/python"));
     program
         // The node's tests come from a neighbouring crate.
         .args([concat!(env!("CARGO_MANIFEST_DIR"), "/../gateway/tests/ros/ros2/agent.py"), name])
-        .env("ROS_DOMAIN_ID", domain.to_string())
         .env_remove("LD_LIBRARY_PATH")
         .env_remove("_ROS_WHEELS_BOOTSTRAP_COMPLETE")
-        .env("ROS_AUTOMATIC_DISCOVERY_RANGE", range)
         .env("FASTDDS_BUILTIN_TRANSPORTS", "UDPv4");
-    Agent::start(program, tempfile::tempdir().unwrap())
+    program
 }
 
 /// A program on Cyclone DDS that pairs requests and replies as rmw_cyclonedds does.
