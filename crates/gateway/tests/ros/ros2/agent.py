@@ -14,6 +14,7 @@ import rclpy
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.duration import Duration
 from rclpy.event_handler import SubscriptionEventCallbacks
+from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.executors import MultiThreadedExecutor
 from rclpy.qos import (
     DurabilityPolicy,
@@ -185,9 +186,10 @@ def rush(services, type):
 
 
 def service_graph(name):
-    all = {}
-    for service, types in node.get_service_names_and_types_by_node(name, "/"):
-        all[service] = types
+    try:
+        all = dict(node.get_service_names_and_types_by_node(name, "/"))
+    except rclpy_implementation.NodeNameNonExistentError:
+        all = {}
     report(did="service_graph", services=all)
 
 
