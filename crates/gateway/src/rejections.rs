@@ -42,9 +42,9 @@ impl Reason {
         }
     }
 
-    /// Whether the message was for local subscribers; else it was from a local publisher.
+    /// Whether the message was for local nodes; else it was from one.
     pub fn is_incoming(self) -> bool {
-        self == Self::GatewayBehind
+        matches!(self, Self::NotWritten | Self::GatewayBehind)
     }
 }
 
