@@ -2,8 +2,13 @@
 //! Leads calls inside Cyclone DDS to src/hooks.rs and src/local.rs. A program that links this crate has to do
 //! the same: its build.rs includes this one.
 
-const HOOKED: [&str; 3] =
-    ["ddsi_xmsg_addpar_sentinel", "ddsi_xmsg_addpar_sentinel_ifparam", "ddsrt_bind"];
+const HOOKED: [&str; 5] = [
+    "ddsi_match_reader_with_proxy_writers",
+    "ddsi_xmsg_addpar_sentinel",
+    "ddsi_xmsg_addpar_sentinel_ifparam",
+    "ddsi_xqos_mergein_missing",
+    "ddsrt_bind",
+];
 
 fn main() {
     for function in HOOKED {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Readers and writers of raw samples.
 
+use crate::hooks;
 use crate::participant::{Callbacks, Listener, Participant, guid_of, listener};
 use crate::qos::Native;
 use crate::raw::{self, Blob, SampleId};
@@ -62,9 +63,24 @@ impl RawReader {
             incompatible: Box::new(on_incompatible),
         });
         let t = check("topic", raw::create_topic(p.entity, topic, type_name, keyless))?;
-        let entity =
-            check("reader", unsafe { dds_create_reader(p.entity, t, qos.native().0, l.native) })?;
+        let make = |qos: &Qos| unsafe { dds_create_reader(p.entity, t, qos.native().0, l.native) };
+        let entity = check(
+            "reader",
+            match qos.miss_nothing {
+                true => hooks::missing_nothing(|| make(&Qos { durability: 1, ..qos.clone() })),
+                false => make(qos),
+            },
+        )?;
         Ok(RawReader { entity, guid: guid_of(entity), topic: t, _l: l, _p: p.clone() })
+    }
+}
+impl RawReader {
+    /// Writers that it hears, up to [`MAX_MATCHED`].
+    pub fn matched(&self) -> Vec<Guid> {
+        unsafe {
+            let handles = matched(|to, count| dds_get_matched_publications(self.entity, to, count));
+            endpoints(handles, |it| dds_get_matched_publication_data(self.entity, it))
+        }
     }
 }
 impl Drop for RawReader {
@@ -74,6 +90,31 @@ impl Drop for RawReader {
             dds_delete(self.topic);
         }
     }
+}
+
+/// Endpoints that a reader or writer tells of as matched with it.
+pub const MAX_MATCHED: usize = 1024;
+
+/// Handles, as Cyclone DDS puts them into an array.
+fn matched(list: impl FnOnce(*mut dds_instance_handle_t, usize) -> i32) -> Vec<u64> {
+    let mut handles = vec![0; MAX_MATCHED];
+    let count = list(handles.as_mut_ptr(), MAX_MATCHED);
+    handles.truncate(count.max(0) as usize);
+    handles
+}
+
+/// GUIDs of those that are still there.
+unsafe fn endpoints(
+    handles: Vec<u64>,
+    look_up: impl Fn(u64) -> *mut dds_builtintopic_endpoint_t,
+) -> Vec<Guid> {
+    let guid = |handle| {
+        let endpoint = look_up(handle);
+        let guid = endpoint.as_ref()?.key.v;
+        dds_builtintopic_free_endpoint(endpoint);
+        Some(guid)
+    };
+    handles.into_iter().filter_map(guid).collect()
 }
 
 /// Writers by the handles that samples come with.
@@ -171,14 +212,20 @@ impl RawWriter {
     ) -> Result<i64> {
         // Held while writing, so that both count in the same order.
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        *written += 1;
         unsafe {
             let mut b = Blob::new(self.sertype, ddsi_serdata_kind_SDK_DATA, bytes);
             b.related = related;
             b.writer.copy_from_slice(&self.guid[12..]);
             b.set_timestamp(timestamp.unwrap_or_else(|| dds_time()));
-            check("write", dds_forwardcdr(self.entity, Blob::into_raw(b))).map(|_| *written)
+            check("write", dds_forwardcdr(self.entity, Blob::into_raw(b)))?;
         }
+        // One that was refused has taken no number.
+        *written += 1;
+        Ok(*written)
+    }
+    /// The number that the next sample gets, if no other thread writes.
+    pub fn next(&self) -> i64 {
+        *self.written.lock().unwrap_or_else(PoisonError::into_inner) + 1
     }
     /// Tells others, if it has changed.
     pub fn set_user_data(&self, d: &[u8]) -> Result<()> {
@@ -188,9 +235,13 @@ impl RawWriter {
             check("set_qos", dds_set_qos(self.entity, q.0)).map(|_| ())
         }
     }
-    /// How many readers there are.
-    pub fn matched(&self) -> usize {
-        unsafe { dds_get_matched_subscriptions(self.entity, null_mut(), 0).max(0) as usize }
+    /// Readers that it reaches, up to [`MAX_MATCHED`].
+    pub fn matched(&self) -> Vec<Guid> {
+        unsafe {
+            let handles =
+                matched(|to, count| dds_get_matched_subscriptions(self.entity, to, count));
+            endpoints(handles, |it| dds_get_matched_subscription_data(self.entity, it))
+        }
     }
 }
 impl Drop for RawWriter {

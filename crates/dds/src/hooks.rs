@@ -1,15 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Two parameters that Cyclone DDS leaves out and Fast DDS needs, put in where it ends a list
-//! of parameters. The linker leads those calls here (`--wrap`, see build.rs); the functions
-//! behind them are as in Cyclone DDS 11.0.1 (`ddsi_xmsg.c`), which is pinned.
+//! What Cyclone DDS leaves out, put in where it calls functions of its own. The linker leads those
+//! calls here (`--wrap`, see build.rs); the functions behind them are as in Cyclone DDS 11.0.1
+//! (`ddsi_xmsg.c`, `ddsi_endpoint.c`), which is pinned.
 //!
 //! - To which participant an endpoint belongs, when it is announced: without it ROS 2's tools
 //!   show our endpoints as of no node.
 //! - Which request a sample answers (`PID_RELATED_SAMPLE_IDENTITY`, DDS-RPC 1.0, 7.8.2, and
 //!   the number Fast DDS had for it before): without it a client takes no reply.
+//! - All that a volatile writer of Fast DDS has sent since it met our reader. Cyclone DDS begins
+//!   with what comes after the first heartbeat that it hears, so that the first request of a
+//!   client that calls as soon as it has found its server would be lost. It asks for the rest if
+//!   the reader is transient local, and looks at that before it matches: our reader is so until
+//!   then, and volatile from there on.
 
 use crate::raw::SampleId;
+use cyclors::{dds_durability_kind_DDS_DURABILITY_VOLATILE, dds_qos_t, dds_qset_durability};
 use std::cell::Cell;
+use std::ffi::c_void;
 
 const PID_PARTICIPANT_GUID: u16 = 0x50;
 const PID_ENDPOINT_GUID: u16 = 0x5a;
@@ -33,6 +40,9 @@ pub struct Xmsg {
 unsafe extern "C" {
     fn ddsi_xmsg_payload(size: *mut usize, message: *mut Xmsg) -> *mut u8;
     fn ddsi_xmsg_addpar(message: *mut Xmsg, pid: u16, length: usize) -> *mut u8;
+    static ddsi_default_qos_reader: dds_qos_t;
+    fn __real_ddsi_match_reader_with_proxy_writers(reader: *mut c_void, now: i64);
+    fn __real_ddsi_xqos_mergein_missing(into: *mut dds_qos_t, from: *const dds_qos_t, which: u64);
     fn __real_ddsi_xmsg_addpar_sentinel(message: *mut Xmsg);
     fn __real_ddsi_xmsg_addpar_sentinel_ifparam(message: *mut Xmsg) -> i32;
 }
@@ -48,9 +58,49 @@ pub fn about_to_send(answer: Option<([u8; 4], SampleId)>) {
     ANSWER.set(answer);
 }
 
-/// Keeps the functions below where the linker finds them.
-pub fn hooks() -> [*const (); 2] {
+thread_local! {
+    /// The reader that this thread makes is to miss nothing; its quality of service, once known.
+    static MAKING: Cell<Option<*mut dds_qos_t>> = const { Cell::new(None) };
+}
+
+/// Makes a reader that begins with what a writer has sent since it met it. Its quality of service
+/// has to say transient local, and becomes volatile.
+pub fn missing_nothing<T>(make: impl FnOnce() -> T) -> T {
+    MAKING.set(Some(std::ptr::null_mut()));
+    let made = make();
+    MAKING.set(None);
+    made
+}
+
+/// Fills up, among others, a reader's own copy of its quality of service: the last of those before
+/// it is matched that take in the whole default of readers.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __wrap_ddsi_xqos_mergein_missing(
+    into: *mut dds_qos_t,
+    from: *const dds_qos_t,
+    which: u64,
+) {
+    let of_reader = std::ptr::eq(from, &raw const ddsi_default_qos_reader) && which == u64::MAX;
+    if of_reader && MAKING.get().is_some() {
+        MAKING.set(Some(into));
+    }
+    __real_ddsi_xqos_mergein_missing(into, from, which);
+}
+
+/// Begins to match a reader.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __wrap_ddsi_match_reader_with_proxy_writers(reader: *mut c_void, now: i64) {
+    if let Some(qos) = MAKING.get().filter(|it| !it.is_null()) {
+        dds_qset_durability(qos, dds_durability_kind_DDS_DURABILITY_VOLATILE);
+    }
+    __real_ddsi_match_reader_with_proxy_writers(reader, now);
+}
+
+/// Keeps the functions of this file where the linker finds them.
+pub fn hooks() -> [*const (); 4] {
     [
+        __wrap_ddsi_match_reader_with_proxy_writers as *const (),
+        __wrap_ddsi_xqos_mergein_missing as *const (),
         __wrap_ddsi_xmsg_addpar_sentinel as *const (),
         __wrap_ddsi_xmsg_addpar_sentinel_ifparam as *const (),
     ]

@@ -14,7 +14,7 @@ mod participant;
 mod qos;
 mod raw;
 
-pub use endpoint::{RawReader, RawWriter, SampleInfo, Specification};
+pub use endpoint::{MAX_MATCHED, RawReader, RawWriter, SampleInfo, Specification};
 pub use participant::{Discovery, Endpoint, MAX_DOMAIN, Participant, Range};
 pub use qos::{INFINITE, Qos};
 pub use raw::SampleId;

@@ -31,6 +31,9 @@ pub struct Qos {
     pub partitions: Vec<String>,
     /// 0 XCDR1, 2 XCDR2; the first is what a writer offers.
     pub representation: Vec<i16>,
+    /// Of a volatile reader: begin with what a writer has sent since it met this reader, not with
+    /// what comes after this reader has met the writer. Others are not told.
+    pub miss_nothing: bool,
     /// Match no endpoint of the same participant.
     pub ignore_own: bool,
 }
@@ -48,6 +51,7 @@ impl Default for Qos {
             user_data: vec![],
             partitions: vec![],
             representation: vec![0],
+            miss_nothing: false,
             ignore_own: false,
         }
     }

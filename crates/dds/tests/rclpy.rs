@@ -163,7 +163,7 @@ fn a_client_takes_our_replies_and_we_take_a_servers() {
     let calls = about("rq/theirsRequest", REQUEST);
     let calls = RawWriter::new(&participant, calls, ignore).unwrap();
     let peer = peer("service.py");
-    while calls.matched() == 0 {
+    while calls.matched().is_empty() {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     // The server's writer has met our reader by now, or soon.

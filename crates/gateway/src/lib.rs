@@ -68,6 +68,25 @@ pub struct Liveliness {
     pub lease: Option<Duration>,
 }
 
+impl Qos {
+    /// What is offered on behalf of two publishers: all that either offers, but of promises on
+    /// time only what both keep.
+    pub fn united(self, other: Self) -> Self {
+        let longest = |a: Option<Duration>, b: Option<Duration>| Some(a?.max(b?));
+        Self {
+            transient_local: self.transient_local || other.transient_local,
+            depth: self.depth.max(other.depth),
+            reliable: self.reliable || other.reliable,
+            deadline: longest(self.deadline, other.deadline),
+            lifespan: longest(self.lifespan, other.lifespan),
+            liveliness: Liveliness {
+                manual: self.liveliness.manual && other.liveliness.manual,
+                lease: longest(self.liveliness.lease, other.liveliness.lease),
+            },
+        }
+    }
+}
+
 impl Default for Qos {
     fn default() -> Self {
         Self {
@@ -284,4 +303,20 @@ pub trait Gateway: Send {
     fn status(&self) -> GatewayStatus;
     /// Unregisters from the middleware and stops; returns within about five seconds.
     fn shutdown(self: Box<Self>);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_publishers_are_offered_as_one_that_every_subscriber_of_theirs_takes() {
+        let deadline = Some(Duration::from_secs(1));
+        let strong = Qos { transient_local: true, deadline, ..Qos::default() };
+        let weak = Qos { reliable: false, depth: 3, ..Qos::default() };
+        let both = strong.united(weak);
+        assert!(both.transient_local && both.reliable && both.depth == 3);
+        assert_eq!(both.deadline, None, "the weak one promises none");
+        assert_eq!(strong.united(strong), strong);
+    }
 }

@@ -54,6 +54,47 @@ impl Treatment {
     }
 }
 
+/// How services that match `pattern` are carried to other robots.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ServiceRule {
+    /// Which services.
+    pub pattern: Pattern,
+    /// Treatment of each.
+    pub treatment: ServiceTreatment,
+}
+
+/// What calls of a service get on their way, and their answers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ServiceTreatment {
+    /// 0-255, higher first.
+    pub priority: u8,
+    /// How long a caller waits.
+    pub timeout: Duration,
+    /// Peers that may call; `None` is everyone.
+    pub to: Option<Vec<String>>,
+}
+
+/// How long a caller waits unless the file says otherwise.
+pub const SERVICE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The result of an action is asked for when it begins, and told when it ends.
+pub const RESULT_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+
+/// The services of an action of ROS 2, below its name and `_action`.
+pub const ACTION_SERVICES: [&str; 3] = ["send_goal", "cancel_goal", RESULT];
+/// The topics of an action of ROS 2, below its name and `_action`.
+pub const ACTION_TOPICS: [&str; 2] = ["feedback", "status"];
+const RESULT: &str = "get_result";
+
+/// How long a caller of an action's service waits: for the result, until the action ends.
+pub fn action_timeout(service: &str, timeout: Duration) -> Duration {
+    if service == RESULT { RESULT_TIMEOUT } else { timeout }
+}
+
+/// The treatment of service `name`: that of the first rule that matches.
+pub fn service_treatment(rules: &[ServiceRule], name: &str) -> Option<ServiceTreatment> {
+    rules.iter().find(|rule| rule.pattern.matches(name)).map(|rule| rule.treatment.clone())
+}
+
 /// Compression of a topic's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Compression {

@@ -105,6 +105,40 @@ fn installed_files_give_the_hashes_that_were_installed_with_them() {
 }
 
 #[test]
+fn a_services_definition_has_both_parts_and_all_that_they_need() {
+    let prefix = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/ros2/kilted");
+    let installed = Installed::new(vec![prefix]);
+    let text = installed.service("nav_msgs/srv/GetPlan", Dialect::Ros2).unwrap();
+    let parts: Vec<&str> = text.split("\n---\n").collect();
+    assert_eq!(parts.len(), 2);
+    assert!(parts[0].contains("PoseStamped start") && parts[1].contains("Path plan"));
+    let mut needed: Vec<&str> = text.lines().filter_map(|it| it.strip_prefix("MSG: ")).collect();
+    needed.sort_unstable();
+    let expected =
+        ["Point", "Pose", "PoseStamped", "Quaternion"].map(|it| format!("geometry_msgs/{it}"));
+    assert_eq!(needed[1..5], expected);
+    assert_eq!(
+        (needed[0], &needed[5..]),
+        ("builtin_interfaces/Time", &["nav_msgs/Path", "std_msgs/Header"][..])
+    );
+    // Under either of ROS 1's paths.
+    let scratch = tempfile::tempdir().unwrap();
+    for (folder, name) in [("prefix/share/a/srv", "One"), ("src/a/srv", "Two")] {
+        let folder = scratch.path().join(folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join(format!("{name}.srv")), format!("---\nbool {name}\n")).unwrap();
+    }
+    let path = |part: &str| scratch.path().join(part).display().to_string();
+    let ros1 = Installed::of_ros1(&path("prefix"), &format!("/nonexistent:{}", path("src")));
+    for name in ["One", "Two"] {
+        let text = ros1.service(&format!("a/{name}"), Dialect::Ros1).unwrap();
+        assert_eq!(text, format!("---\nbool {name}\n"));
+    }
+    let missing = installed.service("a/srv/B", Dialect::Ros2).unwrap_err().to_string();
+    assert!(missing.starts_with("no share/a/srv/B.srv in "), "{missing}");
+}
+
+#[test]
 fn a_definition_derived_from_the_other_side_has_the_other_sides_hash() {
     let (mut same, mut others) = (0, Vec::new());
     for Type { name, ros1, ros2, line } in types() {

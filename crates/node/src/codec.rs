@@ -12,8 +12,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use tautline_gateway::types::Dialect;
 use tautline_gateway::types::installed::Installed;
-use tautline_gateway::types::translate::{Translator, translate};
-use tautline_gateway::{Source, Topic};
+use tautline_gateway::types::translate::{
+    ServiceTranslator, Translator, translate, translate_service,
+};
+use tautline_gateway::{CallId, Service, Source, Topic};
 
 /// Messages that wait to be worked on; more are dropped and counted.
 const MAX_JOBS: usize = 64;
@@ -31,6 +33,24 @@ pub(crate) enum Job {
         key: Key,
         topic: Topic,
     },
+    /// The same of a service.
+    TranslateService {
+        key: Key,
+        service: Service,
+    },
+    /// Make a call, or its answer, what the other side takes.
+    Turn(Turning),
+}
+
+/// A call of a service of the other ROS on its way there, or its answer on its way back.
+#[derive(Debug)]
+pub(crate) struct Turning {
+    /// Local name.
+    pub(crate) service: String,
+    pub(crate) call: CallId,
+    pub(crate) payload: Bytes,
+    pub(crate) translator: Arc<ServiceTranslator>,
+    pub(crate) is_answer: bool,
 }
 
 /// A message to be published here, once it is as it was, and as this robot's ROS has it. One
@@ -49,7 +69,8 @@ impl Job {
         match self {
             Self::Compress(message) => message.payload.len(),
             Self::Decode(message) => message.payload.len(),
-            Self::Translate { .. } => 0,
+            Self::Turn(turning) => turning.payload.len(),
+            Self::Translate { .. } | Self::TranslateService { .. } => 0,
         }
     }
 }
@@ -79,14 +100,17 @@ impl Codec {
         Ok(Self { jobs, waiting_bytes, dropped })
     }
 
-    pub(crate) fn push(&self, job: Job) {
+    /// `false`: too much waits already, and the job is dropped and counted.
+    pub(crate) fn push(&self, job: Job) -> bool {
         let bytes = job.bytes();
         let before = self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
         let fits = before == 0 || before + bytes <= MAX_JOB_BYTES;
-        if !fits || self.jobs.try_send(job).is_err() {
+        let taken = fits && self.jobs.try_send(job).is_ok();
+        if !taken {
             self.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
+        taken
     }
 }
 
@@ -126,6 +150,21 @@ impl Worker {
                 let Some((dialect, installed)) = &self.ros else { return };
                 let found = Box::new(translate(&topic, *dialect, installed));
                 self.inlet.push(Input::Translated { key, foreign: topic, found });
+            }
+            Job::TranslateService { key, service } => {
+                let Some((dialect, installed)) = &self.ros else { return };
+                let found = Box::new(translate_service(&service, *dialect, installed));
+                self.inlet.push(Input::ServiceTranslated { key, foreign: service, found });
+            }
+            Job::Turn(Turning { service, call, payload, translator, is_answer }) => {
+                let turned = match is_answer {
+                    true => translator.response(&payload),
+                    false => translator.request(&payload),
+                };
+                let outcome = turned.map(Bytes::from).map_err(|error| {
+                    format!("{service}: a call or its answer is not as its type says: {error}")
+                });
+                self.inlet.push(Input::Turned { service, call, outcome, is_answer });
             }
         }
     }

@@ -13,9 +13,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
-use tautline_gateway::mapping::treatment;
-use tautline_gateway::types::translate::Translator;
-use tautline_gateway::{Event, Events, Gateway, Named, Selector, Source, Topic};
+use tautline_gateway::mapping::{service_treatment, treatment};
+use tautline_gateway::types::translate::{ServiceTranslator, Translator};
+use tautline_gateway::{
+    CallId, Event, Events, Gateway, Named, Outcome, Selector, Service, Source, Topic,
+};
 
 /// Inputs that wait for the data plane.
 const MAX_INPUTS: usize = 4096;
@@ -81,6 +83,18 @@ pub(crate) enum Input {
         /// What was asked about.
         foreign: Topic,
         found: Box<Result<(Topic, Translator), String>>,
+    },
+    ServiceTranslated {
+        key: crate::topics::Key,
+        foreign: Service,
+        found: Box<Result<(Service, ServiceTranslator), String>>,
+    },
+    /// A call to be sent, or an answer to be handed to the caller.
+    Turned {
+        service: String,
+        call: CallId,
+        outcome: Outcome,
+        is_answer: bool,
     },
     Path {
         link: usize,
@@ -204,10 +218,10 @@ impl Node {
 
     /// What may leave.
     pub fn selector(&self) -> Selector {
-        let rules = self.config.topics.clone();
+        let (topics, services) = (self.config.topics.clone(), self.config.services.clone());
         Arc::new(move |named| match named {
-            Named::Topic(name) => treatment(&rules, name).is_some(),
-            Named::Service(_) => false,
+            Named::Topic(name) => treatment(&topics, name).is_some(),
+            Named::Service(name) => service_treatment(&services, name).is_some(),
         })
     }
 

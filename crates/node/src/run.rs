@@ -74,6 +74,7 @@ fn start_ros1(ros1: &Ros1Config, config: &Config, node: &Node) -> Started {
         node_name: ros1.node_name.clone(),
         tautline_name: config.name.clone(),
         max_message: config.limits.max_message,
+        installed: ros1.installed.clone(),
     };
     let started = Ros1::start(options, node.selector(), node.events());
     started.map(|g| Some(Box::new(g) as _)).map_err(|error| RunError::Gateway(error.to_string()))

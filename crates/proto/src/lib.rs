@@ -71,5 +71,5 @@ pub use receive::Received;
 pub use schedule::Message;
 pub use time::{Duration, Instant};
 pub use views::{LinkView, PeerView, RadioView};
-pub use wire::control::{OfferedQos, OfferedTopic};
+pub use wire::control::{OfferedQos, OfferedTopic, Role};
 pub use wire::packet::RefusalReason;

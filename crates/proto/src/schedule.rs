@@ -182,6 +182,7 @@ impl Outbox {
             keep_last: u32::MAX,
             lifespan: None,
             qos: crate::wire::control::OfferedQos::default(),
+            role: crate::wire::control::Role::Topic,
         };
         let config = ChannelConfig { topic, definition: "".into(), repair: true };
         let control = OutChannel {

@@ -102,6 +102,7 @@ impl Joined {
             keep_last: 1000,
             lifespan: None,
             qos: tautline_proto::OfferedQos::default(),
+            role: tautline_proto::Role::Topic,
         };
         let config = ChannelConfig { topic, definition: "d".into(), repair: true };
         let channel = self.nodes[0].offer(self.now, PEER, config).unwrap();

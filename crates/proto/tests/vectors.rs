@@ -12,7 +12,7 @@ use tautline_proto::wire::control::{Control, Offer};
 use tautline_proto::wire::cursor::Reader;
 use tautline_proto::wire::frame::{Ack, Data, Fragment, Frame, put_goodbye, put_ping};
 use tautline_proto::wire::packet::{Hello, Packet, Refusal, SessionHeader, full_number};
-use tautline_proto::{Duration, OfferedQos, OfferedTopic, RefusalReason};
+use tautline_proto::{Duration, OfferedQos, OfferedTopic, RefusalReason, Role};
 
 fn path(file: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "../../spec/vectors", file].iter().collect()
@@ -114,6 +114,11 @@ fn control_meaning(bytes: &[u8]) -> Result<Value, WireError> {
             "manual_liveliness": t.qos.manual_liveliness, "depth": t.qos.depth,
             "deadline_ms": t.qos.deadline.map(|it| it.as_millis() as u64),
             "lease_ms": t.qos.lease.map(|it| it.as_millis() as u64),
+            "role": match t.role {
+                Role::Topic => "topic",
+                Role::Answers => "answers",
+                Role::Calls => "calls",
+            },
         }}),
         Control::Withdraw { channel } => json!({"withdraw": {"channel": channel}}),
         Control::Want { channel, wanted } => {
@@ -207,6 +212,11 @@ fn control_bytes(meaning: &Value) -> Vec<u8> {
                     deadline: time(&m["deadline_ms"]),
                     manual_liveliness: flag(&m["manual_liveliness"]),
                     lease: time(&m["lease_ms"]),
+                },
+                role: match text(&m["role"]) {
+                    "answers" => Role::Answers,
+                    "calls" => Role::Calls,
+                    _ => Role::Topic,
                 },
             },
         }),

@@ -80,6 +80,16 @@ impl Identity {
         }
     }
 
+    /// The header with which we ask for a service.
+    pub fn service_request(&self, service: &str, md5: &str, probe: bool) -> Header {
+        let header = Header::default()
+            .with("callerid", &self.node_name)
+            .with("service", service)
+            .with("md5sum", md5)
+            .with(TAUTLINE_FIELD, &self.tautline_name);
+        if probe { header.with("probe", "1") } else { header }
+    }
+
     async fn request_topic(&self, uri: &str, topic: &str) -> Result<(String, u16), CallError> {
         let protocols = Value::Array(vec![Value::Array(vec![text("TCPROS")])]);
         let params = vec![text(&self.node_name), text(topic), protocols];
@@ -101,26 +111,54 @@ impl Identity {
         port: u16,
         topic: &str,
     ) -> Result<(TcpStream, Description), ConnectError> {
-        let broken = |source| ConnectError::Connect { host: host.into(), port, source };
-        let mut stream = connect(host, port).await.map_err(broken)?;
-        stream.write_all(&self.request(topic).encode()).await.map_err(broken)?;
-        let header = Header::read(&mut stream).await.map_err(|source| ConnectError::Header {
-            host: host.into(),
-            port,
-            source,
-        })?;
-        if let Some(name) = header.get(TAUTLINE_FIELD) {
-            return Err(ConnectError::Tautline(name.into()));
-        }
-        let refused = |reason: String| ConnectError::Refused { host: host.into(), port, reason };
-        if let Some(reason) = header.get("error") {
-            return Err(refused(reason.into()));
-        }
+        let (stream, header) = exchange(host, port, &self.request(topic)).await?;
         match describe(&header) {
             Some(description) => Ok((stream, description)),
-            None => Err(refused("its header lacks a definite type or md5sum".into())),
+            None => Err(indefinite(host, port)),
         }
     }
+}
+
+/// Connects, sends our header and reads the other's, unless it is a refusal or a Tautline's.
+async fn exchange(
+    host: &str,
+    port: u16,
+    ours: &Header,
+) -> Result<(TcpStream, Header), ConnectError> {
+    let broken = |source| ConnectError::Connect { host: host.into(), port, source };
+    let mut stream = connect(host, port).await.map_err(broken)?;
+    stream.write_all(&ours.encode()).await.map_err(broken)?;
+    let wrong = |source| ConnectError::Header { host: host.into(), port, source };
+    let header = Header::read(&mut stream).await.map_err(wrong)?;
+    if let Some(name) = header.get(TAUTLINE_FIELD) {
+        return Err(ConnectError::Tautline(name.into()));
+    }
+    match header.get("error") {
+        Some(reason) => {
+            Err(ConnectError::Refused { host: host.into(), port, reason: reason.into() })
+        }
+        None => Ok((stream, header)),
+    }
+}
+
+/// As [`exchange`], within [`HANDSHAKE_TIMEOUT`].
+pub(super) async fn open_service(
+    host: &str,
+    port: u16,
+    ours: &Header,
+) -> Result<(TcpStream, Header), ConnectError> {
+    let late = |_| ConnectError::Timeout { host: host.into(), port };
+    timeout(HANDSHAKE_TIMEOUT, exchange(host, port, ours)).await.map_err(late)?
+}
+
+pub(super) fn indefinite(host: &str, port: u16) -> ConnectError {
+    let reason = "its header lacks a definite type or md5sum".into();
+    ConnectError::Refused { host: host.into(), port, reason }
+}
+
+/// Type and md5 of a service, from a probe's answer.
+pub(super) fn service_type(header: &Header) -> Option<(String, String)> {
+    describe(header).map(|it| (it.type_name, it.md5))
 }
 
 /// `None` where the publisher does not know its own type yet.

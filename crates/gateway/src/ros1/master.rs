@@ -15,6 +15,8 @@ pub(super) type NodesByTopic = BTreeMap<String, BTreeSet<String>>;
 pub(super) struct Snapshot {
     pub publishers: NodesByTopic,
     pub subscribers: NodesByTopic,
+    /// Nodes by service; the master keeps one for each.
+    pub services: NodesByTopic,
     /// Types as last registered; a topic nobody uses any more may still be in here.
     pub types: BTreeMap<String, String>,
 }
@@ -24,13 +26,20 @@ pub(super) struct Master {
     endpoint: Endpoint,
     node_name: String,
     own_uri: String,
+    /// Where our services are: `rosrpc://HOST:PORT`.
+    own_services: String,
     connection: Mutex<Option<Connection>>,
 }
 
 impl Master {
-    pub fn new(endpoint: Endpoint, node_name: &str, own_uri: &str) -> Self {
-        let connection = Mutex::new(None);
-        Self { endpoint, node_name: node_name.into(), own_uri: own_uri.into(), connection }
+    pub fn new(endpoint: Endpoint, node_name: &str, own_uri: &str, own_services: &str) -> Self {
+        Self {
+            endpoint,
+            node_name: node_name.into(),
+            own_uri: own_uri.into(),
+            own_services: own_services.into(),
+            connection: Mutex::new(None),
+        }
     }
 
     pub async fn poll(&self) -> Result<Snapshot, CallError> {
@@ -40,6 +49,7 @@ impl Master {
         Ok(Snapshot {
             publishers: part(0).unwrap_or_default(),
             subscribers: part(1).unwrap_or_default(),
+            services: part(2).unwrap_or_default(),
             types: pairs(&types).into_iter().collect(),
         })
     }
@@ -67,16 +77,34 @@ impl Master {
         self.call("unregisterPublisher", vec![text(topic), text(&self.own_uri)]).await.map(drop)
     }
 
+    pub async fn register_service(&self, service: &str) -> Result<(), CallError> {
+        let params = vec![text(service), text(&self.own_services), text(&self.own_uri)];
+        self.call("registerService", params).await.map(drop)
+    }
+
+    pub async fn unregister_service(&self, service: &str) -> Result<(), CallError> {
+        self.call("unregisterService", vec![text(service), text(&self.own_services)])
+            .await
+            .map(drop)
+    }
+
+    /// Where `service` is (`rosrpc://HOST:PORT`); refused if the master does not know it.
+    pub async fn lookup_service(&self, service: &str) -> Result<String, CallError> {
+        let answer = self.call("lookupService", vec![text(service)]).await?;
+        self.uri(answer, "lookupService", service)
+    }
+
     /// Where `node` is; refused if the master does not know it.
     pub async fn lookup_node(&self, node: &str) -> Result<String, CallError> {
         let answer = self.call("lookupNode", vec![text(node)]).await?;
+        self.uri(answer, "lookupNode", node)
+    }
+
+    fn uri(&self, answer: Value, method: &'static str, of: &str) -> Result<String, CallError> {
+        let (uri, found) = (self.endpoint.uri.clone(), format!("no URI for {of}"));
         match answer {
-            Value::String(uri) => Ok(uri),
-            _ => Err(CallError::Answer {
-                uri: self.endpoint.uri.clone(),
-                method: "lookupNode",
-                found: format!("no URI for {node}"),
-            }),
+            Value::String(found) => Ok(found),
+            _ => Err(CallError::Answer { uri, method, found }),
         }
     }
 
@@ -85,10 +113,14 @@ impl Master {
     pub async fn leave(&self) -> Result<(), CallError> {
         let mut slot = self.connection.lock().await;
         let state = self.call_over(&mut slot, "getSystemState", vec![]).await?;
-        for (role, method) in [(0, "unregisterPublisher"), (1, "unregisterSubscriber")] {
+        for (role, method, own) in [
+            (0, "unregisterPublisher", &self.own_uri),
+            (1, "unregisterSubscriber", &self.own_uri),
+            (2, "unregisterService", &self.own_services),
+        ] {
             let nodes = members(&state).get(role).map(nodes_by_topic).unwrap_or_default();
             for (topic, _) in nodes.iter().filter(|(_, nodes)| nodes.contains(&self.node_name)) {
-                let params = vec![text(topic), text(&self.own_uri)];
+                let params = vec![text(topic), text(own)];
                 self.call_over(&mut slot, method, params).await?;
             }
         }

@@ -14,6 +14,8 @@
 //! | how a publisher is found, probed and connected to | `connection.rs`, `inquiry.rs` |
 //! | how messages are read | `subscription.rs` |
 //! | how messages reach local subscribers, queues, latching | `publication.rs` |
+//! | which services are offered, and when no longer | `services.rs` |
+//! | how services are called and served | `rpc.rs`, `actor/services.rs` |
 //! | what other nodes may call | `slave.rs` |
 //! | what is asked of the master | `master.rs` |
 
@@ -24,12 +26,15 @@ pub mod header;
 mod inquiry;
 mod master;
 mod publication;
+mod rpc;
+mod services;
 mod slave;
 mod subscription;
 mod xmlrpc;
 
 use crate::backlog::Backlog;
-use crate::{Command, Events, Gateway, GatewayStatus, Selector};
+use crate::types::installed::Installed;
+use crate::{CallId, Command, Events, Gateway, GatewayStatus, Selector};
 use actor::{Actor, Note, Setup};
 use connection::Identity;
 use std::collections::BTreeMap;
@@ -59,6 +64,8 @@ pub struct Ros1Options {
     pub tautline_name: String,
     /// Largest message read from a local publisher, in bytes.
     pub max_message: usize,
+    /// Where definitions of services are, which ROS 1 does not tell.
+    pub installed: Installed,
 }
 
 /// Why the gateway could not start. An absent master is no such reason.
@@ -92,6 +99,8 @@ pub struct Ros1 {
 /// What reaches the gateway's thread from outside.
 enum Order {
     Do(Command),
+    /// A call that came when too much waited.
+    TooMuch(String, CallId),
     Stop,
 }
 
@@ -148,6 +157,7 @@ impl Ros1 {
         let shared = Arc::new(Shared::default());
         let setup = Setup {
             own_uri: own_uri(&options.host, port(&api)?)?,
+            own_services: own_services(&options.host, port(&tcpros)?),
             tcpros_port: port(&tcpros)?,
             identity: Identity {
                 node_name: options.node_name.clone(),
@@ -200,7 +210,8 @@ impl Gateway for Ros1 {
         let bytes = match &command {
             Command::Publish { payload, .. } => payload.len(),
             _ => {
-                self.order(Order::Do(command));
+                let bound = self.shared.backlog.bound(command);
+                self.order(bound.map_or_else(|(name, call)| Order::TooMuch(name, call), Order::Do));
                 return;
             }
         };
@@ -256,6 +267,14 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 
 fn port(listener: &TcpListener) -> Result<u16, StartError> {
     listener.local_addr().map(|address| address.port()).map_err(StartError::Listen)
+}
+
+/// The URI of our services, as masters and nodes will call it; `host` has passed [`own_uri`].
+fn own_services(host: &str, port: u16) -> String {
+    match host.parse::<Ipv6Addr>() {
+        Ok(_) => format!("rosrpc://[{host}]:{port}"),
+        Err(_) => format!("rosrpc://{host}:{port}"),
+    }
 }
 
 /// The URI of our slave API, as masters and nodes will call it.

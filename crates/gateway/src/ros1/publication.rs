@@ -256,7 +256,7 @@ async fn wait_for_close(reader: &mut (impl AsyncReadExt + Unpin)) {
     while let Ok(1..) = reader.read(&mut ignored).await {}
 }
 
-/// Accepts subscribers' connections forever and reads their headers.
+/// Accepts connections of subscribers and of services' clients forever and reads their headers.
 pub(super) async fn accept(listener: TcpListener, notes: mpsc::Sender<Note>) {
     let slots = Arc::new(Semaphore::new(MAX_HANDSHAKES));
     loop {
@@ -272,8 +272,10 @@ pub(super) async fn accept(listener: TcpListener, notes: mpsc::Sender<Note>) {
                 Ok(Ok(header)) if tuned.is_ok() => {
                     let _ = notes.send(Note::Subscriber { stream, header, peer }).await;
                 }
-                Ok(Err(error)) => tracing::debug!(%peer, %error, "not a subscriber"),
-                _ => tracing::debug!(%peer, "not a subscriber: no header in time"),
+                Ok(Err(error)) => {
+                    tracing::debug!(%peer, %error, "neither a subscriber nor a client")
+                }
+                _ => tracing::debug!(%peer, "no connection header in time"),
             }
             drop(slot);
         });

@@ -143,7 +143,7 @@ impl Domain {
         Some(Offer {
             type_name: named(dds_name)?,
             hash: hashes.max().cloned().unwrap_or_default(),
-            united: qos::united(each.iter().copied()),
+            united: each.iter().copied().reduce(Qos::united)?,
             each,
             other_types: types
                 .keys()

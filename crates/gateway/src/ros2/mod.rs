@@ -8,24 +8,34 @@
 //!
 //! | To change | open |
 //! |---|---|
-//! | what happens upon a command or a discovery | `actor.rs` |
+//! | what happens upon a command or a discovery | `actor/mod.rs` |
 //! | which topics are offered and wanted, with which quality of service | `discovery.rs` |
 //! | how messages are read | `subscription.rs` |
 //! | how messages reach local subscribers | `publication.rs` |
+//! | how many messages late joiners get | `history.rs` |
 //! | how our node shows in the ROS graph | `graph.rs` |
+//! | what happens to services | `actor/services.rs` |
+//! | who serves what | `servers.rs` |
+//! | how local servers are called; how local clients are served | `calls.rs`; `served.rs` |
+//! | which reply answers which request | `pairing.rs` |
 //! | what ROS 2 and DDS call things | `names.rs`, `qos.rs` |
 
 mod actor;
+mod calls;
 mod discovery;
 pub mod graph;
+mod history;
 pub mod names;
+mod pairing;
 mod publication;
 mod qos;
+mod served;
+mod servers;
 mod subscription;
 
 use crate::backlog::Backlog;
 use crate::types::installed::Installed;
-use crate::{Command, Events, Gateway, GatewayStatus, Selector, Source};
+use crate::{CallId, Command, Events, Gateway, GatewayStatus, Selector, Source};
 use actor::{Actor, Setup};
 use bytes::Bytes;
 use publication::Publication;
@@ -87,6 +97,11 @@ pub struct Ros2 {
 /// What reaches the actor from outside.
 enum Order {
     Do(Command),
+    /// A call that came when too many bytes waited.
+    TooMuch {
+        service: String,
+        call: CallId,
+    },
     Discovered(Discovery),
     /// A participant's message on the ROS graph.
     Graph(Bytes),
@@ -107,6 +122,8 @@ struct Outbound {
 struct Shared {
     backlog: Backlog,
     publications: RwLock<HashMap<String, Arc<Publication>>>,
+    /// Calls by local clients so far.
+    calls: AtomicU64,
     health: Mutex<Health>,
 }
 
@@ -218,20 +235,31 @@ fn write(backlog: &Backlog, messages: &Receiver<Outbound>) {
     }
 }
 
-impl Gateway for Ros2 {
-    fn handle(&self, command: Command) {
-        let Command::Publish { topic, source, payload } = command else {
-            // Fails only after the thread has died, which is logged when it is joined.
-            let _ = self.orders.send(Order::Do(command));
-            return;
-        };
-        let Some(publication) = self.shared.publication(&topic) else { return };
+impl Ros2 {
+    fn publish(&self, topic: &str, source: Source, payload: Bytes) {
+        let Some(publication) = self.shared.publication(topic) else { return };
         let bytes = payload.len();
         if self.shared.backlog.admit(bytes)
             && self.outbound.send(Outbound { publication, source, payload }).is_err()
         {
             self.shared.backlog.release(bytes);
         }
+    }
+}
+
+impl Gateway for Ros2 {
+    fn handle(&self, command: Command) {
+        let order = match command {
+            Command::Publish { topic, source, payload } => {
+                return self.publish(&topic, source, payload);
+            }
+            other => match self.shared.backlog.bound(other) {
+                Ok(command) => Order::Do(command),
+                Err((service, call)) => Order::TooMuch { service, call },
+            },
+        };
+        // Fails only after the thread has died, which is logged when it is joined.
+        let _ = self.orders.send(order);
     }
 
     fn status(&self) -> GatewayStatus {

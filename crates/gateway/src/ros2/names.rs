@@ -19,6 +19,9 @@ const REQUEST: (&str, &str) = ("rq/", "Request");
 const REPLY: (&str, &str) = ("rr/", "Reply");
 /// Before a type's own name, and after it.
 const NAMESPACE: &str = "dds_";
+/// At the ends of a service's two types.
+const REQUEST_TYPE: &str = "_Request";
+const RESPONSE_TYPE: &str = "_Response";
 /// A type hash among an endpoint's user data (REP 2016).
 const HASH_KEY: &str = "typehash=";
 /// Says in user data that an endpoint is Tautline's, and which node's.
@@ -65,6 +68,20 @@ pub fn ros_type(dds_type: &str) -> Option<String> {
 fn is_identifier(name: &str) -> bool {
     let letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     name.bytes().all(letter) && name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit())
+}
+
+/// DDS's types of a service's requests and replies:
+/// `std_srvs::srv::dds_::SetBool_Request_` and `..._Response_` of `std_srvs/srv/SetBool`.
+pub fn dds_service_types(ros_type: &str) -> Option<(String, String)> {
+    let part = |suffix| dds_type(&format!("{ros_type}{suffix}"));
+    // Else `dds_type` would take `SetBool` for a name.
+    ros_type.split_once('/').filter(|(package, own)| !package.is_empty() && !own.is_empty())?;
+    part(REQUEST_TYPE).zip(part(RESPONSE_TYPE))
+}
+
+/// `std_srvs/srv/SetBool` of `std_srvs::srv::dds_::SetBool_Request_`.
+pub fn ros_service_type(dds_request_type: &str) -> Option<String> {
+    Some(ros_type(dds_request_type)?.strip_suffix(REQUEST_TYPE)?.to_owned())
 }
 
 /// User data of our readers and writers: the type's hash where it is known, and whose they are.
@@ -161,6 +178,25 @@ mod tests {
             "a/b::msg::dds_::B_",
         ] {
             assert_eq!(ros_type(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_service_has_two_types_in_dds() {
+        for (ros, request, reply) in [
+            ("a/srv/B", "a::srv::dds_::B_Request_", "a::srv::dds_::B_Response_"),
+            (
+                "a/action/Fib_SendGoal",
+                "a::action::dds_::Fib_SendGoal_Request_",
+                "a::action::dds_::Fib_SendGoal_Response_",
+            ),
+        ] {
+            assert_eq!(dds_service_types(ros), Some((request.into(), reply.into())));
+            assert_eq!(ros_service_type(request).as_deref(), Some(ros));
+            assert_eq!(ros_service_type(reply), None);
+        }
+        for other in ["SetBool", "/SetBool", "std_srvs/", ""] {
+            assert_eq!(dds_service_types(other), None, "{other}");
         }
     }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Quality of service: as DDS has it, and as it crosses to the other robot.
 
+use super::history::MAX_DEPTH;
 use crate::{Liveliness, Qos};
 use std::time::Duration;
 use tautline_dds::{INFINITE, Qos as Dds};
@@ -8,8 +9,6 @@ use tautline_dds::{INFINITE, Qos as Dds};
 /// Messages that a writer keeps for subscribers that lag behind, and the least depth that a
 /// volatile topic gets: rmw's default.
 const DEPTH: u32 = 10;
-/// Most of them.
-const MAX_DEPTH: u32 = 1000;
 const VOLATILE: u32 = 0;
 const TRANSIENT_LOCAL: u32 = 1;
 const AUTOMATIC: u32 = 0;
@@ -28,24 +27,6 @@ pub fn offered(dds: &Dds) -> Qos {
             lease: finite(dds.liveliness.1),
         },
     }
-}
-
-/// What is offered on behalf of several publishers: all that any one of them offers, but of
-/// promises on time only what all keep.
-pub fn united(all: impl IntoIterator<Item = Qos>) -> Qos {
-    let longest = |a: Option<Duration>, b: Option<Duration>| Some(a?.max(b?));
-    let unite = |a: Qos, b: Qos| Qos {
-        transient_local: a.transient_local || b.transient_local,
-        depth: a.depth.max(b.depth),
-        reliable: a.reliable || b.reliable,
-        deadline: longest(a.deadline, b.deadline),
-        lifespan: longest(a.lifespan, b.lifespan),
-        liveliness: Liveliness {
-            manual: a.liveliness.manual && b.liveliness.manual,
-            lease: longest(a.liveliness.lease, b.liveliness.lease),
-        },
-    };
-    all.into_iter().reduce(unite).unwrap_or_default()
 }
 
 /// What a reader asks so that every one of these writers matches: no more than the least of them.
@@ -111,17 +92,6 @@ mod tests {
     use super::*;
 
     const SECOND: Option<Duration> = Some(Duration::from_secs(1));
-
-    #[test]
-    fn several_publishers_are_offered_as_one_that_every_subscriber_of_theirs_takes() {
-        let strong =
-            Qos { transient_local: true, reliable: true, deadline: SECOND, ..Qos::default() };
-        let weak = Qos { reliable: false, ..Qos::default() };
-        let both = united([strong, weak]);
-        assert!(both.transient_local && both.reliable);
-        assert_eq!(both.deadline, None, "the weak one promises none");
-        assert_eq!(united([strong]), strong);
-    }
 
     #[test]
     fn a_reader_asks_for_the_least_of_what_is_offered() {

@@ -3,6 +3,7 @@
 
 use super::Shared;
 use super::names::{self, Meaning};
+use super::pairing::is_cdr;
 use super::qos;
 use crate::sources::SourceNumbers;
 use crate::{Event, Events, Source};
@@ -15,10 +16,6 @@ use tautline_dds::{DdsError, Guid, Participant, Qos as Dds, RawReader, SampleInf
 /// Writers of Tautline nodes on this machine, whose messages are not carried on. Entered on
 /// the thread that discovers them, before their first message can be read.
 pub type Marked = Arc<RwLock<HashSet<Guid>>>;
-
-/// CDR, big- and little-endian: what ROS 2 writes.
-const ENCAPSULATIONS: [[u8; 2]; 2] = [[0, 0], [0, 1]];
-const ENCAPSULATION_BYTES: usize = 4;
 
 /// A topic being read.
 pub struct Subscription {
@@ -128,9 +125,7 @@ impl Taker {
         if self.marked.read().unwrap_or_else(PoisonError::into_inner).contains(&writer) {
             return;
         }
-        let head = payload.first_chunk::<2>();
-        if payload.len() < ENCAPSULATION_BYTES || !head.is_some_and(|h| ENCAPSULATIONS.contains(h))
-        {
+        if !is_cdr(&payload) {
             return self.shared.health().reject(&self.topic, "in an encoding other than CDR");
         }
         if payload.len() > self.max_message {

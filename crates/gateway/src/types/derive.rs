@@ -10,6 +10,11 @@ const HEADER: &str = "std_msgs/Header";
 const TIME: &str = "builtin_interfaces/Time";
 const DURATION: &str = "builtin_interfaces/Duration";
 
+/// Fields that ROS 1 writes in capitals, on which its md5 depends; the only ones in what both
+/// ROS ship.
+const IN_CAPITALS: &[(&str, &[&str])] =
+    &[("sensor_msgs/CameraInfo", &["d", "k", "r", "p"]), ("stereo_msgs/DisparityImage", &["t"])];
+
 /// What ROS 1 cannot say.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: ROS 1 has no '{written}'")]
@@ -80,6 +85,11 @@ pub fn to_ros1(ros2: &Schema) -> Result<Schema, NoCounterpart> {
             let element = field.written.split('[').next().unwrap_or_default();
             field.written = format!("{}{}", word.unwrap_or(element), brackets(field.arity));
             field.base = base;
+        }
+        let capitals = IN_CAPITALS.iter().find(|(name, _)| *name == part.name);
+        let capitals = capitals.map_or(&[][..], |(_, fields)| fields);
+        for field in part.fields.iter_mut().filter(|it| capitals.contains(&it.name.as_str())) {
+            field.name.make_ascii_uppercase();
         }
         if part.name == HEADER {
             let base = Base::Primitive(Primitive::UInt32);

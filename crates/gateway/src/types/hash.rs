@@ -21,6 +21,15 @@ pub fn type_hash(schema: &Schema) -> String {
     }
 }
 
+/// The md5 by which ROS 1 knows a service: of both parts' texts, one after the other.
+pub fn service_md5(request: &Schema, response: &Schema) -> String {
+    let texts = [request, response].map(|part| {
+        let known = &mut vec![None; part.structs.len()];
+        md5_text(part, 0, known)
+    });
+    hexadecimal(&Md5::digest(texts.concat()))
+}
+
 fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
@@ -34,6 +43,12 @@ fn md5_of(schema: &Schema, number: usize, known: &mut [Option<String>]) -> Strin
     if let Some(hash) = &known[number] {
         return hash.clone();
     }
+    let hash = hexadecimal(&Md5::digest(md5_text(schema, number, known)));
+    known[number] = Some(hash.clone());
+    hash
+}
+
+fn md5_text(schema: &Schema, number: usize, known: &mut [Option<String>]) -> String {
     let part = &schema.structs[number];
     let mut lines = part.constants.clone();
     for field in &part.fields {
@@ -42,9 +57,7 @@ fn md5_of(schema: &Schema, number: usize, known: &mut [Option<String>]) -> Strin
             _ => format!("{} {}", field.written, field.name),
         });
     }
-    let hash = hexadecimal(&Md5::digest(lines.join("\n")));
-    known[number] = Some(hash.clone());
-    hash
+    lines.join("\n")
 }
 
 /// SHA-256 of a JSON text with fixed spaces and order of keys, without default values.

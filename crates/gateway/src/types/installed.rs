@@ -1,14 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Definitions from the `.msg` files that are installed with either ROS.
+//! Definitions from the `.msg` and `.srv` files that are installed with either ROS.
 
 use super::definition::{Dialect, MAX_TEXT_BYTES, MAX_TYPES, needed_by, separator, short_name};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-/// Where `.msg` files are: `ROOT/share/PACKAGE/msg/TYPE.msg`.
-#[derive(Debug, Clone, Default)]
+/// A kind of file, by its folder and its ending.
+const MESSAGE: &str = "msg";
+const SERVICE: &str = "srv";
+/// The line between a service's request and response.
+const BETWEEN: &str = "---";
+
+/// Where such files are: `ROOT/share/PACKAGE/msg/TYPE.msg`, `ROOT/share/PACKAGE/srv/TYPE.srv`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Installed {
     roots: Vec<PathBuf>,
+    /// Folders that hold packages themselves: `FOLDER/PACKAGE/msg/TYPE.msg`.
+    folders: Vec<PathBuf>,
 }
 
 /// Why there is no definition of a type.
@@ -40,7 +48,7 @@ fn listed(roots: &[PathBuf]) -> String {
 impl Installed {
     /// Of these prefixes, the first that has a file counts.
     pub fn new(roots: Vec<PathBuf>) -> Self {
-        Self { roots }
+        Self { roots, folders: Vec::new() }
     }
 
     /// Of ROS 2's prefixes, a list of folders with ':' between them (`AMENT_PREFIX_PATH`).
@@ -48,37 +56,60 @@ impl Installed {
         Self::new(path.split(':').filter(|root| !root.is_empty()).map(PathBuf::from).collect())
     }
 
-    /// The definition of a type with all that it needs, in the form that
+    /// Of ROS 1's two lists of folders with ':' between them, `CMAKE_PREFIX_PATH` and then
+    /// `ROS_PACKAGE_PATH`, and of Debian's own packages after them.
+    pub fn of_ros1(prefix_path: &str, package_path: &str) -> Self {
+        let mut all = Self::of_prefix_path(prefix_path);
+        all.roots.push("/usr".into());
+        all.folders = Self::of_prefix_path(package_path).roots;
+        all
+    }
+
+    /// The definition of a message type with all that it needs, in the form that
     /// [`Schema::parse`](super::Schema::parse) reads.
     pub fn definition(&self, type_name: &str, dialect: Dialect) -> Result<String, Missing> {
-        let root = short_name(type_name);
-        let (mut text, mut known, mut wanted) = (String::new(), HashSet::new(), vec![root.clone()]);
+        self.whole(&short_name(type_name), MESSAGE, dialect)
+    }
+
+    /// The definition of a service type: request, a line `---`, response, then all that either
+    /// needs as in a message's.
+    pub fn service(&self, type_name: &str, dialect: Dialect) -> Result<String, Missing> {
+        self.whole(&short_name(type_name), SERVICE, dialect)
+    }
+
+    fn whole(&self, root: &str, kind: &str, dialect: Dialect) -> Result<String, Missing> {
+        let (mut text, file) = self.read(root, kind)?;
+        let mut wanted = needs(root, &text, dialect, &file)?;
+        let mut known = HashSet::new();
+        if kind == MESSAGE {
+            known.insert(root.to_owned());
+        }
         while let Some(name) = wanted.pop() {
             if !known.insert(name.clone()) {
                 continue;
             }
-            let (part, file) = self.read(&name)?;
-            let unusable = |problem: String| Missing::Unusable { file: file.clone(), problem };
-            wanted.extend(needed_by(&name, &part, dialect).map_err(unusable)?);
-            if name != root {
-                text.push_str(&format!("\n{}\nMSG: {name}\n", separator()));
-            }
-            text.push_str(&part);
+            let (part, file) = self.read(&name, MESSAGE)?;
+            wanted.extend(needs(&name, &part, dialect, &file)?);
+            text.push_str(&format!("\n{}\nMSG: {name}\n{part}", separator()));
             if text.len() > MAX_TEXT_BYTES || known.len() > MAX_TYPES {
-                return Err(unusable(format!(
+                let problem = format!(
                     "{root} needs more than {MAX_TYPES} types or {MAX_TEXT_BYTES} bytes of text"
-                )));
+                );
+                return Err(Missing::Unusable { file, problem });
             }
         }
         Ok(text)
     }
 
-    fn read(&self, name: &str) -> Result<(String, PathBuf), Missing> {
+    fn read(&self, name: &str, kind: &str) -> Result<(String, PathBuf), Missing> {
         let (package, own) = name.split_once('/').unwrap_or(("", name));
-        let below = Path::new("share").join(package).join("msg").join(format!("{own}.msg"));
+        let of_package = Path::new(package).join(kind).join(format!("{own}.{kind}"));
+        let below = Path::new("share").join(&of_package);
         // A name comes from elsewhere and must not lead out of the roots.
         let plain = |part: &str| part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-        let file = self.roots.iter().map(|root| root.join(&below)).find(|file| file.is_file());
+        let in_roots = self.roots.iter().map(|root| root.join(&below));
+        let in_folders = self.folders.iter().map(|folder| folder.join(&of_package));
+        let file = in_roots.chain(in_folders).find(|file| file.is_file());
         let Some(file) = file.filter(|_| plain(package) && plain(own)) else {
             return Err(Missing::NoFile { file: below, roots: self.roots.clone() });
         };
@@ -87,4 +118,16 @@ impl Installed {
             Err(error) => Err(Missing::Unusable { file, problem: error.to_string() }),
         }
     }
+}
+
+/// Short names of the types that a file's text refers to, on either side of a line `---`.
+fn needs(name: &str, text: &str, dialect: Dialect, file: &Path) -> Result<Vec<String>, Missing> {
+    let mut all = Vec::new();
+    let lines: Vec<&str> = text.lines().collect();
+    for part in lines.split(|line| line.trim_end() == BETWEEN) {
+        let needed = needed_by(name, &part.join("\n"), dialect);
+        let unusable = |problem| Missing::Unusable { file: file.into(), problem };
+        all.extend(needed.map_err(unusable)?);
+    }
+    Ok(all)
 }

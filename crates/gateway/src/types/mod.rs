@@ -6,7 +6,7 @@
 //!                               │
 //!                               └─ two of them ─▶ transcode::Transcoder: bytes to bytes
 //! ```
-//! Pure but for `installed`, which reads `.msg` files. Definitions come from peers, and are
+//! Pure but for `installed`, which reads `.msg` and `.srv` files. Definitions come from peers, and are
 //! hostile until parsed.
 
 pub mod definition;

@@ -2,12 +2,11 @@
 //! A topic of one ROS as the other has it: its type there, and the way between their bytes.
 
 use super::definition::short_name;
-use super::hash::{ros2_name, type_hash};
-use super::installed::Installed;
-use super::transcode::TranscodeError;
+use super::hash::{ros2_name, service_md5, type_hash};
+use super::installed::{Installed, Missing};
+use super::transcode::{Mismatch, TranscodeError};
 use super::{Dialect, Schema, Transcoder, derive};
-use crate::Topic;
-use std::sync::Arc;
+use crate::{Service, Topic};
 
 /// Types that have another name in ROS 2: ROS 1's, ROS 2's (both short).
 const RENAMED: &[(&str, &str)] = &[("tf/tfMessage", "tf2_msgs/TFMessage")];
@@ -39,6 +38,84 @@ impl Translator {
     }
 }
 
+/// Turns calls of a peer's service: what is asked here into its ROS, what it answers into ours.
+#[derive(Debug)]
+pub struct ServiceTranslator {
+    request: Translator,
+    response: Translator,
+}
+
+impl ServiceTranslator {
+    /// A request of this robot, as the peer has it.
+    pub fn request(&self, message: &[u8]) -> Result<Vec<u8>, TranscodeError> {
+        self.request.translate(message)
+    }
+
+    /// A response of the peer, as this robot has it.
+    pub fn response(&self, message: &[u8]) -> Result<Vec<u8>, TranscodeError> {
+        self.response.translate(message)
+    }
+}
+
+/// A peer's service as ROS `to` has it, and what turns its calls; as [`translate`].
+pub fn translate_service(
+    service: &Service,
+    to: Dialect,
+    installed: &Installed,
+) -> Result<(Service, ServiceTranslator), String> {
+    let theirs = dialect_of(&service.type_name);
+    let name = short_name(&service.type_name);
+    let own = installed.service(&name, to).map_err(|error| undefined(&service.type_name, &error));
+    let own = own.and_then(|text| parts(&name, &text, to));
+    let foreign = match (service.definition.is_empty(), &own) {
+        (false, _) => parts(&name, &service.definition, theirs)?,
+        (true, Ok([request, response])) => {
+            let foreign = [derived(request, theirs)?, derived(response, theirs)?];
+            if theirs == Dialect::Ros1 {
+                let hash = service_md5(&foreign[0], &foreign[1]);
+                check_hash(&service.type_name, &hash, &service.type_hash)?;
+            }
+            foreign
+        }
+        (true, Err(error)) => return Err(error.clone()),
+    };
+    let local = match own {
+        Ok(own) => own,
+        Err(_) => [derived(&foreign[0], to)?, derived(&foreign[1], to)?],
+    };
+    let between = |part: usize| match to {
+        Dialect::Ros1 => Transcoder::new(&local[part], &foreign[part]),
+        Dialect::Ros2 => Transcoder::new(&foreign[part], &local[part]),
+    };
+    let mismatch = |error: Mismatch| counterpart(&service.type_name, &error);
+    let translator = ServiceTranslator {
+        request: Translator { transcoder: between(0).map_err(mismatch)?, to: theirs },
+        response: Translator { transcoder: between(1).map_err(mismatch)?, to },
+    };
+    let (package, own_name) = name.split_once('/').unwrap_or(("", &name));
+    let (type_name, type_hash) = match to {
+        Dialect::Ros1 => (name.clone(), service_md5(&local[0], &local[1])),
+        Dialect::Ros2 => (format!("{package}/srv/{own_name}"), String::new()),
+    };
+    let definition = format!("{}---\n{}", local[0].text(), local[1].text()).into();
+    Ok((Service { name: service.name.clone(), type_name, type_hash, definition }, translator))
+}
+
+/// Request and response of a definition: the types that follow the response are for both.
+fn parts(name: &str, definition: &str, dialect: Dialect) -> Result<[Schema; 2], String> {
+    let lines: Vec<&str> = definition.lines().collect();
+    let bar = lines.iter().position(|line| line.trim_end() == "---");
+    let bar = bar.ok_or_else(|| format!("{name}: no line '---' between request and response"))?;
+    let (request, rest) = (&lines[..bar], &lines[bar + 1..]);
+    let first = rest.iter().position(|line| line.len() >= 40 && line.bytes().all(|b| b == b'='));
+    let shared = &rest[first.unwrap_or(rest.len())..];
+    let request = [request, shared].concat().join("\n");
+    let parse = |part: &str, text: &str| {
+        Schema::parse(&format!("{name}_{part}"), text, dialect).map_err(|error| error.to_string())
+    };
+    Ok([parse("Request", &request)?, parse("Response", &rest.join("\n"))?])
+}
+
 /// The topic as ROS `to` has it, and what turns its messages. `installed` has the local types;
 /// one that is not among them is taken as the other side defines it. The error is for a person.
 pub fn translate(
@@ -47,9 +124,13 @@ pub fn translate(
     installed: &Installed,
 ) -> Result<(Topic, Translator), String> {
     let foreign_name = short_name(&topic.type_name);
-    let foreign = foreign(topic, installed)?;
     let local_name = renamed(&foreign_name, to);
-    let local = local(&local_name, to, &foreign, installed)?;
+    let own = installed.definition(&local_name, to);
+    let own = own.map_err(|error| undefined(&topic.type_name, &error));
+    let own = own
+        .and_then(|text| Schema::parse(&local_name, &text, to).map_err(|error| error.to_string()));
+    let foreign = foreign(topic, &own)?;
+    let local = own.or_else(|_| derived(&foreign, to))?;
     let transcoder = match to {
         Dialect::Ros1 => Transcoder::new(&local, &foreign),
         Dialect::Ros2 => Transcoder::new(&foreign, &local),
@@ -70,39 +151,45 @@ pub fn translate(
     Ok((local_topic, Translator { transcoder, to }))
 }
 
-/// The type as its own robot defines it.
-fn foreign(topic: &Topic, installed: &Installed) -> Result<Schema, String> {
+/// The type as its own robot defines it: what came with it, else what would follow from our
+/// own definition, if that has the hash it came with.
+fn foreign(topic: &Topic, own: &Result<Schema, String>) -> Result<Schema, String> {
     let dialect = dialect_of(&topic.type_name);
-    let found: Arc<str> = match topic.definition.is_empty() {
-        false => topic.definition.clone(),
-        true => installed
-            .definition(&topic.type_name, dialect)
-            .map_err(|error| {
-                format!(
-                    "{} is not defined where it comes from (ros2: definitions: there), nor here: \
-                     {error}",
-                    topic.type_name
-                )
-            })?
-            .into(),
-    };
-    Schema::parse(&topic.type_name, &found, dialect).map_err(|error| error.to_string())
+    if !topic.definition.is_empty() {
+        let parsed = Schema::parse(&topic.type_name, &topic.definition, dialect);
+        return parsed.map_err(|error| error.to_string());
+    }
+    let foreign = derived(own.as_ref().map_err(Clone::clone)?, dialect)?;
+    check_hash(&topic.type_name, &type_hash(&foreign), &topic.type_hash)?;
+    Ok(foreign)
 }
 
-fn local(
-    name: &str,
-    to: Dialect,
-    foreign: &Schema,
-    installed: &Installed,
-) -> Result<Schema, String> {
-    // Its own dialect is tried: a `.msg` of the other ROS may be installed beside.
-    let own = installed.definition(name, to).ok();
-    let own = own.and_then(|text| Schema::parse(name, &text, to).ok());
-    match (own, to) {
-        (Some(own), _) => Ok(own),
-        (None, Dialect::Ros2) => Ok(derive::to_ros2(foreign)),
-        (None, Dialect::Ros1) => derive::to_ros1(foreign).map_err(|error| error.to_string()),
+fn check_hash(type_name: &str, ours: &str, theirs: &str) -> Result<(), String> {
+    match theirs.is_empty() || ours == theirs {
+        true => Ok(()),
+        false => Err(format!(
+            "{type_name} is not defined where it comes from (ros2: definitions: there), and is \
+             another version there ({theirs}) than here ({ours})"
+        )),
     }
+}
+
+fn derived(foreign: &Schema, to: Dialect) -> Result<Schema, String> {
+    match to {
+        Dialect::Ros2 => Ok(derive::to_ros2(foreign)),
+        Dialect::Ros1 => derive::to_ros1(foreign).map_err(|error| error.to_string()),
+    }
+}
+
+fn counterpart(type_name: &str, mismatch: &Mismatch) -> String {
+    format!("{type_name} has no counterpart here: {mismatch}")
+}
+
+fn undefined(type_name: &str, error: &Missing) -> String {
+    format!(
+        "{type_name} is not defined where it comes from (ros2: definitions: there), nor here: \
+         {error}"
+    )
 }
 
 fn renamed(name: &str, to: Dialect) -> String {
@@ -163,6 +250,32 @@ mod tests {
         assert!(error.contains("a/B.w") && error.contains("wstring"), "{error}");
         let error = translate(&topic("a/msg/B", ""), Dialect::Ros1, &none).unwrap_err();
         assert!(error.contains("a/msg/B") && error.contains("definitions"), "{error}");
+    }
+
+    #[test]
+    fn a_service_gets_the_name_md5_and_bytes_of_the_other_ros() {
+        let service = Service {
+            name: "/switch".into(),
+            type_name: "std_srvs/srv/SetBool".into(),
+            type_hash: String::new(),
+            definition: "bool data # on\n---\nbool success\nstring message\n".into(),
+        };
+        let (here, calls) =
+            translate_service(&service, Dialect::Ros1, &Installed::default()).unwrap();
+        // As `rossrv md5 std_srvs/SetBool` says.
+        assert_eq!(
+            (&*here.type_name, &*here.type_hash),
+            ("std_srvs/SetBool", "09fb03525b03e7ea1fd3992bafd87e16")
+        );
+        assert_eq!(calls.request(b"\x01").unwrap(), b"\0\x01\0\0\x01");
+        let response = calls.response(b"\0\x01\0\0\x01\0\0\0\x03\0\0\0ok\0").unwrap();
+        assert_eq!(response, b"\x01\x02\0\0\0ok");
+        let (there, back) = translate_service(&here, Dialect::Ros2, &Installed::default()).unwrap();
+        assert_eq!(there.type_name, "std_srvs/srv/SetBool");
+        assert_eq!(back.response(&response).unwrap(), b"\0\x01\0\0\x01\0\0\0\x03\0\0\0ok\0");
+        let broken = Service { definition: "bool data\n".into(), ..service };
+        let error = translate_service(&broken, Dialect::Ros1, &Installed::default()).unwrap_err();
+        assert!(error.contains("std_srvs/SetBool") && error.contains("'---'"), "{error}");
     }
 
     #[test]

@@ -8,7 +8,9 @@ use std::net::TcpListener;
 use std::process::{Child, ChildStdin, Command as Process, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
-use tautline_gateway::{Command, Event, Events, Gateway, GatewayStatus, Source, Topic};
+use tautline_gateway::{
+    CallId, Command, Event, Events, Gateway, GatewayStatus, Outcome, Service, Source, Topic,
+};
 
 /// How long anything may take before a test fails; ample, since machines may be busy.
 pub const DEADLINE: Duration = Duration::from_secs(40);
@@ -82,6 +84,17 @@ impl Agent {
     pub fn received(&self, topic: &str) -> Vec<Value> {
         let reports = self.reports.lock().unwrap();
         reports.iter().filter(|report| report["got"] == topic).cloned().collect()
+    }
+
+    /// Requests that a service got.
+    pub fn served(&self, service: &str) -> Vec<Value> {
+        let reports = self.reports.lock().unwrap();
+        reports.iter().filter(|report| report["served"] == service).cloned().collect()
+    }
+
+    /// The response to a call.
+    pub fn answered(&self, id: u32) -> Vec<u8> {
+        bytes_of(&self.wait(&format!("response to {id}"), |report| report["answered"] == id))
     }
 
     /// The first report that fits.
@@ -171,6 +184,67 @@ impl Watched {
     pub fn publish(&self, topic: &str, source: u32, payload: impl Into<bytes::Bytes>) {
         let (source, payload) = (Source(source), payload.into());
         self.gateway.handle(Command::Publish { topic: topic.into(), source, payload });
+    }
+
+    pub fn serve(&self, service: &Service) {
+        self.gateway.handle(Command::Serve { service: service.clone() });
+    }
+
+    pub fn unserve(&self, service: &str) {
+        self.gateway.handle(Command::Unserve { service: service.into() });
+    }
+
+    /// Begins a call that fails after so many seconds.
+    pub fn call(&self, service: &str, call: CallId, request: &[u8], patience: u64) {
+        self.gateway.handle(Command::Call {
+            service: service.into(),
+            call,
+            request: request.to_vec().into(),
+            patience: Duration::from_secs(patience),
+        });
+    }
+
+    pub fn answer(&self, service: &str, call: CallId, outcome: Outcome) {
+        self.gateway.handle(Command::Answer { service: service.into(), call, outcome });
+    }
+
+    pub fn service_offered_since(&self, since: usize, name: &str) -> Service {
+        self.wait_since(since, &format!("offer of service {name}"), |event| match event {
+            Event::ServiceOffered(service) if service.name == name => Some(service.clone()),
+            _ => None,
+        })
+    }
+
+    pub fn wait_service_withdrawn_since(&self, since: usize, name: &str) {
+        self.wait_since(since, &format!("withdrawal of service {name}"), |event| {
+            matches!(event, Event::ServiceWithdrawn { service } if service == name).then_some(())
+        });
+    }
+
+    /// The call of a served service with this request (or one that it begins).
+    pub fn called(&self, name: &str, expected: &[u8]) -> CallId {
+        self.wait(&format!("call of {name}"), |event| match event {
+            Event::Called { service, call, request }
+                if service == name && request.starts_with(expected) =>
+            {
+                Some(*call)
+            }
+            _ => None,
+        })
+    }
+
+    /// What came of a call of ours.
+    pub fn answered(&self, expected: CallId) -> Outcome {
+        self.wait(&format!("outcome of call {expected}"), |event| match event {
+            Event::Answered { call, outcome, .. } if *call == expected => Some(outcome.clone()),
+            _ => None,
+        })
+    }
+
+    /// How many outcomes there are of all calls.
+    pub fn outcomes(&self) -> usize {
+        let events = self.recorder.events.lock().unwrap();
+        events.iter().filter(|event| matches!(event, Event::Answered { .. })).count()
     }
 
     pub fn status(&self) -> GatewayStatus {

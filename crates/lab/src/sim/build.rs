@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 use tautline_medium::{Medium, Nanos, NetworkId, StationId};
-use tautline_proto::{Config, OfferedQos, OfferedTopic, RadioConfig};
+use tautline_proto::{Config, OfferedQos, OfferedTopic, RadioConfig, Role};
 
 /// Time before the scenario's start, in which nodes meet.
 pub const WARM_UP: Nanos = 2_000_000_000;
@@ -86,6 +86,7 @@ fn topic(name: &str, priority: u8) -> OfferedTopic {
         keep_last: KEEP_LAST,
         lifespan: None,
         qos: OfferedQos::default(),
+        role: Role::Topic,
     }
 }
 

@@ -5,7 +5,7 @@ use super::{Failure, output, words};
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
 use std::path::PathBuf;
-use tautline_gateway::mapping::{Compression, Pattern, TopicRule};
+use tautline_gateway::mapping::{Compression, Pattern, ServiceRule, TopicRule};
 use tautline_gateway::tf::Rules;
 use tautline_node::config::{
     self, Checked, Config, ConfigError, LinkConfig, MAX_DEFAULT_MTU, PeerConfig, Ros2Config,
@@ -81,6 +81,8 @@ fn in_words(config: &Config) -> String {
     text.push_str(&radios(config));
     text.push_str("\nTopics sent from here; the first line that matches a topic counts\n");
     text.push_str(&topics(&config.topics));
+    text.push_str("\nServices that peers may call; the first line that matches a service counts\n");
+    text.push_str(&services(&config.services));
     text
 }
 
@@ -210,6 +212,20 @@ fn topics(rules: &[TopicRule]) -> String {
     if rows.is_empty() { "  none\n".into() } else { output::table(header, &rows) }
 }
 
+fn services(rules: &[ServiceRule]) -> String {
+    let row = |rule: &ServiceRule| {
+        [
+            rule.pattern.as_str().into(),
+            rule.treatment.priority.to_string(),
+            words::duration(rule.treatment.timeout),
+            rule.treatment.to.as_ref().map_or("every peer".into(), |to| to.join(" ")),
+        ]
+    };
+    let rows: Vec<[String; 4]> = rules.iter().map(row).collect();
+    let header = ["SERVICE", "PRIORITY", "TIMEOUT", "TO"];
+    if rows.is_empty() { "  none\n".into() } else { output::table(header, &rows) }
+}
+
 fn topic_row(rule: &TopicRule) -> [String; 8] {
     let treatment = &rule.treatment;
     [
@@ -256,6 +272,7 @@ fn as_json(checked: &Checked) -> Json {
         "peers": peers,
         "radios": radios,
         "topics": config.topics.iter().map(topic_as_json).collect::<Vec<_>>(),
+        "services": config.services.iter().map(service_as_json).collect::<Vec<_>>(),
         "tf": {
             "frames": texts(&config.tf.frames),
             "prefix": config.tf.prefix,
@@ -299,5 +316,14 @@ fn topic_as_json(rule: &TopicRule) -> Json {
         "compression": compression(treatment.compression),
         "repair": treatment.repair,
         "to": treatment.to,
+    })
+}
+
+fn service_as_json(rule: &ServiceRule) -> Json {
+    json!({
+        "pattern": rule.pattern.as_str(),
+        "priority": rule.treatment.priority,
+        "timeout_ms": rule.treatment.timeout.as_millis() as u64,
+        "to": rule.treatment.to,
     })
 }

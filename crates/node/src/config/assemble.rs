@@ -15,8 +15,12 @@ use super::{
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
-use tautline_gateway::mapping::{Compression, NameMap, Pattern, TopicRule, Treatment};
+use tautline_gateway::mapping::{
+    ACTION_SERVICES, ACTION_TOPICS, Compression, NameMap, Pattern, ServiceRule, ServiceTreatment,
+    TopicRule, Treatment, action_timeout,
+};
 use tautline_gateway::tf;
+use tautline_gateway::types::installed::Installed;
 
 /// The whole file as a [`Config`]; values from outside the file that are wrong are added to `problems`.
 pub fn config(
@@ -42,7 +46,8 @@ pub fn config(
         ros2,
         radios: file.named("radios").iter().map(radio).collect::<Option<_>>()?,
         peers: file.named("peers").iter().map(peer).collect::<Option<_>>()?,
-        topics: file.named("topics").iter().map(topic).collect::<Option<_>>()?,
+        topics: topics(file)?,
+        services: services(file)?,
         tf: tf(file.section("tf")?),
         limits: limits(file.section("limits")?)?,
         realtime: realtime(file.section("realtime")?)?,
@@ -106,15 +111,18 @@ fn ros2(section: &Section, from: &Surroundings, problems: &mut Vec<Problem>) -> 
         domain: domain.try_into().ok()?,
         localhost: range == "localhost",
         node_name: text(section, "node_name")?,
-        definitions: definitions(section, from.ament_prefix_path.as_deref().unwrap_or_default()),
+        definitions: match section.is_given("definitions") {
+            true => folders(section),
+            false => {
+                let path = from.ament_prefix_path.iter().flat_map(|path| path.split(':'));
+                path.filter(|folder| !folder.is_empty()).map(Into::into).collect()
+            }
+        },
     })
 }
 
-/// Where types are installed: the file's folders, else those of a list with ':' between them.
-fn definitions(section: &Section, prefix_path: &str) -> Vec<PathBuf> {
-    if !section.is_given("definitions") {
-        return prefix_path.split(':').filter(|it| !it.is_empty()).map(Into::into).collect();
-    }
+/// Where types are installed, as the file says.
+fn folders(section: &Section) -> Vec<PathBuf> {
     let named = section.list("definitions").iter();
     named
         .filter_map(|(_, value)| match value {
@@ -144,14 +152,12 @@ fn ros1(section: &Section, from: &Surroundings, problems: &mut Vec<Problem>) -> 
         (.., Some(host)) => outside.text("host", Kind::Host, "the machine's name", host)?,
         _ => "localhost".into(),
     };
-    // Debian's own packages are below /usr.
-    let prefixes = format!("{}:/usr", from.cmake_prefix_path.as_deref().unwrap_or_default());
-    Some(Ros1Config {
-        master,
-        host,
-        node_name: text(section, "node_name")?,
-        definitions: definitions(section, &prefixes),
-    })
+    let list = |path: &Option<String>| path.clone().unwrap_or_default();
+    let installed = match section.is_given("definitions") {
+        true => Installed::new(folders(section)),
+        false => Installed::of_ros1(&list(&from.cmake_prefix_path), &list(&from.ros_package_path)),
+    };
+    Some(Ros1Config { master, host, node_name: text(section, "node_name")?, installed })
 }
 
 fn radio(named: &Named) -> Option<RadioConfig> {
@@ -189,17 +195,61 @@ fn link(section: &Section) -> Option<LinkConfig> {
     })
 }
 
+/// Those of actions come first: they name their topics.
+fn topics(file: &Section) -> Option<Vec<TopicRule>> {
+    let mut rules = Vec::new();
+    for action in file.named("actions") {
+        let ServiceTreatment { priority, to, .. } = calls(&action.section)?;
+        for own in ACTION_TOPICS {
+            let treatment = Treatment { priority, to: to.clone(), ..Treatment::default() };
+            rules.push(TopicRule { pattern: part_of_action(action, own)?, treatment });
+        }
+    }
+    for named in file.named("topics") {
+        rules.push(topic(named)?);
+    }
+    Some(rules)
+}
+
+fn services(file: &Section) -> Option<Vec<ServiceRule>> {
+    let mut rules = Vec::new();
+    for action in file.named("actions") {
+        for own in ACTION_SERVICES {
+            let mut treatment = calls(&action.section)?;
+            treatment.timeout = action_timeout(own, treatment.timeout);
+            rules.push(ServiceRule { pattern: part_of_action(action, own)?, treatment });
+        }
+    }
+    for named in file.named("services") {
+        let treatment = calls(&named.section)?;
+        rules.push(ServiceRule { pattern: pattern(&named.name)?, treatment });
+    }
+    Some(rules)
+}
+
+fn part_of_action(action: &Named, own: &str) -> Option<Pattern> {
+    Pattern::new(&format!("{}/_action/{own}", action.text)).ok()
+}
+
+fn calls(section: &Section) -> Option<ServiceTreatment> {
+    Some(ServiceTreatment {
+        priority: whole(section, "priority")?.try_into().ok()?,
+        timeout: duration(section, "timeout")?,
+        to: destinations(section),
+    })
+}
+
+/// `None` is everyone.
+fn destinations(section: &Section) -> Option<Vec<String>> {
+    let names = section.list("to").iter().filter_map(|(_, value)| match value {
+        Value::Text(name) => Some(name.clone()),
+        _ => None,
+    });
+    Some(names.collect()).filter(|all: &Vec<String>| !all.is_empty())
+}
+
 fn topic(named: &Named) -> Option<TopicRule> {
     let section = &named.section;
-    let destinations: Vec<String> = section
-        .list("to")
-        .iter()
-        .filter_map(
-            |(_, value)| {
-                if let Value::Text(name) = value { Some(name.clone()) } else { None }
-            },
-        )
-        .collect();
     let treatment = Treatment {
         priority: whole(section, "priority")?.try_into().ok()?,
         keep_last: whole(section, "keep_last")?.try_into().ok()?,
@@ -209,7 +259,7 @@ fn topic(named: &Named) -> Option<TopicRule> {
             "zstd" => Compression::Zstd,
             _ => Compression::None,
         },
-        to: (!destinations.is_empty()).then_some(destinations),
+        to: destinations(section),
         repair: flag(section, "repair")?,
     };
     Some(TopicRule { pattern: pattern(&named.name)?, treatment })

@@ -55,7 +55,8 @@ impl Findings {
     }
 
     fn counts(&mut self, file: &Section) {
-        for (key, most) in [("peers", MAX_PEERS), ("topics", MAX_TOPIC_RULES)] {
+        let rules = ["topics", "services", "actions"].map(|key| (key, MAX_TOPIC_RULES));
+        for (key, most) in [("peers", MAX_PEERS)].into_iter().chain(rules) {
             let count = file.named(key).len();
             if count > most {
                 self.wrong(
@@ -166,13 +167,16 @@ impl Findings {
     fn destinations(&mut self, file: &Section) {
         let peers: Vec<&str> = file.named("peers").iter().map(|peer| peer.text.as_str()).collect();
         let allowed = if peers.is_empty() { "no peers are given".into() } else { peers.join(", ") };
-        for topic in file.named("topics") {
-            for (at, value) in topic.section.list("to") {
-                if let Value::Text(name) = value
-                    && !peers.contains(&name.as_str())
-                {
-                    let found = format!("the unknown peer {}", quoted(name));
-                    self.wrong(*at, format!("topics.{}.to", topic.text), found, allowed.clone());
+        for group in ["topics", "services", "actions"] {
+            for named in file.named(group) {
+                for (at, value) in named.section.list("to") {
+                    if let Value::Text(name) = value
+                        && !peers.contains(&name.as_str())
+                    {
+                        let found = format!("the unknown peer {}", quoted(name));
+                        let key = format!("{group}.{}.to", named.text);
+                        self.wrong(*at, key, found, allowed.clone());
+                    }
                 }
             }
         }
@@ -223,7 +227,7 @@ impl Findings {
     }
 
     fn nothing_to_do(&mut self, file: &Section) {
-        if file.named("topics").is_empty() {
+        if ["topics", "services", "actions"].iter().all(|key| file.named(key).is_empty()) {
             self.odd(TOP, "topics".into(), "no topics, so nothing is sent from here".into());
         }
         if file.named("peers").is_empty() {

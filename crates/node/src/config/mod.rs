@@ -26,7 +26,7 @@ use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tautline_gateway::mapping::{NameMap, TopicRule};
+use tautline_gateway::mapping::{NameMap, ServiceRule, TopicRule};
 use tautline_gateway::tf;
 use tautline_gateway::types::Dialect;
 use tautline_gateway::types::installed::Installed;
@@ -121,6 +121,8 @@ pub struct Config {
     pub peers: Vec<PeerConfig>,
     /// What is sent from here; the first rule that matches a topic counts.
     pub topics: Vec<TopicRule>,
+    /// Services of this robot that peers may call; the first rule that matches counts.
+    pub services: Vec<ServiceRule>,
     /// What leaves on topics of tf's types, and under which names.
     pub tf: tf::Rules,
     /// Bounds and budgets.
@@ -138,8 +140,8 @@ pub struct Ros1Config {
     pub host: String,
     /// This node's ROS name (`/tautline`).
     pub node_name: String,
-    /// Where types are installed; the file's, else CMAKE_PREFIX_PATH and `/usr`.
-    pub definitions: Vec<PathBuf>,
+    /// Where types are; the file's folders, else CMAKE_PREFIX_PATH, ROS_PACKAGE_PATH and `/usr`.
+    pub installed: Installed,
 }
 
 /// The ROS 2 side.
@@ -158,9 +160,9 @@ pub struct Ros2Config {
 impl Config {
     /// Which ROS this robot has, and where its types are installed.
     pub fn ros(&self) -> Option<(Dialect, Installed)> {
-        let ros1 = self.ros1.as_ref().map(|it| (Dialect::Ros1, &it.definitions));
-        let ros2 = self.ros2.as_ref().map(|it| (Dialect::Ros2, &it.definitions));
-        ros1.or(ros2).map(|(dialect, roots)| (dialect, Installed::new(roots.clone())))
+        let ros1 = self.ros1.as_ref().map(|it| (Dialect::Ros1, it.installed.clone()));
+        let ros2 = |it: &Ros2Config| (Dialect::Ros2, Installed::new(it.definitions.clone()));
+        ros1.or_else(|| self.ros2.as_ref().map(ros2))
     }
 }
 

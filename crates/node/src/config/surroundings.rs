@@ -15,6 +15,8 @@ pub struct Surroundings {
     pub ros_ip: Option<String>,
     /// CMAKE_PREFIX_PATH, which ROS 1 sets.
     pub cmake_prefix_path: Option<String>,
+    /// ROS_PACKAGE_PATH, which it sets as well.
+    pub ros_package_path: Option<String>,
     /// ROS_DOMAIN_ID.
     pub ros_domain_id: Option<String>,
     /// ROS_AUTOMATIC_DISCOVERY_RANGE.
@@ -43,6 +45,7 @@ impl Surroundings {
             ros_hostname: variable("ROS_HOSTNAME"),
             ros_ip: variable("ROS_IP"),
             cmake_prefix_path: variable("CMAKE_PREFIX_PATH"),
+            ros_package_path: variable("ROS_PACKAGE_PATH"),
             ros_domain_id: variable("ROS_DOMAIN_ID"),
             ros_discovery_range: variable("ROS_AUTOMATIC_DISCOVERY_RANGE"),
             ros_localhost_only: variable("ROS_LOCALHOST_ONLY"),

@@ -158,6 +158,18 @@ pub const FILE: &[Setting] = &[
     )
     .shown(),
     group(
+        "services",
+        Shape::Named(&SERVICES),
+        Absent("none of this robot's services can be called from elsewhere"),
+        "Services of this robot that peers may call, and how; the first name or pattern that matches counts.",
+    ),
+    group(
+        "actions",
+        Shape::Named(&ACTIONS),
+        Absent("none of this robot's actions can be used from elsewhere"),
+        "Actions of this robot (ROS 2) that peers may use: short for their three services and two topics. An action of ROS 1 is five topics.",
+    ),
+    group(
         "tf",
         Shape::Section(TF),
         Absent("every transform leaves as it is"),
@@ -189,8 +201,8 @@ const ROS1: &[Setting] = &[
     ),
     single("node_name", Kind::RosName, Value("/tautline"), "This node's ROS name.", "/tautline"),
     types(
-        Computed("CMAKE_PREFIX_PATH, then /usr"),
-        "Where types are installed (FOLDER/share/PACKAGE/msg); looked into for peers of ROS 2 only.",
+        Computed("CMAKE_PREFIX_PATH, ROS_PACKAGE_PATH, then /usr"),
+        "Where types are installed (FOLDER/share/PACKAGE/msg, srv); looked into for services, and for peers of ROS 2.",
         "[/opt/ros/noetic]",
     ),
 ];
@@ -220,7 +232,7 @@ const ROS2: &[Setting] = &[
     single("node_name", Kind::RosName, Value("/tautline"), "This node's ROS name.", "/tautline"),
     types(
         Computed("AMENT_PREFIX_PATH"),
-        "Where types are installed (FOLDER/share/PACKAGE/msg); looked into for peers of ROS 1 only.",
+        "Where types are installed (FOLDER/share/PACKAGE/msg, srv); looked into for peers of ROS 1 only.",
         "[/opt/ros/jazzy]",
     ),
 ];
@@ -335,6 +347,47 @@ const RADIOS: Naming = Naming {
         ),
     ],
 };
+
+const SERVICES: Naming = Naming {
+    names: Kind::Pattern,
+    example: "/switch",
+    short_for: None,
+    list_with: Some("name"),
+    options: CALLS,
+};
+
+const ACTIONS: Naming = Naming {
+    names: Kind::RosName,
+    example: "/navigate",
+    short_for: None,
+    list_with: Some("name"),
+    options: CALLS,
+};
+
+const CALLS: &[Setting] = &[
+    single(
+        "priority",
+        Kind::Whole(0, 255),
+        Value("150"),
+        "Of calls and answers; higher goes first, from the next packet on.",
+        "180",
+    ),
+    single(
+        "timeout",
+        Kind::Duration("1ms", "24h"),
+        Value("5s"),
+        "How long a caller waits for an answer; the result of an action is waited for until it ends.",
+        "2s",
+    ),
+    Setting {
+        name: "to",
+        shape: Shape::List(Kind::NodeName),
+        preset: Absent("every peer"),
+        doc: "Peers that may call.",
+        example: "[base]",
+        in_starter: false,
+    },
+];
 
 const TOPICS: Naming = Naming {
     names: Kind::Pattern,

@@ -5,7 +5,7 @@
 mod links;
 mod realtime;
 
-use crate::codec::{Codec, Job};
+use crate::codec::{Codec, Job, Turning};
 use crate::config::{Config, Realtime};
 use crate::node::{Input, RunError, Waiting};
 use crate::report::Reporter;
@@ -303,6 +303,12 @@ impl Driver {
             Input::Translated { key, foreign, found } => {
                 self.topics.translated(now, &mut self.endpoint, key, &foreign, *found);
             }
+            Input::ServiceTranslated { key, foreign, found } => {
+                self.topics.service_translated(now, &mut self.endpoint, key, &foreign, *found);
+            }
+            Input::Turned { service, call, outcome, is_answer } => {
+                self.topics.turned(now, &mut self.endpoint, service, call, outcome, is_answer);
+            }
             Input::Path { link, path } => self.set_path(link, path),
             Input::Notice(text) => self.topics.notice(now, text),
             Input::Status(answer) => self.answer_status(gateway, codec, &answer),
@@ -341,15 +347,32 @@ impl Driver {
             while let Some(order) = self.topics.poll_order() {
                 match order {
                     Order::Gateway(command) => gateway.handle(command),
-                    Order::Compress(message) => codec.push(Job::Compress(message)),
-                    Order::Decode(message) => codec.push(Job::Decode(message)),
-                    Order::Translate { key, topic } => codec.push(Job::Translate { key, topic }),
+                    Order::Compress(message) => drop(codec.push(Job::Compress(message))),
+                    Order::Decode(message) => drop(codec.push(Job::Decode(message))),
+                    // Asked again after a while, should it be dropped.
+                    Order::Translate { key, topic } => {
+                        codec.push(Job::Translate { key, topic });
+                    }
+                    Order::TranslateService { key, service } => {
+                        codec.push(Job::TranslateService { key, service });
+                    }
+                    Order::Turn(turning) => self.turn_call(codec, turning),
                 }
             }
             if idle {
                 return;
             }
             self.transmit();
+        }
+    }
+
+    fn turn_call(&mut self, codec: &Codec, turning: Turning) {
+        let Turning { service, call, is_answer, .. } = &turning;
+        let (service, call, is_answer) = (service.clone(), *call, *is_answer);
+        if !codec.push(Job::Turn(turning)) {
+            let outcome = Err("too many calls and messages wait to be translated".into());
+            let now = self.now();
+            self.topics.turned(now, &mut self.endpoint, service, call, outcome, is_answer);
         }
     }
 

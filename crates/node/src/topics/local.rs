@@ -3,13 +3,16 @@
 
 use super::transforms::Transforms;
 use super::{Order, Outgoing, Topics};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tautline_gateway::mapping::{Compression, Treatment};
 use tautline_gateway::{Command, Event, Source, Topic};
 use tautline_proto::{
     ChannelConfig, ChannelId, Duration, Endpoint, Instant, Message, OfferedQos, OfferedTopic,
-    PeerId, SendError,
+    PeerId, Role, SendError,
 };
+
+/// Bytes kept of one publisher for peers that come late, unless it is one message alone.
+const MAX_LATCHED_BYTES: usize = 16 << 20;
 
 /// A topic that local nodes publish.
 #[derive(Debug)]
@@ -20,8 +23,8 @@ pub(crate) struct LocalTopic {
     pub(super) wanted_by: BTreeSet<PeerId>,
     last_taken: Option<Instant>,
     pub(crate) rate_limited: u64,
-    /// The last message of each publisher, for peers that come late.
-    pub(super) latched: BTreeMap<Source, Outgoing>,
+    /// The last messages of each publisher, for peers that come late.
+    pub(super) latched: BTreeMap<Source, VecDeque<Outgoing>>,
     /// What is known of its transforms, if it is a topic of tf.
     pub(crate) transforms: Option<Transforms>,
 }
@@ -50,6 +53,19 @@ impl LocalTopic {
         self.latched.clear();
         if let Some(transforms) = &mut self.transforms {
             transforms.forget();
+        }
+    }
+
+    /// As many as their publisher keeps, of at most [`MAX_LATCHED_BYTES`].
+    fn keep_latched(&mut self, message: Outgoing) {
+        let kept = self.latched.entry(message.source).or_default();
+        kept.push_back(message);
+        let bytes =
+            |kept: &VecDeque<Outgoing>| kept.iter().map(|it| it.payload.len()).sum::<usize>();
+        while kept.len() > 1
+            && (kept.len() > self.topic.qos.depth as usize || bytes(kept) > MAX_LATCHED_BYTES)
+        {
+            kept.pop_front();
         }
     }
 
@@ -84,10 +100,12 @@ impl Topics {
             Event::SourceGone { topic, source } => {
                 self.source_gone(now, endpoint, &topic, source);
             }
-            Event::ServiceOffered(_)
-            | Event::ServiceWithdrawn { .. }
-            | Event::Called { .. }
-            | Event::Answered { .. } => {}
+            Event::ServiceOffered(service) => self.service_offered(now, endpoint, service),
+            Event::ServiceWithdrawn { service } => self.service_withdrawn(now, endpoint, &service),
+            Event::Called { service, call, request } => {
+                self.called(now, endpoint, service, call, &request);
+            }
+            Event::Answered { call, outcome, .. } => self.answered(now, endpoint, call, &outcome),
             Event::Wanted { topic, wanted } => self.local_wanted(now, endpoint, &topic, wanted),
             Event::Refused { topic, reason } => self.local_refused(now, endpoint, &topic, &reason),
             Event::Message { topic, source, payload, .. } => {
@@ -200,7 +218,7 @@ impl Topics {
             return;
         }
         if local.topic.qos.transient_local {
-            local.latched.insert(message.source, message.clone());
+            local.keep_latched(message.clone());
         }
         let wanted_by = local.wanted_by.iter();
         let targets: Vec<_> =
@@ -266,7 +284,11 @@ fn channel_config(topic: &Topic, treatment: &Treatment) -> ChannelConfig {
             type_name: topic.type_name.clone(),
             type_hash: topic.type_hash.clone(),
             priority: treatment.priority,
-            keep_last: u32::from(treatment.keep_last),
+            // What late joiners are to get must not be replaced on its way.
+            keep_last: match topic.qos.transient_local {
+                true => u32::from(treatment.keep_last).max(topic.qos.depth),
+                false => u32::from(treatment.keep_last),
+            },
             // What is worthless to either is not sent.
             lifespan: treatment.lifespan.into_iter().chain(topic.qos.lifespan).min(),
             qos: OfferedQos {
@@ -277,6 +299,7 @@ fn channel_config(topic: &Topic, treatment: &Treatment) -> ChannelConfig {
                 manual_liveliness: topic.qos.liveliness.manual,
                 lease: topic.qos.liveliness.lease,
             },
+            role: Role::Topic,
         },
         definition: topic.definition.clone(),
         repair: treatment.repair,

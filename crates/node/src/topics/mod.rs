@@ -5,23 +5,26 @@
 
 mod local;
 mod remote;
+mod services;
 #[cfg(test)]
 mod tests;
 mod transforms;
 
 pub(crate) use local::LocalTopic;
 
-use crate::codec::Incoming;
+use crate::codec::{Incoming, Turning};
 use crate::config::Config;
 use crate::notices::{Cause, Notices};
 use crate::status::TopicChange;
 use bytes::Bytes;
 pub(crate) use remote::Key;
 use remote::{Absence, Publication, RemoteTopic};
+use services::Services;
 use std::collections::{BTreeMap, VecDeque};
-use tautline_gateway::mapping::{NameMap, Pattern, TopicRule, Treatment, treatment};
+use std::sync::Arc;
+use tautline_gateway::mapping::{NameMap, Pattern, ServiceRule, TopicRule, Treatment, treatment};
 use tautline_gateway::types::Dialect;
-use tautline_gateway::{Command, Source, Topic, tf};
+use tautline_gateway::{Command, Service, Source, Topic, tf};
 use tautline_proto::{ChannelId, Endpoint, Instant, PeerId};
 
 /// Changes on the running node that are remembered; one that another of the same pattern
@@ -41,6 +44,39 @@ pub(crate) enum Order {
     Decode(Incoming),
     /// Find out what a peer's topic is here, and bring the result back by [`Topics::translated`].
     Translate { key: Key, topic: Topic },
+    /// The same of a service, by [`Topics::service_translated`].
+    TranslateService { key: Key, service: Service },
+    /// Make a call or an answer what the other side takes; [`Topics::turned`] has it back.
+    Turn(Turning),
+}
+
+/// What lies between the ROS of something that a peer has and this robot's.
+#[derive(Debug)]
+enum Translation<T> {
+    /// They are of one kind.
+    None,
+    /// Being looked into.
+    Asked,
+    Impossible,
+    By(Arc<T>),
+}
+
+impl<T> Clone for Translation<T> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::None => Self::None,
+            Self::Asked => Self::Asked,
+            Self::Impossible => Self::Impossible,
+            Self::By(translator) => Self::By(translator.clone()),
+        }
+    }
+}
+
+impl<T> Translation<T> {
+    /// Whether there is a way from one to the other, and it is known.
+    fn is_known(&self) -> bool {
+        matches!(self, Self::None | Self::By(_))
+    }
 }
 
 /// A message on its way from the gateway to the protocol.
@@ -63,6 +99,8 @@ pub(crate) struct Topics {
     dialect: Option<Dialect>,
     peer_names: Vec<String>,
     name_maps: Vec<NameMap>,
+    service_rules: Vec<ServiceRule>,
+    services: Services,
     pub(crate) local: BTreeMap<String, LocalTopic>,
     remote: BTreeMap<(PeerId, ChannelId), RemoteTopic>,
     publications: BTreeMap<String, Publication>,
@@ -84,6 +122,8 @@ impl Topics {
             dialect: config.ros().map(|(dialect, _)| dialect),
             peer_names: config.peers.iter().map(|p| p.name.clone()).collect(),
             name_maps: config.peers.iter().map(|p| p.names.clone()).collect(),
+            service_rules: config.services.clone(),
+            services: Services::default(),
             local: BTreeMap::new(),
             remote: BTreeMap::new(),
             publications: BTreeMap::new(),
@@ -98,6 +138,17 @@ impl Topics {
     /// The next thing to be done outside.
     pub(crate) fn poll_order(&mut self) -> Option<Order> {
         self.orders.pop_front()
+    }
+
+    /// When [`Topics::handle_timeout`] has something to do.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.next_merged.into_iter().chain(self.next_call_due()).min()
+    }
+
+    /// Does what is due by the clock.
+    pub(crate) fn handle_timeout(&mut self, now: Instant, endpoint: &mut Endpoint) {
+        self.send_due(now, endpoint);
+        self.give_up_calls(now);
     }
 
     fn peer_name(&self, peer: PeerId) -> &str {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What comes from peers: topics that they offer or want, and their messages.
 
-use super::{Order, Topics};
+use super::{Order, Topics, Translation};
 use crate::codec::Incoming;
 use crate::notices::{self, Cause};
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use tautline_gateway::mapping::check_name;
 use tautline_gateway::types::translate::{Translator, dialect_of};
 use tautline_gateway::{Command, Liveliness, Qos, Source, Topic};
 use tautline_proto::{
-    ChannelId, Duration, Endpoint, Event, Instant, Notice, OfferedTopic, PeerId, Received,
+    ChannelId, Duration, Endpoint, Event, Instant, Notice, OfferedTopic, PeerId, Received, Role,
 };
 
 /// A channel that a peer had in its last session and has not offered again is given up after so long.
@@ -38,22 +38,11 @@ pub(super) struct RemoteTopic {
     offered_name: String,
     /// As it is published here; as the peer has it until it is known what it is here.
     topic: Topic,
-    translation: Translation,
+    translation: Translation<Translator>,
     /// Some of its messages came compressed: all take the same way, to stay in order.
     encoded: bool,
     /// The peer started a new session and has not offered it again: its number may be another topic's now.
     stale_since: Option<Instant>,
-}
-
-/// Between a peer's ROS and this robot's.
-#[derive(Debug, Clone)]
-enum Translation {
-    /// They are of one kind.
-    None,
-    /// Being looked into: nothing is published yet.
-    Asked,
-    Impossible,
-    By(Arc<Translator>),
 }
 
 /// A topic that we publish locally for one or more peers.
@@ -68,16 +57,28 @@ impl Topics {
     pub(crate) fn on_remote(&mut self, now: Instant, endpoint: &mut Endpoint, event: Event) {
         match event {
             Event::Message { peer, channel, message } => {
-                self.remote_message((peer, channel), message)
+                let key = (peer, channel);
+                if !self.service_message(now, endpoint, key, &message.payload) {
+                    self.remote_message(key, message);
+                }
             }
-            Event::Offered { peer, channel, topic, definition } => {
-                self.remote_offered(now, endpoint, (peer, channel), topic, definition)
-            }
+            Event::Offered { peer, channel, topic, definition } => match topic.role {
+                Role::Topic => {
+                    self.remote_offered(now, endpoint, (peer, channel), topic, definition)
+                }
+                _ => {
+                    self.service_channel_offered(now, endpoint, (peer, channel), topic, definition)
+                }
+            },
             Event::Withdrawn { peer, channel } => {
-                self.remote_withdrawn(now, endpoint, (peer, channel));
+                if !self.service_channel_withdrawn(now, endpoint, (peer, channel)) {
+                    self.remote_withdrawn(now, endpoint, (peer, channel));
+                }
             }
             Event::Wanted { peer, channel, wanted } => {
-                self.remote_wanted(now, endpoint, (peer, channel), wanted)
+                if !self.calls_wanted(now, endpoint, (peer, channel), wanted) {
+                    self.remote_wanted(now, endpoint, (peer, channel), wanted);
+                }
             }
             Event::Refused { peer, channel, reason } => {
                 self.remote_refused(now, (peer, channel), &reason)
@@ -133,6 +134,7 @@ impl Topics {
             remote.stale_since.get_or_insert(now);
         }
         self.want_nothing(peer);
+        self.new_session_of_services(now, peer);
     }
 
     /// Stops reading what only this peer wanted.
@@ -182,6 +184,7 @@ impl Topics {
         for key in gone {
             self.remote_withdrawn(now, endpoint, key);
         }
+        self.sweep_services(now, endpoint);
         // Whoever looks into it may have been too busy to take the question.
         let asked = self.remote.iter().filter(|(_, r)| matches!(r.translation, Translation::Asked));
         let again = asked.map(|(key, r)| Order::Translate { key: *key, topic: r.topic.clone() });
@@ -315,7 +318,7 @@ impl Topics {
                 return self.refuse_type(now, endpoint, key, other);
             }
             // One latched publisher is enough for late joiners to be served.
-            topic.qos.transient_local |= known.topic.qos.transient_local;
+            topic.qos = topic.qos.united(known.topic.qos);
         }
         let wanted = known.is_some_and(|p| p.wanted);
         let fresh = known.is_none_or(|p| p.topic != topic);
@@ -371,7 +374,7 @@ impl Topics {
         let refused = self.remote.iter();
         let refused: Vec<_> = refused
             .filter(|(_, r)| r.topic.name == name && r.stale_since.is_none())
-            .filter(|(_, r)| !matches!(r.translation, Translation::Asked | Translation::Impossible))
+            .filter(|(_, r)| r.translation.is_known())
             .map(|(key, _)| *key)
             .collect();
         for key in refused {
@@ -393,7 +396,7 @@ impl Topics {
         match (wanted, local.wanted_by.len()) {
             (true, 1) => self.gateway(Command::Subscribe { topic }),
             (true, _) => {
-                let latched: Vec<_> = local.latched.values().cloned().collect();
+                let latched: Vec<_> = local.latched.values().flatten().cloned().collect();
                 for mut message in latched {
                     // Published long ago, but as new to this peer as if it were now: lifespan is for the stream.
                     message.published = now;

@@ -100,13 +100,8 @@ impl LocalTopic {
 }
 
 impl Topics {
-    /// When [`Topics::handle_timeout`] has something to do.
-    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        self.next_merged
-    }
-
     /// Sends the merged messages that are due.
-    pub(crate) fn handle_timeout(&mut self, now: Instant, endpoint: &mut Endpoint) {
+    pub(super) fn send_due(&mut self, now: Instant, endpoint: &mut Endpoint) {
         if self.next_merged.is_none_or(|at| now < at) {
             return;
         }

@@ -78,6 +78,20 @@ pub struct OfferedTopic {
     pub lifespan: Option<Duration>,
     /// What the topic's publishers promise their subscribers.
     pub qos: OfferedQos,
+    /// What its messages are.
+    pub role: Role,
+}
+
+/// What the messages of a channel are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Role {
+    /// A topic's.
+    #[default]
+    Topic,
+    /// Answers of a service that is served at the sender.
+    Answers,
+    /// Calls of a service that is served at the receiver, which has offered it.
+    Calls,
 }
 
 /// Quality of service in ROS 2's words: for the receiver to mirror, not for the link.
@@ -121,6 +135,8 @@ const REFUSE: u8 = 6;
 const TRANSIENT_LOCAL: u8 = 1;
 const RELIABLE: u8 = 2;
 const MANUAL_LIVELINESS: u8 = 4;
+const ANSWERS: u8 = 8;
+const CALLS: u8 = 16;
 
 impl Control {
     /// Reads one message.
@@ -202,7 +218,12 @@ fn read_topic(reader: &mut Reader<'_>) -> Result<OfferedTopic, WireError> {
         qos.deadline = read_time(reader, "deadline")?;
         qos.lease = read_time(reader, "lease")?;
     }
-    Ok(OfferedTopic { name, type_name, type_hash, priority, keep_last, lifespan, qos })
+    let role = match flags & (ANSWERS | CALLS) {
+        0 => Role::Topic,
+        CALLS => Role::Calls,
+        _ => Role::Answers,
+    };
+    Ok(OfferedTopic { name, type_name, type_hash, priority, keep_last, lifespan, qos, role })
 }
 
 fn put_topic(out: &mut Vec<u8>, topic: &OfferedTopic) {
@@ -215,7 +236,12 @@ fn put_topic(out: &mut Vec<u8>, topic: &OfferedTopic) {
     out.push(
         flag(transient_local, TRANSIENT_LOCAL)
             | flag(reliable, RELIABLE)
-            | flag(manual_liveliness, MANUAL_LIVELINESS),
+            | flag(manual_liveliness, MANUAL_LIVELINESS)
+            | match topic.role {
+                Role::Topic => 0,
+                Role::Answers => ANSWERS,
+                Role::Calls => CALLS,
+            },
     );
     for text in [&topic.name, &topic.type_name, &topic.type_hash] {
         put_text(out, text);

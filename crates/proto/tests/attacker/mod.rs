@@ -37,6 +37,7 @@ pub fn topic(name: &str) -> OfferedTopic {
         keep_last: 10,
         lifespan: None,
         qos: tautline_proto::OfferedQos::default(),
+        role: tautline_proto::Role::Topic,
     }
 }
 

@@ -133,6 +133,7 @@ pub fn topic(name: &str, priority: u8) -> OfferedTopic {
         keep_last: 10,
         lifespan: None,
         qos: tautline_proto::OfferedQos::default(),
+        role: tautline_proto::Role::Topic,
     }
 }
 

@@ -8,6 +8,7 @@
 mod answers;
 mod publishing;
 mod reading;
+mod services;
 mod upkeep;
 
 use super::connection::Identity;
@@ -20,8 +21,10 @@ use super::slave::{self, ApiCall};
 use super::subscription::{ReaderNote, Subscription};
 use super::xmlrpc::{CallError, Endpoint};
 use super::{Order, Ros1Options, Shared};
+use crate::backlog::TOO_MUCH;
 use crate::{Command, Event, Events, Selector};
 use dxr::Value;
+use services::{ServiceNote, ServiceState};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -38,6 +41,7 @@ pub(super) struct Setup {
     pub options: Ros1Options,
     pub master: Endpoint,
     pub own_uri: String,
+    pub own_services: String,
     pub tcpros_port: u16,
     pub identity: Identity,
     pub selector: Selector,
@@ -54,6 +58,7 @@ pub(super) enum Note {
     Reader { topic: String, uri: String, serial: u64, note: ReaderNote },
     Subscriber { stream: TcpStream, header: Header, peer: SocketAddr },
     SubscriberLeft { topic: String, id: u64 },
+    Service(ServiceNote),
     Api(ApiCall, oneshot::Sender<Value>),
 }
 
@@ -78,6 +83,7 @@ pub(super) struct Actor {
     discovery: Discovery,
     subscriptions: BTreeMap<String, Subscription>,
     publications: BTreeMap<String, Publication>,
+    services: ServiceState,
     notes: mpsc::Sender<Note>,
     received: mpsc::Receiver<Note>,
     next_serial: u64,
@@ -95,7 +101,12 @@ impl Actor {
         let node_name = setup.options.node_name.clone();
         tokio::spawn(slave::serve(api, node_name.clone(), notes.clone()));
         tokio::spawn(publication::accept(tcpros, notes.clone()));
-        let master = Arc::new(Master::new(setup.master.clone(), &node_name, &setup.own_uri));
+        let master = Arc::new(Master::new(
+            setup.master.clone(),
+            &node_name,
+            &setup.own_uri,
+            &setup.own_services,
+        ));
         Self {
             inquirer: Inquirer {
                 master,
@@ -105,6 +116,11 @@ impl Actor {
             discovery: Discovery::new(&node_name, setup.selector.clone()),
             subscriptions: BTreeMap::new(),
             publications: BTreeMap::new(),
+            services: ServiceState::new(
+                &node_name,
+                setup.selector.clone(),
+                setup.options.installed.clone(),
+            ),
             notes,
             received,
             next_serial: 0,
@@ -122,6 +138,9 @@ impl Actor {
             tokio::select! {
                 order = orders.recv() => match order {
                     Some(Order::Do(command)) => self.command(command),
+                    Some(Order::TooMuch(service, call)) => {
+                        self.emit(Event::Answered { service, call, outcome: Err(TOO_MUCH.into()) });
+                    }
                     Some(Order::Stop) | None => break,
                 },
                 Some(note) = self.received.recv() => self.note(note),
@@ -147,10 +166,11 @@ impl Actor {
             Command::Advertise { topic } => self.advertise(topic),
             Command::Unadvertise { topic } => self.unadvertise(&topic),
             Command::Publish { topic, source, payload } => self.publish(&topic, source, payload),
-            Command::Serve { .. } | Command::Unserve { .. } | Command::Answer { .. } => {}
-            Command::Call { service, call, .. } => {
-                let outcome = Err("services of ROS 1 are not called yet".into());
-                self.emit(Event::Answered { service, call, outcome });
+            Command::Serve { service } => self.serve(service),
+            Command::Unserve { service } => self.unserve(&service),
+            Command::Answer { call, outcome, .. } => self.answer(call, outcome),
+            Command::Call { service, call, request, patience } => {
+                self.call(service, call, request, patience);
             }
         }
     }
@@ -173,6 +193,10 @@ impl Actor {
                 self.advertised(&topic, serial, outcome);
             }
             Note::Reader { topic, uri, serial, note } => self.reader(&topic, &uri, serial, note),
+            Note::Service(note) => self.service_note(note),
+            Note::Subscriber { stream, header, peer } if header.get("service").is_some() => {
+                self.service_client(stream, &header, peer);
+            }
             Note::Subscriber { stream, header, peer } => self.subscriber(stream, &header, peer),
             Note::SubscriberLeft { topic, id } => self.subscriber_left(&topic, id),
             Note::Api(call, reply) => {

@@ -49,7 +49,9 @@ impl Actor {
                 }
                 if !self.name_taken {
                     self.register_missing(&poll.snapshot);
+                    self.register_services(&poll.snapshot);
                 }
+                self.services.discovery.on_snapshot(&poll.snapshot.services, Instant::now());
                 self.discovery.on_snapshot(&poll.snapshot, Instant::now());
             }
             Err(error) => {
@@ -58,6 +60,7 @@ impl Actor {
             }
         }
         self.after_discovery();
+        self.after_service_discovery();
         self.refresh_all();
     }
 

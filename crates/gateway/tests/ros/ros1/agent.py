@@ -17,6 +17,8 @@ import rosgraph
 import roslib.message
 import rospy
 
+services = {}
+held = {}
 advertised = {}
 subscribed = {}
 out_lock = threading.Lock()
@@ -94,6 +96,56 @@ def unsubscribe(topic):
     report(did="unsubscribe", topic=topic)
 
 
+def serve(service, type, fields={}, hold=False, echo=False, fail=None):
+    """Answers with these fields; a request that is held waits for an order of its own."""
+    cls = roslib.message.get_service_class(type)
+
+    def answer(request):
+        hex = hex_of(request)
+        report(served=service, hex=hex)
+        if hold:
+            held.setdefault(hex, threading.Event()).wait()
+        if fail:
+            raise RuntimeError(fail)
+        if echo:
+            return cls._response_class(True, request.camera_info.distortion_model)
+        response = cls._response_class()
+        genpy.message.fill_message_args(response, [fields])
+        return response
+
+    services[service] = rospy.Service(service, cls, answer)
+    report(did="serve", service=service, md5=cls._md5sum)
+
+
+def release(hex):
+    held.setdefault(hex, threading.Event()).set()
+    report(did="release")
+
+
+def unserve(service):
+    services.pop(service).shutdown()
+    report(did="unserve", service=service)
+
+
+def call_service(service, type, fields, id, times=1):
+    """Calls over one connection, which is kept if there are several calls."""
+    cls = roslib.message.get_service_class(type)
+    rospy.wait_for_service(service, 30)
+    request = cls._request_class()
+    genpy.message.fill_message_args(request, [fields])
+    proxy = rospy.ServiceProxy(service, cls, persistent=times > 1)
+
+    def run():
+        for time in range(times):
+            try:
+                report(answered=id + time, hex=hex_of(proxy(request)))
+            except Exception as error:
+                report(answered=id + time, error=str(error))
+
+    threading.Thread(target=run, daemon=True).start()
+    report(did="call_service", hex=hex_of(request))
+
+
 def connections(topic):
     report(did="connections", topic=topic, count=advertised[topic].get_num_connections())
 
@@ -109,12 +161,12 @@ def nodelay(topic):
 
 
 def registered(node):
-    """Topics that the master lists for a node."""
+    """Topics and services that the master lists for a node."""
     state = rosgraph.Master("/agent").getSystemState()
-    published, read = [
-        sorted(topic for topic, nodes in part if node in nodes) for part in state[:2]
+    published, read, served = [
+        sorted(name for name, nodes in part if node in nodes) for part in state
     ]
-    report(did="registered", node=node, published=published, subscribed=read)
+    report(did="registered", node=node, published=published, subscribed=read, services=served)
 
 
 def call(node, method, params):
@@ -125,6 +177,15 @@ def call(node, method, params):
     except xmlrpc.client.Fault as fault:
         answer = {"fault": fault.faultString}
     report(did="call", method=method, answer=answer, uri=uri)
+
+
+def where(service):
+    """Where the master says that a service is."""
+    try:
+        uri = rosgraph.Master("/agent").lookupService(service)
+    except rosgraph.MasterException:
+        uri = None
+    report(did="where", uri=uri)
 
 
 def main():

@@ -2,6 +2,7 @@
 //! The ROS 1 gateway against a real master and real rospy nodes.
 
 mod nodes;
+mod services;
 
 use crate::bench::{Agent, MAX_MESSAGE, Watched, assert_names, bytes_of, free_port, wait_for};
 use nodes::{Master, start, string_message, string_topic, watch, watch_selecting};

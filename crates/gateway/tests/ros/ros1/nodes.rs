@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command as Process, Stdio};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use tautline_gateway::ros1::{Ros1, Ros1Options};
+use tautline_gateway::types::installed::Installed;
 use tautline_gateway::{Named, Qos, Topic};
 
 const PACKAGES: &str = "python3-roslaunch python3-rostopic python3-rospy python3-rosbag \
@@ -140,8 +141,11 @@ pub fn watch_selecting(
         node_name: format!("/tautline_{name}"),
         tautline_name: name.into(),
         max_message: MAX_MESSAGE,
+        installed: Installed::of_ros1("", ""),
     };
-    let selector = move |named: Named<'_>| matches!(named, Named::Topic(topic) if selector(topic));
+    let selector = move |named: Named<'_>| match named {
+        Named::Topic(name) | Named::Service(name) => selector(name),
+    };
     Watched::start(|events| Ros1::start(options, Arc::new(selector), events).unwrap())
 }
 

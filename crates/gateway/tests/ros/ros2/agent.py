@@ -11,9 +11,10 @@ import sys
 import threading
 
 import rclpy
+from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.duration import Duration
 from rclpy.event_handler import SubscriptionEventCallbacks
-from rclpy.executors import SingleThreadedExecutor
+from rclpy.executors import Executor, MultiThreadedExecutor
 from rclpy.qos import (
     DurabilityPolicy,
     LivelinessPolicy,
@@ -22,6 +23,9 @@ from rclpy.qos import (
 )
 from rclpy.serialization import serialize_message
 
+clients = {}
+held = {}
+services = {}
 advertised = {}
 subscribed = {}
 out_lock = threading.Lock()
@@ -115,6 +119,65 @@ def unsubscribe(topic):
     report(did="unsubscribe", topic=topic)
 
 
+def serve(service, type, fields={}, hold=False, echo=False):
+    """Answers with these fields; a request that is held waits for an order of its own."""
+    def answer(request, response):
+        hex = serialize_message(request).hex()
+        report(served=service, hex=hex)
+        if hold:
+            held.setdefault(hex, threading.Event()).wait()
+        fill(response, fields)
+        if echo:
+            response.status_message = request.camera_info.distortion_model
+        return response
+
+    services[service] = node.create_service(
+        get_message(type), service, answer, callback_group=ReentrantCallbackGroup()
+    )
+    report(did="serve", service=service)
+
+
+def release(hex):
+    held.setdefault(hex, threading.Event()).set()
+    report(did="release")
+
+
+def unserve(service):
+    node.destroy_service(services.pop(service))
+    report(did="unserve", service=service)
+
+
+def call(service, type, fields, id):
+    cls = get_message(type)
+    if service not in clients:
+        clients[service] = node.create_client(cls, service)
+    if not clients[service].wait_for_service(30):
+        return report(did="call", found=False)
+    request = cls.Request()
+    fill(request, fields)
+    report(did="call", found=True, hex=serialize_message(request).hex())
+    clients[service].call_async(request).add_done_callback(
+        lambda done: report(answered=id, hex=serialize_message(done.result()).hex())
+    )
+
+
+def rush(services, type):
+    """Calls each by a client of its own as soon as that has found its server."""
+    for service in services:
+        client = clients[service] = node.create_client(get_message(type), service)
+        while not client.service_is_ready():
+            pass
+        client.call_async(client.srv_type.Request())
+    report(did="rush")
+
+
+def service_graph(name):
+    all = {}
+    for service, types in node.get_service_names_and_types_by_node(name, "/"):
+        all[service] = types
+    report(did="service_graph", services=all)
+
+
 def graph(topic):
     """What a ROS installation shows of a topic, and all nodes."""
     def told(endpoint):
@@ -141,9 +204,10 @@ def graph(topic):
 
 
 def leave():
-    # While it spins, the node is not taken down; nobody would be told of its end.
-    executor.shutdown()
-    spinning.join()
+    # While it spins, the node is not taken down; nobody would be told of its end. What a
+    # callback waits for may never come: its thread is not waited for.
+    Executor.shutdown(executor, timeout_sec=1)
+    spinning.join(timeout=1)
     node.destroy_node()
     rclpy.shutdown()
     report(did="leave")
@@ -152,7 +216,7 @@ def leave():
 
 rclpy.init()
 node = rclpy.create_node(sys.argv[1])
-executor = SingleThreadedExecutor()
+executor = MultiThreadedExecutor(num_threads=8)
 executor.add_node(node)
 spinning = threading.Thread(target=executor.spin, daemon=True)
 spinning.start()

@@ -19,6 +19,11 @@ pub const STRING_HASH: &str =
 /// `true` in a namespace with a network interface beside loopback; elsewhere it runs the test
 /// of this name there, and is `false`.
 pub fn inside(test: &str) -> bool {
+    inside_as(&format!("ros2::{test}"))
+}
+
+/// The same for a test with this path in its program.
+pub fn inside_as(test: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
     }
@@ -28,7 +33,7 @@ pub fn inside(test: &str) -> bool {
     let status = Process::new("unshare")
         .args(["--net", "--", "sh", "-c", script, "sh"])
         .arg(std::env::current_exe().unwrap())
-        .args([&format!("ros2::{test}"), "--exact", "--include-ignored", "--nocapture"])
+        .args([test, "--exact", "--include-ignored", "--nocapture"])
         .env(INSIDE, "1")
         .status()
         .unwrap();
@@ -45,20 +50,38 @@ pub fn installation(name: &str) -> PathBuf {
 
 /// A node of this version of ROS 2, in this discovery range.
 pub fn start(version: &str, range: &str, name: &str) -> Agent {
-    let mut program = rclpy(version, name);
+    start_in(0, version, range, name)
+}
+
+/// The same in another domain.
+pub fn start_in(domain: u32, version: &str, range: &str, name: &str) -> Agent {
+    let mut program = rclpy(domain, version, name);
     program.env("ROS_AUTOMATIC_DISCOVERY_RANGE", range);
     Agent::start(program, tempfile::tempdir().unwrap())
 }
 
-/// The program of such a node.
-pub fn rclpy(version: &str, name: &str) -> Process {
+/// The program of such a node, in whatever range its environment says.
+pub fn rclpy(domain: u32, version: &str, name: &str) -> Process {
     let mut program = Process::new(installation(version).join("bin/python"));
     program
-        .args([concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ros/ros2/agent.py"), name])
+        // The node's tests come from a neighbouring crate.
+        .args([concat!(env!("CARGO_MANIFEST_DIR"), "/../gateway/tests/ros/ros2/agent.py"), name])
+        .env("ROS_DOMAIN_ID", domain.to_string())
         .env_remove("LD_LIBRARY_PATH")
         .env_remove("_ROS_WHEELS_BOOTSTRAP_COMPLETE")
         .env("FASTDDS_BUILTIN_TRANSPORTS", "UDPv4");
     program
+}
+
+/// A program on Cyclone DDS that pairs requests and replies as rmw_cyclonedds does.
+pub fn start_cyclone(arguments: &[&str]) -> Agent {
+    let mut program = Process::new(installation("cyclone").join("bin/python"));
+    program
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ros/ros2/cyclone.py"))
+        .args(arguments)
+        .env_remove("LD_LIBRARY_PATH")
+        .env_remove("_ROS_WHEELS_BOOTSTRAP_COMPLETE");
+    Agent::start(program, tempfile::tempdir().unwrap())
 }
 
 /// What an rclpy node does.

@@ -9,7 +9,7 @@ use tautline_medium::{
     Access, Loss, Motion, Nanos, PathLoss, Phy, PipeConfig, RateControl, StationId, Trial,
     WifiConfig,
 };
-use tautline_proto::{ChannelConfig, Config, OfferedQos, OfferedTopic, RadioConfig};
+use tautline_proto::{ChannelConfig, Config, OfferedQos, OfferedTopic, RadioConfig, Role};
 
 /// One millisecond.
 pub const MS: Nanos = 1_000_000;
@@ -354,6 +354,7 @@ fn draw_topic(random: &mut Rng, number: usize, from: usize, to: usize) -> TopicP
         keep_last: pick(random, &[1, 1, 2, 10, 1000]),
         lifespan: lifespan.map(Duration::from_millis),
         qos: OfferedQos::default(),
+        role: Role::Topic,
     };
     let definition = "x".repeat(pick(random, &[0, 500, 500, 60_000])).into();
     let config = ChannelConfig { topic, definition, repair: !chance(random, 0.2) };

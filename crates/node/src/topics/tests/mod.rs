@@ -3,15 +3,16 @@
 
 mod incoming;
 mod outgoing;
+mod services;
 mod transforms;
 mod translation;
 
-use super::{Incoming, Order, Topics};
+use super::{Incoming, Order, Topics, Turning};
 use crate::config::{self, Surroundings};
 use bytes::Bytes;
 use std::net::SocketAddr;
 use tautline_gateway::types::installed::Installed;
-use tautline_gateway::types::translate::translate;
+use tautline_gateway::types::translate::{translate, translate_service};
 use tautline_gateway::{Command, Event, Qos, Source, Topic};
 use tautline_proto::{Duration, Endpoint, Instant, LinkConfig, PeerId, RadioConfig, RadioId};
 
@@ -163,6 +164,20 @@ impl World {
                     let (dialect, _) = side.config.ros().unwrap();
                     let found = translate(&topic, dialect, &Installed::default());
                     side.topics.translated(now, &mut side.endpoint, key, &topic, found);
+                }
+                Order::TranslateService { key, service } => {
+                    let (dialect, _) = side.config.ros().unwrap();
+                    let found = translate_service(&service, dialect, &Installed::default());
+                    side.topics.service_translated(now, &mut side.endpoint, key, &service, found);
+                }
+                Order::Turn(Turning { service, call, payload, translator, is_answer }) => {
+                    let turned = match is_answer {
+                        true => translator.response(&payload),
+                        false => translator.request(&payload),
+                    };
+                    let outcome = turned.map(Into::into).map_err(|error| error.to_string());
+                    let end = &mut side.endpoint;
+                    side.topics.turned(now, end, service, call, outcome, is_answer);
                 }
             }
         }

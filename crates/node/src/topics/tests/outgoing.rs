@@ -151,6 +151,20 @@ fn the_last_message_of_each_latched_publisher_reaches_a_peer_that_comes_late() {
 }
 
 #[test]
+fn as_many_messages_as_a_publisher_keeps_reach_a_peer_that_comes_late() {
+    let mut world = three("{ /log: { keep_last: 1 } }");
+    let qos = Qos { transient_local: true, depth: 3, ..Qos::default() };
+    world.says(0, Event::Offered(Topic { qos, ..topic("/log", STRING) }));
+    world.wants(1, "/log", true);
+    for text in ["a", "b", "c", "d"] {
+        world.publishes(0, "/log", 1, text);
+    }
+    world.told(2);
+    world.wants(2, "/log", true);
+    assert_eq!(world.told(2), ["b", "c", "d"].map(|text| format!("publish /log 1 {text}")));
+}
+
+#[test]
 fn what_was_latched_is_forgotten_when_nobody_reads_the_topic_any_more() {
     let mut world = three("{ /map: {} }");
     world.says(0, Event::Offered(latched("/map")));

@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //! All state of the gateway, and what happens upon each command and each discovery.
 
+mod services;
+
 use super::discovery::{Change, Domain, Offer};
 use super::graph::{self, GidBytes, Node};
+use super::history::Histories;
 use super::names;
 use super::publication::Publication;
-use super::subscription::{Context, Marked, Subscription};
+use super::subscription::{Marked, Subscription};
 use super::{Order, Ros2Options, Shared, qos};
+use crate::backlog::TOO_MUCH;
 use crate::types::{Dialect, Schema, hash};
 use crate::{Event, Events, Named, Selector, Topic};
+use services::Services;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 use tautline_dds::{
     DdsError, Discovery, Guid, Participant, Qos as Dds, RawReader, RawWriter, Specification,
 };
@@ -41,7 +47,9 @@ pub struct Actor {
     subscribed: BTreeMap<String, Option<Subscription>>,
     /// Topics that are to be published, and what was told of them.
     advertised: BTreeMap<String, Advertised>,
+    services: Services,
     definitions: HashMap<String, Arc<str>>,
+    histories: Histories,
     gid_bytes: GidBytes,
     graph: RawWriter,
     _graph_reader: RawReader,
@@ -56,8 +64,12 @@ struct Advertised {
     refused: Option<String>,
 }
 
-/// Topics that are to be looked at again.
-type Touched = BTreeSet<String>;
+/// What is to be looked at again.
+#[derive(Default)]
+struct Touched {
+    topics: BTreeSet<String>,
+    services: BTreeSet<String>,
+}
 
 impl Actor {
     /// Shows our node and begins to discover.
@@ -83,7 +95,9 @@ impl Actor {
             offered: BTreeMap::new(),
             subscribed: BTreeMap::new(),
             advertised: BTreeMap::new(),
+            services: Services::default(),
             definitions: HashMap::new(),
+            histories: Histories::default(),
             gid_bytes: GidBytes::Sixteen,
             redraw: true,
             setup,
@@ -93,25 +107,69 @@ impl Actor {
     /// Runs until told to stop, or until nobody can give orders any more.
     pub fn run(mut self, orders: &Receiver<Order>) {
         self.show_node();
-        while let Ok(first) = orders.recv() {
-            let mut touched = Touched::default();
+        while let Ok(first) = self.next(orders) {
+            let mut touched = self.look_at_histories();
             let more = std::iter::from_fn(|| orders.try_recv().ok()).take(BATCH);
-            for order in std::iter::once(first).chain(more) {
+            for order in first.into_iter().chain(more) {
                 match order {
                     Order::Do(command) => self.command(command, &mut touched),
                     Order::Discovered(event) => self.discovered(event, &mut touched),
                     Order::Graph(bytes) => self.heard(&bytes),
                     Order::Redraw => self.redraw = true,
+                    Order::TooMuch { service, call } => {
+                        let outcome = Err(TOO_MUCH.into());
+                        self.emit(Event::Answered { service, call, outcome });
+                    }
                     Order::Stop => return self.leave(),
                 }
             }
-            for topic in &touched {
+            for topic in &touched.topics {
                 self.settle_offer(topic);
                 self.settle_publication(topic);
             }
+            for service in &touched.services {
+                self.settle_service(service);
+            }
+            self.advance_services(Instant::now());
             if std::mem::take(&mut self.redraw) {
                 self.show_node();
             }
+        }
+    }
+
+    /// Begins and ends counts of what publishers keep; topics of which more is known are read
+    /// anew, so that all of it reaches those who now keep as much of it.
+    fn look_at_histories(&mut self) -> Touched {
+        let now = Instant::now();
+        for topic in self.histories.to_count(now) {
+            match self.domain.offer(&topic) {
+                Some(offer) => {
+                    let participant = &self.setup.participant;
+                    self.histories.count(&topic, &offer.type_name, &offer.each, participant);
+                }
+                None => self.histories.forget(&topic),
+            }
+        }
+        let topics: BTreeSet<String> = self.histories.ended(now).into_iter().collect();
+        for topic in &topics {
+            self.settle_offer(topic);
+            if let Some(slot) = self.subscribed.get_mut(topic) {
+                *slot = None;
+            }
+        }
+        Touched { topics, ..Touched::default() }
+    }
+
+    /// The next order; `None` when something else is due first.
+    fn next(&self, orders: &Receiver<Order>) -> Result<Option<Order>, RecvTimeoutError> {
+        let now = Instant::now();
+        let due = self.histories.next_due().into_iter().chain(self.services.next_wake(now)).min();
+        let Some(wake) = due else {
+            return orders.recv().map(Some).map_err(|_| RecvTimeoutError::Disconnected);
+        };
+        match orders.recv_timeout(wake.saturating_duration_since(now)) {
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            other => other.map(Some),
         }
     }
 
@@ -125,14 +183,14 @@ impl Actor {
         match command {
             Subscribe { topic } => {
                 self.subscribed.entry(topic.clone()).or_default();
-                touched.insert(topic);
+                touched.topics.insert(topic);
             }
             Unsubscribe { topic } => {
                 self.redraw |= self.subscribed.remove(&topic).is_some();
                 self.setup.shared.health().set(&topic, "reading", String::new());
             }
             Advertise { topic } => {
-                touched.insert(topic.name.clone());
+                touched.topics.insert(topic.name.clone());
                 let name = topic.name.clone();
                 let wanted = self.advertised.get(&name).is_some_and(|it| it.wanted);
                 self.advertised.insert(name, Advertised { topic, wanted, refused: None });
@@ -142,27 +200,35 @@ impl Actor {
             }
             // Those go past the actor.
             Publish { .. } => {}
-            Serve { .. } | Unserve { .. } | Answer { .. } => {}
-            Call { service, call, .. } => {
-                let outcome = Err("services of ROS 2 are not called yet".into());
-                self.emit(Event::Answered { service, call, outcome });
+            Serve { service } => self.serve(service),
+            Unserve { service } => self.unserve(&service),
+            Answer { service, call, outcome } => self.answer(service, call, outcome),
+            Call { service, call, request, patience } => {
+                let until = Instant::now() + patience;
+                self.call(super::calls::Call { service, call, request, patience, until });
             }
         }
     }
 
     fn discovered(&mut self, event: Discovery, touched: &mut Touched) {
+        let keeps = matches!(&event, Discovery::Writer(it) if it.qos.durability > 0);
+        touched.services.extend(self.services.discovered(&event));
         match self.domain.take(event) {
+            Change::Topic(topic) if keeps && (self.setup.selector)(Named::Topic(&topic)) => {
+                self.histories.look_at(&topic, Instant::now());
+                touched.topics.insert(topic);
+            }
             Change::Nothing => {}
-            Change::Topic(topic) => drop(touched.insert(topic)),
+            Change::Topic(topic) => drop(touched.topics.insert(topic)),
             Change::Gone(topic, writer) => {
                 let subscription = self.subscribed.get(&topic).and_then(Option::as_ref);
                 if let Some(source) = subscription.and_then(|it| it.forget(writer)) {
                     self.emit(Event::SourceGone { topic: topic.clone(), source });
                 }
-                touched.insert(topic);
+                touched.topics.insert(topic);
             }
         }
-        let text = match self.domain.left_out {
+        let text = match self.domain.left_out + self.services.left_out() {
             0 => String::new(),
             count => format!("{count} endpoints of the domain are too many and left out"),
         };
@@ -184,8 +250,9 @@ impl Actor {
     fn settle_offer(&mut self, name: &str) {
         let offer = self.domain.offer(name).filter(|_| (self.setup.selector)(Named::Topic(name)));
         self.settle_subscription(name, offer.as_ref());
-        let Some(offer) = offer else {
+        let Some(mut offer) = offer else {
             self.setup.shared.health().set(name, "types", String::new());
+            self.histories.forget(name);
             if self.offered.remove(name).is_some() {
                 self.emit(Event::Withdrawn { topic: name.into() });
             }
@@ -200,6 +267,9 @@ impl Actor {
             ),
         };
         self.setup.shared.health().set(name, "types", others);
+        if offer.united.transient_local {
+            offer.united.depth = self.histories.depth(name);
+        }
         let topic = self.topic(name, offer);
         if self.offered.get(name) != Some(&topic) {
             self.offered.insert(name.into(), topic.clone());
@@ -232,7 +302,13 @@ impl Actor {
         if let Some(known) = self.definitions.get(type_name) {
             return known.clone();
         }
-        let found = self.setup.options.installed.definition(type_name, Dialect::Ros2);
+        let installed = &self.setup.options.installed;
+        let found = match type_name.split('/').nth(1) {
+            // It is part of an action's, of which there are three services and two topics.
+            Some("action") => Ok(String::new()),
+            Some("srv") => installed.service(type_name, Dialect::Ros2),
+            _ => installed.definition(type_name, Dialect::Ros2),
+        };
         let definition: Arc<str> = match found {
             Ok(text) => text.into(),
             Err(error) => {
@@ -256,15 +332,7 @@ impl Actor {
         if slot.as_ref().is_some_and(|it| it.type_name == offer.type_name && it.asked == asked) {
             return;
         }
-        let Setup { options, participant, events, shared, .. } = &self.setup;
-        let context = Context {
-            participant,
-            shared,
-            events,
-            marked: &self.marked,
-            tautline_name: &options.tautline_name,
-            max_message: options.max_message,
-        };
+        let context = Self::context(&self.setup, &self.marked);
         match Subscription::new(name, &offer.type_name, asked, &context) {
             Ok(mut new) => {
                 if let Some(before) = slot.as_ref().filter(|it| it.type_name == offer.type_name) {
@@ -274,6 +342,7 @@ impl Actor {
                 self.redraw = true;
             }
             Err(error) => {
+                let shared = &self.setup.shared;
                 shared.health().set(name, "reading", format!("{name} is not read: {error}"));
             }
         }
@@ -373,10 +442,13 @@ impl Actor {
     /// Tells the domain which readers and writers are of our node.
     fn show_node(&mut self) {
         let (namespace, name) = names::split_node_name(&self.setup.options.node_name);
-        let readers = self.subscribed.values().flatten().map(|it| it.guid).collect();
+        let (read, written): (Vec<Guid>, Vec<Guid>) = self.services.guids().unzip();
+        let topics = self.subscribed.values().flatten().map(|it| it.guid);
+        let readers = topics.chain(read).collect();
         let all = self.setup.shared.publications.read().unwrap_or_else(PoisonError::into_inner);
         let mut writers: Vec<Guid> = all.values().flat_map(|it| it.guids()).collect();
         drop(all);
+        writers.extend(written);
         writers.sort_unstable();
         let nodes = [Node { namespace, name, readers, writers }];
         let message = graph::write(&self.setup.participant.guid, &nodes, self.gid_bytes);

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Calls from one robot to another: once, answered or given up, whoever restarts.
+
+use super::*;
+use tautline_gateway::Service;
+
+const SERVER: &str = "peers: { base: 10.0.0.2 }\nservices: { /switch: { timeout: 2s }, \"/arm/**\": {} }\n\
+                      actions: { /go: {} }";
+const CLIENT: &str = "peers: { robot: 10.0.0.1 }";
+
+fn service(name: &str) -> Service {
+    Service {
+        name: name.into(),
+        type_name: "std_srvs/SetBool".into(),
+        type_hash: "h".into(),
+        definition: "bool data\n---\nbool success\nstring message\n".into(),
+    }
+}
+
+fn called(call: u64, request: &'static str) -> Event {
+    Event::Called { service: "/switch".into(), call, request: request.into() }
+}
+
+fn answered(call: u64, outcome: Result<&'static str, &str>) -> Event {
+    let outcome = outcome.map(Into::into).map_err(Into::into);
+    Event::Answered { service: "/switch".into(), call, outcome }
+}
+
+/// The calls and answers in what a node told its gateway.
+fn dealings(world: &mut World, side: usize) -> Vec<String> {
+    let text = |bytes: &bytes::Bytes| String::from_utf8_lossy(bytes).into_owned();
+    let line = |command: Command| match command {
+        Command::Serve { service } => Some(format!("serve {} {}", service.name, service.type_name)),
+        Command::Unserve { service } => Some(format!("unserve {service}")),
+        Command::Call { service, call, request, patience } => {
+            Some(format!("call {service} {call} {} {patience:?}", text(&request)))
+        }
+        Command::Answer { service, call, outcome: Ok(response) } => {
+            Some(format!("answer {service} {call} {}", text(&response)))
+        }
+        Command::Answer { service, call, outcome: Err(reason) } => {
+            Some(format!("fail {service} {call} {reason}"))
+        }
+        _ => None,
+    };
+    std::mem::take(&mut world.sides[side].commands).into_iter().filter_map(line).collect()
+}
+
+fn serving() -> World {
+    let mut world = World::pair(SERVER, CLIENT);
+    world.says(0, Event::ServiceOffered(service("/switch")));
+    assert_eq!(dealings(&mut world, 1), ["serve /switch std_srvs/SetBool"]);
+    world
+}
+
+#[test]
+fn calls_are_handed_on_once_and_answered_in_any_order() {
+    let mut world = serving();
+    world.says(1, called(7, "first"));
+    world.says(1, called(8, "second"));
+    let calls = dealings(&mut world, 0);
+    assert_eq!(calls, ["call /switch 1 first 2s", "call /switch 2 second 2s"]);
+    world.says(0, answered(2, Ok("to second")));
+    world.says(0, answered(1, Err("no such arm")));
+    world.says(0, answered(1, Ok("twice")));
+    let answers = dealings(&mut world, 1);
+    assert_eq!(answers, ["answer /switch 8 to second", "fail /switch 7 no such arm"]);
+    world.run(5 * SECOND);
+    assert!(dealings(&mut world, 0).is_empty() && dealings(&mut world, 1).is_empty());
+}
+
+#[test]
+fn what_is_not_answered_is_given_up_with_its_reason() {
+    let mut world = serving();
+    world.says(1, called(7, "x"));
+    world.run(SECOND);
+    assert!(dealings(&mut world, 1).is_empty());
+    world.run(2 * SECOND);
+    let failed = dealings(&mut world, 1);
+    assert_eq!(failed, ["fail /switch 7 no answer of /switch from 'robot' within 2 s"]);
+    // Too late.
+    world.says(0, answered(1, Ok("done")));
+    assert!(dealings(&mut world, 1).is_empty());
+    world.says(1, Event::Called { service: "/other".into(), call: 9, request: "".into() });
+    assert_eq!(dealings(&mut world, 1), ["fail /other 9 no peer serves /other"]);
+}
+
+#[test]
+fn a_server_that_leaves_fails_its_calls_and_is_found_again() {
+    let mut world = serving();
+    world.says(1, called(7, "x"));
+    world.says(0, Event::ServiceWithdrawn { service: "/switch".into() });
+    assert_eq!(
+        dealings(&mut world, 1),
+        ["fail /switch 7 the server of /switch at 'robot' has left", "unserve /switch"]
+    );
+    world.says(0, Event::ServiceOffered(service("/switch")));
+    assert_eq!(dealings(&mut world, 1), ["serve /switch std_srvs/SetBool"]);
+    dealings(&mut world, 0);
+    world.says(1, called(8, "y"));
+    assert_eq!(dealings(&mut world, 0), ["call /switch 2 y 2s"]);
+}
+
+#[test]
+fn only_services_that_the_file_names_are_offered_and_an_action_is_three() {
+    let mut world = World::pair(SERVER, &format!("{CLIENT}\nros1: false"));
+    for name in ["/secret", "/arm/lift", "/go/_action/send_goal", "/go/_action/get_result"] {
+        world.says(0, Event::ServiceOffered(service(name)));
+    }
+    let served = dealings(&mut world, 1);
+    let expected = ["/arm/lift", "/go/_action/send_goal", "/go/_action/get_result"];
+    assert_eq!(served, expected.map(|name| format!("serve {name} std_srvs/SetBool")));
+    world.says(0, Event::Offered(topic("/go/_action/feedback", STRING)));
+    assert_eq!(world.told(1), [format!("advertise /go/_action/feedback {STRING}")]);
+    // The result is waited for.
+    let request = Event::Called { service: expected[2].into(), call: 1, request: "".into() };
+    world.says(1, request);
+    world.run(600 * SECOND);
+    assert!(dealings(&mut world, 1).is_empty());
+    world
+        .says(0, Event::Answered { service: expected[2].into(), call: 1, outcome: Ok("r".into()) });
+    assert_eq!(dealings(&mut world, 1), ["answer /go/_action/get_result 1 r"]);
+}
+
+#[test]
+fn after_a_restart_old_calls_fail_and_new_ones_pass() {
+    let mut world = serving();
+    world.says(1, called(7, "x"));
+    dealings(&mut world, 0);
+    world.restart(0);
+    world.says(0, Event::ServiceOffered(service("/switch")));
+    world.run(SECOND);
+    assert_eq!(
+        dealings(&mut world, 1),
+        ["fail /switch 7 'robot' was restarted", "serve /switch std_srvs/SetBool"]
+    );
+    world.says(1, called(8, "y"));
+    assert_eq!(dealings(&mut world, 0), ["call /switch 1 y 2s"]);
+    world.says(0, answered(1, Ok("done")));
+    assert_eq!(dealings(&mut world, 1), ["answer /switch 8 done"]);
+}
+
+#[test]
+fn names_are_mapped_and_of_two_servers_the_second_steps_in() {
+    let robot = |name: &str| {
+        format!("name: {name}\npeers: {{ base: 10.0.0.3 }}\nservices: {{ /switch: {{}} }}\n")
+    };
+    let base = "name: base\npeers:\n  r1: { address: 10.0.0.1, prefix: /r }\n  \
+                r2: { address: 10.0.0.2, prefix: /r }\n";
+    let mut world = World::new(&[&robot("r1"), &robot("r2"), base]);
+    world.says(0, Event::ServiceOffered(service("/switch")));
+    world.says(1, Event::ServiceOffered(service("/switch")));
+    assert_eq!(dealings(&mut world, 2)[0], "serve /r/switch std_srvs/SetBool");
+    let call = |call| Event::Called { service: "/r/switch".into(), call, request: "x".into() };
+    world.says(2, call(1));
+    assert_eq!(dealings(&mut world, 0), ["call /switch 1 x 5s"]);
+    world.says(0, Event::ServiceWithdrawn { service: "/switch".into() });
+    world.says(2, call(2));
+    assert_eq!(dealings(&mut world, 1), ["call /switch 1 x 5s"]);
+}
+
+#[test]
+fn a_service_of_ros_2_is_called_from_ros_1() {
+    let mut world = World::pair(&format!("ros2: true\n{SERVER}"), CLIENT);
+    let theirs = Service { type_name: "std_srvs/srv/SetBool".into(), ..service("/switch") };
+    world.says(0, Event::ServiceOffered(theirs));
+    assert_eq!(dealings(&mut world, 1), ["serve /switch std_srvs/SetBool"]);
+    world.says(1, called(7, "\u{1}"));
+    assert_eq!(dealings(&mut world, 0), ["call /switch 1 \0\u{1}\0\0\u{1} 2s"]);
+    world.says(0, answered(1, Ok("\0\u{1}\0\0\u{1}\0\0\0\u{3}\0\0\0ok\0")));
+    assert_eq!(dealings(&mut world, 1), ["answer /switch 7 \u{1}\u{2}\0\0\0ok"]);
+    // What is not as the type says reaches nobody, and the caller is told.
+    world.says(1, called(8, "too long"));
+    let failed = dealings(&mut world, 1);
+    assert!(
+        failed[0].starts_with("fail /switch 8") && failed[0].contains("left over"),
+        "{failed:?}"
+    );
+    assert!(dealings(&mut world, 0).is_empty());
+}

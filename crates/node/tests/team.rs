@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Robots of ROS 1 and of ROS 2 in one team: real nodes of each, and a daemon each.
+
+#[allow(dead_code)]
+mod running;
+
+#[allow(dead_code)]
+#[path = "../../gateway/tests/ros/bench.rs"]
+mod bench;
+#[allow(dead_code)]
+#[path = "../../gateway/tests/ros/ros1/nodes.rs"]
+mod ros1;
+#[allow(dead_code)]
+#[path = "../../gateway/tests/ros/ros2/nodes.rs"]
+mod ros2;
+
+use bench::{Agent, bytes_of, free_port, wait_for};
+use ros1::Master;
+use running::{Daemon, Place, free_port as udp_port};
+use serde_json::{Value, json};
+
+/// Two daemons that know each other.
+fn pair(place: &Place, first: &str, second: &str) -> [Daemon; 2] {
+    let ports = [(); 2].map(|()| udp_port());
+    let file = |here: usize, peer: &str, lines: &str| {
+        let (port, there) = (ports[here], ports[1 - here]);
+        let peers = format!("peers:\n  {peer}:\n    address: \"127.0.0.1:{there}\"\n");
+        format!("listen: \"127.0.0.1:{port}\"\n{peers}{lines}\n")
+    };
+    [place.start("robot", &file(0, "base", first)), place.start("base", &file(1, "robot", second))]
+}
+
+fn ros2_lines(domain: u32) -> String {
+    let kilted = ros2::installation("kilted").canonicalize().unwrap();
+    format!("ros1: false\nros2: {{ domain: {domain}, definitions: {} }}\n", kilted.display())
+}
+
+/// Sends until the other side has it; gives what was sent and the report of its arrival.
+fn send_until(from: &mut Agent, to: &Agent, there: &str, order: &Value) -> (Vec<u8>, Value) {
+    wait_for(&format!("message on {there}"), || {
+        let sent = bytes_of(&from.order(order.clone()));
+        to.received(there).first().map(|report| (sent, report.clone()))
+    })
+}
+
+#[test]
+fn a_topic_of_either_ros_arrives_typed_at_the_other() {
+    if !ros2::inside_as("a_topic_of_either_ros_arrives_typed_at_the_other") {
+        return;
+    }
+    let place = Place::new();
+    let master = Master::alone(free_port());
+    let ros1_lines = format!(
+        "ros1: {{ master: \"{}\", host: 127.0.0.1 }}\ntopics: {{ \"/from1/**\": {{}} }}",
+        master.uri
+    );
+    let ros2_lines = format!("{}topics: {{ \"/from2/**\": {{}} }}", ros2_lines(0));
+    let _daemons = pair(&place, &ros1_lines, &ros2_lines);
+    let mut one = ros1::start(&master.uri, "/one");
+    let mut two = ros2::start("kilted", "SUBNET", "two");
+
+    // Nested, with a header, arrays and text: values come through, not bytes.
+    one.advertise("/from1/scan", "sensor_msgs/LaserScan", false);
+    two.subscriber("/from1/scan", "sensor_msgs/msg/LaserScan", json!({}));
+    let fields = json!({
+        "header": { "frame_id": "laser", "stamp": { "secs": 7, "nsecs": 8 } },
+        "angle_min": 0.5, "ranges": [1.0, 2.5, 4.0],
+    });
+    let order = json!({ "do": "send", "topic": "/from1/scan", "fields": fields });
+    let (_, got) = send_until(&mut one, &two, "/from1/scan", &order);
+    let expected = json!({
+        "header": { "frame_id": "laser", "stamp": { "sec": 7, "nanosec": 8 } },
+        "angle_min": 0.5, "ranges": [1.0, 2.5, 4.0],
+    });
+    two.publisher("/expected", "sensor_msgs/msg/LaserScan", json!({}));
+    let expected = two.order(json!({ "do": "send", "topic": "/expected", "fields": expected }));
+    assert_eq!(bytes_of(&got), bytes_of(&expected));
+    let shown = &two.graph("/from1/scan")["publishers"][0];
+    assert_eq!(shown["type"], "sensor_msgs/msg/LaserScan");
+
+    two.publisher("/from2/cmd_vel", "geometry_msgs/msg/Twist", json!({}));
+    one.subscribe("/from2/cmd_vel", "geometry_msgs/Twist");
+    let fields = json!({ "linear": { "x": 0.25 }, "angular": { "z": -1.0 } });
+    let order = json!({ "do": "send", "topic": "/from2/cmd_vel", "fields": fields });
+    let (sent, got) = send_until(&mut two, &one, "/from2/cmd_vel", &order);
+    // Six numbers of 64 bits lie alike in both.
+    assert_eq!(bytes_of(&got), sent[4..]);
+    assert_eq!(got["header"]["type"], "geometry_msgs/Twist");
+
+    // Latched there, transient local here; and what ROS 2 has no more is told.
+    one.advertise("/from1/map", "std_msgs/String", true);
+    one.send("/from1/map", json!({ "data": "the map" }));
+    let late = json!({ "latch": true });
+    two.subscriber("/from1/map", "std_msgs/msg/String", late);
+    two.wait("latched message", |report| report["got"] == "/from1/map");
+}
+
+#[test]
+fn two_robots_of_ros_2_keep_their_domains_and_names_apart() {
+    if !ros2::inside_as("two_robots_of_ros_2_keep_their_domains_and_names_apart") {
+        return;
+    }
+    let place = Place::new();
+    let first = format!("{}topics: {{ /map: {{}}, /scan: {{}} }}", ros2_lines(1));
+    let second =
+        format!("    prefix: /robot1\n    remap: {{ /scan: /front/scan }}\n{}", ros2_lines(2));
+    let _daemons = pair(&place, &first, &second);
+    let mut robot = ros2::start_in(1, "kilted", "SUBNET", "robot_agent");
+    let mut base = ros2::start_in(2, "kilted", "SUBNET", "base_agent");
+    let string = "std_msgs/msg/String";
+    robot.publisher("/map", string, json!({ "latch": true, "depth": 1 }));
+    for text in ["old map", "new map"] {
+        robot.order(json!({ "do": "send", "topic": "/map", "fields": { "data": text } }));
+    }
+    base.subscriber("/robot1/map", string, json!({ "latch": true }));
+    let got = base.wait("the map", |report| report["got"] == "/robot1/map");
+    assert!(String::from_utf8_lossy(&bytes_of(&got)).contains("new map"));
+
+    robot.publisher("/scan", string, json!({ "best_effort": true }));
+    base.subscriber("/robot1/front/scan", string, json!({ "best_effort": true }));
+    let order = json!({ "do": "send", "topic": "/scan", "fields": { "data": "x" } });
+    send_until(&mut robot, &base, "/robot1/front/scan", &order);
+    let shown = &base.graph("/robot1/front/scan")["publishers"][0];
+    assert_eq!((&shown["node"], &shown["reliable"]), (&json!("/tautline"), &json!(false)));
+    let other = base.graph("/scan");
+    assert!(other["publishers"].as_array().unwrap().is_empty(), "the domains are apart");
+}
+
+#[test]
+fn static_transforms_of_ros_1_are_all_there_for_who_comes_late_in_ros_2() {
+    if !ros2::inside_as("static_transforms_of_ros_1_are_all_there_for_who_comes_late_in_ros_2") {
+        return;
+    }
+    let place = Place::new();
+    let master = Master::alone(free_port());
+    let robot = format!(
+        "ros1: {{ master: \"{}\", host: 127.0.0.1 }}\ntopics: {{ /tf_static: {{}} }}\n\
+         tf: {{ prefix: r1/, shared: map }}",
+        master.uri
+    );
+    let daemons = pair(&place, &robot, &ros2_lines(0));
+    let [mut laser, mut camera] = ["/laser", "/camera"].map(|name| ros1::start(&master.uri, name));
+    for (agent, parent, child, x) in
+        [(&mut laser, "base", "laser", 1.0), (&mut camera, "/map", "base", 2.0)]
+    {
+        agent.advertise("/tf_static", "tf2_msgs/TFMessage", true);
+        let transform = json!({
+            "header": { "frame_id": parent, "stamp": { "secs": 7 } },
+            "child_frame_id": child,
+            "transform": { "translation": { "x": x }, "rotation": { "w": 1.0 } },
+        });
+        agent.send("/tf_static", json!({ "transforms": [transform] }));
+    }
+    // The first wants it; the second finds what the base's daemon keeps.
+    for _ in 0..2 {
+        let output = std::process::Command::new(ros2::installation("cyclone").join("bin/python"))
+            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/team/tf.py"))
+            .args(["/tf_static", "40", "2"])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        let log = || daemons[1].log();
+        assert!(
+            output.status.success(),
+            "{said}{}\n{}",
+            String::from_utf8_lossy(&output.stderr),
+            log()
+        );
+        let last: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+        let mut frames: Vec<String> =
+            last.as_array().unwrap().iter().map(Value::to_string).collect();
+        frames.sort();
+        assert_eq!(frames, [r#"["map","r1/base",7,2.0]"#, r#"["r1/base","r1/laser",7,1.0]"#]);
+    }
+}
+
+#[test]
+fn a_service_of_either_ros_is_called_from_the_other() {
+    if !ros2::inside_as("a_service_of_either_ros_is_called_from_the_other") {
+        return;
+    }
+    let place = Place::new();
+    let master = Master::alone(free_port());
+    let robot = format!(
+        "ros1: {{ master: \"{}\", host: 127.0.0.1 }}\nservices: {{ /of1/**: {{}} }}",
+        master.uri
+    );
+    let base =
+        format!("{}services: {{ /of2/set: {{}}, /of2/slow: {{ timeout: 1s }} }}", ros2_lines(0));
+    let _daemons = pair(&place, &robot, &base);
+    let mut one = ros1::start(&master.uri, "/one");
+    let mut two = ros2::start("kilted", "SUBNET", "two");
+    let (type1, type2) = ("sensor_msgs/SetCameraInfo", "sensor_msgs/srv/SetCameraInfo");
+    let answer = |text: &str| json!({ "success": true, "status_message": text });
+    let answered = |agent: &Agent, id: u64| {
+        agent.wait(&format!("answer to call {id}"), |report| report["answered"] == id)
+    };
+    let response = |agent: &Agent, id: u64| {
+        let report = answered(agent, id);
+        assert_eq!(report["error"], Value::Null);
+        bytes_of(&report)
+    };
+
+    // Names of fields differ in case; what is echoed has come through both ways.
+    two.order(json!({ "do": "serve", "service": "/of2/set", "type": type2, "fields": answer(""), "echo": true }));
+    let info = json!({ "camera_info": { "width": 640, "distortion_model": "plumb_bob",
+        "K": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0] } });
+    one.order(json!({ "do": "call_service", "service": "/of2/set", "type": type1, "fields": info, "id": 1 }));
+    let got = response(&one, 1);
+    assert_eq!(got, b"\x01\x09\0\0\0plumb_bob");
+    let served = two.wait("the request", |report| report["served"] == "/of2/set");
+    let request = bytes_of(&served);
+    assert!(request.windows(8).any(|part| part == 9f64.to_le_bytes()), "k of the request");
+
+    one.order(
+        json!({ "do": "serve", "service": "/of1/set", "type": type1, "fields": answer("done") }),
+    );
+    let info = json!({ "camera_info": { "width": 320, "k": [9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0] } });
+    two.order(
+        json!({ "do": "call", "service": "/of1/set", "type": type2, "fields": info, "id": 2 }),
+    );
+    let got = response(&two, 2);
+    assert!(got.windows(4).any(|part| part == b"done"), "{got:?}");
+
+    // Nobody answers: the caller in ROS 1 is told who, what and how long.
+    two.order(json!({ "do": "serve", "service": "/of2/slow", "type": type2, "hold": true }));
+    one.order(json!({ "do": "call_service", "service": "/of2/slow", "type": type1, "fields": {}, "id": 3 }));
+    let error = answered(&one, 3)["error"].to_string();
+    for part in ["/of2/slow", "'base'", "within 1 s"] {
+        assert!(error.contains(part), "{error}");
+    }
+}
