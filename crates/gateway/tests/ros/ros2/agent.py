@@ -14,8 +14,8 @@ import rclpy
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.duration import Duration
 from rclpy.event_handler import SubscriptionEventCallbacks
+from rclpy.executors import Executor, MultiThreadedExecutor
 from rclpy.impl.implementation_singleton import rclpy_implementation
-from rclpy.executors import MultiThreadedExecutor
 from rclpy.qos import (
     DurabilityPolicy,
     LivelinessPolicy,
@@ -219,9 +219,10 @@ def graph(topic):
 
 
 def leave():
-    # While it spins, the node is not taken down; nobody would be told of its end.
-    executor.shutdown()
-    spinning.join()
+    # While it spins, the node is not taken down; nobody would be told of its end. What a
+    # callback waits for may never come: its thread is not waited for.
+    Executor.shutdown(executor, timeout_sec=1)
+    spinning.join(timeout=1)
     node.destroy_node()
     rclpy.shutdown()
     report(did="leave")

@@ -55,17 +55,18 @@ pub fn start(version: &str, range: &str, name: &str) -> Agent {
 
 /// The same in another domain.
 pub fn start_in(domain: u32, version: &str, range: &str, name: &str) -> Agent {
-    let mut program = rclpy(version, name);
-    program.env("ROS_DOMAIN_ID", domain.to_string()).env("ROS_AUTOMATIC_DISCOVERY_RANGE", range);
+    let mut program = rclpy(domain, version, name);
+    program.env("ROS_AUTOMATIC_DISCOVERY_RANGE", range);
     Agent::start(program, tempfile::tempdir().unwrap())
 }
 
-/// The program of such a node.
-pub fn rclpy(version: &str, name: &str) -> Process {
+/// The program of such a node, in whatever range its environment says.
+pub fn rclpy(domain: u32, version: &str, name: &str) -> Process {
     let mut program = Process::new(installation(version).join("bin/python"));
     program
         // The node's tests come from a neighbouring crate.
         .args([concat!(env!("CARGO_MANIFEST_DIR"), "/../gateway/tests/ros/ros2/agent.py"), name])
+        .env("ROS_DOMAIN_ID", domain.to_string())
         .env_remove("LD_LIBRARY_PATH")
         .env_remove("_ROS_WHEELS_BOOTSTRAP_COMPLETE")
         .env("FASTDDS_BUILTIN_TRANSPORTS", "UDPv4");

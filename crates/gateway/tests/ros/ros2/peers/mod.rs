@@ -69,8 +69,8 @@ impl Peer {
 
     fn program(self, reach: Reach, domain: u32, name: &str) -> Process {
         let mut program = match self {
-            Self::Kilted => rclpy("kilted", name),
-            Self::Jazzy => rclpy("jazzy", name),
+            Self::Kilted => rclpy(domain, "kilted", name),
+            Self::Jazzy => rclpy(domain, "jazzy", name),
             Self::Cyclone11 => {
                 let mut program = Process::new(installation("cyclone").join("bin/python"));
                 program.arg(format!("{HERE}/cyclone.py"));
