@@ -4,7 +4,7 @@
 
 use super::role::{played, raw_writer};
 use super::{Peer, Reach, STRING, begin, join, message, sizes_read, until_got, until_read};
-use crate::bench::{Watched, assert_names, wait_for};
+use crate::bench::{Watched, wait_for};
 use crate::ros2::nodes::{inside, string_topic};
 use serde_json::json;
 use std::time::Instant;
