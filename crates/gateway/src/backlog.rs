@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Messages on their way from the node to a gateway's own thread: bounded and counted.
+//! Messages on their way from the node to a gateway's own thread: bounded.
 
 use crate::{CallId, Command};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Messages that wait for the gateway's thread; further ones are dropped, counted and
-/// reported in [`GatewayStatus::trouble`](crate::GatewayStatus). Other commands are never dropped.
+/// Messages that wait for the gateway's thread; further ones are to be counted as
+/// [`Reason::GatewayBehind`](crate::rejections::Reason). Other commands are never dropped.
 pub const MAX_MESSAGES: usize = 4096;
 /// Bytes of them, unless it is one message alone.
 pub const MAX_BYTES: usize = 64 * 1024 * 1024;
@@ -18,8 +18,6 @@ pub const TOO_MUCH: &str = "too many messages or bytes wait for ROS here";
 pub struct Backlog {
     messages: AtomicUsize,
     bytes: AtomicUsize,
-    /// Messages dropped because too many waited.
-    overrun: AtomicU64,
 }
 
 impl Backlog {
@@ -30,7 +28,6 @@ impl Backlog {
         let fits = messages < MAX_MESSAGES && (messages == 0 || waiting + bytes <= MAX_BYTES);
         if !fits {
             self.release(bytes);
-            self.overrun.fetch_add(1, Ordering::Relaxed);
         }
         fits
     }
@@ -55,17 +52,6 @@ impl Backlog {
     pub fn release(&self, bytes: usize) {
         self.messages.fetch_sub(1, Ordering::Relaxed);
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-    }
-
-    /// For a person; empty when nothing was dropped.
-    pub fn trouble(&self) -> String {
-        match self.overrun.load(Ordering::Relaxed) {
-            0 => String::new(),
-            overrun => format!(
-                "{overrun} messages for local subscribers dropped: more than {MAX_MESSAGES} \
-                 messages or {MAX_BYTES} bytes waited"
-            ),
-        }
     }
 }
 
@@ -94,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_messages_are_bounded_in_number_and_bytes_and_counted() {
+    fn waiting_messages_are_bounded_in_number_and_bytes() {
         let backlog = Backlog::default();
         assert!(backlog.admit(2 * MAX_BYTES), "one of any size");
         assert!(!backlog.admit(1));
@@ -103,6 +89,5 @@ mod tests {
             assert!(backlog.admit(1));
         }
         assert!(!backlog.admit(1));
-        assert!(backlog.trouble().starts_with("2 messages"), "{}", backlog.trouble());
     }
 }

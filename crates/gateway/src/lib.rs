@@ -14,6 +14,7 @@
 
 mod backlog;
 pub mod mapping;
+pub mod rejections;
 #[cfg(feature = "ros1")]
 pub mod ros1;
 #[cfg(feature = "ros2")]
@@ -23,6 +24,7 @@ pub mod tf;
 pub mod types;
 
 use bytes::Bytes;
+use rejections::Rejected;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -293,6 +295,8 @@ pub struct GatewayStatus {
     pub trouble: String,
     /// Messages dropped for local subscribers that do not keep up, by local topic.
     pub slow_subscriber_drops: Vec<(String, u64)>,
+    /// Messages that were not taken or handed on for other reasons.
+    pub rejected: Vec<Rejected>,
 }
 
 /// One kind of middleware on this robot.

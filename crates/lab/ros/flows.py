@@ -11,17 +11,22 @@ same names in both.
 """
 
 import argparse
+import array
 import importlib
 import random
+import struct
 
 from geometry_msgs.msg import Twist
 from sensor_msgs.msg import CompressedImage, LaserScan
+from std_msgs.msg import UInt8MultiArray
 
 NANOSECONDS = 1_000_000_000
 PHOTOGRAPH = "/usr/share/matplotlib/mpl-data/sample_data/grace_hopper.jpg"
 # Header with its frame_id (28), seven floats (28) and two array lengths (8) make 64 bytes in
 # ROS 1; in ROS 2 the header has neither number nor unpadded text, and is as long.
 LASER_BEAMS = (1024 - 64) // 4
+# With all that DDS is given: encapsulation, an empty layout and the length of the data.
+LARGE_BYTES, LARGE_HEAD = 4_000_000, 16
 
 
 class Flow:
@@ -92,7 +97,24 @@ class Command(Flow):
         return int(message.linear.x), seconds * NANOSECONDS + nanoseconds
 
 
-FLOWS = {"laser": Laser, "image": Image, "command": Command}
+class Large(Flow):
+    """4 MB of bytes, with their stamp in front as `tautline-lab dds-end` has it; ROS 2 only."""
+
+    topic = "/stream"
+    message_class = UInt8MultiArray
+    stamp = struct.Struct("<QQ")
+
+    def empty(self):
+        return UInt8MultiArray(data=array.array("B", bytes(LARGE_BYTES - LARGE_HEAD)))
+
+    def mark(self, message, sequence, sent_ns):
+        self.stamp.pack_into(message.data, 0, sequence, sent_ns)
+
+    def read(self, message):
+        return self.stamp.unpack_from(message.data)
+
+
+FLOWS = {"laser": Laser, "image": Image, "command": Command, "large": Large}
 WARM_UP = 999_999_999_999
 """Sequence number of messages that only show that the path works."""
 

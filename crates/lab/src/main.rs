@@ -2,7 +2,8 @@
 //! Tautline's test bench: real ROS, real daemons and real kernels, measured.
 //!
 //! Never shipped to robots. The bench knows Tautline only as a program: its file, its
-//! command line and its `status --json`. Virtual time runs the protocol itself.
+//! command line and its `status --json`. Virtual time runs the protocol itself; two cases run
+//! the node, or its ROS 2 side, inside programs of their own.
 #![forbid(unsafe_code)]
 
 mod air;

@@ -5,11 +5,13 @@
 mod codec;
 pub mod config;
 pub mod control;
+mod diagnostics;
 mod driver;
 pub mod metrics;
 mod node;
 mod notices;
 mod paths;
+pub mod rates;
 mod report;
 mod run;
 pub mod service;

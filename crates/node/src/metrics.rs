@@ -6,7 +6,8 @@
 
 use crate::control::Inspect;
 use crate::status::{
-    DelayReport, Direction, LinkReport, PeerReport, RadioReport, Status, TopicReport,
+    DelayReport, Direction, GatewayReport, LinkReport, PeerReport, RadioReport, RejectedReport,
+    Status, TopicReport,
 };
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
@@ -241,6 +242,12 @@ impl Page<'_> {
         let gateways =
             status.gateways.iter().map(|g| (vec![("kind", &*g.kind)], f64::from(g.connected)));
         self.gauges("tautline_gateway_connected", "1 if the local middleware answers", gateways)?;
+        let rejected = status
+            .gateways
+            .iter()
+            .flat_map(|g| g.rejected.iter().map(|r| (rejected_labels(g, r), r.count)));
+        let help = "Messages that the gateway did not take or hand on, by topic and reason";
+        self.counters("tautline_gateway_rejected", help, rejected)?;
         let refused = status
             .packets_refused
             .iter()
@@ -369,12 +376,24 @@ const LINK_GAUGES: [Row<LinkReport, Option<f64>>; 3] = [
     ("tautline_link_mtu_bytes", "Largest datagram payload", |l| Some(l.mtu as f64)),
 ];
 
-fn topic_labels(topic: &TopicReport) -> Labels<'_> {
-    let direction = match topic.direction {
+fn direction(direction: Direction) -> &'static str {
+    match direction {
         Direction::Out => "out",
         Direction::In => "in",
-    };
-    vec![("topic", &topic.topic), ("direction", direction), ("peer", &topic.peer)]
+    }
+}
+
+fn topic_labels(topic: &TopicReport) -> Labels<'_> {
+    vec![("topic", &topic.topic), ("direction", direction(topic.direction)), ("peer", &topic.peer)]
+}
+
+fn rejected_labels<'a>(gateway: &'a GatewayReport, rejected: &'a RejectedReport) -> Labels<'a> {
+    vec![
+        ("kind", &gateway.kind),
+        ("topic", &rejected.topic),
+        ("direction", direction(rejected.direction)),
+        ("reason", &rejected.reason),
+    ]
 }
 
 fn link_labels(link: &LinkReport) -> Labels<'_> {

@@ -3,12 +3,14 @@
 
 use crate::config::Config;
 use crate::status::{
-    DelayReport, Direction, GatewayReport, LinkReport, PeerReport, RadioReport, Status, TopicReport,
+    DelayReport, Direction, GatewayReport, LinkReport, PeerReport, RadioReport, RejectedReport,
+    Status, TopicReport,
 };
 use crate::topics::{LocalTopic, Topics};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
+use tautline_gateway::rejections::Rejected;
 use tautline_gateway::{Gateway, GatewayStatus};
 use tautline_proto::stats::{DELAY_BUCKETS, Delays, Drops, RefusedPackets};
 use tautline_proto::{ChannelId, Endpoint, LinkId, PeerId, RadioId};
@@ -126,7 +128,17 @@ fn gateway_reports(state: &GatewayStatus) -> Vec<GatewayReport> {
         location: state.location.clone(),
         connected: state.connected,
         trouble: state.trouble.clone(),
+        rejected: state.rejected.iter().map(rejected_report).collect(),
     }]
+}
+
+fn rejected_report(rejected: &Rejected) -> RejectedReport {
+    RejectedReport {
+        topic: rejected.topic.clone(),
+        direction: if rejected.reason.is_incoming() { Direction::In } else { Direction::Out },
+        reason: rejected.reason.as_str().into(),
+        count: rejected.count,
+    }
 }
 
 fn peer_report(endpoint: &Endpoint, id: PeerId) -> PeerReport {

@@ -46,6 +46,22 @@ pub struct GatewayReport {
     pub connected: bool,
     /// Last trouble, empty when all is well.
     pub trouble: String,
+    /// Messages that its gateway did not take or hand on.
+    pub rejected: Vec<RejectedReport>,
+}
+
+/// Messages that a gateway did not take from local publishers (out) or hand to local
+/// subscribers (in).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RejectedReport {
+    /// Local name; empty for all topics that are too many to be told apart.
+    pub topic: String,
+    /// Which way.
+    pub direction: Direction,
+    /// Out: too_large, not_cdr, publisher_gone, caller_gone, too_many_calls. In: not_written, gateway_behind.
+    pub reason: String,
+    /// How many.
+    pub count: u64,
 }
 
 /// Another node.

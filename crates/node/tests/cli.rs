@@ -166,6 +166,11 @@ fn the_one_daemon_is_found_and_shown() {
             && text.contains("back-pressure"),
         "{text}"
     );
+    for line in
+        ["  rejected < /base/plan: 3 gateway behind", "  rejected > other topics: 2 too large"]
+    {
+        assert!(text.lines().any(|it| it == line), "{line}\n{text}");
+    }
     assert!(!text.contains('\u{1b}'), "no colours into a pipe");
     let as_json = json(&place.tautline(&["status", "--json", "--node", "robot1"]));
     assert_eq!(as_json["topics"][0]["topic"], "/scan");

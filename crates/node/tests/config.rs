@@ -63,6 +63,7 @@ fn a_name_is_enough_and_the_rest_has_defaults() {
     assert_eq!(config.listen, "[::]:18470".parse().unwrap());
     assert_eq!(config.control.to_str(), Some("/run/tautline/robot1.sock"));
     assert_eq!(config.metrics, None);
+    assert!(config.diagnostics);
     let ros1 = config.ros1.unwrap();
     assert_eq!((ros1.master.as_str(), ros1.host.as_str()), ("http://localhost:11311", "robot1-pc"));
     assert_eq!(ros1.node_name, "/tautline");
@@ -288,7 +289,7 @@ proptest! {
 
     #[test]
     fn any_value_of_any_key_is_taken_or_explained(
-        key in "(name|listen|control|metrics|ros1|peers|radios|topics|tf|limits|realtime)",
+        key in "(name|listen|control|metrics|diagnostics|ros1|peers|radios|topics|tf|limits|realtime)",
         value in "[0-9a-zA-Z:/.%+-]{0,20}|\\PC{0,20}",
     ) {
         taken_or_explained(&format!("name: r\n{key}: {value}\n"))?;

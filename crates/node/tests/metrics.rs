@@ -91,6 +91,7 @@ fn counts_carry_their_labels() {
         "tautline_link_lost_packets_total{peer=\"base\",radio=\"wlan0\",remote=\"10.0.0.2:18470\"} 25",
         "tautline_link_up{peer=\"robot2\",radio=\"eth0\",remote=\"[fe80::3%eth0]:18470\"} 0.0",
         "tautline_gateway_connected{kind=\"ros1\"} 1.0",
+        "tautline_gateway_rejected_total{kind=\"ros1\",topic=\"/base/plan\",direction=\"in\",reason=\"gateway_behind\"} 3",
     ] {
         assert!(page.lines().any(|l| l == line), "{line}\nnot in\n{page}");
     }

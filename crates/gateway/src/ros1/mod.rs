@@ -33,6 +33,7 @@ mod subscription;
 mod xmlrpc;
 
 use crate::backlog::Backlog;
+use crate::rejections::{Reason, Rejections};
 use crate::types::installed::Installed;
 use crate::{CallId, Command, Events, Gateway, GatewayStatus, Selector};
 use actor::{Actor, Note, Setup};
@@ -109,6 +110,7 @@ enum Order {
 struct Shared {
     backlog: Backlog,
     health: Mutex<Health>,
+    rejections: Rejections,
 }
 
 /// State that status tells.
@@ -134,7 +136,6 @@ impl Shared {
         let mut all = vec![health.master_trouble.clone(), health.name_trouble.clone()];
         all.extend(health.conflicts.values().cloned());
         drop(health);
-        all.push(self.backlog.trouble());
         all.retain(|trouble| !trouble.is_empty());
         all.join("; ")
     }
@@ -207,15 +208,15 @@ async fn run(
 
 impl Gateway for Ros1 {
     fn handle(&self, command: Command) {
-        let bytes = match &command {
-            Command::Publish { payload, .. } => payload.len(),
-            _ => {
-                let bound = self.shared.backlog.bound(command);
-                self.order(bound.map_or_else(|(name, call)| Order::TooMuch(name, call), Order::Do));
-                return;
-            }
+        let Command::Publish { topic, payload, .. } = &command else {
+            let bound = self.shared.backlog.bound(command);
+            self.order(bound.map_or_else(|(name, call)| Order::TooMuch(name, call), Order::Do));
+            return;
         };
-        if self.shared.backlog.admit(bytes) && !self.order(Order::Do(command)) {
+        let bytes = payload.len();
+        if !self.shared.backlog.admit(bytes) {
+            self.shared.rejections.add(topic, Reason::GatewayBehind);
+        } else if !self.order(Order::Do(command)) {
             self.shared.backlog.release(bytes);
         }
     }
@@ -233,6 +234,7 @@ impl Gateway for Ros1 {
             connected: health.connected,
             trouble,
             slow_subscriber_drops: health.drops.iter().filter_map(dropped).collect(),
+            rejected: self.shared.rejections.all(),
         }
     }
 

@@ -2,7 +2,9 @@
 //! Reading a topic: one reader per publisher, each its own task.
 
 use super::Note;
+use super::Shared;
 use super::connection::{ConnectError, Description, Identity};
+use crate::rejections::Reason;
 use crate::sources::SourceNumbers;
 use crate::{Event, Events, Source};
 use bytes::{Bytes, BytesMut};
@@ -89,6 +91,7 @@ pub(super) struct ReaderContext {
     pub identity: Identity,
     pub max_message: usize,
     pub events: Arc<dyn Events>,
+    pub shared: Arc<Shared>,
     pub notes: mpsc::Sender<Note>,
 }
 
@@ -236,6 +239,7 @@ impl ReaderRun {
                 }),
                 Ok(Incoming::Oversize(bytes)) => {
                     oversize += 1;
+                    self.context.shared.rejections.add(&self.topic, Reason::TooLarge);
                     self.refuse_oversize(bytes, oversize);
                 }
                 Err(error) => return error,

@@ -34,6 +34,7 @@ mod servers;
 mod subscription;
 
 use crate::backlog::Backlog;
+use crate::rejections::{Reason, Rejections};
 use crate::types::installed::Installed;
 use crate::{CallId, Command, Events, Gateway, GatewayStatus, Selector, Source};
 use actor::{Actor, Setup};
@@ -125,6 +126,7 @@ struct Shared {
     /// Calls by local clients so far.
     calls: AtomicU64,
     health: Mutex<Health>,
+    rejections: Rejections,
 }
 
 /// State that status tells.
@@ -133,12 +135,10 @@ struct Health {
     /// Trouble with topics, by topic and kind.
     troubles: BTreeMap<(String, &'static str), String>,
     drops: BTreeMap<String, Arc<AtomicU64>>,
-    /// Messages that were not taken from local publishers, by topic, with the reason.
-    rejected: BTreeMap<(String, &'static str), u64>,
 }
 
-/// Entries of each kind that [`Health`] holds; what comes after is left out of status.
-const MAX_HEALTH_ENTRIES: usize = 1024;
+/// Troubles that [`Health`] holds; what comes after is left out of status.
+const MAX_TROUBLES: usize = 1024;
 
 impl Shared {
     fn health(&self) -> MutexGuard<'_, Health> {
@@ -151,14 +151,7 @@ impl Shared {
     }
 
     fn trouble(&self) -> String {
-        let health = self.health();
-        let mut all: Vec<String> = health.troubles.values().cloned().collect();
-        let rejected = health.rejected.iter();
-        all.extend(
-            rejected.map(|((topic, why), count)| format!("{topic}: {count} messages {why}")),
-        );
-        all.push(self.backlog.trouble());
-        all.retain(|trouble| !trouble.is_empty());
+        let all: Vec<String> = self.health().troubles.values().cloned().collect();
         all.join("; ")
     }
 }
@@ -169,15 +162,8 @@ impl Health {
         let key = (topic.to_owned(), kind);
         if text.is_empty() {
             self.troubles.remove(&key);
-        } else if self.troubles.len() < MAX_HEALTH_ENTRIES || self.troubles.contains_key(&key) {
+        } else if self.troubles.len() < MAX_TROUBLES || self.troubles.contains_key(&key) {
             self.troubles.insert(key, text);
-        }
-    }
-
-    fn reject(&mut self, topic: &str, why: &'static str) {
-        let key = (topic.to_owned(), why);
-        if self.rejected.len() < MAX_HEALTH_ENTRIES || self.rejected.contains_key(&key) {
-            *self.rejected.entry(key).or_default() += 1;
         }
     }
 }
@@ -239,9 +225,9 @@ impl Ros2 {
     fn publish(&self, topic: &str, source: Source, payload: Bytes) {
         let Some(publication) = self.shared.publication(topic) else { return };
         let bytes = payload.len();
-        if self.shared.backlog.admit(bytes)
-            && self.outbound.send(Outbound { publication, source, payload }).is_err()
-        {
+        if !self.shared.backlog.admit(bytes) {
+            self.shared.rejections.add(topic, Reason::GatewayBehind);
+        } else if self.outbound.send(Outbound { publication, source, payload }).is_err() {
             self.shared.backlog.release(bytes);
         }
     }
@@ -275,6 +261,7 @@ impl Gateway for Ros2 {
             connected: true,
             trouble,
             slow_subscriber_drops: health.drops.iter().filter_map(dropped).collect(),
+            rejected: self.shared.rejections.all(),
         }
     }
 

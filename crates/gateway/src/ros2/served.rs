@@ -5,6 +5,7 @@ use super::Shared;
 use super::names::{self, Meaning};
 use super::pairing::{Caller, participant};
 use super::subscription::{Context, Marked};
+use crate::rejections::Reason;
 use crate::{CallId, Event, Events, Service};
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -121,23 +122,23 @@ struct Taker {
 
 impl Taker {
     fn take(&self, payload: &Bytes, info: &SampleInfo) {
-        let reject = |why| self.shared.health().reject(&self.service, why);
+        let reject = |why| self.shared.rejections.add(&self.service, why);
         let Some(writer) = info.writer else {
-            return reject("of a client that has just left");
+            return reject(Reason::CallerGone);
         };
         // Meant for a local server: another Tautline calls none of ours.
         if self.marked.read().unwrap_or_else(PoisonError::into_inner).contains(&writer) {
             return;
         }
         if payload.len() > self.max_message {
-            return reject("larger than max_message");
+            return reject(Reason::TooLarge);
         }
         let Some((caller, request)) = Caller::of(payload, writer, info) else {
-            return reject("that are no request in CDR");
+            return reject(Reason::NotCdr);
         };
         let mut callers = lock(&self.callers);
         if callers.len() >= MAX_CALLERS {
-            return reject("beyond the calls that may be under way");
+            return reject(Reason::TooManyCalls);
         }
         let call = self.shared.calls.fetch_add(1, Ordering::Relaxed);
         callers.insert(call, caller);

@@ -5,6 +5,7 @@ use super::Shared;
 use super::names::{self, Meaning};
 use super::pairing::is_cdr;
 use super::qos;
+use crate::rejections::Reason;
 use crate::sources::SourceNumbers;
 use crate::{Event, Events, Source};
 use bytes::Bytes;
@@ -120,19 +121,23 @@ impl Taker {
     fn take(&self, payload: Bytes, info: &SampleInfo) {
         let received = Instant::now();
         let Some(writer) = info.writer else {
-            return self.shared.health().reject(&self.topic, "of a publisher that has just left");
+            return self.reject(Reason::PublisherGone);
         };
         if self.marked.read().unwrap_or_else(PoisonError::into_inner).contains(&writer) {
             return;
         }
         if !is_cdr(&payload) {
-            return self.shared.health().reject(&self.topic, "in an encoding other than CDR");
+            return self.reject(Reason::NotCdr);
         }
         if payload.len() > self.max_message {
-            return self.shared.health().reject(&self.topic, "larger than max_message");
+            return self.reject(Reason::TooLarge);
         }
         let source = self.sources.lock().unwrap_or_else(PoisonError::into_inner).of(writer);
         let topic = self.topic.clone();
         self.events.emit(Event::Message { topic, source, payload, received });
+    }
+
+    fn reject(&self, reason: Reason) {
+        self.shared.rejections.add(&self.topic, reason);
     }
 }

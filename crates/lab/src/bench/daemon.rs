@@ -20,6 +20,7 @@ const END_PATIENCE: Duration = Duration::from_secs(10);
 const ROBOT_TOPICS: &str = "  /scan: { priority: 200 }
   /camera/image/compressed: { priority: 20, keep_last: 1, lifespan: 500ms }
   /robot/description: { priority: 50 }
+  /many/**: { priority: 10 }
 ";
 const BASE_TOPICS: &str = "  /cmd_vel: { priority: 220 }
 ";

@@ -5,6 +5,7 @@ mod alone;
 mod case;
 mod daemon;
 mod flows;
+mod gateway;
 mod plot;
 mod report;
 mod ros;
@@ -52,8 +53,8 @@ pub enum Command {
     },
     /// One case, or all of them, with raw samples kept.
     Bench {
-        /// 6mbps, 6mbps-rate, 3mbps, 3mbps-rate, 6mbps-loss, 6mbps-radio, idle, header, five-peers
-        /// or all; the last four but for all with ROS 1 only.
+        /// 6mbps, 6mbps-rate, 3mbps, 3mbps-rate, 6mbps-loss, 6mbps-radio, or all; with ROS 1 only:
+        /// idle, header, five-peers; with ROS 2 only: ros2-gateway.
         case: String,
         /// Which ROS the robots run; 2 is rclpy over Fast DDS, which crates/lab/ros2.sh installs.
         #[arg(long, value_enum, default_value_t = Ros::One)]
@@ -85,6 +86,9 @@ pub enum Command {
     /// A node that makes and records messages; started by five-peers.
     #[command(hide = true)]
     Traffic(traffic::Arguments),
+    /// A publisher or subscriber of ROS 2, with or without the gateway; started by ros2-gateway.
+    #[command(hide = true)]
+    DdsEnd(gateway::ends::Arguments),
 }
 
 /// What joins the demo's two computers.
@@ -128,11 +132,12 @@ pub struct Choice {
 /// Carries out a command, inside the enclosure.
 pub fn run(command: &Command) -> Result<ExitCode> {
     // Started by a case that is inside already.
-    if !matches!(command, Command::Traffic(_)) {
+    if !matches!(command, Command::Traffic(_) | Command::DdsEnd(_)) {
         enclosure::settle()?;
     }
     match command {
         Command::Traffic(arguments) => traffic::run(arguments).map(|()| ExitCode::SUCCESS),
+        Command::DdsEnd(arguments) => gateway::ends::run(arguments).map(|()| ExitCode::SUCCESS),
         Command::Demo { ros, link, output, seconds, choice } => {
             let name = link.case();
             let case = Case::named(name, *ros).with_context(|| format!("no case {name}"))?;
@@ -140,8 +145,10 @@ pub fn run(command: &Command) -> Result<ExitCode> {
             demo(case, output, Duration::from_secs(*seconds), choice)
         }
         Command::Bench { case, ros, runs, json, output, seconds, choice } => {
+            // There is but one ROS with it.
+            let ros = if case == gateway::NAME { Ros::Two } else { *ros };
             let bench = Bench {
-                ros: *ros,
+                ros,
                 folder: output.join(stamp()?),
                 runs: *runs,
                 json: *json,
@@ -167,8 +174,9 @@ fn demo(case: &'static Case, output: &Path, time: Duration, choice: &Choice) -> 
     Ok(exit_code(report.result()))
 }
 
-/// Cases of other shapes, so far with ROS 1 or none.
+/// Cases of other shapes: with ROS 1 or none, and with ROS 2.
 const OF_ROS_1: &[&str] = &[alone::IDLE, alone::HEADER, star::NAME];
+const OF_ROS_2: &[&str] = &[gateway::NAME];
 
 struct Bench<'a> {
     ros: Ros,
@@ -182,7 +190,7 @@ struct Bench<'a> {
 impl Bench<'_> {
     fn run(&self, name: &str) -> Result<ExitCode> {
         let of_two = Case::all(self.ros).map(|case| case.name);
-        let others = if self.ros == Ros::One { OF_ROS_1 } else { &[] };
+        let others = if self.ros == Ros::One { OF_ROS_1 } else { OF_ROS_2 };
         let names: Vec<&str> = of_two.chain(others.iter().copied()).collect();
         let chosen: Vec<&str> =
             names.iter().copied().filter(|&case| name == case || name == "all").collect();
@@ -205,7 +213,8 @@ impl Bench<'_> {
             None if name == star::NAME => star::run(&self.folder.join(name), self.json),
             None => {
                 let daemons = self.choice.daemons(self.ros, None)?;
-                alone::run(name, &daemons, &self.folder.join(name), self.json)
+                let measure = if name == gateway::NAME { gateway::run } else { alone::run };
+                measure(name, &daemons, &self.folder.join(name), self.json)
             }
         }
     }

@@ -4,8 +4,11 @@
 use super::find::Daemon;
 use super::words::{UNKNOWN, bit_rate, bytes, dropped, milliseconds, percent, short, uptime};
 use super::{Failure, output};
+use std::collections::BTreeMap;
 use std::fmt::Write;
-use tautline_node::status::{Direction, LinkReport, PeerReport, RadioReport, Status, TopicReport};
+use tautline_node::status::{
+    Direction, GatewayReport, LinkReport, PeerReport, RadioReport, Status, TopicReport,
+};
 
 /// Arguments of `tautline status`.
 #[derive(Debug, clap::Args)]
@@ -45,6 +48,7 @@ pub fn in_words(status: &Status) -> String {
             format!(": {}", gateway.trouble)
         };
         let _ = writeln!(text, "{}  {} {state}{trouble}", gateway.kind, gateway.location);
+        text.push_str(&rejected(gateway));
     }
     section(
         &mut text,
@@ -94,6 +98,20 @@ fn section<const N: usize>(
     let rows: Vec<[String; N]> = rows.collect();
     let body = if rows.is_empty() { "  none\n".into() } else { output::table(header, &rows) };
     let _ = write!(text, "\n{title}\n{body}");
+}
+
+/// A line for each topic.
+fn rejected(gateway: &GatewayReport) -> String {
+    let mut topics = BTreeMap::<_, BTreeMap<String, u64>>::new();
+    for it in &gateway.rejected {
+        let key = (&it.topic, arrow(it.direction));
+        topics.entry(key).or_default().insert(it.reason.clone(), it.count);
+    }
+    let line = |((topic, arrow), reasons): (&(&String, &str), &BTreeMap<_, _>)| {
+        let topic = if topic.is_empty() { "other topics" } else { topic };
+        format!("  rejected {arrow} {topic}: {}\n", dropped(reasons))
+    };
+    topics.iter().map(line).collect()
 }
 
 fn peer(peer: &PeerReport) -> [String; 4] {

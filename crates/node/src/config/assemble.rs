@@ -42,6 +42,7 @@ pub fn config(
         control: text(file, "control")
             .map_or_else(|| surroundings.control_socket(&name), Into::into),
         metrics: listen(file, "metrics"),
+        diagnostics: flag(file, "diagnostics")?,
         ros1,
         ros2,
         radios: file.named("radios").iter().map(radio).collect::<Option<_>>()?,

@@ -111,6 +111,8 @@ pub struct Config {
     pub control: PathBuf,
     /// Where Prometheus may ask for metrics; `None` is nowhere.
     pub metrics: Option<SocketAddr>,
+    /// Whether the node tells of itself on the robot's /diagnostics.
+    pub diagnostics: bool,
     /// The ROS 1 side; `None` switches it off.
     pub ros1: Option<Ros1Config>,
     /// The ROS 2 side; only where there is no ROS 1.

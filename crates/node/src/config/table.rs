@@ -125,6 +125,13 @@ pub const FILE: &[Setting] = &[
         "Where Prometheus may ask for /metrics.",
         "127.0.0.1:9470",
     ),
+    single(
+        "diagnostics",
+        Kind::Flag,
+        Value("true"),
+        "Whether this node tells of itself, its peers, links, radios and drops on /diagnostics of its ROS, and to peers where a name or pattern under topics means /diagnostics; only while somebody listens.",
+        "false",
+    ),
     group(
         "ros1",
         Shape::Switch(ROS1),

@@ -7,6 +7,7 @@ mod realtime;
 
 use crate::codec::{Codec, Job, Turning};
 use crate::config::{Config, Realtime};
+use crate::diagnostics::Diagnostics;
 use crate::node::{Input, RunError, Waiting};
 use crate::report::Reporter;
 use crate::status::Status;
@@ -21,7 +22,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tautline_gateway::{Command, Event as LocalEvent, Gateway};
 use tautline_proto::{Endpoint, Instant, LinkConfig, RadioConfig, RadioId};
 
@@ -54,6 +55,7 @@ pub(crate) struct Driver {
     endpoint: Endpoint,
     topics: Topics,
     reporter: Reporter,
+    diagnostics: Option<Diagnostics>,
     poll: OwnedFd,
     listen: UdpSocket,
     address: SocketAddr,
@@ -110,6 +112,7 @@ impl Driver {
             endpoint,
             topics: Topics::new(config),
             reporter: Reporter::new(config, address),
+            diagnostics: Diagnostics::new(config),
             poll,
             listen,
             address,
@@ -222,6 +225,7 @@ impl Driver {
                 next_sweep = now + SWEEP_EVERY;
                 self.topics.sweep(now, &mut self.endpoint);
                 self.sweep_links();
+                self.diagnose(gateway, codec);
             }
             if let (Some(at), Some(every)) = (next_alive, settings.watchdog)
                 && now >= at
@@ -323,15 +327,39 @@ impl Driver {
     }
 
     fn answer_status(&self, gateway: &dyn Gateway, codec: &Codec, answer: &SyncSender<Status>) {
-        let status = self.reporter.status(
+        // Whoever asked may have gone.
+        let _ = answer.try_send(self.status(gateway, codec));
+    }
+
+    fn status(&self, gateway: &dyn Gateway, codec: &Codec) -> Status {
+        self.reporter.status(
             self.clock.0.elapsed(),
             &self.endpoint,
             &self.topics,
             gateway,
             [&self.waiting.refused, &codec.dropped].map(|count| count.load(Ordering::Relaxed)),
-        );
-        // Whoever asked may have gone.
-        let _ = answer.try_send(status);
+        )
+    }
+
+    /// Tells of this node on /diagnostics if anybody listens; called once per second.
+    fn diagnose(&mut self, gateway: &dyn Gateway, codec: &Codec) {
+        let Some(mut diagnostics) = self.diagnostics.take() else { return };
+        let now = self.now();
+        let topic = diagnostics.topic().clone();
+        self.topics.publish_own(now, &mut self.endpoint, &topic);
+        if self.topics.own_is_wanted(&topic.name) {
+            // The clock of other ROS nodes; one before 1970 is as good as none.
+            let stamp = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+            match diagnostics.message(self.status(gateway, codec), stamp) {
+                Ok(message) => {
+                    self.topics.send_own(now, &mut self.endpoint, &topic.name, message);
+                }
+                Err(error) => self.topics.notice(now, format!("{}: {error}", topic.name)),
+            }
+        } else {
+            diagnostics.rest();
+        }
+        self.diagnostics = Some(diagnostics);
     }
 
     /// Hands out everything the protocol and the topics want done.

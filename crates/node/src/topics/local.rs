@@ -19,6 +19,8 @@ const MAX_LATCHED_BYTES: usize = 16 << 20;
 pub(crate) struct LocalTopic {
     pub(crate) topic: Topic,
     pub(crate) treatment: Treatment,
+    /// This node publishes on it, too.
+    pub(super) own: bool,
     pub(crate) channels: BTreeMap<PeerId, ChannelId>,
     pub(super) wanted_by: BTreeSet<PeerId>,
     last_taken: Option<Instant>,
@@ -35,6 +37,7 @@ impl LocalTopic {
             transforms: Transforms::of_type(&topic.type_name),
             topic,
             treatment,
+            own: false,
             channels: BTreeMap::new(),
             wanted_by: BTreeSet::new(),
             last_taken: None,
@@ -43,7 +46,7 @@ impl LocalTopic {
         }
     }
 
-    fn is_of_type(&self, other: &Topic) -> bool {
+    pub(super) fn is_of_type(&self, other: &Topic) -> bool {
         (&self.topic.type_name, &self.topic.type_hash) == (&other.type_name, &other.type_hash)
     }
 
@@ -96,7 +99,12 @@ impl Topics {
     pub(crate) fn on_local(&mut self, now: Instant, endpoint: &mut Endpoint, event: Event) {
         match event {
             Event::Offered(topic) => self.local_offered(now, endpoint, topic),
-            Event::Withdrawn { topic } => self.local_withdrawn(now, endpoint, topic),
+            Event::Withdrawn { topic } => {
+                // What this node publishes itself stays offered.
+                if !self.local.get(&topic).is_some_and(|local| local.own) {
+                    self.local_withdrawn(now, endpoint, topic);
+                }
+            }
             Event::SourceGone { topic, source } => {
                 self.source_gone(now, endpoint, &topic, source);
             }
@@ -115,7 +123,7 @@ impl Topics {
         }
     }
 
-    fn local_offered(&mut self, now: Instant, endpoint: &mut Endpoint, topic: Topic) {
+    pub(super) fn local_offered(&mut self, now: Instant, endpoint: &mut Endpoint, topic: Topic) {
         let name = topic.name.clone();
         let Some(treatment) = self.treatment_of(&name) else {
             return;
@@ -182,7 +190,12 @@ impl Topics {
         local.latched.remove(&source);
     }
 
-    fn local_message(&mut self, now: Instant, endpoint: &mut Endpoint, message: Outgoing) {
+    pub(super) fn local_message(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint,
+        message: Outgoing,
+    ) {
         let Some(local) = self.local.get_mut(&message.topic) else {
             return;
         };

@@ -4,6 +4,7 @@
 //! the gateway it returns as [`Order`]s.
 
 mod local;
+mod own;
 mod remote;
 mod services;
 #[cfg(test)]

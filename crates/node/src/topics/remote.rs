@@ -45,11 +45,13 @@ pub(super) struct RemoteTopic {
     stale_since: Option<Instant>,
 }
 
-/// A topic that we publish locally for one or more peers.
+/// A topic that we publish locally, for one or more peers or for ourselves.
 #[derive(Debug)]
 pub(super) struct Publication {
-    topic: Topic,
-    from: BTreeSet<Key>,
+    pub(super) topic: Topic,
+    pub(super) from: BTreeSet<Key>,
+    /// This node publishes on it, too.
+    pub(super) own: bool,
     pub(super) wanted: bool,
 }
 
@@ -312,20 +314,21 @@ impl Topics {
             return;
         };
         let known = self.publications.get(&topic.name);
-        let other = known.and_then(|p| p.from.iter().find(|other| **other != key));
-        if let (Some(known), Some(&other)) = (known, other) {
+        let shared = |p: &&Publication| p.own || p.from.iter().any(|other| *other != key);
+        if let Some(known) = known.filter(shared) {
             if !is_same_type(&known.topic, &topic) {
-                return self.refuse_type(now, endpoint, key, other);
+                return self.refuse_type(now, endpoint, key);
             }
             // One latched publisher is enough for late joiners to be served.
             topic.qos = topic.qos.united(known.topic.qos);
         }
+        let own = known.is_some_and(|p| p.own);
         let wanted = known.is_some_and(|p| p.wanted);
         let fresh = known.is_none_or(|p| p.topic != topic);
         let known = self.publications.remove(&topic.name);
         let mut from = known.map(|p| p.from).unwrap_or_default();
         from.insert(key);
-        let publication = Publication { topic: topic.clone(), from, wanted };
+        let publication = Publication { topic: topic.clone(), from, own, wanted };
         self.publications.insert(topic.name.clone(), publication);
         if fresh {
             self.gateway(Command::Advertise { topic });
@@ -333,10 +336,10 @@ impl Topics {
         endpoint.want(now, key.0, key.1, wanted);
     }
 
-    fn refuse_type(&mut self, now: Instant, endpoint: &mut Endpoint, key: Key, other: Key) {
-        let (Some(found), Some(first)) = (self.remote.get(&key), self.remote.get(&other)) else {
-            return;
-        };
+    fn refuse_type(&mut self, now: Instant, endpoint: &mut Endpoint, key: Key) {
+        let Some(found) = self.remote.get(&key) else { return };
+        let Some(first) = self.publications.get(&found.topic.name) else { return };
+        let other = first.from.iter().find(|other| **other != key);
         let text = format!(
             "{} at '{}': '{}' offers {} ({}), but '{}' has {} ({})",
             found.topic.name,
@@ -344,7 +347,7 @@ impl Topics {
             self.peer_name(key.0),
             found.topic.type_name,
             found.topic.type_hash,
-            self.peer_name(other.0),
+            other.map_or(endpoint.name(), |other| self.peer_name(other.0)),
             first.topic.type_name,
             first.topic.type_hash,
         );
@@ -365,7 +368,7 @@ impl Topics {
             return;
         };
         publication.from.remove(&key);
-        if !publication.from.is_empty() {
+        if !publication.from.is_empty() || publication.own {
             return;
         }
         self.publications.remove(&name);
@@ -453,7 +456,7 @@ impl Topics {
 }
 
 /// A hash that is not known differs from none.
-fn is_same_type(one: &Topic, other: &Topic) -> bool {
+pub(super) fn is_same_type(one: &Topic, other: &Topic) -> bool {
     let unknown = one.type_hash.is_empty() || other.type_hash.is_empty();
     one.type_name == other.type_name && (unknown || one.type_hash == other.type_hash)
 }

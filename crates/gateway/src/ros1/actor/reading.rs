@@ -98,6 +98,7 @@ impl Actor {
                 identity: self.setup.identity.clone(),
                 max_message: self.setup.options.max_message,
                 events: self.setup.events.clone(),
+                shared: self.setup.shared.clone(),
                 notes: self.notes.clone(),
             };
             subscription.start_reader(topic, &uri, self.next_serial, context);

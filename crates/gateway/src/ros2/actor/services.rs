@@ -2,6 +2,7 @@
 //! What happens to services upon each command and each discovery.
 
 use super::{Actor, Setup};
+use crate::rejections::Reason;
 use crate::ros2::Shared;
 use crate::ros2::calls::{Call, Calls};
 use crate::ros2::pairing::{Caller, is_cdr};
@@ -269,20 +270,17 @@ impl Actor {
 }
 
 fn send_reply(served: &Served, reply: &Reply, shared: &Shared) {
+    let reject = |why| shared.rejections.add(&reply.service, why);
     if !is_cdr(&reply.response) {
-        return shared
-            .health()
-            .reject(&reply.service, "of responses in an encoding other than CDR");
+        return reject(Reason::NotCdr);
     }
     if !served.reaches(&reply.caller) {
-        return shared
-            .health()
-            .reject(&reply.service, "of responses to clients that cannot be reached");
+        return reject(Reason::CallerGone);
     }
     let written: Result<(), DdsError> = served.reply(&reply.caller, reply.response.clone());
     if let Err(error) = written {
         tracing::warn!(service = reply.service, %error, "a response is not written");
-        shared.health().reject(&reply.service, "of responses that could not be written");
+        reject(Reason::NotWritten);
     }
 }
 

@@ -13,6 +13,7 @@ import threading
 import xmlrpc.client
 
 import genpy
+import genpy.dynamic
 import rosgraph
 import roslib.message
 import rospy
@@ -78,12 +79,23 @@ def fields_of(value):
     return {name: fields_of(getattr(value, name)) for name in value.__slots__}
 
 
+def decoded(message):
+    """A message of any type by the definition that came with it, if that has the md5 told."""
+    if not isinstance(message, rospy.AnyMsg):
+        return message
+    header = message._connection_header
+    made = genpy.dynamic.generate_dynamic(header["type"], header["message_definition"])
+    cls = made[header["type"]]
+    assert cls._md5sum == header["md5sum"], (cls._md5sum, header)
+    return cls().deserialize(message._buff)
+
+
 def subscribe(topic, type, brief=False, fields=False):
     def got(message):
         if brief:
             report(got=topic, size=len(hex_of(message)) // 2)
         elif fields:
-            report(got=topic, fields=fields_of(message))
+            report(got=topic, fields=fields_of(decoded(message)))
         else:
             report(got=topic, hex=hex_of(message), header=message._connection_header)
 

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use tautline_gateway::rejections::Reason;
 use tautline_gateway::{Event, Source, Topic};
 
 const STRING: &str = "std_msgs/String";
@@ -233,8 +234,10 @@ fn an_oversize_message_is_left_out_and_told_and_the_next_arrives() {
     gateway.offered("/oversize/x");
     gateway.subscribe("/oversize/x");
     let refused = |event: &Event| matches!(event, Event::Refused { .. });
+    let mut sent = 0;
     wait_for("refusal", || {
         agent.order(json!({"do": "send_large", "topic": "/oversize/x", "size": MAX_MESSAGE}));
+        sent += 1;
         gateway.events().iter().any(refused).then_some(())
     });
     agent.order(json!({"do": "send_large", "topic": "/oversize/x", "size": MAX_MESSAGE - 4}));
@@ -243,6 +246,11 @@ fn an_oversize_message_is_left_out_and_told_and_the_next_arrives() {
     let found = (MAX_MESSAGE + 4).to_string();
     assert_names(&gateway.refusal("/oversize/x"), &[found, MAX_MESSAGE.to_string()]);
     assert_eq!(gateway.messages("/oversize/x").len(), 1);
+    let rejected = gateway.status().rejected;
+    assert_eq!((&*rejected[0].topic, rejected[0].reason), ("/oversize/x", Reason::TooLarge));
+    // What was sent before we were connected never came.
+    assert!((1..=sent).contains(&rejected[0].count), "{rejected:?} of {sent}");
+    assert_eq!(rejected.len(), 1, "{rejected:?}");
 }
 
 #[test]

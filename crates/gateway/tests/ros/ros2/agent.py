@@ -15,6 +15,7 @@ from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.duration import Duration
 from rclpy.event_handler import SubscriptionEventCallbacks
 from rclpy.executors import Executor, MultiThreadedExecutor
+from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.qos import (
     DurabilityPolicy,
     LivelinessPolicy,
@@ -94,13 +95,26 @@ def unadvertise(topic):
     report(did="unadvertise", topic=topic)
 
 
-def subscribe(topic, type, qos={}, brief=False):
+def fields_of(value):
+    """A message as JSON has it."""
+    if isinstance(value, bytes):
+        return value[0]
+    if isinstance(value, (list, tuple)):
+        return [fields_of(each) for each in value]
+    if not hasattr(value, "get_fields_and_field_types"):
+        return value
+    return {name: fields_of(getattr(value, name)) for name in value.get_fields_and_field_types()}
+
+
+def subscribe(topic, type, qos={}, brief=False, fields=False):
     cls = get_message(type)
 
     def got(message):
         if brief:
             size = len(message.data)
             report(got=topic, size=size, sound=message.data == text(size))
+        elif fields:
+            report(got=topic, fields=fields_of(message))
         else:
             report(got=topic, hex=serialize_message(message).hex())
 
@@ -172,9 +186,10 @@ def rush(services, type):
 
 
 def service_graph(name):
-    all = {}
-    for service, types in node.get_service_names_and_types_by_node(name, "/"):
-        all[service] = types
+    try:
+        all = dict(node.get_service_names_and_types_by_node(name, "/"))
+    except rclpy_implementation.NodeNameNonExistentError:
+        all = {}
     report(did="service_graph", services=all)
 
 

@@ -3,7 +3,6 @@
 
 #[cfg(test)]
 mod fixture;
-mod rates;
 mod rows;
 #[cfg(test)]
 mod tests;
@@ -19,6 +18,7 @@ use std::io::IsTerminal;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::time::Duration;
 use tautline_node::control::Client;
+use tautline_node::rates;
 use tautline_node::status::Status;
 use view::Choices;
 

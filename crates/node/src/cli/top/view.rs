@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What `top` draws: a pure function of two snapshots, the reader's choices and the size.
 
-use super::rates::{LinkRates, RadioRates, Rates, TopicRates};
 use super::rows::{Column, Row, cell, cut, rows};
 use crate::cli::status::arrow;
 use crate::cli::words::{self, UNKNOWN, bit_rate, bytes, milliseconds, percent, short};
@@ -10,6 +9,7 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget;
+use tautline_node::rates::{LinkRates, RadioRates, Rates, TopicRates};
 use tautline_node::status::Status;
 
 /// Notices shown at the bottom, the newest.

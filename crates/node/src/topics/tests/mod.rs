@@ -3,6 +3,7 @@
 
 mod incoming;
 mod outgoing;
+mod own;
 mod services;
 mod transforms;
 mod translation;

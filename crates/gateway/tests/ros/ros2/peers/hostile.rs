@@ -4,10 +4,11 @@
 
 use super::role::{played, raw_writer};
 use super::{Peer, Reach, STRING, begin, join, message, sizes_read, until_got, until_read};
-use crate::bench::{Watched, assert_names, wait_for};
+use crate::bench::{Watched, wait_for};
 use crate::ros2::nodes::{inside, string_topic};
 use serde_json::json;
 use std::time::Instant;
+use tautline_gateway::rejections::{Reason, Rejected};
 use tautline_gateway::ros2::Range;
 use tautline_gateway::ros2::graph::TOPIC as GRAPH;
 use tautline_gateway::{Event, Qos};
@@ -123,8 +124,9 @@ fn samples_that_are_not_cdr_are_counted_and_cut_ones_harm_nobody() {
     for ((_, read), written) in gateway.messages("/raw").iter().zip(&passed_on) {
         assert!(crate::ros2::same(read, written), "{read:?} of {written:?}");
     }
-    let expected = format!("/raw: {} messages in an encoding other than CDR", OTHER_KINDS.len());
-    assert_names(&gateway.status().trouble, &[expected]);
+    let rejected = gateway.status().rejected;
+    let (count, reason) = (OTHER_KINDS.len() as u64, Reason::NotCdr);
+    assert_eq!(rejected, [Rejected { topic: "/raw".into(), reason, count }]);
 
     // The graph's messages are read by the gateway itself.
     for length in 0..64 {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From two snapshots to what happened between them.
+//! From two snapshots to what happened between them: what `top` and /diagnostics tell.
 
+use crate::status::{DelayReport, Direction, LinkReport, RadioReport, Status, TopicReport};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
-use tautline_node::status::{DelayReport, Direction, LinkReport, RadioReport, Status, TopicReport};
 
 /// Shortest time between two snapshots from which a rate is told.
 const MIN_INTERVAL_S: f64 = 0.05;
 
-/// What `top` shows.
+/// What happened between two snapshots.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Rates {
     /// The node's name.
@@ -50,7 +50,7 @@ pub struct TopicRates {
     pub delivered: u64,
     /// Waiting now.
     pub queued: u64,
-    /// Since the start, by reason; the rate limit's among them.
+    /// Since the start, by reason; the rate limit's and the gateway's among them.
     pub dropped: BTreeMap<String, u64>,
     /// Dropped in the interval, all reasons.
     pub dropped_now: u64,
@@ -108,6 +108,7 @@ pub fn between(previous: Option<&Status>, current: &Status) -> Rates {
     let topics = index(previous.map(|p| &p.topics[..]), |t| {
         (t.direction == Direction::Out, &*t.topic, &*t.peer)
     });
+    let [rejected_before, rejected] = [previous, Some(current)].map(Rejected::of);
     let radios = index(previous.map(|p| &p.radios[..]), |r| &*r.radio);
     let links = index(previous.map(|p| &p.links[..]), |l| (&*l.peer, &*l.radio, &*l.remote));
     Rates {
@@ -118,10 +119,10 @@ pub fn between(previous: Option<&Status>, current: &Status) -> Rates {
             .topics
             .iter()
             .map(|t| {
-                interval.topic(
-                    topics.get(&(t.direction == Direction::Out, &*t.topic, &*t.peer)).copied(),
-                    t,
-                )
+                let before =
+                    topics.get(&(t.direction == Direction::Out, &*t.topic, &*t.peer)).copied();
+                let dropped_before = before.map(|b| rejected_before.and_dropped(b));
+                interval.topic(before, t, dropped_before.as_ref(), rejected.and_dropped(t))
             })
             .collect(),
         radios: current
@@ -144,6 +145,32 @@ fn index<'s, T, K: std::hash::Hash + Eq>(
     reports.unwrap_or_default().iter().map(|report| (key(report), report)).collect()
 }
 
+/// What gateways rejected, by direction (`true` is out) and topic.
+struct Rejected<'s>(HashMap<(bool, &'s str), Vec<(&'s str, u64)>>);
+
+impl<'s> Rejected<'s> {
+    fn of(status: Option<&'s Status>) -> Self {
+        let mut of = HashMap::<_, Vec<_>>::new();
+        for it in status.iter().flat_map(|s| &s.gateways).flat_map(|g| &g.rejected) {
+            let key = (it.direction == Direction::Out, &*it.topic);
+            of.entry(key).or_default().push((&*it.reason, it.count));
+        }
+        Self(of)
+    }
+
+    /// All that a topic lost, by reason.
+    fn and_dropped(&self, topic: &TopicReport) -> BTreeMap<String, u64> {
+        let mut dropped = topic.dropped.clone();
+        if topic.rate_limited > 0 {
+            dropped.insert("rate limited".into(), topic.rate_limited);
+        }
+        let rejected = self.0.get(&(topic.direction == Direction::Out, &*topic.topic));
+        let rejected = rejected.into_iter().flatten();
+        dropped.extend(rejected.map(|(reason, count)| ((*reason).to_owned(), *count)));
+        dropped
+    }
+}
+
 struct Interval {
     seconds: Option<f64>,
 }
@@ -154,16 +181,19 @@ impl Interval {
         Some(grown(before, now) as f64 / self.seconds?)
     }
 
-    fn topic(&self, before: Option<&TopicReport>, now: &TopicReport) -> TopicRates {
+    fn topic(
+        &self,
+        before: Option<&TopicReport>,
+        now: &TopicReport,
+        dropped_before: Option<&BTreeMap<String, u64>>,
+        dropped: BTreeMap<String, u64>,
+    ) -> TopicRates {
         let counts = delays_between(before.and_then(|b| b.delay.as_ref()), now.delay.as_ref());
         let delivered = |t: &TopicReport| {
             if t.direction == Direction::Out { t.delivered } else { t.messages }
         };
-        let mut dropped = now.dropped.clone();
-        if now.rate_limited > 0 {
-            dropped.insert("rate limited".into(), now.rate_limited);
-        }
-        let total = |t: &TopicReport| t.dropped.values().sum::<u64>() + t.rate_limited;
+        let total = |dropped: &BTreeMap<String, u64>| dropped.values().sum::<u64>();
+        let grown_by = grown(dropped_before.map(total), total(&dropped));
         TopicRates {
             topic: now.topic.clone(),
             direction: now.direction,
@@ -177,11 +207,7 @@ impl Interval {
             delivered: delivered(now),
             queued: now.queued,
             dropped,
-            dropped_now: if self.seconds.is_some() {
-                grown(before.map(total), total(now))
-            } else {
-                0
-            },
+            dropped_now: if self.seconds.is_some() { grown_by } else { 0 },
         }
     }
 
@@ -253,8 +279,13 @@ fn percentile(buckets: &[(f64, u64)], share: f64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::status;
     use super::*;
+    use crate::status::RejectedReport;
+
+    fn status(uptime_s: f64) -> Status {
+        let status: Status = serde_json::from_str(include_str!("cli/top/fixture.json")).unwrap();
+        Status { uptime_s, ..status }
+    }
 
     #[test]
     fn rates_are_differences_over_the_time_between() {
@@ -268,6 +299,24 @@ mod tests {
         assert_eq!(rates.topics[0].rate_hz, Some(50.0));
         assert_eq!(rates.topics[0].bps, Some(400_000.0));
         assert_eq!(rates.links[0].loss, Some(0.1));
+    }
+
+    #[test]
+    fn what_the_gateway_rejects_is_among_the_drops_of_its_topic_and_direction() {
+        let rejected = |count| RejectedReport {
+            topic: "/scan".into(),
+            direction: Direction::Out,
+            reason: "too_large".into(),
+            count,
+        };
+        let (mut before, mut now) = (status(10.0), status(12.0));
+        before.gateways[0].rejected = vec![rejected(3)];
+        now.gateways[0].rejected = vec![rejected(5)];
+        for topic in between(Some(&before), &now).topics {
+            let is_it = topic.topic == "/scan" && topic.direction == Direction::Out;
+            let expected = if is_it { (Some(&5), 2) } else { (None, 0) };
+            assert_eq!((topic.dropped.get("too_large"), topic.dropped_now), expected, "{topic:?}");
+        }
     }
 
     #[test]

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The ends of a stream as programs of their own: a publisher and a subscriber, each written
+//! on DDS itself or on the ROS 2 gateway. They talk as `ros/publish.py` and
+//! `ros/subscribe.py` do, which take the place of either.
+
+use crate::bench::ros::DOMAIN;
+use crate::clock::monotonic_ns;
+use anyhow::{Context, Result, bail, ensure};
+use bytes::{Bytes, BytesMut};
+use std::io::{BufRead, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tautline_dds::{Participant, Qos as Dds, Range, RawReader, RawWriter, Specification};
+use tautline_gateway::ros2::{Ros2, Ros2Options};
+use tautline_gateway::types::installed::Installed;
+use tautline_gateway::{Command, Event, Events, Gateway, Qos, Source, Topic};
+
+/// What all streams are published on; as in `ros/flows.py`.
+pub const TOPIC: &str = "/stream";
+const TYPE: &str = "std_msgs/msg/UInt8MultiArray";
+const DDS_TOPIC: &str = "rt/stream";
+const DDS_TYPE: &str = "std_msgs::msg::dds_::UInt8MultiArray_";
+/// Encapsulation, an empty layout (no dimensions, offset 0), and the length of the data.
+const HEAD: usize = 16;
+/// Sequence number and time of sending, at the front of the data.
+const STAMP: usize = 16;
+/// Sequence number of messages that only show that the path works; as in `ros/flows.py`.
+const WARM_UP: u64 = 999_999_999_999;
+const WARM_UP_PERIOD: Duration = Duration::from_millis(50);
+/// Above any message here.
+const MAX_MESSAGE: usize = 16_000_000;
+
+/// How an end is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum By {
+    /// On the DDS library alone.
+    Bare,
+    /// On the gateway.
+    Gateway,
+}
+
+/// Which end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Role {
+    /// `ready`; `start T0_NS COUNT` publishes; `done`; `write`; `written`.
+    Publish,
+    /// `ready`; `first` with the first uncounted message; `expect COUNT WAIT_S`; `done`; `written`.
+    Subscribe,
+}
+
+/// Arguments of the hidden command.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Which end.
+    role: Role,
+    /// How it is written.
+    by: By,
+    /// Where the samples go, as CSV.
+    output: PathBuf,
+    /// Bytes of a message with all that DDS is given.
+    #[arg(long, default_value_t = 1024)]
+    bytes: usize,
+    /// Time between the starts of bursts, in microseconds; 0 is as fast as it goes.
+    #[arg(long, default_value_t = 0)]
+    period_us: u64,
+    /// Messages published one after the other.
+    #[arg(long, default_value_t = 1)]
+    burst: u64,
+    /// Messages that the publisher keeps for subscribers that lag behind; 0 is all (on DDS alone).
+    #[arg(long, default_value_t = 10)]
+    depth: u32,
+}
+
+/// Runs one end until its standard input ends or it is done.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    match arguments.role {
+        Role::Publish => publish(arguments),
+        Role::Subscribe => subscribe(arguments),
+    }
+}
+
+/// Writes one message.
+type Write1 = Box<dyn Fn(Bytes) -> Result<()>>;
+
+fn publish(arguments: &Arguments) -> Result<()> {
+    ensure!(arguments.bytes >= HEAD + STAMP, "a message has at least {} bytes", HEAD + STAMP);
+    let write = match arguments.by {
+        By::Bare => bare_writer(arguments.depth)?,
+        By::Gateway => gateway_writer(arguments.depth)?,
+    };
+    let orders = orders();
+    println!("ready");
+    let start = warm_up(&*write, arguments.bytes, &orders)?;
+    let words: Vec<&str> = start.split_whitespace().collect();
+    let &["start", first_ns, count] = words.as_slice() else {
+        bail!("'{start}'; allowed: start T0_NS COUNT");
+    };
+    let sent = publish_counted(&*write, arguments, first_ns.parse()?, count.parse()?)?;
+    println!("done");
+    // Until then samples may have to be sent again.
+    if orders.recv().is_err() {
+        return Ok(());
+    }
+    let rows = sent.iter().enumerate().map(|(sequence, sent)| format!("{sequence},{sent}"));
+    write_rows(&arguments.output, "sequence,sent_ns", rows)?;
+    println!("written");
+    Ok(())
+}
+
+/// Publishes uncounted messages until an order arrives.
+fn warm_up(
+    write: &dyn Fn(Bytes) -> Result<()>,
+    bytes: usize,
+    orders: &Receiver<String>,
+) -> Result<String> {
+    loop {
+        write(message(bytes, WARM_UP))?;
+        match orders.recv_timeout(WARM_UP_PERIOD) {
+            Ok(order) => return Ok(order),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => bail!("no order to start"),
+        }
+    }
+}
+
+/// Publishes `count` messages on time; says when each was sent.
+fn publish_counted(
+    write: &dyn Fn(Bytes) -> Result<()>,
+    arguments: &Arguments,
+    first_ns: u64,
+    count: u64,
+) -> Result<Vec<u64>> {
+    let mut sent = Vec::with_capacity(usize::try_from(count)?);
+    for sequence in 0..count {
+        if sequence % arguments.burst == 0 {
+            let due = first_ns + sequence / arguments.burst * arguments.period_us * 1000;
+            std::thread::sleep(Duration::from_nanos(due.saturating_sub(monotonic_ns())));
+        }
+        let message = message(arguments.bytes, sequence);
+        sent.push(stamp_of(&message).context("a message without a stamp")?.1);
+        write(message)?;
+    }
+    Ok(sent)
+}
+
+/// A message as CDR, stamped with the time at which it is ready.
+fn message(bytes: usize, sequence: u64) -> Bytes {
+    let mut message = BytesMut::zeroed(bytes);
+    message[1] = 1;
+    message[12..16].copy_from_slice(&((bytes - HEAD) as u32).to_le_bytes());
+    message[HEAD..HEAD + 8].copy_from_slice(&sequence.to_le_bytes());
+    message[HEAD + 8..HEAD + STAMP].copy_from_slice(&monotonic_ns().to_le_bytes());
+    message.freeze()
+}
+
+/// Number and time of sending.
+fn stamp_of(message: &[u8]) -> Option<(u64, u64)> {
+    let number = |at: usize| Some(u64::from_le_bytes(message.get(at..at + 8)?.try_into().ok()?));
+    Some((number(HEAD)?, number(HEAD + 8)?))
+}
+
+fn specification(qos: &Dds) -> Specification<'_> {
+    Specification { topic: DDS_TOPIC, type_name: DDS_TYPE, keyless: true, qos }
+}
+
+fn participant() -> Result<Arc<Participant>> {
+    Ok(Participant::new(DOMAIN.into(), Range::Loopback, b"enclave=/;")?)
+}
+
+fn bare_writer(depth: u32) -> Result<Write1> {
+    let qos = Dds { keep_all: depth == 0, depth: depth.max(1) as i32, ..Dds::default() };
+    let writer = RawWriter::new(&participant()?, specification(&qos), |_, _| ())?;
+    Ok(Box::new(move |message| Ok(writer.write(message, None, None).map(drop)?)))
+}
+
+fn gateway_writer(depth: u32) -> Result<Write1> {
+    ensure!(depth > 0, "the gateway keeps a number of messages");
+    let gateway = gateway(Arc::new(Ignored))?;
+    let topic = Topic {
+        name: TOPIC.into(),
+        type_name: TYPE.into(),
+        // Not told, so not compared.
+        type_hash: String::new(),
+        definition: "".into(),
+        qos: Qos { depth, ..Qos::default() },
+    };
+    gateway.handle(Command::Advertise { topic });
+    Ok(Box::new(move |payload| {
+        let (topic, source) = (TOPIC.into(), Source(0));
+        gateway.handle(Command::Publish { topic, source, payload });
+        Ok(())
+    }))
+}
+
+fn gateway(events: Arc<dyn Events>) -> Result<Ros2> {
+    let options = Ros2Options {
+        domain: DOMAIN.into(),
+        range: Range::Loopback,
+        node_name: "/tautline_end".into(),
+        tautline_name: "end".into(),
+        max_message: MAX_MESSAGE,
+        installed: Installed::new(Vec::new()),
+    };
+    Ok(Ros2::start(options, Arc::new(|_| true), events)?)
+}
+
+struct Ignored;
+
+impl Events for Ignored {
+    fn emit(&self, _: Event) {}
+}
+
+/// What a subscriber has received.
+#[derive(Default)]
+struct Received {
+    state: Mutex<State>,
+    more: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    warm: bool,
+    /// Sequence number, when sent and when received.
+    rows: Vec<[u64; 3]>,
+    expected: Option<usize>,
+}
+
+impl Received {
+    fn take(&self, message: &[u8]) {
+        let received = monotonic_ns();
+        let Some((sequence, sent)) = stamp_of(message) else { return };
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if sequence == WARM_UP {
+            if !std::mem::replace(&mut state.warm, true) {
+                println!("first");
+            }
+            return;
+        }
+        state.rows.push([sequence, sent, received]);
+        if state.expected.is_some_and(|count| state.rows.len() >= count) {
+            self.more.notify_all();
+        }
+    }
+
+    /// Waits until there are `count`, but not longer than `patience`.
+    fn await_count(&self, count: usize, patience: Duration) -> Vec<[u64; 3]> {
+        let until = Instant::now() + patience;
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.expected = Some(count);
+        while state.rows.len() < count && Instant::now() < until {
+            let left = until.saturating_duration_since(Instant::now());
+            let waited = self.more.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        std::mem::take(&mut state.rows)
+    }
+}
+
+impl Events for Received {
+    fn emit(&self, event: Event) {
+        if let Event::Message { payload, .. } = event {
+            self.take(&payload);
+        }
+    }
+}
+
+fn subscribe(arguments: &Arguments) -> Result<()> {
+    let received = Arc::<Received>::default();
+    let _reader: Box<dyn std::any::Any> = match arguments.by {
+        By::Bare => Box::new(bare_reader(received.clone())?),
+        By::Gateway => {
+            let gateway = gateway(received.clone())?;
+            gateway.handle(Command::Subscribe { topic: TOPIC.into() });
+            Box::new(gateway)
+        }
+    };
+    println!("ready");
+    let Ok(order) = orders().recv() else { return Ok(()) };
+    let words: Vec<&str> = order.split_whitespace().collect();
+    let &["expect", count, wait_s] = words.as_slice() else {
+        bail!("'{order}'; allowed: expect COUNT WAIT_S");
+    };
+    let patience = Duration::from_secs_f64(wait_s.parse()?);
+    let rows = received.await_count(count.parse()?, patience);
+    println!("done");
+    let lines =
+        rows.iter().map(|[sequence, sent, received]| format!("{sequence},{sent},{received}"));
+    write_rows(&arguments.output, "sequence,sent_ns,received_ns", lines)?;
+    println!("written");
+    Ok(())
+}
+
+/// Asks for what the gateway asks for.
+fn bare_reader(received: Arc<Received>) -> Result<RawReader> {
+    let qos = Dds { keep_all: true, ..Dds::default() };
+    let take = move |message: Bytes, _: &_| received.take(&message);
+    Ok(RawReader::new(&participant()?, specification(&qos), take, |_, _| ())?)
+}
+
+/// Lines of standard input.
+fn orders() -> Receiver<String> {
+    let (sender, orders) = channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(std::io::Result::ok) {
+            if sender.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    orders
+}
+
+fn write_rows(file: &Path, head: &str, rows: impl Iterator<Item = String>) -> Result<()> {
+    let mut out = std::io::BufWriter::new(std::fs::File::create(file)?);
+    writeln!(out, "{head}")?;
+    for row in rows {
+        writeln!(out, "{row}")?;
+    }
+    out.flush().with_context(|| format!("writing {}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_an_array_of_bytes_in_cdr_with_its_stamp() {
+        let message = message(1024, 7);
+        assert_eq!(message.len(), 1024);
+        assert_eq!(message[..HEAD], [0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xf0, 3, 0, 0]);
+        assert_eq!(stamp_of(&message).unwrap().0, 7);
+        assert_eq!(stamp_of(&message[..HEAD + STAMP - 1]), None);
+    }
+}

@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the ROS 2 gateway adds: the same stream through it and past it, in turns.
+
+pub mod ends;
+mod idle;
+mod stream;
+
+use super::case::{Bound, Verdict};
+use super::daemon::DaemonSetup;
+use super::flows::Flow;
+use super::report::{About, Conclusion, verdict_lines};
+use super::ros::{self, Middleware, Range, ros2_packages};
+use super::trial::Load as RosLoad;
+use super::world::{Link, LinkLimits, Pair};
+use crate::progress::Progress;
+use crate::stats::Samples;
+use anyhow::{Context, Result};
+use ends::By;
+use serde::Serialize;
+use std::fmt::Write;
+use std::path::Path;
+use std::time::Duration;
+use stream::{End, Load, Stream};
+
+/// As on the command line.
+pub const NAME: &str = "ros2-gateway";
+
+const UNLIMITED: Link = Link::Wire(LinkLimits { rate_bps: None, loss: 0.0 });
+/// Added to the median delay of 1 KB by each side.
+const ADDED_MS: Bound = Bound::AtMost(0.3);
+/// Messages received per second, of those a subscriber on the DDS library receives.
+const THROUGHPUT_PERCENT: Bound = Bound::AtLeast(80.0);
+const LARGE_RECEIVED: Bound = Bound::AtLeast(100.0);
+
+/// 1 KB at 200 Hz for three seconds.
+const SMALL: Load =
+    Load { bytes: 1024, count: 600, period: Duration::from_millis(5), burst: 1, depth: 10 };
+const SMALL_ROUNDS: usize = 5;
+/// As fast as they are received: the publisher keeps all, and waits for its subscriber.
+const FLOODS: [(&str, Load); 2] = [
+    ("1 KB", Load { bytes: 1024, count: 200_000, period: Duration::ZERO, burst: 1, depth: 0 }),
+    ("64 KB", Load { bytes: 65_536, count: 8_000, period: Duration::ZERO, burst: 1, depth: 0 }),
+];
+/// Each burst fits into what the gateway lets wait, and into what its writer keeps.
+const BURSTS: [(&str, Load); 2] = [
+    (
+        "1 KB",
+        Load {
+            bytes: 1024,
+            count: 20_000,
+            period: Duration::from_millis(100),
+            burst: 1000,
+            depth: 1000,
+        },
+    ),
+    (
+        "64 KB",
+        Load {
+            bytes: 65_536,
+            count: 2_000,
+            period: Duration::from_millis(100),
+            burst: 100,
+            depth: 1000,
+        },
+    ),
+];
+const THROUGHPUT_ROUNDS: usize = 3;
+/// 4 MB at 10 Hz, in rclpy's default profile.
+const LARGE: Load =
+    Load { bytes: 4_000_000, count: 40, period: Duration::from_millis(100), burst: 1, depth: 10 };
+const LARGE_ROUNDS: usize = 3;
+const WHOLE_ROUNDS: usize = 3;
+const WHOLE_TIME: Duration = Duration::from_secs(6);
+
+const BARE: End = End::Own(By::Bare);
+
+/// One figure of each round, past the gateway and through it.
+#[derive(Debug, Serialize)]
+struct Row {
+    what: String,
+    unit: &'static str,
+    past: Vec<f64>,
+    through: Vec<f64>,
+    #[serde(skip)]
+    target: Option<Target>,
+}
+
+#[derive(Serialize)]
+struct GatewayReport {
+    case: &'static str,
+    #[serde(flatten)]
+    about: About,
+    ros2_packages: String,
+    rows: Vec<Row>,
+    verdicts: Vec<Verdict>,
+}
+
+/// What takes part.
+struct Scene<'a> {
+    pair: Pair,
+    setup: &'a DaemonSetup,
+    folder: &'a Path,
+    progress: Progress,
+}
+
+/// What is looked at in the samples of a round.
+#[derive(Clone, Copy)]
+struct Measure {
+    name: &'static str,
+    unit: &'static str,
+    /// Of a load with bursts of so many messages.
+    of: fn(&Samples, u64) -> f64,
+    target: Option<Target>,
+}
+
+/// What of both medians is judged.
+#[derive(Debug, Clone, Copy)]
+enum Target {
+    /// The one through the gateway less the one past it.
+    Added(Bound),
+    /// Percent of the one past it.
+    Share(Bound),
+    /// The one through the gateway alone.
+    Through(Bound),
+}
+
+const P50: Measure = measure("p50", "ms", |samples, _| delay(samples, |it| it.p50));
+const P99: Measure = measure("p99", "ms", |samples, _| delay(samples, |it| it.p99));
+const RECEIVED: Measure = measure("received", "%", |it, _| it.summary(None).mdr_percent);
+const STEADY: Measure = measure("steadily", "per s", |samples, _| steady_rate(samples));
+const IN_BURSTS: Measure = measure("in bursts", "per s", burst_rate);
+
+const fn measure(name: &'static str, unit: &'static str, of: fn(&Samples, u64) -> f64) -> Measure {
+    Measure { name, unit, of, target: None }
+}
+
+impl Measure {
+    const fn to_reach(self, target: Target) -> Self {
+        Self { target: Some(target), ..self }
+    }
+}
+
+fn delay(samples: &Samples, of: fn(crate::stats::Delay) -> f64) -> f64 {
+    samples.summary(None).delay_ms.map_or(f64::INFINITY, of)
+}
+
+/// Messages received per second, from the first to the last.
+fn steady_rate(samples: &Samples) -> f64 {
+    let (Some(first), Some(last)) = (samples.arrivals.first(), samples.arrivals.last()) else {
+        return 0.0;
+    };
+    let seconds = (last.received_ns - first.received_ns) as f64 / 1e9;
+    (samples.arrivals.len() - 1) as f64 / seconds
+}
+
+/// The median of the bursts' messages received per second, from when the first is published.
+fn burst_rate(samples: &Samples, burst: u64) -> f64 {
+    let bursts = samples.sent_ns.len() as u64 / burst;
+    let rate = |number: u64| {
+        let of_burst = samples.arrivals.iter().filter(|it| it.sequence / burst == number);
+        let last = of_burst.clone().map(|it| it.received_ns).max()?;
+        let seconds = last.saturating_sub(samples.sent_ns[(number * burst) as usize]) as f64 / 1e9;
+        Some(of_burst.count() as f64 / seconds)
+    };
+    median(&(0..bursts).map(|number| rate(number).unwrap_or(0.0)).collect::<Vec<_>>())
+}
+
+/// Runs the case; the report and raw samples go to `folder`.
+pub fn run(
+    name: &'static str,
+    setup: &DaemonSetup,
+    folder: &Path,
+    as_json: bool,
+) -> Result<Conclusion> {
+    std::fs::create_dir_all(folder)?;
+    let stage = |text: &str, seconds| (format!("{name}: {text}"), Duration::from_secs(seconds));
+    let progress = Progress::new(vec![
+        stage("1 KB at 200 Hz, read and written", 90),
+        stage("as fast as it goes, read and written", 80),
+        stage("4 MB to and from rclpy", 90),
+        stage("rclpy to rclpy over two daemons", 75),
+        stage("daemons idle", 75),
+    ]);
+    let scene = Scene { pair: Pair::new(UNLIMITED, 0)?, setup, folder, progress };
+    let mut rows = scene.small()?;
+    rows.extend(scene.throughput()?);
+    rows.extend(scene.large()?);
+    rows.extend(scene.whole()?);
+    let mut verdicts: Vec<Verdict> = rows.iter().filter_map(Row::verdict).collect();
+    scene.progress.next();
+    verdicts.extend(idle::run(setup, &scene.pair, &folder.join("idle"))?);
+    scene.progress.finish();
+    let conclusion = Conclusion::of(&verdicts);
+    let text = table(&rows) + "\n" + &verdict_lines(&verdicts);
+    let (about, ros2_packages) = (About::now(), ros2_packages());
+    let report = GatewayReport { case: name, about, ros2_packages, rows, verdicts };
+    let json = serde_json::to_string_pretty(&report)?;
+    std::fs::write(folder.join("report.json"), format!("{json}\n"))?;
+    if as_json {
+        println!("{json}");
+    } else {
+        println!("\n{name}: the same stream past the gateway and through it, in turns\n{text}");
+        println!("report.json and raw samples are in {}", folder.display());
+    }
+    Ok(conclusion)
+}
+
+impl Scene<'_> {
+    fn small(&self) -> Result<Vec<Row>> {
+        self.progress.next();
+        let measures = [P50.to_reach(Target::Added(ADDED_MS)), P99, RECEIVED];
+        let mut rows =
+            self.in_turns("1 KB at 200 Hz, read", reading, SMALL, SMALL_ROUNDS, &measures)?;
+        rows.extend(self.in_turns(
+            "1 KB at 200 Hz, written",
+            writing,
+            SMALL,
+            SMALL_ROUNDS,
+            &measures,
+        )?);
+        Ok(rows)
+    }
+
+    fn throughput(&self) -> Result<Vec<Row>> {
+        self.progress.next();
+        let (rounds, mut rows) = (THROUGHPUT_ROUNDS, Vec::new());
+        let steady = STEADY.to_reach(Target::Share(THROUGHPUT_PERCENT));
+        for (size, load) in FLOODS {
+            let what = format!("{size}, read");
+            rows.extend(self.in_turns(&what, reading, load, rounds, &[steady])?);
+        }
+        for (size, load) in BURSTS {
+            let what = format!("{size}, written");
+            rows.extend(self.in_turns(&what, writing, load, rounds, &[IN_BURSTS, RECEIVED])?);
+        }
+        Ok(rows)
+    }
+
+    fn large(&self) -> Result<Vec<Row>> {
+        self.progress.next();
+        let received = RECEIVED.to_reach(Target::Through(LARGE_RECEIVED));
+        let (rounds, measures) = (LARGE_ROUNDS, [received, P50, P99]);
+        // Past it is from rclpy to rclpy.
+        let or_rclpy = |by| if by == By::Bare { End::Rclpy } else { End::Own(by) };
+        let from_rclpy = |by| (End::Rclpy, or_rclpy(by));
+        let to_rclpy = |by| (or_rclpy(by), End::Rclpy);
+        let mut rows =
+            self.in_turns("4 MB, read of rclpy", from_rclpy, LARGE, rounds, &measures)?;
+        rows.extend(self.in_turns("4 MB, written to rclpy", to_rclpy, LARGE, rounds, &measures)?);
+        Ok(rows)
+    }
+
+    /// Streams of each kind, one after the other, round by round.
+    fn in_turns(
+        &self,
+        what: &str,
+        ends: impl Fn(By) -> (End, End),
+        load: Load,
+        rounds: usize,
+        measures: &[Measure],
+    ) -> Result<Vec<Row>> {
+        let mut rows: Vec<Row> = measures.iter().map(|it| Row::new(what, it)).collect();
+        for round in 1..=rounds {
+            for by in [By::Bare, By::Gateway] {
+                let (from, to) = ends(by);
+                let stream = Stream { computer: &self.pair.robot, from, to, load };
+                let name = format!("{what}-{}-to-{}-{round}", from.name(), to.name());
+                let samples = stream
+                    .run(&self.folder.join(name.replace(", ", "-").replace(' ', "-")))
+                    .with_context(|| format!("{what}, round {round}"))?;
+                for (row, measure) in rows.iter_mut().zip(measures) {
+                    row.of(by).push((measure.of)(&samples, load.burst));
+                }
+            }
+        }
+        Ok(rows)
+    }
+
+    /// What users see: the laser from a robot to its base, directly and over two daemons.
+    fn whole(&self) -> Result<Vec<Row>> {
+        self.progress.next();
+        let what = "rclpy to rclpy, 1 KB at 50 Hz";
+        let measures = [P50, P99];
+        let mut rows: Vec<Row> = measures.iter().map(|it| Row::new(what, it)).collect();
+        for round in 1..=WHOLE_ROUNDS {
+            for by in [By::Bare, By::Gateway] {
+                let samples = self.laser(by, &self.folder.join(format!("laser-{by:?}-{round}")))?;
+                for (row, measure) in rows.iter_mut().zip(measures) {
+                    row.of(by).push((measure.of)(&samples, 1));
+                }
+            }
+        }
+        Ok(rows)
+    }
+
+    fn laser(&self, by: By, folder: &Path) -> Result<Samples> {
+        std::fs::create_dir_all(folder)?;
+        let (range, mut daemons) = match by {
+            By::Bare => (Range::Subnet, Vec::new()),
+            By::Gateway => {
+                let daemons = self.setup.start(&self.pair.robot, &self.pair.base, folder)?;
+                (Range::Localhost, daemons.into())
+            }
+        };
+        for daemon in &mut daemons {
+            daemon.await_connected()?;
+        }
+        let middleware = |_| Middleware::Ros2 { range, reliable: true };
+        let mut load = RosLoad::start(middleware, &[Flow::Laser], &self.pair, folder)?;
+        load.publish(WHOLE_TIME)?;
+        load.drain(WHOLE_TIME)?;
+        load.write()?;
+        for daemon in &mut daemons {
+            daemon.end()?;
+        }
+        ros::samples(folder, Flow::Laser)
+    }
+}
+
+fn reading(by: By) -> (End, End) {
+    (BARE, End::Own(by))
+}
+
+fn writing(by: By) -> (End, End) {
+    (End::Own(by), BARE)
+}
+
+impl Row {
+    fn new(what: &str, measure: &Measure) -> Self {
+        Self {
+            what: format!("{what}, {}", measure.name),
+            unit: measure.unit,
+            past: Vec::new(),
+            through: Vec::new(),
+            target: measure.target,
+        }
+    }
+
+    fn of(&mut self, by: By) -> &mut Vec<f64> {
+        match by {
+            By::Bare => &mut self.past,
+            By::Gateway => &mut self.through,
+        }
+    }
+
+    fn verdict(&self) -> Option<Verdict> {
+        let (past, through) = (median(&self.past), median(&self.through));
+        let (bound, what, found, unit) = match self.target? {
+            Target::Added(bound) => (bound, ", added", through - past, self.unit),
+            Target::Share(bound) => {
+                (bound, ", of a bare subscriber's", 100.0 * through / past, "%")
+            }
+            Target::Through(bound) => (bound, "", through, self.unit),
+        };
+        Some(bound.judge(format!("{}{what}", self.what), Some(found), unit))
+    }
+}
+
+/// Of an odd number of values; of none, no number.
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len().saturating_sub(1) / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Medians of the rounds, with the least and the most.
+fn table(rows: &[Row]) -> String {
+    let mut text = format!(
+        "{:40} {:6} | {:>10} {:>24} | {:>10} {:>24}\n",
+        "", "", "past it", "", "through it", ""
+    );
+    let part = |values: &[f64]| {
+        let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let spread = format!("({} to {})", figure(least), figure(most));
+        format!("{:>10} {spread:>24}", figure(median(values)))
+    };
+    for row in rows {
+        let (past, through) = (part(&row.past), part(&row.through));
+        let _ = writeln!(text, "{:40} {:6} | {past} | {through}", row.what, row.unit);
+    }
+    text
+}
+
+/// Milliseconds need digits, counts none.
+fn figure(value: f64) -> String {
+    if value.abs() < 100.0 { format!("{value:.3}") } else { format!("{value:.0}") }
+}

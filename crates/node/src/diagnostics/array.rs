@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `diagnostic_msgs/DiagnosticArray`: its type, and its bytes as ROS 1 has them.
+
+use std::time::Duration;
+
+pub(super) const TYPE_NAME: &str = "diagnostic_msgs/DiagnosticArray";
+pub(super) const MD5: &str = "60810da900de1dd6ddd437c3503511da";
+/// With all nested types, as in a connection header.
+pub(super) const DEFINITION: &str = "\
+Header header
+DiagnosticStatus[] status
+
+================================================================================
+MSG: std_msgs/Header
+uint32 seq
+time stamp
+string frame_id
+
+================================================================================
+MSG: diagnostic_msgs/DiagnosticStatus
+byte OK=0
+byte WARN=1
+byte ERROR=2
+byte STALE=3
+byte level
+string name
+string message
+string hardware_id
+KeyValue[] values
+
+================================================================================
+MSG: diagnostic_msgs/KeyValue
+string key
+string value
+";
+
+/// How well it is; the numbers are the message's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Level {
+    Ok = 0,
+    Warn = 1,
+    Error = 2,
+}
+
+/// The state of one part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct DiagnosticStatus {
+    pub(super) level: Level,
+    pub(super) name: String,
+    /// One line for a person.
+    pub(super) message: String,
+    pub(super) hardware_id: String,
+    pub(super) values: Vec<(String, String)>,
+}
+
+/// An array of them; `stamp` is the time since 1970.
+pub(super) fn serialized(statuses: &[DiagnosticStatus], stamp: Duration) -> Vec<u8> {
+    let mut out = Vec::new();
+    // Header: seq, stamp, frame_id.
+    number(&mut out, 0);
+    number(&mut out, u32::try_from(stamp.as_secs()).unwrap_or(u32::MAX));
+    number(&mut out, stamp.subsec_nanos());
+    text(&mut out, "");
+    length(&mut out, statuses.len());
+    for status in statuses {
+        out.push(status.level as u8);
+        for part in [&status.name, &status.message, &status.hardware_id] {
+            text(&mut out, part);
+        }
+        length(&mut out, status.values.len());
+        for (key, value) in &status.values {
+            text(&mut out, key);
+            text(&mut out, value);
+        }
+    }
+    out
+}
+
+fn number(out: &mut Vec<u8>, number: u32) {
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+/// What is told is bounded far below 4 GiB.
+fn length(out: &mut Vec<u8>, count: usize) {
+    number(out, u32::try_from(count).unwrap_or(u32::MAX));
+}
+
+fn text(out: &mut Vec<u8>, text: &str) {
+    length(out, text.len());
+    out.extend_from_slice(text.as_bytes());
+}

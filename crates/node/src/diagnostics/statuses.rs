@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is told: the node, each peer with its links, each radio, and what is dropped.
+
+use super::array::{DiagnosticStatus, Level};
+use crate::rates::{self, LinkRates, RadioRates, Rates};
+use crate::status::{Direction, PeerReport, Status, TopicReport};
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+/// Reasons told one by one; the rest is told as a sum.
+const MAX_DROPPED: usize = 64;
+/// Notices told, the newest.
+const MAX_NOTICES: usize = 5;
+/// Characters of a line for a person; what is longer is cut.
+const MAX_LINE: usize = 300;
+/// What is not known.
+const UNKNOWN: &str = "-";
+/// Messages left out because the file says so: told, but nothing to warn of.
+const INTENDED: [&str; 2] = [RATE_LIMITED, "no_named_frame"];
+const RATE_LIMITED: &str = "rate_limited";
+
+/// All states of `now`; rates and growth are since `earlier`.
+pub(super) fn of(earlier: Option<&Status>, now: &Status) -> Vec<DiagnosticStatus> {
+    let rates = rates::between(earlier, now);
+    let mut all = vec![node(earlier, now)];
+    all.extend(now.peers.iter().map(|it| peer(now, it, &rates)));
+    all.extend(rates.radios.iter().map(|it| radio(now, it)));
+    all.push(drops(earlier, now));
+    all
+}
+
+/// The parts of several robots may meet on one base station, so the node is in every name.
+fn status(
+    of: &Status,
+    part: &str,
+    (level, message): (Level, String),
+    values: Vec<(String, String)>,
+) -> DiagnosticStatus {
+    DiagnosticStatus {
+        level,
+        name: format!("tautline {}: {part}", of.node),
+        message: cut(message),
+        hardware_id: of.node.clone(),
+        values,
+    }
+}
+
+fn cut(text: String) -> String {
+    match text.char_indices().nth(MAX_LINE) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+fn value(key: impl Into<String>, value: impl Display) -> (String, String) {
+    (key.into(), value.to_string())
+}
+
+/// A number with one digit behind the point.
+fn tenths(number: Option<f64>) -> String {
+    number.map_or(UNKNOWN.into(), |number| format!("{number:.1}"))
+}
+
+fn whole(number: Option<f64>) -> String {
+    number.map_or(UNKNOWN.into(), |number| format!("{number:.0}"))
+}
+
+fn node(earlier: Option<&Status>, now: &Status) -> DiagnosticStatus {
+    let mut values = vec![
+        value("version", &now.version),
+        value("uptime (s)", whole(Some(now.uptime_s))),
+        value("security", &now.security),
+        value("listens on UDP", &now.listen),
+    ];
+    for gateway in &now.gateways {
+        let state = if gateway.connected { "answers" } else { "does not answer" };
+        values.push(value(&gateway.kind, format!("{} {state}", gateway.location)));
+    }
+    let newest = now.notices.iter().rev().take(MAX_NOTICES).enumerate();
+    values.extend(newest.map(|(i, text)| value(format!("notice {}", i + 1), cut(text.clone()))));
+    status(now, "node", condition(earlier, now), values)
+}
+
+/// The worst that can be said of the node.
+fn condition(earlier: Option<&Status>, now: &Status) -> (Level, String) {
+    if let Some(gateway) = now.gateways.iter().find(|gateway| !gateway.connected) {
+        let text = format!("{} at {} does not answer", gateway.kind, gateway.location);
+        let trouble = Some(gateway.trouble.clone()).filter(|trouble| !trouble.is_empty());
+        return (Level::Error, trouble.unwrap_or(text));
+    }
+    if let Some(gateway) = now.gateways.iter().find(|gateway| !gateway.trouble.is_empty()) {
+        return (Level::Warn, gateway.trouble.clone());
+    }
+    let is_new = |notice: &&String| earlier.is_some_and(|it| !it.notices.contains(notice));
+    match now.notices.iter().rev().find(is_new) {
+        Some(notice) => (Level::Warn, notice.clone()),
+        None => (Level::Ok, "running".into()),
+    }
+}
+
+fn peer(now: &Status, peer: &PeerReport, rates: &Rates) -> DiagnosticStatus {
+    let links: Vec<_> = rates.links.iter().filter(|link| link.peer == peer.name).collect();
+    let down = links.iter().filter(|link| !link.up).count();
+    let condition = match peer.state.as_str() {
+        "up" if down == 0 => (Level::Ok, "up".into()),
+        "up" => (Level::Warn, format!("up, but {down} of {} links are down", links.len())),
+        state => (Level::Warn, state.to_owned()),
+    };
+    let mut values = vec![
+        value("messages waiting", peer.queued_messages),
+        value("bytes waiting", peer.queued_bytes),
+    ];
+    values.extend(links.iter().zip(1..).flat_map(|(link, number)| link_values(link, number)));
+    status(now, &format!("peer {}", peer.name), condition, values)
+}
+
+fn link_values(link: &LinkRates, number: usize) -> [(String, String); 6] {
+    let key = |what: &str| format!("link {number} {what}");
+    let remote = if link.remote.is_empty() { UNKNOWN } else { &link.remote };
+    [
+        value(key("is"), if link.up { "up" } else { "down" }),
+        value(key("leads"), format!("by {} to {remote}", link.radio)),
+        value(key("round trip (ms)"), tenths(link.rtt_ms)),
+        value(key("loss (%)"), tenths(link.loss.map(|share| share * 100.0))),
+        value(key("sends (bit/s)"), whole(link.sent_bps)),
+        value(key("gets (bit/s)"), whole(link.received_bps)),
+    ]
+}
+
+fn radio(now: &Status, radio: &RadioRates) -> DiagnosticStatus {
+    let rate = |bps: Option<u64>| bps.map_or(UNKNOWN.into(), |bps| bps.to_string());
+    let values = vec![
+        value("paced by", &radio.paced_by),
+        value("configured (bit/s)", rate(radio.configured_bps)),
+        value("measured (bit/s)", rate(radio.measured_bps)),
+        value("in the kernel (bytes)", radio.in_flight_bytes),
+        value("may be in the kernel (bytes)", radio.in_flight_limit_bytes),
+        value("sends (bit/s)", whole(radio.sent_bps)),
+        value("sends (packets/s)", whole(radio.sent_pps)),
+    ];
+    let condition = (Level::Ok, format!("paced by {}", radio.paced_by));
+    status(now, &format!("radio {}", radio.radio), condition, values)
+}
+
+/// Counts since the start, by what they are of (`/scan > base`) and reason.
+type Counts = BTreeMap<(String, String), u64>;
+
+fn counts(status: &Status) -> Counts {
+    let mut all = Counts::new();
+    let mut add = |of: &str, reason: &str, count: u64| {
+        if count > 0 {
+            *all.entry((of.to_owned(), reason.to_owned())).or_default() += count;
+        }
+    };
+    for topic in &status.topics {
+        let of = topic_and_peer(topic);
+        topic.dropped.iter().for_each(|(reason, count)| add(&of, reason, *count));
+        add(&of, RATE_LIMITED, topic.rate_limited);
+    }
+    for it in status.gateways.iter().flat_map(|gateway| &gateway.rejected) {
+        let of = if it.topic.is_empty() { "other topics" } else { &it.topic };
+        add(of, &it.reason, it.count);
+    }
+    status.packets_refused.iter().for_each(|(reason, count)| add("packets", reason, *count));
+    all
+}
+
+fn topic_and_peer(topic: &TopicReport) -> String {
+    let arrow = if topic.direction == Direction::Out { '>' } else { '<' };
+    format!("{} {arrow} {}", topic.topic, topic.peer)
+}
+
+/// What was dropped, or refused, of what and why.
+struct Dropped {
+    of: String,
+    reason: String,
+    count: u64,
+    grown: u64,
+}
+
+impl Dropped {
+    fn is_warned_of(&self) -> bool {
+        self.grown > 0 && !INTENDED.contains(&&*self.reason)
+    }
+}
+
+fn drops(earlier: Option<&Status>, now: &Status) -> DiagnosticStatus {
+    let before = earlier.map(counts);
+    let drop = |((of, reason), count): ((String, String), u64)| {
+        let key = (of, reason);
+        let known = before.as_ref().map_or(count, |it| it.get(&key).copied().unwrap_or(0));
+        let (of, reason) = key;
+        Dropped { of, reason, count, grown: count.saturating_sub(known) }
+    };
+    let mut all: Vec<Dropped> = counts(now).into_iter().map(drop).collect();
+    all.sort_by_key(|it| std::cmp::Reverse((it.is_warned_of(), it.grown, it.count)));
+    let rest = all[all.len().min(MAX_DROPPED)..].iter().map(|it| it.count).sum::<u64>();
+    let mut values: Vec<_> = all
+        .iter()
+        .take(MAX_DROPPED)
+        .map(|it| value(format!("{}: {}", it.of, it.reason.replace('_', " ")), it.count))
+        .collect();
+    if rest > 0 {
+        values.push(value("all others", rest));
+    }
+    let growing: Vec<&Dropped> = all.iter().filter(|it| it.is_warned_of()).collect();
+    let condition = match growing[..] {
+        [] if all.is_empty() => (Level::Ok, "nothing was dropped".into()),
+        [] => (Level::Ok, "nothing is being dropped".into()),
+        [most, ..] => {
+            let (of, reason) = (&most.of, most.reason.replace('_', " "));
+            let more = match growing.len() {
+                1 => String::new(),
+                all => format!(", and {} more", all - 1),
+            };
+            (Level::Warn, format!("being dropped: {of}: {} {reason}{more}", most.grown))
+        }
+    };
+    status(now, "drops", condition, values)
+}

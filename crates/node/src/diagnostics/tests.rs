@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is told of a snapshot, and whether others can read it.
+
+use super::array::{DiagnosticStatus, Level};
+use super::*;
+use crate::config::{self, Surroundings};
+use crate::status::{Direction, RejectedReport};
+use tautline_gateway::types::{Schema, Transcoder, hash};
+
+/// Of Kilted's diagnostic_msgs (share/diagnostic_msgs/msg/DiagnosticArray.json).
+const RIHS01: &str = "RIHS01_5a8a36efb05fb25070fa0fb3810290c0e6cd4862b54a8fb975a1ee8dc55a333e";
+const STAMP: Duration = Duration::new(1_700_000_000, 500_000_000);
+
+/// A robot on which all is well but for the peer 'robot2'.
+fn status(uptime_s: f64) -> Status {
+    let status: Status = serde_json::from_str(include_str!("../cli/top/fixture.json")).unwrap();
+    Status { uptime_s, ..status }
+}
+
+fn diagnostics(lines: &str) -> Option<Diagnostics> {
+    let file = format!("name: robot1\n{lines}\n");
+    Diagnostics::new(&config::parse(&file, &Surroundings::default()).unwrap().config)
+}
+
+fn told(earlier: Option<&Status>, now: &Status, part: &str) -> DiagnosticStatus {
+    let all = statuses::of(earlier, now);
+    let name = format!("tautline robot1: {part}");
+    let mut found = all.iter().filter(|it| it.name == name);
+    let told = found.next().unwrap_or_else(|| panic!("no {name} in {all:?}")).clone();
+    assert!(found.next().is_none(), "{name} twice");
+    told
+}
+
+fn value<'a>(status: &'a DiagnosticStatus, key: &str) -> &'a str {
+    let found = status.values.iter().find(|(known, _)| known == key);
+    &found.unwrap_or_else(|| panic!("no {key} in {status:?}")).1
+}
+
+#[test]
+fn the_type_is_the_one_that_both_kinds_of_ros_have() {
+    let ros1 = diagnostics("ros1: true").unwrap();
+    let schema = Schema::parse(TYPE_NAME, DEFINITION, Dialect::Ros1).unwrap();
+    assert_eq!(ros1.topic.type_hash, hash::type_hash(&schema));
+    let ros2 = diagnostics("ros2: true").unwrap();
+    assert_eq!(ros2.topic.type_name, "diagnostic_msgs/msg/DiagnosticArray");
+    assert_eq!(ros2.topic.type_hash, RIHS01);
+    // What a peer of ROS 1 makes of it.
+    let (back, _) = translate(&ros2.topic, Dialect::Ros1, &Installed::default()).unwrap();
+    assert_eq!((&*back.type_name, &*back.type_hash), (TYPE_NAME, MD5));
+}
+
+#[test]
+fn the_bytes_of_either_ros_say_the_same_by_its_own_definition() {
+    let mut ros1 = diagnostics("ros1: true").unwrap();
+    let mut ros2 = diagnostics("ros2: true").unwrap();
+    let schema = |it: &Diagnostics, dialect| {
+        Schema::parse(&it.topic.type_name, &it.topic.definition, dialect).unwrap()
+    };
+    let schemas = (schema(&ros1, Dialect::Ros1), schema(&ros2, Dialect::Ros2));
+    let transcoder = Transcoder::new(&schemas.0, &schemas.1).unwrap();
+    assert!(transcoder.one_sided().is_empty(), "{:?}", transcoder.one_sided());
+    for uptime in [10.0, 11.0] {
+        let serialized = ros1.message(status(uptime), STAMP).unwrap();
+        let cdr = ros2.message(status(uptime), STAMP).unwrap();
+        assert_eq!(transcoder.to_ros2(&serialized).unwrap(), cdr);
+        assert_eq!(transcoder.to_ros1(&cdr).unwrap(), serialized);
+        assert_eq!(
+            serialized[4..12],
+            [1_700_000_000u32, 500_000_000].map(u32::to_le_bytes).concat()
+        );
+    }
+}
+
+#[test]
+fn a_node_without_ros_or_told_to_be_silent_has_none() {
+    assert!(diagnostics("ros1: false").is_none());
+    assert!(diagnostics("diagnostics: false").is_none());
+    assert!(diagnostics("").is_some());
+}
+
+#[test]
+fn every_part_is_told_under_the_nodes_name() {
+    let all = statuses::of(None, &status(10.0));
+    let names: Vec<&str> = all.iter().map(|it| it.name.as_str()).collect();
+    let expected = ["node", "peer base", "peer robot2", "radio wlan0", "radio eth0", "drops"];
+    assert_eq!(names, expected.map(|part| format!("tautline robot1: {part}")));
+    assert!(all.iter().all(|it| it.hardware_id == "robot1"), "{all:?}");
+}
+
+#[test]
+fn a_peer_warns_while_it_or_a_link_of_it_is_down() {
+    let mut now = status(10.0);
+    let base = told(None, &now, "peer base");
+    assert_eq!((base.level, &*base.message), (Level::Ok, "up"));
+    assert_eq!(value(&base, "messages waiting"), "2");
+    assert_eq!(value(&base, "link 1 leads"), "by wlan0 to 10.0.0.2:18470");
+    assert_eq!(value(&base, "link 1 round trip (ms)"), "4.2");
+    assert_eq!(value(&base, "link 1 sends (bit/s)"), "-", "there was nothing before");
+    let robot2 = told(None, &now, "peer robot2");
+    assert_eq!((robot2.level, &*robot2.message), (Level::Warn, "down"));
+    assert_eq!(value(&robot2, "link 1 is"), "down");
+    now.links[0].up = false;
+    let base = told(None, &now, "peer base");
+    assert_eq!((base.level, &*base.message), (Level::Warn, "up, but 1 of 1 links are down"));
+    now.peers[0].state = "connecting".into();
+    assert_eq!(told(None, &now, "peer base").level, Level::Warn);
+}
+
+#[test]
+fn rates_are_those_since_the_earlier_snapshot() {
+    let (earlier, mut now) = (status(10.0), status(12.0));
+    now.links[0].sent_bytes += 1000;
+    now.links[0].acked_packets += 97;
+    now.links[0].lost_packets += 3;
+    now.radios[0].sent_bytes += 500;
+    let base = told(Some(&earlier), &now, "peer base");
+    assert_eq!(value(&base, "link 1 sends (bit/s)"), "4000");
+    assert_eq!(value(&base, "link 1 loss (%)"), "3.0");
+    let wlan0 = told(Some(&earlier), &now, "radio wlan0");
+    assert_eq!((wlan0.level, &*wlan0.message), (Level::Ok, "paced by back-pressure"));
+    assert_eq!(value(&wlan0, "sends (bit/s)"), "2000");
+}
+
+#[test]
+fn drops_warn_while_they_grow_and_are_told_ever_after() {
+    let earlier = status(10.0);
+    let quiet = told(Some(&earlier), &status(11.0), "drops");
+    assert_eq!((quiet.level, &*quiet.message), (Level::Ok, "nothing is being dropped"));
+    assert_eq!(value(&quiet, "/scan > robot2: peer gone"), "12");
+    assert_eq!(value(&quiet, "packets: wrong version"), "3");
+    assert_eq!(told(None, &earlier, "drops").level, Level::Ok, "nobody knows since when");
+
+    let mut now = status(11.0);
+    now.topics[0].dropped.insert("expired".into(), 4);
+    let one = told(Some(&earlier), &now, "drops");
+    assert_eq!((one.level, &*one.message), (Level::Warn, "being dropped: /scan > base: 4 expired"));
+    now.gateways[0].rejected.push(RejectedReport {
+        topic: "/map".into(),
+        direction: Direction::Out,
+        reason: "too_large".into(),
+        count: 9,
+    });
+    let two = told(Some(&earlier), &now, "drops");
+    assert_eq!(two.message, "being dropped: /map: 9 too large, and 1 more");
+    assert_eq!(two.values[0], ("/map: too large".into(), "9".into()), "what grows comes first");
+}
+
+#[test]
+fn what_the_file_leaves_out_is_told_but_nothing_to_warn_of() {
+    let earlier = status(10.0);
+    let mut now = status(11.0);
+    now.topics[0].rate_limited = 1000;
+    now.topics[0].dropped.insert("no_named_frame".into(), 500);
+    let drops = told(Some(&earlier), &now, "drops");
+    assert_eq!(drops.level, Level::Ok);
+    assert_eq!(value(&drops, "/scan > base: rate limited"), "1000");
+}
+
+#[test]
+fn the_node_tells_of_its_gateway_and_of_what_is_new() {
+    let earlier = status(10.0);
+    let mut now = status(11.0);
+    let well = told(Some(&earlier), &now, "node");
+    assert_eq!((well.level, &*well.message), (Level::Ok, "running"));
+    assert_eq!(value(&well, "ros1"), "http://localhost:11311 answers");
+    now.notices.push("two nodes are named 'base'".into());
+    let told_new = told(Some(&earlier), &now, "node");
+    assert_eq!((told_new.level, &*told_new.message), (Level::Warn, "two nodes are named 'base'"));
+    assert_eq!(value(&told_new, "notice 1"), "two nodes are named 'base'");
+    assert_eq!(told(Some(&now), &now, "node").level, Level::Ok, "it is no news any more");
+    now.gateways[0].trouble = "/x is not published".into();
+    assert_eq!(told(Some(&now), &now, "node").message, "/x is not published");
+    now.gateways[0].connected = false;
+    now.gateways[0].trouble = String::new();
+    let absent = told(Some(&now), &now, "node");
+    assert_eq!(absent.level, Level::Error);
+    assert_eq!(absent.message, "ros1 at http://localhost:11311 does not answer");
+}
+
+#[test]
+fn whatever_happens_the_array_stays_small() {
+    let mut now = status(10.0);
+    let template = now.topics[0].clone();
+    now.topics = (0..1000)
+        .map(|number| {
+            let mut topic = template.clone();
+            topic.topic = format!("/topic{number}");
+            topic.dropped.insert("lost".into(), number);
+            topic
+        })
+        .collect();
+    now.notices = vec!["é".repeat(10_000); 50];
+    now.gateways[0].trouble = "x".repeat(1_000_000);
+    let drops = told(None, &now, "drops");
+    let sum: u64 = drops.values.iter().map(|(_, count)| count.parse::<u64>().unwrap()).sum();
+    let rejected: u64 = now.gateways[0].rejected.iter().map(|it| it.count).sum();
+    let refused: u64 = now.packets_refused.values().sum();
+    assert_eq!(sum, (0..1000).sum::<u64>() + rejected + refused, "all are counted");
+    assert_eq!(value(&drops, "/topic999 > base: lost"), "999");
+    let bytes = diagnostics("").unwrap().message(now, STAMP).unwrap().len();
+    assert!(bytes < 20_000, "{bytes} bytes");
+}
+
+#[test]
+fn after_a_while_without_listeners_nothing_counts_as_new() {
+    let mut diagnostics = diagnostics("").unwrap();
+    for second in 0..2 * WINDOW {
+        diagnostics.message(status(second as f64), STAMP).unwrap();
+    }
+    assert_eq!(diagnostics.earlier.len(), WINDOW);
+    assert_eq!(diagnostics.earlier[0].uptime_s, WINDOW as f64);
+    diagnostics.rest();
+    assert!(diagnostics.earlier.is_empty());
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A topic that this node itself publishes: to local subscribers, and to peers like a topic of
+//! local publishers.
+
+use super::remote::{Publication, is_same_type};
+use super::{Outgoing, Topics};
+use bytes::Bytes;
+use std::collections::BTreeSet;
+use tautline_gateway::{Command, MAX_SOURCES, Source, Topic};
+use tautline_proto::{Endpoint, Instant};
+
+/// Our number towards peers; local publishers have lower ones.
+const SOURCE_TO_PEERS: Source = Source(MAX_SOURCES);
+/// Our number here; publishers at peers have lower ones.
+const SOURCE_HERE: Source = Source(u32::MAX);
+
+impl Topics {
+    /// Publishes `topic` here, and offers it to peers where a rule of the file names it; to be
+    /// repeated, since others may take or leave the name. Where they have it with another type,
+    /// theirs stays.
+    pub(crate) fn publish_own(&mut self, now: Instant, endpoint: &mut Endpoint, topic: &Topic) {
+        self.publish_own_here(topic);
+        if !self.local.contains_key(&topic.name) {
+            self.local_offered(now, endpoint, topic.clone());
+        }
+        if let Some(local) = self.local.get_mut(&topic.name) {
+            local.own = local.is_of_type(topic);
+        }
+    }
+
+    fn publish_own_here(&mut self, topic: &Topic) {
+        let Some(publication) = self.publications.get_mut(&topic.name) else {
+            let topic = topic.clone();
+            let publication = Publication {
+                topic: topic.clone(),
+                from: BTreeSet::new(),
+                own: true,
+                wanted: false,
+            };
+            self.publications.insert(topic.name.clone(), publication);
+            return self.gateway(Command::Advertise { topic });
+        };
+        if publication.own || !is_same_type(&publication.topic, topic) {
+            return;
+        }
+        publication.own = true;
+        let united = topic.qos.united(publication.topic.qos);
+        if publication.topic.qos != united {
+            publication.topic.qos = united;
+            let topic = publication.topic.clone();
+            self.gateway(Command::Advertise { topic });
+        }
+    }
+
+    /// Whether anybody listens, here or at a peer.
+    pub(crate) fn own_is_wanted(&self, name: &str) -> bool {
+        self.own_is_wanted_here(name) || self.own_is_wanted_by_peers(name)
+    }
+
+    fn own_is_wanted_here(&self, name: &str) -> bool {
+        self.publications.get(name).is_some_and(|it| it.own && it.wanted)
+    }
+
+    fn own_is_wanted_by_peers(&self, name: &str) -> bool {
+        self.local.get(name).is_some_and(|it| it.own && !it.wanted_by.is_empty())
+    }
+
+    /// Sends a message on it to whoever listens.
+    pub(crate) fn send_own(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint,
+        name: &str,
+        payload: Bytes,
+    ) {
+        let topic = name.to_owned();
+        if self.own_is_wanted_here(name) {
+            let (topic, payload) = (topic.clone(), payload.clone());
+            self.gateway(Command::Publish { topic, source: SOURCE_HERE, payload });
+        }
+        if self.own_is_wanted_by_peers(name) {
+            let source = SOURCE_TO_PEERS;
+            let message = Outgoing { topic, source, payload, encoded: false, published: now };
+            self.local_message(now, endpoint, message);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A topic that the node itself publishes, beside local publishers and peers of its name.
+
+use super::*;
+
+const ROBOT: &str = "peers: { base: 10.0.0.2 }\ntopics: { /diagnostics: {} }";
+const BASE: &str = "peers: { robot: 10.0.0.1 }";
+const NAME: &str = "/diagnostics";
+
+fn own() -> Topic {
+    topic(NAME, "diagnostic_msgs/DiagnosticArray")
+}
+
+fn advertised() -> [String; 1] {
+    [format!("advertise {NAME} diagnostic_msgs/DiagnosticArray")]
+}
+
+impl World {
+    /// What a node does once per second; gives whether anybody listens.
+    fn tells(&mut self, side: usize, text: &str) -> bool {
+        let side = &mut self.sides[side];
+        side.topics.publish_own(self.now, &mut side.endpoint, &own());
+        let wanted = side.topics.own_is_wanted(NAME);
+        let payload = Bytes::copy_from_slice(text.as_bytes());
+        side.topics.send_own(self.now, &mut side.endpoint, NAME, payload);
+        self.run(Duration::from_millis(100));
+        wanted
+    }
+}
+
+#[test]
+fn it_is_published_here_once_somebody_listens_and_stays_at_home_without_a_rule() {
+    let mut world = World::pair("peers: { base: 10.0.0.2 }\ntopics: { /scan: {} }", BASE);
+    assert!(!world.tells(0, "1"));
+    assert_eq!(world.told(0), advertised());
+    world.wants(0, NAME, true);
+    assert!(world.tells(0, "2"));
+    assert_eq!(world.told(0), [format!("publish {NAME} {} 2", u32::MAX)]);
+    world.wants(0, NAME, false);
+    assert!(!world.tells(0, "3"));
+    assert!(world.told(0).is_empty() && world.told(1).is_empty());
+}
+
+#[test]
+fn a_rule_takes_it_to_peers_beside_what_local_nodes_publish() {
+    let mut world = World::pair(ROBOT, BASE);
+    assert!(!world.tells(0, "1"));
+    assert_eq!(world.told(1), advertised());
+    world.wants(1, NAME, true);
+    assert!(world.tells(0, "2"));
+    assert_eq!(world.told(1), [format!("publish {NAME} 64 2")]);
+    world.says(0, Event::Offered(own()));
+    world.publishes(0, NAME, 0, "a local node's");
+    assert!(world.tells(0, "3"));
+    let both = [format!("publish {NAME} 0 a local node's"), format!("publish {NAME} 64 3")];
+    assert_eq!(world.told(1), both);
+    world.says(0, Event::Withdrawn { topic: NAME.into() });
+    assert!(world.tells(0, "4"));
+    assert_eq!(world.told(1), [format!("publish {NAME} 64 4")], "it goes on alone");
+    assert!(world.notices(0).is_empty() && world.notices(1).is_empty());
+}
+
+#[test]
+fn a_base_station_tells_of_itself_beside_its_robots() {
+    let mut world = World::pair(ROBOT, BASE);
+    world.tells(1, "base 1");
+    assert_eq!(world.told(1), advertised());
+    world.wants(1, NAME, true);
+    world.tells(0, "robot 1");
+    assert!(world.told(1).iter().all(|line| line.starts_with("advertise")), "it was not asked yet");
+    assert!(world.tells(0, "robot 2") && world.tells(1, "base 2"));
+    let both =
+        [format!("publish {NAME} 64 robot 2"), format!("publish {NAME} {} base 2", u32::MAX)];
+    assert_eq!(world.told(1), both);
+    // The robot starts again, without it.
+    world.sides[0].config.topics.clear();
+    world.restart(0);
+    world.run(10 * SECOND);
+    assert!(world.told(1).is_empty(), "it is published on");
+    assert!(world.tells(1, "base 3"));
+    assert_eq!(world.told(1), [format!("publish {NAME} {} base 3", u32::MAX)]);
+}
+
+#[test]
+fn it_is_reliable_here_even_if_a_peers_is_not() {
+    let mut world = World::pair(ROBOT, BASE);
+    let lossy = Topic { qos: Qos { reliable: false, ..Qos::default() }, ..own() };
+    world.says(0, Event::Offered(lossy.clone()));
+    world.tells(1, "base 1");
+    world.says(0, Event::Withdrawn { topic: NAME.into() });
+    world.says(0, Event::Offered(lossy));
+    let is_reliable = |command: &Command| match command {
+        Command::Advertise { topic } => topic.qos.reliable,
+        other => panic!("{other:?}"),
+    };
+    let told: Vec<bool> = world.sides[1].commands.iter().map(is_reliable).collect();
+    assert_eq!(told, [false, true], "as the peer has it, then as ours is");
+}
+
+#[test]
+fn a_peer_with_another_type_is_refused_with_both_names() {
+    let mut world = World::pair(ROBOT, BASE);
+    world.tells(1, "base 1");
+    world.told(1);
+    world.says(0, Event::Offered(topic(NAME, STRING)));
+    world.run(SECOND);
+    assert!(world.told(1).is_empty());
+    for side in 0..2 {
+        assert!(world.noticed(side, &["'robot'", "'base'", STRING, "DiagnosticArray"]), "{side}");
+    }
+}
+
+#[test]
+fn local_nodes_and_peers_that_have_the_name_with_another_type_keep_it() {
+    let mut world = World::pair(ROBOT, BASE);
+    world.says(0, Event::Offered(topic(NAME, STRING)));
+    world.wants(1, NAME, true);
+    world.told(1);
+    assert!(!world.tells(0, "1"), "neither to peers of that type");
+    assert!(!world.tells(1, "1"), "nor where they publish it");
+    assert!(world.told(1).is_empty());
+    world.says(0, Event::Withdrawn { topic: NAME.into() });
+    assert_eq!(world.told(1), [format!("unadvertise {NAME}")]);
+    world.tells(0, "2");
+    world.tells(1, "2");
+    world.wants(1, NAME, true);
+    world.told(1);
+    assert!(world.tells(0, "3"), "once they are gone, ours is there");
+    assert_eq!(world.told(1), [format!("publish {NAME} 64 3")]);
+}
