@@ -6,7 +6,7 @@
 
 use super::names::{self, Meaning};
 use super::qos;
-use crate::{Qos, mapping};
+use crate::Qos;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tautline_dds::{Discovery, Endpoint, Guid};
 
@@ -85,10 +85,6 @@ impl Domain {
         let Some(Meaning::Topic(topic)) = Meaning::of(&endpoint.topic) else {
             return Change::Nothing;
         };
-        // Another kind of program: ROS 2 allows no such name.
-        if mapping::check_name(&topic).is_err() {
-            return Change::Nothing;
-        }
         // ROS 2 has no keys: another kind of program took a name of ROS 2's.
         if names::is_of_tautline(&endpoint.qos.user_data) || !endpoint.keyless {
             return Change::Nothing;
@@ -224,9 +220,7 @@ mod tests {
         let mut marked = endpoint(1, "rt/scan", SCAN);
         marked.qos.user_data = names::endpoint_user_data("", "base").into_bytes();
         let keyed = Endpoint { keyless: false, ..endpoint(2, "rt/scan", SCAN) };
-        let others = ["Square", "rt/", "rt/a b", "rt/a//b", "rt/\u{fffd}"];
-        let named = others.map(|name| endpoint(3, name, SCAN));
-        for other in [marked, keyed].into_iter().chain(named) {
+        for other in [marked, keyed, endpoint(3, "Square", "ShapeType")] {
             assert_eq!(domain.take(Discovery::Writer(other)), Change::Nothing);
         }
         assert_eq!(domain.offer("/scan"), None);

@@ -28,15 +28,18 @@ const HASH_KEY: &str = "typehash=";
 const MARK_KEY: &str = "tautline=";
 
 impl Meaning {
-    /// What the topic `dds_name` is; `None` if it is not of ROS 2 (`ros_discovery_info`).
+    /// What the topic `dds_name` is; `None` if it is not of ROS 2 (`ros_discovery_info`), or if
+    /// ROS 2 allows no such name.
     pub fn of(dds_name: &str) -> Option<Self> {
         let service = |(prefix, suffix): (&str, &str)| {
             Some(format!("/{}", dds_name.strip_prefix(prefix)?.strip_suffix(suffix)?))
         };
         let topic = dds_name.strip_prefix(TOPIC).map(|name| Self::Topic(format!("/{name}")));
-        topic
+        let meaning = topic
             .or_else(|| service(REQUEST).map(Self::Request))
-            .or_else(|| service(REPLY).map(Self::Reply))
+            .or_else(|| service(REPLY).map(Self::Reply))?;
+        let (Self::Topic(name) | Self::Request(name) | Self::Reply(name)) = &meaning;
+        crate::mapping::check_name(name).is_ok().then_some(meaning)
     }
 
     /// The name of its DDS topic.
@@ -140,7 +143,9 @@ mod tests {
             assert_eq!(meaning.dds_name(), dds_name);
             assert_eq!(Meaning::of(dds_name), Some(meaning));
         }
-        for other in ["ros_discovery_info", "rq/add", "DCPSTopic", "rt", ""] {
+        let no_names = ["rt/", "rt/a b", "rt/a//b", "rt/\u{fffd}", "rq/a-bRequest", "rr/Reply"];
+        let others = ["ros_discovery_info", "rq/add", "DCPSTopic", "rt", ""];
+        for other in others.into_iter().chain(no_names) {
             assert_eq!(Meaning::of(other), None, "{other}");
         }
     }
