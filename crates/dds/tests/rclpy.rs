@@ -115,7 +115,7 @@ fn samples_go_round_late_joiners_get_the_last_and_the_graph_is_right() {
 const REQUEST: &str = "std_srvs::srv::dds_::SetBool_Request_";
 const REPLY: &str = "std_srvs::srv::dds_::SetBool_Response_";
 /// Of a service's endpoints in ROS 2.
-const SERVICE: fn() -> Qos = || Qos { ignore_own: true, ..Qos::default() };
+const SERVICE: fn() -> Qos = || Qos { ignore_own: true, miss_nothing: true, ..Qos::default() };
 
 /// A Boolean, or a response of SetBool, as CDR.
 fn boolean(value: u8) -> Bytes {
