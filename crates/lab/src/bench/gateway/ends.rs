@@ -29,6 +29,8 @@ const STAMP: usize = 16;
 /// Sequence number of messages that only show that the path works; as in `ros/flows.py`.
 const WARM_UP: u64 = 999_999_999_999;
 const WARM_UP_PERIOD: Duration = Duration::from_millis(50);
+/// Longest wait for a subscriber that is behind; it may be starved by other programs.
+const ROOM_PATIENCE: Duration = Duration::from_secs(10);
 /// Above any message here.
 const MAX_MESSAGE: usize = 16_000_000;
 
@@ -172,7 +174,16 @@ fn participant() -> Result<Arc<Participant>> {
 fn bare_writer(depth: u32) -> Result<Write1> {
     let qos = Dds { keep_all: depth == 0, depth: depth.max(1) as i32, ..Dds::default() };
     let writer = RawWriter::new(&participant()?, specification(&qos), |_, _| ())?;
-    Ok(Box::new(move |message| Ok(writer.write(message, None, None).map(drop)?)))
+    Ok(Box::new(move |message| {
+        let until = Instant::now() + ROOM_PATIENCE;
+        loop {
+            match writer.write(message.clone(), None, None) {
+                // A writer that keeps all refuses what its subscriber leaves no room for.
+                Err(_) if depth == 0 && Instant::now() < until => {}
+                written => return Ok(written.map(drop)?),
+            }
+        }
+    }))
 }
 
 fn gateway_writer(depth: u32) -> Result<Write1> {
