@@ -2,8 +2,9 @@
 //! Leads calls inside Cyclone DDS to src/hooks.rs and src/local.rs. A program that links this crate has to do
 //! the same: its build.rs includes this one.
 
-const HOOKED: [&str; 5] = [
+const HOOKED: [&str; 6] = [
     "ddsi_match_reader_with_proxy_writers",
+    "ddsi_type_ref_proxy",
     "ddsi_xmsg_addpar_sentinel",
     "ddsi_xmsg_addpar_sentinel_ifparam",
     "ddsi_xqos_mergein_missing",

@@ -14,7 +14,10 @@
 //!   then, and volatile from there on.
 
 use crate::raw::SampleId;
-use cyclors::{dds_durability_kind_DDS_DURABILITY_VOLATILE, dds_qos_t, dds_qset_durability};
+use cyclors::{
+    DDS_RETCODE_BAD_PARAMETER, DDS_RETCODE_OK, dds_durability_kind_DDS_DURABILITY_VOLATILE,
+    dds_qos_t, dds_qset_durability,
+};
 use std::cell::Cell;
 use std::ffi::c_void;
 
@@ -97,13 +100,34 @@ unsafe extern "C" fn __wrap_ddsi_match_reader_with_proxy_writers(reader: *mut c_
 }
 
 /// Keeps the functions of this file where the linker finds them.
-pub fn hooks() -> [*const (); 4] {
+pub fn hooks() -> [*const (); 5] {
     [
+        __wrap_ddsi_type_ref_proxy as *const (),
         __wrap_ddsi_match_reader_with_proxy_writers as *const (),
         __wrap_ddsi_xqos_mergein_missing as *const (),
         __wrap_ddsi_xmsg_addpar_sentinel as *const (),
         __wrap_ddsi_xmsg_addpar_sentinel_ifparam as *const (),
     ]
+}
+
+/// Takes in the description of a remote endpoint's type (XTypes 1.3, 7.6.3). We match by the
+/// type's name, as all of ROS 2, and need none. Cyclone DDS asks Fast DDS for the rest of it,
+/// cannot read some answers, and from then on ignores every endpoint of that type: without
+/// this, calls of clients that came later never arrived.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __wrap_ddsi_type_ref_proxy(
+    _domain: *mut c_void,
+    to: *mut *mut c_void,
+    _description: *const c_void,
+    _kind: u32,
+    endpoint: *const c_void,
+) -> i32 {
+    // A topic's, which Cyclone DDS announces by themselves, is nothing without a description.
+    if endpoint.is_null() {
+        return DDS_RETCODE_BAD_PARAMETER;
+    }
+    *to = std::ptr::null_mut();
+    DDS_RETCODE_OK as i32
 }
 
 /// Ends the list by which an endpoint, topic or participant is announced.

@@ -79,7 +79,7 @@ impl ServiceState {
         }
         let found = self.installed.service(type_name, Dialect::Ros1).map(Arc::from);
         let definition: Arc<str> = found.unwrap_or_else(|error| {
-            tracing::info!("{type_name} cannot be carried to robots of ROS 2: {error}");
+            tracing::info!("robots of ROS 2 have to know {type_name} themselves: {error}");
             "".into()
         });
         if self.definitions.len() < MAX_DEFINITIONS {

@@ -312,7 +312,7 @@ impl Actor {
         let definition: Arc<str> = match found {
             Ok(text) => text.into(),
             Err(error) => {
-                tracing::info!("{type_name} cannot be carried to robots of ROS 1: {error}");
+                tracing::info!("robots of ROS 1 have to know {type_name} themselves: {error}");
                 "".into()
             }
         };

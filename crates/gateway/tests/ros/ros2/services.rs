@@ -108,6 +108,34 @@ fn a_local_server_is_offered_and_called() {
 }
 
 #[test]
+fn clients_that_come_later_are_served_whatever_else_is_in_the_domain() {
+    if !inside("services::clients_that_come_later_are_served_whatever_else_is_in_the_domain") {
+        return;
+    }
+    let gateway = watch(Range::Machine, "later");
+    let camera =
+        Service { type_name: CAMERA.into(), type_hash: String::new(), ..bool_service("/camera") };
+    gateway.serve(&camera);
+    // Types within types that others have as well: Cyclone DDS asked Fast DDS about them, and
+    // ignored every later endpoint of a type that it could not read.
+    let mut others = start("kilted", "SUBNET", "others");
+    let own = json!({"do": "serve", "service": "/own", "type": CAMERA});
+    others.order(own);
+    others.publisher("/cmd_vel", "geometry_msgs/msg/Twist", json!({}));
+    others.publisher("/text", "std_msgs/msg/String", json!({"latch": true}));
+    for number in 0..4 {
+        let mut client = start("kilted", "SUBNET", &format!("client{number}"));
+        let seen = gateway.seen();
+        let call =
+            json!({"do": "call", "service": "/camera", "type": CAMERA, "fields": {}, "id": 0});
+        assert_eq!(client.order(call)["found"], true);
+        gateway.wait_since(seen, &format!("call of client {number}"), |event| {
+            matches!(event, Event::Called { .. }).then_some(())
+        });
+    }
+}
+
+#[test]
 fn local_clients_are_served_and_answered_out_of_order() {
     if !inside("services::local_clients_are_served_and_answered_out_of_order") {
         return;
