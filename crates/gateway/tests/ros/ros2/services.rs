@@ -118,11 +118,9 @@ fn clients_that_come_later_are_served_whatever_else_is_in_the_domain() {
     gateway.serve(&camera);
     // Types within types that others have as well: Cyclone DDS asked Fast DDS about them, and
     // ignored every later endpoint of a type that it could not read.
-    let mut others = start("kilted", "SUBNET", "others");
-    let own = json!({"do": "serve", "service": "/own", "type": CAMERA});
-    others.order(own);
-    others.publisher("/cmd_vel", "geometry_msgs/msg/Twist", json!({}));
-    others.publisher("/text", "std_msgs/msg/String", json!({"latch": true}));
+    let mut server = start("kilted", "SUBNET", "server");
+    server.order(json!({"do": "serve", "service": "/own", "type": CAMERA}));
+    let mut others = Vec::new();
     for number in 0..4 {
         let mut client = start("kilted", "SUBNET", &format!("client{number}"));
         let seen = gateway.seen();
@@ -132,6 +130,18 @@ fn clients_that_come_later_are_served_whatever_else_is_in_the_domain() {
         gateway.wait_since(seen, &format!("call of client {number}"), |event| {
             matches!(event, Event::Called { .. }).then_some(())
         });
+        // After the first client two publishers come, each in a process of its own.
+        for (name, type_name, qos) in [
+            ("twist", "geometry_msgs/msg/Twist", json!({})),
+            ("text", "std_msgs/msg/String", json!({"latch": true})),
+        ] {
+            if number == 0 {
+                let mut other = start("kilted", "SUBNET", name);
+                other.publisher(&format!("/{name}"), type_name, qos);
+                gateway.offered(&format!("/{name}"));
+                others.push(other);
+            }
+        }
     }
 }
 
