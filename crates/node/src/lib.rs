@@ -7,6 +7,7 @@ pub mod config;
 pub mod control;
 mod diagnostics;
 mod driver;
+pub mod keys;
 pub mod metrics;
 mod node;
 mod notices;

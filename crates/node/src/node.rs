@@ -45,6 +45,9 @@ pub enum RunError {
         /// What the system says.
         error: std::io::Error,
     },
+    /// The node's own key cannot be used.
+    #[error(transparent)]
+    Key(#[from] crate::keys::KeyFileError),
     /// The names in the file do not fit the protocol.
     #[error(transparent)]
     Setup(#[from] tautline_proto::SetupError),
@@ -100,6 +103,8 @@ pub(crate) enum Input {
         link: usize,
         path: crate::paths::Path,
     },
+    /// Interfaces, addresses or routes of this machine are others.
+    NetworkChanged,
     /// Something a person should know.
     Notice(String),
     Status(SyncSender<Status>),

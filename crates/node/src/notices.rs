@@ -4,8 +4,7 @@
 //! our port, so neither the log nor memory may grow with the calls.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
-use tautline_proto::{Duration, Instant, Notice, RefusalReason};
+use tautline_proto::{Duration, Instant, Notice, Verdict};
 
 /// Notices kept of each cause; the oldest make room.
 const MAX_KEPT: usize = 25;
@@ -100,38 +99,31 @@ impl Room {
 /// The notice for a person at the node `here`.
 pub(crate) fn text(notice: &Notice, here: &str) -> String {
     match notice {
-        Notice::UnknownPeer { name, from } => format!(
-            "'{name}' calls from {from}, but is not among the peers of '{here}'; add it under peers:"
+        Notice::UnknownKey { name, key, from } => format!(
+            "a node that calls itself '{name}' calls from {from} with the key {key}, which is no \
+             peer's of '{here}'; add it under peers: if it belongs here"
         ),
-        Notice::Version { name, from, theirs, ours } => format!(
-            "'{name}' at {from} speaks protocol version {theirs}, '{here}' speaks {ours}; \
+        Notice::OtherName { name, theirs, from } => format!(
+            "the node at {from} has the key of peer '{name}', but calls itself '{theirs}'; \
+             correct the key under peers.{name}, or its name"
+        ),
+        Notice::Version { from, theirs, ours } => format!(
+            "a node at {from} speaks protocol version {theirs}, '{here}' speaks {ours}; \
              run the same release on both"
         ),
-        Notice::NameTaken { name, from, first: None } => format!(
-            "two nodes are named '{name}': this one and one at {from}; give each a name of its own"
+        Notice::Twins { name, from, other: None } => format!(
+            "two nodes have one key: this one, and one at {from} that calls itself '{name}'; \
+             make a key for each (tautline keygen)"
         ),
-        Notice::NameTaken { name, from, first: Some(first) } => format!(
-            "two nodes are named '{name}': one at {first} and one at {from}; \
-             '{here}' keeps the first"
+        Notice::Twins { name, from, other: Some(other) } => format!(
+            "two nodes have the key of '{name}': one at {other} and one at {from}; '{here}' keeps \
+             the one that started last; make a key for each (tautline keygen)"
         ),
-        Notice::UnknownAddress { name, from, configured } => {
-            let configured: Vec<_> = configured.iter().map(SocketAddr::to_string).collect();
-            format!(
-                "'{name}' calls from {from}, but '{here}' has {} as its address; correct it, \
-                 leave it out, or look for a second node of that name",
-                configured.join(", ")
-            )
-        }
-        Notice::TheyRefuse { name, from, reason } => {
-            let why = match reason {
-                RefusalReason::UnknownPeer => format!("'{here}' is not among its peers"),
-                RefusalReason::Version => "it speaks another protocol version".into(),
-                RefusalReason::NameTaken => {
-                    format!("it knows another node named '{here}', or is named so itself")
-                }
-                RefusalReason::Address => {
-                    format!("it has another address configured for '{here}'")
-                }
+        Notice::TheyRefuse { name, from, verdict } => {
+            let why = match verdict {
+                Verdict::Welcome => "it takes it after all",
+                Verdict::Name => "it knows this node's key under another name",
+                Verdict::Twin => "another node with the same key has started since",
             };
             format!("'{name}' at {from} refuses the call of '{here}': {why}")
         }

@@ -5,14 +5,21 @@
 use crate::config::{Config, LinkConfig, MAX_DEFAULT_MTU};
 use crate::node::{Inlet, Input};
 use crate::{sys, udp};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// How often routes are looked at.
+/// How often routes are looked at, if the kernel tells of no change.
 const CHECK_EVERY: Duration = Duration::from_secs(2);
+/// After a change others of the same occasion are waited for so long.
+const SETTLING: Duration = Duration::from_millis(10);
+/// Links, addresses and routes of IPv4 and IPv6 (RTMGRP_* of linux/rtnetlink.h).
+const CHANGES: u32 = 0x1 | 0x10 | 0x40 | 0x100 | 0x400;
 /// How often a name that was resolved is resolved again.
 const RESOLVE_EVERY: Duration = Duration::from_secs(30);
 
@@ -24,6 +31,8 @@ pub(crate) struct Path {
     pub(crate) local: IpAddr,
     /// Interface that packets leave by.
     pub(crate) interface: String,
+    /// Its number: one that returns under its old name has another.
+    pub(crate) index: u32,
     /// Largest IP packet.
     pub(crate) mtu: usize,
 }
@@ -48,7 +57,8 @@ pub(crate) fn route(
     };
     let route_mtu = sys::path_mtu(probe.as_fd(), remote.is_ipv6())?;
     let mtu = route_mtu.min(mtu.unwrap_or(MAX_DEFAULT_MTU).into());
-    Ok(Path { remote, local, interface, mtu })
+    let index = rustix::net::netdevice::name_to_index(&probe, &interface)?;
+    Ok(Path { remote, local, interface, index, mtu })
 }
 
 /// Index of the interface that a link-local address (`fe80::1%wlan0`) is reached by.
@@ -88,13 +98,12 @@ pub(crate) fn watch(config: &Config, inlet: &Inlet) -> io::Result<()> {
         // A peer without address has one link, which it opens itself.
         index += usize::from(peer.links.is_empty());
     }
-    if addressed.is_empty() {
-        return Ok(());
-    }
+    // Those who call us are answered from an address that may change as well.
     watch_in_thread(addressed, inlet.clone())
 }
 
 fn watch_in_thread(mut watches: Vec<(usize, Watch)>, inlet: Inlet) -> io::Result<()> {
+    let changes = Changes::listen()?;
     let watch = move || {
         while !inlet.waiting.is_closed() {
             for (link, watch) in &mut watches {
@@ -104,11 +113,42 @@ fn watch_in_thread(mut watches: Vec<(usize, Watch)>, inlet: Inlet) -> io::Result
                     None => {}
                 }
             }
-            std::thread::sleep(CHECK_EVERY);
+            if changes.wait() {
+                inlet.push(Input::NetworkChanged);
+            }
         }
     };
     let builder = std::thread::Builder::new().name("paths".into());
     builder.spawn(watch).map(drop)
+}
+
+/// The kernel's word that interfaces, addresses or routes have changed.
+struct Changes(OwnedFd);
+
+impl Changes {
+    fn listen() -> io::Result<Self> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        // Without a protocol it is NETLINK_ROUTE.
+        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+        bind(&socket, &SocketAddrNetlink::new(0, CHANGES))?;
+        Ok(Self(socket))
+    }
+
+    /// Waits for one, for [`CHECK_EVERY`] at most: a full buffer loses some. Whether there was one.
+    fn wait(&self) -> bool {
+        let timeout = Timespec { tv_sec: CHECK_EVERY.as_secs() as i64, tv_nsec: 0 };
+        let _ = poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&timeout));
+        let mut buffer = [0; 8192];
+        let mut any = false;
+        while let Ok((len, _)) = recv(&self.0, &mut buffer[..], RecvFlags::empty()) {
+            any |= len > 0;
+        }
+        if any {
+            // They come in groups: an address, then its routes.
+            std::thread::sleep(SETTLING);
+        }
+        any
+    }
 }
 
 /// Watches the way of one link.

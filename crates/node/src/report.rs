@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The snapshot of a running node, put together from its parts.
 
-use crate::config::Config;
+use crate::config::{Config, Security};
 use crate::status::{
     DelayReport, Direction, GatewayReport, LinkReport, PeerReport, RadioReport, RejectedReport,
     Status, TopicReport,
@@ -22,6 +22,7 @@ pub(crate) const NO_GATEWAY: &str = "none";
 #[derive(Debug)]
 pub(crate) struct Reporter {
     node: String,
+    is_secure: bool,
     listen: String,
     radio_names: BTreeMap<RadioId, String>,
 }
@@ -32,7 +33,12 @@ fn millis(duration: Duration) -> f64 {
 
 impl Reporter {
     pub(crate) fn new(config: &Config, listen: SocketAddr) -> Self {
-        Self { node: config.name.clone(), listen: listen.to_string(), radio_names: BTreeMap::new() }
+        Self {
+            node: config.name.clone(),
+            is_secure: config.security != Security::None,
+            listen: listen.to_string(),
+            radio_names: BTreeMap::new(),
+        }
     }
 
     pub(crate) fn name_radio(&mut self, radio: RadioId, interface: &str) {
@@ -63,15 +69,32 @@ impl Reporter {
             node: self.node.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
             uptime_s: uptime.as_secs_f64(),
-            security: "none".into(),
+            security: if self.is_secure { "keys" } else { "none" }.into(),
+            key: self.is_secure.then(|| endpoint.key().to_string()),
             listen: self.listen.clone(),
             gateways: gateway_reports(&state),
-            peers: endpoint.peers().map(|p| peer_report(endpoint, p)).collect(),
+            peers: endpoint.peers().map(|p| self.peer(endpoint, p)).collect(),
             topics: topic_reports(endpoint, topics, &state.slow_subscriber_drops),
             radios: self.radios(endpoint),
             links: endpoint.links().map(|l| self.link(endpoint, l)).collect(),
             packets_refused,
             notices: topics.notices.texts(),
+        }
+    }
+
+    fn peer(&self, endpoint: &Endpoint, id: PeerId) -> PeerReport {
+        let view = endpoint.peer(id);
+        let state = match (view.up, view.met) {
+            (true, _) => "up",
+            (false, true) => "down",
+            (false, false) => "connecting",
+        };
+        PeerReport {
+            key: self.is_secure.then(|| view.key.to_string()),
+            name: view.name.into(),
+            state: state.into(),
+            queued_bytes: view.queued_bytes,
+            queued_messages: view.queued_messages as u64,
         }
     }
 
@@ -138,21 +161,6 @@ fn rejected_report(rejected: &Rejected) -> RejectedReport {
         direction: if rejected.reason.is_incoming() { Direction::In } else { Direction::Out },
         reason: rejected.reason.as_str().into(),
         count: rejected.count,
-    }
-}
-
-fn peer_report(endpoint: &Endpoint, id: PeerId) -> PeerReport {
-    let view = endpoint.peer(id);
-    let state = match (view.up, view.met) {
-        (true, _) => "up",
-        (false, true) => "down",
-        (false, false) => "connecting",
-    };
-    PeerReport {
-        name: view.name.into(),
-        state: state.into(),
-        queued_bytes: view.queued_bytes,
-        queued_messages: view.queued_messages as u64,
     }
 }
 

@@ -15,8 +15,10 @@ pub struct Status {
     pub version: String,
     /// Seconds since it started.
     pub uptime_s: f64,
-    /// `none`: this draft neither encrypts nor authenticates.
+    /// `keys`, or `none`: anybody on the network can speak for any node.
     pub security: String,
+    /// The public key that peers know this node by; none where there is no security.
+    pub key: Option<String>,
     /// Where it listens.
     pub listen: String,
     /// The middleware on this robot.
@@ -69,6 +71,8 @@ pub struct RejectedReport {
 pub struct PeerReport {
     /// Its name.
     pub name: String,
+    /// Its public key; none where there is no security.
+    pub key: Option<String>,
     /// `connecting`, `up` or `down`.
     pub state: String,
     /// Bytes waiting for it.

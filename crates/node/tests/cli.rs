@@ -75,7 +75,7 @@ fn check_explains_a_good_file() {
     let place = Place::new();
     place.file(
         "robot.yaml",
-        "name: robot1\npeers: { base: 10.0.0.2 }\ntopics: { /scan: { priority: 200 } }\n",
+        "name: robot1\nsecurity: none\npeers: { base: 10.0.0.2 }\ntopics: { /scan: { priority: 200 } }\n",
     );
     let checked = place.tautline(&["check", "robot.yaml"]);
     assert!(checked.status.success(), "{}", err(&checked));

@@ -17,8 +17,15 @@ fn surroundings() -> Surroundings {
     }
 }
 
+/// Most of these files are about other things than who peers are.
+fn keyless(text: &str) -> String {
+    let says = ["security:", "key:"].iter().any(|word| text.contains(word));
+    let security = if !text.contains("peers:") || says { "" } else { "\nsecurity: none\n" };
+    format!("{text}{security}")
+}
+
 fn checked(text: &str) -> (Config, Vec<Warning>) {
-    match parse(text, &surroundings()) {
+    match parse(&keyless(text), &surroundings()) {
         Ok(checked) => (checked.config, checked.warnings),
         Err(problems) => panic!("{}", in_lines(&problems)),
     }
@@ -52,8 +59,8 @@ fn explained(case: &str) -> String {
     let (title, rest) = case.split_once('\n').unwrap();
     let end_of_file = if rest.starts_with("---\n") { 0 } else { rest.find("\n---\n").unwrap() + 1 };
     let file = &rest[..end_of_file];
-    let report =
-        parse(file, &surroundings()).map_or_else(|problems| in_lines(&problems), |_| String::new());
+    let report = parse(&keyless(file), &surroundings())
+        .map_or_else(|problems| in_lines(&problems), |_| String::new());
     format!("=== {title}\n{file}---\n{report}")
 }
 

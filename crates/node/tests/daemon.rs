@@ -8,21 +8,28 @@ use running::{Place, free_port, wait_for};
 use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use tautline_proto::RefusalReason;
+use tautline_node::keys;
+use tautline_proto::SecretKey;
+use tautline_proto::crypto::gate::{Jar, Proof};
+use tautline_proto::crypto::noise::Caller;
 use tautline_proto::wire::VERSION;
-use tautline_proto::wire::packet::{Hello, Packet, Refusal, SessionHeader};
+use tautline_proto::wire::packet::{Greeting, SessionHeader, start_answer, start_call};
 
 /// Lines of a file: where it listens, and its peers.
 fn lines(listen: impl std::fmt::Display, peers: &str) -> String {
     format!("listen: \"{listen}\"\npeers: {{ {peers} }}")
 }
 
-fn hello(name: &str, session: u32) -> Vec<u8> {
-    Hello { name, session, your_session: 0, epoch: 77 }.emit()
-}
-
-fn refusal(name: &str) -> Vec<u8> {
-    Refusal { name, reason: RefusalReason::UnknownPeer }.emit()
+/// A call of a node without security, to another.
+fn call(name: &str, to: &str, drawn: u64) -> Vec<u8> {
+    let (own, other) = (SecretKey::insecure(name), SecretKey::insecure(to).public());
+    let mut random = [0; 32];
+    random[..8].copy_from_slice(&drawn.to_le_bytes());
+    let greeting = Greeting { epoch: drawn, name }.emit();
+    let (_, noise) = Caller::call(&own, &other, random, &greeting).unwrap();
+    let mut packet = start_call(1, &noise);
+    Jar::default().prove(tautline_proto::Instant(0), &Proof::of(&other), &mut packet);
+    packet
 }
 
 /// The same packet as another version of the format would begin it.
@@ -79,20 +86,20 @@ fn a_peer_without_address_is_answered_where_it_calls_from() {
 }
 
 #[test]
-fn an_unknown_peer_is_named_at_both_ends() {
+fn an_unknown_key_is_named_where_it_calls() {
     let (place, robot_port, base_port) = (Place::new(), free_port(), free_port());
     let base = place.start("base", &lines(format!("127.0.0.1:{base_port}"), ""));
     let to_base = format!("base: \"127.0.0.1:{base_port}\"");
     let robot = place.start("robot", &lines(format!("127.0.0.1:{robot_port}"), &to_base));
     let from = format!("127.0.0.1:{robot_port}");
-    base.wait_for_notice(&["'robot'", &from, "'base'", "not among the peers"]);
-    let from = format!("127.0.0.1:{base_port}");
-    robot.wait_for_notice(&["'base'", &from, "refuses", "'robot'", "not among its peers"]);
-    assert!(base.status().packets_refused["unknown_peer"] > 0);
+    let key = SecretKey::insecure("robot").public().to_string();
+    base.wait_for_notice(&["'robot'", &from, &key, "no peer's of 'base'"]);
+    assert!(base.status().packets_refused["unknown_key"] > 0);
+    assert_eq!(robot.peer_state("base"), "connecting", "a stranger learns nothing");
 }
 
 #[test]
-fn two_nodes_of_one_name_are_told_apart_and_the_first_stays() {
+fn of_two_nodes_with_one_key_the_later_stays_and_the_other_is_told() {
     let (place, base_port) = (Place::new(), free_port());
     let (first_port, second_port) = (free_port(), free_port());
     let base = place.start("base", &lines(format!("127.0.0.1:{base_port}"), "robot: {}"));
@@ -101,77 +108,68 @@ fn two_nodes_of_one_name_are_told_apart_and_the_first_stays() {
     base.wait_for_state("robot", "up");
     let second = lines(format!("127.0.0.1:{second_port}"), &to_base);
     let second = place.start_as("second", "robot", &second, None);
+    second.wait_for_state("base", "up");
     let both = [format!("127.0.0.1:{first_port}"), format!("127.0.0.1:{second_port}")];
-    base.wait_for_notice(&["two nodes", "'robot'", &both[0], &both[1], "'base' keeps the first"]);
-    second.wait_for_notice(&["'base'", "refuses", "another node named 'robot'"]);
-    assert_eq!((first.peer_state("base"), base.peer_state("robot")), ("up".into(), "up".into()));
-    assert_ne!(second.peer_state("base"), "up");
+    base.wait_for_notice(&["two nodes", "'robot'", &both[0], &both[1], "keygen"]);
+    first.wait_for_notice(&["'base'", "refuses", "another node with the same key"]);
+    assert_eq!((second.peer_state("base"), base.peer_state("robot")), ("up".into(), "up".into()));
 }
 
 #[test]
-fn a_node_of_our_own_name_is_told_so_at_both_ends() {
+fn a_node_with_our_own_key_is_named() {
     let (place, port, other_port) = (Place::new(), free_port(), free_port());
     let base = place.start("base", &lines(format!("127.0.0.1:{port}"), ""));
-    let to_base = format!("robot: \"127.0.0.1:{port}\"");
-    let other = lines(format!("127.0.0.1:{other_port}"), &to_base);
-    let other = place.start_as("other", "base", &other, None);
-    base.wait_for_notice(&["two nodes are named 'base'", &format!("127.0.0.1:{other_port}")]);
-    other.wait_for_notice(&["refuses the call of 'base'", "is named so itself"]);
+    let far = UdpSocket::bind(("127.0.0.1", other_port)).unwrap();
+    far.send_to(&call("base", "base", 7), ("127.0.0.1", port)).unwrap();
+    base.wait_for_notice(&["two nodes have one key", &format!("127.0.0.1:{other_port}")]);
 }
 
 #[test]
-fn a_peer_from_an_address_that_is_not_its_own_is_told_so_at_both_ends() {
+fn a_peer_from_an_address_that_is_not_in_the_file_is_taken_where_it_is() {
     let (place, base_port, robot_port) = (Place::new(), free_port(), free_port());
-    let elsewhere = format!("127.0.0.1:{}", free_port());
-    let to_robot = format!("robot: \"{elsewhere}\"");
+    let to_robot = format!("robot: \"127.0.0.1:{}\"", free_port());
     let base = place.start("base", &lines(format!("127.0.0.1:{base_port}"), &to_robot));
     let to_base = format!("base: \"127.0.0.1:{base_port}\"");
     let robot = place.start("robot", &lines(format!("127.0.0.1:{robot_port}"), &to_base));
-    let from = format!("127.0.0.1:{robot_port}");
-    base.wait_for_notice(&["'robot'", &from, "'base'", &elsewhere]);
-    robot.wait_for_notice(&["'base'", "refuses", "another address configured for 'robot'"]);
+    base.wait_for_state("robot", "up");
+    robot.wait_for_state("base", "up");
+    assert_eq!(base.status().links[0].remote, format!("127.0.0.1:{robot_port}"));
 }
 
 #[test]
-fn another_version_is_named_at_both_ends() {
+fn keys_protect_and_a_wrong_one_meets_nobody() {
+    let (place, base_port, robot_port) = (Place::new(), free_port(), free_port());
+    let key = |name: &str| keys::generate(&place.path(&format!("{name}.key"))).unwrap();
+    let (robot_key, base_key, other_key) = (key("robot"), key("base"), key("other"));
+    let to_base = format!("base: {{ address: \"127.0.0.1:{base_port}\", key: {base_key} }}");
+    let robot_lines = lines(format!("127.0.0.1:{robot_port}"), &to_base);
+    let to_robot = format!("robot: {{ key: {other_key} }}");
+    let base = place.start("base", &lines(format!("127.0.0.1:{base_port}"), &to_robot));
+    let robot = place.start("robot", &robot_lines);
+    base.wait_for_notice(&["'robot'", &robot_key.to_string(), "no peer's of 'base'"]);
+    assert_eq!(robot.peer_state("base"), "connecting");
+    base.kill();
+    let to_robot = format!("robot: {{ key: {robot_key} }}");
+    let base = place.start("base", &lines(format!("127.0.0.1:{base_port}"), &to_robot));
+    robot.wait_for_state("base", "up");
+    base.wait_for_state("robot", "up");
+    let status = base.status();
+    assert_eq!((status.security.as_str(), status.key), ("keys", Some(base_key.to_string())));
+}
+
+#[test]
+fn another_version_is_named_and_not_answered() {
     let (place, port) = (Place::new(), free_port());
     let far = UdpSocket::bind("127.0.0.1:0").unwrap();
-    far.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    let address = far.local_addr().unwrap();
-    let to_far = format!("far: \"{address}\"");
-    let robot = place.start("robot", &lines(format!("127.0.0.1:{port}"), &to_far));
-    let words = |name: &str, theirs: u8| {
-        let version = format!("version {theirs}");
-        [format!("'{name}'"), address.to_string(), version, "'robot' speaks".into()]
-    };
-    let mut buffer = [0; 2000];
-    let (_, from) = far.recv_from(&mut buffer).unwrap();
-    assert_eq!(from, SocketAddr::from(([127, 0, 0, 1], port)), "it calls from its one port");
-
-    // We call it with a newer version.
-    far.send_to(&of_version(VERSION + 1, hello("newer", 5)), from).unwrap();
-    let newer = words("newer", VERSION + 1);
-    robot.wait_for_notice(&newer.each_ref().map(String::as_str));
-    let refused = wait_for("it is refused", || {
-        let (len, _) = far.recv_from(&mut buffer).unwrap();
-        match Packet::parse(&buffer[..len]).unwrap() {
-            Packet::Refusal(refusal) => Some(refusal.reason),
-            _ => None,
-        }
-    });
-    assert_eq!(refused, RefusalReason::Version);
-
-    // It called us, and we answer that we speak an other one.
-    far.send_to(&of_version(VERSION + 2, refusal("far")), from).unwrap();
-    let newest = words("far", VERSION + 2);
-    robot.wait_for_notice(&newest.each_ref().map(String::as_str));
-    assert_eq!(robot.status().packets_refused["version"], 2);
-    // An answer to a refusal would be refused in turn, for ever.
+    let robot = place.start("robot", &lines(format!("127.0.0.1:{port}"), ""));
+    let newer = of_version(VERSION + 1, call("newer", "robot", 5));
+    far.send_to(&newer, ("127.0.0.1", port)).unwrap();
+    let (address, version) = (far.local_addr().unwrap(), VERSION + 1);
+    let words = [address.to_string(), format!("version {version}"), "'robot' speaks".into()];
+    robot.wait_for_notice(&words.each_ref().map(String::as_str));
+    assert_eq!(robot.status().packets_refused["version"], 1);
     far.set_nonblocking(true).unwrap();
-    while let Ok((len, _)) = far.recv_from(&mut buffer) {
-        let packet = Packet::parse(&buffer[..len]).unwrap();
-        assert!(matches!(packet, Packet::Hello(_)), "{packet:?}");
-    }
+    assert!(far.recv_from(&mut [0; 2000]).is_err(), "strangers learn nothing");
 }
 
 /// splitmix64 (Steele, Lea and Flood, 2014).
@@ -198,13 +196,13 @@ impl Random {
     fn datagram(&mut self) -> Vec<u8> {
         let mut packet = match self.below(6) {
             0 => return self.bytes(1400),
-            1 => hello("robot", self.next() as u32 | 1),
-            2 => hello(&format!("stranger{}", self.next()), 9),
-            3 => refusal("base"),
-            4 => of_version(self.next() as u8 & 0xf, hello("other", 9)),
+            1 => call("robot", "elsewhere", self.next()),
+            2 => call(&format!("stranger{}", self.next()), "base", 9),
+            3 => start_answer(1, self.next() as u32 | 1, &[7; 57]),
+            4 => of_version(self.next() as u8 & 0xf, call("other", "base", 9)),
             _ => {
                 let (session, number) = (self.next() as u32, self.next() as u32);
-                let header = SessionHeader { session, link: 0, number, ack_soon: true };
+                let header = SessionHeader { ack_soon: true, link: 0, session, number };
                 let mut packet = header.emit(1400);
                 packet.extend(self.bytes(300));
                 packet
@@ -274,7 +272,7 @@ fn sigterm_says_goodbye_and_leaves_nothing_behind() {
     let gone = Instant::now();
     assert_eq!(ended.code(), Some(0), "{}", robot.log());
     base.wait_for_state("robot", "down");
-    // Without a goodbye it takes the silence of a link timeout, 2.5 s after the last packet.
+    // Without a goodbye it takes the silence of a link timeout, most of a second after the last packet.
     assert!(gone.elapsed() < Duration::from_millis(1500), "only after {:?}", gone.elapsed());
     assert!(!robot.control.exists());
 }

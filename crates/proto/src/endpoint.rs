@@ -4,10 +4,12 @@
 use crate::config::{
     ChannelConfig, Config, LinkConfig, MAX_CHANNELS, MAX_LINKS_PER_PEER, MIN_DATAGRAM, RadioConfig,
 };
+use crate::crypto::gate::{Admission, Gate};
+use crate::crypto::keys::{KEY, PublicKey};
 use crate::error::{OfferError, SendError, SetupError};
 use crate::events::Event;
 use crate::link::Link;
-use crate::peer::{Peer, SessionIds};
+use crate::peer::Peer;
 use crate::radio::Radio;
 use crate::schedule::Message;
 use crate::stats::{InStats, OutStats, RefusedPackets};
@@ -15,7 +17,7 @@ use crate::time::Instant;
 use crate::timer::TimerTable;
 use crate::views::{LinkView, PeerView, RadioView};
 use crate::wire::control::{Control, MAX_DEFINITION, MAX_TEXT, OfferedTopic};
-use crate::wire::packet::MAX_NAME;
+use crate::wire::packet::{Call, MAX_NAME};
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -44,11 +46,15 @@ pub struct Transmit {
     pub remote: SocketAddr,
     /// The payload of the datagram.
     pub datagram: Vec<u8>,
+    /// Highest priority of the messages in it; `None` for what is not bound by the radio's budget.
+    pub priority: Option<u8>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Timer {
-    Hello(LinkId),
+    Seek(LinkId),
+    Path(LinkId),
+    Rekey(PeerId),
     Ping(LinkId),
     Silent(LinkId),
     Loss(LinkId),
@@ -68,10 +74,13 @@ pub struct Endpoint {
     pub(crate) links: Vec<Link>,
     pub(crate) peers: Vec<Peer>,
     pub(crate) by_session: HashMap<u32, PeerId>,
+    pub(crate) by_key: HashMap<PublicKey, PeerId>,
+    pub(crate) gate: Gate,
     pub(crate) timers: TimerTable<Timer>,
+    /// Answers and echoes, to wherever what they answer came from.
     pub(crate) replies: VecDeque<Transmit>,
-    /// Sessions that a hello is to be answered with, by link.
-    pub(crate) hello_answers: VecDeque<(LinkId, SessionIds)>,
+    /// Where packets are decrypted.
+    pub(crate) scratch: Vec<u8>,
     pub(crate) events: VecDeque<Event>,
     pub(crate) definitions: HashMap<(String, String), Arc<str>>,
     pub(crate) definitions_bytes: usize,
@@ -93,6 +102,7 @@ impl Endpoint {
     ) -> Result<Self, SetupError> {
         check_name(&config.name)?;
         Ok(Self {
+            gate: Gate::new(&config.key),
             config,
             epoch: random(),
             random,
@@ -100,9 +110,10 @@ impl Endpoint {
             links: Vec::new(),
             peers: Vec::new(),
             by_session: HashMap::new(),
+            by_key: HashMap::new(),
             timers: TimerTable::new(),
             replies: VecDeque::new(),
-            hello_answers: VecDeque::new(),
+            scratch: Vec::new(),
             events: VecDeque::new(),
             definitions: HashMap::new(),
             definitions_bytes: 0,
@@ -121,16 +132,18 @@ impl Endpoint {
         self.radios[radio.0 as usize].set_config(config);
     }
 
-    /// Adds a peer; it has no link yet.
-    pub fn add_peer(&mut self, name: &str) -> Result<PeerId, SetupError> {
+    /// Adds a peer, which is known by its key; it has no link yet.
+    pub fn add_peer(&mut self, name: &str, key: PublicKey) -> Result<PeerId, SetupError> {
         check_name(name)?;
         if name == self.config.name || self.peers.iter().any(|p| p.name == name) {
             return Err(SetupError::NameTaken(name.into()));
         }
+        if key == self.config.key.public() || self.by_key.contains_key(&key) {
+            return Err(SetupError::KeyTaken(name.into()));
+        }
         let id = PeerId(self.peers.len() as u32);
-        let session = self.draw_session();
-        self.by_session.insert(session, id);
-        self.peers.push(Peer::new(name, session, &self.config));
+        self.by_key.insert(key, id);
+        self.peers.push(Peer::new(name, key, &self.config));
         Ok(id)
     }
 
@@ -151,7 +164,7 @@ impl Endpoint {
         let number = owner.links.len() as u8;
         owner.links.push(id);
         self.links.push(Link::new(peer, radio, number, config));
-        self.timers.set(Timer::Hello(id), Some(now));
+        self.timers.set(Timer::Seek(id), Some(now));
         Ok(id)
     }
 
@@ -165,14 +178,24 @@ impl Endpoint {
     ) -> Result<(), SetupError> {
         check_datagram(config.datagram_bytes)?;
         let link = &mut self.links[id.0 as usize];
-        let moved = link.remote != config.remote || link.radio != radio;
         link.radio = radio;
-        link.remote = config.remote;
-        link.config = config;
-        if moved && !link.up {
-            self.timers.set(Timer::Hello(id), Some(now));
+        // An address that the peer called from is newer than one that has long been in the file.
+        if link.config.remote != config.remote {
+            link.remote = config.remote;
         }
+        link.config = config;
+        self.announce_move(now, id);
         Ok(())
+    }
+
+    /// Our own address on a link may be another: the peer learns it from the next packet.
+    pub fn announce_move(&mut self, now: Instant, id: LinkId) {
+        let link = &mut self.links[id.0 as usize];
+        if link.up {
+            link.ping_now = true;
+        } else {
+            self.timers.set(Timer::Seek(id), Some(now));
+        }
     }
 
     /// Tells what fits a datagram to a peer that called from an address of its own.
@@ -188,13 +211,34 @@ impl Endpoint {
         Ok(())
     }
 
-    pub(crate) fn draw_session(&mut self) -> u32 {
+    /// A session number that is not in use, from now on `peer`'s.
+    pub(crate) fn draw_session(&mut self, peer: PeerId) -> u32 {
         loop {
             let session = (self.random)() as u32;
             if session != 0 && !self.by_session.contains_key(&session) {
+                self.by_session.insert(session, peer);
                 return session;
             }
         }
+    }
+
+    pub(crate) fn draw_token(&mut self) -> u64 {
+        (self.random)()
+    }
+
+    pub(crate) fn draw_key(&mut self) -> [u8; KEY] {
+        draw_key(&mut self.random)
+    }
+
+    /// Whether a call may cost a key agreement.
+    pub(crate) fn judge_call(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        call: &Call<'_>,
+    ) -> Admission {
+        let Self { gate, random, .. } = self;
+        gate.judge(now, from, call, || draw_key(random))
     }
 
     /// Offers a topic to a peer, now and whenever a session with it starts.
@@ -288,6 +332,12 @@ impl Endpoint {
     }
 }
 
+fn draw_key(random: &mut dyn FnMut() -> u64) -> [u8; KEY] {
+    let mut key = [0; KEY];
+    key.chunks_exact_mut(8).for_each(|part| part.copy_from_slice(&random().to_le_bytes()));
+    key
+}
+
 fn check_name(name: &str) -> Result<(), SetupError> {
     let fits = (1..=MAX_NAME).contains(&name.len());
     if fits { Ok(()) } else { Err(SetupError::Name(name.into())) }
@@ -328,6 +378,11 @@ impl Endpoint {
         &self.config.name
     }
 
+    /// What peers know this node by.
+    pub fn key(&self) -> PublicKey {
+        self.config.key.public()
+    }
+
     /// Packets refused, by reason.
     pub fn refused_packets(&self) -> &RefusedPackets {
         &self.refused
@@ -339,7 +394,8 @@ impl Endpoint {
         PeerView {
             name: &peer.name,
             up: peer.up,
-            met: peer.session.remote != 0,
+            met: peer.session.is_met(),
+            key: peer.session.key,
             queued_messages: peer.outbox.waiting_messages(),
             queued_bytes: peer.outbox.waiting_bytes(),
         }

@@ -10,6 +10,9 @@ pub enum SetupError {
     /// Two peers of one name, or this node's own.
     #[error("name '{0}' is taken already")]
     NameTaken(String),
+    /// Two peers of one key, or this node's own.
+    #[error("the key of peer '{0}' is another peer's already, or this node's own")]
+    KeyTaken(String),
     /// Too many links to one peer.
     #[error("peer '{0}' has 16 links already, which is the most")]
     TooManyLinks(String),

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What an endpoint tells its application.
 
+use crate::crypto::keys::PublicKey;
 use crate::endpoint::{ChannelId, LinkId, PeerId};
 use crate::receive::Received;
 use crate::wire::control::OfferedTopic;
-use crate::wire::packet::RefusalReason;
+use crate::wire::packet::Verdict;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -32,6 +33,13 @@ pub enum Event {
     LinkDown {
         /// Which.
         link: LinkId,
+    },
+    /// A peer's address is another now.
+    LinkMoved {
+        /// Which link.
+        link: LinkId,
+        /// Where it leads now.
+        to: SocketAddr,
     },
     /// The peer has a topic, or changed it.
     Offered {
@@ -85,17 +93,26 @@ pub enum Event {
 /// Something a person should look at: a fault in how the nodes are set up.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Notice {
-    /// A node that is not among the peers calls.
-    UnknownPeer {
-        /// Its name.
+    /// A node whose key is not among the peers' calls.
+    UnknownKey {
+        /// What it calls itself.
         name: String,
+        /// Its key.
+        key: PublicKey,
+        /// Where it calls from.
+        from: SocketAddr,
+    },
+    /// A peer calls itself by another name than it has here.
+    OtherName {
+        /// Its name here.
+        name: String,
+        /// What it calls itself.
+        theirs: String,
         /// Where it calls from.
         from: SocketAddr,
     },
     /// A node speaks another version of the format.
     Version {
-        /// Its name.
-        name: String,
         /// Where it calls from.
         from: SocketAddr,
         /// Its version.
@@ -103,23 +120,14 @@ pub enum Notice {
         /// Ours.
         ours: u8,
     },
-    /// A second node of a peer's name, or of our own, calls.
-    NameTaken {
-        /// The name.
+    /// Two nodes have one key: a peer's, or our own.
+    Twins {
+        /// The peer's name here; our own if it is our key.
         name: String,
-        /// Where the second calls from.
+        /// Where the one calls from.
         from: SocketAddr,
-        /// Where the first is; `None` if it is this node.
-        first: Option<SocketAddr>,
-    },
-    /// A peer calls from an address that is not configured for it.
-    UnknownAddress {
-        /// Its name.
-        name: String,
-        /// Where it calls from.
-        from: SocketAddr,
-        /// What is configured.
-        configured: Vec<SocketAddr>,
+        /// Where the other is; `None` if it is this node.
+        other: Option<SocketAddr>,
     },
     /// A peer does not take our calls.
     TheyRefuse {
@@ -128,7 +136,7 @@ pub enum Notice {
         /// Where it answers from.
         from: SocketAddr,
         /// Its reason.
-        reason: RefusalReason,
+        verdict: Verdict,
     },
     /// A message was larger than allowed here.
     TooLarge {

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What arrives at an endpoint: datagrams, and times that have come.
 
-use crate::config::{MAX_CHANNELS, MAX_LINKS_PER_PEER};
-use crate::endpoint::{ChannelId, Endpoint, LinkId, PeerId, RadioId, Timer, Transmit};
+use crate::config::MAX_CHANNELS;
+use crate::endpoint::{ChannelId, Endpoint, LinkId, PeerId, RadioId, Timer};
 use crate::events::{Event, Notice};
-use crate::peer::{Greeting, SessionIds};
 use crate::receive::{PARTIAL_TIMEOUT, Taken};
 use crate::reliable::{Arrivals, Outcome};
+use crate::session::Standing;
 use crate::stats::RefusedPacket;
 use crate::time::{Duration, Instant};
 use crate::wire::control::{Control, OfferedTopic};
 use crate::wire::cursor::Reader;
 use crate::wire::frame::{Ack, Frame};
-use crate::wire::packet::{Hello, Packet, Refusal, RefusalReason, SessionHeader, full_number};
+use crate::wire::packet::{Packet, SessionHeader, TIME_BYTES, full_number};
 use crate::wire::{VERSION, WireError};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,8 +21,6 @@ use std::sync::Arc;
 const MAX_DEFINITIONS_BYTES: usize = 16 << 20;
 /// What the table itself costs for each of them, about.
 const DEFINITION_OVERHEAD: usize = 128;
-/// Answers to strangers that may wait to be sent.
-const MAX_REPLIES: usize = 64;
 /// The session's own messages that may wait for a peer while it still gets answers:
 /// an offer, a question, a definition and a wish for each channel, twice over.
 const MAX_CONTROL_BACKLOG: u64 = 8 * MAX_CHANNELS as u64;
@@ -35,20 +33,21 @@ impl Endpoint {
     /// Takes a datagram that came from `from` by `radio`.
     pub fn handle_packet(&mut self, now: Instant, radio: RadioId, from: SocketAddr, bytes: &[u8]) {
         let result = match Packet::parse(bytes) {
-            Ok(Packet::Session(header, frames)) => {
-                self.handle_session(now, radio, from, &header, frames, bytes.len())
+            Ok(Packet::Session(header, _)) => {
+                let mut scratch = std::mem::take(&mut self.scratch);
+                scratch.clear();
+                scratch.extend_from_slice(bytes);
+                let result = self.handle_session(now, radio, from, &header, &mut scratch);
+                self.scratch = scratch;
+                result
             }
-            Ok(Packet::Hello(hello)) => self.handle_hello(now, radio, from, &hello),
-            Ok(Packet::Refusal(refusal)) => self.handle_refusal(from, &refusal),
-            Ok(Packet::OtherVersion { version, name, is_refusal }) => {
-                let name = name.to_owned();
-                self.notice(Notice::Version { name, from, theirs: version, ours: VERSION });
-                if !is_refusal {
-                    self.reply_refusal(radio, from, RefusalReason::Version);
-                }
+            Ok(Packet::Call(call)) => self.handle_call(now, radio, from, &call),
+            Ok(Packet::Answer(answer)) => self.handle_answer(now, radio, from, &answer),
+            Ok(Packet::Cookie(cookie)) => self.handle_cookie(now, from, &cookie),
+            Ok(Packet::OtherVersion(theirs)) => {
+                self.notice(Notice::Version { from, theirs, ours: VERSION });
                 Err(RefusedPacket::Version)
             }
-            Err(WireError::Value("version")) => Err(RefusedPacket::Version),
             Err(_) => Err(RefusedPacket::Malformed),
         };
         if let Err(reason) = result {
@@ -71,7 +70,9 @@ impl Endpoint {
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some(timer) = self.timers.pop(now) {
             match timer {
-                Timer::Hello(link) => self.on_hello_timer(now, link),
+                Timer::Seek(link) => self.on_seek_timer(now, link),
+                Timer::Path(link) => self.on_path_timer(link),
+                Timer::Rekey(peer) => self.on_rekey_timer(now, peer),
                 Timer::Ping(link) => self.links[link.0 as usize].ping_now = true,
                 Timer::Silent(link) => self.take_down(now, link),
                 Timer::Loss(link) => {
@@ -94,205 +95,135 @@ impl Endpoint {
         }
     }
 
-    fn on_hello_timer(&mut self, now: Instant, id: LinkId) {
-        let link = &mut self.links[id.0 as usize];
-        if link.up {
-            return;
-        }
-        link.hello_now = link.remote.is_some();
-        let wait = link.next_hello_wait();
-        self.timers.set(Timer::Hello(id), Some(now + wait));
-    }
-
-    fn handle_hello(
-        &mut self,
-        now: Instant,
-        radio: RadioId,
-        from: SocketAddr,
-        hello: &Hello<'_>,
-    ) -> Result<(), RefusedPacket> {
-        if hello.name == self.config.name {
-            if hello.epoch != self.epoch {
-                let notice = Notice::NameTaken { name: hello.name.into(), from, first: None };
-                self.notice(notice);
-                self.reply_refusal(radio, from, RefusalReason::NameTaken);
-            }
-            return Err(RefusedPacket::NameTaken);
-        }
-        let Some(peer) = self.peers.iter().position(|p| p.name == hello.name) else {
-            self.notice(Notice::UnknownPeer { name: hello.name.into(), from });
-            self.reply_refusal(radio, from, RefusalReason::UnknownPeer);
-            return Err(RefusedPacket::UnknownPeer);
-        };
-        let peer = PeerId(peer as u32);
-        let link = self.link_of_caller(now, peer, radio, from)?;
-        let fresh = self.draw_session();
-        match self.peers[peer.0 as usize].greet(hello, fresh) {
-            Greeting::Known { answer } => {
-                if answer {
-                    self.answer_hello(link, self.peers[peer.0 as usize].session);
-                } else {
-                    self.mark_received(now, link, 0);
-                }
-            }
-            Greeting::Challenge(ids) => self.answer_hello(link, ids),
-            Greeting::Stale => return Err(RefusedPacket::UnknownSession),
-            Greeting::Established(ids) => {
-                self.start_session(now, peer, ids);
-                self.answer_hello(link, ids);
-                self.mark_received(now, link, 0);
-            }
-        }
-        Ok(())
-    }
-
-    /// The link by which a peer of that name may call from there.
-    fn link_of_caller(
-        &mut self,
-        now: Instant,
-        peer: PeerId,
-        radio: RadioId,
-        from: SocketAddr,
-    ) -> Result<LinkId, RefusedPacket> {
-        let ids = self.peers[peer.0 as usize].links.clone();
-        if let Some(known) = self.link_from(&ids, radio, from) {
-            return Ok(known);
-        }
-        let name = self.peers[peer.0 as usize].name.clone();
-        let open = ids.iter().copied().find(|id| {
-            let link = &self.links[id.0 as usize];
-            link.config.remote.is_none()
-        });
-        let Some(open) = open else {
-            let configured =
-                ids.iter().filter_map(|id| self.links[id.0 as usize].config.remote).collect();
-            self.notice(Notice::UnknownAddress { name, from, configured });
-            self.reply_refusal(radio, from, RefusalReason::Address);
-            return Err(RefusedPacket::UnknownAddress);
-        };
-        let timeout = self.config.link_timeout;
-        let link = &mut self.links[open.0 as usize];
-        let alive = link.last_received.is_some_and(|at| now.since(at) < timeout);
-        if link.up && alive {
-            let first = link.remote;
-            self.notice(Notice::NameTaken { name, from, first });
-            self.reply_refusal(radio, from, RefusalReason::NameTaken);
-            return Err(RefusedPacket::NameTaken);
-        }
-        link.remote = Some(from);
-        link.radio = radio;
-        Ok(open)
-    }
-
-    fn link_from(&self, ids: &[LinkId], radio: RadioId, from: SocketAddr) -> Option<LinkId> {
-        ids.iter().copied().find(|id| {
-            let link = &self.links[id.0 as usize];
-            link.radio == radio && link.remote == Some(from)
-        })
-    }
-
-    fn answer_hello(&mut self, link: LinkId, ids: SessionIds) {
-        self.hello_answers.retain(|(other, _)| *other != link);
-        self.hello_answers.push_back((link, ids));
-    }
-
-    fn start_session(&mut self, now: Instant, peer: PeerId, ids: SessionIds) {
-        let state = &mut self.peers[peer.0 as usize];
-        self.by_session.remove(&state.session.local);
-        self.by_session.insert(ids.local, peer);
-        state.start_session(now, ids, &self.config);
-        state.up = true;
-        for link in state.links.clone() {
-            self.links[link.0 as usize].reset();
-            self.timers.set(Timer::Loss(link), None);
-            self.timers.set(Timer::Hello(link), Some(now));
-        }
-        self.events.push_back(Event::PeerUp { peer, new_session: true });
-    }
-
-    fn handle_refusal(
-        &mut self,
-        from: SocketAddr,
-        refusal: &Refusal<'_>,
-    ) -> Result<(), RefusedPacket> {
-        if !self.links.iter().any(|link| link.remote == Some(from) && !link.up) {
-            return Err(RefusedPacket::UnknownAddress);
-        }
-        let name = refusal.name.to_owned();
-        self.notice(Notice::TheyRefuse { name, from, reason: refusal.reason });
-        Ok(())
-    }
-
-    fn reply_refusal(&mut self, radio: RadioId, remote: SocketAddr, reason: RefusalReason) {
-        if self.replies.len() < MAX_REPLIES {
-            let datagram = Refusal { name: &self.config.name, reason }.emit();
-            self.replies.push_back(Transmit { radio, link: None, remote, datagram });
-        }
-    }
-
     fn handle_session(
         &mut self,
         now: Instant,
         radio: RadioId,
         from: SocketAddr,
         header: &SessionHeader,
-        frames: &[u8],
-        datagram_len: usize,
+        datagram: &mut [u8],
     ) -> Result<(), RefusedPacket> {
         let peer = *self.by_session.get(&header.session).ok_or(RefusedPacket::UnknownSession)?;
         let state = &self.peers[peer.0 as usize];
-        if state.session.remote == 0 {
-            return Err(RefusedPacket::UnknownSession);
-        }
-        let link =
-            self.link_from(&state.links, radio, from).ok_or(RefusedPacket::UnknownAddress)?;
-        if usize::from(header.link) >= MAX_LINKS_PER_PEER {
-            return Err(RefusedPacket::Malformed);
-        }
-        let frames = parse_frames(frames).map_err(|_| RefusedPacket::Malformed)?;
-        let data = frames.iter().filter_map(|frame| match frame {
-            Frame::Data(data, bytes) => Some((data, bytes.len())),
-            _ => None,
-        });
-        if !state.inbox.admits(data) {
-            return Err(RefusedPacket::Bound);
-        }
-        let arrivals =
-            self.peers[peer.0 as usize].arrivals.entry(header.link).or_insert_with(Arrivals::new);
-        let expected = arrivals.expected();
+        let (keys, known) =
+            state.session.find(header.session).ok_or(RefusedPacket::UnknownSession)?;
+        let arrivals = state.arrivals.get(&header.link);
+        let arrivals = arrivals.filter(|_| known || state.session.continues(keys));
+        let expected = arrivals.map_or(1, Arrivals::expected);
         let number = full_number(header.number, expected);
-        if !arrivals.is_new(number) {
-            self.links[link.0 as usize].stats.duplicate_packets += 1;
+        if arrivals.is_some_and(|arrivals| !arrivals.is_new(number)) {
+            self.note_duplicate(peer, header.link);
             return Err(RefusedPacket::Duplicate);
         }
-        arrivals.insert(now, number);
-        arrivals.via = Some(link);
-        if frames.iter().any(|f| matches!(f, Frame::Data(..) | Frame::Ping)) {
-            arrivals.plan_ack(now, header.ack_soon, number != expected);
-            let due = arrivals.ack_due();
-            self.timers.set(Timer::Ack(peer, header.link), due);
+        let len = datagram.len();
+        let opened = keys.sealer.open(header.link, number, datagram);
+        let body = opened.ok_or(RefusedPacket::Unauthentic)?;
+        // From here on it is the peer's, whatever it says.
+        if let Standing::Fresh { new_life, to } =
+            self.peers[peer.0 as usize].session.confirm(header.session)
+        {
+            self.start_keys(now, peer, new_life);
+            // Who has our answer receives where it went.
+            let link = self.link_towards(peer, radio, from).filter(|_| from == to);
+            if let Some(link) = link {
+                self.move_link(now, link, radio, from);
+            }
         }
-        self.mark_received(now, link, datagram_len);
+        let body = body.get(TIME_BYTES..).ok_or(RefusedPacket::Malformed)?;
+        let frames = parse_frames(body).map_err(|_| RefusedPacket::Malformed)?;
+        self.admit(peer, &frames)?;
+        let link = self.attribute(now, peer, radio, from, (header.link, number, expected))?;
+        self.enter(now, peer, link, header, number, &frames);
+        if self.links[link.0 as usize].remote == Some(from) {
+            self.mark_received(now, link, len);
+        }
         for frame in &frames {
-            self.handle_frame(now, peer, link, frame);
+            match frame {
+                Frame::Challenge(token) => self.echo(now, link, radio, from, *token),
+                Frame::Echo(token) => self.handle_echo(now, peer, radio, from, *token),
+                frame => self.handle_frame(now, peer, link, frame),
+            }
         }
         Ok(())
     }
 
+    fn note_duplicate(&mut self, peer: PeerId, number: u8) {
+        let arrivals = self.peers[peer.0 as usize].arrivals.get(&number);
+        if let Some(via) = arrivals.and_then(|arrivals| arrivals.via) {
+            self.links[via.0 as usize].stats.duplicate_packets += 1;
+        }
+    }
+
+    /// Whether there is room for what the frames hold.
+    fn admit(&self, peer: PeerId, frames: &[Frame<'_>]) -> Result<(), RefusedPacket> {
+        let data = frames.iter().filter_map(|frame| match frame {
+            Frame::Data(data, bytes) => Some((data, bytes.len())),
+            _ => None,
+        });
+        let admits = self.peers[peer.0 as usize].inbox.admits(data);
+        if admits { Ok(()) } else { Err(RefusedPacket::Bound) }
+    }
+
+    /// The link that a packet came by; one from elsewhere than the newest before it shows
+    /// that the peer may have moved.
+    fn attribute(
+        &mut self,
+        now: Instant,
+        peer: PeerId,
+        radio: RadioId,
+        from: SocketAddr,
+        (their_link, number, expected): (u8, u64, u64),
+    ) -> Result<LinkId, RefusedPacket> {
+        if let Some(link) = self.link_from(peer, radio, from) {
+            return Ok(link);
+        }
+        let before = self.peers[peer.0 as usize].arrivals.get(&their_link);
+        let before = before.and_then(|arrivals| arrivals.via);
+        let link = before.or_else(|| self.link_towards(peer, radio, from));
+        let link = link.ok_or(RefusedPacket::UnknownSession)?;
+        if number >= expected {
+            self.challenge(now, link, radio, from);
+        }
+        Ok(link)
+    }
+
+    /// Notes that a packet arrived, and plans its acknowledgement.
+    fn enter(
+        &mut self,
+        now: Instant,
+        peer: PeerId,
+        link: LinkId,
+        header: &SessionHeader,
+        number: u64,
+        frames: &[Frame<'_>],
+    ) {
+        let state = &mut self.peers[peer.0 as usize];
+        let arrivals = state.arrivals.entry(header.link).or_insert_with(Arrivals::new);
+        let gap = number != arrivals.expected();
+        arrivals.insert(now, number);
+        arrivals.via = Some(link);
+        if frames.iter().any(|f| matches!(f, Frame::Data(..) | Frame::Ping)) {
+            arrivals.plan_ack(now, header.ack_soon, gap);
+            let due = arrivals.ack_due();
+            self.timers.set(Timer::Ack(peer, header.link), due);
+        }
+    }
+
     /// Something of the session came by `link`: it is up.
-    fn mark_received(&mut self, now: Instant, id: LinkId, datagram_len: usize) {
+    pub(crate) fn mark_received(&mut self, now: Instant, id: LinkId, datagram_len: usize) {
         let link = &mut self.links[id.0 as usize];
         link.last_received = Some(now);
         if datagram_len > 0 {
             link.stats.received_packets += 1;
             link.stats.received_bytes += (datagram_len + link.config.header_bytes) as u64;
         }
-        self.timers.set(Timer::Silent(id), Some(now + self.config.link_timeout));
+        let timeout = self.config.link_timeout.unwrap_or_else(|| link.timeout());
+        self.timers.set(Timer::Silent(id), Some(now + timeout));
         if link.up {
             return;
         }
         link.up = true;
-        link.greet_afresh();
+        link.settle_address();
         link.last_eliciting = now;
         let peer = link.peer;
         self.arm_link(id);
@@ -304,7 +235,7 @@ impl Endpoint {
         }
     }
 
-    fn take_down(&mut self, now: Instant, id: LinkId) {
+    pub(crate) fn take_down(&mut self, now: Instant, id: LinkId) {
         let link = &mut self.links[id.0 as usize];
         if !std::mem::replace(&mut link.up, false) {
             return;
@@ -313,7 +244,7 @@ impl Endpoint {
         self.lose_all(now, id);
         self.timers.set(Timer::Ping(id), None);
         self.timers.set(Timer::Silent(id), None);
-        self.timers.set(Timer::Hello(id), Some(now));
+        self.timers.set(Timer::Seek(id), Some(now));
         self.events.push_back(Event::LinkDown { link: id });
         let peer = self.links[id.0 as usize].peer;
         let state = &mut self.peers[peer.0 as usize];
@@ -339,7 +270,7 @@ impl Endpoint {
                     self.take_down(now, id);
                 }
             }
-            Frame::Ping | Frame::Unknown(_) => {}
+            Frame::Ping | Frame::Challenge(_) | Frame::Echo(_) | Frame::Unknown(_) => {}
         }
     }
 
@@ -392,7 +323,8 @@ impl Endpoint {
         let silent = link.ledger.is_silent();
         let fell_silent = silent && !link.silent;
         link.silent = silent;
-        link.ping_now |= fell_silent;
+        // The next ping need not wait for a heartbeat: whether the peer is there is the question.
+        link.ping_now |= link.up && (fell_silent || outcome.overdue && outcome.lost_packets > 0);
         let peer = link.peer;
         let outbox = &mut self.peers[peer.0 as usize].outbox;
         for piece in &outcome.acked {
@@ -403,6 +335,8 @@ impl Endpoint {
         }
         if fell_silent {
             self.lose_all(now, id);
+            // The peer may have started again, and not know our keys.
+            self.timers.set(Timer::Seek(id), Some(now));
         }
         self.arm_link(id);
         self.arm_expiry(now, peer);
@@ -410,7 +344,7 @@ impl Endpoint {
 
     /// What is under way on a link that has gone silent will not arrive; to send
     /// it again later costs no budget, since it is no answer to congestion.
-    fn lose_all(&mut self, now: Instant, id: LinkId) {
+    pub(crate) fn lose_all(&mut self, now: Instant, id: LinkId) {
         let link = &mut self.links[id.0 as usize];
         let outcome = link.ledger.lose_all();
         link.stats.lost_packets += outcome.lost_packets;
@@ -517,7 +451,7 @@ impl Endpoint {
         }
     }
 
-    fn notice(&mut self, notice: Notice) {
+    pub(crate) fn notice(&mut self, notice: Notice) {
         self.events.push_back(Event::Notice(notice));
     }
 }

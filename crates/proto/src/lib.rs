@@ -11,14 +11,15 @@
 //! held, and nothing bounds it but this contract. `now` never goes back.
 //!
 //! ```
-//! use tautline_proto::{Config, Endpoint, Instant, LinkConfig, RadioConfig};
+//! use tautline_proto::{Config, Endpoint, Instant, LinkConfig, RadioConfig, SecretKey};
 //!
-//! let config = Config { name: "robot".into(), ..Config::default() };
+//! let key = SecretKey::new([7; 32]); // In production of randomness, as is what follows.
+//! let config = Config { name: "robot".into(), key, ..Config::default() };
 //! let mut seed = 1;
 //! let random = move || { seed += 1; seed };
 //! let mut endpoint = Endpoint::new(config, Box::new(random))?;
 //! let radio = endpoint.add_radio(RadioConfig { rate_bps: None, in_flight_bytes: 3000 });
-//! let base = endpoint.add_peer("base")?;
+//! let base = endpoint.add_peer("base", SecretKey::new([8; 32]).public())?;
 //! let remote = Some("192.0.2.1:18470".parse()?);
 //! let link = LinkConfig { remote, datagram_bytes: 1472, header_bytes: 28 };
 //! endpoint.add_link(Instant(0), base, radio, link)?;
@@ -40,19 +41,23 @@
 
 mod budget;
 mod config;
+pub mod crypto;
 mod endpoint;
 mod error;
 mod events;
 mod fragment;
 mod incoming;
 mod link;
+mod meeting;
 mod pacing;
 mod peer;
 mod radio;
 mod receive;
 mod reliable;
+mod roaming;
 mod schedule;
 mod select;
+mod session;
 pub mod stats;
 mod time;
 mod timer;
@@ -61,8 +66,10 @@ mod views;
 pub mod wire;
 
 pub use config::{
-    ChannelConfig, Config, LinkConfig, MAX_CHANNELS, MAX_LINKS_PER_PEER, MIN_DATAGRAM, RadioConfig,
+    ChannelConfig, Config, HEARTBEAT, LinkConfig, MAX_CHANNELS, MAX_LINKS_PER_PEER, MIN_DATAGRAM,
+    RadioConfig,
 };
+pub use crypto::keys::{KeyError, PublicKey, SecretKey};
 pub use endpoint::{ChannelId, Endpoint, LinkId, PeerId, RadioId, Transmit};
 pub use error::{OfferError, SendError, SetupError};
 pub use events::{Event, Notice};
@@ -72,4 +79,4 @@ pub use schedule::Message;
 pub use time::{Duration, Instant};
 pub use views::{LinkView, PeerView, RadioView};
 pub use wire::control::{OfferedQos, OfferedTopic, Role};
-pub use wire::packet::RefusalReason;
+pub use wire::packet::Verdict;

@@ -4,14 +4,14 @@
 use crate::config::LinkConfig;
 use crate::endpoint::{PeerId, RadioId};
 use crate::reliable::Ledger;
+use crate::roaming::Candidate;
 use crate::stats::LinkStats;
 use crate::time::{Duration, Instant};
 use std::net::SocketAddr;
 
-/// First wait for an answer to a hello; doubled up to [`HELLO_MAX`].
-const HELLO_MIN: Duration = Duration::from_millis(200);
-/// Longest wait between hellos.
-const HELLO_MAX: Duration = Duration::from_secs(1);
+/// Least time without a packet after which a link is down: three heartbeats.
+const TIMEOUT_MIN: Duration = Duration::from_millis(750);
+const TIMEOUT_MAX: Duration = Duration::from_secs(5);
 /// A packet that the driver has not taken for so long holds up only its own
 /// link: an unresolved neighbour, not a busy radio (at 1 Mbps two full packets take 24 ms).
 pub(crate) const STALL: Duration = Duration::from_millis(50);
@@ -31,10 +31,14 @@ pub(crate) struct Link {
     pub(crate) last_received: Option<Instant>,
     /// When something that asks for an acknowledgement was last sent.
     pub(crate) last_eliciting: Instant,
-    hello_wait: Duration,
-    /// A hello has to leave, whatever the timer says.
-    pub(crate) hello_now: bool,
+    /// How often the peer was sought by it.
+    pub(crate) seeks: u32,
+    pub(crate) call_now: bool,
     pub(crate) ping_now: bool,
+    /// Where the peer's packets come from, if that is elsewhere and not yet shown to be right.
+    pub(crate) candidate: Option<Candidate>,
+    /// The address that `remote` was before, or is in the file.
+    other: Option<SocketAddr>,
     /// Bytes of our packets in the kernel.
     pub(crate) in_flight: usize,
     drained_at: Instant,
@@ -55,9 +59,11 @@ impl Link {
             silent: false,
             last_received: None,
             last_eliciting: Instant::default(),
-            hello_wait: HELLO_MIN,
-            hello_now: false,
+            seeks: 0,
+            call_now: false,
             ping_now: false,
+            candidate: None,
+            other: None,
             in_flight: 0,
             drained_at: Instant::default(),
             stalled: false,
@@ -74,16 +80,30 @@ impl Link {
         if self.up && !self.stalled { self.in_flight } else { 0 }
     }
 
-    /// The wait until the next hello, longer each time.
-    pub(crate) fn next_hello_wait(&mut self) -> Duration {
-        let wait = self.hello_wait;
-        self.hello_wait = (wait * 2).min(HELLO_MAX);
-        wait
+    /// Whether packets come back.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.up && !self.silent
     }
 
-    /// The next time it has to be found again, that starts with short waits.
-    pub(crate) fn greet_afresh(&mut self) {
-        self.hello_wait = HELLO_MIN;
+    /// How long nothing may come before the link is down, where the file does not say.
+    pub(crate) fn timeout(&self) -> Duration {
+        let (smoothed, variation) = self.ledger.rtt().known().unwrap_or_default();
+        (TIMEOUT_MIN + smoothed + variation * 4).min(TIMEOUT_MAX)
+    }
+
+    /// A peer that moved may be back where the file says that it is.
+    pub(crate) fn try_other_address(&mut self) {
+        if self.other.is_none() {
+            self.other = self.config.remote.filter(|configured| self.remote != Some(*configured));
+        }
+        if self.other.is_some() {
+            std::mem::swap(&mut self.remote, &mut self.other);
+        }
+    }
+
+    /// Packets came from its address: no other is looked for.
+    pub(crate) fn settle_address(&mut self) {
+        self.other = None;
     }
 
     /// Forgets all packet numbers, for a new session.
@@ -92,7 +112,7 @@ impl Link {
         self.up = false;
         self.silent = false;
         self.ping_now = false;
-        self.greet_afresh();
+        self.candidate = None;
     }
 
     pub(crate) fn on_sent(&mut self, now: Instant, ip_bytes: usize) {

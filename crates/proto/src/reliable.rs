@@ -107,6 +107,11 @@ impl Rtt {
         self.smoothed
     }
 
+    /// Smoothed round trip and its variation, once measured.
+    pub(crate) fn known(&self) -> Option<(Duration, Duration)> {
+        Some((self.smoothed?, self.variation))
+    }
+
     fn or_initial(&self) -> Duration {
         self.smoothed.unwrap_or(INITIAL_RTT)
     }

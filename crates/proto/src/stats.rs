@@ -82,12 +82,14 @@ counted_reasons! {
         Version => "version",
         /// No session of that number (any more).
         UnknownSession => "unknown_session",
-        /// A name that is not among the peers.
-        UnknownPeer => "unknown_peer",
-        /// Another node of that name is connected.
-        NameTaken => "name_taken",
-        /// A known name from an unknown address.
-        UnknownAddress => "unknown_address",
+        /// A call, answer or packet that does not hold: forged, changed, or not for us.
+        Unauthentic => "unauthentic",
+        /// A key that is not among the peers'.
+        UnknownKey => "unknown_key",
+        /// A peer's key that two nodes have, or that goes with another name.
+        WrongKey => "wrong_key",
+        /// More calls than are answered.
+        Flood => "flood",
         /// Received before, or too old to tell.
         Duplicate => "duplicate",
         /// Data on a channel that was never offered.

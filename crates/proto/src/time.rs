@@ -12,6 +12,11 @@ impl Instant {
     /// Later than anything that happens.
     pub const NEVER: Self = Self(u64::MAX);
 
+    /// Microseconds as packets carry them: the low 32 bits, 71 minutes.
+    pub(crate) fn wire_micros(self) -> u32 {
+        (self.0 / 1000) as u32
+    }
+
     /// Time since `earlier`, zero if that is in the future.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

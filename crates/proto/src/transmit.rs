@@ -4,12 +4,11 @@
 use crate::endpoint::{Endpoint, LinkId, PeerId, RadioId, Timer, Transmit};
 use crate::link::Link;
 use crate::pacing::Release;
-use crate::peer::SessionIds;
 use crate::reliable::{ACK_RANGES, Piece};
 use crate::select::link_for;
 use crate::time::Instant;
 use crate::wire::frame::{put_goodbye, put_ping};
-use crate::wire::packet::{Hello, SESSION_HEADER, SessionHeader};
+use crate::wire::packet::{SESSION_HEADER, SessionHeader, TAG, TIME_BYTES};
 
 /// A message goes into a packet behind another only if it is smaller than what
 /// a packet of its own would cost: at 6 Mbps about 300 us of preamble, contention
@@ -25,36 +24,15 @@ impl Endpoint {
     /// The next datagram to be sent now. Call until it returns `None`, then
     /// again after the next input or timeout.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
-        self.replies
-            .pop_front()
-            .or_else(|| self.poll_hello(now))
+        self.poll_reply(now)
+            .or_else(|| self.poll_call(now))
+            .or_else(|| self.poll_challenge(now))
             .or_else(|| self.poll_reports(now))
             .or_else(|| self.poll_data(now))
     }
 
-    fn poll_hello(&mut self, now: Instant) -> Option<Transmit> {
-        if let Some((link, ids)) = self.hello_answers.pop_front() {
-            return self.hello(now, link, ids);
-        }
-        let index = self.links.iter().position(|l| l.hello_now)?;
-        self.links[index].hello_now = false;
-        let ids = self.peers[self.links[index].peer.0 as usize].session;
-        self.hello(now, LinkId(index as u32), ids)
-    }
-
-    fn hello(&mut self, now: Instant, id: LinkId, ids: SessionIds) -> Option<Transmit> {
-        let hello = Hello {
-            name: &self.config.name,
-            session: ids.local,
-            your_session: ids.remote,
-            epoch: self.epoch,
-        };
-        let datagram = hello.emit();
-        self.sent(now, id, datagram)
-    }
-
     /// Accounts for a datagram on a link.
-    fn sent(&mut self, now: Instant, id: LinkId, datagram: Vec<u8>) -> Option<Transmit> {
+    pub(crate) fn sent(&mut self, now: Instant, id: LinkId, datagram: Vec<u8>) -> Option<Transmit> {
         let remote = self.links[id.0 as usize].remote?;
         let radio = self.links[id.0 as usize].radio;
         let in_flight = self.in_flight(radio);
@@ -63,7 +41,7 @@ impl Endpoint {
         link.on_sent(now, ip_bytes);
         self.radios[radio.0 as usize].on_sent(now, ip_bytes, in_flight);
         self.arm_link(id);
-        Some(Transmit { radio, link: Some(id), remote, datagram })
+        Some(Transmit { radio, link: Some(id), remote, datagram, priority: None })
     }
 
     /// Acknowledgements, pings and goodbyes: small, and never behind data.
@@ -71,8 +49,9 @@ impl Endpoint {
         for index in 0..self.links.len() {
             if self.links[index].ping_now {
                 self.links[index].ping_now = false;
-                if self.links[index].up {
-                    return self.report(now, LinkId(index as u32), true);
+                let id = LinkId(index as u32);
+                if self.links[index].remote.is_some() && self.has_keys(id) {
+                    return self.report(now, id, true);
                 }
             }
         }
@@ -99,10 +78,28 @@ impl Endpoint {
         came_by.filter(up).or_else(|| any().copied())
     }
 
+    fn has_keys(&self, id: LinkId) -> bool {
+        self.peers[self.links[id.0 as usize].peer.0 as usize].session.keys().is_some()
+    }
+
+    /// A packet with one frame of no consequence, to wherever.
+    pub(crate) fn aside(
+        &mut self,
+        now: Instant,
+        id: LinkId,
+        put: impl FnOnce(&mut Vec<u8>),
+    ) -> Option<Vec<u8>> {
+        let mut datagram = self.start_header(now, id)?;
+        put(&mut datagram);
+        self.seal(id, &mut datagram);
+        self.links[id.0 as usize].ledger.record(now, Vec::new(), false, false, 0);
+        Some(datagram)
+    }
+
     /// A packet without messages.
     fn report(&mut self, now: Instant, id: LinkId, ping: bool) -> Option<Transmit> {
         let peer = self.links[id.0 as usize].peer;
-        let mut datagram = self.start_packet(now, id);
+        let mut datagram = self.start_packet(now, id)?;
         if ping {
             put_ping(&mut datagram);
             SessionHeader::mark_ack_soon(&mut datagram);
@@ -114,19 +111,36 @@ impl Endpoint {
         self.finish_packet(now, id, datagram, Vec::new(), ping, ping)
     }
 
+    /// Header and clock.
+    fn start_header(&self, now: Instant, id: LinkId) -> Option<Vec<u8>> {
+        let link = &self.links[id.0 as usize];
+        let keys = self.peers[link.peer.0 as usize].session.keys()?;
+        let header = SessionHeader {
+            ack_soon: false,
+            link: link.number,
+            session: keys.remote,
+            number: link.ledger.next_number() as u32,
+        };
+        let mut datagram = header.emit(link.config.datagram_bytes);
+        datagram.extend_from_slice(&now.wire_micros().to_le_bytes());
+        Some(datagram)
+    }
+
+    /// Encrypts a packet that has the link's next number.
+    fn seal(&self, id: LinkId, datagram: &mut Vec<u8>) {
+        let link = &self.links[id.0 as usize];
+        if let Some(keys) = self.peers[link.peer.0 as usize].session.keys() {
+            keys.sealer.seal(link.number, link.ledger.next_number(), datagram);
+        }
+    }
+
     /// Header and whatever acknowledgements wait for this peer, but for those of another link that is up.
-    fn start_packet(&mut self, now: Instant, id: LinkId) -> Vec<u8> {
+    fn start_packet(&mut self, now: Instant, id: LinkId) -> Option<Vec<u8>> {
+        let mut datagram = self.start_header(now, id)?;
         let link = &self.links[id.0 as usize];
         let peer = link.peer;
+        let capacity = link.config.datagram_bytes - TAG;
         let state = &mut self.peers[peer.0 as usize];
-        let header = SessionHeader {
-            session: state.session.remote,
-            link: link.number,
-            number: link.ledger.next_number() as u32,
-            ack_soon: false,
-        };
-        let capacity = link.config.datagram_bytes;
-        let mut datagram = header.emit(capacity);
         for (number, arrivals) in &mut state.arrivals {
             if datagram.len() + MAX_ACK_BYTES > capacity {
                 break;
@@ -139,18 +153,19 @@ impl Endpoint {
                 self.timers.set(Timer::Ack(peer, *number), None);
             }
         }
-        datagram
+        Some(datagram)
     }
 
     fn finish_packet(
         &mut self,
         now: Instant,
         id: LinkId,
-        datagram: Vec<u8>,
+        mut datagram: Vec<u8>,
         pieces: Vec<Piece>,
         eliciting: bool,
         ack_soon: bool,
     ) -> Option<Transmit> {
+        self.seal(id, &mut datagram);
         let link = &mut self.links[id.0 as usize];
         let peer = link.peer;
         let ip_bytes = datagram.len() + link.config.header_bytes;
@@ -222,13 +237,15 @@ impl Endpoint {
         peer: PeerId,
         id: LinkId,
     ) -> Option<Transmit> {
-        let mut datagram = self.start_packet(now, id);
+        let mut datagram = self.start_packet(now, id)?;
         let link = &mut self.links[id.0 as usize];
         let outbox = &mut self.peers[peer.0 as usize].outbox;
+        let priority =
+            outbox.next_turn(now).map(|turn| u8::try_from(turn.rank.0).unwrap_or(u8::MAX));
         let mut pieces = Vec::new();
         let mut whole_within = None;
         loop {
-            let room = link.config.datagram_bytes.saturating_sub(datagram.len());
+            let room = link.config.datagram_bytes.saturating_sub(datagram.len() + TAG);
             let Some(cut) = outbox.cut(now, room, whole_within) else { break };
             if cut.repair {
                 link.stats.repair_bytes += cut.bytes.len() as u64;
@@ -242,11 +259,12 @@ impl Endpoint {
             SessionHeader::mark_ack_soon(&mut datagram);
         }
         link.last_eliciting = now;
-        let ip_bytes = datagram.len() + link.config.header_bytes;
+        let ip_bytes = datagram.len() + TAG + link.config.header_bytes;
         let eliciting = !pieces.is_empty();
-        debug_assert!(eliciting || datagram.len() > SESSION_HEADER);
+        debug_assert!(eliciting || datagram.len() > SESSION_HEADER + TIME_BYTES);
         self.radios[radio.0 as usize].on_data_sent(now, peer, ip_bytes);
         self.arm_expiry(now, peer);
-        self.finish_packet(now, id, datagram, pieces, eliciting, ack_soon)
+        let transmit = self.finish_packet(now, id, datagram, pieces, eliciting, ack_soon)?;
+        Some(Transmit { priority, ..transmit })
     }
 }

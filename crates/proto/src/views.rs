@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! State of an endpoint, for statistics.
 
+use crate::crypto::keys::PublicKey;
 use crate::endpoint::{PeerId, RadioId};
 use crate::stats::LinkStats;
 use crate::time::Duration;
@@ -11,6 +12,8 @@ use std::net::SocketAddr;
 pub struct PeerView<'a> {
     /// Its name.
     pub name: &'a str,
+    /// Its public key.
+    pub key: PublicKey,
     /// Whether a link to it is up.
     pub up: bool,
     /// Whether there ever was a session with it.

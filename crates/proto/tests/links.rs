@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use tautline_proto::{
     ChannelConfig, ChannelId, Config, Duration, Endpoint, Event, Instant, LinkConfig, Message,
-    OfferedTopic, PeerId, RadioConfig, RadioId,
+    OfferedTopic, PeerId, RadioConfig, RadioId, SecretKey,
 };
 
 const PEER: PeerId = PeerId(0);
@@ -16,14 +16,17 @@ fn address(node: usize, radio: RadioId) -> SocketAddr {
 
 fn node(number: usize) -> Endpoint {
     let names = ["robot", "base"];
-    let config = Config { name: names[number].into(), ..Config::default() };
+    let key = SecretKey::insecure(names[number]);
+    let config = Config { name: names[number].into(), key, ..Config::default() };
     let mut state = number as u64 * 1_000_000;
     let random = move || {
         state += 1;
         state
     };
     let mut endpoint = Endpoint::new(config, Box::new(random)).unwrap();
-    let peer = endpoint.add_peer(names[1 - number]).unwrap();
+    let peer = endpoint
+        .add_peer(names[1 - number], SecretKey::insecure(names[1 - number]).public())
+        .unwrap();
     for _ in 0..2 {
         let radio = endpoint.add_radio(RadioConfig { rate_bps: None, in_flight_bytes: 3000 });
         let remote = Some(address(1 - number, radio));

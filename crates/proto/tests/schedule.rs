@@ -200,18 +200,15 @@ fn small_messages_share_a_packet_and_large_ones_do_not_delay_them() {
         net.send(0, P, small, payload(n, 40));
     }
     net.run(100 * MS);
-    let with_small: Vec<_> =
-        net.nodes[0].sent.iter().filter(|d| d.windows(40).any(|w| w == payload(3, 40))).collect();
-    assert_eq!(with_small.len(), 1);
-    for n in 0..4 {
-        let wanted = payload(n, 40);
-        assert!(with_small[0].windows(40).any(|w| w == wanted), "message {n} shares the packet");
-    }
-    assert!(with_small[0].len() < 300, "no bulk rides along: {} bytes", with_small[0].len());
+    let with_small: Vec<_> = net.nodes[0].sent.iter().filter(|t| t.priority == Some(100)).collect();
+    assert_eq!(with_small.len(), 1, "they share a packet");
+    assert_eq!(net.nodes[1].received.iter().filter(|r| r.2 == small).count(), 4);
+    let len = with_small[0].datagram.len();
+    assert!(len < 300, "no bulk rides along: {len} bytes");
 }
 
 #[test]
-fn header_of_a_kilobyte_message_is_at_most_32_bytes() {
+fn a_kilobyte_message_carries_at_most_48_bytes_tag_included() {
     let mut net = Net::pair(10, &Pipe::of(MBPS_6));
     let laser = net.open(0, P, channel(topic("/scan", 200)));
     for n in 0..3000 {
@@ -220,6 +217,6 @@ fn header_of_a_kilobyte_message_is_at_most_32_bytes() {
     }
     net.nodes[0].sent.clear();
     net.send(0, P, laser, payload(3000, 1024));
-    let datagram = net.nodes[0].sent.iter().find(|d| d.len() > 1024).unwrap();
-    assert!(datagram.len() - 1024 <= 32, "{} bytes", datagram.len() - 1024);
+    let longest = net.nodes[0].sent.iter().map(|t| t.datagram.len()).max().unwrap();
+    assert!(longest - 1024 <= 48, "{} bytes", longest - 1024);
 }

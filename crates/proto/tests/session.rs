@@ -4,9 +4,14 @@
 mod net;
 
 use net::*;
+use std::net::SocketAddr;
+use tautline_proto::crypto::gate::{Jar, Proof};
+use tautline_proto::crypto::noise::Caller;
 use tautline_proto::stats::{DropReason, RefusedPacket};
-use tautline_proto::wire::packet::{Hello, Packet, Refusal};
-use tautline_proto::{Config, Event, Notice, PeerId, RefusalReason};
+use tautline_proto::wire::packet::{Greeting, MAGIC, Packet, start_call};
+use tautline_proto::{
+    Config, Event, LinkConfig, LinkId, Notice, PeerId, RadioId, SecretKey, Transmit, Verdict,
+};
 
 const P: PeerId = PeerId(0);
 
@@ -38,10 +43,14 @@ fn a_definition_is_asked_for_once_however_many_topics_share_the_type() {
     let mut net = Net::pair(2, &Pipe::of(6_000_000));
     net.open(0, P, channel(topic("/a", 1)));
     net.nodes[0].sent.clear();
-    let text = b"string data";
     net.open(0, P, channel(topic("/b", 1)));
-    let carries = |d: &Vec<u8>| d.windows(text.len()).any(|w| w == text);
-    assert!(!net.nodes[0].sent.iter().any(carries), "the second offer needs no definition");
+    let bytes: usize = net.nodes[0].sent.iter().map(|t| t.datagram.len()).sum();
+    net.nodes[0].sent.clear();
+    let mut other = channel(topic("/c", 1));
+    (other.topic.type_hash, other.definition) = ("another".into(), "x".repeat(1000).into());
+    net.open(0, P, other);
+    let more: usize = net.nodes[0].sent.iter().map(|t| t.datagram.len()).sum();
+    assert!(more > bytes + 900, "only a type of its own needs its definition: {bytes}, {more}");
 }
 
 #[test]
@@ -86,103 +95,242 @@ fn goodbye_is_noticed_at_once() {
     assert!(net.nodes[1].events.contains(&Event::PeerDown { peer: P }));
 }
 
+/// What a node sent that is part of a handshake: 0 for calls, 1 for answers.
+fn handshakes(net: &Net, node: usize, kind: u8) -> Vec<Vec<u8>> {
+    let all = net.nodes[node].sent.iter().map(|t| &t.datagram);
+    all.filter(|d| d[0] == MAGIC && d[1] & 0xf == kind).cloned().collect()
+}
+
+fn notices(net: &Net, node: usize) -> Vec<Notice> {
+    let notice = |event: &Event| match event {
+        Event::Notice(notice) => Some(notice.clone()),
+        _ => None,
+    };
+    net.nodes[node].events.iter().filter_map(notice).collect()
+}
+
 #[test]
-fn a_replayed_hello_of_an_earlier_life_ends_no_session() {
+fn a_replayed_call_of_an_earlier_life_ends_no_session() {
     let mut net = Net::pair(6, &Pipe::of(6_000_000));
-    let old_hello = net.nodes[1].sent[0].clone();
+    let old = handshakes(&net, 1, 0)[0].clone();
     net.restart(1, &[0]);
     net.run(5000 * MS);
-    net.nodes[0].events.clear();
-    net.nodes[0].sent.clear();
-    net.inject(0, address(1), &old_hello);
+    for node in &mut net.nodes {
+        node.events.clear();
+        node.sent.clear();
+    }
+    net.inject(0, address(1), &old);
     net.run(1000 * MS);
-    assert_eq!(net.nodes[0].events, [], "the session stands");
-    assert!(net.nodes[0].sent.len() < 10, "no more than heartbeats and one answer");
+    assert_eq!(notices(&net, 0).len(), 1, "{:?}", net.nodes[0].events);
+    assert_eq!(net.nodes[0].events.len(), 1, "the session stands: {:?}", net.nodes[0].events);
+    assert_eq!(net.nodes[1].events, []);
 }
 
 #[test]
-fn a_live_session_is_not_replaced_by_a_hello_of_the_same_life() {
+fn calls_and_answers_replayed_and_changed_end_no_session() {
     let mut net = Net::pair(11, &Pipe::of(6_000_000));
-    let last = net.nodes[1].sent.iter().rev().find_map(|d| match Packet::parse(d) {
-        Ok(Packet::Hello(hello)) if hello.your_session != 0 => Some(hello.emit()),
-        _ => None,
-    });
-    let mut garbled = last.unwrap();
-    let session_at = 3 + "base".len();
-    garbled[session_at] ^= 1;
-    net.nodes[0].events.clear();
-    net.inject(0, address(1), &garbled);
-    net.run(1000 * MS);
-    assert_eq!(net.nodes[0].events, []);
-    let refused = net.nodes[0].endpoint.refused_packets();
-    assert_eq!(refused.get(RefusedPacket::UnknownSession), 1);
+    let recorded: Vec<_> = [0, 1].map(|node| net.nodes[node].sent.clone()).concat();
+    for node in &mut net.nodes {
+        node.events.clear();
+    }
+    for (at, transmit) in recorded.iter().enumerate().take(40) {
+        for node in 0..2 {
+            let mut changed = transmit.datagram.clone();
+            net.inject(node, address(1 - node), &changed);
+            let byte = at * 7 % changed.len();
+            changed[byte] ^= 0x10;
+            net.inject(node, address(1 - node), &changed);
+        }
+    }
+    net.run(3000 * MS);
+    for node in 0..2 {
+        assert_eq!(net.nodes[node].events, []);
+        assert!(net.nodes[node].endpoint.peer(P).up);
+    }
 }
 
 #[test]
-fn strangers_and_namesakes_are_named_to_both_sides() {
+fn who_is_not_a_peer_is_named_here_and_learns_nothing() {
     let mut net = Net::pair(7, &Pipe::of(6_000_000));
     let stranger = net.add("stranger", Config::default(), Pipe::of(6_000_000));
     net.meet(stranger, 0);
-    let namesake = net.add("robot", Config::default(), Pipe::of(6_000_000));
-    net.nodes[namesake].endpoint.add_peer("elsewhere").unwrap();
-    net.run(100 * MS);
-    let unknown =
-        Event::Notice(Notice::UnknownPeer { name: "stranger".into(), from: address(stranger) });
-    assert!(net.nodes[0].events.contains(&unknown));
-    let told = Event::Notice(Notice::TheyRefuse {
-        name: "robot".into(),
-        from: address(0),
-        reason: RefusalReason::UnknownPeer,
-    });
-    assert!(net.nodes[stranger].events.contains(&told), "{:?}", net.nodes[stranger].events);
-
-    let hello = Hello { name: "robot", session: 9, your_session: 0, epoch: 99 };
-    net.inject(0, address(namesake), &hello.emit());
-    let own_name = Event::Notice(Notice::NameTaken {
-        name: "robot".into(),
-        from: address(namesake),
-        first: None,
-    });
-    assert!(net.nodes[0].events.contains(&own_name));
-
-    net.inject(1, address(namesake), &hello.emit());
-    let elsewhere = Event::Notice(Notice::UnknownAddress {
-        name: "robot".into(),
-        from: address(namesake),
-        configured: vec![address(0)],
-    });
-    assert!(net.nodes[1].events.contains(&elsewhere));
+    net.run(2000 * MS);
+    let (name, key) = ("stranger".to_owned(), SecretKey::insecure("stranger").public());
+    let unknown = Notice::UnknownKey { name, key, from: address(stranger) };
+    assert!(notices(&net, 0).contains(&unknown));
+    let to_stranger = |t: &&Transmit| t.remote == address(stranger);
+    assert_eq!(net.nodes[0].sent.iter().filter(to_stranger).count(), 0);
+    assert!(!net.nodes[stranger].endpoint.peer(P).up);
 }
 
 #[test]
-fn another_version_is_named_and_answered() {
+fn a_key_under_another_name_is_refused_and_both_sides_hear_why() {
+    let mut net = Net::new(12);
+    let robot = net.add("robot", Config::default(), Pipe::of(6_000_000));
+    let base = net.add("base", Config::default(), Pipe::of(6_000_000));
+    net.meet(robot, base);
+    let key = SecretKey::insecure("robot").public();
+    let peer = net.nodes[base].endpoint.add_peer("robot7", key).unwrap();
+    let link = LinkConfig { remote: None, datagram_bytes: DATAGRAM, header_bytes: 28 };
+    net.nodes[base].endpoint.add_link(net.now, peer, RadioId(0), link).unwrap();
+    net.run(1000 * MS);
+    let (name, theirs) = ("robot7".to_owned(), "robot".to_owned());
+    let found = Notice::OtherName { name, theirs, from: address(robot) };
+    assert!(notices(&net, base).contains(&found));
+    let (name, verdict) = ("base".to_owned(), Verdict::Name);
+    let told = Notice::TheyRefuse { name, from: address(base), verdict };
+    assert!(notices(&net, robot).contains(&told));
+    assert!(!net.nodes[base].endpoint.peer(P).up);
+}
+
+#[test]
+fn of_two_nodes_with_one_key_the_later_stays_and_all_are_told() {
+    let mut net = Net::pair(13, &Pipe::of(6_000_000));
+    let twin = net.add("robot", Config::default(), Pipe::of(6_000_000));
+    // The base hears of it only: both robots have its address.
+    net.meet(twin, 1);
+    net.run(5000 * MS);
+    let twins = |notice: &Notice| matches!(notice, Notice::Twins { .. });
+    assert!(notices(&net, 1).iter().any(twins), "{:?}", notices(&net, 1));
+    let verdict =
+        |notice: &Notice| matches!(notice, Notice::TheyRefuse { verdict: Verdict::Twin, .. });
+    assert!(notices(&net, 0).iter().any(verdict), "the earlier one is told");
+    net.nodes[1].events.clear();
+    net.run(5000 * MS);
+    let flips = |event: &&Event| matches!(event, Event::PeerUp { .. });
+    assert_eq!(net.nodes[1].events.iter().filter(flips).count(), 0, "they do not take turns");
+}
+
+#[test]
+fn another_version_is_noticed_and_not_answered() {
     let mut net = Net::pair(8, &Pipe::of(6_000_000));
-    let mut hello = Hello { name: "future", session: 9, your_session: 0, epoch: 1 }.emit();
-    hello[1] |= 5 << 4;
-    net.inject(0, address(9), &hello);
-    let event = Event::Notice(Notice::Version {
-        name: "future".into(),
-        from: address(9),
-        theirs: 5,
-        ours: 0,
-    });
-    assert!(net.nodes[0].events.contains(&event));
+    net.nodes[0].sent.clear();
+    net.inject(0, address(9), &[MAGIC, 5 << 4, 1, 2, 3]);
+    let (from, theirs, ours) = (address(9), 5, 0);
+    assert_eq!(notices(&net, 0), [Notice::Version { from, theirs, ours }]);
     assert_eq!(net.nodes[0].endpoint.refused_packets().get(RefusedPacket::Version), 1);
-    let answers = |net: &Net| net.nodes[0].sent.iter().filter(|d| d[1] & 0xf == 1).count();
-    assert_eq!(answers(&net), 1);
-    let mut refusal = Refusal { name: "future", reason: RefusalReason::Version }.emit();
-    refusal[1] |= 5 << 4;
-    net.inject(0, address(9), &refusal);
-    assert_eq!(answers(&net), 1, "a refusal is not answered");
+    assert!(net.nodes[0].sent.iter().all(|t| t.remote != address(9)));
 }
 
 #[test]
-fn a_node_does_not_take_its_own_reflected_hello_for_a_namesake() {
+fn a_node_does_not_take_its_own_reflected_packets() {
     let mut net = Net::pair(9, &Pipe::of(6_000_000));
-    let own = net.nodes[0].sent[0].clone();
+    let own: Vec<_> = net.nodes[0].sent.iter().map(|t| t.datagram.clone()).collect();
     net.nodes[0].events.clear();
-    net.inject(0, address(1), &own);
+    for datagram in &own {
+        net.inject(0, address(1), datagram);
+    }
     assert_eq!(net.nodes[0].events, []);
+}
+
+#[test]
+fn keys_are_made_anew_while_messages_flow_and_none_is_lost() {
+    let mut net = Net::pair(14, &Pipe::of(6_000_000));
+    let channel = net.open(0, P, channel(topic("/chatter", 100)));
+    net.nodes[0].sent.clear();
+    let before = handshakes(&net, 0, 0).len() + handshakes(&net, 1, 0).len();
+    for n in 0..3000 {
+        net.send(0, P, channel, payload(n, 200));
+        net.run(200 * MS);
+    }
+    assert_eq!(net.nodes[1].received.len(), 3000);
+    let made = handshakes(&net, 0, 0).len() + handshakes(&net, 1, 0).len() - before;
+    assert!((4..=6).contains(&made), "every two minutes of ten: {made}");
+    assert!(net.nodes[0].events.iter().all(|e| !matches!(e, Event::PeerDown { .. })));
+    net.check_conservation(0, P, &[channel]);
+}
+
+#[test]
+fn no_nonce_is_ever_used_twice() {
+    let mut pipe = Pipe::lossy(2_000_000, 0.1);
+    (pipe.duplicate, pipe.reorder) = (0.1, 0.2);
+    let mut net = Net::pair(15, &pipe);
+    let there = net.open(0, P, channel(topic("/a", 100)));
+    let mut seen = std::collections::HashSet::new();
+    for round in 0..6 {
+        for n in 0..300 {
+            let _ = net.try_send(0, P, there, payload(n, 3000));
+            net.run(100 * MS);
+        }
+        if round % 2 == 1 {
+            net.restart(1, &[0]);
+        }
+        net.run(6000 * MS);
+        for node in 0..2 {
+            for transmit in net.nodes[node].sent.drain(..) {
+                let Ok(Packet::Session(header, _)) = Packet::parse(&transmit.datagram) else {
+                    continue;
+                };
+                let nonce = (header.session, header.link, header.number);
+                assert!(seen.insert((node, nonce)), "{nonce:?}");
+            }
+        }
+    }
+    assert!(seen.len() > 2000);
+}
+
+#[test]
+fn a_peer_that_moves_is_followed() {
+    let mut net = Net::pair(16, &Pipe::of(6_000_000));
+    let up = net.open(0, P, channel(topic("/up", 100)));
+    let down = net.open(1, P, channel(topic("/down", 100)));
+    net.nodes[1].address = SocketAddr::from(([10, 9, 9, 9], 4711));
+    let moved = net.now;
+    net.nodes[0].events.clear();
+    for n in 0..200 {
+        net.send(0, P, up, payload(n, 100));
+        net.send(1, P, down, payload(n, 100));
+        net.run(20 * MS);
+    }
+    let link = LinkId(0);
+    let to = net.nodes[1].address;
+    assert_eq!(net.nodes[0].events, [Event::LinkMoved { link, to }]);
+    for node in 0..2 {
+        let first = net.nodes[node].received.iter().map(|r| r.0).find(|at| *at > moved).unwrap();
+        assert!(first.since(moved) < 200 * MS, "{:?}", first.since(moved));
+        assert_eq!(net.nodes[node].received.len(), 200, "repaired");
+    }
+}
+
+#[test]
+fn packets_from_elsewhere_that_are_only_repeated_move_nothing() {
+    let mut net = Net::pair(17, &Pipe::of(6_000_000));
+    let channel = net.open(1, P, channel(topic("/scan", 100)));
+    // Somebody who hears all forwards it from another address, and never gets an answer.
+    net.nodes[0].events.clear();
+    for n in 0..100 {
+        net.nodes[1].sent.clear();
+        net.nodes[1].pipe.delay = 3 * MS;
+        net.send(1, P, channel, payload(n, 100));
+        net.run(MS);
+        for transmit in net.nodes[1].sent.clone() {
+            net.inject(0, address(66), &transmit.datagram);
+        }
+        net.run(20 * MS);
+    }
+    assert_eq!(net.nodes[0].events, []);
+    assert_eq!(net.nodes[0].endpoint.link(LinkId(0)).remote, Some(address(1)));
+    assert_eq!(net.nodes[0].received.len(), 100);
+}
+
+#[test]
+fn a_link_that_returns_is_found_again_soon() {
+    for seconds in [5, 60, 400] {
+        let mut net = Net::pair(18, &Pipe::of(6_000_000));
+        let channel = net.open(0, P, channel(topic("/scan", 100)));
+        (0..2).for_each(|node| net.nodes[node].pipe.cut = true);
+        net.run(1000 * MS * seconds);
+        assert!(!net.nodes[0].endpoint.peer(P).up);
+        (0..2).for_each(|node| net.nodes[node].pipe.cut = false);
+        let back = net.now;
+        for n in 0..150 {
+            net.send(0, P, channel, payload(n, 100));
+            net.run(10 * MS);
+        }
+        let first = net.nodes[1].received[0].0.since(back);
+        let allowed = if seconds > 300 { 1100 } else { 300 };
+        assert!(first < MS * allowed, "after {seconds} s: {first:?}");
+    }
 }
 
 #[test]
@@ -198,4 +346,17 @@ fn an_unwanted_channel_carries_nothing() {
     net.run(100 * MS);
     let refused = Event::Refused { peer: P, channel, reason: "type differs".into() };
     assert!(net.nodes[0].events.contains(&refused));
+}
+
+#[test]
+fn a_node_with_our_own_key_is_named() {
+    let mut net = Net::pair(19, &Pipe::of(6_000_000));
+    let secret = SecretKey::insecure("robot");
+    let greeting = Greeting { epoch: 7, name: "clone" }.emit();
+    let (_, noise) = Caller::call(&secret, &secret.public(), [5; 32], &greeting).unwrap();
+    let mut call = start_call(1, &noise);
+    Jar::default().prove(net.now, &Proof::of(&secret.public()), &mut call);
+    net.inject(0, address(9), &call);
+    let (name, from, other) = ("clone".into(), address(9), None);
+    assert_eq!(notices(&net, 0), [Notice::Twins { name, from, other }]);
 }

@@ -7,12 +7,19 @@
 
 use serde_json::{Value, json};
 use std::path::PathBuf;
+use tautline_proto::crypto::gate::{Jar, Proof};
+use tautline_proto::crypto::noise::{Called, Caller, Split};
+use tautline_proto::crypto::seal::Sealer;
 use tautline_proto::wire::WireError;
 use tautline_proto::wire::control::{Control, Offer};
 use tautline_proto::wire::cursor::Reader;
-use tautline_proto::wire::frame::{Ack, Data, Fragment, Frame, put_goodbye, put_ping};
-use tautline_proto::wire::packet::{Hello, Packet, Refusal, SessionHeader, full_number};
-use tautline_proto::{Duration, OfferedQos, OfferedTopic, RefusalReason, Role};
+use tautline_proto::wire::frame::{
+    Ack, Data, Fragment, Frame, put_challenge, put_echo, put_goodbye, put_ping,
+};
+use tautline_proto::wire::packet::{
+    Greeting, Packet, SessionHeader, full_number, start_answer, start_call,
+};
+use tautline_proto::{Duration, Instant, OfferedQos, OfferedTopic, Role, SecretKey, Verdict};
 
 fn path(file: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "../../spec/vectors", file].iter().collect()
@@ -49,13 +56,6 @@ fn flag(value: &Value) -> bool {
     value.as_bool().unwrap_or_else(|| panic!("not true or false: {value}"))
 }
 
-const REASONS: [(&str, RefusalReason); 4] = [
-    ("unknown peer", RefusalReason::UnknownPeer),
-    ("version", RefusalReason::Version),
-    ("name taken", RefusalReason::NameTaken),
-    ("address", RefusalReason::Address),
-];
-
 fn frames(bytes: &[u8]) -> Result<Vec<Frame<'_>>, WireError> {
     let mut reader = Reader::new(bytes);
     let mut frames = Vec::new();
@@ -65,26 +65,8 @@ fn frames(bytes: &[u8]) -> Result<Vec<Frame<'_>>, WireError> {
     Ok(frames)
 }
 
-/// What a packet says.
-fn packet_meaning(bytes: &[u8]) -> Result<Value, WireError> {
-    Ok(match Packet::parse(bytes)? {
-        Packet::Hello(h) => json!({"hello": {
-            "name": h.name, "session": h.session, "your_session": h.your_session,
-            "epoch": h.epoch.to_string(),
-        }}),
-        Packet::Refusal(r) => {
-            let reason = REASONS.iter().find(|(_, reason)| *reason == r.reason).expect("known").0;
-            json!({"refusal": {"name": r.name, "reason": reason}})
-        }
-        Packet::OtherVersion { version, name, is_refusal } => {
-            json!({"other_version": {"version": version, "name": name, "is_refusal": is_refusal}})
-        }
-        Packet::Session(header, rest) => json!({"session": {
-            "session": header.session, "link": header.link, "number": header.number,
-            "ack_soon": header.ack_soon,
-            "frames": frames(rest)?.iter().map(frame_meaning).collect::<Vec<_>>(),
-        }}),
-    })
+fn frames_meaning(bytes: &[u8]) -> Result<Value, WireError> {
+    Ok(frames(bytes)?.iter().map(frame_meaning).collect())
 }
 
 fn frame_meaning(frame: &Frame<'_>) -> Value {
@@ -100,6 +82,8 @@ fn frame_meaning(frame: &Frame<'_>) -> Value {
         }}),
         Frame::Ping => json!("ping"),
         Frame::Goodbye => json!("goodbye"),
+        Frame::Challenge(token) => json!({"challenge": token.to_string()}),
+        Frame::Echo(token) => json!({"echo": token.to_string()}),
         Frame::Unknown(kind) => json!({"unknown": kind}),
     }
 }
@@ -136,26 +120,9 @@ fn control_meaning(bytes: &[u8]) -> Result<Value, WireError> {
 }
 
 /// The bytes that say it.
-fn packet_bytes(meaning: &Value) -> Vec<u8> {
-    if let Some(h) = meaning.get("hello") {
-        let epoch = text(&h["epoch"]).parse().expect("64 bits");
-        let (session, your_session) = (number(&h["session"]) as u32, number(&h["your_session"]));
-        let your_session = your_session as u32;
-        return Hello { name: text(&h["name"]), session, your_session, epoch }.emit();
-    }
-    if let Some(r) = meaning.get("refusal") {
-        let reason = REASONS.iter().find(|(name, _)| *name == text(&r["reason"])).expect("known").1;
-        return Refusal { name: text(&r["name"]), reason }.emit();
-    }
-    let s = meaning.get("session").expect("a kind of packet that is emitted");
-    let header = SessionHeader {
-        session: number(&s["session"]) as u32,
-        link: number(&s["link"]) as u8,
-        number: number(&s["number"]) as u32,
-        ack_soon: flag(&s["ack_soon"]),
-    };
-    let mut out = header.emit(1472);
-    s["frames"].as_array().expect("frames").iter().for_each(|frame| put_frame(frame, &mut out));
+fn frames_bytes(meaning: &Value) -> Vec<u8> {
+    let mut out = Vec::new();
+    meaning.as_array().expect("frames").iter().for_each(|frame| put_frame(frame, &mut out));
     out
 }
 
@@ -170,6 +137,13 @@ fn put_frame(meaning: &Value, out: &mut Vec<u8>) {
         let ranges = a["ranges"].as_array().expect("ranges").iter().map(ends).collect();
         let delay = Duration::from_micros(number(&a["delay_us"]));
         return Ack { link: number(&a["link"]) as u8, delay, ranges }.emit(out);
+    }
+    let token = |field: &str| Some(text(meaning.get(field)?).parse().expect("64 bits"));
+    if let Some(token) = token("challenge") {
+        return put_challenge(token, out);
+    }
+    if let Some(token) = token("echo") {
+        return put_echo(token, out);
     }
     let d = meaning.get("data").expect("a type of frame that is emitted");
     let fragment = d["fragment"].as_object().map(|f| Fragment {
@@ -262,18 +236,134 @@ fn update(file: &str, list: &str, emit: fn(&Value) -> Vec<u8>) {
 }
 
 #[test]
-fn hellos() {
-    check("hello.json", "packets", packet_meaning, packet_bytes);
+fn frames_of_packets() {
+    check("frames.json", "frames", frames_meaning, frames_bytes);
 }
 
-#[test]
-fn refusals() {
-    check("refusal.json", "packets", packet_meaning, packet_bytes);
+fn key(value: &Value) -> [u8; 32] {
+    unhex(value).try_into().expect("32 bytes")
+}
+
+fn sealed_bytes(meaning: &Value) -> Vec<u8> {
+    let m = meaning;
+    let (link, number) = (number(&m["link"]) as u8, number(&m["number"]));
+    let session = self::number(&m["session"]) as u32;
+    let ack_soon = flag(&m["ack_soon"]);
+    let mut out = SessionHeader { ack_soon, link, session, number: number as u32 }.emit(1472);
+    out.extend_from_slice(&(self::number(&m["micros"]) as u32).to_le_bytes());
+    out.extend_from_slice(&unhex(&m["frames"]));
+    let key = key(&m["key"]);
+    Sealer::new(&Split { seal: key, open: key }).expect("keys").seal(link, number, &mut out);
+    out
 }
 
 #[test]
 fn session_packets() {
-    check("session.json", "packets", packet_meaning, packet_bytes);
+    if std::env::var_os("UPDATE").is_some() {
+        update("sealed.json", "packets", sealed_bytes);
+    }
+    for vector in vectors("sealed.json", "packets") {
+        let (name, m) = (text(&vector["name"]), &vector["meaning"]);
+        let mut bytes = unhex(&vector["hex"]);
+        assert_eq!(hex(&sealed_bytes(m)), hex(&bytes), "{name}");
+        let Ok(Packet::Session(header, _)) = Packet::parse(&bytes) else { panic!("{name}") };
+        assert_eq!(number(&m["session"]), u64::from(header.session), "{name}");
+        assert_eq!(
+            (number(&m["link"]), flag(&m["ack_soon"])),
+            (header.link.into(), header.ack_soon)
+        );
+        let whole = number(&m["number"]);
+        assert_eq!(full_number(header.number, whole), whole, "{name}");
+        let key = key(&m["key"]);
+        let sealer = Sealer::new(&Split { seal: key, open: key }).expect("keys");
+        let plain = sealer.open(header.link, whole, &mut bytes).expect("it holds");
+        assert_eq!(hex(&plain[4..]), text(&m["frames"]), "{name}");
+    }
+}
+
+/// One end of a handshake in the vectors.
+struct End {
+    secret: SecretKey,
+    ephemeral: [u8; 32],
+    session: u32,
+    epoch: u64,
+}
+
+impl End {
+    fn read(value: &Value) -> Self {
+        Self {
+            secret: SecretKey::new(key(&value["secret"])),
+            ephemeral: key(&value["ephemeral"]),
+            session: number(&value["session"]) as u32,
+            epoch: text(&value["epoch"]).parse().expect("64 bits"),
+        }
+    }
+}
+
+/// What a handshake's inputs lead to.
+fn transcript(vector: &Value) -> Vec<(&'static str, Vec<u8>)> {
+    let (caller, called) = (End::read(&vector["caller"]), End::read(&vector["called"]));
+    let (now, proof) = (Instant(0), Proof::of(&called.secret.public()));
+    let greeting = Greeting { epoch: caller.epoch, name: text(&vector["caller"]["name"]) };
+    let public = called.secret.public();
+    let made = Caller::call(&caller.secret, &public, caller.ephemeral, &greeting.emit());
+    let (mut calling, noise) = made.expect("good keys");
+    let mut jar = Jar::default();
+    let call = |jar: &Jar| {
+        let mut packet = start_call(caller.session, &noise);
+        let mac1 = jar.prove(now, &proof, &mut packet);
+        (packet, mac1)
+    };
+    let (first_call, mac1) = call(&jar);
+    let mut cookie_packet = Vec::new();
+    if let Some(cookie) = vector["cookie"].as_object() {
+        let value = unhex(&cookie["value"]).try_into().expect("16 bytes");
+        let nonce = unhex(&cookie["nonce"]).try_into().expect("12 bytes");
+        cookie_packet = proof.cookie(caller.session, &mac1, nonce, &value).expect("it is sealed");
+        let Ok(Packet::Cookie(cookie)) = Packet::parse(&cookie_packet) else { panic!("a cookie") };
+        assert!(jar.take(now, &proof, &mac1, &cookie));
+    }
+    let call = call(&jar).0;
+    let Ok(Packet::Call(read)) = Packet::parse(&call) else { panic!("a call") };
+    let read = Called::read(&called.secret, called.ephemeral, read.noise).expect("it holds");
+    assert_eq!(read.caller, caller.secret.public());
+    assert_eq!(Greeting::parse(&read.payload), Ok(greeting));
+    let (theirs, noise) = read.answer(&Verdict::Welcome.emit(called.epoch)).expect("it answers");
+    let mut answer = start_answer(called.session, caller.session, &noise);
+    answer.extend_from_slice(&Proof::of(&caller.secret.public()).mac(&answer));
+    let (ours, payload) = calling.finish(&noise).expect("it holds");
+    assert_eq!(Verdict::parse(&payload), Ok((called.epoch, Verdict::Welcome)));
+    assert_eq!((ours.seal, ours.open), (theirs.open, theirs.seal));
+    vec![
+        ("caller_public", caller.secret.public().0.to_vec()),
+        ("called_public", public.0.to_vec()),
+        ("first_call", first_call),
+        ("cookie_packet", cookie_packet),
+        ("call", call),
+        ("answer", answer),
+        ("caller_to_called", ours.seal.to_vec()),
+        ("called_to_caller", ours.open.to_vec()),
+    ]
+}
+
+#[test]
+fn handshakes() {
+    const FILE: &str = "handshake.json";
+    let mut text = std::fs::read_to_string(path(FILE)).unwrap();
+    for vector in vectors(FILE, "handshakes") {
+        for (field, bytes) in transcript(&vector) {
+            if std::env::var_os("UPDATE").is_some() {
+                let old = format!("\"{field}\": {}", vector[field]);
+                let at = text.find(&vector["name"].to_string()).unwrap();
+                let place = at + text[at..].find(&old).unwrap();
+                let new = format!("\"{field}\": \"{}\"", hex(&bytes));
+                text.replace_range(place..place + old.len(), &new);
+            } else {
+                assert_eq!(vector[field], hex(&bytes), "{field} of {}", vector["name"]);
+            }
+        }
+    }
+    std::fs::write(path(FILE), text).unwrap();
 }
 
 #[test]
@@ -284,8 +374,14 @@ fn control_messages() {
 #[test]
 fn what_is_invalid_is_refused_for_the_reason_given() {
     for vector in vectors("invalid.json", "invalid") {
-        let parse = if vector["of"] == "packet" { packet_meaning } else { control_meaning };
-        let (error, field) = match parse(&unhex(&vector["hex"])) {
+        let bytes = unhex(&vector["hex"]);
+        let parsed = match text(&vector["of"]) {
+            "packet" => Packet::parse(&bytes).map(|packet| json!(format!("{packet:?}"))),
+            "greeting" => Greeting::parse(&bytes).map(|greeting| json!(greeting.name)),
+            "frames" => frames_meaning(&bytes),
+            _ => control_meaning(&bytes),
+        };
+        let (error, field) = match parsed {
             Ok(meaning) => panic!("{}: parsed as {meaning}", vector["name"]),
             Err(WireError::Truncated) => ("truncated", None),
             Err(WireError::VarintTooLong) => ("varint too long", None),

@@ -147,7 +147,7 @@ fn robot_file(scenario: &Scenario, station: usize) -> Result<String> {
     let name = |station: usize| &scenario.stations[station].name;
     let scratch = crate::enclosure::SCRATCH;
     let mut file = format!(
-        "name: {0}\nros1: false\ncontrol: {scratch}/{0}.sock\nlisten: 18470\npeers:\n",
+        "name: {0}\nsecurity: none\nros1: false\ncontrol: {scratch}/{0}.sock\nlisten: 18470\npeers:\n",
         name(station)
     );
     let flows = by_nodes(scenario);

@@ -45,7 +45,12 @@ pub struct DaemonSetup {
 }
 
 /// The robot's file, as a user would write it.
-fn robot_file(computer: &Computer, peer: &Computer, topics: &str, setup: &DaemonSetup) -> String {
+fn robot_file(
+    computer: &Computer,
+    (peer, peer_key): (&Computer, &str),
+    topics: &str,
+    setup: &DaemonSetup,
+) -> String {
     let radios = setup
         .rate_bps
         .map(|rate| format!("radios:\n  {}: {{ rate: {}kbps }}\n", computer.interface, rate / 1000))
@@ -60,7 +65,7 @@ fn robot_file(computer: &Computer, peer: &Computer, topics: &str, setup: &Daemon
         }
     };
     format!(
-        "name: {}\npeers:\n  {}: {{ address: {} }}\ntopics:\n{topics}{radios}control: {SCRATCH}/{}.sock\n{ros}\n",
+        "name: {}\npeers:\n  {}: {{ address: {}, key: {peer_key} }}\ntopics:\n{topics}{radios}control: {SCRATCH}/{}.sock\n{ros}\n",
         computer.name, peer.name, peer.address, computer.name
     )
 }
@@ -68,16 +73,29 @@ fn robot_file(computer: &Computer, peer: &Computer, topics: &str, setup: &Daemon
 impl DaemonSetup {
     /// Starts the robot's and the base station's daemon.
     pub fn start(&self, robot: &Computer, base: &Computer, folder: &Path) -> Result<[Daemon; 2]> {
+        let [robot_key, base_key] = [self.keygen(robot, folder)?, self.keygen(base, folder)?];
         Ok([
-            self.start_one(robot, base, ROBOT_TOPICS, folder)?,
-            self.start_one(base, robot, BASE_TOPICS, folder)?,
+            self.start_one(robot, (base, &base_key), ROBOT_TOPICS, folder)?,
+            self.start_one(base, (robot, &robot_key), BASE_TOPICS, folder)?,
         ])
+    }
+
+    /// Makes a computer's key, as its user would; returns the public one.
+    fn keygen(&self, computer: &Computer, folder: &Path) -> Result<String> {
+        let file = folder.join(format!("{}.key", computer.name));
+        if file.exists() {
+            std::fs::remove_file(&file)?;
+        }
+        let mut command = Command::new(&self.program);
+        let said = run(command.arg("keygen").arg("--json").arg(&file))?;
+        let said: Value = serde_json::from_str(&said)?;
+        said["public"].as_str().map(Into::into).context("keygen says no public key")
     }
 
     fn start_one(
         &self,
         computer: &Computer,
-        peer: &Computer,
+        peer: (&Computer, &str),
         topics: &str,
         folder: &Path,
     ) -> Result<Daemon> {

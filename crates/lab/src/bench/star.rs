@@ -121,7 +121,7 @@ fn start(
     made: &[&str],
     folder: &Path,
 ) -> Result<Process> {
-    let mut file = format!("name: {}\nros1: false\n", computer.name);
+    let mut file = format!("name: {}\nsecurity: none\nros1: false\n", computer.name);
     let _ = writeln!(file, "control: {}/{}.sock\npeers:", crate::enclosure::SCRATCH, computer.name);
     for peer in peers {
         let _ = writeln!(file, "  {}: {{ address: {} }}", peer.name, peer.address);

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 use tautline_medium::{Medium, Nanos, NetworkId, StationId};
-use tautline_proto::{Config, OfferedQos, OfferedTopic, RadioConfig, Role};
+use tautline_proto::{Config, OfferedQos, OfferedTopic, RadioConfig, Role, SecretKey};
 
 /// Time before the scenario's start, in which nodes meet.
 pub const WARM_UP: Nanos = 2_000_000_000;
@@ -67,7 +67,10 @@ fn join_all(scenario: &Scenario, world: &mut World) -> Result<()> {
     let ends: BTreeSet<usize> = pairs.iter().flat_map(|(a, b)| [*a, *b]).collect();
     for host in ends {
         let name = scenario.stations[host].name.clone();
-        world.start_node(StationId(host), Config { name, ..Config::default() })?;
+        world.start_node(
+            StationId(host),
+            Config { key: SecretKey::insecure(&name), name, ..Config::default() },
+        )?;
     }
     for (a, b) in pairs {
         let [one, other] = [a, b].map(|s| (StationId(s), scenario.stations[s].name.as_str()));

@@ -406,10 +406,12 @@ impl Net {
     }
 
     fn transmit(&mut self, host: StationId, transmit: Transmit) {
-        let Transmit { link, remote, datagram, .. } = transmit;
+        let Transmit { link, remote, datagram, priority, .. } = transmit;
         let IpAddr::V4(to) = remote.ip() else { return };
         let ip_bytes = datagram.len() + HEADER_BYTES;
-        self.show_gate(host, link, &datagram);
+        if priority.is_some() {
+            self.show_gate(host, link, ip_bytes);
+        }
         if let Some(link) = link {
             self.change_in_flight(host, link, |bytes| bytes + ip_bytes);
         }
@@ -419,8 +421,8 @@ impl Net {
         self.emit(host, to, ip_bytes as u32, 0, body, charged);
     }
 
-    /// Lets the gate see what leaves, and what the kernel holds before it.
-    fn show_gate(&mut self, host: StationId, link: Option<LinkId>, datagram: &[u8]) {
+    /// Lets the gate see what leaves with messages, and what the kernel holds before it.
+    fn show_gate(&mut self, host: StationId, link: Option<LinkId>, ip_bytes: usize) {
         let Some(gate) = &mut self.gate else { return };
         let (Some(link), Some(node)) = (link, &self.hosts[host.0].node) else { return };
         let radio = node.endpoint.link(link).radio;
@@ -430,7 +432,7 @@ impl Net {
         });
         let in_flight = counted.map(|(_, bytes)| bytes).sum();
         let limit = node.endpoint.radio(radio).in_flight_limit_bytes;
-        gate.see(&Departure { host, in_flight, limit, datagram });
+        gate.see(&Departure { host, in_flight, limit, ip_bytes });
     }
 
     /// Sends a piece of a plain flow to an address; the flow is charged for it

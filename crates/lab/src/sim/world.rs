@@ -9,7 +9,7 @@ use fastrand::Rng;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use tautline_medium::{Nanos, StationId};
-use tautline_proto::{Config, Endpoint, Event, PeerId, RadioConfig};
+use tautline_proto::{Config, Endpoint, Event, PeerId, RadioConfig, SecretKey};
 
 /// How late a publisher's timer may wake it; drawn evenly. Without it all stations would
 /// publish in the same nanosecond, and collide, as real ones never do.
@@ -86,7 +86,11 @@ impl World {
         addresses: impl Iterator<Item = Ipv4Addr>,
     ) -> anyhow::Result<()> {
         let no_node = || anyhow::anyhow!("host {} has no node", host.0);
-        let peer = self.net.endpoint(host).ok_or_else(no_node)?.add_peer(name)?;
+        let peer = self
+            .net
+            .endpoint(host)
+            .ok_or_else(no_node)?
+            .add_peer(name, SecretKey::insecure(name).public())?;
         for address in addresses {
             self.net.add_link(host, peer, address);
         }

@@ -27,7 +27,7 @@ impl Daemon {
         match &self.control {
             Some(path) => Ok(path.clone()),
             None => {
-                choose(&Surroundings::of_this_process().control_folders(), self.node.as_deref())
+                choose(&Surroundings::of(Path::new("")).control_folders(), self.node.as_deref())
                     .map_err(Failure::new)
             }
         }

@@ -4,6 +4,7 @@
 mod check;
 mod find;
 mod init;
+mod keygen;
 mod logging;
 mod output;
 mod run;
@@ -25,6 +26,7 @@ pub const EXIT_CONFIG: u8 = 78;
     version,
     about = "Carries ROS topics between robots over bad radio links, the important ones on time",
     after_help = "Start here:\n  tautline init            write a commented robot.yaml\n  \
+                  tautline keygen robot1.key\n  \
                   tautline check robot.yaml\n  tautline run robot.yaml\n  tautline top",
     max_term_width = 100
 )]
@@ -41,6 +43,8 @@ enum Command {
     Check(check::Arguments),
     /// Write a commented robot.yaml to start from
     Init(init::Arguments),
+    /// Make this node's key, by which its peers know it
+    Keygen(keygen::Arguments),
     /// Show the state of a running daemon
     Status(status::Arguments),
     /// Watch a running daemon live
@@ -74,6 +78,7 @@ pub fn main() -> ExitCode {
         Command::Run(arguments) => run::run(&arguments),
         Command::Check(arguments) => check::check(&arguments),
         Command::Init(arguments) => init::init(&arguments),
+        Command::Keygen(arguments) => keygen::keygen(&arguments),
         Command::Status(arguments) => status::status(&arguments),
         Command::Top(arguments) => top::top(&arguments),
         Command::Set(arguments) => set::set(&arguments),

@@ -4,14 +4,14 @@
 use super::logging::{self, LogFormat};
 use super::{EXIT_CONFIG, Failure};
 use std::path::PathBuf;
-use tautline_node::config;
+use tautline_node::{RunError, config};
 
 /// Arguments of `tautline run`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  tautline run robot.yaml\n  tautline run robot.yaml --log debug\n  \
                         tautline run robot.yaml --log warn,tautline_gateway=trace --log-format json\n\n\
-                        Exits with 78 when the file is wrong, 1 on other failures."
+                        Exits with 78 when the file or the key is wrong, 1 on other failures."
 )]
 pub struct Arguments {
     /// The robot's file
@@ -31,5 +31,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     for warning in &checked.warnings {
         tracing::warn!("{}:{warning}", arguments.file.display());
     }
-    tautline_node::run(checked.config).map_err(Failure::new)
+    tautline_node::run(checked.config).map_err(|error| match error {
+        RunError::Key(_) => Failure::with_code(EXIT_CONFIG, error),
+        _ => Failure::new(error),
+    })
 }

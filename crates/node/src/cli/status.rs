@@ -33,12 +33,12 @@ pub fn status(arguments: &Arguments) -> Result<(), Failure> {
 /// A snapshot as text.
 pub fn in_words(status: &Status) -> String {
     let mut text = format!(
-        "{}  tautline {}, up {}, listens on UDP {}, security {}\n",
+        "{}  tautline {}, up {}, listens on UDP {}\n{}",
         status.node,
         status.version,
         uptime(status.uptime_s),
         status.listen,
-        status.security
+        security(status),
     );
     for gateway in &status.gateways {
         let state = if gateway.connected { "answers" } else { "does not answer" };
@@ -87,6 +87,16 @@ pub fn in_words(status: &Status) -> String {
         let _ = write!(text, "\nNotices\n  {}\n", status.notices.join("\n  "));
     }
     text
+}
+
+/// Who this node is; loudly, where nobody can know that.
+pub fn security(status: &Status) -> String {
+    match &status.key {
+        Some(key) => format!("key {key}\n"),
+        None => {
+            "NO SECURITY: anybody on the network can speak for any node (security: none)\n".into()
+        }
+    }
 }
 
 fn section<const N: usize>(

@@ -10,7 +10,7 @@ use super::table::RANGES;
 use super::validate::{Named, Section};
 use super::{
     Config, DEFAULT_PORT, Limits, LinkConfig, MAX_DOMAIN, PeerConfig, RadioConfig, Realtime,
-    Ros1Config, Ros2Config,
+    Ros1Config, Ros2Config, Security,
 };
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -21,6 +21,7 @@ use tautline_gateway::mapping::{
 };
 use tautline_gateway::tf;
 use tautline_gateway::types::installed::Installed;
+use tautline_proto::SecretKey;
 
 /// The whole file as a [`Config`]; values from outside the file that are wrong are added to `problems`.
 pub fn config(
@@ -29,6 +30,13 @@ pub fn config(
     problems: &mut Vec<Problem>,
 ) -> Option<Config> {
     let name = text(file, "name")?;
+    let security = match text(file, "security")?.as_str() {
+        "none" => Security::None,
+        _ => Security::Keys(surroundings.folder.join(match text(file, "key") {
+            Some(path) => path,
+            None => format!("{name}.key"),
+        })),
+    };
     let ros2 = match file.section("ros2") {
         Some(section) => Some(ros2(section, surroundings, problems)?),
         None => None,
@@ -46,12 +54,17 @@ pub fn config(
         ros1,
         ros2,
         radios: file.named("radios").iter().map(radio).collect::<Option<_>>()?,
-        peers: file.named("peers").iter().map(peer).collect::<Option<_>>()?,
+        peers: file
+            .named("peers")
+            .iter()
+            .map(|named| peer(named, &security))
+            .collect::<Option<_>>()?,
         topics: topics(file)?,
         services: services(file)?,
         tf: tf(file.section("tf")?),
         limits: limits(file.section("limits")?)?,
         realtime: realtime(file.section("realtime")?)?,
+        security,
         name,
     })
 }
@@ -169,8 +182,13 @@ fn radio(named: &Named) -> Option<RadioConfig> {
     })
 }
 
-fn peer(named: &Named) -> Option<PeerConfig> {
+fn peer(named: &Named, security: &Security) -> Option<PeerConfig> {
     let section = &named.section;
+    let key = match (security, section.single("key")) {
+        (Security::None, _) => SecretKey::insecure(&named.text).public(),
+        (Security::Keys(_), Some((_, Value::Key(key)))) => *key,
+        _ => return None,
+    };
     let mut links: Vec<LinkConfig> =
         section.sections("links").iter().map(link).collect::<Option<_>>()?;
     if section.single("address").is_some() {
@@ -181,7 +199,7 @@ fn peer(named: &Named) -> Option<PeerConfig> {
         remap: section.renames("remap").iter().map(|(_, pair)| pair.clone()).collect(),
         accept: patterns(section, "accept"),
     };
-    Some(PeerConfig { name: named.text.clone(), links, names })
+    Some(PeerConfig { name: named.text.clone(), key, links, names })
 }
 
 fn link(section: &Section) -> Option<LinkConfig> {

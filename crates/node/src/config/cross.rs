@@ -10,6 +10,7 @@ use super::{DEFAULT_PORT, MAX_PEERS, MAX_TOPIC_RULES};
 use std::collections::HashMap;
 use std::net::Ipv6Addr;
 use tautline_gateway::mapping::Pattern;
+use tautline_proto::{PublicKey, SecretKey};
 
 /// What the checks found.
 #[derive(Debug, Default)]
@@ -26,6 +27,7 @@ pub fn check(file: &Section, surroundings: &Surroundings) -> Findings {
     findings.counts(file);
     findings.two_kinds_of_ros(file);
     findings.own_name_among_peers(file);
+    findings.keys_of_peers(file);
     findings.ways_to_give_links(file);
     findings.addresses_used_twice(file);
     findings.link_local_addresses(file);
@@ -86,6 +88,34 @@ impl Findings {
         for peer in file.named("peers").iter().filter(|peer| peer.text == own) {
             let found = format!("this node's own name {}", quoted(own));
             self.wrong(peer.at, format!("peers.{own}"), found, "names of other nodes".into());
+        }
+    }
+
+    /// Whoever is not known by a key would be anybody.
+    fn keys_of_peers(&mut self, file: &Section) {
+        let secure = text(file, "security") != Some("none");
+        let mut owners: HashMap<PublicKey, &str> = HashMap::new();
+        for peer in file.named("peers") {
+            let place = format!("peers.{}.key", peer.text);
+            let Some((at, Value::Key(key))) = peer.section.single("key") else {
+                // Where it is given and is no key, that has been said.
+                if secure && !peer.section.is_given("key") {
+                    let allowed = "its public key, which `tautline keygen` shows there; or \
+                                   'security: none' at the top, on closed test networks";
+                    self.wrong(peer.at, place, "no key".into(), allowed.into());
+                }
+                continue;
+            };
+            if !secure {
+                let text = "not looked at: with 'security: none' anybody can be this peer";
+                self.odd(at, place, text.into());
+            } else if *key == SecretKey::insecure(&peer.text).public() {
+                let found = "the key of this name under 'security: none'".into();
+                self.wrong(at, place, found, "a key that not everybody can make".into());
+            } else if let Some(other) = owners.insert(*key, &peer.text) {
+                let found = format!("the key of {}", quoted(other));
+                self.wrong(at, place, found, "a key that no other peer has".into());
+            }
         }
     }
 

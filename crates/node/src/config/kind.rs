@@ -8,6 +8,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
 use tautline_gateway::mapping::{Pattern, check_name};
 use tautline_gateway::tf::MAX_PREFIX;
+use tautline_proto::PublicKey;
 
 /// Longest name of a node.
 pub const MAX_NODE_NAME: usize = tautline_proto::wire::packet::MAX_NAME;
@@ -45,6 +46,10 @@ pub enum Kind {
     FramePrefix,
     /// Path of a folder.
     Folder,
+    /// Path of a file.
+    File,
+    /// A public key.
+    PublicKey,
     /// `true` or `false`.
     Flag,
     /// Whole number.
@@ -74,6 +79,8 @@ pub enum Value {
     Endpoint(String, Option<u16>),
     /// Name or pattern.
     Pattern(Pattern),
+    /// Whom a peer has to be.
+    Key(PublicKey),
     /// Switch.
     Flag(bool),
     /// Count, bytes or bits per second.
@@ -122,6 +129,8 @@ impl Kind {
             Kind::Frames => Pattern::of_frames(text).ok().map(Value::Pattern),
             Kind::FramePrefix => known(is_frame_prefix(text)),
             Kind::Folder => known(text.starts_with('/')),
+            Kind::File => known(!text.is_empty() && !text.ends_with('/')),
+            Kind::PublicKey => text.parse().ok().map(Value::Key),
             Kind::Flag => text.parse().ok().map(Value::Flag),
             Kind::Whole(min, max) => whole_number(text, min, max).map(Value::Whole),
             Kind::Duration(min, max) => {
@@ -156,6 +165,8 @@ impl Kind {
                 format!("1 to {MAX_PREFIX} letters, digits, '_', '-', '.' or single '/', not first, such as robot1/")
             }
             Kind::Folder => "an absolute path of a folder".into(),
+            Kind::File => "a path of a file, from the folder of this one or absolute".into(),
+            Kind::PublicKey => "a public key of 44 characters, as `tautline keygen` shows it".into(),
             Kind::Flag => "true or false".into(),
             Kind::Whole(min, max) => format!("a whole number from {min} to {max}"),
             Kind::Duration(min, max) => format!("a time from {min} to {max} with its unit (us, ms, s, min, h)"),
@@ -192,6 +203,8 @@ impl Kind {
                 json!({ "type": "string", "pattern": "^([A-Za-z0-9_.-]+/)*[A-Za-z0-9_.-]*$", "minLength": 1, "maxLength": MAX_PREFIX })
             }
             Kind::Folder => text("^/"),
+            Kind::File => text("[^/]$"),
+            Kind::PublicKey => text("^[A-Za-z0-9+/]{43}=$"),
             Kind::Flag => json!({ "type": "boolean" }),
             Kind::Whole(min, max) => json!({ "type": "integer", "minimum": min, "maximum": max }),
             Kind::Duration(..) => text(&quantity_pattern(units::TIME_UNITS)),

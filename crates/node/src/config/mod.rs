@@ -30,6 +30,7 @@ use tautline_gateway::mapping::{NameMap, ServiceRule, TopicRule};
 use tautline_gateway::tf;
 use tautline_gateway::types::Dialect;
 use tautline_gateway::types::installed::Installed;
+use tautline_proto::PublicKey;
 
 /// Most peers of one node.
 pub const MAX_PEERS: usize = 256;
@@ -48,7 +49,7 @@ pub struct Checked {
 /// Reads and checks `file` in this process's surroundings.
 pub fn load(file: &Path) -> Result<Checked, ConfigError> {
     let text = read(file)?;
-    parse(&text, &Surroundings::of_this_process())
+    parse(&text, &Surroundings::of(file))
         .map_err(|problems| ConfigError::Invalid { file: file.into(), problems })
 }
 
@@ -111,6 +112,8 @@ pub struct Config {
     pub control: PathBuf,
     /// Where Prometheus may ask for metrics; `None` is nowhere.
     pub metrics: Option<SocketAddr>,
+    /// How peers are known.
+    pub security: Security,
     /// Whether the node tells of itself on the robot's /diagnostics.
     pub diagnostics: bool,
     /// The ROS 1 side; `None` switches it off.
@@ -131,6 +134,15 @@ pub struct Config {
     pub limits: Limits,
     /// Real-time options of the data-plane thread.
     pub realtime: Realtime,
+}
+
+/// How nodes know each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Security {
+    /// By keys; the node's own is in this file.
+    Keys(PathBuf),
+    /// By names: the keys are made of them, and anybody can do that.
+    None,
 }
 
 /// The ROS 1 side.
@@ -191,6 +203,8 @@ pub const DEFAULT_IN_FLIGHT: u32 = 2;
 pub struct PeerConfig {
     /// Its name, as in its own file.
     pub name: String,
+    /// Whom it has to be.
+    pub key: PublicKey,
     /// Paths to it; empty: it is the one that calls.
     pub links: Vec<LinkConfig>,
     /// Names of its topics here.

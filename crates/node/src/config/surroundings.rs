@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 /// Environment of the process and facts about the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Surroundings {
+    /// Of the robot's file.
+    pub folder: PathBuf,
     /// ROS_MASTER_URI.
     pub ros_master_uri: Option<String>,
     /// ROS_HOSTNAME.
@@ -37,10 +39,11 @@ pub struct Surroundings {
 pub const SYSTEM_CONTROL_FOLDER: &str = "/run/tautline";
 
 impl Surroundings {
-    /// Those of this process.
-    pub fn of_this_process() -> Self {
+    /// Those of this process, for a file there.
+    pub fn of(file: &Path) -> Self {
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         Self {
+            folder: file.parent().unwrap_or(Path::new("")).into(),
             ros_master_uri: variable("ROS_MASTER_URI"),
             ros_hostname: variable("ROS_HOSTNAME"),
             ros_ip: variable("ROS_IP"),

@@ -132,6 +132,20 @@ pub const FILE: &[Setting] = &[
         "Whether this node tells of itself, its peers, links, radios and drops on /diagnostics of its ROS, and to peers where a name or pattern under topics means /diagnostics; only while somebody listens.",
         "false",
     ),
+    single(
+        "security",
+        Kind::OneOf(SECURITY),
+        Value("keys"),
+        "How peers are known: by their keys; or, on closed test networks, by nothing: anybody can then speak for anybody.",
+        "none",
+    ),
+    single(
+        "key",
+        Kind::File,
+        Computed("NAME.key beside this file"),
+        "File of this node's own key, which only its owner may read; `tautline keygen` makes one.",
+        "/etc/tautline/robot1.key",
+    ),
     group(
         "ros1",
         Shape::Switch(ROS1),
@@ -148,7 +162,7 @@ pub const FILE: &[Setting] = &[
         "peers",
         Shape::Named(&PEERS),
         Absent("nobody to talk to"),
-        "The other nodes: NAME: ADDRESS, or NAME: with keys below it.",
+        "The other nodes: NAME: with keys below it; under security: none, NAME: ADDRESS will do.",
     )
     .shown(),
     group(
@@ -247,12 +261,26 @@ const ROS2: &[Setting] = &[
 /// Where ROS 2 nodes may look for each other, of what ROS_AUTOMATIC_DISCOVERY_RANGE may be.
 pub const RANGES: &[&str] = &["subnet", "localhost"];
 
+/// How peers may be known.
+pub const SECURITY: &[&str] = &["keys", "none"];
+
+/// Nobody has the secret to it: its bytes are text.
+const EXAMPLE_KEY: &str = "cHVibGljIGtleSBvZiBiYXNlLCBhbiBleGFtcGxlLi4=";
+
 const PEERS: Naming = Naming {
     names: Kind::NodeName,
     example: "base",
     short_for: Some("address"),
     list_with: None,
     options: &[
+        single(
+            "key",
+            Kind::PublicKey,
+            Absent("none, which only security: none allows"),
+            "Its public key, as `tautline keygen` shows it there.",
+            EXAMPLE_KEY,
+        )
+        .shown(),
         single(
             "address",
             Kind::Endpoint,

@@ -186,7 +186,23 @@ impl Driver {
         }
     }
 
-    /// Connects the link of a peer without configured address to where it called from.
+    /// Looks at the ways to those who called us: we may have to answer from elsewhere now.
+    pub(super) fn refresh_followers(&mut self) {
+        self.strangers.clear();
+        for index in 0..self.links.len() {
+            let link = &self.links[index];
+            let Some(path) = link.path.clone().filter(|_| link.follows_caller) else { continue };
+            let found = paths::route(path.remote, link.device.as_deref(), None);
+            if found.is_ok_and(|now| (now.local, now.index) != (path.local, path.index)) {
+                self.links[index].path = None;
+                self.follow_caller(index, path.remote);
+                let (now, id) = (self.now(), self.links[index].id);
+                self.endpoint.announce_move(now, id);
+            }
+        }
+    }
+
+    /// Connects a link to where its peer called from, or has moved to.
     fn follow_caller(&mut self, index: usize, remote: SocketAddr) {
         let link = &mut self.links[index];
         if link.path.as_ref().is_some_and(|p| p.remote == remote) {

@@ -6,8 +6,9 @@ mod links;
 mod realtime;
 
 use crate::codec::{Codec, Job, Turning};
-use crate::config::{Config, Realtime};
+use crate::config::{Config, Realtime, Security};
 use crate::diagnostics::Diagnostics;
+use crate::keys;
 use crate::node::{Input, RunError, Waiting};
 use crate::report::Reporter;
 use crate::status::Status;
@@ -24,7 +25,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
 use std::time::{Duration, SystemTime};
 use tautline_gateway::{Command, Event as LocalEvent, Gateway};
-use tautline_proto::{Endpoint, Instant, LinkConfig, RadioConfig, RadioId};
+use tautline_proto::{Endpoint, Instant, LinkConfig, RadioConfig, RadioId, SecretKey};
 
 const TAG_LISTEN: u64 = 0;
 const TAG_WAKE: u64 = 1;
@@ -106,7 +107,7 @@ impl Driver {
         for (fd, tag) in [(listen.as_fd(), TAG_LISTEN), (waiting.wake().as_fd(), TAG_WAKE)] {
             epoll::add(&poll, fd, epoll::EventData::new_u64(tag), edge).map_err(system("epoll"))?;
         }
-        let endpoint = Endpoint::new(protocol_config(config), Box::new(os_random))?;
+        let endpoint = Endpoint::new(protocol_config(config)?, Box::new(keys::random))?;
         let mut driver = Self {
             clock: Clock(std::time::Instant::now()),
             endpoint,
@@ -138,7 +139,7 @@ impl Driver {
 
     fn add_peers(&mut self, config: &Config) -> Result<(), RunError> {
         for peer in &config.peers {
-            let id = self.endpoint.add_peer(&peer.name)?;
+            let id = self.endpoint.add_peer(&peer.name, peer.key)?;
             let follows_caller = peer.links.is_empty();
             let mut devices: Vec<Option<String>> =
                 peer.links.iter().map(|l| l.interface.clone()).collect();
@@ -314,6 +315,7 @@ impl Driver {
                 self.topics.turned(now, &mut self.endpoint, service, call, outcome, is_answer);
             }
             Input::Path { link, path } => self.set_path(link, path),
+            Input::NetworkChanged => self.refresh_followers(),
             Input::Notice(text) => self.topics.notice(now, text),
             Input::Status(answer) => self.answer_status(gateway, codec, &answer),
             Input::Change(change, answer) => {
@@ -419,21 +421,18 @@ impl Driver {
     }
 }
 
-fn protocol_config(config: &Config) -> tautline_proto::Config {
-    tautline_proto::Config {
+fn protocol_config(config: &Config) -> Result<tautline_proto::Config, RunError> {
+    Ok(tautline_proto::Config {
         name: config.name.clone(),
+        key: match &config.security {
+            Security::Keys(file) => keys::load(file)?,
+            Security::None => SecretKey::insecure(&config.name),
+        },
         max_message: config.limits.max_message,
         queue_bytes: config.limits.queue_bytes,
         queue_time: config.limits.queue_time,
         reassembly_bytes: config.limits.reassembly_bytes,
         repair_percent: (config.limits.repair_budget * 100.0).round() as u32,
         ..tautline_proto::Config::default()
-    }
-}
-
-fn os_random() -> u64 {
-    let mut bytes = [0; 8];
-    // Cannot fail once the system has booted; session numbers are checked for being unused.
-    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    u64::from_ne_bytes(bytes)
+    })
 }

@@ -99,6 +99,10 @@ impl Topics {
                 self.absent.insert(peer, Absence::Since(now));
             }
             Event::LinkUp { .. } | Event::LinkDown { .. } => {}
+            Event::LinkMoved { link, to } => {
+                let peer = self.peer_name(endpoint.link(link).peer);
+                tracing::info!(peer, %to, "peer has moved");
+            }
             Event::Notice(notice) => {
                 let cause = match notice {
                     Notice::TooLarge { .. } => Cause::Here,

@@ -71,7 +71,9 @@ impl Place {
         let control = self.path(&format!("{files}.sock"));
         let file = self.path(&format!("{files}.yaml"));
         let ros1 = if lines.contains("ros1:") { "" } else { "ros1: false\n" };
-        let text = format!("name: {name}\ncontrol: {}\n{ros1}{lines}\n", control.display());
+        let security = if lines.contains("key:") { "" } else { "security: none\n" };
+        let control_line = control.display();
+        let text = format!("name: {name}\ncontrol: {control_line}\n{security}{ros1}{lines}\n");
         std::fs::write(&file, text).unwrap();
         let mut daemon = Daemon {
             child: self.spawn(&file, files, inside),

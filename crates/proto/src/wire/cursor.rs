@@ -32,7 +32,8 @@ impl<'a> Reader<'a> {
         Ok(head)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
+    /// The next `N` bytes.
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
         let (head, tail) = self.rest.split_first_chunk::<N>().ok_or(WireError::Truncated)?;
         self.rest = tail;
         Ok(*head)

@@ -10,6 +10,8 @@ const TYPE_DATA: u8 = 1;
 const TYPE_ACK: u8 = 2;
 const TYPE_PING: u8 = 3;
 const TYPE_GOODBYE: u8 = 4;
+const TYPE_CHALLENGE: u8 = 5;
+const TYPE_ECHO: u8 = 6;
 
 const FLAG_FRAGMENT: u8 = 1;
 const FLAG_SOURCE: u8 = 2;
@@ -31,6 +33,10 @@ pub enum Frame<'a> {
     Ping,
     /// The sender ends the session.
     Goodbye,
+    /// To be echoed to where it came from, which shows that packets arrive there.
+    Challenge(u64),
+    /// Echoes a challenge.
+    Echo(u64),
     /// A type of a later version.
     Unknown(u8),
 }
@@ -83,6 +89,8 @@ impl<'a> Frame<'a> {
             TYPE_ACK => read_ack(&mut body).map(Self::Ack),
             TYPE_PING => Ok(Self::Ping),
             TYPE_GOODBYE => Ok(Self::Goodbye),
+            TYPE_CHALLENGE => body.u64().map(Self::Challenge),
+            TYPE_ECHO => body.u64().map(Self::Echo),
             other => Ok(Self::Unknown(other)),
         }
     }
@@ -218,6 +226,16 @@ pub fn put_ping(out: &mut Vec<u8>) {
 /// Appends a frame that ends the session.
 pub fn put_goodbye(out: &mut Vec<u8>) {
     put_frame(TYPE_GOODBYE, &[], out);
+}
+
+/// Appends a challenge.
+pub fn put_challenge(token: u64, out: &mut Vec<u8>) {
+    put_frame(TYPE_CHALLENGE, &token.to_le_bytes(), out);
+}
+
+/// Appends the echo of a challenge.
+pub fn put_echo(token: u64, out: &mut Vec<u8>) {
+    put_frame(TYPE_ECHO, &token.to_le_bytes(), out);
 }
 
 fn put_frame(kind: u8, body: &[u8], out: &mut Vec<u8>) {

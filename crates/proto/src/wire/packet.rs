@@ -1,202 +1,305 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What one UDP datagram is: a hello, a refusal or a packet of a session.
+//! What one UDP datagram is: part of a handshake, or a packet of a session.
 
-use super::cursor::Reader;
+use super::cursor::{Reader, put_text};
 use super::{VERSION, WireError};
 
-/// First byte of every packet.
+/// First byte of every packet of a handshake.
 pub const MAGIC: u8 = b'T';
 /// Longest name of a node, in bytes.
 pub const MAX_NAME: usize = 63;
-/// Bytes before the frames of a session packet.
-pub const SESSION_HEADER: usize = 11;
+/// Bytes of a session packet that are not encrypted.
+pub const SESSION_HEADER: usize = 9;
+/// Bytes of the sender's clock, the first of what is encrypted.
+pub const TIME_BYTES: usize = 4;
+/// Bytes of an authentication tag (RFC 8439).
+pub const TAG: usize = 16;
+/// Bytes of each of the two codes that end a packet of a handshake.
+pub const MAC: usize = 16;
+/// Bytes that a Noise message adds to its payload: the first of IK (ephemeral key, encrypted
+/// static key, two tags), and the second (ephemeral key, tag).
+const NOISE_FIRST: usize = 32 + 32 + TAG + TAG;
+const NOISE_SECOND: usize = 32 + TAG;
+/// Bytes of the payload of an answer: the epoch and the verdict.
+const ANSWER_PAYLOAD: usize = 9;
 
-const KIND_HELLO: u8 = 0;
-const KIND_REFUSAL: u8 = 1;
-const KIND_SESSION: u8 = 2;
-const KIND_SESSION_ACK_SOON: u8 = 3;
+const KIND_CALL: u8 = 0;
+const KIND_ANSWER: u8 = 1;
+const KIND_COOKIE: u8 = 2;
 
-/// One datagram, its frames not yet read.
+const SESSION: u8 = 0x80;
+const ACK_SOON: u8 = 0x40;
+const RESERVED: u8 = 0x30;
+const LINK: u8 = 0x0f;
+
+/// One datagram, nothing of it decrypted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Packet<'a> {
-    /// Opens or resumes a session.
-    Hello(Hello<'a>),
-    /// Answers a hello that cannot be taken.
-    Refusal(Refusal<'a>),
-    /// Carries frames.
+    /// First message of a handshake.
+    Call(Call<'a>),
+    /// Second message of a handshake.
+    Answer(Answer<'a>),
+    /// In place of an answer, while under flood.
+    Cookie(Cookie<'a>),
+    /// Carries frames, encrypted.
     Session(SessionHeader, &'a [u8]),
-    /// A hello or refusal of another version of the format, of which only the name is known.
-    OtherVersion {
-        /// Its version.
-        version: u8,
-        /// The name in it.
-        name: &'a str,
-        /// A refusal; only a hello is answered, or two nodes would refuse each other for ever.
-        is_refusal: bool,
-    },
+    /// A packet of a handshake of another version of the format, which stays unread.
+    OtherVersion(u8),
 }
 
-/// Opens or resumes a session. Up to the name, the layout is the same in every version.
+/// First message of a handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Hello<'a> {
-    /// The sender's name.
-    pub name: &'a str,
+pub struct Call<'a> {
+    /// The number the caller wants to see on packets to it; not 0.
+    pub session: u32,
+    /// First message of Noise IK; its payload is a [`Greeting`].
+    pub noise: &'a [u8],
+    /// All bytes before the codes, which the first code covers.
+    pub proven: &'a [u8],
+    /// Shows that the caller knows the receiver's public key.
+    pub mac1: [u8; MAC],
+    /// Shows that the caller receives at its address; zero if not asked for.
+    pub mac2: [u8; MAC],
+}
+
+/// Second message of a handshake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answer<'a> {
     /// The number the sender wants to see on packets to it; not 0.
     pub session: u32,
-    /// The receiver's number as the sender knows it; 0 if not yet.
+    /// The caller's number.
     pub your_session: u32,
-    /// Drawn when the sender started: another value means that it restarted.
+    /// Second message of Noise IK; its payload is the sender's epoch and its [`Verdict`].
+    pub noise: &'a [u8],
+    /// All bytes before the code.
+    pub proven: &'a [u8],
+    /// Shows that the sender knows the caller's public key.
+    pub mac1: [u8; MAC],
+}
+
+/// In place of an answer, while under flood: what the caller has to show with its next call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cookie<'a> {
+    /// The caller's number.
+    pub your_session: u32,
+    /// Of the encryption.
+    pub nonce: [u8; 12],
+    /// The cookie, encrypted, and its tag.
+    pub sealed: &'a [u8],
+}
+
+/// Bytes of a cookie.
+pub const COOKIE: usize = 16;
+
+/// Payload of a call: who it is, and in which of its lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Greeting<'a> {
+    /// Drawn by the caller when it started: another value means that it restarted.
     pub epoch: u64,
-}
-
-/// Why a hello was not taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum RefusalReason {
-    /// The name is not among the receiver's peers.
-    UnknownPeer,
-    /// The receiver speaks another version (its own is in the header).
-    Version,
-    /// Another node of that name is connected, or it is the receiver's own.
-    NameTaken,
-    /// The name is known, but not from this address.
-    Address,
-}
-
-/// Answers a hello that cannot be taken; at most 67 bytes, so that it is no means to flood others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Refusal<'a> {
-    /// The name of the node that refuses.
+    /// What the caller calls itself.
     pub name: &'a str,
-    /// Why.
-    pub reason: RefusalReason,
 }
 
-/// What precedes the frames of a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SessionHeader {
-    /// The receiver's number for this session.
-    pub session: u32,
-    /// The sender's number for the link, 0-15.
-    pub link: u8,
-    /// Low 32 bits of the packet's number on that link.
-    pub number: u32,
-    /// The sender has nothing more to send now: acknowledge soon, since no later packet will reveal a loss.
-    pub ack_soon: bool,
+/// Payload of an answer, after the sender's epoch: whether it takes the caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// It does.
+    Welcome,
+    /// It knows the caller's key under another name.
+    Name,
+    /// Another node with the caller's key has called since.
+    Twin,
 }
 
-impl<'a> Packet<'a> {
-    /// Reads the part before the frames.
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
+impl Verdict {
+    /// Reads the payload of an answer; what follows is of a later version.
+    pub fn parse(bytes: &[u8]) -> Result<(u64, Self), WireError> {
         let mut reader = Reader::new(bytes);
-        if reader.u8()? != MAGIC {
-            return Err(WireError::Magic);
-        }
-        let version_and_kind = reader.u8()?;
-        let (version, kind) = (version_and_kind >> 4, version_and_kind & 0xf);
-        match kind {
-            KIND_HELLO | KIND_REFUSAL if version != VERSION => {
-                let is_refusal = kind == KIND_REFUSAL;
-                Ok(Self::OtherVersion { version, name: read_name(&mut reader)?, is_refusal })
-            }
-            _ if version != VERSION => Err(WireError::Value("version")),
-            KIND_HELLO => read_hello(&mut reader).map(Self::Hello),
-            KIND_REFUSAL => read_refusal(&mut reader).map(Self::Refusal),
-            KIND_SESSION | KIND_SESSION_ACK_SOON => {
-                let header = SessionHeader {
-                    session: reader.u32()?,
-                    link: reader.u8()?,
-                    number: reader.u32()?,
-                    ack_soon: kind == KIND_SESSION_ACK_SOON,
-                };
-                Ok(Self::Session(header, reader.remaining()))
-            }
-            _ => Err(WireError::Value("kind")),
-        }
+        let epoch = reader.u64()?;
+        let verdict = match reader.u8()? {
+            0 => Self::Welcome,
+            1 => Self::Name,
+            2 => Self::Twin,
+            _ => return Err(WireError::Value("verdict")),
+        };
+        Ok((epoch, verdict))
     }
-}
 
-fn read_name<'a>(reader: &mut Reader<'a>) -> Result<&'a str, WireError> {
-    match reader.text(MAX_NAME, "name")? {
-        "" => Err(WireError::Value("name")),
-        name => Ok(name),
-    }
-}
-
-fn read_hello<'a>(reader: &mut Reader<'a>) -> Result<Hello<'a>, WireError> {
-    let hello = Hello {
-        name: read_name(reader)?,
-        session: reader.u32()?,
-        your_session: reader.u32()?,
-        epoch: reader.u64()?,
-    };
-    if hello.session == 0 { Err(WireError::Value("session")) } else { Ok(hello) }
-}
-
-fn read_refusal<'a>(reader: &mut Reader<'a>) -> Result<Refusal<'a>, WireError> {
-    let name = read_name(reader)?;
-    let reason = match reader.u8()? {
-        1 => RefusalReason::UnknownPeer,
-        2 => RefusalReason::Version,
-        3 => RefusalReason::NameTaken,
-        4 => RefusalReason::Address,
-        _ => return Err(WireError::Value("reason")),
-    };
-    Ok(Refusal { name, reason })
-}
-
-fn start(kind: u8, capacity: usize) -> Vec<u8> {
-    let mut out = Vec::with_capacity(capacity);
-    out.extend_from_slice(&[MAGIC, VERSION << 4 | kind]);
-    out
-}
-
-fn put_name(out: &mut Vec<u8>, name: &str) {
-    debug_assert!(!name.is_empty() && name.len() <= MAX_NAME);
-    super::cursor::put_text(out, name);
-}
-
-impl Hello<'_> {
-    /// The whole datagram.
-    pub fn emit(&self) -> Vec<u8> {
-        let mut out = start(KIND_HELLO, 2 + 1 + self.name.len() + 16);
-        put_name(&mut out, self.name);
-        out.extend_from_slice(&self.session.to_le_bytes());
-        out.extend_from_slice(&self.your_session.to_le_bytes());
-        out.extend_from_slice(&self.epoch.to_le_bytes());
-        out
-    }
-}
-
-impl Refusal<'_> {
-    /// The whole datagram.
-    pub fn emit(&self) -> Vec<u8> {
-        let mut out = start(KIND_REFUSAL, 2 + 1 + self.name.len() + 1);
-        put_name(&mut out, self.name);
-        out.push(match self.reason {
-            RefusalReason::UnknownPeer => 1,
-            RefusalReason::Version => 2,
-            RefusalReason::NameTaken => 3,
-            RefusalReason::Address => 4,
+    /// The payload of an answer.
+    pub fn emit(self, epoch: u64) -> Vec<u8> {
+        let mut out = epoch.to_le_bytes().to_vec();
+        out.push(match self {
+            Self::Welcome => 0,
+            Self::Name => 1,
+            Self::Twin => 2,
         });
         out
     }
 }
 
+/// What precedes the encrypted part of a session packet; it is authenticated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionHeader {
+    /// The sender has nothing more to send now: acknowledge soon, since no later packet will reveal a loss.
+    pub ack_soon: bool,
+    /// The sender's number for the link, 0-15.
+    pub link: u8,
+    /// The receiver's number for the session.
+    pub session: u32,
+    /// Low 32 bits of the packet's number on that link.
+    pub number: u32,
+}
+
+impl<'a> Packet<'a> {
+    /// Reads what is not encrypted.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new(bytes);
+        let first = reader.u8()?;
+        if first & SESSION != 0 {
+            return read_session(first, &mut reader);
+        }
+        if first != MAGIC {
+            return Err(WireError::Magic);
+        }
+        let version_and_kind = reader.u8()?;
+        let (version, kind) = (version_and_kind >> 4, version_and_kind & 0xf);
+        match kind {
+            _ if version != VERSION => Ok(Self::OtherVersion(version)),
+            KIND_CALL => read_call(bytes, &mut reader).map(Self::Call),
+            KIND_ANSWER => read_answer(bytes, &mut reader).map(Self::Answer),
+            KIND_COOKIE => read_cookie(&mut reader).map(Self::Cookie),
+            _ => Err(WireError::Value("kind")),
+        }
+    }
+}
+
+fn read_session<'a>(first: u8, reader: &mut Reader<'a>) -> Result<Packet<'a>, WireError> {
+    if first & RESERVED != 0 {
+        return Err(WireError::Value("kind"));
+    }
+    let header = SessionHeader {
+        ack_soon: first & ACK_SOON != 0,
+        link: first & LINK,
+        session: reader.u32()?,
+        number: reader.u32()?,
+    };
+    let sealed = reader.remaining();
+    if sealed.len() < TIME_BYTES + TAG {
+        return Err(WireError::Truncated);
+    }
+    Ok(Packet::Session(header, sealed))
+}
+
+/// A number of a session, which is never 0.
+fn read_number(reader: &mut Reader<'_>) -> Result<u32, WireError> {
+    match reader.u32()? {
+        0 => Err(WireError::Value("session")),
+        number => Ok(number),
+    }
+}
+
+/// What lies between the reader and the last `codes` codes, and all before these.
+fn before_codes<'a>(
+    bytes: &'a [u8],
+    reader: &mut Reader<'a>,
+    codes: usize,
+) -> Result<(&'a [u8], &'a [u8]), WireError> {
+    let rest = reader.remaining();
+    let len = rest.len().checked_sub(codes * MAC).ok_or(WireError::Truncated)?;
+    *reader = Reader::new(&rest[len..]);
+    Ok((&rest[..len], &bytes[..bytes.len() - codes * MAC]))
+}
+
+fn read_call<'a>(bytes: &'a [u8], reader: &mut Reader<'a>) -> Result<Call<'a>, WireError> {
+    let session = read_number(reader)?;
+    let (noise, proven) = before_codes(bytes, reader, 2)?;
+    if noise.len() < NOISE_FIRST {
+        return Err(WireError::Truncated);
+    }
+    Ok(Call { session, noise, proven, mac1: reader.array()?, mac2: reader.array()? })
+}
+
+fn read_answer<'a>(bytes: &'a [u8], reader: &mut Reader<'a>) -> Result<Answer<'a>, WireError> {
+    let (session, your_session) = (read_number(reader)?, read_number(reader)?);
+    let (noise, proven) = before_codes(bytes, reader, 1)?;
+    if noise.len() < NOISE_SECOND + ANSWER_PAYLOAD {
+        return Err(WireError::Truncated);
+    }
+    Ok(Answer { session, your_session, noise, proven, mac1: reader.array()? })
+}
+
+fn read_cookie<'a>(reader: &mut Reader<'a>) -> Result<Cookie<'a>, WireError> {
+    let (your_session, nonce) = (read_number(reader)?, reader.array()?);
+    Ok(Cookie { your_session, nonce, sealed: reader.bytes(COOKIE + TAG)? })
+}
+
+fn start(kind: u8) -> Vec<u8> {
+    vec![MAGIC, VERSION << 4 | kind]
+}
+
+/// A call up to its codes.
+pub fn start_call(session: u32, noise: &[u8]) -> Vec<u8> {
+    let mut out = start(KIND_CALL);
+    out.extend_from_slice(&session.to_le_bytes());
+    out.extend_from_slice(noise);
+    out
+}
+
+/// An answer up to its code.
+pub fn start_answer(session: u32, your_session: u32, noise: &[u8]) -> Vec<u8> {
+    let mut out = start(KIND_ANSWER);
+    out.extend_from_slice(&session.to_le_bytes());
+    out.extend_from_slice(&your_session.to_le_bytes());
+    out.extend_from_slice(noise);
+    out
+}
+
+impl Cookie<'_> {
+    /// The whole datagram.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut out = start(KIND_COOKIE);
+        out.extend_from_slice(&self.your_session.to_le_bytes());
+        out.extend_from_slice(&self.nonce);
+        out.extend_from_slice(self.sealed);
+        out
+    }
+}
+
+impl<'a> Greeting<'a> {
+    /// Reads the payload of a call; what follows the name is of a later version.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new(bytes);
+        let epoch = reader.u64()?;
+        match reader.text(MAX_NAME, "name")? {
+            "" => Err(WireError::Value("name")),
+            name => Ok(Self { epoch, name }),
+        }
+    }
+
+    /// The payload of a call.
+    pub fn emit(&self) -> Vec<u8> {
+        debug_assert!((1..=MAX_NAME).contains(&self.name.len()));
+        let mut out = self.epoch.to_le_bytes().to_vec();
+        put_text(&mut out, self.name);
+        out
+    }
+}
+
 impl SessionHeader {
-    /// Starts a datagram of at most `capacity` bytes; frames are appended.
+    /// Starts a datagram of at most `capacity` bytes; the clock and frames are appended.
     pub fn emit(&self, capacity: usize) -> Vec<u8> {
-        let kind = if self.ack_soon { KIND_SESSION_ACK_SOON } else { KIND_SESSION };
-        let mut out = start(kind, capacity);
+        debug_assert!(self.link & !LINK == 0);
+        let mut out = Vec::with_capacity(capacity);
+        out.push(SESSION | if self.ack_soon { ACK_SOON } else { 0 } | self.link);
         out.extend_from_slice(&self.session.to_le_bytes());
-        out.push(self.link);
         out.extend_from_slice(&self.number.to_le_bytes());
         out
     }
 
     /// Asks for a soon acknowledgement in a datagram already started.
     pub fn mark_ack_soon(datagram: &mut [u8]) {
-        if let Some(kind) = datagram.get_mut(1) {
-            *kind = VERSION << 4 | KIND_SESSION_ACK_SOON;
+        if let Some(first) = datagram.first_mut() {
+            *first |= ACK_SOON;
         }
     }
 }

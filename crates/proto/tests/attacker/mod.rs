@@ -4,12 +4,15 @@
 #![allow(dead_code, reason = "each user takes its part")]
 
 use std::net::SocketAddr;
+use tautline_proto::crypto::gate::{Jar, Proof};
+use tautline_proto::crypto::noise::Caller;
+use tautline_proto::crypto::seal::Sealer;
 use tautline_proto::wire::control::Control;
 use tautline_proto::wire::frame::{Data, Fragment};
-use tautline_proto::wire::packet::{Hello, Packet, SessionHeader};
+use tautline_proto::wire::packet::{Greeting, Packet, SessionHeader, start_call};
 use tautline_proto::{
     ChannelConfig, ChannelId, Config, Duration, Endpoint, Event, Instant, LinkConfig, OfferedTopic,
-    PeerId, RadioConfig, RadioId,
+    PeerId, RadioConfig, RadioId, SecretKey,
 };
 
 pub const PEER: PeerId = PeerId(0);
@@ -20,10 +23,11 @@ pub struct Attacked {
     pub endpoint: Endpoint,
     pub now: Instant,
     pub from: SocketAddr,
-    /// The node's number of the session.
+    /// The node's number of the session, and the keys.
     pub session: u32,
+    sealer: Option<Sealer>,
     /// Of the last packet and the last control message to the node.
-    pub packet: u32,
+    pub packet: u64,
     pub control: u64,
     pub events: Vec<Event>,
 }
@@ -55,7 +59,8 @@ impl Attacked {
         };
         let mut endpoint = Endpoint::new(config, Box::new(random)).expect("a valid name");
         let radio = endpoint.add_radio(RadioConfig { rate_bps: None, in_flight_bytes: 3000 });
-        let peer = endpoint.add_peer(NAME).expect("a free name");
+        let peer =
+            endpoint.add_peer(NAME, SecretKey::insecure(NAME).public()).expect("a free name");
         let from = SocketAddr::from(([10, 0, 0, 1], 18470));
         let link = LinkConfig { remote: Some(from), datagram_bytes: 1472, header_bytes: 28 };
         let now = Instant(1_000_000_000);
@@ -63,8 +68,8 @@ impl Attacked {
         let definition = "d".repeat(20_000).into();
         let config = ChannelConfig { topic: topic("/out"), definition, repair: true };
         endpoint.offer(now, peer, config).expect("a valid offer");
-        let mut new =
-            Self { endpoint, now, from, session: 0, packet: 0, control: 0, events: Vec::new() };
+        let (session, sealer, events) = (0, None, Vec::new());
+        let mut new = Self { endpoint, now, from, session, sealer, packet: 0, control: 0, events };
         new.meet();
         new.offer(1, topic("/in"));
         new.control(&Control::Definition { channel: 1, text: "string data".into() });
@@ -73,18 +78,28 @@ impl Attacked {
         new
     }
 
+    /// A call of the peer's in the life `epoch`.
+    pub fn call(&self, epoch: u64, drawn: u8) -> (Caller, Vec<u8>) {
+        let node = SecretKey::insecure(self.endpoint.name()).public();
+        let payload = Greeting { epoch, name: NAME }.emit();
+        let secret = SecretKey::insecure(NAME);
+        let (caller, noise) =
+            Caller::call(&secret, &node, [drawn; 32], &payload).expect("good keys");
+        let mut call = start_call(SESSION, &noise);
+        Jar::default().prove(self.now, &Proof::of(&node), &mut call);
+        (caller, call)
+    }
+
     fn meet(&mut self) {
-        for _ in 0..2 {
-            let hello =
-                Hello { name: NAME, session: SESSION, your_session: self.session, epoch: 1 }.emit();
-            self.endpoint.handle_packet(self.now, RadioId(0), self.from, &hello);
-            while let Some(answer) = self.endpoint.poll_transmit(self.now) {
-                if let Ok(Packet::Hello(hello)) = Packet::parse(&answer.datagram) {
-                    self.session = hello.session;
-                }
+        let (mut caller, call) = self.call(1, 1);
+        self.endpoint.handle_packet(self.now, RadioId(0), self.from, &call);
+        while let Some(transmit) = self.endpoint.poll_transmit(self.now) {
+            if let Ok(Packet::Answer(answer)) = Packet::parse(&transmit.datagram) {
+                let (split, _) = caller.finish(answer.noise).expect("an answer that holds");
+                (self.session, self.sealer) = (answer.session, Sealer::new(&split));
             }
         }
-        self.drain();
+        self.packet(&[]);
         assert!(self.endpoint.peer(PEER).up, "the node has met its peer");
     }
 
@@ -113,10 +128,12 @@ impl Attacked {
     /// Frames in a packet of the session with the next number.
     pub fn packet(&mut self, frames: &[u8]) {
         self.packet += 1;
-        let header =
-            SessionHeader { session: self.session, link: 0, number: self.packet, ack_soon: false };
+        let (session, number) = (self.session, self.packet as u32);
+        let header = SessionHeader { ack_soon: false, link: 0, session, number };
         let mut datagram = header.emit(1472);
+        datagram.extend_from_slice(&((self.now.0 / 1000) as u32).to_le_bytes());
         datagram.extend_from_slice(frames);
+        self.sealer.as_ref().expect("it has met").seal(0, self.packet, &mut datagram);
         self.inject(&datagram);
     }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::net::SocketAddr;
 use tautline_proto::{
     ChannelConfig, ChannelId, Config, Duration, Endpoint, Event, Instant, LinkConfig, LinkId,
-    Message, OfferedTopic, PeerId, RadioConfig, RadioId, Received, SendError,
+    Message, OfferedTopic, PeerId, RadioConfig, RadioId, Received, SecretKey, SendError, Transmit,
 };
 
 pub const MS: Duration = Duration::from_millis(1);
@@ -70,6 +70,7 @@ impl Pipe {
 
 pub struct Node {
     pub endpoint: Endpoint,
+    pub address: SocketAddr,
     config: Config,
     pub pipe: Pipe,
     busy_until: Instant,
@@ -77,8 +78,8 @@ pub struct Node {
     pub events: Vec<Event>,
     /// Messages delivered: when, from whom, on which channel.
     pub received: Vec<(Instant, PeerId, ChannelId, Received)>,
-    /// Datagrams sent, for tests that look at them.
-    pub sent: Vec<Vec<u8>>,
+    /// What was sent, for tests that look at it.
+    pub sent: Vec<Transmit>,
     /// Peers of which nothing leaves the kernel (unresolved neighbours).
     pub stuck: Vec<SocketAddr>,
 }
@@ -167,7 +168,8 @@ impl Net {
 
     pub fn endpoint(&mut self, name: &str, config: Config) -> Endpoint {
         let mut rng = Rng(self.rng.next());
-        Endpoint::new(Config { name: name.into(), ..config }, Box::new(move || rng.next())).unwrap()
+        let config = Config { name: name.into(), key: SecretKey::insecure(name), ..config };
+        Endpoint::new(config, Box::new(move || rng.next())).unwrap()
     }
 
     pub fn add(&mut self, name: &str, config: Config, pipe: Pipe) -> usize {
@@ -175,6 +177,7 @@ impl Net {
         endpoint.add_radio(RadioConfig { rate_bps: None, in_flight_bytes: 3000 });
         self.nodes.push(Node {
             endpoint,
+            address: address(self.nodes.len()),
             config,
             pipe,
             busy_until: self.now,
@@ -195,9 +198,9 @@ impl Net {
     /// Tells `node` of `other`.
     pub fn meet(&mut self, node: usize, other: usize) -> PeerId {
         let name = self.nodes[other].endpoint.name().to_owned();
+        let remote = Some(self.nodes[other].address);
         let endpoint = &mut self.nodes[node].endpoint;
-        let peer = endpoint.add_peer(&name).unwrap();
-        let remote = Some(address(other));
+        let peer = endpoint.add_peer(&name, SecretKey::insecure(&name).public()).unwrap();
         let link = LinkConfig { remote, datagram_bytes: DATAGRAM, header_bytes: IP_UDP };
         endpoint.add_link(self.now, peer, RadioId(0), link).unwrap();
         peer
@@ -295,14 +298,14 @@ impl Net {
     fn drain(&mut self, node: usize) {
         while let Some(transmit) = self.nodes[node].endpoint.poll_transmit(self.now) {
             assert!(transmit.datagram.len() <= DATAGRAM, "a datagram fits the link");
-            self.transmit(node, transmit.link, transmit.remote, transmit.datagram);
+            self.transmit(node, transmit);
         }
         while let Some(event) = self.nodes[node].endpoint.poll_event() {
             self.note(node, event);
         }
         // Events may have led to answers (wanting what is offered).
         while let Some(transmit) = self.nodes[node].endpoint.poll_transmit(self.now) {
-            self.transmit(node, transmit.link, transmit.remote, transmit.datagram);
+            self.transmit(node, transmit);
         }
     }
 
@@ -320,10 +323,11 @@ impl Net {
         }
     }
 
-    fn transmit(&mut self, node: usize, link: Option<LinkId>, to: SocketAddr, datagram: Vec<u8>) {
+    fn transmit(&mut self, node: usize, transmit: Transmit) {
+        self.nodes[node].sent.push(transmit.clone());
+        let Transmit { link, remote: to, datagram, .. } = transmit;
         let ip_bytes = datagram.len() + IP_UDP;
         let state = &mut self.nodes[node];
-        state.sent.push(datagram.clone());
         let stuck = state.stuck.contains(&to);
         if let Some(link) = link {
             let in_flight = state.in_flight.entry(link).or_default();
@@ -342,7 +346,7 @@ impl Net {
         if let Some(link) = link {
             self.plan(departs, Happening::Departed { node, link, bytes: ip_bytes });
         }
-        let target = (0..self.nodes.len()).find(|n| address(*n) == to);
+        let target = self.nodes.iter().position(|n| n.address == to);
         let lost = pipe.cut || self.rng.chance(pipe.loss);
         let Some(target) = target.filter(|_| !lost) else { return };
         let copies = 1 + usize::from(self.rng.chance(pipe.duplicate));
@@ -352,7 +356,7 @@ impl Net {
                 let span = pipe.reorder_by.as_nanos() as u64;
                 at = at + Duration::from_nanos(self.rng.below(span));
             }
-            let from = address(node);
+            let from = self.nodes[node].address;
             self.plan(at, Happening::Arrives { node: target, from, datagram: datagram.clone() });
         }
     }

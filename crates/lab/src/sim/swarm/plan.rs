@@ -9,7 +9,9 @@ use tautline_medium::{
     Access, Loss, Motion, Nanos, PathLoss, Phy, PipeConfig, RateControl, StationId, Trial,
     WifiConfig,
 };
-use tautline_proto::{ChannelConfig, Config, OfferedQos, OfferedTopic, RadioConfig, Role};
+use tautline_proto::{
+    ChannelConfig, Config, OfferedQos, OfferedTopic, RadioConfig, Role, SecretKey,
+};
 
 /// One millisecond.
 pub const MS: Nanos = 1_000_000;
@@ -148,7 +150,7 @@ impl Plan {
             networks,
             motion: Motion::at(place),
             queue_packets: pick(random, &[20, 100, 1000]),
-            config: Config { name, ..draw_config(random) },
+            config: Config { key: SecretKey::insecure(&name), name, ..draw_config(random) },
             radio: RadioConfig {
                 rate_bps: pick(random, &[None, None, None, Some(500_000), Some(4_000_000)]),
                 in_flight_bytes: PACKET_BYTES * pick(random, &[1, 2, 3, 4]),

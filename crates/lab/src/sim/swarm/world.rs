@@ -12,7 +12,7 @@ use fastrand::Rng;
 use std::collections::BTreeMap;
 use tautline_medium::{Medium, Nanos, NetworkId, RadioId, StationId};
 use tautline_proto::stats::{InStats, OutStats, RefusedPacket};
-use tautline_proto::{ChannelId, Endpoint, Event, Message, PeerId};
+use tautline_proto::{ChannelId, Endpoint, Event, Message, PeerId, SecretKey};
 
 /// Bytes of one of the session's own messages, a definition's text aside.
 const CONTROL_BYTES: u64 = 300;
@@ -143,7 +143,9 @@ impl World {
     fn meet(&mut self, station: usize, partner: usize) -> Result<(), String> {
         let name = self.plan.stations[partner].config.name.clone();
         let endpoint = self.endpoint(station);
-        let peer = endpoint.add_peer(&name).map_err(|error| error.to_string())?;
+        let peer = endpoint
+            .add_peer(&name, SecretKey::insecure(&name).public())
+            .map_err(|error| error.to_string())?;
         self.peers.insert((station, partner), peer);
         for way in self.ways(station, partner) {
             let network = match way {
@@ -343,9 +345,9 @@ impl World {
             let never = [
                 RefusedPacket::Malformed,
                 RefusedPacket::Version,
-                RefusedPacket::UnknownPeer,
-                RefusedPacket::NameTaken,
-                RefusedPacket::UnknownAddress,
+                RefusedPacket::Unauthentic,
+                RefusedPacket::UnknownKey,
+                RefusedPacket::WrongKey,
             ];
             if never.iter().any(|reason| refused.get(*reason) > 0) {
                 return Err(format!(

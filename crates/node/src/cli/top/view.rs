@@ -139,13 +139,12 @@ impl Screen<'_> {
     fn header(&self) -> Vec<Line<'static>> {
         let status = self.status;
         let bold = Style::new().add_modifier(Modifier::BOLD);
-        let about = format!(
-            "  tautline {}  up {}  security {}",
-            status.version,
-            words::uptime(status.uptime_s),
-            status.security
-        );
+        let about =
+            format!("  tautline {}  up {}", status.version, words::uptime(status.uptime_s),);
         let mut first = vec![Span::styled(status.node.clone(), bold), Span::raw(about)];
+        if status.key.is_none() {
+            first.push(Span::styled("  NO SECURITY", self.alarm(true)));
+        }
         if !self.choices.trouble.is_empty() {
             first.push(Span::styled(format!("  {}", self.choices.trouble), self.alarm(true)));
         } else if self.choices.paused {

@@ -15,7 +15,9 @@ use std::net::SocketAddr;
 use tautline_gateway::types::installed::Installed;
 use tautline_gateway::types::translate::{translate, translate_service};
 use tautline_gateway::{Command, Event, Qos, Source, Topic};
-use tautline_proto::{Duration, Endpoint, Instant, LinkConfig, PeerId, RadioConfig, RadioId};
+use tautline_proto::{
+    Duration, Endpoint, Instant, LinkConfig, PeerId, RadioConfig, RadioId, SecretKey,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 const STRING: &str = "std_msgs/String";
@@ -73,7 +75,8 @@ impl World {
     fn new(files: &[&str]) -> Self {
         let mut world = Self { now: Instant(1_000_000_000), sides: Vec::new(), seed: 1 };
         for file in files {
-            let config = config::parse(file, &Surroundings::default()).unwrap().config;
+            let file = format!("security: none\n{file}");
+            let config = config::parse(&file, &Surroundings::default()).unwrap().config;
             let side = world.side(config);
             world.sides.push(side);
         }
@@ -100,6 +103,7 @@ impl World {
         };
         let protocol = tautline_proto::Config {
             name: config.name.clone(),
+            key: SecretKey::insecure(&config.name),
             max_message: config.limits.max_message,
             ..tautline_proto::Config::default()
         };
@@ -113,7 +117,7 @@ impl World {
         for peer in self.sides[side].config.peers.clone() {
             let other = self.sides.iter().position(|s| s.config.name == peer.name).unwrap();
             let endpoint = &mut self.sides[side].endpoint;
-            let id = endpoint.add_peer(&peer.name).unwrap();
+            let id = endpoint.add_peer(&peer.name, peer.key).unwrap();
             let remote = Some(address(other));
             let link = LinkConfig { remote, datagram_bytes: 1472, header_bytes: 28 };
             endpoint.add_link(self.now, id, RadioId(0), link).unwrap();

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `tautline keygen`.
+
+use super::{Failure, output};
+use serde_json::json;
+use std::path::PathBuf;
+use tautline_node::keys;
+
+/// Arguments of `tautline keygen`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  tautline keygen robot1.key\n  tautline keygen --show robot1.key\n\n\
+                  The file stays on the robot; the public key goes into the files of its peers."
+)]
+pub struct Arguments {
+    /// Where the secret key goes; `run` looks for NAME.key beside the robot's file
+    file: PathBuf,
+    /// Show the public key of one that is there
+    #[arg(long)]
+    show: bool,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Makes a key, or shows one.
+pub fn keygen(arguments: &Arguments) -> Result<(), Failure> {
+    let Arguments { file, show, json } = arguments;
+    let public = match show {
+        true => keys::load(file).map(|key| key.public()),
+        false => keys::generate(file),
+    };
+    let public = public.map_err(Failure::new)?;
+    if *json {
+        return output::print(&format!(
+            "{}\n",
+            json!({ "file": file, "public": public.to_string() })
+        ));
+    }
+    let made = if *show { String::new() } else { format!("wrote {}\n", file.display()) };
+    let name = file.file_stem().map_or("robot1".into(), |stem| stem.to_string_lossy());
+    output::print(&format!(
+        "{made}public key: {public}\nfor the files of its peers:\n\npeers:\n  {name}:\n    key: {public}\n"
+    ))
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The file of a node's own key.
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use tautline_proto::crypto::keys::encode;
+use tautline_proto::{PublicKey, SecretKey};
+
+/// Longest key file: a comment and a line.
+const MAX_FILE: u64 = 4096;
+/// What stands before the secret key.
+const LABEL: &str = "tautline-secret-key:";
+/// Permissions by which others than the owner could read or change it.
+const OTHERS: u32 = 0o077;
+
+/// Why a key file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyFileError {
+    /// There is none.
+    #[error("{}: there is no key; make one with: tautline keygen {}", .0.display(), .0.display())]
+    Missing(PathBuf),
+    /// There is one already.
+    #[error("{}: there is a key already; peers know this node by it, so it is not replaced", .0.display())]
+    Exists(PathBuf),
+    /// The system does not let us.
+    #[error("{}: {}", .0.display(), .1)]
+    System(PathBuf, std::io::Error),
+    /// Others could be this node.
+    #[error("{}: found permissions {mode:03o}, by which others can read or change it; allowed: 600 (chmod 600 {}), and a new key if anybody may have read it", .path.display(), .path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// Something else.
+    #[error("{}: found {found}; allowed: '{LABEL}' and the base64 of 32 bytes, on one line, and comments (#)", .path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What stands there.
+        found: &'static str,
+    },
+}
+
+/// Reads a key that only its owner can read.
+pub fn load(path: &Path) -> Result<SecretKey, KeyFileError> {
+    let system = |error: std::io::Error| match error.kind() {
+        ErrorKind::NotFound => KeyFileError::Missing(path.into()),
+        _ => KeyFileError::System(path.into(), error),
+    };
+    let file = File::open(path).map_err(system)?;
+    let mode = file.metadata().map_err(system)?.mode() & 0o777;
+    if mode & OTHERS != 0 {
+        return Err(KeyFileError::Open { path: path.into(), mode });
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(system)?;
+    parse(&bytes).map_err(|found| KeyFileError::Malformed { path: path.into(), found })
+}
+
+/// The error says what was found, and nothing of it.
+fn parse(bytes: &[u8]) -> Result<SecretKey, &'static str> {
+    if bytes.len() as u64 > MAX_FILE {
+        return Err("more than 4096 bytes");
+    }
+    let text = std::str::from_utf8(bytes).map_err(|_| "bytes that are not UTF-8")?;
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let mut lines = lines.filter(|line| !line.starts_with('#'));
+    let line = lines.next().ok_or("no key")?;
+    if lines.next().is_some() {
+        return Err("more than one line");
+    }
+    let key = line.strip_prefix(LABEL).ok_or("another beginning")?;
+    key.trim().parse().map_err(|_| "a key that is not the base64 of 32 bytes")
+}
+
+/// Makes a key and the file for it; never replaces one. Returns what others know it by.
+pub fn generate(path: &Path) -> Result<PublicKey, KeyFileError> {
+    let system = |error: std::io::Error| match error.kind() {
+        ErrorKind::AlreadyExists => KeyFileError::Exists(path.into()),
+        _ => KeyFileError::System(path.into(), error),
+    };
+    let mut bytes = [0; 32];
+    fill(&mut bytes).map_err(system)?;
+    let key = SecretKey::new(bytes);
+    let mut options = OpenOptions::new();
+    let mut file = options.write(true).create_new(true).mode(0o600).open(path).map_err(system)?;
+    let text = format!(
+        "# This node's secret key: keep it here, and copy it nowhere.\n\
+         # Its public key: {}\n{LABEL} {}\n",
+        key.public(),
+        encode(key.bytes()),
+    );
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(system)?;
+    Ok(key.public())
+}
+
+/// Randomness of the system.
+fn fill(bytes: &mut [u8]) -> std::io::Result<()> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        let flags = rustix::rand::GetRandomFlags::empty();
+        filled += match rustix::rand::getrandom(&mut bytes[filled..], flags) {
+            Err(rustix::io::Errno::INTR) => 0,
+            result => result?,
+        };
+    }
+    Ok(())
+}
+
+/// Randomness of the system as the protocol takes it. Keys are drawn from it: without
+/// it this process must not go on.
+pub(crate) fn random() -> u64 {
+    let mut bytes = [0; 8];
+    if let Err(error) = fill(&mut bytes) {
+        tracing::error!(%error, "the system has no randomness");
+        std::process::abort();
+    }
+    u64::from_ne_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_key_that_was_made_is_read_and_not_replaced() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("robot.key");
+        let public = generate(&path).unwrap();
+        assert_eq!(load(&path).unwrap().public(), public);
+        assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
+        assert!(matches!(generate(&path), Err(KeyFileError::Exists(_))));
+        assert_eq!(load(&path).unwrap().public(), public);
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_named() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("robot.key");
+        assert!(load(&path).unwrap_err().to_string().contains("tautline keygen"));
+        generate(&path).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
+        let error = load(&path).unwrap_err().to_string();
+        assert!(error.contains("640") && error.contains("chmod 600"), "{error}");
+        for bad in ["", "tautline-secret-key: AAAA", "hello", "a: b\nc: d"] {
+            std::fs::write(&path, bad).unwrap();
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+            let error = load(&path).unwrap_err();
+            assert!(matches!(error, KeyFileError::Malformed { .. }), "{bad}: {error}");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Identities: a pair of X25519 keys (RFC 7748) for each node.
+
+use curve25519_dalek::MontgomeryPoint;
+use ring::digest::{Context, SHA256};
+use std::fmt;
+
+/// Bytes of a key.
+pub const KEY: usize = 32;
+
+/// By which a peer is known.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PublicKey(pub [u8; KEY]);
+
+/// What only the node itself knows. Never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SecretKey([u8; KEY]);
+
+impl SecretKey {
+    /// A key of bytes that nobody else can guess; RFC 7748 fixes five of the bits.
+    pub fn new(mut bytes: [u8; KEY]) -> Self {
+        bytes[0] &= 248;
+        bytes[31] = bytes[31] & 127 | 64;
+        Self(bytes)
+    }
+
+    /// The key of a node of that name where there is no security: anybody can make it.
+    pub fn insecure(name: &str) -> Self {
+        Self::new(hash(&[b"tautline insecure key", name.as_bytes()]))
+    }
+
+    /// What others know it by.
+    pub fn public(&self) -> PublicKey {
+        PublicKey(MontgomeryPoint::mul_base_clamped(self.0).to_bytes())
+    }
+
+    /// The bytes, for the file it is kept in.
+    pub fn bytes(&self) -> &[u8; KEY] {
+        &self.0
+    }
+
+    /// A secret that only this node and the owner of `other` can make. It is the
+    /// same for all time: for what is not worth a handshake.
+    pub fn shared_with(&self, other: &PublicKey) -> [u8; KEY] {
+        let point = MontgomeryPoint(other.0).mul_clamped(self.0);
+        hash(&[b"tautline shared secret", point.as_bytes()])
+    }
+}
+
+impl PublicKey {
+    /// Whether a handshake with it can succeed: the points of small order give away every secret.
+    pub fn is_usable(&self) -> bool {
+        let probe = MontgomeryPoint(self.0).mul_clamped([9; KEY]);
+        probe.to_bytes() != [0; KEY]
+    }
+}
+
+pub(crate) fn hash(parts: &[&[u8]]) -> [u8; KEY] {
+    let mut context = Context::new(&SHA256);
+    parts.iter().for_each(|part| context.update(part));
+    let mut out = [0; KEY];
+    out.copy_from_slice(context.finish().as_ref());
+    out
+}
+
+impl fmt::Debug for SecretKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SecretKey(of {:?})", self.public())
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PublicKey({self})")
+    }
+}
+
+/// In base64 (RFC 4648, section 4), 44 characters.
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&encode(&self.0))
+    }
+}
+
+/// Why text is not a key.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// Not base64 of 32 bytes.
+    #[error("it is not the base64 of 32 bytes (44 characters, the last '=')")]
+    Text,
+    /// A key that is no secret's.
+    #[error("no secret key has this public key")]
+    Unusable,
+}
+
+impl std::str::FromStr for PublicKey {
+    type Err = KeyError;
+
+    fn from_str(text: &str) -> Result<Self, KeyError> {
+        let key = Self(decode(text)?);
+        if key.is_usable() { Ok(key) } else { Err(KeyError::Unusable) }
+    }
+}
+
+impl std::str::FromStr for SecretKey {
+    type Err = KeyError;
+
+    fn from_str(text: &str) -> Result<Self, KeyError> {
+        decode(text).map(Self::new)
+    }
+}
+
+/// Base64 of 32 bytes.
+pub fn encode(bytes: &[u8; KEY]) -> String {
+    data_encoding::BASE64.encode(bytes)
+}
+
+fn decode(text: &str) -> Result<[u8; KEY], KeyError> {
+    let bytes = data_encoding::BASE64.decode(text.as_bytes()).map_err(|_| KeyError::Text)?;
+    bytes.try_into().map_err(|_| KeyError::Text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn public_keys_are_those_of_rfc_7748() {
+        let bytes = |text: &str| data_encoding::HEXLOWER.decode(text.as_bytes()).unwrap();
+        // Section 6.1.
+        let bob = bytes("5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb");
+        let bob = SecretKey::new(bob.try_into().unwrap());
+        let public = bytes("de9edb7d7b7dc1b4d35b61c2ece435373f8343c85b78674dadfc7e146f882b4f");
+        assert_eq!(bob.public().0.to_vec(), public);
+    }
+
+    #[test]
+    fn two_nodes_share_a_secret_and_a_third_does_not() {
+        let [a, b, c] = ["a", "b", "c"].map(SecretKey::insecure);
+        assert_eq!(a.shared_with(&b.public()), b.shared_with(&a.public()));
+        assert_ne!(a.shared_with(&b.public()), c.shared_with(&b.public()));
+    }
+
+    #[test]
+    fn text_comes_back_and_what_is_no_key_is_refused() {
+        let key = SecretKey::insecure("robot").public();
+        assert_eq!(key.to_string().parse(), Ok(key));
+        assert_eq!(key.to_string().len(), 44);
+        assert_eq!("short".parse::<PublicKey>(), Err(KeyError::Text));
+        assert_eq!(encode(&[0; 32]).parse::<PublicKey>(), Err(KeyError::Unusable));
+    }
+
+    #[test]
+    fn a_secret_is_not_printed() {
+        let secret = SecretKey::insecure("robot");
+        let text = format!("{secret:?}");
+        assert!(!text.contains(&encode(secret.bytes())));
+    }
+}

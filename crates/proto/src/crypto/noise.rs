@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The handshake: Noise IK (Perrin, The Noise Protocol Framework, revision 34),
+//! in which the caller knows whom it calls, and shows who it is to nobody else.
+
+use super::keys::{KEY, PublicKey, SecretKey};
+use curve25519_dalek::MontgomeryPoint;
+use snow::params::{CipherChoice, DHChoice, HashChoice, NoiseParams};
+use snow::resolvers::{CryptoResolver, RingResolver};
+use snow::types::{Cipher, Dh, Hash, Random};
+use snow::{Builder, HandshakeState};
+use std::sync::{Arc, Mutex};
+
+/// What is agreed before the first byte: the protocol and its version.
+const PROLOGUE: [u8; 9] = *b"tautline\0";
+const PATTERN: &str = "Noise_IK_25519_ChaChaPoly_SHA256";
+/// Longest message taken or made here.
+const MAX_MESSAGE: usize = 256;
+
+/// A handshake that did not succeed: not from whom it should be, or not for us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the handshake does not hold")]
+pub struct Failed;
+
+impl From<snow::Error> for Failed {
+    fn from(_: snow::Error) -> Self {
+        Self
+    }
+}
+
+/// Keys of one direction each.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Split {
+    /// Of what this node sends.
+    pub seal: [u8; KEY],
+    /// Of what it receives.
+    pub open: [u8; KEY],
+}
+
+/// The caller's side, waiting for the answer.
+pub struct Caller(Box<HandshakeState>);
+
+/// The side that is called, having read the first message.
+pub struct Called {
+    state: Box<HandshakeState>,
+    /// Who calls: proven, but perhaps by a message recorded earlier.
+    pub caller: PublicKey,
+    /// What came with it.
+    pub payload: Vec<u8>,
+}
+
+impl Caller {
+    /// The first message to the owner of `remote`. `drawn` is fresh randomness.
+    pub fn call(
+        secret: &SecretKey,
+        remote: &PublicKey,
+        drawn: [u8; KEY],
+        payload: &[u8],
+    ) -> Result<(Self, Vec<u8>), Failed> {
+        let mut state = builder(drawn)?
+            .prologue(&prologue())?
+            .local_private_key(secret.bytes())?
+            .remote_public_key(&remote.0)?
+            .build_initiator()?;
+        let message = write(&mut state, payload)?;
+        Ok((Self(Box::new(state)), message))
+    }
+
+    /// Reads the answer; returns what came with it. One that does not hold changes nothing.
+    pub fn finish(&mut self, message: &[u8]) -> Result<(Split, Vec<u8>), Failed> {
+        let payload = read(&mut self.0, message)?;
+        let (seal, open) = self.0.dangerously_get_raw_split();
+        Ok((Split { seal, open }, payload))
+    }
+}
+
+impl Called {
+    /// Reads a first message.
+    pub fn read(secret: &SecretKey, drawn: [u8; KEY], message: &[u8]) -> Result<Self, Failed> {
+        let mut state = builder(drawn)?
+            .prologue(&prologue())?
+            .local_private_key(secret.bytes())?
+            .build_responder()?;
+        let payload = read(&mut state, message)?;
+        let caller = state.get_remote_static().and_then(|key| key.try_into().ok()).ok_or(Failed)?;
+        Ok(Self { state: Box::new(state), caller: PublicKey(caller), payload })
+    }
+
+    /// The answer, and the keys it leads to.
+    pub fn answer(mut self, payload: &[u8]) -> Result<(Split, Vec<u8>), Failed> {
+        let message = write(&mut self.state, payload)?;
+        let (open, seal) = self.state.dangerously_get_raw_split();
+        Ok((Split { seal, open }, message))
+    }
+}
+
+fn prologue() -> [u8; 9] {
+    let mut prologue = PROLOGUE;
+    prologue[8] = crate::wire::VERSION;
+    prologue
+}
+
+fn write(state: &mut HandshakeState, payload: &[u8]) -> Result<Vec<u8>, Failed> {
+    let mut message = vec![0; MAX_MESSAGE];
+    let len = state.write_message(payload, &mut message)?;
+    message.truncate(len);
+    Ok(message)
+}
+
+fn read(state: &mut HandshakeState, message: &[u8]) -> Result<Vec<u8>, Failed> {
+    let mut payload = vec![0; message.len()];
+    let len = state.read_message(message, &mut payload)?;
+    payload.truncate(len);
+    Ok(payload)
+}
+
+fn builder<'a>(drawn: [u8; KEY]) -> Result<Builder<'a>, Failed> {
+    let params: NoiseParams = PATTERN.parse()?;
+    let resolver = Primitives(Arc::new(Mutex::new(Some(drawn))));
+    Ok(Builder::with_resolver(params, Box::new(resolver)))
+}
+
+/// Randomness of the caller's, once; hash and cipher of `ring`, which has no X25519 for lasting keys.
+struct Primitives(Arc<Mutex<Option<[u8; KEY]>>>);
+
+impl CryptoResolver for Primitives {
+    fn resolve_rng(&self) -> Option<Box<dyn Random>> {
+        Some(Box::new(Drawn(self.0.clone())))
+    }
+
+    fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn Dh>> {
+        matches!(choice, DHChoice::Curve25519).then(|| Box::new(Curve::default()) as _)
+    }
+
+    fn resolve_hash(&self, choice: &HashChoice) -> Option<Box<dyn Hash>> {
+        RingResolver.resolve_hash(choice)
+    }
+
+    fn resolve_cipher(&self, choice: &CipherChoice) -> Option<Box<dyn Cipher>> {
+        RingResolver.resolve_cipher(choice)
+    }
+}
+
+/// X25519.
+#[derive(Default)]
+struct Curve {
+    secret: [u8; KEY],
+    public: [u8; KEY],
+}
+
+impl Dh for Curve {
+    fn name(&self) -> &'static str {
+        "25519"
+    }
+
+    fn pub_len(&self) -> usize {
+        KEY
+    }
+
+    fn priv_len(&self) -> usize {
+        KEY
+    }
+
+    fn set(&mut self, secret: &[u8]) {
+        if let Some(secret) = secret.first_chunk::<KEY>() {
+            self.secret = *secret;
+            self.public = SecretKey::new(*secret).public().0;
+        }
+    }
+
+    fn generate(&mut self, random: &mut dyn Random) -> Result<(), snow::Error> {
+        let mut secret = [0; KEY];
+        random.try_fill_bytes(&mut secret)?;
+        self.set(&secret);
+        Ok(())
+    }
+
+    fn pubkey(&self) -> &[u8] {
+        &self.public
+    }
+
+    fn privkey(&self) -> &[u8] {
+        &self.secret
+    }
+
+    fn dh(&self, remote: &[u8], out: &mut [u8]) -> Result<(), snow::Error> {
+        let remote = remote.first_chunk::<KEY>().ok_or(snow::Error::Dh)?;
+        let out = out.first_chunk_mut::<KEY>().ok_or(snow::Error::Dh)?;
+        *out = MontgomeryPoint(*remote).mul_clamped(self.secret).to_bytes();
+        // A point of small order would give the secret away (RFC 7748, section 6.1).
+        if *out == [0; KEY] { Err(snow::Error::Dh) } else { Ok(()) }
+    }
+}
+
+/// What was drawn for one ephemeral key; a second question has no answer.
+struct Drawn(Arc<Mutex<Option<[u8; KEY]>>>);
+
+impl Random for Drawn {
+    fn try_fill_bytes(&mut self, dest: &mut [u8]) -> Result<(), snow::Error> {
+        let drawn = self.0.lock().ok().and_then(|mut drawn| drawn.take());
+        match drawn {
+            Some(bytes) if dest.len() == KEY => {
+                dest.copy_from_slice(&bytes);
+                Ok(())
+            }
+            _ => Err(snow::Error::Rng),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys() -> (SecretKey, SecretKey) {
+        (SecretKey::insecure("robot"), SecretKey::insecure("base"))
+    }
+
+    #[test]
+    fn both_ends_get_the_same_keys_and_know_each_other() {
+        let (robot, base) = keys();
+        let (mut caller, first) =
+            Caller::call(&robot, &base.public(), [1; 32], b"payload").unwrap();
+        let called = Called::read(&base, [2; 32], &first).unwrap();
+        assert_eq!((called.caller, &called.payload[..]), (robot.public(), &b"payload"[..]));
+        let (theirs, second) = called.answer(b"back").unwrap();
+        let (ours, payload) = caller.finish(&second).unwrap();
+        assert_eq!((ours.seal, ours.open), (theirs.open, theirs.seal));
+        assert_eq!(payload, b"back");
+        assert_ne!(ours.seal, ours.open);
+    }
+
+    #[test]
+    fn a_call_to_somebody_else_cannot_be_read() {
+        let (robot, base) = keys();
+        let other = SecretKey::insecure("other");
+        let (_, first) = Caller::call(&robot, &base.public(), [1; 32], b"").unwrap();
+        assert!(Called::read(&other, [2; 32], &first).is_err());
+    }
+
+    #[test]
+    fn a_forged_answer_leaves_the_call_open() {
+        let (robot, base) = keys();
+        let (mut caller, first) = Caller::call(&robot, &base.public(), [1; 32], b"").unwrap();
+        let (_, second) = Called::read(&base, [2; 32], &first).unwrap().answer(b"").unwrap();
+        for at in 0..second.len() {
+            let mut forged = second.clone();
+            forged[at] ^= 1;
+            assert!(caller.finish(&forged).is_err(), "byte {at}");
+        }
+        assert!(caller.finish(&second).is_ok());
+    }
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Encryption of session packets: ChaCha20-Poly1305 (RFC 8439), the header
+//! authenticated with the rest. A nonce is the link and the packet's number on
+//! it, which never repeats while the keys live.
+
+use super::keys::KEY;
+use super::noise::Split;
+use crate::wire::packet::SESSION_HEADER;
+use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+
+/// Keys of both directions.
+#[derive(Debug)]
+pub struct Sealer {
+    seal: LessSafeKey,
+    open: LessSafeKey,
+}
+
+impl Sealer {
+    /// From what a handshake led to.
+    pub fn new(split: &Split) -> Option<Self> {
+        Some(Self { seal: key(&split.seal)?, open: key(&split.open)? })
+    }
+
+    /// Encrypts what follows the header of `datagram`, and appends the tag.
+    pub fn seal(&self, link: u8, number: u64, datagram: &mut Vec<u8>) {
+        let (header, body) = datagram.split_at_mut(SESSION_HEADER);
+        let tag =
+            self.seal.seal_in_place_separate_tag(nonce(link, number), Aad::from(&*header), body);
+        // It fails for bodies of 256 GB only; a packet without tag is refused by its receiver.
+        if let Ok(tag) = tag {
+            datagram.extend_from_slice(tag.as_ref());
+        }
+    }
+
+    /// Decrypts what follows the header of `datagram` in place; `None` if any bit of it is not the sender's.
+    pub fn open<'a>(&self, link: u8, number: u64, datagram: &'a mut [u8]) -> Option<&'a [u8]> {
+        let (header, body) = datagram.split_at_mut_checked(SESSION_HEADER)?;
+        let nonce = nonce(link, number);
+        self.open.open_in_place(nonce, Aad::from(&*header), body).ok().map(|plain| &*plain)
+    }
+}
+
+fn key(bytes: &[u8; KEY]) -> Option<LessSafeKey> {
+    UnboundKey::new(&CHACHA20_POLY1305, bytes).ok().map(LessSafeKey::new)
+}
+
+fn nonce(link: u8, number: u64) -> Nonce {
+    let mut bytes = [0; NONCE_LEN];
+    bytes[0] = link;
+    bytes[4..].copy_from_slice(&number.to_le_bytes());
+    Nonce::assume_unique_for_key(bytes)
+}
+
+/// Encrypts a short text under a key made for it alone.
+pub(crate) fn seal_once(
+    key_bytes: &[u8; KEY],
+    nonce: [u8; NONCE_LEN],
+    text: &[u8],
+) -> Option<Vec<u8>> {
+    let mut out = text.to_vec();
+    let nonce = Nonce::assume_unique_for_key(nonce);
+    key(key_bytes)?.seal_in_place_append_tag(nonce, Aad::empty(), &mut out).ok()?;
+    Some(out)
+}
+
+/// Decrypts what [`seal_once`] made.
+pub(crate) fn open_once(
+    key_bytes: &[u8; KEY],
+    nonce: [u8; NONCE_LEN],
+    sealed: &[u8],
+) -> Option<Vec<u8>> {
+    let mut out = sealed.to_vec();
+    let nonce = Nonce::assume_unique_for_key(nonce);
+    let len = key(key_bytes)?.open_in_place(nonce, Aad::empty(), &mut out).ok()?.len();
+    out.truncate(len);
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::packet::TAG;
+
+    fn pair() -> (Sealer, Sealer) {
+        let (one, other) = ([1; KEY], [2; KEY]);
+        let here = Sealer::new(&Split { seal: one, open: other });
+        let there = Sealer::new(&Split { seal: other, open: one });
+        (here.unwrap(), there.unwrap())
+    }
+
+    #[test]
+    fn any_changed_bit_and_any_other_number_or_link_is_refused() {
+        let (here, there) = pair();
+        let mut sealed = b"123456789and what follows".to_vec();
+        here.seal(3, 70_000, &mut sealed);
+        assert_eq!(sealed.len(), 25 + TAG);
+        for bit in 0..sealed.len() * 8 {
+            let mut forged = sealed.clone();
+            forged[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(there.open(3, 70_000, &mut forged), None, "bit {bit}");
+        }
+        for (link, number) in [(2, 70_000), (3, 70_001), (3, 70_000 + (1 << 32))] {
+            assert_eq!(there.open(link, number, &mut sealed.clone()), None);
+        }
+        assert_eq!(here.open(3, 70_000, &mut sealed.clone()), None, "reflected");
+        assert_eq!(there.open(3, 70_000, &mut sealed), Some(&b"and what follows"[..]));
+    }
+
+    #[test]
+    fn short_datagrams_are_refused() {
+        for len in 0..SESSION_HEADER + TAG {
+            assert_eq!(pair().0.open(0, 1, &mut vec![0; len]), None);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A peer whose address changes: packets that hold tell of the new one, and it is
+//! used once the peer has shown that it receives there (RFC 9000, section 8.2).
+
+use crate::endpoint::{Endpoint, LinkId, PeerId, RadioId, Timer, Transmit};
+use crate::events::Event;
+use crate::time::{Duration, Instant};
+use crate::wire::frame::{put_challenge, put_echo};
+use std::net::SocketAddr;
+
+/// A challenge that is not echoed is repeated after so long.
+const CHALLENGE_AGAIN: Duration = Duration::from_millis(100);
+/// Challenges sent to one address; the next packet from there starts anew.
+const MAX_CHALLENGES: u8 = 4;
+
+/// An address that a peer's packets come from, not yet shown to be its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Candidate {
+    radio: RadioId,
+    remote: SocketAddr,
+    token: u64,
+    challenges: u8,
+    due: bool,
+}
+
+impl Endpoint {
+    /// The link of a peer that packets from there came by.
+    pub(crate) fn link_from(
+        &self,
+        peer: PeerId,
+        radio: RadioId,
+        from: SocketAddr,
+    ) -> Option<LinkId> {
+        let links = &self.peers[peer.0 as usize].links;
+        let leads = |id: &&LinkId| self.links[id.0 as usize].remote == Some(from);
+        let exact = |id: &&LinkId| leads(id) && self.links[id.0 as usize].radio == radio;
+        links.iter().find(exact).or_else(|| links.iter().find(leads)).copied()
+    }
+
+    /// The link that an address of a peer belongs to, known or not: one without
+    /// address of its own, one that is down, or the first.
+    pub(crate) fn link_towards(
+        &self,
+        peer: PeerId,
+        radio: RadioId,
+        from: SocketAddr,
+    ) -> Option<LinkId> {
+        let links = &self.peers[peer.0 as usize].links;
+        let first = |wanted: fn(&crate::link::Link) -> bool| {
+            links.iter().find(|id| wanted(&self.links[id.0 as usize])).copied()
+        };
+        self.link_from(peer, radio, from)
+            .or_else(|| first(|link| link.remote.is_none()))
+            .or_else(|| first(|link| link.config.remote.is_none()))
+            .or_else(|| first(|link| !link.up))
+            .or_else(|| links.first().copied())
+    }
+
+    /// Packets of a link come from an address that is not its own: asks there.
+    pub(crate) fn challenge(
+        &mut self,
+        now: Instant,
+        id: LinkId,
+        radio: RadioId,
+        remote: SocketAddr,
+    ) {
+        let known = self.links[id.0 as usize].candidate.as_ref();
+        if known.is_some_and(|it| (it.radio, it.remote) == (radio, remote)) {
+            return;
+        }
+        let token = self.draw_token();
+        let candidate = Candidate { radio, remote, token, challenges: 0, due: true };
+        self.links[id.0 as usize].candidate = Some(candidate);
+        self.timers.set(Timer::Path(id), Some(now + CHALLENGE_AGAIN));
+    }
+
+    pub(crate) fn on_path_timer(&mut self, id: LinkId) {
+        let slot = &mut self.links[id.0 as usize].candidate;
+        match slot {
+            Some(candidate) if candidate.challenges < MAX_CHALLENGES => candidate.due = true,
+            _ => *slot = None,
+        }
+    }
+
+    pub(crate) fn poll_challenge(&mut self, now: Instant) -> Option<Transmit> {
+        let due = |link: &crate::link::Link| link.candidate.as_ref().is_some_and(|it| it.due);
+        let id = LinkId(self.links.iter().position(due)? as u32);
+        let candidate = self.links[id.0 as usize].candidate.as_mut()?;
+        candidate.due = false;
+        candidate.challenges += 1;
+        let (radio, remote, token) = (candidate.radio, candidate.remote, candidate.token);
+        self.timers.set(Timer::Path(id), Some(now + CHALLENGE_AGAIN));
+        let datagram = self.aside(now, id, |out| put_challenge(token, out))?;
+        Some(Transmit { radio, link: None, remote, datagram, priority: None })
+    }
+
+    /// Echoes a challenge to where it came from.
+    pub(crate) fn echo(
+        &mut self,
+        now: Instant,
+        id: LinkId,
+        radio: RadioId,
+        from: SocketAddr,
+        token: u64,
+    ) {
+        let datagram = self.aside(now, id, |out| put_echo(token, out));
+        self.reply(radio, from, datagram);
+    }
+
+    /// A challenge was echoed: the link leads there now.
+    pub(crate) fn handle_echo(
+        &mut self,
+        now: Instant,
+        peer: PeerId,
+        radio: RadioId,
+        from: SocketAddr,
+        token: u64,
+    ) {
+        let links = &self.peers[peer.0 as usize].links;
+        let shown = links.iter().copied().find(|id| {
+            let candidate = self.links[id.0 as usize].candidate.as_ref();
+            candidate.is_some_and(|it| it.token == token && (it.radio, it.remote) == (radio, from))
+        });
+        if let Some(id) = shown {
+            self.move_link(now, id, radio, from);
+            self.mark_received(now, id, 0);
+        }
+    }
+
+    /// `remote` is where the peer receives now.
+    pub(crate) fn move_link(
+        &mut self,
+        now: Instant,
+        id: LinkId,
+        radio: RadioId,
+        remote: SocketAddr,
+    ) {
+        let link = &mut self.links[id.0 as usize];
+        link.candidate = None;
+        self.timers.set(Timer::Path(id), None);
+        if link.remote == Some(remote) {
+            return;
+        }
+        let moved = link.remote.is_some();
+        (link.remote, link.radio) = (Some(remote), radio);
+        if moved {
+            // What is under way to the old address will hardly arrive.
+            self.lose_all(now, id);
+            self.events.push_back(Event::LinkMoved { link: id, to: remote });
+        }
+    }
+}
