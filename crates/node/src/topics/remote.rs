@@ -66,6 +66,8 @@ impl Topics {
             }
             Event::Offered { peer, channel, topic, definition } => match topic.role {
                 Role::Topic => {
+                    // In a new session the number of a service may be a topic's.
+                    self.service_channel_withdrawn(now, endpoint, (peer, channel));
                     self.remote_offered(now, endpoint, (peer, channel), topic, definition)
                 }
                 _ => {
