@@ -16,12 +16,14 @@
 //! | how our node shows in the ROS graph | `graph.rs` |
 //! | what happens to services | `actor/services.rs` |
 //! | who serves what | `servers.rs` |
+//! | what local nodes have in the way of what peers have | `conflict.rs` |
 //! | how local servers are called; how local clients are served | `calls.rs`; `served.rs` |
 //! | which reply answers which request | `pairing.rs` |
 //! | what ROS 2 and DDS call things | `names.rs`, `qos.rs` |
 
 mod actor;
 mod calls;
+mod conflict;
 mod discovery;
 pub mod graph;
 mod history;

@@ -4,6 +4,7 @@
 //! A server is a reader of requests and a writer of replies of one participant; a client is the
 //! reverse. As with topics, endpoints of Tautline count for nothing.
 
+use super::conflict::Conflict;
 use super::names::{self, Meaning};
 use super::pairing::participant;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -146,18 +147,16 @@ impl Servers {
         })
     }
 
-    /// A client of the service that one of this type and hash would mislead or not serve: its
-    /// type, and its hash where that is what differs.
-    pub fn conflict(&self, service: &str, type_name: &str, hash: &str) -> Option<String> {
-        self.parts(service, Part::Requests).find_map(|(_, client)| {
+    /// What clients of the service have that one of this type and hash would mislead or not
+    /// serve.
+    pub fn conflict(&self, service: &str, type_name: &str, hash: &str) -> Option<Conflict> {
+        let conflicts = self.parts(service, Part::Requests).filter_map(|(_, client)| {
             let theirs = names::ros_service_type(&client.type_name);
             let theirs = theirs.unwrap_or_else(|| client.type_name.clone());
-            if theirs != type_name {
-                return Some(theirs);
-            }
-            let differs = !hash.is_empty() && !client.hash.is_empty() && client.hash != hash;
-            differs.then(|| format!("{theirs} ({})", client.hash))
-        })
+            let is_same = theirs == type_name;
+            Conflict::with(theirs, &client.hash, is_same, hash)
+        });
+        conflicts.max()
     }
 }
 
@@ -245,10 +244,13 @@ mod tests {
         let hash = |digit: &str| format!("RIHS01_{}", digit.repeat(64));
         client.qos.user_data = format!("typehash={};", hash("a")).into_bytes();
         servers.take(&Discovery::Writer(client));
-        assert_eq!(servers.conflict("/x", EMPTY, "").as_deref(), Some(BOOL));
+        assert_eq!(servers.conflict("/x", EMPTY, ""), Some(Conflict::Type(BOOL.into())));
+        // A name that begins like another's is another type.
+        let shorter = BOOL.strip_suffix('l').unwrap();
+        assert_eq!(servers.conflict("/x", shorter, ""), Some(Conflict::Type(BOOL.into())));
         assert_eq!(servers.conflict("/x", BOOL, &hash("a")), None);
-        let other = servers.conflict("/x", BOOL, &hash("b")).unwrap();
-        assert_eq!(other, format!("{BOOL} ({})", hash("a")));
+        let other = Conflict::Hash(BOOL.into(), hash("a"));
+        assert_eq!(servers.conflict("/x", BOOL, &hash("b")), Some(other));
     }
 
     #[test]

@@ -362,8 +362,7 @@ impl Actor {
                 "nodes in domain {} have it as {other}, but peers send {} ({})",
                 self.setup.options.domain, topic.type_name, topic.type_hash
             );
-            // Another hash of the same name would be matched, and misread.
-            if other.starts_with(&topic.type_name) {
+            if other.is_misread() {
                 return self.refuse(name, reason);
             }
             self.complain(name, reason);
