@@ -152,7 +152,6 @@ impl Actor {
         }
         let topics: BTreeSet<String> = self.histories.ended(now).into_iter().collect();
         for topic in &topics {
-            self.settle_offer(topic);
             if let Some(slot) = self.subscribed.get_mut(topic) {
                 *slot = None;
             }
@@ -249,15 +248,15 @@ impl Actor {
     /// Tells of a topic that is published here, or not any more; and reads it if it is wanted.
     fn settle_offer(&mut self, name: &str) {
         let offer = self.domain.offer(name).filter(|_| (self.setup.selector)(Named::Topic(name)));
+        match &offer {
+            Some(offer) => self.offer(name, offer.clone()),
+            None => self.withdraw(name),
+        }
+        // What is read is kept as it was told.
         self.settle_subscription(name, offer.as_ref());
-        let Some(mut offer) = offer else {
-            self.setup.shared.health().set(name, "types", String::new());
-            self.histories.forget(name);
-            if self.offered.remove(name).is_some() {
-                self.emit(Event::Withdrawn { topic: name.into() });
-            }
-            return;
-        };
+    }
+
+    fn offer(&mut self, name: &str, mut offer: Offer) {
         let others = match offer.other_types.as_slice() {
             [] => String::new(),
             others => format!(
@@ -274,6 +273,14 @@ impl Actor {
         if self.offered.get(name) != Some(&topic) {
             self.offered.insert(name.into(), topic.clone());
             self.emit(Event::Offered(topic));
+        }
+    }
+
+    fn withdraw(&mut self, name: &str) {
+        self.setup.shared.health().set(name, "types", String::new());
+        self.histories.forget(name);
+        if self.offered.remove(name).is_some() {
+            self.emit(Event::Withdrawn { topic: name.into() });
         }
     }
 
