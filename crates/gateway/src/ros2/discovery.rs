@@ -86,8 +86,7 @@ impl Domain {
         let Some(Meaning::Topic(topic)) = Meaning::of(&endpoint.topic) else {
             return Change::Nothing;
         };
-        // ROS 2 has no keys: another kind of program took a name of ROS 2's.
-        if names::is_of_tautline(&endpoint.qos.user_data) || !endpoint.keyless {
+        if !names::counts(&endpoint) {
             return Change::Nothing;
         }
         if self.endpoints.len() >= MAX_ENDPOINTS && !self.endpoints.contains_key(&endpoint.guid) {

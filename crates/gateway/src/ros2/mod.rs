@@ -36,6 +36,7 @@ mod servers;
 mod subscription;
 
 use crate::backlog::Backlog;
+use crate::drops::Drops;
 use crate::rejections::{Reason, Rejections};
 use crate::types::installed::Installed;
 use crate::{CallId, Command, Events, Gateway, GatewayStatus, Selector, Source};
@@ -44,7 +45,7 @@ use bytes::Bytes;
 use publication::Publication;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
@@ -128,6 +129,7 @@ struct Shared {
     /// Calls by local clients so far.
     calls: AtomicU64,
     health: Mutex<Health>,
+    drops: Drops,
     rejections: Rejections,
 }
 
@@ -136,7 +138,6 @@ struct Shared {
 struct Health {
     /// Trouble with topics, by topic and kind.
     troubles: BTreeMap<(String, &'static str), String>,
-    drops: BTreeMap<String, Arc<AtomicU64>>,
 }
 
 /// Troubles that [`Health`] holds; what comes after is left out of status.
@@ -251,18 +252,12 @@ impl Gateway for Ros2 {
     }
 
     fn status(&self) -> GatewayStatus {
-        let trouble = self.shared.trouble();
-        let health = self.shared.health();
-        let dropped = |(topic, drops): (&String, &Arc<AtomicU64>)| {
-            let count = drops.load(Ordering::Relaxed);
-            (count > 0).then(|| (topic.clone(), count))
-        };
         GatewayStatus {
             kind: "ros2",
             location: self.location.clone(),
             connected: true,
-            trouble,
-            slow_subscriber_drops: health.drops.iter().filter_map(dropped).collect(),
+            trouble: self.shared.trouble(),
+            slow_subscriber_drops: self.shared.drops.all(),
             rejected: self.shared.rejections.all(),
         }
     }

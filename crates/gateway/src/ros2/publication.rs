@@ -46,7 +46,7 @@ impl Publication {
     ) -> Result<Self, DdsError> {
         let dds =
             qos::to_write(&topic.qos, names::endpoint_user_data(&topic.type_hash, tautline_name));
-        let drops = shared.health().drops.entry(topic.name.clone()).or_default().clone();
+        let drops = shared.drops.of(&topic.name);
         let first = writer(&topic, &dds, participant, shared)?;
         Ok(Self {
             topic,

@@ -81,7 +81,7 @@ impl Servers {
             (Meaning::Reply(service), false) => (service, Part::TakesReplies),
             (Meaning::Topic(_), _) => return None,
         };
-        if names::is_of_tautline(&endpoint.qos.user_data) || !endpoint.keyless {
+        if !names::counts(endpoint) {
             return None;
         }
         if self.endpoints.len() >= MAX_ENDPOINTS && !self.endpoints.contains_key(&endpoint.guid) {

@@ -440,6 +440,7 @@ impl Actor {
         health.set(name, "refused", String::new());
         health.set(name, "publishing", String::new());
         drop(health);
+        self.setup.shared.drops.leave(name);
         if self.advertised.remove(name).is_some_and(|it| it.wanted) {
             self.emit(Event::Wanted { topic: name.into(), wanted: false });
         }

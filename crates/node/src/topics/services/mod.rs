@@ -123,23 +123,14 @@ impl Topics {
             answers: known.map(|known| known.answers).unwrap_or_default(),
         };
         for peer in endpoint.peers() {
-            let named = |to: &Vec<String>| to.iter().any(|name| name == self.peer_name(peer));
-            if !local.treatment.to.as_ref().is_none_or(named) {
+            if !self.is_for(peer, local.treatment.to.as_deref()) {
                 continue;
             }
             let ServiceTreatment { priority, timeout, .. } = local.treatment;
             let config = channel(&local.service, Role::Answers, priority, timeout);
-            let done = match local.answers.get(&peer) {
-                Some(&known) => endpoint.change_offer(now, peer, known, config),
-                None => endpoint.offer(now, peer, config).map(|channel| {
-                    local.answers.insert(peer, channel);
-                }),
-            };
-            if let Err(error) = done {
-                let to = self.peer_name(peer);
-                let text =
-                    format!("{name} of '{}' is not offered to '{to}': {error}", endpoint.name());
-                self.notice(now, text);
+            let known = local.answers.get(&peer).copied();
+            if let Some(channel) = self.offer_channel(now, endpoint, peer, known, config) {
+                local.answers.insert(peer, channel);
             }
         }
         self.services.local.insert(name.clone(), local);
@@ -197,10 +188,7 @@ impl Topics {
         let known = self.replace_service(now, endpoint, key, &offered.name, service.as_ref());
         let Some(service) = service else { return };
         if let Err(error) = check_name(&service.name) {
-            let (peer, here) = (self.peer_name(key.0), endpoint.name());
-            let text = format!("{} of '{peer}' at '{here}': {error}", offered.name);
-            endpoint.refuse(now, key.0, key.1, text.clone());
-            return self.notice(now, text);
+            return self.refuse(now, endpoint, key, &offered.name, &error);
         }
         let is_foreign = self.dialect.is_some_and(|own| dialect_of(&service.type_name) != own);
         let mut remote = RemoteService {
@@ -229,16 +217,7 @@ impl Topics {
     ) {
         let theirs = Service { name: remote.offered_name.clone(), ..remote.foreign.clone() };
         let config = channel(&theirs, Role::Calls, remote.priority, remote.timeout);
-        let done = match remote.calls {
-            Some(known) => endpoint.change_offer(now, peer, known, config),
-            None => endpoint.offer(now, peer, config).map(|channel| remote.calls = Some(channel)),
-        };
-        if let Err(error) = done {
-            let (name, peer) = (&remote.offered_name, self.peer_name(peer));
-            let text =
-                format!("{name} of '{peer}' is not called from '{}': {error}", endpoint.name());
-            self.notice(now, text);
-        }
+        remote.calls = self.offer_channel(now, endpoint, peer, remote.calls, config);
     }
 
     /// What a peer's service is here: `foreign` was asked about.
@@ -260,10 +239,7 @@ impl Topics {
             }
             Err(reason) => {
                 remote.translation = Translation::Impossible;
-                let (peer, here) = (self.peer_name(key.0), endpoint.name());
-                let text = format!("{} of '{peer}' at '{here}': {reason}", foreign.name);
-                endpoint.refuse(now, key.0, key.1, text.clone());
-                self.notice(now, text);
+                self.refuse(now, endpoint, key, &foreign.name, &reason);
             }
         }
     }
