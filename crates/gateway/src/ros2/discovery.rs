@@ -78,7 +78,6 @@ impl Domain {
             Discovery::ReaderGone { guid } => {
                 self.remove(guid).map_or(Change::Nothing, Change::Topic)
             }
-            Discovery::Participant { .. } | Discovery::ParticipantGone { .. } => Change::Nothing,
         }
     }
 
@@ -181,7 +180,6 @@ mod tests {
         guid[..4].copy_from_slice(&number.to_be_bytes());
         Endpoint {
             guid,
-            participant: [0; 16],
             topic: topic.into(),
             type_name: type_name.into(),
             keyless: true,

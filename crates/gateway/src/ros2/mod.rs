@@ -204,12 +204,22 @@ impl Ros2 {
             orders: orders.clone(),
         };
         let actor = Actor::new(setup).map_err(refused)?;
-        let (backlog, spawn) = (shared.clone(), spawn);
+        let writes = shared.clone();
         let threads = vec![
             spawn("ros2", Box::new(move || actor.run(&received)))?,
-            spawn("ros2-out", Box::new(move || write(&backlog.backlog, &to_write)))?,
+            spawn("ros2-out", Box::new(move || write(&writes.backlog, &to_write)))?,
         ];
         Ok(Self { orders, outbound, shared, location, threads })
+    }
+
+    fn publish(&self, topic: &str, source: Source, payload: Bytes) {
+        let Some(publication) = self.shared.publication(topic) else { return };
+        let bytes = payload.len();
+        if !self.shared.backlog.admit(bytes) {
+            self.shared.rejections.add(topic, Reason::GatewayBehind);
+        } else if self.outbound.send(Outbound { publication, source, payload }).is_err() {
+            self.shared.backlog.release(bytes);
+        }
     }
 }
 
@@ -221,18 +231,6 @@ fn write(backlog: &Backlog, messages: &Receiver<Outbound>) {
     for Outbound { publication, source, payload } in messages {
         backlog.release(payload.len());
         publication.write(source, payload);
-    }
-}
-
-impl Ros2 {
-    fn publish(&self, topic: &str, source: Source, payload: Bytes) {
-        let Some(publication) = self.shared.publication(topic) else { return };
-        let bytes = payload.len();
-        if !self.shared.backlog.admit(bytes) {
-            self.shared.rejections.add(topic, Reason::GatewayBehind);
-        } else if self.outbound.send(Outbound { publication, source, payload }).is_err() {
-            self.shared.backlog.release(bytes);
-        }
     }
 }
 

@@ -69,7 +69,6 @@ impl Servers {
             Discovery::Writer(endpoint) => self.enter(endpoint, true),
             Discovery::Reader(endpoint) => self.enter(endpoint, false),
             Discovery::WriterGone { guid } | Discovery::ReaderGone { guid } => self.remove(guid),
-            Discovery::Participant { .. } | Discovery::ParticipantGone { .. } => None,
         }
     }
 
@@ -173,7 +172,6 @@ mod tests {
         guid[12..].copy_from_slice(&[0, 0, number, 4]);
         Endpoint {
             guid,
-            participant: [0; 16],
             topic: topic.into(),
             type_name: type_name.into(),
             keyless: true,

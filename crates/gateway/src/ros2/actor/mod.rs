@@ -82,8 +82,7 @@ impl Actor {
             let _ = orders.send(Order::Discovered(event));
         })?;
         let dds = Dds { durability: 1, depth: 1, ignore_own: true, ..Dds::default() };
-        let about =
-            Specification { topic: graph::TOPIC, type_name: graph::TYPE, keyless: true, qos: &dds };
+        let about = Specification { topic: graph::TOPIC, type_name: graph::TYPE, qos: &dds };
         let orders = setup.orders.clone();
         let hear = move |bytes, _: &_| drop(orders.send(Order::Graph(bytes)));
         let reader = RawReader::new(&setup.participant, about, hear, |_, _| ())?;
@@ -460,7 +459,7 @@ impl Actor {
         let nodes = [Node { namespace, name, readers, writers }];
         let message = graph::write(&self.setup.participant.guid, &nodes, self.gid_bytes);
         let written = match message {
-            Ok(bytes) => self.graph.write(bytes.into(), None, None).map(drop),
+            Ok(bytes) => self.graph.write(bytes.into(), None).map(drop),
             Err(error) => return tracing::error!(%error, "the graph's message"),
         };
         if let Err(error) = written {
