@@ -3,13 +3,11 @@
 
 use crate::hooks;
 use crate::participant::{Callbacks, Listener, Participant, guid_of, listener};
-use crate::qos::Native;
 use crate::raw::{self, Blob, SampleId};
 use crate::{Guid, Qos, Result, check};
 use bytes::Bytes;
 use cyclors::*;
 use std::collections::HashMap;
-use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -33,8 +31,6 @@ pub struct Specification<'a> {
     pub topic: &'a str,
     /// As DDS has it.
     pub type_name: &'a str,
-    /// As [`Endpoint`](crate::Endpoint) tells it.
-    pub keyless: bool,
     /// What to ask or offer.
     pub qos: &'a Qos,
 }
@@ -53,7 +49,7 @@ impl RawReader {
     /// Starts.
     pub fn new(
         p: &Arc<Participant>,
-        Specification { topic, type_name, keyless, qos }: Specification<'_>,
+        Specification { topic, type_name, qos }: Specification<'_>,
         on_sample: impl Fn(Bytes, &SampleInfo) + Send + Sync + 'static,
         on_incompatible: impl Fn(u32, i32) + Send + Sync + 'static,
     ) -> Result<RawReader> {
@@ -62,7 +58,7 @@ impl RawReader {
             data: Box::new(move |rd| unsafe { take_raw(rd, &writers, &on_sample) }),
             incompatible: Box::new(on_incompatible),
         });
-        let t = check("topic", raw::create_topic(p.entity, topic, type_name, keyless))?;
+        let t = check("topic", raw::create_topic(p.entity, topic, type_name))?;
         let make = |qos: &Qos| unsafe { dds_create_reader(p.entity, t, qos.native().0, l.native) };
         let entity = check(
             "reader",
@@ -73,8 +69,6 @@ impl RawReader {
         )?;
         Ok(RawReader { entity, guid: guid_of(entity), topic: t, _l: l, _p: p.clone() })
     }
-}
-impl RawReader {
     /// Writers that it hears, up to [`MAX_MATCHED`].
     pub fn matched(&self) -> Vec<Guid> {
         unsafe {
@@ -108,13 +102,14 @@ unsafe fn endpoints(
     handles: Vec<u64>,
     look_up: impl Fn(u64) -> *mut dds_builtintopic_endpoint_t,
 ) -> Vec<Guid> {
-    let guid = |handle| {
-        let endpoint = look_up(handle);
-        let guid = endpoint.as_ref()?.key.v;
-        dds_builtintopic_free_endpoint(endpoint);
-        Some(guid)
-    };
-    handles.into_iter().filter_map(guid).collect()
+    handles.into_iter().filter_map(|handle| key(look_up(handle))).collect()
+}
+
+/// The GUID of an endpoint that was looked up, unless it has left (null); frees what was found.
+unsafe fn key(found: *mut dds_builtintopic_endpoint_t) -> Option<Guid> {
+    let guid = found.as_ref()?.key.v;
+    dds_builtintopic_free_endpoint(found);
+    Some(guid)
 }
 
 /// Writers by the handles that samples come with.
@@ -152,9 +147,7 @@ unsafe fn writer(reader: dds_entity_t, handle: u64, writers: &Writers) -> Option
     if let Some(known) = writers.get(&handle) {
         return Some(*known);
     }
-    let endpoint = dds_get_matched_publication_data(reader, handle);
-    let guid = endpoint.as_ref()?.key.v;
-    dds_builtintopic_free_endpoint(endpoint);
+    let guid = key(dds_get_matched_publication_data(reader, handle))?;
     if writers.len() >= MAX_WRITERS {
         writers.clear();
     }
@@ -181,12 +174,12 @@ impl RawWriter {
     /// Starts.
     pub fn new(
         p: &Arc<Participant>,
-        Specification { topic, type_name, keyless, qos }: Specification<'_>,
+        Specification { topic, type_name, qos }: Specification<'_>,
         on_incompatible: impl Fn(u32, i32) + Send + Sync + 'static,
     ) -> Result<RawWriter> {
         let l =
             listener(Callbacks { data: Box::new(|_| ()), incompatible: Box::new(on_incompatible) });
-        let t = check("topic", raw::create_topic(p.entity, topic, type_name, keyless))?;
+        let t = check("topic", raw::create_topic(p.entity, topic, type_name))?;
         unsafe {
             let entity = check("writer", dds_create_writer(p.entity, t, qos.native().0, l.native))?;
             let mut st = null();
@@ -202,21 +195,15 @@ impl RawWriter {
             })
         }
     }
-    /// Writes bytes with their encapsulation header; `timestamp` in ns since 1970, or now.
-    /// Gives the sample's number.
-    pub fn write(
-        &self,
-        bytes: Bytes,
-        timestamp: Option<i64>,
-        related: Option<SampleId>,
-    ) -> Result<i64> {
+    /// Writes bytes with their encapsulation header. Gives the sample's number.
+    pub fn write(&self, bytes: Bytes, related: Option<SampleId>) -> Result<i64> {
         // Held while writing, so that both count in the same order.
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         unsafe {
             let mut b = Blob::new(self.sertype, ddsi_serdata_kind_SDK_DATA, bytes);
             b.related = related;
             b.writer.copy_from_slice(&self.guid[12..]);
-            b.set_timestamp(timestamp.unwrap_or_else(|| dds_time()));
+            b.set_timestamp(dds_time());
             check("write", dds_forwardcdr(self.entity, Blob::into_raw(b)))?;
         }
         // One that was refused has taken no number.
@@ -226,14 +213,6 @@ impl RawWriter {
     /// The number that the next sample gets, if no other thread writes.
     pub fn next(&self) -> i64 {
         *self.written.lock().unwrap_or_else(PoisonError::into_inner) + 1
-    }
-    /// Tells others, if it has changed.
-    pub fn set_user_data(&self, d: &[u8]) -> Result<()> {
-        unsafe {
-            let q = Native(dds_create_qos());
-            dds_qset_userdata(q.0, d.as_ptr() as *const c_void, d.len());
-            check("set_qos", dds_set_qos(self.entity, q.0)).map(|_| ())
-        }
     }
     /// Readers that it reaches, up to [`MAX_MATCHED`].
     pub fn matched(&self) -> Vec<Guid> {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A participant, and whom it discovers.
 
-use crate::qos::{Native, user_data};
+use crate::qos::Native;
 use crate::{DdsError, Guid, Qos, Result, check};
 use cyclors::*;
 use std::ffi::{CStr, CString, c_void};
@@ -19,8 +19,6 @@ const MAX_PARTICIPANT_INDEX: u32 = 119;
 pub struct Endpoint {
     /// Its own.
     pub guid: Guid,
-    /// Whose it is.
-    pub participant: Guid,
     /// As DDS has it (`rt/scan`).
     pub topic: String,
     /// As DDS has it (`sensor_msgs::msg::dds_::LaserScan_`).
@@ -35,8 +33,6 @@ pub struct Endpoint {
 #[allow(missing_docs)]
 #[derive(Clone, Debug)]
 pub enum Discovery {
-    Participant { guid: Guid, user_data: Vec<u8> },
-    ParticipantGone { guid: Guid },
     Writer(Endpoint),
     WriterGone { guid: Guid },
     Reader(Endpoint),
@@ -199,9 +195,8 @@ impl Participant {
     pub fn discover(&self, f: impl Fn(Discovery) + Send + Sync + 'static) -> Result<()> {
         let f = Arc::new(f);
         for (kind, topic) in [
-            (0, DDS_BUILTIN_TOPIC_DCPSPARTICIPANT),
-            (1, DDS_BUILTIN_TOPIC_DCPSPUBLICATION),
-            (2, DDS_BUILTIN_TOPIC_DCPSSUBSCRIPTION),
+            (Kind::Writer, DDS_BUILTIN_TOPIC_DCPSPUBLICATION),
+            (Kind::Reader, DDS_BUILTIN_TOPIC_DCPSSUBSCRIPTION),
         ] {
             let f = f.clone();
             let l = listener(Callbacks {
@@ -231,7 +226,14 @@ impl Drop for Entity {
     }
 }
 
-unsafe fn take_builtin(rd: dds_entity_t, kind: u8, f: &dyn Fn(Discovery)) {
+/// What a builtin reader tells of.
+#[derive(Clone, Copy)]
+enum Kind {
+    Writer,
+    Reader,
+}
+
+unsafe fn take_builtin(rd: dds_entity_t, kind: Kind, f: &dyn Fn(Discovery)) {
     const N: usize = 32;
     loop {
         let mut si: [dds_sample_info_t; N] = std::mem::zeroed();
@@ -242,34 +244,26 @@ unsafe fn take_builtin(rd: dds_entity_t, kind: u8, f: &dyn Fn(Discovery)) {
         }
         for i in 0..n as usize {
             let alive = si[i].instance_state == dds_instance_state_DDS_IST_ALIVE;
-            if kind == 0 {
-                let s = &*(buf[i] as *const dds_builtintopic_participant_t);
-                f(if alive && si[i].valid_data {
-                    Discovery::Participant { guid: s.key.v, user_data: user_data(s.qos) }
-                } else {
-                    Discovery::ParticipantGone { guid: s.key.v }
-                });
-                continue;
-            }
             let s = &*(buf[i] as *const dds_builtintopic_endpoint_t);
             let guid = s.key.v;
             if !alive || !si[i].valid_data {
-                f(if kind == 1 {
-                    Discovery::WriterGone { guid }
-                } else {
-                    Discovery::ReaderGone { guid }
+                f(match kind {
+                    Kind::Writer => Discovery::WriterGone { guid },
+                    Kind::Reader => Discovery::ReaderGone { guid },
                 });
                 continue;
             }
             let e = Endpoint {
                 guid,
-                participant: s.participant_key.v,
                 topic: CStr::from_ptr(s.topic_name).to_string_lossy().into_owned(),
                 type_name: CStr::from_ptr(s.type_name).to_string_lossy().into_owned(),
                 keyless: matches!(guid[15] & 0x3f, 3 | 4),
                 qos: Qos::from_native(s.qos),
             };
-            f(if kind == 1 { Discovery::Writer(e) } else { Discovery::Reader(e) });
+            f(match kind {
+                Kind::Writer => Discovery::Writer(e),
+                Kind::Reader => Discovery::Reader(e),
+            });
         }
         dds_return_loan(rd, buf.as_mut_ptr(), n);
     }

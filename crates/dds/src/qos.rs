@@ -2,7 +2,7 @@
 //! Quality of service, ours and what others sent.
 
 use cyclors::*;
-use std::ffi::{CStr, c_void};
+use std::ffi::c_void;
 use std::ptr::null_mut;
 
 /// No deadline, no end of life.
@@ -27,8 +27,6 @@ pub struct Qos {
     pub liveliness: (u32, i64),
     /// `key=value;` pairs in ROS 2.
     pub user_data: Vec<u8>,
-    /// None in ROS 2.
-    pub partitions: Vec<String>,
     /// 0 XCDR1, 2 XCDR2; the first is what a writer offers.
     pub representation: Vec<i16>,
     /// Of a volatile reader: begin with what a writer has sent since it met this reader, not with
@@ -49,7 +47,6 @@ impl Default for Qos {
             lifespan: INFINITE,
             liveliness: (0, INFINITE),
             user_data: vec![],
-            partitions: vec![],
             representation: vec![0],
             miss_nothing: false,
             ignore_own: false,
@@ -118,15 +115,6 @@ impl Qos {
         dds_qget_lifespan(q, &mut o.lifespan);
         dds_qget_liveliness(q, &mut o.liveliness.0, &mut o.liveliness.1);
         o.user_data = user_data(q);
-        let (mut n, mut ps) = (0u32, null_mut());
-        if dds_qget_partition(q, &mut n, &mut ps) {
-            for i in 0..n as usize {
-                let p = *ps.add(i);
-                o.partitions.push(CStr::from_ptr(p).to_string_lossy().into_owned());
-                dds_free(p as *mut c_void);
-            }
-            dds_free(ps as *mut c_void);
-        }
         let (mut n, mut rs) = (0u32, null_mut());
         o.representation.clear();
         if dds_qget_data_representation(q, &mut n, &mut rs) {
@@ -139,7 +127,7 @@ impl Qos {
 
 /// # Safety
 /// `q` must be live.
-pub unsafe fn user_data(q: *const dds_qos_t) -> Vec<u8> {
+unsafe fn user_data(q: *const dds_qos_t) -> Vec<u8> {
     let (mut p, mut n) = (null_mut(), 0usize);
     if !dds_qget_userdata(q, &mut p, &mut n) || p.is_null() {
         return vec![];

@@ -306,19 +306,14 @@ fn ops() -> &'static Ops {
     })
 }
 
-/// Create a topic of any name and type name carrying opaque bytes.
-pub fn create_topic(
-    participant: dds_entity_t,
-    name: &str,
-    type_name: &str,
-    keyless: bool,
-) -> dds_entity_t {
+/// A topic of any name and type name that carries opaque bytes, without a key.
+pub fn create_topic(participant: dds_entity_t, name: &str, type_name: &str) -> dds_entity_t {
     let (Ok(name), Ok(type_name)) = (CString::new(name), CString::new(type_name)) else {
         return -1;
     };
     unsafe {
         let mut st = Box::into_raw(Box::new(std::mem::zeroed::<ddsi_sertype>()));
-        let flags = if keyless { DDSI_SERTYPE_FLAG_TOPICKIND_NO_KEY } else { 0 };
+        let flags = DDSI_SERTYPE_FLAG_TOPICKIND_NO_KEY;
         let o = ops();
         std::hint::black_box((hooks::hooks(), crate::local::hook()));
         ddsi_sertype_init_flags(st, type_name.as_ptr(), &o.0, &o.1, flags);

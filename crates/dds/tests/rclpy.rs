@@ -62,13 +62,13 @@ fn samples_go_round_late_joiners_get_the_last_and_the_graph_is_right() {
     participant.discover(move |event| note.lock().unwrap().push(event)).unwrap();
     let user_data = format!("typehash={HASH};").into_bytes();
     let qos = Qos { user_data, ignore_own: true, ..Qos::default() };
-    let about = |topic, qos| Specification { topic, type_name: STRING, keyless: true, qos };
+    let about = |topic, qos| Specification { topic, type_name: STRING, qos };
 
     // Published before anyone is there; of five the last three are kept.
     let kept = Qos { durability: 1, depth: 3, ..qos.clone() };
     let latched = RawWriter::new(&participant, about("rt/latched", &kept), |_, _| ()).unwrap();
     for number in 1..=5 {
-        latched.write(cdr(&format!("kept {number}")), None, None).unwrap();
+        latched.write(cdr(&format!("kept {number}")), None).unwrap();
     }
     let echo = RawWriter::new(&participant, about("rt/echo", &qos), |_, _| ()).unwrap();
     // Not written from Cyclone DDS's own thread.
@@ -79,7 +79,7 @@ fn samples_go_round_late_joiners_get_the_last_and_the_graph_is_right() {
     let peer = peer("peer.py");
     let back = std::thread::spawn(move || {
         for bytes in comes {
-            echo.write(bytes, None, None).unwrap();
+            echo.write(bytes, None).unwrap();
         }
     });
     let output = peer.wait_with_output().unwrap();
@@ -133,7 +133,7 @@ fn a_client_takes_our_replies_and_we_take_a_servers() {
     }
     let participant = Participant::new(0, Range::Machine, b"enclave=/;").unwrap();
     let qos = SERVICE();
-    let about = |topic, type_name| Specification { topic, type_name, keyless: true, qos: &qos };
+    let about = |topic, type_name| Specification { topic, type_name, qos: &qos };
     let ignore = |_, _| ();
 
     // We serve /switch.
@@ -149,7 +149,7 @@ fn a_client_takes_our_replies_and_we_take_a_servers() {
     let server = std::thread::spawn(move || {
         for (request, id) in asked {
             let message = if request[4] == 1 { "on" } else { "off" };
-            replies.write(response(1, message), None, Some(id)).unwrap();
+            replies.write(response(1, message), Some(id)).unwrap();
         }
     });
 
@@ -168,8 +168,8 @@ fn a_client_takes_our_replies_and_we_take_a_servers() {
     }
     // The server's writer has met our reader by now, or soon.
     std::thread::sleep(std::time::Duration::from_secs(2));
-    let first = calls.write(boolean(1), None, None).unwrap();
-    let second = calls.write(boolean(0), None, None).unwrap();
+    let first = calls.write(boolean(1), None).unwrap();
+    let second = calls.write(boolean(0), None).unwrap();
     for (seq, message) in [(first, "got True"), (second, "got False")] {
         let (reply, related) = answered.recv().unwrap();
         // Padding to a multiple of four may follow.

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod backlog;
+mod drops;
 pub mod mapping;
 pub mod rejections;
 #[cfg(feature = "ros1")]

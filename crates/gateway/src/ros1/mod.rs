@@ -33,6 +33,7 @@ mod subscription;
 mod xmlrpc;
 
 use crate::backlog::Backlog;
+use crate::drops::Drops;
 use crate::rejections::{Reason, Rejections};
 use crate::types::installed::Installed;
 use crate::{CallId, Command, Events, Gateway, GatewayStatus, Selector};
@@ -41,7 +42,6 @@ use connection::Identity;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -110,6 +110,7 @@ enum Order {
 struct Shared {
     backlog: Backlog,
     health: Mutex<Health>,
+    drops: Drops,
     rejections: Rejections,
 }
 
@@ -123,7 +124,6 @@ struct Health {
     name_trouble: String,
     /// Topics that are not published, with reasons.
     conflicts: BTreeMap<String, String>,
-    drops: BTreeMap<String, Arc<AtomicU64>>,
 }
 
 impl Shared {
@@ -222,18 +222,14 @@ impl Gateway for Ros1 {
     }
 
     fn status(&self) -> GatewayStatus {
-        let trouble = self.shared.trouble();
-        let health = self.shared.health();
-        let dropped = |(topic, drops): (&String, &Arc<AtomicU64>)| {
-            let count = drops.load(Ordering::Relaxed);
-            (count > 0).then(|| (topic.clone(), count))
-        };
+        // The lock is given back before more is asked.
+        let connected = self.shared.health().connected;
         GatewayStatus {
             kind: "ros1",
             location: self.location.clone(),
-            connected: health.connected,
-            trouble,
-            slow_subscriber_drops: health.drops.iter().filter_map(dropped).collect(),
+            connected,
+            trouble: self.shared.trouble(),
+            slow_subscriber_drops: self.shared.drops.all(),
             rejected: self.shared.rejections.all(),
         }
     }

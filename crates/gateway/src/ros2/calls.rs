@@ -196,7 +196,6 @@ impl Client {
         let requests = Specification {
             topic: &Meaning::Request(service.into()).dds_name(),
             type_name: &request_type,
-            keyless: true,
             qos: &dds,
         };
         let replies = Specification {
@@ -253,7 +252,7 @@ impl Client {
         let servers = servers.iter().map(|it| it.reader).collect();
         let at = Instant::now();
         self.lock().insert(seq, Sent { call, patience, until, at, servers });
-        let written = self.requests.write(payload, None, related);
+        let written = self.requests.write(payload, related);
         if written.is_err() {
             self.lock().remove(&seq);
         }

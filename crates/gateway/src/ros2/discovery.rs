@@ -4,6 +4,7 @@
 //! Endpoints of Tautline, ours and those of other nodes on this machine, are told apart by
 //! their user data and count for nothing: what Tautline publishes, Tautline does not carry.
 
+use super::conflict::Conflict;
 use super::names::{self, Meaning};
 use super::qos;
 use crate::Qos;
@@ -77,7 +78,6 @@ impl Domain {
             Discovery::ReaderGone { guid } => {
                 self.remove(guid).map_or(Change::Nothing, Change::Topic)
             }
-            Discovery::Participant { .. } | Discovery::ParticipantGone { .. } => Change::Nothing,
         }
     }
 
@@ -85,8 +85,7 @@ impl Domain {
         let Some(Meaning::Topic(topic)) = Meaning::of(&endpoint.topic) else {
             return Change::Nothing;
         };
-        // ROS 2 has no keys: another kind of program took a name of ROS 2's.
-        if names::is_of_tautline(&endpoint.qos.user_data) || !endpoint.keyless {
+        if !names::counts(&endpoint) {
             return Change::Nothing;
         }
         if self.endpoints.len() >= MAX_ENDPOINTS && !self.endpoints.contains_key(&endpoint.guid) {
@@ -155,21 +154,16 @@ impl Domain {
         state.is_some_and(|it| self.known(&it.readers).any(|reader| reader.type_name == dds_type))
     }
 
-    /// An endpoint of the topic that a publisher of this type would mislead or not reach: its
-    /// type, and its hash where that is what differs.
-    pub fn conflict(&self, topic: &str, dds_type: &str, hash: &str) -> Option<String> {
+    /// What of the topic's endpoints a publisher of this type (as DDS has it) and hash would
+    /// mislead or not reach.
+    pub fn conflict(&self, topic: &str, dds_type: &str, hash: &str) -> Option<Conflict> {
         let state = self.topics.get(topic)?;
         let all = self.known(&state.writers).chain(self.known(&state.readers));
-        let differs = |other: &&Known| {
-            let other_hash = !hash.is_empty() && !other.hash.is_empty() && other.hash != hash;
-            other.type_name != dds_type || other_hash
-        };
-        let other = all.into_iter().find(differs)?;
-        let name = names::ros_type(&other.type_name).unwrap_or_else(|| other.type_name.clone());
-        Some(match other.type_name == dds_type {
-            true => format!("{name} ({})", other.hash),
-            false => name,
-        })
+        let conflicts = all.filter_map(|other| {
+            let name = names::ros_type(&other.type_name).unwrap_or_else(|| other.type_name.clone());
+            Conflict::with(name, &other.hash, other.type_name == dds_type, hash)
+        });
+        conflicts.max()
     }
 }
 
@@ -186,7 +180,6 @@ mod tests {
         guid[..4].copy_from_slice(&number.to_be_bytes());
         Endpoint {
             guid,
-            participant: [0; 16],
             topic: topic.into(),
             type_name: type_name.into(),
             keyless: true,
@@ -237,8 +230,29 @@ mod tests {
         let offer = domain.offer("/x").unwrap();
         assert_eq!(offer.type_name, "sensor_msgs/msg/LaserScan");
         assert_eq!(offer.other_types, [TEXT]);
-        assert_eq!(domain.conflict("/x", SCAN, "").as_deref(), Some("std_msgs/msg/String"));
+        let other = Conflict::Type("std_msgs/msg/String".into());
+        assert_eq!(domain.conflict("/x", SCAN, ""), Some(other));
         assert_eq!(domain.conflict("/y", SCAN, ""), None);
+    }
+
+    #[test]
+    fn another_version_of_a_type_is_told_from_a_type_whose_name_goes_on() {
+        let mut domain = Domain::default();
+        let longer = "std_msgs::msg::dds_::StringX_";
+        domain.take(Discovery::Reader(endpoint(1, "rt/x", longer)));
+        let other = Conflict::Type("std_msgs/msg/StringX".into());
+        assert!(!other.is_misread());
+        let hash = |digit: &str| format!("RIHS01_{}", digit.repeat(64));
+        assert_eq!(domain.conflict("/x", TEXT, &hash("b")), Some(other));
+        for (number, digit) in [(0, "a"), (2, "b")] {
+            let mut version = endpoint(number, "rt/x", TEXT);
+            version.qos.user_data = format!("typehash={};", hash(digit)).into_bytes();
+            domain.take(Discovery::Reader(version));
+        }
+        // The worst is told, whichever was found first.
+        let version = domain.conflict("/x", TEXT, &hash("b")).unwrap();
+        assert!(version.is_misread());
+        assert_eq!(version.to_string(), format!("std_msgs/msg/String ({})", hash("a")));
     }
 
     #[test]

@@ -2,15 +2,13 @@
 //! Which node has which endpoints: `rmw_dds_common/msg/ParticipantEntitiesInfo`, which every
 //! ROS 2 process publishes on [`TOPIC`] for all others (transient local, keep last 1).
 
-use crate::types::transcode::TranscodeError;
-use crate::types::transcode::cursor::{Layout, Reader, Writer};
+use crate::types::transcode::cursor::{Reader, Writer};
+use crate::types::transcode::{MAX_PADDING, TranscodeError, at_end, cdr_reader, cdr_writer};
 
 /// Its DDS topic; unlike others it has no prefix.
 pub const TOPIC: &str = "ros_discovery_info";
 /// Its type in DDS.
 pub const TYPE: &str = "rmw_dds_common::msg::dds_::ParticipantEntitiesInfo_";
-/// CDR, little-endian.
-const ENCAPSULATION: [u8; 4] = [0, 1, 0, 0];
 /// Nodes that are read from one message.
 const MAX_NODES: usize = 4096;
 
@@ -45,7 +43,7 @@ pub fn write(
     nodes: &[Node],
     gid_bytes: GidBytes,
 ) -> Result<Vec<u8>, TranscodeError> {
-    let mut cdr = Writer::new(&ENCAPSULATION, Layout::CDR, usize::MAX);
+    let mut cdr = cdr_writer(usize::MAX);
     let put_gid = |cdr: &mut Writer, gid: &Gid| {
         cdr.numbers(1, gid)?;
         cdr.numbers(1, &[0; 8][..gid_bytes as usize - gid.len()])
@@ -66,13 +64,10 @@ pub fn write(
 /// What a participant's message says; `None` if it is no such message. The size of a GUID is
 /// found by trying both.
 pub fn read(cdr: &[u8]) -> Option<(Gid, Vec<Node>, GidBytes)> {
-    let (head, body) = cdr.split_at_checked(ENCAPSULATION.len())?;
-    let sizes = [GidBytes::Sixteen, GidBytes::TwentyFour];
-    let read = |gid_bytes| {
-        let message = Message { cdr: Reader::new(body, Layout::CDR), gid_bytes };
+    [GidBytes::Sixteen, GidBytes::TwentyFour].into_iter().find_map(|gid_bytes| {
+        let message = Message { cdr: cdr_reader(cdr).ok()?, gid_bytes };
         message.whole().map(|(participant, nodes)| (participant, nodes, gid_bytes))
-    };
-    sizes.into_iter().filter(|_| head[..2] == ENCAPSULATION[..2]).find_map(read)
+    })
 }
 
 struct Message<'a> {
@@ -85,8 +80,8 @@ impl Message<'_> {
         let participant = self.gid()?;
         let count = self.cdr.length().ok()?;
         let nodes = (0..count.min(MAX_NODES)).map(|_| self.node()).collect::<Option<_>>()?;
-        // Padding to a multiple of four may follow.
-        (count <= MAX_NODES && self.cdr.left() < 4).then_some((participant, nodes))
+        at_end(&self.cdr, MAX_PADDING).ok()?;
+        (count <= MAX_NODES).then_some((participant, nodes))
     }
 
     fn node(&mut self) -> Option<Node> {

@@ -137,7 +137,6 @@ impl Count {
         let specification = Specification {
             topic: &Meaning::Topic(topic.into()).dds_name(),
             type_name: &names::dds_type(type_name).unwrap_or_default(),
-            keyless: true,
             qos: &dds,
         };
         let reader = RawReader::new(participant, specification, count, |_, _| ())?;

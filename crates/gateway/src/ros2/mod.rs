@@ -16,12 +16,14 @@
 //! | how our node shows in the ROS graph | `graph.rs` |
 //! | what happens to services | `actor/services.rs` |
 //! | who serves what | `servers.rs` |
+//! | what local nodes have in the way of what peers have | `conflict.rs` |
 //! | how local servers are called; how local clients are served | `calls.rs`; `served.rs` |
 //! | which reply answers which request | `pairing.rs` |
 //! | what ROS 2 and DDS call things | `names.rs`, `qos.rs` |
 
 mod actor;
 mod calls;
+mod conflict;
 mod discovery;
 pub mod graph;
 mod history;
@@ -34,6 +36,7 @@ mod servers;
 mod subscription;
 
 use crate::backlog::Backlog;
+use crate::drops::Drops;
 use crate::rejections::{Reason, Rejections};
 use crate::types::installed::Installed;
 use crate::{CallId, Command, Events, Gateway, GatewayStatus, Selector, Source};
@@ -42,7 +45,7 @@ use bytes::Bytes;
 use publication::Publication;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
@@ -126,6 +129,7 @@ struct Shared {
     /// Calls by local clients so far.
     calls: AtomicU64,
     health: Mutex<Health>,
+    drops: Drops,
     rejections: Rejections,
 }
 
@@ -134,7 +138,6 @@ struct Shared {
 struct Health {
     /// Trouble with topics, by topic and kind.
     troubles: BTreeMap<(String, &'static str), String>,
-    drops: BTreeMap<String, Arc<AtomicU64>>,
 }
 
 /// Troubles that [`Health`] holds; what comes after is left out of status.
@@ -201,12 +204,22 @@ impl Ros2 {
             orders: orders.clone(),
         };
         let actor = Actor::new(setup).map_err(refused)?;
-        let (backlog, spawn) = (shared.clone(), spawn);
+        let writes = shared.clone();
         let threads = vec![
             spawn("ros2", Box::new(move || actor.run(&received)))?,
-            spawn("ros2-out", Box::new(move || write(&backlog.backlog, &to_write)))?,
+            spawn("ros2-out", Box::new(move || write(&writes.backlog, &to_write)))?,
         ];
         Ok(Self { orders, outbound, shared, location, threads })
+    }
+
+    fn publish(&self, topic: &str, source: Source, payload: Bytes) {
+        let Some(publication) = self.shared.publication(topic) else { return };
+        let bytes = payload.len();
+        if !self.shared.backlog.admit(bytes) {
+            self.shared.rejections.add(topic, Reason::GatewayBehind);
+        } else if self.outbound.send(Outbound { publication, source, payload }).is_err() {
+            self.shared.backlog.release(bytes);
+        }
     }
 }
 
@@ -218,18 +231,6 @@ fn write(backlog: &Backlog, messages: &Receiver<Outbound>) {
     for Outbound { publication, source, payload } in messages {
         backlog.release(payload.len());
         publication.write(source, payload);
-    }
-}
-
-impl Ros2 {
-    fn publish(&self, topic: &str, source: Source, payload: Bytes) {
-        let Some(publication) = self.shared.publication(topic) else { return };
-        let bytes = payload.len();
-        if !self.shared.backlog.admit(bytes) {
-            self.shared.rejections.add(topic, Reason::GatewayBehind);
-        } else if self.outbound.send(Outbound { publication, source, payload }).is_err() {
-            self.shared.backlog.release(bytes);
-        }
     }
 }
 
@@ -249,18 +250,12 @@ impl Gateway for Ros2 {
     }
 
     fn status(&self) -> GatewayStatus {
-        let trouble = self.shared.trouble();
-        let health = self.shared.health();
-        let dropped = |(topic, drops): (&String, &Arc<AtomicU64>)| {
-            let count = drops.load(Ordering::Relaxed);
-            (count > 0).then(|| (topic.clone(), count))
-        };
         GatewayStatus {
             kind: "ros2",
             location: self.location.clone(),
             connected: true,
-            trouble,
-            slow_subscriber_drops: health.drops.iter().filter_map(dropped).collect(),
+            trouble: self.shared.trouble(),
+            slow_subscriber_drops: self.shared.drops.all(),
             rejected: self.shared.rejections.all(),
         }
     }

@@ -2,6 +2,8 @@
 //! What ROS 2 calls things, and what DDS calls them (design.ros2.org, "Topic and Service name
 //! mapping to DDS").
 
+use tautline_dds::Endpoint;
+
 /// What a DDS topic is to ROS 2.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Meaning {
@@ -104,6 +106,12 @@ pub fn participant_user_data(tautline_name: &str) -> String {
 /// Whether an endpoint is a Tautline node's, this one's or another's on this machine.
 pub fn is_of_tautline(user_data: &[u8]) -> bool {
     pairs(user_data).is_some_and(|mut all| all.any(|pair| pair.starts_with(MARK_KEY)))
+}
+
+/// Whether an endpoint is a ROS 2 program's that is no Tautline. ROS 2 has no keys: with one it is
+/// another kind of program's, which took a name of ROS 2's.
+pub fn counts(endpoint: &Endpoint) -> bool {
+    endpoint.keyless && !is_of_tautline(&endpoint.qos.user_data)
 }
 
 fn pairs(user_data: &[u8]) -> Option<impl Iterator<Item = &str>> {

@@ -12,15 +12,13 @@
 //! cannot read it.
 
 use crate::Outcome;
+use crate::types::transcode::{CDR_BE, CDR_LE, ENCAPSULATION_BYTES};
 use bytes::Bytes;
 use std::hash::Hasher;
 use tautline_dds::{Guid, SampleId, SampleInfo};
 
 /// Eclipse Cyclone DDS's number.
 const CYCLONE_DDS: [u8; 2] = [0x01, 0x10];
-/// CDR, big- and little-endian: what ROS 2 writes.
-const ENCAPSULATIONS: [[u8; 2]; 2] = [[0, 0], [0, 1]];
-const ENCAPSULATION_BYTES: usize = 4;
 /// Of the head that rmw_cyclonedds puts before requests and replies.
 const HEAD_BYTES: usize = 16;
 /// Of a GUID, those that tell the participant (RTPS 2.5, 9.3.1.1).
@@ -44,7 +42,7 @@ impl Way {
 /// Whether a payload is a message as ROS 2 writes it.
 pub fn is_cdr(payload: &[u8]) -> bool {
     payload.len() >= ENCAPSULATION_BYTES
-        && ENCAPSULATIONS.iter().any(|known| payload.starts_with(known))
+        && [CDR_BE, CDR_LE].iter().any(|known| payload.starts_with(known))
 }
 
 /// What all endpoints of a participant have in common.
@@ -119,7 +117,7 @@ impl Client {
                 let mut head = [0; HEAD_BYTES];
                 head[..8].copy_from_slice(&self.own_bytes());
                 head[8..].copy_from_slice(&seq.to_le_bytes());
-                let little = request.starts_with(&ENCAPSULATIONS[1]);
+                let little = request.starts_with(&CDR_LE);
                 (with_head(if little { head } else { swapped(head) }, &request), None)
             }
         }
@@ -135,7 +133,7 @@ impl Client {
     ) -> Option<(i64, Outcome)> {
         if Way::of(server) == Way::Head {
             let (head, response) = behead(payload)?;
-            let little = payload.starts_with(&ENCAPSULATIONS[1]);
+            let little = payload.starts_with(&CDR_LE);
             let head = if little { head } else { swapped(head) };
             let (own, seq) = head.split_first_chunk::<8>()?;
             let seq = i64::from_le_bytes(*seq.first_chunk()?);

@@ -46,7 +46,7 @@ impl Publication {
     ) -> Result<Self, DdsError> {
         let dds =
             qos::to_write(&topic.qos, names::endpoint_user_data(&topic.type_hash, tautline_name));
-        let drops = shared.health().drops.entry(topic.name.clone()).or_default().clone();
+        let drops = shared.drops.of(&topic.name);
         let first = writer(&topic, &dds, participant, shared)?;
         Ok(Self {
             topic,
@@ -77,7 +77,7 @@ impl Publication {
 
     /// Writes a message; one that subscribers have no room for is counted.
     pub fn write(&self, source: Source, payload: Bytes) {
-        let written = self.writer_of(source).and_then(|to| to.write(payload, None, None));
+        let written = self.writer_of(source).and_then(|to| to.write(payload, None));
         if let Err(error) = written {
             self.drops.fetch_add(1, Ordering::Relaxed);
             tracing::debug!(topic = self.topic.name, %error, "not written");
@@ -115,7 +115,6 @@ fn writer(
     let specification = Specification {
         topic: &Meaning::Topic(topic.name.clone()).dds_name(),
         type_name: &names::dds_type(&topic.type_name).unwrap_or_default(),
-        keyless: true,
         qos: dds,
     };
     let (name, health) = (topic.name.clone(), shared.clone());

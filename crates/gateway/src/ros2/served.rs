@@ -42,7 +42,6 @@ impl Served {
         let specification = Specification {
             topic: &Meaning::Reply(service.name.clone()).dds_name(),
             type_name: &reply_type,
-            keyless: true,
             qos: &replies,
         };
         // First, so that a client that has found the reader can be answered.
@@ -59,7 +58,6 @@ impl Served {
         let specification = Specification {
             topic: &Meaning::Request(service.name.clone()).dds_name(),
             type_name: &request_type,
-            keyless: true,
             qos: &requests,
         };
         let take = move |bytes, info: &SampleInfo| taker.take(&bytes, info);
@@ -91,7 +89,7 @@ impl Served {
     /// Answers.
     pub fn reply(&self, caller: &Caller, response: Bytes) -> Result<(), DdsError> {
         let (payload, request) = caller.reply(response);
-        self.replies.write(payload, None, request).map(drop)
+        self.replies.write(payload, request).map(drop)
     }
 }
 

@@ -4,6 +4,7 @@
 //! A server is a reader of requests and a writer of replies of one participant; a client is the
 //! reverse. As with topics, endpoints of Tautline count for nothing.
 
+use super::conflict::Conflict;
 use super::names::{self, Meaning};
 use super::pairing::participant;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -68,7 +69,6 @@ impl Servers {
             Discovery::Writer(endpoint) => self.enter(endpoint, true),
             Discovery::Reader(endpoint) => self.enter(endpoint, false),
             Discovery::WriterGone { guid } | Discovery::ReaderGone { guid } => self.remove(guid),
-            Discovery::Participant { .. } | Discovery::ParticipantGone { .. } => None,
         }
     }
 
@@ -80,7 +80,7 @@ impl Servers {
             (Meaning::Reply(service), false) => (service, Part::TakesReplies),
             (Meaning::Topic(_), _) => return None,
         };
-        if names::is_of_tautline(&endpoint.qos.user_data) || !endpoint.keyless {
+        if !names::counts(endpoint) {
             return None;
         }
         if self.endpoints.len() >= MAX_ENDPOINTS && !self.endpoints.contains_key(&endpoint.guid) {
@@ -146,18 +146,16 @@ impl Servers {
         })
     }
 
-    /// A client of the service that one of this type and hash would mislead or not serve: its
-    /// type, and its hash where that is what differs.
-    pub fn conflict(&self, service: &str, type_name: &str, hash: &str) -> Option<String> {
-        self.parts(service, Part::Requests).find_map(|(_, client)| {
+    /// What clients of the service have that one of this type and hash would mislead or not
+    /// serve.
+    pub fn conflict(&self, service: &str, type_name: &str, hash: &str) -> Option<Conflict> {
+        let conflicts = self.parts(service, Part::Requests).filter_map(|(_, client)| {
             let theirs = names::ros_service_type(&client.type_name);
             let theirs = theirs.unwrap_or_else(|| client.type_name.clone());
-            if theirs != type_name {
-                return Some(theirs);
-            }
-            let differs = !hash.is_empty() && !client.hash.is_empty() && client.hash != hash;
-            differs.then(|| format!("{theirs} ({})", client.hash))
-        })
+            let is_same = theirs == type_name;
+            Conflict::with(theirs, &client.hash, is_same, hash)
+        });
+        conflicts.max()
     }
 }
 
@@ -174,7 +172,6 @@ mod tests {
         guid[12..].copy_from_slice(&[0, 0, number, 4]);
         Endpoint {
             guid,
-            participant: [0; 16],
             topic: topic.into(),
             type_name: type_name.into(),
             keyless: true,
@@ -245,10 +242,13 @@ mod tests {
         let hash = |digit: &str| format!("RIHS01_{}", digit.repeat(64));
         client.qos.user_data = format!("typehash={};", hash("a")).into_bytes();
         servers.take(&Discovery::Writer(client));
-        assert_eq!(servers.conflict("/x", EMPTY, "").as_deref(), Some(BOOL));
+        assert_eq!(servers.conflict("/x", EMPTY, ""), Some(Conflict::Type(BOOL.into())));
+        // A name that begins like another's is another type.
+        let shorter = BOOL.strip_suffix('l').unwrap();
+        assert_eq!(servers.conflict("/x", shorter, ""), Some(Conflict::Type(BOOL.into())));
         assert_eq!(servers.conflict("/x", BOOL, &hash("a")), None);
-        let other = servers.conflict("/x", BOOL, &hash("b")).unwrap();
-        assert_eq!(other, format!("{BOOL} ({})", hash("a")));
+        let other = Conflict::Hash(BOOL.into(), hash("a"));
+        assert_eq!(servers.conflict("/x", BOOL, &hash("b")), Some(other));
     }
 
     #[test]

@@ -76,7 +76,6 @@ impl Subscription {
         let specification = Specification {
             topic: &Meaning::Topic(topic.into()).dds_name(),
             type_name: &names::dds_type(type_name).unwrap_or_default(),
-            keyless: true,
             qos: &dds,
         };
         let (name, health) = (topic.to_owned(), context.shared.clone());

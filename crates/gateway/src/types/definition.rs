@@ -17,6 +17,8 @@ pub const MAX_TYPES: usize = 512;
 pub const MAX_DEPTH: usize = 32;
 /// `=` in a line that separates two types.
 const SEPARATOR_BYTES: usize = 40;
+/// The line between a service's request and response.
+pub const BETWEEN: &str = "---";
 /// What ROS 2 gives a message without fields, since IDL has no empty struct.
 pub const DUMMY_FIELD: &str = "structure_needs_at_least_one_member";
 
@@ -271,6 +273,17 @@ pub fn separator() -> String {
     "=".repeat(2 * SEPARATOR_BYTES)
 }
 
+/// Whether a line separates two types, where a title follows.
+pub fn separates(line: &str) -> bool {
+    let bar = line.trim();
+    bar.len() >= SEPARATOR_BYTES && bar.bytes().all(|byte| byte == b'=')
+}
+
+/// Whether a line is [`BETWEEN`].
+pub fn is_between(line: &str) -> bool {
+    line.trim_end() == BETWEEN
+}
+
 /// One type's text.
 struct Text<'a> {
     name: String,
@@ -281,9 +294,8 @@ fn split<'a>(name: &str, text: &'a str) -> Vec<Text<'a>> {
     let mut texts = vec![Text { name: name.to_owned(), lines: Vec::new() }];
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {
-        let bar = line.trim();
-        let separates = bar.len() >= SEPARATOR_BYTES && bar.bytes().all(|byte| byte == b'=');
-        let title = lines.peek().filter(|_| separates).and_then(|next| next.strip_prefix("MSG:"));
+        let title =
+            lines.peek().filter(|_| separates(line)).and_then(|next| next.strip_prefix("MSG:"));
         if let Some(title) = title {
             texts.push(Text { name: short_name(title.trim()), lines: Vec::new() });
             lines.next();

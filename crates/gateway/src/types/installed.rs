@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Definitions from the `.msg` and `.srv` files that are installed with either ROS.
 
-use super::definition::{Dialect, MAX_TEXT_BYTES, MAX_TYPES, needed_by, separator, short_name};
+use super::definition::{
+    Dialect, MAX_TEXT_BYTES, MAX_TYPES, is_between, needed_by, separator, short_name,
+};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 /// A kind of file, by its folder and its ending.
 const MESSAGE: &str = "msg";
 const SERVICE: &str = "srv";
-/// The line between a service's request and response.
-const BETWEEN: &str = "---";
 
 /// Where such files are: `ROOT/share/PACKAGE/msg/TYPE.msg`, `ROOT/share/PACKAGE/srv/TYPE.srv`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -124,7 +124,7 @@ impl Installed {
 fn needs(name: &str, text: &str, dialect: Dialect, file: &Path) -> Result<Vec<String>, Missing> {
     let mut all = Vec::new();
     let lines: Vec<&str> = text.lines().collect();
-    for part in lines.split(|line| line.trim_end() == BETWEEN) {
+    for part in lines.split(|line| is_between(line)) {
         let needed = needed_by(name, &part.join("\n"), dialect);
         let unusable = |problem| Missing::Unusable { file: file.into(), problem };
         all.extend(needed.map_err(unusable)?);

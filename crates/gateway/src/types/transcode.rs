@@ -24,10 +24,10 @@ pub use plan::Mismatch;
 const MAX_GROWTH: usize = 8;
 const SMALL_BYTES: usize = 1 << 16;
 /// CDR's encapsulation: big-endian, little-endian.
-const CDR_BE: [u8; 2] = [0, 0];
-const CDR_LE: [u8; 2] = [0, 1];
+pub(crate) const CDR_BE: [u8; 2] = [0, 0];
+pub(crate) const CDR_LE: [u8; 2] = [0, 1];
 /// Bytes of the encapsulation and its options.
-const ENCAPSULATION_BYTES: usize = 4;
+pub(crate) const ENCAPSULATION_BYTES: usize = 4;
 /// A payload may be padded to a multiple of four.
 pub(crate) const MAX_PADDING: usize = 3;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A topic of one ROS as the other has it: its type there, and the way between their bytes.
 
-use super::definition::short_name;
+use super::definition::{BETWEEN, is_between, separates, short_name};
 use super::hash::{ros2_name, service_md5, type_hash};
 use super::installed::{Installed, Missing};
 use super::transcode::{Mismatch, TranscodeError};
@@ -24,6 +24,15 @@ pub struct Translator {
 }
 
 impl Translator {
+    /// For a type as two kinds of ROS define it.
+    fn new(from: &Schema, to: &Schema) -> Result<Self, Mismatch> {
+        let transcoder = match to.dialect {
+            Dialect::Ros1 => Transcoder::new(to, from),
+            Dialect::Ros2 => Transcoder::new(from, to),
+        };
+        Ok(Self { transcoder: transcoder?, to: to.dialect })
+    }
+
     /// One message.
     pub fn translate(&self, message: &[u8]) -> Result<Vec<u8>, TranscodeError> {
         match self.to {
@@ -83,31 +92,28 @@ pub fn translate_service(
         Ok(own) => own,
         Err(_) => [derived(&foreign[0], to)?, derived(&foreign[1], to)?],
     };
-    let between = |part: usize| match to {
-        Dialect::Ros1 => Transcoder::new(&local[part], &foreign[part]),
-        Dialect::Ros2 => Transcoder::new(&foreign[part], &local[part]),
-    };
-    let mismatch = |error: Mismatch| counterpart(&service.type_name, &error);
+    let mismatch = |error| counterpart(&service.type_name, &error);
     let translator = ServiceTranslator {
-        request: Translator { transcoder: between(0).map_err(mismatch)?, to: theirs },
-        response: Translator { transcoder: between(1).map_err(mismatch)?, to },
+        request: Translator::new(&local[0], &foreign[0]).map_err(mismatch)?,
+        response: Translator::new(&foreign[1], &local[1]).map_err(mismatch)?,
     };
     let (package, own_name) = name.split_once('/').unwrap_or(("", &name));
     let (type_name, type_hash) = match to {
         Dialect::Ros1 => (name.clone(), service_md5(&local[0], &local[1])),
         Dialect::Ros2 => (format!("{package}/srv/{own_name}"), String::new()),
     };
-    let definition = format!("{}---\n{}", local[0].text(), local[1].text()).into();
+    let definition = format!("{}{BETWEEN}\n{}", local[0].text(), local[1].text()).into();
     Ok((Service { name: service.name.clone(), type_name, type_hash, definition }, translator))
 }
 
 /// Request and response of a definition: the types that follow the response are for both.
 fn parts(name: &str, definition: &str, dialect: Dialect) -> Result<[Schema; 2], String> {
     let lines: Vec<&str> = definition.lines().collect();
-    let bar = lines.iter().position(|line| line.trim_end() == "---");
-    let bar = bar.ok_or_else(|| format!("{name}: no line '---' between request and response"))?;
+    let bar = lines.iter().position(|line| is_between(line));
+    let missing = || format!("{name}: no line '{BETWEEN}' between request and response");
+    let bar = bar.ok_or_else(missing)?;
     let (request, rest) = (&lines[..bar], &lines[bar + 1..]);
-    let first = rest.iter().position(|line| line.len() >= 40 && line.bytes().all(|b| b == b'='));
+    let first = rest.iter().position(|line| separates(line));
     let shared = &rest[first.unwrap_or(rest.len())..];
     let request = [request, shared].concat().join("\n");
     let parse = |part: &str, text: &str| {
@@ -131,12 +137,8 @@ pub fn translate(
         .and_then(|text| Schema::parse(&local_name, &text, to).map_err(|error| error.to_string()));
     let foreign = foreign(topic, &own)?;
     let local = own.or_else(|_| derived(&foreign, to))?;
-    let transcoder = match to {
-        Dialect::Ros1 => Transcoder::new(&local, &foreign),
-        Dialect::Ros2 => Transcoder::new(&foreign, &local),
-    };
-    let transcoder = transcoder
-        .map_err(|mismatch| format!("{} has no counterpart here: {mismatch}", topic.type_name))?;
+    let translator =
+        Translator::new(&foreign, &local).map_err(|error| counterpart(&topic.type_name, &error))?;
     let type_name = match to {
         Dialect::Ros1 => local_name,
         Dialect::Ros2 => ros2_name(&local_name),
@@ -148,7 +150,7 @@ pub fn translate(
         definition: local.text().into(),
         qos: topic.qos,
     };
-    Ok((local_topic, Translator { transcoder, to }))
+    Ok((local_topic, translator))
 }
 
 /// The type as its own robot defines it: what came with it, else what would follow from our

@@ -149,23 +149,43 @@ impl Topics {
         local: &mut LocalTopic,
         peer: PeerId,
     ) {
-        let named = |to: &Vec<String>| to.iter().any(|name| name == self.peer_name(peer));
-        if !local.treatment.to.as_ref().is_none_or(named) {
+        if !self.is_for(peer, local.treatment.to.as_deref()) {
             return;
         }
         let config = channel_config(&local.topic, &local.treatment);
-        let done = match local.channels.get(&peer) {
-            Some(&channel) => endpoint.change_offer(now, peer, channel, config),
-            None => endpoint.offer(now, peer, config).map(|channel| {
-                local.channels.insert(peer, channel);
-            }),
-        };
-        if let Err(error) = done {
-            let (topic, peer) = (&local.topic.name, self.peer_name(peer));
-            let text =
-                format!("{topic} of '{}' is not offered to '{peer}': {error}", endpoint.name());
-            self.notice(now, text);
+        let known = local.channels.get(&peer).copied();
+        if let Some(channel) = self.offer_channel(now, endpoint, peer, known, config) {
+            local.channels.insert(peer, channel);
         }
+    }
+
+    /// Whether what a rule offers `to` these peers, or to all, is for this one.
+    pub(super) fn is_for(&self, peer: PeerId, to: Option<&[String]>) -> bool {
+        to.is_none_or(|to| to.iter().any(|name| name == self.peer_name(peer)))
+    }
+
+    /// Offers a channel, or changes what is offered on the `known` one. Returns which one it is;
+    /// people are told if there is none.
+    pub(super) fn offer_channel(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint,
+        peer: PeerId,
+        known: Option<ChannelId>,
+        config: ChannelConfig,
+    ) -> Option<ChannelId> {
+        let calls = if config.topic.role == Role::Calls { "calls of " } else { "" };
+        let what = format!("{calls}{}", config.topic.name);
+        let done = match known {
+            Some(channel) => endpoint.change_offer(now, peer, channel, config).map(|()| channel),
+            None => endpoint.offer(now, peer, config),
+        };
+        let failed = |error| {
+            let (here, peer) = (endpoint.name(), self.peer_name(peer));
+            let text = format!("{what}: not offered from '{here}' to '{peer}': {error}");
+            self.notice(now, text);
+        };
+        done.map_err(failed).ok().or(known)
     }
 
     fn local_withdrawn(&mut self, now: Instant, endpoint: &mut Endpoint, topic: String) {

@@ -5,6 +5,7 @@ use super::{Order, Topics, Translation};
 use crate::codec::Incoming;
 use crate::notices::{self, Cause};
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::sync::Arc;
 use tautline_gateway::mapping::check_name;
 use tautline_gateway::types::translate::{Translator, dialect_of};
@@ -66,6 +67,8 @@ impl Topics {
             }
             Event::Offered { peer, channel, topic, definition } => match topic.role {
                 Role::Topic => {
+                    // In a new session the number of a service may be a topic's.
+                    self.service_channel_withdrawn(now, endpoint, (peer, channel));
                     self.remote_offered(now, endpoint, (peer, channel), topic, definition)
                 }
                 _ => {
@@ -211,10 +214,7 @@ impl Topics {
         self.replace_earlier(now, endpoint, key, &offered.name, local_name.as_deref());
         let Some(name) = local_name else { return };
         if let Err(error) = check_name(&name) {
-            let (peer, here) = (self.peer_name(key.0), endpoint.name());
-            let text = format!("{} of '{peer}' at '{here}': {error}", offered.name);
-            endpoint.refuse(now, key.0, key.1, text.clone());
-            return self.notice(now, text);
+            return self.refuse(now, endpoint, key, &offered.name, &error);
         }
         let foreign = self.dialect.is_some_and(|own| dialect_of(&offered.type_name) != own);
         let remote = RemoteTopic {
@@ -248,6 +248,21 @@ impl Topics {
         }
     }
 
+    /// Tells both ends why something that a peer offers cannot be had here.
+    pub(super) fn refuse(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint,
+        key: Key,
+        name: &str,
+        reason: &dyn Display,
+    ) {
+        let (peer, here) = (self.peer_name(key.0), endpoint.name());
+        let text = format!("{name} of '{peer}' at '{here}': {reason}");
+        endpoint.refuse(now, key.0, key.1, text.clone());
+        self.notice(now, text);
+    }
+
     /// What a peer's topic is here: `foreign` was asked about.
     pub(crate) fn translated(
         &mut self,
@@ -273,10 +288,7 @@ impl Topics {
             }
             Err(reason) => {
                 remote.translation = Translation::Impossible;
-                let (peer, here) = (self.peer_name(key.0), endpoint.name());
-                let text = format!("{} of '{peer}' at '{here}': {reason}", foreign.name);
-                endpoint.refuse(now, key.0, key.1, text.clone());
-                self.notice(now, text);
+                self.refuse(now, endpoint, key, &foreign.name, &reason);
             }
         }
     }

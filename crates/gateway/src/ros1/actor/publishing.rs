@@ -7,7 +7,6 @@ use crate::ros1::publication::{self, MAX_SUBSCRIBERS, Phase, Publication, refusa
 use crate::{Event, Source, Topic};
 use bytes::Bytes;
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering;
 use tokio::net::TcpStream;
 
 impl Actor {
@@ -22,7 +21,7 @@ impl Actor {
             }
             self.unadvertise(&name);
         }
-        let drops = self.setup.shared.health().drops.entry(name.clone()).or_default().clone();
+        let drops = self.setup.shared.drops.of(&name);
         let publication = Publication::new(topic, self.serial(), drops);
         self.publications.insert(name, publication);
         self.poll();
@@ -36,10 +35,8 @@ impl Actor {
         if publication.phase == Phase::Registered || publication.busy {
             self.unregister_publisher(topic);
         }
-        let mut health = self.setup.shared.health();
-        health.conflicts.remove(topic);
-        // A count is kept, and goes on should the topic come back.
-        health.drops.retain(|name, drops| name != topic || drops.load(Ordering::Relaxed) > 0);
+        self.setup.shared.health().conflicts.remove(topic);
+        self.setup.shared.drops.leave(topic);
     }
 
     pub(super) fn advertised(

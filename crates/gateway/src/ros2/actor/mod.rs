@@ -82,8 +82,7 @@ impl Actor {
             let _ = orders.send(Order::Discovered(event));
         })?;
         let dds = Dds { durability: 1, depth: 1, ignore_own: true, ..Dds::default() };
-        let about =
-            Specification { topic: graph::TOPIC, type_name: graph::TYPE, keyless: true, qos: &dds };
+        let about = Specification { topic: graph::TOPIC, type_name: graph::TYPE, qos: &dds };
         let orders = setup.orders.clone();
         let hear = move |bytes, _: &_| drop(orders.send(Order::Graph(bytes)));
         let reader = RawReader::new(&setup.participant, about, hear, |_, _| ())?;
@@ -152,7 +151,6 @@ impl Actor {
         }
         let topics: BTreeSet<String> = self.histories.ended(now).into_iter().collect();
         for topic in &topics {
-            self.settle_offer(topic);
             if let Some(slot) = self.subscribed.get_mut(topic) {
                 *slot = None;
             }
@@ -249,15 +247,15 @@ impl Actor {
     /// Tells of a topic that is published here, or not any more; and reads it if it is wanted.
     fn settle_offer(&mut self, name: &str) {
         let offer = self.domain.offer(name).filter(|_| (self.setup.selector)(Named::Topic(name)));
+        match &offer {
+            Some(offer) => self.offer(name, offer.clone()),
+            None => self.withdraw(name),
+        }
+        // What is read is kept as it was told.
         self.settle_subscription(name, offer.as_ref());
-        let Some(mut offer) = offer else {
-            self.setup.shared.health().set(name, "types", String::new());
-            self.histories.forget(name);
-            if self.offered.remove(name).is_some() {
-                self.emit(Event::Withdrawn { topic: name.into() });
-            }
-            return;
-        };
+    }
+
+    fn offer(&mut self, name: &str, mut offer: Offer) {
         let others = match offer.other_types.as_slice() {
             [] => String::new(),
             others => format!(
@@ -274,6 +272,14 @@ impl Actor {
         if self.offered.get(name) != Some(&topic) {
             self.offered.insert(name.into(), topic.clone());
             self.emit(Event::Offered(topic));
+        }
+    }
+
+    fn withdraw(&mut self, name: &str) {
+        self.setup.shared.health().set(name, "types", String::new());
+        self.histories.forget(name);
+        if self.offered.remove(name).is_some() {
+            self.emit(Event::Withdrawn { topic: name.into() });
         }
     }
 
@@ -362,8 +368,7 @@ impl Actor {
                 "nodes in domain {} have it as {other}, but peers send {} ({})",
                 self.setup.options.domain, topic.type_name, topic.type_hash
             );
-            // Another hash of the same name would be matched, and misread.
-            if other.starts_with(&topic.type_name) {
+            if other.is_misread() {
                 return self.refuse(name, reason);
             }
             self.complain(name, reason);
@@ -434,6 +439,7 @@ impl Actor {
         health.set(name, "refused", String::new());
         health.set(name, "publishing", String::new());
         drop(health);
+        self.setup.shared.drops.leave(name);
         if self.advertised.remove(name).is_some_and(|it| it.wanted) {
             self.emit(Event::Wanted { topic: name.into(), wanted: false });
         }
@@ -453,7 +459,7 @@ impl Actor {
         let nodes = [Node { namespace, name, readers, writers }];
         let message = graph::write(&self.setup.participant.guid, &nodes, self.gid_bytes);
         let written = match message {
-            Ok(bytes) => self.graph.write(bytes.into(), None, None).map(drop),
+            Ok(bytes) => self.graph.write(bytes.into(), None).map(drop),
             Err(error) => return tracing::error!(%error, "the graph's message"),
         };
         if let Err(error) = written {

@@ -164,8 +164,7 @@ impl Actor {
                 "clients in domain {domain} have it as {other}, but peers serve {type_name} \
                  ({type_hash})"
             );
-            // Another hash of the same name would be matched, and misread.
-            if other.starts_with(&format!("{type_name} (")) {
+            if other.is_misread() {
                 return self.refuse_service(name, reason);
             }
             clients = format!("{name}: {reason}");

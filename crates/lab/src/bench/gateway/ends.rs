@@ -164,7 +164,7 @@ fn stamp_of(message: &[u8]) -> Option<(u64, u64)> {
 }
 
 fn specification(qos: &Dds) -> Specification<'_> {
-    Specification { topic: DDS_TOPIC, type_name: DDS_TYPE, keyless: true, qos }
+    Specification { topic: DDS_TOPIC, type_name: DDS_TYPE, qos }
 }
 
 fn participant() -> Result<Arc<Participant>> {
@@ -177,7 +177,7 @@ fn bare_writer(depth: u32) -> Result<Write1> {
     Ok(Box::new(move |message| {
         let until = Instant::now() + ROOM_PATIENCE;
         loop {
-            match writer.write(message.clone(), None, None) {
+            match writer.write(message.clone(), None) {
                 // A writer that keeps all refuses what its subscriber leaves no room for.
                 Err(_) if depth == 0 && Instant::now() < until => {}
                 written => return Ok(written.map(drop)?),

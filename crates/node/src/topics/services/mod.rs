@@ -12,7 +12,7 @@ use super::{Key, Order, Topics, Translation};
 use calls::{Pending, Serving};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tautline_gateway::mapping::{ServiceTreatment, check_name, service_treatment};
+use tautline_gateway::mapping::{SERVICE_TIMEOUT, ServiceTreatment, check_name, service_treatment};
 use tautline_gateway::types::translate::{ServiceTranslator, dialect_of};
 use tautline_gateway::{CallId, Command, Service};
 use tautline_proto::{
@@ -66,6 +66,19 @@ struct RemoteService {
 }
 
 impl RemoteService {
+    fn new(offered_name: String, foreign: Service, is_foreign: bool) -> Self {
+        Self {
+            offered_name,
+            service: foreign.clone(),
+            foreign,
+            translation: if is_foreign { Translation::Asked } else { Translation::None },
+            priority: 0,
+            timeout: SERVICE_TIMEOUT,
+            calls: None,
+            stale_since: None,
+        }
+    }
+
     fn can_be_served(&self) -> bool {
         self.translation.is_known() && self.stale_since.is_none()
     }
@@ -110,26 +123,33 @@ impl Topics {
             answers: known.map(|known| known.answers).unwrap_or_default(),
         };
         for peer in endpoint.peers() {
-            let named = |to: &Vec<String>| to.iter().any(|name| name == self.peer_name(peer));
-            if !local.treatment.to.as_ref().is_none_or(named) {
+            if !self.is_for(peer, local.treatment.to.as_deref()) {
                 continue;
             }
             let ServiceTreatment { priority, timeout, .. } = local.treatment;
             let config = channel(&local.service, Role::Answers, priority, timeout);
-            let done = match local.answers.get(&peer) {
-                Some(&known) => endpoint.change_offer(now, peer, known, config),
-                None => endpoint.offer(now, peer, config).map(|channel| {
-                    local.answers.insert(peer, channel);
-                }),
-            };
-            if let Err(error) = done {
-                let to = self.peer_name(peer);
-                let text =
-                    format!("{name} of '{}' is not offered to '{to}': {error}", endpoint.name());
-                self.notice(now, text);
+            let known = local.answers.get(&peer).copied();
+            if let Some(channel) = self.offer_channel(now, endpoint, peer, known, config) {
+                local.answers.insert(peer, channel);
             }
         }
-        self.services.local.insert(name, local);
+        self.services.local.insert(name.clone(), local);
+        self.let_in(now, endpoint, &name);
+    }
+
+    /// Those who offered to call a service before it was served here may call it now.
+    fn let_in(&mut self, now: Instant, endpoint: &mut Endpoint, name: &str) {
+        let mut waiting = Vec::new();
+        for peer in endpoint.peers() {
+            let calls = |channel: &ChannelId| {
+                let found = endpoint.channel_in(peer, *channel).map(|(offered, ..)| offered);
+                found.is_some_and(|it| it.role == Role::Calls && it.name == name)
+            };
+            waiting.extend(endpoint.channels_in(peer).filter(calls).map(|channel| (peer, channel)));
+        }
+        for key in waiting {
+            self.calls_offered(now, endpoint, key, name);
+        }
     }
 
     pub(in crate::topics) fn service_withdrawn(
@@ -156,47 +176,48 @@ impl Topics {
         definition: Arc<str>,
     ) {
         if offered.role == Role::Calls {
-            return self.calls_offered(now, endpoint, key, offered);
+            return self.calls_offered(now, endpoint, key, &offered.name);
         }
-        let Some(name) = self.name_maps[key.0.0 as usize].local_name(&offered.name) else { return };
-        if let Err(error) = check_name(&name) {
-            let (peer, here) = (self.peer_name(key.0), endpoint.name());
-            let text = format!("{} of '{peer}' at '{here}': {error}", offered.name);
-            endpoint.refuse(now, key.0, key.1, text.clone());
-            return self.notice(now, text);
-        }
-        let service = Service {
-            name: name.clone(),
+        let local_name = self.name_maps[key.0.0 as usize].local_name(&offered.name);
+        let service = local_name.map(|name| Service {
+            name,
             type_name: offered.type_name,
             type_hash: offered.type_hash,
             definition,
-        };
-        self.replace_service(now, endpoint, key, &offered.name);
-        let earlier = self.services.remote.remove(&key);
-        let same = |it: &RemoteService| it.foreign == service && it.offered_name == offered.name;
+        });
+        let known = self.replace_service(now, endpoint, key, &offered.name, service.as_ref());
+        let Some(service) = service else { return };
+        if let Err(error) = check_name(&service.name) {
+            return self.refuse(now, endpoint, key, &offered.name, &error);
+        }
         let is_foreign = self.dialect.is_some_and(|own| dialect_of(&service.type_name) != own);
         let mut remote = RemoteService {
-            calls: earlier.filter(same).and_then(|it| it.calls),
-            foreign: service.clone(),
-            service,
-            translation: if is_foreign { Translation::Asked } else { Translation::None },
-            offered_name: offered.name,
             priority: offered.priority,
-            timeout: offered.lifespan.unwrap_or(tautline_gateway::mapping::SERVICE_TIMEOUT),
+            timeout: offered.lifespan.unwrap_or(SERVICE_TIMEOUT),
             stale_since: None,
+            ..known.unwrap_or_else(|| RemoteService::new(offered.name, service, is_foreign))
         };
-        if remote.calls.is_none() {
-            let theirs = Service { name: remote.offered_name.clone(), ..remote.foreign.clone() };
-            let config = channel(&theirs, Role::Calls, remote.priority, remote.timeout);
-            remote.calls = endpoint.offer(now, key.0, config).ok();
-        }
+        self.offer_calls(now, endpoint, key.0, &mut remote);
         endpoint.want(now, key.0, key.1, true);
-        let service = remote.foreign.clone();
+        let (is_known, service) = (remote.translation.is_known(), remote.foreign.clone());
         self.services.remote.insert(key, remote);
-        match is_foreign {
-            true => self.orders.push_back(Order::TranslateService { key, service }),
-            false => self.serve(&name),
+        match is_known {
+            true => self.serve(&service.name),
+            false => self.orders.push_back(Order::TranslateService { key, service }),
         }
+    }
+
+    /// Offers to call a peer's service, on the channel that there is if there is one.
+    fn offer_calls(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint,
+        peer: PeerId,
+        remote: &mut RemoteService,
+    ) {
+        let theirs = Service { name: remote.offered_name.clone(), ..remote.foreign.clone() };
+        let config = channel(&theirs, Role::Calls, remote.priority, remote.timeout);
+        remote.calls = self.offer_channel(now, endpoint, peer, remote.calls, config);
     }
 
     /// What a peer's service is here: `foreign` was asked about.
@@ -218,29 +239,39 @@ impl Topics {
             }
             Err(reason) => {
                 remote.translation = Translation::Impossible;
-                let (peer, here) = (self.peer_name(key.0), endpoint.name());
-                let text = format!("{} of '{peer}' at '{here}': {reason}", foreign.name);
-                endpoint.refuse(now, key.0, key.1, text.clone());
-                self.notice(now, text);
+                self.refuse(now, endpoint, key, &foreign.name, &reason);
             }
         }
     }
 
-    /// In a new session a service may have another number.
+    /// A new session may give this number to another service, or this service another number.
+    /// Returns what is known of `service`, whose clients go on; others make place for it.
     fn replace_service(
         &mut self,
         now: Instant,
         endpoint: &mut Endpoint,
         key: Key,
         offered_name: &str,
-    ) {
-        let earlier = self.services.remote.iter();
-        let earlier = earlier.filter(|(other, it)| {
-            other.0 == key.0 && **other != key && it.offered_name == offered_name
+        service: Option<&Service>,
+    ) -> Option<RemoteService> {
+        let earlier = self.services.remote.iter().filter(|(other, it)| {
+            **other == key || other.0 == key.0 && it.offered_name == offered_name
         });
+        let mut known = None;
         for old in earlier.map(|(old, _)| *old).collect::<Vec<_>>() {
-            self.remove_service(now, endpoint, old, false);
+            let same = |it: &RemoteService| {
+                it.offered_name == offered_name && Some(&it.foreign) == service
+            };
+            if !self.services.remote.get(&old).is_some_and(same) {
+                self.remove_service(now, endpoint, old);
+                continue;
+            }
+            known = self.services.remote.remove(&old);
+            let served = self.services.served.values_mut();
+            let pending = self.services.pending.values_mut().map(|it| &mut it.key);
+            served.chain(pending).filter(|it| **it == old).for_each(|it| *it = key);
         }
+        known
     }
 
     /// Serves what a peer offers under a local name, if any does.
@@ -265,19 +296,15 @@ impl Topics {
         }
     }
 
-    fn calls_offered(
-        &mut self,
-        now: Instant,
-        endpoint: &mut Endpoint,
-        key: Key,
-        offered: OfferedTopic,
-    ) {
-        let local = self.services.local.get(&offered.name);
+    fn calls_offered(&mut self, now: Instant, endpoint: &mut Endpoint, key: Key, name: &str) {
+        let local = self.services.local.get(name);
         if local.is_some_and(|it| it.answers.contains_key(&key.0)) {
-            self.services.callers.insert(key, offered.name);
+            self.services.callers.insert(key, name.to_owned());
             endpoint.want(now, key.0, key.1, true);
         } else {
-            let text = format!("{} is not served at '{}' for you", offered.name, endpoint.name());
+            // It may have been another service's.
+            self.services.callers.remove(&key);
+            let text = format!("{name} is not served at '{}' for you", endpoint.name());
             endpoint.refuse(now, key.0, key.1, text);
         }
     }
@@ -292,29 +319,21 @@ impl Topics {
         if self.services.callers.remove(&key).is_some() {
             return true;
         }
-        self.remove_service(now, endpoint, key, true)
+        self.remove_service(now, endpoint, key)
     }
 
-    fn remove_service(
-        &mut self,
-        now: Instant,
-        endpoint: &mut Endpoint,
-        key: Key,
-        left: bool,
-    ) -> bool {
+    fn remove_service(&mut self, now: Instant, endpoint: &mut Endpoint, key: Key) -> bool {
         let Some(gone) = self.services.remote.remove(&key) else { return false };
         if let Some(calls) = gone.calls {
             endpoint.withdraw(now, key.0, calls);
         }
         let peer = self.peer_name(key.0);
-        let reason = match left {
-            true => format!("the server of {} at '{peer}' has left", gone.offered_name),
-            false => format!("'{peer}' was restarted"),
+        let reason = match gone.stale_since {
+            None => format!("the server of {} at '{peer}' has left", gone.offered_name),
+            Some(_) => format!("'{peer}' was restarted"),
         };
         self.fail(|pending| pending.key == key, &reason);
-        if left {
-            self.serve(&gone.service.name);
-        }
+        self.serve(&gone.service.name);
         true
     }
 
@@ -336,7 +355,7 @@ impl Topics {
         let gone: Vec<Key> =
             remote.filter(|(_, it)| over(it.stale_since)).map(|(key, _)| *key).collect();
         for key in gone {
-            self.remove_service(now, endpoint, key, true);
+            self.remove_service(now, endpoint, key);
         }
         self.services.serving.retain(|_, serving| serving.due > now);
         // Whoever looks into it may have been too busy to take the question.

@@ -3,6 +3,7 @@
 
 use super::*;
 use tautline_gateway::Service;
+use tautline_proto::ChannelId;
 
 const SERVER: &str = "peers: { base: 10.0.0.2 }\nservices: { /switch: { timeout: 2s }, \"/arm/**\": {} }\n\
                       actions: { /go: {} }";
@@ -177,4 +178,99 @@ fn a_service_of_ros_2_is_called_from_ros_1() {
         "{failed:?}"
     );
     assert!(dealings(&mut world, 0).is_empty());
+}
+
+/// A client of a robot that has begun a new session, before which it served these; nothing is
+/// told that was to be told by then.
+fn restarted(services: &[&str]) -> World {
+    let mut world = World::pair("peers: { base: 10.0.0.2 }\nservices: { \"/**\": {} }", CLIENT);
+    for name in services {
+        world.says(0, Event::ServiceOffered(service(name)));
+    }
+    world.restart(0);
+    world.run(2 * SECOND);
+    dealings(&mut world, 1);
+    world
+}
+
+fn calls(world: &mut World, name: &str, call: u64) {
+    world.says(1, Event::Called { service: name.into(), call, request: "x".into() });
+}
+
+#[test]
+fn after_a_restart_in_another_order_each_call_reaches_its_own_service() {
+    let mut world = restarted(&["/a", "/b", "/c"]);
+    // Each number is another service's now, and nobody serves /b any more.
+    world.says(0, Event::ServiceOffered(service("/c")));
+    calls(&mut world, "/c", 1);
+    calls(&mut world, "/a", 2);
+    assert_eq!(dealings(&mut world, 0), ["call /c 1 x 5s"], "/a is not /c");
+    world.says(0, Event::ServiceOffered(service("/a")));
+    calls(&mut world, "/a", 3);
+    calls(&mut world, "/b", 4);
+    assert_eq!(dealings(&mut world, 0), ["call /a 2 x 5s"], "/b is not /a");
+    let told = dealings(&mut world, 1);
+    for line in ["fail /a 2 no peer serves /a", "fail /b 4 no peer serves /b", "unserve /b"] {
+        assert!(told.iter().any(|told| told == line), "no '{line}' in {told:?}");
+    }
+    world.says(0, Event::Answered { service: "/a".into(), call: 2, outcome: Ok("done".into()) });
+    assert_eq!(dealings(&mut world, 1), ["answer /a 3 done"]);
+}
+
+#[test]
+fn a_service_goes_on_under_another_number_and_calls_wait_for_it() {
+    let mut world = restarted(&["/a", "/b"]);
+    calls(&mut world, "/b", 1);
+    assert!(dealings(&mut world, 0).is_empty(), "the robot does not serve it yet");
+    world.says(0, Event::ServiceOffered(service("/b")));
+    assert_eq!(dealings(&mut world, 0), ["call /b 1 x 5s"]);
+    world.says(0, Event::Answered { service: "/b".into(), call: 1, outcome: Ok("done".into()) });
+    let told = dealings(&mut world, 1);
+    assert_eq!(told, ["unserve /a", "serve /b std_srvs/SetBool", "answer /b 1 done"]);
+}
+
+#[test]
+fn a_service_that_is_found_again_long_after_a_restart_is_called_again() {
+    let mut world = restarted(&["/a"]);
+    world.says(0, Event::ServiceOffered(service("/a")));
+    calls(&mut world, "/a", 1);
+    assert_eq!(dealings(&mut world, 0), ["call /a 1 x 5s"]);
+}
+
+#[test]
+fn channels_of_calls_do_not_add_up() {
+    let channels = |world: &World| {
+        let all = (0..100).map(ChannelId);
+        all.filter(|id| world.sides[1].endpoint.channel_out(ONLY_PEER, *id).is_some()).count()
+    };
+    let mut world = serving();
+    let before = channels(&world);
+    let other = Service { type_hash: "other".into(), ..service("/switch") };
+    world.says(1, called(7, "x"));
+    dealings(&mut world, 0);
+    for offered in [other, service("/switch"), service("/switch")] {
+        world.says(0, Event::ServiceOffered(offered));
+        assert_eq!(channels(&world), before);
+    }
+    let told = dealings(&mut world, 1);
+    let gone = "fail /switch 7 the server of /switch at 'robot' has left";
+    assert!(told.iter().any(|line| line == gone), "{told:?}");
+    world.says(1, called(8, "y"));
+    assert_eq!(dealings(&mut world, 0), ["call /switch 2 y 2s"]);
+}
+
+#[test]
+fn a_topic_may_have_the_number_that_a_service_had() {
+    let mut world = World::pair(
+        "peers: { base: 10.0.0.2 }\nservices: { /a: {} }\ntopics: { \"/**\": {} }",
+        CLIENT,
+    );
+    world.says(0, Event::ServiceOffered(service("/a")));
+    world.restart(0);
+    world.run(2 * SECOND);
+    world.says(0, Event::Offered(topic("/scan", STRING)));
+    world.wants(1, "/scan", true);
+    world.told(1);
+    world.publishes(0, "/scan", 0, "hello");
+    assert_eq!(world.told(1), ["publish /scan 0 hello"]);
 }

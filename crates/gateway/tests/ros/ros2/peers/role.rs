@@ -101,10 +101,10 @@ fn raw() {
         let writer = writers.entry(topic.to_owned()).or_insert_with(|| {
             let qos = Dds { durability: 1, keep_all: true, ..Dds::default() };
             let type_name = order["type"].as_str().unwrap();
-            let specification = Specification { topic, type_name, keyless: true, qos: &qos };
+            let specification = Specification { topic, type_name, qos: &qos };
             RawWriter::new(&participant, specification, |_, _| ()).unwrap()
         });
-        writer.write(bytes_of(order).into(), None, None).unwrap();
+        writer.write(bytes_of(order).into(), None).unwrap();
     });
 }
 
