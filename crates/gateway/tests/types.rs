@@ -6,6 +6,7 @@ use serde_json::Value;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use tautline_gateway::mapping::is_command;
 use tautline_gateway::ros2::graph::{GidBytes, Node, write};
 use tautline_gateway::types::definition::{Arity, Base, Primitive, Schema};
 use tautline_gateway::types::hash::type_hash;
@@ -84,6 +85,32 @@ fn hashes_are_those_of_ros_and_of_rosbags() {
     }
     println!("{md5} of ROS 1, {rihs01} of ROS 2, of which {installed} installed");
     assert!(md5 > 100 && rihs01 > 100 && installed > 80);
+}
+
+#[test]
+fn commands_have_the_md5_that_others_give_them() {
+    let mut commands = 0;
+    for Type { name, line, .. } in types() {
+        let Some(md5) = line["md5"].as_str() else { continue };
+        // An acceleration has the fields of a twist, and so its md5.
+        let reads_as_twist = name == "geometry_msgs/msg/Accel";
+        assert_eq!(is_command("x/Y", md5), is_command(&name, "") || reads_as_twist, "{name}");
+        commands += usize::from(is_command(&name, ""));
+    }
+    assert_eq!(commands, 4, "rosbags has none of ackermann_msgs");
+    // As github.com/ros-drivers/ackermann_msgs has them.
+    let header = "uint32 seq\ntime stamp\nstring frame_id\n";
+    let drive = "float32 steering_angle\nfloat32 steering_angle_velocity\nfloat32 speed\n\
+                 float32 acceleration\nfloat32 jerk\n";
+    let bar = "=".repeat(80);
+    let stamped = format!(
+        "Header header\nAckermannDrive drive\n{bar}\nMSG: std_msgs/Header\n{header}\
+         {bar}\nMSG: ackermann_msgs/AckermannDrive\n{drive}"
+    );
+    for text in [drive, &stamped] {
+        let schema = Schema::parse("ackermann_msgs/X", text, Dialect::Ros1).unwrap();
+        assert!(is_command("x/Y", &type_hash(&schema)), "{text}");
+    }
 }
 
 #[test]

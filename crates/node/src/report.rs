@@ -215,6 +215,10 @@ fn incoming(
     let (topic, _, stats) = endpoint.channel_in(peer, channel)?;
     let (local_name, wanted) = topics.incoming(peer, channel)?;
     let mut dropped = drops(&stats.dropped);
+    let over_rate = topics.over_rate(peer, channel);
+    if over_rate.messages > 0 {
+        dropped.insert("over_rate".into(), over_rate.messages);
+    }
     if let Some((_, count)) = slow_subscribers.iter().find(|(name, _)| name == local_name) {
         dropped.insert("slow_subscriber".into(), *count);
     }
@@ -226,8 +230,8 @@ fn incoming(
         priority: topic.priority,
         rate_hz: None,
         wanted,
-        messages: stats.delivered,
-        bytes: stats.bytes,
+        messages: stats.delivered.saturating_sub(over_rate.messages),
+        bytes: stats.bytes.saturating_sub(over_rate.bytes),
         delivered: stats.delivered,
         queued: 0,
         sent: 0,

@@ -117,6 +117,7 @@ pub struct TopicReport {
     /// Messages left out at the source by the rate limit; those of tf were merged into others.
     pub rate_limited: u64,
     /// Messages dropped, by reason: expired, superseded, overflow, lost, peer_gone, refused, late, ...
+    /// In: over_rate (more than peers.NAME.max_rate).
     /// Those of tf before they were accepted: malformed, no_named_frame, no_room (for some of
     /// its transforms).
     pub dropped: BTreeMap<String, u64>,

@@ -86,6 +86,8 @@ fn the_example_means_what_it_says() {
     assert_eq!(robot3.links[1].host, "fe80::3%wlan1");
     assert_eq!(robot3.links[1].mtu, Some(1400));
     assert!(robot4.links.is_empty());
+    assert_eq!((robot2.max_rate_bps, robot2.max_priority), (Some(4_000_000), 150));
+    assert_eq!((base.max_rate_bps, base.max_priority), (None, 255));
     assert_eq!(config.radios[0].rate_bps, Some(6_000_000));
     assert_eq!(config.radios[0].in_flight, 2);
     let camera = treatment(&config.topics, "/camera/front/image").unwrap();

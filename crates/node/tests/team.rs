@@ -51,7 +51,8 @@ fn a_topic_of_either_ros_arrives_typed_at_the_other() {
     let place = Place::new();
     let master = Master::alone(free_port());
     let ros1_lines = format!(
-        "ros1: {{ master: \"{}\", host: 127.0.0.1 }}\ntopics: {{ \"/from1/**\": {{}} }}",
+        "    accept: \"/from2/**\"\nros1: {{ master: \"{}\", host: 127.0.0.1 }}\n\
+         topics: {{ \"/from1/**\": {{}} }}",
         master.uri
     );
     let ros2_lines = format!("{}topics: {{ \"/from2/**\": {{}} }}", ros2_lines(0));

@@ -24,6 +24,8 @@ const ROBOT_TOPICS: &str = "  /scan: { priority: 200 }
 ";
 const BASE_TOPICS: &str = "  /cmd_vel: { priority: 220 }
 ";
+/// All: what makes a robot move is taken only where a name or pattern means it.
+const ACCEPTED: &str = "\"/**\"";
 
 /// A running daemon.
 pub struct Daemon {
@@ -60,7 +62,7 @@ fn robot_file(computer: &Computer, peer: &Computer, topics: &str, setup: &Daemon
         }
     };
     format!(
-        "name: {}\npeers:\n  {}: {{ address: {} }}\ntopics:\n{topics}{radios}control: {SCRATCH}/{}.sock\n{ros}\n",
+        "name: {}\npeers:\n  {}: {{ address: {}, accept: {ACCEPTED} }}\ntopics:\n{topics}{radios}control: {SCRATCH}/{}.sock\n{ros}\n",
         computer.name, peer.name, peer.address, computer.name
     )
 }

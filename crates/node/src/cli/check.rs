@@ -180,12 +180,18 @@ fn address(link: &LinkConfig) -> String {
 
 fn names(peer: &PeerConfig) -> String {
     let accepted = list(&peer.names.accept);
-    let mut text = if accepted.is_empty() { "all".into() } else { accepted };
+    let mut text = if accepted.is_empty() { "all but commands".into() } else { accepted };
     for (from, to) in &peer.names.remap {
         let _ = write!(text, ", {from} as {to}");
     }
     if !peer.names.prefix.is_empty() {
         let _ = write!(text, ", under {}", peer.names.prefix);
+    }
+    if let Some(rate) = peer.max_rate_bps {
+        let _ = write!(text, ", at most {}", words::bit_rate(rate as f64));
+    }
+    if peer.max_priority < u8::MAX {
+        let _ = write!(text, ", passed on with priority {} or less", peer.max_priority);
     }
     text
 }
@@ -298,7 +304,15 @@ fn peer_as_json(peer: &PeerConfig) -> Json {
         json!({ "host": link.host, "port": link.port, "interface": link.interface, "mtu": link.mtu })
     }).collect();
     let accept = texts(&peer.names.accept);
-    json!({ "name": peer.name, "links": links, "prefix": peer.names.prefix, "remap": peer.names.remap, "accept": accept })
+    json!({
+        "name": peer.name,
+        "links": links,
+        "prefix": peer.names.prefix,
+        "remap": peer.names.remap,
+        "accept": accept,
+        "max_rate_bps": peer.max_rate_bps,
+        "max_priority": peer.max_priority,
+    })
 }
 
 fn texts(patterns: &[Pattern]) -> Vec<&str> {

@@ -181,7 +181,13 @@ fn peer(named: &Named) -> Option<PeerConfig> {
         remap: section.renames("remap").iter().map(|(_, pair)| pair.clone()).collect(),
         accept: patterns(section, "accept"),
     };
-    Some(PeerConfig { name: named.text.clone(), links, names })
+    Some(PeerConfig {
+        name: named.text.clone(),
+        links,
+        names,
+        max_rate_bps: whole(section, "max_rate"),
+        max_priority: whole(section, "max_priority")?.try_into().ok()?,
+    })
 }
 
 fn link(section: &Section) -> Option<LinkConfig> {

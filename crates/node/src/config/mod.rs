@@ -195,6 +195,10 @@ pub struct PeerConfig {
     pub links: Vec<LinkConfig>,
     /// Names of its topics here.
     pub names: NameMap,
+    /// What is taken of its topics, in bits per second; `None` takes all.
+    pub max_rate_bps: Option<u64>,
+    /// The highest priority that its topics may have where they are passed on.
+    pub max_priority: u8,
 }
 
 /// One path to a peer.

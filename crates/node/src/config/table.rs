@@ -301,10 +301,24 @@ const PEERS: Naming = Naming {
         group(
             "accept",
             Shape::List(Kind::Pattern),
-            Absent("all"),
-            "Which of its topics are taken.",
+            Absent("all that do not make a robot move"),
+            "Which of its topics are taken. Commands (Twist, TwistStamped, AckermannDrive, AckermannDriveStamped, JointTrajectory, Joy) only where a name or pattern here means them.",
         )
         .example("[/cmd_vel, \"/plan/**\"]"),
+        single(
+            "max_rate",
+            Kind::BitRate("1kbps", "100Gbps"),
+            Absent("as much as comes"),
+            "Most that is taken of its topics; what comes faster for longer than a second is dropped here.",
+            "2Mbps",
+        ),
+        single(
+            "max_priority",
+            Kind::Whole(0, 255),
+            Value("255"),
+            "Highest priority that its topics may have where they are passed on.",
+            "200",
+        ),
     ],
 };
 

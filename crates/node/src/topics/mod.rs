@@ -6,6 +6,7 @@
 mod local;
 mod own;
 mod remote;
+mod rights;
 mod services;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ use crate::status::TopicChange;
 use bytes::Bytes;
 pub(crate) use remote::Key;
 use remote::{Absence, Publication, RemoteTopic};
+use rights::Rights;
 use services::Services;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -100,6 +102,7 @@ pub(crate) struct Topics {
     dialect: Option<Dialect>,
     peer_names: Vec<String>,
     name_maps: Vec<NameMap>,
+    rights: Vec<Rights>,
     service_rules: Vec<ServiceRule>,
     services: Services,
     pub(crate) local: BTreeMap<String, LocalTopic>,
@@ -123,6 +126,7 @@ impl Topics {
             dialect: config.ros().map(|(dialect, _)| dialect),
             peer_names: config.peers.iter().map(|p| p.name.clone()).collect(),
             name_maps: config.peers.iter().map(|p| p.names.clone()).collect(),
+            rights: config.peers.iter().map(Rights::new).collect(),
             service_rules: config.services.clone(),
             services: Services::default(),
             local: BTreeMap::new(),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What comes from peers: topics that they offer or want, and their messages.
 
+use super::rights::OverRate;
 use super::{Order, Topics, Translation};
 use crate::codec::Incoming;
 use crate::notices::{self, Cause};
@@ -35,12 +36,14 @@ pub(super) enum Absence {
 #[derive(Debug)]
 pub(super) struct RemoteTopic {
     /// Its name at the peer.
-    offered_name: String,
+    pub(super) offered_name: String,
     /// As it is published here; as the peer has it until it is known what it is here.
-    topic: Topic,
+    pub(super) topic: Topic,
     translation: Translation<Translator>,
     /// Some of its messages came compressed: all take the same way, to stay in order.
     encoded: bool,
+    /// In this session of the peer.
+    pub(super) over_rate: OverRate,
     /// The peer started a new session and has not offered it again: its number may be another topic's now.
     stale_since: Option<Instant>,
 }
@@ -61,17 +64,17 @@ impl Topics {
             Event::Message { peer, channel, message } => {
                 let key = (peer, channel);
                 if !self.service_message(now, endpoint, key, &message.payload) {
-                    self.remote_message(key, message);
+                    self.remote_message(now, endpoint, key, message);
                 }
             }
-            Event::Offered { peer, channel, topic, definition } => match topic.role {
-                Role::Topic => {
-                    self.remote_offered(now, endpoint, (peer, channel), topic, definition)
+            Event::Offered { peer, channel, topic, definition } => {
+                self.check_priority(now, endpoint, peer, &topic);
+                let key = (peer, channel);
+                match topic.role {
+                    Role::Topic => self.remote_offered(now, endpoint, key, topic, definition),
+                    _ => self.service_channel_offered(now, endpoint, key, topic, definition),
                 }
-                _ => {
-                    self.service_channel_offered(now, endpoint, (peer, channel), topic, definition)
-                }
-            },
+            }
             Event::Withdrawn { peer, channel } => {
                 if !self.service_channel_withdrawn(now, endpoint, (peer, channel)) {
                     self.remote_withdrawn(now, endpoint, (peer, channel));
@@ -117,6 +120,11 @@ impl Topics {
         Some((name, self.is_published((peer, channel)) && self.publications[name].wanted))
     }
 
+    /// What of a peer's topic came too fast to be taken.
+    pub(crate) fn over_rate(&self, peer: PeerId, channel: ChannelId) -> OverRate {
+        self.remote.get(&(peer, channel)).map(|remote| remote.over_rate).unwrap_or_default()
+    }
+
     /// Channels that a local publication is fed from now.
     pub(super) fn offering(&self, topic: &str) -> Vec<Key> {
         let from = self.publications.get(topic).map(|p| p.from.iter());
@@ -134,6 +142,7 @@ impl Topics {
     fn new_session(&mut self, now: Instant, peer: PeerId) {
         for (_, remote) in self.remote.iter_mut().filter(|((p, _), _)| *p == peer) {
             remote.stale_since.get_or_insert(now);
+            remote.over_rate = OverRate::default();
         }
         self.want_nothing(peer);
         self.new_session_of_services(now, peer);
@@ -204,6 +213,7 @@ impl Topics {
         definition: Arc<str>,
     ) {
         let local_name = self.name_maps[key.0.0 as usize].local_name(&offered.name);
+        let over_rate = self.over_rate(key.0, key.1);
         self.replace_earlier(now, endpoint, key, &offered.name, local_name.as_deref());
         let Some(name) = local_name else { return };
         if let Err(error) = check_name(&name) {
@@ -234,6 +244,7 @@ impl Topics {
             },
             offered_name: offered.name,
             encoded: false,
+            over_rate,
             stale_since: None,
         };
         let topic = remote.topic.clone();
@@ -313,6 +324,9 @@ impl Topics {
         let Some(mut topic) = self.remote.get(&key).map(|r| r.topic.clone()) else {
             return;
         };
+        if !self.may_publish(key) {
+            return self.refuse_command(now, endpoint, key);
+        }
         let known = self.publications.get(&topic.name);
         let shared = |p: &&Publication| p.own || p.from.iter().any(|other| *other != key);
         if let Some(known) = known.filter(shared) {
@@ -359,7 +373,7 @@ impl Topics {
         self.notice(now, text);
     }
 
-    fn remote_withdrawn(&mut self, now: Instant, endpoint: &mut Endpoint, key: Key) {
+    pub(super) fn remote_withdrawn(&mut self, now: Instant, endpoint: &mut Endpoint, key: Key) {
         let Some(gone) = self.remote.remove(&key) else {
             return;
         };
@@ -429,8 +443,14 @@ impl Topics {
         }
     }
 
-    fn remote_message(&mut self, key: Key, message: Received) {
-        if !self.is_published(key) {
+    fn remote_message(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint,
+        key: Key,
+        message: Received,
+    ) {
+        if !self.is_published(key) || !self.within_rate(now, endpoint, key, message.payload.len()) {
             return;
         }
         let Some(remote) = self.remote.get_mut(&key) else {
