@@ -4,7 +4,7 @@
 use crate::config::Config;
 use crate::status::{
     DelayReport, Direction, GatewayReport, LinkReport, PeerReport, RadioReport, RejectedReport,
-    Status, TopicReport,
+    Status, TopicReport, WatchdogReport,
 };
 use crate::topics::{LocalTopic, Topics};
 use std::collections::BTreeMap;
@@ -70,6 +70,7 @@ impl Reporter {
             topics: topic_reports(endpoint, topics, &state.slow_subscriber_drops),
             radios: self.radios(endpoint),
             links: endpoint.links().map(|l| self.link(endpoint, l)).collect(),
+            watchdogs: topics.watchdogs.reports().map(watchdog_report).collect(),
             packets_refused,
             notices: topics.notices.texts(),
         }
@@ -239,6 +240,10 @@ fn incoming(
         dropped,
         delay: delay_report(&stats.delay),
     })
+}
+
+fn watchdog_report((topic, state, published): (&str, &str, u64)) -> WatchdogReport {
+    WatchdogReport { topic: topic.into(), state: state.into(), published }
 }
 
 fn drops(dropped: &Drops) -> BTreeMap<String, u64> {

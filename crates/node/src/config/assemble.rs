@@ -10,7 +10,7 @@ use super::table::RANGES;
 use super::validate::{Named, Section};
 use super::{
     Config, DEFAULT_PORT, Limits, LinkConfig, MAX_DOMAIN, PeerConfig, RadioConfig, Realtime,
-    Ros1Config, Ros2Config,
+    Ros1Config, Ros2Config, WatchdogConfig,
 };
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -49,6 +49,7 @@ pub fn config(
         peers: file.named("peers").iter().map(peer).collect::<Option<_>>()?,
         topics: topics(file)?,
         services: services(file)?,
+        watchdogs: file.named("watchdogs").iter().map(watchdog).collect::<Option<_>>()?,
         tf: tf(file.section("tf")?),
         limits: limits(file.section("limits")?)?,
         realtime: realtime(file.section("realtime")?)?,
@@ -270,6 +271,16 @@ fn topic(named: &Named) -> Option<TopicRule> {
         repair: flag(section, "repair")?,
     };
     Some(TopicRule { pattern: pattern(&named.name)?, treatment })
+}
+
+fn watchdog(named: &Named) -> Option<WatchdogConfig> {
+    let section = &named.section;
+    Some(WatchdogConfig {
+        topic: named.text.clone(),
+        after: duration(section, "after")?,
+        message: section.fields("message").to_vec(),
+        repeat: duration(section, "repeat"),
+    })
 }
 
 fn tf(section: &Section) -> tf::Rules {

@@ -200,6 +200,7 @@ impl Topics {
         let asked = self.remote.iter().filter(|(_, r)| matches!(r.translation, Translation::Asked));
         let again = asked.map(|(key, r)| Order::Translate { key: *key, topic: r.topic.clone() });
         self.orders.extend(again);
+        self.sweep_watchdogs(now, endpoint);
         self.give_up_absent(now);
         self.notices.sweep(now);
     }
@@ -345,6 +346,7 @@ impl Topics {
         let publication = Publication { topic: topic.clone(), from, own, wanted };
         self.publications.insert(topic.name.clone(), publication);
         if fresh {
+            self.watch(&topic);
             self.gateway(Command::Advertise { topic });
         }
         endpoint.want(now, key.0, key.1, wanted);
@@ -378,15 +380,22 @@ impl Topics {
             return;
         };
         let name = gone.topic.name;
-        let Some(publication) = self.publications.get_mut(&name) else {
-            return;
-        };
-        publication.from.remove(&key);
-        if !publication.from.is_empty() || publication.own {
+        if let Some(publication) = self.publications.get_mut(&name) {
+            publication.from.remove(&key);
+            if !self.watchdogs.holds(&name) {
+                self.release(now, endpoint, &name);
+            }
+        }
+    }
+
+    /// Stops publishing a topic that comes from nobody any more.
+    pub(super) fn release(&mut self, now: Instant, endpoint: &mut Endpoint, name: &str) {
+        let over = |it: &Publication| it.from.is_empty() && !it.own;
+        if !self.publications.get(name).is_some_and(over) {
             return;
         }
-        self.publications.remove(&name);
-        self.gateway(Command::Unadvertise { topic: name.clone() });
+        self.publications.remove(name);
+        self.gateway(Command::Unadvertise { topic: name.to_owned() });
         // Those refused because of its type may have the name now.
         let refused = self.remote.iter();
         let refused: Vec<_> = refused
@@ -470,6 +479,7 @@ impl Topics {
             let message = Incoming { topic, source, payload, encoded, translator };
             self.orders.push_back(Order::Decode(message));
         } else {
+            self.handed_over(now, &topic);
             self.gateway(Command::Publish { topic, source, payload });
         }
     }
