@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use tautline_gateway::mapping::is_command;
 use tautline_gateway::ros2::graph::{GidBytes, Node, write};
+use tautline_gateway::types::compose::compose;
 use tautline_gateway::types::definition::{Arity, Base, Primitive, Schema};
 use tautline_gateway::types::hash::type_hash;
 use tautline_gateway::types::installed::Installed;
@@ -19,6 +20,8 @@ const MESSAGES: u64 = 1000;
 const DECODED: u64 = 20;
 /// At most so many elements, where nothing is bounded.
 const ELEMENTS: u64 = 3;
+/// Bytes that are ample for a message without elements.
+const MAX_ZEROS: usize = 10_000;
 
 fn oracle(mode: &str, input: &[u8]) -> String {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -248,6 +251,23 @@ fn random_messages_come_back_unchanged_and_others_read_the_same() {
         said.trim_end().rsplit_once('\n').map_or((said.trim(), ""), |(d, c)| (c, d));
     assert_eq!(differences, "");
     assert_eq!(count, format!("{} messages", pairs * DECODED));
+}
+
+#[test]
+fn others_read_a_message_of_zeros_of_every_type_as_we_made_it() {
+    let (mut records, mut count) = (Vec::new(), 0);
+    for Type { name, ros1, ros2, .. } in types() {
+        let Some(ros2) = ros2 else { continue };
+        let zeros = |schema: &Schema| compose(schema, &[], MAX_ZEROS).unwrap();
+        let here = ros1.as_ref().map(zeros).unwrap_or_default();
+        for piece in [name.as_bytes(), &here, &zeros(&ros2)] {
+            records.extend_from_slice(&(piece.len() as u32).to_le_bytes());
+            records.extend_from_slice(piece);
+        }
+        count += 1;
+    }
+    assert!(count > 100, "{count}");
+    assert_eq!(oracle("compare", &records), format!("{count} messages\n"));
 }
 
 #[test]
