@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which topics go where, and how: pure rules from topic names to treatment.
 
+use crate::types::definition::short_name;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -117,8 +118,26 @@ pub struct NameMap {
     pub prefix: String,
     /// Names that become others, before the prefix is put on.
     pub remap: BTreeMap<String, String>,
-    /// Which of the peer's topics are taken at all; empty takes all.
+    /// Which of the peer's topics are taken at all; empty takes all but commands
+    /// ([`is_command`]).
     pub accept: Vec<Pattern>,
+}
+
+/// Types whose messages make a robot move, each with its md5: a ROS 1 subscriber takes a topic
+/// by the md5 alone, whatever name its type has.
+const COMMANDS: [(&str, &str); 6] = [
+    ("geometry_msgs/Twist", "9f195f881246fdfa2798d1d3eebca84a"),
+    ("geometry_msgs/TwistStamped", "98d34b0043a2093cf9d9345ab6eef12e"),
+    ("ackermann_msgs/AckermannDrive", "3512e91b48d69674a0e86fadf1ea8231"),
+    ("ackermann_msgs/AckermannDriveStamped", "1fd5d7f58889cefd44d29f6653240d0c"),
+    ("trajectory_msgs/JointTrajectory", "65b4f94a94d1ed67169da35a02f33d3f"),
+    ("sensor_msgs/Joy", "5a9ea5f83505693b71e785041e67a8bb"),
+];
+
+/// Whether messages of a type make a robot move, by its name in either ROS and its hash.
+pub fn is_command(type_name: &str, type_hash: &str) -> bool {
+    let name = short_name(type_name);
+    COMMANDS.iter().any(|(command, md5)| name == *command || type_hash == *md5)
 }
 
 /// Why a text is no topic name or pattern.
@@ -238,14 +257,18 @@ pub fn treatment<'a>(rules: &'a [TopicRule], name: &str) -> Option<&'a Treatment
 }
 
 impl NameMap {
-    /// The local name of a peer's topic; `None` if it is not taken.
+    /// The local name of a peer's topic or service; `None` if it is not taken.
     pub fn local_name(&self, theirs: &str) -> Option<String> {
-        let taken = self.accept.is_empty() || self.accept.iter().any(|p| p.matches(theirs));
-        if !taken {
+        if !self.accept.is_empty() && !self.accepts(theirs) {
             return None;
         }
         let renamed = self.remap.get(theirs).map_or(theirs, String::as_str);
         Some(format!("{}{renamed}", self.prefix))
+    }
+
+    /// Whether the file names it, by itself or by a pattern: only so are commands taken.
+    pub fn accepts(&self, theirs: &str) -> bool {
+        self.accept.iter().any(|pattern| pattern.matches(theirs))
     }
 }
 
@@ -323,5 +346,24 @@ mod tests {
         assert_eq!(map.local_name("/scan").unwrap(), "/robot1/front/scan");
         assert_eq!(map.local_name("/tf_static").unwrap(), "/robot1/tf_static");
         assert_eq!(map.local_name("/odom"), None);
+        assert!(map.accepts("/tf_static") && !map.accepts("/odom"));
+        let all = NameMap::default();
+        assert!(!all.accepts("/cmd_vel") && all.local_name("/cmd_vel").is_some());
+    }
+
+    #[test]
+    fn commands_are_known_by_their_name_in_either_ros_or_by_their_md5() {
+        for (name, md5) in COMMANDS {
+            let (package, own) = name.split_once('/').unwrap();
+            for spelling in
+                [name, &format!("{package}/msg/{own}"), &format!("{package}::msg::{own}")]
+            {
+                assert!(is_command(spelling, ""), "{spelling}");
+            }
+            assert!(is_command("x/Harmless", md5), "{name}");
+        }
+        for other in ["nav_msgs/Odometry", "geometry_msgs/msg/TwistWithCovariance", "x/Twist", ""] {
+            assert!(!is_command(other, ""), "{other}");
+        }
     }
 }

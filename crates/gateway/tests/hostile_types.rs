@@ -2,6 +2,7 @@
 //! Definitions and messages as nobody should send them: each is refused with the reason.
 
 use proptest::prelude::*;
+use tautline_gateway::types::compose::{Written, compose};
 use tautline_gateway::types::definition::{MAX_DEPTH, Schema};
 use tautline_gateway::types::{Dialect, Transcoder};
 
@@ -132,6 +133,24 @@ proptest! {
         if let Ok(schema) = Schema::parse("a/A", &text, Dialect::Ros2) {
             let again = Schema::parse("a/A", &schema.to_string(), Dialect::Ros2).unwrap();
             prop_assert_eq!(schema.root().fields.len(), again.root().fields.len());
+            let _ = compose(&schema, &[], 1000);
+        }
+    }
+
+    #[test]
+    fn no_value_makes_a_message_panic(text in "-?[.0-9eEa-z]{0,24}|\\PC{0,8}", many in 0..4_usize) {
+        for dialect in [Dialect::Ros1, Dialect::Ros2] {
+            let bool_first = "bool a\nint8[2] b\nuint64 c\nfloat32 d\nstring e\nB f\nB[] g";
+            let text_of_type = format!("{bool_first}\n{BAR}\nMSG: a/B\nbyte x");
+            let schema = Schema::parse("a/A", &text_of_type, dialect).unwrap();
+            let one = Written::One(text.clone());
+            let list = Written::List(vec![one.clone(); many]);
+            let map = Written::Map(vec![("x".into(), one.clone())]);
+            for value in [one, list, map.clone(), Written::List(vec![map; many])] {
+                for field in ["a", "b", "c", "d", "e", "f", "g"] {
+                    let _ = compose(&schema, &[(field.into(), value.clone())], 1000);
+                }
+            }
         }
     }
 

@@ -6,7 +6,9 @@ use serde_json::Value;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use tautline_gateway::mapping::is_command;
 use tautline_gateway::ros2::graph::{GidBytes, Node, write};
+use tautline_gateway::types::compose::compose;
 use tautline_gateway::types::definition::{Arity, Base, Primitive, Schema};
 use tautline_gateway::types::hash::type_hash;
 use tautline_gateway::types::installed::Installed;
@@ -18,6 +20,8 @@ const MESSAGES: u64 = 1000;
 const DECODED: u64 = 20;
 /// At most so many elements, where nothing is bounded.
 const ELEMENTS: u64 = 3;
+/// Bytes that are ample for a message without elements.
+const MAX_ZEROS: usize = 10_000;
 
 fn oracle(mode: &str, input: &[u8]) -> String {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -84,6 +88,32 @@ fn hashes_are_those_of_ros_and_of_rosbags() {
     }
     println!("{md5} of ROS 1, {rihs01} of ROS 2, of which {installed} installed");
     assert!(md5 > 100 && rihs01 > 100 && installed > 80);
+}
+
+#[test]
+fn commands_have_the_md5_that_others_give_them() {
+    let mut commands = 0;
+    for Type { name, line, .. } in types() {
+        let Some(md5) = line["md5"].as_str() else { continue };
+        // An acceleration has the fields of a twist, and so its md5.
+        let reads_as_twist = name == "geometry_msgs/msg/Accel";
+        assert_eq!(is_command("x/Y", md5), is_command(&name, "") || reads_as_twist, "{name}");
+        commands += usize::from(is_command(&name, ""));
+    }
+    assert_eq!(commands, 4, "rosbags has none of ackermann_msgs");
+    // As github.com/ros-drivers/ackermann_msgs has them.
+    let header = "uint32 seq\ntime stamp\nstring frame_id\n";
+    let drive = "float32 steering_angle\nfloat32 steering_angle_velocity\nfloat32 speed\n\
+                 float32 acceleration\nfloat32 jerk\n";
+    let bar = "=".repeat(80);
+    let stamped = format!(
+        "Header header\nAckermannDrive drive\n{bar}\nMSG: std_msgs/Header\n{header}\
+         {bar}\nMSG: ackermann_msgs/AckermannDrive\n{drive}"
+    );
+    for text in [drive, &stamped] {
+        let schema = Schema::parse("ackermann_msgs/X", text, Dialect::Ros1).unwrap();
+        assert!(is_command("x/Y", &type_hash(&schema)), "{text}");
+    }
 }
 
 #[test]
@@ -221,6 +251,23 @@ fn random_messages_come_back_unchanged_and_others_read_the_same() {
         said.trim_end().rsplit_once('\n').map_or((said.trim(), ""), |(d, c)| (c, d));
     assert_eq!(differences, "");
     assert_eq!(count, format!("{} messages", pairs * DECODED));
+}
+
+#[test]
+fn others_read_a_message_of_zeros_of_every_type_as_we_made_it() {
+    let (mut records, mut count) = (Vec::new(), 0);
+    for Type { name, ros1, ros2, .. } in types() {
+        let Some(ros2) = ros2 else { continue };
+        let zeros = |schema: &Schema| compose(schema, &[], MAX_ZEROS).unwrap();
+        let here = ros1.as_ref().map(zeros).unwrap_or_default();
+        for piece in [name.as_bytes(), &here, &zeros(&ros2)] {
+            records.extend_from_slice(&(piece.len() as u32).to_le_bytes());
+            records.extend_from_slice(piece);
+        }
+        count += 1;
+    }
+    assert!(count > 100, "{count}");
+    assert_eq!(oracle("compare", &records), format!("{count} messages\n"));
 }
 
 #[test]

@@ -4,13 +4,14 @@
 
 use crate::config::Config;
 use crate::node::{Inlet, Input};
-use crate::topics::{Key, Outgoing};
+use crate::topics::{Key, Outgoing, safe_message};
 use bytes::Bytes;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use tautline_gateway::types::Dialect;
+use tautline_gateway::types::compose::Fields;
 use tautline_gateway::types::installed::Installed;
 use tautline_gateway::types::translate::{
     ServiceTranslator, Translator, translate, translate_service,
@@ -37,6 +38,11 @@ pub(crate) enum Job {
     TranslateService {
         key: Key,
         service: Service,
+    },
+    /// Make the safe message of a topic.
+    Compose {
+        topic: Topic,
+        fields: Arc<Fields>,
     },
     /// Make a call, or its answer, what the other side takes.
     Turn(Turning),
@@ -70,7 +76,7 @@ impl Job {
             Self::Compress(message) => message.payload.len(),
             Self::Decode(message) => message.payload.len(),
             Self::Turn(turning) => turning.payload.len(),
-            Self::Translate { .. } | Self::TranslateService { .. } => 0,
+            Self::Translate { .. } | Self::TranslateService { .. } | Self::Compose { .. } => 0,
         }
     }
 }
@@ -155,6 +161,11 @@ impl Worker {
                 let Some((dialect, installed)) = &self.ros else { return };
                 let found = Box::new(translate_service(&service, *dialect, installed));
                 self.inlet.push(Input::ServiceTranslated { key, foreign: service, found });
+            }
+            Job::Compose { topic, fields } => {
+                let Some((_, installed)) = &self.ros else { return };
+                let made = safe_message(&topic, &fields, installed, self.max_message);
+                self.inlet.push(Input::Composed { topic, made });
             }
             Job::Turn(Turning { service, call, payload, translator, is_answer }) => {
                 let turned = match is_answer {

@@ -248,6 +248,10 @@ impl Page<'_> {
             .flat_map(|g| g.rejected.iter().map(|r| (rejected_labels(g, r), r.count)));
         let help = "Messages that the gateway did not take or hand on, by topic and reason";
         self.counters("tautline_gateway_rejected", help, rejected)?;
+        let watchdogs = status.watchdogs.iter();
+        let watchdogs = watchdogs.map(|it| (vec![("topic", &*it.topic)], it.published));
+        let help = "Safe messages published for topics from peers that went silent";
+        self.counters("tautline_watchdog_published", help, watchdogs)?;
         let refused = status
             .packets_refused
             .iter()

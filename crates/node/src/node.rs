@@ -92,6 +92,11 @@ pub(crate) enum Input {
         foreign: Service,
         found: Box<Result<(Service, ServiceTranslator), String>>,
     },
+    /// The safe message of a topic.
+    Composed {
+        topic: Topic,
+        made: Result<crate::topics::Safe, String>,
+    },
     /// A call to be sent, or an answer to be handed to the caller.
     Turned {
         service: String,

@@ -4,7 +4,7 @@
 use crate::config::{Config, Security};
 use crate::status::{
     DelayReport, Direction, GatewayReport, LinkReport, PeerReport, RadioReport, RejectedReport,
-    Status, TopicReport,
+    Status, TopicReport, WatchdogReport,
 };
 use crate::topics::{LocalTopic, Topics};
 use std::collections::BTreeMap;
@@ -77,6 +77,7 @@ impl Reporter {
             topics: topic_reports(endpoint, topics, &state.slow_subscriber_drops),
             radios: self.radios(endpoint),
             links: endpoint.links().map(|l| self.link(endpoint, l)).collect(),
+            watchdogs: topics.watchdogs.reports().map(watchdog_report).collect(),
             packets_refused,
             notices: topics.notices.texts(),
         }
@@ -223,6 +224,10 @@ fn incoming(
     let (topic, _, stats) = endpoint.channel_in(peer, channel)?;
     let (local_name, wanted) = topics.incoming(peer, channel)?;
     let mut dropped = drops(&stats.dropped);
+    let over_rate = topics.over_rate(peer, channel);
+    if over_rate.messages > 0 {
+        dropped.insert("over_rate".into(), over_rate.messages);
+    }
     if let Some((_, count)) = slow_subscribers.iter().find(|(name, _)| name == local_name) {
         dropped.insert("slow_subscriber".into(), *count);
     }
@@ -234,8 +239,8 @@ fn incoming(
         priority: topic.priority,
         rate_hz: None,
         wanted,
-        messages: stats.delivered,
-        bytes: stats.bytes,
+        messages: stats.delivered.saturating_sub(over_rate.messages),
+        bytes: stats.bytes.saturating_sub(over_rate.bytes),
         delivered: stats.delivered,
         queued: 0,
         sent: 0,
@@ -243,6 +248,10 @@ fn incoming(
         dropped,
         delay: delay_report(&stats.delay),
     })
+}
+
+fn watchdog_report((topic, state, published): (&str, &str, u64)) -> WatchdogReport {
+    WatchdogReport { topic: topic.into(), state: state.into(), published }
 }
 
 fn drops(dropped: &Drops) -> BTreeMap<String, u64> {

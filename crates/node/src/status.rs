@@ -31,6 +31,8 @@ pub struct Status {
     pub radios: Vec<RadioReport>,
     /// One per link.
     pub links: Vec<LinkReport>,
+    /// One per topic with a watchdog.
+    pub watchdogs: Vec<WatchdogReport>,
     /// Packets that were refused, by reason.
     pub packets_refused: BTreeMap<String, u64>,
     /// Recent things a person should know, newest last.
@@ -121,6 +123,7 @@ pub struct TopicReport {
     /// Messages left out at the source by the rate limit; those of tf were merged into others.
     pub rate_limited: u64,
     /// Messages dropped, by reason: expired, superseded, overflow, lost, peer_gone, refused, late, ...
+    /// In: over_rate (more than peers.NAME.max_rate).
     /// Those of tf before they were accepted: malformed, no_named_frame, no_room (for some of
     /// its transforms).
     pub dropped: BTreeMap<String, u64>,
@@ -195,6 +198,17 @@ pub struct LinkReport {
     pub received_bytes: u64,
     /// Packets received twice.
     pub duplicate_packets: u64,
+}
+
+/// The watchdog of one topic from peers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WatchdogReport {
+    /// Local name.
+    pub topic: String,
+    /// `asleep` (nothing came yet, or nobody listens), `armed` or `silent`.
+    pub state: String,
+    /// Safe messages published.
+    pub published: u64,
 }
 
 /// A change to topics that match `topic`, on a running node.

@@ -75,7 +75,9 @@ fn check_explains_a_good_file() {
     let place = Place::new();
     place.file(
         "robot.yaml",
-        "name: robot1\nsecurity: none\npeers: { base: 10.0.0.2 }\ntopics: { /scan: { priority: 200 } }\n",
+        "name: robot1\nsecurity: none\npeers: { base: { address: 10.0.0.2, max_rate: 2Mbps } }\n\
+         topics: { /scan: { priority: 200 } }\n\
+         watchdogs: { /cmd_vel: { after: 500ms, message: { linear: { x: 0.1 } } } }\n",
     );
     let checked = place.tautline(&["check", "robot.yaml"]);
     assert!(checked.status.success(), "{}", err(&checked));
@@ -86,8 +88,13 @@ fn check_explains_a_good_file() {
     };
     assert!(row("/scan ").contains("200"));
     assert!(row("base ").contains("10.0.0.2:18470"));
+    assert!(row("base ").contains("all but commands, at most 2.00Mbps"), "{text}");
+    let watchdog: Vec<&str> = row("/cmd_vel ").split_whitespace().collect();
+    assert_eq!(watchdog, ["/cmd_vel", "500ms", "once", "with", "linear"]);
     let as_json = json(&place.tautline(&["check", "robot.yaml", "--json"]));
     assert_eq!(as_json["ok"], true);
+    assert_eq!(as_json["peers"][0]["max_rate_bps"], 2_000_000);
+    assert_eq!(as_json["watchdogs"][0]["message"]["linear"]["x"], "0.1");
     assert_eq!(as_json["topics"][0]["priority"], 200);
     assert_eq!(as_json["peers"][0]["links"][0]["port"], 18470);
 }
@@ -163,7 +170,8 @@ fn the_one_daemon_is_found_and_shown() {
     assert!(
         text.contains("sensor_msgs/LaserScan")
             && text.contains("1.20k expired")
-            && text.contains("back-pressure"),
+            && text.contains("back-pressure")
+            && text.contains("Watchdogs"),
         "{text}"
     );
     for line in

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use std::path::PathBuf;
 use std::time::Duration;
 use tautline_gateway::mapping::{Compression, treatment};
+use tautline_gateway::types::compose::Written;
 use tautline_node::config::{
     Config, MAX_FILE_BYTES, MAX_NESTING, Surroundings, Warning, parse, reference, starter,
 };
@@ -93,6 +94,8 @@ fn the_example_means_what_it_says() {
     assert_eq!(robot3.links[1].host, "fe80::3%wlan1");
     assert_eq!(robot3.links[1].mtu, Some(1400));
     assert!(robot4.links.is_empty());
+    assert_eq!((robot2.max_rate_bps, robot2.max_priority), (Some(4_000_000), 150));
+    assert_eq!((base.max_rate_bps, base.max_priority), (None, 255));
     assert_eq!(config.radios[0].rate_bps, Some(6_000_000));
     assert_eq!(config.radios[0].in_flight, 2);
     let camera = treatment(&config.topics, "/camera/front/image").unwrap();
@@ -102,6 +105,11 @@ fn the_example_means_what_it_says() {
     assert_eq!(camera.to, Some(vec!["base".into()]));
     assert!(camera.repair);
     assert_eq!(config.realtime.priority, Some(50));
+    let [watchdog] = &config.watchdogs[..] else { panic!("one watchdog") };
+    let times = (watchdog.after, watchdog.repeat);
+    assert_eq!(times, (Duration::from_secs(2), Some(Duration::from_secs(1))));
+    assert_eq!(watchdog.topic, "/robot2/plan");
+    assert_eq!(watchdog.message, [("data".into(), Written::One("stop".into()))]);
     let frames: Vec<&str> = config.tf.frames.iter().map(|frame| frame.as_str()).collect();
     assert_eq!((frames, &*config.tf.prefix), (vec!["odom", "base_link", "arm/**"], "robot1/"));
     assert!(config.tf.shared[0].matches("map") && config.tf.shared.len() == 1);
@@ -114,6 +122,18 @@ fn topics_keep_the_order_of_the_file_in_both_forms() {
     assert_eq!(as_map, as_list);
     let order: Vec<&str> = as_map.iter().map(|rule| rule.pattern.as_str()).collect();
     assert_eq!(order, ["/z", "/a", "/m"]);
+}
+
+#[test]
+fn a_watchdog_may_be_a_time_alone_and_its_message_is_kept_as_written() {
+    let file = "{name: r, watchdogs: {/a: 500ms, /b: {after: 1s, message: }, \
+                /c: {after: 1s, message: {x: [1, {y: ''}], z: 'true'}}}}";
+    let watchdogs = checked(file).0.watchdogs;
+    assert_eq!((watchdogs[0].after, watchdogs[0].repeat), (Duration::from_millis(500), None));
+    assert!(watchdogs[0].message.is_empty() && watchdogs[1].message.is_empty());
+    let one = |text: &str| Written::One(text.into());
+    let list = Written::List(vec![one("1"), Written::Map(vec![("y".into(), one(""))])]);
+    assert_eq!(watchdogs[2].message, [("x".into(), list), ("z".into(), one("true"))]);
 }
 
 #[test]
@@ -296,7 +316,7 @@ proptest! {
 
     #[test]
     fn any_value_of_any_key_is_taken_or_explained(
-        key in "(name|listen|control|metrics|diagnostics|ros1|peers|radios|topics|tf|limits|realtime)",
+        key in "(name|listen|control|metrics|diagnostics|ros1|peers|radios|topics|watchdogs|tf|limits|realtime)",
         value in "[0-9a-zA-Z:/.%+-]{0,20}|\\PC{0,20}",
     ) {
         taken_or_explained(&format!("name: r\n{key}: {value}\n"))?;

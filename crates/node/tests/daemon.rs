@@ -5,7 +5,7 @@ mod running;
 
 use running::enclosure::Enclosure;
 use running::{Place, free_port, wait_for};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use tautline_node::keys;

@@ -86,6 +86,7 @@ fn counts_carry_their_labels() {
         "tautline_topic_messages_total{topic=\"/scan\",direction=\"out\",peer=\"base\"} 50",
         "tautline_topic_dropped_total{topic=\"/scan\",direction=\"out\",peer=\"robot2\",reason=\"peer_gone\"} 12",
         "tautline_topic_rate_limited_total{topic=\"/diagnostics\",direction=\"out\",peer=\"base\"} 17",
+        "tautline_watchdog_published_total{topic=\"/cmd_vel\"} 2",
         "tautline_packets_refused_total{reason=\"wrong version\"} 3",
         "tautline_radio_configured_bps{radio=\"eth0\"} 54000000.0",
         "tautline_link_lost_packets_total{peer=\"base\",radio=\"wlan0\",remote=\"10.0.0.2:18470\"} 25",

@@ -51,7 +51,8 @@ fn a_topic_of_either_ros_arrives_typed_at_the_other() {
     let place = Place::new();
     let master = Master::alone(free_port());
     let ros1_lines = format!(
-        "ros1: {{ master: \"{}\", host: 127.0.0.1 }}\ntopics: {{ \"/from1/**\": {{}} }}",
+        "    accept: \"/from2/**\"\nros1: {{ master: \"{}\", host: 127.0.0.1 }}\n\
+         topics: {{ \"/from1/**\": {{}} }}",
         master.uri
     );
     let ros2_lines = format!("{}topics: {{ \"/from2/**\": {{}} }}", ros2_lines(0));
@@ -93,6 +94,35 @@ fn a_topic_of_either_ros_arrives_typed_at_the_other() {
     let late = json!({ "latch": true });
     two.subscriber("/from1/map", "std_msgs/msg/String", late);
     two.wait("latched message", |report| report["got"] == "/from1/map");
+}
+
+#[test]
+fn commands_of_ros_1_that_stop_are_answered_in_ros_2() {
+    if !ros2::inside_as("commands_of_ros_1_that_stop_are_answered_in_ros_2") {
+        return;
+    }
+    let place = Place::new();
+    let master = Master::alone(free_port());
+    let robot = format!("    accept: /cmd_vel\n{}watchdogs: {{ /cmd_vel: 500ms }}", ros2_lines(0));
+    let base = format!(
+        "ros1: {{ master: \"{}\", host: 127.0.0.1 }}\ntopics: {{ /cmd_vel: {{}} }}",
+        master.uri
+    );
+    let daemons = pair(&place, &robot, &base);
+    let mut driver = ros1::start(&master.uri, "/driver");
+    let mut wheels = ros2::start("kilted", "SUBNET", "wheels");
+    driver.advertise("/cmd_vel", "geometry_msgs/Twist", false);
+    wheels.subscriber("/cmd_vel", "geometry_msgs/msg/Twist", json!({}));
+    let fields = json!({ "linear": { "x": 0.25 } });
+    let order = json!({ "do": "send", "topic": "/cmd_vel", "fields": fields });
+    send_until(&mut driver, &wheels, "/cmd_vel", &order);
+    driver.signal("-KILL");
+    let zeros = [&[0, 1, 0, 0][..], &[0; 48]].concat();
+    wait_for("the safe message", || {
+        let last = wheels.received("/cmd_vel").last().map(bytes_of);
+        last.filter(|got| *got == zeros)
+    });
+    daemons[0].wait_for_notice(&["/cmd_vel", "nothing from peers for 500ms"]);
 }
 
 #[test]

@@ -4,11 +4,13 @@
 //! ```text
 //! text of a definition ─▶ definition::Schema ─▶ hash: md5 (ROS 1), RIHS01 (ROS 2)
 //!                               │
-//!                               └─ two of them ─▶ transcode::Transcoder: bytes to bytes
+//!                               ├─ two of them ─▶ transcode::Transcoder: bytes to bytes
+//!                               └─ with values that a person wrote ─▶ compose: bytes
 //! ```
 //! Pure but for `installed`, which reads `.msg` and `.srv` files. Definitions come from peers, and are
 //! hostile until parsed.
 
+pub mod compose;
 pub mod definition;
 pub mod derive;
 pub mod hash;

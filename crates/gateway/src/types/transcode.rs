@@ -177,8 +177,8 @@ impl Transcoder {
             Arity::Sequence(_) => return to.length(0),
         };
         match step.kind {
-            Kind::Number(size) => each(count, |_| to.numbers(size, &[0; 8][..usize::from(size)])),
-            Kind::Truth => each(count, |_| to.numbers(1, &[0])),
+            Kind::Number(size) => to.zeros(size, count),
+            Kind::Truth => to.zeros(1, count),
             Kind::Text(_) => each(count, |_| to.text(&[])),
             Kind::WideText => each(count, |_| to.wide_text(&[])),
             Kind::Struct(number) => each(count, |_| {
@@ -221,7 +221,7 @@ pub(crate) fn at_end(from: &Reader<'_>, padding: usize) -> Result<(), TranscodeE
 }
 
 /// Does something for each element, whose number goes into the error.
-fn each(
+pub(crate) fn each(
     count: usize,
     mut task: impl FnMut(usize) -> Result<(), TranscodeError>,
 ) -> Result<(), TranscodeError> {

@@ -153,6 +153,21 @@ pub fn translate(
     Ok((local_topic, translator))
 }
 
+/// The type of a topic as it is published here: as the definition that came with it says, else
+/// as installed. The error is for a person.
+pub fn schema_of(topic: &Topic, installed: &Installed) -> Result<Schema, String> {
+    let name = &topic.type_name;
+    let dialect = dialect_of(name);
+    let parse = |text: &str| Schema::parse(name, text, dialect).map_err(|error| error.to_string());
+    if !topic.definition.is_empty() {
+        return parse(&topic.definition);
+    }
+    let text = installed.definition(name, dialect).map_err(|error| undefined(name, &error))?;
+    let schema = parse(&text)?;
+    check_hash(name, &type_hash(&schema), &topic.type_hash)?;
+    Ok(schema)
+}
+
 /// The type as its own robot defines it: what came with it, else what would follow from our
 /// own definition, if that has the hash it came with.
 fn foreign(topic: &Topic, own: &Result<Schema, String>) -> Result<Schema, String> {

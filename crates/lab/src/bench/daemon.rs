@@ -24,6 +24,8 @@ const ROBOT_TOPICS: &str = "  /scan: { priority: 200 }
 ";
 const BASE_TOPICS: &str = "  /cmd_vel: { priority: 220 }
 ";
+/// All: what makes a robot move is taken only where a name or pattern means it.
+const ACCEPTED: &str = "\"/**\"";
 
 /// A running daemon.
 pub struct Daemon {
@@ -65,7 +67,7 @@ fn robot_file(
         }
     };
     format!(
-        "name: {}\npeers:\n  {}: {{ address: {}, key: {peer_key} }}\ntopics:\n{topics}{radios}control: {SCRATCH}/{}.sock\n{ros}\n",
+        "name: {}\npeers:\n  {}: {{ address: {}, key: {peer_key}, accept: {ACCEPTED} }}\ntopics:\n{topics}{radios}control: {SCRATCH}/{}.sock\n{ros}\n",
         computer.name, peer.name, peer.address, computer.name
     )
 }

@@ -7,8 +7,10 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use tautline_gateway::mapping::{Compression, Pattern, ServiceRule, TopicRule};
 use tautline_gateway::tf::Rules;
+use tautline_gateway::types::compose::Written;
 use tautline_node::config::{
     self, Checked, Config, ConfigError, LinkConfig, MAX_DEFAULT_MTU, PeerConfig, Ros2Config,
+    WatchdogConfig,
 };
 
 /// Arguments of `tautline check`.
@@ -83,7 +85,24 @@ fn in_words(config: &Config) -> String {
     text.push_str(&topics(&config.topics));
     text.push_str("\nServices that peers may call; the first line that matches a service counts\n");
     text.push_str(&services(&config.services));
+    if !config.watchdogs.is_empty() {
+        text.push_str("\nTopics from peers whose silence is answered by a safe message\n");
+        text.push_str(&watchdogs(&config.watchdogs));
+    }
     text
+}
+
+fn watchdogs(watchdogs: &[WatchdogConfig]) -> String {
+    let row = |it: &WatchdogConfig| {
+        let again = it.repeat.map(|every| format!("every {}", words::duration(every)));
+        let set: Vec<&str> = it.message.iter().map(|(field, _)| &**field).collect();
+        let message =
+            if set.is_empty() { "all zero".into() } else { format!("with {}", set.join(" ")) };
+        let again = again.unwrap_or("once".into());
+        [it.topic.clone(), words::duration(it.after), again, message]
+    };
+    let rows: Vec<[String; 4]> = watchdogs.iter().map(row).collect();
+    output::table(["TOPIC", "AFTER", "PUBLISHED", "MESSAGE"], &rows)
 }
 
 fn ros2(ros2: &Ros2Config) -> String {
@@ -180,12 +199,18 @@ fn address(link: &LinkConfig) -> String {
 
 fn names(peer: &PeerConfig) -> String {
     let accepted = list(&peer.names.accept);
-    let mut text = if accepted.is_empty() { "all".into() } else { accepted };
+    let mut text = if accepted.is_empty() { "all but commands".into() } else { accepted };
     for (from, to) in &peer.names.remap {
         let _ = write!(text, ", {from} as {to}");
     }
     if !peer.names.prefix.is_empty() {
         let _ = write!(text, ", under {}", peer.names.prefix);
+    }
+    if let Some(rate) = peer.max_rate_bps {
+        let _ = write!(text, ", at most {}", words::bit_rate(rate as f64));
+    }
+    if peer.max_priority < u8::MAX {
+        let _ = write!(text, ", passed on with priority {} or less", peer.max_priority);
     }
     text
 }
@@ -273,6 +298,7 @@ fn as_json(checked: &Checked) -> Json {
         "radios": radios,
         "topics": config.topics.iter().map(topic_as_json).collect::<Vec<_>>(),
         "services": config.services.iter().map(service_as_json).collect::<Vec<_>>(),
+        "watchdogs": config.watchdogs.iter().map(watchdog_as_json).collect::<Vec<_>>(),
         "tf": {
             "frames": texts(&config.tf.frames),
             "prefix": config.tf.prefix,
@@ -298,7 +324,15 @@ fn peer_as_json(peer: &PeerConfig) -> Json {
         json!({ "host": link.host, "port": link.port, "interface": link.interface, "mtu": link.mtu })
     }).collect();
     let accept = texts(&peer.names.accept);
-    json!({ "name": peer.name, "links": links, "prefix": peer.names.prefix, "remap": peer.names.remap, "accept": accept })
+    json!({
+        "name": peer.name,
+        "links": links,
+        "prefix": peer.names.prefix,
+        "remap": peer.names.remap,
+        "accept": accept,
+        "max_rate_bps": peer.max_rate_bps,
+        "max_priority": peer.max_priority,
+    })
 }
 
 fn texts(patterns: &[Pattern]) -> Vec<&str> {
@@ -317,6 +351,27 @@ fn topic_as_json(rule: &TopicRule) -> Json {
         "repair": treatment.repair,
         "to": treatment.to,
     })
+}
+
+fn watchdog_as_json(watchdog: &WatchdogConfig) -> Json {
+    json!({
+        "topic": watchdog.topic,
+        "after_ms": watchdog.after.as_secs_f64() * 1e3,
+        "repeat_ms": watchdog.repeat.map(|every| every.as_secs_f64() * 1e3),
+        "message": written(&Written::Map(watchdog.message.clone())),
+    })
+}
+
+/// As in the file: what a value means depends on its field's type.
+fn written(value: &Written) -> Json {
+    match value {
+        Written::One(text) => text.as_str().into(),
+        Written::List(elements) => elements.iter().map(written).collect(),
+        Written::Map(fields) => {
+            let fields = fields.iter().map(|(name, value)| (name.clone(), written(value)));
+            Json::Object(fields.collect())
+        }
+    }
 }
 
 fn service_as_json(rule: &ServiceRule) -> Json {

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use tautline_node::status::{
     Direction, GatewayReport, LinkReport, PeerReport, RadioReport, Status, TopicReport,
+    WatchdogReport,
 };
 
 /// Arguments of `tautline status`.
@@ -79,6 +80,10 @@ pub fn in_words(status: &Status) -> String {
         "TWICE",
     ];
     section(&mut text, "Links", header, status.links.iter().map(link));
+    if !status.watchdogs.is_empty() {
+        let header = ["TOPIC", "STATE", "PUBLISHED"];
+        section(&mut text, "Watchdogs", header, status.watchdogs.iter().map(watchdog));
+    }
     let refused = dropped(&status.packets_refused);
     if !refused.is_empty() {
         let _ = write!(text, "\nPackets refused: {refused}\n");
@@ -190,6 +195,10 @@ fn radio(radio: &RadioReport) -> [String; 7] {
         bytes(radio.sent_bytes as f64),
         short(radio.sent_packets as f64),
     ]
+}
+
+fn watchdog(watchdog: &WatchdogReport) -> [String; 3] {
+    [watchdog.topic.clone(), watchdog.state.clone(), short(watchdog.published as f64)]
 }
 
 fn link(link: &LinkReport) -> [String; 10] {

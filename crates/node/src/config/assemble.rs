@@ -10,7 +10,7 @@ use super::table::RANGES;
 use super::validate::{Named, Section};
 use super::{
     Config, DEFAULT_PORT, Limits, LinkConfig, MAX_DOMAIN, PeerConfig, RadioConfig, Realtime,
-    Ros1Config, Ros2Config, Security,
+    Ros1Config, Ros2Config, Security, WatchdogConfig,
 };
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -61,6 +61,7 @@ pub fn config(
             .collect::<Option<_>>()?,
         topics: topics(file)?,
         services: services(file)?,
+        watchdogs: file.named("watchdogs").iter().map(watchdog).collect::<Option<_>>()?,
         tf: tf(file.section("tf")?),
         limits: limits(file.section("limits")?)?,
         realtime: realtime(file.section("realtime")?)?,
@@ -199,7 +200,14 @@ fn peer(named: &Named, security: &Security) -> Option<PeerConfig> {
         remap: section.renames("remap").iter().map(|(_, pair)| pair.clone()).collect(),
         accept: patterns(section, "accept"),
     };
-    Some(PeerConfig { name: named.text.clone(), key, links, names })
+    Some(PeerConfig {
+        name: named.text.clone(),
+        key,
+        links,
+        names,
+        max_rate_bps: whole(section, "max_rate"),
+        max_priority: whole(section, "max_priority")?.try_into().ok()?,
+    })
 }
 
 fn link(section: &Section) -> Option<LinkConfig> {
@@ -282,6 +290,16 @@ fn topic(named: &Named) -> Option<TopicRule> {
         repair: flag(section, "repair")?,
     };
     Some(TopicRule { pattern: pattern(&named.name)?, treatment })
+}
+
+fn watchdog(named: &Named) -> Option<WatchdogConfig> {
+    let section = &named.section;
+    Some(WatchdogConfig {
+        topic: named.text.clone(),
+        after: duration(section, "after")?,
+        message: section.fields("message").to_vec(),
+        repeat: duration(section, "repeat"),
+    })
 }
 
 fn tf(section: &Section) -> tf::Rules {

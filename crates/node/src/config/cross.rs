@@ -57,7 +57,8 @@ impl Findings {
     }
 
     fn counts(&mut self, file: &Section) {
-        let rules = ["topics", "services", "actions"].map(|key| (key, MAX_TOPIC_RULES));
+        let rules =
+            ["topics", "services", "actions", "watchdogs"].map(|key| (key, MAX_TOPIC_RULES));
         for (key, most) in [("peers", MAX_PEERS)].into_iter().chain(rules) {
             let count = file.named(key).len();
             if count > most {

@@ -29,12 +29,13 @@ use std::time::Duration;
 use tautline_gateway::mapping::{NameMap, ServiceRule, TopicRule};
 use tautline_gateway::tf;
 use tautline_gateway::types::Dialect;
+use tautline_gateway::types::compose::Fields;
 use tautline_gateway::types::installed::Installed;
 use tautline_proto::PublicKey;
 
 /// Most peers of one node.
 pub const MAX_PEERS: usize = 256;
-/// Most rules under `topics`.
+/// Most rules under `topics`, and most watchdogs.
 pub const MAX_TOPIC_RULES: usize = 1024;
 
 /// A file that can be used.
@@ -128,6 +129,8 @@ pub struct Config {
     pub topics: Vec<TopicRule>,
     /// Services of this robot that peers may call; the first rule that matches counts.
     pub services: Vec<ServiceRule>,
+    /// Topics from peers whose silence is answered, by local name.
+    pub watchdogs: Vec<WatchdogConfig>,
     /// What leaves on topics of tf's types, and under which names.
     pub tf: tf::Rules,
     /// Bounds and budgets.
@@ -209,6 +212,23 @@ pub struct PeerConfig {
     pub links: Vec<LinkConfig>,
     /// Names of its topics here.
     pub names: NameMap,
+    /// What is taken of its topics, in bits per second; `None` takes all.
+    pub max_rate_bps: Option<u64>,
+    /// The highest priority that its topics may have where they are passed on.
+    pub max_priority: u8,
+}
+
+/// What happens when a topic from peers goes silent.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WatchdogConfig {
+    /// Its local name.
+    pub topic: String,
+    /// Longest time between two messages.
+    pub after: Duration,
+    /// Fields of the safe message; those left out are zero, false or empty.
+    pub message: Fields,
+    /// How often it is published while the topic stays silent; `None` is once.
+    pub repeat: Option<Duration>,
 }
 
 /// One path to a peer.

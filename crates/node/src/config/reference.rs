@@ -84,7 +84,7 @@ fn allowed(setting: &Setting) -> String {
     match &setting.shape {
         Shape::Single(kind) => kind.allowed(),
         Shape::List(kind) => format!("a list, each entry {}", kind.allowed()),
-        Shape::Renames(_) => format!("a map such as `{}`", setting.example),
+        Shape::Renames(_) | Shape::Fields => format!("a map such as `{}`", setting.example),
         Shape::Section(_) => "the keys below".into(),
         Shape::Switch(_) => "the keys below, `true` or `false`".into(),
         Shape::Sections(_) => format!("a list such as `{}`", setting.example),

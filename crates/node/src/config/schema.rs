@@ -40,6 +40,7 @@ fn shape(shape: &Shape) -> Json {
         Shape::Renames(kind) => {
             json!({ "type": "object", "propertyNames": kind.schema(), "additionalProperties": kind.schema() })
         }
+        Shape::Fields => json!({ "type": ["object", "null"] }),
         Shape::Section(settings) => or_nothing(object(settings)),
         Shape::Switch(settings) => {
             json!({ "anyOf": [{ "type": ["boolean", "null"] }, object(settings)] })

@@ -49,6 +49,8 @@ pub enum Shape {
     Section(&'static [Setting]),
     /// Keys of its own, or `true` or `false`.
     Switch(&'static [Setting]),
+    /// A map from the fields of a message to values, of a type that is not known yet.
+    Fields,
     /// A list of sections.
     Sections(&'static [Setting]),
     /// A map from names to sections.
@@ -191,6 +193,12 @@ pub const FILE: &[Setting] = &[
         "Actions of this robot (ROS 2) that peers may use: short for their three services and two topics. An action of ROS 1 is five topics.",
     ),
     group(
+        "watchdogs",
+        Shape::Named(&WATCHDOGS),
+        Absent("silence is silence"),
+        "Topics from peers whose silence is answered by a safe message, by their names here: TOPIC: TIME, or TOPIC: with keys below it. Armed by a message from a peer.",
+    ),
+    group(
         "tf",
         Shape::Section(TF),
         Absent("every transform leaves as it is"),
@@ -253,7 +261,7 @@ const ROS2: &[Setting] = &[
     single("node_name", Kind::RosName, Value("/tautline"), "This node's ROS name.", "/tautline"),
     types(
         Computed("AMENT_PREFIX_PATH"),
-        "Where types are installed (FOLDER/share/PACKAGE/msg, srv); looked into for peers of ROS 1 only.",
+        "Where types are installed (FOLDER/share/PACKAGE/msg, srv); looked into for peers of ROS 1, and for watchdogs.",
         "[/opt/ros/jazzy]",
     ),
 ];
@@ -329,10 +337,24 @@ const PEERS: Naming = Naming {
         group(
             "accept",
             Shape::List(Kind::Pattern),
-            Absent("all"),
-            "Which of its topics are taken.",
+            Absent("all that do not make a robot move"),
+            "Which of its topics are taken. Commands (Twist, TwistStamped, AckermannDrive, AckermannDriveStamped, JointTrajectory, Joy) only where a name or pattern here means them.",
         )
         .example("[/cmd_vel, \"/plan/**\"]"),
+        single(
+            "max_rate",
+            Kind::BitRate("1kbps", "100Gbps"),
+            Absent("as much as comes"),
+            "Most that is taken of its topics; what comes faster for longer than a second is dropped here.",
+            "2Mbps",
+        ),
+        single(
+            "max_priority",
+            Kind::Whole(0, 255),
+            Value("255"),
+            "Highest priority that its topics may have where they are passed on.",
+            "200",
+        ),
     ],
 };
 
@@ -474,6 +496,36 @@ const TOPICS: Naming = Naming {
             Value("true"),
             "Whether lost pieces are sent again while the message is useful.",
             "true",
+        ),
+    ],
+};
+
+const WATCHDOGS: Naming = Naming {
+    names: Kind::RosName,
+    example: "/cmd_vel",
+    short_for: Some("after"),
+    list_with: None,
+    options: &[
+        single(
+            "after",
+            Kind::Duration("10ms", "1h"),
+            Required,
+            "Longest time without a message from any peer.",
+            "500ms",
+        ),
+        group(
+            "message",
+            Shape::Fields,
+            Absent("all zero, false and empty"),
+            "Fields of the safe message; those left out are zero, false or empty.",
+        )
+        .example("{ linear: { x: 0.0 } }"),
+        single(
+            "repeat",
+            Kind::Duration("10ms", "1h"),
+            Absent("it is published once"),
+            "How often it is published while the topic stays silent.",
+            "1s",
         ),
     ],
 };

@@ -7,6 +7,7 @@ use super::problem::{self, Position, Problem};
 use super::table::{Naming, Preset, Setting, Shape};
 use super::yaml::{Key, Node, Yaml, quoted};
 use std::collections::BTreeMap;
+use tautline_gateway::types::compose::{Fields, Written};
 
 /// The keys of one section that are there and right, or have a default.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,6 +34,7 @@ enum Content {
     Single(Value),
     List(Vec<At<Value>>),
     Renames(Vec<At<(String, String)>>),
+    Fields(Fields),
     Section(Section),
     Off,
     Sections(Vec<Section>),
@@ -73,6 +75,14 @@ impl Section {
     pub fn renames(&self, key: &str) -> &[At<(String, String)>] {
         match self.content(key) {
             Some(Content::Renames(pairs)) => pairs,
+            _ => &[],
+        }
+    }
+
+    /// A message's fields under `key`; empty if there are none.
+    pub fn fields(&self, key: &str) -> &[(String, Written)] {
+        match self.content(key) {
+            Some(Content::Fields(fields)) => fields,
             _ => &[],
         }
     }
@@ -200,6 +210,14 @@ impl Walk<'_> {
             (Shape::Single(kind), _) => self.single(kind, node, path).map(Content::Single),
             (Shape::List(kind), _) => self.list(kind, node, path).map(Content::List),
             (Shape::Renames(kind), _) => self.renames(kind, node, path).map(Content::Renames),
+            (Shape::Fields, Yaml::Nothing) => Some(Content::Fields(Vec::new())),
+            (Shape::Fields, _) => match self.written(node, path)? {
+                Written::Map(fields) => Some(Content::Fields(fields)),
+                _ => {
+                    self.wrong(node.at, path, node.in_words(), "a map of fields".into());
+                    None
+                }
+            },
             (Shape::Switch(settings), Yaml::Scalar(text)) => match text.as_str() {
                 "true" => {
                     let nothing = Node { at: node.at, yaml: Yaml::Nothing };
@@ -278,6 +296,29 @@ impl Walk<'_> {
             }
         }
         Some(renames)
+    }
+
+    /// A value whose type is known only to the gateway.
+    fn written(&mut self, node: &Node, path: &str) -> Option<Written> {
+        Some(match &node.yaml {
+            Yaml::Scalar(text) => Written::One(text.clone()),
+            Yaml::List(nodes) => {
+                let each = nodes.iter().enumerate();
+                let each = each.map(|(i, node)| self.written(node, &format!("{path}[{i}]")));
+                Written::List(each.collect::<Option<_>>()?)
+            }
+            Yaml::Map(entries) => {
+                let field = |(key, node): &(Key, Node)| {
+                    Some((key.name.clone(), self.written(node, &join(path, &key.name))?))
+                };
+                Written::Map(entries.iter().map(field).collect::<Option<_>>()?)
+            }
+            Yaml::Nothing => {
+                let allowed = "a value, a list or a map of fields; \"\" is empty text";
+                self.wrong(node.at, path, node.in_words(), allowed.into());
+                return None;
+            }
+        })
     }
 
     fn sections(

@@ -303,6 +303,7 @@ impl Driver {
             }
             Input::Decoded { topic, source, payload } => {
                 self.waiting.taken(payload.len());
+                self.topics.handed_over(now, &topic);
                 gateway.handle(Command::Publish { topic, source, payload });
             }
             Input::Translated { key, foreign, found } => {
@@ -311,6 +312,7 @@ impl Driver {
             Input::ServiceTranslated { key, foreign, found } => {
                 self.topics.service_translated(now, &mut self.endpoint, key, &foreign, *found);
             }
+            Input::Composed { topic, made } => self.topics.composed(now, &topic, made),
             Input::Turned { service, call, outcome, is_answer } => {
                 self.topics.turned(now, &mut self.endpoint, service, call, outcome, is_answer);
             }
@@ -385,6 +387,9 @@ impl Driver {
                     }
                     Order::TranslateService { key, service } => {
                         codec.push(Job::TranslateService { key, service });
+                    }
+                    Order::Compose { topic, fields } => {
+                        codec.push(Job::Compose { topic, fields });
                     }
                     Order::Turn(turning) => self.turn_call(codec, turning),
                 }

@@ -6,10 +6,12 @@
 mod local;
 mod own;
 mod remote;
+mod rights;
 mod services;
 #[cfg(test)]
 mod tests;
 mod transforms;
+mod watchdogs;
 
 pub(crate) use local::LocalTopic;
 
@@ -20,13 +22,17 @@ use crate::status::TopicChange;
 use bytes::Bytes;
 pub(crate) use remote::Key;
 use remote::{Absence, Publication, RemoteTopic};
+use rights::Rights;
 use services::Services;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use tautline_gateway::mapping::{NameMap, Pattern, ServiceRule, TopicRule, Treatment, treatment};
 use tautline_gateway::types::Dialect;
+use tautline_gateway::types::compose::Fields;
 use tautline_gateway::{Command, Service, Source, Topic, tf};
 use tautline_proto::{ChannelId, Endpoint, Instant, PeerId};
+use watchdogs::Watchdogs;
+pub(crate) use watchdogs::{Safe, safe_message};
 
 /// Changes on the running node that are remembered; one that another of the same pattern
 /// replaces does not count.
@@ -47,6 +53,8 @@ pub(crate) enum Order {
     Translate { key: Key, topic: Topic },
     /// The same of a service, by [`Topics::service_translated`].
     TranslateService { key: Key, service: Service },
+    /// Make the safe message of a topic, and bring it back by [`Topics::composed`].
+    Compose { topic: Topic, fields: Arc<Fields> },
     /// Make a call or an answer what the other side takes; [`Topics::turned`] has it back.
     Turn(Turning),
 }
@@ -100,12 +108,14 @@ pub(crate) struct Topics {
     dialect: Option<Dialect>,
     peer_names: Vec<String>,
     name_maps: Vec<NameMap>,
+    rights: Vec<Rights>,
     service_rules: Vec<ServiceRule>,
     services: Services,
     pub(crate) local: BTreeMap<String, LocalTopic>,
     remote: BTreeMap<(PeerId, ChannelId), RemoteTopic>,
     publications: BTreeMap<String, Publication>,
     absent: BTreeMap<PeerId, Absence>,
+    pub(crate) watchdogs: Watchdogs,
     orders: VecDeque<Order>,
     /// What leaves on topics of tf.
     tf_rules: tf::Rules,
@@ -123,12 +133,14 @@ impl Topics {
             dialect: config.ros().map(|(dialect, _)| dialect),
             peer_names: config.peers.iter().map(|p| p.name.clone()).collect(),
             name_maps: config.peers.iter().map(|p| p.names.clone()).collect(),
+            rights: config.peers.iter().map(Rights::new).collect(),
             service_rules: config.services.clone(),
             services: Services::default(),
             local: BTreeMap::new(),
             remote: BTreeMap::new(),
             publications: BTreeMap::new(),
             absent: BTreeMap::new(),
+            watchdogs: Watchdogs::new(&config.watchdogs),
             orders: VecDeque::new(),
             tf_rules: config.tf.clone(),
             next_merged: None,
@@ -143,13 +155,15 @@ impl Topics {
 
     /// When [`Topics::handle_timeout`] has something to do.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        self.next_merged.into_iter().chain(self.next_call_due()).min()
+        let due = [self.next_merged, self.next_call_due(), self.watchdogs.poll_timeout()];
+        due.into_iter().flatten().min()
     }
 
     /// Does what is due by the clock.
     pub(crate) fn handle_timeout(&mut self, now: Instant, endpoint: &mut Endpoint) {
         self.send_due(now, endpoint);
         self.give_up_calls(now);
+        self.run_watchdogs(now);
     }
 
     fn peer_name(&self, peer: PeerId) -> &str {

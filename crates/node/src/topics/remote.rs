@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What comes from peers: topics that they offer or want, and their messages.
 
+use super::rights::OverRate;
 use super::{Order, Topics, Translation};
 use crate::codec::Incoming;
 use crate::notices::{self, Cause};
@@ -36,12 +37,14 @@ pub(super) enum Absence {
 #[derive(Debug)]
 pub(super) struct RemoteTopic {
     /// Its name at the peer.
-    offered_name: String,
+    pub(super) offered_name: String,
     /// As it is published here; as the peer has it until it is known what it is here.
-    topic: Topic,
+    pub(super) topic: Topic,
     translation: Translation<Translator>,
     /// Some of its messages came compressed: all take the same way, to stay in order.
     encoded: bool,
+    /// In this session of the peer.
+    pub(super) over_rate: OverRate,
     /// The peer started a new session and has not offered it again: its number may be another topic's now.
     stale_since: Option<Instant>,
 }
@@ -62,19 +65,21 @@ impl Topics {
             Event::Message { peer, channel, message } => {
                 let key = (peer, channel);
                 if !self.service_message(now, endpoint, key, &message.payload) {
-                    self.remote_message(key, message);
+                    self.remote_message(now, endpoint, key, message);
                 }
             }
-            Event::Offered { peer, channel, topic, definition } => match topic.role {
-                Role::Topic => {
-                    // In a new session the number of a service may be a topic's.
-                    self.service_channel_withdrawn(now, endpoint, (peer, channel));
-                    self.remote_offered(now, endpoint, (peer, channel), topic, definition)
+            Event::Offered { peer, channel, topic, definition } => {
+                self.check_priority(now, endpoint, peer, &topic);
+                let key = (peer, channel);
+                match topic.role {
+                    Role::Topic => {
+                        // In a new session the number of a service may be a topic's.
+                        self.service_channel_withdrawn(now, endpoint, key);
+                        self.remote_offered(now, endpoint, key, topic, definition);
+                    }
+                    _ => self.service_channel_offered(now, endpoint, key, topic, definition),
                 }
-                _ => {
-                    self.service_channel_offered(now, endpoint, (peer, channel), topic, definition)
-                }
-            },
+            }
             Event::Withdrawn { peer, channel } => {
                 if !self.service_channel_withdrawn(now, endpoint, (peer, channel)) {
                     self.remote_withdrawn(now, endpoint, (peer, channel));
@@ -124,6 +129,11 @@ impl Topics {
         Some((name, self.is_published((peer, channel)) && self.publications[name].wanted))
     }
 
+    /// What of a peer's topic came too fast to be taken.
+    pub(crate) fn over_rate(&self, peer: PeerId, channel: ChannelId) -> OverRate {
+        self.remote.get(&(peer, channel)).map(|remote| remote.over_rate).unwrap_or_default()
+    }
+
     /// Channels that a local publication is fed from now.
     pub(super) fn offering(&self, topic: &str) -> Vec<Key> {
         let from = self.publications.get(topic).map(|p| p.from.iter());
@@ -141,6 +151,7 @@ impl Topics {
     fn new_session(&mut self, now: Instant, peer: PeerId) {
         for (_, remote) in self.remote.iter_mut().filter(|((p, _), _)| *p == peer) {
             remote.stale_since.get_or_insert(now);
+            remote.over_rate = OverRate::default();
         }
         self.want_nothing(peer);
         self.new_session_of_services(now, peer);
@@ -198,6 +209,7 @@ impl Topics {
         let asked = self.remote.iter().filter(|(_, r)| matches!(r.translation, Translation::Asked));
         let again = asked.map(|(key, r)| Order::Translate { key: *key, topic: r.topic.clone() });
         self.orders.extend(again);
+        self.sweep_watchdogs(now, endpoint);
         self.give_up_absent(now);
         self.notices.sweep(now);
     }
@@ -211,6 +223,7 @@ impl Topics {
         definition: Arc<str>,
     ) {
         let local_name = self.name_maps[key.0.0 as usize].local_name(&offered.name);
+        let over_rate = self.over_rate(key.0, key.1);
         self.replace_earlier(now, endpoint, key, &offered.name, local_name.as_deref());
         let Some(name) = local_name else { return };
         if let Err(error) = check_name(&name) {
@@ -238,6 +251,7 @@ impl Topics {
             },
             offered_name: offered.name,
             encoded: false,
+            over_rate,
             stale_since: None,
         };
         let topic = remote.topic.clone();
@@ -259,8 +273,7 @@ impl Topics {
     ) {
         let (peer, here) = (self.peer_name(key.0), endpoint.name());
         let text = format!("{name} of '{peer}' at '{here}': {reason}");
-        endpoint.refuse(now, key.0, key.1, text.clone());
-        self.notice(now, text);
+        self.tell_both(now, endpoint, key, text);
     }
 
     /// What a peer's topic is here: `foreign` was asked about.
@@ -329,6 +342,9 @@ impl Topics {
         let Some(mut topic) = self.remote.get(&key).map(|r| r.topic.clone()) else {
             return;
         };
+        if !self.may_publish(key) {
+            return self.refuse_command(now, endpoint, key);
+        }
         let known = self.publications.get(&topic.name);
         let shared = |p: &&Publication| p.own || p.from.iter().any(|other| *other != key);
         if let Some(known) = known.filter(shared) {
@@ -347,6 +363,7 @@ impl Topics {
         let publication = Publication { topic: topic.clone(), from, own, wanted };
         self.publications.insert(topic.name.clone(), publication);
         if fresh {
+            self.watch(&topic);
             self.gateway(Command::Advertise { topic });
         }
         endpoint.want(now, key.0, key.1, wanted);
@@ -375,20 +392,27 @@ impl Topics {
         self.notice(now, text);
     }
 
-    fn remote_withdrawn(&mut self, now: Instant, endpoint: &mut Endpoint, key: Key) {
+    pub(super) fn remote_withdrawn(&mut self, now: Instant, endpoint: &mut Endpoint, key: Key) {
         let Some(gone) = self.remote.remove(&key) else {
             return;
         };
         let name = gone.topic.name;
-        let Some(publication) = self.publications.get_mut(&name) else {
-            return;
-        };
-        publication.from.remove(&key);
-        if !publication.from.is_empty() || publication.own {
+        if let Some(publication) = self.publications.get_mut(&name) {
+            publication.from.remove(&key);
+            if !self.watchdogs.holds(&name) {
+                self.release(now, endpoint, &name);
+            }
+        }
+    }
+
+    /// Stops publishing a topic that comes from nobody any more.
+    pub(super) fn release(&mut self, now: Instant, endpoint: &mut Endpoint, name: &str) {
+        let over = |it: &Publication| it.from.is_empty() && !it.own;
+        if !self.publications.get(name).is_some_and(over) {
             return;
         }
-        self.publications.remove(&name);
-        self.gateway(Command::Unadvertise { topic: name.clone() });
+        self.publications.remove(name);
+        self.gateway(Command::Unadvertise { topic: name.to_owned() });
         // Those refused because of its type may have the name now.
         let refused = self.remote.iter();
         let refused: Vec<_> = refused
@@ -445,8 +469,14 @@ impl Topics {
         }
     }
 
-    fn remote_message(&mut self, key: Key, message: Received) {
-        if !self.is_published(key) {
+    fn remote_message(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint,
+        key: Key,
+        message: Received,
+    ) {
+        if !self.is_published(key) || !self.within_rate(now, endpoint, key, message.payload.len()) {
             return;
         }
         let Some(remote) = self.remote.get_mut(&key) else {
@@ -466,6 +496,7 @@ impl Topics {
             let message = Incoming { topic, source, payload, encoded, translator };
             self.orders.push_back(Order::Decode(message));
         } else {
+            self.handed_over(now, &topic);
             self.gateway(Command::Publish { topic, source, payload });
         }
     }

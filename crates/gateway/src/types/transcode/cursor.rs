@@ -153,12 +153,36 @@ impl Writer {
         self.bytes
     }
 
-    fn put(&mut self, bytes: &[u8]) -> Result<(), TranscodeError> {
+    /// Whether so many bytes more are within the limit.
+    fn check(&self, more: usize) -> Result<(), TranscodeError> {
         let limit = self.limit;
-        if self.bytes.len() + bytes.len() > limit {
-            return Err(TranscodeError::new(format!("grows beyond {limit} bytes")));
+        match self.bytes.len().saturating_add(more) > limit {
+            true => Err(TranscodeError::new(format!("grows beyond {limit} bytes"))),
+            false => Ok(()),
         }
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<(), TranscodeError> {
+        self.check(bytes.len())?;
         self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn align(&mut self, size: u8) -> Result<(), TranscodeError> {
+        let at = self.bytes.len() - self.origin;
+        let padding = self.layout.padding(at, usize::from(size));
+        self.put(&[0; 8][..padding])
+    }
+
+    /// `count` numbers of `size` bytes, each 0.
+    pub fn zeros(&mut self, size: u8, count: usize) -> Result<(), TranscodeError> {
+        if count == 0 {
+            return Ok(());
+        }
+        self.align(size)?;
+        let bytes = count.saturating_mul(usize::from(size));
+        self.check(bytes)?;
+        self.bytes.resize(self.bytes.len() + bytes, 0);
         Ok(())
     }
 
@@ -167,9 +191,7 @@ impl Writer {
         if numbers.is_empty() {
             return Ok(());
         }
-        let at = self.bytes.len() - self.origin;
-        let padding = self.layout.padding(at, usize::from(size));
-        self.put(&[0; 8][..padding])?;
+        self.align(size)?;
         self.put(numbers)
     }
 

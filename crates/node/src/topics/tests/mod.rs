@@ -4,11 +4,13 @@
 mod incoming;
 mod outgoing;
 mod own;
+mod rights;
 mod services;
 mod transforms;
 mod translation;
+mod watchdogs;
 
-use super::{Incoming, Order, Topics, Turning};
+use super::{Incoming, Order, Topics, Turning, safe_message};
 use crate::config::{self, Surroundings};
 use bytes::Bytes;
 use std::net::SocketAddr;
@@ -163,6 +165,7 @@ impl World {
                 Order::Decode(Incoming { topic, source, payload, translator, .. }) => {
                     let translated = translator.map(|it| it.translate(&payload).unwrap().into());
                     let payload = translated.unwrap_or(payload);
+                    side.topics.handed_over(now, &topic);
                     side.commands.push(Command::Publish { topic, source, payload });
                 }
                 Order::Translate { key, topic } => {
@@ -174,6 +177,11 @@ impl World {
                     let (dialect, _) = side.config.ros().unwrap();
                     let found = translate_service(&service, dialect, &Installed::default());
                     side.topics.service_translated(now, &mut side.endpoint, key, &service, found);
+                }
+                Order::Compose { topic, fields } => {
+                    let limit = side.config.limits.max_message;
+                    let made = safe_message(&topic, &fields, &Installed::default(), limit);
+                    side.topics.composed(now, &topic, made);
                 }
                 Order::Turn(Turning { service, call, payload, translator, is_answer }) => {
                     let turned = match is_answer {

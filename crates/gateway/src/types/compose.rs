@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A message of a type known only at run time, from values that a person wrote.
+
+use super::definition::{Arity, Base, DUMMY_FIELD, Dialect, Field, Primitive, Schema};
+use super::transcode::cursor::{Layout, Writer};
+use super::transcode::{TranscodeError, cdr_writer, each};
+
+/// Characters of a value that an error repeats.
+const MAX_QUOTED_CHARS: usize = 60;
+
+/// Fields with their values; those left out are zero, false or empty.
+pub type Fields = Vec<(String, Written)>;
+
+/// A value as YAML has it: what it means depends on its field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Written {
+    /// A number, a truth value or text.
+    One(String),
+    /// Of an array or sequence.
+    List(Vec<Written>),
+    /// Of a type with fields.
+    Map(Fields),
+}
+
+/// The message of at most `limit` bytes in its own ROS's serialization (CDR with its
+/// encapsulation). The error names the field, what was found there and what is allowed.
+pub fn compose(
+    schema: &Schema,
+    fields: &[(String, Written)],
+    limit: usize,
+) -> Result<Vec<u8>, TranscodeError> {
+    let mut to = match schema.dialect {
+        Dialect::Ros1 => Writer::new(&[], Layout::ROS1, limit),
+        Dialect::Ros2 => cdr_writer(limit),
+    };
+    Composer { schema }.part(0, fields, &mut to)?;
+    Ok(to.finish())
+}
+
+struct Composer<'a> {
+    schema: &'a Schema,
+}
+
+impl Composer<'_> {
+    fn part(
+        &self,
+        number: usize,
+        fields: &[(String, Written)],
+        to: &mut Writer,
+    ) -> Result<(), TranscodeError> {
+        to.spend()?;
+        let part = &self.schema.structs[number];
+        let known = |name: &String| part.fields.iter().any(|field| field.name == *name);
+        if let Some((name, _)) = fields.iter().find(|(name, _)| !known(name)) {
+            let real = part.fields.iter().map(|field| &*field.name);
+            let all: Vec<&str> = real.filter(|name| *name != DUMMY_FIELD).collect();
+            return Err(wrong(&format!("the field {}", quoted(name)), &all.join(", ")));
+        }
+        for field in &part.fields {
+            let value = fields.iter().find(|(name, _)| *name == field.name);
+            let done = match value {
+                Some((_, value)) => self.field(field, value, to),
+                None => self.zero(field, to),
+            };
+            done.map_err(|error| error.within(&field.name))?;
+        }
+        Ok(())
+    }
+
+    fn field(&self, field: &Field, value: &Written, to: &mut Writer) -> Result<(), TranscodeError> {
+        let elements = match (field.arity, value) {
+            (Arity::One, _) => return self.value(field.base, value, to),
+            (_, Written::List(elements)) => elements,
+            _ => return Err(wrong(&in_words(value), "a list")),
+        };
+        let count = elements.len();
+        let found = || format!("{count} elements");
+        match field.arity {
+            Arity::Array(size) if count != size as usize => {
+                return Err(wrong(&found(), &size.to_string()));
+            }
+            Arity::Sequence(Some(bound)) if count > bound as usize => {
+                return Err(wrong(&found(), &format!("at most {bound}")));
+            }
+            Arity::Sequence(_) => to.length(count)?,
+            _ => {}
+        }
+        each(count, |index| self.value(field.base, &elements[index], to))
+    }
+
+    fn value(&self, base: Base, value: &Written, to: &mut Writer) -> Result<(), TranscodeError> {
+        match (base, value) {
+            (Base::Struct(number), Written::Map(fields)) => self.part(number, fields, to),
+            (Base::Struct(_), _) => Err(wrong(&in_words(value), "a map of its fields")),
+            (Base::String(bound), Written::One(text)) => {
+                check_bound(text.len(), "bytes", bound)?;
+                // CDR's text ends at the first.
+                if self.schema.dialect == Dialect::Ros2 && text.contains('\0') {
+                    return Err(wrong("text with NUL", "text without"));
+                }
+                to.text(text.as_bytes())
+            }
+            (Base::WString(bound), Written::One(text)) => {
+                let units: Vec<u16> = text.encode_utf16().collect();
+                check_bound(units.len(), "units of UTF-16", bound)?;
+                let bytes: Vec<u8> = units.iter().flat_map(|unit| unit.to_le_bytes()).collect();
+                to.wide_text(&bytes)
+            }
+            (Base::String(_) | Base::WString(_), _) => Err(wrong(&in_words(value), "text")),
+            (Base::Primitive(Primitive::Time | Primitive::Duration), Written::Map(parts)) => {
+                self.time(base, parts, to)
+            }
+            (Base::Primitive(primitive), _) => {
+                let kind = Number::of(primitive, self.schema.dialect);
+                let read = match value {
+                    Written::One(text) => kind.read(text),
+                    _ => None,
+                };
+                let bytes = read.ok_or_else(|| wrong(&in_words(value), &kind.allowed()))?;
+                let size = primitive.bytes();
+                to.numbers(size as u8, &bytes[..size])
+            }
+        }
+    }
+
+    /// ROS 1's time or duration, of `secs` and `nsecs`.
+    fn time(
+        &self,
+        base: Base,
+        parts: &[(String, Written)],
+        to: &mut Writer,
+    ) -> Result<(), TranscodeError> {
+        let word = match base {
+            Base::Primitive(Primitive::Duration) => Primitive::Int32,
+            _ => Primitive::UInt32,
+        };
+        if let Some((name, _)) = parts.iter().find(|(name, _)| !TIME_PARTS.contains(&&**name)) {
+            return Err(wrong(&format!("the field {}", quoted(name)), &TIME_PARTS.join(", ")));
+        }
+        for part in TIME_PARTS {
+            match parts.iter().find(|(name, _)| name == part) {
+                Some((_, value)) => self.value(Base::Primitive(word), value, to),
+                None => to.zeros(4, 1),
+            }
+            .map_err(|error| error.within(part))?;
+        }
+        Ok(())
+    }
+
+    fn zero(&self, field: &Field, to: &mut Writer) -> Result<(), TranscodeError> {
+        let count = match field.arity {
+            Arity::One => 1,
+            Arity::Array(count) => count as usize,
+            Arity::Sequence(_) => return to.length(0),
+        };
+        match field.base {
+            Base::Primitive(Primitive::Time | Primitive::Duration) => {
+                to.zeros(4, count.saturating_mul(TIME_PARTS.len()))
+            }
+            Base::Primitive(primitive) => to.zeros(primitive.bytes() as u8, count),
+            Base::String(_) => each(count, |_| to.text(&[])),
+            Base::WString(_) => each(count, |_| to.wide_text(&[])),
+            Base::Struct(number) => each(count, |_| self.part(number, &[], to)),
+        }
+    }
+}
+
+/// The words of ROS 1's time, as its tools name them.
+const TIME_PARTS: [&str; 2] = ["secs", "nsecs"];
+
+/// What a primitive type holds.
+enum Number {
+    Truth,
+    /// From the least to the most.
+    Whole(i128, i128),
+    Single,
+    Double,
+    /// ROS 1's time: a map.
+    Time,
+}
+
+impl Number {
+    fn of(primitive: Primitive, dialect: Dialect) -> Self {
+        let signed = |bits: u32| Self::Whole(-(1 << (bits - 1)), (1 << (bits - 1)) - 1);
+        let unsigned = |bits: u32| Self::Whole(0, (1 << bits) - 1);
+        match primitive {
+            Primitive::Bool => Self::Truth,
+            Primitive::Byte if dialect == Dialect::Ros1 => signed(8),
+            Primitive::UInt8 | Primitive::Byte | Primitive::Char => unsigned(8),
+            Primitive::Int8 => signed(8),
+            Primitive::Int16 => signed(16),
+            Primitive::UInt16 => unsigned(16),
+            Primitive::Int32 => signed(32),
+            Primitive::UInt32 => unsigned(32),
+            Primitive::Int64 => signed(64),
+            Primitive::UInt64 => unsigned(64),
+            Primitive::Float32 => Self::Single,
+            Primitive::Float64 => Self::Double,
+            Primitive::Time | Primitive::Duration => Self::Time,
+        }
+    }
+
+    /// Its bytes, little-endian, of which the first count.
+    fn read(&self, text: &str) -> Option<[u8; 8]> {
+        let number = match self {
+            Self::Truth => u64::from(text.parse::<bool>().ok()?),
+            Self::Whole(least, most) => {
+                let number: i128 = text.parse().ok()?;
+                // Two's complement: the low bytes are those of the smaller type.
+                (*least..=*most).contains(&number).then_some(number as u64)?
+            }
+            Self::Single => {
+                let number = real(text)?;
+                let single = number as f32;
+                let fits = single.is_finite() || !number.is_finite();
+                fits.then_some(single.to_bits().into())?
+            }
+            Self::Double => real(text)?.to_bits(),
+            Self::Time => return None,
+        };
+        Some(number.to_le_bytes())
+    }
+
+    fn allowed(&self) -> String {
+        match self {
+            Self::Truth => "true or false".into(),
+            Self::Whole(least, most) => format!("a whole number from {least} to {most}"),
+            Self::Single => "a number that 32 bits hold".into(),
+            Self::Double => "a number".into(),
+            Self::Time => format!("a map of {}", TIME_PARTS.join(" and ")),
+        }
+    }
+}
+
+/// Also YAML's `.inf` and `.nan`.
+fn real(text: &str) -> Option<f64> {
+    let (sign, rest) = match text.strip_prefix('-') {
+        Some(rest) => (-1.0, rest),
+        None => (1.0, text),
+    };
+    let number = match rest.to_ascii_lowercase().as_str() {
+        ".inf" => f64::INFINITY,
+        ".nan" => f64::NAN,
+        _ => rest.parse().ok().filter(|number: &f64| number.is_sign_positive())?,
+    };
+    Some(sign * number)
+}
+
+fn check_bound(found: usize, what: &str, bound: Option<u32>) -> Result<(), TranscodeError> {
+    match bound.filter(|bound| found > *bound as usize) {
+        Some(bound) => Err(wrong(&format!("{found} {what}"), &format!("at most {bound}"))),
+        None => Ok(()),
+    }
+}
+
+fn in_words(value: &Written) -> String {
+    match value {
+        Written::One(text) => quoted(text),
+        Written::List(_) => "a list".into(),
+        Written::Map(_) => "a map".into(),
+    }
+}
+
+fn quoted(text: &str) -> String {
+    let start: String = text.chars().take(MAX_QUOTED_CHARS).collect();
+    let more = if start.len() < text.len() { "..." } else { "" };
+    format!("'{start}{more}'")
+}
+
+fn wrong(found: &str, allowed: &str) -> TranscodeError {
+    TranscodeError::new(format!("found {found}; allowed: {allowed}"))
+}

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The safe message of a topic from peers that goes silent.
+
+use super::*;
+
+const BASE: &str = "peers: { robot: 10.0.0.1 }\ntopics: { \"/**\": {} }";
+const SHORT: Duration = Duration::from_millis(50);
+
+/// Two numbers: text, then whole.
+fn numbers(name: &str) -> Topic {
+    Topic { definition: "string a\nuint8 b\n".into(), ..topic(name, "x/Numbers") }
+}
+
+/// A robot with this watchdog of `/x`, which it reads from the base; nothing has come yet.
+fn guarded(watchdog: &str) -> World {
+    let robot = format!("peers: {{ base: 10.0.0.2 }}\nwatchdogs: {{ /x: {watchdog} }}");
+    let mut world = World::pair(&robot, BASE);
+    world.says(1, Event::Offered(numbers("/x")));
+    world.wants(0, "/x", true);
+    assert_eq!(world.told(0), ["advertise /x x/Numbers"]);
+    world
+}
+
+fn hello() -> String {
+    "publish /x 0 hello".into()
+}
+
+fn safe(message: &str) -> String {
+    format!("publish /x {} {message}", u32::MAX - 1)
+}
+
+fn zeros() -> String {
+    safe("\0\0\0\0\0")
+}
+
+fn report(world: &World) -> (&'static str, u64) {
+    let mut all = world.sides[0].topics.watchdogs.reports();
+    let (topic, state, bites) = all.next().unwrap();
+    assert_eq!((topic, all.next()), ("/x", None));
+    (state, bites)
+}
+
+#[test]
+fn silence_is_answered_once_and_again_only_after_another_message() {
+    let mut world = guarded("1s");
+    world.run(5 * SECOND);
+    assert!(world.told(0).is_empty(), "nothing has come yet");
+    assert_eq!(report(&world), ("asleep", 0));
+    for _ in 0..30 {
+        world.publishes(1, "/x", 0, "hello");
+    }
+    assert_eq!(world.told(0), vec![hello(); 30], "while messages come");
+    assert_eq!(report(&world), ("armed", 0));
+    world.run(SECOND - Duration::from_millis(100) - SHORT);
+    assert!(world.told(0).is_empty());
+    world.run(2 * SHORT);
+    assert_eq!(world.told(0), [zeros()]);
+    assert_eq!(report(&world), ("silent", 1));
+    assert!(world.noticed(0, &["/x", "nothing from peers for 1s", "was published"]));
+    world.run(60 * SECOND);
+    assert!(world.told(0).is_empty());
+    world.publishes(1, "/x", 0, "hello");
+    world.run(60 * SECOND);
+    assert_eq!(world.told(0), [hello(), zeros()]);
+    assert_eq!(report(&world), ("silent", 2));
+}
+
+#[test]
+fn it_is_repeated_where_the_file_says_so_until_messages_come_again() {
+    let mut world = guarded("{ after: 1s, repeat: 250ms, message: { b: 7, a: hi } }");
+    world.publishes(1, "/x", 0, "hello");
+    world.run(SECOND + Duration::from_millis(800));
+    let expected = safe("\u{2}\0\0\0hi\u{7}");
+    let mut told = vec![hello()];
+    // After 1, 1.25, 1.5 and 1.75 s of silence, of which 0.1 had passed.
+    told.resize(5, expected.clone());
+    assert_eq!(world.told(0), told);
+    world.publishes(1, "/x", 0, "hello");
+    assert_eq!(world.told(0).last(), Some(&hello()));
+    world.run(Duration::from_millis(800));
+    assert!(world.told(0).is_empty());
+    assert_eq!(world.notices(0).len(), 1, "{:?}", world.notices(0));
+}
+
+#[test]
+fn a_peer_out_of_reach_and_messages_that_are_too_old_are_silence() {
+    let robot = "peers: { base: 10.0.0.2 }\nwatchdogs: { /x: 1s }";
+    let base = "peers: { robot: 10.0.0.1 }\ntopics: { /x: { lifespan: 200ms } }";
+    let mut world = World::pair(robot, base);
+    world.says(1, Event::Offered(numbers("/x")));
+    world.wants(0, "/x", true);
+    world.publishes(1, "/x", 0, "hello");
+    world.told(0);
+    world.sides[0].deaf = true;
+    for _ in 0..20 {
+        world.publishes(1, "/x", 0, "too old when it arrives");
+    }
+    assert_eq!(world.told(0), [zeros()]);
+}
+
+#[test]
+fn a_topic_that_is_withdrawn_stays_published_until_its_safe_message_is_out() {
+    let mut world = guarded("1s");
+    world.publishes(1, "/x", 0, "hello");
+    world.says(1, Event::Withdrawn { topic: "/x".into() });
+    world.run(3 * SECOND);
+    assert_eq!(world.told(0), [hello(), zeros()]);
+    world.run(5 * SECOND);
+    assert_eq!(world.told(0), ["unadvertise /x"]);
+    // And again.
+    world.says(1, Event::Offered(numbers("/x")));
+    world.wants(0, "/x", true);
+    assert_eq!(world.told(0), ["advertise /x x/Numbers"]);
+    world.publishes(1, "/x", 0, "hello");
+    world.run(3 * SECOND);
+    assert_eq!(world.told(0), [hello(), zeros()]);
+}
+
+#[test]
+fn a_publisher_that_comes_back_goes_on_in_the_same_publication() {
+    let mut world = guarded("1s");
+    world.publishes(1, "/x", 0, "hello");
+    world.says(1, Event::Withdrawn { topic: "/x".into() });
+    world.says(1, Event::Offered(numbers("/x")));
+    world.publishes(1, "/x", 0, "hello");
+    assert_eq!(world.told(0), [hello(), hello()], "wanted all the time");
+}
+
+#[test]
+fn a_topic_that_was_never_heard_is_given_up_at_once() {
+    let mut world = guarded("1s");
+    world.says(1, Event::Withdrawn { topic: "/x".into() });
+    assert_eq!(world.told(0), ["unadvertise /x"]);
+}
+
+#[test]
+fn where_nobody_listens_nothing_is_published() {
+    let mut world = guarded("1s");
+    world.publishes(1, "/x", 0, "hello");
+    world.wants(0, "/x", false);
+    world.run(5 * SECOND);
+    assert_eq!(world.told(0), [hello()]);
+    assert_eq!(report(&world), ("asleep", 0));
+    assert!(world.notices(0).is_empty());
+}
+
+#[test]
+fn one_of_two_peers_is_enough() {
+    let robot = "name: robot\npeers: { a: 10.0.0.2, b: 10.0.0.3 }\nwatchdogs: { /x: 1s }";
+    let peer = |name| format!("name: {name}\npeers: {{ robot: 10.0.0.1 }}\ntopics: {{ /x: {{}} }}");
+    let mut world = World::new(&[robot, &peer("a"), &peer("b")]);
+    for side in [1, 2] {
+        world.says(side, Event::Offered(numbers("/x")));
+    }
+    world.wants(0, "/x", true);
+    world.publishes(1, "/x", 0, "hello");
+    for _ in 0..20 {
+        world.publishes(2, "/x", 0, "hello");
+    }
+    assert_eq!(report(&world), ("armed", 0));
+    world.run(SECOND);
+    assert_eq!(report(&world), ("silent", 1));
+}
+
+#[test]
+fn a_message_that_does_not_fit_the_type_is_told_and_zeros_are_published() {
+    for (message, words) in [
+        ("{ b: 256 }", "b: found '256'; allowed: a whole number from 0 to 255"),
+        ("{ c: 1 }", "found the field 'c'; allowed: a, b"),
+    ] {
+        let mut world = guarded(&format!("{{ after: 1s, message: {message} }}"));
+        let words = ["watchdogs./x.message", "x/Numbers", words, "zero instead"];
+        assert!(world.noticed(0, &words), "{:?}", world.notices(0));
+        world.publishes(1, "/x", 0, "hello");
+        world.run(SECOND);
+        assert_eq!(world.told(0), [hello(), zeros()]);
+    }
+}
+
+#[test]
+fn a_type_that_is_not_known_is_told_when_offered_and_in_silence() {
+    let mut world = World::pair("peers: { base: 10.0.0.2 }\nwatchdogs: { /x: 1s }", BASE);
+    world.says(1, Event::Offered(Topic { definition: "".into(), ..numbers("/x") }));
+    world.wants(0, "/x", true);
+    let words = ["watchdogs./x", "no message can be made", "x/Numbers is not defined"];
+    assert!(world.noticed(0, &words), "{:?}", world.notices(0));
+    world.publishes(1, "/x", 0, "hello");
+    world.run(SECOND);
+    assert_eq!(world.told(0), ["advertise /x x/Numbers".into(), hello()]);
+    assert!(world.noticed(0, &["/x", "nothing from peers for 1s", "no safe message"]));
+    assert_eq!(report(&world), ("silent", 0));
+}
+
+#[test]
+fn the_message_is_of_the_type_that_the_topic_has_now() {
+    let mut world = guarded("1s");
+    world.publishes(1, "/x", 0, "hello");
+    let other = Topic { definition: "uint16 c\n".into(), ..topic("/x", "x/Other") };
+    world.says(1, Event::Offered(other));
+    world.run(SECOND);
+    assert_eq!(world.told(0), [hello(), "advertise /x x/Other".into(), safe("\0\0")]);
+}
+
+#[test]
+fn a_safe_message_that_is_made_late_is_published_at_once() {
+    let mut world = guarded("1s");
+    world.publishes(1, "/x", 0, "hello");
+    let Side { topics, endpoint, .. } = &mut world.sides[0];
+    let (now, asked) = (world.now, numbers("/x"));
+    let other = Topic { type_name: "x/Other".into(), ..asked.clone() };
+    topics.watch(&other);
+    topics.watch(&asked);
+    while topics.poll_order().is_some() {}
+    let later = now + 2 * SECOND;
+    topics.handle_timeout(later, endpoint);
+    assert!(topics.poll_order().is_none());
+    assert_eq!(topics.poll_timeout(), None, "nothing wakes the node");
+    topics.sweep(later, endpoint);
+    let order = topics.poll_order();
+    assert!(matches!(&order, Some(Order::Compose { .. })), "asked again: {order:?}");
+    let made = |topic: &Topic| safe_message(topic, &vec![], &Installed::default(), 1000);
+    topics.composed(later, &other, made(&other));
+    assert!(topics.poll_order().is_none(), "of a type that is no more");
+    topics.composed(later, &asked, made(&asked));
+    assert!(matches!(topics.poll_order(), Some(Order::Gateway(Command::Publish { .. }))));
+    topics.composed(later, &asked, made(&asked));
+    assert!(topics.poll_order().is_none(), "once");
+}
+
+#[test]
+fn of_the_other_ros_it_is_in_the_bytes_of_this_one() {
+    let robot = "ros2: true\npeers: { base: 10.0.0.2 }\nwatchdogs: { /x: { after: 1s, message: { data: hi } } }";
+    let mut world = World::pair(robot, BASE);
+    let text = Topic { definition: "string data\n".into(), ..topic("/x", STRING) };
+    world.says(1, Event::Offered(text));
+    world.wants(0, "/x", true);
+    world.publishes(1, "/x", 0, "\u{2}\0\0\0go");
+    world.told(0);
+    assert_eq!(report(&world), ("armed", 0));
+    world.run(SECOND);
+    assert_eq!(world.told(0), [safe("\0\u{1}\0\0\u{3}\0\0\0hi\0")]);
+}

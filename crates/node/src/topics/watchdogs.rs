@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A safe message where a topic from peers goes silent, whatever the reason: its publisher, the
+//! peer or the radio is gone, or all that comes is too old.
+//!
+//! A watchdog is armed by a message that came from a peer, and bites when none was handed over
+//! for its time. Until the next message it then sleeps, or repeats itself.
+
+use super::{Order, Topics};
+use crate::config::WatchdogConfig;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tautline_gateway::types::compose::{Fields, compose};
+use tautline_gateway::types::installed::Installed;
+use tautline_gateway::types::translate::schema_of;
+use tautline_gateway::{Command, Source, Topic};
+use tautline_proto::{Duration, Endpoint, Instant};
+
+/// Our number as a publisher of safe messages; publishers at peers have lower ones.
+const SOURCE: Source = Source(u32::MAX - 1);
+/// A topic that no peer offers any more is published so long after the safe message, which is
+/// on its way to subscribers.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// A safe message, made on the codec's thread: definitions come from peers and may be large.
+#[derive(Debug)]
+pub(crate) struct Safe {
+    message: Bytes,
+    /// What of the file does not fit the type: then all fields are zero.
+    problem: Option<String>,
+}
+
+/// The safe message of at most `limit` bytes for a topic as it is published here. The error is
+/// for a person.
+pub(crate) fn safe_message(
+    topic: &Topic,
+    fields: &Fields,
+    installed: &Installed,
+    limit: usize,
+) -> Result<Safe, String> {
+    let schema = schema_of(topic, installed)?;
+    let zeros = || compose(&schema, &[], limit).map_err(|error| error.to_string());
+    let (message, problem) = match compose(&schema, fields, limit) {
+        Ok(message) => (message, None),
+        Err(problem) => (zeros()?, Some(problem.to_string())),
+    };
+    Ok(Safe { message: message.into(), problem })
+}
+
+/// What a watchdog has to say.
+#[derive(Debug)]
+enum Bite {
+    /// No topic of its name has come from a peer.
+    Unknown,
+    /// Being made for this topic.
+    Asked(Topic),
+    Ready(Topic, Bytes),
+    /// Cannot be made.
+    Impossible(Topic),
+}
+
+impl Bite {
+    fn topic(&self) -> Option<&Topic> {
+        match self {
+            Self::Unknown => None,
+            Self::Asked(topic) | Self::Ready(topic, _) | Self::Impossible(topic) => Some(topic),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Asleep,
+    /// Messages come; silence lasts too long from then.
+    Armed(Instant),
+    /// The topic is silent, and the message is still being made.
+    Late,
+    /// The topic is silent, which was answered then; and will be again.
+    Silent(Instant, Option<Instant>),
+}
+
+/// One topic's.
+#[derive(Debug)]
+struct Watchdog {
+    after: Duration,
+    repeat: Option<Duration>,
+    fields: Arc<Fields>,
+    bite: Bite,
+    state: State,
+    /// Safe messages published.
+    bites: u64,
+}
+
+impl Watchdog {
+    fn due(&self) -> Option<Instant> {
+        match self.state {
+            State::Armed(due) => Some(due),
+            State::Silent(_, again) => again,
+            State::Asleep | State::Late => None,
+        }
+    }
+}
+
+/// All of them, by the local names of their topics.
+#[derive(Debug, Default)]
+pub(crate) struct Watchdogs(BTreeMap<String, Watchdog>);
+
+impl Watchdogs {
+    pub(super) fn new(configs: &[WatchdogConfig]) -> Self {
+        let watchdog = |config: &WatchdogConfig| Watchdog {
+            after: config.after,
+            repeat: config.repeat,
+            fields: Arc::new(config.message.clone()),
+            bite: Bite::Unknown,
+            state: State::Asleep,
+            bites: 0,
+        };
+        Self(configs.iter().map(|config| (config.topic.clone(), watchdog(config))).collect())
+    }
+
+    /// Whether a topic has to stay published although no peer offers it.
+    pub(super) fn holds(&self, topic: &str) -> bool {
+        self.0.get(topic).is_some_and(|watchdog| watchdog.state != State::Asleep)
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.0.values().filter_map(Watchdog::due).min()
+    }
+
+    /// Name, state and number of safe messages of each.
+    pub(crate) fn reports(&self) -> impl Iterator<Item = (&str, &'static str, u64)> {
+        self.0.iter().map(|(topic, watchdog)| {
+            let state = match watchdog.state {
+                State::Asleep => "asleep",
+                State::Armed(_) => "armed",
+                State::Late | State::Silent(..) => "silent",
+            };
+            (topic.as_str(), state, watchdog.bites)
+        })
+    }
+}
+
+impl Topics {
+    /// A topic from peers is published here now: its safe message has to be of its type.
+    pub(super) fn watch(&mut self, topic: &Topic) {
+        let Some(watchdog) = self.watchdogs.0.get_mut(&topic.name) else { return };
+        let is_known = watchdog.bite.topic().is_some_and(|known| {
+            (&known.type_name, &known.type_hash, &known.definition)
+                == (&topic.type_name, &topic.type_hash, &topic.definition)
+        });
+        if is_known {
+            return;
+        }
+        watchdog.bite = Bite::Asked(topic.clone());
+        let (topic, fields) = (topic.clone(), watchdog.fields.clone());
+        self.orders.push_back(Order::Compose { topic, fields });
+    }
+
+    /// The safe message that was asked for.
+    pub(crate) fn composed(&mut self, now: Instant, topic: &Topic, made: Result<Safe, String>) {
+        let name = topic.name.clone();
+        let Some(watchdog) = self.watchdogs.0.get_mut(&name) else { return };
+        if !matches!(&watchdog.bite, Bite::Asked(asked) if asked == topic) {
+            // Of another type by now, or asked for twice.
+            return;
+        }
+        let is_late = watchdog.state == State::Late;
+        match made {
+            Ok(Safe { message, problem }) => {
+                watchdog.bite = Bite::Ready(topic.clone(), message);
+                if let Some(problem) = problem {
+                    let type_name = &topic.type_name;
+                    let text = format!(
+                        "watchdogs.{name}.message for {type_name}: {problem}; all its fields are \
+                         zero instead"
+                    );
+                    self.notice(now, text);
+                }
+            }
+            Err(reason) => {
+                watchdog.bite = Bite::Impossible(topic.clone());
+                self.notice(now, format!("watchdogs.{name}: no message can be made: {reason}"));
+            }
+        }
+        if is_late {
+            self.bite(now, &name);
+        }
+    }
+
+    /// A message from a peer was handed to the gateway.
+    pub(crate) fn handed_over(&mut self, now: Instant, topic: &str) {
+        let Some(watchdog) = self.watchdogs.0.get_mut(topic) else { return };
+        if matches!(watchdog.state, State::Late | State::Silent(..)) {
+            tracing::info!(topic, "messages from peers come again");
+        }
+        watchdog.state = State::Armed(now + watchdog.after);
+    }
+
+    /// Lets those bite whose time has come.
+    pub(super) fn run_watchdogs(&mut self, now: Instant) {
+        let is_due = |watchdog: &Watchdog| watchdog.due().is_some_and(|due| due <= now);
+        let due = self.watchdogs.0.iter().filter(|(_, watchdog)| is_due(watchdog));
+        let due: Vec<_> = due.map(|(topic, _)| topic.clone()).collect();
+        for topic in due {
+            self.bite(now, &topic);
+        }
+    }
+
+    fn bite(&mut self, now: Instant, name: &str) {
+        let wanted = self.publications.get(name).is_some_and(|it| it.wanted);
+        let Some(watchdog) = self.watchdogs.0.get_mut(name) else { return };
+        if !wanted {
+            // Nobody listens, so that nobody sent it: there is nothing to make safe.
+            watchdog.state = State::Asleep;
+            return;
+        }
+        let first = !matches!(watchdog.state, State::Silent(..));
+        let again = watchdog.repeat.map(|every| now + every);
+        let done = match &watchdog.bite {
+            Bite::Unknown | Bite::Asked(_) => {
+                watchdog.state = State::Late;
+                return;
+            }
+            Bite::Ready(_, message) => {
+                let (topic, payload) = (name.to_owned(), message.clone());
+                watchdog.bites += 1;
+                let publish = Command::Publish { topic, source: SOURCE, payload };
+                self.orders.push_back(Order::Gateway(publish));
+                "its safe message was published"
+            }
+            Bite::Impossible(_) => "there is no safe message that could be published",
+        };
+        watchdog.state = State::Silent(now, again);
+        if first {
+            let after = watchdog.after;
+            self.notice(now, format!("{name}: nothing from peers for {after:?}; {done}"));
+        }
+    }
+
+    /// Asks again for messages that may have been forgotten, and gives up what is published
+    /// for watchdogs alone.
+    pub(super) fn sweep_watchdogs(&mut self, now: Instant, endpoint: &mut Endpoint) {
+        let mut over = Vec::new();
+        let long_ago = |at: Instant| now.since(at) > LINGER;
+        for (name, watchdog) in &mut self.watchdogs.0 {
+            if let Bite::Asked(topic) = &watchdog.bite {
+                let (topic, fields) = (topic.clone(), watchdog.fields.clone());
+                self.orders.push_back(Order::Compose { topic, fields });
+            }
+            match watchdog.state {
+                State::Asleep => over.push(name.clone()),
+                State::Silent(at, None) if long_ago(at) => over.push(name.clone()),
+                _ => {}
+            }
+        }
+        for name in over {
+            self.release(now, endpoint, &name);
+        }
+    }
+}
