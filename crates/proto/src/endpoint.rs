@@ -85,6 +85,10 @@ pub struct Endpoint {
     pub(crate) definitions: HashMap<(String, String), Arc<str>>,
     pub(crate) definitions_bytes: usize,
     pub(crate) refused: RefusedPackets,
+    /// Our time of day at the origin of `Instant`, in microseconds since 1970.
+    wall_origin: Option<i64>,
+    /// The latest time told.
+    pub(crate) clock_now: Instant,
 }
 
 impl std::fmt::Debug for Endpoint {
@@ -118,7 +122,19 @@ impl Endpoint {
             definitions: HashMap::new(),
             definitions_bytes: 0,
             refused: RefusedPackets::default(),
+            wall_origin: None,
+            clock_now: Instant::default(),
         })
+    }
+
+    /// Tells the time of day, in microseconds since 1970: again whenever it may have been set.
+    pub fn set_wall(&mut self, now: Instant, wall_us: i64) {
+        self.wall_origin = Some(wall_us.saturating_sub((now.0 / 1000) as i64));
+    }
+
+    /// Our time of day.
+    pub(crate) fn wall(&self, now: Instant) -> Option<i64> {
+        Some(self.wall_origin?.saturating_add((now.0 / 1000) as i64))
     }
 
     /// Adds a radio.
@@ -394,6 +410,7 @@ impl Endpoint {
         PeerView {
             name: &peer.name,
             up: peer.up,
+            clock: peer.clock.view(self.clock_now),
             met: peer.session.is_met(),
             key: peer.session.key,
             queued_messages: peer.outbox.waiting_messages(),

@@ -4,7 +4,7 @@
 use crate::config::MAX_CHANNELS;
 use crate::endpoint::{ChannelId, Endpoint, LinkId, PeerId, RadioId, Timer};
 use crate::events::{Event, Notice};
-use crate::receive::{PARTIAL_TIMEOUT, Taken};
+use crate::receive::{PARTIAL_TIMEOUT, Taken, Transit};
 use crate::reliable::{Arrivals, Outcome};
 use crate::session::Standing;
 use crate::stats::RefusedPacket;
@@ -12,7 +12,7 @@ use crate::time::{Duration, Instant};
 use crate::wire::control::{Control, OfferedTopic};
 use crate::wire::cursor::Reader;
 use crate::wire::frame::{Ack, Frame};
-use crate::wire::packet::{Packet, SessionHeader, TIME_BYTES, full_number};
+use crate::wire::packet::{Packet, SessionHeader, full_number};
 use crate::wire::{VERSION, WireError};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -32,6 +32,7 @@ const REPAIR_POLL: Duration = Duration::from_millis(20);
 impl Endpoint {
     /// Takes a datagram that came from `from` by `radio`.
     pub fn handle_packet(&mut self, now: Instant, radio: RadioId, from: SocketAddr, bytes: &[u8]) {
+        self.clock_now = now;
         let result = match Packet::parse(bytes) {
             Ok(Packet::Session(header, _)) => {
                 let mut scratch = std::mem::take(&mut self.scratch);
@@ -68,6 +69,7 @@ impl Endpoint {
 
     /// Does what is due at `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.clock_now = now;
         while let Some(timer) = self.timers.pop(now) {
             match timer {
                 Timer::Seek(link) => self.on_seek_timer(now, link),
@@ -129,7 +131,8 @@ impl Endpoint {
                 self.move_link(now, link, radio, from);
             }
         }
-        let body = body.get(TIME_BYTES..).ok_or(RefusedPacket::Malformed)?;
+        let (time, body) = body.split_first_chunk().ok_or(RefusedPacket::Malformed)?;
+        let time = u32::from_le_bytes(*time);
         let frames = parse_frames(body).map_err(|_| RefusedPacket::Malformed)?;
         self.admit(peer, &frames)?;
         let link = self.attribute(now, peer, radio, from, (header.link, number, expected))?;
@@ -137,11 +140,18 @@ impl Endpoint {
         if self.links[link.0 as usize].remote == Some(from) {
             self.mark_received(now, link, len);
         }
+        let clock = &mut self.peers[peer.0 as usize].clock;
+        clock.on_packet(now, time);
+        let transit = clock.transit(now, time);
         for frame in &frames {
             match frame {
                 Frame::Challenge(token) => self.echo(now, link, radio, from, *token),
                 Frame::Echo(token) => self.handle_echo(now, peer, radio, from, *token),
-                frame => self.handle_frame(now, peer, link, frame),
+                Frame::Clock(report) => {
+                    let wall = self.wall(now);
+                    self.peers[peer.0 as usize].clock.on_report(now, time, report, wall);
+                }
+                frame => self.handle_frame(now, peer, link, transit, frame),
             }
         }
         Ok(())
@@ -254,11 +264,18 @@ impl Endpoint {
         }
     }
 
-    fn handle_frame(&mut self, now: Instant, peer: PeerId, link: LinkId, frame: &Frame<'_>) {
+    fn handle_frame(
+        &mut self,
+        now: Instant,
+        peer: PeerId,
+        link: LinkId,
+        measured: Option<Duration>,
+        frame: &Frame<'_>,
+    ) {
         match frame {
             Frame::Data(data, bytes) => {
                 let rtt = self.links[link.0 as usize].ledger.rtt().smoothed();
-                let transit = rtt.unwrap_or_default() / 2;
+                let transit = Transit { assumed: rtt.unwrap_or_default() / 2, measured };
                 let inbox = &mut self.peers[peer.0 as usize].inbox;
                 let taken = inbox.take(now, transit, data, bytes);
                 self.handle_taken(now, peer, ChannelId(data.channel), taken);
@@ -270,7 +287,11 @@ impl Endpoint {
                     self.take_down(now, id);
                 }
             }
-            Frame::Ping | Frame::Challenge(_) | Frame::Echo(_) | Frame::Unknown(_) => {}
+            Frame::Ping
+            | Frame::Challenge(_)
+            | Frame::Echo(_)
+            | Frame::Clock(_)
+            | Frame::Unknown(_) => {}
         }
     }
 

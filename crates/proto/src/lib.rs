@@ -40,6 +40,7 @@
 #![forbid(unsafe_code)]
 
 mod budget;
+mod clock;
 mod config;
 pub mod crypto;
 mod endpoint;
@@ -65,6 +66,7 @@ mod transmit;
 mod views;
 pub mod wire;
 
+pub use clock::ClockView;
 pub use config::{
     ChannelConfig, Config, HEARTBEAT, LinkConfig, MAX_CHANNELS, MAX_LINKS_PER_PEER, MIN_DATAGRAM,
     RadioConfig,

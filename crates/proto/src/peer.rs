@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One other node: the session with it and what waits in either direction.
 
+use crate::clock::Clock;
 use crate::config::Config;
 use crate::crypto::keys::PublicKey;
 use crate::endpoint::LinkId;
@@ -18,6 +19,7 @@ pub(crate) struct Peer {
     pub(crate) links: Vec<LinkId>,
     pub(crate) session: Session,
     pub(crate) up: bool,
+    pub(crate) clock: Clock,
     pub(crate) goodbye_now: bool,
     pub(crate) outbox: Outbox,
     pub(crate) inbox: Inbox,
@@ -37,6 +39,7 @@ impl Peer {
             links: Vec::new(),
             session: Session::new(config.key.public(), key),
             up: false,
+            clock: Clock::default(),
             goodbye_now: false,
             outbox: Outbox::new(config.repair_percent),
             inbox: Inbox::new(config.max_message, config.reassembly_bytes),
@@ -55,6 +58,7 @@ impl Peer {
     /// Starts a new session: everything agreed or under way in the old one is over.
     pub(crate) fn start_session(&mut self, now: Instant, config: &Config) {
         self.arrivals.clear();
+        self.clock = Clock::default();
         self.awaiting_definition.clear();
         self.defined.clear();
         self.inbox = Inbox::new(config.max_message, config.reassembly_bytes);

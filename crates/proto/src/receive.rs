@@ -38,6 +38,15 @@ pub struct Received {
     pub age: Duration,
 }
 
+/// How long a packet was on its way.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Transit {
+    /// Half a round trip: what decides whether a message is too old.
+    pub(crate) assumed: Duration,
+    /// By the clocks of both ends, for statistics.
+    pub(crate) measured: Option<Duration>,
+}
+
 /// What a data frame brought about.
 #[derive(Debug)]
 pub(crate) enum Taken {
@@ -180,11 +189,11 @@ impl Inbox {
         true
     }
 
-    /// Takes a data frame that spent `transit` on the way.
+    /// Takes a data frame.
     pub(crate) fn take(
         &mut self,
         now: Instant,
-        transit: Duration,
+        transit: Transit,
         data: &Data,
         bytes: &[u8],
     ) -> Taken {
@@ -206,7 +215,7 @@ impl Inbox {
             return Taken::Nothing;
         }
         let total = data.fragment.map_or(bytes.len(), |f| f.total as usize);
-        let age = data.age + transit;
+        let age = data.age + transit.assumed;
         let keep_last = u64::from(channel.topic.keep_last);
         let refused = if !channel.wanted {
             Some(DropReason::Refused)
@@ -227,20 +236,21 @@ impl Inbox {
             return if too_large { Taken::TooLarge(total) } else { Taken::Nothing };
         }
         match self.assemble(now, age, data, bytes) {
-            Ok(Some((payload, age))) => self.deliver(data, payload, age),
+            Ok(Some((payload, age))) => self.deliver(data, payload, age, transit),
             Ok(None) => Taken::Nothing,
             Err(()) => Taken::Bound,
         }
     }
 
-    fn deliver(&mut self, data: &Data, payload: Bytes, age: Duration) -> Taken {
+    fn deliver(&mut self, data: &Data, payload: Bytes, age: Duration, transit: Transit) -> Taken {
         let Some(channel) = self.channels.get_mut(&data.channel) else {
             return Taken::UnknownChannel;
         };
         channel.sources.entry(data.source).or_default().insert(data.number);
         channel.stats.delivered += 1;
         channel.stats.bytes += payload.len() as u64;
-        channel.stats.delay.add(age);
+        let measured = transit.measured.unwrap_or(transit.assumed);
+        channel.stats.delay.add(age.saturating_sub(transit.assumed) + measured);
         let keep_last = u64::from(channel.topic.keep_last);
         let stream = (data.channel, data.source);
         let too_old = data.number.saturating_sub(keep_last);

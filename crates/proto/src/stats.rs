@@ -134,7 +134,8 @@ pub struct InStats {
     pub dropped: Drops,
     /// Pieces that had arrived before.
     pub duplicate_pieces: u64,
-    /// Age at delivery.
+    /// Age at delivery, by the clocks of both ends once they are compared (until then with
+    /// half a round trip for the way).
     pub delay: Delays,
 }
 

@@ -7,7 +7,7 @@ use crate::pacing::Release;
 use crate::reliable::{ACK_RANGES, Piece};
 use crate::select::link_for;
 use crate::time::Instant;
-use crate::wire::frame::{put_goodbye, put_ping};
+use crate::wire::frame::{ClockReport, put_goodbye, put_ping};
 use crate::wire::packet::{SESSION_HEADER, SessionHeader, TAG, TIME_BYTES};
 
 /// A message goes into a packet behind another only if it is smaller than what
@@ -102,6 +102,8 @@ impl Endpoint {
         let mut datagram = self.start_packet(now, id)?;
         if ping {
             put_ping(&mut datagram);
+            let least = self.peers[peer.0 as usize].clock.least();
+            ClockReport { least, wall: self.wall(now) }.emit(&mut datagram);
             SessionHeader::mark_ack_soon(&mut datagram);
             self.links[id.0 as usize].last_eliciting = now;
         }

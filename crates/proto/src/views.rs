@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! State of an endpoint, for statistics.
 
+use crate::clock::ClockView;
 use crate::crypto::keys::PublicKey;
 use crate::endpoint::{PeerId, RadioId};
 use crate::stats::LinkStats;
@@ -18,6 +19,8 @@ pub struct PeerView<'a> {
     pub up: bool,
     /// Whether there ever was a session with it.
     pub met: bool,
+    /// How its clock stands to ours, once that is known.
+    pub clock: Option<ClockView>,
     /// Messages waiting for it.
     pub queued_messages: usize,
     /// Bytes waiting for it.

@@ -57,6 +57,7 @@ fn emit_frame(frame: &Frame<'_>) -> Vec<u8> {
         Frame::Goodbye => put_goodbye(&mut out),
         Frame::Challenge(token) => put_challenge(*token, &mut out),
         Frame::Echo(token) => put_echo(*token, &mut out),
+        Frame::Clock(report) => report.emit(&mut out),
         Frame::Unknown(kind) => out.extend_from_slice(&[*kind, 0]),
     }
     out

@@ -14,7 +14,7 @@ use tautline_proto::wire::WireError;
 use tautline_proto::wire::control::{Control, Offer};
 use tautline_proto::wire::cursor::Reader;
 use tautline_proto::wire::frame::{
-    Ack, Data, Fragment, Frame, put_challenge, put_echo, put_goodbye, put_ping,
+    Ack, ClockReport, Data, Fragment, Frame, put_challenge, put_echo, put_goodbye, put_ping,
 };
 use tautline_proto::wire::packet::{
     Greeting, Packet, SessionHeader, full_number, start_answer, start_call,
@@ -84,6 +84,9 @@ fn frame_meaning(frame: &Frame<'_>) -> Value {
         Frame::Goodbye => json!("goodbye"),
         Frame::Challenge(token) => json!({"challenge": token.to_string()}),
         Frame::Echo(token) => json!({"echo": token.to_string()}),
+        Frame::Clock(report) => json!({"clock": {
+            "least_us": report.least, "wall_us": report.wall.map(|wall| wall.to_string()),
+        }}),
         Frame::Unknown(kind) => json!({"unknown": kind}),
     }
 }
@@ -144,6 +147,11 @@ fn put_frame(meaning: &Value, out: &mut Vec<u8>) {
     }
     if let Some(token) = token("echo") {
         return put_echo(token, out);
+    }
+    if let Some(clock) = meaning.get("clock") {
+        let least = clock["least_us"].as_u64().map(|least| least as u32);
+        let wall = clock["wall_us"].as_str().map(|wall| wall.parse().expect("64 bits"));
+        return ClockReport { least, wall }.emit(out);
     }
     let d = meaning.get("data").expect("a type of frame that is emitted");
     let fragment = d["fragment"].as_object().map(|f| Fragment {

@@ -12,6 +12,10 @@ const TYPE_PING: u8 = 3;
 const TYPE_GOODBYE: u8 = 4;
 const TYPE_CHALLENGE: u8 = 5;
 const TYPE_ECHO: u8 = 6;
+const TYPE_CLOCK: u8 = 7;
+
+const FLAG_LEAST: u8 = 1;
+const FLAG_WALL: u8 = 2;
 
 const FLAG_FRAGMENT: u8 = 1;
 const FLAG_SOURCE: u8 = 2;
@@ -37,6 +41,8 @@ pub enum Frame<'a> {
     Challenge(u64),
     /// Echoes a challenge.
     Echo(u64),
+    /// How the receiver's clock stands to the sender's.
+    Clock(ClockReport),
     /// A type of a later version.
     Unknown(u8),
 }
@@ -78,6 +84,16 @@ pub struct Ack {
     pub ranges: Vec<(u64, u64)>,
 }
 
+/// How the receiver's clock stands to the sender's, as far as the sender can tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ClockReport {
+    /// The sender's clock at the arrival of the receiver's packets less theirs: the least of
+    /// late, in microseconds modulo 2^32.
+    pub least: Option<u32>,
+    /// Microseconds since 1970 when the sender's clock was what this packet tells.
+    pub wall: Option<i64>,
+}
+
 impl<'a> Frame<'a> {
     /// Reads the next frame.
     pub fn parse(reader: &mut Reader<'a>) -> Result<Self, WireError> {
@@ -91,6 +107,7 @@ impl<'a> Frame<'a> {
             TYPE_GOODBYE => Ok(Self::Goodbye),
             TYPE_CHALLENGE => body.u64().map(Self::Challenge),
             TYPE_ECHO => body.u64().map(Self::Echo),
+            TYPE_CLOCK => read_clock(&mut body).map(Self::Clock),
             other => Ok(Self::Unknown(other)),
         }
     }
@@ -119,6 +136,13 @@ fn read_data<'a>(body: &mut Reader<'a>) -> Result<Frame<'a>, WireError> {
     }
     let encoded = flags & FLAG_ENCODED != 0;
     Ok(Frame::Data(Data { channel, number, source, encoded, age, fragment }, bytes))
+}
+
+fn read_clock(body: &mut Reader<'_>) -> Result<ClockReport, WireError> {
+    let flags = body.u8()?;
+    let least = if flags & FLAG_LEAST != 0 { Some(body.u32()?) } else { None };
+    let wall = if flags & FLAG_WALL != 0 { Some(body.u64()? as i64) } else { None };
+    Ok(ClockReport { least, wall })
 }
 
 fn read_ack(body: &mut Reader<'_>) -> Result<Ack, WireError> {
@@ -226,6 +250,18 @@ pub fn put_ping(out: &mut Vec<u8>) {
 /// Appends a frame that ends the session.
 pub fn put_goodbye(out: &mut Vec<u8>) {
     put_frame(TYPE_GOODBYE, &[], out);
+}
+
+impl ClockReport {
+    /// Appends the frame.
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        let flag = |is_there: bool, flag| if is_there { flag } else { 0 };
+        let mut body =
+            vec![flag(self.least.is_some(), FLAG_LEAST) | flag(self.wall.is_some(), FLAG_WALL)];
+        body.extend(self.least.iter().flat_map(|least| least.to_le_bytes()));
+        body.extend(self.wall.iter().flat_map(|wall| wall.to_le_bytes()));
+        put_frame(TYPE_CLOCK, &body, out);
+    }
 }
 
 /// Appends a challenge.
