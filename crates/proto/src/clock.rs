@@ -142,7 +142,7 @@ mod tests {
         let start = 10_000_000 * MS;
         let mut at = start;
         while at < start + seconds * 1000 * MS {
-            let late = if at / (100 * MS) % 3 == 0 { 0 } else { 7 * MS };
+            let late = if (at / (100 * MS)).is_multiple_of(3) { 0 } else { 7 * MS };
             // Ours to the peer, then its own to us.
             there.on_packet(their(at + 2 * MS + late), Instant(at).wire_micros());
             at += 50 * MS;

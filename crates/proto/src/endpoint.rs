@@ -10,8 +10,9 @@ use crate::error::{OfferError, SendError, SetupError};
 use crate::events::Event;
 use crate::link::Link;
 use crate::peer::Peer;
+use crate::place::Place;
 use crate::radio::Radio;
-use crate::schedule::Message;
+use crate::schedule::{Message, RELAY};
 use crate::stats::{InStats, OutStats, RefusedPackets};
 use crate::time::Instant;
 use crate::timer::TimerTable;
@@ -54,6 +55,7 @@ pub struct Transmit {
 pub(crate) enum Timer {
     Seek(LinkId),
     Path(LinkId),
+    Held(PeerId),
     Rekey(PeerId),
     Ping(LinkId),
     Silent(LinkId),
@@ -78,7 +80,9 @@ pub struct Endpoint {
     pub(crate) gate: Gate,
     pub(crate) timers: TimerTable<Timer>,
     /// Answers and echoes, to wherever what they answer came from.
-    pub(crate) replies: VecDeque<Transmit>,
+    pub(crate) replies: VecDeque<(RadioId, Place, Vec<u8>)>,
+    /// A packet was handed to a relay since this was last looked at.
+    pub(crate) handed: bool,
     /// Where packets are decrypted.
     pub(crate) scratch: Vec<u8>,
     pub(crate) events: VecDeque<Event>,
@@ -117,6 +121,7 @@ impl Endpoint {
             by_key: HashMap::new(),
             timers: TimerTable::new(),
             replies: VecDeque::new(),
+            handed: false,
             scratch: Vec::new(),
             events: VecDeque::new(),
             definitions: HashMap::new(),
@@ -156,6 +161,11 @@ impl Endpoint {
         }
         if key == self.config.key.public() || self.by_key.contains_key(&key) {
             return Err(SetupError::KeyTaken(name.into()));
+        }
+        let short = key.short_name();
+        let alike = |other: &PublicKey| other.short_name() == short;
+        if alike(&self.config.key.public()) || self.by_key.keys().any(alike) {
+            return Err(SetupError::ShortNameTaken(name.into()));
         }
         let id = PeerId(self.peers.len() as u32);
         self.by_key.insert(key, id);
@@ -197,7 +207,7 @@ impl Endpoint {
         link.radio = radio;
         // An address that the peer called from is newer than one that has long been in the file.
         if link.config.remote != config.remote {
-            link.remote = config.remote;
+            link.remote = config.remote.map(Place::Udp);
         }
         link.config = config;
         self.announce_move(now, id);
@@ -247,14 +257,9 @@ impl Endpoint {
     }
 
     /// Whether a call may cost a key agreement.
-    pub(crate) fn judge_call(
-        &mut self,
-        now: Instant,
-        from: SocketAddr,
-        call: &Call<'_>,
-    ) -> Admission {
+    pub(crate) fn judge_call(&mut self, now: Instant, from: Place, call: &Call<'_>) -> Admission {
         let Self { gate, random, .. } = self;
-        gate.judge(now, from, call, || draw_key(random))
+        gate.judge(now, (&from.bytes(), &from.owner()), call, || draw_key(random))
     }
 
     /// Offers a topic to a peer, now and whenever a session with it starts.
@@ -446,7 +451,8 @@ impl Endpoint {
 
     /// Channels from a peer.
     pub fn channels_in(&self, peer: PeerId) -> impl Iterator<Item = ChannelId> + '_ {
-        self.peers[peer.0 as usize].inbox.channels.keys().map(|c| ChannelId(*c))
+        let channels = self.peers[peer.0 as usize].inbox.channels.keys();
+        channels.filter(|c| **c < RELAY).map(|c| ChannelId(*c))
     }
 
     /// State of a link.

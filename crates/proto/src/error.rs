@@ -13,6 +13,9 @@ pub enum SetupError {
     /// Two peers of one key, or this node's own.
     #[error("the key of peer '{0}' is another peer's already, or this node's own")]
     KeyTaken(String),
+    /// Two keys that relays cannot tell apart, one pair in 16 million.
+    #[error("relays cannot tell the key of peer '{0}' from another's: make a new key for it")]
+    ShortNameTaken(String),
     /// Too many links to one peer.
     #[error("peer '{0}' has 16 links already, which is the most")]
     TooManyLinks(String),

@@ -3,10 +3,10 @@
 
 use crate::crypto::keys::PublicKey;
 use crate::endpoint::{ChannelId, LinkId, PeerId};
+use crate::place::Place;
 use crate::receive::Received;
 use crate::wire::control::OfferedTopic;
 use crate::wire::packet::Verdict;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Something the application should know. Drain with [`Endpoint::poll_event`].
@@ -39,7 +39,7 @@ pub enum Event {
         /// Which link.
         link: LinkId,
         /// Where it leads now.
-        to: SocketAddr,
+        to: Place,
     },
     /// The peer has a topic, or changed it.
     Offered {
@@ -100,7 +100,7 @@ pub enum Notice {
         /// Its key.
         key: PublicKey,
         /// Where it calls from.
-        from: SocketAddr,
+        from: Place,
     },
     /// A peer calls itself by another name than it has here.
     OtherName {
@@ -109,12 +109,12 @@ pub enum Notice {
         /// What it calls itself.
         theirs: String,
         /// Where it calls from.
-        from: SocketAddr,
+        from: Place,
     },
     /// A node speaks another version of the format.
     Version {
         /// Where it calls from.
-        from: SocketAddr,
+        from: Place,
         /// Its version.
         theirs: u8,
         /// Ours.
@@ -125,18 +125,28 @@ pub enum Notice {
         /// The peer's name here; our own if it is our key.
         name: String,
         /// Where the one calls from.
-        from: SocketAddr,
+        from: Place,
         /// Where the other is; `None` if it is this node.
-        other: Option<SocketAddr>,
+        other: Option<Place>,
     },
     /// A peer does not take our calls.
     TheyRefuse {
         /// Its name.
         name: String,
         /// Where it answers from.
-        from: SocketAddr,
+        from: Place,
         /// Its reason.
         verdict: Verdict,
+    },
+    /// A peer sends packets for others, which it may not do here.
+    NotRelayed {
+        /// Its name.
+        name: String,
+    },
+    /// Packets for others pass from relay to relay in a circle.
+    RelayLoop {
+        /// The name of the peer that they came from.
+        name: String,
     },
     /// A message was larger than allowed here.
     TooLarge {

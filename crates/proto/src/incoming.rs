@@ -4,6 +4,7 @@
 use crate::config::MAX_CHANNELS;
 use crate::endpoint::{ChannelId, Endpoint, LinkId, PeerId, RadioId, Timer};
 use crate::events::{Event, Notice};
+use crate::place::Place;
 use crate::receive::{PARTIAL_TIMEOUT, Taken, Transit};
 use crate::reliable::{Arrivals, Outcome};
 use crate::session::Standing;
@@ -32,13 +33,26 @@ const REPAIR_POLL: Duration = Duration::from_millis(20);
 impl Endpoint {
     /// Takes a datagram that came from `from` by `radio`.
     pub fn handle_packet(&mut self, now: Instant, radio: RadioId, from: SocketAddr, bytes: &[u8]) {
+        self.receive(now, radio, from.into(), None, bytes);
+    }
+
+    /// Takes a packet; `transit`: its age, where relays have told it.
+    pub(crate) fn receive(
+        &mut self,
+        now: Instant,
+        radio: RadioId,
+        from: Place,
+        transit: Option<Duration>,
+        bytes: &[u8],
+    ) {
         self.clock_now = now;
         let result = match Packet::parse(bytes) {
             Ok(Packet::Session(header, _)) => {
                 let mut scratch = std::mem::take(&mut self.scratch);
                 scratch.clear();
                 scratch.extend_from_slice(bytes);
-                let result = self.handle_session(now, radio, from, &header, &mut scratch);
+                let result =
+                    self.handle_session(now, (radio, from, transit), &header, &mut scratch);
                 self.scratch = scratch;
                 result
             }
@@ -92,7 +106,7 @@ impl Endpoint {
                     self.arm_partials(now, peer);
                 }
                 // What is due is found when packets are polled.
-                Timer::Ack(..) | Timer::Pace(_) => {}
+                Timer::Ack(..) | Timer::Pace(_) | Timer::Held(_) => {}
             }
         }
     }
@@ -100,15 +114,14 @@ impl Endpoint {
     fn handle_session(
         &mut self,
         now: Instant,
-        radio: RadioId,
-        from: SocketAddr,
+        (radio, from, told): (RadioId, Place, Option<Duration>),
         header: &SessionHeader,
         datagram: &mut [u8],
     ) -> Result<(), RefusedPacket> {
         let peer = *self.by_session.get(&header.session).ok_or(RefusedPacket::UnknownSession)?;
         let state = &self.peers[peer.0 as usize];
         let (keys, known) =
-            state.session.find(header.session).ok_or(RefusedPacket::UnknownSession)?;
+            state.session.find(now, header.session).ok_or(RefusedPacket::UnknownSession)?;
         let arrivals = state.arrivals.get(&header.link);
         let arrivals = arrivals.filter(|_| known || state.session.continues(keys));
         let expected = arrivals.map_or(1, Arrivals::expected);
@@ -131,8 +144,10 @@ impl Endpoint {
                 self.move_link(now, link, radio, from);
             }
         }
-        let (time, body) = body.split_first_chunk().ok_or(RefusedPacket::Malformed)?;
-        let time = u32::from_le_bytes(*time);
+        let (time, body) = match header.relayed {
+            true => (None, body),
+            false => body.split_first_chunk().map_or((None, body), |(it, rest)| (Some(*it), rest)),
+        };
         let frames = parse_frames(body).map_err(|_| RefusedPacket::Malformed)?;
         self.admit(peer, &frames)?;
         let link = self.attribute(now, peer, radio, from, (header.link, number, expected))?;
@@ -140,18 +155,25 @@ impl Endpoint {
         if self.links[link.0 as usize].remote == Some(from) {
             self.mark_received(now, link, len);
         }
+        let time = time.map(u32::from_le_bytes);
         let clock = &mut self.peers[peer.0 as usize].clock;
-        clock.on_packet(now, time);
-        let transit = clock.transit(now, time);
+        let measured = time.and_then(|time| {
+            clock.on_packet(now, time);
+            clock.transit(now, time)
+        });
+        let rtt = self.links[link.0 as usize].ledger.rtt().smoothed();
+        let assumed = told.unwrap_or(rtt.unwrap_or_default() / 2);
+        let transit = Transit { assumed, measured: told.or(measured) };
         for frame in &frames {
             match frame {
                 Frame::Challenge(token) => self.echo(now, link, radio, from, *token),
                 Frame::Echo(token) => self.handle_echo(now, peer, radio, from, *token),
                 Frame::Clock(report) => {
-                    let wall = self.wall(now);
+                    let (wall, Some(time)) = (self.wall(now), time) else { continue };
                     self.peers[peer.0 as usize].clock.on_report(now, time, report, wall);
                 }
-                frame => self.handle_frame(now, peer, link, transit, frame),
+                Frame::Held(held) => self.handle_held(now, peer, held),
+                frame => self.handle_frame(now, (peer, radio), transit, frame),
             }
         }
         Ok(())
@@ -181,7 +203,7 @@ impl Endpoint {
         now: Instant,
         peer: PeerId,
         radio: RadioId,
-        from: SocketAddr,
+        from: Place,
         (their_link, number, expected): (u8, u64, u64),
     ) -> Result<LinkId, RefusedPacket> {
         if let Some(link) = self.link_from(peer, radio, from) {
@@ -212,7 +234,7 @@ impl Endpoint {
         let gap = number != arrivals.expected();
         arrivals.insert(now, number);
         arrivals.via = Some(link);
-        if frames.iter().any(|f| matches!(f, Frame::Data(..) | Frame::Ping)) {
+        if frames.iter().any(|f| matches!(f, Frame::Data(..) | Frame::Relay(..) | Frame::Ping)) {
             arrivals.plan_ack(now, header.ack_soon, gap);
             let due = arrivals.ack_due();
             self.timers.set(Timer::Ack(peer, header.link), due);
@@ -267,18 +289,25 @@ impl Endpoint {
     fn handle_frame(
         &mut self,
         now: Instant,
-        peer: PeerId,
-        link: LinkId,
-        measured: Option<Duration>,
+        (peer, radio): (PeerId, RadioId),
+        transit: Transit,
         frame: &Frame<'_>,
     ) {
         match frame {
             Frame::Data(data, bytes) => {
-                let rtt = self.links[link.0 as usize].ledger.rtt().smoothed();
-                let transit = Transit { assumed: rtt.unwrap_or_default() / 2, measured };
                 let inbox = &mut self.peers[peer.0 as usize].inbox;
                 let taken = inbox.take(now, transit, data, bytes);
                 self.handle_taken(now, peer, ChannelId(data.channel), taken);
+                self.arm_partials(now, peer);
+            }
+            Frame::Relay(data, bytes) => {
+                let inbox = &mut self.peers[peer.0 as usize].inbox;
+                let taken = inbox.take_carried(now, transit, data, bytes);
+                if let Taken::Message(message) = &taken {
+                    self.handle_relay(now, radio, peer, data.channel as u8, message);
+                } else {
+                    self.handle_taken(now, peer, ChannelId(data.channel), taken);
+                }
                 self.arm_partials(now, peer);
             }
             Frame::Ack(ack) => self.handle_ack(now, peer, ack),
@@ -291,6 +320,7 @@ impl Endpoint {
             | Frame::Challenge(_)
             | Frame::Echo(_)
             | Frame::Clock(_)
+            | Frame::Held(_)
             | Frame::Unknown(_) => {}
         }
     }

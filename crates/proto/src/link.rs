@@ -3,11 +3,12 @@
 
 use crate::config::LinkConfig;
 use crate::endpoint::{PeerId, RadioId};
+use crate::place::Place;
+use crate::relay::OnTheWay;
 use crate::reliable::Ledger;
 use crate::roaming::Candidate;
 use crate::stats::LinkStats;
 use crate::time::{Duration, Instant};
-use std::net::SocketAddr;
 
 /// Least time without a packet after which a link is down: three heartbeats.
 const TIMEOUT_MIN: Duration = Duration::from_millis(750);
@@ -16,12 +17,20 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(5);
 /// link: an unresolved neighbour, not a busy radio (at 1 Mbps two full packets take 24 ms).
 pub(crate) const STALL: Duration = Duration::from_millis(50);
 
+/// The same where others send them on, who have more urgent things to send.
+const RELAY_STALL: Duration = Duration::from_millis(500);
+
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) peer: PeerId,
     pub(crate) radio: RadioId,
     pub(crate) config: LinkConfig,
-    pub(crate) remote: Option<SocketAddr>,
+    pub(crate) remote: Option<Place>,
+    /// The peer that passes its packets on.
+    pub(crate) via: Option<PeerId>,
+    /// Of those, what waits there, in bytes.
+    pub(crate) held_there: usize,
+    pub(crate) on_the_way: OnTheWay,
     /// Its number in our packets to the peer.
     pub(crate) number: u8,
     pub(crate) ledger: Ledger,
@@ -38,7 +47,7 @@ pub(crate) struct Link {
     /// Where the peer's packets come from, if that is elsewhere and not yet shown to be right.
     pub(crate) candidate: Option<Candidate>,
     /// The address that `remote` was before, or is in the file.
-    other: Option<SocketAddr>,
+    other: Option<Place>,
     /// Bytes of our packets in the kernel.
     pub(crate) in_flight: usize,
     drained_at: Instant,
@@ -51,7 +60,10 @@ impl Link {
         Self {
             peer,
             radio,
-            remote: config.remote,
+            remote: config.remote.map(Place::Udp),
+            via: None,
+            held_there: 0,
+            on_the_way: OnTheWay::default(),
             config,
             number,
             ledger: Ledger::new(),
@@ -94,7 +106,8 @@ impl Link {
     /// A peer that moved may be back where the file says that it is.
     pub(crate) fn try_other_address(&mut self) {
         if self.other.is_none() {
-            self.other = self.config.remote.filter(|configured| self.remote != Some(*configured));
+            let configured = self.config.remote.map(Place::Udp);
+            self.other = configured.filter(|_| self.remote != configured);
         }
         if self.other.is_some() {
             std::mem::swap(&mut self.remote, &mut self.other);
@@ -108,11 +121,13 @@ impl Link {
 
     /// Forgets all packet numbers, for a new session.
     pub(crate) fn reset(&mut self) {
-        self.ledger = Ledger::new();
+        self.ledger = if self.via.is_some() { Ledger::relayed() } else { Ledger::new() };
         self.up = false;
         self.silent = false;
         self.ping_now = false;
         self.candidate = None;
+        self.held_there = 0;
+        self.on_the_way = OnTheWay::default();
     }
 
     pub(crate) fn on_sent(&mut self, now: Instant, ip_bytes: usize) {
@@ -138,6 +153,7 @@ impl Link {
 
     /// When the link counts as stalled if nothing leaves until then.
     pub(crate) fn stall_at(&self) -> Option<Instant> {
-        (self.in_flight > 0 && !self.stalled).then(|| self.drained_at + STALL)
+        let patience = if self.via.is_some() { RELAY_STALL } else { STALL };
+        (self.in_flight > 0 && !self.stalled).then(|| self.drained_at + patience)
     }
 }

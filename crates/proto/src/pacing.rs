@@ -71,6 +71,28 @@ impl BackPressure {
     }
 }
 
+/// A bound on what is on the way through a relay, in bytes.
+#[derive(Debug)]
+pub(crate) struct Window(pub(crate) usize);
+
+impl Pacer for Window {
+    fn release(&self, _now: Instant, bytes: usize, in_flight: usize) -> Release {
+        if in_flight == 0 || in_flight + bytes <= self.0 { Release::Now } else { Release::Drained }
+    }
+
+    fn on_sent(&mut self, _now: Instant, _bytes: usize, _in_flight: usize) {}
+
+    fn on_drained(&mut self, _now: Instant, _bytes: usize) {}
+
+    fn signal(&self) -> &'static str {
+        "relay"
+    }
+
+    fn limit_bytes(&self) -> usize {
+        self.0
+    }
+}
+
 /// A configured rate (Pound's gap between packets), with local back-pressure
 /// still holding where the rate is set higher than the radio's.
 #[derive(Debug)]

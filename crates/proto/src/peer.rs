@@ -6,11 +6,13 @@ use crate::config::Config;
 use crate::crypto::keys::PublicKey;
 use crate::endpoint::LinkId;
 use crate::receive::Inbox;
+use crate::relay::{Rights, Told};
 use crate::reliable::Arrivals;
 use crate::schedule::Outbox;
 use crate::session::Session;
 use crate::time::Instant;
 use crate::wire::control::Control;
+use crate::wire::relay::ShortName;
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug)]
@@ -20,6 +22,9 @@ pub(crate) struct Peer {
     pub(crate) session: Session,
     pub(crate) up: bool,
     pub(crate) clock: Clock,
+    pub(crate) rights: Rights,
+    /// What it is told of its packets for others that wait here.
+    pub(crate) told: BTreeMap<ShortName, Told>,
     pub(crate) goodbye_now: bool,
     pub(crate) outbox: Outbox,
     pub(crate) inbox: Inbox,
@@ -40,6 +45,8 @@ impl Peer {
             session: Session::new(config.key.public(), key),
             up: false,
             clock: Clock::default(),
+            rights: Rights::default(),
+            told: BTreeMap::new(),
             goodbye_now: false,
             outbox: Outbox::new(config.repair_percent),
             inbox: Inbox::new(config.max_message, config.reassembly_bytes),
@@ -59,6 +66,7 @@ impl Peer {
     pub(crate) fn start_session(&mut self, now: Instant, config: &Config) {
         self.arrivals.clear();
         self.clock = Clock::default();
+        self.told.clear();
         self.awaiting_definition.clear();
         self.defined.clear();
         self.inbox = Inbox::new(config.max_message, config.reassembly_bytes);

@@ -4,7 +4,7 @@
 
 use crate::config::RadioConfig;
 use crate::endpoint::PeerId;
-use crate::pacing::{Pacer, pacer};
+use crate::pacing::{Pacer, Window, pacer};
 use crate::time::{Duration, Instant};
 use std::collections::HashMap;
 
@@ -32,6 +32,11 @@ impl Radio {
             sent_packets: 0,
             sent_bytes: 0,
         }
+    }
+
+    /// The radio of a link through a relay: what is on the way is bounded, and nothing else.
+    pub(crate) fn make_relayed(&mut self, window_bytes: usize) {
+        self.pacer = Box::new(Window(window_bytes));
     }
 
     pub(crate) fn set_config(&mut self, config: RadioConfig) {

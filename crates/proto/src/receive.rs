@@ -2,10 +2,10 @@
 //! Messages arriving from one peer: put together, each handed over once.
 
 use crate::fragment::{Inserted, Partial};
-use crate::schedule::{CONTROL, MAX_SOURCES};
+use crate::schedule::{CONTROL, MAX_SOURCES, RELAY};
 use crate::stats::{DropReason, InStats};
 use crate::time::{Duration, Instant};
-use crate::wire::control::{MAX_DEFINITION, OfferedTopic};
+use crate::wire::control::{MAX_DEFINITION, OfferedQos, OfferedTopic, Role};
 use crate::wire::frame::Data;
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
@@ -107,6 +107,23 @@ pub(crate) struct InChannel {
     pub(crate) stats: InStats,
 }
 
+impl InChannel {
+    /// Of packets for others.
+    fn carried() -> Self {
+        let topic = OfferedTopic {
+            name: String::new(),
+            type_name: String::new(),
+            type_hash: String::new(),
+            priority: 0,
+            keep_last: u32::MAX,
+            lifespan: None,
+            qos: OfferedQos::default(),
+            role: Role::Topic,
+        };
+        Self { topic, wanted: true, sources: BTreeMap::new(), stats: InStats::default() }
+    }
+}
+
 type Key = (u64, u32, u64);
 
 #[derive(Debug)]
@@ -187,6 +204,19 @@ impl Inbox {
             }
         }
         true
+    }
+
+    /// Takes a packet for others, or a piece of one.
+    pub(crate) fn take_carried(
+        &mut self,
+        now: Instant,
+        transit: Transit,
+        data: &Data,
+        bytes: &[u8],
+    ) -> Taken {
+        let channel = RELAY + data.channel;
+        self.channels.entry(channel).or_insert_with(InChannel::carried);
+        self.take(now, transit, &Data { channel, ..*data }, bytes)
     }
 
     /// Takes a data frame.

@@ -32,6 +32,8 @@ const LOST_MEMORY: Duration = Duration::from_secs(1);
 const INITIAL_RTT: Duration = Duration::from_millis(100);
 /// Least allowance for jitter of timers and schedulers at both ends.
 const GRANULARITY: Duration = Duration::from_millis(2);
+/// The same through relays, where a packet may wait for more urgent ones.
+const RELAY_PATIENCE: Duration = Duration::from_millis(250);
 /// Reordering once seen is allowed for until so many packets were truly lost (RFC 8985, section 6.2).
 const REORDER_MEMORY: u32 = 16;
 /// The overdue time doubles at most this often while nothing is acknowledged.
@@ -133,6 +135,8 @@ pub(crate) struct Ledger {
     reorder_window: Duration,
     true_losses_since_reorder: u32,
     backoff: u32,
+    /// Packets overtake each other by priority, and others repair what is lost: only time tells.
+    relayed: bool,
 }
 
 impl Ledger {
@@ -149,7 +153,13 @@ impl Ledger {
             reorder_window: Duration::ZERO,
             true_losses_since_reorder: 0,
             backoff: 0,
+            relayed: false,
         }
+    }
+
+    /// Of a link through a relay.
+    pub(crate) fn relayed() -> Self {
+        Self { relayed: true, ..Self::new() }
     }
 
     pub(crate) fn rtt(&self) -> &Rtt {
@@ -311,7 +321,7 @@ impl Ledger {
         }
         let oldest = self.packets.iter().position(|p| p.fate == Fate::Outstanding)?;
         let packet = &self.packets[oldest];
-        let reordered = self.first + (oldest as u64) < self.newest_acked;
+        let reordered = !self.relayed && self.first + (oldest as u64) < self.newest_acked;
         let overdue = self.overdue_at(packet)?;
         Some(if reordered { overdue.min(self.reorder_end(packet)) } else { overdue })
     }
@@ -325,12 +335,16 @@ impl Ledger {
             return None;
         }
         let ack_delay = if packet.ack_soon { ACK_SOON_DELAY } else { ACK_DELAY };
-        let allowance = (self.rtt.variation * 4).max(GRANULARITY) + self.reorder_window;
+        let least = if self.relayed { RELAY_PATIENCE } else { GRANULARITY };
+        let allowance = (self.rtt.variation * 4).max(least) + self.reorder_window;
         let wait = self.rtt.or_initial() + allowance + ack_delay;
         Some(packet.left + wait * (1 << self.backoff))
     }
 
     fn find_losses(&mut self, now: Instant, outcome: &mut Outcome) {
+        if self.relayed {
+            return;
+        }
         let before_newest = self.newest_acked.saturating_sub(self.first) as usize;
         for index in 0..before_newest.min(self.packets.len()) {
             let packet = &self.packets[index];

@@ -4,9 +4,9 @@
 
 use crate::endpoint::{Endpoint, LinkId, PeerId, RadioId, Timer, Transmit};
 use crate::events::Event;
+use crate::place::Place;
 use crate::time::{Duration, Instant};
 use crate::wire::frame::{put_challenge, put_echo};
-use std::net::SocketAddr;
 
 /// A challenge that is not echoed is repeated after so long.
 const CHALLENGE_AGAIN: Duration = Duration::from_millis(100);
@@ -17,7 +17,7 @@ const MAX_CHALLENGES: u8 = 4;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Candidate {
     radio: RadioId,
-    remote: SocketAddr,
+    remote: Place,
     token: u64,
     challenges: u8,
     due: bool,
@@ -25,12 +25,7 @@ pub(crate) struct Candidate {
 
 impl Endpoint {
     /// The link of a peer that packets from there came by.
-    pub(crate) fn link_from(
-        &self,
-        peer: PeerId,
-        radio: RadioId,
-        from: SocketAddr,
-    ) -> Option<LinkId> {
+    pub(crate) fn link_from(&self, peer: PeerId, radio: RadioId, from: Place) -> Option<LinkId> {
         let links = &self.peers[peer.0 as usize].links;
         let leads = |id: &&LinkId| self.links[id.0 as usize].remote == Some(from);
         let exact = |id: &&LinkId| leads(id) && self.links[id.0 as usize].radio == radio;
@@ -39,31 +34,25 @@ impl Endpoint {
 
     /// The link that an address of a peer belongs to, known or not: one without
     /// address of its own, one that is down, or the first.
-    pub(crate) fn link_towards(
-        &self,
-        peer: PeerId,
-        radio: RadioId,
-        from: SocketAddr,
-    ) -> Option<LinkId> {
+    pub(crate) fn link_towards(&self, peer: PeerId, radio: RadioId, from: Place) -> Option<LinkId> {
         let links = &self.peers[peer.0 as usize].links;
         let first = |wanted: fn(&crate::link::Link) -> bool| {
-            links.iter().find(|id| wanted(&self.links[id.0 as usize])).copied()
+            let mut direct = links.iter().map(|id| (id, &self.links[id.0 as usize]));
+            direct.find(|(_, link)| link.via.is_none() && wanted(link)).map(|(id, _)| *id)
         };
-        self.link_from(peer, radio, from)
+        let known = self.link_from(peer, radio, from);
+        if matches!(from, Place::Relay { .. }) {
+            return known;
+        }
+        known
             .or_else(|| first(|link| link.remote.is_none()))
             .or_else(|| first(|link| link.config.remote.is_none()))
             .or_else(|| first(|link| !link.up))
-            .or_else(|| links.first().copied())
+            .or_else(|| first(|_| true))
     }
 
     /// Packets of a link come from an address that is not its own: asks there.
-    pub(crate) fn challenge(
-        &mut self,
-        now: Instant,
-        id: LinkId,
-        radio: RadioId,
-        remote: SocketAddr,
-    ) {
+    pub(crate) fn challenge(&mut self, now: Instant, id: LinkId, radio: RadioId, remote: Place) {
         let known = self.links[id.0 as usize].candidate.as_ref();
         if known.is_some_and(|it| (it.radio, it.remote) == (radio, remote)) {
             return;
@@ -88,7 +77,8 @@ impl Endpoint {
         let candidate = self.links[id.0 as usize].candidate.as_mut()?;
         candidate.due = false;
         candidate.challenges += 1;
-        let (radio, remote, token) = (candidate.radio, candidate.remote, candidate.token);
+        let (radio, place, token) = (candidate.radio, candidate.remote, candidate.token);
+        let Place::Udp(remote) = place else { return None };
         self.timers.set(Timer::Path(id), Some(now + CHALLENGE_AGAIN));
         let datagram = self.aside(now, id, |out| put_challenge(token, out))?;
         Some(Transmit { radio, link: None, remote, datagram, priority: None })
@@ -100,7 +90,7 @@ impl Endpoint {
         now: Instant,
         id: LinkId,
         radio: RadioId,
-        from: SocketAddr,
+        from: Place,
         token: u64,
     ) {
         let datagram = self.aside(now, id, |out| put_echo(token, out));
@@ -113,7 +103,7 @@ impl Endpoint {
         now: Instant,
         peer: PeerId,
         radio: RadioId,
-        from: SocketAddr,
+        from: Place,
         token: u64,
     ) {
         let links = &self.peers[peer.0 as usize].links;
@@ -128,13 +118,7 @@ impl Endpoint {
     }
 
     /// `remote` is where the peer receives now.
-    pub(crate) fn move_link(
-        &mut self,
-        now: Instant,
-        id: LinkId,
-        radio: RadioId,
-        remote: SocketAddr,
-    ) {
+    pub(crate) fn move_link(&mut self, now: Instant, id: LinkId, radio: RadioId, remote: Place) {
         let link = &mut self.links[id.0 as usize];
         link.candidate = None;
         self.timers.set(Timer::Path(id), None);

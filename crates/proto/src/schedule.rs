@@ -10,12 +10,14 @@ mod fate;
 
 use crate::budget::RepairBudget;
 use crate::config::{ChannelConfig, Config};
+use crate::endpoint::{LinkId, PeerId};
 use crate::error::SendError;
 use crate::fragment::RangeSet;
 use crate::reliable::Piece;
 use crate::stats::{DropReason, OutStats};
 use crate::time::{Duration, Instant};
 use crate::wire::frame::{Data, Fragment};
+use crate::wire::relay::ShortName;
 use bytes::Bytes;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -23,6 +25,9 @@ use std::ops::Range;
 
 /// Channel of the session's own messages.
 pub(crate) const CONTROL: u64 = 0;
+/// Channels of packets that are passed on, one for each priority; they are no channels of the
+/// wire, where numbers stay far below.
+pub(crate) const RELAY: u64 = 1 << 63;
 /// Above all priorities.
 const CONTROL_RANK: u16 = 256;
 /// Messages held for one peer, whatever their size.
@@ -61,8 +66,18 @@ pub(crate) struct Turn {
     id: MessageId,
 }
 
+/// Whose packet waits here, to be passed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Carried {
+    /// Ours, of a link through a relay.
+    Own(LinkId),
+    /// One that `hop` has sent for `end`.
+    For { hop: PeerId, end: ShortName },
+}
+
 #[derive(Debug)]
 struct Outgoing {
+    carried: Option<Carried>,
     channel: u64,
     source: u32,
     /// From its first packet on.
@@ -124,6 +139,8 @@ pub(crate) struct Cut {
     pub(crate) bytes: Bytes,
     pub(crate) piece: Piece,
     pub(crate) repair: bool,
+    /// A packet of others, or a piece of it.
+    pub(crate) relayed: bool,
 }
 
 /// Messages for one peer.
@@ -139,6 +156,9 @@ pub(crate) struct Outbox {
     waiting_bytes: u64,
     next_id: u64,
     repairs: RepairBudget,
+    /// Bytes of packets for others that have not been sent on.
+    held: BTreeMap<Carried, u64>,
+    held_changes: BTreeSet<Carried>,
 }
 
 impl Outbox {
@@ -153,6 +173,8 @@ impl Outbox {
             waiting_bytes: 0,
             next_id: 1,
             repairs: RepairBudget::new(repair_percent),
+            held: BTreeMap::new(),
+            held_changes: BTreeSet::new(),
         };
         outbox.add_control();
         outbox
@@ -162,23 +184,29 @@ impl Outbox {
     pub(crate) fn restart(&mut self, repair_percent: u32) {
         let mut fresh = Self::new(repair_percent);
         fresh.next_id = self.next_id;
-        let open: Vec<_> = self.channels().collect();
+        let open: Vec<_> = self.channels.keys().copied().filter(|c| *c != CONTROL).collect();
         for channel in open {
             self.drop_channel_messages(channel, DropReason::PeerGone);
             let Some(mut kept) = self.channels.remove(&channel) else { continue };
-            kept.wanted = false;
+            kept.wanted = channel >= RELAY;
             kept.sources.clear();
             fresh.channels.insert(channel, kept);
         }
+        fresh.held_changes = std::mem::take(&mut self.held_changes);
         *self = fresh;
     }
 
     fn add_control(&mut self) {
+        self.add_internal(CONTROL, CONTROL_RANK);
+    }
+
+    /// A channel that is not a topic's.
+    fn add_internal(&mut self, channel: u64, rank: u16) {
         let topic = crate::wire::control::OfferedTopic {
             name: String::new(),
             type_name: String::new(),
             type_hash: String::new(),
-            priority: u8::MAX,
+            priority: u8::try_from(rank).unwrap_or(u8::MAX),
             keep_last: u32::MAX,
             lifespan: None,
             qos: crate::wire::control::OfferedQos::default(),
@@ -187,12 +215,12 @@ impl Outbox {
         let config = ChannelConfig { topic, definition: "".into(), repair: true };
         let control = OutChannel {
             config,
-            rank: CONTROL_RANK,
+            rank,
             wanted: true,
             sources: BTreeMap::new(),
             stats: OutStats::default(),
         };
-        self.channels.insert(CONTROL, control);
+        self.channels.insert(channel, control);
     }
 
     /// Opens a channel, or changes the settings of an open one.
@@ -258,7 +286,47 @@ impl Outbox {
     }
 
     pub(crate) fn channels(&self) -> impl Iterator<Item = u64> + '_ {
-        self.channels.keys().copied().filter(|c| *c != CONTROL)
+        self.channels.keys().copied().filter(|c| *c != CONTROL && *c < RELAY)
+    }
+
+    /// Takes a packet to be passed on, which is worthless from `expires` on.
+    pub(crate) fn carry(
+        &mut self,
+        priority: u8,
+        payload: Vec<u8>,
+        published: Instant,
+        expires: Option<Instant>,
+        carried: Carried,
+    ) {
+        let channel = RELAY + u64::from(priority);
+        if !self.channels.contains_key(&channel) {
+            self.add_internal(channel, priority.into());
+        }
+        if let Some(open) = self.channels.get_mut(&channel) {
+            open.stats.accepted += 1;
+            open.stats.bytes += payload.len() as u64;
+        }
+        let message = Message { payload: payload.into(), published, source: 0, encoded: false };
+        self.insert(channel, message, expires, Some(carried));
+    }
+
+    /// Counters of all packets passed on.
+    pub(crate) fn carried_stats(&self) -> OutStats {
+        let mut sum = OutStats::default();
+        for (_, channel) in self.channels.range(RELAY..) {
+            sum.add(&channel.stats);
+        }
+        sum
+    }
+
+    /// Bytes that wait here, of those packets.
+    pub(crate) fn held(&self, carried: Carried) -> u64 {
+        self.held.get(&carried).copied().unwrap_or(0)
+    }
+
+    /// Whose packets wait here more or less than before.
+    pub(crate) fn pop_held_change(&mut self) -> Option<Carried> {
+        self.held_changes.pop_first()
     }
 
     /// Ends a channel; returns its last counters.
@@ -296,7 +364,7 @@ impl Outbox {
     pub(crate) fn accept_control(&mut self, now: Instant, payload: Vec<u8>) {
         let message =
             Message { payload: payload.into(), published: now, source: 0, encoded: false };
-        self.insert(CONTROL, message);
+        self.insert(CONTROL, message, None, None);
     }
 
     /// Takes a message, and gives up others where a bound is passed.
@@ -323,7 +391,8 @@ impl Outbox {
             return Ok(());
         }
         let source = message.source;
-        self.insert(channel, message);
+        let expires = lifespan.map(|l| message.published + l);
+        self.insert(channel, message, expires, None);
         self.keep_last(channel, source);
         self.enforce_bytes(config.queue_bytes);
         if let Some(rate_bps) = rate_bps {
@@ -332,11 +401,16 @@ impl Outbox {
         Ok(())
     }
 
-    fn insert(&mut self, channel: u64, message: Message) {
+    fn insert(
+        &mut self,
+        channel: u64,
+        message: Message,
+        expires: Option<Instant>,
+        carried: Option<Carried>,
+    ) {
         let Some(open) = self.channels.get_mut(&channel) else { return };
         let id = MessageId(self.next_id);
         self.next_id += 1;
-        let expires = open.config.topic.lifespan.map(|l| message.published + l);
         let due = expires.unwrap_or(message.published + DEFAULT_DUE);
         let turn = Turn { rank: Reverse(open.rank), due, id };
         open.sources.entry(message.source).or_default().not_begun.push_back(id);
@@ -350,6 +424,7 @@ impl Outbox {
         }
         self.held_bytes += message.payload.len();
         let outgoing = Outgoing {
+            carried,
             channel,
             source: message.source,
             number: None,
@@ -368,6 +443,10 @@ impl Outbox {
         };
         open.stats.queued += 1;
         self.waiting_bytes += outgoing.waiting_bytes();
+        if let Some(carried) = carried {
+            let bytes = outgoing.payload.len() as u64;
+            change_held(&mut self.held, &mut self.held_changes, carried, bytes, true);
+        }
         self.messages.insert(id, outgoing);
         self.ready.insert(turn);
     }
@@ -383,7 +462,7 @@ impl Outbox {
         }
     }
 
-    fn enforce_bytes(&mut self, queue_bytes: usize) {
+    pub(crate) fn enforce_bytes(&mut self, queue_bytes: usize) {
         while self.held_bytes > queue_bytes || self.messages.len() > MAX_MESSAGES {
             let Some(&(_, _, id)) = self.by_worth.first() else { return };
             self.drop_message(id, DropReason::Overflow);
@@ -443,6 +522,12 @@ impl Outbox {
         }
         self.held_bytes -= message.payload.len();
         self.waiting_bytes -= message.waiting_bytes();
+        // A relay holds what it has not sent; what we have made is on the way until it arrives there.
+        let held = message.queued || matches!(message.carried, Some(Carried::Own(_)));
+        if let Some(carried) = message.carried.filter(|_| held) {
+            let bytes = message.payload.len() as u64;
+            change_held(&mut self.held, &mut self.held_changes, carried, bytes, false);
+        }
         let channel = self.channels.get_mut(&message.channel)?;
         if message.queued {
             channel.stats.queued -= 1;
@@ -456,6 +541,13 @@ impl Outbox {
             }
         }
         Some(channel)
+    }
+
+    /// Priority and end of what is sent next; what is the session's own is above all.
+    pub(crate) fn next_urgency(&mut self, now: Instant) -> Option<(u8, Option<Instant>)> {
+        let turn = self.next_turn(now)?;
+        let priority = u8::try_from(turn.rank.0).unwrap_or(u8::MAX);
+        Some((priority, self.messages[&turn.id].lifespan_end))
     }
 
     /// The best turn of what may be sent now.
@@ -496,7 +588,11 @@ impl Outbox {
         let message = &self.messages[&turn.id];
         let number = message.number.unwrap_or_else(|| self.upcoming_number(message));
         let mut data = Data {
-            channel: message.channel,
+            channel: if message.channel >= RELAY {
+                message.channel - RELAY
+            } else {
+                message.channel
+            },
             number,
             source: message.source,
             encoded: message.encoded,
@@ -521,8 +617,9 @@ impl Outbox {
             return None;
         }
         let piece = Piece { message: turn.id, range: range.start..end };
+        let relayed = message.channel >= RELAY;
         self.mark_cut(now, number, &piece, repair);
-        Some(Cut { data, bytes, piece, repair })
+        Some(Cut { data, bytes, piece, repair, relayed })
     }
 
     fn upcoming_number(&self, message: &Outgoing) -> u64 {
@@ -572,6 +669,10 @@ impl Outbox {
             return;
         }
         message.queued = queued;
+        if let Some(carried @ Carried::For { .. }) = message.carried {
+            let bytes = message.payload.len() as u64;
+            change_held(&mut self.held, &mut self.held_changes, carried, bytes, queued);
+        }
         let stats = self.channels.get_mut(&message.channel).map(|c| &mut c.stats);
         let Some(stats) = stats else { return };
         if queued {
@@ -582,4 +683,19 @@ impl Outbox {
             (stats.queued, stats.sent) = (stats.queued - 1, stats.sent + 1);
         }
     }
+}
+
+fn change_held(
+    held: &mut BTreeMap<Carried, u64>,
+    changes: &mut BTreeSet<Carried>,
+    carried: Carried,
+    bytes: u64,
+    more: bool,
+) {
+    let sum = held.entry(carried).or_default();
+    *sum = if more { *sum + bytes } else { sum.saturating_sub(bytes) };
+    if *sum == 0 {
+        held.remove(&carried);
+    }
+    changes.insert(carried);
 }

@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which link carries a peer's next packet: decided when the packet is built.
 
-use crate::endpoint::{LinkId, RadioId};
+use crate::endpoint::{LinkId, PeerId, RadioId};
 use crate::link::Link;
 
-/// The first link, in the order of the file, that is up and not stalled.
+/// The first link, in the order of the file, that is up and not stalled; one through a relay
+/// only while that is `heard`.
 /// Policies over several links (stripe, copy, failover by topic) belong here.
-pub(crate) fn link_for(peer_links: &[LinkId], links: &[Link], radio: RadioId) -> Option<LinkId> {
-    let usable = peer_links.iter().find(|id| links[id.0 as usize].carries_data());
+pub(crate) fn link_for(
+    peer_links: &[LinkId],
+    links: &[Link],
+    radio: RadioId,
+    heard: impl Fn(PeerId) -> bool,
+) -> Option<LinkId> {
+    let usable = peer_links.iter().find(|id| {
+        let link = &links[id.0 as usize];
+        link.carries_data() && link.via.is_none_or(&heard)
+    });
     usable.copied().filter(|id| links[id.0 as usize].radio == radio)
 }

@@ -10,10 +10,10 @@ use crate::crypto::gate::{Jar, Proof};
 use crate::crypto::keys::{KEY, PublicKey, SecretKey};
 use crate::crypto::noise::{Called, Caller, Split};
 use crate::crypto::seal::Sealer;
+use crate::place::Place;
 use crate::time::{Duration, Instant};
 use crate::wire::packet::{Answer, Call, Cookie, Greeting, MAC, Verdict, start_answer, start_call};
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 
 /// A call is repeated as it is for so long; then another is made.
 const CALL_LIFE: Duration = Duration::from_secs(5);
@@ -55,7 +55,7 @@ struct Answered {
     /// The call's own, by which it is known when it comes again.
     ephemeral: Vec<u8>,
     answer: Vec<u8>,
-    to: SocketAddr,
+    to: Place,
 }
 
 /// What a packet under some keys shows.
@@ -64,7 +64,7 @@ pub(crate) enum Standing {
     /// Keys in use.
     Known,
     /// Keys of an answer of ours, used for the first time; the answer went there.
-    Fresh { new_life: bool, to: SocketAddr },
+    Fresh { new_life: bool, to: Place },
 }
 
 /// What an answer to our call led to.
@@ -86,6 +86,8 @@ pub(crate) struct Session {
     proof: Proof,
     jar: Jar,
     calling: Option<Calling>,
+    /// The peer does not take our calls, and need not hear more of them so soon.
+    quiet_until: Instant,
     answered: VecDeque<Answered>,
     /// Newest first.
     keys: VecDeque<Keys>,
@@ -110,6 +112,7 @@ impl Session {
             proof: Proof::of(&key),
             jar: Jar::default(),
             calling: None,
+            quiet_until: Instant::default(),
             answered: VecDeque::new(),
             keys: VecDeque::new(),
             epoch: None,
@@ -138,6 +141,9 @@ impl Session {
         session: u32,
         drawn: [u8; KEY],
     ) -> Option<Vec<u8>> {
+        if now < self.quiet_until {
+            return None;
+        }
         if self.calling.as_ref().is_none_or(|calling| now.since(calling.since) >= CALL_LIFE) {
             self.hang_up();
             let (caller, noise) = Caller::call(secret, &self.key, drawn, &greeting.emit()).ok()?;
@@ -167,7 +173,7 @@ impl Session {
     }
 
     /// Our answer to a call that came before.
-    pub(crate) fn answer_again(&mut self, call: &Call<'_>, from: SocketAddr) -> Option<Vec<u8>> {
+    pub(crate) fn answer_again(&mut self, call: &Call<'_>, from: Place) -> Option<Vec<u8>> {
         let ephemeral = call.noise.get(..KEY);
         let known = self.answered.iter_mut().find(|it| ephemeral == Some(&it.ephemeral));
         known.map(|answered| {
@@ -180,7 +186,7 @@ impl Session {
     pub(crate) fn answer(
         &mut self,
         now: Instant,
-        from: SocketAddr,
+        from: Place,
         called: Called,
         call: &Call<'_>,
         (their_epoch, our_epoch): (u64, u64),
@@ -232,6 +238,7 @@ impl Session {
         let (split, payload) = calling.caller.finish(answer.noise).ok()?;
         let (epoch, verdict) = Verdict::parse(&payload).ok()?;
         if verdict != Verdict::Welcome {
+            self.quiet_until = now + CALL_LIFE;
             self.hang_up();
             return Some(Met::Refused(verdict));
         }
@@ -251,10 +258,15 @@ impl Session {
     }
 
     /// The peer's life that packets with the number `session` are of, and the keys.
-    pub(crate) fn find(&self, session: u32) -> Option<(&Keys, bool)> {
-        let known = self.keys.iter().map(|keys| (keys, true));
-        let fresh = self.answered.iter().map(|it| (&it.keys, false));
-        known.chain(fresh).find(|(keys, _)| keys.local == session)
+    pub(crate) fn find(&self, now: Instant, session: u32) -> Option<(&Keys, bool)> {
+        let young = |keys: &Keys, life| now.since(keys.born) < life;
+        let known = self.keys.iter().filter(|keys| young(keys, KEYS_LIFE));
+        let fresh = self.answered.iter().map(|it| &it.keys);
+        let fresh = fresh.filter(|keys| young(keys, ANSWER_LIFE));
+        known
+            .map(|keys| (keys, true))
+            .chain(fresh.map(|keys| (keys, false)))
+            .find(|(keys, _)| keys.local == session)
     }
 
     /// Whether packets under these keys go on with the session that there is.
@@ -298,15 +310,19 @@ impl Session {
 
     /// Forgets keys that are too old.
     pub(crate) fn expire_keys(&mut self, now: Instant) {
-        while self.keys.back().is_some_and(|keys| now.since(keys.born) >= KEYS_LIFE) {
-            self.released.extend(self.keys.pop_back().map(|old| old.local));
-        }
+        self.keys.retain(|keys| {
+            let young = now.since(keys.born) < KEYS_LIFE;
+            self.released.extend((!young).then_some(keys.local));
+            young
+        });
     }
 
     /// When new keys are to be made, or old ones forgotten.
     pub(crate) fn rekey_at(&self) -> Option<Instant> {
         let grace = if self.renews { Duration::ZERO } else { REKEY_GRACE };
-        Some(self.keys.front()?.born + REKEY_AFTER + grace)
+        let renewal = self.keys.front()?.born + REKEY_AFTER + grace;
+        let end = self.keys.iter().map(|keys| keys.born + KEYS_LIFE).min();
+        Some(end.map_or(renewal, |end| end.min(renewal)))
     }
 }
 

@@ -90,6 +90,14 @@ counted_reasons! {
         WrongKey => "wrong_key",
         /// More calls than are answered.
         Flood => "flood",
+        /// A packet for others from who may not ask for that.
+        NotRelayed => "not_relayed",
+        /// A packet for a node that no way leads to now.
+        NoRoute => "no_route",
+        /// A packet for others that passed too many relays.
+        RelayLoop => "relay_loop",
+        /// A packet for others that came too late for them.
+        TooOld => "too_old",
         /// Received before, or too old to tell.
         Duplicate => "duplicate",
         /// Data on a channel that was never offered.
@@ -117,6 +125,18 @@ pub struct OutStats {
 }
 
 impl OutStats {
+    /// Adds another channel's.
+    pub fn add(&mut self, other: &Self) {
+        self.accepted += other.accepted;
+        self.bytes += other.bytes;
+        self.delivered += other.delivered;
+        self.queued += other.queued;
+        self.sent += other.sent;
+        for (reason, count) in other.dropped.iter() {
+            self.dropped.0[reason as usize] += count;
+        }
+    }
+
     /// Conservation: accepted = queued + sent + delivered + dropped.
     pub fn adds_up(&self) -> bool {
         self.accepted == self.queued + self.sent + self.delivered + self.dropped.total()

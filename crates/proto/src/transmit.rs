@@ -4,10 +4,11 @@
 use crate::endpoint::{Endpoint, LinkId, PeerId, RadioId, Timer, Transmit};
 use crate::link::Link;
 use crate::pacing::Release;
+use crate::place::Place;
 use crate::reliable::{ACK_RANGES, Piece};
 use crate::select::link_for;
 use crate::time::Instant;
-use crate::wire::frame::{ClockReport, put_goodbye, put_ping};
+use crate::wire::frame::{ClockReport, put_goodbye, put_held, put_ping};
 use crate::wire::packet::{SESSION_HEADER, SessionHeader, TAG, TIME_BYTES};
 
 /// A message goes into a packet behind another only if it is smaller than what
@@ -20,20 +21,40 @@ const HEADER_ESTIMATE: usize = 64;
 /// two varints of two bytes for each range (numbers span the receiver's window of 1024).
 const MAX_ACK_BYTES: usize = 2 + 1 + 10 + 5 + ACK_RANGES * 4;
 
+/// Bytes that telling what waits here for one node may take.
+const MAX_HELD_BYTES: usize = 2 + 3 + 10;
+
 impl Endpoint {
     /// The next datagram to be sent now. Call until it returns `None`, then
     /// again after the next input or timeout.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
-        self.poll_reply(now)
-            .or_else(|| self.poll_call(now))
-            .or_else(|| self.poll_challenge(now))
-            .or_else(|| self.poll_reports(now))
-            .or_else(|| self.poll_data(now))
+        loop {
+            self.note_held(now);
+            let transmit = self
+                .poll_reply(now)
+                .or_else(|| self.poll_call(now))
+                .or_else(|| self.poll_challenge(now))
+                .or_else(|| self.poll_reports(now))
+                .or_else(|| self.poll_held(now))
+                .or_else(|| self.poll_data(now));
+            // What was handed to a relay waits in its queue, and may leave at once.
+            if transmit.is_some() || !std::mem::take(&mut self.handed) {
+                return transmit;
+            }
+        }
     }
 
     /// Accounts for a datagram on a link.
-    pub(crate) fn sent(&mut self, now: Instant, id: LinkId, datagram: Vec<u8>) -> Option<Transmit> {
-        let remote = self.links[id.0 as usize].remote?;
+    /// `urgency`: the highest priority of the messages in it and when the first of them
+    /// expires; `None` for what is not bound by the radio's budget.
+    pub(crate) fn sent(
+        &mut self,
+        now: Instant,
+        id: LinkId,
+        datagram: Vec<u8>,
+        urgency: Option<(u8, Option<Instant>)>,
+    ) -> Option<Transmit> {
+        let place = self.links[id.0 as usize].remote?;
         let radio = self.links[id.0 as usize].radio;
         let in_flight = self.in_flight(radio);
         let link = &mut self.links[id.0 as usize];
@@ -41,7 +62,16 @@ impl Endpoint {
         link.on_sent(now, ip_bytes);
         self.radios[radio.0 as usize].on_sent(now, ip_bytes, in_flight);
         self.arm_link(id);
-        Some(Transmit { radio, link: Some(id), remote, datagram, priority: None })
+        let priority = urgency.map(|(priority, _)| priority);
+        match place {
+            Place::Udp(remote) => {
+                Some(Transmit { radio, link: Some(id), remote, datagram, priority })
+            }
+            Place::Relay { hop, end } => {
+                self.hand_to_relay(now, id, (hop, end), datagram, urgency);
+                None
+            }
+        }
     }
 
     /// Acknowledgements, pings and goodbyes: small, and never behind data.
@@ -97,7 +127,7 @@ impl Endpoint {
     }
 
     /// A packet without messages.
-    fn report(&mut self, now: Instant, id: LinkId, ping: bool) -> Option<Transmit> {
+    pub(crate) fn report(&mut self, now: Instant, id: LinkId, ping: bool) -> Option<Transmit> {
         let peer = self.links[id.0 as usize].peer;
         let mut datagram = self.start_packet(now, id)?;
         if ping {
@@ -110,7 +140,7 @@ impl Endpoint {
         if std::mem::take(&mut self.peers[peer.0 as usize].goodbye_now) {
             put_goodbye(&mut datagram);
         }
-        self.finish_packet(now, id, datagram, Vec::new(), ping, ping)
+        self.finish_packet(now, id, datagram, Vec::new(), (ping, ping), None)
     }
 
     /// Header and clock.
@@ -119,12 +149,15 @@ impl Endpoint {
         let keys = self.peers[link.peer.0 as usize].session.keys()?;
         let header = SessionHeader {
             ack_soon: false,
+            relayed: link.via.is_some(),
             link: link.number,
             session: keys.remote,
             number: link.ledger.next_number() as u32,
         };
-        let mut datagram = header.emit(link.config.datagram_bytes);
-        datagram.extend_from_slice(&now.wire_micros().to_le_bytes());
+        let mut datagram = header.emit(self.datagram_bytes(id));
+        if link.via.is_none() {
+            datagram.extend_from_slice(&now.wire_micros().to_le_bytes());
+        }
         Some(datagram)
     }
 
@@ -141,7 +174,12 @@ impl Endpoint {
         let mut datagram = self.start_header(now, id)?;
         let link = &self.links[id.0 as usize];
         let peer = link.peer;
-        let capacity = link.config.datagram_bytes - TAG;
+        let capacity = self.datagram_bytes(id) - TAG;
+        for held in self.take_held(now, peer) {
+            if datagram.len() + MAX_HELD_BYTES <= capacity {
+                put_held(&held, &mut datagram);
+            }
+        }
         let state = &mut self.peers[peer.0 as usize];
         for (number, arrivals) in &mut state.arrivals {
             if datagram.len() + MAX_ACK_BYTES > capacity {
@@ -164,8 +202,8 @@ impl Endpoint {
         id: LinkId,
         mut datagram: Vec<u8>,
         pieces: Vec<Piece>,
-        eliciting: bool,
-        ack_soon: bool,
+        (eliciting, ack_soon): (bool, bool),
+        urgency: Option<(u8, Option<Instant>)>,
     ) -> Option<Transmit> {
         self.seal(id, &mut datagram);
         let link = &mut self.links[id.0 as usize];
@@ -175,7 +213,7 @@ impl Endpoint {
         for piece in &forgotten {
             let _ = self.peers[peer.0 as usize].outbox.lost(now, piece, true);
         }
-        self.sent(now, id, datagram)
+        self.sent(now, id, datagram, urgency)
     }
 
     fn poll_data(&mut self, now: Instant) -> Option<Transmit> {
@@ -197,12 +235,18 @@ impl Endpoint {
         }
     }
 
-    fn may_leave(&self, now: Instant, radio: RadioId, peer: PeerId, link: LinkId) -> Release {
-        let config = &self.links[link.0 as usize].config;
+    fn may_leave(&mut self, now: Instant, radio: RadioId, peer: PeerId, link: LinkId) -> Release {
+        if self.links[link.0 as usize].via.is_some() {
+            let urgency = self.peers[peer.0 as usize].outbox.next_urgency(now);
+            let priority = urgency.map_or(0, |(priority, _)| priority);
+            let way = &self.links[link.0 as usize].on_the_way;
+            return if way.admits(priority) { Release::Now } else { Release::Drained };
+        }
+        let header_bytes = self.links[link.0 as usize].config.header_bytes;
         let waiting = self.peers[peer.0 as usize].outbox.waiting_bytes() as usize;
-        let datagram = (waiting + HEADER_ESTIMATE).min(config.datagram_bytes);
+        let datagram = (waiting + HEADER_ESTIMATE).min(self.datagram_bytes(link));
         let pacer = &self.radios[radio.0 as usize].pacer;
-        pacer.release(now, datagram + config.header_bytes, self.in_flight(radio))
+        pacer.release(now, datagram + header_bytes, self.in_flight(radio))
     }
 
     /// Bytes in the kernel that count against a radio's budget.
@@ -216,8 +260,9 @@ impl Endpoint {
         let mut best_rank = None;
         let mut candidates: Vec<(PeerId, LinkId)> = Vec::new();
         for index in 0..self.peers.len() {
-            let state = &mut self.peers[index];
-            let Some(link) = link_for(&state.links, &self.links, radio) else { continue };
+            let heard = |hop| self.is_heard(hop);
+            let link = link_for(&self.peers[index].links, &self.links, radio, heard);
+            let (Some(link), state) = (link, &mut self.peers[index]) else { continue };
             let Some(turn) = state.outbox.next_turn(now) else { continue };
             let rank = turn.rank.0;
             if best_rank.is_none_or(|best| rank > best) {
@@ -240,19 +285,22 @@ impl Endpoint {
         id: LinkId,
     ) -> Option<Transmit> {
         let mut datagram = self.start_packet(now, id)?;
+        let datagram_bytes = self.datagram_bytes(id);
         let link = &mut self.links[id.0 as usize];
         let outbox = &mut self.peers[peer.0 as usize].outbox;
-        let priority =
-            outbox.next_turn(now).map(|turn| u8::try_from(turn.rank.0).unwrap_or(u8::MAX));
+        let urgency = outbox.next_urgency(now);
         let mut pieces = Vec::new();
         let mut whole_within = None;
         loop {
-            let room = link.config.datagram_bytes.saturating_sub(datagram.len() + TAG);
+            let room = datagram_bytes.saturating_sub(datagram.len() + TAG);
             let Some(cut) = outbox.cut(now, room, whole_within) else { break };
             if cut.repair {
                 link.stats.repair_bytes += cut.bytes.len() as u64;
             }
-            cut.data.emit(&cut.bytes, &mut datagram);
+            match cut.relayed {
+                true => cut.data.emit_relay(&cut.bytes, &mut datagram),
+                false => cut.data.emit(&cut.bytes, &mut datagram),
+            }
             pieces.push(cut.piece);
             whole_within = Some(SHARE_BYTES);
         }
@@ -266,7 +314,7 @@ impl Endpoint {
         debug_assert!(eliciting || datagram.len() > SESSION_HEADER + TIME_BYTES);
         self.radios[radio.0 as usize].on_data_sent(now, peer, ip_bytes);
         self.arm_expiry(now, peer);
-        let transmit = self.finish_packet(now, id, datagram, pieces, eliciting, ack_soon)?;
-        Some(Transmit { priority, ..transmit })
+        let ends = (eliciting, ack_soon);
+        self.finish_packet(now, id, datagram, pieces, ends, urgency)
     }
 }

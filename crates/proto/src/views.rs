@@ -4,9 +4,9 @@
 use crate::clock::ClockView;
 use crate::crypto::keys::PublicKey;
 use crate::endpoint::{PeerId, RadioId};
+use crate::place::Place;
 use crate::stats::LinkStats;
 use crate::time::Duration;
-use std::net::SocketAddr;
 
 /// State of a peer.
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +35,7 @@ pub struct LinkView<'a> {
     /// By which radio.
     pub radio: RadioId,
     /// Where the peer is, if known.
-    pub remote: Option<SocketAddr>,
+    pub remote: Option<Place>,
     /// Whether packets come in.
     pub up: bool,
     /// Whether the driver has not taken our packets for too long.

@@ -12,7 +12,9 @@ use proptest::sample::Index;
 use std::collections::HashSet;
 use tautline_proto::wire::control::Control;
 use tautline_proto::wire::cursor::Reader;
-use tautline_proto::wire::frame::{Frame, put_challenge, put_echo, put_goodbye, put_ping};
+use tautline_proto::wire::frame::{
+    Frame, put_challenge, put_echo, put_goodbye, put_held, put_ping,
+};
 use tautline_proto::wire::packet::{Packet, SESSION_HEADER, start_answer, start_call};
 use tautline_proto::{ChannelId, Config, Event, LinkId, PeerId, Transmit};
 
@@ -53,6 +55,8 @@ fn emit_frame(frame: &Frame<'_>) -> Vec<u8> {
     match frame {
         Frame::Data(data, payload) => data.emit(payload, &mut out),
         Frame::Ack(ack) => ack.emit(&mut out),
+        Frame::Relay(data, packet) => data.emit_relay(packet, &mut out),
+        Frame::Held(held) => put_held(held, &mut out),
         Frame::Ping => put_ping(&mut out),
         Frame::Goodbye => put_goodbye(&mut out),
         Frame::Challenge(token) => put_challenge(*token, &mut out),

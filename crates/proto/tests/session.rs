@@ -156,7 +156,7 @@ fn who_is_not_a_peer_is_named_here_and_learns_nothing() {
     net.meet(stranger, 0);
     net.run(2000 * MS);
     let (name, key) = ("stranger".to_owned(), SecretKey::insecure("stranger").public());
-    let unknown = Notice::UnknownKey { name, key, from: address(stranger) };
+    let unknown = Notice::UnknownKey { name, key, from: address(stranger).into() };
     assert!(notices(&net, 0).contains(&unknown));
     let to_stranger = |t: &&Transmit| t.remote == address(stranger);
     assert_eq!(net.nodes[0].sent.iter().filter(to_stranger).count(), 0);
@@ -175,10 +175,10 @@ fn a_key_under_another_name_is_refused_and_both_sides_hear_why() {
     net.nodes[base].endpoint.add_link(net.now, peer, RadioId(0), link).unwrap();
     net.run(1000 * MS);
     let (name, theirs) = ("robot7".to_owned(), "robot".to_owned());
-    let found = Notice::OtherName { name, theirs, from: address(robot) };
+    let found = Notice::OtherName { name, theirs, from: address(robot).into() };
     assert!(notices(&net, base).contains(&found));
     let (name, verdict) = ("base".to_owned(), Verdict::Name);
-    let told = Notice::TheyRefuse { name, from: address(base), verdict };
+    let told = Notice::TheyRefuse { name, from: address(base).into(), verdict };
     assert!(notices(&net, robot).contains(&told));
     assert!(!net.nodes[base].endpoint.peer(P).up);
 }
@@ -206,7 +206,7 @@ fn another_version_is_noticed_and_not_answered() {
     let mut net = Net::pair(8, &Pipe::of(6_000_000));
     net.nodes[0].sent.clear();
     net.inject(0, address(9), &[MAGIC, 5 << 4, 1, 2, 3]);
-    let (from, theirs, ours) = (address(9), 5, 0);
+    let (from, theirs, ours) = (address(9).into(), 5, 0);
     assert_eq!(notices(&net, 0), [Notice::Version { from, theirs, ours }]);
     assert_eq!(net.nodes[0].endpoint.refused_packets().get(RefusedPacket::Version), 1);
     assert!(net.nodes[0].sent.iter().all(|t| t.remote != address(9)));
@@ -283,7 +283,7 @@ fn a_peer_that_moves_is_followed() {
         net.run(20 * MS);
     }
     let link = LinkId(0);
-    let to = net.nodes[1].address;
+    let to = net.nodes[1].address.into();
     assert_eq!(net.nodes[0].events, [Event::LinkMoved { link, to }]);
     for node in 0..2 {
         let first = net.nodes[node].received.iter().map(|r| r.0).find(|at| *at > moved).unwrap();
@@ -309,7 +309,7 @@ fn packets_from_elsewhere_that_are_only_repeated_move_nothing() {
         net.run(20 * MS);
     }
     assert_eq!(net.nodes[0].events, []);
-    assert_eq!(net.nodes[0].endpoint.link(LinkId(0)).remote, Some(address(1)));
+    assert_eq!(net.nodes[0].endpoint.link(LinkId(0)).remote, Some(address(1).into()));
     assert_eq!(net.nodes[0].received.len(), 100);
 }
 
@@ -357,6 +357,6 @@ fn a_node_with_our_own_key_is_named() {
     let mut call = start_call(1, &noise);
     Jar::default().prove(net.now, &Proof::of(&secret.public()), &mut call);
     net.inject(0, address(9), &call);
-    let (name, from, other) = ("clone".into(), address(9), None);
+    let (name, from, other) = ("clone".into(), address(9).into(), None);
     assert_eq!(notices(&net, 0), [Notice::Twins { name, from, other }]);
 }

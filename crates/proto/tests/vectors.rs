@@ -14,11 +14,13 @@ use tautline_proto::wire::WireError;
 use tautline_proto::wire::control::{Control, Offer};
 use tautline_proto::wire::cursor::Reader;
 use tautline_proto::wire::frame::{
-    Ack, ClockReport, Data, Fragment, Frame, put_challenge, put_echo, put_goodbye, put_ping,
+    Ack, ClockReport, Data, Fragment, Frame, put_challenge, put_echo, put_goodbye, put_held,
+    put_ping,
 };
 use tautline_proto::wire::packet::{
     Greeting, Packet, SessionHeader, full_number, start_answer, start_call,
 };
+use tautline_proto::wire::relay::{Held, RelayHeader, ShortName};
 use tautline_proto::{Duration, Instant, OfferedQos, OfferedTopic, Role, SecretKey, Verdict};
 
 fn path(file: &str) -> PathBuf {
@@ -84,6 +86,18 @@ fn frame_meaning(frame: &Frame<'_>) -> Value {
         Frame::Goodbye => json!("goodbye"),
         Frame::Challenge(token) => json!({"challenge": token.to_string()}),
         Frame::Echo(token) => json!({"echo": token.to_string()}),
+        Frame::Relay(data, bytes) => {
+            let mut reader = Reader::new(bytes);
+            let header = RelayHeader::parse(&mut reader).expect("vectors hold whole packets");
+            let name = |name: Option<ShortName>| name.map(|name| hex(&name.0));
+            json!({"relay": {
+                "priority": data.channel, "number": data.number,
+                "age_us": data.age.as_micros() as u64, "hops": header.hops,
+                "life_ms": header.life.map(|life| life.as_millis() as u64),
+                "from": name(header.from), "to": name(header.to), "packet": hex(reader.remaining()),
+            }})
+        }
+        Frame::Held(held) => json!({"held": {"to": hex(&held.to.0), "bytes": held.bytes}}),
         Frame::Clock(report) => json!({"clock": {
             "least_us": report.least, "wall_us": report.wall.map(|wall| wall.to_string()),
         }}),
@@ -147,6 +161,24 @@ fn put_frame(meaning: &Value, out: &mut Vec<u8>) {
     }
     if let Some(token) = token("echo") {
         return put_echo(token, out);
+    }
+    let name = |value: &Value| {
+        value.as_str().map(|_| ShortName(unhex(value).try_into().expect("3 bytes")))
+    };
+    if let Some(held) = meaning.get("held") {
+        let to = name(&held["to"]).expect("a name");
+        return put_held(&Held { to, bytes: number(&held["bytes"]) }, out);
+    }
+    if let Some(r) = meaning.get("relay") {
+        let life = time(&r["life_ms"]);
+        let hops = number(&r["hops"]) as u8;
+        let mut payload = Vec::new();
+        RelayHeader { hops, life, from: name(&r["from"]), to: name(&r["to"]) }.emit(&mut payload);
+        payload.extend_from_slice(&unhex(&r["packet"]));
+        let (channel, number, age) = (number(&r["priority"]), number(&r["number"]), &r["age_us"]);
+        let age = Duration::from_micros(self::number(age));
+        let data = Data { channel, number, source: 0, encoded: false, age, fragment: None };
+        return data.emit_relay(&payload, out);
     }
     if let Some(clock) = meaning.get("clock") {
         let least = clock["least_us"].as_u64().map(|least| least as u32);
@@ -256,9 +288,12 @@ fn sealed_bytes(meaning: &Value) -> Vec<u8> {
     let m = meaning;
     let (link, number) = (number(&m["link"]) as u8, number(&m["number"]));
     let session = self::number(&m["session"]) as u32;
-    let ack_soon = flag(&m["ack_soon"]);
-    let mut out = SessionHeader { ack_soon, link, session, number: number as u32 }.emit(1472);
-    out.extend_from_slice(&(self::number(&m["micros"]) as u32).to_le_bytes());
+    let (ack_soon, relayed) = (flag(&m["ack_soon"]), m["micros"].is_null());
+    let header = SessionHeader { ack_soon, relayed, link, session, number: number as u32 };
+    let mut out = header.emit(1472);
+    if let Some(micros) = m["micros"].as_u64() {
+        out.extend_from_slice(&(micros as u32).to_le_bytes());
+    }
     out.extend_from_slice(&unhex(&m["frames"]));
     let key = key(&m["key"]);
     Sealer::new(&Split { seal: key, open: key }).expect("keys").seal(link, number, &mut out);
@@ -285,7 +320,9 @@ fn session_packets() {
         let key = key(&m["key"]);
         let sealer = Sealer::new(&Split { seal: key, open: key }).expect("keys");
         let plain = sealer.open(header.link, whole, &mut bytes).expect("it holds");
-        assert_eq!(hex(&plain[4..]), text(&m["frames"]), "{name}");
+        assert_eq!(header.relayed, m["micros"].is_null(), "{name}");
+        let clock = if header.relayed { 0 } else { 4 };
+        assert_eq!(hex(&plain[clock..]), text(&m["frames"]), "{name}");
     }
 }
 

@@ -8,7 +8,6 @@ use super::seal::{open_once, seal_once};
 use crate::time::{Duration, Instant};
 use crate::wire::packet::{Answer, COOKIE, Call, Cookie, MAC};
 use ring::hmac;
-use std::net::{IpAddr, SocketAddr};
 
 /// Calls answered without a cookie: so many at once, and so many in a second. A key
 /// agreement takes about 0.2 ms, so that they cost at most 1 % of a processor.
@@ -67,11 +66,12 @@ impl Gate {
         self.own.holds(answer.proven, &answer.mac1)
     }
 
-    /// Judges a call; `draw` gives fresh randomness.
+    /// Judges a call from an address, and of whom that is: one owner has one share, however many
+    /// addresses it uses. `draw` gives fresh randomness.
     pub fn judge(
         &mut self,
         now: Instant,
-        from: SocketAddr,
+        (from, owner): (&[u8], &[u8]),
         call: &Call<'_>,
         mut draw: impl FnMut() -> [u8; KEY],
     ) -> Admission {
@@ -92,7 +92,9 @@ impl Gate {
         let shown = cookies.iter().find(|it| mac(*it, &[call.proven, &call.mac1]) == call.mac2);
         match shown {
             // The secret makes it impossible to choose an address that falls together with another's.
-            Some(shown) if self.groups[usize::from(shown[0])].take(now) => Admission::Admit,
+            Some(_) if self.groups[usize::from(cookie(&self.secrets[0], owner)[0])].take(now) => {
+                Admission::Admit
+            }
             Some(_) => Admission::Flood,
             None if self.cookies.take(now) => {
                 let nonce = *draw().first_chunk().unwrap_or(&[0; 12]);
@@ -190,12 +192,8 @@ pub(crate) fn mac(key: &[u8], parts: &[&[u8]]) -> [u8; MAC] {
     out
 }
 
-fn cookie(secret: &[u8; KEY], from: SocketAddr) -> [u8; COOKIE] {
-    let ip = match from.ip() {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-        IpAddr::V6(v6) => v6,
-    };
-    mac(secret, &[&ip.octets(), &from.port().to_le_bytes()])
+fn cookie(secret: &[u8; KEY], from: &[u8]) -> [u8; COOKIE] {
+    mac(secret, &[from])
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -236,10 +234,6 @@ mod tests {
 
     const HOUR: Instant = Instant(3_600_000_000_000);
 
-    fn from(host: u8) -> SocketAddr {
-        SocketAddr::from(([10, 0, 0, host], 18470))
-    }
-
     struct Doorstep {
         gate: Gate,
         proof: Proof,
@@ -261,9 +255,13 @@ mod tests {
         }
 
         fn judge(&mut self, now: Instant, host: u8, packet: &[u8]) -> Admission {
+            self.judge_port(now, host, 0, packet)
+        }
+
+        fn judge_port(&mut self, now: Instant, host: u8, port: u8, packet: &[u8]) -> Admission {
             let Ok(Packet::Call(call)) = Packet::parse(packet) else { panic!("a call") };
             let Self { gate, drawn, .. } = self;
-            gate.judge(now, from(host), &call, || {
+            gate.judge(now, (&[10, 0, 0, host, port], &[10, 0, 0, host]), &call, || {
                 *drawn += 1;
                 [*drawn; KEY]
             })
@@ -312,6 +310,23 @@ mod tests {
             assert_eq!(door.judge(HOUR, 1, &call), Admission::Admit);
         }
         assert_eq!(door.judge(HOUR, 1, &call), Admission::Flood, "one sender has its share");
+    }
+
+    #[test]
+    fn ports_are_no_way_to_more() {
+        let mut door = Doorstep::new();
+        let call = door.call(HOUR);
+        while door.judge(HOUR, 1, &call) == Admission::Admit {}
+        let admitted = (0..40).filter(|port| {
+            let call = door.call(HOUR);
+            let answer = door.judge_port(HOUR, 1, *port, &call);
+            if matches!(answer, Admission::Ask(_)) {
+                door.take(HOUR, &call, &answer);
+            }
+            let call = door.call(HOUR);
+            door.judge_port(HOUR, 1, *port, &call) == Admission::Admit
+        });
+        assert_eq!(admitted.count(), PROVEN.burst as usize);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Identities: a pair of X25519 keys (RFC 7748) for each node.
 
+use crate::wire::relay::ShortName;
 use curve25519_dalek::MontgomeryPoint;
 use ring::digest::{Context, SHA256};
 use std::fmt;
@@ -48,6 +49,12 @@ impl SecretKey {
 }
 
 impl PublicKey {
+    /// What relays know its owner by.
+    pub fn short_name(&self) -> ShortName {
+        let [a, b, c, ..] = hash(&[b"tautline short name", &self.0]);
+        ShortName([a, b, c])
+    }
+
     /// Whether a handshake with it can succeed: the points of small order give away every secret.
     pub fn is_usable(&self) -> bool {
         let probe = MontgomeryPoint(self.0).mul_clamped([9; KEY]);

@@ -5,6 +5,7 @@
 
 use super::WireError;
 use super::cursor::{Reader, put_text, put_varint};
+use super::frame::MAX_CHANNEL;
 use crate::time::Duration;
 
 /// Longest topic name, type name, hash or reason, in bytes.
@@ -147,7 +148,7 @@ impl Control {
             return Ok(Self::Unknown(kind));
         }
         let channel = reader.varint()?;
-        if channel == 0 {
+        if channel == 0 || channel > MAX_CHANNEL {
             return Err(WireError::Value("channel"));
         }
         Ok(match kind {

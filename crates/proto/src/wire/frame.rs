@@ -4,6 +4,7 @@
 
 use super::WireError;
 use super::cursor::{Reader, put_varint, varint_len};
+use super::relay::Held;
 use crate::time::Duration;
 
 const TYPE_DATA: u8 = 1;
@@ -13,6 +14,8 @@ const TYPE_GOODBYE: u8 = 4;
 const TYPE_CHALLENGE: u8 = 5;
 const TYPE_ECHO: u8 = 6;
 const TYPE_CLOCK: u8 = 7;
+const TYPE_RELAY: u8 = 8;
+const TYPE_HELD: u8 = 9;
 
 const FLAG_LEAST: u8 = 1;
 const FLAG_WALL: u8 = 2;
@@ -21,6 +24,8 @@ const FLAG_FRAGMENT: u8 = 1;
 const FLAG_SOURCE: u8 = 2;
 const FLAG_ENCODED: u8 = 4;
 
+/// Largest number of a channel.
+pub const MAX_CHANNEL: u64 = u64::MAX >> 1;
 /// Unit of ages on the wire.
 const AGE_UNIT: Duration = Duration::from_micros(100);
 /// Ranges of packet numbers in one acknowledgement.
@@ -31,6 +36,10 @@ pub const MAX_ACK_RANGES: usize = 32;
 pub enum Frame<'a> {
     /// A message or a piece of one.
     Data(Data, &'a [u8]),
+    /// A packet for another node, or a piece of one: as data, with the priority as channel.
+    Relay(Data, &'a [u8]),
+    /// What waits at a relay.
+    Held(Held),
     /// Which packets of one link arrived.
     Ack(Ack),
     /// Asks for an acknowledgement and nothing else.
@@ -101,7 +110,14 @@ impl<'a> Frame<'a> {
         let len = reader.varint_u32("length")? as usize;
         let mut body = Reader::new(reader.bytes(len)?);
         match kind {
-            TYPE_DATA => read_data(&mut body),
+            TYPE_DATA => read_data(&mut body).map(|(data, bytes)| Self::Data(data, bytes)),
+            TYPE_RELAY => match read_data(&mut body)? {
+                (data, _) if data.channel > u64::from(u8::MAX) || data.source != 0 => {
+                    Err(WireError::Value("priority"))
+                }
+                (data, bytes) => Ok(Self::Relay(data, bytes)),
+            },
+            TYPE_HELD => Held::parse(&mut body).map(Self::Held),
             TYPE_ACK => read_ack(&mut body).map(Self::Ack),
             TYPE_PING => Ok(Self::Ping),
             TYPE_GOODBYE => Ok(Self::Goodbye),
@@ -113,10 +129,13 @@ impl<'a> Frame<'a> {
     }
 }
 
-fn read_data<'a>(body: &mut Reader<'a>) -> Result<Frame<'a>, WireError> {
+fn read_data<'a>(body: &mut Reader<'a>) -> Result<(Data, &'a [u8]), WireError> {
     let channel = body.varint()?;
     let number = body.varint()?;
     let flags = body.u8()?;
+    if channel > MAX_CHANNEL {
+        return Err(WireError::Value("channel"));
+    }
     if number == 0 || flags & !(FLAG_FRAGMENT | FLAG_SOURCE | FLAG_ENCODED) != 0 {
         return Err(WireError::Value("number or flags"));
     }
@@ -135,7 +154,7 @@ fn read_data<'a>(body: &mut Reader<'a>) -> Result<Frame<'a>, WireError> {
         }
     }
     let encoded = flags & FLAG_ENCODED != 0;
-    Ok(Frame::Data(Data { channel, number, source, encoded, age, fragment }, bytes))
+    Ok((Data { channel, number, source, encoded, age, fragment }, bytes))
 }
 
 fn read_clock(body: &mut Reader<'_>) -> Result<ClockReport, WireError> {
@@ -189,7 +208,16 @@ impl Data {
 
     /// Appends the frame.
     pub fn emit(&self, payload: &[u8], out: &mut Vec<u8>) {
-        out.push(TYPE_DATA);
+        self.emit_as(TYPE_DATA, payload, out);
+    }
+
+    /// Appends the frame of a packet that is carried for others; the channel is its priority.
+    pub fn emit_relay(&self, payload: &[u8], out: &mut Vec<u8>) {
+        self.emit_as(TYPE_RELAY, payload, out);
+    }
+
+    fn emit_as(&self, kind: u8, payload: &[u8], out: &mut Vec<u8>) {
+        out.push(kind);
         put_varint(out, (self.body_header_len() + payload.len()) as u64);
         put_varint(out, self.channel);
         put_varint(out, self.number);
@@ -240,6 +268,13 @@ impl Ack {
         }
         put_frame(TYPE_ACK, &body, out);
     }
+}
+
+/// Appends what waits here for a neighbour.
+pub fn put_held(held: &Held, out: &mut Vec<u8>) {
+    let mut body = Vec::with_capacity(8);
+    held.emit(&mut body);
+    put_frame(TYPE_HELD, &body, out);
 }
 
 /// Appends a frame that asks for an acknowledgement and nothing else.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The wire format (spec/protocol.md), in two layers: [`cursor`] parses and
-//! emits fields and cannot panic on any bytes; [`packet`], [`frame`] and
-//! [`control`] hold values that are legal by construction.
+//! emits fields and cannot panic on any bytes; [`packet`], [`frame`],
+//! [`control`] and [`relay`] hold values that are legal by construction.
 //!
 //! Fixed-width integers are little-endian; `varint` is unsigned LEB128 of at
 //! most ten bytes.
@@ -10,6 +10,7 @@ pub mod control;
 pub mod cursor;
 pub mod frame;
 pub mod packet;
+pub mod relay;
 
 /// Version of the wire format that this crate speaks. 0 marks a draft.
 pub const VERSION: u8 = 0;

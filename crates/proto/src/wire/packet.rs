@@ -10,7 +10,7 @@ pub const MAGIC: u8 = b'T';
 pub const MAX_NAME: usize = 63;
 /// Bytes of a session packet that are not encrypted.
 pub const SESSION_HEADER: usize = 9;
-/// Bytes of the sender's clock, the first of what is encrypted.
+/// Bytes of the sender's clock, the first of what is encrypted where there is no relay.
 pub const TIME_BYTES: usize = 4;
 /// Bytes of an authentication tag (RFC 8439).
 pub const TAG: usize = 16;
@@ -29,7 +29,8 @@ const KIND_COOKIE: u8 = 2;
 
 const SESSION: u8 = 0x80;
 const ACK_SOON: u8 = 0x40;
-const RESERVED: u8 = 0x30;
+const RELAYED: u8 = 0x20;
+const RESERVED: u8 = 0x10;
 const LINK: u8 = 0x0f;
 
 /// One datagram, nothing of it decrypted.
@@ -142,6 +143,8 @@ impl Verdict {
 pub struct SessionHeader {
     /// The sender has nothing more to send now: acknowledge soon, since no later packet will reveal a loss.
     pub ack_soon: bool,
+    /// Others carry it, and tell its age: its clock is left out.
+    pub relayed: bool,
     /// The sender's number for the link, 0-15.
     pub link: u8,
     /// The receiver's number for the session.
@@ -179,12 +182,14 @@ fn read_session<'a>(first: u8, reader: &mut Reader<'a>) -> Result<Packet<'a>, Wi
     }
     let header = SessionHeader {
         ack_soon: first & ACK_SOON != 0,
+        relayed: first & RELAYED != 0,
         link: first & LINK,
         session: reader.u32()?,
         number: reader.u32()?,
     };
     let sealed = reader.remaining();
-    if sealed.len() < TIME_BYTES + TAG {
+    let clock = if header.relayed { 0 } else { TIME_BYTES };
+    if sealed.len() < clock + TAG {
         return Err(WireError::Truncated);
     }
     Ok(Packet::Session(header, sealed))
@@ -290,7 +295,9 @@ impl SessionHeader {
     pub fn emit(&self, capacity: usize) -> Vec<u8> {
         debug_assert!(self.link & !LINK == 0);
         let mut out = Vec::with_capacity(capacity);
-        out.push(SESSION | if self.ack_soon { ACK_SOON } else { 0 } | self.link);
+        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+        let flags = flag(self.ack_soon, ACK_SOON) | flag(self.relayed, RELAYED);
+        out.push(SESSION | flags | self.link);
         out.extend_from_slice(&self.session.to_le_bytes());
         out.extend_from_slice(&self.number.to_le_bytes());
         out

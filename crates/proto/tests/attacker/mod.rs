@@ -129,7 +129,7 @@ impl Attacked {
     pub fn packet(&mut self, frames: &[u8]) {
         self.packet += 1;
         let (session, number) = (self.session, self.packet as u32);
-        let header = SessionHeader { ack_soon: false, link: 0, session, number };
+        let header = SessionHeader { ack_soon: false, relayed: false, link: 0, session, number };
         let mut datagram = header.emit(1472);
         datagram.extend_from_slice(&((self.now.0 / 1000) as u32).to_le_bytes());
         datagram.extend_from_slice(frames);

@@ -206,6 +206,17 @@ impl Net {
         peer
     }
 
+    /// Tells `node` of `other`, which only `via` leads to.
+    pub fn meet_through(&mut self, node: usize, other: usize, via: &[PeerId]) -> PeerId {
+        let name = self.nodes[other].endpoint.name().to_owned();
+        let endpoint = &mut self.nodes[node].endpoint;
+        let peer = endpoint.add_peer(&name, SecretKey::insecure(&name).public()).unwrap();
+        for via in via {
+            endpoint.add_relayed_link(self.now, peer, *via).unwrap();
+        }
+        peer
+    }
+
     /// Replaces a node by a new one of the same name, as after a crash.
     pub fn restart(&mut self, node: usize, others: &[usize]) {
         let name = self.nodes[node].endpoint.name().to_owned();

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where packets come from and go to.
+
+use crate::endpoint::PeerId;
+use crate::wire::relay::ShortName;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+/// Where packets come from and go to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// An address.
+    Udp(SocketAddr),
+    /// A node that a peer passes packets on to and from.
+    Relay {
+        /// The peer.
+        hop: PeerId,
+        /// The node.
+        end: ShortName,
+    },
+}
+
+impl Place {
+    /// What a cookie is made of.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Udp(address) => {
+                let ip = match address.ip() {
+                    IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+                    IpAddr::V6(v6) => v6,
+                };
+                [&ip.octets()[..], &address.port().to_le_bytes()].concat()
+            }
+            Self::Relay { hop, end } => [&end.0[..], &hop.0.to_le_bytes()].concat(),
+        }
+    }
+}
+
+impl Place {
+    /// Whose fault it is if too much comes: a host, or a network of IPv6.
+    pub(crate) fn owner(&self) -> Vec<u8> {
+        let mut bytes = self.bytes();
+        match self {
+            Self::Udp(address) if address.ip().to_canonical().is_ipv6() => bytes.truncate(8),
+            Self::Udp(_) => bytes.truncate(16),
+            Self::Relay { .. } => {}
+        }
+        bytes
+    }
+}
+
+impl From<SocketAddr> for Place {
+    fn from(address: SocketAddr) -> Self {
+        Self::Udp(address)
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Udp(address) => address.fmt(f),
+            Self::Relay { .. } => f.write_str("behind a relay"),
+        }
+    }
+}

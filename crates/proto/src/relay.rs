@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Packets for others, and others for us: two nodes that cannot hear each other
+//! have a session all the same, whose packets a third (or a chain) passes on.
+//!
+//! What passes between the two is sealed for them alone; each hop is a session of
+//! its own, in which such a packet is a message like others: it waits by priority,
+//! expires, is repaired. A link through a relay is a link with a radio of its own,
+//! whose budget is what may wait on the way: the relay tells what it holds, so that
+//! the queue stays where the newest still wins, with the sender.
+
+use crate::config::{LinkConfig, MIN_DATAGRAM, RadioConfig};
+use crate::endpoint::{Endpoint, LinkId, PeerId, RadioId, Timer, Transmit};
+use crate::error::SetupError;
+use crate::events::Notice;
+use crate::link::Link;
+use crate::place::Place;
+use crate::receive::Received;
+use crate::schedule::Carried;
+use crate::stats::{OutStats, RefusedPacket};
+use crate::time::{Duration, Instant};
+use crate::wire::cursor::Reader;
+use crate::wire::relay::{Held, RelayHeader, ShortName};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// Relays that a packet passes at most; a route in a circle ends there.
+const HOPS: u8 = 8;
+/// Bytes on the way to a node behind a relay that have not been sent on: a packet that
+/// waits there behind the one being sent, and two on the way to the relay.
+const WINDOW: usize = 4500;
+/// All priorities together may have so many times that on the way.
+const MAX_WINDOWS: usize = 4;
+/// What a hop puts around a packet that it carries: 29 of its own packet, type, length, priority,
+/// number, flags and age of the frame, 14 with a piece's place, and 8 of [`RelayHeader`].
+const HOP_BYTES: usize = 64;
+/// An acknowledgement, a heartbeat or a call that is older says nothing of the way.
+const REPORT_LIFE: Duration = Duration::from_secs(1);
+/// That more waits than before is told after so long, with an acknowledgement if there is one.
+const HELD_MORE: Duration = Duration::from_millis(10);
+/// What is told of what waits is told again after so long, should it be lost.
+const HELD_AGAIN: [Duration; 2] = [Duration::from_millis(30), Duration::from_millis(150)];
+/// Destinations that one neighbour's packets are told apart by.
+const MAX_TOLD: usize = 256;
+
+/// What a peer may do here beyond its own topics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rights {
+    /// Its packets for others are passed on.
+    pub relayed: bool,
+    /// At this priority at most.
+    pub max_priority: u8,
+}
+
+impl Default for Rights {
+    fn default() -> Self {
+        Self { relayed: false, max_priority: u8::MAX }
+    }
+}
+
+/// What a neighbour is told of what waits here.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Told {
+    bytes: u64,
+    /// When it is to be told, and how often it was since it changed.
+    due: Option<Instant>,
+    times: usize,
+}
+
+/// What is on the way by a link through a relay, as far as can be told: the relay
+/// sends the highest priority first.
+#[derive(Debug, Default)]
+pub(crate) struct OnTheWay(BTreeMap<Reverse<u8>, usize>);
+
+impl OnTheWay {
+    fn add(&mut self, priority: u8, bytes: usize) {
+        *self.0.entry(Reverse(priority)).or_default() += bytes;
+    }
+
+    fn shrink_to(&mut self, bytes: usize) {
+        let mut gone = self.total().saturating_sub(bytes);
+        while let Some(mut highest) = self.0.first_entry().filter(|_| gone > 0) {
+            let part = gone.min(*highest.get());
+            gone -= part;
+            *highest.get_mut() -= part;
+            if *highest.get() == 0 {
+                highest.remove();
+            }
+        }
+    }
+
+    fn total(&self) -> usize {
+        self.0.values().sum()
+    }
+
+    /// Whether another packet may follow: only what it would have to wait for counts.
+    pub(crate) fn admits(&self, priority: u8) -> bool {
+        let ahead: usize = self.0.range(..=Reverse(priority)).map(|(_, bytes)| bytes).sum();
+        ahead < WINDOW && self.total() < MAX_WINDOWS * WINDOW
+    }
+}
+
+/// Setting up.
+impl Endpoint {
+    /// Adds a link to a peer through another peer.
+    pub fn add_relayed_link(
+        &mut self,
+        now: Instant,
+        peer: PeerId,
+        via: PeerId,
+    ) -> Result<LinkId, SetupError> {
+        let radio = self.add_radio(RadioConfig { rate_bps: None, in_flight_bytes: WINDOW });
+        self.radios[radio.0 as usize].make_relayed(WINDOW);
+        let config = LinkConfig { remote: None, datagram_bytes: MIN_DATAGRAM, header_bytes: 0 };
+        let id = self.add_link(now, peer, radio, config)?;
+        let end = self.peers[peer.0 as usize].session.key.short_name();
+        let link = &mut self.links[id.0 as usize];
+        link.via = Some(via);
+        link.reset();
+        link.remote = Some(Place::Relay { hop: via, end });
+        Ok(id)
+    }
+
+    /// Says what a peer may do here.
+    pub fn set_rights(&mut self, peer: PeerId, rights: Rights) {
+        self.peers[peer.0 as usize].rights = rights;
+    }
+
+    /// Packets of others that were passed on to a peer: how many, and what became of them.
+    pub fn relayed(&self, peer: PeerId) -> OutStats {
+        self.peers[peer.0 as usize].outbox.carried_stats()
+    }
+
+    /// Largest datagram of a link now: through a relay, what the way there has room for.
+    pub(crate) fn datagram_bytes(&self, id: LinkId) -> usize {
+        let link = &self.links[id.0 as usize];
+        let Some(hop) = link.via else { return link.config.datagram_bytes };
+        let direct = self.peers[hop.0 as usize].links.iter().map(|id| &self.links[id.0 as usize]);
+        let direct =
+            direct.filter(|link| link.via.is_none()).map(|link| link.config.datagram_bytes);
+        direct.min().unwrap_or(MIN_DATAGRAM).saturating_sub(HOP_BYTES).max(MIN_DATAGRAM)
+    }
+}
+
+/// Out.
+impl Endpoint {
+    /// Hands a packet of ours to the relay that leads to `end`.
+    pub(crate) fn hand_to_relay(
+        &mut self,
+        now: Instant,
+        id: LinkId,
+        (hop, end): (PeerId, ShortName),
+        datagram: Vec<u8>,
+        urgency: Option<(u8, Option<Instant>)>,
+    ) {
+        let (priority, expires) = urgency.unwrap_or((u8::MAX, Some(now + REPORT_LIFE)));
+        let header = RelayHeader {
+            hops: HOPS,
+            life: expires.map(|at| at.since(now)),
+            from: None,
+            to: Some(end),
+        };
+        let mut payload = Vec::with_capacity(datagram.len() + 8);
+        header.emit(&mut payload);
+        payload.extend_from_slice(&datagram);
+        self.links[id.0 as usize].on_the_way.add(priority, payload.len());
+        let carried = Carried::Own(id);
+        let published = now;
+        self.carry(now, hop, priority, payload, published, expires, carried);
+        self.handed = true;
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one of each")]
+    fn carry(
+        &mut self,
+        now: Instant,
+        hop: PeerId,
+        priority: u8,
+        payload: Vec<u8>,
+        published: Instant,
+        expires: Option<Instant>,
+        carried: Carried,
+    ) {
+        let queue_bytes = self.config.queue_bytes;
+        let outbox = &mut self.peers[hop.0 as usize].outbox;
+        outbox.carry(priority, payload, published, expires, carried);
+        outbox.enforce_bytes(queue_bytes);
+        self.arm_expiry(now, hop);
+    }
+
+    /// Tells links and neighbours of what waits on the way, where that has changed.
+    pub(crate) fn note_held(&mut self, now: Instant) {
+        for index in 0..self.peers.len() {
+            while let Some(carried) = self.peers[index].outbox.pop_held_change() {
+                match carried {
+                    Carried::Own(id) => self.note_on_the_way(now, id),
+                    Carried::For { hop, end } => self.plan_held(now, hop, end),
+                }
+            }
+        }
+    }
+
+    fn held(&self, carried: Carried) -> u64 {
+        self.peers.iter().map(|peer| peer.outbox.held(carried)).sum()
+    }
+
+    /// What is on the way by a link of ours.
+    fn note_on_the_way(&mut self, now: Instant, id: LinkId) {
+        let own = self.held(Carried::Own(id)) as usize;
+        let link = &self.links[id.0 as usize];
+        let bytes = own + link.held_there;
+        self.links[id.0 as usize].on_the_way.shrink_to(bytes);
+        self.handle_in_flight(now, id, bytes);
+    }
+
+    fn plan_held(&mut self, now: Instant, hop: PeerId, end: ShortName) {
+        let bytes = self.held(Carried::For { hop, end });
+        let told = &mut self.peers[hop.0 as usize].told;
+        if told.len() >= MAX_TOLD && !told.contains_key(&end) {
+            return;
+        }
+        let entry = told.entry(end).or_default();
+        // That more waits, its sender knows; that there is room, it waits for.
+        let due = if bytes > entry.bytes { now + HELD_MORE } else { now };
+        let due = entry.due.filter(|_| entry.times == 0).map_or(due, |before| before.min(due));
+        *entry = Told { bytes, due: Some(due), times: 0 };
+        let first = told.values().filter_map(|entry| entry.due).min();
+        self.timers.set(Timer::Held(hop), first);
+    }
+
+    /// A packet that tells a neighbour what waits here, if one is due.
+    pub(crate) fn poll_held(&mut self, now: Instant) -> Option<Transmit> {
+        for index in 0..self.peers.len() {
+            let due = |told: &Told| told.due.is_some_and(|at| at <= now);
+            if !self.peers[index].told.values().any(due) {
+                continue;
+            }
+            let links = &self.peers[index].links;
+            let up = links.iter().find(|id| self.links[id.0 as usize].is_heard()).copied();
+            match up {
+                Some(link) => return self.report(now, link, false),
+                None => self.peers[index].told.clear(),
+            }
+        }
+        None
+    }
+
+    /// What waits here for the neighbour's packets, told on any packet to it.
+    pub(crate) fn take_held(&mut self, now: Instant, hop: PeerId) -> Vec<Held> {
+        let told = &mut self.peers[hop.0 as usize].told;
+        let mut all = Vec::new();
+        // What is new goes with the acknowledgement of what made it so.
+        let tell = |it: &Told| it.due.is_some_and(|at| at <= now || it.times == 0);
+        for (&to, entry) in told.iter_mut().filter(|(_, it)| tell(it)) {
+            all.push(Held { to, bytes: entry.bytes });
+            entry.due = HELD_AGAIN.get(entry.times).map(|wait| now + *wait);
+            entry.times += 1;
+        }
+        told.retain(|_, entry| entry.due.is_some() || entry.bytes > 0);
+        let next = told.values().filter_map(|entry| entry.due).min();
+        self.timers.set(Timer::Held(hop), next);
+        all
+    }
+}
+
+/// In.
+impl Endpoint {
+    /// A neighbour tells what waits there.
+    pub(crate) fn handle_held(&mut self, now: Instant, hop: PeerId, held: &Held) {
+        let place = Place::Relay { hop, end: held.to };
+        let Some(index) = self.links.iter().position(|link| link.remote == Some(place)) else {
+            return;
+        };
+        self.links[index].held_there = usize::try_from(held.bytes).unwrap_or(usize::MAX);
+        self.note_on_the_way(now, LinkId(index as u32));
+    }
+
+    /// A packet for us or for others has come whole from `hop`.
+    pub(crate) fn handle_relay(
+        &mut self,
+        now: Instant,
+        radio: RadioId,
+        hop: PeerId,
+        priority: u8,
+        message: &Received,
+    ) {
+        if let Err(reason) = self.pass_on(now, radio, hop, priority, message) {
+            self.refused.add(reason);
+        }
+    }
+
+    fn pass_on(
+        &mut self,
+        now: Instant,
+        radio: RadioId,
+        hop: PeerId,
+        priority: u8,
+        message: &Received,
+    ) -> Result<(), RefusedPacket> {
+        let mut reader = Reader::new(&message.payload);
+        let header = RelayHeader::parse(&mut reader).map_err(|_| RefusedPacket::Malformed)?;
+        let packet = reader.remaining();
+        if header.life.is_some_and(|life| message.age > life) {
+            return Err(RefusedPacket::TooOld);
+        }
+        let neighbour = self.peers[hop.0 as usize].session.key.short_name();
+        let from = header.from.unwrap_or(neighbour);
+        let own = self.config.key.public().short_name();
+        let Some(to) = header.to.filter(|to| *to != own) else {
+            let place = Place::Relay { hop, end: from };
+            self.receive(now, radio, place, Some(message.age), packet);
+            return Ok(());
+        };
+        // What may be asked of us goes by whose packet it is, where we know them.
+        let sender = self.peers.iter().find(|peer| peer.session.key.short_name() == from);
+        let rights = sender.unwrap_or(&self.peers[hop.0 as usize]).rights;
+        if !rights.relayed {
+            self.notice(Notice::NotRelayed { name: self.peers[hop.0 as usize].name.clone() });
+            return Err(RefusedPacket::NotRelayed);
+        }
+        let next = self.next_hop(to, hop).ok_or(RefusedPacket::NoRoute)?;
+        let Some(hops) = header.hops.checked_sub(1) else {
+            self.notice(Notice::RelayLoop { name: self.peers[hop.0 as usize].name.clone() });
+            return Err(RefusedPacket::RelayLoop);
+        };
+        let last = self.peers[next.0 as usize].session.key.short_name() == to;
+        let to_told = (!last).then_some(to);
+        let onward = RelayHeader { hops, life: header.life, from: Some(from), to: to_told };
+        let mut payload = Vec::with_capacity(packet.len() + 8);
+        onward.emit(&mut payload);
+        payload.extend_from_slice(packet);
+        let published = Instant(now.0.saturating_sub(message.age.as_nanos() as u64));
+        let expires = header.life.map(|life| published + life);
+        let priority = priority.min(rights.max_priority);
+        let carried = Carried::For { hop, end: to };
+        self.carry(now, next, priority, payload, published, expires, carried);
+        Ok(())
+    }
+
+    /// The neighbour that packets for `to` go to: the first way of the file that is open, and
+    /// never back.
+    fn next_hop(&self, to: ShortName, came_from: PeerId) -> Option<PeerId> {
+        let peer = self.peers.iter().position(|peer| peer.session.key.short_name() == to)?;
+        let ways = self.peers[peer].links.iter().map(|id| &self.links[id.0 as usize]);
+        let mut hops = ways.map(|link: &Link| link.via.unwrap_or(PeerId(peer as u32)));
+        hops.find(|hop| *hop != came_from && self.is_heard(*hop))
+    }
+}
