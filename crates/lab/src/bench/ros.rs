@@ -206,6 +206,15 @@ impl RosProgram<'_> {
         Process::start(&name, command, self.folder)
     }
 
+    /// Starts what of a roscore answers as the master, without the rest: killing a roscore
+    /// leaves this one running.
+    pub fn rosmaster(&self) -> Result<Process> {
+        let name = format!("rosmaster-{}", self.computer.name);
+        let mut command = self.command("rosmaster", &name);
+        command.args(["--core", "-p", &MASTER_PORT.to_string()]);
+        Process::start(&name, command, self.folder)
+    }
+
     /// Starts one of the programs under `ros/`.
     pub fn python(&self, name: &str, script: &str, arguments: &[String]) -> Result<Process> {
         let mut command = self.command(&text(&self.middleware.interpreter()?)?, name);

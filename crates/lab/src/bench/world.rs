@@ -121,6 +121,12 @@ impl Computer {
         Ok(())
     }
 
+    /// Takes its address away from its interface.
+    pub fn delete_address(&self) -> Result<()> {
+        self.ip(&["addr", "del", &self.prefix(), "dev", &self.interface])?;
+        Ok(())
+    }
+
     fn prefix(&self) -> String {
         format!("{}/24", self.address)
     }
@@ -241,6 +247,24 @@ impl Bridge {
         join(&computer.name, INTERFACE, &self.0.name, &computer.name)?;
         self.0.ip(&["link", "set", &computer.name, "master", "bridge0", "up"])?;
         computer.take_address()
+    }
+
+    /// Lets all frames of a computer's port through, or none, ARP included. Either way its
+    /// cable is in: no kernel notices.
+    pub fn forward(&self, computer: &Computer, all: bool) -> Result<()> {
+        // BR_STATE_FORWARDING and BR_STATE_DISABLED of linux/if_bridge.h.
+        let state = if all { "3" } else { "0" };
+        run(Command::new("bridge").args([
+            "-n",
+            &self.0.name,
+            "link",
+            "set",
+            "dev",
+            &computer.name,
+            "state",
+            state,
+        ]))?;
+        Ok(())
     }
 }
 
