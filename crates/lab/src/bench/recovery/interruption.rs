@@ -129,7 +129,8 @@ impl Interruption {
         }
     }
 
-    /// Does it. Times are taken before the command that ends it, so that its own time counts.
+    /// Does it. The time of a return is taken before the command that brings it, whose own time
+    /// counts.
     pub fn run(self, scene: &mut Scene, turn: &Turn) -> Result<Cause> {
         match self {
             Self::Outage | Self::OutageKernel => outage(scene, turn, None),
@@ -201,12 +202,12 @@ fn new_address(turn: &Turn) -> String {
 fn change_address(scene: &mut Scene, turn: &Turn) -> Result<Cause> {
     let robot = &mut scene.sides[ROBOT].computer;
     let old = std::mem::replace(&mut robot.address, new_address(turn));
-    let ns = monotonic_ns();
     robot.add_address()?;
     let new = std::mem::replace(&mut robot.address, old);
     robot.delete_address()?;
     robot.address = new;
-    let since = Since { ns, only_new: true };
+    // Until here messages had their old way.
+    let since = Since { ns: monotonic_ns(), only_new: true };
     Ok(Cause { since, silent_ns: None, rejoin: None, neighbours: None })
 }
 
