@@ -12,6 +12,7 @@ mod clock;
 mod enclosure;
 mod figures;
 mod namespace;
+mod node_file;
 mod processes;
 mod progress;
 mod scenario;

@@ -141,6 +141,11 @@ impl Process {
             .with_context(|| format!("{} in {}", self.name, folder.display()))
     }
 
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     fn pid(&self) -> Result<Pid> {
         Pid::from_raw(self.child.id().try_into()?).context("no process id")
     }

@@ -6,8 +6,8 @@
 
 use crate::control::Inspect;
 use crate::status::{
-    DelayReport, Direction, GatewayReport, LinkReport, PeerReport, RadioReport, RejectedReport,
-    Status, TopicReport,
+    ClockReport, DelayReport, Direction, GatewayReport, LinkReport, PeerReport, RadioReport,
+    RejectedReport, Status, TopicReport,
 };
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
@@ -293,6 +293,15 @@ impl Page<'_> {
         for (name, help, value) in PEER_GAUGES {
             self.gauges(name, help, peers.iter().map(|p| (vec![("peer", &*p.name)], value(p))))?;
         }
+        for (name, help, value) in CLOCK_GAUGES {
+            let known = peers
+                .iter()
+                .filter_map(|p| Some((vec![("peer", &*p.name)], value(p.clock.as_ref()?)?)));
+            self.gauges(name, help, known)?;
+        }
+        let relayed = peers.iter().map(|p| (vec![("peer", &*p.name)], p.relayed_packets));
+        let help = "Packets of others that were passed on to the peer";
+        self.counters("tautline_peer_relayed_packets", help, relayed)?;
         Ok(())
     }
 
@@ -327,6 +336,20 @@ impl Page<'_> {
 }
 
 type Row<T, V> = (&'static str, &'static str, fn(&T) -> V);
+
+const CLOCK_GAUGES: &[Row<ClockReport, Option<f64>>] = &[
+    ("tautline_peer_clock_offset_seconds", "The peer's time of day less ours", |clock| {
+        clock.offset_ms.map(|ms| ms / 1e3)
+    }),
+    (
+        "tautline_peer_clock_bound_seconds",
+        "The error of clock offset and one-way delays is at most this",
+        |clock| Some(clock.bound_ms / 1e3),
+    ),
+    ("tautline_peer_clock_drift_ppm", "How much faster the peer's clock runs", |clock| {
+        clock.drift_ppm
+    }),
+];
 
 const TOPIC_COUNTERS: [Row<TopicReport, u64>; 4] = [
     ("tautline_topic_messages", "Messages accepted (out) or handed over (in)", |t| t.messages),

@@ -127,6 +127,14 @@ pub(crate) fn text(notice: &Notice, here: &str) -> String {
             };
             format!("'{name}' at {from} refuses the call of '{here}': {why}")
         }
+        Notice::NotRelayed { name } => format!(
+            "'{name}' sends packets for others, which '{here}' passes on only with 'relay: true' \
+             under the peers that send them (peers.{name}.relay)"
+        ),
+        Notice::RelayLoop { name } => format!(
+            "packets for others come back by '{name}' again and again: the ways of the files \
+             (via:) lead in a circle"
+        ),
         Notice::TooLarge { peer, topic, found, allowed } => format!(
             "{topic}: a message of {found} bytes from '{peer}' is larger than the {allowed} \
              that '{here}' allows (limits.max_message)"

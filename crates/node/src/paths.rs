@@ -96,7 +96,7 @@ pub(crate) fn watch(config: &Config, inlet: &Inlet) -> io::Result<()> {
             }
         }
         // A peer without address has one link, which it opens itself.
-        index += usize::from(peer.links.is_empty());
+        index += usize::from(peer.is_caller());
     }
     // Those who call us are answered from an address that may change as well.
     watch_in_thread(addressed, inlet.clone())

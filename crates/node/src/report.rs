@@ -3,8 +3,8 @@
 
 use crate::config::{Config, Security};
 use crate::status::{
-    DelayReport, Direction, GatewayReport, LinkReport, PeerReport, RadioReport, RejectedReport,
-    Status, TopicReport, WatchdogReport,
+    ClockReport, DelayReport, Direction, GatewayReport, LinkReport, PeerReport, RadioReport,
+    RejectedReport, Status, TopicReport, WatchdogReport,
 };
 use crate::topics::{LocalTopic, Topics};
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use tautline_gateway::rejections::Rejected;
 use tautline_gateway::{Gateway, GatewayStatus};
 use tautline_proto::stats::{DELAY_BUCKETS, Delays, Drops, RefusedPackets};
-use tautline_proto::{ChannelId, Endpoint, LinkId, PeerId, RadioId};
+use tautline_proto::{ChannelId, ClockView, Endpoint, LinkId, PeerId, Place, RadioId};
 
 /// Kind of the gateway that is none.
 pub(crate) const NO_GATEWAY: &str = "none";
@@ -96,6 +96,9 @@ impl Reporter {
             state: state.into(),
             queued_bytes: view.queued_bytes,
             queued_messages: view.queued_messages as u64,
+            clock: view.clock.map(clock_report),
+            relayed_packets: endpoint.relayed(id).delivered,
+            relayed_dropped: drops(&endpoint.relayed(id).dropped),
         }
     }
 
@@ -126,7 +129,11 @@ impl Reporter {
         LinkReport {
             peer: endpoint.peer(view.peer).name.into(),
             radio: self.radio_name(view.radio),
-            remote: view.remote.map(|r| r.to_string()).unwrap_or_default(),
+            remote: match view.remote {
+                Some(Place::Relay { hop, .. }) => format!("via {}", endpoint.peer(hop).name),
+                Some(Place::Udp(remote)) => remote.to_string(),
+                None => String::new(),
+            },
             up: view.up,
             mtu: view.datagram_bytes as u64,
             rtt_ms: view.rtt.map(millis),
@@ -211,6 +218,7 @@ fn outgoing(
         rate_limited: local.rate_limited,
         dropped,
         delay: None,
+        delay_bound_ms: None,
     })
 }
 
@@ -247,11 +255,20 @@ fn incoming(
         rate_limited: 0,
         dropped,
         delay: delay_report(&stats.delay),
+        delay_bound_ms: endpoint.peer(peer).clock.map(|clock| millis(clock.bound)),
     })
 }
 
 fn watchdog_report((topic, state, published): (&str, &str, u64)) -> WatchdogReport {
     WatchdogReport { topic: topic.into(), state: state.into(), published }
+}
+
+fn clock_report(clock: ClockView) -> ClockReport {
+    ClockReport {
+        offset_ms: clock.offset_us.map(|us| us as f64 / 1e3),
+        bound_ms: millis(clock.bound),
+        drift_ppm: clock.drift_ppm,
+    }
 }
 
 fn drops(dropped: &Drops) -> BTreeMap<String, u64> {

@@ -81,6 +81,23 @@ pub struct PeerReport {
     pub queued_bytes: u64,
     /// Messages waiting for it.
     pub queued_messages: u64,
+    /// How its clock stands to ours, once that is known.
+    pub clock: Option<ClockReport>,
+    /// Packets of others that were passed on to it.
+    pub relayed_packets: u64,
+    /// Packets of others that did not get to it, by reason.
+    pub relayed_dropped: BTreeMap<String, u64>,
+}
+
+/// How a peer's clock stands to ours.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ClockReport {
+    /// The peer's time of day less ours, in milliseconds; through relays it is not known.
+    pub offset_ms: Option<f64>,
+    /// The error of that and of one-way delays is at most this, in milliseconds.
+    pub bound_ms: f64,
+    /// How much faster its clock runs than ours, in millionths, after a minute.
+    pub drift_ppm: Option<f64>,
 }
 
 /// `out`: from this robot; `in`: to this robot.
@@ -129,6 +146,9 @@ pub struct TopicReport {
     pub dropped: BTreeMap<String, u64>,
     /// In: one-way delay, age at delivery.
     pub delay: Option<DelayReport>,
+    /// In: the error of those delays is at most this, in milliseconds, once the clocks of both
+    /// ends are compared; until then half a round trip stands for the way.
+    pub delay_bound_ms: Option<f64>,
 }
 
 /// Delays since the node started, milliseconds.

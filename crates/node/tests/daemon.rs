@@ -202,7 +202,8 @@ impl Random {
             4 => of_version(self.next() as u8 & 0xf, call("other", "base", 9)),
             _ => {
                 let (session, number) = (self.next() as u32, self.next() as u32);
-                let header = SessionHeader { ack_soon: true, link: 0, session, number };
+                let header =
+                    SessionHeader { ack_soon: true, relayed: false, link: 0, session, number };
                 let mut packet = header.emit(1400);
                 packet.extend(self.bytes(300));
                 packet
@@ -295,6 +296,35 @@ fn a_killed_daemon_that_starts_again_is_met_again() {
     let robot = place.start("robot", &robot_lines);
     robot.wait_for_state("base", "up");
     base.wait_for_state("robot", "up");
+}
+
+#[test]
+fn two_daemons_meet_through_a_third_and_clocks_of_neighbours_are_known() {
+    let (place, ports) = (Place::new(), [free_port(), free_port(), free_port()]);
+    let at = |port: u16| format!("\"127.0.0.1:{port}\"");
+    let [robot, relay, base] = ports;
+    let listen = |port: u16| format!("127.0.0.1:{port}");
+    let end = |other: &str| format!("relay: {}, {other}: {{ via: relay }}", at(relay));
+    let middle = "robot: { relay: true }, base: { relay: true }";
+    let middle = place.start("relay", &lines(listen(relay), middle));
+    let robot = place.start("robot", &lines(listen(robot), &end("base")));
+    let base = place.start("base", &lines(listen(base), &end("robot")));
+    robot.wait_for_state("base", "up");
+    base.wait_for_state("robot", "up");
+    let status = robot.status();
+    let link = status.links.iter().find(|link| link.peer == "base").unwrap();
+    assert_eq!((link.remote.as_str(), link.radio.as_str()), ("via relay", "via relay"));
+    let passed_on = || {
+        let peers = middle.status().peers;
+        peers.iter().all(|peer| peer.relayed_packets > 0).then_some(())
+    };
+    wait_for("both are passed on to", passed_on);
+    let clock = wait_for("the clock of the relay is known", || {
+        let peers = robot.status().peers;
+        peers.into_iter().find(|peer| peer.name == "relay")?.clock.filter(|c| c.offset_ms.is_some())
+    });
+    // One machine has one clock.
+    assert!(clock.offset_ms.unwrap().abs() <= clock.bound_ms, "{clock:?}");
 }
 
 #[test]

@@ -209,8 +209,11 @@ impl Endpoint {
         if let Some(link) = self.link_from(peer, radio, from) {
             return Ok(link);
         }
-        let before = self.peers[peer.0 as usize].arrivals.get(&their_link);
-        let before = before.and_then(|arrivals| arrivals.via);
+        let arrivals = &self.peers[peer.0 as usize].arrivals;
+        let before = arrivals.get(&their_link).and_then(|arrivals| arrivals.via);
+        // Two links of the peer do not lead to one of ours, but while one of them is mistaken.
+        let mut others = arrivals.iter().filter(|(number, _)| **number != their_link);
+        let before = before.filter(|_| others.all(|(_, other)| other.via != before));
         let link = before.or_else(|| self.link_towards(peer, radio, from));
         let link = link.ok_or(RefusedPacket::UnknownSession)?;
         if number >= expected {

@@ -224,6 +224,9 @@ impl Endpoint {
             return Err(RefusedPacket::Unauthentic);
         }
         let state = &mut self.peers[peer.0 as usize];
+        if state.session.calls_as() != Some(answer.your_session) {
+            return Err(RefusedPacket::Duplicate);
+        }
         let met = state.session.finish(now, answer, state.up);
         self.release_numbers(peer);
         match met.ok_or(RefusedPacket::Unauthentic)? {
@@ -262,6 +265,9 @@ impl Endpoint {
         let known = self.by_session.get(&cookie.your_session).copied();
         let peer = known.ok_or(RefusedPacket::UnknownSession)?;
         let state = &mut self.peers[peer.0 as usize];
+        if state.session.calls_as() != Some(cookie.your_session) {
+            return Err(RefusedPacket::Duplicate);
+        }
         if !state.session.take_cookie(now, cookie) {
             return Err(RefusedPacket::Unauthentic);
         }

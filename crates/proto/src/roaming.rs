@@ -7,6 +7,7 @@ use crate::events::Event;
 use crate::place::Place;
 use crate::time::{Duration, Instant};
 use crate::wire::frame::{put_challenge, put_echo};
+use std::cmp::Reverse;
 
 /// A challenge that is not echoed is repeated after so long.
 const CHALLENGE_AGAIN: Duration = Duration::from_millis(100);
@@ -32,23 +33,27 @@ impl Endpoint {
         links.iter().find(exact).or_else(|| links.iter().find(leads)).copied()
     }
 
-    /// The link that an address of a peer belongs to, known or not: one without
-    /// address of its own, one that is down, or the first.
-    pub(crate) fn link_towards(&self, peer: PeerId, radio: RadioId, from: Place) -> Option<LinkId> {
-        let links = &self.peers[peer.0 as usize].links;
-        let first = |wanted: fn(&crate::link::Link) -> bool| {
-            let mut direct = links.iter().map(|id| (id, &self.links[id.0 as usize]));
-            direct.find(|(_, link)| link.via.is_none() && wanted(link)).map(|(id, _)| *id)
-        };
+    /// The link that an address of a peer belongs to, known or not: best one of the radio by
+    /// which it is reached, of which nothing is heard where it leads now.
+    pub(crate) fn link_towards(
+        &self,
+        peer: PeerId,
+        radio: RadioId,
+        from: Place,
+    ) -> Option<LinkId> {
         let known = self.link_from(peer, radio, from);
-        if matches!(from, Place::Relay { .. }) {
+        if known.is_some() || matches!(from, Place::Relay { .. }) {
             return known;
         }
-        known
-            .or_else(|| first(|link| link.remote.is_none()))
-            .or_else(|| first(|link| link.config.remote.is_none()))
-            .or_else(|| first(|link| !link.up))
-            .or_else(|| first(|_| true))
+        let links = self.peers[peer.0 as usize].links.iter();
+        let direct = links.filter(|id| self.links[id.0 as usize].via.is_none());
+        let worth = |id: &&LinkId| {
+            let link = &self.links[id.0 as usize];
+            let open = link.remote.is_none() || link.config.remote.is_none();
+            (link.radio == radio, !link.is_heard(), open, Reverse(link.number))
+        };
+        // A link that is heard elsewhere gives way only if there is no other.
+        direct.max_by_key(|id| (!self.links[id.0 as usize].is_heard(), worth(id))).copied()
     }
 
     /// Packets of a link come from an address that is not its own: asks there.

@@ -4,6 +4,7 @@
 
 use super::station::{Air, interface};
 use crate::bench::traffic::{DONE, GO, Made, READY};
+use crate::node_file::NodeFile;
 use crate::processes::Process;
 use crate::scenario::{Flow, Over, Pace, Scenario};
 use crate::staging::{Link, links};
@@ -119,8 +120,7 @@ impl Nodes {
 
 fn start(air: &Air, scenario: &Scenario, station: usize, folder: &Path) -> Result<Node> {
     let name = &scenario.stations[station].name;
-    let file = folder.join(format!("{name}.yaml"));
-    std::fs::write(&file, robot_file(scenario, station)?)?;
+    let file = node_file(scenario, station).write(folder)?;
     let samples = folder.join(format!("{name}.csv"));
     let program = std::env::current_exe()?;
     let mut command = air.command(station, program.to_str().context("path is not UTF-8")?);
@@ -142,14 +142,8 @@ fn start(air: &Air, scenario: &Scenario, station: usize, folder: &Path) -> Resul
     Ok(Node { process, samples, makes: !made.is_empty() })
 }
 
-/// The node's file, as a user would write it.
-fn robot_file(scenario: &Scenario, station: usize) -> Result<String> {
-    let name = |station: usize| &scenario.stations[station].name;
-    let scratch = crate::enclosure::SCRATCH;
-    let mut file = format!(
-        "name: {0}\nsecurity: none\nros1: false\ncontrol: {scratch}/{0}.sock\nlisten: 18470\npeers:\n",
-        name(station)
-    );
+fn node_file(scenario: &Scenario, station: usize) -> NodeFile<'_> {
+    let name = |station: usize| scenario.stations[station].name.as_str();
     let flows = by_nodes(scenario);
     let peers: BTreeSet<usize> = flows
         .clone()
@@ -159,39 +153,36 @@ fn robot_file(scenario: &Scenario, station: usize) -> Result<String> {
             _ => None,
         })
         .collect();
-    for &peer in &peers {
+    let entry = |&peer: &usize| {
         let links: Vec<String> = links(scenario, station, peer).iter().map(link_text).collect();
-        let _ = writeln!(file, "  {}: {{ links: [{}] }}", name(peer), links.join(", "));
-    }
-    file.push_str("radios:\n");
+        (name(peer), format!("links: [{}]", links.join(", ")))
+    };
+    let mut radios = String::new();
     let rate = scenario.tautline.rate_bps.map(|bps| format!(", rate: {bps}bps"));
     for index in 0..scenario.stations[station].networks.len() {
         let (radio, in_flight) = (interface(index), scenario.tautline.in_flight);
         let rate = rate.as_deref().unwrap_or_default();
-        let _ = writeln!(file, "  {radio}: {{ in_flight: {in_flight}{rate} }}");
+        let _ = writeln!(radios, "  {radio}: {{ in_flight: {in_flight}{rate} }}");
     }
-    file.push_str("topics:\n");
+    let mut topics = String::new();
     for flow in flows.filter(|flow| flow.from == station) {
         let _ = write!(
-            file,
+            topics,
             "  {}: {{ priority: {}, to: [{}]",
             topic(flow),
             flow.priority,
             name(flow.to)
         );
         if let Some(keep_last) = flow.keep_last {
-            let _ = write!(file, ", keep_last: {keep_last}");
+            let _ = write!(topics, ", keep_last: {keep_last}");
         }
         if let Some(lifespan) = flow.lifespan {
-            let _ = write!(file, ", lifespan: {}us", lifespan / 1000);
+            let _ = write!(topics, ", lifespan: {}us", lifespan / 1000);
         }
-        file.push_str(" }\n");
+        topics.push_str(" }\n");
     }
-    // A station that only receives still needs the key.
-    if file.ends_with("topics:\n") {
-        file.push_str("  {}\n");
-    }
-    Ok(file)
+    let peers = peers.iter().map(entry).collect();
+    NodeFile { name: name(station), peers, radios, topics, ros: "ros1: false".into() }
 }
 
 /// A link as the node's file has it.

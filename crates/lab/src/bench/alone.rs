@@ -47,9 +47,8 @@ impl Scene {
     fn new(setup: &DaemonSetup, folder: &Path) -> Result<Self> {
         std::fs::create_dir_all(folder)?;
         let pair = Pair::new(UNLIMITED, 0)?;
-        let own = |computer| Middleware::own(Ros::One, computer);
-        let roscore =
-            |computer| RosProgram { computer, middleware: own(computer), folder }.roscore();
+        let middleware = Middleware::own(Ros::One);
+        let roscore = |computer| RosProgram { computer, middleware, folder }.roscore();
         let masters = [roscore(&pair.robot)?, roscore(&pair.base)?];
         let mut daemons = setup.start(&pair.robot, &pair.base, folder)?;
         for daemon in &mut daemons {
@@ -108,12 +107,7 @@ fn idle(scene: &Scene) -> Result<Vec<Verdict>> {
 
 /// All bytes the link carried beyond messages, UDP and IP, per message: heartbeats and reports count.
 fn header(scene: &Scene, folder: &Path) -> Result<Vec<Verdict>> {
-    let mut load = Load::start(
-        |computer| Middleware::own(Ros::One, computer),
-        &[Flow::Laser],
-        &scene.pair,
-        folder,
-    )?;
+    let mut load = Load::start(Middleware::own(Ros::One), &[Flow::Laser], &scene.pair, folder)?;
     let counters = || -> Result<[u64; 4]> {
         let status = scene.daemons[0].status()?;
         let (packets, bytes) = link_sent(&status).context("no link in status")?;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One `tautline run`, as a user starts it.
 
-use super::ros::{self, Ros};
+use super::ros::{self, LOOPBACK, Ros};
 use super::world::Computer;
-use crate::enclosure::SCRATCH;
+use crate::node_file::{NodeFile, control};
 use crate::processes::{POLL_PERIOD, Process, run};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
@@ -24,8 +24,6 @@ const ROBOT_TOPICS: &str = "  /scan: { priority: 200 }
 ";
 const BASE_TOPICS: &str = "  /cmd_vel: { priority: 220 }
 ";
-/// All: what makes a robot move is taken only where a name or pattern means it.
-const ACCEPTED: &str = "\"/**\"";
 
 /// A running daemon.
 pub struct Daemon {
@@ -46,58 +44,20 @@ pub struct DaemonSetup {
     pub rate_bps: Option<u64>,
 }
 
-/// The robot's file, as a user would write it.
-fn robot_file(
-    computer: &Computer,
-    (peer, peer_key): (&Computer, &str),
-    topics: &str,
-    setup: &DaemonSetup,
-) -> String {
-    let radios = setup
-        .rate_bps
-        .map(|rate| format!("radios:\n  {}: {{ rate: {}kbps }}\n", computer.interface, rate / 1000))
-        .unwrap_or_default();
-    let ros = match setup.ros {
-        Ros::One => {
-            let master = ros::master_uri(computer);
-            format!("ros1: {{ master: \"{master}\", host: {} }}", computer.address)
-        }
-        Ros::Two => {
-            format!("ros1: false\nros2: {{ domain: {}, range: localhost }}", ros::DOMAIN)
-        }
-    };
-    format!(
-        "name: {}\npeers:\n  {}: {{ address: {}, key: {peer_key}, accept: {ACCEPTED} }}\ntopics:\n{topics}{radios}control: {SCRATCH}/{}.sock\n{ros}\n",
-        computer.name, peer.name, peer.address, computer.name
-    )
-}
-
 impl DaemonSetup {
     /// Starts the robot's and the base station's daemon.
     pub fn start(&self, robot: &Computer, base: &Computer, folder: &Path) -> Result<[Daemon; 2]> {
-        let [robot_key, base_key] = [self.keygen(robot, folder)?, self.keygen(base, folder)?];
         Ok([
-            self.start_one(robot, (base, &base_key), ROBOT_TOPICS, folder)?,
-            self.start_one(base, (robot, &robot_key), BASE_TOPICS, folder)?,
+            self.start_one(robot, base.entry(), ROBOT_TOPICS, folder)?,
+            self.start_one(base, robot.entry(), BASE_TOPICS, folder)?,
         ])
     }
 
-    /// Makes a computer's key, as its user would; returns the public one.
-    fn keygen(&self, computer: &Computer, folder: &Path) -> Result<String> {
-        let file = folder.join(format!("{}.key", computer.name));
-        if file.exists() {
-            std::fs::remove_file(&file)?;
-        }
-        let mut command = Command::new(&self.program);
-        let said = run(command.arg("keygen").arg("--json").arg(&file))?;
-        let said: Value = serde_json::from_str(&said)?;
-        said["public"].as_str().map(Into::into).context("keygen says no public key")
-    }
-
-    fn start_one(
+    /// Starts the daemon of a computer, with one peer ([`NodeFile::peers`]) and lines of topics.
+    pub fn start_one(
         &self,
         computer: &Computer,
-        peer: (&Computer, &str),
+        peer: (&str, String),
         topics: &str,
         folder: &Path,
     ) -> Result<Daemon> {
@@ -106,15 +66,38 @@ impl DaemonSetup {
             "no daemon at {}: build it with 'cargo build --release -p tautline-node'",
             self.program.display()
         );
-        let file = folder.join(format!("{}.yaml", computer.name));
-        std::fs::write(&file, robot_file(computer, peer, topics, self))?;
+        let file = NodeFile {
+            name: &computer.name,
+            peers: vec![peer],
+            radios: self.radios(computer),
+            topics: topics.into(),
+            ros: self.ros(),
+        };
+        let file = file.write(folder)?;
         let mut command = computer.command(self.program.to_str().context("path is not UTF-8")?);
         command.arg("run").arg(&file);
         Ok(Daemon {
             process: Process::start(&format!("tautline-{}", computer.name), command, folder)?,
             program: self.program.clone(),
-            control: format!("{SCRATCH}/{}.sock", computer.name),
+            control: control(&computer.name),
         })
+    }
+
+    fn radios(&self, computer: &Computer) -> String {
+        let line = |rate| format!("  {}: {{ rate: {}kbps }}\n", computer.interface, rate / 1000);
+        self.rate_bps.map(line).unwrap_or_default()
+    }
+
+    fn ros(&self) -> String {
+        match self.ros {
+            Ros::One => {
+                let master = ros::master_uri(LOOPBACK);
+                format!("ros1: {{ master: \"{master}\", host: {LOOPBACK} }}")
+            }
+            Ros::Two => {
+                format!("ros1: false\nros2: {{ domain: {}, range: localhost }}", ros::DOMAIN)
+            }
+        }
     }
 }
 

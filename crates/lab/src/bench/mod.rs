@@ -7,6 +7,7 @@ mod daemon;
 mod flows;
 mod gateway;
 mod plot;
+mod recovery;
 mod report;
 mod ros;
 mod runs;
@@ -22,6 +23,7 @@ use crate::processes;
 use anyhow::{Context, Result, ensure};
 use case::Case;
 use daemon::DaemonSetup;
+use recovery::Interruption;
 use report::{Conclusion, Report};
 use ros::Ros;
 use runs::{Runs, Setup};
@@ -54,15 +56,15 @@ pub enum Command {
     /// One case, or all of them, with raw samples kept.
     Bench {
         /// 6mbps, 6mbps-rate, 3mbps, 3mbps-rate, 6mbps-loss, 6mbps-radio, or all; with ROS 1 only:
-        /// idle, header, five-peers; with ROS 2 only: ros2-gateway.
+        /// idle, header, five-peers, recovery; with ROS 2 only: ros2-gateway.
         case: String,
         /// Which ROS the robots run; 2 is rclpy over Fast DDS, which crates/lab/ros2.sh installs.
         #[arg(long, value_enum, default_value_t = Ros::One)]
         ros: Ros,
         /// How often each case is run; the median run is quoted. Over a radio a run during
-        /// which the emulator was late is repeated.
-        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=100))]
-        runs: u64,
+        /// which the emulator was late is repeated. By default 1; of recovery 10 of each interruption.
+        #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100))]
+        runs: Option<u64>,
         /// Print the report as JSON instead of a table.
         #[arg(long)]
         json: bool,
@@ -72,6 +74,12 @@ pub enum Command {
         /// Counted seconds per transport.
         #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
         seconds: u64,
+        /// Of recovery: only these.
+        #[arg(long, value_delimiter = ',')]
+        interruption: Vec<Interruption>,
+        /// Of recovery: how many seconds the link carries nothing.
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
+        outage: u64,
         #[command(flatten)]
         choice: Choice,
     },
@@ -144,7 +152,7 @@ pub fn run(command: &Command) -> Result<ExitCode> {
             let output = output.as_deref().unwrap_or(Path::new(link.folder(*ros)));
             demo(case, output, Duration::from_secs(*seconds), choice)
         }
-        Command::Bench { case, ros, runs, json, output, seconds, choice } => {
+        Command::Bench { case, ros, runs, json, output, seconds, interruption, outage, choice } => {
             // There is but one ROS with it.
             let ros = if case == gateway::NAME { Ros::Two } else { *ros };
             let bench = Bench {
@@ -153,6 +161,8 @@ pub fn run(command: &Command) -> Result<ExitCode> {
                 runs: *runs,
                 json: *json,
                 time: Duration::from_secs(*seconds),
+                interruptions: interruption,
+                outage: Duration::from_secs(*outage),
                 choice,
             };
             bench.run(case)
@@ -175,15 +185,17 @@ fn demo(case: &'static Case, output: &Path, time: Duration, choice: &Choice) -> 
 }
 
 /// Cases of other shapes: with ROS 1 or none, and with ROS 2.
-const OF_ROS_1: &[&str] = &[alone::IDLE, alone::HEADER, star::NAME];
+const OF_ROS_1: &[&str] = &[alone::IDLE, alone::HEADER, star::NAME, recovery::NAME];
 const OF_ROS_2: &[&str] = &[gateway::NAME];
 
 struct Bench<'a> {
     ros: Ros,
     folder: PathBuf,
-    runs: u64,
+    runs: Option<u64>,
     json: bool,
     time: Duration,
+    interruptions: &'a [Interruption],
+    outage: Duration,
     choice: &'a Choice,
 }
 
@@ -211,6 +223,7 @@ impl Bench<'_> {
         match Case::named(name, self.ros) {
             Some(case) => self.run_case(case),
             None if name == star::NAME => star::run(&self.folder.join(name), self.json),
+            None if name == recovery::NAME => self.run_recovery(),
             None => {
                 let daemons = self.choice.daemons(self.ros, None)?;
                 let measure = if name == gateway::NAME { gateway::run } else { alone::run };
@@ -219,10 +232,20 @@ impl Bench<'_> {
         }
     }
 
+    fn run_recovery(&self) -> Result<Conclusion> {
+        let plan = recovery::Plan {
+            setup: &self.choice.daemons(self.ros, None)?,
+            only: self.interruptions,
+            outage: self.outage,
+            runs: self.runs.unwrap_or(recovery::RUNS) as usize,
+        };
+        recovery::run(&plan, &self.folder.join(recovery::NAME), self.json)
+    }
+
     fn run_case(&self, case: &'static Case) -> Result<Conclusion> {
         let folder = self.folder.join(case.name);
         let folders: Vec<PathBuf> =
-            (1..=self.runs).map(|run| folder.join(format!("run-{run}"))).collect();
+            (1..=self.runs.unwrap_or(1)).map(|run| folder.join(format!("run-{run}"))).collect();
         let runs = self.choice.measure(case, self.time, &folders)?;
         let report = Report::new(case, self.time, &runs)?;
         report.write(&folder.join("report.json"))?;

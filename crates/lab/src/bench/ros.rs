@@ -20,6 +20,8 @@ pub const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 const MASTER_PORT: u16 = 11311;
 /// Of every ROS 2 program.
 pub const DOMAIN: u16 = 7;
+/// Where a robot has its own master: its other address may change.
+pub const LOOPBACK: &str = "127.0.0.1";
 /// Messages in the history at both ends of ROS 2: that of its default profile.
 const DEPTH: u32 = 10;
 /// Debian's own programs first: its Python has ROS, another may not.
@@ -58,8 +60,8 @@ pub fn ros2_packages() -> String {
 pub enum Middleware<'a> {
     /// ROS 1.
     Ros1 {
-        /// Has the master.
-        master: &'a Computer,
+        /// Address of the master.
+        master: &'a str,
         /// Whether subscribers ask for TCP_NODELAY.
         nodelay: bool,
     },
@@ -83,17 +85,20 @@ pub enum Range {
 
 impl<'a> Middleware<'a> {
     /// A robot's own, which does not reach beyond it.
-    pub fn own(ros: Ros, computer: &'a Computer) -> Self {
+    pub fn own(ros: Ros) -> Self {
         match ros {
             // Behind a daemon the far subscriber's connection is local; Nagle there is not what is measured.
-            Ros::One => Self::Ros1 { master: computer, nodelay: true },
+            Ros::One => Self::Ros1 { master: LOOPBACK, nodelay: true },
             Ros::Two => Self::Ros2 { range: Range::Localhost, reliable: true },
         }
     }
 
-    fn environment(self) -> Vec<(&'static str, String)> {
+    fn environment(self, computer: &Computer) -> Vec<(&'static str, String)> {
         match self {
-            Self::Ros1 { master, .. } => vec![("ROS_MASTER_URI", master_uri(master))],
+            Self::Ros1 { master, .. } => {
+                let host = if master == LOOPBACK { LOOPBACK } else { &computer.address };
+                vec![("ROS_MASTER_URI", master_uri(master)), ("ROS_IP", host.into())]
+            }
             Self::Ros2 { range, .. } => vec![
                 ("ROS_DOMAIN_ID", DOMAIN.to_string()),
                 ("ROS_AUTOMATIC_DISCOVERY_RANGE", range.name().into()),
@@ -163,9 +168,9 @@ fn programs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("ros")
 }
 
-/// The URI of the master on `computer`.
-pub fn master_uri(computer: &Computer) -> String {
-    format!("http://{}:{MASTER_PORT}", computer.address)
+/// The URI of the master at that address.
+pub fn master_uri(address: &str) -> String {
+    format!("http://{address}:{MASTER_PORT}")
 }
 
 /// A ROS program on one computer.
@@ -188,8 +193,7 @@ impl RosProgram<'_> {
             .env("HOME", &home)
             .env("ROS_HOME", &home)
             .env("ROS_LOG_DIR", format!("{home}/log"))
-            .env("ROS_IP", &self.computer.address)
-            .envs(self.middleware.environment());
+            .envs(self.middleware.environment(self.computer));
         command
     }
 
@@ -199,6 +203,15 @@ impl RosProgram<'_> {
         let port = MASTER_PORT.to_string();
         let mut command = self.command("roscore", &name);
         command.args(["-p", &port]);
+        Process::start(&name, command, self.folder)
+    }
+
+    /// Starts what of a roscore answers as the master, without the rest: killing a roscore
+    /// leaves this one running.
+    pub fn rosmaster(&self) -> Result<Process> {
+        let name = format!("rosmaster-{}", self.computer.name);
+        let mut command = self.command("rosmaster", &name);
+        command.args(["--core", "-p", &MASTER_PORT.to_string()]);
         Process::start(&name, command, self.folder)
     }
 

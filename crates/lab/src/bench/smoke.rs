@@ -37,8 +37,8 @@ pub fn run(folder: &Path, daemons: &DaemonSetup) -> Result<ExitCode> {
     ]);
     progress.next();
     let pair = Pair::new(UNLIMITED, 0)?;
-    let on =
-        |computer| RosProgram { computer, middleware: Middleware::own(Ros::One, computer), folder };
+    let middleware = Middleware::own(Ros::One);
+    let on = |computer| RosProgram { computer, middleware, folder };
     let masters = [on(&pair.robot).roscore()?, on(&pair.base).roscore()?];
     let mut running = daemons.start(&pair.robot, &pair.base, folder)?;
     for daemon in &mut running {
@@ -74,7 +74,7 @@ fn check_latched(robot: &RosProgram, base: &RosProgram) -> Result<()> {
 }
 
 fn check_flows(pair: &Pair, folder: &Path) -> Result<()> {
-    let mut load = Load::start(|computer| Middleware::own(Ros::One, computer), &ALL, pair, folder)?;
+    let mut load = Load::start(Middleware::own(Ros::One), &ALL, pair, folder)?;
     load.publish(TIME)?;
     load.drain(TIME)?;
     load.write()?;

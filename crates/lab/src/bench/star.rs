@@ -6,6 +6,7 @@ use super::case::{Bound, Verdict};
 use super::report::{About, Conclusion, verdict_lines};
 use super::traffic::{DONE, GO, READY};
 use super::world::{Computer, LinkLimits, Star};
+use crate::node_file::NodeFile;
 use crate::processes::Process;
 use crate::progress::Progress;
 use crate::stats::{Delay, delay};
@@ -74,7 +75,7 @@ impl<'a> Scene<'a> {
         );
         let mut peers = Vec::new();
         for peer in &star.peers {
-            peers.push(start(peer, &[&star.sender], "  {}\n", &[], folder)?);
+            peers.push(start(peer, &[&star.sender], "", &[], folder)?);
         }
         let others: Vec<&Computer> = star.peers.iter().collect();
         let mut sender = start(&star.sender, &others, &topics, &MADE, folder)?;
@@ -121,14 +122,14 @@ fn start(
     made: &[&str],
     folder: &Path,
 ) -> Result<Process> {
-    let mut file = format!("name: {}\nsecurity: none\nros1: false\n", computer.name);
-    let _ = writeln!(file, "control: {}/{}.sock\npeers:", crate::enclosure::SCRATCH, computer.name);
-    for peer in peers {
-        let _ = writeln!(file, "  {}: {{ address: {} }}", peer.name, peer.address);
-    }
-    let _ = write!(file, "topics:\n{topics}");
-    let path = folder.join(format!("{}.yaml", computer.name));
-    std::fs::write(&path, file)?;
+    let file = NodeFile {
+        name: &computer.name,
+        peers: peers.iter().map(|peer| peer.entry()).collect(),
+        radios: String::new(),
+        topics: topics.into(),
+        ros: "ros1: false".into(),
+    };
+    let path = file.write(folder)?;
     let program = std::env::current_exe()?;
     let mut command = computer.command(program.to_str().context("path is not UTF-8")?);
     command.arg("--inside").arg("traffic").arg(path).arg(samples(folder, computer));

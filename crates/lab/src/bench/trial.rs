@@ -5,7 +5,7 @@ use super::daemon::{Daemon, DaemonSetup, unaccounted};
 use super::flows::{ALL, Flow};
 use super::ros::{self, Middleware, Range, Ros, RosProgram, START_PATIENCE, WRITE_PATIENCE};
 use super::usage::{DaemonFigures, MachineTicks, Watch, figures, watch_idle};
-use super::world::{Computer, Link, Pair};
+use super::world::{Link, Pair};
 use crate::air::Punctuality;
 use crate::clock::monotonic_ns;
 use crate::processes::Process;
@@ -155,8 +155,7 @@ impl Trial<'_> {
         }
         let idle = watch_idle(&daemons, IDLE_TIME)?;
         progress.next();
-        let middleware = |computer| self.middleware(computer, &pair);
-        let mut load = Load::start(middleware, &ALL, &pair, folder)?;
+        let mut load = Load::start(self.middleware(&pair), &ALL, &pair, folder)?;
         progress.next();
         pair.count_from_now();
         let (busy, before) = (Watch::start(&daemons)?, MachineTicks::now()?);
@@ -186,12 +185,12 @@ impl Trial<'_> {
         Ok(Attempt::Counts(outcome))
     }
 
-    /// What the programs on `computer` speak.
-    fn middleware<'a>(&self, computer: &'a Computer, pair: &'a Pair) -> Middleware<'a> {
-        let tcpros = |nodelay| Middleware::Ros1 { master: &pair.robot, nodelay };
+    /// What the programs speak.
+    fn middleware<'a>(&self, pair: &'a Pair) -> Middleware<'a> {
+        let tcpros = |nodelay| Middleware::Ros1 { master: &pair.robot.address, nodelay };
         let dds = |reliable| Middleware::Ros2 { range: Range::Subnet, reliable };
         match self.transport {
-            Transport::Tautline => Middleware::own(self.ros, computer),
+            Transport::Tautline => Middleware::own(self.ros),
             Transport::Tcpros => tcpros(false),
             Transport::TcprosNodelay => tcpros(true),
             Transport::Ros2Reliable => dds(true),
@@ -205,8 +204,8 @@ impl Trial<'_> {
             (Ros::One, Transport::Tautline) => vec![&pair.robot, &pair.base],
             (Ros::One, _) => vec![&pair.robot],
         };
-        let own = |computer| Middleware::own(Ros::One, computer);
-        let start = |computer| RosProgram { computer, middleware: own(computer), folder }.roscore();
+        let middleware = self.middleware(pair);
+        let start = |computer| RosProgram { computer, middleware, folder }.roscore();
         computers.into_iter().map(start).collect()
     }
 
@@ -250,10 +249,10 @@ pub struct Load {
 
 impl Load {
     /// Starts them and waits until a message of each topic has come through.
-    pub fn start<'a>(
-        middleware: impl Fn(&'a Computer) -> Middleware<'a>,
+    pub fn start(
+        middleware: Middleware<'_>,
         flows: &[Flow],
-        pair: &'a Pair,
+        pair: &Pair,
         folder: &Path,
     ) -> Result<Self> {
         let mut load =
@@ -264,8 +263,7 @@ impl Load {
             } else {
                 (&pair.base, &pair.robot)
             };
-            let program =
-                |computer| RosProgram { computer, middleware: middleware(computer), folder };
+            let program = |computer| RosProgram { computer, middleware, folder };
             load.subscribers.push((flow, program(to).subscriber(flow)?));
             load.publishers.push((flow, program(from).publisher(flow)?));
         }

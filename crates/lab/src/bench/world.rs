@@ -105,12 +105,34 @@ impl Computer {
         namespace::command(&self.name, program)
     }
 
-    fn ip(&self, arguments: &[&str]) -> Result<String> {
+    /// Its entry among the peers of another's file ([`crate::node_file::NodeFile`]).
+    pub fn entry(&self) -> (&str, String) {
+        (&self.name, format!("address: {}", self.address))
+    }
+
+    /// Runs `ip` on it.
+    pub fn ip(&self, arguments: &[&str]) -> Result<String> {
         run(Command::new("ip").args(["-n", &self.name]).args(arguments))
     }
 
+    /// Adds its address to its interface.
+    pub fn add_address(&self) -> Result<()> {
+        self.ip(&["addr", "add", &self.prefix(), "dev", &self.interface])?;
+        Ok(())
+    }
+
+    /// Takes its address away from its interface.
+    pub fn delete_address(&self) -> Result<()> {
+        self.ip(&["addr", "del", &self.prefix(), "dev", &self.interface])?;
+        Ok(())
+    }
+
+    fn prefix(&self) -> String {
+        format!("{}/24", self.address)
+    }
+
     fn take_address(&self) -> Result<()> {
-        self.ip(&["addr", "add", &format!("{}/24", self.address), "dev", INTERFACE])?;
+        self.add_address()?;
         self.ip(&["link", "set", INTERFACE, "up"])?;
         Ok(())
     }
@@ -208,40 +230,70 @@ impl Pair {
     }
 }
 
+/// A switch: a namespace of its own with a port for each computer.
+pub struct Bridge(Computer);
+
+impl Bridge {
+    /// One without ports.
+    pub fn new() -> Result<Self> {
+        let bridge = Computer::new("air", 254)?;
+        bridge.ip(&["link", "add", "bridge0", "type", "bridge"])?;
+        bridge.ip(&["link", "set", "bridge0", "up"])?;
+        Ok(Self(bridge))
+    }
+
+    /// Gives a computer its interface, with its address, and a port.
+    pub fn plug_in(&self, computer: &Computer) -> Result<()> {
+        join(&computer.name, INTERFACE, &self.0.name, &computer.name)?;
+        self.0.ip(&["link", "set", &computer.name, "master", "bridge0", "up"])?;
+        computer.take_address()
+    }
+
+    /// Lets all frames of a computer's port through, or none, ARP included. Either way its
+    /// cable is in: no kernel notices.
+    pub fn forward(&self, computer: &Computer, all: bool) -> Result<()> {
+        // BR_STATE_FORWARDING and BR_STATE_DISABLED of linux/if_bridge.h.
+        let state = if all { "3" } else { "0" };
+        run(Command::new("bridge").args([
+            "-n",
+            &self.0.name,
+            "link",
+            "set",
+            "dev",
+            &computer.name,
+            "state",
+            state,
+        ]))?;
+        Ok(())
+    }
+}
+
 /// One computer that reaches several others by one limited interface, through a bridge.
 pub struct Star {
     /// The one that sends to all.
     pub sender: Computer,
     /// The others, each on a port of the bridge.
     pub peers: Vec<Computer>,
-    bridge: Computer,
+    bridge: Bridge,
 }
 
 impl Star {
     /// `peers` computers around a sender; the limits hold for the sender's interface.
     pub fn new(peers: u8, limits: LinkLimits) -> Result<Self> {
-        let bridge = Computer::new("air", 254)?;
-        bridge.ip(&["link", "add", "bridge0", "type", "bridge"])?;
-        bridge.ip(&["link", "set", "bridge0", "up"])?;
+        let bridge = Bridge::new()?;
         let sender = Computer::new("sender", 1)?;
         let peers = (1..=peers).map(|number| Computer::new(&format!("peer{number}"), number + 1));
         let star = Self { sender, peers: peers.collect::<Result<_>>()?, bridge };
         for computer in star.peers.iter().chain([&star.sender]) {
-            star.plug_in(computer)?;
+            star.bridge.plug_in(computer)?;
         }
         star.sender.limit(limits)?;
         Ok(star)
     }
 
-    fn plug_in(&self, computer: &Computer) -> Result<()> {
-        join(&computer.name, INTERFACE, &self.bridge.name, &computer.name)?;
-        self.bridge.ip(&["link", "set", &computer.name, "master", "bridge0", "up"])?;
-        computer.take_address()
-    }
-
     /// Takes a peer off the bridge; the sender forgets where it was, as after a reboot.
     pub fn unplug(&self, peer: &Computer) -> Result<()> {
-        self.bridge.ip(&["link", "set", &peer.name, "down"])?;
+        self.bridge.0.ip(&["link", "set", &peer.name, "down"])?;
         self.sender.ip(&["neigh", "flush", "to", &peer.address])?;
         Ok(())
     }

@@ -54,7 +54,7 @@ pub fn in_words(status: &Status) -> String {
     section(
         &mut text,
         "Peers",
-        ["NAME", "STATE", "WAITING", "BYTES"],
+        ["NAME", "STATE", "WAITING", "BYTES", "CLOCK ms", "PASSED ON"],
         status.peers.iter().map(peer),
     );
     let header = [
@@ -129,12 +129,26 @@ fn rejected(gateway: &GatewayReport) -> String {
     topics.iter().map(line).collect()
 }
 
-fn peer(peer: &PeerReport) -> [String; 4] {
+/// How far a peer's clock is ahead, and how well that is known.
+fn clock(peer: &PeerReport) -> String {
+    peer.clock.as_ref().map_or(UNKNOWN.into(), |clock| {
+        let offset = clock.offset_ms.map_or(UNKNOWN.into(), |ms| format!("{ms:+.1}"));
+        format!("{offset} ±{:.1}", clock.bound_ms)
+    })
+}
+
+fn peer(peer: &PeerReport) -> [String; 6] {
     [
         peer.name.clone(),
         peer.state.clone(),
         short(peer.queued_messages as f64),
         bytes(peer.queued_bytes as f64),
+        clock(peer),
+        match (peer.relayed_packets, dropped(&peer.relayed_dropped)) {
+            (0, none) if none.is_empty() => UNKNOWN.into(),
+            (passed, none) if none.is_empty() => short(passed as f64),
+            (passed, lost) => format!("{}, not {lost}", short(passed as f64)),
+        },
     ]
 }
 

@@ -205,6 +205,8 @@ fn peer(named: &Named, security: &Security) -> Option<PeerConfig> {
         key,
         links,
         names,
+        via: section.list("via").iter().filter_map(|(_, value)| name(value)).collect(),
+        relay: flag(section, "relay")?,
         max_rate_bps: whole(section, "max_rate"),
         max_priority: whole(section, "max_priority")?.try_into().ok()?,
     })
@@ -367,6 +369,13 @@ fn flag(section: &Section, key: &str) -> Option<bool> {
 fn duration(section: &Section, key: &str) -> Option<Duration> {
     match section.single(key)? {
         (_, Value::Duration(duration)) => Some(*duration),
+        _ => None,
+    }
+}
+
+fn name(value: &Value) -> Option<String> {
+    match value {
+        Value::Text(name) => Some(name.clone()),
         _ => None,
     }
 }

@@ -28,6 +28,7 @@ pub fn check(file: &Section, surroundings: &Surroundings) -> Findings {
     findings.two_kinds_of_ros(file);
     findings.own_name_among_peers(file);
     findings.keys_of_peers(file);
+    findings.relays(file);
     findings.ways_to_give_links(file);
     findings.addresses_used_twice(file);
     findings.link_local_addresses(file);
@@ -116,6 +117,28 @@ impl Findings {
             } else if let Some(other) = owners.insert(*key, &peer.text) {
                 let found = format!("the key of {}", quoted(other));
                 self.wrong(at, place, found, "a key that no other peer has".into());
+            }
+        }
+    }
+
+    /// A relay is a neighbour: it has a way of its own.
+    fn relays(&mut self, file: &Section) {
+        let peers = file.named("peers");
+        for peer in peers {
+            for (at, value) in peer.section.list("via") {
+                let Value::Text(via) = value else { continue };
+                let relay =
+                    peers.iter().find(|other| other.text == *via && other.text != peer.text);
+                let leads = |it: &&Named| {
+                    it.section.list("via").is_empty()
+                        || it.section.single("address").is_some()
+                        || !it.section.sections("links").is_empty()
+                };
+                if relay.filter(leads).is_none() {
+                    let found = quoted(via);
+                    let allowed = "another peer that is reached without a relay".into();
+                    self.wrong(*at, format!("peers.{}.via", peer.text), found, allowed);
+                }
             }
         }
     }

@@ -208,8 +208,12 @@ pub struct PeerConfig {
     pub name: String,
     /// Whom it has to be.
     pub key: PublicKey,
-    /// Paths to it; empty: it is the one that calls.
+    /// Paths to it; empty: it is the one that calls, unless others lead there.
     pub links: Vec<LinkConfig>,
+    /// Peers that lead there.
+    pub via: Vec<String>,
+    /// Whether its packets for others are passed on.
+    pub relay: bool,
     /// Names of its topics here.
     pub names: NameMap,
     /// What is taken of its topics, in bits per second; `None` takes all.
@@ -229,6 +233,13 @@ pub struct WatchdogConfig {
     pub message: Fields,
     /// How often it is published while the topic stays silent; `None` is once.
     pub repeat: Option<Duration>,
+}
+
+impl PeerConfig {
+    /// Whether it has a link without address, which leads to where it calls from.
+    pub fn is_caller(&self) -> bool {
+        self.links.is_empty() && self.via.is_empty()
+    }
 }
 
 /// One path to a peer.

@@ -355,6 +355,20 @@ const PEERS: Naming = Naming {
             "Highest priority that its topics may have where they are passed on.",
             "200",
         ),
+        group(
+            "via",
+            Shape::List(Kind::NodeName),
+            Absent("none"),
+            "Peers that pass packets on to it, in the order in which they are tried after its own links; each of them needs `relay` for both ends.",
+        )
+        .example("[robot2]"),
+        single(
+            "relay",
+            Kind::Flag,
+            Value("false"),
+            "Whether its packets for others are passed on from here.",
+            "true",
+        ),
     ],
 };
 

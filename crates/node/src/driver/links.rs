@@ -32,6 +32,13 @@ pub(super) struct Link {
     pub(super) readable: bool,
 }
 
+impl Link {
+    pub(super) fn new(id: LinkId) -> Self {
+        let (socket, path, device) = (None, None, None);
+        Self { id, socket, path, device, follows_caller: false, readable: false }
+    }
+}
+
 /// Bytes that IP and UDP add to a datagram.
 fn header_bytes(remote: SocketAddr) -> usize {
     if remote.is_ipv6() { HEADER_V6 } else { HEADER_V4 }

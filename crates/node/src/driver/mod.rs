@@ -25,7 +25,9 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
 use std::time::{Duration, SystemTime};
 use tautline_gateway::{Command, Event as LocalEvent, Gateway};
-use tautline_proto::{Endpoint, Instant, LinkConfig, RadioConfig, RadioId, SecretKey};
+use tautline_proto::{
+    Endpoint, Instant, LinkConfig, PeerId, RadioConfig, RadioId, Rights, SecretKey,
+};
 
 const TAG_LISTEN: u64 = 0;
 const TAG_WAKE: u64 = 1;
@@ -40,6 +42,10 @@ const DRAIN_TIME: Duration = Duration::from_secs(1);
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// Packet size that the in-flight budget counts in.
 const FULL_PACKET: usize = 1500;
+/// A step of this machine's clock that people are told of.
+const CLOCK_JUMP: Duration = Duration::from_millis(100);
+/// A difference of two machines' clocks that people are told of: tf looks up to the millisecond.
+const CLOCKS_APART: Duration = Duration::from_millis(100);
 /// Largest datagram on a way that is not known: fits the smallest MTU of IPv6, 1280 bytes.
 const DATAGRAM_UNKNOWN: usize = 1200;
 
@@ -78,6 +84,8 @@ pub(crate) struct Driver {
     buffer: Vec<u8>,
     ready: Vec<epoll::Event>,
     drain_until: Option<Instant>,
+    /// The time of day when [`Clock`] began, in microseconds since 1970, as last looked at.
+    wall_origin_us: Option<i64>,
 }
 
 /// Time since the start.
@@ -131,16 +139,23 @@ impl Driver {
             buffer: vec![0; MAX_DATAGRAM],
             ready: Vec::with_capacity(MAX_READY),
             drain_until: None,
+            wall_origin_us: None,
         };
         driver.unknown_radio = driver.radio("unknown");
         driver.add_peers(config)?;
+        driver.look_at_clock();
         Ok(driver)
     }
 
     fn add_peers(&mut self, config: &Config) -> Result<(), RunError> {
         for peer in &config.peers {
             let id = self.endpoint.add_peer(&peer.name, peer.key)?;
-            let follows_caller = peer.links.is_empty();
+            let max_priority = peer.max_priority;
+            self.endpoint.set_rights(id, Rights { relayed: peer.relay, max_priority });
+        }
+        // In the order in which `paths` numbers them.
+        for (id, peer) in self.endpoint.peers().zip(&config.peers) {
+            let follows_caller = peer.is_caller();
             let mut devices: Vec<Option<String>> =
                 peer.links.iter().map(|l| l.interface.clone()).collect();
             if follows_caller {
@@ -156,17 +171,59 @@ impl Driver {
                         header_bytes: HEADER_V4,
                     },
                 );
-                self.links.push(Link {
-                    id: self.endpoint.add_link(self.now(), id, radio, link)?,
-                    socket: None,
-                    path: None,
-                    device,
-                    follows_caller,
-                    readable: false,
-                });
+                let id = self.endpoint.add_link(self.now(), id, radio, link)?;
+                self.links.push(Link { device, follows_caller, ..Link::new(id) });
+            }
+        }
+        for (id, peer) in self.endpoint.peers().zip(&config.peers) {
+            for via in &peer.via {
+                self.add_relayed_link(id, via)?;
             }
         }
         Ok(())
+    }
+
+    fn add_relayed_link(&mut self, peer: PeerId, via: &str) -> Result<(), RunError> {
+        let named = |id: &PeerId| self.endpoint.peer(*id).name == via;
+        // The file has been checked for that.
+        let Some(hop) = self.endpoint.peers().find(named) else { return Ok(()) };
+        let id = self.endpoint.add_relayed_link(self.now(), peer, hop)?;
+        let radio = self.endpoint.link(id).radio;
+        self.reporter.name_radio(radio, &format!("via {via}"));
+        self.links.push(Link::new(id));
+        Ok(())
+    }
+
+    /// Tells the protocol the time of day, and people if it was set.
+    fn look_at_clock(&mut self) {
+        let now = self.now();
+        let since_1970 = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        let wall_us = i64::try_from(since_1970.as_micros()).unwrap_or(i64::MAX);
+        self.endpoint.set_wall(now, wall_us);
+        let origin_us = wall_us.saturating_sub((now.0 / 1000) as i64);
+        let before = self.wall_origin_us.replace(origin_us).unwrap_or(origin_us);
+        let jump = Duration::from_micros(origin_us.abs_diff(before));
+        if jump >= CLOCK_JUMP {
+            let way = if origin_us > before { "forward" } else { "back" };
+            let text = format!("this machine's clock was set {way} by {:.1} s", jump.as_secs_f64());
+            self.topics.notice(now, text);
+        }
+        for id in self.endpoint.peers() {
+            let peer = self.endpoint.peer(id);
+            let Some(clock) = peer.clock.filter(|_| peer.up) else { continue };
+            let Some(offset_us) = clock.offset_us else { continue };
+            let apart = Duration::from_micros(offset_us.unsigned_abs());
+            if apart >= CLOCKS_APART + clock.bound {
+                let way = if offset_us > 0 { "ahead of" } else { "behind" };
+                let text = format!(
+                    "the clock of '{}' is {:.1} s {way} this machine's: stamps and tf of the two \
+                     will not fit; set both, with chrony for example",
+                    peer.name,
+                    apart.as_secs_f64()
+                );
+                self.topics.notice(now, text);
+            }
+        }
     }
 
     fn now(&self) -> Instant {
@@ -226,6 +283,7 @@ impl Driver {
                 next_sweep = now + SWEEP_EVERY;
                 self.topics.sweep(now, &mut self.endpoint);
                 self.sweep_links();
+                self.look_at_clock();
                 self.diagnose(gateway, codec);
             }
             if let (Some(at), Some(every)) = (next_alive, settings.watchdog)

@@ -41,7 +41,7 @@ pub fn run(setup: &DaemonSetup, pair: &Pair, folder: &Path) -> Result<Vec<Verdic
 }
 
 fn many(computer: &Computer, role: &str, folder: &Path) -> Result<Process> {
-    let middleware = Middleware::own(Ros::Two, computer);
+    let middleware = Middleware::own(Ros::Two);
     let program = RosProgram { computer, middleware, folder };
     let arguments = [role.into(), TOPICS.to_string()];
     let mut process = program.python(&format!("many-{role}"), "many.py", &arguments)?;

@@ -305,7 +305,7 @@ impl Scene<'_> {
         for daemon in &mut daemons {
             daemon.await_connected()?;
         }
-        let middleware = |_| Middleware::Ros2 { range, reliable: true };
+        let middleware = Middleware::Ros2 { range, reliable: true };
         let mut load = RosLoad::start(middleware, &[Flow::Laser], &self.pair, folder)?;
         load.publish(WHOLE_TIME)?;
         load.drain(WHOLE_TIME)?;

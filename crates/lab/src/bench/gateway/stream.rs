@@ -114,7 +114,7 @@ impl Stream<'_> {
     }
 
     fn rclpy(&self, role: Role, output: &Path, folder: &Path) -> Result<Process> {
-        let middleware = Middleware::own(Ros::Two, self.computer);
+        let middleware = Middleware::own(Ros::Two);
         let program = RosProgram { computer: self.computer, middleware, folder };
         let output = PathBuf::from(output).into_os_string().into_string();
         let output = output.ok().context("path is not UTF-8")?;

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How long until messages flow again: links, daemons, addresses and masters go and come
+//! back while two rospy programs send each other 1 KB at 50 Hz.
+
+mod figures;
+mod interruption;
+mod scene;
+
+use super::case::{Bound, Verdict};
+use super::daemon::DaemonSetup;
+use super::report::{About, Conclusion, verdict_lines};
+use super::usage::MachineTicks;
+use crate::clock::monotonic_ns;
+use crate::processes::POLL_PERIOD;
+use crate::progress::Progress;
+use anyhow::{Context, Result, ensure};
+use figures::{Recovery, Row};
+pub use interruption::Interruption;
+use interruption::{Cause, REJOIN_MS, Turn};
+use scene::{BASE, LIFESPAN, ROBOT, Scene};
+use serde::Serialize;
+use std::fmt::Write;
+use std::path::Path;
+use std::time::Duration;
+
+/// As on the command line.
+pub const NAME: &str = "recovery";
+
+/// How often each interruption is tried.
+pub const RUNS: u64 = 10;
+/// A run without a message by then is one without recovery.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Messages are watched for so long after the first: do they flow?
+const WATCH: Duration = Duration::from_secs(2);
+/// Interruptions and returns come at any phase of what daemons and kernels do now and then:
+/// a kernel asks for a neighbour once a second.
+const PHASE_MS: std::ops::RangeInclusive<u64> = 0..=1000;
+/// Starting masters, daemons and programs until messages flow.
+const START_TIME: Duration = Duration::from_secs(5);
+/// What comes from where, and the place of its subscriber.
+const DIRECTIONS: [(&str, usize); 2] = [("robot to base", BASE), ("base to robot", ROBOT)];
+const RECOVERED: Bound = Bound::AtLeast(100.0);
+const REFERENCES: &str = "Elsewhere, after 5 s and with the Wi-Fi cards' joining again (papers): \
+                          Pound 1.3 s at one hop, 1.5 s at two; RT-WMP 0.42-0.54 s\n";
+
+/// What is to be done.
+pub struct Plan<'a> {
+    /// The daemons.
+    pub setup: &'a DaemonSetup,
+    /// Which interruptions; all of them if none is named.
+    pub only: &'a [Interruption],
+    /// How long an outage takes.
+    pub outage: Duration,
+    /// How often each is tried.
+    pub runs: usize,
+}
+
+/// One run.
+#[derive(Debug, Serialize)]
+struct Run {
+    robot_to_base: Recovery,
+    base_to_robot: Recovery,
+    /// Of a Wi-Fi card that joins again; it is in the times.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rejoin_ms: Option<f64>,
+    /// What robot and base station thought of each other when the outage ended; null has no entry.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    neighbours: Option<[Option<String>; 2]>,
+}
+
+/// All runs of one interruption.
+#[derive(Debug, Serialize)]
+struct Series {
+    interruption: Interruption,
+    machine_busy_percent: f64,
+    runs: Vec<Run>,
+}
+
+#[derive(Serialize)]
+struct RecoveryReport {
+    case: &'static str,
+    #[serde(flatten)]
+    about: About,
+    outage_s: f64,
+    rows: Vec<Row>,
+    verdicts: Vec<Verdict>,
+    series: Vec<Series>,
+}
+
+/// Runs the case; the report and raw samples go to `folder`.
+pub fn run(plan: &Plan, folder: &Path, as_json: bool) -> Result<Conclusion> {
+    let kinds = plan.kinds();
+    let progress = Progress::new(plan.stages(&kinds));
+    let mut series = Vec::new();
+    for &kind in &kinds {
+        let folder = folder.join(kind.name());
+        let tried = plan.repeat(kind, &folder, &progress);
+        series.push(tried.with_context(|| format!("{NAME}, {}", kind.name()))?);
+    }
+    progress.finish();
+    let rows: Vec<Row> = series.iter().flat_map(|series| series.rows(plan.outage)).collect();
+    let verdicts = verdicts(&rows);
+    let conclusion = Conclusion::of(&verdicts);
+    let text = format!("{}\n{}{REFERENCES}", table(&rows), verdict_lines(&verdicts));
+    let (about, outage_s) = (About::now(), plan.outage.as_secs_f64());
+    let report = RecoveryReport { case: NAME, about, outage_s, rows, verdicts, series };
+    let json = serde_json::to_string_pretty(&report)?;
+    std::fs::write(folder.join("report.json"), format!("{json}\n"))?;
+    if as_json {
+        println!("{json}");
+    } else {
+        println!(
+            "\n{NAME}: 1 KB at 50 Hz each way between rospy programs, over two daemons\n{text}"
+        );
+        println!("report.json and raw samples are in {}", folder.display());
+    }
+    Ok(conclusion)
+}
+
+impl Plan<'_> {
+    fn kinds(&self) -> Vec<Interruption> {
+        let chosen = |kind: &Interruption| self.only.is_empty() || self.only.contains(kind);
+        let all = <Interruption as clap::ValueEnum>::value_variants();
+        all.iter().copied().filter(chosen).collect()
+    }
+
+    fn stages(&self, kinds: &[Interruption]) -> Vec<(String, Duration)> {
+        let mut stages = Vec::new();
+        for kind in kinds {
+            let words = kind.words(self.outage);
+            let stage = |text: String, time| (format!("{NAME}: {words}: {text}"), time);
+            stages.push(stage("starting".into(), START_TIME));
+            let time = kind.time(self.outage) + WATCH + Duration::from_secs(2);
+            let run = |number| stage(format!("run {number} of {}", self.runs), time);
+            stages.extend((1..=self.runs).map(run));
+        }
+        stages
+    }
+
+    /// Tries one interruption as often as it is to be. What did not recover is started anew.
+    fn repeat(&self, kind: Interruption, folder: &Path, progress: &Progress) -> Result<Series> {
+        progress.next();
+        let mut random = fastrand::Rng::with_seed(1);
+        let before = MachineTicks::now()?;
+        let (mut scene, mut runs) = (None, Vec::new());
+        for number in 1..=self.runs {
+            let folder = folder.join(format!("run-{number}"));
+            std::fs::create_dir_all(&folder)?;
+            let mut ready = match scene.take() {
+                Some(ready) => ready,
+                None => Scene::new(self.setup, kind.circumstances(), &folder.join("start"))?,
+            };
+            ensure!(ready.await_calm()?, "messages do not flow, though nothing was done to them");
+            progress.next();
+            let [phase, more, rejoin] =
+                [PHASE_MS, PHASE_MS, REJOIN_MS].map(|ms| Duration::from_millis(random.u64(ms)));
+            std::thread::sleep(phase);
+            let turn = Turn { number, outage: self.outage + more, rejoin, folder: &folder };
+            let run = try_once(&mut ready, kind, &turn)?;
+            if run.is_steady() {
+                scene = Some(ready);
+            } else {
+                progress.say(&format!("{NAME}: {}: run {number}: {}", kind.name(), run.words()));
+            }
+            runs.push(run);
+        }
+        let machine_busy_percent = MachineTicks::now()?.busy_percent_since(before);
+        Ok(Series { interruption: kind, machine_busy_percent, runs })
+    }
+}
+
+fn try_once(scene: &mut Scene, kind: Interruption, turn: &Turn) -> Result<Run> {
+    scene.forget()?;
+    let cause = kind.run(scene, turn)?;
+    await_first(scene, &cause)?;
+    std::thread::sleep(WATCH);
+    scene.check_running()?;
+    let end_ns = monotonic_ns();
+    let mut recoveries = [Recovery::default(); 2];
+    for (recovery, (direction, place)) in recoveries.iter_mut().zip(DIRECTIONS) {
+        let arrivals = scene.arrivals(place)?;
+        if let Some(silent_ns) = cause.silent_ns {
+            let silent = silent_ns + LIFESPAN.as_nanos() as u64..cause.since.ns;
+            let count = arrivals.iter().filter(|it| silent.contains(&it.received_ns)).count();
+            ensure!(count == 0, "{direction}: {count} messages arrived while none could");
+        }
+        *recovery = cause.since.recovery(arrivals, end_ns);
+    }
+    let [robot_to_base, base_to_robot] = recoveries;
+    let rejoin_ms = cause.rejoin.map(|silence| silence.as_secs_f64() * 1000.0);
+    Ok(Run { robot_to_base, base_to_robot, rejoin_ms, neighbours: cause.neighbours })
+}
+
+/// Waits for a message in each direction, or until it is too late for one.
+fn await_first(scene: &mut Scene, cause: &Cause) -> Result<()> {
+    let give_up = cause.since.ns + PATIENCE.as_nanos() as u64;
+    while monotonic_ns() < give_up {
+        scene.check_running()?;
+        let mut missing = false;
+        for (_, place) in DIRECTIONS {
+            missing |= cause.since.first(scene.arrivals(place)?).is_none();
+        }
+        if !missing {
+            break;
+        }
+        std::thread::sleep(POLL_PERIOD);
+    }
+    Ok(())
+}
+
+impl Run {
+    fn directions(&self) -> [Recovery; 2] {
+        [self.robot_to_base, self.base_to_robot]
+    }
+
+    fn is_steady(&self) -> bool {
+        self.directions().iter().all(|recovery| recovery.steady_ms.is_some())
+    }
+
+    /// What is wrong with one that is not steady.
+    fn words(&self) -> String {
+        let wrong = |(recovery, (direction, _)): (Recovery, (&str, usize))| {
+            let what = match recovery {
+                Recovery { first_ms: None, .. } => format!("did not recover within {PATIENCE:?}"),
+                Recovery { steady_ms: None, .. } => "messages do not flow".into(),
+                _ => return None,
+            };
+            Some(format!("{direction}: {what}"))
+        };
+        let wrong: Vec<String> =
+            self.directions().into_iter().zip(DIRECTIONS).filter_map(wrong).collect();
+        wrong.join("; ")
+    }
+}
+
+impl Series {
+    fn rows(&self, outage: Duration) -> Vec<Row> {
+        let words = self.interruption.words(outage);
+        let mut rows = self.rows_less(words.clone(), |_| 0.0);
+        if self.interruption == Interruption::Rejoin {
+            let silence = |run: &Run| run.rejoin_ms.unwrap_or_default();
+            rows.extend(self.rows_less(format!("{words}, less that"), silence));
+        }
+        rows
+    }
+
+    /// One for each direction, each run counted so many milliseconds later.
+    fn rows_less(&self, words: String, ms: fn(&Run) -> f64) -> Vec<Row> {
+        let row = |(index, (direction, _)): (usize, (&'static str, usize))| {
+            let run = |run: &Run| run.directions()[index].less(ms(run));
+            let runs: Vec<Recovery> = self.runs.iter().map(run).collect();
+            Row::new(words.clone(), direction, &runs, self.interruption.target_ms())
+        };
+        DIRECTIONS.into_iter().enumerate().map(row).collect()
+    }
+}
+
+/// Medians against their targets; and whether every run recovered at all.
+fn verdicts(rows: &[Row]) -> Vec<Verdict> {
+    let judge = |row: &Row| {
+        let what = format!("{}, {}", row.what, row.direction);
+        Some(Bound::AtMost(row.target_ms?).judge(what, row.median_ms, "ms"))
+    };
+    let mut verdicts: Vec<Verdict> = rows.iter().filter_map(judge).collect();
+    let sum = |of: fn(&Row) -> usize| rows.iter().map(of).sum::<usize>() as f64;
+    let percent = 100.0 * sum(|row| row.recovered) / sum(|row| row.runs);
+    verdicts.push(RECOVERED.judge(format!("recovered within {PATIENCE:?}"), Some(percent), "%"));
+    verdicts
+}
+
+fn table(rows: &[Row]) -> String {
+    let mut text = format!(
+        "{:46} {:13} {:>9} | {:>8} {:>8} | {:>9} {:>8} | {:>6}\n",
+        "until the first message, and until they flow",
+        "",
+        "recovered",
+        "first ms",
+        "max",
+        "flows ms",
+        "max",
+        "target"
+    );
+    let number = |ms: Option<f64>| ms.map_or("NaN".into(), |ms| format!("{ms:.0}"));
+    for row in rows {
+        let recovered = format!("{}/{}", row.recovered, row.runs);
+        let [median, max] = [row.median_ms, row.max_ms].map(number);
+        let [steady, steady_max] = [row.steady_median_ms, row.steady_max_ms].map(number);
+        let target = row.target_ms.map_or("-".into(), |ms| format!("{ms:.0}"));
+        let _ = writeln!(
+            text,
+            "{:46} {:13} {recovered:>9} | {median:>8} {max:>8} | {steady:>9} {steady_max:>8} | {target:>6}",
+            row.what, row.direction
+        );
+    }
+    let _ = writeln!(text, "Medians of all runs; NaN: did not recover within {PATIENCE:?}.");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn series(interruption: Interruption, first: [Option<f64>; 2], rejoin: Option<f64>) -> Series {
+        let [robot_to_base, base_to_robot] =
+            first.map(|first_ms| Recovery { first_ms, steady_ms: first_ms });
+        let run = Run { robot_to_base, base_to_robot, rejoin_ms: rejoin, neighbours: None };
+        Series { interruption, machine_busy_percent: 0.0, runs: vec![run] }
+    }
+
+    #[test]
+    fn a_direction_that_stays_silent_misses_its_target_and_says_so() {
+        let series = series(Interruption::AddressChange, [Some(20.0), None], None);
+        let rows = series.rows(Duration::from_secs(5));
+        let reached: Vec<bool> = verdicts(&rows).iter().map(|verdict| verdict.reached).collect();
+        assert_eq!(reached, [true, false, false]);
+        assert!(table(&rows).contains("NaN"));
+        let words = series.runs[0].words();
+        assert_eq!(words, "base to robot: did not recover within 30s");
+    }
+
+    #[test]
+    fn the_silence_of_joining_again_is_in_one_row_and_not_in_the_other() {
+        let series = series(Interruption::Rejoin, [Some(900.0); 2], Some(650.0));
+        let rows = series.rows(Duration::from_secs(5));
+        let medians: Vec<Option<f64>> = rows.iter().map(|row| row.median_ms).collect();
+        assert_eq!(medians, [900.0, 900.0, 250.0, 250.0].map(Some));
+    }
+}

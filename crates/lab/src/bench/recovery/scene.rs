@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Two computers behind a switch, each with a ROS master, a daemon and a program of its own.
+
+use super::figures::{Arrival, flowing_since, neighbour_states};
+use crate::bench::daemon::{Daemon, DaemonSetup};
+use crate::bench::ros::{Middleware, Ros, RosProgram, START_PATIENCE};
+use crate::bench::world::{Bridge, Computer};
+use crate::clock::monotonic_ns;
+use crate::namespace;
+use crate::processes::{POLL_PERIOD, Process};
+use anyhow::{Context, Result};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Places of the two.
+pub const ROBOT: usize = 0;
+/// The other one.
+pub const BASE: usize = 1;
+
+/// What is published where; of each, the other one has the subscriber.
+const TOPICS: [&str; 2] = ["/robot/scan", "/base/scan"];
+/// What is sent of it, and how.
+const RULE: &str = "{ priority: 200, lifespan: 300ms, keep_last: 1 }";
+/// So long after a cut something may still arrive.
+pub const LIFESPAN: Duration = Duration::from_millis(300);
+/// Messages have to flow for so long before anything is done to them.
+const CALM: Duration = Duration::from_secs(1);
+/// Longest wait for that.
+const CALM_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Who knows whose address, and how kernels look for neighbours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Circumstances {
+    /// Whether the base's file has the robot's address; otherwise the robot calls.
+    pub robot_is_known: bool,
+    /// The kernel's time between two questions for a neighbour; `None` leaves it at a second.
+    pub retrans_ms: Option<u32>,
+}
+
+/// One computer and what runs on it. Fields end in this order.
+pub struct Side {
+    /// Publishes, and notes what arrives.
+    pub end: Option<End>,
+    /// A `tautline run`.
+    pub daemon: Option<Daemon>,
+    /// Its ROS 1 master.
+    pub master: Option<Process>,
+    /// Where they run.
+    pub computer: Computer,
+}
+
+/// A running `both_ways.py`.
+pub struct End {
+    process: Process,
+    samples: PathBuf,
+    read_bytes: u64,
+    arrivals: Vec<Arrival>,
+}
+
+/// The two and their switch.
+pub struct Scene<'a> {
+    setup: &'a DaemonSetup,
+    circumstances: Circumstances,
+    /// By [`ROBOT`] and [`BASE`].
+    pub sides: [Side; 2],
+    /// Between them.
+    pub bridge: Bridge,
+}
+
+impl<'a> Scene<'a> {
+    /// Starts everything; logs and samples go to `folder`.
+    pub fn new(
+        setup: &'a DaemonSetup,
+        circumstances: Circumstances,
+        folder: &Path,
+    ) -> Result<Self> {
+        std::fs::create_dir_all(folder)?;
+        let bridge = Bridge::new()?;
+        let side = |name, number| -> Result<Side> {
+            let computer = Computer::new(name, number)?;
+            bridge.plug_in(&computer)?;
+            Ok(Side { end: None, daemon: None, master: None, computer })
+        };
+        let sides = [side("robot", 1)?, side("base", 2)?];
+        let mut scene = Self { setup, circumstances, sides, bridge };
+        for place in [ROBOT, BASE] {
+            scene.settle_kernel(place)?;
+            scene.start_master(place, folder)?;
+        }
+        for place in [ROBOT, BASE] {
+            scene.start_daemon(place, folder)?;
+            scene.start_end(place, folder)?;
+        }
+        Ok(scene)
+    }
+
+    fn settle_kernel(&self, place: usize) -> Result<()> {
+        let computer = &self.sides[place].computer;
+        // As systemd has it: the address that is left stays when the older one is deleted.
+        let mut settings = vec![("conf/all/promote_secondaries".to_owned(), 1)];
+        if let Some(ms) = self.circumstances.retrans_ms {
+            settings.push((format!("neigh/{}/retrans_time_ms", computer.interface), ms));
+        }
+        namespace::enter(&computer.name, || {
+            for (key, value) in settings {
+                let path = format!("/proc/sys/net/ipv4/{key}");
+                std::fs::write(&path, value.to_string())
+                    .with_context(|| format!("cannot write {value} to {path}"))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Starts the ROS master of one of them.
+    pub fn start_master(&mut self, place: usize, folder: &Path) -> Result<()> {
+        let side = &mut self.sides[place];
+        side.master = Some(program(&side.computer, folder).rosmaster()?);
+        Ok(())
+    }
+
+    /// Starts the daemon of one of them.
+    pub fn start_daemon(&mut self, place: usize, folder: &Path) -> Result<()> {
+        let other = &self.sides[1 - place].computer;
+        let is_known = place == ROBOT || self.circumstances.robot_is_known;
+        let peer = if is_known { other.entry() } else { (other.name.as_str(), String::new()) };
+        let topics = format!("  {}: {RULE}\n", TOPICS[place]);
+        let daemon = self.setup.start_one(&self.sides[place].computer, peer, &topics, folder)?;
+        self.sides[place].daemon = Some(daemon);
+        Ok(())
+    }
+
+    /// Starts the program of one of them.
+    pub fn start_end(&mut self, place: usize, folder: &Path) -> Result<()> {
+        let computer = &self.sides[place].computer;
+        let samples = folder.join(format!("{}.received.csv", computer.name));
+        let path = samples.to_str().context("path is not UTF-8")?;
+        let arguments = [TOPICS[place], TOPICS[1 - place], path].map(String::from);
+        let name = format!("both-ways-{}", computer.name);
+        let process = program(computer, folder).python(&name, "both_ways.py", &arguments)?;
+        let end = End { process, samples, read_bytes: 0, arrivals: Vec::new() };
+        self.sides[place].end = Some(end);
+        Ok(())
+    }
+
+    /// What arrived at one of them since [`Scene::forget`].
+    pub fn arrivals(&mut self, place: usize) -> Result<&[Arrival]> {
+        match &mut self.sides[place].end {
+            Some(end) => end.look(),
+            None => Ok(&[]),
+        }
+    }
+
+    /// Forgets what has arrived so far.
+    pub fn forget(&mut self) -> Result<()> {
+        for end in self.sides.iter_mut().filter_map(|side| side.end.as_mut()) {
+            end.look()?;
+            end.arrivals.clear();
+        }
+        Ok(())
+    }
+
+    /// Waits until messages flow both ways; returns whether they do.
+    pub fn await_calm(&mut self) -> Result<bool> {
+        let deadline = Instant::now() + CALM_PATIENCE;
+        while Instant::now() < deadline {
+            self.check_running()?;
+            let mut calm = true;
+            for place in [ROBOT, BASE] {
+                let arrivals = self.arrivals(place)?;
+                let now = monotonic_ns();
+                let since = flowing_since(arrivals.iter().map(|it| it.received_ns), now);
+                calm &= since.is_some_and(|since| now - since >= CALM.as_nanos() as u64);
+            }
+            if calm {
+                return Ok(true);
+            }
+            std::thread::sleep(POLL_PERIOD);
+        }
+        Ok(false)
+    }
+
+    /// Fails if a program has ended that nobody killed.
+    pub fn check_running(&mut self) -> Result<()> {
+        for side in &mut self.sides {
+            let daemon = side.daemon.as_mut().map(|daemon| &mut daemon.process);
+            let end = side.end.as_mut().map(|end| &mut end.process);
+            for process in [daemon, end, side.master.as_mut()].into_iter().flatten() {
+                process.check_running()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Both kernels forget their neighbours on the link, as in an outage longer than their memory.
+    pub fn forget_neighbours(&self) -> Result<()> {
+        for Side { computer, .. } in &self.sides {
+            computer.ip(&["neigh", "flush", "dev", &computer.interface])?;
+        }
+        Ok(())
+    }
+
+    /// What each kernel thinks of its neighbour; `None` has no entry.
+    pub fn neighbours(&self) -> Result<[Option<String>; 2]> {
+        let state = |place: usize| -> Result<Option<String>> {
+            let [here, other] = [place, 1 - place].map(|place| &self.sides[place].computer);
+            let said = here.ip(&["neigh", "show", "dev", &here.interface])?;
+            Ok(neighbour_states(&said).remove(&other.address))
+        };
+        Ok([state(ROBOT)?, state(BASE)?])
+    }
+}
+
+impl End {
+    /// When it saw its master answer.
+    pub fn await_master(&mut self) -> Result<u64> {
+        let said = self.process.await_line("master", START_PATIENCE)?;
+        said.parse().with_context(|| format!("'{said}' is no time"))
+    }
+
+    /// Reads the whole lines that are new.
+    fn look(&mut self) -> Result<&[Arrival]> {
+        if let Ok(mut file) = File::open(&self.samples) {
+            let mut text = String::new();
+            file.seek(SeekFrom::Start(self.read_bytes))?;
+            file.read_to_string(&mut text)?;
+            let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
+            self.read_bytes += whole.len() as u64;
+            for line in whole.lines() {
+                let arrival = Arrival::parse(line);
+                let place = || format!("{}: '{line}' is no arrival", self.samples.display());
+                self.arrivals.push(arrival.with_context(place)?);
+            }
+        }
+        Ok(&self.arrivals)
+    }
+}
+
+fn program<'a>(computer: &'a Computer, folder: &'a Path) -> RosProgram<'a> {
+    RosProgram { computer, middleware: Middleware::own(Ros::One), folder }
+}
