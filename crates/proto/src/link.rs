@@ -39,6 +39,8 @@ pub(crate) struct Link {
     pub(crate) candidate: Option<Candidate>,
     /// The address that `remote` was before, or is in the file.
     other: Option<SocketAddr>,
+    /// The address that a beacon told of last, while it has not led to the peer.
+    told: Option<SocketAddr>,
     /// Bytes of our packets in the kernel.
     pub(crate) in_flight: usize,
     drained_at: Instant,
@@ -64,6 +66,7 @@ impl Link {
             ping_now: false,
             candidate: None,
             other: None,
+            told: None,
             in_flight: 0,
             drained_at: Instant::default(),
             stalled: false,
@@ -103,7 +106,21 @@ impl Link {
 
     /// Packets came from its address: no other is looked for.
     pub(crate) fn settle_address(&mut self) {
-        self.other = None;
+        (self.other, self.told) = (None, None);
+    }
+
+    /// A beacon tells of an address, which may be false: the peer is looked for there, and
+    /// still where the file says that it is, or where it was.
+    pub(crate) fn look_at(&mut self, radio: RadioId, remote: SocketAddr) {
+        if self.remote != Some(remote) {
+            let replaces_told = self.told.is_some() && self.told == self.remote;
+            if !replaces_told || self.other.is_none() {
+                self.other = self.remote;
+            }
+            self.other = self.config.remote.filter(|it| *it != remote).or(self.other);
+            (self.remote, self.told) = (Some(remote), Some(remote));
+        }
+        self.radio = radio;
     }
 
     /// Forgets all packet numbers, for a new session.

@@ -31,7 +31,8 @@ impl Endpoint {
         if link.is_heard() {
             return;
         }
-        if !link.up {
+        // Each address gets a call and a ping.
+        if !link.up && link.seeks.is_multiple_of(2) {
             link.try_other_address();
         }
         let reachable = link.remote.is_some();
@@ -39,7 +40,7 @@ impl Endpoint {
         // While the peer is heard by another link its keys are good, and a ping will do.
         let heard = peer.links.iter().any(|other| self.links[other.0 as usize].is_heard());
         let link = &mut self.links[id.0 as usize];
-        if peer.session.keys().is_some() && (heard || link.seeks % 2 == 0) {
+        if peer.session.keys().is_some() && (heard || link.seeks.is_multiple_of(2)) {
             link.ping_now = reachable;
         } else {
             link.call_now = reachable;
