@@ -266,7 +266,7 @@ impl Driver {
     }
 
     /// An address as the listening socket takes it.
-    fn mapped(&self, remote: SocketAddr) -> SocketAddr {
+    pub(super) fn mapped(&self, remote: SocketAddr) -> SocketAddr {
         match remote {
             SocketAddr::V4(v4) if self.address.is_ipv6() => {
                 SocketAddr::new(v4.ip().to_ipv6_mapped().into(), v4.port())
