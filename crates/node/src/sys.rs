@@ -34,6 +34,25 @@ pub(crate) fn path_mtu(socket: BorrowedFd<'_>, ipv6: bool) -> io::Result<usize> 
     Ok(usize::try_from(mtu).unwrap_or(0))
 }
 
+/// Whether an interface is up, reaches groups and is no loopback (SIOCGIFFLAGS, `man 7 netdevice`).
+/// Any socket will do.
+pub(crate) fn takes_groups(socket: BorrowedFd<'_>, interface: &str) -> io::Result<bool> {
+    let ifr_ifru = libc::__c_anonymous_ifr_ifru { ifru_flags: 0 };
+    let mut request = libc::ifreq { ifr_name: [0; libc::IFNAMSIZ], ifr_ifru };
+    // The last byte stays zero.
+    let name = request.ifr_name.iter_mut().take(libc::IFNAMSIZ - 1);
+    name.zip(interface.bytes()).for_each(|(to, byte)| *to = byte as libc::c_char);
+    // SAFETY: the kernel reads one ifreq and writes its flags.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS, &raw mut request) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call has written this member.
+    let flags = libc::c_int::from(unsafe { request.ifr_ifru.ifru_flags });
+    let wanted = libc::IFF_UP | libc::IFF_MULTICAST;
+    Ok(flags & (wanted | libc::IFF_LOOPBACK) == wanted)
+}
+
 /// Puts the calling thread under SCHED_FIFO.
 pub(crate) fn run_in_real_time(priority: u8) -> io::Result<()> {
     let param = libc::sched_param { sched_priority: libc::c_int::from(priority) };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tautline_gateway::mapping::{Compression, treatment};
 use tautline_gateway::types::compose::Written;
 use tautline_node::config::{
-    Config, MAX_FILE_BYTES, MAX_NESTING, Surroundings, Warning, parse, reference, starter,
+    Beacons, Config, MAX_FILE_BYTES, MAX_NESTING, Surroundings, Warning, parse, reference, starter,
 };
 
 fn surroundings() -> Surroundings {
@@ -196,6 +196,25 @@ fn a_wrong_variable_is_named() {
     let report = in_lines(&parse("name: robot1", &environment).unwrap_err());
     assert!(report.contains("'robot:11311' in the environment's ROS_MASTER_URI"), "{report}");
     assert!(parse("{name: r, ros1: false}", &environment).is_ok());
+}
+
+#[test]
+fn beacons_are_off_everywhere_or_on_the_interfaces_named() {
+    let beacons = |value: &str| checked(&format!("name: r\n{value}\n")).0.beacons;
+    assert_eq!(beacons(""), Beacons::Off);
+    assert_eq!(beacons("beacons: false"), Beacons::Off);
+    assert_eq!(beacons("beacons: true"), Beacons::Everywhere);
+    assert_eq!(beacons("beacons: wlan0"), Beacons::On(vec!["wlan0".into()]));
+    let both = vec!["wlan0".into(), "wlan1".into()];
+    assert_eq!(beacons("beacons: [wlan0, wlan1]"), Beacons::On(both));
+    let report = warnings("name: r\nbeacons: [wlan0, wlan7]\n");
+    assert!(report.contains("2:18: beacons: this machine has no interface 'wlan7'"), "{report}");
+    let report = warnings("name: r\nlisten: 10.0.0.1:18470\nbeacons: true\n");
+    assert!(report.contains("3:1: beacons: those of peers are not heard"), "{report}");
+    for heard in ["listen: 18470\nbeacons: true", "listen: 10.0.0.1:18470\nbeacons: false"] {
+        let report = warnings(&format!("name: r\n{heard}\n"));
+        assert!(!report.contains("beacons"), "{report}");
+    }
 }
 
 #[test]

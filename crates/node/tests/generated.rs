@@ -36,8 +36,9 @@ fn fits(file: Json) -> bool {
 #[test]
 fn the_schema_takes_what_the_daemon_takes() {
     assert!(fits(json!({ "name": "robot1" })));
+    assert!(fits(json!({ "name": "robot1", "beacons": true })));
     assert!(fits(json!({
-        "name": "robot1", "listen": 18470, "metrics": "127.0.0.1:9470", "ros1": false,
+        "name": "robot1", "listen": 18470, "beacons": ["wlan0"], "metrics": "127.0.0.1:9470", "ros1": false,
         "peers": { "base": "10.0.0.2", "robot4": {}, "robot5": null,
             "robot3": { "links": [{ "address": "10.0.0.3", "mtu": 1400 }], "accept": "/scan", "remap": { "/a": "/b" } } },
         "radios": { "wlan0": { "rate": "6Mbps", "in_flight": 2 } },
@@ -57,6 +58,8 @@ fn the_schema_refuses_what_the_daemon_refuses() {
     for bad in [
         json!({}),
         json!({ "name": "robot 1" }),
+        json!({ "name": "r", "beacons": [] }),
+        json!({ "name": "r", "beacons": "wlan0/1" }),
         json!({ "name": "r", "nmae": "r" }),
         json!({ "name": "r", "topics": { "scan": {} } }),
         json!({ "name": "r", "topics": { "/scan": { "priority": 300 } } }),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The state machine of one node. See the crate's documentation for the contract.
 
+use crate::beacon::Beacons;
 use crate::config::{
     ChannelConfig, Config, LinkConfig, MAX_CHANNELS, MAX_LINKS_PER_PEER, MIN_DATAGRAM, RadioConfig,
 };
@@ -78,6 +79,7 @@ pub struct Endpoint {
     pub(crate) by_session: HashMap<u32, PeerId>,
     pub(crate) by_key: HashMap<PublicKey, PeerId>,
     pub(crate) gate: Gate,
+    pub(crate) beacons: Beacons,
     pub(crate) timers: TimerTable<Timer>,
     /// Answers and echoes, to wherever what they answer came from.
     pub(crate) replies: VecDeque<(RadioId, Place, Vec<u8>)>,
@@ -111,6 +113,7 @@ impl Endpoint {
         check_name(&config.name)?;
         Ok(Self {
             gate: Gate::new(&config.key),
+            beacons: Beacons::new(),
             config,
             epoch: random(),
             random,
@@ -224,16 +227,19 @@ impl Endpoint {
         }
     }
 
-    /// Tells what fits a datagram to a peer that called from an address of its own.
-    pub fn set_link_sizes(
+    /// Tells by which radio a link leads to an address that the peer told of, and what fits a
+    /// datagram there.
+    pub fn set_link_way(
         &mut self,
         id: LinkId,
+        radio: RadioId,
         datagram_bytes: usize,
         header_bytes: usize,
     ) -> Result<(), SetupError> {
         check_datagram(datagram_bytes)?;
-        let config = &mut self.links[id.0 as usize].config;
-        (config.datagram_bytes, config.header_bytes) = (datagram_bytes, header_bytes);
+        let link = &mut self.links[id.0 as usize];
+        link.radio = radio;
+        (link.config.datagram_bytes, link.config.header_bytes) = (datagram_bytes, header_bytes);
         Ok(())
     }
 

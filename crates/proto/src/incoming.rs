@@ -59,6 +59,7 @@ impl Endpoint {
             Ok(Packet::Call(call)) => self.handle_call(now, radio, from, &call),
             Ok(Packet::Answer(answer)) => self.handle_answer(now, radio, from, &answer),
             Ok(Packet::Cookie(cookie)) => self.handle_cookie(now, from, &cookie),
+            Ok(Packet::Beacon(beacon)) => self.handle_beacon(now, radio, from, &beacon),
             Ok(Packet::OtherVersion(theirs)) => {
                 self.notice(Notice::Version { from, theirs, ours: VERSION });
                 Err(RefusedPacket::Version)

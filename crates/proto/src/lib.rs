@@ -39,6 +39,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod beacon;
 mod budget;
 mod clock;
 mod config;

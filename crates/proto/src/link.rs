@@ -48,6 +48,8 @@ pub(crate) struct Link {
     pub(crate) candidate: Option<Candidate>,
     /// The address that `remote` was before, or is in the file.
     other: Option<Place>,
+    /// The address that a beacon told of last, while it has not led to the peer.
+    told: Option<Place>,
     /// Bytes of our packets in the kernel.
     pub(crate) in_flight: usize,
     drained_at: Instant,
@@ -76,6 +78,7 @@ impl Link {
             ping_now: false,
             candidate: None,
             other: None,
+            told: None,
             in_flight: 0,
             drained_at: Instant::default(),
             stalled: false,
@@ -116,7 +119,22 @@ impl Link {
 
     /// Packets came from its address: no other is looked for.
     pub(crate) fn settle_address(&mut self) {
-        self.other = None;
+        (self.other, self.told) = (None, None);
+    }
+
+    /// A beacon tells of an address, which may be false: the peer is looked for there, and
+    /// still where the file says that it is, or where it was.
+    pub(crate) fn look_at(&mut self, radio: RadioId, remote: Place) {
+        if self.remote != Some(remote) {
+            let replaces_told = self.told.is_some() && self.told == self.remote;
+            if !replaces_told || self.other.is_none() {
+                self.other = self.remote;
+            }
+            let configured = self.config.remote.map(Place::Udp);
+            self.other = configured.filter(|it| *it != remote).or(self.other);
+            (self.remote, self.told) = (Some(remote), Some(remote));
+        }
+        self.radio = radio;
     }
 
     /// Forgets all packet numbers, for a new session.

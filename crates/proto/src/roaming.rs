@@ -35,12 +35,7 @@ impl Endpoint {
 
     /// The link that an address of a peer belongs to, known or not: best one of the radio by
     /// which it is reached, of which nothing is heard where it leads now.
-    pub(crate) fn link_towards(
-        &self,
-        peer: PeerId,
-        radio: RadioId,
-        from: Place,
-    ) -> Option<LinkId> {
+    pub(crate) fn link_towards(&self, peer: PeerId, radio: RadioId, from: Place) -> Option<LinkId> {
         let known = self.link_from(peer, radio, from);
         if known.is_some() || matches!(from, Place::Relay { .. }) {
             return known;

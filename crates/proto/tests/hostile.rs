@@ -10,6 +10,7 @@ use net::{MS, Net, Pipe, address, channel, number_of, payload, topic};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use std::collections::HashSet;
+use tautline_proto::wire::beacon::emit_beacon;
 use tautline_proto::wire::control::Control;
 use tautline_proto::wire::cursor::Reader;
 use tautline_proto::wire::frame::{
@@ -31,6 +32,7 @@ const PACKETS: &[&[u8]] = &[
     b"T\x01\x03",
     b"T\x02",
     b"T\x03",
+    b"T\x03saltsalt",
     b"T\x50\x02",
     b"\x80",
     b"\xcf\x01",
@@ -45,6 +47,7 @@ fn emit_packet(packet: &Packet<'_>) -> Option<Vec<u8>> {
             [&start_answer(it.session, it.your_session, it.noise)[..], &it.mac1].concat()
         }
         Packet::Cookie(cookie) => cookie.emit(),
+        Packet::Beacon(beacon) => emit_beacon(beacon.salt, beacon.tags()),
         Packet::Session(header, sealed) => [&header.emit(0), *sealed].concat(),
         Packet::OtherVersion(_) => return None,
     })

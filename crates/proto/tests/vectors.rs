@@ -10,7 +10,9 @@ use std::path::PathBuf;
 use tautline_proto::crypto::gate::{Jar, Proof};
 use tautline_proto::crypto::noise::{Called, Caller, Split};
 use tautline_proto::crypto::seal::Sealer;
+use tautline_proto::crypto::tag::Shared;
 use tautline_proto::wire::WireError;
+use tautline_proto::wire::beacon::emit_beacon;
 use tautline_proto::wire::control::{Control, Offer};
 use tautline_proto::wire::cursor::Reader;
 use tautline_proto::wire::frame::{
@@ -409,6 +411,35 @@ fn handshakes() {
         }
     }
     std::fs::write(path(FILE), text).unwrap();
+}
+
+fn beacon_bytes(meaning: &Value) -> Vec<u8> {
+    let sender = SecretKey::new(key(&meaning["sender"]));
+    let salt = text(&meaning["salt"]).parse().expect("64 bits");
+    let peers = meaning["peers"].as_array().expect("peers").iter();
+    let shared = peers.map(|peer| Shared::new(&sender, &SecretKey::new(key(peer)).public()));
+    emit_beacon(salt, shared.map(|shared| shared.tag(salt, &sender.public())))
+}
+
+#[test]
+fn beacons() {
+    if std::env::var_os("UPDATE").is_some() {
+        update("beacon.json", "beacons", beacon_bytes);
+    }
+    for vector in vectors("beacon.json", "beacons") {
+        let (name, m) = (text(&vector["name"]), &vector["meaning"]);
+        let bytes = unhex(&vector["hex"]);
+        assert_eq!(hex(&beacon_bytes(m)), hex(&bytes), "{name}");
+        let Ok(Packet::Beacon(beacon)) = Packet::parse(&bytes) else { panic!("{name}") };
+        assert_eq!(text(&m["salt"]), beacon.salt.to_string(), "{name}");
+        let sender = SecretKey::new(key(&m["sender"])).public();
+        let peers = m["peers"].as_array().expect("peers");
+        assert_eq!(peers.len(), beacon.tags().count(), "{name}");
+        for (peer, tag) in peers.iter().zip(beacon.tags()) {
+            let shared = Shared::new(&SecretKey::new(key(peer)), &sender);
+            assert_eq!(shared.tag(beacon.salt, &sender), tag, "{name}: as the peer makes it");
+        }
+    }
 }
 
 #[test]

@@ -9,8 +9,8 @@ use tautline_gateway::mapping::{Compression, Pattern, ServiceRule, TopicRule};
 use tautline_gateway::tf::Rules;
 use tautline_gateway::types::compose::Written;
 use tautline_node::config::{
-    self, Checked, Config, ConfigError, LinkConfig, MAX_DEFAULT_MTU, PeerConfig, Ros2Config,
-    WatchdogConfig,
+    self, Beacons, Checked, Config, ConfigError, LinkConfig, MAX_DEFAULT_MTU, PeerConfig,
+    Ros2Config, WatchdogConfig,
 };
 
 /// Arguments of `tautline check`.
@@ -63,6 +63,14 @@ fn in_words(config: &Config) -> String {
     fact(
         "metrics",
         config.metrics.map_or("none".into(), |address| format!("http://{address}/metrics")),
+    );
+    fact(
+        "beacons",
+        match &config.beacons {
+            Beacons::Off => "off".into(),
+            Beacons::Everywhere => "on every interface".into(),
+            Beacons::On(interfaces) => format!("on {}", interfaces.join(", ")),
+        },
     );
     fact(
         "ROS 1",

@@ -7,10 +7,10 @@ use super::kind::{Kind, Value};
 use super::problem::Problem;
 use super::surroundings::Surroundings;
 use super::table::RANGES;
-use super::validate::{Named, Section};
+use super::validate::{At, Named, Section};
 use super::{
-    Config, DEFAULT_PORT, Limits, LinkConfig, MAX_DOMAIN, PeerConfig, RadioConfig, Realtime,
-    Ros1Config, Ros2Config, Security, WatchdogConfig,
+    Beacons, Config, DEFAULT_PORT, Limits, LinkConfig, MAX_DOMAIN, PeerConfig, RadioConfig,
+    Realtime, Ros1Config, Ros2Config, Security, WatchdogConfig,
 };
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -50,6 +50,7 @@ pub fn config(
         control: text(file, "control")
             .map_or_else(|| surroundings.control_socket(&name), Into::into),
         metrics: listen(file, "metrics"),
+        beacons: beacons(file),
         diagnostics: flag(file, "diagnostics")?,
         ros1,
         ros2,
@@ -136,15 +137,17 @@ fn ros2(section: &Section, from: &Surroundings, problems: &mut Vec<Problem>) -> 
     })
 }
 
+fn beacons(file: &Section) -> Beacons {
+    match file.list("beacons") {
+        [(_, Value::Flag(true))] => Beacons::Everywhere,
+        [] | [(_, Value::Flag(false))] => Beacons::Off,
+        named => Beacons::On(texts(named)),
+    }
+}
+
 /// Where types are installed, as the file says.
 fn folders(section: &Section) -> Vec<PathBuf> {
-    let named = section.list("definitions").iter();
-    named
-        .filter_map(|(_, value)| match value {
-            Value::Text(folder) => Some(folder.into()),
-            _ => None,
-        })
-        .collect()
+    texts(section.list("definitions")).into_iter().map(Into::into).collect()
 }
 
 fn ros1(section: &Section, from: &Surroundings, problems: &mut Vec<Problem>) -> Option<Ros1Config> {
@@ -270,11 +273,7 @@ fn calls(section: &Section) -> Option<ServiceTreatment> {
 
 /// `None` is everyone.
 fn destinations(section: &Section) -> Option<Vec<String>> {
-    let names = section.list("to").iter().filter_map(|(_, value)| match value {
-        Value::Text(name) => Some(name.clone()),
-        _ => None,
-    });
-    Some(names.collect()).filter(|all: &Vec<String>| !all.is_empty())
+    Some(texts(section.list("to"))).filter(|all| !all.is_empty())
 }
 
 fn topic(named: &Named) -> Option<TopicRule> {
@@ -336,6 +335,14 @@ fn text(section: &Section, key: &str) -> Option<String> {
         (_, Value::Text(text)) => Some(text.clone()),
         _ => None,
     }
+}
+
+fn texts(list: &[At<Value>]) -> Vec<String> {
+    let text = |(_, value): &At<Value>| match value {
+        Value::Text(text) => Some(text.clone()),
+        _ => None,
+    };
+    list.iter().filter_map(text).collect()
 }
 
 fn listen(section: &Section, key: &str) -> Option<SocketAddr> {

@@ -32,6 +32,7 @@ pub fn check(file: &Section, surroundings: &Surroundings) -> Findings {
     findings.ways_to_give_links(file);
     findings.addresses_used_twice(file);
     findings.link_local_addresses(file);
+    findings.beacons(file);
     findings.destinations(file);
     findings.frames_shared_in_vain(file);
     findings.queues_too_small(file);
@@ -218,6 +219,24 @@ impl Findings {
         }
     }
 
+    fn beacons(&mut self, file: &Section) {
+        let list = file.list("beacons");
+        let is_flag = |(_, value): &(Position, Value)| matches!(value, Value::Flag(_));
+        if let Some((at, _)) = list.iter().find(|entry| list.len() > 1 && is_flag(entry)) {
+            let found = "true or false beside others".into();
+            let allowed = "true, false, or names of interfaces".into();
+            self.wrong(*at, "beacons".into(), found, allowed);
+        }
+        let off = matches!(list, [] | [(_, Value::Flag(false))]);
+        if let (false, Some((_, Value::Listen(address)))) = (off, file.single("listen"))
+            && !address.ip().is_unspecified()
+        {
+            let text = "those of peers are not heard, since 'listen' names one address; \
+                        [::] or 0.0.0.0 hears them";
+            self.odd(file.place("beacons"), "beacons".into(), text.into());
+        }
+    }
+
     fn destinations(&mut self, file: &Section) {
         let peers: Vec<&str> = file.named("peers").iter().map(|peer| peer.text.as_str()).collect();
         let allowed = if peers.is_empty() { "no peers are given".into() } else { peers.join(", ") };
@@ -300,6 +319,11 @@ impl Findings {
                 if let Some((at, Value::Text(interface))) = link.single("interface") {
                     named.push((at, format!("peers.{}.interface", peer.text), interface));
                 }
+            }
+        }
+        for (at, value) in file.list("beacons") {
+            if let Value::Text(interface) = value {
+                named.push((*at, "beacons".into(), interface));
             }
         }
         let radios = file.named("radios").iter();

@@ -36,6 +36,8 @@ pub enum Kind {
     Endpoint,
     /// Network interface.
     Interface,
+    /// Network interface, or all or none of them.
+    Interfaces,
     /// Absolute ROS name.
     RosName,
     /// ROS name or pattern of names.
@@ -124,6 +126,7 @@ impl Kind {
             Kind::Host => known(is_host(text)),
             Kind::Endpoint => endpoint(text),
             Kind::Interface => known(is_interface(text)),
+            Kind::Interfaces => text.parse().ok().map(Value::Flag).or(known(is_interface(text))),
             Kind::RosName => known(true),
             Kind::Pattern => Pattern::new(text).ok().map(Value::Pattern),
             Kind::Frames => Pattern::of_frames(text).ok().map(Value::Pattern),
@@ -158,6 +161,9 @@ impl Kind {
                 "HOST or HOST:PORT; an IPv6 address with a port in brackets and quotes, \"[fe80::1%wlan0]:18470\"".into()
             }
             Kind::Interface => "the name of a network interface such as wlan0".into(),
+            Kind::Interfaces => {
+                "the name of a network interface such as wlan0; alone, true is all of them and false none".into()
+            }
             Kind::RosName => "a full topic or node name such as /camera/image".into(),
             Kind::Pattern => "a full topic name such as /scan, or a pattern with * (one level) or ** (any levels)".into(),
             Kind::Frames => "the name of a frame such as base_link, or a pattern with * (one level) or ** (any levels)".into(),
@@ -195,6 +201,9 @@ impl Kind {
             Kind::Host | Kind::Endpoint => text("^[^/\\s]+$"),
             Kind::Interface => {
                 json!({ "type": "string", "pattern": "^[^/\\s]+$", "maxLength": MAX_INTERFACE_NAME })
+            }
+            Kind::Interfaces => {
+                json!({ "anyOf": [{ "type": "boolean" }, Kind::Interface.schema()] })
             }
             Kind::RosName => text("^(/[A-Za-z0-9_]+)+$"),
             Kind::Pattern => text("^(/[A-Za-z0-9_*]+)+$"),

@@ -113,6 +113,8 @@ pub struct Config {
     pub control: PathBuf,
     /// Where Prometheus may ask for metrics; `None` is nowhere.
     pub metrics: Option<SocketAddr>,
+    /// On which interfaces peers are told where this node is.
+    pub beacons: Beacons,
     /// How peers are known.
     pub security: Security,
     /// Whether the node tells of itself on the robot's /diagnostics.
@@ -137,6 +139,17 @@ pub struct Config {
     pub limits: Limits,
     /// Real-time options of the data-plane thread.
     pub realtime: Realtime,
+}
+
+/// On which interfaces a node tells its peers where it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Beacons {
+    /// On none.
+    Off,
+    /// On all that are up, reach groups and are no loopback.
+    Everywhere,
+    /// On these, while they are there.
+    On(Vec<String>),
 }
 
 /// How nodes know each other.

@@ -127,6 +127,13 @@ pub const FILE: &[Setting] = &[
         "Where Prometheus may ask for /metrics.",
         "127.0.0.1:9470",
     ),
+    group(
+        "beacons",
+        Shape::List(Kind::Interfaces),
+        Absent("peers are not told"),
+        "On which interfaces peers on the local network are told where this node is, so that they need no address of it: a few bytes by multicast, which only peers can read, once per second while a peer is not up and every 10 s otherwise. Those of peers are heard where this is on, and where a peer has no address.",
+    )
+    .example("true"),
     single(
         "diagnostics",
         Kind::Flag,

@@ -221,7 +221,8 @@ impl Driver {
         let fits = found.map_err(|error| error.to_string()).and_then(|path| {
             let header_bytes = header_bytes(remote);
             let datagram_bytes = path.mtu.saturating_sub(header_bytes);
-            let set = self.endpoint.set_link_sizes(id, datagram_bytes, header_bytes);
+            let radio = self.radio(&path.interface);
+            let set = self.endpoint.set_link_way(id, radio, datagram_bytes, header_bytes);
             set.map(|()| path).map_err(|error| error.to_string())
         });
         match fits {
@@ -272,7 +273,7 @@ impl Driver {
     }
 
     /// An address as the listening socket takes it.
-    fn mapped(&self, remote: SocketAddr) -> SocketAddr {
+    pub(super) fn mapped(&self, remote: SocketAddr) -> SocketAddr {
         match remote {
             SocketAddr::V4(v4) if self.address.is_ipv6() => {
                 SocketAddr::new(v4.ip().to_ipv6_mapped().into(), v4.port())

@@ -2,6 +2,7 @@
 //! The data plane: one thread that waits, hands one input to the protocol and
 //! drains its outputs.
 
+mod beacons;
 mod links;
 mod realtime;
 
@@ -14,6 +15,7 @@ use crate::report::Reporter;
 use crate::status::Status;
 use crate::topics::{Order, Topics};
 use crate::udp::{self, MAX_DATAGRAM};
+use beacons::Beacons;
 use links::{HEADER_V4, Link};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
@@ -68,6 +70,7 @@ pub(crate) struct Driver {
     address: SocketAddr,
     listen_readable: bool,
     links: Vec<Link>,
+    beacons: Option<Beacons>,
     radios: BTreeMap<String, RadioId>,
     radio_settings: Vec<crate::config::RadioConfig>,
     /// Stands for the interface of a way that is not known.
@@ -119,6 +122,7 @@ impl Driver {
         let mut driver = Self {
             clock: Clock(std::time::Instant::now()),
             endpoint,
+            beacons: Beacons::new(config, &listen),
             topics: Topics::new(config),
             reporter: Reporter::new(config, address),
             diagnostics: Diagnostics::new(config),
@@ -284,6 +288,7 @@ impl Driver {
                 self.topics.sweep(now, &mut self.endpoint);
                 self.sweep_links();
                 self.look_at_clock();
+                self.sweep_beacons();
                 self.diagnose(gateway, codec);
             }
             if let (Some(at), Some(every)) = (next_alive, settings.watchdog)
@@ -375,7 +380,10 @@ impl Driver {
                 self.topics.turned(now, &mut self.endpoint, service, call, outcome, is_answer);
             }
             Input::Path { link, path } => self.set_path(link, path),
-            Input::NetworkChanged => self.refresh_followers(),
+            Input::NetworkChanged => {
+                self.refresh_followers();
+                self.hasten_beacons();
+            }
             Input::Notice(text) => self.topics.notice(now, text),
             Input::Status(answer) => self.answer_status(gateway, codec, &answer),
             Input::Change(change, answer) => {

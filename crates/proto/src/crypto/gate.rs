@@ -197,25 +197,25 @@ fn cookie(secret: &[u8; KEY], from: &[u8]) -> [u8; COOKIE] {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Budget {
-    burst: u32,
-    per_second: u32,
+pub(crate) struct Budget {
+    pub(crate) burst: u32,
+    pub(crate) per_second: u32,
 }
 
 /// A token bucket.
 #[derive(Debug, Clone)]
-struct Bucket {
+pub(crate) struct Bucket {
     budget: Budget,
     /// Time up to which tokens were used, in nanoseconds; before the beginning of time while full.
     used_to: i64,
 }
 
 impl Bucket {
-    fn new(budget: Budget) -> Self {
+    pub(crate) fn new(budget: Budget) -> Self {
         Self { budget, used_to: i64::MIN }
     }
 
-    fn take(&mut self, now: Instant) -> bool {
+    pub(crate) fn take(&mut self, now: Instant) -> bool {
         let now = i64::try_from(now.0).unwrap_or(i64::MAX);
         let each = 1_000_000_000 / i64::from(self.budget.per_second);
         let used_to = self.used_to.max(now - each * i64::from(self.budget.burst)) + each;

@@ -5,9 +5,10 @@
 //!
 //! `keys` has the identities, `noise` the handshake (Noise_IK_25519_ChaChaPoly_SHA256),
 //! `seal` the encryption of session packets, `gate` what a call has to show before any key
-//! agreement is done for it.
+//! agreement is done for it, `tag` how peers know each other's beacons.
 
 pub mod gate;
 pub mod keys;
 pub mod noise;
 pub mod seal;
+pub mod tag;

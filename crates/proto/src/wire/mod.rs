@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The wire format (spec/protocol.md), in two layers: [`cursor`] parses and
-//! emits fields and cannot panic on any bytes; [`packet`], [`frame`],
+//! emits fields and cannot panic on any bytes; [`packet`], [`beacon`], [`frame`],
 //! [`control`] and [`relay`] hold values that are legal by construction.
 //!
 //! Fixed-width integers are little-endian; `varint` is unsigned LEB128 of at
 //! most ten bytes.
 
+pub mod beacon;
 pub mod control;
 pub mod cursor;
 pub mod frame;

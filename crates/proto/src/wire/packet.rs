@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What one UDP datagram is: part of a handshake, or a packet of a session.
+//! What one UDP datagram is: part of a handshake, a beacon, or a packet of a session.
 
+use super::beacon::Beacon;
 use super::cursor::{Reader, put_text};
 use super::{VERSION, WireError};
 
-/// First byte of every packet of a handshake.
+/// First byte of every packet of a handshake, and of beacons.
 pub const MAGIC: u8 = b'T';
 /// Longest name of a node, in bytes.
 pub const MAX_NAME: usize = 63;
@@ -26,6 +27,7 @@ const ANSWER_PAYLOAD: usize = 9;
 const KIND_CALL: u8 = 0;
 const KIND_ANSWER: u8 = 1;
 const KIND_COOKIE: u8 = 2;
+pub(super) const KIND_BEACON: u8 = 3;
 
 const SESSION: u8 = 0x80;
 const ACK_SOON: u8 = 0x40;
@@ -42,6 +44,8 @@ pub enum Packet<'a> {
     Answer(Answer<'a>),
     /// In place of an answer, while under flood.
     Cookie(Cookie<'a>),
+    /// Tells peers where the sender is.
+    Beacon(Beacon<'a>),
     /// Carries frames, encrypted.
     Session(SessionHeader, &'a [u8]),
     /// A packet of a handshake of another version of the format, which stays unread.
@@ -171,6 +175,7 @@ impl<'a> Packet<'a> {
             KIND_CALL => read_call(bytes, &mut reader).map(Self::Call),
             KIND_ANSWER => read_answer(bytes, &mut reader).map(Self::Answer),
             KIND_COOKIE => read_cookie(&mut reader).map(Self::Cookie),
+            KIND_BEACON => Beacon::read(&mut reader).map(Self::Beacon),
             _ => Err(WireError::Value("kind")),
         }
     }
@@ -238,7 +243,7 @@ fn read_cookie<'a>(reader: &mut Reader<'a>) -> Result<Cookie<'a>, WireError> {
     Ok(Cookie { your_session, nonce, sealed: reader.bytes(COOKIE + TAG)? })
 }
 
-fn start(kind: u8) -> Vec<u8> {
+pub(super) fn start(kind: u8) -> Vec<u8> {
     vec![MAGIC, VERSION << 4 | kind]
 }
 
