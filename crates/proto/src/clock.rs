@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a peer's clock stands to ours, for statistics: nothing that must be safe rests on it.
+//! How a peer's clock stands to ours: for statistics, and to find a message older than it
+//! seems. It makes none younger, so that what must be safe does not rest on it.
 //!
 //! Every packet tells its sender's clock. The least difference between that and
 //! our own at its arrival is the offset of the clocks and the shortest way here;
@@ -113,11 +114,20 @@ impl Clock {
         Some(Duration::from_micros(micros.max(0) as u64))
     }
 
+    /// How long a packet of that time was on its way at least.
+    pub(crate) fn least_transit(&self, now: Instant, time: u32) -> Option<Duration> {
+        Some(self.transit(now, time)?.saturating_sub(self.bound()?))
+    }
+
+    fn bound(&self) -> Option<Duration> {
+        let (_, round_trip) = self.offset()?;
+        let drift = SPAN * 2 * DRIFT_PPM / 1_000_000;
+        Some(Duration::from_micros(u64::from(round_trip) / 2) + drift)
+    }
+
     /// See [`ClockView`].
     pub(crate) fn view(&self, now: Instant) -> Option<ClockView> {
-        let (offset, round_trip) = self.offset()?;
-        let drift = SPAN * 2 * DRIFT_PPM / 1_000_000;
-        let bound = Duration::from_micros(u64::from(round_trip) / 2) + drift;
+        let ((offset, _), bound) = (self.offset()?, self.bound()?);
         let drift_ppm = self.history[0].filter(|(at, _)| now.since(*at) >= DRIFT_MIN);
         let drift_ppm = drift_ppm
             .map(|(at, before)| difference(offset, before) as f64 / now.since(at).as_secs_f64());

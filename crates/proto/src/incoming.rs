@@ -158,12 +158,14 @@ impl Endpoint {
         }
         let time = time.map(u32::from_le_bytes);
         let clock = &mut self.peers[peer.0 as usize].clock;
-        let measured = time.and_then(|time| {
+        if let Some(time) = time {
             clock.on_packet(now, time);
-            clock.transit(now, time)
-        });
+        }
+        let measured = time.and_then(|time| clock.transit(now, time));
+        // What waited in a queue far away, or was held back, is older than half a round trip says.
+        let held_back = time.and_then(|time| clock.least_transit(now, time)).unwrap_or_default();
         let rtt = self.links[link.0 as usize].ledger.rtt().smoothed();
-        let assumed = told.unwrap_or(rtt.unwrap_or_default() / 2);
+        let assumed = told.unwrap_or(rtt.unwrap_or_default() / 2).max(held_back);
         let transit = Transit { assumed, measured: told.or(measured) };
         for frame in &frames {
             match frame {

@@ -10,7 +10,7 @@ use tautline_proto::crypto::noise::Caller;
 use tautline_proto::stats::{DropReason, RefusedPacket};
 use tautline_proto::wire::packet::{Greeting, MAGIC, Packet, start_call};
 use tautline_proto::{
-    Config, Event, LinkConfig, LinkId, Notice, PeerId, RadioId, SecretKey, Transmit, Verdict,
+    ChannelConfig, Config, Event, LinkConfig, LinkId, Notice, PeerId, RadioId, SecretKey, Transmit, Verdict,
 };
 
 const P: PeerId = PeerId(0);
@@ -290,6 +290,29 @@ fn a_peer_that_moves_is_followed() {
         assert!(first.since(moved) < 200 * MS, "{:?}", first.since(moved));
         assert_eq!(net.nodes[node].received.len(), 200, "repaired");
     }
+}
+
+#[test]
+fn a_message_that_was_held_back_far_away_is_too_old() {
+    let mut net = Net::pair(20, &Pipe::of(6_000_000));
+    let mut command = topic("/cmd_vel", 220);
+    command.lifespan = Some(200 * MS);
+    // Else it is sent again, and that is in time.
+    let config = ChannelConfig { repair: false, ..channel(command) };
+    let channel = net.open(0, P, config);
+    net.run(2000 * MS);
+    net.send(0, P, channel, payload(1, 100));
+    net.run(100 * MS);
+    // An access point holds packets for 600 ms: not long enough for the link to be down.
+    net.nodes[0].pipe.delay = 600 * MS;
+    net.send(0, P, channel, payload(2, 100));
+    net.run(1 * MS);
+    net.nodes[0].pipe.delay = MS / 10;
+    net.run(1000 * MS);
+    net.send(0, P, channel, payload(3, 100));
+    net.run(100 * MS);
+    let got: Vec<_> = net.nodes[1].received.iter().map(|r| number_of(&r.3.payload)).collect();
+    assert_eq!(got, [1, 3]);
 }
 
 #[test]

@@ -19,6 +19,7 @@ use beacons::Beacons;
 use links::{HEADER_V4, Link};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
@@ -91,13 +92,27 @@ pub(crate) struct Driver {
     wall_origin_us: Option<i64>,
 }
 
-/// Time since the start.
-struct Clock(std::time::Instant);
+/// Time since the start, asleep or awake: peers compare their clocks with it.
+struct Clock(Duration);
 
 impl Clock {
-    fn now(&self) -> Instant {
-        Instant(u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    fn start() -> Self {
+        Self(since_boot())
     }
+
+    fn elapsed(&self) -> Duration {
+        since_boot().saturating_sub(self.0)
+    }
+
+    fn now(&self) -> Instant {
+        Instant(u64::try_from(self.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+fn since_boot() -> Duration {
+    // Neither is ever negative.
+    let time = clock_gettime(ClockId::Boottime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
 fn system(what: &'static str) -> impl Fn(rustix::io::Errno) -> RunError {
@@ -120,7 +135,7 @@ impl Driver {
         }
         let endpoint = Endpoint::new(protocol_config(config)?, Box::new(keys::random))?;
         let mut driver = Self {
-            clock: Clock(std::time::Instant::now()),
+            clock: Clock::start(),
             endpoint,
             beacons: Beacons::new(config, &listen),
             topics: Topics::new(config),
@@ -403,7 +418,7 @@ impl Driver {
 
     fn status(&self, gateway: &dyn Gateway, codec: &Codec) -> Status {
         self.reporter.status(
-            self.clock.0.elapsed(),
+            self.clock.elapsed(),
             &self.endpoint,
             &self.topics,
             gateway,
