@@ -9,7 +9,7 @@ LINK ?= token-bucket
 CASE ?= all
 # Empty: 1; 10 of recovery.
 RUNS ?=
-FUZZ_SECONDS ?= 20
+FUZZ_SECONDS ?= 30
 
 .PHONY: help setup ros2 build demo test bench validate smoke realtime fuzz
 
@@ -68,7 +68,7 @@ fuzz:
 		echo "fuzz: not run, no nightly toolchain (rustup toolchain install nightly)"; exit 0; fi; \
 	set -e; \
 	$(FUZZ) --version >/dev/null 2>&1 || cargo install cargo-fuzz --locked --root target/tools; \
-	for target in packet_parse control_parse endpoint_packets; do \
+	for target in packet_parse control_parse endpoint_packets handshake; do \
 		echo "fuzz: $$target for $(FUZZ_SECONDS) s"; \
 		mkdir -p target/fuzz/corpus/$$target; \
 		$(FUZZ) run --fuzz-dir fuzz --target-dir target/fuzz $$target target/fuzz/corpus/$$target fuzz/seeds/$$target \

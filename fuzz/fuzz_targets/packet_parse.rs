@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #![no_main]
-use tautline_proto::wire::{cursor::Reader, frame::Frame, packet::Packet};
+use tautline_proto::wire::{cursor::Reader, frame::Frame, packet::Packet, relay::RelayHeader};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    if let Ok(Packet::Session(_, frames)) = Packet::parse(bytes) {
-        let mut reader = Reader::new(frames);
-        while Frame::parse(&mut reader).is_ok() {}
+    let _ = Packet::parse(bytes);
+    // As if it were what a packet had in it.
+    let mut reader = Reader::new(bytes);
+    while let Ok(frame) = Frame::parse(&mut reader) {
+        if let Frame::Relay(_, payload) = frame {
+            let _ = RelayHeader::parse(&mut Reader::new(payload));
+        }
     }
 });

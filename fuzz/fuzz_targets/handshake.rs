@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#![no_main]
+//! Calls, answers, cookies and beacons of any content, with codes that hold and without,
+//! to a node that has met its peer and calls others.
+#[path = "../../crates/proto/tests/attacker/mod.rs"]
+mod attacker;
+
+use tautline_proto::crypto::gate::{Jar, Proof};
+use tautline_proto::{PublicKey, SecretKey};
+
+/// Ends a packet of a handshake with the codes of who knows the key.
+fn prove(key: &PublicKey, mut packet: Vec<u8>, codes: usize) -> Vec<u8> {
+    let proof = Proof::of(key);
+    if codes == 2 {
+        Jar::default().prove(tautline_proto::Instant(0), &proof, &mut packet);
+    } else {
+        let mac = proof.mac(&packet);
+        packet.extend_from_slice(&mac);
+    }
+    packet
+}
+
+libfuzzer_sys::fuzz_target!(|pieces: Vec<(u8, &[u8])>| {
+    let mut attacked = attacker::Attacked::new(Default::default());
+    let key = SecretKey::insecure(attacked.endpoint.name()).public();
+    let (_, call) = attacked.call(2, 9);
+    for (kind, bytes) in pieces {
+        let packet = match kind % 6 {
+            // As it comes; with right codes; a true call that is changed and given right codes.
+            0 => bytes.to_vec(),
+            1 => prove(&key, [&[b'T', 0], bytes].concat(), 2),
+            2 => prove(&key, [&[b'T', 1], bytes].concat(), 1),
+            3 => [&[b'T', 2 + kind / 6 % 2], bytes].concat(),
+            _ => {
+                let mut changed = call[..call.len() - 32].to_vec();
+                for (at, byte) in bytes.iter().enumerate() {
+                    let place = 2 + (at * 7 + usize::from(*byte)) % (changed.len() - 2);
+                    changed[place] ^= byte;
+                }
+                prove(&key, changed, 2)
+            }
+        };
+        attacked.inject(&packet);
+    }
+    assert!(attacked.endpoint.peer(attacker::PEER).met);
+});
