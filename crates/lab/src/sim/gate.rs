@@ -4,11 +4,13 @@
 
 use fastrand::Rng;
 use std::collections::BTreeMap;
-use tautline_medium::{Nanos, StationId};
+use tautline_medium::{Nanos, NetworkId, StationId};
 
 /// Bytes that may pass the in-flight budget beside the packet it was asked about: headers of
 /// small messages that share a packet, and acknowledgements that ride on it.
 const RIDING_BYTES: usize = 512;
+/// Outages at one time.
+const MAX_OUTAGES: usize = 8;
 
 /// What befalls datagrams on their way into one host.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -21,6 +23,38 @@ pub struct Mishaps {
     pub reorder: f64,
     /// Longest time for which one is held back.
     pub reorder_by: Nanos,
+}
+
+/// A datagram's last network, and its two ends.
+#[derive(Debug, Clone, Copy)]
+pub struct Passage {
+    /// By which it arrives.
+    pub network: NetworkId,
+    /// Who sent it.
+    pub from: StationId,
+    /// Whom it reached.
+    pub to: StationId,
+}
+
+/// Nothing passes for a while; what is `None` matters not.
+#[derive(Debug, Clone, Copy)]
+pub struct Outage {
+    /// By which network.
+    pub network: Option<NetworkId>,
+    /// From whom.
+    pub from: Option<StationId>,
+    /// To whom.
+    pub to: Option<StationId>,
+    /// When it is over.
+    pub until: Nanos,
+}
+
+impl Outage {
+    fn stops(&self, passage: &Passage) -> bool {
+        self.network.is_none_or(|it| it == passage.network)
+            && self.from.is_none_or(|it| it == passage.from)
+            && self.to.is_none_or(|it| it == passage.to)
+    }
 }
 
 /// A datagram that an endpoint lets go.
@@ -41,6 +75,7 @@ pub struct Departure {
 pub struct Gate {
     random: Rng,
     mishaps: BTreeMap<StationId, Mishaps>,
+    outages: Vec<Outage>,
     /// What left although the budget of its radio was used up, in words.
     pub over_budget: Option<String>,
     /// Datagrams that mishaps made away with.
@@ -50,8 +85,8 @@ pub struct Gate {
 impl Gate {
     /// A gate that lets everything pass.
     pub fn new(seed: u64) -> Self {
-        let mishaps = BTreeMap::new();
-        Self { random: Rng::with_seed(seed), mishaps, over_budget: None, lost: 0 }
+        let (mishaps, outages) = (BTreeMap::new(), Vec::new());
+        Self { random: Rng::with_seed(seed), mishaps, outages, over_budget: None, lost: 0 }
     }
 
     /// What shall befall datagrams to a host from now on.
@@ -59,11 +94,26 @@ impl Gate {
         self.mishaps.insert(host, mishaps);
     }
 
+    /// Starts an outage; with as many as there may be, the oldest ends.
+    pub fn fail(&mut self, outage: Outage) {
+        if self.outages.len() == MAX_OUTAGES {
+            self.outages.remove(0);
+        }
+        self.outages.push(outage);
+    }
+
+    /// Ends all outages.
+    pub fn end_outages(&mut self) {
+        self.outages.clear();
+    }
+
     /// How much later each copy of a datagram that has just come reaches the endpoint.
-    pub fn delays(&mut self, host: StationId) -> Vec<Nanos> {
+    pub fn delays(&mut self, now: Nanos, passage: &Passage) -> Vec<Nanos> {
         let Mishaps { loss, duplicate, reorder, reorder_by } =
-            self.mishaps.get(&host).copied().unwrap_or_default();
-        if self.random.f64() < loss {
+            self.mishaps.get(&passage.to).copied().unwrap_or_default();
+        self.outages.retain(|outage| now < outage.until);
+        let stopped = self.outages.iter().any(|outage| outage.stops(passage));
+        if stopped || self.random.f64() < loss {
             self.lost += 1;
             return Vec::new();
         }
@@ -94,18 +144,20 @@ mod tests {
     use super::*;
 
     const HOST: StationId = StationId(0);
+    const THERE: StationId = StationId(1);
+    const HERE: Passage = Passage { network: NetworkId(0), from: THERE, to: HOST };
 
     #[test]
     fn nothing_befalls_a_host_without_mishaps() {
         let mut gate = Gate::new(1);
-        assert!((0..1000).all(|_| gate.delays(HOST) == [0]));
+        assert!((0..1000).all(|_| gate.delays(0, &HERE) == [0]));
     }
 
     #[test]
     fn mishaps_have_their_shares() {
         let mut gate = Gate::new(1);
         gate.set(HOST, Mishaps { loss: 0.2, duplicate: 0.1, reorder: 0.5, reorder_by: 100 });
-        let passed: Vec<_> = (0..10_000).map(|_| gate.delays(HOST)).collect();
+        let passed: Vec<_> = (0..10_000).map(|_| gate.delays(0, &HERE)).collect();
         let count = |copies| passed.iter().filter(|p| p.len() == copies).count();
         assert!((1900..2100).contains(&count(0)));
         assert_eq!(gate.lost, count(0) as u64);
@@ -113,5 +165,16 @@ mod tests {
         assert!(passed.iter().flatten().all(|delay| *delay <= 100));
         let late = passed.iter().flatten().filter(|delay| **delay > 0).count();
         assert!((4000..4800).contains(&late), "{late}");
+    }
+
+    #[test]
+    fn an_outage_stops_its_own_direction_and_network_until_it_ends() {
+        let mut gate = Gate::new(1);
+        let back = Passage { from: HOST, to: THERE, ..HERE };
+        let beside = Passage { network: NetworkId(1), ..HERE };
+        gate.fail(Outage { network: Some(NetworkId(0)), from: None, to: Some(HOST), until: 10 });
+        assert!(gate.delays(9, &HERE).is_empty());
+        assert_eq!([gate.delays(9, &back), gate.delays(9, &beside)], [[0], [0]]);
+        assert_eq!(gate.delays(10, &HERE), [0]);
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `tautline-lab sim`: a scenario in virtual time. The same seed gives the same bytes.
 
+mod attacker;
 mod build;
 mod control_loop;
 mod flows;

@@ -5,30 +5,51 @@
 //! flatters the first packet after an outage, which real kernels may hold back
 //! for up to a second; `air` has it, being real.
 
-use super::gate::{Departure, Gate};
+use super::attacker::{Attack, Attacker};
+use super::gate::{Departure, Gate, Passage};
 use crate::staging::{DATAGRAM_BYTES, address};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::rc::Rc;
 use tautline_medium::{Frame, Medium, Motion, Nanos, NetworkId, Output, StationId};
+use tautline_proto::stats::RefusedPacket;
+use tautline_proto::wire::VERSION;
 use tautline_proto::{
     Endpoint, Event, Instant, LinkConfig, LinkId, PeerId, RadioConfig, RadioId, Transmit,
 };
 
 /// IPv4 and UDP headers.
 pub const HEADER_BYTES: usize = 28;
-const PORT: u16 = 18470;
+/// Of every node, before a network changes it.
+pub const PORT: u16 = 18470;
+/// How a call begins: magic, version and kind 0 (spec/protocol.md).
+pub const CALL: [u8; 2] = [b'T', VERSION << 4];
+/// How an answer begins, and a cookie.
+const ANSWER: [u8; 2] = [b'T', VERSION << 4 | 1];
+const COOKIE: [u8; 2] = [b'T', VERSION << 4 | 2];
+/// Why no node refuses what another sends.
+const NEVER: [RefusedPacket; 5] = [
+    RefusedPacket::Malformed,
+    RefusedPacket::Version,
+    RefusedPacket::Unauthentic,
+    RefusedPacket::UnknownKey,
+    RefusedPacket::WrongKey,
+];
 /// Hops after which a packet is dropped: a loop of routes would keep it for ever.
 const MAX_HOPS: u8 = 64;
 
 /// An IP packet.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Packet {
+    /// Whose it is.
+    pub sender: StationId,
+    /// Which life of its node, counted from 1.
+    pub life: u32,
     /// Source address.
-    pub from: Ipv4Addr,
+    pub from: SocketAddrV4,
     /// Destination address.
-    pub to: Ipv4Addr,
+    pub to: SocketAddrV4,
     /// Length with headers.
     pub ip_bytes: u32,
     /// Access category on radios that have any.
@@ -40,7 +61,7 @@ pub struct Packet {
 }
 
 /// What a packet carries.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Body {
     /// A Tautline datagram.
     Tautline(Vec<u8>),
@@ -83,6 +104,8 @@ struct Interface {
     network: NetworkId,
     radio: tautline_medium::RadioId,
     address: Ipv4Addr,
+    /// Where the node is reached by it.
+    port: u16,
 }
 
 struct Host {
@@ -128,6 +151,14 @@ pub struct Net {
     happened: VecDeque<Happened>,
     /// What befalls datagrams between medium and endpoint; nothing without it.
     pub gate: Option<Gate>,
+    /// Who hears all datagrams, if anybody.
+    pub attacker: Option<Attacker>,
+    /// Addresses that more than one host has had: what is sent there may be for another.
+    second_hand: BTreeSet<Ipv4Addr>,
+    /// What an endpoint did with a datagram that it must not do, in words.
+    pub misjudged: Option<String>,
+    /// Calls that endpoints have let go.
+    pub calls: u64,
     /// Datagrams that the gate holds back, by time and order: for which host, by which interface.
     held: BTreeMap<(Nanos, u64), (StationId, usize, Parcel)>,
     held_order: u64,
@@ -154,6 +185,10 @@ impl Net {
             timers: BinaryHeap::new(),
             happened: VecDeque::new(),
             gate: None,
+            attacker: None,
+            second_hand: BTreeSet::new(),
+            misjudged: None,
+            calls: 0,
             held: BTreeMap::new(),
             held_order: 0,
         }
@@ -178,7 +213,7 @@ impl Net {
             let address = address(network.0, id.0);
             self.owners.insert(address, (id, radio));
             self.by_radio.push((id, interfaces.len()));
-            interfaces.push(Interface { network, radio, address });
+            interfaces.push(Interface { network, radio, address, port: PORT });
         }
         let routes = BTreeMap::new();
         self.hosts.push(Host { interfaces, routes, node: None, life: 0 });
@@ -188,6 +223,42 @@ impl Net {
     /// Packets of `host` to `destination` go by `next`, both addresses of other hosts.
     pub fn add_route(&mut self, host: StationId, destination: Ipv4Addr, next: Ipv4Addr) {
         self.hosts[host.0].routes.insert(destination, next);
+    }
+
+    /// Where a host's node is reached on a network.
+    pub fn address(&self, host: StationId, network: NetworkId) -> Option<SocketAddrV4> {
+        let found = self.hosts[host.0].interfaces.iter().find(|i| i.network == network)?;
+        Some(SocketAddrV4::new(found.address, found.port))
+    }
+
+    /// Whether a host has this address now.
+    pub fn is_taken(&self, address: Ipv4Addr) -> bool {
+        self.owners.contains_key(&address)
+    }
+
+    /// From now on a host has another address on a network; routes follow it. Its node is
+    /// not told.
+    pub fn readdress(&mut self, host: StationId, network: NetworkId, to: SocketAddrV4) {
+        let found = self.hosts[host.0].interfaces.iter_mut().find(|i| i.network == network);
+        let Some(interface) = found else { return };
+        interface.port = to.port();
+        let (old, new) = (std::mem::replace(&mut interface.address, *to.ip()), *to.ip());
+        let radio = interface.radio;
+        if old == new {
+            return;
+        }
+        self.owners.remove(&old);
+        self.owners.insert(new, (host, radio));
+        for host in &mut self.hosts {
+            let routes = std::mem::take(&mut host.routes).into_iter();
+            let follow = |address| if address == old { new } else { address };
+            host.routes = routes.map(|(to, next)| (follow(to), follow(next))).collect();
+        }
+    }
+
+    /// What is sent to this address may be for another host than the one that has it.
+    pub fn mark_second_hand(&mut self, address: Ipv4Addr) {
+        self.second_hand.insert(address);
     }
 
     /// The interface by which packets for `destination` leave a host, and the radio they go to.
@@ -217,9 +288,24 @@ impl Net {
     /// Adds a link of a host's node to a peer at an address, by the way routes lead there.
     pub fn add_link(&mut self, host: StationId, peer: PeerId, remote: Ipv4Addr) -> Option<LinkId> {
         let (interface, _) = self.next_hop(host, remote)?;
+        let network = self.hosts[host.0].interfaces[interface].network;
+        self.add_link_on(network, host, peer, Some(SocketAddrV4::new(remote, PORT)))
+    }
+
+    /// Adds a link of a host's node to a peer by a network; one without an address waits
+    /// to be called.
+    pub fn add_link_on(
+        &mut self,
+        network: NetworkId,
+        host: StationId,
+        peer: PeerId,
+        remote: Option<SocketAddrV4>,
+    ) -> Option<LinkId> {
+        let interfaces = &self.hosts[host.0].interfaces;
+        let interface = interfaces.iter().position(|i| i.network == network)?;
         let now = instant(self.now);
         let config = LinkConfig {
-            remote: Some(SocketAddr::new(IpAddr::V4(remote), PORT)),
+            remote: remote.map(SocketAddr::V4),
             datagram_bytes: DATAGRAM_BYTES,
             header_bytes: HEADER_BYTES,
         };
@@ -329,10 +415,14 @@ impl Net {
     }
 
     fn receive(&mut self, host: StationId, interface: usize, parcel: Parcel) {
-        let mine = self.hosts[host.0].interfaces.iter().any(|i| i.address == parcel.packet.to);
-        if !mine {
+        let to = parcel.packet.to;
+        let mine = self.hosts[host.0].interfaces.iter().find(|i| i.address == *to.ip());
+        let Some(mine) = mine else {
             let forwarded = Parcel { charged: None, hops: parcel.hops + 1, ..parcel };
             self.put_on_radio(host, forwarded);
+            return;
+        };
+        if mine.port != to.port() {
             return;
         }
         match &parcel.packet.body {
@@ -343,10 +433,12 @@ impl Net {
 
     /// Gives a datagram to the host's endpoint, as often and as late as the gate says.
     fn pass_gate(&mut self, host: StationId, interface: usize, parcel: Parcel) {
+        let network = self.hosts[host.0].interfaces[interface].network;
+        let passage = Passage { network, from: parcel.packet.sender, to: host };
         let Some(gate) = &mut self.gate else {
             return self.hand_over(host, interface, &parcel.packet);
         };
-        for delay in gate.delays(host) {
+        for delay in gate.delays(self.now, &passage) {
             self.held_order += 1;
             let key = (self.now + delay, self.held_order);
             self.held.insert(key, (host, interface, parcel.clone()));
@@ -357,13 +449,67 @@ impl Net {
         if let Some((_, (host, interface, parcel))) = self.held.pop_first() {
             let transit = self.now - parcel.packet.emitted;
             self.happened.push_back(Happened::Datagram(host, transit));
+            let before = self.never(host);
             self.hand_over(host, interface, &parcel.packet);
+            self.check_genuine(host, before, &parcel.packet);
         }
+    }
+
+    /// How often a host's node refused what nobody but an attacker sends.
+    fn never(&self, host: StationId) -> u64 {
+        let refused = self.view(host).map(Endpoint::refused_packets);
+        refused.map_or(0, |refused| NEVER.iter().map(|reason| refused.get(*reason)).sum())
+    }
+
+    /// A node that takes a datagram of another for an attacker's is wrong, unless the one is
+    /// of a life that ended, or was sent to where another had been, or there is an attacker:
+    /// who sends an answer on from elsewhere leads the next call there.
+    fn check_genuine(&mut self, host: StationId, before: u64, packet: &Packet) {
+        let Packet { from, to, sender, life, body, .. } = packet;
+        let Body::Tautline(datagram) = body else { return };
+        let of_now = *life == self.hosts[sender.0].life;
+        let first_hand = [from, to].iter().all(|it| !self.second_hand.contains(it.ip()));
+        // A call that went by two links is answered twice, or with a cookie the second time.
+        let again = [ANSWER, COOKIE].iter().any(|kind| datagram.starts_with(kind));
+        let attacked = self.attacker.as_ref().is_some_and(|it| it.replayed + it.changed > 0);
+        if of_now && first_hand && !again && !attacked && self.never(host) > before {
+            let refused =
+                self.view(host).map(|node| node.refused_packets().iter().collect::<Vec<_>>());
+            self.misjudged.get_or_insert(format!(
+                "station {} refused {} bytes {:02x?}... that station {} sent; so far {refused:?}",
+                host.0,
+                datagram.len(),
+                &datagram[..2],
+                sender.0
+            ));
+        }
+    }
+
+    /// Lets the attacker send something to one of the hosts; false if it has heard nothing yet.
+    pub fn attack(&mut self) -> bool {
+        let Some(attack) = self.attacker.as_mut().and_then(Attacker::draw) else { return false };
+        let Attack { host, packet, changed } = attack;
+        let interfaces = &self.hosts[host.0].interfaces;
+        let interface = interfaces.iter().position(|i| i.address == *packet.to.ip());
+        let transit = self.now - packet.emitted;
+        self.happened.push_back(Happened::Datagram(host, transit));
+        let total = |net: &Self| net.view(host).map_or(0, |node| node.refused_packets().total());
+        let (refused, happened) = (total(self), self.happened.len());
+        self.hand_over(host, interface.unwrap_or(0), &packet);
+        let mut caused = self.happened.range(happened..);
+        let delivers = caused.any(|it| matches!(it, Happened::Event(_, Event::Message { .. })));
+        if changed && (delivers || total(self) == refused) {
+            self.misjudged.get_or_insert(format!(
+                "station {} took a datagram with a changed bit: {:?}",
+                host.0, packet.body
+            ));
+        }
+        true
     }
 
     fn hand_over(&mut self, host: StationId, interface: usize, packet: &Packet) {
         let Body::Tautline(datagram) = &packet.body else { return };
-        let from = SocketAddr::new(IpAddr::V4(packet.from), PORT);
+        let from = SocketAddr::V4(packet.from);
         let now = instant(self.now);
         let Some(node) = &mut self.hosts[host.0].node else { return };
         node.endpoint.handle_packet(now, RadioId(interface as u32), from, datagram);
@@ -373,7 +519,7 @@ impl Net {
     /// Hands a parcel to the radio that its route leads to; what has no way or finds
     /// the queue full is dropped, and its charge with it.
     fn put_on_radio(&mut self, host: StationId, parcel: Parcel) {
-        let hop = self.next_hop(host, parcel.packet.to).filter(|_| parcel.hops < MAX_HOPS);
+        let hop = self.next_hop(host, *parcel.packet.to.ip()).filter(|_| parcel.hops < MAX_HOPS);
         let Some((interface, receiver)) = hop else { return self.drop_parcel(&parcel) };
         let radio = self.hosts[host.0].interfaces[interface].radio;
         let Packet { ip_bytes, dscp, .. } = *parcel.packet;
@@ -407,7 +553,7 @@ impl Net {
 
     fn transmit(&mut self, host: StationId, transmit: Transmit) {
         let Transmit { link, remote, datagram, priority, .. } = transmit;
-        let IpAddr::V4(to) = remote.ip() else { return };
+        let SocketAddr::V4(to) = remote else { return };
         let ip_bytes = datagram.len() + HEADER_BYTES;
         if priority.is_some() {
             self.show_gate(host, link, ip_bytes);
@@ -415,6 +561,7 @@ impl Net {
         if let Some(link) = link {
             self.change_in_flight(host, link, |bytes| bytes + ip_bytes);
         }
+        self.calls += u64::from(datagram.starts_with(&CALL));
         let life = self.hosts[host.0].life;
         let charged = link.map(|link| Charge::Link { host, link, life });
         let body = Body::Tautline(datagram);
@@ -447,23 +594,30 @@ impl Net {
     ) {
         let charged = (!piece.returning).then_some(Charge::Flow(piece.flow));
         let ip_bytes = payload_bytes + HEADER_BYTES as u32;
+        let to = SocketAddrV4::new(to, PORT);
         self.emit(host, to, ip_bytes, dscp, Body::Piece(piece), charged);
     }
 
     fn emit(
         &mut self,
         host: StationId,
-        to: Ipv4Addr,
+        to: SocketAddrV4,
         ip_bytes: u32,
         dscp: u8,
         body: Body,
         charged: Option<Charge>,
     ) {
-        let from = self.next_hop(host, to).map_or(Ipv4Addr::UNSPECIFIED, |(interface, _)| {
-            self.hosts[host.0].interfaces[interface].address
+        let nowhere = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+        let from = self.next_hop(host, *to.ip()).map_or(nowhere, |(interface, _)| {
+            let interface = &self.hosts[host.0].interfaces[interface];
+            SocketAddrV4::new(interface.address, interface.port)
         });
-        let emitted = self.now;
-        let packet = Rc::new(Packet { from, to, ip_bytes, dscp, emitted, body });
+        let (sender, life, emitted) = (host, self.hosts[host.0].life, self.now);
+        let packet = Rc::new(Packet { sender, life, from, to, ip_bytes, dscp, emitted, body });
+        let receiver = self.owners.get(to.ip()).map(|(receiver, _)| *receiver);
+        if let (Some(attacker), Some(receiver)) = (&mut self.attacker, receiver) {
+            attacker.hear(receiver, &packet);
+        }
         self.put_on_radio(host, Parcel { packet, hops: 0, charged });
     }
 }

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The first phase: load, and everything that can go wrong.
 
+use super::super::gate::Outage;
 use super::plan::{MS, chance, pick};
 use super::world::World;
 use crate::scenario::NetworkKind;
+use crate::staging::address;
+use std::net::SocketAddrV4;
 use tautline_medium::{Interference, Nanos, NetworkId, RateControl, StationId, WifiConfig};
 
 /// Messages handed over, each after something may have happened.
@@ -12,6 +15,17 @@ const STEPS: usize = 150;
 const MAX_BYTES: usize = 600_000;
 /// The same, as time that the slowest network would take.
 const MAX_LOAD_SECONDS: u64 = 5;
+/// Time of the phase in which nothing but an outage happens, at most: bounds what a run takes.
+const MAX_PAUSES: Nanos = 100_000 * MS;
+/// The shortest outage, and the longest is so many times that.
+const OUTAGE_MIN: Nanos = 100 * MS;
+const OUTAGE_RANGE: f64 = 700.0;
+/// Datagrams that an attacker sends at once.
+const MAX_BURST: usize = 40;
+/// Starts of nodes in a row.
+const MAX_STARTS: usize = 6;
+/// Addresses of a network that no station has at first.
+const SPARE: std::ops::Range<usize> = 100..120;
 
 impl World {
     /// Runs the phase; `Err` says what was wrong.
@@ -70,12 +84,99 @@ impl World {
             }
             // Long enough for links to go down, and for what waits to be given up.
             38..40 => {
-                let pause = MS * pick(&mut self.random, &[3000, 12_000]);
-                return self.run(pause);
+                let pause = MS * pick(&mut self.random, &[1000, 3000, 12_000]);
+                return self.pause(pause);
             }
+            40..42 => return self.start_often(station),
+            42..45 => self.change_address(),
+            45..49 => return self.fail(station),
+            49..53 if self.plan.attacked => self.attack(),
             _ => {}
         }
         Ok(())
+    }
+
+    /// Lets time pass, as long as the phase has any.
+    fn pause(&mut self, span: Nanos) -> Result<(), String> {
+        let span = span.min(MAX_PAUSES.saturating_sub(self.paused));
+        self.paused += span;
+        self.run(span)
+    }
+
+    /// Starts a node and one of its peers again and again, faster than they can meet.
+    fn start_often(&mut self, station: usize) -> Result<(), String> {
+        let partners = self.partners(station);
+        let both = [station, partners.first().copied().unwrap_or(station)];
+        for _ in 0..self.random.usize(1..=MAX_STARTS) {
+            let which = self.random.usize(..3);
+            for &station in both.get(which..=which).unwrap_or(&both) {
+                self.restarts += 1;
+                self.start(station)?;
+            }
+            let pause = pick(&mut self.random, &[0, 1, 10, 50, 200, 400]);
+            self.run(MS / 10 * pause)?;
+        }
+        Ok(())
+    }
+
+    /// A station gets another address, as of DHCP, or another port, as of a NAT that forgot it.
+    fn change_address(&mut self) {
+        let movers = self.plan.movers.clone();
+        let Some(&(station, network)) = self.random.choice(&movers) else { return };
+        let (host, on) = (StationId(station), NetworkId(network));
+        let Some(before) = self.net.address(host, on) else { return };
+        let home = address(network, station);
+        let stations = 0..self.plan.stations.len();
+        // What a station has left, another may get.
+        let ip = match self.random.u32(..4) {
+            0 => *before.ip(),
+            1 => home,
+            2 => address(network, self.random.usize(stations)),
+            _ => address(network, self.random.usize(SPARE)),
+        };
+        let port = before.port().wrapping_add(u16::from(ip == *before.ip()));
+        if ip != *before.ip() && self.net.is_taken(ip) {
+            return;
+        }
+        if ip != home {
+            self.net.mark_second_hand(ip);
+        }
+        self.moves += 1;
+        self.net.readdress(host, on, SocketAddrV4::new(ip, port));
+        // A node sees its own address change, but not what a NAT does.
+        if port == before.port() && self.random.bool() {
+            self.announce_move(station);
+        }
+    }
+
+    /// All of a network fails, or what goes to a station, or comes from it, on one network or on all.
+    fn fail(&mut self, station: usize) -> Result<(), String> {
+        let span = OUTAGE_MIN as f64 * OUTAGE_RANGE.powf(self.random.f64());
+        let (span, network) = (span as Nanos, self.random.usize(..self.plan.networks.len()));
+        let one_network = Some(NetworkId(network));
+        let (network, from, to) = match self.random.u32(..5) {
+            0 => (one_network, None, None),
+            1 => (one_network, Some(StationId(station)), None),
+            2 => (one_network, None, Some(StationId(station))),
+            3 => (None, Some(StationId(station)), None),
+            _ => (None, None, Some(StationId(station))),
+        };
+        let until = self.net.now() + span;
+        self.outages += 1;
+        if let Some(gate) = &mut self.net.gate {
+            gate.fail(Outage { network, from, to, until });
+        }
+        match self.random.u32(..3) {
+            0 => self.pause(span),
+            1 => self.pause(span / 2),
+            _ => Ok(()),
+        }
+    }
+
+    fn attack(&mut self) {
+        for _ in 0..self.random.usize(1..=MAX_BURST) {
+            self.net.attack();
+        }
     }
 
     fn change_wishes(&mut self, station: usize) {
@@ -150,6 +251,9 @@ impl World {
         self.set_losses(false);
         self.set_mishaps(false);
         self.end_outages();
+        if let Some(gate) = &mut self.net.gate {
+            gate.end_outages();
+        }
         let now = self.net.now();
         for network in 0..self.plan.networks.len() {
             let adapts = matches!(

@@ -66,6 +66,14 @@ pub struct Verdict {
     pub dropped: BTreeMap<String, u64>,
     /// Nodes started again.
     pub restarts: u64,
+    /// Addresses that changed.
+    pub moves: u64,
+    /// Outages of networks and directions.
+    pub outages: u64,
+    /// Datagrams that an attacker sent again, as they were and with a bit changed.
+    pub attacks: [u64; 2],
+    /// Links that were down when all had healed, though their peer was up by another.
+    pub links_down: u64,
     /// Frames lost in the networks.
     pub frames_lost: u64,
     /// Of all that was handed over and when, in hexadecimal.
@@ -105,7 +113,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         println!("{}", serde_json::to_string_pretty(&summary)?);
     } else {
         print_text(arguments, &verdicts);
-        println!("{} runs, {virtual_hours:.2} virtual hours, {failed} failed", seeds.len());
+        let down = verdicts.iter().filter(|verdict| verdict.links_down > 0).count();
+        println!(
+            "{} runs, {virtual_hours:.2} virtual hours, {failed} failed; in {down} a link stayed down",
+            seeds.len()
+        );
     }
     eprintln!("took {:.1} s", started.elapsed().as_secs_f64());
     Ok(if failed > 0 { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
@@ -126,13 +138,17 @@ fn print_text(arguments: &Arguments, verdicts: &[Verdict]) {
 
 fn print_run(verdict: &Verdict) {
     println!(
-        "seed {} ({}): {:.1} s, {} messages accepted, {} handed over, {} restarts, {} frames lost",
+        "seed {} ({}): {:.1} s, {} messages accepted, {} handed over, {} restarts, {} moves, \
+         {} outages, {:?} datagrams replayed and changed, {} frames lost",
         verdict.seed,
         verdict.shape,
         verdict.seconds,
         verdict.accepted,
         verdict.delivered,
         verdict.restarts,
+        verdict.moves,
+        verdict.outages,
+        verdict.attacks,
         verdict.frames_lost
     );
     for (reason, count) in &verdict.dropped {
@@ -188,7 +204,8 @@ fn phases(world: &mut World) -> Result<(), String> {
     world.run(WARM_UP)?;
     world.fault_phase()?;
     world.end_faults()?;
-    world.healing()
+    world.healing()?;
+    world.long_phase()
 }
 
 impl Verdict {
@@ -202,12 +219,17 @@ impl Verdict {
             delivered: 0,
             dropped: BTreeMap::new(),
             restarts: 0,
+            moves: 0,
+            outages: 0,
+            attacks: [0; 2],
+            links_down: 0,
             frames_lost: 0,
             digest: String::new(),
         }
     }
 
     fn of(seed: u64, shape: String, world: &World) -> Self {
+        let attacker = world.net.attacker.as_ref();
         let dropped = world.drops_by_reason().into_iter().filter(|(_, count)| *count > 0);
         Self {
             seconds: world.net.now() as f64 / 1e9,
@@ -215,6 +237,10 @@ impl Verdict {
             delivered: world.oracle.total_delivered(),
             dropped: dropped.map(|(reason, count)| (reason.as_str().to_owned(), count)).collect(),
             restarts: world.restarts,
+            moves: world.moves,
+            outages: world.outages,
+            attacks: attacker.map_or([0; 2], |it| [it.replayed, it.changed]),
+            links_down: world.links_down,
             frames_lost: world.frames_lost(),
             digest: format!("{:016x}", world.oracle.digest()),
             ..Self::empty(seed, shape)

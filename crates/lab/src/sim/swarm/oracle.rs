@@ -34,6 +34,21 @@ pub struct Sent {
     pub len: usize,
     /// When.
     pub at: Nanos,
+    /// Whose message in whose session.
+    pub era: Era,
+}
+
+/// One end of a session.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Era {
+    /// Which life of the node, counted from 1.
+    pub life: u32,
+    /// When that began.
+    pub life_began: Nanos,
+    /// The session, by a number of its own over all nodes and lives.
+    pub session: u32,
+    /// When it began at this end.
+    pub session_began: Nanos,
 }
 
 /// A message that was handed over to a subscriber.
@@ -55,6 +70,8 @@ pub struct Delivery<'a> {
     pub transit: Nanos,
     /// Whether the subscriber wants the topic at this time.
     pub wanted: bool,
+    /// The subscriber's end of the session.
+    pub era: Era,
 }
 
 /// The record.
@@ -69,6 +86,10 @@ pub struct Oracle {
     /// Messages too short for their number: how many were sent less how many came.
     tiny: BTreeMap<(usize, Vec<u8>), i64>,
     deliveries: Vec<u64>,
+    /// The publisher's life and session that a session of a subscriber's is with.
+    with: BTreeMap<u32, (u32, u32)>,
+    /// The latest life of the publisher of which a topic's messages came.
+    newest_life: BTreeMap<usize, u32>,
     digest: Digest,
 }
 
@@ -144,6 +165,7 @@ impl Oracle {
             return Err(format!("message {number} of {len} bytes was never sent"));
         };
         judge_content(number, &sent, delivery)?;
+        self.judge_lives(number, &sent, delivery)?;
         self.judge_age(number, &sent, delivery)?;
         if !self.arrived.insert(number) {
             return Err(format!("message {number} came twice"));
@@ -159,6 +181,32 @@ impl Oracle {
         if more {
             return Err(format!("{:?} came more often than it was sent", delivery.payload));
         }
+        Ok(())
+    }
+
+    /// A session is between one life of the one and one of the other: both began before it
+    /// did, and no message leads back to an earlier one.
+    fn judge_lives(
+        &mut self,
+        number: u32,
+        sent: &Sent,
+        delivery: &Delivery<'_>,
+    ) -> Result<(), String> {
+        let (from, to) = (sent.era, delivery.era);
+        if from.session_began < to.life_began {
+            return Err(format!(
+                "message {number} was for an earlier life of the subscriber: {from:?}, {to:?}"
+            ));
+        }
+        let between = (from.life, from.session);
+        let with = *self.with.entry(to.session).or_insert(between);
+        let newest = self.newest_life.entry(delivery.topic).or_default();
+        if to.session_began < from.life_began || with != between || from.life < *newest {
+            return Err(format!(
+                "message {number} is of another life or session of the publisher than is talked to, {with:?}: {from:?}, {to:?}"
+            ));
+        }
+        *newest = from.life;
         Ok(())
     }
 

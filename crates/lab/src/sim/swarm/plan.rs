@@ -19,6 +19,10 @@ pub const MS: Nanos = 1_000_000;
 const PACKET_BYTES: usize = 1500;
 /// Pairs of stations that talk, at most: bounds the time a run takes.
 const MAX_PAIRS: usize = 5;
+/// Share of the runs that go on for minutes.
+const LONG_SHARE: f64 = 0.03;
+/// Pairs of stations that talk in such a run.
+const MAX_LONG_PAIRS: usize = 1;
 /// Loss at one metre of 2.4 GHz and an exponent as outdoors with obstacles. With 15 dBm,
 /// stations 60 m apart read 12 Mbps; at 120 m they do not sense each other.
 const PATH_LOSS: PathLoss = PathLoss { at_1m_db: 40.0, exponent: 3.0, shadowing_db: 0.0 };
@@ -90,6 +94,16 @@ pub struct Plan {
     pub topics: Vec<TopicPlan>,
     /// When all stations are back where they belong.
     pub rests_from: Nanos,
+    /// Stations whose address on a network changes, at one end of any link only: where both
+    /// change at once neither can know the other's.
+    pub movers: Vec<(usize, usize)>,
+    /// Ends of links (station, partner, network of the station) that know no address and
+    /// wait to be called.
+    pub called: Vec<(usize, usize, usize)>,
+    /// Somebody sends again what was heard.
+    pub attacked: bool,
+    /// Runs on for long enough that keys are renewed.
+    pub long: bool,
 }
 
 /// One of `choices`.
@@ -113,7 +127,8 @@ impl Plan {
             _ => hidden(random),
         };
         random.shuffle(&mut plan.pairs);
-        plan.pairs.truncate(MAX_PAIRS);
+        plan.long = chance(random, LONG_SHARE);
+        plan.pairs.truncate(if plan.long { MAX_LONG_PAIRS } else { MAX_PAIRS });
         for [a, b] in plan.pairs.clone() {
             for (from, to) in [(a, b), (b, a)] {
                 for _ in 0..=random.usize(..2) {
@@ -125,7 +140,52 @@ impl Plan {
         if chance(random, 0.2) {
             plan.let_walk(random);
         }
+        plan.draw_movers(random);
+        plan.draw_called(random);
         plan
+    }
+
+    fn draw_movers(&mut self, random: &mut Rng) {
+        let links: Vec<_> = self.links().collect();
+        for (station, plan) in self.stations.iter().enumerate() {
+            for &network in &plan.networks {
+                let end = (station, network);
+                let beside = links.iter().filter(|ends| ends.contains(&end)).flatten();
+                let mut others = beside.filter(|it| **it != end);
+                let alone = !others.any(|other| self.movers.contains(other));
+                if alone && chance(random, 0.4) {
+                    self.movers.push(end);
+                }
+            }
+        }
+    }
+
+    /// At most one end of a link waits to be called: not the one whose address changes, since
+    /// nobody would know where to call it.
+    fn draw_called(&mut self, random: &mut Rng) {
+        for [a, b] in self.links().collect::<Vec<_>>() {
+            let moves = |end| self.movers.contains(&end);
+            let (station, partner) = match (moves(a), moves(b)) {
+                (true, _) => (b, a),
+                (_, true) => (a, b),
+                _ if random.bool() => (a, b),
+                _ => (b, a),
+            };
+            if chance(random, 0.3) {
+                self.called.push((station.0, partner.0, station.1));
+            }
+        }
+    }
+
+    /// The ends (station and network) of each link of all pairs.
+    pub fn links(&self) -> impl Iterator<Item = [(usize, usize); 2]> + '_ {
+        self.pairs.iter().flat_map(move |&[a, b]| {
+            let direct = self.shared(a, b).into_iter().map(move |n| [(a, n), (b, n)]);
+            let relayed = self
+                .route(a, b)
+                .and_then(|route| Some([(a, *route.hops.first()?), (b, *route.hops.last()?)]));
+            direct.chain(relayed)
+        })
     }
 
     fn of(shape: &'static str, random: &mut Rng, networks: Vec<NetworkKind>) -> Self {
@@ -141,6 +201,10 @@ impl Plan {
             pairs: Vec::new(),
             topics: Vec::new(),
             rests_from: 0,
+            movers: Vec::new(),
+            called: Vec::new(),
+            attacked: chance(random, 0.6),
+            long: false,
         }
     }
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-use super::oracle::{Delivery, Oracle, Sent, Terms};
+use super::oracle::{Delivery, Era, Oracle, Sent, Terms};
 use super::*;
 
+/// In `make test`; `tautline-lab swarm` does more.
+const RUNS: u64 = 100;
 const LIFESPAN: Duration = Duration::from_millis(50);
 
 /// An oracle of one topic to which `count` messages of 100 bytes were sent, 10 ms apart.
@@ -10,7 +12,8 @@ fn oracle_of(count: u64, keep_last: u32) -> (Oracle, Vec<Vec<u8>>) {
     let mut oracle = Oracle::new(vec![Terms { lifespan: Some(LIFESPAN), keep_last }]);
     let payloads = (0..count).map(|n| {
         let payload = oracle.next_payload(100);
-        let sent = Sent { topic: 0, source: 0, encoded: false, len: 100, at: n * 10 * MS };
+        let at = n * 10 * MS;
+        let sent = Sent { topic: 0, source: 0, encoded: false, len: 100, at, era: Era::default() };
         oracle.accepted(sent);
         payload
     });
@@ -29,6 +32,7 @@ fn delivery(payload: &[u8]) -> Delivery<'_> {
         at: MS,
         transit: MS / 2,
         wanted: true,
+        era: Era::default(),
     }
 }
 
@@ -102,9 +106,35 @@ fn the_oracle_finds_what_nobody_wants() {
 }
 
 #[test]
+fn the_oracle_finds_messages_of_and_for_lives_that_ended() {
+    let (mut oracle, payloads) = oracle_of(2, 1000);
+    let started = Era { life: 2, life_began: 10, session: 7, session_began: 20 };
+    let late = Delivery { era: started, ..delivery(&payloads[0]) };
+    assert!(wrong(&mut oracle, &late).contains("earlier life of the subscriber"));
+
+    let sent = |oracle: &mut Oracle, life, session| {
+        let payload = oracle.next_payload(100);
+        let began = Nanos::from(life) * 100;
+        let era = Era { life, life_began: began, session, session_began: began + 10 };
+        oracle.accepted(Sent { topic: 0, source: 0, encoded: false, len: 100, at: 0, era });
+        payload
+    };
+    let (old, new, newer) =
+        (sent(&mut oracle, 1, 1), sent(&mut oracle, 2, 2), sent(&mut oracle, 2, 3));
+    let era = Era { life: 1, life_began: 0, session: 4, session_began: 250 };
+    oracle.delivered(&Delivery { era, ..delivery(&new) }).unwrap();
+    assert!(wrong(&mut oracle, &Delivery { era, ..delivery(&newer) }).contains("another life"));
+    let again = Era { session: 5, ..era };
+    assert!(
+        wrong(&mut oracle, &Delivery { era: again, ..delivery(&old) }).contains("another life")
+    );
+}
+
+#[test]
 fn messages_too_short_for_a_number_come_no_more_often_than_they_were_sent() {
     let mut oracle = Oracle::new(vec![Terms { lifespan: None, keep_last: 10 }]);
-    oracle.accepted(Sent { topic: 0, source: 0, encoded: false, len: 0, at: 0 });
+    let era = Era::default();
+    oracle.accepted(Sent { topic: 0, source: 0, encoded: false, len: 0, at: 0, era });
     oracle.delivered(&delivery(&[])).unwrap();
     assert!(wrong(&mut oracle, &delivery(&[])).contains("more often"));
 }
@@ -112,10 +142,20 @@ fn messages_too_short_for_a_number_come_no_more_often_than_they_were_sent() {
 #[test]
 fn whatever_happens_every_message_is_accounted_for_and_healing_is_complete() {
     let panics = Panics::default();
-    let verdicts: Vec<_> = (1..=40).map(|seed| judge(seed, &panics)).collect();
+    let verdicts: Vec<_> = (1..=RUNS).map(|seed| judge(seed, &panics)).collect();
     let failed: Vec<_> = verdicts.iter().filter(|verdict| verdict.wrong.is_some()).collect();
     assert!(failed.is_empty(), "{failed:#?}");
     assert!(verdicts.iter().all(|verdict| verdict.delivered > 0), "every run carries something");
+    let total = |count: fn(&Verdict) -> u64| verdicts.iter().map(count).sum::<u64>();
+    let faults = [
+        total(|it| it.restarts),
+        total(|it| it.moves),
+        total(|it| it.outages),
+        total(|it| it.attacks[0]),
+        total(|it| it.attacks[1]),
+    ];
+    assert!(verdicts.iter().any(|it| it.seconds > 600.0), "one renews its keys in a quiet time");
+    assert!(faults.iter().all(|count| *count > 0), "every kind of fault happens: {faults:?}");
 }
 
 #[test]
