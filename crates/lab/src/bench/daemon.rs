@@ -101,13 +101,19 @@ impl DaemonSetup {
         topics: &str,
         folder: &Path,
     ) -> Result<Daemon> {
+        let file = folder.join(format!("{}.yaml", computer.name));
+        std::fs::write(&file, robot_file(computer, peer, topics, self))?;
+        self.run(computer, folder)
+    }
+
+    /// Starts the daemon of a computer whose file is in `folder`.
+    pub fn run(&self, computer: &Computer, folder: &Path) -> Result<Daemon> {
         ensure!(
             self.program.is_file(),
             "no daemon at {}: build it with 'cargo build --release -p tautline-node'",
             self.program.display()
         );
         let file = folder.join(format!("{}.yaml", computer.name));
-        std::fs::write(&file, robot_file(computer, peer, topics, self))?;
         let mut command = computer.command(self.program.to_str().context("path is not UTF-8")?);
         command.arg("run").arg(&file);
         Ok(Daemon {
