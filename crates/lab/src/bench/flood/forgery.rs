@@ -83,20 +83,20 @@ impl Tap {
         namespace::enter(&computer.name, open).map(Self)
     }
 
-    /// The first call heard so far.
-    pub fn call(self) -> Result<Vec<u8>> {
+    /// The first call of those heard that were not looked at yet, if there is one.
+    pub fn call(&self) -> Result<Option<Vec<u8>>> {
         let mut buffer = [0; MAX_DATAGRAM];
         loop {
             let len = match recv(&self.0, &mut buffer[..], RecvFlags::TRUNC) {
                 Ok((len, _)) => len,
-                Err(Errno::AGAIN) => anyhow::bail!("no call was heard"),
+                Err(Errno::AGAIN) => return Ok(None),
                 Err(error) => return Err(error).context("cannot hear datagrams"),
             };
             let packet = &buffer[..len];
             let header = packet.first().map_or(0, |first| usize::from(first & 0xf) * 4);
             let datagram = packet.get(header + UDP_HEADER..).unwrap_or_default();
             if let Ok(Packet::Call(_)) = Packet::parse(datagram) {
-                return Ok(datagram.to_vec());
+                return Ok(Some(datagram.to_vec()));
             }
         }
     }

@@ -15,7 +15,7 @@ use crate::progress::Progress;
 use anyhow::Result;
 use attacker::RATE_PER_S;
 use forgery::Forgery;
-use scene::{Attack, COUNTED, Figures, Meeting, Scene};
+use scene::{Attack, COUNTED, Figures, Meeting, Restart, Scene};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::Path;
@@ -63,9 +63,9 @@ pub fn run(setup: &DaemonSetup, rounds: u64, folder: &Path, as_json: bool) -> Re
             phases.push(scene.phase(round, attack)?);
         }
     }
-    for attack in meeting_attacks() {
+    for restart in restarts() {
         progress.next();
-        meetings.push(scene.meetings(rounds, attack)?);
+        meetings.push(scene.meetings(rounds, restart)?);
     }
     progress.finish();
     let verdicts = verdicts(&phases);
@@ -94,10 +94,13 @@ fn attacks() -> Vec<Option<Attack>> {
     [&[None][..], &on(scene::BASE), &[None], &on(scene::ROBOT)].concat()
 }
 
-/// The robot restarts; it is the base that is called.
-fn meeting_attacks() -> Vec<Option<Attack>> {
+/// It is the base that is flooded.
+fn restarts() -> Vec<Restart> {
     let on_base = Forgery::ALL.map(|forgery| Some(Attack { victim: scene::BASE, forgery }));
-    [&[None][..], &on_base].concat()
+    let attacks = [&[None][..], &on_base].concat();
+    let both =
+        |&attack: &Option<Attack>| [scene::ROBOT, scene::BASE].map(|who| Restart { who, attack });
+    attacks.iter().flat_map(both).collect()
 }
 
 fn stages(rounds: u64) -> Vec<(String, Duration)> {
@@ -107,9 +110,8 @@ fn stages(rounds: u64) -> Vec<(String, Duration)> {
             stages.push((format!("{NAME}: round {round}, {}", name(attack)), COUNTED + AROUND));
         }
     }
-    for attack in meeting_attacks() {
-        let time = MEETING_TIME * rounds as u32;
-        stages.push((format!("{NAME}: the robot restarts, {}", name(attack)), time));
+    for restart in restarts() {
+        stages.push((format!("{NAME}: {}", restart.name()), MEETING_TIME * rounds as u32));
     }
     stages
 }
@@ -196,7 +198,7 @@ fn table(phases: &[Figures], meetings: &[Meeting]) -> String {
     for meeting in meetings {
         let all: Vec<String> = meeting.seconds.iter().map(|s| format!("{s:.2}")).collect();
         let phase = &meeting.phase;
-        let _ = writeln!(text, "restarted robot met again, {phase}: {} s", all.join(", "));
+        let _ = writeln!(text, "met again, {phase}: {} s", all.join(", "));
     }
     text
 }
@@ -207,7 +209,7 @@ mod tests {
 
     #[test]
     fn there_are_as_many_stages_as_are_entered() {
-        let entered = |rounds: usize| 1 + rounds * attacks().len() + meeting_attacks().len();
+        let entered = |rounds: usize| 1 + rounds * attacks().len() + restarts().len();
         assert_eq!(stages(3).len(), entered(3));
     }
 }

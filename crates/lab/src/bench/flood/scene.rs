@@ -26,6 +26,7 @@ pub const COUNTED: Duration = Duration::from_secs(10);
 /// Numbers of the daemons.
 pub const ROBOT: usize = 0;
 pub const BASE: usize = 1;
+const NAMES: [&str; 2] = ["robot", "base"];
 
 const LINK: Link = Link::Wire(LinkLimits { rate_bps: Some(6_000_000), loss: 0.0 });
 /// The attacker is under way before what is measured.
@@ -47,7 +48,24 @@ pub struct Attack {
 impl Attack {
     /// `robot` or `base`.
     pub fn victim_name(self) -> &'static str {
-        ["robot", "base"][self.victim]
+        NAMES[self.victim]
+    }
+}
+
+/// A restart under attack.
+#[derive(Debug, Clone, Copy)]
+pub struct Restart {
+    /// [`ROBOT`], whose address the base knows from before; or [`BASE`], which then knows of
+    /// nobody and has to be called.
+    pub who: usize,
+    /// Forged handshakes meanwhile.
+    pub attack: Option<Attack>,
+}
+
+impl Restart {
+    /// For tables.
+    pub fn name(self) -> String {
+        format!("{} restarts, {}", NAMES[self.who], name(self.attack))
     }
 }
 
@@ -81,7 +99,7 @@ pub struct FloodFigures {
     pub overflowed_percent: f64,
 }
 
-/// How long a restarted robot needs to be met.
+/// How long a restarted daemon needs to be met.
 #[derive(Debug, Serialize)]
 pub struct Meeting {
     pub phase: String,
@@ -146,12 +164,10 @@ impl<'a> Scene<'a> {
                 .roscore()
         };
         let masters = [roscore(&pair.robot)?, roscore(&pair.base)?];
-        let taps = [Tap::open(&pair.robot)?, Tap::open(&pair.base)?];
         let mut daemons = Vec::from(setup.start(&pair.robot, &pair.base, folder)?);
         for daemon in &mut daemons {
             daemon.await_connected()?;
         }
-        let [to_robot, to_base] = taps.map(Tap::call);
         let keys = [key(&daemons[ROBOT].status()?)?, key(&daemons[BASE].status()?)?];
         let mut scene = Self {
             setup,
@@ -160,11 +176,32 @@ impl<'a> Scene<'a> {
             _masters: masters,
             attacker,
             keys,
-            recorded: [to_robot?, to_base?],
+            recorded: [vec![], vec![]],
             pair,
         };
+        for victim in [ROBOT, BASE] {
+            scene.recorded[victim] = scene.record(victim)?;
+        }
         scene.have_base_called()?;
         Ok(scene)
+    }
+
+    /// Takes a daemon away for as long as it takes the other to call it.
+    fn record(&mut self, who: usize) -> Result<Vec<u8>> {
+        let tap = Tap::open(self.computer(who))?;
+        self.daemons.remove(who).end()?;
+        let mut call = None;
+        wait(|| {
+            call = tap.call()?;
+            Ok(call.is_some())
+        })?;
+        self.daemons.insert(who, self.setup.run(self.computer(who), self.folder)?);
+        self.await_connected()?;
+        call.with_context(|| format!("{} is not called", NAMES[who]))
+    }
+
+    fn await_connected(&mut self) -> Result<()> {
+        self.daemons.iter_mut().try_for_each(Daemon::await_connected)
     }
 
     /// Starts the base anew without the robot's address: it waits for its call, at the socket
@@ -175,12 +212,9 @@ impl<'a> Scene<'a> {
         let address = format!("address: {}, ", self.pair.robot.address);
         ensure!(text.contains(&address), "no '{address}' in {}", file.display());
         std::fs::write(&file, text.replace(&address, ""))?;
-        drop(self.daemons.pop());
+        self.daemons.pop().context("no base")?.end()?;
         self.daemons.push(self.setup.run(&self.pair.base, self.folder)?);
-        for daemon in &mut self.daemons {
-            daemon.await_connected()?;
-        }
-        Ok(())
+        self.await_connected()
     }
 
     fn computer(&self, number: usize) -> &Computer {
@@ -206,7 +240,13 @@ impl<'a> Scene<'a> {
         let flood = assault.map(|it| self.end(it)).transpose()?;
         let after = self.resident()?;
         load.drain(COUNTED)?;
+        // Before the publishers end, and their topics with them.
+        for (daemon, name) in self.daemons.iter().zip(NAMES) {
+            let file = folder.join(format!("{name}.status.json"));
+            std::fs::write(file, format!("{:#}\n", daemon.status()?))?;
+        }
         load.write()?;
+        load.leave()?;
         let samples = |flow: Flow| -> Result<Summary> {
             Ok(ros::samples(&folder, flow)?.summary(Some(flow.period())))
         };
@@ -266,23 +306,23 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// Restarts the robot's daemon so often.
-    pub fn meetings(&mut self, times: u64, attack: Option<Attack>) -> Result<Meeting> {
-        let assault = attack.map(|attack| self.assault(attack)).transpose()?;
+    /// Restarts a daemon so often.
+    pub fn meetings(&mut self, times: u64, restart: Restart) -> Result<Meeting> {
+        let assault = restart.attack.map(|attack| self.assault(attack)).transpose()?;
         std::thread::sleep(LEAD);
-        let seconds = (0..times).map(|_| self.meet()).collect::<Result<_>>()?;
+        let seconds = (0..times).map(|_| self.meet(restart.who)).collect::<Result<_>>()?;
         assault.map(|it| self.end(it)).transpose()?;
-        Ok(Meeting { phase: name(attack), seconds })
+        Ok(Meeting { phase: restart.name(), seconds })
     }
 
-    /// Kills the robot's daemon and waits until the base has forgotten where it was; then
-    /// starts it, and says how many seconds it took to be met.
-    fn meet(&mut self) -> Result<f64> {
-        drop(self.daemons.remove(ROBOT));
+    /// Kills a daemon and waits until the other has given it up; then starts it, and says
+    /// how many seconds it took until they had met.
+    fn meet(&mut self, who: usize) -> Result<f64> {
+        drop(self.daemons.remove(who));
         let missed = wait(|| Ok(!is_up(&self.daemons[0].status()?)))?;
-        ensure!(missed.is_some(), "the base does not miss the robot");
+        ensure!(missed.is_some(), "a daemon that was killed is not missed");
         std::thread::sleep(FORGOTTEN_AFTER);
-        self.daemons.insert(ROBOT, self.setup.run(&self.pair.robot, self.folder)?);
+        self.daemons.insert(who, self.setup.run(self.computer(who), self.folder)?);
         let met = wait(|| {
             // Before it listens there is no status.
             let mut all = self.daemons.iter();
