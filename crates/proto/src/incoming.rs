@@ -71,6 +71,17 @@ impl Endpoint {
         }
     }
 
+    /// Whether a datagram has a number that this node gave out. Of any other it does not
+    /// matter by which radio it came: it cannot move a link.
+    pub fn bears_our_number(&self, bytes: &[u8]) -> bool {
+        let number = match Packet::parse(bytes) {
+            Ok(Packet::Session(header, _)) => header.session,
+            Ok(Packet::Answer(answer)) => answer.your_session,
+            _ => return false,
+        };
+        self.by_session.contains_key(&number)
+    }
+
     /// Tells how many bytes of IP packets of `link` are in the kernel.
     pub fn handle_in_flight(&mut self, now: Instant, link: LinkId, bytes: usize) {
         let state = &mut self.links[link.0 as usize];

@@ -279,7 +279,14 @@ impl Session {
         let fresh = self.answered.iter().position(|it| it.keys.local == session);
         match fresh.and_then(|index| self.answered.remove(index)) {
             None => Standing::Known,
-            Some(Answered { keys, to, .. }) => Standing::Fresh { new_life: self.install(keys), to },
+            Some(Answered { keys, to, .. }) => {
+                let new_life = self.install(keys);
+                if new_life {
+                    // The answer to a call made before may be of an earlier life.
+                    self.hang_up();
+                }
+                Standing::Fresh { new_life, to }
+            }
         }
     }
 

@@ -12,7 +12,7 @@ use tautline_proto::crypto::noise::Caller;
 use tautline_proto::stats::RefusedPacket;
 use tautline_proto::wire::control::Control;
 use tautline_proto::wire::frame::{Ack, Fragment};
-use tautline_proto::wire::packet::{Greeting, start_call};
+use tautline_proto::wire::packet::{Greeting, SessionHeader, start_call};
 use tautline_proto::{Config, Duration, Event, PublicKey, SecretKey};
 
 #[global_allocator]
@@ -95,6 +95,19 @@ fn call(attacked: &Attacked, secret: &SecretKey, name: &str, epoch: u64, drawn: 
     let mut call = start_call(1, &noise);
     Jar::default().prove(attacked.now, &Proof::of(&node), &mut call);
     call
+}
+
+#[test]
+fn only_packets_of_a_session_bear_our_number() {
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let attacked = Attacked::new(config());
+    let bears = |session: u32| {
+        let header = SessionHeader { ack_soon: false, link: 0, session, number: 1 };
+        attacked.endpoint.bears_our_number(&[header.emit(64), vec![0; 40]].concat())
+    };
+    assert!(bears(attacked.session));
+    assert!(!bears(attacked.session ^ 1));
+    assert!(!attacked.endpoint.bears_our_number(&attacked.call(1, 1).1));
 }
 
 #[test]

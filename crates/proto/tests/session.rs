@@ -10,7 +10,8 @@ use tautline_proto::crypto::noise::Caller;
 use tautline_proto::stats::{DropReason, RefusedPacket};
 use tautline_proto::wire::packet::{Greeting, MAGIC, Packet, start_call};
 use tautline_proto::{
-    ChannelConfig, Config, Event, LinkConfig, LinkId, Notice, PeerId, RadioId, SecretKey, Transmit, Verdict,
+    ChannelConfig, Config, Event, LinkConfig, LinkId, Notice, PeerId, RadioId, SecretKey, Transmit,
+    Verdict,
 };
 
 const P: PeerId = PeerId(0);

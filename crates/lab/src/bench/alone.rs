@@ -90,6 +90,11 @@ pub fn run(
     Ok(Conclusion::of(&report.verdicts))
 }
 
+/// The case [`HEADER`] as a part of another.
+pub fn header_alone(setup: &DaemonSetup, folder: &Path) -> Result<Vec<Verdict>> {
+    header(&Scene::new(setup, folder)?, folder)
+}
+
 fn idle(scene: &Scene) -> Result<Vec<Verdict>> {
     let mut verdicts = Vec::new();
     for (daemon, computer) in watch_idle(&scene.daemons, IDLE_TIME)?.iter().zip(["robot", "base"]) {

@@ -61,11 +61,6 @@ impl DaemonSetup {
         topics: &str,
         folder: &Path,
     ) -> Result<Daemon> {
-        ensure!(
-            self.program.is_file(),
-            "no daemon at {}: build it with 'cargo build --release -p tautline-node'",
-            self.program.display()
-        );
         let file = NodeFile {
             name: &computer.name,
             peers: vec![peer],
@@ -73,7 +68,18 @@ impl DaemonSetup {
             topics: topics.into(),
             ros: self.ros(),
         };
-        let file = file.write(folder)?;
+        file.write(folder)?;
+        self.run(computer, folder)
+    }
+
+    /// Starts the daemon of a computer whose file is in `folder`.
+    pub fn run(&self, computer: &Computer, folder: &Path) -> Result<Daemon> {
+        ensure!(
+            self.program.is_file(),
+            "no daemon at {}: build it with 'cargo build --release -p tautline-node'",
+            self.program.display()
+        );
+        let file = folder.join(format!("{}.yaml", computer.name));
         let mut command = computer.command(self.program.to_str().context("path is not UTF-8")?);
         command.arg("run").arg(&file);
         Ok(Daemon {

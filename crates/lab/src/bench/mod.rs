@@ -3,7 +3,9 @@
 
 mod alone;
 mod case;
+mod crypto;
 mod daemon;
+mod flood;
 mod flows;
 mod gateway;
 mod plot;
@@ -56,7 +58,7 @@ pub enum Command {
     /// One case, or all of them, with raw samples kept.
     Bench {
         /// 6mbps, 6mbps-rate, 3mbps, 3mbps-rate, 6mbps-loss, 6mbps-radio, or all; with ROS 1 only:
-        /// idle, header, five-peers, recovery; with ROS 2 only: ros2-gateway.
+        /// idle, header, five-peers, recovery, crypto, flood; with ROS 2 only: ros2-gateway.
         case: String,
         /// Which ROS the robots run; 2 is rclpy over Fast DDS, which crates/lab/ros2.sh installs.
         #[arg(long, value_enum, default_value_t = Ros::One)]
@@ -185,7 +187,8 @@ fn demo(case: &'static Case, output: &Path, time: Duration, choice: &Choice) -> 
 }
 
 /// Cases of other shapes: with ROS 1 or none, and with ROS 2.
-const OF_ROS_1: &[&str] = &[alone::IDLE, alone::HEADER, star::NAME, recovery::NAME];
+const OF_ROS_1: &[&str] =
+    &[alone::IDLE, alone::HEADER, star::NAME, recovery::NAME, crypto::NAME, flood::NAME];
 const OF_ROS_2: &[&str] = &[gateway::NAME];
 
 struct Bench<'a> {
@@ -226,8 +229,13 @@ impl Bench<'_> {
             None if name == recovery::NAME => self.run_recovery(),
             None => {
                 let daemons = self.choice.daemons(self.ros, None)?;
-                let measure = if name == gateway::NAME { gateway::run } else { alone::run };
-                measure(name, &daemons, &self.folder.join(name), self.json)
+                let folder = self.folder.join(name);
+                match name {
+                    crypto::NAME => crypto::run(&daemons, &folder, self.json),
+                    flood::NAME => flood::run(&daemons, self.runs.unwrap_or(1), &folder, self.json),
+                    gateway::NAME => gateway::run(name, &daemons, &folder, self.json),
+                    _ => alone::run(name, &daemons, &folder, self.json),
+                }
             }
         }
     }

@@ -316,6 +316,15 @@ impl Load {
         }
         Ok(())
     }
+
+    /// Waits until all that have written their samples have left their masters: what the next
+    /// load publishes under the same names would be withdrawn with them.
+    pub fn leave(self) -> Result<()> {
+        for (_, mut process) in self.publishers.into_iter().chain(self.subscribers) {
+            process.close()?;
+        }
+        Ok(())
+    }
 }
 
 /// Keeps what the daemons say of themselves beside the samples, and takes from it what became of messages.

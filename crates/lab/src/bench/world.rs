@@ -110,7 +110,7 @@ impl Computer {
         (&self.name, format!("address: {}", self.address))
     }
 
-    /// Runs `ip` on it.
+    /// `ip` on this computer.
     pub fn ip(&self, arguments: &[&str]) -> Result<String> {
         run(Command::new("ip").args(["-n", &self.name]).args(arguments))
     }
@@ -299,7 +299,8 @@ impl Star {
     }
 }
 
-fn join(one: &str, one_interface: &str, other: &str, other_interface: &str) -> Result<()> {
+/// Joins two computers, by name, by a cable between two new interfaces.
+pub fn join(one: &str, one_interface: &str, other: &str, other_interface: &str) -> Result<()> {
     let mtu = MTU.to_string();
     run(Command::new("ip").args(["-n", one, "link", "add", one_interface, "mtu", &mtu]).args([
         "type",

@@ -15,8 +15,8 @@ const READ_BATCH: usize = 64;
 const LISTEN_BATCH: usize = 16;
 /// Packets sent before inputs are looked at again, where the kernel takes all of them at once.
 const TRANSMIT_BATCH: usize = 64;
-/// Strangers whose way back is looked up in one second; it takes the time of several packets.
-const MAX_STRANGERS: usize = 256;
+/// Strangers whose way back is looked up in one second; each takes the time of several packets.
+const MAX_STRANGERS: usize = 32;
 /// Bytes of IP and UDP headers.
 pub(super) const HEADER_V4: usize = 28;
 const HEADER_V6: usize = 48;
@@ -99,7 +99,7 @@ impl Driver {
             match self.listen.recv_from(&mut self.buffer) {
                 Ok((len, from)) => {
                     let from = udp::canonical(from);
-                    let radio = self.radio_towards(from);
+                    let radio = self.radio_towards(from, len);
                     let now = self.now();
                     let datagram = &self.buffer[..len];
                     self.endpoint.handle_packet(now, radio, from, datagram);
@@ -113,8 +113,10 @@ impl Driver {
         }
     }
 
-    /// The radio by which answers to `from` leave.
-    fn radio_towards(&mut self, from: SocketAddr) -> RadioId {
+    /// The radio by which answers to `from` leave, from where the first `len` bytes of the
+    /// buffer came. It is not looked up for what anybody can make: under flood that alone
+    /// would hold the loop up for a hundredth of its time.
+    fn radio_towards(&mut self, from: SocketAddr, len: usize) -> RadioId {
         let mut known = self.links.iter();
         if let Some(link) = known.find(|l| l.path.as_ref().is_some_and(|p| p.remote == from)) {
             return self.endpoint.link(link.id).radio;
@@ -122,7 +124,8 @@ impl Driver {
         if let Some(&radio) = self.strangers.get(&from.ip()) {
             return radio;
         }
-        if self.strangers.len() == MAX_STRANGERS {
+        let matters = self.endpoint.bears_our_number(&self.buffer[..len]);
+        if !matters || self.strangers.len() == MAX_STRANGERS {
             return self.unknown_radio;
         }
         let radio = match paths::route(from, None, None) {

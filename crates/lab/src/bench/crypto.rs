@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What encryption costs: processor time of packets, handshakes and forged calls, on one
+//! processor, and the bytes that a message carries.
+
+use super::alone;
+use super::case::{Bound, Verdict};
+use super::daemon::DaemonSetup;
+use super::report::{About, Conclusion, verdict_lines};
+use crate::air::kernel::punctual::{processors, stay_on};
+use crate::progress::Progress;
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant as Clock};
+use tautline_proto::crypto::gate::{Admission, Gate, Proof};
+use tautline_proto::crypto::noise::Split;
+use tautline_proto::crypto::seal::Sealer;
+use tautline_proto::wire::packet::{
+    MAC, Packet, SESSION_HEADER, SessionHeader, TAG, TIME_BYTES, start_call,
+};
+use tautline_proto::{Config, Endpoint, Event, Instant, LinkConfig, RadioConfig, SecretKey};
+
+/// As on the command line.
+pub const NAME: &str = "crypto";
+
+/// Of a packet of [`FULL`] bytes, per side.
+const PACKET_US: Bound = Bound::AtMost(1.5);
+/// Of a handshake, per side.
+const HANDSHAKE_US: Bound = Bound::AtMost(1000.0);
+
+/// Bytes of UDP payload.
+const FULL: usize = 1400;
+const SMALL: usize = 100;
+/// Short enough for most not to be interrupted; what is quoted is the median of many.
+const BATCHES: usize = 2000;
+const PACKETS_PER_BATCH: usize = 50;
+const CALLS_PER_BATCH: usize = 30;
+const HANDSHAKES: usize = 1000;
+const CPU_TIME: Duration = Duration::from_secs(2);
+const MESSAGES_TIME: Duration = Duration::from_secs(17);
+
+/// Calls that a gate admits without a cookie before it asks for one.
+const MAX_FREE: usize = 1000;
+/// Cookies that it hands out before it stays silent.
+const MAX_COOKIES: usize = 10_000;
+/// Of a call's Noise message, with a name of 9 bytes.
+const NOISE_BYTES: usize = 114;
+
+/// Microseconds of one operation.
+#[derive(Debug, Serialize)]
+struct Row {
+    what: &'static str,
+    /// The least and the median of the batches.
+    min_us: f64,
+    median_us: f64,
+    batches: usize,
+    per_batch: usize,
+    #[serde(skip)]
+    bound: Option<Bound>,
+}
+
+#[derive(Serialize)]
+struct CryptoReport {
+    case: &'static str,
+    #[serde(flatten)]
+    about: About,
+    processor: String,
+    rows: Vec<Row>,
+    verdicts: Vec<Verdict>,
+}
+
+/// Runs the case; the report goes to `folder`.
+pub fn run(setup: &DaemonSetup, folder: &Path, as_json: bool) -> Result<Conclusion> {
+    let progress = Progress::new(vec![
+        (format!("{NAME}: packets, handshakes and forged calls"), CPU_TIME),
+        (format!("{NAME}: the laser over two daemons"), MESSAGES_TIME),
+    ]);
+    progress.next();
+    // On a thread of its own, since what is started later is not to stay on that processor.
+    let rows = std::thread::scope(|scope| scope.spawn(rows).join());
+    let rows = rows.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    progress.next();
+    let mut verdicts: Vec<Verdict> = rows.iter().filter_map(Row::verdict).collect();
+    verdicts.extend(alone::header_alone(setup, folder)?);
+    progress.finish();
+    let conclusion = Conclusion::of(&verdicts);
+    let text = table(&rows) + "\n" + &verdict_lines(&verdicts);
+    let about = About::now();
+    let report = CryptoReport { case: NAME, about, processor: processor(), rows, verdicts };
+    let json = serde_json::to_string_pretty(&report)?;
+    std::fs::write(folder.join("report.json"), format!("{json}\n"))?;
+    if as_json {
+        println!("{json}");
+    } else {
+        println!("\n{NAME}: microseconds of one processor ({})\n{text}", report.processor);
+    }
+    Ok(conclusion)
+}
+
+fn rows() -> Result<Vec<Row>> {
+    let last = processors()?.last().copied().context("no processor")?;
+    stay_on(last)?;
+    let mut rows = Vec::new();
+    for (bytes, sealing, opening, bound) in [
+        (FULL, "sealing a packet of 1400 bytes", "opening it", Some(PACKET_US)),
+        (SMALL, "sealing a packet of 100 bytes", "opening it", None),
+    ] {
+        let (sealed, opened) = packets(bytes)?;
+        rows.push(Row::new(sealing, PACKETS_PER_BATCH, sealed, bound));
+        rows.push(Row::new(opening, PACKETS_PER_BATCH, opened, bound));
+    }
+    let [caller, called] = handshakes()?;
+    rows.push(Row::new("a handshake, at the caller", 1, caller, Some(HANDSHAKE_US)));
+    rows.push(Row::new("a handshake, at the called", 1, called, Some(HANDSHAKE_US)));
+    let strangers = calls(Forged::Stranger)?;
+    rows.push(Row::new("a forged call, first code wrong", CALLS_PER_BATCH, strangers, None));
+    let asked = calls(Forged::Asked)?;
+    rows.push(Row::new("a forged call, first code right: a cookie", CALLS_PER_BATCH, asked, None));
+    let silent = calls(Forged::Silent)?;
+    rows.push(Row::new("the same, cookies used up", CALLS_PER_BATCH, silent, None));
+    Ok(rows)
+}
+
+/// Nanoseconds of each batch.
+type Batches = Vec<u128>;
+
+fn packets(bytes: usize) -> Result<(Batches, Batches)> {
+    let (one, other) = ([1; 32], [2; 32]);
+    let here = Sealer::new(&Split { seal: one, open: other }).context("no keys")?;
+    let there = Sealer::new(&Split { seal: other, open: one }).context("no keys")?;
+    let header = SessionHeader { ack_soon: false, relayed: false, link: 0, session: 7, number: 1 };
+    let mut plain = header.emit(bytes);
+    plain.resize(bytes - TAG, 0x55);
+    ensure!(plain.len() > SESSION_HEADER + TIME_BYTES, "{bytes} bytes hold no packet");
+    let (mut datagram, mut scratch) = (plain.clone(), Vec::with_capacity(bytes));
+    let (mut sealed, mut opened) = (Batches::new(), Batches::new());
+    for _ in 0..BATCHES {
+        let start = Clock::now();
+        for _ in 0..PACKETS_PER_BATCH {
+            datagram.clear();
+            datagram.extend_from_slice(&plain);
+            here.seal(0, 1, &mut datagram);
+        }
+        sealed.push(start.elapsed().as_nanos());
+        let start = Clock::now();
+        for _ in 0..PACKETS_PER_BATCH {
+            scratch.clear();
+            scratch.extend_from_slice(&datagram);
+            let opened = there.open(0, 1, &mut scratch).is_some();
+            ensure!(opened, "a packet of {bytes} bytes does not open");
+        }
+        opened.push(start.elapsed().as_nanos());
+    }
+    Ok((sealed, opened))
+}
+
+/// What each side of a handshake takes, from the datagram before its part to the one after.
+fn handshakes() -> Result<[Batches; 2]> {
+    let (mut caller, mut called) = (Batches::new(), Batches::new());
+    for seed in 0..HANDSHAKES as u64 {
+        let (mut robot, mut base) = (node("robot", "base", seed)?, node("base", "robot", !seed)?);
+        let now = Instant(1);
+        let (robot_at, base_at) = (address(1), address(2));
+        let radio = tautline_proto::RadioId(0);
+        let start = Clock::now();
+        robot.handle_timeout(now);
+        let call = robot.poll_transmit(now).context("no call")?;
+        let calling = start.elapsed();
+        let start = Clock::now();
+        base.handle_packet(now, radio, robot_at, &call.datagram);
+        let answer = base.poll_transmit(now).context("no answer")?;
+        called.push(start.elapsed().as_nanos());
+        let start = Clock::now();
+        robot.handle_packet(now, radio, base_at, &answer.datagram);
+        caller.push((calling + start.elapsed()).as_nanos());
+        let met = std::iter::from_fn(|| robot.poll_event());
+        ensure!(
+            met.into_iter().any(|event| matches!(event, Event::PeerUp { .. })),
+            "a handshake failed"
+        );
+    }
+    Ok([caller, called])
+}
+
+fn address(number: u8) -> SocketAddr {
+    SocketAddr::from(([10, 71, 0, number], 18470))
+}
+
+fn node(name: &str, peer: &str, seed: u64) -> Result<Endpoint> {
+    let config = Config { name: name.into(), key: SecretKey::insecure(name), ..Config::default() };
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut node = Endpoint::new(config, Box::new(move || random.u64(..)))?;
+    let radio = node.add_radio(RadioConfig { rate_bps: None, in_flight_bytes: 3000 });
+    let peer = node.add_peer(peer, SecretKey::insecure(peer).public())?;
+    // Only the robot calls.
+    let remote = (name == "robot").then(|| address(2));
+    let link = LinkConfig { remote, datagram_bytes: 1472, header_bytes: 28 };
+    node.add_link(Instant(0), peer, radio, link)?;
+    Ok(node)
+}
+
+/// What becomes of a forged call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Forged {
+    /// Its first code is wrong.
+    Stranger,
+    /// It knows our public key, and is asked for a cookie.
+    Asked,
+    /// The same after too many were asked.
+    Silent,
+}
+
+impl Forged {
+    fn is(self, admission: &Admission) -> bool {
+        match self {
+            Self::Stranger => *admission == Admission::Stranger,
+            Self::Asked => matches!(admission, Admission::Ask(_)),
+            Self::Silent => *admission == Admission::Flood,
+        }
+    }
+}
+
+/// Judges calls from parsing to the verdict, under flood.
+fn calls(forged: Forged) -> Result<Batches> {
+    let secret = SecretKey::insecure("base");
+    let mut packet = start_call(7, &[1; NOISE_BYTES]);
+    let mac1 = Proof::of(&secret.public()).mac(&packet);
+    let good = [&packet[..], &mac1, &[0; MAC]].concat();
+    let bad = if forged == Forged::Stranger { [0; MAC] } else { mac1 };
+    packet.extend_from_slice(&bad);
+    packet.extend_from_slice(&[0; MAC]);
+    let mut batches = Batches::new();
+    for _ in 0..BATCHES {
+        let mut gate = Gate::new(&secret);
+        let enough = |admission: &Admission| match forged {
+            Forged::Silent => *admission == Admission::Flood,
+            _ => *admission != Admission::Admit,
+        };
+        let mut fill = 0..MAX_FREE + MAX_COOKIES;
+        while !enough(&judge(&mut gate, &good)?) {
+            fill.next().context("the gate admits every call")?;
+        }
+        let start = Clock::now();
+        for _ in 0..CALLS_PER_BATCH {
+            let admission = judge(&mut gate, &packet)?;
+            ensure!(forged.is(&admission), "{forged:?} came to {admission:?}");
+        }
+        batches.push(start.elapsed().as_nanos());
+    }
+    Ok(batches)
+}
+
+fn judge(gate: &mut Gate, packet: &[u8]) -> Result<Admission> {
+    let Ok(Packet::Call(call)) = Packet::parse(packet) else { anyhow::bail!("not a call") };
+    Ok(gate.judge(Instant(1), (&[10, 0, 0, 1, 1, 0], &[10, 0, 0, 1]), &call, || [3; 32]))
+}
+
+impl Row {
+    fn new(
+        what: &'static str,
+        per_batch: usize,
+        mut batches: Batches,
+        bound: Option<Bound>,
+    ) -> Self {
+        batches.sort_unstable();
+        let us = |index: usize| {
+            batches.get(index).map_or(f64::NAN, |ns| *ns as f64 / 1000.0 / per_batch as f64)
+        };
+        let (min_us, median_us) = (us(0), us(batches.len() / 2));
+        Self { what, min_us, median_us, batches: batches.len(), per_batch, bound }
+    }
+
+    fn verdict(&self) -> Option<Verdict> {
+        let what = format!("{}, median", self.what);
+        Some(self.bound?.judge(what, Some(self.median_us), "us"))
+    }
+}
+
+fn table(rows: &[Row]) -> String {
+    let mut text = format!("{:45} {:>8} {:>8}\n", "", "min", "median");
+    for row in rows {
+        let _ = writeln!(text, "{:45} {:>8.2} {:>8.2}", row.what, row.min_us, row.median_us);
+    }
+    text
+}
+
+/// What the kernel calls the processor.
+fn processor() -> String {
+    let all = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = all.lines().find_map(|line| line.strip_prefix("model name"));
+    name.map_or("unknown".into(), |name| name.trim_start_matches([' ', '\t', ':']).into())
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A computer of its own that sends forged datagrams to others, by an interface that is not
+//! their radio.
+
+use super::super::world::{Computer, join};
+use crate::air::kernel::punctual::{processors, stay_on};
+use crate::namespace;
+use anyhow::{Context, Result, anyhow, ensure};
+use rustix::net::{
+    AddressFamily, SendFlags, SocketFlags, SocketType, ipproto, sendto, socket_with,
+};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Forged datagrams per second.
+pub const RATE_PER_S: u32 = 50_000;
+/// By which they come.
+const INTERFACE: &str = "flood0";
+/// Where they say they come from (RFC 2544, appendix C.2.2); and how many addresses that is.
+const SOURCES: &str = "198.18.0.0/15";
+const FIRST_SOURCE: u32 = u32::from_be_bytes([198, 18, 0, 0]);
+const SOURCE_BITS: u32 = 17;
+/// What is sent at once at most, should the attacker have been held up.
+const MAX_BURST: u64 = 250;
+const PAUSE: Duration = Duration::from_micros(100);
+const PORT: u16 = 18470;
+const IP_HEADER: usize = 20;
+const HEADERS: usize = IP_HEADER + 8;
+
+/// The attacker's computer.
+pub struct Attacker {
+    computer: Computer,
+    /// Addresses of the victims on [`INTERFACE`].
+    victims: Vec<Ipv4Addr>,
+}
+
+/// What the kernel of a victim has counted since it started.
+#[derive(Debug, Clone, Copy)]
+pub struct Counters {
+    /// Packets and bytes that came by [`INTERFACE`], Ethernet headers included.
+    pub received: [u64; 2],
+    /// Packets and bytes that left by it.
+    pub sent: [u64; 2],
+    /// Datagrams that found their socket full.
+    pub overflowed: u64,
+}
+
+impl Attacker {
+    /// Joins a new computer to each of the victims, to which it is the way to everywhere else.
+    pub fn new(victims: &[&Computer]) -> Result<Self> {
+        let computer = Computer::new("stranger", 66)?;
+        // What is answered gets this far.
+        computer.ip(&["route", "add", "blackhole", SOURCES])?;
+        let mut addresses = Vec::new();
+        for (number, victim) in (0..).zip(victims) {
+            let (own, theirs) =
+                (Ipv4Addr::new(10, 72, number, 1), Ipv4Addr::new(10, 72, number, 2));
+            join(&victim.name, INTERFACE, &computer.name, &victim.name)?;
+            for (end, interface, address) in
+                [(&computer, &victim.name[..], own), (*victim, INTERFACE, theirs)]
+            {
+                end.ip(&["addr", "add", &format!("{address}/24"), "dev", interface])?;
+                end.ip(&["link", "set", interface, "up"])?;
+            }
+            victim.ip(&["route", "add", "default", "via", &own.to_string()])?;
+            addresses.push(theirs);
+        }
+        Ok(Self { computer, victims: addresses })
+    }
+
+    /// Sends these to the victim of that number, over and over, until it is stopped.
+    pub fn start(&self, victim: usize, datagrams: &[Vec<u8>]) -> Result<Flood> {
+        let to = SocketAddrV4::new(*self.victims.get(victim).context("no such victim")?, PORT);
+        let flags = SocketFlags::CLOEXEC;
+        // With this protocol the sender writes the IP header, its source included.
+        let open = || {
+            let socket =
+                socket_with(AddressFamily::INET, SocketType::RAW, flags, Some(ipproto::RAW));
+            socket.context("cannot forge (a raw socket needs CAP_NET_RAW)")
+        };
+        let socket = namespace::enter(&self.computer.name, open)?;
+        let packets: Vec<Vec<u8>> = datagrams.iter().map(|it| packet(to, it)).collect();
+        ensure!(!packets.is_empty(), "nothing to send");
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || send(&socket, to, packets, &stopped));
+        Ok(Flood { stop, thread: Some(thread) })
+    }
+}
+
+/// Forged datagrams under way.
+pub struct Flood {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<()>>>,
+}
+
+impl Flood {
+    /// Ends it.
+    pub fn stop(mut self) -> Result<()> {
+        self.stop.store(true, Ordering::Relaxed);
+        let thread = self.thread.take().context("stopped before")?;
+        thread.join().map_err(|_| anyhow!("the attacker panicked"))?
+    }
+}
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// IP and UDP around a datagram; the kernel completes lengths and checksum of the former.
+fn packet(to: SocketAddrV4, datagram: &[u8]) -> Vec<u8> {
+    let mut packet = vec![0; HEADERS];
+    packet[0] = 0x45;
+    packet[8] = 64;
+    packet[9] = 17;
+    packet[16..20].copy_from_slice(&to.ip().octets());
+    packet[22..24].copy_from_slice(&to.port().to_be_bytes());
+    let len = (datagram.len() + HEADERS - IP_HEADER) as u16;
+    packet[24..26].copy_from_slice(&len.to_be_bytes());
+    packet.extend_from_slice(datagram);
+    packet
+}
+
+fn send(
+    socket: &OwnedFd,
+    to: SocketAddrV4,
+    mut packets: Vec<Vec<u8>>,
+    stop: &AtomicBool,
+) -> Result<()> {
+    // The victims have the other.
+    stay_on(processors()?.last().copied().context("no processor")?)?;
+    let mut random = fastrand::Rng::with_seed(1);
+    let (start, mut sent) = (Instant::now(), 0);
+    while !stop.load(Ordering::Relaxed) {
+        let due = (start.elapsed().as_secs_f64() * f64::from(RATE_PER_S)) as u64;
+        let burst = due.saturating_sub(sent).min(MAX_BURST);
+        for number in sent..sent + burst {
+            let index = number as usize % packets.len();
+            let packet = &mut packets[index];
+            let source = FIRST_SOURCE | random.u32(..1 << SOURCE_BITS);
+            packet[12..16].copy_from_slice(&source.to_be_bytes());
+            packet[20..22].copy_from_slice(&random.u16(1024..).to_be_bytes());
+            // What does not leave is missing in what the victim's kernel counts.
+            let _ = sendto(socket, packet, SendFlags::empty(), &to);
+        }
+        sent += burst;
+        std::thread::sleep(PAUSE);
+    }
+    Ok(())
+}
+
+impl Counters {
+    /// Of a victim, now.
+    pub fn of(victim: &Computer) -> Result<Self> {
+        let read = || {
+            let of = |name: &str| {
+                let file = format!("/proc/thread-self/net/{name}");
+                std::fs::read_to_string(&file).with_context(|| format!("cannot read {file}"))
+            };
+            Ok((of("dev")?, of("snmp")?))
+        };
+        let (devices, protocols) = namespace::enter(&victim.name, read)?;
+        Self::parse(&devices, &protocols).context("no counters of the kernel")
+    }
+
+    /// See proc_pid_net(5).
+    fn parse(devices: &str, protocols: &str) -> Option<Self> {
+        let line = devices.lines().find_map(|it| it.trim().strip_prefix(INTERFACE))?;
+        let numbers = line.trim_start_matches(':').split_whitespace();
+        let numbers: Vec<u64> = numbers.map(str::parse).collect::<Result<_, _>>().ok()?;
+        let number = |index: usize| numbers.get(index).copied();
+        let mut udp = protocols.lines().filter_map(|line| line.strip_prefix("Udp:"));
+        let (names, values) = (udp.next()?, udp.next()?);
+        let mut counts = names.split_whitespace().zip(values.split_whitespace());
+        let (_, overflowed) = counts.find(|(name, _)| *name == "RcvbufErrors")?;
+        Some(Self {
+            received: [number(1)?, number(0)?],
+            sent: [number(9)?, number(8)?],
+            overflowed: overflowed.parse().ok()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_counters_are_read() {
+        let devices = "Inter-| Receive | Transmit\n face |bytes packets\n\
+            flood0: 100 2 0 0 0 0 0 0 50 1 0 0 0 0 0 0\n";
+        let protocols = "Udp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors\n\
+            Udp: 5 0 3 7 3\n";
+        let counters = Counters::parse(devices, protocols).unwrap();
+        assert_eq!((counters.received, counters.sent), ([2, 100], [1, 50]));
+        assert_eq!(counters.overflowed, 3);
+        assert!(Counters::parse("", protocols).is_none());
+    }
+
+    #[test]
+    fn a_forged_packet_says_how_long_it_is() {
+        let packet = packet("10.72.0.2:18470".parse().unwrap(), b"four");
+        assert_eq!(packet.len(), HEADERS + 4);
+        assert_eq!(packet[24..26], 12_u16.to_be_bytes());
+    }
+}

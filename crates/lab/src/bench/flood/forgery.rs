@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What an attacker sends to a node's port.
+
+use super::super::world::Computer;
+use crate::namespace;
+use anyhow::{Context, Result};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, ipproto, recv, socket_with};
+use serde::Serialize;
+use std::os::fd::OwnedFd;
+use tautline_proto::PublicKey;
+use tautline_proto::crypto::gate::Proof;
+use tautline_proto::wire::packet::{MAC, Packet, start_call};
+
+/// Different packets of one kind, sent again and again.
+const DIFFERENT: usize = 4096;
+/// Of a call's Noise message, with a name of four bytes.
+const NOISE_BYTES: usize = 109;
+const UDP_HEADER: usize = 8;
+const MAX_DATAGRAM: usize = 2048;
+
+/// One kind of forged handshake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Forgery {
+    /// Calls of noise, whose codes do not hold, and noise alone, by turns.
+    Garbage,
+    /// The first code holds, since the attacker knows the public key; the rest is noise.
+    Calls,
+    /// One call that a peer has made, as it was.
+    Replays,
+}
+
+impl Forgery {
+    /// Every kind.
+    pub const ALL: [Self; 3] = [Self::Garbage, Self::Calls, Self::Replays];
+
+    /// For tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Garbage => "garbage",
+            Self::Calls => "calls",
+            Self::Replays => "replays",
+        }
+    }
+
+    /// Datagrams for the owner of `key`, of which a call was `recorded`.
+    pub fn datagrams(self, key: &PublicKey, recorded: &[u8]) -> Vec<Vec<u8>> {
+        if self == Self::Replays {
+            return vec![recorded.to_vec()];
+        }
+        let proof = Proof::of(key);
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut noise = |len| -> Vec<u8> { (0..len).map(|_| random.u8(..)).collect() };
+        let mut datagram = |number: u32| {
+            let mut call = start_call(number, &noise(NOISE_BYTES));
+            match self {
+                Self::Calls => {
+                    call.extend_from_slice(&proof.mac(&call));
+                    call.extend_from_slice(&[0; MAC]);
+                }
+                _ if number.is_multiple_of(2) => call = noise(call.len() + 2 * MAC),
+                _ => call.extend_from_slice(&noise(2 * MAC)),
+            }
+            call
+        };
+        (1..=DIFFERENT as u32).map(&mut datagram).collect()
+    }
+}
+
+/// Hears all datagrams that reach a computer.
+pub struct Tap(OwnedFd);
+
+impl Tap {
+    /// From now on.
+    pub fn open(computer: &Computer) -> Result<Self> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let open = || {
+            let socket =
+                socket_with(AddressFamily::INET, SocketType::RAW, flags, Some(ipproto::UDP));
+            socket.context("cannot listen to datagrams (a raw socket needs CAP_NET_RAW)")
+        };
+        namespace::enter(&computer.name, open).map(Self)
+    }
+
+    /// The first call of those heard that were not looked at yet, if there is one.
+    pub fn call(&self) -> Result<Option<Vec<u8>>> {
+        let mut buffer = [0; MAX_DATAGRAM];
+        loop {
+            let len = match recv(&self.0, &mut buffer[..], RecvFlags::TRUNC) {
+                Ok((len, _)) => len,
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(error) => return Err(error).context("cannot hear datagrams"),
+            };
+            let packet = &buffer[..len];
+            let header = packet.first().map_or(0, |first| usize::from(first & 0xf) * 4);
+            let datagram = packet.get(header + UDP_HEADER..).unwrap_or_default();
+            if let Ok(Packet::Call(_)) = Packet::parse(datagram) {
+                return Ok(Some(datagram.to_vec()));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tautline_proto::Instant;
+    use tautline_proto::SecretKey;
+    use tautline_proto::crypto::gate::{Admission, Gate};
+
+    fn admissions(forgery: Forgery) -> Vec<Option<Admission>> {
+        let secret = SecretKey::insecure("base");
+        let mut gate = Gate::new(&secret);
+        let judge = |datagram: &Vec<u8>| match Packet::parse(datagram) {
+            Ok(Packet::Call(call)) => Some(gate.judge(
+                Instant(0),
+                (&[192, 0, 2, 1, 1, 0], &[192, 0, 2, 1]),
+                &call,
+                || [1; 32],
+            )),
+            _ => None,
+        };
+        forgery.datagrams(&secret.public(), b"recorded").iter().map(judge).collect()
+    }
+
+    #[test]
+    fn garbage_is_refused_by_its_code_and_calls_are_not() {
+        let garbage = admissions(Forgery::Garbage);
+        assert!(garbage.contains(&Some(Admission::Stranger)));
+        assert!(garbage.iter().flatten().all(|it| *it == Admission::Stranger));
+        let calls = admissions(Forgery::Calls);
+        assert!(calls.iter().all(|it| it.as_ref().is_some_and(|it| *it != Admission::Stranger)));
+    }
+}

@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Robot, base and attacker; one phase of the load, and one restart.
+
+use super::super::daemon::{Daemon, DaemonSetup};
+use super::super::flows::Flow;
+use super::super::ros::{self, Middleware, Ros, RosProgram};
+use super::super::trial::Load;
+use super::super::usage::{MachineTicks, Watch};
+use super::super::world::{Computer, Link, LinkLimits, Pair};
+use super::attacker::{Attacker, Counters, Flood, RATE_PER_S};
+use super::forgery::{Forgery, Tap};
+use super::name;
+use crate::air::kernel::punctual::{processors, stay_on};
+use crate::processes::{POLL_PERIOD, Process};
+use crate::stats::Summary;
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tautline_proto::PublicKey;
+
+/// Counted time of a phase: 500 scans.
+pub const COUNTED: Duration = Duration::from_secs(10);
+/// Numbers of the daemons.
+pub const ROBOT: usize = 0;
+pub const BASE: usize = 1;
+const NAMES: [&str; 2] = ["robot", "base"];
+
+const LINK: Link = Link::Wire(LinkLimits { rate_bps: Some(6_000_000), loss: 0.0 });
+/// The attacker is under way before what is measured.
+const LEAD: Duration = Duration::from_millis(500);
+/// Longest wait for a peer to be met, or to be missed.
+const MEETING_PATIENCE: Duration = Duration::from_secs(60);
+/// After that a daemon has given up the socket towards a peer that is gone.
+const FORGOTTEN_AFTER: Duration = Duration::from_millis(1500);
+
+/// Forged handshakes of one kind, to one daemon.
+#[derive(Debug, Clone, Copy)]
+pub struct Attack {
+    /// [`ROBOT`] or [`BASE`].
+    pub victim: usize,
+    /// Which kind.
+    pub forgery: Forgery,
+}
+
+impl Attack {
+    /// `robot` or `base`.
+    pub fn victim_name(self) -> &'static str {
+        NAMES[self.victim]
+    }
+}
+
+/// A restart under attack.
+#[derive(Debug, Clone, Copy)]
+pub struct Restart {
+    /// [`ROBOT`], whose address the base knows from before; or [`BASE`], which then knows of
+    /// nobody and has to be called.
+    pub who: usize,
+    /// Forged handshakes meanwhile.
+    pub attack: Option<Attack>,
+}
+
+impl Restart {
+    /// For tables.
+    pub fn name(self) -> String {
+        format!("{} restarts, {}", NAMES[self.who], name(self.attack))
+    }
+}
+
+/// Figures of one phase.
+#[derive(Debug, Serialize)]
+pub struct Figures {
+    pub round: u64,
+    pub phase: String,
+    pub laser: Summary,
+    pub image: Summary,
+    /// Of one core, robot's daemon and base's.
+    pub cpu_percent: [f64; 2],
+    /// By how much their memory grew since the phase began.
+    pub grown_bytes: [i64; 2],
+    /// Of all cores, by whatever program.
+    pub machine_busy_percent: f64,
+    /// Packets that the attacked daemon refused, by reason.
+    pub refused: BTreeMap<String, u64>,
+    pub flood: Option<FloodFigures>,
+}
+
+/// What the attacked kernel counted.
+#[derive(Debug, Serialize)]
+pub struct FloodFigures {
+    pub received_per_s: f64,
+    pub received_bytes_per_s: f64,
+    pub answers_per_s: f64,
+    /// Bytes answered, of those that came, Ethernet headers included.
+    pub answered_bytes_percent: f64,
+    /// Forged datagrams that found the socket full.
+    pub overflowed_percent: f64,
+}
+
+/// How long a restarted daemon needs to be met.
+#[derive(Debug, Serialize)]
+pub struct Meeting {
+    pub phase: String,
+    /// From its start to both daemons saying so; infinite (`null`) if they never did.
+    pub seconds: Vec<f64>,
+}
+
+impl Figures {
+    /// Milliseconds.
+    pub fn laser_p99(&self) -> Option<f64> {
+        self.laser.delay_ms.map(|delay| delay.p99)
+    }
+
+    /// Of the rate that was meant.
+    pub fn rate_percent(&self) -> Option<f64> {
+        Some(100.0 * self.flood.as_ref()?.received_per_s / f64::from(RATE_PER_S))
+    }
+
+    pub fn answered_percent(&self) -> Option<f64> {
+        Some(self.flood.as_ref()?.answered_bytes_percent)
+    }
+
+    /// Of the daemon that grew most.
+    pub fn growth_mb(&self) -> f64 {
+        self.grown_bytes.into_iter().max().unwrap_or(0) as f64 / 1e6
+    }
+}
+
+/// Fields end in this order.
+pub struct Scene<'a> {
+    setup: &'a DaemonSetup,
+    folder: &'a Path,
+    /// Robot's and base's; the robot's is missing while it restarts.
+    daemons: Vec<Daemon>,
+    _masters: [Process; 2],
+    attacker: Attacker,
+    /// Robot's and base's.
+    keys: [PublicKey; 2],
+    /// A call that each of them was sent.
+    recorded: [Vec<u8>; 2],
+    pair: Pair,
+}
+
+/// A flood, with what was counted when it began.
+struct Assault {
+    flood: Flood,
+    victim: usize,
+    since: Instant,
+    before: Counters,
+}
+
+impl<'a> Scene<'a> {
+    /// Starts everything, on the first processor.
+    pub fn new(setup: &'a DaemonSetup, folder: &'a Path) -> Result<Self> {
+        let processors = processors()?;
+        ensure!(processors.len() > 1, "found one processor; the attacker needs another");
+        stay_on(processors[0])?;
+        let pair = Pair::new(LINK, 0)?;
+        let attacker = Attacker::new(&[&pair.robot, &pair.base])?;
+        let roscore = |computer| {
+            RosProgram { computer, middleware: Middleware::own(Ros::One), folder }.roscore()
+        };
+        let masters = [roscore(&pair.robot)?, roscore(&pair.base)?];
+        let mut daemons = Vec::from(setup.start(&pair.robot, &pair.base, folder)?);
+        for daemon in &mut daemons {
+            daemon.await_connected()?;
+        }
+        let keys = [key(&daemons[ROBOT].status()?)?, key(&daemons[BASE].status()?)?];
+        let mut scene = Self {
+            setup,
+            folder,
+            daemons,
+            _masters: masters,
+            attacker,
+            keys,
+            recorded: [vec![], vec![]],
+            pair,
+        };
+        for victim in [ROBOT, BASE] {
+            scene.recorded[victim] = scene.record(victim)?;
+        }
+        scene.have_base_called()?;
+        Ok(scene)
+    }
+
+    /// Takes a daemon away for as long as it takes the other to call it.
+    fn record(&mut self, who: usize) -> Result<Vec<u8>> {
+        let tap = Tap::open(self.computer(who))?;
+        self.daemons.remove(who).end()?;
+        let mut call = None;
+        wait(|| {
+            call = tap.call()?;
+            Ok(call.is_some())
+        })?;
+        self.daemons.insert(who, self.setup.run(self.computer(who), self.folder)?);
+        self.await_connected()?;
+        call.with_context(|| format!("{} is not called", NAMES[who]))
+    }
+
+    fn await_connected(&mut self) -> Result<()> {
+        self.daemons.iter_mut().try_for_each(Daemon::await_connected)
+    }
+
+    /// Starts the base anew without the robot's address: it waits for its call, at the socket
+    /// that is open to everybody.
+    fn have_base_called(&mut self) -> Result<()> {
+        let file = self.folder.join("base.yaml");
+        let text = std::fs::read_to_string(&file)?;
+        let address = format!(", address: {}", self.pair.robot.address);
+        ensure!(text.contains(&address), "no '{address}' in {}", file.display());
+        std::fs::write(&file, text.replace(&address, ""))?;
+        self.daemons.pop().context("no base")?.end()?;
+        self.daemons.push(self.setup.run(&self.pair.base, self.folder)?);
+        self.await_connected()
+    }
+
+    fn computer(&self, number: usize) -> &Computer {
+        if number == ROBOT { &self.pair.robot } else { &self.pair.base }
+    }
+
+    /// The load once, under attack or not.
+    pub fn phase(&mut self, round: u64, attack: Option<Attack>) -> Result<Figures> {
+        let phase = name(attack);
+        let folder = self.subfolder(&format!("{}-{round}", phase.replace(' ', "-")))?;
+        let middleware = Middleware::own(Ros::One);
+        let flows = [Flow::Laser, Flow::Image];
+        let mut load = Load::start(middleware, &flows, &self.pair, &folder)?;
+        let asked = attack.map_or(BASE, |attack| attack.victim);
+        let refused_before = refused(&self.daemons[asked].status()?);
+        let before = self.resident()?;
+        let assault = attack.map(|attack| self.assault(attack)).transpose()?;
+        std::thread::sleep(LEAD);
+        let (watch, ticks) = (Watch::start(&self.daemons)?, MachineTicks::now()?);
+        load.publish(COUNTED)?;
+        let watched = watch.stop(&self.daemons)?;
+        let machine_busy_percent = MachineTicks::now()?.busy_percent_since(ticks);
+        let flood = assault.map(|it| self.end(it)).transpose()?;
+        let after = self.resident()?;
+        load.drain(COUNTED)?;
+        // Before the publishers end, and their topics with them.
+        for (daemon, name) in self.daemons.iter().zip(NAMES) {
+            let file = folder.join(format!("{name}.status.json"));
+            std::fs::write(file, format!("{:#}\n", daemon.status()?))?;
+        }
+        load.write()?;
+        load.leave()?;
+        let samples = |flow: Flow| -> Result<Summary> {
+            Ok(ros::samples(&folder, flow)?.summary(Some(flow.period())))
+        };
+        let mut refused = refused(&self.daemons[asked].status()?);
+        for (reason, count) in &mut refused {
+            *count = count.saturating_sub(refused_before.get(reason).copied().unwrap_or(0));
+        }
+        refused.retain(|_, count| *count > 0);
+        Ok(Figures {
+            round,
+            phase,
+            laser: samples(Flow::Laser)?,
+            image: samples(Flow::Image)?,
+            cpu_percent: [watched[ROBOT].cpu_percent, watched[BASE].cpu_percent],
+            grown_bytes: [after[ROBOT] - before[ROBOT], after[BASE] - before[BASE]],
+            machine_busy_percent,
+            refused,
+            flood,
+        })
+    }
+
+    fn subfolder(&self, name: &str) -> Result<PathBuf> {
+        let folder = self.folder.join(name);
+        std::fs::create_dir_all(&folder)?;
+        Ok(folder)
+    }
+
+    fn resident(&self) -> Result<[i64; 2]> {
+        let of = |number: usize| -> Result<i64> {
+            Ok(self.daemons[number].process.usage()?.resident_bytes as i64)
+        };
+        Ok([of(ROBOT)?, of(BASE)?])
+    }
+
+    fn assault(&self, attack: Attack) -> Result<Assault> {
+        let Attack { victim, forgery } = attack;
+        let datagrams = forgery.datagrams(&self.keys[victim], &self.recorded[victim]);
+        let (before, since) = (Counters::of(self.computer(victim))?, Instant::now());
+        let flood = self.attacker.start(victim, &datagrams)?;
+        Ok(Assault { flood, victim, since, before })
+    }
+
+    fn end(&self, assault: Assault) -> Result<FloodFigures> {
+        let Assault { flood, victim, since, before } = assault;
+        let (after, seconds) = (Counters::of(self.computer(victim))?, since.elapsed());
+        flood.stop()?;
+        let per_s = |now: u64, before: u64| (now - before) as f64 / seconds.as_secs_f64();
+        let received = [0, 1].map(|it| per_s(after.received[it], before.received[it]));
+        let sent = [0, 1].map(|it| per_s(after.sent[it], before.sent[it]));
+        let overflowed = per_s(after.overflowed, before.overflowed);
+        Ok(FloodFigures {
+            received_per_s: received[0],
+            received_bytes_per_s: received[1],
+            answers_per_s: sent[0],
+            answered_bytes_percent: 100.0 * sent[1] / received[1],
+            overflowed_percent: 100.0 * overflowed / received[0],
+        })
+    }
+
+    /// Restarts a daemon so often.
+    pub fn meetings(&mut self, times: u64, restart: Restart) -> Result<Meeting> {
+        let assault = restart.attack.map(|attack| self.assault(attack)).transpose()?;
+        std::thread::sleep(LEAD);
+        let seconds = (0..times).map(|_| self.meet(restart.who)).collect::<Result<_>>()?;
+        assault.map(|it| self.end(it)).transpose()?;
+        Ok(Meeting { phase: restart.name(), seconds })
+    }
+
+    /// Kills a daemon and waits until the other has given it up; then starts it, and says
+    /// how many seconds it took until they had met.
+    fn meet(&mut self, who: usize) -> Result<f64> {
+        drop(self.daemons.remove(who));
+        let missed = wait(|| Ok(!is_up(&self.daemons[0].status()?)))?;
+        ensure!(missed.is_some(), "a daemon that was killed is not missed");
+        std::thread::sleep(FORGOTTEN_AFTER);
+        self.daemons.insert(who, self.setup.run(self.computer(who), self.folder)?);
+        let met = wait(|| {
+            // Before it listens there is no status.
+            let mut all = self.daemons.iter();
+            Ok(all.all(|daemon| daemon.status().is_ok_and(|status| is_up(&status))))
+        })?;
+        Ok(met.map_or(f64::INFINITY, |time| time.as_secs_f64()))
+    }
+}
+
+/// The public key that a daemon says it has.
+fn key(status: &Value) -> Result<PublicKey> {
+    let key = status["key"].as_str().context("no key in status")?;
+    key.parse().with_context(|| format!("found the key '{key}' in status"))
+}
+
+fn is_up(status: &Value) -> bool {
+    status["peers"][0]["state"] == "up"
+}
+
+/// How long it took to hold; `None` if it never did.
+fn wait(mut holds: impl FnMut() -> Result<bool>) -> Result<Option<Duration>> {
+    let start = Instant::now();
+    while start.elapsed() < MEETING_PATIENCE {
+        if holds()? {
+            return Ok(Some(start.elapsed()));
+        }
+        std::thread::sleep(POLL_PERIOD);
+    }
+    Ok(None)
+}
+
+fn refused(status: &Value) -> BTreeMap<String, u64> {
+    let all = status["packets_refused"].as_object().into_iter().flatten();
+    all.filter_map(|(reason, count)| Some((reason.clone(), count.as_u64()?))).collect()
+}
