@@ -102,7 +102,7 @@ fn only_packets_of_a_session_bear_our_number() {
     let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let attacked = Attacked::new(config());
     let bears = |session: u32| {
-        let header = SessionHeader { ack_soon: false, link: 0, session, number: 1 };
+        let header = SessionHeader { ack_soon: false, relayed: false, link: 0, session, number: 1 };
         attacked.endpoint.bears_our_number(&[header.emit(64), vec![0; 40]].concat())
     };
     assert!(bears(attacked.session));
