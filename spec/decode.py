@@ -27,7 +27,6 @@ U32, U64 = 2**32 - 1, 2**64 - 1
 TEXT_BYTES = 1024
 DEFINITION_BYTES = 1 << 20
 ACK_RUNS = 32
-LINKS = 16
 
 
 class Refused(ValueError):
@@ -374,10 +373,10 @@ def parse_frames(data):
 
 def parse_message(body):
     """The fields of a data frame, which a relay frame has as well."""
-    channel, number, flags = body.varint("channel", U32), body.varint("number"), body.u8()
+    channel, number, flags = body.varint("channel"), body.varint("number"), body.u8()
     check(number and not flags & ~7, "number or flags")
     age = body.varint("age", U32)
-    source = body.varint("source", 255) if flags & 2 else 0
+    source = body.varint("source", U32) if flags & 2 else 0
     fragment = None
     if flags & 1:
         total, offset = body.varint("total", U32), body.varint("offset", U32)
@@ -393,7 +392,6 @@ def parse_data(body):
 
 def parse_ack(body):
     link, largest, delay = body.u8(), body.varint("largest"), body.varint("delay", U32)
-    check(link < LINKS, "link")
     end, runs = largest, []
     while not runs or body.data:
         check(len(runs) < ACK_RUNS, "ranges")
@@ -432,7 +430,11 @@ def parse_relay(body):
     if message["fragment"]:
         # The header is the whole message's: it is read when all pieces are there.
         return {"relay": relay | {"fragment": message["fragment"], "payload": message["payload"]}}
-    return {"relay": relay | parse_relay_payload(bytes.fromhex(message["payload"]))}
+    try:
+        return {"relay": relay | parse_relay_payload(bytes.fromhex(message["payload"]))}
+    except Refused as refused:
+        # The message is passed over; the packet that brought it is sound.
+        return {"relay": relay | {"refused": str(refused), "payload": message["payload"]}}
 
 
 def parse_held(body):
@@ -492,7 +494,8 @@ def emit_relay(it):
 
 # Channel 0
 
-ROLES = {0: "topic", 8: "answers", 16: "calls"}
+# The first that fits.
+ROLES = {8: "answers", 16: "calls", 0: "topic"}
 OFFER_FLAGS = {"transient_local": 1, "reliable": 2, "manual_liveliness": 4}
 
 
@@ -502,7 +505,7 @@ def parse_control(data):
     kind = reader.u8()
     if not 1 <= kind <= 6:
         return {"unknown": kind}
-    channel = reader.varint("channel", U32)
+    channel = reader.varint("channel")
     check(channel, "channel")
     if kind == 1:
         return {"offer": parse_offer(reader, channel)}
@@ -520,8 +523,7 @@ def parse_offer(reader, channel):
              "lifespan_ms": reader.varint("lifespan", U32) or None}
     flags = reader.u8()
     offer |= {name: bool(flags & bit) for name, bit in OFFER_FLAGS.items()}
-    check(flags & 24 in ROLES, "flags")
-    offer["role"] = ROLES[flags & 24]
+    offer["role"] = next(role for bit, role in ROLES.items() if flags & bit == bit)
     offer |= {name: reader.text(name) for name in ("name", "type", "hash")}
     more = bool(reader.data)
     offer["depth"] = reader.varint("depth", U32) or 1 if more else 1
