@@ -8,6 +8,7 @@ It has one link and one peer, repairs control messages alone, and moves nowhere.
 """
 import argparse
 import base64
+import collections
 import json
 import os
 import pathlib
@@ -26,8 +27,11 @@ LEAST_WINDOW = 8.0
 REPAIR_AFTER = 0.3
 SEND_EVERY = 0.25
 MESSAGE_BYTES = 1 << 21
-MESSAGES = 256
+MESSAGES = 16
+REMEMBERED = 1024
+CHANNELS = 4096
 DATAGRAM = 65536
+FLOOD = 64
 
 
 def micros():
@@ -79,7 +83,7 @@ class Messages:
 
     def __init__(self):
         self.parts, self.whole, self.next_control = {}, {}, 1
-        self.handed = set()
+        self.handed = collections.deque(maxlen=REMEMBERED)
 
     def take(self, it):
         """The messages that are whole by this: (channel, number, bytes)."""
@@ -90,9 +94,11 @@ class Messages:
         if data is None:
             return
         if it["channel"]:
-            self.handed.add(place)
+            self.handed.append(place)
             yield it["channel"], it["number"], data
             return
+        if it["number"] - self.next_control >= REMEMBERED:
+            raise Refused("value", "number of a control message far ahead")
         self.whole[it["number"]] = data
         while self.next_control in self.whole:
             self.next_control += 1
@@ -172,11 +178,19 @@ class Peer:
             self.data += 1
             self.send([data_frame(1, self.data, self.options.payload)])
 
+    def flood(self):
+        """Spends what the peer reads of calls without a cookie: their MAC holds, their noise does not."""
+        with socket.socket(self.socket.family, socket.SOCK_DGRAM) as other:
+            for _ in range(FLOOD):
+                other.sendto(tautline.emit_call(1, os.urandom(len(self.call["first"])), self.called), self.to)
+
     def make_call(self, now):
         if self.call is None or now - self.call["made"] > CALL_LIFE:
             noise = tautline.Noise(self.secret, os.urandom(32), self.called)
             first = noise.call(self.called, tautline.emit_greeting(self.epoch, self.name))
             self.call = {"noise": noise, "first": first, "session": self.draw_session(), "made": now}
+        if self.options.flood and self.cookie is None:
+            self.flood()
         data = tautline.emit_call(self.call["session"], self.call["first"], self.called, self.cookie)
         self.call["mac1"] = data[-32:-16]
         self.write(data, self.to)
@@ -255,6 +269,9 @@ class Peer:
             raise Refused("value", "no such call")
         if not tautline.mac1_holds(data, self.public):
             raise Refused("mac1")
+        if self.options.flood and self.cookie is None:
+            # It was read before the others had spent all.
+            return
         verdict = tautline.parse_verdict(self.call["noise"].read_answer(packet["noise"]))
         self.say("answered", **verdict)
         call, self.call = self.call, None
@@ -333,10 +350,13 @@ class Peer:
         if channel:
             return self.say("message", channel=channel, topic=self.offers.get(channel, {}).get("name"), number=number,
                             payload=data.hex())
-        control = tautline.parse_control(data)
+        try:
+            control = tautline.parse_control(data)
+        except Refused as refused:
+            return self.say("refused", control=data.hex(), error=str(refused))
         self.say("told", control=control)
         kind, it = next(iter(control.items()))
-        if kind == "offer":
+        if kind == "offer" and len(self.offers) < CHANNELS:
             self.offers[it["channel"]] = it
             self.control({"get_definition": {"channel": it["channel"]}})
             self.control({"want": {"channel": it["channel"], "wanted": True}})
@@ -373,6 +393,7 @@ def parse_options():
     parser.add_argument("--peer", type=address, required=True, metavar="HOST:PORT")
     parser.add_argument("--peer-key", required=True, help="the peer's public key, base64")
     parser.add_argument("--wait", action="store_true", help="to be called, instead of calling")
+    parser.add_argument("--flood", action="store_true", help="other calls first, so that ours needs a cookie")
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--topic", default="/spoken", help="what is offered")
     parser.add_argument("--type", default="std_msgs/String")
