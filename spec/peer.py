@@ -4,7 +4,7 @@
 be called), keeps the link up for some seconds, wants whatever is offered, offers one topic of
 its own and sends on it. Prints every datagram, decoded, and what happened, as lines of JSON.
 
-It has one link and one peer, repairs control messages alone, and moves nowhere.
+It has one link and one peer, repairs control messages alone, and keeps its first keys.
 """
 import argparse
 import base64
@@ -32,6 +32,7 @@ REMEMBERED = 1024
 CHANNELS = 4096
 DATAGRAM = 65536
 FLOOD = 64
+MOVE_AFTER = 1.0
 
 
 def micros():
@@ -130,13 +131,17 @@ class Peer:
         self.public = tautline.public_key(self.secret)
         self.called = base64.b64decode(options.peer_key, validate=True)
         self.to = options.peer
-        family = socket.AF_INET6 if ":" in options.listen[0] else socket.AF_INET
-        self.socket = socket.socket(family, socket.SOCK_DGRAM)
-        self.socket.bind(options.listen)
+        self.move_at = None
+        self.listen(options.listen)
         self.epoch = int.from_bytes(os.urandom(8), "little")
         self.cookie, self.call, self.keys, self.kept, self.session_epoch = None, None, [], [], None
         self.next_call = self.next_ping = self.next_send = 0.0
         self.begin_session()
+
+    def listen(self, address):
+        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self.socket = socket.socket(family, socket.SOCK_DGRAM)
+        self.socket.bind(address)
 
     def begin_session(self):
         self.sent, self.controls, self.pending, self.messages = 0, 0, {}, Messages()
@@ -170,6 +175,11 @@ class Peer:
         for number in late:
             frames, _ = self.pending.pop(number)
             self.send(frames, repaired=True)
+        if self.move_at is not None and now >= self.move_at:
+            self.move_at = None
+            self.socket.close()
+            self.listen((self.options.listen[0], 0))
+            self.say("moved", address=list(self.socket.getsockname()[:2]))
         if now >= self.next_ping:
             self.next_ping = now + HEARTBEAT
             self.send(["ping", self.clock_frame()])
@@ -302,6 +312,7 @@ class Peer:
         self.say("keys", mine=keys.mine, theirs=keys.theirs, epoch=keys.epoch)
         if keys.epoch != self.session_epoch:
             self.keys, self.session_epoch = [keys], keys.epoch
+            self.move_at = time.monotonic() + MOVE_AFTER if self.options.move else None
             self.begin_session()
             self.control({"offer": self.options.offer})
         self.send(["ping", self.clock_frame()])
@@ -394,6 +405,7 @@ def parse_options():
     parser.add_argument("--peer-key", required=True, help="the peer's public key, base64")
     parser.add_argument("--wait", action="store_true", help="to be called, instead of calling")
     parser.add_argument("--flood", action="store_true", help="other calls first, so that ours needs a cookie")
+    parser.add_argument("--move", action="store_true", help="to another port, a second after the session began")
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--topic", default="/spoken", help="what is offered")
     parser.add_argument("--type", default="std_msgs/String")

@@ -207,3 +207,17 @@ fn another_implementation_calls_with_a_cookie_under_flood() {
     base.wait_for_state("robot", "up");
     peer.assert_understood_all();
 }
+
+#[test]
+fn another_implementation_moves_and_is_followed_when_it_echoes() {
+    let pair = Pair::new();
+    let base = pair.start_base("", "");
+    let peer = Peer::start(&pair, &["--move"]);
+    let moved = peer.wait("moved", |_| true);
+    let address = format!("127.0.0.1:{}", moved["address"][1]);
+    peer.wait_for_frame("challenge", |_| true);
+    wait_for("the link leads there", || (base.status().links[0].remote == address).then_some(()));
+    base.wait_for_state("robot", "up");
+    assert!(base.status().packets_refused.is_empty(), "{:?}", base.status().packets_refused);
+    peer.assert_understood_all();
+}
