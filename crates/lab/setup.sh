@@ -5,7 +5,7 @@
 set -eu
 
 build="gcc g++ libc6-dev cmake clang-14 libclang-14-dev"
-python="python3-venv"
+python="python3-venv python3-cryptography"
 links="iproute2 iptables iputils-ping iperf3 util-linux"
 ros="python3-roslaunch python3-rostopic python3-rospy python3-rosbag
      python3-std-msgs python3-sensor-msgs python3-geometry-msgs python3-tf2-msgs"

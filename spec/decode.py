@@ -1,0 +1,661 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Reads and writes Tautline's packets, made from protocol.md alone: a second implementation
+that tells whether the page and the vectors suffice. Python 3.11 and python3-cryptography.
+
+    decode.py --vectors FOLDER    holds all files of vectors/ against it, and prints what differs
+
+peer.py makes a node of it that real ones can meet.
+"""
+import argparse
+import hashlib
+import hmac
+import json
+import math
+import pathlib
+import struct
+import sys
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+CALL, ANSWER, COOKIE, BEACON = range(4)
+VERDICTS = ["welcome", "name", "twin"]
+U32, U64 = 2**32 - 1, 2**64 - 1
+TEXT_BYTES = 1024
+DEFINITION_BYTES = 1 << 20
+ACK_RUNS = 32
+
+
+class Refused(ValueError):
+    """Bytes that are not of this protocol: `error` as the vectors name it."""
+
+    def __init__(self, error, field=""):
+        super().__init__(f"{error}: {field}" if field else error)
+        self.error = error
+
+
+def check(fits, field):
+    if not fits:
+        raise Refused("value", field)
+
+
+class Reader:
+    """Takes fields off the front of bytes."""
+
+    def __init__(self, data):
+        self.data = data
+
+    def bytes(self, count):
+        if len(self.data) < count:
+            raise Refused("truncated")
+        taken, self.data = self.data[:count], self.data[count:]
+        return taken
+
+    def rest(self):
+        return self.bytes(len(self.data))
+
+    def number(self, size, signed=False):
+        return int.from_bytes(self.bytes(size), "little", signed=signed)
+
+    def u8(self):
+        return self.number(1)
+
+    def u32(self):
+        return self.number(4)
+
+    def varint(self, field="", most=U64):
+        value = 0
+        for place in range(10):
+            byte = self.u8()
+            value |= (byte & 0x7F) << (7 * place)
+            if byte < 0x80:
+                break
+        else:
+            raise Refused("varint too long", field)
+        if value > U64:
+            raise Refused("varint too long", field)
+        check(value <= most, field)
+        return value
+
+    def text(self, field, most=TEXT_BYTES, least=0):
+        length = self.varint(field)
+        check(least <= length <= most, field)
+        try:
+            return self.bytes(length).decode()
+        except UnicodeDecodeError:
+            raise Refused("text", field) from None
+
+
+def varint(value):
+    data = bytearray()
+    while value >= 0x80:
+        data.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes(data) + bytes([value])
+
+
+def text(value):
+    return varint(len(value.encode())) + value.encode()
+
+
+# Cryptography
+
+def sha256(*parts):
+    return hashlib.sha256(b"".join(parts)).digest()
+
+
+def hmac256(key, *parts):
+    return hmac.digest(key, b"".join(parts), "sha256")
+
+
+def mac(key, data):
+    return hmac256(key, data)[:16]
+
+
+def public_key(secret):
+    key = X25519PrivateKey.from_private_bytes(secret).public_key()
+    return key.public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+
+def agree(secret, public):
+    """An agreement that is zero is refused, by the library."""
+    try:
+        return X25519PrivateKey.from_private_bytes(secret).exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError:
+        raise Refused("agreement is zero") from None
+
+
+def open_sealed(key, nonce, sealed, associated):
+    try:
+        return ChaCha20Poly1305(key).decrypt(nonce, sealed, associated)
+    except InvalidTag:
+        raise Refused("decryption") from None
+
+
+class Noise:
+    """Noise_IK_25519_ChaChaPoly_SHA256, from either side."""
+
+    def __init__(self, secret, ephemeral, called_public):
+        self.secret, self.ephemeral = secret, ephemeral
+        self.chain = self.hash = b"Noise_IK_25519_ChaChaPoly_SHA256"
+        self.key, self.nonce = None, 0
+        self.mix_hash(b"tautline\0")
+        self.mix_hash(called_public)
+
+    def mix_hash(self, data):
+        self.hash = sha256(self.hash, data)
+
+    def expand(self, data):
+        temp = hmac256(self.chain, data)
+        first = hmac256(temp, b"\1")
+        return first, hmac256(temp, first, b"\2")
+
+    def mix_key(self, agreement):
+        self.chain, self.key = self.expand(agreement)
+        self.nonce = 0
+
+    def cipher_nonce(self):
+        self.nonce += 1
+        return struct.pack("<IQ", 0, self.nonce - 1)
+
+    def seal(self, plain):
+        sealed = ChaCha20Poly1305(self.key).encrypt(self.cipher_nonce(), plain, self.hash)
+        self.mix_hash(sealed)
+        return sealed
+
+    def open(self, sealed):
+        plain = open_sealed(self.key, self.cipher_nonce(), sealed, self.hash)
+        self.mix_hash(sealed)
+        return plain
+
+    def call(self, called, payload):
+        """The caller's first message."""
+        own = public_key(self.ephemeral)
+        self.mix_hash(own)
+        self.mix_key(agree(self.ephemeral, called))
+        static = self.seal(public_key(self.secret))
+        self.mix_key(agree(self.secret, called))
+        return own + static + self.seal(payload)
+
+    def read_call(self, noise):
+        """The called side: the caller's static key and payload."""
+        self.theirs = noise[:32]
+        self.mix_hash(self.theirs)
+        self.mix_key(agree(self.secret, self.theirs))
+        self.caller = self.open(noise[32:80])
+        self.mix_key(agree(self.secret, self.caller))
+        return self.caller, self.open(noise[80:])
+
+    def answer(self, payload):
+        """The called side's message."""
+        own = public_key(self.ephemeral)
+        self.mix_hash(own)
+        self.mix_key(agree(self.ephemeral, self.theirs))
+        self.mix_key(agree(self.ephemeral, self.caller))
+        return own + self.seal(payload)
+
+    def read_answer(self, noise):
+        theirs = noise[:32]
+        self.mix_hash(theirs)
+        self.mix_key(agree(self.ephemeral, theirs))
+        self.mix_key(agree(self.secret, theirs))
+        return self.open(noise[32:])
+
+    def split(self):
+        """Keys for what the caller seals, and for what it receives."""
+        return self.expand(b"")
+
+
+# Packets
+
+def parse_packet(data):
+    """What anybody can read of a packet: a dict with its "kind"; bytes stay bytes."""
+    reader = Reader(data)
+    first = reader.u8()
+    if first & 0x80:
+        return parse_session(first, reader)
+    if first != 0x54:
+        raise Refused("magic")
+    second = reader.u8()
+    if second >> 4:
+        raise Refused("version", str(second >> 4))
+    kind = second & 0xF
+    check(kind <= BEACON, "kind")
+    return [parse_call, parse_answer, parse_cookie, parse_beacon][kind](reader)
+
+
+def session_number(reader):
+    number = reader.u32()
+    check(number, "session")
+    return number
+
+
+def parse_call(reader):
+    session = session_number(reader)
+    # Two keys, two tags, an epoch and a name of at least a byte and its length.
+    noise = reader.bytes(max(len(reader.data) - 32, 32 + 48 + 16 + 8 + 2))
+    return {"kind": "call", "session": session, "noise": noise, "mac1": reader.bytes(16), "mac2": reader.bytes(16)}
+
+
+def parse_answer(reader):
+    session, your_session = session_number(reader), session_number(reader)
+    noise = reader.bytes(max(len(reader.data) - 16, 32 + 9 + 16))
+    return {"kind": "answer", "session": session, "your_session": your_session, "noise": noise,
+            "mac1": reader.bytes(16)}
+
+
+def parse_cookie(reader):
+    return {"kind": "cookie", "your_session": session_number(reader), "nonce": reader.bytes(12),
+            "sealed": reader.bytes(32)}
+
+
+def parse_beacon(reader):
+    salt, tags = reader.number(8), []
+    while reader.data or not tags:
+        tags.append(reader.bytes(8))
+    check(len(tags) <= 64, "tags")
+    return {"kind": "beacon", "salt": salt, "tags": tags}
+
+
+def parse_session(first, reader):
+    check(not first & 0x10, "kind")
+    header = bytes([first]) + reader.data[:8]
+    packet = {"kind": "session", "ack_soon": bool(first & 0x40), "relayed": bool(first & 0x20),
+              "link": first & 0xF, "session": reader.u32(), "number": reader.u32()}
+    if len(reader.data) < 16 + (0 if packet["relayed"] else 4):
+        raise Refused("truncated")
+    return packet | {"header": header, "sealed": reader.rest()}
+
+
+def full_number(low, expected):
+    """The number nearest to the one expected of which these are the low 32 bits."""
+    near = expected & ~U32 | low
+    return min((n for n in (near - 2**32, near, near + 2**32) if n >= 0), key=lambda n: abs(n - expected))
+
+
+def session_nonce(link, number):
+    return struct.pack("<B3xQ", link, number)
+
+
+def open_session(packet, key, number):
+    """The clock (None behind a relay) and the bytes of the frames; `number` is the whole one."""
+    plain = Reader(open_sealed(key, session_nonce(packet["link"], number), packet["sealed"], packet["header"]))
+    clock = None if packet["relayed"] else plain.u32()
+    return clock, plain.rest()
+
+
+def seal_session(key, session, link, number, clock, frames, ack_soon=False):
+    first = 0x80 | ack_soon << 6 | (clock is None) << 5 | link
+    header = struct.pack("<BII", first, session, number & U32)
+    plain = (b"" if clock is None else struct.pack("<I", clock)) + frames
+    return header + ChaCha20Poly1305(key).encrypt(session_nonce(link, number), plain, header)
+
+
+# Meeting
+
+def emit_greeting(epoch, name):
+    return struct.pack("<Q", epoch) + text(name)
+
+
+def parse_greeting(data):
+    reader = Reader(data)
+    return {"epoch": reader.number(8), "name": reader.text("name", most=63, least=1)}
+
+
+def parse_verdict(data):
+    reader = Reader(data)
+    epoch, verdict = reader.number(8), reader.u8()
+    check(verdict < len(VERDICTS), "verdict")
+    return {"epoch": epoch, "verdict": VERDICTS[verdict]}
+
+
+def mac_key(public):
+    return sha256(b"tautline mac", public)
+
+
+def emit_call(session, noise, called, cookie=None):
+    packet = struct.pack("<BBI", 0x54, CALL, session) + noise
+    packet += mac(mac_key(called), packet)
+    return packet + (mac(cookie, packet) if cookie else bytes(16))
+
+
+def emit_answer(session, your_session, noise, caller):
+    packet = struct.pack("<BBII", 0x54, ANSWER, session, your_session) + noise
+    return packet + mac(mac_key(caller), packet)
+
+
+def cookie_key(called, mac1):
+    return sha256(sha256(b"tautline cookie", called), mac1)
+
+
+def emit_cookie(your_session, nonce, cookie, called, mac1):
+    sealed = ChaCha20Poly1305(cookie_key(called, mac1)).encrypt(nonce, cookie, b"")
+    return struct.pack("<BBI", 0x54, COOKIE, your_session) + nonce + sealed
+
+
+def open_cookie(packet, called, mac1):
+    return open_sealed(cookie_key(called, mac1), packet["nonce"], packet["sealed"], b"")
+
+
+def mac1_holds(data, public):
+    """Of a call, or of an answer, to who has that key."""
+    end = len(data) - (32 if data[1] & 0xF == CALL else 16)
+    return hmac.compare_digest(mac(mac_key(public), data[:end]), data[end:end + 16])
+
+
+def beacon_tag(secret, public, sender, salt):
+    key = sha256(b"tautline shared secret", agree(secret, public))
+    return hmac256(key, b"tautline beacon", struct.pack("<Q", salt), sender)[:8]
+
+
+def emit_beacon(secret, salt, peers):
+    tags = [beacon_tag(secret, peer, public_key(secret), salt) for peer in peers]
+    return struct.pack("<BBQ", 0x54, BEACON, salt) + b"".join(tags)
+
+
+# Frames
+
+def parse_frames(data):
+    """Frames as the vectors write them."""
+    reader, frames = Reader(data), []
+    while reader.data:
+        kind, length = reader.u8(), reader.varint("length", U32)
+        body = Reader(reader.bytes(length))
+        parse = {1: parse_data, 2: parse_ack, 3: lambda _: "ping", 4: lambda _: "goodbye",
+                 5: lambda it: {"challenge": str(it.number(8))}, 6: lambda it: {"echo": str(it.number(8))},
+                 7: parse_clock, 8: parse_relay, 9: parse_held}.get(kind, lambda _: {"unknown": kind})
+        frames.append(parse(body))
+    return frames
+
+
+def parse_message(body):
+    """The fields of a data frame, which a relay frame has as well."""
+    channel, number, flags = body.varint("channel"), body.varint("number"), body.u8()
+    check(number and not flags & ~7, "number or flags")
+    age = body.varint("age", U32)
+    source = body.varint("source", U32) if flags & 2 else 0
+    fragment = None
+    if flags & 1:
+        total, offset = body.varint("total", U32), body.varint("offset", U32)
+        check(body.data and offset + len(body.data) <= total, "offset")
+        fragment = {"total": total, "offset": offset}
+    return {"channel": channel, "number": number, "source": source, "encoded": bool(flags & 4),
+            "age_us": age * 100, "fragment": fragment, "payload": body.rest().hex()}
+
+
+def parse_data(body):
+    return {"data": parse_message(body)}
+
+
+def parse_ack(body):
+    link, largest, delay = body.u8(), body.varint("largest"), body.varint("delay", U32)
+    end, runs = largest, []
+    while not runs or body.data:
+        check(len(runs) < ACK_RUNS, "ranges")
+        if runs:
+            # One missing number at least, and one present before it.
+            end = runs[-1][0] - 2 - body.varint("gap")
+            check(end >= 0, "gap")
+        start = end - body.varint("range")
+        check(start >= 0, "range")
+        runs.append([start, end])
+    return {"ack": {"link": link, "delay_us": delay, "ranges": runs}}
+
+
+def parse_clock(body):
+    flags = body.u8()
+    least = body.u32() if flags & 1 else None
+    wall = str(body.number(8, signed=True)) if flags & 2 else None
+    return {"clock": {"least_us": least, "wall_us": wall}}
+
+
+def parse_relay_payload(data):
+    reader = Reader(data)
+    flags, life = reader.u8(), reader.u8()
+    check(not flags & ~0x3F, "relay flags")
+    sender = reader.bytes(3).hex() if flags & 16 else None
+    receiver = reader.bytes(3).hex() if flags & 32 else None
+    life_ms = math.ceil(2 ** ((life - 1) / 8)) if life else None
+    return {"hops": flags & 0xF, "life_ms": life_ms, "from": sender, "to": receiver, "packet": reader.rest().hex()}
+
+
+def parse_relay(body):
+    message = parse_message(body)
+    check(message["channel"] < 256, "priority")
+    check(message["source"] == 0, "source")
+    relay = {"priority": message["channel"], "number": message["number"], "age_us": message["age_us"]}
+    if message["fragment"]:
+        # The header is the whole message's: it is read when all pieces are there.
+        return {"relay": relay | {"fragment": message["fragment"], "payload": message["payload"]}}
+    try:
+        return {"relay": relay | parse_relay_payload(bytes.fromhex(message["payload"]))}
+    except Refused as refused:
+        # The message is passed over; the packet that brought it is sound.
+        return {"relay": relay | {"refused": str(refused), "payload": message["payload"]}}
+
+
+def parse_held(body):
+    return {"held": {"to": body.bytes(3).hex(), "bytes": body.varint("bytes")}}
+
+
+def emit_frames(frames):
+    return b"".join(emit_frame(frame) for frame in frames)
+
+
+def emit_frame(frame):
+    name, it = (frame, None) if isinstance(frame, str) else next(iter(frame.items()))
+    kind = ["data", "ack", "ping", "goodbye", "challenge", "echo", "clock", "relay", "held"].index(name) + 1
+    body = {"data": emit_message, "ack": emit_ack, "clock": emit_clock, "relay": emit_relay,
+            "challenge": emit_token, "echo": emit_token,
+            "held": lambda it: bytes.fromhex(it["to"]) + varint(it["bytes"])}.get(name, lambda _: b"")(it)
+    return bytes([kind]) + varint(len(body)) + body
+
+
+def emit_token(token):
+    return struct.pack("<Q", int(token))
+
+
+def emit_message(it):
+    fragment = it["fragment"]
+    flags = bool(fragment) | bool(it["source"]) << 1 | it["encoded"] << 2
+    body = varint(it["channel"]) + varint(it["number"]) + bytes([flags]) + varint(it["age_us"] // 100)
+    if it["source"]:
+        body += varint(it["source"])
+    if fragment:
+        body += varint(fragment["total"]) + varint(fragment["offset"])
+    return body + bytes.fromhex(it["payload"])
+
+
+def emit_ack(it):
+    runs = it["ranges"]
+    body = bytes([it["link"]]) + varint(runs[0][1]) + varint(it["delay_us"]) + varint(runs[0][1] - runs[0][0])
+    for (later, _), (start, end) in zip(runs, runs[1:]):
+        body += varint(later - end - 2) + varint(end - start)
+    return body
+
+
+def emit_clock(it):
+    least, wall = it["least_us"], it["wall_us"]
+    body = bytes([(least is not None) | (wall is not None) << 1])
+    body += b"" if least is None else struct.pack("<I", least)
+    return body + (b"" if wall is None else struct.pack("<q", int(wall)))
+
+
+def emit_relay(it):
+    life = 0 if it["life_ms"] is None else math.floor(1 + 8 * math.log2(it["life_ms"]))
+    payload = bytes([it["hops"] | bool(it["from"]) << 4 | bool(it["to"]) << 5, life])
+    payload += bytes.fromhex((it["from"] or "") + (it["to"] or "") + it["packet"])
+    return emit_message({"channel": it["priority"], "number": it["number"], "age_us": it["age_us"], "source": 0,
+                         "encoded": False, "fragment": None, "payload": payload.hex()})
+
+
+# Channel 0
+
+# The first that fits.
+ROLES = {8: "answers", 16: "calls", 0: "topic"}
+OFFER_FLAGS = {"transient_local": 1, "reliable": 2, "manual_liveliness": 4}
+
+
+def parse_control(data):
+    """A message of channel 0, as the vectors write it."""
+    reader = Reader(data)
+    kind = reader.u8()
+    if not 1 <= kind <= 6:
+        return {"unknown": kind}
+    channel = reader.varint("channel")
+    check(channel, "channel")
+    if kind == 1:
+        return {"offer": parse_offer(reader, channel)}
+    if kind == 3:
+        return {"want": {"channel": channel, "wanted": bool(reader.u8())}}
+    if kind == 5:
+        return {"definition": {"channel": channel, "text": reader.text("definition", DEFINITION_BYTES)}}
+    if kind == 6:
+        return {"refuse": {"channel": channel, "reason": reader.text("reason")}}
+    return {{2: "withdraw", 4: "get_definition"}[kind]: {"channel": channel}}
+
+
+def parse_offer(reader, channel):
+    offer = {"channel": channel, "priority": reader.u8(), "keep_last": reader.varint("keep_last", U32) or 1,
+             "lifespan_ms": reader.varint("lifespan", U32) or None}
+    flags = reader.u8()
+    offer |= {name: bool(flags & bit) for name, bit in OFFER_FLAGS.items()}
+    offer["role"] = next(role for bit, role in ROLES.items() if flags & bit == bit)
+    offer |= {name: reader.text(name) for name in ("name", "type", "hash")}
+    more = bool(reader.data)
+    offer["depth"] = reader.varint("depth", U32) or 1 if more else 1
+    for name in ("deadline", "lease"):
+        offer[f"{name}_ms"] = (reader.varint(name, U32) or None) if more else None
+    return offer
+
+
+def emit_control(control):
+    name, it = next(iter(control.items()))
+    kind = ["offer", "withdraw", "want", "get_definition", "definition", "refuse"].index(name) + 1
+    rest = {"offer": emit_offer, "want": lambda it: bytes([it["wanted"]]), "definition": lambda it: text(it["text"]),
+            "refuse": lambda it: text(it["reason"])}.get(name, lambda _: b"")(it)
+    return bytes([kind]) + varint(it["channel"]) + rest
+
+
+def emit_offer(it):
+    flags = sum(bit for name, bit in OFFER_FLAGS.items() if it[name])
+    flags |= next(bit for bit, role in ROLES.items() if role == it["role"])
+    return (bytes([it["priority"]]) + varint(it["keep_last"]) + varint(it["lifespan_ms"] or 0) + bytes([flags])
+            + text(it["name"]) + text(it["type"]) + text(it["hash"])
+            + varint(it["depth"]) + varint(it["deadline_ms"] or 0) + varint(it["lease_ms"] or 0))
+
+
+# Vectors
+
+def both_ways(vector, parse, emit):
+    """What differs when bytes are read, and written again where that leads to the same."""
+    data = bytes.fromhex(vector["hex"])
+    yield parse(data), vector["meaning"]
+    if not vector.get("only_parse"):
+        yield emit(vector["meaning"]).hex(), vector["hex"]
+
+
+def check_sealed(vector):
+    meaning, packet = vector["meaning"], parse_packet(bytes.fromhex(vector["hex"]))
+    key = bytes.fromhex(meaning["key"])
+    clock, frames = open_session(packet, key, meaning["number"])
+    yield packet["number"], meaning["number"] & U32
+    yield (clock, frames.hex()), (meaning["micros"], meaning["frames"])
+    for field in ("ack_soon", "link", "session"):
+        yield packet[field], meaning[field]
+    yield packet["relayed"], meaning["micros"] is None
+    again = seal_session(key, meaning["session"], meaning["link"], meaning["number"], clock, frames, meaning["ack_soon"])
+    yield again.hex(), vector["hex"]
+
+
+def check_beacon(vector):
+    meaning, packet = vector["meaning"], parse_packet(bytes.fromhex(vector["hex"]))
+    sender, peers = bytes.fromhex(meaning["sender"]), [bytes.fromhex(peer) for peer in meaning["peers"]]
+    yield str(packet["salt"]), meaning["salt"]
+    # As each of the peers would look for it.
+    tags = [beacon_tag(peer, public_key(sender), public_key(sender), packet["salt"]) for peer in peers]
+    yield [tag.hex() for tag in packet["tags"]], [tag.hex() for tag in tags]
+    again = emit_beacon(sender, packet["salt"], [public_key(peer) for peer in peers])
+    yield again.hex(), vector["hex"]
+
+
+def check_handshake(vector):
+    caller, called = vector["caller"], vector["called"]
+    one, other = (bytes.fromhex(side["secret"]) for side in (caller, called))
+    here, there = public_key(one), public_key(other)
+    yield (here.hex(), there.hex()), (vector["caller_public"], vector["called_public"])
+    calling = Noise(one, bytes.fromhex(caller["ephemeral"]), there)
+    noise = calling.call(there, emit_greeting(int(caller["epoch"]), caller["name"]))
+    first = emit_call(caller["session"], noise, there)
+    yield first.hex(), vector["first_call"]
+    cookie = None
+    if vector["cookie"]:
+        cookie, nonce = (bytes.fromhex(vector["cookie"][name]) for name in ("value", "nonce"))
+        mac1 = parse_packet(first)["mac1"]
+        packet = emit_cookie(caller["session"], nonce, cookie, there, mac1)
+        yield packet.hex(), vector["cookie_packet"]
+        yield open_cookie(parse_packet(bytes.fromhex(vector["cookie_packet"])), there, mac1), cookie
+    yield emit_call(caller["session"], noise, there, cookie).hex(), vector["call"]
+    call = parse_packet(bytes.fromhex(vector["call"]))
+    yield mac1_holds(bytes.fromhex(vector["call"]), there), True
+    answering = Noise(other, bytes.fromhex(called["ephemeral"]), there)
+    key, payload = answering.read_call(call["noise"])
+    yield (key, parse_greeting(payload)), (here, {"epoch": int(caller["epoch"]), "name": caller["name"]})
+    noise = answering.answer(struct.pack("<QB", int(called["epoch"]), called["verdict"]))
+    yield emit_answer(called["session"], call["session"], noise, here).hex(), vector["answer"]
+    answer = parse_packet(bytes.fromhex(vector["answer"]))
+    yield mac1_holds(bytes.fromhex(vector["answer"]), here), True
+    verdict = parse_verdict(calling.read_answer(answer["noise"]))
+    yield verdict, {"epoch": int(called["epoch"]), "verdict": VERDICTS[called["verdict"]]}
+    for side in (calling, answering):
+        yield [key.hex() for key in side.split()], [vector["caller_to_called"], vector["called_to_caller"]]
+
+
+def check_invalid(vector):
+    parse = {"packet": parse_packet, "greeting": parse_greeting, "frames": parse_frames, "control": parse_control}
+    try:
+        yield parse[vector["of"]](bytes.fromhex(vector["hex"])), "refused"
+    except Refused as refused:
+        yield refused.error, vector["error"]
+
+
+CHECKS = {
+    "frames": ("frames", lambda vector: both_ways(vector, parse_frames, emit_frames)),
+    "control": ("controls", lambda vector: both_ways(vector, parse_control, emit_control)),
+    "sealed": ("packets", check_sealed),
+    "handshake": ("handshakes", check_handshake),
+    "invalid": ("invalid", check_invalid),
+    "packet_numbers": ("numbers", lambda vector: [(full_number(vector["low"], vector["expected"]), vector["full"])]),
+    "beacon": ("beacons", check_beacon),
+}
+
+
+def check_vectors(folder):
+    """Prints what differs; whether nothing does. A file that is not known differs."""
+    wrong = checked = 0
+    found = {path.stem for path in pathlib.Path(folder).glob("*.json")}
+    for file in sorted(found ^ CHECKS.keys()):
+        wrong += 1
+        print(f"{file}.json: {'not known here' if file in found else 'missing'}")
+    for file in sorted(found & CHECKS.keys()):
+        key, run = CHECKS[file]
+        for vector in json.loads((pathlib.Path(folder) / f"{file}.json").read_text())[key]:
+            checked += 1
+            try:
+                differing = [pair for pair in run(vector) if pair[0] != pair[1]]
+            except Refused as refused:
+                differing = [(f"refused, {refused}", "taken")]
+            for got, expected in differing:
+                wrong += 1
+                print(f"{file}.json, {vector['name']!r}: {got}\n    instead of {expected}")
+    print(f"{checked} vectors read, {wrong} differences")
+    return checked > 0 and not wrong
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--vectors", metavar="FOLDER", required=True)
+    sys.exit(not check_vectors(parser.parse_args().vectors))
