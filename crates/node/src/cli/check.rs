@@ -10,8 +10,9 @@ use tautline_gateway::tf::Rules;
 use tautline_gateway::types::compose::Written;
 use tautline_node::config::{
     self, Beacons, Checked, Config, ConfigError, LinkConfig, MAX_DEFAULT_MTU, PeerConfig,
-    Ros2Config, WatchdogConfig,
+    Ros2Config, Security, WatchdogConfig,
 };
+use tautline_node::keys;
 
 /// Arguments of `tautline check`.
 #[derive(Debug, clap::Args)]
@@ -59,6 +60,7 @@ fn in_words(config: &Config) -> String {
         let _ = writeln!(text, "{name:9} {value}");
     };
     fact("node", format!("{}, listens on UDP {}", config.name, config.listen));
+    fact("key", key(config));
     fact("control", config.control.display().to_string());
     fact(
         "metrics",
@@ -98,6 +100,17 @@ fn in_words(config: &Config) -> String {
         text.push_str(&watchdogs(&config.watchdogs));
     }
     text
+}
+
+/// Who this node is to its peers, or why it cannot start.
+fn key(config: &Config) -> String {
+    match &config.security {
+        Security::None => "none: anybody on the network can speak for any node".into(),
+        Security::Keys(file) => match keys::load(file) {
+            Ok(key) => format!("{} in {}", key.public(), file.display()),
+            Err(error) => format!("not usable yet: {error}"),
+        },
+    }
 }
 
 fn watchdogs(watchdogs: &[WatchdogConfig]) -> String {
@@ -172,29 +185,22 @@ fn peers(peers: &[PeerConfig]) -> String {
 
 /// One row per link, the first one with the peer's name.
 fn peer_rows(peer: &PeerConfig) -> Vec<[String; 5]> {
-    if peer.links.is_empty() {
-        return vec![[
-            peer.name.clone(),
-            "it calls us".into(),
-            String::new(),
-            String::new(),
-            names(peer),
-        ]];
+    let other =
+        |reached: String| [String::new(), reached, String::new(), String::new(), String::new()];
+    let mut rows: Vec<_> = peer.links.iter().map(link_row).collect();
+    rows.extend(peer.via.iter().map(|via| other(format!("via {via}"))));
+    if peer.is_caller() {
+        rows.push(other("it calls us".into()));
     }
-    let row = |(i, link): (usize, &LinkConfig)| {
-        let (name, names) =
-            if i == 0 { (peer.name.clone(), names(peer)) } else { Default::default() };
-        let interface = link.interface.clone().unwrap_or("any interface".into());
-        let default_mtu = || format!("interface's, at most {MAX_DEFAULT_MTU} bytes");
-        [
-            name,
-            address(link),
-            interface,
-            link.mtu.map_or_else(default_mtu, |mtu| format!("{mtu} bytes")),
-            names,
-        ]
-    };
-    peer.links.iter().enumerate().map(row).collect()
+    (rows[0][0], rows[0][4]) = (peer.name.clone(), names(peer));
+    rows
+}
+
+fn link_row(link: &LinkConfig) -> [String; 5] {
+    let interface = link.interface.clone().unwrap_or("any interface".into());
+    let default_mtu = || format!("interface's, at most {MAX_DEFAULT_MTU} bytes");
+    let mtu = link.mtu.map_or_else(default_mtu, |mtu| format!("{mtu} bytes"));
+    [String::new(), address(link), interface, mtu, String::new()]
 }
 
 fn address(link: &LinkConfig) -> String {
@@ -216,6 +222,9 @@ fn names(peer: &PeerConfig) -> String {
     }
     if let Some(rate) = peer.max_rate_bps {
         let _ = write!(text, ", at most {}", words::bit_rate(rate as f64));
+    }
+    if peer.relay {
+        text.push_str(", its packets for others are passed on");
     }
     if peer.max_priority < u8::MAX {
         let _ = write!(text, ", passed on with priority {} or less", peer.max_priority);
@@ -339,7 +348,8 @@ fn peer_as_json(peer: &PeerConfig) -> Json {
         "remap": peer.names.remap,
         "accept": accept,
         "max_rate_bps": peer.max_rate_bps,
-        "max_priority": peer.max_priority,
+        "max_priority": peer.max_priority, "via": peer.via, "relay": peer.relay,
+        "key": peer.key.to_string(),
     })
 }
 
