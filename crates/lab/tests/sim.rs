@@ -117,3 +117,19 @@ fn an_outage_within_another_does_not_end_it() {
     );
     assert_eq!(flow(&figures, "beat")["received"], 20, "80 of 100 fall into the outage");
 }
+
+#[test]
+fn three_hops_of_relays_deliver_and_ip_forwards_nothing() {
+    let text = std::fs::read_to_string(scenario("relay-3hops.yaml")).unwrap();
+    let short = text.replace("duration: 155s", "duration: 5s").replace("count: 1000", "count: 200");
+    let figures = figures_of(&short);
+    let laser = flow(&figures, "laser");
+    assert_eq!((&laser["sent"], &laser["received"]), (&200.into(), &200.into()), "{laser}");
+    assert!(flow(&figures, "image")["received"].as_u64() > Some(0), "{figures}");
+    let links = figures["links"].as_array().unwrap();
+    let name = |link: &Value| link["name"].as_str().unwrap().to_owned();
+    let link = |it: &str| links.iter().find(|link| name(link) == it).unwrap();
+    let packets = |it: &str| link(it)["sent_packets"].as_u64().unwrap();
+    assert!(packets("relay2 to base on adhoc") >= packets("robot to base through relay1"));
+    assert!(!links.iter().any(|link| name(link) == "robot to base on adhoc"));
+}

@@ -130,6 +130,12 @@ fn check_supported(scenario: &Scenario) -> Result<()> {
         scenario.control_loops.is_empty(),
         "control loops run in virtual time only (tautline-lab sim); --no-flows leaves them away"
     );
+    let by_nodes = scenario.flows.iter().any(|flow| flow.over == Over::Tautline);
+    ensure!(
+        !(scenario.tautline.relay && by_nodes),
+        "relays run in virtual time only (tautline-lab sim); --no-flows leaves the flows away, \
+         and relay: false forwards by IP"
+    );
     nodes::check(scenario)
 }
 

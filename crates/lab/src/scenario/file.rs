@@ -70,7 +70,7 @@ pub struct File {
     pub networks: At<Named<Network>>,
     /// Places with radios, by name: robots, base stations.
     pub stations: At<Named<Station>>,
-    /// Chains of at least three stations along which packets are forwarded by plain IP, both ways.
+    /// Chains of at least three stations along which packets are forwarded, both ways: by plain IP, or (over `tautline`, with `relay`) by nodes.
     #[serde(default)]
     pub routes: List<List<Reference>>,
     /// What is sent.
@@ -320,6 +320,9 @@ pub struct Tautline {
     pub in_flight: Option<Whole<1, 64>>,
     /// The rate that Tautline is told; without it, back-pressure alone.
     pub rate: Option<Rate>,
+    /// Each station of a route runs a node and passes on what its neighbours on it send to each other; IP does not. In virtual time only.
+    #[schemars(extend("default" = false))]
+    pub relay: Option<At<Flag>>,
 }
 
 /// Defines words of the file.

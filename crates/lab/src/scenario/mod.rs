@@ -56,7 +56,7 @@ pub struct Scenario {
     /// In the file's order; elsewhere a station is its index here (and the
     /// medium's [`StationId`](tautline_medium::StationId)).
     pub stations: Vec<Station>,
-    /// Chains of stations that forward by plain IP, both ways. No two disagree.
+    /// Chains of stations that forward, both ways. No two disagree.
     pub routes: Vec<Vec<usize>>,
     /// Patterns expanded; names are unique.
     pub flows: Vec<Flow>,
@@ -208,6 +208,8 @@ pub struct Tautline {
     pub in_flight: u32,
     /// Configured rate in bits per second; `None`: back-pressure alone.
     pub rate_bps: Option<u64>,
+    /// Nodes pass packets on along routes, instead of IP; there is a route.
+    pub relay: bool,
 }
 
 impl Scenario {

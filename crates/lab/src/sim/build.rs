@@ -8,7 +8,7 @@ use super::world::World;
 use crate::scenario::{self, Flow, Over, Scenario};
 use crate::staging::{Route, add_networks, changes, later, links, reached_by, routes};
 use anyhow::{Context, Result};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 use tautline_medium::{Medium, Nanos, NetworkId, StationId};
@@ -55,27 +55,65 @@ pub fn build(scenario: &Scenario, seed: u64) -> Result<World> {
     Ok(world)
 }
 
+/// Who is whose peer.
+#[derive(Default)]
+struct Peers {
+    /// Two that have links to each other, the lower number first.
+    joined: BTreeSet<(usize, usize)>,
+    /// Who knows whom only through which of its neighbours.
+    through: BTreeMap<(usize, usize), usize>,
+}
+
+impl Peers {
+    fn of(scenario: &Scenario) -> Self {
+        let flows = scenario.flows.iter().map(|flow| (flow.over, flow.from, flow.to));
+        let loops = scenario.control_loops.iter().map(|l| (l.over, l.plant, l.controller));
+        let mut peers = Self::default();
+        for (_, a, b) in flows.chain(loops).filter(|(over, ..)| *over == Over::Tautline) {
+            let path = scenario.path(a, b).filter(|_| scenario.tautline.relay);
+            peers.add_along(&path.unwrap_or_else(|| vec![a, b]));
+        }
+        peers
+    }
+
+    /// Neighbours are joined, and every station of the path knows both of its ends.
+    fn add_along(&mut self, path: &[usize]) {
+        for hop in path.windows(2) {
+            self.joined.insert((hop[0].min(hop[1]), hop[0].max(hop[1])));
+        }
+        let [first, .., last] = *path else { return };
+        for (place, hop) in path.windows(2).enumerate() {
+            if place + 2 < path.len() {
+                self.through.insert((hop[0], last), hop[1]);
+            }
+            if place > 0 {
+                self.through.insert((hop[1], first), hop[0]);
+            }
+        }
+    }
+}
+
 /// Starts nodes where Tautline is used, and joins those that talk.
 fn join_all(scenario: &Scenario, world: &mut World) -> Result<()> {
-    let flows = scenario.flows.iter().map(|flow| (flow.over, flow.from, flow.to));
-    let loops = scenario.control_loops.iter().map(|l| (l.over, l.plant, l.controller));
-    let pairs: BTreeSet<(usize, usize)> = flows
-        .chain(loops)
-        .filter(|(over, ..)| *over == Over::Tautline)
-        .map(|(_, a, b)| (a.min(b), a.max(b)))
-        .collect();
-    let ends: BTreeSet<usize> = pairs.iter().flat_map(|(a, b)| [*a, *b]).collect();
-    for host in ends {
+    let Peers { joined, through } = Peers::of(scenario);
+    let nodes: BTreeSet<usize> = joined.iter().flat_map(|(a, b)| [*a, *b]).collect();
+    for &host in &nodes {
         let name = scenario.stations[host].name.clone();
         world.start_node(
             StationId(host),
             Config { key: SecretKey::insecure(&name), name, ..Config::default() },
         )?;
     }
-    for (a, b) in pairs {
-        let [one, other] = [a, b].map(|s| (StationId(s), scenario.stations[s].name.as_str()));
+    let named = |s: usize| (StationId(s), scenario.stations[s].name.as_str());
+    for (a, b) in joined {
         let ends: Vec<_> = links(scenario, a, b).iter().map(|link| link.ends).collect();
-        world.join(one, other, &ends)?;
+        world.join(named(a), named(b), &ends)?;
+    }
+    for ((host, end), via) in through {
+        world.meet_through(StationId(host), named(end), StationId(via))?;
+    }
+    for host in nodes.into_iter().filter(|_| scenario.tautline.relay) {
+        world.let_relay(StationId(host))?;
     }
     Ok(())
 }
@@ -154,4 +192,20 @@ fn add_loop(scenario: &Scenario, world: &mut World, plan: &scenario::ControlLoop
     let flows = [flow(plant, controller, "y")?, flow(controller, plant, "u")?];
     world.add_loop(ControlLoop::new(flows, (WARM_UP, WARM_UP + scenario.duration), plan.period));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_station_of_a_route_knows_its_neighbours_and_the_ends() {
+        let mut peers = Peers::default();
+        peers.add_along(&[0, 2, 3, 1]);
+        assert_eq!(peers.joined, BTreeSet::from([(0, 2), (2, 3), (1, 3)]));
+        let through = [((0, 1), 2), ((2, 1), 3), ((3, 0), 2), ((1, 0), 3)];
+        assert_eq!(peers.through, BTreeMap::from(through));
+        peers.add_along(&[0, 4]);
+        assert!(peers.joined.contains(&(0, 4)) && peers.through.len() == through.len());
+    }
 }

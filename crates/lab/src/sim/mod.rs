@@ -16,7 +16,7 @@ use crate::figures::{
     Figures, FlowFigures, LinkFigures, LoopFigures, RunArguments, Usage, of_medium, radios, say,
 };
 use crate::progress::Progress;
-use crate::scenario::{Over, Pace, Scenario};
+use crate::scenario::{Over, Pace, Scenario, Station};
 use crate::stats::{Arrival, Samples};
 use anyhow::Result;
 use build::WARM_UP;
@@ -25,6 +25,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 use tautline_medium::{Nanos, StationId};
+use tautline_proto::{Endpoint, LinkView, Place};
 use world::World;
 
 /// Messages may arrive so long after the last one was sent.
@@ -186,19 +187,29 @@ fn dropped(world: &World, number: usize) -> BTreeMap<String, u64> {
     drops.filter(|(_, n)| *n > 0).map(|(reason, n)| (reason.as_str().to_owned(), n)).collect()
 }
 
+/// By which network a link leaves, or by which peer it goes.
+fn way(scenario: &Scenario, station: &Station, endpoint: &Endpoint, link: &LinkView<'_>) -> String {
+    match link.remote {
+        Some(Place::Relay { hop, .. }) => format!("through {}", endpoint.peer(hop).name),
+        _ => {
+            let network = station.networks[link.radio.0 as usize];
+            format!("on {}", scenario.networks[network].name)
+        }
+    }
+}
+
 fn link_figures(scenario: &Scenario, world: &World) -> Vec<LinkFigures> {
     let mut links = Vec::new();
     for (number, station) in scenario.stations.iter().enumerate() {
         let Some(endpoint) = world.net.view(StationId(number)) else { continue };
         for link in endpoint.links() {
             let view = endpoint.link(link);
-            let network = scenario.stations[number].networks[view.radio.0 as usize];
             links.push(LinkFigures {
                 name: format!(
-                    "{} to {} on {}",
+                    "{} to {} {}",
                     station.name,
                     endpoint.peer(view.peer).name,
-                    scenario.networks[network].name
+                    way(scenario, station, endpoint, &view)
                 ),
                 sent_packets: view.stats.sent_packets,
                 lost_packets: view.stats.lost_packets,

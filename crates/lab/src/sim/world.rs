@@ -3,13 +3,14 @@
 
 use super::control_loop::ControlLoop;
 use super::flows::{FlowPlan, Flows};
-use super::net::{Happened, Net};
+use super::net::{Happened, Net, instant};
 use crate::staging::Change;
+use anyhow::Context;
 use fastrand::Rng;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use tautline_medium::{Nanos, StationId};
-use tautline_proto::{Config, Endpoint, Event, PeerId, RadioConfig, SecretKey};
+use tautline_proto::{Config, Endpoint, Event, PeerId, RadioConfig, Rights, SecretKey};
 
 /// How late a publisher's timer may wake it; drawn evenly. Without it all stations would
 /// publish in the same nanosecond, and collide, as real ones never do.
@@ -82,20 +83,54 @@ impl World {
     fn meet(
         &mut self,
         host: StationId,
-        (other, name): (StationId, &str),
+        other: (StationId, &str),
         addresses: impl Iterator<Item = Ipv4Addr>,
     ) -> anyhow::Result<()> {
-        let no_node = || anyhow::anyhow!("host {} has no node", host.0);
-        let peer = self
-            .net
-            .endpoint(host)
-            .ok_or_else(no_node)?
-            .add_peer(name, SecretKey::insecure(name).public())?;
+        let peer = self.know(host, other)?;
         for address in addresses {
             self.net.add_link(host, peer, address);
         }
-        self.peers.insert((host, other), peer);
         Ok(())
+    }
+
+    /// Tells a node of another that its neighbour `via`, a peer already, leads to.
+    pub fn meet_through(
+        &mut self,
+        host: StationId,
+        other: (StationId, &str),
+        via: StationId,
+    ) -> anyhow::Result<()> {
+        let peer = self.know(host, other)?;
+        let via = self.peers.get(&(host, via)).copied();
+        let via = via.with_context(|| format!("host {} has no such neighbour", host.0))?;
+        let now = instant(self.net.now());
+        self.endpoint(host)?.add_relayed_link(now, peer, via)?;
+        self.net.drain(host);
+        Ok(())
+    }
+
+    /// A node passes on whatever its peers ask for.
+    pub fn let_relay(&mut self, host: StationId) -> anyhow::Result<()> {
+        let endpoint = self.endpoint(host)?;
+        let peers: Vec<PeerId> = endpoint.peers().collect();
+        for peer in peers {
+            endpoint.set_rights(peer, Rights { relayed: true, max_priority: u8::MAX });
+        }
+        Ok(())
+    }
+
+    fn know(
+        &mut self,
+        host: StationId,
+        (other, name): (StationId, &str),
+    ) -> anyhow::Result<PeerId> {
+        let peer = self.endpoint(host)?.add_peer(name, SecretKey::insecure(name).public())?;
+        self.peers.insert((host, other), peer);
+        Ok(peer)
+    }
+
+    fn endpoint(&mut self, host: StationId) -> anyhow::Result<&mut Endpoint> {
+        self.net.endpoint(host).with_context(|| format!("host {} has no node", host.0))
     }
 
     /// Adds a flow and returns its number; one over Tautline needs its ends

@@ -3,6 +3,7 @@
 
 mod agreement;
 mod dcf;
+mod relays;
 mod speed;
 
 use anyhow::Result;
@@ -33,6 +34,15 @@ pub enum Subject {
         #[arg(long)]
         json: bool,
     },
+    /// Chains of relays against plain IP forwarding; exit code 3 if they are not better.
+    Relays {
+        /// Seeds, from 1 on, whose samples are put together.
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+        seeds: u64,
+        /// Print JSON instead of the table.
+        #[arg(long)]
+        json: bool,
+    },
     /// How fast virtual time passes; in a release build.
     Speed {
         /// Print JSON instead of the table.
@@ -44,7 +54,7 @@ pub enum Subject {
 impl Subject {
     /// Needs no namespaces.
     pub fn is_pure(&self) -> bool {
-        matches!(self, Self::Dcf { .. } | Self::Speed { .. })
+        matches!(self, Self::Dcf { .. } | Self::Relays { .. } | Self::Speed { .. })
     }
 }
 
@@ -52,6 +62,7 @@ impl Subject {
 pub fn run(subject: &Subject) -> Result<ExitCode> {
     match subject {
         Subject::Dcf { json, docs } => dcf::run(*json, docs.as_deref()),
+        Subject::Relays { seeds, json } => relays::run(*seeds, *json),
         Subject::Speed { json } => speed::run(*json),
         Subject::Air { scenario, runs, json } => agreement::run(scenario, *runs, *json),
     }

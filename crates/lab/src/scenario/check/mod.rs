@@ -28,6 +28,7 @@ pub fn scenario(name: &str, file: &File, folder: &Path) -> Result<Scenario, Vec<
     check.stop_if_wrong()?;
     check.networks(file);
     check.routes(file);
+    check.relay(file);
     check.stop_if_wrong()?;
     check.flows(file);
     check.control_loops(file);
@@ -50,6 +51,7 @@ fn tautline(file: &File) -> Tautline {
     Tautline {
         in_flight: in_flight.0 as u32,
         rate_bps: settings.and_then(|t| t.rate.as_ref()).map(|rate| rate.0),
+        relay: settings.and_then(|t| t.relay.as_ref()).is_some_and(|relay| relay.value.0),
     }
 }
 
@@ -72,7 +74,7 @@ impl Default for Check {
             flows: Vec::new(),
             control_loops: Vec::new(),
             events: Vec::new(),
-            tautline: Tautline { in_flight: 0, rate_bps: None },
+            tautline: Tautline { in_flight: 0, rate_bps: None, relay: false },
         };
         Check { done, problems: Vec::new() }
     }

@@ -53,6 +53,15 @@ impl Check {
         }
     }
 
+    /// Notes a problem if nodes are to pass packets on and no route says where.
+    pub(super) fn relay(&mut self, file: &File) {
+        let relay = file.tautline.as_ref().and_then(|settings| settings.relay.as_ref());
+        if let Some(relay) = relay.filter(|relay| relay.value.0 && file.routes.0.is_empty()) {
+            let allowed = "false, or 'routes' along which nodes pass packets on";
+            self.problems.push(relay.place.problem(allowed));
+        }
+    }
+
     fn chain(&mut self, route: &At<List<Reference>>) -> Option<Vec<usize>> {
         let mut chain: Vec<usize> = Vec::new();
         for At { place, value } in &route.value.0 {

@@ -144,7 +144,7 @@ fn defaults_are_filled_in() {
         (flow.over, flow.priority, flow.pace),
         (Over::Tautline, 100, Pace::Every(20_000_000))
     );
-    assert_eq!(scenario.tautline, Tautline { in_flight: 2, rate_bps: None });
+    assert_eq!(scenario.tautline, Tautline { in_flight: 2, rate_bps: None, relay: false });
 }
 
 #[test]

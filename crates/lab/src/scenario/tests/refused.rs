@@ -310,7 +310,15 @@ const REFUSED_AT_THE_END: &[(&str, &str)] = &[
         "tautline: { in_flight: 0 }",
         "14:24: tautline.in_flight: found '0'; allowed: a whole number from 1 to 64",
     ),
-    ("tautline: 2", "14:11: tautline: found '2'; allowed: a map of these keys: in_flight, rate"),
+    ("tautline: { relay: maybe }", "14:20: tautline.relay: found 'maybe'; allowed: true or false"),
+    (
+        "tautline: { relay: true }",
+        "14:20: tautline.relay: found 'true'; allowed: false, or 'routes' along which nodes pass packets on",
+    ),
+    (
+        "tautline: 2",
+        "14:11: tautline: found '2'; allowed: a map of these keys: in_flight, rate, relay",
+    ),
     (
         "tautline: { rate: &a 6Mbps, in_flight: *a }",
         "14:40: found an alias ('*name'); allowed: the value itself, or the text in quotes",
