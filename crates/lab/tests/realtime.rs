@@ -31,7 +31,7 @@ fn air(name: &str, commands: &[&str]) -> Output {
 fn run(name: &str, commands: &[&str]) -> (String, Value) {
     let output = air(name, commands);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{said}");
+    assert!(output.status.success(), "{}: {said}", output.status);
     (said, serde_json::from_slice(&output.stdout).unwrap())
 }
 
