@@ -252,7 +252,11 @@ impl Endpoint {
         arrivals.insert(now, number);
         arrivals.via = Some(link);
         if frames.iter().any(|f| matches!(f, Frame::Data(..) | Frame::Relay(..) | Frame::Ping)) {
-            arrivals.plan_ack(now, header.ack_soon, gap);
+            if header.relayed {
+                arrivals.plan_far_ack(now);
+            } else {
+                arrivals.plan_ack(now, header.ack_soon, gap);
+            }
             let due = arrivals.ack_due();
             self.timers.set(Timer::Ack(peer, header.link), due);
         }

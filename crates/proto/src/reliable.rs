@@ -20,6 +20,8 @@ const MAX_SENT: usize = 8192;
 const ACK_DELAY: Duration = Duration::from_millis(10);
 /// The same where the sender asked for a soon one: about one packet at 6 Mbps.
 const ACK_SOON_DELAY: Duration = Duration::from_millis(2);
+/// The same through relays, within [`RELAY_PATIENCE`].
+const FAR_ACK_DELAY: Duration = Duration::from_millis(100);
 /// Never more acknowledgements than one in this time, however packets are reordered.
 const ACK_SPACING: Duration = Duration::from_millis(1);
 /// Ranges in an acknowledgement that we send; at 5 % loss about 300 packets.
@@ -457,6 +459,12 @@ impl Arrivals {
         let earliest = self.last_ack.map_or(now, |at| at + ACK_SPACING);
         let due = (now + delay).max(earliest);
         self.due = Some(self.due.map_or(due, |before| before.min(due)));
+    }
+
+    /// The same for a packet that came through relays: gaps are nothing unusual, each hop has
+    /// repaired what it lost, and every acknowledgement takes its turn on each of them.
+    pub(crate) fn plan_far_ack(&mut self, now: Instant) {
+        self.due = Some(self.due.unwrap_or(now + FAR_ACK_DELAY));
     }
 
     /// When an acknowledgement has to leave.

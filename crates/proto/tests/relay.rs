@@ -54,7 +54,7 @@ fn messages_of_all_sizes_pass_both_ways() {
     net.check_conservation(0, base, &[there]);
     for peer in [PeerId(0), PeerId(1)] {
         assert!(net.nodes[1].endpoint.relayed(peer).adds_up());
-        assert!(net.nodes[1].endpoint.relayed(peer).delivered > 100);
+        assert!(net.nodes[1].endpoint.relayed(peer).delivered > 20);
     }
 }
 
