@@ -20,6 +20,7 @@ use crate::timer::TimerTable;
 use crate::views::{LinkView, PeerView, RadioView};
 use crate::wire::control::{Control, MAX_DEFINITION, MAX_TEXT, OfferedTopic};
 use crate::wire::packet::{Call, MAX_NAME};
+use crate::wire::relay::ShortName;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -78,6 +79,10 @@ pub struct Endpoint {
     pub(crate) peers: Vec<Peer>,
     pub(crate) by_session: HashMap<u32, PeerId>,
     pub(crate) by_key: HashMap<PublicKey, PeerId>,
+    pub(crate) by_short_name: HashMap<ShortName, PeerId>,
+    /// Made of the secret one, which takes as long as many packets.
+    pub(crate) public: PublicKey,
+    pub(crate) short_name: ShortName,
     pub(crate) gate: Gate,
     pub(crate) beacons: Beacons,
     pub(crate) timers: TimerTable<Timer>,
@@ -111,8 +116,12 @@ impl Endpoint {
         mut random: Box<dyn FnMut() -> u64 + Send>,
     ) -> Result<Self, SetupError> {
         check_name(&config.name)?;
+        let public = config.key.public();
         Ok(Self {
             gate: Gate::new(&config.key),
+            public,
+            short_name: public.short_name(),
+            by_short_name: HashMap::new(),
             beacons: Beacons::new(),
             config,
             epoch: random(),
@@ -162,17 +171,17 @@ impl Endpoint {
         if name == self.config.name || self.peers.iter().any(|p| p.name == name) {
             return Err(SetupError::NameTaken(name.into()));
         }
-        if key == self.config.key.public() || self.by_key.contains_key(&key) {
+        if key == self.public || self.by_key.contains_key(&key) {
             return Err(SetupError::KeyTaken(name.into()));
         }
-        let short = key.short_name();
-        let alike = |other: &PublicKey| other.short_name() == short;
-        if alike(&self.config.key.public()) || self.by_key.keys().any(alike) {
+        let short_name = key.short_name();
+        if short_name == self.short_name || self.by_short_name.contains_key(&short_name) {
             return Err(SetupError::ShortNameTaken(name.into()));
         }
         let id = PeerId(self.peers.len() as u32);
         self.by_key.insert(key, id);
-        self.peers.push(Peer::new(name, key, &self.config));
+        self.by_short_name.insert(short_name, id);
+        self.peers.push(Peer::new(name, (key, self.public), &self.config));
         Ok(id)
     }
 
@@ -407,7 +416,7 @@ impl Endpoint {
 
     /// What peers know this node by.
     pub fn key(&self) -> PublicKey {
-        self.config.key.public()
+        self.public
     }
 
     /// Packets refused, by reason.

@@ -325,7 +325,10 @@ impl Endpoint {
                 let inbox = &mut self.peers[peer.0 as usize].inbox;
                 let taken = inbox.take_carried(now, transit, data, bytes);
                 if let Taken::Message(message) = &taken {
-                    self.handle_relay(now, radio, peer, data.channel as u8, message);
+                    let priority = data.channel as u8;
+                    if let Err(reason) = self.handle_relay(now, radio, peer, priority, message) {
+                        self.refused.add(reason);
+                    }
                 } else {
                     self.handle_taken(now, peer, ChannelId(data.channel), taken);
                 }

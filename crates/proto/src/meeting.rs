@@ -56,8 +56,7 @@ impl Endpoint {
 
     /// Whether packets come from a peer itself.
     pub(crate) fn is_heard(&self, peer: PeerId) -> bool {
-        let links = self.peers[peer.0 as usize].links.iter().map(|id| &self.links[id.0 as usize]);
-        links.filter(|link| link.via.is_none()).any(Link::is_heard)
+        self.direct_links(peer).any(Link::is_heard)
     }
 
     /// Makes new keys before the old ones end, and forgets those that have.
@@ -192,7 +191,7 @@ impl Endpoint {
             return Ok(peer);
         }
         let name = greeting.name.to_owned();
-        if called.caller != self.config.key.public() {
+        if called.caller != self.public {
             self.notice(Notice::UnknownKey { name, key: called.caller, from });
             return Err(RefusedPacket::UnknownKey);
         }

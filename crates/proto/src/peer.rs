@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct Peer {
     pub(crate) name: String,
     pub(crate) links: Vec<LinkId>,
+    pub(crate) short_name: ShortName,
     pub(crate) session: Session,
     pub(crate) up: bool,
     pub(crate) clock: Clock,
@@ -38,11 +39,12 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    pub(crate) fn new(name: &str, key: PublicKey, config: &Config) -> Self {
+    pub(crate) fn new(name: &str, (key, own): (PublicKey, PublicKey), config: &Config) -> Self {
         Self {
             name: name.to_owned(),
             links: Vec::new(),
-            session: Session::new(config.key.public(), key),
+            short_name: key.short_name(),
+            session: Session::new(own, key),
             up: false,
             clock: Clock::default(),
             rights: Rights::default(),

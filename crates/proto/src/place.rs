@@ -34,9 +34,7 @@ impl Place {
             Self::Relay { hop, end } => [&end.0[..], &hop.0.to_le_bytes()].concat(),
         }
     }
-}
 
-impl Place {
     /// Whose fault it is if too much comes: a host, or a network of IPv6.
     pub(crate) fn owner(&self) -> Vec<u8> {
         let mut bytes = self.bytes();

@@ -5,7 +5,7 @@ use crate::fragment::{Inserted, Partial};
 use crate::schedule::{CONTROL, MAX_SOURCES, RELAY};
 use crate::stats::{DropReason, InStats};
 use crate::time::{Duration, Instant};
-use crate::wire::control::{MAX_DEFINITION, OfferedQos, OfferedTopic, Role};
+use crate::wire::control::{MAX_DEFINITION, OfferedTopic};
 use crate::wire::frame::Data;
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
@@ -110,16 +110,7 @@ pub(crate) struct InChannel {
 impl InChannel {
     /// Of packets for others.
     fn carried() -> Self {
-        let topic = OfferedTopic {
-            name: String::new(),
-            type_name: String::new(),
-            type_hash: String::new(),
-            priority: 0,
-            keep_last: u32::MAX,
-            lifespan: None,
-            qos: OfferedQos::default(),
-            role: Role::Topic,
-        };
+        let topic = OfferedTopic::nameless(0);
         Self { topic, wanted: true, sources: BTreeMap::new(), stats: InStats::default() }
     }
 }

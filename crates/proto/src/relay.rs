@@ -15,7 +15,7 @@ use crate::events::Notice;
 use crate::link::Link;
 use crate::place::Place;
 use crate::receive::Received;
-use crate::schedule::Carried;
+use crate::schedule::{Carried, Parcel};
 use crate::stats::{OutStats, RefusedPacket};
 use crate::time::{Duration, Instant};
 use crate::wire::cursor::Reader;
@@ -113,7 +113,7 @@ impl Endpoint {
         self.radios[radio.0 as usize].make_relayed(WINDOW);
         let config = LinkConfig { remote: None, datagram_bytes: MIN_DATAGRAM, header_bytes: 0 };
         let id = self.add_link(now, peer, radio, config)?;
-        let end = self.peers[peer.0 as usize].session.key.short_name();
+        let end = self.peers[peer.0 as usize].short_name;
         let link = &mut self.links[id.0 as usize];
         link.via = Some(via);
         link.reset();
@@ -131,13 +131,17 @@ impl Endpoint {
         self.peers[peer.0 as usize].outbox.carried_stats()
     }
 
+    /// The links of a peer that lead there without a relay.
+    pub(crate) fn direct_links(&self, peer: PeerId) -> impl Iterator<Item = &Link> {
+        let links = self.peers[peer.0 as usize].links.iter().map(|id| &self.links[id.0 as usize]);
+        links.filter(|link| link.via.is_none())
+    }
+
     /// Largest datagram of a link now: through a relay, what the way there has room for.
     pub(crate) fn datagram_bytes(&self, id: LinkId) -> usize {
         let link = &self.links[id.0 as usize];
         let Some(hop) = link.via else { return link.config.datagram_bytes };
-        let direct = self.peers[hop.0 as usize].links.iter().map(|id| &self.links[id.0 as usize]);
-        let direct =
-            direct.filter(|link| link.via.is_none()).map(|link| link.config.datagram_bytes);
+        let direct = self.direct_links(hop).map(|link| link.config.datagram_bytes);
         direct.min().unwrap_or(MIN_DATAGRAM).saturating_sub(HOP_BYTES).max(MIN_DATAGRAM)
     }
 }
@@ -160,30 +164,17 @@ impl Endpoint {
             from: None,
             to: Some(end),
         };
-        let mut payload = Vec::with_capacity(datagram.len() + 8);
-        header.emit(&mut payload);
-        payload.extend_from_slice(&datagram);
+        let payload = header.before(&datagram);
         self.links[id.0 as usize].on_the_way.add(priority, payload.len());
         let carried = Carried::Own(id);
-        let published = now;
-        self.carry(now, hop, priority, payload, published, expires, carried);
+        self.carry(now, hop, Parcel { priority, payload, published: now, expires, carried });
         self.handed = true;
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one of each")]
-    fn carry(
-        &mut self,
-        now: Instant,
-        hop: PeerId,
-        priority: u8,
-        payload: Vec<u8>,
-        published: Instant,
-        expires: Option<Instant>,
-        carried: Carried,
-    ) {
+    fn carry(&mut self, now: Instant, hop: PeerId, parcel: Parcel) {
         let queue_bytes = self.config.queue_bytes;
         let outbox = &mut self.peers[hop.0 as usize].outbox;
-        outbox.carry(priority, payload, published, expires, carried);
+        outbox.carry(parcel);
         outbox.enforce_bytes(queue_bytes);
         self.arm_expiry(now, hop);
     }
@@ -275,21 +266,8 @@ impl Endpoint {
         self.note_on_the_way(now, LinkId(index as u32));
     }
 
-    /// A packet for us or for others has come whole from `hop`.
+    /// Takes a packet for us or for others that has come whole from `hop`.
     pub(crate) fn handle_relay(
-        &mut self,
-        now: Instant,
-        radio: RadioId,
-        hop: PeerId,
-        priority: u8,
-        message: &Received,
-    ) {
-        if let Err(reason) = self.pass_on(now, radio, hop, priority, message) {
-            self.refused.add(reason);
-        }
-    }
-
-    fn pass_on(
         &mut self,
         now: Instant,
         radio: RadioId,
@@ -303,17 +281,15 @@ impl Endpoint {
         if header.life.is_some_and(|life| message.age > life) {
             return Err(RefusedPacket::TooOld);
         }
-        let neighbour = self.peers[hop.0 as usize].session.key.short_name();
-        let from = header.from.unwrap_or(neighbour);
-        let own = self.config.key.public().short_name();
-        let Some(to) = header.to.filter(|to| *to != own) else {
+        let from = header.from.unwrap_or(self.peers[hop.0 as usize].short_name);
+        let Some(to) = header.to.filter(|to| *to != self.short_name) else {
             let place = Place::Relay { hop, end: from };
             self.receive(now, radio, place, Some(message.age), packet);
             return Ok(());
         };
         // What may be asked of us goes by whose packet it is, where we know them.
-        let sender = self.peers.iter().find(|peer| peer.session.key.short_name() == from);
-        let rights = sender.unwrap_or(&self.peers[hop.0 as usize]).rights;
+        let sender = self.by_short_name.get(&from).copied().unwrap_or(hop);
+        let rights = self.peers[sender.0 as usize].rights;
         if !rights.relayed {
             self.notice(Notice::NotRelayed { name: self.peers[hop.0 as usize].name.clone() });
             return Err(RefusedPacket::NotRelayed);
@@ -323,26 +299,24 @@ impl Endpoint {
             self.notice(Notice::RelayLoop { name: self.peers[hop.0 as usize].name.clone() });
             return Err(RefusedPacket::RelayLoop);
         };
-        let last = self.peers[next.0 as usize].session.key.short_name() == to;
+        let last = self.peers[next.0 as usize].short_name == to;
         let to_told = (!last).then_some(to);
         let onward = RelayHeader { hops, life: header.life, from: Some(from), to: to_told };
-        let mut payload = Vec::with_capacity(packet.len() + 8);
-        onward.emit(&mut payload);
-        payload.extend_from_slice(packet);
+        let payload = onward.before(packet);
         let published = Instant(now.0.saturating_sub(message.age.as_nanos() as u64));
         let expires = header.life.map(|life| published + life);
         let priority = priority.min(rights.max_priority);
         let carried = Carried::For { hop, end: to };
-        self.carry(now, next, priority, payload, published, expires, carried);
+        self.carry(now, next, Parcel { priority, payload, published, expires, carried });
         Ok(())
     }
 
     /// The neighbour that packets for `to` go to: the first way of the file that is open, and
     /// never back.
     fn next_hop(&self, to: ShortName, came_from: PeerId) -> Option<PeerId> {
-        let peer = self.peers.iter().position(|peer| peer.session.key.short_name() == to)?;
-        let ways = self.peers[peer].links.iter().map(|id| &self.links[id.0 as usize]);
-        let mut hops = ways.map(|link: &Link| link.via.unwrap_or(PeerId(peer as u32)));
+        let peer = *self.by_short_name.get(&to)?;
+        let ways = self.peers[peer.0 as usize].links.iter().map(|id| &self.links[id.0 as usize]);
+        let mut hops = ways.map(|link: &Link| link.via.unwrap_or(peer));
         hops.find(|hop| *hop != came_from && self.is_heard(*hop))
     }
 }

@@ -4,10 +4,12 @@
 
 use crate::endpoint::{Endpoint, LinkId, PeerId, RadioId, Timer, Transmit};
 use crate::events::Event;
+use crate::link::Link;
 use crate::place::Place;
 use crate::time::{Duration, Instant};
 use crate::wire::frame::{put_challenge, put_echo};
 use std::cmp::Reverse;
+use std::net::SocketAddr;
 
 /// A challenge that is not echoed is repeated after so long.
 const CHALLENGE_AGAIN: Duration = Duration::from_millis(100);
@@ -18,7 +20,7 @@ const MAX_CHALLENGES: u8 = 4;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Candidate {
     radio: RadioId,
-    remote: Place,
+    remote: SocketAddr,
     token: u64,
     challenges: u8,
     due: bool,
@@ -53,6 +55,8 @@ impl Endpoint {
 
     /// Packets of a link come from an address that is not its own: asks there.
     pub(crate) fn challenge(&mut self, now: Instant, id: LinkId, radio: RadioId, remote: Place) {
+        // Which relays lead to a peer is for the file to say.
+        let Place::Udp(remote) = remote else { return };
         let known = self.links[id.0 as usize].candidate.as_ref();
         if known.is_some_and(|it| (it.radio, it.remote) == (radio, remote)) {
             return;
@@ -72,13 +76,12 @@ impl Endpoint {
     }
 
     pub(crate) fn poll_challenge(&mut self, now: Instant) -> Option<Transmit> {
-        let due = |link: &crate::link::Link| link.candidate.as_ref().is_some_and(|it| it.due);
+        let due = |link: &Link| link.candidate.as_ref().is_some_and(|it| it.due);
         let id = LinkId(self.links.iter().position(due)? as u32);
         let candidate = self.links[id.0 as usize].candidate.as_mut()?;
         candidate.due = false;
         candidate.challenges += 1;
-        let (radio, place, token) = (candidate.radio, candidate.remote, candidate.token);
-        let Place::Udp(remote) = place else { return None };
+        let (radio, remote, token) = (candidate.radio, candidate.remote, candidate.token);
         self.timers.set(Timer::Path(id), Some(now + CHALLENGE_AGAIN));
         let datagram = self.aside(now, id, |out| put_challenge(token, out))?;
         Some(Transmit { radio, link: None, remote, datagram, priority: None })
@@ -109,7 +112,8 @@ impl Endpoint {
         let links = &self.peers[peer.0 as usize].links;
         let shown = links.iter().copied().find(|id| {
             let candidate = self.links[id.0 as usize].candidate.as_ref();
-            candidate.is_some_and(|it| it.token == token && (it.radio, it.remote) == (radio, from))
+            let right = |it: &&Candidate| (it.token, it.radio) == (token, radio);
+            candidate.filter(right).is_some_and(|it| Place::Udp(it.remote) == from)
         });
         if let Some(id) = shown {
             self.move_link(now, id, radio, from);

@@ -16,6 +16,7 @@ use crate::fragment::RangeSet;
 use crate::reliable::Piece;
 use crate::stats::{DropReason, OutStats};
 use crate::time::{Duration, Instant};
+use crate::wire::control::OfferedTopic;
 use crate::wire::frame::{Data, Fragment};
 use crate::wire::relay::ShortName;
 use bytes::Bytes;
@@ -73,6 +74,18 @@ pub(crate) enum Carried {
     Own(LinkId),
     /// One that `hop` has sent for `end`.
     For { hop: PeerId, end: ShortName },
+}
+
+/// A packet to be passed on.
+#[derive(Debug)]
+pub(crate) struct Parcel {
+    pub(crate) priority: u8,
+    /// The packet and what relays have to know.
+    pub(crate) payload: Vec<u8>,
+    pub(crate) published: Instant,
+    /// When it is worthless.
+    pub(crate) expires: Option<Instant>,
+    pub(crate) carried: Carried,
 }
 
 #[derive(Debug)]
@@ -202,16 +215,7 @@ impl Outbox {
 
     /// A channel that is not a topic's.
     fn add_internal(&mut self, channel: u64, rank: u16) {
-        let topic = crate::wire::control::OfferedTopic {
-            name: String::new(),
-            type_name: String::new(),
-            type_hash: String::new(),
-            priority: u8::try_from(rank).unwrap_or(u8::MAX),
-            keep_last: u32::MAX,
-            lifespan: None,
-            qos: crate::wire::control::OfferedQos::default(),
-            role: crate::wire::control::Role::Topic,
-        };
+        let topic = OfferedTopic::nameless(u8::try_from(rank).unwrap_or(u8::MAX));
         let config = ChannelConfig { topic, definition: "".into(), repair: true };
         let control = OutChannel {
             config,
@@ -289,15 +293,9 @@ impl Outbox {
         self.channels.keys().copied().filter(|c| *c != CONTROL && *c < RELAY)
     }
 
-    /// Takes a packet to be passed on, which is worthless from `expires` on.
-    pub(crate) fn carry(
-        &mut self,
-        priority: u8,
-        payload: Vec<u8>,
-        published: Instant,
-        expires: Option<Instant>,
-        carried: Carried,
-    ) {
+    /// Takes a packet to be passed on.
+    pub(crate) fn carry(&mut self, parcel: Parcel) {
+        let Parcel { priority, payload, published, expires, carried } = parcel;
         let channel = RELAY + u64::from(priority);
         if !self.channels.contains_key(&channel) {
             self.add_internal(channel, priority.into());

@@ -83,6 +83,22 @@ pub struct OfferedTopic {
     pub role: Role,
 }
 
+impl OfferedTopic {
+    /// Of a channel that is nobody's topic: nothing of it is ever superseded.
+    pub(crate) fn nameless(priority: u8) -> Self {
+        Self {
+            name: String::new(),
+            type_name: String::new(),
+            type_hash: String::new(),
+            priority,
+            keep_last: u32::MAX,
+            lifespan: None,
+            qos: OfferedQos::default(),
+            role: Role::Topic,
+        }
+    }
+}
+
 /// What the messages of a channel are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Role {

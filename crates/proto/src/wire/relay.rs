@@ -48,6 +48,14 @@ impl RelayHeader {
         Ok(Self { hops: flags & HOPS, life, from: name(FLAG_FROM)?, to: name(FLAG_TO)? })
     }
 
+    /// The bytes of `packet` with this before it.
+    pub fn before(&self, packet: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(packet.len() + 2 + 2 * SHORT_NAME);
+        self.emit(&mut out);
+        out.extend_from_slice(packet);
+        out
+    }
+
     /// Appends it.
     pub fn emit(&self, out: &mut Vec<u8>) {
         let flag = |name: &Option<ShortName>, flag| if name.is_some() { flag } else { 0 };
