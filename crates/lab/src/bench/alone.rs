@@ -4,7 +4,7 @@
 use super::case::{self, Verdict};
 use super::daemon::{Daemon, DaemonSetup, link_sent, topic_sent};
 use super::flows::Flow;
-use super::report::{About, Conclusion, verdict_lines};
+use super::report::{About, Conclusion, tell, verdict_lines};
 use super::ros::{Middleware, Ros, RosProgram};
 use super::trial::Load;
 use super::usage::watch_idle;
@@ -80,13 +80,8 @@ pub fn run(
     };
     progress.finish();
     let report = AloneReport { case: name, about: About::now(), verdicts };
-    let json = serde_json::to_string_pretty(&report)?;
-    std::fs::write(folder.join("report.json"), format!("{json}\n"))?;
-    if as_json {
-        println!("{json}");
-    } else {
-        println!("\n{name}:\n{}", verdict_lines(&report.verdicts));
-    }
+    let words = format!("\n{name}:\n{}", verdict_lines(&report.verdicts));
+    tell(&report, folder, as_json, &words)?;
     Ok(Conclusion::of(&report.verdicts))
 }
 

@@ -5,7 +5,7 @@
 use super::alone;
 use super::case::{Bound, Verdict};
 use super::daemon::DaemonSetup;
-use super::report::{About, Conclusion, verdict_lines};
+use super::report::{About, Conclusion, tell, verdict_lines};
 use crate::air::kernel::punctual::{processors, stay_on};
 use crate::progress::Progress;
 use anyhow::{Context, Result, ensure};
@@ -89,13 +89,8 @@ pub fn run(setup: &DaemonSetup, folder: &Path, as_json: bool) -> Result<Conclusi
     let text = table(&rows) + "\n" + &verdict_lines(&verdicts);
     let about = About::now();
     let report = CryptoReport { case: NAME, about, processor: processor(), rows, verdicts };
-    let json = serde_json::to_string_pretty(&report)?;
-    std::fs::write(folder.join("report.json"), format!("{json}\n"))?;
-    if as_json {
-        println!("{json}");
-    } else {
-        println!("\n{NAME}: microseconds of one processor ({})\n{text}", report.processor);
-    }
+    let words = format!("\n{NAME}: microseconds of one processor ({})\n{text}", report.processor);
+    tell(&report, folder, as_json, &words)?;
     Ok(conclusion)
 }
 

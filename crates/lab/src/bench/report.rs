@@ -384,6 +384,14 @@ fn comparison_lines(comparisons: &[Verdict]) -> String {
     comparisons.iter().map(line).collect()
 }
 
+/// Writes the report of a case to `folder`, and says it: as JSON, or in `words`.
+pub fn tell(report: &impl Serialize, folder: &Path, as_json: bool, words: &str) -> Result<()> {
+    let json = serde_json::to_string_pretty(report)?;
+    std::fs::write(folder.join("report.json"), format!("{json}\n"))?;
+    println!("{}", if as_json { &json } else { words });
+    Ok(())
+}
+
 /// One line per target: reached or not, and by what figure.
 pub fn verdict_lines(verdicts: &[Verdict]) -> String {
     let line = |verdict: &Verdict| {

@@ -3,7 +3,7 @@
 //! laser goes to all of them, beside images; then one of them is unplugged.
 
 use super::case::{Bound, Verdict};
-use super::report::{About, Conclusion, verdict_lines};
+use super::report::{About, Conclusion, tell, verdict_lines};
 use super::traffic::{DONE, GO, READY};
 use super::world::{Computer, LinkLimits, Star};
 use crate::node_file::NodeFile;
@@ -207,16 +207,11 @@ fn report(folder: &Path, figures: Vec<Figures>, as_json: bool) -> Result<Conclus
     let conclusion = Conclusion::of(&verdicts);
     let text = table(&figures) + &verdict_lines(&verdicts);
     let report = StarReport { case: NAME, about: About::now(), figures, verdicts };
-    let json = serde_json::to_string_pretty(&report)?;
-    std::fs::write(folder.join("report.json"), format!("{json}\n"))?;
-    if as_json {
-        println!("{json}");
-    } else {
-        println!(
-            "\n{NAME}: 6 Mbps, TOPIC:BYTES:PERIOD_US {} to each of {PEERS}\n{text}",
-            MADE.join(" and ")
-        );
-    }
+    let words = format!(
+        "\n{NAME}: 6 Mbps, TOPIC:BYTES:PERIOD_US {} to each of {PEERS}\n{text}",
+        MADE.join(" and ")
+    );
+    tell(&report, folder, as_json, &words)?;
     Ok(conclusion)
 }
 

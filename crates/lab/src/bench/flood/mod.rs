@@ -10,7 +10,7 @@ mod scene;
 
 use super::case::{Bound, Verdict};
 use super::daemon::DaemonSetup;
-use super::report::{About, Conclusion, verdict_lines};
+use super::report::{About, Conclusion, tell, verdict_lines};
 use crate::progress::Progress;
 use anyhow::Result;
 use attacker::RATE_PER_S;
@@ -75,16 +75,11 @@ pub fn run(setup: &DaemonSetup, rounds: u64, folder: &Path, as_json: bool) -> Re
     let meant_per_s = RATE_PER_S;
     let report =
         FloodReport { case: NAME, about, meant_per_s, counted_s, phases, meetings, verdicts };
-    let json = serde_json::to_string_pretty(&report)?;
-    std::fs::write(folder.join("report.json"), format!("{json}\n"))?;
-    if as_json {
-        println!("{json}");
-    } else {
-        println!(
-            "\n{NAME}: {RATE_PER_S} forged handshakes/s to one daemon of two, 6 Mbps between them\n{text}"
-        );
-        println!("report.json and raw samples are in {}", folder.display());
-    }
+    let raw = format!("report.json and raw samples are in {}", folder.display());
+    let words = format!(
+        "\n{NAME}: {RATE_PER_S} forged handshakes/s to one daemon of two, 6 Mbps between them\n{text}\n{raw}"
+    );
+    tell(&report, folder, as_json, &words)?;
     Ok(conclusion)
 }
 

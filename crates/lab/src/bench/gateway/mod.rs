@@ -8,7 +8,7 @@ mod stream;
 use super::case::{Bound, Verdict};
 use super::daemon::DaemonSetup;
 use super::flows::Flow;
-use super::report::{About, Conclusion, verdict_lines};
+use super::report::{About, Conclusion, tell, verdict_lines};
 use super::ros::{self, Middleware, Range, ros2_packages};
 use super::trial::Load as RosLoad;
 use super::world::{Link, LinkLimits, Pair};
@@ -194,14 +194,11 @@ pub fn run(
     let text = table(&rows) + "\n" + &verdict_lines(&verdicts);
     let (about, ros2_packages) = (About::now(), ros2_packages());
     let report = GatewayReport { case: name, about, ros2_packages, rows, verdicts };
-    let json = serde_json::to_string_pretty(&report)?;
-    std::fs::write(folder.join("report.json"), format!("{json}\n"))?;
-    if as_json {
-        println!("{json}");
-    } else {
-        println!("\n{name}: the same stream past the gateway and through it, in turns\n{text}");
-        println!("report.json and raw samples are in {}", folder.display());
-    }
+    let raw = format!("report.json and raw samples are in {}", folder.display());
+    let words = format!(
+        "\n{name}: the same stream past the gateway and through it, in turns\n{text}\n{raw}"
+    );
+    tell(&report, folder, as_json, &words)?;
     Ok(conclusion)
 }
 

@@ -8,7 +8,7 @@ mod scene;
 
 use super::case::{Bound, Verdict};
 use super::daemon::DaemonSetup;
-use super::report::{About, Conclusion, verdict_lines};
+use super::report::{About, Conclusion, tell, verdict_lines};
 use super::usage::MachineTicks;
 use crate::clock::monotonic_ns;
 use crate::processes::POLL_PERIOD;
@@ -104,16 +104,11 @@ pub fn run(plan: &Plan, folder: &Path, as_json: bool) -> Result<Conclusion> {
     let text = format!("{}\n{}{REFERENCES}", table(&rows), verdict_lines(&verdicts));
     let (about, outage_s) = (About::now(), plan.outage.as_secs_f64());
     let report = RecoveryReport { case: NAME, about, outage_s, rows, verdicts, series };
-    let json = serde_json::to_string_pretty(&report)?;
-    std::fs::write(folder.join("report.json"), format!("{json}\n"))?;
-    if as_json {
-        println!("{json}");
-    } else {
-        println!(
-            "\n{NAME}: 1 KB at 50 Hz each way between rospy programs, over two daemons\n{text}"
-        );
-        println!("report.json and raw samples are in {}", folder.display());
-    }
+    let raw = format!("report.json and raw samples are in {}", folder.display());
+    let words = format!(
+        "\n{NAME}: 1 KB at 50 Hz each way between rospy programs, over two daemons\n{text}\n{raw}"
+    );
+    tell(&report, folder, as_json, &words)?;
     Ok(conclusion)
 }
 
