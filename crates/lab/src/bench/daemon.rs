@@ -69,21 +69,21 @@ impl DaemonSetup {
             ros: self.ros(),
         };
         file.write(folder)?;
-        self.run(computer, folder)
+        self.run(computer, folder, folder)
     }
 
-    /// Starts the daemon of a computer whose file is in `folder`.
-    pub fn run(&self, computer: &Computer, folder: &Path) -> Result<Daemon> {
+    /// Starts the daemon of a computer whose file is in `files`; its log goes to `logs`.
+    pub fn run(&self, computer: &Computer, files: &Path, logs: &Path) -> Result<Daemon> {
         ensure!(
             self.program.is_file(),
             "no daemon at {}: build it with 'cargo build --release -p tautline-node'",
             self.program.display()
         );
-        let file = folder.join(format!("{}.yaml", computer.name));
+        let file = files.join(format!("{}.yaml", computer.name));
         let mut command = computer.command(self.program.to_str().context("path is not UTF-8")?);
         command.arg("run").arg(&file);
         Ok(Daemon {
-            process: Process::start(&format!("tautline-{}", computer.name), command, folder)?,
+            process: Process::start(&format!("tautline-{}", computer.name), command, logs)?,
             program: self.program.clone(),
             control: control(&computer.name),
         })

@@ -194,7 +194,7 @@ impl<'a> Scene<'a> {
             call = tap.call()?;
             Ok(call.is_some())
         })?;
-        self.daemons.insert(who, self.setup.run(self.computer(who), self.folder)?);
+        self.daemons.insert(who, self.setup.run(self.computer(who), self.folder, self.folder)?);
         self.await_connected()?;
         call.with_context(|| format!("{} is not called", NAMES[who]))
     }
@@ -212,7 +212,7 @@ impl<'a> Scene<'a> {
         ensure!(text.contains(&address), "no '{address}' in {}", file.display());
         std::fs::write(&file, text.replace(&address, ""))?;
         self.daemons.pop().context("no base")?.end()?;
-        self.daemons.push(self.setup.run(&self.pair.base, self.folder)?);
+        self.daemons.push(self.setup.run(&self.pair.base, self.folder, self.folder)?);
         self.await_connected()
     }
 
@@ -321,7 +321,7 @@ impl<'a> Scene<'a> {
         let missed = wait(|| Ok(!is_up(&self.daemons[0].status()?)))?;
         ensure!(missed.is_some(), "a daemon that was killed is not missed");
         std::thread::sleep(FORGOTTEN_AFTER);
-        self.daemons.insert(who, self.setup.run(self.computer(who), self.folder)?);
+        self.daemons.insert(who, self.setup.run(self.computer(who), self.folder, self.folder)?);
         let met = wait(|| {
             // Before it listens there is no status.
             let mut all = self.daemons.iter();

@@ -170,7 +170,7 @@ fn kill_daemon(scene: &mut Scene, place: usize, turn: &Turn) -> Result<Cause> {
     scene.sides[place].daemon = None;
     let silent_ns = monotonic_ns();
     std::thread::sleep(RESTART);
-    scene.start_daemon(place, turn.folder)?;
+    scene.restart_daemon(place, turn.folder)?;
     let since_ns = await_socket(scene, place)?;
     Ok(Cause::after_silence(silent_ns, since_ns))
 }

@@ -63,6 +63,8 @@ pub struct End {
 pub struct Scene<'a> {
     setup: &'a DaemonSetup,
     circumstances: Circumstances,
+    /// Of the daemons' files and keys, which outlast them.
+    files: PathBuf,
     /// By [`ROBOT`] and [`BASE`].
     pub sides: [Side; 2],
     /// Between them.
@@ -84,13 +86,14 @@ impl<'a> Scene<'a> {
             Ok(Side { end: None, daemon: None, master: None, computer })
         };
         let sides = [side("robot", 1)?, side("base", 2)?];
-        let mut scene = Self { setup, circumstances, sides, bridge };
+        let files = folder.to_owned();
+        let mut scene = Self { setup, circumstances, files, sides, bridge };
         for place in [ROBOT, BASE] {
             scene.settle_kernel(place)?;
             scene.start_master(place, folder)?;
         }
         for place in [ROBOT, BASE] {
-            scene.start_daemon(place, folder)?;
+            scene.start_daemon(place)?;
             scene.start_end(place, folder)?;
         }
         Ok(scene)
@@ -120,13 +123,20 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    /// Starts the daemon of one of them.
-    pub fn start_daemon(&mut self, place: usize, folder: &Path) -> Result<()> {
+    /// Starts the daemon of one of them again.
+    pub fn restart_daemon(&mut self, place: usize, logs: &Path) -> Result<()> {
+        let side = &mut self.sides[place];
+        side.daemon = Some(self.setup.run(&side.computer, &self.files, logs)?);
+        Ok(())
+    }
+
+    fn start_daemon(&mut self, place: usize) -> Result<()> {
         let other = &self.sides[1 - place].computer;
         let is_known = place == ROBOT || self.circumstances.robot_is_known;
         let peer = if is_known { other.entry() } else { (other.name.as_str(), String::new()) };
         let topics = format!("  {}: {RULE}\n", TOPICS[place]);
-        let daemon = self.setup.start_one(&self.sides[place].computer, peer, &topics, folder)?;
+        let daemon =
+            self.setup.start_one(&self.sides[place].computer, peer, &topics, &self.files)?;
         self.sides[place].daemon = Some(daemon);
         Ok(())
     }
