@@ -103,6 +103,10 @@ pub(crate) fn text(notice: &Notice, here: &str) -> String {
             "a node that calls itself '{name}' calls from {from} with the key {key}, which is no \
              peer's of '{here}'; add it under peers: if it belongs here"
         ),
+        Notice::OtherKey { name, from } => format!(
+            "calls come from {from}, where '{name}' is expected, that are for another key than \
+             that of '{here}': correct the key of '{here}' in the file there"
+        ),
         Notice::OtherName { name, theirs, from } => format!(
             "the node at {from} has the key of peer '{name}', but calls itself '{theirs}'; \
              correct the key under peers.{name}, or its name"

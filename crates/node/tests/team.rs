@@ -19,15 +19,21 @@ use ros1::Master;
 use running::{Daemon, Place, free_port as udp_port};
 use serde_json::{Value, json};
 
-/// Two daemons that know each other.
-fn pair(place: &Place, first: &str, second: &str) -> [Daemon; 2] {
+/// The files of two daemons that know each other.
+fn files(first: &str, second: &str) -> [String; 2] {
     let ports = [(); 2].map(|()| udp_port());
     let file = |here: usize, peer: &str, lines: &str| {
         let (port, there) = (ports[here], ports[1 - here]);
         let peers = format!("peers:\n  {peer}:\n    address: \"127.0.0.1:{there}\"\n");
         format!("listen: \"127.0.0.1:{port}\"\n{peers}{lines}\n")
     };
-    [place.start("robot", &file(0, "base", first)), place.start("base", &file(1, "robot", second))]
+    [file(0, "base", first), file(1, "robot", second)]
+}
+
+/// Two daemons that know each other.
+fn pair(place: &Place, first: &str, second: &str) -> [Daemon; 2] {
+    let [first, second] = files(first, second);
+    [place.start("robot", &first), place.start("base", &second)]
 }
 
 fn ros2_lines(domain: u32) -> String {
@@ -94,6 +100,47 @@ fn a_topic_of_either_ros_arrives_typed_at_the_other() {
     let late = json!({ "latch": true });
     two.subscriber("/from1/map", "std_msgs/msg/String", late);
     two.wait("latched message", |report| report["got"] == "/from1/map");
+}
+
+#[test]
+fn what_is_latched_comes_again_after_restarts_and_both_ends_hear_of_two_types() {
+    if !ros2::inside_as(
+        "what_is_latched_comes_again_after_restarts_and_both_ends_hear_of_two_types",
+    ) {
+        return;
+    }
+    let place = Place::new();
+    let master = Master::alone(free_port());
+    let robot_lines = format!(
+        "ros1: {{ master: \"{}\", host: 127.0.0.1 }}\ntopics: {{ \"/from1/**\": {{}} }}",
+        master.uri
+    );
+    let [robot_file, base_file] = files(&robot_lines, &ros2_lines(0));
+    let robot = place.start("robot", &robot_file);
+    let base = place.start("base", &base_file);
+    let mut one = ros1::start(&master.uri, "/one");
+    one.advertise("/from1/map", "std_msgs/String", true);
+    one.send("/from1/map", json!({ "data": "the map" }));
+    let gets_the_map = |name: &str| {
+        let mut two = ros2::start("kilted", "SUBNET", name);
+        two.subscriber("/from1/map", "std_msgs/msg/String", json!({ "latch": true }));
+        two.wait("latched message", |report| report["got"] == "/from1/map");
+    };
+    gets_the_map("first");
+    base.kill();
+    let base = place.start("base", &base_file);
+    gets_the_map("second");
+    robot.kill();
+    let robot = place.start("robot", &robot_file);
+    base.wait_for_state("robot", "up");
+    gets_the_map("third");
+
+    let mut two = ros2::start("kilted", "SUBNET", "two");
+    two.publisher("/from1/both", "std_msgs/msg/Int32", json!({}));
+    one.advertise("/from1/both", "std_msgs/Float64", false);
+    for daemon in [&robot, &base] {
+        daemon.wait_for_notice(&["/from1/both", "Int32", "Float64"]);
+    }
 }
 
 #[test]

@@ -102,6 +102,13 @@ pub enum Notice {
         /// Where it calls from.
         from: Place,
     },
+    /// Calls from where a peer is expected are for another key than ours, or forged.
+    OtherKey {
+        /// The peer's name.
+        name: String,
+        /// Where they come from.
+        from: Place,
+    },
     /// A peer calls itself by another name than it has here.
     OtherName {
         /// Its name here.

@@ -135,7 +135,10 @@ impl Endpoint {
     ) -> Result<(), RefusedPacket> {
         match self.judge_call(now, from, call) {
             Admission::Admit => {}
-            Admission::Stranger => return Err(RefusedPacket::Unauthentic),
+            Admission::Stranger => {
+                self.notice_other_key(from);
+                return Err(RefusedPacket::Unauthentic);
+            }
             Admission::Flood => return Err(RefusedPacket::Flood),
             Admission::Ask(cookie) => {
                 self.reply(radio, from, Some(cookie));
@@ -200,6 +203,15 @@ impl Endpoint {
             self.notice(Notice::Twins { name, from, other: None });
         }
         Err(RefusedPacket::WrongKey)
+    }
+
+    /// Of a call for another key than ours: a peer's may be misled by its file.
+    fn notice_other_key(&mut self, from: Place) {
+        let calls = |link: &&Link| link.remote == Some(from) && !link.is_heard();
+        if let Some(link) = self.links.iter().find(calls) {
+            let name = self.peers[link.peer.0 as usize].name.clone();
+            self.notice(Notice::OtherKey { name, from });
+        }
     }
 
     fn notice_twins(&mut self, peer: PeerId, from: Place) {

@@ -165,6 +165,27 @@ fn who_is_not_a_peer_is_named_here_and_learns_nothing() {
 }
 
 #[test]
+fn two_nodes_that_each_have_a_wrong_key_of_the_other_hear_of_it() {
+    let mut net = Net::new(13);
+    let [robot, base] =
+        ["robot", "base"].map(|name| net.add(name, Config::default(), Pipe::of(6_000_000)));
+    for (node, other, wrong) in [(robot, base, "bse"), (base, robot, "robt")] {
+        let peer = net.nodes[node]
+            .endpoint
+            .add_peer("other", SecretKey::insecure(wrong).public())
+            .unwrap();
+        let remote = Some(address(other));
+        let link = LinkConfig { remote, datagram_bytes: DATAGRAM, header_bytes: 28 };
+        net.nodes[node].endpoint.add_link(net.now, peer, RadioId(0), link).unwrap();
+    }
+    net.run(1000 * MS);
+    for (node, other) in [(robot, base), (base, robot)] {
+        let told = Notice::OtherKey { name: "other".into(), from: address(other).into() };
+        assert!(notices(&net, node).contains(&told));
+    }
+}
+
+#[test]
 fn a_key_under_another_name_is_refused_and_both_sides_hear_why() {
     let mut net = Net::new(12);
     let robot = net.add("robot", Config::default(), Pipe::of(6_000_000));
