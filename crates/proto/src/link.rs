@@ -159,12 +159,14 @@ impl Link {
 
     /// What the driver still holds, as the kernel says.
     pub(crate) fn on_in_flight(&mut self, now: Instant, bytes: usize) {
-        if bytes < self.in_flight {
+        let drains = bytes < self.in_flight;
+        if drains {
             self.drained_at = now;
         }
         self.in_flight = bytes;
         self.ledger.on_in_flight(now, bytes);
-        if bytes == 0 {
+        // With a relay something is always on the way, be it heartbeats.
+        if bytes == 0 || drains && self.via.is_some() {
             self.stalled = false;
         }
     }

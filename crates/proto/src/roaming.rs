@@ -49,8 +49,7 @@ impl Endpoint {
             let open = link.remote.is_none() || link.config.remote.is_none();
             (link.radio == radio, !link.is_heard(), open, Reverse(link.number))
         };
-        // A link that is heard elsewhere gives way only if there is no other.
-        direct.max_by_key(|id| (!self.links[id.0 as usize].is_heard(), worth(id))).copied()
+        direct.max_by_key(worth).copied()
     }
 
     /// Packets of a link come from an address that is not its own: asks there.

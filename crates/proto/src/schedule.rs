@@ -31,6 +31,8 @@ pub(crate) const CONTROL: u64 = 0;
 pub(crate) const RELAY: u64 = 1 << 63;
 /// Above all priorities.
 const CONTROL_RANK: u16 = 256;
+/// The same through relays: calls and heartbeats pass definitions.
+const CARRIED_CONTROL: u8 = 254;
 /// Messages held for one peer, whatever their size.
 const MAX_MESSAGES: usize = 65_536;
 /// Publishers told apart on one channel; more share the last number.
@@ -544,7 +546,7 @@ impl Outbox {
     /// Priority and end of what is sent next; what is the session's own is above all.
     pub(crate) fn next_urgency(&mut self, now: Instant) -> Option<(u8, Option<Instant>)> {
         let turn = self.next_turn(now)?;
-        let priority = u8::try_from(turn.rank.0).unwrap_or(u8::MAX);
+        let priority = u8::try_from(turn.rank.0).unwrap_or(CARRIED_CONTROL);
         Some((priority, self.messages[&turn.id].lifespan_end))
     }
 
@@ -570,7 +572,9 @@ impl Outbox {
 
     /// Sending this piece again will cost no budget.
     pub(crate) fn forgive(&mut self, piece: &Piece) {
-        self.repairs.forgive(piece.len());
+        if self.messages.get(&piece.message).is_some_and(|it| it.channel != CONTROL) {
+            self.repairs.forgive(piece.len());
+        }
     }
 
     /// Cuts the next frame, of at most `room` bytes. `whole_within` takes only
@@ -625,12 +629,13 @@ impl Outbox {
     }
 
     fn mark_cut(&mut self, now: Instant, number: u64, piece: &Piece, repair: bool) {
-        if repair {
-            self.repairs.on_repair(piece.len());
-        } else {
-            self.repairs.on_first(piece.len());
-        }
         let Some(message) = self.messages.get_mut(&piece.message) else { return };
+        // What needs no credit leaves no debt, which would stop all else for a minute.
+        match repair {
+            true if message.channel == CONTROL => {}
+            true => self.repairs.on_repair(piece.len()),
+            false => self.repairs.on_first(piece.len()),
+        }
         self.waiting_bytes -= message.waiting_bytes();
         if message.number.is_none() {
             message.number = Some(number);

@@ -96,6 +96,29 @@ fn repairs_stay_within_their_budget_when_little_gets_through() {
 }
 
 #[test]
+fn definitions_sent_again_and_again_leave_budget_for_the_repair_of_messages() {
+    let mut net = Net::pair(14, &Pipe::of(6_000_000));
+    net.nodes[0].pipe.loss = 0.4;
+    for n in 0..12 {
+        // A type of its own each, so that its definition is fetched.
+        let type_name = format!("lab_msgs/Type{n}");
+        let mut config =
+            channel(tautline_proto::OfferedTopic { type_name, ..topic(&format!("/{n}"), 10) });
+        config.definition = "x".repeat(60_000).into();
+        net.open(0, P, config);
+    }
+    net.nodes[0].pipe.loss = 0.0;
+    let last = net.open(0, P, channel(topic("/last", 20)));
+    net.nodes[0].pipe.cut = true;
+    net.send(0, P, last, payload(0, 1000));
+    net.run(20 * MS);
+    net.nodes[0].pipe.cut = false;
+    net.run(2000 * MS);
+    let arrived = net.nodes[1].received.iter().filter(|r| r.2 == last).count();
+    assert_eq!(arrived, 1);
+}
+
+#[test]
 fn a_late_message_is_dropped_where_only_the_newest_matters() {
     let mut pipe = Pipe::of(6_000_000);
     pipe.reorder = 0.5;

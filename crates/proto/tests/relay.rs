@@ -184,6 +184,27 @@ fn a_chain_of_three_hops_carries_and_another_way_is_taken_when_a_relay_dies() {
 }
 
 #[test]
+fn a_way_that_stood_still_is_used_again_though_something_is_always_on_it() {
+    // Heartbeats follow each other faster than they are acknowledged.
+    let (mut net, base, _) = three(16, &Pipe::of(MBPS_6));
+    let scan = net.open(0, base, channel(topic("/scan", 200)));
+    for node in &mut net.nodes {
+        node.pipe.delay = 140 * MS;
+    }
+    net.run(3000 * MS);
+    for cut in [true, false] {
+        net.nodes[1].pipe.cut = cut;
+        net.run(700 * MS);
+    }
+    net.run(2000 * MS);
+    for n in 0..20 {
+        net.send(0, base, scan, payload(n, 16));
+        net.run(300 * MS);
+    }
+    assert_eq!(numbers(&net, 2, scan), (0..20).collect::<Vec<_>>());
+}
+
+#[test]
 fn a_relay_passes_on_nothing_for_who_may_not_ask_and_says_so() {
     let mut net = row(6, &["robot", "relay", "base"], &Pipe::of(MBPS_6));
     net.nodes[1].endpoint.set_rights(PeerId(0), Rights::default());
