@@ -438,7 +438,8 @@ def parse_relay(body):
 
 
 def parse_held(body):
-    return {"held": {"to": body.bytes(3).hex(), "bytes": body.varint("bytes")}}
+    receiver, held = body.bytes(3).hex(), body.varint("bytes")
+    return {"held": {"to": receiver, "bytes": held, "from": body.bytes(3).hex() if body.data else None}}
 
 
 def emit_frames(frames):
@@ -450,7 +451,7 @@ def emit_frame(frame):
     kind = ["data", "ack", "ping", "goodbye", "challenge", "echo", "clock", "relay", "held"].index(name) + 1
     body = {"data": emit_message, "ack": emit_ack, "clock": emit_clock, "relay": emit_relay,
             "challenge": emit_token, "echo": emit_token,
-            "held": lambda it: bytes.fromhex(it["to"]) + varint(it["bytes"])}.get(name, lambda _: b"")(it)
+            "held": lambda it: bytes.fromhex(it["to"]) + varint(it["bytes"]) + bytes.fromhex(it["from"] or "")}.get(name, lambda _: b"")(it)
     return bytes([kind]) + varint(len(body)) + body
 
 

@@ -13,7 +13,8 @@ use crate::link::Link;
 use crate::peer::Peer;
 use crate::place::Place;
 use crate::radio::Radio;
-use crate::schedule::{Message, RELAY};
+use crate::relay::Passing;
+use crate::schedule::{Flow, Message, RELAY};
 use crate::stats::{InStats, OutStats, RefusedPackets};
 use crate::time::Instant;
 use crate::timer::TimerTable;
@@ -21,7 +22,7 @@ use crate::views::{LinkView, PeerView, RadioView};
 use crate::wire::control::{Control, MAX_DEFINITION, MAX_TEXT, OfferedTopic};
 use crate::wire::packet::{Call, MAX_NAME};
 use crate::wire::relay::ShortName;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -80,6 +81,7 @@ pub struct Endpoint {
     pub(crate) by_session: HashMap<u32, PeerId>,
     pub(crate) by_key: HashMap<PublicKey, PeerId>,
     pub(crate) by_short_name: HashMap<ShortName, PeerId>,
+    pub(crate) flows: BTreeMap<Flow, Passing>,
     /// Made of the secret one, which takes as long as many packets.
     pub(crate) public: PublicKey,
     pub(crate) short_name: ShortName,
@@ -122,6 +124,7 @@ impl Endpoint {
             public,
             short_name: public.short_name(),
             by_short_name: HashMap::new(),
+            flows: BTreeMap::new(),
             beacons: Beacons::new(),
             config,
             epoch: random(),

@@ -8,7 +8,7 @@ use crate::endpoint::LinkId;
 use crate::receive::Inbox;
 use crate::relay::{Rights, Told};
 use crate::reliable::Arrivals;
-use crate::schedule::Outbox;
+use crate::schedule::{Flow, Outbox};
 use crate::session::Session;
 use crate::time::Instant;
 use crate::wire::control::Control;
@@ -25,7 +25,7 @@ pub(crate) struct Peer {
     pub(crate) clock: Clock,
     pub(crate) rights: Rights,
     /// What it is told of its packets for others that wait here.
-    pub(crate) told: BTreeMap<ShortName, Told>,
+    pub(crate) told: BTreeMap<Flow, Told>,
     pub(crate) goodbye_now: bool,
     pub(crate) outbox: Outbox,
     pub(crate) inbox: Inbox,

@@ -10,7 +10,7 @@ mod fate;
 
 use crate::budget::RepairBudget;
 use crate::config::{ChannelConfig, Config};
-use crate::endpoint::{LinkId, PeerId};
+use crate::endpoint::LinkId;
 use crate::error::SendError;
 use crate::fragment::RangeSet;
 use crate::reliable::Piece;
@@ -74,8 +74,15 @@ pub(crate) struct Turn {
 pub(crate) enum Carried {
     /// Ours, of a link through a relay.
     Own(LinkId),
-    /// One that `hop` has sent for `end`.
-    For { hop: PeerId, end: ShortName },
+    /// Others'.
+    For(Flow),
+}
+
+/// All that one node sends another through us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Flow {
+    pub(crate) from: ShortName,
+    pub(crate) to: ShortName,
 }
 
 /// A packet to be passed on.
@@ -88,11 +95,15 @@ pub(crate) struct Parcel {
     /// When it is worthless.
     pub(crate) expires: Option<Instant>,
     pub(crate) carried: Carried,
+    /// The peer it goes to passes it on, and tells of it once it has it.
+    pub(crate) goes_on: bool,
 }
 
 #[derive(Debug)]
 struct Outgoing {
     carried: Option<Carried>,
+    /// It counts as held until the peer has it, not until it is sent.
+    goes_on: bool,
     channel: u64,
     source: u32,
     /// From its first packet on.
@@ -297,7 +308,7 @@ impl Outbox {
 
     /// Takes a packet to be passed on.
     pub(crate) fn carry(&mut self, parcel: Parcel) {
-        let Parcel { priority, payload, published, expires, carried } = parcel;
+        let Parcel { priority, payload, published, expires, carried, goes_on } = parcel;
         let channel = RELAY + u64::from(priority);
         if !self.channels.contains_key(&channel) {
             self.add_internal(channel, priority.into());
@@ -307,7 +318,7 @@ impl Outbox {
             open.stats.bytes += payload.len() as u64;
         }
         let message = Message { payload: payload.into(), published, source: 0, encoded: false };
-        self.insert(channel, message, expires, Some(carried));
+        self.insert(channel, message, expires, Some((carried, goes_on)));
     }
 
     /// Counters of all packets passed on.
@@ -406,7 +417,7 @@ impl Outbox {
         channel: u64,
         message: Message,
         expires: Option<Instant>,
-        carried: Option<Carried>,
+        carried: Option<(Carried, bool)>,
     ) {
         let Some(open) = self.channels.get_mut(&channel) else { return };
         let id = MessageId(self.next_id);
@@ -423,8 +434,10 @@ impl Outbox {
             self.expiries.insert((at, id));
         }
         self.held_bytes += message.payload.len();
+        let (carried, goes_on) = carried.unzip();
         let outgoing = Outgoing {
             carried,
+            goes_on: goes_on.unwrap_or(false),
             channel,
             source: message.source,
             number: None,
@@ -522,8 +535,7 @@ impl Outbox {
         }
         self.held_bytes -= message.payload.len();
         self.waiting_bytes -= message.waiting_bytes();
-        // A relay holds what it has not sent; what we have made is on the way until it arrives there.
-        let held = message.queued || matches!(message.carried, Some(Carried::Own(_)));
+        let held = message.queued || message.goes_on;
         if let Some(carried) = message.carried.filter(|_| held) {
             let bytes = message.payload.len() as u64;
             change_held(&mut self.held, &mut self.held_changes, carried, bytes, false);
@@ -672,7 +684,7 @@ impl Outbox {
             return;
         }
         message.queued = queued;
-        if let Some(carried @ Carried::For { .. }) = message.carried {
+        if let Some(carried) = message.carried.filter(|_| !message.goes_on) {
             let bytes = message.payload.len() as u64;
             change_held(&mut self.held, &mut self.held_changes, carried, bytes, queued);
         }

@@ -22,7 +22,7 @@ const HEADER_ESTIMATE: usize = 64;
 const MAX_ACK_BYTES: usize = 2 + 1 + 10 + 5 + ACK_RANGES * 4;
 
 /// Bytes that telling what waits here for one node may take.
-const MAX_HELD_BYTES: usize = 2 + 3 + 10;
+const MAX_HELD_BYTES: usize = 2 + 3 + 10 + 3;
 
 impl Endpoint {
     /// The next datagram to be sent now. Call until it returns `None`, then

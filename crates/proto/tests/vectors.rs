@@ -99,7 +99,10 @@ fn frame_meaning(frame: &Frame<'_>) -> Value {
                 "from": name(header.from), "to": name(header.to), "packet": hex(reader.remaining()),
             }})
         }
-        Frame::Held(held) => json!({"held": {"to": hex(&held.to.0), "bytes": held.bytes}}),
+        Frame::Held(held) => {
+            let from = held.from.map(|it| hex(&it.0));
+            json!({"held": {"to": hex(&held.to.0), "bytes": held.bytes, "from": from}})
+        }
         Frame::Clock(report) => json!({"clock": {
             "least_us": report.least, "wall_us": report.wall.map(|wall| wall.to_string()),
         }}),
@@ -169,7 +172,8 @@ fn put_frame(meaning: &Value, out: &mut Vec<u8>) {
     };
     if let Some(held) = meaning.get("held") {
         let to = name(&held["to"]).expect("a name");
-        return put_held(&Held { to, bytes: number(&held["bytes"]) }, out);
+        let from = name(&held["from"]);
+        return put_held(&Held { to, bytes: number(&held["bytes"]), from }, out);
     }
     if let Some(r) = meaning.get("relay") {
         let life = time(&r["life_ms"]);

@@ -25,9 +25,6 @@ pub const HEADER_BYTES: usize = 28;
 pub const PORT: u16 = 18470;
 /// How a call begins: magic, version and kind 0 (spec/protocol.md).
 pub const CALL: [u8; 2] = [b'T', VERSION << 4];
-/// How an answer begins, and a cookie.
-const ANSWER: [u8; 2] = [b'T', VERSION << 4 | 1];
-const COOKIE: [u8; 2] = [b'T', VERSION << 4 | 2];
 /// Why no node refuses what another sends.
 const NEVER: [RefusedPacket; 5] = [
     RefusedPacket::Malformed,
@@ -159,6 +156,8 @@ pub struct Net {
     pub misjudged: Option<String>,
     /// Calls that endpoints have let go.
     pub calls: u64,
+    /// The longest that a datagram has taken from endpoint to endpoint; nothing without a [`Gate`].
+    pub worst_transit: Nanos,
     /// Datagrams that the gate holds back, by time and order: for which host, by which interface.
     held: BTreeMap<(Nanos, u64), (StationId, usize, Parcel)>,
     held_order: u64,
@@ -189,6 +188,7 @@ impl Net {
             second_hand: BTreeSet::new(),
             misjudged: None,
             calls: 0,
+            worst_transit: 0,
             held: BTreeMap::new(),
             held_order: 0,
         }
@@ -448,6 +448,7 @@ impl Net {
     fn release_held(&mut self) {
         if let Some((_, (host, interface, parcel))) = self.held.pop_first() {
             let transit = self.now - parcel.packet.emitted;
+            self.worst_transit = self.worst_transit.max(transit);
             self.happened.push_back(Happened::Datagram(host, transit));
             let before = self.never(host);
             self.hand_over(host, interface, &parcel.packet);
@@ -462,17 +463,13 @@ impl Net {
     }
 
     /// A node that takes a datagram of another for an attacker's is wrong, unless the one is
-    /// of a life that ended, or was sent to where another had been, or there is an attacker:
-    /// who sends an answer on from elsewhere leads the next call there.
+    /// of a life that ended, or was sent to where another had been.
     fn check_genuine(&mut self, host: StationId, before: u64, packet: &Packet) {
         let Packet { from, to, sender, life, body, .. } = packet;
         let Body::Tautline(datagram) = body else { return };
         let of_now = *life == self.hosts[sender.0].life;
         let first_hand = [from, to].iter().all(|it| !self.second_hand.contains(it.ip()));
-        // A call that went by two links is answered twice, or with a cookie the second time.
-        let again = [ANSWER, COOKIE].iter().any(|kind| datagram.starts_with(kind));
-        let attacked = self.attacker.as_ref().is_some_and(|it| it.replayed + it.changed > 0);
-        if of_now && first_hand && !again && !attacked && self.never(host) > before {
+        if of_now && first_hand && self.never(host) > before {
             let refused =
                 self.view(host).map(|node| node.refused_packets().iter().collect::<Vec<_>>());
             self.misjudged.get_or_insert(format!(

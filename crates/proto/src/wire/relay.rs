@@ -81,25 +81,32 @@ fn life_code(life: Option<Duration>) -> u8 {
     u8::try_from(steps + 1).unwrap_or(0)
 }
 
-/// Tells a neighbour how much of what it sent for a node still waits here.
+/// Tells a neighbour how much of what came by it for a node still is on the way from here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held {
-    /// For whom it waits.
+    /// For whom it is.
     pub to: ShortName,
-    /// Bytes that have not been sent on.
+    /// Bytes that the last relay has not sent on.
     pub bytes: u64,
+    /// Who made it; `None`: the neighbour that is told.
+    pub from: Option<ShortName>,
 }
 
 impl Held {
     /// Reads it.
     pub fn parse(reader: &mut Reader<'_>) -> Result<Self, WireError> {
-        Ok(Self { to: ShortName(reader.array()?), bytes: reader.varint()? })
+        let (to, bytes) = (ShortName(reader.array()?), reader.varint()?);
+        let from = if reader.is_empty() { None } else { Some(ShortName(reader.array()?)) };
+        Ok(Self { to, bytes, from })
     }
 
     /// Appends it.
     pub fn emit(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.to.0);
         put_varint(out, self.bytes);
+        if let Some(from) = self.from {
+            out.extend_from_slice(&from.0);
+        }
     }
 }
 

@@ -14,8 +14,9 @@ const PACKET_BITS: u64 = 1500 * 8;
 /// its round trip adds; then its peer is sought each 150 ms, or at each other address, by pings
 /// and calls in turns.
 const UP_WITHIN: Nanos = 3000 * MS;
-/// In so long all topics are wanted: definitions of 60 KB take a second each on slow lines.
-const AGREE_WITHIN: Nanos = 40_000 * MS;
+/// In so long all topics are wanted: definitions of 60 KB take a second each on slow lines, and ten
+/// where stations hidden from each other have many at once (seed 7045).
+const AGREE_WITHIN: Nanos = 90_000 * MS;
 /// The time in which keys are made anew, with messages now and then.
 const LONG: Nanos = 600_000 * MS;
 /// Between two messages of that time.
@@ -40,6 +41,11 @@ const ROUNDS: usize = 3;
 const MAX_EASY: usize = 50_000;
 /// Bytes that may be on their way before a packet: two full ones and reports, at each hop.
 const AHEAD_BYTES: u64 = 6000;
+
+/// What may be on the way through a relay: so much per round trip.
+const RELAY_WINDOW_BITS: u64 = 8000;
+/// Room that a queue needs beside a message, for reports and packets of others that pass.
+const RELAYS_ROOM: usize = 4000;
 
 /// What a way carries without haste.
 #[derive(Debug, Clone, Copy)]
@@ -77,7 +83,14 @@ impl World {
         }
         while let Some(topic) = self.not_agreed() {
             if self.net.now() > healed + AGREE_WITHIN {
-                return Err(format!("topic /{topic} is not known to be wanted, healed"));
+                let TopicPlan { from, to, .. } = self.plan.topics[topic];
+                let (there, back) = (self.links_of(from, to), self.links_of(to, from));
+                return Err(format!(
+                    "topic /{topic} is not known to be wanted, healed: wished {}, queued {:?}; links from {there}; back {back}",
+                    self.wished[topic],
+                    [(from, to), (to, from)]
+                        .map(|(a, b)| self.view(a).peer(self.peer(a, b)).queued_bytes),
+                ));
             }
             self.want_all();
             self.run(1000 * MS)?;
@@ -93,34 +106,26 @@ impl World {
         }
     }
 
-    /// Or says which is not: every peer, and every link that cannot be mistaken.
-    fn all_up(&mut self) -> Result<(), String> {
-        self.links_down = 0;
+    /// Or says which link is not.
+    fn all_up(&self) -> Result<(), String> {
         for (a, b) in self.plan.pairs.clone().into_iter().flat_map(|[a, b]| [(a, b), (b, a)]) {
             let (view, peer) = (self.view(a), self.peer(a, b));
             let links = view.links().map(|link| view.link(link));
             let down = links.filter(|link| link.peer == peer && !link.up).count();
-            if down > 0 && !(view.peer(peer).up && self.mistakes_links()) {
+            if down > 0 {
                 let (here, there) = (self.links_of(a, b), self.links_of(b, a));
                 return Err(format!(
                     "{down} links of station {a} to {b} are down after {UP_WITHIN} ns without faults; \
                      links from {here}; back from {there}"
                 ));
             }
-            self.links_down += down as u64;
         }
         Ok(())
     }
 
-    /// Where an address is not known beforehand, one of several links to a peer may take
-    /// another's: that one stays down, and the first goes to and fro between both.
-    fn mistakes_links(&self) -> bool {
-        self.moves > 0 || !self.plan.called.is_empty()
-    }
-
     /// How long what waits in front of a relay may hold up what comes after.
     fn queues_drain_in(&self) -> Nanos {
-        let routes = self.plan.pairs.iter().filter_map(|[a, b]| self.plan.route(*a, *b));
+        let routes = self.plan.pairs.iter().flat_map(|[a, b]| self.plan.routes(*a, *b));
         let drains = routes.map(|Chain { stations, hops }| {
             let each = stations.iter().zip(&hops).map(|(station, hop)| {
                 let bits = self.plan.stations[*station].queue_packets as u64 * PACKET_BITS;
@@ -139,9 +144,14 @@ impl World {
             .filter_map(|network| self.net.address(StationId(station), NetworkId(*network)))
             .collect();
         let links = view.links().map(|link| view.link(link)).filter(|link| link.peer == peer);
-        let links: Vec<_> =
-            links.map(|link| (link.remote.map(|it| it.to_string()), link.radio, link.up)).collect();
-        format!("{own:?} to {links:?}")
+        let links = links.map(|link| {
+            let radio = view.radio(link.radio);
+            let (in_flight, limit) = (radio.in_flight_bytes, radio.in_flight_limit_bytes);
+            let state = if link.up { "up" } else { "down" };
+            let remote = link.remote.map_or("unknown".into(), |it| it.to_string());
+            format!("{remote} {state}, {in_flight} of {limit} bytes in flight, {:?}", link.rtt)
+        });
+        format!("{own:?} to {:?}", links.collect::<Vec<_>>())
     }
 
     fn not_agreed(&self) -> Option<usize> {
@@ -164,7 +174,11 @@ impl World {
             self.run(LONG_STEP)?;
         }
         let (calls, downs) = (self.net.calls - calls, self.downs - downs);
-        let least = LONG / KEYS_LAST * self.plan.pairs.len() as u64;
+        // What a relay carries is sealed, calls too.
+        let apart =
+            |pair: &&[usize; 2]| self.plan.relays && self.plan.shared(pair[0], pair[1]).is_empty();
+        let seen = self.plan.pairs.iter().filter(|pair| !apart(pair)).count();
+        let least = LONG / KEYS_LAST * seen as u64;
         if calls < least || downs > 0 {
             return Err(format!(
                 "in a quiet time of {LONG} ns {calls} calls for new keys were made, at least {least} were due; {downs} links went down"
@@ -215,13 +229,14 @@ impl World {
         if arrived && !new_drops {
             return Ok(());
         }
-        if (!lossless || self.links_down > 0) && self.may_be_lost(topic) {
+        if !lossless && self.may_be_lost(topic) {
             return self.run(GIVE_UP);
         }
-        let config = &self.plan.topics[topic].config;
+        let TopicPlan { from, to, config, .. } = &self.plan.topics[topic];
+        let (from, to) = (*from, *to);
         Err(format!(
             "message {number} of {len} bytes of /{topic}, alone and healed: arrived {arrived}, {} frames lost, \
-             out {:?}, in {:?}, repair {}, {:?}, keep_last {}, easy {:?}",
+             out {:?}, in {:?}, repair {}, {:?}, keep_last {}, easy {:?}, links from {}",
             self.frames_lost() - lost,
             self.outward(topic).1,
             self.inward(topic).dropped,
@@ -229,6 +244,7 @@ impl World {
             config.topic.lifespan,
             config.topic.keep_last,
             self.ease(topic),
+            self.links_of(from, to),
         ))
     }
 
@@ -253,23 +269,29 @@ impl World {
         let in_time = (bps / 8 * (spare / MS) / 2000) as usize;
         let [from, to] = [plan.from, plan.to].map(|station| &self.plan.stations[station].config);
         let taken = from.max_message.min(to.max_message).min(to.reassembly_bytes);
-        plan.max_len.min(in_time).min(taken).min(from.queue_bytes).min(MAX_EASY)
+        let others = if self.plan.relays { RELAYS_ROOM } else { 0 };
+        plan.max_len.min(in_time).min(taken).min(from.queue_bytes - others).min(MAX_EASY)
     }
 
     /// The worst of a topic's ways.
     fn ease(&self, topic: usize) -> Ease {
         let (from, to) = (self.plan.topics[topic].from, self.plan.topics[topic].to);
         let configured = self.plan.stations[from].radio.rate_bps.unwrap_or(u64::MAX);
+        // A relay paces what it passes on as what is its own.
+        let paced = if self.plan.relays { AHEAD_BYTES * 8000 * MS / configured } else { 0 };
         let mut worst = Ease { bps: configured, one_way: 0, hops: 1 };
         for way in self.ways(from, to) {
             let hops = match way {
                 Way::Direct(network) => vec![network],
-                Way::Relayed(route) => route.hops,
+                Way::Forwarded(route) | Way::Relayed(route) => route.hops,
             };
             // All hops on one channel take turns.
             let turns = hops.len() as u64;
-            let bps = hops.iter().map(|hop| self.hop_bps(*hop)).min().unwrap_or(0) / turns;
-            let one_way = hops.iter().map(|hop| self.hop_time(*hop)).sum();
+            let mut bps = hops.iter().map(|hop| self.hop_bps(*hop)).min().unwrap_or(0) / turns;
+            let one_way = hops.iter().map(|hop| self.hop_time(*hop) + paced).sum();
+            if turns > 1 && self.plan.relays {
+                bps = bps.min(RELAY_WINDOW_BITS * 1000 * MS / (2 * one_way));
+            }
             worst.bps = worst.bps.min(bps);
             worst.one_way = worst.one_way.max(one_way);
             worst.hops = worst.hops.max(hops.len());

@@ -72,8 +72,6 @@ pub struct Verdict {
     pub outages: u64,
     /// Datagrams that an attacker sent again, as they were and with a bit changed.
     pub attacks: [u64; 2],
-    /// Links that were down when all had healed, though their peer was up by another.
-    pub links_down: u64,
     /// Frames lost in the networks.
     pub frames_lost: u64,
     /// Of all that was handed over and when, in hexadecimal.
@@ -113,11 +111,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         println!("{}", serde_json::to_string_pretty(&summary)?);
     } else {
         print_text(arguments, &verdicts);
-        let down = verdicts.iter().filter(|verdict| verdict.links_down > 0).count();
-        println!(
-            "{} runs, {virtual_hours:.2} virtual hours, {failed} failed; in {down} a link stayed down",
-            seeds.len()
-        );
+        println!("{} runs, {virtual_hours:.2} virtual hours, {failed} failed", seeds.len());
     }
     eprintln!("took {:.1} s", started.elapsed().as_secs_f64());
     Ok(if failed > 0 { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
@@ -222,7 +216,6 @@ impl Verdict {
             moves: 0,
             outages: 0,
             attacks: [0; 2],
-            links_down: 0,
             frames_lost: 0,
             digest: String::new(),
         }
@@ -240,7 +233,6 @@ impl Verdict {
             moves: world.moves,
             outages: world.outages,
             attacks: attacker.map_or([0; 2], |it| [it.replayed, it.changed]),
-            links_down: world.links_down,
             frames_lost: world.frames_lost(),
             digest: format!("{:016x}", world.oracle.digest()),
             ..Self::empty(seed, shape)

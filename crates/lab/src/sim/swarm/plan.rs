@@ -55,8 +55,8 @@ pub struct StationPlan {
     pub mishaps: Mishaps,
 }
 
-/// Stations in a row, each of which forwards for the others.
-#[derive(Debug, Clone, Default)]
+/// Stations in a row, each of which passes on what the others say.
+#[derive(Debug, Clone)]
 pub struct Chain {
     /// The stations.
     pub stations: Vec<usize>,
@@ -86,11 +86,13 @@ pub struct Plan {
     pub networks: Vec<NetworkPlan>,
     /// Two to six.
     pub stations: Vec<StationPlan>,
-    /// The way between stations of it that are no neighbours.
-    pub chain: Chain,
-    /// Who talks to whom.
+    /// The ways between stations of them that are no neighbours.
+    pub chains: Vec<Chain>,
+    /// Stations of a chain pass on by Tautline; else by IP.
+    pub relays: bool,
+    /// Who knows whom; all do where there are relays, which have to know the ways.
     pub pairs: Vec<[usize; 2]>,
-    /// Topics of all pairs, both ways.
+    /// Topics of the pairs that talk, both ways.
     pub topics: Vec<TopicPlan>,
     /// When all stations are back where they belong.
     pub rests_from: Nanos,
@@ -119,17 +121,22 @@ pub fn chance(random: &mut Rng, probability: f64) -> bool {
 impl Plan {
     /// What the generator draws.
     pub fn draw(random: &mut Rng) -> Self {
-        let mut plan = match random.u32(..10) {
+        let mut plan = match random.u32(..12) {
             0..4 => shared(random),
-            4..6 => chain_on_air(random),
-            6..8 => chain_of_networks(random),
-            8 => around_access_point(random),
+            4..7 => chain_on_air(random),
+            7..9 => chain_of_networks(random),
+            9 => two_relays(random),
+            10 => around_access_point(random),
             _ => hidden(random),
         };
         random.shuffle(&mut plan.pairs);
         plan.long = chance(random, LONG_SHARE);
-        plan.pairs.truncate(if plan.long { MAX_LONG_PAIRS } else { MAX_PAIRS });
-        for [a, b] in plan.pairs.clone() {
+        let mut talking = plan.pairs.clone();
+        talking.truncate(if plan.long { MAX_LONG_PAIRS } else { MAX_PAIRS });
+        if !plan.relays {
+            plan.pairs = talking.clone();
+        }
+        for [a, b] in talking {
             for (from, to) in [(a, b), (b, a)] {
                 for _ in 0..=random.usize(..2) {
                     let topic = draw_topic(random, plan.topics.len(), from, to);
@@ -177,14 +184,15 @@ impl Plan {
         }
     }
 
-    /// The ends (station and network) of each link of all pairs.
+    /// The ends (station and network) of each link of all pairs that has addresses.
     pub fn links(&self) -> impl Iterator<Item = [(usize, usize); 2]> + '_ {
         self.pairs.iter().flat_map(move |&[a, b]| {
             let direct = self.shared(a, b).into_iter().map(move |n| [(a, n), (b, n)]);
-            let relayed = self
-                .route(a, b)
-                .and_then(|route| Some([(a, *route.hops.first()?), (b, *route.hops.last()?)]));
-            direct.chain(relayed)
+            let routes = self.routes(a, b).into_iter().filter(|_| !self.relays);
+            direct.chain(routes.map(move |route| {
+                let Chain { hops, .. } = route;
+                [(a, hops[0]), (b, hops[hops.len() - 1])]
+            }))
         })
     }
 
@@ -197,7 +205,8 @@ impl Plan {
             shape,
             networks: networks.collect(),
             stations: Vec::new(),
-            chain: Chain::default(),
+            chains: Vec::new(),
+            relays: false,
             pairs: Vec::new(),
             topics: Vec::new(),
             rests_from: 0,
@@ -241,26 +250,32 @@ impl Plan {
         self.rests_from = back;
     }
 
-    /// The stations and networks of the way from one station to another, if the chain is it.
-    pub fn route(&self, from: usize, to: usize) -> Option<Chain> {
-        let place = |station| self.chain.stations.iter().position(|s| *s == station);
-        let (start, end) = (place(from)?, place(to)?);
-        let (first, last) = (start.min(end), start.max(end));
-        let mut stations = self.chain.stations[first..=last].to_vec();
-        let mut hops = self.chain.hops[first..last].to_vec();
-        if start > end {
-            stations.reverse();
-            hops.reverse();
-        }
-        (hops.len() > 1).then_some(Chain { stations, hops })
+    /// The ways from one station to another along chains, unless they are neighbours.
+    pub fn routes(&self, from: usize, to: usize) -> Vec<Chain> {
+        self.chains.iter().filter_map(|chain| chain.route(from, to)).collect()
     }
 
     /// The networks by which two stations reach each other without a relay.
     pub fn shared(&self, a: usize, b: usize) -> Vec<usize> {
-        let on_air = self.route(a, b).map(|route| route.hops).unwrap_or_default();
+        let on_air: Vec<_> = self.routes(a, b).into_iter().flat_map(|route| route.hops).collect();
         let other = &self.stations[b].networks;
         let shared = self.stations[a].networks.iter().filter(|n| other.contains(n));
         shared.copied().filter(|network| !on_air.contains(network)).collect()
+    }
+}
+
+impl Chain {
+    fn route(&self, from: usize, to: usize) -> Option<Self> {
+        let place = |station| self.stations.iter().position(|s| *s == station);
+        let (start, end) = (place(from)?, place(to)?);
+        let (first, last) = (start.min(end), start.max(end));
+        let mut stations = self.stations[first..=last].to_vec();
+        let mut hops = self.hops[first..last].to_vec();
+        if start > end {
+            stations.reverse();
+            hops.reverse();
+        }
+        (hops.len() > 1).then_some(Self { stations, hops })
     }
 }
 
@@ -298,7 +313,8 @@ fn chain_on_air(random: &mut Rng) -> Plan {
         let networks = if line && end { vec![0, 1] } else { vec![0] };
         plan.add_station(random, networks, [number as f64 * 60.0, 0.0, 0.0]);
     }
-    plan.chain = Chain { stations: (0..stations).collect(), hops: vec![0; stations - 1] };
+    plan.chains = vec![Chain { stations: (0..stations).collect(), hops: vec![0; stations - 1] }];
+    plan.relays = random.bool();
     plan.pairs = all_pairs(stations);
     plan
 }
@@ -312,8 +328,32 @@ fn chain_of_networks(random: &mut Rng) -> Plan {
         let networks = (number.saturating_sub(1)..=number).filter(|n| *n < hops).collect();
         plan.add_station(random, networks, [number as f64 * 10.0, 0.0, 0.0]);
     }
-    plan.chain = Chain { stations: (0..=hops).collect(), hops: (0..hops).collect() };
+    plan.chains = vec![Chain { stations: (0..=hops).collect(), hops: (0..hops).collect() }];
+    plan.relays = random.bool();
     plan.pairs = all_pairs(hops + 1);
+    plan
+}
+
+/// Two stations that do not hear each other, with two relays between them, on one channel or two.
+fn two_relays(random: &mut Rng) -> Plan {
+    let channels = random.usize(1..=2);
+    let kinds = (0..channels).map(|_| NetworkKind::Wifi(draw_wifi(random, true))).collect();
+    let mut plan = Plan::of("two relays", random, kinds);
+    let all: Vec<_> = (0..channels).collect();
+    let channel_of = |relay| relay % channels;
+    for (number, place) in [[0.0; 2], [60.0, 30.0], [60.0, -30.0], [120.0, 0.0]].iter().enumerate()
+    {
+        let networks = match number {
+            1 | 2 => vec![channel_of(number)],
+            _ => all.clone(),
+        };
+        plan.add_station(random, networks, [place[0], place[1], 0.0]);
+    }
+    let by = |relay| Chain { stations: vec![0, relay, 3], hops: vec![channel_of(relay); 2] };
+    plan.chains = vec![by(1), by(2)];
+    plan.relays = true;
+    // The relays need not know each other.
+    plan.pairs = vec![[0, 1], [0, 2], [0, 3], [1, 3], [2, 3]];
     plan
 }
 

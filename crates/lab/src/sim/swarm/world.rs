@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
 use tautline_medium::{Medium, Nanos, NetworkId, RadioId, StationId};
 use tautline_proto::stats::{InStats, OutStats, RefusedPacket};
-use tautline_proto::{ChannelId, Endpoint, Event, Message, PeerId, SecretKey};
+use tautline_proto::{ChannelId, Endpoint, Event, Message, PeerId, Rights, SecretKey};
 
 /// Bytes of one of the session's own messages, a definition's text aside.
 const CONTROL_BYTES: u64 = 300;
@@ -26,7 +26,9 @@ const SOURCES: u32 = 2;
 pub enum Way {
     /// Without a relay, on this network.
     Direct(usize),
-    /// Along a chain.
+    /// Along a chain, which passes on IP packets.
+    Forwarded(Chain),
+    /// Along a chain, which passes on packets of Tautline.
     Relayed(Chain),
 }
 
@@ -74,8 +76,6 @@ pub struct World {
     pub outages: u64,
     /// Links that went down so far.
     pub downs: u64,
-    /// Links that were down when all had healed, though their peer was up.
-    pub links_down: u64,
     /// Time that faults have paused for.
     pub paused: Nanos,
 }
@@ -115,7 +115,6 @@ impl World {
             moves: 0,
             outages: 0,
             downs: 0,
-            links_down: 0,
             paused: 0,
             plan,
         };
@@ -129,17 +128,20 @@ impl World {
     fn add_routes(&mut self) {
         let stations = 0..self.plan.stations.len();
         for (from, to) in stations.clone().flat_map(|a| stations.clone().map(move |b| (a, b))) {
-            let Some(route) = self.plan.route(from, to) else { continue };
-            let [next, destination] = [(1, 0), (route.hops.len(), route.hops.len() - 1)]
-                .map(|(station, hop)| address(route.hops[hop], route.stations[station]));
-            self.net.add_route(StationId(from), destination, next);
+            for way in self.ways(from, to) {
+                let Way::Forwarded(route) = way else { continue };
+                let [next, destination] = [(1, 0), (route.hops.len(), route.hops.len() - 1)]
+                    .map(|(station, hop)| address(route.hops[hop], route.stations[station]));
+                self.net.add_route(StationId(from), destination, next);
+            }
         }
     }
 
     /// The ways from one station to another, in the order of their links.
     pub fn ways(&self, from: usize, to: usize) -> Vec<Way> {
         let direct = self.plan.shared(from, to).into_iter().map(Way::Direct);
-        direct.chain(self.plan.route(from, to).map(Way::Relayed)).collect()
+        let along = if self.plan.relays { Way::Relayed } else { Way::Forwarded };
+        direct.chain(self.plan.routes(from, to).into_iter().map(along)).collect()
     }
 
     /// Stations that one talks to.
@@ -156,11 +158,15 @@ impl World {
         let endpoint = endpoint.map_err(|error| error.to_string())?;
         self.net.start_node(StationId(station), endpoint, &plan.radio);
         self.lives[station] = (self.lives[station].0 + 1, self.net.now());
-        for partner in self.partners(station) {
+        let partners = self.partners(station);
+        for &partner in &partners {
             let acquaintance = self.acquaintances.entry((station, partner)).or_default();
             // At first all start, one after the other.
             acquaintance.since = (self.lives[partner].0.max(1), 0);
             self.meet(station, partner)?;
+        }
+        for partner in partners {
+            self.link(station, partner)?;
         }
         for topic in 0..self.plan.topics.len() {
             if self.plan.topics[topic].from == station {
@@ -174,15 +180,29 @@ impl World {
 
     fn meet(&mut self, station: usize, partner: usize) -> Result<(), String> {
         let name = self.plan.stations[partner].config.name.clone();
+        let relayed = self.plan.relays;
         let endpoint = self.endpoint(station);
         let peer = endpoint
             .add_peer(&name, SecretKey::insecure(&name).public())
             .map_err(|error| error.to_string())?;
+        endpoint.set_rights(peer, Rights { relayed, ..Rights::default() });
         self.peers.insert((station, partner), peer);
+        Ok(())
+    }
+
+    fn link(&mut self, station: usize, partner: usize) -> Result<(), String> {
+        let peer = self.peer(station, partner);
         for way in self.ways(station, partner) {
             let (here, there) = match way {
                 Way::Direct(network) => (network, network),
-                Way::Relayed(route) => (route.hops[0], route.hops[route.hops.len() - 1]),
+                Way::Forwarded(Chain { hops, .. }) => (hops[0], hops[hops.len() - 1]),
+                Way::Relayed(Chain { stations, .. }) => {
+                    let (now, via) = (instant(self.net.now()), self.peer(station, stations[1]));
+                    let added = self.endpoint(station).add_relayed_link(now, peer, via);
+                    added.map_err(|error| error.to_string())?;
+                    self.net.drain(StationId(station));
+                    continue;
+                }
             };
             // The file knows where the partner was at first.
             let called = self.plan.called.contains(&(station, partner, here));
@@ -351,6 +371,7 @@ impl World {
                 let topic = known.find(|n| self.channels[*n] == channel);
                 drop(known);
                 let topic = topic.ok_or_else(|| format!("a message came on {channel:?}"))?;
+                let transit = self.transit[station] + self.relayed_transit(partner, station);
                 self.oracle.delivered(&Delivery {
                     topic,
                     source: message.source,
@@ -358,13 +379,22 @@ impl World {
                     payload: &message.payload,
                     age: message.age,
                     at: self.net.now(),
-                    transit: self.transit[station],
+                    transit,
                     wanted: self.wished[topic],
                     era: self.acquaintances[&(station, partner)].era,
                 })
             }
             _ => Ok(()),
         }
+    }
+
+    /// What hops before the last may have taken without the receiver's knowledge.
+    fn relayed_transit(&self, from: usize, to: usize) -> Nanos {
+        let hops = self.ways(from, to).into_iter().map(|way| match way {
+            Way::Direct(_) | Way::Forwarded(_) => 1,
+            Way::Relayed(chain) => chain.hops.len() as u64,
+        });
+        (hops.max().unwrap_or(1) - 1) * self.net.worst_transit
     }
 
     /// Everything is offered again, and asked for again.
