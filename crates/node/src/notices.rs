@@ -99,13 +99,25 @@ impl Room {
 /// The notice for a person at the node `here`.
 pub(crate) fn text(notice: &Notice, here: &str) -> String {
     match notice {
-        Notice::UnknownKey { name, key, from } => format!(
+        Notice::UnknownKey { name, key, from, known_name: true } => format!(
+            "the node at {from} that calls itself '{name}' has the key {key}; peers.{name} has \
+             another: correct the one that is wrong (tautline keygen --show, on '{name}')"
+        ),
+        Notice::UnknownKey { name, key, from, known_name: false } => format!(
             "a node that calls itself '{name}' calls from {from} with the key {key}, which is no \
              peer's of '{here}'; add it under peers: if it belongs here"
         ),
-        Notice::OtherKey { name, from } => format!(
-            "calls come from {from}, where '{name}' is expected, that are for another key than \
-             that of '{here}': correct the key of '{here}' in the file there"
+        Notice::OtherKey { name, from } => {
+            let who =
+                name.as_ref().map_or(String::new(), |it| format!(", where '{it}' is expected"));
+            format!(
+                "calls come from {from}{who}, that are for another key than that of '{here}': the \
+                 key of '{here}' in the file there is wrong, or only one of both has 'security: none'"
+            )
+        }
+        Notice::UnknownEnd { name } => format!(
+            "'{name}' sends packets for a node that is no peer of '{here}': add it under peers, \
+             with its key and its way (address: or via:)"
         ),
         Notice::OtherName { name, theirs, from } => format!(
             "the node at {from} has the key of peer '{name}', but calls itself '{theirs}'; \

@@ -97,8 +97,8 @@ impl Reporter {
             queued_bytes: view.queued_bytes,
             queued_messages: view.queued_messages as u64,
             clock: view.clock.map(clock_report),
-            relayed_packets: endpoint.relayed(id).delivered,
-            relayed_dropped: drops(&endpoint.relayed(id).dropped),
+            relayed_packets: endpoint.passed_on(id).packets,
+            relayed_dropped: drops(&endpoint.passed_on(id).dropped),
         }
     }
 

@@ -117,6 +117,25 @@ fn check_names_file_line_key_found_and_allowed() {
 }
 
 #[test]
+fn check_tells_of_a_key_that_is_missing_or_given_to_a_peer() {
+    let place = Place::new();
+    let file = |key: &str| {
+        let peers = format!("peers: {{ base: {{ key: {key}, address: 10.0.0.2 }} }}");
+        place.file("robot.yaml", &format!("name: robot\nros1: false\n{peers}\n"));
+    };
+    let other = place.tautline(&["keygen", "other.key"]);
+    file(out(&other).split_whitespace().last().unwrap());
+    let missing = place.tautline(&["check", "robot.yaml"]);
+    assert!(out(&missing).contains("robot.yaml is right, but cannot be run yet"), "{missing:?}");
+    let own = place.tautline(&["keygen", "robot.key"]);
+    file(out(&own).split_whitespace().last().unwrap());
+    let given = place.tautline(&["check", "robot.yaml"]);
+    assert!(err(&given).contains("peers.base.key is this node's own"), "{given:?}");
+    assert_eq!(json(&place.tautline(&["check", "robot.yaml", "--json"]))["ok"], false);
+    assert_eq!(place.tautline(&["run", "robot.yaml"]).status.code(), Some(78));
+}
+
+#[test]
 fn check_of_a_file_that_is_not_there_names_it() {
     let checked = Place::new().tautline(&["check", "nowhere.yaml"]);
     assert_eq!(checked.status.code(), Some(1));

@@ -147,8 +147,16 @@ fn keys_protect_and_a_wrong_one_meets_nobody() {
     let to_robot = format!("robot: {{ key: {other_key} }}");
     let base = place.start("base", &lines(format!("127.0.0.1:{base_port}"), &to_robot));
     let robot = place.start("robot", &robot_lines);
-    base.wait_for_notice(&["'robot'", &robot_key.to_string(), "no peer's of 'base'"]);
+    base.wait_for_notice(&["'robot'", &robot_key.to_string(), "peers.robot has another"]);
     assert_eq!(robot.peer_state("base"), "connecting");
+    base.kill();
+    // One who knows another key of us, and is not expected anywhere.
+    keys::generate(&place.path("base2.key")).unwrap();
+    let to_robot = format!("robot: {{ key: {robot_key} }}");
+    let own = format!("key: {}\n", place.path("base2.key").display());
+    let port = format!("127.0.0.1:{base_port}");
+    let base = place.start("base", &(own + &lines(port, &to_robot)));
+    base.wait_for_notice(&["127.0.0.1", "another key than that of 'base'", "security: none"]);
     base.kill();
     let to_robot = format!("robot: {{ key: {robot_key} }}");
     let base = place.start("base", &lines(format!("127.0.0.1:{base_port}"), &to_robot));

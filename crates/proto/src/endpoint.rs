@@ -82,6 +82,8 @@ pub struct Endpoint {
     pub(crate) by_key: HashMap<PublicKey, PeerId>,
     pub(crate) by_short_name: HashMap<ShortName, PeerId>,
     pub(crate) flows: BTreeMap<Flow, Passing>,
+    /// From when on a person may be told of strangers' calls.
+    pub(crate) strangers_told_again: Instant,
     /// Made of the secret one, which takes as long as many packets.
     pub(crate) public: PublicKey,
     pub(crate) short_name: ShortName,
@@ -125,6 +127,7 @@ impl Endpoint {
             short_name: public.short_name(),
             by_short_name: HashMap::new(),
             flows: BTreeMap::new(),
+            strangers_told_again: Instant::default(),
             beacons: Beacons::new(),
             config,
             epoch: random(),

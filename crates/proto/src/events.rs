@@ -101,11 +101,13 @@ pub enum Notice {
         key: PublicKey,
         /// Where it calls from.
         from: Place,
+        /// Whether a peer has this name, with another key.
+        known_name: bool,
     },
-    /// Calls from where a peer is expected are for another key than ours, or forged.
+    /// Calls are for another key than ours, or forged, while a peer is away.
     OtherKey {
-        /// The peer's name.
-        name: String,
+        /// The peer that is expected there; `None`: nobody in particular.
+        name: Option<String>,
         /// Where they come from.
         from: Place,
     },
@@ -148,6 +150,11 @@ pub enum Notice {
     /// A peer sends packets for others, which it may not do here.
     NotRelayed {
         /// Its name.
+        name: String,
+    },
+    /// A peer sends packets for a node that is no peer here.
+    UnknownEnd {
+        /// The name of the peer that sends them on this hop.
         name: String,
     },
     /// Packets for others pass from relay to relay in a circle.

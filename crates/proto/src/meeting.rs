@@ -21,6 +21,8 @@ const SEEK_SELDOM: Duration = Duration::from_millis(500);
 const LONG_AWAY: Duration = Duration::from_secs(300);
 /// New keys that did not come are asked for again after so long.
 const REKEY_AGAIN: Duration = Duration::from_millis(500);
+/// Of strangers' calls a person is told so often at most: anybody may send them.
+const TELL_AGAIN: Duration = Duration::from_millis(250);
 /// Answers that may wait to be sent.
 const MAX_REPLIES: usize = 64;
 
@@ -136,7 +138,7 @@ impl Endpoint {
         match self.judge_call(now, from, call) {
             Admission::Admit => {}
             Admission::Stranger => {
-                self.notice_other_key(from);
+                self.notice_other_key(now, from);
                 return Err(RefusedPacket::Unauthentic);
             }
             Admission::Flood => return Err(RefusedPacket::Flood),
@@ -195,7 +197,8 @@ impl Endpoint {
         }
         let name = greeting.name.to_owned();
         if called.caller != self.public {
-            self.notice(Notice::UnknownKey { name, key: called.caller, from });
+            let known_name = self.peers.iter().any(|peer| peer.name == name);
+            self.notice(Notice::UnknownKey { name, key: called.caller, from, known_name });
             return Err(RefusedPacket::UnknownKey);
         }
         // One's own call may be reflected.
@@ -205,13 +208,15 @@ impl Endpoint {
         Err(RefusedPacket::WrongKey)
     }
 
-    /// Of a call for another key than ours: a peer's may be misled by its file.
-    fn notice_other_key(&mut self, from: Place) {
-        let calls = |link: &&Link| link.remote == Some(from) && !link.is_heard();
-        if let Some(link) = self.links.iter().find(calls) {
-            let name = self.peers[link.peer.0 as usize].name.clone();
-            self.notice(Notice::OtherKey { name, from });
+    /// Of a call for another key than ours: a peer's may be misled by its file, as long as one is away.
+    fn notice_other_key(&mut self, now: Instant, from: Place) {
+        if now < self.strangers_told_again || self.peers.iter().all(|peer| peer.up) {
+            return;
         }
+        self.strangers_told_again = now + TELL_AGAIN;
+        let link = self.links.iter().find(|link| link.remote == Some(from) && !link.is_heard());
+        let name = link.map(|link| self.peers[link.peer.0 as usize].name.clone());
+        self.notice(Notice::OtherKey { name, from });
     }
 
     fn notice_twins(&mut self, peer: PeerId, from: Place) {

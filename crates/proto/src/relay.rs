@@ -16,7 +16,7 @@ use crate::link::Link;
 use crate::place::Place;
 use crate::receive::Received;
 use crate::schedule::{Carried, Flow, Parcel};
-use crate::stats::{OutStats, RefusedPacket};
+use crate::stats::{OutStats, PassedOn, RefusedPacket};
 use crate::time::{Duration, Instant};
 use crate::wire::cursor::Reader;
 use crate::wire::relay::{Held, RelayHeader, ShortName};
@@ -79,8 +79,9 @@ pub(crate) struct Told {
 }
 
 impl Told {
+    /// What was told to an earlier entry is not known any more.
     fn is_news(&self) -> bool {
-        self.bytes != self.told
+        self.times == 0 || self.bytes != self.told
     }
 
     fn change(&mut self, now: Instant, bytes: u64) {
@@ -88,7 +89,7 @@ impl Told {
         self.bytes = bytes;
         self.due = if self.is_news() {
             // That more waits, its sender knows; that there is room, it waits for.
-            let due = if bytes > self.told { now + HELD_MORE } else { now };
+            let due = if bytes < self.told { now } else { now + HELD_MORE };
             Some(pending.map_or(due, |before| before.min(due)))
         } else {
             self.again_at(now)
@@ -167,9 +168,15 @@ impl Endpoint {
         self.peers[peer.0 as usize].rights = rights;
     }
 
-    /// Packets of others that were passed on to a peer: how many, and what became of them.
+    /// Packets carried by way of a peer, of others and our own to nodes beyond it: how many, and
+    /// what became of them.
     pub fn relayed(&self, peer: PeerId) -> OutStats {
         self.peers[peer.0 as usize].outbox.carried_stats()
+    }
+
+    /// Packets of others alone that were passed on to a peer.
+    pub fn passed_on(&self, peer: PeerId) -> PassedOn {
+        self.peers[peer.0 as usize].outbox.passed_on()
     }
 
     /// The links of a peer that lead there without a relay.
@@ -252,7 +259,7 @@ impl Endpoint {
         let bytes = self.held(Carried::For(flow)) + beyond;
         let told = &mut self.peers[hop.0 as usize].told;
         let entry = told.entry(flow).or_default();
-        if bytes != entry.bytes {
+        if bytes != entry.bytes || entry.times == 0 {
             entry.change(now, bytes);
         }
         let first = told.values().filter_map(|entry| entry.due).min();
@@ -355,7 +362,11 @@ impl Endpoint {
             self.notice(Notice::NotRelayed { name: self.peers[hop.0 as usize].name.clone() });
             return Err(RefusedPacket::NotRelayed);
         }
-        let next = self.next_hop(to, hop).ok_or(RefusedPacket::NoRoute)?;
+        let Some(&peer) = self.by_short_name.get(&to) else {
+            self.notice(Notice::UnknownEnd { name: self.peers[hop.0 as usize].name.clone() });
+            return Err(RefusedPacket::NoRoute);
+        };
+        let next = self.next_hop(peer, hop)?;
         let Some(hops) = header.hops.checked_sub(1) else {
             self.notice(Notice::RelayLoop { name: self.peers[hop.0 as usize].name.clone() });
             return Err(RefusedPacket::RelayLoop);
@@ -375,15 +386,17 @@ impl Endpoint {
         Ok(())
     }
 
-    /// The neighbour that packets for `to` go to, never where they came from: the first way of the
-    /// file that is open, else one where nothing has been heard for a moment.
-    fn next_hop(&self, to: ShortName, came_from: PeerId) -> Option<PeerId> {
-        let peer = *self.by_short_name.get(&to)?;
+    /// The neighbour that packets for a peer go to, never where they came from: the first way of
+    /// the file that is open, else one where nothing has been heard for a moment.
+    fn next_hop(&mut self, peer: PeerId, came_from: PeerId) -> Result<PeerId, RefusedPacket> {
         let ways = self.peers[peer.0 as usize].links.iter().map(|id| &self.links[id.0 as usize]);
         let onward: Vec<_> =
             ways.map(|link| link.via.unwrap_or(peer)).filter(|hop| *hop != came_from).collect();
+        if onward.is_empty() {
+            self.notice(Notice::RelayLoop { name: self.peers[came_from.0 as usize].name.clone() });
+        }
         let is_up = |hop: &&PeerId| self.direct_links(**hop).any(|link| link.up);
         let open = onward.iter().find(|hop| self.is_heard(**hop));
-        open.or_else(|| onward.iter().find(is_up)).copied()
+        open.or_else(|| onward.iter().find(is_up)).copied().ok_or(RefusedPacket::NoRoute)
     }
 }

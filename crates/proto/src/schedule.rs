@@ -14,7 +14,7 @@ use crate::endpoint::LinkId;
 use crate::error::SendError;
 use crate::fragment::RangeSet;
 use crate::reliable::Piece;
-use crate::stats::{DropReason, OutStats};
+use crate::stats::{DropReason, OutStats, PassedOn};
 use crate::time::{Duration, Instant};
 use crate::wire::control::OfferedTopic;
 use crate::wire::frame::{Data, Fragment};
@@ -185,6 +185,7 @@ pub(crate) struct Outbox {
     /// Bytes of packets for others that have not been sent on.
     held: BTreeMap<Carried, u64>,
     held_changes: BTreeSet<Carried>,
+    passed_on: PassedOn,
 }
 
 impl Outbox {
@@ -201,6 +202,7 @@ impl Outbox {
             repairs: RepairBudget::new(repair_percent),
             held: BTreeMap::new(),
             held_changes: BTreeSet::new(),
+            passed_on: PassedOn::default(),
         };
         outbox.add_control();
         outbox
@@ -219,6 +221,7 @@ impl Outbox {
             fresh.channels.insert(channel, kept);
         }
         fresh.held_changes = std::mem::take(&mut self.held_changes);
+        fresh.passed_on = self.passed_on;
         *self = fresh;
     }
 
@@ -321,13 +324,22 @@ impl Outbox {
         self.insert(channel, message, expires, Some((carried, goes_on)));
     }
 
-    /// Counters of all packets passed on.
+    /// What became of packets of others.
+    pub(crate) fn passed_on(&self) -> PassedOn {
+        self.passed_on
+    }
+
+    /// Counters of all packets carried, our own to nodes beyond included.
     pub(crate) fn carried_stats(&self) -> OutStats {
         let mut sum = OutStats::default();
         for (_, channel) in self.channels.range(RELAY..) {
             sum.add(&channel.stats);
         }
         sum
+    }
+
+    fn is_of_others(&self, id: MessageId) -> bool {
+        self.messages.get(&id).is_some_and(|it| matches!(it.carried, Some(Carried::For(_))))
     }
 
     /// Bytes that wait here, of those packets.
@@ -520,6 +532,9 @@ impl Outbox {
     }
 
     fn drop_message(&mut self, id: MessageId, reason: DropReason) {
+        if self.is_of_others(id) {
+            self.passed_on.dropped.add(reason);
+        }
         if let Some(channel) = self.take(id) {
             channel.stats.dropped.add(reason);
         }

@@ -143,6 +143,15 @@ impl OutStats {
     }
 }
 
+/// Packets of others that went to a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PassedOn {
+    /// Packets that it has.
+    pub packets: u64,
+    /// Packets dropped here, by reason.
+    pub dropped: Drops,
+}
+
 /// Counters of a channel from a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct InStats {

@@ -157,7 +157,8 @@ fn who_is_not_a_peer_is_named_here_and_learns_nothing() {
     net.meet(stranger, 0);
     net.run(2000 * MS);
     let (name, key) = ("stranger".to_owned(), SecretKey::insecure("stranger").public());
-    let unknown = Notice::UnknownKey { name, key, from: address(stranger).into() };
+    let unknown =
+        Notice::UnknownKey { name, key, from: address(stranger).into(), known_name: false };
     assert!(notices(&net, 0).contains(&unknown));
     let to_stranger = |t: &&Transmit| t.remote == address(stranger);
     assert_eq!(net.nodes[0].sent.iter().filter(to_stranger).count(), 0);
@@ -180,7 +181,7 @@ fn two_nodes_that_each_have_a_wrong_key_of_the_other_hear_of_it() {
     }
     net.run(1000 * MS);
     for (node, other) in [(robot, base), (base, robot)] {
-        let told = Notice::OtherKey { name: "other".into(), from: address(other).into() };
+        let told = Notice::OtherKey { name: Some("other".into()), from: address(other).into() };
         assert!(notices(&net, node).contains(&told));
     }
 }

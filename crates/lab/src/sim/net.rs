@@ -152,6 +152,8 @@ pub struct Net {
     pub attacker: Option<Attacker>,
     /// Addresses that more than one host has had: what is sent there may be for another.
     second_hand: BTreeSet<Ipv4Addr>,
+    /// Datagrams may hold others', of nodes that have ended since.
+    pub relays: bool,
     /// What an endpoint did with a datagram that it must not do, in words.
     pub misjudged: Option<String>,
     /// Calls that endpoints have let go.
@@ -186,6 +188,7 @@ impl Net {
             gate: None,
             attacker: None,
             second_hand: BTreeSet::new(),
+            relays: false,
             misjudged: None,
             calls: 0,
             worst_transit: 0,
@@ -463,11 +466,11 @@ impl Net {
     }
 
     /// A node that takes a datagram of another for an attacker's is wrong, unless the one is
-    /// of a life that ended, or was sent to where another had been.
+    /// of a life that ended, or was sent to where another had been, or carries for a third.
     fn check_genuine(&mut self, host: StationId, before: u64, packet: &Packet) {
         let Packet { from, to, sender, life, body, .. } = packet;
         let Body::Tautline(datagram) = body else { return };
-        let of_now = *life == self.hosts[sender.0].life;
+        let of_now = *life == self.hosts[sender.0].life && !self.relays;
         let first_hand = [from, to].iter().all(|it| !self.second_hand.contains(it.ip()));
         if of_now && first_hand && self.never(host) > before {
             let refused =

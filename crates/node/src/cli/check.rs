@@ -4,7 +4,7 @@
 use super::{Failure, output, words};
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tautline_gateway::mapping::{Compression, Pattern, ServiceRule, TopicRule};
 use tautline_gateway::tf::Rules;
 use tautline_gateway::types::compose::Written;
@@ -12,7 +12,8 @@ use tautline_node::config::{
     self, Beacons, Checked, Config, ConfigError, LinkConfig, MAX_DEFAULT_MTU, PeerConfig,
     Ros2Config, Security, WatchdogConfig,
 };
-use tautline_node::keys;
+use tautline_node::keys::{self, KeyFileError};
+use tautline_proto::PublicKey;
 
 /// Arguments of `tautline check`.
 #[derive(Debug, clap::Args)]
@@ -30,21 +31,37 @@ pub struct Arguments {
 
 /// Checks the file and explains it.
 pub fn check(arguments: &Arguments) -> Result<(), Failure> {
-    let file = arguments.file.display();
     match config::load(&arguments.file) {
-        Ok(checked) if arguments.json => output::print_json(&as_json(&checked)),
-        Ok(checked) => {
-            let warnings =
-                checked.warnings.iter().map(|warning| format!("warning: {file}:{warning}\n"));
-            let warnings: String = warnings.collect();
-            output::print(&format!("{warnings}{file} is right.\n\n{}", in_words(&checked.config)))
-        }
+        Ok(checked) => explain(arguments, &checked),
         Err(error) if arguments.json => {
             output::print_json(&error_as_json(&error))?;
             Err(Failure::new(""))
         }
         Err(error) => Err(Failure::new(error)),
     }
+}
+
+fn explain(arguments: &Arguments, checked: &Checked) -> Result<(), Failure> {
+    let (file, config) = (arguments.file.display(), &checked.config);
+    if let Some(peer) = peer_with_own_key(config) {
+        let error =
+            format!("{file}: peers.{peer}.key is this node's own; put the key of '{peer}' there");
+        if !arguments.json {
+            return Err(Failure::new(error));
+        }
+        output::print_json(&json!({ "ok": false, "error": error }))?;
+        return Err(Failure::new(""));
+    }
+    if arguments.json {
+        return output::print_json(&as_json(checked));
+    }
+    let warnings = checked.warnings.iter().map(|warning| format!("warning: {file}:{warning}\n"));
+    let warnings: String = warnings.collect();
+    let verdict = match own_key(config) {
+        Some(Err(error)) => format!("{file} is right, but cannot be run yet: {error}"),
+        _ => format!("{file} is right."),
+    };
+    output::print(&format!("{warnings}{verdict}\n\n{}", in_words(config)))
 }
 
 fn error_as_json(error: &ConfigError) -> Json {
@@ -104,13 +121,24 @@ fn in_words(config: &Config) -> String {
 
 /// Who this node is to its peers, or why it cannot start.
 fn key(config: &Config) -> String {
-    match &config.security {
-        Security::None => "none: anybody on the network can speak for any node".into(),
-        Security::Keys(file) => match keys::load(file) {
-            Ok(key) => format!("{} in {}", key.public(), file.display()),
-            Err(error) => format!("not usable yet: {error}"),
-        },
+    match own_key(config) {
+        None => "none: anybody on the network can speak for any node".into(),
+        Some(Ok((key, file))) => format!("{key} in {}", file.display()),
+        Some(Err(error)) => format!("not usable yet: {error}"),
     }
+}
+
+/// The public key and its file, where there is security.
+fn own_key(config: &Config) -> Option<Result<(PublicKey, &Path), KeyFileError>> {
+    match &config.security {
+        Security::None => None,
+        Security::Keys(file) => Some(keys::load(file).map(|key| (key.public(), file.as_path()))),
+    }
+}
+
+fn peer_with_own_key(config: &Config) -> Option<&str> {
+    let (own, _) = own_key(config)?.ok()?;
+    config.peers.iter().find(|peer| peer.key == own).map(|peer| peer.name.as_str())
 }
 
 fn watchdogs(watchdogs: &[WatchdogConfig]) -> String {

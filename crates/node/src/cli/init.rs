@@ -34,7 +34,10 @@ pub fn init(arguments: &Arguments) -> Result<(), Failure> {
         _ => Failure::new(format!("{}: cannot be written: {e}", file.display())),
     })?;
     let file = file.display();
-    output::print(&format!("wrote {file}\nedit it, then: tautline check {file}\n"))
+    output::print(&format!(
+        "wrote {file}\nedit it; make this robot's key (tautline keygen NAME.key) and give the public one to \
+         its peers; then: tautline check {file}\n"
+    ))
 }
 
 fn write(file: &Path, force: bool) -> std::io::Result<()> {

@@ -32,7 +32,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         tracing::warn!("{}:{warning}", arguments.file.display());
     }
     tautline_node::run(checked.config).map_err(|error| match error {
-        RunError::Key(_) => Failure::with_code(EXIT_CONFIG, error),
+        RunError::Key(_) | RunError::Setup(_) => Failure::with_code(EXIT_CONFIG, error),
         _ => Failure::new(error),
     })
 }

@@ -2,7 +2,9 @@
 //! `tautline status`.
 
 use super::find::Daemon;
-use super::words::{UNKNOWN, bit_rate, bytes, dropped, milliseconds, percent, short, uptime};
+use super::words::{
+    UNKNOWN, bit_rate, bytes, clock_offset, dropped, milliseconds, percent, short, uptime,
+};
 use super::{Failure, output};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -129,21 +131,13 @@ fn rejected(gateway: &GatewayReport) -> String {
     topics.iter().map(line).collect()
 }
 
-/// How far a peer's clock is ahead, and how well that is known.
-fn clock(peer: &PeerReport) -> String {
-    peer.clock.as_ref().map_or(UNKNOWN.into(), |clock| {
-        let offset = clock.offset_ms.map_or(UNKNOWN.into(), |ms| format!("{ms:+.1}"));
-        format!("{offset} ±{:.1}", clock.bound_ms)
-    })
-}
-
 fn peer(peer: &PeerReport) -> [String; 6] {
     [
         peer.name.clone(),
         peer.state.clone(),
         short(peer.queued_messages as f64),
         bytes(peer.queued_bytes as f64),
-        clock(peer),
+        clock_offset(peer.clock.as_ref()),
         match (peer.relayed_packets, dropped(&peer.relayed_dropped)) {
             (0, none) if none.is_empty() => UNKNOWN.into(),
             (passed, none) if none.is_empty() => short(passed as f64),

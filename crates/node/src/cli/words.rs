@@ -3,9 +3,18 @@
 
 use std::collections::BTreeMap;
 use std::time::Duration;
+use tautline_node::status::ClockReport;
 
 /// What stands for a value that is not known.
 pub const UNKNOWN: &str = "-";
+
+/// How many milliseconds a peer's clock is ahead, and how well that is known.
+pub fn clock_offset(clock: Option<&ClockReport>) -> String {
+    clock.map_or(UNKNOWN.into(), |clock| {
+        let offset = clock.offset_ms.map_or(UNKNOWN.into(), |ms| format!("{ms:+.1}"));
+        format!("{offset} ±{:.1}", clock.bound_ms)
+    })
+}
 
 /// `1234567.0` as `1.23M`: three digits that count.
 pub fn short(value: f64) -> String {

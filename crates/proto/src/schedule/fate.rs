@@ -23,6 +23,7 @@ impl Outbox {
         self.waiting_bytes += message.waiting_bytes();
         if message.acked.contains(&(0..message.extent())) {
             let (channel, source, number) = (message.channel, message.source, message.number);
+            self.passed_on.packets += u64::from(self.is_of_others(piece.message));
             if let Some(open) = self.take(piece.message) {
                 open.stats.delivered += 1;
             }

@@ -88,6 +88,7 @@ impl World {
             add_network(&network.kind, &mut medium);
         }
         let mut net = Net::new(medium);
+        net.relays = plan.relays;
         net.gate = Some(Gate::new(random.u64(..)));
         net.attacker = Some(Attacker::new(random.u64(..)));
         for station in &plan.stations {

@@ -10,7 +10,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget;
 use tautline_node::rates::{LinkRates, RadioRates, Rates, TopicRates};
-use tautline_node::status::Status;
+use tautline_node::status::{PeerReport, Status};
 
 /// Notices shown at the bottom, the newest.
 const MAX_NOTICES: usize = 3;
@@ -166,13 +166,25 @@ impl Screen<'_> {
                 self.alarm(!gateway.connected),
             ));
         }
-        for peer in &status.peers {
-            second.push(Span::styled(
-                format!("{} {}  ", peer.name, peer.state),
-                self.alarm(peer.state == "down"),
-            ));
-        }
-        vec![Line::from(first), Line::from(second)]
+        let line = |clocks| {
+            let peers = status.peers.iter().map(|peer| self.peer(peer, clocks));
+            Line::from_iter(second.iter().cloned().chain(peers))
+        };
+        // States come first where there is no room for both.
+        let with_clocks = Some(line(true)).filter(|it| it.width() <= self.width);
+        vec![Line::from(first), with_clocks.unwrap_or_else(|| line(false))]
+    }
+
+    fn peer(&self, peer: &PeerReport, with_clock: bool) -> Span<'static> {
+        let (name, state) = (&peer.name, &peer.state);
+        let style = self.alarm(state == "down");
+        let text = match peer.clock.as_ref().filter(|_| with_clock) {
+            Some(clock) => {
+                format!("{name} {state}, clock {} ms  ", words::clock_offset(Some(clock)))
+            }
+            None => format!("{name} {state}  "),
+        };
+        Span::styled(text, style)
     }
 
     fn topics(&self, height: usize) -> Vec<Line<'static>> {
