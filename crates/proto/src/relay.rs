@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const HOPS: u8 = 8;
 /// A packet may follow to a node behind a relay while fewer bytes than this have not been sent
 /// on by the last relay: one full packet at a time. With two of them the laser's p99 over three
-/// hops was 55 ms in place of 34, and fewer images arrived (`tautline-lab validate relays`).
+/// hops was 55 ms in place of 37, and fewer images arrived (`tautline-lab validate relays`).
 const WINDOW: usize = 1000;
 /// All priorities together may have so many times that on the way.
 const MAX_WINDOWS: usize = 8;

@@ -104,8 +104,8 @@ pub struct Known {
 
 /// How far a known figure may be off.
 const KNOWN_TOLERANCE: f64 = 0.25;
-/// Bytes each packet adds to a message's: our header at its budget, UDP, IPv4, Ethernet.
-const PACKET_OVERHEAD_BYTES: u64 = 32 + 8 + 20 + 14;
+/// Bytes each packet adds to a message's: ours (as the case `header` measures), UDP, IPv4, Ethernet.
+const PACKET_OVERHEAD_BYTES: u64 = 40 + 8 + 20 + 14;
 /// Ethernet header and IP packet, as the kernel's token bucket counts them.
 const FULL_PACKET_BYTES: u64 = 14 + super::world::MTU as u64;
 
