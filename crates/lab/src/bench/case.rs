@@ -544,7 +544,7 @@ mod tests {
     fn the_images_share_is_of_what_the_laser_leaves() {
         let case = Case::named("3mbps", Ros::One).unwrap();
         let share = case.image_share(&outcome(summary(100.0, 3.0, 7.0, 2.0))).unwrap();
-        let left_bps = 3e6 - 50.0 * 8.0 * (1024.0 + 74.0);
+        let left_bps = 3e6 - 50.0 * 8.0 * (1024.0 + 82.0);
         assert!((share - 100.0 * 4.5 * 61346.0 * 8.0 / left_bps).abs() < 1e-9);
     }
 }
