@@ -52,7 +52,11 @@ pub fn load(path: &Path) -> Result<SecretKey, KeyFileError> {
         _ => KeyFileError::System(path.into(), error),
     };
     let file = File::open(path).map_err(system)?;
-    let mode = file.metadata().map_err(system)?.mode() & 0o777;
+    let metadata = file.metadata().map_err(system)?;
+    if metadata.is_dir() {
+        return Err(KeyFileError::Malformed { path: path.into(), found: "a folder" });
+    }
+    let mode = metadata.mode() & 0o777;
     if mode & OTHERS != 0 {
         return Err(KeyFileError::Open { path: path.into(), mode });
     }
@@ -73,7 +77,7 @@ fn parse(bytes: &[u8]) -> Result<SecretKey, &'static str> {
     if lines.next().is_some() {
         return Err("more than one line");
     }
-    let key = line.strip_prefix(LABEL).ok_or("another beginning")?;
+    let key = line.strip_prefix(LABEL).ok_or("something else than a secret key (a public one?)")?;
     key.trim().parse().map_err(|_| "a key that is not the base64 of 32 bytes")
 }
 
