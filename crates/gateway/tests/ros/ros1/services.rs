@@ -246,6 +246,7 @@ fn a_call_is_sent_once_though_its_server_dies_and_the_next_one_finds_another() {
     other.serve_level("/dies/level", &json!({}));
     assert_eq!(gateway.answered(2).unwrap(), vec![]);
     gateway.service_offered_since(seen, "/dies/level");
+    wait_for("request", || (!other.served("/dies/level").is_empty()).then_some(()));
     assert_eq!(other.served("/dies/level").len(), 1, "not the one that broke");
 }
 
