@@ -77,6 +77,8 @@ struct Publisher {
     live: bool,
     uri: String,
     state: State,
+    /// Another process has its name: probed again, and offered as it was meanwhile.
+    replaced: bool,
     busy: bool,
     due: Instant,
     failures: u32,
@@ -89,6 +91,7 @@ impl Publisher {
             live: false,
             uri: String::new(),
             state: State::Unknown,
+            replaced: false,
             busy: false,
             due: now,
             failures: 0,
@@ -110,6 +113,11 @@ impl Publisher {
     /// Probed again at once.
     fn forget(&mut self, now: Instant) {
         self.state = State::Unknown;
+        self.replace(now);
+    }
+
+    fn replace(&mut self, now: Instant) {
+        self.replaced = true;
         self.live = false;
         self.failures = 0;
         self.due = now;
@@ -239,7 +247,7 @@ impl Discovery {
                 if self.under_way + work.len() >= MAX_WORK {
                     return;
                 }
-                let unknown = matches!(publisher.state, State::Unknown);
+                let unknown = publisher.replaced || matches!(publisher.state, State::Unknown);
                 if unknown && !publisher.busy && publisher.due <= now {
                     publisher.busy = true;
                     work.push(Work::Probe { topic: topic.clone(), node: node.clone() });
@@ -278,7 +286,7 @@ impl Discovery {
         else {
             return;
         };
-        publisher.busy = false;
+        (publisher.busy, publisher.replaced) = (false, false);
         match found {
             Probed::Publisher { uri, description } => {
                 publisher.uri = uri;
@@ -390,7 +398,11 @@ fn judge(publisher: &mut Publisher, topic: &str, found: &Checked, now: Instant) 
     let Some(known) = publisher.known() else { return };
     match topics.get(topic) {
         Some(type_name) if *type_name == known.type_name && *uri == publisher.uri => {}
-        // Another process, or another type: found out anew.
+        // Who publishes the same from elsewhere is offered on, lest messages are lost meanwhile.
+        Some(type_name) if *type_name == known.type_name => {
+            publisher.uri.clone_from(uri);
+            publisher.replace(now);
+        }
         Some(_) => publisher.forget(now),
         None if publisher.live => {}
         None => publisher.doubt(now),

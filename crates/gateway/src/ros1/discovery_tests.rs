@@ -174,8 +174,24 @@ fn a_node_that_came_back_elsewhere_is_probed_anew_and_its_new_type_offered() {
     bench.checked(publishes("http://robot:2000/", "/out/a", "T"));
     let probe = Work::Probe { topic: "/out/a".into(), node: "/n".into() };
     assert!(bench.discovery.take_work(bench.now).contains(&probe));
+    assert_eq!(bench.changes(), Vec::<String>::new(), "offered until that is known");
     bench.discovery.on_probed("/out/a", "/n", publisher("U"), bench.now);
-    assert_eq!(bench.changes(), ["withdrawn /out/a", "offered /out/a U"]);
+    assert_eq!(bench.changes(), ["offered /out/a U"]);
+}
+
+#[test]
+fn a_publisher_that_was_started_again_is_read_where_it_is_and_never_withdrawn() {
+    let mut bench = Bench::with_offer();
+    bench.snapshot(&[("/out/a", "/n")]);
+    bench.checks();
+    bench.checked(publishes("http://robot:2000/", "/out/a", "T"));
+    assert_eq!(bench.discovery.uris("/out/a"), ["http://robot:2000/".to_owned()].into());
+    let (uri, description) = ("http://robot:2000/".into(), description("T"));
+    bench.discovery.take_work(bench.now);
+    let found = Probed::Publisher { uri, description };
+    bench.discovery.on_probed("/out/a", "/n", found, bench.now);
+    assert_eq!(bench.changes(), Vec::<String>::new());
+    assert_eq!(bench.discovery.uris("/out/a"), ["http://robot:2000/".to_owned()].into());
 }
 
 #[test]
