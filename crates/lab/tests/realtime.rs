@@ -13,6 +13,8 @@ const LAB: &str = env!("CARGO_BIN_EXE_tautline-lab");
 const LIMIT_S: &str = "300";
 /// Attempts at a run in which the emulator is in time.
 const ATTEMPTS: usize = 3;
+/// The emulator was late: the figures do not count.
+const NOT_IN_TIME: i32 = 4;
 
 fn scenario(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios").join(name)
@@ -27,11 +29,12 @@ fn air(name: &str, commands: &[&str]) -> Output {
     lab.output().unwrap()
 }
 
-/// What a run's programs said, and its figures.
+/// What a run's programs said, and its figures, in time or not.
 fn run(name: &str, commands: &[&str]) -> (String, Value) {
     let output = air(name, commands);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{}: {said}", output.status);
+    let done = output.status.success() || output.status.code() == Some(NOT_IN_TIME);
+    assert!(done, "{}: {said}", output.status);
     (said, serde_json::from_slice(&output.stdout).unwrap())
 }
 
@@ -57,7 +60,7 @@ fn virtual_time_and_real_programs_agree() {
     let Ok(figures) = serde_json::from_slice::<Value>(&output.stdout) else {
         panic!("{}", String::from_utf8_lossy(&output.stderr));
     };
-    if output.status.code() == Some(4) {
+    if output.status.code() == Some(NOT_IN_TIME) {
         println!("SKIPPED: this machine was too busy for the emulator: {}", figures["discarded"]);
         return;
     }

@@ -24,6 +24,8 @@ LETTERS = "abcdefghijklmnopqrstuvw"
 advertised = {}
 subscribed = {}
 out_lock = threading.Lock()
+# Held while samples are taken: what is deleted meanwhile cannot be read.
+entities = threading.Lock()
 
 
 @dataclass
@@ -77,30 +79,34 @@ def unadvertise(topic):
 
 
 def subscribe(topic, type, qos={}, brief=False):
-    subscribed[topic] = DataReader(participant, topic_of(topic), profile(**qos))
+    with entities:
+        subscribed[topic] = DataReader(participant, topic_of(topic), profile(**qos))
     report(did="subscribe", topic=topic)
 
 
 def unsubscribe(topic):
-    del subscribed[topic]
+    with entities:
+        del subscribed[topic]
     report(did="unsubscribe", topic=topic)
 
 
 def take():
     while True:
-        for topic, reader in list(subscribed.items()):
-            for message in reader.take(16):
-                # Else it tells that a writer has gone.
-                if isinstance(message, String_):
-                    size = len(message.data)
-                    report(got=topic, size=size, sound=message.data == text(size))
+        with entities:
+            taken = [(topic, reader.take(16)) for topic, reader in subscribed.items()]
+        for topic, messages in taken:
+            # Else it tells that a writer has gone.
+            for message in (it for it in messages if isinstance(it, String_)):
+                size = len(message.data)
+                report(got=topic, size=size, sound=message.data == text(size))
         time.sleep(0.01)
 
 
 def leave():
-    participant.__del__()
-    report(did="leave")
-    os._exit(0)
+    with entities:
+        participant.__del__()
+        report(did="leave")
+        os._exit(0)
 
 
 participant = DomainParticipant(int(os.environ.get("ROS_DOMAIN_ID", "0")))
