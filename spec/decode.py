@@ -392,6 +392,7 @@ def parse_data(body):
 
 def parse_ack(body):
     link, largest, delay = body.u8(), body.varint("largest"), body.varint("delay", U32)
+    waited, least = body.varint("waited", U32), body.varint("least waited", U32)
     end, runs = largest, []
     while not runs or body.data:
         check(len(runs) < ACK_RUNS, "ranges")
@@ -402,7 +403,8 @@ def parse_ack(body):
         start = end - body.varint("range")
         check(start >= 0, "range")
         runs.append([start, end])
-    return {"ack": {"link": link, "delay_us": delay, "ranges": runs}}
+    return {"ack": {"link": link, "delay_us": delay, "waited_us": waited, "least_waited_us": least,
+                    "ranges": runs}}
 
 
 def parse_clock(body):
@@ -472,7 +474,9 @@ def emit_message(it):
 
 def emit_ack(it):
     runs = it["ranges"]
-    body = bytes([it["link"]]) + varint(runs[0][1]) + varint(it["delay_us"]) + varint(runs[0][1] - runs[0][0])
+    body = bytes([it["link"]]) + varint(runs[0][1]) + varint(it["delay_us"])
+    body += varint(it["waited_us"]) + varint(it["least_waited_us"])
+    body += varint(runs[0][1] - runs[0][0])
     for (later, _), (start, end) in zip(runs, runs[1:]):
         body += varint(later - end - 2) + varint(end - start)
     return body

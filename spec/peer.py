@@ -251,7 +251,8 @@ class Peer:
         for link in list(self.to_ack):
             del self.to_ack[link]
             numbers = self.numbers[link]
-            ack = {"link": link, "delay_us": micros() - numbers.arrived, "ranges": numbers.runs()}
+            ack = {"link": link, "delay_us": micros() - numbers.arrived, "waited_us": 0, "least_waited_us": 0,
+                   "ranges": numbers.runs()}
             self.send([{"ack": ack}])
 
     # What arrives

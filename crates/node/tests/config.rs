@@ -9,6 +9,7 @@ use tautline_gateway::types::compose::Written;
 use tautline_node::config::{
     Beacons, Config, MAX_FILE_BYTES, MAX_NESTING, Surroundings, Warning, parse, reference, starter,
 };
+use tautline_proto::Rate;
 
 fn surroundings() -> Surroundings {
     Surroundings {
@@ -96,7 +97,7 @@ fn the_example_means_what_it_says() {
     assert!(robot4.links.is_empty());
     assert_eq!((robot2.max_rate_bps, robot2.max_priority), (Some(4_000_000), 150));
     assert_eq!((base.max_rate_bps, base.max_priority), (None, 255));
-    assert_eq!(config.radios[0].rate_bps, Some(6_000_000));
+    assert_eq!(config.radios[0].rate, Rate::Fixed(6_000_000));
     assert_eq!(config.radios[0].in_flight, 2);
     let camera = treatment(&config.topics, "/camera/front/image").unwrap();
     assert_eq!(camera.lifespan, Some(Duration::from_millis(500)));

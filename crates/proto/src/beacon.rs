@@ -73,8 +73,9 @@ impl Endpoint {
         // One of nobody we look for is no fault: other teams have beacons as well.
         let Some(peer) = self.sender_sought(beacon) else { return Ok(()) };
         let link = self.link_towards(peer, radio, from).ok_or(RefusedPacket::UnknownSession)?;
+        self.set_link_radio(link, radio);
         let link = &mut self.links[link.0 as usize];
-        link.look_at(radio, from);
+        link.look_at(from);
         link.call_now |= self.beacons.calls.take(now);
         Ok(())
     }

@@ -114,6 +114,13 @@ impl Clock {
         Some(Duration::from_micros(micros.max(0) as u64))
     }
 
+    /// How much longer than the fastest of late a packet of that time was on its way.
+    pub(crate) fn waited(&self, now: Instant, time: u32) -> Option<Duration> {
+        let least = self.least()?;
+        let micros = difference(now.wire_micros().wrapping_sub(time), least);
+        Some(Duration::from_micros(micros.max(0) as u64))
+    }
+
     /// How long a packet of that time was on its way at least.
     pub(crate) fn least_transit(&self, now: Instant, time: u32) -> Option<Duration> {
         Some(self.transit(now, time)?.saturating_sub(self.bound()?))

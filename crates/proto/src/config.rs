@@ -49,11 +49,43 @@ impl Default for Config {
 /// Settings of one radio.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RadioConfig {
-    /// Rate at which packets are let go, in bits per second of the lower layer's bytes;
-    /// `None` paces by local back-pressure alone.
-    pub rate_bps: Option<u64>,
+    /// By what packets are let go.
+    pub rate: Rate,
     /// Bytes of IP packets that may be in the kernel at once.
     pub in_flight_bytes: usize,
+}
+
+/// By what packets are let go, beside the kernel's back-pressure, which always holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Rate {
+    /// By what the peers report: the rate is found for each link.
+    #[default]
+    Auto,
+    /// So many bits per second of the lower layer's bytes, over all links of the radio (Pound).
+    Fixed(u64),
+    /// By back-pressure alone.
+    BackPressure,
+    /// By losses, as RCom's better controller.
+    Aid,
+    /// By losses, as RCom's other one.
+    Aimd,
+}
+
+impl Rate {
+    /// The configured one.
+    pub fn fixed_bps(self) -> Option<u64> {
+        match self {
+            Self::Fixed(bps) => Some(bps),
+            Self::Auto | Self::BackPressure | Self::Aid | Self::Aimd => None,
+        }
+    }
+}
+
+impl Default for RadioConfig {
+    /// Two full packets in the kernel, the rate found.
+    fn default() -> Self {
+        Self { rate: Rate::Auto, in_flight_bytes: 3000 }
+    }
 }
 
 /// Settings of one link.

@@ -13,6 +13,7 @@ use crate::link::Link;
 use crate::peer::Peer;
 use crate::place::Place;
 use crate::radio::Radio;
+use crate::rate::of_link;
 use crate::relay::Passing;
 use crate::schedule::{Flow, Message, RELAY};
 use crate::stats::{InStats, OutStats, RefusedPackets};
@@ -169,6 +170,11 @@ impl Endpoint {
     /// Changes a radio.
     pub fn set_radio(&mut self, radio: RadioId, config: RadioConfig) {
         self.radios[radio.0 as usize].set_config(config);
+        let ids: Vec<_> =
+            self.links().filter(|id| self.links[id.0 as usize].radio == radio).collect();
+        for id in ids {
+            self.set_controller(id);
+        }
     }
 
     /// Adds a peer, which is known by its key; it has no link yet.
@@ -208,6 +214,7 @@ impl Endpoint {
         let number = owner.links.len() as u8;
         owner.links.push(id);
         self.links.push(Link::new(peer, radio, number, config));
+        self.set_controller(id);
         self.timers.set(Timer::Seek(id), Some(now));
         Ok(id)
     }
@@ -221,8 +228,8 @@ impl Endpoint {
         config: LinkConfig,
     ) -> Result<(), SetupError> {
         check_datagram(config.datagram_bytes)?;
+        self.set_link_radio(id, radio);
         let link = &mut self.links[id.0 as usize];
-        link.radio = radio;
         // An address that the peer called from is newer than one that has long been in the file.
         if link.config.remote != config.remote {
             link.remote = config.remote.map(Place::Udp);
@@ -252,10 +259,25 @@ impl Endpoint {
         header_bytes: usize,
     ) -> Result<(), SetupError> {
         check_datagram(datagram_bytes)?;
+        self.set_link_radio(id, radio);
         let link = &mut self.links[id.0 as usize];
-        link.radio = radio;
         (link.config.datagram_bytes, link.config.header_bytes) = (datagram_bytes, header_bytes);
         Ok(())
+    }
+
+    /// A link leaves by another radio, and by another way.
+    pub(crate) fn set_link_radio(&mut self, id: LinkId, radio: RadioId) {
+        let link = &mut self.links[id.0 as usize];
+        if std::mem::replace(&mut link.radio, radio) != radio {
+            self.set_controller(id);
+        }
+    }
+
+    /// What lets packets go on a link, beside its radio: as that is configured.
+    fn set_controller(&mut self, id: LinkId) {
+        let link = &mut self.links[id.0 as usize];
+        let config = &self.radios[link.radio.0 as usize].config;
+        link.controller = of_link(config).filter(|_| link.via.is_none());
     }
 
     /// A session number that is not in use, from now on `peer`'s.
@@ -487,6 +509,7 @@ impl Endpoint {
             stalled: link.stalled,
             datagram_bytes: link.config.datagram_bytes,
             rtt: link.ledger.rtt().smoothed(),
+            rate_bps: link.controller.as_ref().and_then(|it| it.rate_bps()),
             stats: &link.stats,
         }
     }
@@ -501,7 +524,7 @@ impl Endpoint {
         let radio = &self.radios[id.0 as usize];
         RadioView {
             signal: radio.pacer.signal(),
-            configured_bps: radio.config.rate_bps,
+            configured_bps: radio.config.rate.fixed_bps(),
             measured_bps: radio.measured_bps(),
             in_flight_bytes: self.in_flight(id),
             in_flight_limit_bytes: radio.pacer.limit_bytes(),

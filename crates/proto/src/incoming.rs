@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What arrives at an endpoint: datagrams, and times that have come.
 
+use crate::arrivals::Arrivals;
 use crate::config::MAX_CHANNELS;
 use crate::endpoint::{ChannelId, Endpoint, LinkId, PeerId, RadioId, Timer};
 use crate::events::{Event, Notice};
 use crate::place::Place;
 use crate::receive::{PARTIAL_TIMEOUT, Taken, Transit};
-use crate::reliable::{Arrivals, Outcome};
+use crate::reliable::Outcome;
 use crate::session::Standing;
 use crate::stats::RefusedPacket;
 use crate::time::{Duration, Instant};
@@ -163,18 +164,15 @@ impl Endpoint {
         let frames = parse_frames(body).map_err(|_| RefusedPacket::Malformed)?;
         self.admit(peer, &frames)?;
         let link = self.attribute(now, peer, radio, from, (header.link, number, expected))?;
-        self.enter(now, peer, link, header, number, &frames);
+        let time = time.map(u32::from_le_bytes);
+        self.enter(now, peer, link, header, (number, len, time), &frames);
         if self.links[link.0 as usize].remote == Some(from) {
             self.mark_received(now, link, len);
         }
-        let time = time.map(u32::from_le_bytes);
         let clock = &mut self.peers[peer.0 as usize].clock;
-        if let Some(time) = time {
-            clock.on_packet(now, time);
-        }
         let measured = time.and_then(|time| clock.transit(now, time));
-        // What waited in a queue far away, or was held back, is older than half a round trip says.
         let held_back = time.and_then(|time| clock.least_transit(now, time)).unwrap_or_default();
+        // What waited in a queue far away, or was held back, is older than half a round trip says.
         let rtt = self.links[link.0 as usize].ledger.rtt().smoothed();
         let assumed = told.unwrap_or(rtt.unwrap_or_default() / 2).max(held_back);
         let transit = Transit { assumed, measured: told.or(measured) };
@@ -187,6 +185,7 @@ impl Endpoint {
                     self.peers[peer.0 as usize].clock.on_report(now, time, report, wall);
                 }
                 Frame::Held(held) => self.handle_held(now, peer, held),
+                Frame::Ack(ack) => self.handle_ack(now, peer, time, ack),
                 frame => self.handle_frame(now, (peer, radio), transit, frame),
             }
         }
@@ -243,19 +242,26 @@ impl Endpoint {
         peer: PeerId,
         link: LinkId,
         header: &SessionHeader,
-        number: u64,
+        (number, len, time): (u64, usize, Option<u32>),
         frames: &[Frame<'_>],
     ) {
         let state = &mut self.peers[peer.0 as usize];
         let arrivals = state.arrivals.entry(header.link).or_insert_with(Arrivals::new);
         let gap = number != arrivals.expected();
         arrivals.insert(now, number);
+        if let Some(time) = time {
+            state.clock.on_packet(now, time);
+            arrivals.note_wait(state.clock.waited(now, time).unwrap_or_default());
+        }
         arrivals.via = Some(link);
         if frames.iter().any(|f| matches!(f, Frame::Data(..) | Frame::Relay(..) | Frame::Ping)) {
             if header.relayed {
                 arrivals.plan_far_ack(now);
+            } else if frames.iter().any(|f| matches!(f, Frame::Relay(..))) {
+                arrivals.plan_hop_ack(now, header.ack_soon, gap);
             } else {
-                arrivals.plan_ack(now, header.ack_soon, gap);
+                let ip_bytes = len + self.links[link.0 as usize].config.header_bytes;
+                arrivals.plan_ack(now, ip_bytes, header.ack_soon, gap);
             }
             let due = arrivals.ack_due();
             self.timers.set(Timer::Ack(peer, header.link), due);
@@ -334,13 +340,13 @@ impl Endpoint {
                 }
                 self.arm_partials(now, peer);
             }
-            Frame::Ack(ack) => self.handle_ack(now, peer, ack),
             Frame::Goodbye => {
                 for id in self.peers[peer.0 as usize].links.clone() {
                     self.take_down(now, id);
                 }
             }
             Frame::Ping
+            | Frame::Ack(_)
             | Frame::Challenge(_)
             | Frame::Echo(_)
             | Frame::Clock(_)
@@ -379,13 +385,18 @@ impl Endpoint {
         }
     }
 
-    fn handle_ack(&mut self, now: Instant, peer: PeerId, ack: &Ack) {
+    /// `time`: the peer's clock when it sent the acknowledgement, if it was told.
+    fn handle_ack(&mut self, now: Instant, peer: PeerId, time: Option<u32>, ack: &Ack) {
         let links = &self.peers[peer.0 as usize].links;
         let Some(&id) = links.get(usize::from(ack.link)) else {
             return self.refused.add(RefusedPacket::Malformed);
         };
-        match self.links[id.0 as usize].ledger.acknowledge(now, ack) {
-            Ok(outcome) => self.apply_outcome(now, id, outcome),
+        let link = &mut self.links[id.0 as usize];
+        match link.ledger.acknowledge(now, ack) {
+            Ok(outcome) => {
+                link.report(now, time, ack, &outcome);
+                self.apply_outcome(now, id, outcome);
+            }
             Err(()) => self.refused.add(RefusedPacket::Malformed),
         }
     }

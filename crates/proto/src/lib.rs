@@ -18,7 +18,7 @@
 //! let mut seed = 1;
 //! let random = move || { seed += 1; seed };
 //! let mut endpoint = Endpoint::new(config, Box::new(random))?;
-//! let radio = endpoint.add_radio(RadioConfig { rate_bps: None, in_flight_bytes: 3000 });
+//! let radio = endpoint.add_radio(RadioConfig::default());
 //! let base = endpoint.add_peer("base", SecretKey::new([8; 32]).public())?;
 //! let remote = Some("192.0.2.1:18470".parse()?);
 //! let link = LinkConfig { remote, datagram_bytes: 1472, header_bytes: 28 };
@@ -39,6 +39,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod arrivals;
 mod beacon;
 mod budget;
 mod clock;
@@ -51,10 +52,10 @@ mod fragment;
 mod incoming;
 mod link;
 mod meeting;
-mod pacing;
 mod peer;
 mod place;
 mod radio;
+pub mod rate;
 mod receive;
 mod relay;
 mod reliable;
@@ -72,13 +73,12 @@ pub mod wire;
 pub use clock::ClockView;
 pub use config::{
     ChannelConfig, Config, HEARTBEAT, LinkConfig, MAX_CHANNELS, MAX_LINKS_PER_PEER, MIN_DATAGRAM,
-    RadioConfig,
+    RadioConfig, Rate,
 };
 pub use crypto::keys::{KeyError, PublicKey, SecretKey};
 pub use endpoint::{ChannelId, Endpoint, LinkId, PeerId, RadioId, Transmit};
 pub use error::{OfferError, SendError, SetupError};
 pub use events::{Event, Notice};
-pub use pacing::{BackPressure, FixedRate, Pacer, Release};
 pub use place::Place;
 pub use receive::Received;
 pub use relay::Rights;

@@ -4,11 +4,13 @@
 use crate::config::LinkConfig;
 use crate::endpoint::{PeerId, RadioId};
 use crate::place::Place;
+use crate::rate::{Controller, Report};
 use crate::relay::OnTheWay;
-use crate::reliable::Ledger;
+use crate::reliable::{Ledger, Outcome};
 use crate::roaming::Candidate;
 use crate::stats::LinkStats;
 use crate::time::{Duration, Instant};
+use crate::wire::frame::Ack;
 
 /// Least time without a packet after which a link is down: three heartbeats.
 const TIMEOUT_MIN: Duration = Duration::from_millis(750);
@@ -50,6 +52,10 @@ pub(crate) struct Link {
     other: Option<Place>,
     /// The address that a beacon told of last, while it has not led to the peer.
     told: Option<Place>,
+    /// Lets packets go by what the peer reports, if anything does.
+    pub(crate) controller: Option<Box<dyn Controller>>,
+    /// Priority of the messages that left last.
+    pub(crate) last_priority: u8,
     /// Bytes of our packets in the kernel.
     pub(crate) in_flight: usize,
     drained_at: Instant,
@@ -79,6 +85,8 @@ impl Link {
             candidate: None,
             other: None,
             told: None,
+            controller: None,
+            last_priority: 0,
             in_flight: 0,
             drained_at: Instant::default(),
             stalled: false,
@@ -124,7 +132,7 @@ impl Link {
 
     /// A beacon tells of an address, which may be false: the peer is looked for there, and
     /// still where the file says that it is, or where it was.
-    pub(crate) fn look_at(&mut self, radio: RadioId, remote: Place) {
+    pub(crate) fn look_at(&mut self, remote: Place) {
         if self.remote != Some(remote) {
             let replaces_told = self.told.is_some() && self.told == self.remote;
             if !replaces_told || self.other.is_none() {
@@ -134,11 +142,13 @@ impl Link {
             self.other = configured.filter(|it| *it != remote).or(self.other);
             (self.remote, self.told) = (Some(remote), Some(remote));
         }
-        self.radio = radio;
     }
 
     /// Forgets all packet numbers, for a new session.
     pub(crate) fn reset(&mut self) {
+        if let Some(controller) = &mut self.controller {
+            controller.on_new_session();
+        }
         self.ledger = if self.via.is_some() { Ledger::relayed() } else { Ledger::new() };
         self.up = false;
         self.silent = false;
@@ -153,8 +163,30 @@ impl Link {
             self.drained_at = now;
         }
         self.in_flight += ip_bytes;
+        if let Some(controller) = &mut self.controller {
+            controller.on_sent(now, ip_bytes, self.ledger.outstanding_bytes());
+        }
         self.stats.sent_packets += 1;
         self.stats.sent_bytes += ip_bytes as u64;
+    }
+
+    /// Tells the controller what an acknowledgement says, if it came with the peer's `time`.
+    pub(crate) fn report(&mut self, now: Instant, time: Option<u32>, ack: &Ack, outcome: &Outcome) {
+        let told = self.controller.as_mut().zip(outcome.newest).zip(time);
+        let Some(((controller, newest), time)) = told else { return };
+        let held = outcome.held / u32::try_from(outcome.acked_packets).unwrap_or(u32::MAX).max(1);
+        let report = Report {
+            arrived: time.wrapping_sub(ack.delay.as_micros() as u32),
+            sent_bytes: newest.sent_bytes,
+            sent_packets: newest.number,
+            acked_packets: outcome.acked_packets,
+            lost_packets: outcome.lost_packets,
+            waited: ack.waited.saturating_sub(held),
+            least_waited: ack.least_waited.saturating_sub(held),
+            rtt: newest.ago.saturating_sub(ack.delay),
+            outstanding: self.ledger.outstanding_bytes(),
+        };
+        controller.on_report(now, &report);
     }
 
     /// What the driver still holds, as the kernel says.

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One other node: the session with it and what waits in either direction.
 
+use crate::arrivals::Arrivals;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::crypto::keys::PublicKey;
 use crate::endpoint::LinkId;
 use crate::receive::Inbox;
 use crate::relay::{Rights, Told};
-use crate::reliable::Arrivals;
 use crate::schedule::{Flow, Outbox};
 use crate::session::Session;
 use crate::time::Instant;

@@ -4,7 +4,7 @@
 
 use crate::config::RadioConfig;
 use crate::endpoint::PeerId;
-use crate::pacing::{Pacer, Window, pacer};
+use crate::rate::{Controller, Window, of_radio};
 use crate::time::{Duration, Instant};
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ const RATE_SPAN: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct Radio {
     pub(crate) config: RadioConfig,
-    pub(crate) pacer: Box<dyn Pacer>,
+    pub(crate) pacer: Box<dyn Controller>,
     turns: Turns,
     meter: Meter,
     pub(crate) sent_packets: u64,
@@ -23,7 +23,7 @@ pub(crate) struct Radio {
 
 impl Radio {
     pub(crate) fn new(config: RadioConfig) -> Self {
-        let pacer = pacer(&config);
+        let pacer = of_radio(&config);
         Self {
             config,
             pacer,
@@ -40,7 +40,7 @@ impl Radio {
     }
 
     pub(crate) fn set_config(&mut self, config: RadioConfig) {
-        self.pacer = pacer(&config);
+        self.pacer = of_radio(&config);
         self.config = config;
     }
 

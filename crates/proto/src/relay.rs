@@ -8,7 +8,7 @@
 //! whose budget is what may wait on the way: the relay tells what it holds, so that
 //! the queue stays where the newest still wins, with the sender.
 
-use crate::config::{LinkConfig, MIN_DATAGRAM, RadioConfig};
+use crate::config::{LinkConfig, MIN_DATAGRAM, RadioConfig, Rate};
 use crate::endpoint::{Endpoint, LinkId, PeerId, RadioId, Timer, Transmit};
 use crate::error::SetupError;
 use crate::events::Notice;
@@ -151,7 +151,8 @@ impl Endpoint {
         peer: PeerId,
         via: PeerId,
     ) -> Result<LinkId, SetupError> {
-        let radio = self.add_radio(RadioConfig { rate_bps: None, in_flight_bytes: WINDOW });
+        let radio =
+            self.add_radio(RadioConfig { rate: Rate::BackPressure, in_flight_bytes: WINDOW });
         self.radios[radio.0 as usize].make_relayed(WINDOW);
         let config = LinkConfig { remote: None, datagram_bytes: MIN_DATAGRAM, header_bytes: 0 };
         let id = self.add_link(now, peer, radio, config)?;

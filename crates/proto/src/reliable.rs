@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which packets of a link arrived: the sender's ledger and the receiver's window.
+//! Which packets of a link arrived: the sender's ledger.
 //!
 //! Losses are found as RACK does (RFC 8985): a packet is lost when one sent
 //! later has arrived and the link is not known to reorder by that much; the
@@ -7,7 +7,6 @@
 //! for lost when their acknowledgement is overdue. Round trips are smoothed as
 //! in RFC 9002, section 5.
 
-use crate::endpoint::LinkId;
 use crate::schedule::MessageId;
 use crate::time::{Duration, Instant};
 use crate::wire::frame::Ack;
@@ -16,18 +15,15 @@ use std::ops::Range;
 
 /// Packets of one link whose outcome is remembered.
 const MAX_SENT: usize = 8192;
-/// An acknowledgement waits at most this long for more packets to arrive.
-const ACK_DELAY: Duration = Duration::from_millis(10);
+/// An acknowledgement waits at most this long for more packets to arrive, unless it was seen to
+/// wait longer.
+pub(crate) const ACK_DELAY: Duration = Duration::from_millis(10);
 /// The same where the sender asked for a soon one: about one packet at 6 Mbps.
-const ACK_SOON_DELAY: Duration = Duration::from_millis(2);
-/// The same through relays, within [`RELAY_PATIENCE`].
-const FAR_ACK_DELAY: Duration = Duration::from_millis(100);
-/// Never more acknowledgements than one in this time, however packets are reordered.
-const ACK_SPACING: Duration = Duration::from_millis(1);
-/// Ranges in an acknowledgement that we send; at 5 % loss about 300 packets.
-pub(crate) const ACK_RANGES: usize = 16;
-/// Packet numbers remembered by a receiver.
-const WINDOW: u64 = 1024;
+pub(crate) const ACK_SOON_DELAY: Duration = Duration::from_millis(2);
+/// Delays of acknowledgements are forgotten by this part with each new one.
+const ACK_DELAY_FADING: u32 = 16;
+/// A longer one is a pause of the peer's.
+const MOST_ACK_DELAY: Duration = Duration::from_millis(100);
 /// A packet taken for lost is remembered so long, to learn that it was only late.
 const LOST_MEMORY: Duration = Duration::from_secs(1);
 /// Before the first measurement; RFC 9002 takes 333 ms for the internet, links here are one or two hops.
@@ -73,6 +69,8 @@ struct Sent {
     /// When the driver had sent it: no acknowledgement is due before.
     left: Instant,
     ip_bytes: usize,
+    /// IP bytes sent on the link up to this packet.
+    sent_bytes: u64,
     fate: Fate,
     ack_soon: bool,
     pieces: Vec<Piece>,
@@ -88,6 +86,28 @@ pub(crate) struct Outcome {
     pub(crate) acked_packets: u64,
     pub(crate) lost_packets: u64,
     pub(crate) spurious_losses: u64,
+    /// The packet of the largest number, if it is newly acknowledged.
+    pub(crate) newest: Option<Newest>,
+    /// Time that our kernel held the packets newly acknowledged, all together.
+    pub(crate) held: Duration,
+    /// Since the oldest of them left our kernel.
+    oldest: Duration,
+}
+
+/// The newest packet that is known to have arrived.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Newest {
+    pub(crate) number: u64,
+    pub(crate) sent_bytes: u64,
+    /// Since it left our kernel.
+    pub(crate) ago: Duration,
+    ack_soon: bool,
+}
+
+/// The longest of late, and at least so much.
+fn fade(longest: &mut Duration, found: Duration, least: Duration) {
+    let faded = *longest - *longest / ACK_DELAY_FADING;
+    *longest = faded.max(found.min(MOST_ACK_DELAY)).max(least);
 }
 
 /// Smoothed round trip time.
@@ -128,6 +148,8 @@ pub(crate) struct Ledger {
     first: u64,
     packets: VecDeque<Sent>,
     outstanding: usize,
+    outstanding_bytes: usize,
+    sent_bytes: u64,
     /// Number of the first packet that the driver still holds, and the bytes from there on.
     held_from: u64,
     held_bytes: usize,
@@ -137,6 +159,9 @@ pub(crate) struct Ledger {
     reorder_window: Duration,
     true_losses_since_reorder: u32,
     backoff: u32,
+    /// The longest that the peer held back acknowledgements of late; soon ones.
+    ack_delay: Duration,
+    soon_delay: Duration,
     /// Packets overtake each other by priority, and others repair what is lost: only time tells.
     relayed: bool,
 }
@@ -147,6 +172,8 @@ impl Ledger {
             first: 1,
             packets: VecDeque::new(),
             outstanding: 0,
+            outstanding_bytes: 0,
+            sent_bytes: 0,
             held_from: 1,
             held_bytes: 0,
             rtt: Rtt { smoothed: None, variation: Duration::ZERO },
@@ -155,6 +182,8 @@ impl Ledger {
             reorder_window: Duration::ZERO,
             true_losses_since_reorder: 0,
             backoff: 0,
+            ack_delay: ACK_DELAY,
+            soon_delay: ACK_SOON_DELAY,
             relayed: false,
         }
     }
@@ -162,6 +191,11 @@ impl Ledger {
     /// Of a link through a relay.
     pub(crate) fn relayed() -> Self {
         Self { relayed: true, ..Self::new() }
+    }
+
+    /// IP bytes of the packets of which nothing is known yet.
+    pub(crate) fn outstanding_bytes(&self) -> usize {
+        self.outstanding_bytes
     }
 
     pub(crate) fn rtt(&self) -> &Rtt {
@@ -188,16 +222,22 @@ impl Ledger {
         ip_bytes: usize,
     ) -> Vec<Piece> {
         let fate = if eliciting { Fate::Outstanding } else { Fate::Acked };
-        self.outstanding += usize::from(eliciting);
+        if eliciting {
+            self.outstanding += 1;
+            self.outstanding_bytes += ip_bytes;
+        }
         self.held_bytes += ip_bytes;
-        let left = now + MAX_HELD;
-        self.packets.push_back(Sent { at: now, left, ip_bytes, fate, ack_soon, pieces });
+        self.sent_bytes += ip_bytes as u64;
+        let (left, sent_bytes) = (now + MAX_HELD, self.sent_bytes);
+        let sent = Sent { at: now, left, ip_bytes, sent_bytes, fate, ack_soon, pieces };
+        self.packets.push_back(sent);
         if self.packets.len() <= MAX_SENT {
             return Vec::new();
         }
         match self.pop_oldest() {
             Some(oldest) if oldest.fate == Fate::Outstanding => {
                 self.outstanding -= 1;
+                self.outstanding_bytes -= oldest.ip_bytes;
                 oldest.pieces
             }
             _ => Vec::new(),
@@ -249,6 +289,13 @@ impl Ledger {
         if outcome.acked_packets > 0 {
             self.backoff = 0;
         }
+        if let Some(newest) = outcome.newest {
+            let held_back = outcome.oldest.saturating_sub(newest.ago) + ack.delay;
+            fade(&mut self.ack_delay, held_back, ACK_DELAY);
+            if newest.ack_soon {
+                fade(&mut self.soon_delay, ack.delay, ACK_SOON_DELAY);
+            }
+        }
         self.find_losses(now, &mut outcome);
         self.forget_settled(now);
         Ok(outcome)
@@ -266,7 +313,10 @@ impl Ledger {
         let before = std::mem::replace(&mut packet.fate, Fate::Acked);
         match before {
             Fate::Acked => return,
-            Fate::Outstanding => self.outstanding -= 1,
+            Fate::Outstanding => {
+                self.outstanding -= 1;
+                self.outstanding_bytes -= packet.ip_bytes;
+            }
             Fate::Lost => {
                 outcome.spurious_losses += 1;
                 let step = (self.rtt.or_initial() / 4).max(Duration::from_millis(1));
@@ -276,12 +326,20 @@ impl Ledger {
             }
         }
         outcome.acked_packets += 1;
+        let left = packet.left.min(now);
+        outcome.held += left.since(packet.at);
+        if before == Fate::Outstanding {
+            outcome.oldest = outcome.oldest.max(now.since(left));
+        }
         outcome.acked.append(&mut packet.pieces);
         if number > self.newest_acked {
             self.newest_acked = number;
             self.newest_acked_sent_at = packet.at;
         }
         if newest {
+            let (sent_bytes, ago) = (packet.sent_bytes, now.since(left));
+            let ack_soon = packet.ack_soon;
+            outcome.newest = Some(Newest { number, sent_bytes, ago, ack_soon });
             self.rtt.update(now.since(packet.at).saturating_sub(delay));
         }
     }
@@ -336,7 +394,7 @@ impl Ledger {
         if packet.fate != Fate::Outstanding {
             return None;
         }
-        let ack_delay = if packet.ack_soon { ACK_SOON_DELAY } else { ACK_DELAY };
+        let ack_delay = if packet.ack_soon { self.soon_delay } else { self.ack_delay };
         let least = if self.relayed { RELAY_PATIENCE } else { GRANULARITY };
         let allowance = (self.rtt.variation * 4).max(least) + self.reorder_window;
         let wait = self.rtt.or_initial() + allowance + ack_delay;
@@ -361,6 +419,7 @@ impl Ledger {
         let packet = &mut self.packets[index];
         packet.fate = Fate::Lost;
         self.outstanding -= 1;
+        self.outstanding_bytes -= packet.ip_bytes;
         outcome.lost_packets += 1;
         outcome.lost.extend_from_slice(&packet.pieces);
         self.true_losses_since_reorder += 1;
@@ -385,116 +444,6 @@ impl Ledger {
     }
 }
 
-/// The packets received on one link of a peer.
-#[derive(Debug)]
-pub(crate) struct Arrivals {
-    largest: u64,
-    largest_at: Instant,
-    /// Bit `n % WINDOW` is set if packet `n`, within the window, arrived.
-    seen: [u64; (WINDOW / 64) as usize],
-    due: Option<Instant>,
-    /// The link by which the last one came, and acknowledgements go.
-    pub(crate) via: Option<LinkId>,
-    last_ack: Option<Instant>,
-}
-
-impl Arrivals {
-    pub(crate) fn new() -> Self {
-        Self {
-            largest: 0,
-            largest_at: Instant::default(),
-            seen: [0; (WINDOW / 64) as usize],
-            due: None,
-            via: None,
-            last_ack: None,
-        }
-    }
-
-    /// The number expected next.
-    pub(crate) fn expected(&self) -> u64 {
-        self.largest + 1
-    }
-
-    fn mark(&mut self, number: u64, value: bool) -> bool {
-        let (word, bit) = ((number % WINDOW / 64) as usize, 1u64 << (number % 64));
-        let before = self.seen[word] & bit != 0;
-        if value {
-            self.seen[word] |= bit;
-        } else {
-            self.seen[word] &= !bit;
-        }
-        before
-    }
-
-    fn has(&self, number: u64) -> bool {
-        self.seen[(number % WINDOW / 64) as usize] & (1u64 << (number % 64)) != 0
-    }
-
-    /// Whether a packet of this number would be new.
-    pub(crate) fn is_new(&self, number: u64) -> bool {
-        number > self.largest
-            || (number != 0 && number + WINDOW > self.largest && !self.has(number))
-    }
-
-    /// Enters a packet that [`Self::is_new`].
-    pub(crate) fn insert(&mut self, now: Instant, number: u64) {
-        if number > self.largest {
-            let skipped = (self.largest + 1).max(number.saturating_sub(WINDOW - 1));
-            for missing in skipped..number {
-                self.mark(missing, false);
-            }
-            self.largest = number;
-            self.largest_at = now;
-        }
-        self.mark(number, true);
-    }
-
-    /// Plans the acknowledgement of a packet just entered that asks for one.
-    pub(crate) fn plan_ack(&mut self, now: Instant, ack_soon: bool, gap: bool) {
-        let delay = match (gap, ack_soon) {
-            (true, _) => Duration::ZERO,
-            (_, true) => ACK_SOON_DELAY,
-            _ => ACK_DELAY,
-        };
-        let earliest = self.last_ack.map_or(now, |at| at + ACK_SPACING);
-        let due = (now + delay).max(earliest);
-        self.due = Some(self.due.map_or(due, |before| before.min(due)));
-    }
-
-    /// The same for a packet that came through relays: gaps are nothing unusual, each hop has
-    /// repaired what it lost, and every acknowledgement takes its turn on each of them.
-    pub(crate) fn plan_far_ack(&mut self, now: Instant) {
-        self.due = Some(self.due.unwrap_or(now + FAR_ACK_DELAY));
-    }
-
-    /// When an acknowledgement has to leave.
-    pub(crate) fn ack_due(&self) -> Option<Instant> {
-        self.due
-    }
-
-    /// The acknowledgement to send now, if any is planned.
-    pub(crate) fn take_ack(&mut self, now: Instant, link: u8) -> Option<Ack> {
-        self.due.take()?;
-        self.last_ack = Some(now);
-        Some(Ack { link, delay: now.since(self.largest_at), ranges: self.ranges() })
-    }
-
-    fn ranges(&self) -> Vec<(u64, u64)> {
-        let mut ranges: Vec<(u64, u64)> = Vec::new();
-        let oldest = self.largest.saturating_sub(WINDOW - 1).max(1);
-        for number in (oldest..=self.largest).rev().filter(|n| self.has(*n)) {
-            if let Some((first, _)) = ranges.last_mut().filter(|(first, _)| *first == number + 1) {
-                *first = number;
-            } else if ranges.len() == ACK_RANGES {
-                break;
-            } else {
-                ranges.push((number, number));
-            }
-        }
-        ranges
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -506,7 +455,13 @@ mod tests {
     }
 
     fn ack(ranges: &[(u64, u64)]) -> Ack {
-        Ack { link: 0, delay: Duration::ZERO, ranges: ranges.to_vec() }
+        Ack {
+            link: 0,
+            delay: Duration::ZERO,
+            waited: Duration::ZERO,
+            least_waited: Duration::ZERO,
+            ranges: ranges.to_vec(),
+        }
     }
 
     fn ids(pieces: &[Piece]) -> Vec<u64> {
@@ -584,37 +539,5 @@ mod tests {
             evicted += ledger.record(Instant(n), piece(n), true, false, 100).len();
         }
         assert_eq!((evicted, ledger.packets.len()), (10, MAX_SENT));
-    }
-
-    #[test]
-    fn arrivals_name_every_run_and_refuse_repeats() {
-        let mut arrivals = Arrivals::new();
-        for number in [1, 2, 4, 7] {
-            assert!(arrivals.is_new(number));
-            arrivals.insert(Instant(number), number);
-        }
-        assert!(!arrivals.is_new(2) && !arrivals.is_new(0) && arrivals.is_new(3));
-        assert_eq!(arrivals.ranges(), [(7, 7), (4, 4), (1, 2)]);
-    }
-
-    #[test]
-    fn the_window_forgets_what_is_too_old_and_nothing_else() {
-        let mut arrivals = Arrivals::new();
-        arrivals.insert(Instant(0), 1);
-        arrivals.insert(Instant(0), 5000);
-        assert!(!arrivals.is_new(1) && !arrivals.is_new(5000 - WINDOW));
-        assert!(arrivals.is_new(5000 - WINDOW + 1));
-        assert_eq!(arrivals.ranges(), [(5000, 5000)]);
-    }
-
-    #[test]
-    fn acknowledgements_are_spaced_even_under_reordering() {
-        let mut arrivals = Arrivals::new();
-        arrivals.insert(Instant(0), 1);
-        arrivals.plan_ack(Instant(0), false, true);
-        assert_eq!(arrivals.ack_due(), Some(Instant(0)));
-        arrivals.take_ack(Instant(0), 0).unwrap();
-        arrivals.plan_ack(Instant(1), false, true);
-        assert_eq!(arrivals.ack_due(), Some(Instant(0) + ACK_SPACING));
     }
 }

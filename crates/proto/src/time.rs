@@ -17,6 +17,11 @@ impl Instant {
         (self.0 / 1000) as u32
     }
 
+    /// So much earlier, not before the origin.
+    pub(crate) fn before(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
     /// Time since `earlier`, zero if that is in the future.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

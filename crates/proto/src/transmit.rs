@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Building packets, at the moment they leave.
 
+use crate::arrivals::ACK_RANGES;
 use crate::endpoint::{Endpoint, LinkId, PeerId, RadioId, Timer, Transmit};
 use crate::link::Link;
-use crate::pacing::Release;
 use crate::place::Place;
-use crate::reliable::{ACK_RANGES, Piece};
+use crate::rate::{Ask, Release};
+use crate::reliable::Piece;
 use crate::select::link_for;
 use crate::time::Instant;
 use crate::wire::frame::{ClockReport, put_goodbye, put_held, put_ping};
@@ -17,9 +18,9 @@ use crate::wire::packet::{SESSION_HEADER, SessionHeader, TAG, TIME_BYTES};
 const SHARE_BYTES: usize = 256;
 /// Bytes of headers assumed around waiting bytes when asking whether a packet may leave.
 const HEADER_ESTIMATE: usize = 64;
-/// Bytes that one acknowledgement may take: type, length, link, number, delay, and
+/// Bytes that one acknowledgement may take: type, length, link, number, delay, two waits, and
 /// two varints of two bytes for each range (numbers span the receiver's window of 1024).
-const MAX_ACK_BYTES: usize = 2 + 1 + 10 + 5 + ACK_RANGES * 4;
+const MAX_ACK_BYTES: usize = 2 + 1 + 10 + 5 + 5 + 5 + ACK_RANGES * 4;
 
 /// Bytes that telling what waits here for one node may take.
 const MAX_HELD_BYTES: usize = 2 + 3 + 10 + 3;
@@ -60,6 +61,9 @@ impl Endpoint {
         let link = &mut self.links[id.0 as usize];
         let ip_bytes = datagram.len() + link.config.header_bytes;
         link.on_sent(now, ip_bytes);
+        if let Some((priority, _)) = urgency {
+            link.last_priority = priority;
+        }
         self.radios[radio.0 as usize].on_sent(now, ip_bytes, in_flight);
         self.arm_link(id);
         let priority = urgency.map(|(priority, _)| priority);
@@ -129,7 +133,7 @@ impl Endpoint {
     /// A packet without messages.
     pub(crate) fn report(&mut self, now: Instant, id: LinkId, ping: bool) -> Option<Transmit> {
         let peer = self.links[id.0 as usize].peer;
-        let mut datagram = self.start_packet(now, id)?;
+        let mut datagram = self.start_packet(now, id, !ping)?;
         if ping {
             put_ping(&mut datagram);
             let least = self.peers[peer.0 as usize].clock.least();
@@ -169,8 +173,9 @@ impl Endpoint {
         }
     }
 
-    /// Header and whatever acknowledgements wait for this peer, but for those of another link that is up.
-    fn start_packet(&mut self, now: Instant, id: LinkId) -> Option<Vec<u8>> {
+    /// Header and whatever acknowledgements wait for this peer, but for those of another link
+    /// that is up. `alone`: the packet is for them only.
+    fn start_packet(&mut self, now: Instant, id: LinkId, alone: bool) -> Option<Vec<u8>> {
         let mut datagram = self.start_header(now, id)?;
         let link = &self.links[id.0 as usize];
         let peer = link.peer;
@@ -188,7 +193,7 @@ impl Endpoint {
             if arrivals.via.is_some_and(|via| via != id && self.links[via.0 as usize].up) {
                 continue;
             }
-            if let Some(ack) = arrivals.take_ack(now, *number) {
+            if let Some(ack) = arrivals.take_ack(now, *number, alone) {
                 ack.emit(&mut datagram);
                 self.timers.set(Timer::Ack(peer, *number), None);
             }
@@ -243,10 +248,20 @@ impl Endpoint {
             return if way.admits(priority) { Release::Now } else { Release::Drained };
         }
         let header_bytes = self.links[link.0 as usize].config.header_bytes;
-        let waiting = self.peers[peer.0 as usize].outbox.waiting_bytes() as usize;
+        let outbox = &mut self.peers[peer.0 as usize].outbox;
+        let waiting = outbox.waiting_bytes() as usize;
+        let priority = outbox.next_urgency(now).map_or(0, |(priority, _)| priority);
         let datagram = (waiting + HEADER_ESTIMATE).min(self.datagram_bytes(link));
-        let pacer = &self.radios[radio.0 as usize].pacer;
-        pacer.release(now, datagram + header_bytes, self.in_flight(radio))
+        let in_flight = self.in_flight(radio);
+        let link = &mut self.links[link.0 as usize];
+        let ask = Ask { bytes: datagram + header_bytes, urgent: priority > link.last_priority };
+        let local = self.radios[radio.0 as usize].pacer.release(now, ask, in_flight);
+        match &mut link.controller {
+            Some(controller) if local == Release::Now => {
+                controller.release(now, ask, link.ledger.outstanding_bytes())
+            }
+            _ => local,
+        }
     }
 
     /// Bytes in the kernel that count against a radio's budget.
@@ -284,7 +299,7 @@ impl Endpoint {
         peer: PeerId,
         id: LinkId,
     ) -> Option<Transmit> {
-        let mut datagram = self.start_packet(now, id)?;
+        let mut datagram = self.start_packet(now, id, false)?;
         let datagram_bytes = self.datagram_bytes(id);
         let link = &mut self.links[id.0 as usize];
         let outbox = &mut self.peers[peer.0 as usize].outbox;
@@ -304,12 +319,14 @@ impl Endpoint {
             pieces.push(cut.piece);
             whole_within = Some(SHARE_BYTES);
         }
-        let ack_soon = outbox.next_turn(now).is_none();
+        let ip_bytes = datagram.len() + TAG + link.config.header_bytes;
+        let under_way = link.ledger.outstanding_bytes() + ip_bytes;
+        let asked = link.controller.as_ref().is_some_and(|it| it.wants_report(under_way));
+        let ack_soon = asked || outbox.next_turn(now).is_none();
         if ack_soon {
             SessionHeader::mark_ack_soon(&mut datagram);
         }
         link.last_eliciting = now;
-        let ip_bytes = datagram.len() + TAG + link.config.header_bytes;
         let eliciting = !pieces.is_empty();
         debug_assert!(eliciting || datagram.len() > SESSION_HEADER + TIME_BYTES);
         self.radios[radio.0 as usize].on_data_sent(now, peer, ip_bytes);

@@ -44,6 +44,8 @@ pub struct LinkView<'a> {
     pub datagram_bytes: usize,
     /// Smoothed round trip time.
     pub rtt: Option<Duration>,
+    /// What its peer's reports allow, in bits per second of IP packets, where they are asked.
+    pub rate_bps: Option<u64>,
     /// Counters.
     pub stats: &'a LinkStats,
 }

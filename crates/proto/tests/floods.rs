@@ -199,7 +199,13 @@ fn publishers_on_many_channels() {
 #[test]
 fn acknowledgements_of_packets_never_sent() {
     let attacked = flood(MB, |attacked, n| {
-        let ack = Ack { link: 0, delay: Duration::ZERO, ranges: vec![(1 << 30, (1 << 30) + n)] };
+        let ack = Ack {
+            link: 0,
+            delay: Duration::ZERO,
+            waited: Duration::ZERO,
+            least_waited: Duration::ZERO,
+            ranges: vec![(1 << 30, (1 << 30) + n)],
+        };
         let mut frame = Vec::new();
         ack.emit(&mut frame);
         attacked.packet(&frame);

@@ -28,7 +28,7 @@ fn node(number: usize) -> Endpoint {
         .add_peer(names[1 - number], SecretKey::insecure(names[1 - number]).public())
         .unwrap();
     for _ in 0..2 {
-        let radio = endpoint.add_radio(RadioConfig { rate_bps: None, in_flight_bytes: 3000 });
+        let radio = endpoint.add_radio(RadioConfig::default());
         let remote = Some(address(1 - number, radio));
         // A slow second radio takes smaller datagrams: fragments are bytes, not indices.
         let datagram_bytes = [1472, 600][radio.0 as usize];

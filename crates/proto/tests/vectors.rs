@@ -82,7 +82,9 @@ fn frame_meaning(frame: &Frame<'_>) -> Value {
             "payload": hex(payload),
         }}),
         Frame::Ack(ack) => json!({"ack": {
-            "link": ack.link, "delay_us": ack.delay.as_micros() as u64, "ranges": ack.ranges,
+            "link": ack.link, "delay_us": ack.delay.as_micros() as u64,
+            "waited_us": ack.waited.as_micros() as u64,
+            "least_waited_us": ack.least_waited.as_micros() as u64, "ranges": ack.ranges,
         }}),
         Frame::Ping => json!("ping"),
         Frame::Goodbye => json!("goodbye"),
@@ -157,8 +159,10 @@ fn put_frame(meaning: &Value, out: &mut Vec<u8>) {
     if let Some(a) = meaning.get("ack") {
         let ends = |run: &Value| (number(&run[0]), number(&run[1]));
         let ranges = a["ranges"].as_array().expect("ranges").iter().map(ends).collect();
-        let delay = Duration::from_micros(number(&a["delay_us"]));
-        return Ack { link: number(&a["link"]) as u8, delay, ranges }.emit(out);
+        let [delay, waited, least_waited] = ["delay_us", "waited_us", "least_waited_us"]
+            .map(|field| Duration::from_micros(number(&a[field])));
+        let link = number(&a["link"]) as u8;
+        return Ack { link, delay, waited, least_waited, ranges }.emit(out);
     }
     let token = |field: &str| Some(text(meaning.get(field)?).parse().expect("64 bits"));
     if let Some(token) = token("challenge") {

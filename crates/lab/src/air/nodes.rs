@@ -15,6 +15,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tautline_medium::Nanos;
+use tautline_node::config::kind::pacing_word;
 
 /// Time for all nodes to meet, before the scenario starts.
 pub const MEETING: Nanos = 8_000_000_000;
@@ -158,10 +159,12 @@ fn node_file(scenario: &Scenario, station: usize) -> NodeFile<'_> {
         (name(peer), format!("links: [{}]", links.join(", ")))
     };
     let mut radios = String::new();
-    let rate = scenario.tautline.rate_bps.map(|bps| format!(", rate: {bps}bps"));
+    let rate = match (pacing_word(scenario.tautline.rate), scenario.tautline.rate.fixed_bps()) {
+        (Some(word), _) => format!(", rate: {word}"),
+        (None, bps) => format!(", rate: {}bps", bps.unwrap_or_default()),
+    };
     for index in 0..scenario.stations[station].networks.len() {
         let (radio, in_flight) = (interface(index), scenario.tautline.in_flight);
-        let rate = rate.as_deref().unwrap_or_default();
         let _ = writeln!(radios, "  {radio}: {{ in_flight: {in_flight}{rate} }}");
     }
     let mut topics = String::new();

@@ -187,7 +187,7 @@ fn node(name: &str, peer: &str, seed: u64) -> Result<Endpoint> {
     let config = Config { name: name.into(), key: SecretKey::insecure(name), ..Config::default() };
     let mut random = fastrand::Rng::with_seed(seed);
     let mut node = Endpoint::new(config, Box::new(move || random.u64(..)))?;
-    let radio = node.add_radio(RadioConfig { rate_bps: None, in_flight_bytes: 3000 });
+    let radio = node.add_radio(RadioConfig::default());
     let peer = node.add_peer(peer, SecretKey::insecure(peer).public())?;
     // Only the robot calls.
     let remote = (name == "robot").then(|| address(2));

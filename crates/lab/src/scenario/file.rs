@@ -4,8 +4,8 @@
 
 use super::reader::At;
 use super::value::{
-    Burst, Flag, Line, List, MessageSize, Named, Or, Overhead, Point, QueueSize, Rate, Real,
-    Reference, Share, Span, Time, Whole, Word,
+    Burst, Flag, Line, List, MessageSize, Named, Or, Overhead, Pacing, Point, QueueSize, Rate,
+    Real, Reference, Share, Span, Time, Whole, Word,
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
@@ -48,6 +48,7 @@ pub mod default {
     pub const START: &str = "0s";
     /// As the daemon's default.
     pub const IN_FLIGHT: &str = "2";
+    pub const PACING: &str = "auto";
 }
 
 /// `text` as YAML delivers it: numbers are numbers, quantities with a unit are text.
@@ -318,8 +319,9 @@ pub struct Tautline {
     /// Full packets that may wait in a radio's queue at once.
     #[schemars(extend("default" = as_yaml(default::IN_FLIGHT)))]
     pub in_flight: Option<Whole<1, 64>>,
-    /// The rate that Tautline is told; without it, back-pressure alone.
-    pub rate: Option<Rate>,
+    /// How Tautline's radios are paced, as in the robot's file.
+    #[schemars(extend("default" = as_yaml(default::PACING)))]
+    pub rate: Option<Pacing>,
     /// Each station of a route runs a node and passes on what its neighbours on it send to each other; IP does not. In virtual time only.
     #[schemars(extend("default" = false))]
     pub relay: Option<At<Flag>>,

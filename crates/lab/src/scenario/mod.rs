@@ -206,8 +206,8 @@ pub enum Happening {
 pub struct Tautline {
     /// Full packets that may wait in a radio's queue at once.
     pub in_flight: u32,
-    /// Configured rate in bits per second; `None`: back-pressure alone.
-    pub rate_bps: Option<u64>,
+    /// How radios are paced.
+    pub rate: tautline_proto::Rate,
     /// Nodes pass packets on along routes, instead of IP; there is a route.
     pub relay: bool,
 }

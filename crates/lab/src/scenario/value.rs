@@ -112,6 +112,10 @@ quantity! {
     Rate: u64 = Kind::BitRate("100bps", "100Gbps"), Value::Whole(bps) => bps
 }
 quantity! {
+    /// How a radio is paced.
+    Pacing: tautline_proto::Rate = Kind::Pacing("1kbps", "100Gbps"), Value::Pacing(rate) => rate
+}
+quantity! {
     /// Bytes of a message.
     MessageSize: u64 = Kind::Bytes("1B", "64MB"), Value::Whole(bytes) => bytes
 }

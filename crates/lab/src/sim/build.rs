@@ -37,7 +37,7 @@ pub fn build(scenario: &Scenario, seed: u64) -> Result<World> {
         net.add_route(StationId(from), to, via);
     }
     let radio = RadioConfig {
-        rate_bps: scenario.tautline.rate_bps,
+        rate: scenario.tautline.rate,
         in_flight_bytes: scenario.tautline.in_flight as usize * PACKET_BYTES,
     };
     let mut world = World::new(net, seed, radio);

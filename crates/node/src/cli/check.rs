@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 use tautline_gateway::mapping::{Compression, Pattern, ServiceRule, TopicRule};
 use tautline_gateway::tf::Rules;
 use tautline_gateway::types::compose::Written;
+use tautline_node::config::kind::pacing_word;
 use tautline_node::config::{
     self, Beacons, Checked, Config, ConfigError, LinkConfig, MAX_DEFAULT_MTU, PeerConfig,
     Ros2Config, Security, WatchdogConfig,
 };
 use tautline_node::keys::{self, KeyFileError};
-use tautline_proto::PublicKey;
+use tautline_proto::{PublicKey, Rate};
 
 /// Arguments of `tautline check`.
 #[derive(Debug, clap::Args)]
@@ -260,19 +261,26 @@ fn names(peer: &PeerConfig) -> String {
     text
 }
 
+/// By what packets are let go, in words.
+fn pacing(rate: Rate) -> String {
+    match rate {
+        Rate::Auto => "back-pressure and reports".into(),
+        Rate::BackPressure => "back-pressure".into(),
+        Rate::Fixed(bps) => format!("at most {}", words::bit_rate(bps as f64)),
+        Rate::Aid | Rate::Aimd => format!("losses ({})", pacing_word(rate).unwrap_or_default()),
+    }
+}
+
 fn radios(config: &Config) -> String {
     let mut rows: Vec<[String; 3]> = config
         .radios
         .iter()
         .map(|radio| {
-            let pacing = radio.rate_bps.map_or("local back-pressure".into(), |rate| {
-                format!("at most {}", words::bit_rate(rate as f64))
-            });
-            [radio.interface.clone(), pacing, format!("{} packets", radio.in_flight)]
+            [radio.interface.clone(), pacing(radio.rate), format!("{} packets", radio.in_flight)]
         })
         .collect();
     let rest = if rows.is_empty() { "every interface" } else { "any other" };
-    rows.push([rest.into(), "local back-pressure".into(), "default".into()]);
+    rows.push([rest.into(), pacing(Rate::default()), "default".into()]);
     output::table(["INTERFACE", "PACED BY", "IN THE KERNEL"], &rows)
 }
 
@@ -320,9 +328,19 @@ fn compression(compression: Compression) -> &'static str {
 fn as_json(checked: &Checked) -> Json {
     let config = &checked.config;
     let peers: Vec<Json> = config.peers.iter().map(peer_as_json).collect();
-    let radios: Vec<Json> = config.radios.iter().map(|radio| {
-        json!({ "interface": radio.interface, "rate_bps": radio.rate_bps, "in_flight": radio.in_flight })
-    }).collect();
+    let radios: Vec<Json> = config
+        .radios
+        .iter()
+        .map(|radio| {
+            let mode = pacing_word(radio.rate).unwrap_or("fixed");
+            json!({
+                "interface": radio.interface,
+                "mode": mode,
+                "rate_bps": radio.rate.fixed_bps(),
+                "in_flight": radio.in_flight,
+            })
+        })
+        .collect();
     json!({
         "ok": true,
         "warnings": checked.warnings,

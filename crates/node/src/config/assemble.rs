@@ -181,7 +181,10 @@ fn ros1(section: &Section, from: &Surroundings, problems: &mut Vec<Problem>) -> 
 fn radio(named: &Named) -> Option<RadioConfig> {
     Some(RadioConfig {
         interface: named.text.clone(),
-        rate_bps: whole(&named.section, "rate"),
+        rate: match named.section.single("rate")? {
+            (_, Value::Pacing(rate)) => *rate,
+            _ => return None,
+        },
         in_flight: whole(&named.section, "in_flight")?.try_into().ok()?,
     })
 }

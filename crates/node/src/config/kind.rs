@@ -8,7 +8,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
 use tautline_gateway::mapping::{Pattern, check_name};
 use tautline_gateway::tf::MAX_PREFIX;
-use tautline_proto::PublicKey;
+use tautline_proto::{PublicKey, Rate};
 
 /// Longest name of a node.
 pub const MAX_NODE_NAME: usize = tautline_proto::wire::packet::MAX_NAME;
@@ -60,6 +60,8 @@ pub enum Kind {
     Duration(&'static str, &'static str),
     /// Bits per second with a unit.
     BitRate(&'static str, &'static str),
+    /// How a radio is paced: a word, or bits per second with a unit.
+    Pacing(&'static str, &'static str),
     /// Hertz.
     Frequency(&'static str, &'static str),
     /// Bytes.
@@ -87,6 +89,8 @@ pub enum Value {
     Flag(bool),
     /// Count, bytes or bits per second.
     Whole(u64),
+    /// How a radio is paced.
+    Pacing(Rate),
     /// Hertz or share.
     Real(f64),
     /// Time.
@@ -140,6 +144,7 @@ impl Kind {
                 within(units::duration, text, min, max).map(Value::Duration)
             }
             Kind::BitRate(min, max) => within(units::bit_rate, text, min, max).map(Value::Whole),
+            Kind::Pacing(min, max) => pacing(text, min, max).map(Value::Pacing),
             Kind::Frequency(min, max) => within(units::frequency, text, min, max).map(Value::Real),
             Kind::Bytes(min, max) => within(units::bytes, text, min, max).map(Value::Whole),
             Kind::Share => within(units::share, text, "0", "1").map(Value::Real),
@@ -177,6 +182,9 @@ impl Kind {
             Kind::Whole(min, max) => format!("a whole number from {min} to {max}"),
             Kind::Duration(min, max) => format!("a time from {min} to {max} with its unit (us, ms, s, min, h)"),
             Kind::BitRate(min, max) => format!("a rate from {min} to {max} with its unit (bps, kbps, Mbps, Gbps)"),
+            Kind::Pacing(min, max) => {
+                format!("{}, or {}", pacing_words(), Kind::BitRate(min, max).allowed())
+            }
             Kind::Frequency(min, max) => format!("a frequency from {min} to {max} (Hz, kHz; a number alone is Hz)"),
             Kind::Bytes(min, max) => {
                 format!("a size from {min} to {max} (kB, MB, GB, KiB, MiB, GiB; a number alone is bytes)")
@@ -218,6 +226,10 @@ impl Kind {
             Kind::Whole(min, max) => json!({ "type": "integer", "minimum": min, "maximum": max }),
             Kind::Duration(..) => text(&quantity_pattern(units::TIME_UNITS)),
             Kind::BitRate(..) => text(&quantity_pattern(units::BIT_RATE_UNITS)),
+            Kind::Pacing(..) => {
+                let words = PACINGS.map(|(word, _)| word);
+                json!({ "anyOf": [{ "enum": words }, text(&quantity_pattern(units::BIT_RATE_UNITS))] })
+            }
             Kind::Frequency(..) => number_or(units::FREQUENCY_UNITS, None),
             Kind::Bytes(..) => number_or(units::BYTE_UNITS, None),
             Kind::Share => number_or(units::SHARE_UNITS, Some(1)),
@@ -247,6 +259,28 @@ fn within<T: PartialOrd>(
 ) -> Option<T> {
     let (min, max) = (parse(min)?, parse(max)?);
     parse(text).filter(|value| *value >= min && *value <= max)
+}
+
+/// Words for how a radio is paced.
+const PACINGS: [(&str, Rate); 4] = [
+    ("auto", Rate::Auto),
+    ("back-pressure", Rate::BackPressure),
+    ("aid", Rate::Aid),
+    ("aimd", Rate::Aimd),
+];
+
+/// How the file says it.
+pub fn pacing_word(rate: Rate) -> Option<&'static str> {
+    PACINGS.iter().find(|(_, it)| *it == rate).map(|(word, _)| *word)
+}
+
+fn pacing_words() -> String {
+    PACINGS.map(|(word, _)| word).join(", ")
+}
+
+fn pacing(text: &str, min: &str, max: &str) -> Option<Rate> {
+    let word = PACINGS.iter().find(|(word, _)| *word == text).map(|(_, rate)| *rate);
+    word.or_else(|| within(units::bit_rate, text, min, max).map(Rate::Fixed))
 }
 
 fn whole_number(text: &str, min: u64, max: u64) -> Option<u64> {

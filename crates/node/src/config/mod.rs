@@ -31,7 +31,7 @@ use tautline_gateway::tf;
 use tautline_gateway::types::Dialect;
 use tautline_gateway::types::compose::Fields;
 use tautline_gateway::types::installed::Installed;
-use tautline_proto::PublicKey;
+use tautline_proto::{PublicKey, Rate};
 
 /// Most peers of one node.
 pub const MAX_PEERS: usize = 256;
@@ -204,8 +204,8 @@ pub const MAX_DOMAIN: u32 = 232;
 pub struct RadioConfig {
     /// Interface name (`wlan0`).
     pub interface: String,
-    /// Configured rate in bits per second; `None` paces by local back-pressure alone.
-    pub rate_bps: Option<u64>,
+    /// How packets are let go.
+    pub rate: Rate,
     /// How many full packets may wait in the kernel at once.
     pub in_flight: u32,
 }

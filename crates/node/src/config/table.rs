@@ -411,9 +411,9 @@ const RADIOS: Naming = Naming {
     options: &[
         single(
             "rate",
-            Kind::BitRate("1kbps", "100Gbps"),
-            Absent("paced by local back-pressure alone"),
-            "Most that is sent; needed where the slow radio is not in this machine.",
+            Kind::Pacing("1kbps", "100Gbps"),
+            Value("auto"),
+            "How packets are let go. `auto`: as the radio has room, and at the rate that each peer's reports show, wherever the slow hop is. A rate: most that is sent. `back-pressure`: as the radio has room alone. `aid`, `aimd`: by losses, as RCom; to compare with.",
             "6Mbps",
         ),
         single(

@@ -29,7 +29,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
 use std::time::{Duration, SystemTime};
 use tautline_gateway::{Command, Event as LocalEvent, Gateway};
 use tautline_proto::{
-    Endpoint, Instant, LinkConfig, PeerId, RadioConfig, RadioId, Rights, SecretKey,
+    Endpoint, Instant, LinkConfig, PeerId, RadioConfig, RadioId, Rate, Rights, SecretKey,
 };
 
 const TAG_LISTEN: u64 = 0;
@@ -257,7 +257,7 @@ impl Driver {
         let set = self.radio_settings.iter().find(|r| r.interface == interface);
         let in_flight = set.map_or(crate::config::DEFAULT_IN_FLIGHT, |r| r.in_flight);
         let id = self.endpoint.add_radio(RadioConfig {
-            rate_bps: set.and_then(|r| r.rate_bps),
+            rate: set.map_or(Rate::default(), |r| r.rate),
             in_flight_bytes: in_flight as usize * FULL_PACKET,
         });
         self.radios.insert(interface.to_owned(), id);

@@ -1,36 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! When a radio lets the next packet go.
+//! What a radio's own queue tells.
 //!
 //! A packet in the kernel's queue can no longer be overtaken, so as few as
 //! possible are let in: just enough that the radio never falls idle.
 
-use crate::config::RadioConfig;
-use crate::time::{Duration, Instant, airtime};
-
-/// Whether a packet may leave.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Release {
-    /// Now.
-    Now,
-    /// Not before this time.
-    At(Instant),
-    /// Not before something in flight has left.
-    Drained,
-}
-
-/// A policy that lets packets go, one for each radio. Pure: it is told what happens and asked.
-pub trait Pacer: std::fmt::Debug + Send {
-    /// Whether a packet of `bytes` may leave while `in_flight` bytes are in the kernel.
-    fn release(&self, now: Instant, bytes: usize, in_flight: usize) -> Release;
-    /// A packet of `bytes` was let go while `in_flight` bytes were in the kernel.
-    fn on_sent(&mut self, now: Instant, bytes: usize, in_flight: usize);
-    /// The driver has sent `bytes` of those in the kernel.
-    fn on_drained(&mut self, now: Instant, bytes: usize);
-    /// The signal that governs, for people.
-    fn signal(&self) -> &'static str;
-    /// Bytes that may be in the kernel at once.
-    fn limit_bytes(&self) -> usize;
-}
+use super::{Ask, Controller, Release};
+use crate::time::{Duration, Instant};
 
 /// Local back-pressure: a socket stays charged for a packet until the driver
 /// has sent it, so what is in flight shows when the radio falls idle.
@@ -75,14 +50,16 @@ impl BackPressure {
 #[derive(Debug)]
 pub(crate) struct Window(pub(crate) usize);
 
-impl Pacer for Window {
-    fn release(&self, _now: Instant, bytes: usize, in_flight: usize) -> Release {
-        if in_flight == 0 || in_flight + bytes <= self.0 { Release::Now } else { Release::Drained }
+impl Controller for Window {
+    fn release(&mut self, _now: Instant, ask: Ask, in_flight: usize) -> Release {
+        if in_flight == 0 || in_flight + ask.bytes <= self.0 {
+            Release::Now
+        } else {
+            Release::Drained
+        }
     }
 
     fn on_sent(&mut self, _now: Instant, _bytes: usize, _in_flight: usize) {}
-
-    fn on_drained(&mut self, _now: Instant, _bytes: usize) {}
 
     fn signal(&self) -> &'static str {
         "relay"
@@ -93,36 +70,13 @@ impl Pacer for Window {
     }
 }
 
-/// A configured rate (Pound's gap between packets), with local back-pressure
-/// still holding where the rate is set higher than the radio's.
-#[derive(Debug)]
-pub struct FixedRate {
-    rate_bps: u64,
-    next: Instant,
-    local: BackPressure,
-}
-
-/// Bytes of the lower layer's header (Ethernet, 802.11 after conversion) that a configured rate counts.
-const FRAME_HEADER: usize = 14;
-/// Bytes the next packet may be early for, so that a late timer does not cost rate: one full packet.
-const CATCH_UP_BYTES: usize = 1514;
-
-/// The policy that `config` asks for.
-pub fn pacer(config: &RadioConfig) -> Box<dyn Pacer> {
-    let local = BackPressure::new(config.in_flight_bytes);
-    match config.rate_bps {
-        None => Box::new(local),
-        Some(rate_bps) => Box::new(FixedRate { rate_bps, next: Instant::default(), local }),
-    }
-}
-
-impl Pacer for BackPressure {
-    fn release(&self, now: Instant, bytes: usize, in_flight: usize) -> Release {
+impl Controller for BackPressure {
+    fn release(&mut self, now: Instant, ask: Ask, in_flight: usize) -> Release {
         // An idle radio takes any packet, even one above its limit.
         if in_flight == 0 {
             return Release::Now;
         }
-        if in_flight + bytes > self.limit_bytes {
+        if in_flight + ask.bytes > self.limit_bytes {
             return Release::Drained;
         }
         let end = self.expected_end(in_flight);
@@ -154,39 +108,15 @@ impl Pacer for BackPressure {
     }
 }
 
-impl Pacer for FixedRate {
-    fn release(&self, now: Instant, bytes: usize, in_flight: usize) -> Release {
-        match self.local.release(now, bytes, in_flight) {
-            Release::Now if now < self.next => Release::At(self.next),
-            other => other,
-        }
-    }
-
-    fn on_sent(&mut self, now: Instant, bytes: usize, in_flight: usize) {
-        self.local.on_sent(now, bytes, in_flight);
-        let catch_up = airtime(CATCH_UP_BYTES, self.rate_bps);
-        let earliest = Instant(now.0.saturating_sub(catch_up.as_nanos() as u64));
-        self.next = self.next.max(earliest) + airtime(bytes + FRAME_HEADER, self.rate_bps);
-    }
-
-    fn on_drained(&mut self, now: Instant, bytes: usize) {
-        self.local.on_drained(now, bytes);
-    }
-
-    fn signal(&self) -> &'static str {
-        "rate"
-    }
-
-    fn limit_bytes(&self) -> usize {
-        self.local.limit_bytes
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
+
+    fn ask(bytes: usize) -> Ask {
+        Ask { bytes, urgent: false }
+    }
 
     /// A radio that takes 4 ms for each of three packets, 3000 bytes allowed in the kernel.
     fn after_three_packets() -> BackPressure {
@@ -202,37 +132,22 @@ mod tests {
     fn a_second_packet_is_let_in_just_before_the_first_ends() {
         let mut pacer = after_three_packets();
         pacer.on_sent(Instant(12 * MS), 1500, 0);
-        let release = pacer.release(Instant(13 * MS), 1500, 1500);
+        let release = pacer.release(Instant(13 * MS), ask(1500), 1500);
         assert_eq!(release, Release::At(Instant(15 * MS)));
-        assert_eq!(pacer.release(Instant(15 * MS), 1500, 1500), Release::Now);
+        assert_eq!(pacer.release(Instant(15 * MS), ask(1500), 1500), Release::Now);
     }
 
     #[test]
     fn nothing_is_held_back_from_an_idle_radio_or_let_past_the_limit() {
-        let pacer = after_three_packets();
-        assert_eq!(pacer.release(Instant(12 * MS), 9000, 0), Release::Now);
-        assert_eq!(pacer.release(Instant(12 * MS), 1500, 1501), Release::Drained);
+        let mut pacer = after_three_packets();
+        assert_eq!(pacer.release(Instant(12 * MS), ask(9000), 0), Release::Now);
+        assert_eq!(pacer.release(Instant(12 * MS), ask(1500), 1501), Release::Drained);
     }
 
     #[test]
     fn a_radio_that_is_not_known_yet_gets_its_whole_budget() {
         let mut pacer = BackPressure::new(3000);
         pacer.on_sent(Instant(0), 1500, 0);
-        assert_eq!(pacer.release(Instant(1), 1500, 1500), Release::Now);
-    }
-
-    #[test]
-    fn a_configured_rate_spaces_packets_by_their_airtime() {
-        let config = RadioConfig { rate_bps: Some(6_000_000), in_flight_bytes: 3000 };
-        let mut pacer = pacer(&config);
-        let start = Instant(1_000 * MS);
-        let mut sent = 0;
-        while pacer.release(start, 1500, 0) == Release::Now {
-            pacer.on_sent(start, 1500, 0);
-            sent += 1;
-        }
-        assert_eq!(sent, 2, "one to catch up with a late timer, one for now");
-        let gap = airtime(1514, 6_000_000);
-        assert_eq!(pacer.release(start, 1500, 0), Release::At(start + gap));
+        assert_eq!(pacer.release(Instant(1), ask(1500), 1500), Release::Now);
     }
 }

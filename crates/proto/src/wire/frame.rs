@@ -89,6 +89,11 @@ pub struct Ack {
     pub link: u8,
     /// Time from the arrival of the newest packet to this frame.
     pub delay: Duration,
+    /// How much longer than the fastest of late the packets since the acknowledgement before
+    /// took, on average.
+    pub waited: Duration,
+    /// The same of the fastest of them.
+    pub least_waited: Duration,
     /// First and last number of each run that arrived, newest first; never empty.
     pub ranges: Vec<(u64, u64)>,
 }
@@ -168,13 +173,15 @@ fn read_ack(body: &mut Reader<'_>) -> Result<Ack, WireError> {
     let link = body.u8()?;
     let mut last = body.varint()?;
     let delay = Duration::from_micros(u64::from(body.varint_u32("delay")?));
+    let mut micros = |field| body.varint_u32(field).map(|it| Duration::from_micros(it.into()));
+    let (waited, least_waited) = (micros("waited")?, micros("least waited")?);
     let mut ranges = Vec::with_capacity(4);
     loop {
         let before = body.varint()?;
         let first = last.checked_sub(before).ok_or(WireError::Value("range"))?;
         ranges.push((first, last));
         if body.is_empty() {
-            return Ok(Ack { link, delay, ranges });
+            return Ok(Ack { link, delay, waited, least_waited, ranges });
         }
         if ranges.len() == MAX_ACK_RANGES {
             return Err(WireError::Value("ranges"));
@@ -258,8 +265,10 @@ impl Ack {
             match before {
                 None => {
                     put_varint(&mut body, last);
-                    let micros = u32::try_from(self.delay.as_micros()).unwrap_or(u32::MAX);
-                    put_varint(&mut body, u64::from(micros));
+                    for time in [self.delay, self.waited, self.least_waited] {
+                        let micros = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
+                        put_varint(&mut body, u64::from(micros));
+                    }
                 }
                 Some(previous_first) => put_varint(&mut body, previous_first - last - 2),
             }

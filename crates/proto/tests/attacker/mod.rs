@@ -58,7 +58,7 @@ impl Attacked {
             seed << 8
         };
         let mut endpoint = Endpoint::new(config, Box::new(random)).expect("a valid name");
-        let radio = endpoint.add_radio(RadioConfig { rate_bps: None, in_flight_bytes: 3000 });
+        let radio = endpoint.add_radio(RadioConfig::default());
         let peer =
             endpoint.add_peer(NAME, SecretKey::insecure(NAME).public()).expect("a free name");
         let from = SocketAddr::from(([10, 0, 0, 1], 18470));

@@ -174,7 +174,7 @@ impl Net {
 
     pub fn add(&mut self, name: &str, config: Config, pipe: Pipe) -> usize {
         let mut endpoint = self.endpoint(name, config.clone());
-        endpoint.add_radio(RadioConfig { rate_bps: None, in_flight_bytes: 3000 });
+        endpoint.add_radio(RadioConfig::default());
         self.nodes.push(Node {
             endpoint,
             address: address(self.nodes.len()),
@@ -222,7 +222,7 @@ impl Net {
         let name = self.nodes[node].endpoint.name().to_owned();
         let config = self.nodes[node].config.clone();
         let mut endpoint = self.endpoint(&name, config);
-        endpoint.add_radio(RadioConfig { rate_bps: None, in_flight_bytes: 3000 });
+        endpoint.add_radio(RadioConfig::default());
         self.nodes[node].endpoint = endpoint;
         self.nodes[node].in_flight.clear();
         for &other in others {

@@ -18,6 +18,7 @@ use std::path::Path;
 use tautline_medium::Nanos;
 use tautline_node::config::yaml::quoted;
 use tautline_node::config::{MAX_PROBLEMS, Problem};
+use tautline_proto::Rate;
 
 /// The scenario that `file` describes; the error is every problem, at least one.
 pub fn scenario(name: &str, file: &File, folder: &Path) -> Result<Scenario, Vec<Problem>> {
@@ -50,7 +51,7 @@ fn tautline(file: &File) -> Tautline {
         value_or(settings.and_then(|t| t.in_flight.clone()), default::IN_FLIGHT);
     Tautline {
         in_flight: in_flight.0 as u32,
-        rate_bps: settings.and_then(|t| t.rate.as_ref()).map(|rate| rate.0),
+        rate: value_or(settings.and_then(|t| t.rate.clone()), default::PACING).0,
         relay: settings.and_then(|t| t.relay.as_ref()).is_some_and(|relay| relay.value.0),
     }
 }
@@ -74,7 +75,7 @@ impl Default for Check {
             flows: Vec::new(),
             control_loops: Vec::new(),
             events: Vec::new(),
-            tautline: Tautline { in_flight: 0, rate_bps: None, relay: false },
+            tautline: Tautline { in_flight: 0, rate: Rate::default(), relay: false },
         };
         Check { done, problems: Vec::new() }
     }

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use serde_json::Value as Json;
 use tautline_medium::{Loss, RateControl, StationId};
 use tautline_node::config::yaml::{Node, Yaml};
+use tautline_proto::Rate;
 
 /// Two stations on a radio, one on a pipe as well; cases add to it or change it.
 const BASE: &str = "\
@@ -144,7 +145,7 @@ fn defaults_are_filled_in() {
         (flow.over, flow.priority, flow.pace),
         (Over::Tautline, 100, Pace::Every(20_000_000))
     );
-    assert_eq!(scenario.tautline, Tautline { in_flight: 2, rate_bps: None, relay: false });
+    assert_eq!(scenario.tautline, Tautline { in_flight: 2, rate: Rate::Auto, relay: false });
 }
 
 #[test]

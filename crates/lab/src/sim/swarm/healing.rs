@@ -6,6 +6,7 @@ use super::world::{Way, World};
 use crate::scenario::NetworkKind;
 use std::time::Duration;
 use tautline_medium::{Nanos, NetworkId, StationId, WifiConfig};
+use tautline_proto::Rate;
 use tautline_proto::stats::{DropReason, Drops};
 
 /// A full packet.
@@ -41,6 +42,8 @@ const ROUNDS: usize = 3;
 const MAX_EASY: usize = 50_000;
 /// Bytes that may be on their way before a packet: two full ones and reports, at each hop.
 const AHEAD_BYTES: u64 = 6000;
+/// As slow as trouble may leave `Rate::Auto`, until the way has been found out anew.
+const AUTO_BPS: u64 = 200_000;
 
 /// What may be on the way through a relay: so much per round trip.
 const RELAY_WINDOW_BITS: u64 = 8000;
@@ -284,10 +287,12 @@ impl World {
     /// The worst of a topic's ways.
     fn ease(&self, topic: usize) -> Ease {
         let (from, to) = (self.plan.topics[topic].from, self.plan.topics[topic].to);
-        let configured = self.plan.stations[from].radio.rate_bps.unwrap_or(u64::MAX);
+        let rate = self.plan.stations[from].radio.rate;
+        let configured = rate.fixed_bps().unwrap_or(u64::MAX);
         // A relay paces what it passes on as what is its own.
         let paced = if self.plan.relays { AHEAD_BYTES * 8000 * MS / configured } else { 0 };
-        let mut worst = Ease { bps: configured, one_way: 0, hops: 1 };
+        let bps = if rate == Rate::Auto { AUTO_BPS } else { configured };
+        let mut worst = Ease { bps, one_way: 0, hops: 1 };
         for way in self.ways(from, to) {
             let hops = match way {
                 Way::Direct(network) => vec![network],

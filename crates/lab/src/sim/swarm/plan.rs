@@ -10,7 +10,7 @@ use tautline_medium::{
     WifiConfig,
 };
 use tautline_proto::{
-    ChannelConfig, Config, OfferedQos, OfferedTopic, RadioConfig, Role, SecretKey,
+    ChannelConfig, Config, OfferedQos, OfferedTopic, RadioConfig, Rate, Role, SecretKey,
 };
 
 /// One millisecond.
@@ -225,7 +225,16 @@ impl Plan {
             queue_packets: pick(random, &[20, 100, 1000]),
             config: Config { key: SecretKey::insecure(&name), name, ..draw_config(random) },
             radio: RadioConfig {
-                rate_bps: pick(random, &[None, None, None, Some(500_000), Some(4_000_000)]),
+                rate: pick(
+                    random,
+                    &[
+                        Rate::Auto,
+                        Rate::Auto,
+                        Rate::BackPressure,
+                        Rate::Fixed(500_000),
+                        Rate::Fixed(4_000_000),
+                    ],
+                ),
                 in_flight_bytes: PACKET_BYTES * pick(random, &[1, 2, 3, 4]),
             },
             mishaps: Mishaps {

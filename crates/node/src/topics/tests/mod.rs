@@ -110,7 +110,7 @@ impl World {
             ..tautline_proto::Config::default()
         };
         let mut endpoint = Endpoint::new(protocol, Box::new(random)).unwrap();
-        endpoint.add_radio(RadioConfig { rate_bps: None, in_flight_bytes: 3000 });
+        endpoint.add_radio(RadioConfig::default());
         let topics = Topics::new(&config);
         Side { endpoint, topics, config, commands: Vec::new(), deaf: false }
     }
