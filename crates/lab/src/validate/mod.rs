@@ -3,6 +3,7 @@
 
 mod agreement;
 mod dcf;
+mod rates;
 mod relays;
 mod speed;
 
@@ -43,6 +44,15 @@ pub enum Subject {
         #[arg(long)]
         json: bool,
     },
+    /// The rate controllers behind a far bottleneck; exit code 3 if `auto` misses what it must reach.
+    Rates {
+        /// Print JSON instead of the table.
+        #[arg(long)]
+        json: bool,
+        /// Also write rates.md and measured/rates.json to this folder.
+        #[arg(long, value_name = "FOLDER")]
+        docs: Option<PathBuf>,
+    },
     /// How fast virtual time passes; in a release build.
     Speed {
         /// Print JSON instead of the table.
@@ -54,7 +64,10 @@ pub enum Subject {
 impl Subject {
     /// Needs no namespaces.
     pub fn is_pure(&self) -> bool {
-        matches!(self, Self::Dcf { .. } | Self::Relays { .. } | Self::Speed { .. })
+        matches!(
+            self,
+            Self::Dcf { .. } | Self::Rates { .. } | Self::Relays { .. } | Self::Speed { .. }
+        )
     }
 }
 
@@ -62,6 +75,7 @@ impl Subject {
 pub fn run(subject: &Subject) -> Result<ExitCode> {
     match subject {
         Subject::Dcf { json, docs } => dcf::run(*json, docs.as_deref()),
+        Subject::Rates { json, docs } => rates::run(*json, docs.as_deref()),
         Subject::Relays { seeds, json } => relays::run(*seeds, *json),
         Subject::Speed { json } => speed::run(*json),
         Subject::Air { scenario, runs, json } => agreement::run(scenario, *runs, *json),

@@ -1,5 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Finds the rate of whatever is slow on the way to a peer, and keeps its queue short.
+//!
+//! Every report says how fast packets arrived and how long they waited beyond the fastest of
+//! late. The product is what waits on the way, and the rate is corrected so that this comes to
+//! half a packet: enough that the way is never idle, and little for the next message to wait
+//! for. What is more urgent than the packet before it may be a packet early.
+//!
+//! What was taken from whom, and what was not:
+//! - *BBR* (Cardwell and others, 2016): delivery rate as the measure of the way, pacing, doubling
+//!   at the start, a bound on what is under way. Not its gain cycle, which fills a far queue
+//!   with a quarter of a round trip eight times a second, nor its maximum filter, which keeps
+//!   a rate that is gone for ten round trips.
+//! - *LEDBAT* (RFC 6817): one-way instead of round-trip delay, since queues on the way back
+//!   are not ours; a base delay of limited age. Not its target of 100 ms.
+//! - *Copa* (Arun and Balakrishnan, 2018): the standing queue, from the least delay within a
+//!   round trip, against jitter; emptying the queue regularly to see the base anew. Not its
+//!   window of packets per acknowledgement: here one report comes for ten packets.
+//! - *SCReAM* (RFC 8298): both a window and a rate, and the window holds when reports stop.
+//! - *GCC* (Carlucci and others, 2016): a delay signal averaged over groups of packets and kept
+//!   apart from loss. Not its fixed thresholds of loss: radios lose 20 % with room to spare.
+//!
+//! Losses count only where they are more than those of a calm way, as a moment of sending less
+//! shows. A local bottleneck shows in how long our own kernel holds packets, which is taken
+//! off; there local back-pressure holds packets back first, and this never does.
 
 use super::{Ask, Controller, FULL_PACKET, Release, Report};
 use crate::time::{Duration, Instant, airtime};
@@ -27,10 +50,9 @@ pub struct Auto {
     grown: Instant,
     /// When packets were last seen to wait, or to be lost for want of room.
     filled: Instant,
+    jitter: Jitter,
     /// Until then a queue drains for which all was stopped: what is measured says little.
     draining_until: Instant,
-    /// How long packets had waited then.
-    alarm: Duration,
     /// When the queue far away was last seen empty.
     emptied: Instant,
     losses: Losses,
@@ -73,6 +95,13 @@ struct Losses {
     dip: (f64, f64),
     /// Until then losses are taken for chance.
     trusted_until: Instant,
+}
+
+/// How long packets wait, smoothed as round trips are (RFC 6298).
+#[derive(Debug, Default)]
+struct Jitter {
+    mean: Duration,
+    deviation: Duration,
 }
 
 /// How long it takes to learn what became of a packet.
@@ -148,8 +177,8 @@ impl Auto {
             spare_rounds: 0,
             grown: Instant::default(),
             filled: Instant::default(),
+            jitter: Jitter::default(),
             draining_until: Instant::default(),
-            alarm: Duration::ZERO,
             emptied: Instant::default(),
             losses: Losses::default(),
         }
@@ -204,13 +233,11 @@ impl Auto {
                 self.phase = Phase::Start { window: window.saturating_mul(2) };
             }
             Phase::Start { .. } => {}
-            Phase::Cruise if found.never_empty || found.standing > 2.0 * target => {
-                // A way that was idle in between would carry more than arrived.
-                let sudden = found.never_empty && carried < 0.7 * self.share;
+            // A way that was idle in between would carry more than arrived.
+            Phase::Cruise if found.never_empty => {
+                let sudden = carried < 0.7 * self.share;
                 let gain = if sudden { 1.0 } else { GAIN };
-                if found.never_empty || carried < self.share && !draining {
-                    self.share += gain * (carried - self.share);
-                }
+                self.share += gain * (carried - self.share);
                 self.spare_rounds = 0;
             }
             Phase::Cruise if held_back && self.losses.suspicious(now) => {
@@ -256,7 +283,7 @@ impl Auto {
             Phase::Dip { .. } => self.share * DIP_SHARE,
             Phase::Cruise => {
                 let time = 2.0 * self.feedback_time().as_secs_f64();
-                let lacking = if draining { 0.0 } else { target - found.backlog };
+                let lacking = if draining { 0.0 } else { target - found.standing };
                 let correction = lacking * 8.0 / time;
                 (self.share + correction).clamp(self.share / 2.0, self.share * 1.25)
             }
@@ -270,12 +297,11 @@ impl Auto {
         let slower = arriving.filter(|rate| known && self.filling && *rate < 0.7 * self.share);
         let waited = report.waited.as_secs_f64();
         let queue = slower.is_some_and(|rate| rate * waited / 8.0 > 1.5 * much(rate));
-        let usual = (self.packet_time() * 2).max(ALARM);
-        let again = now < self.draining_until && report.waited < self.alarm + ALARM;
-        if again || !queue && report.waited <= usual {
+        let usual = (self.packet_time() * 2).max(ALARM).max(self.jitter.most());
+        self.jitter.add(report.waited);
+        if now < self.draining_until || !queue && report.waited <= usual {
             return;
         }
-        self.alarm = report.waited;
         if let Some(arriving) = slower {
             self.share = arriving.max(LEAST_RATE);
             self.rate = self.share;
@@ -309,6 +335,18 @@ impl Auto {
 
     fn feedback_time(&self) -> Duration {
         self.feedback.time().unwrap_or(LONGEST_INTERVAL)
+    }
+}
+
+impl Jitter {
+    fn add(&mut self, waited: Duration) {
+        self.deviation = (self.deviation * 3 + self.mean.abs_diff(waited)) / 4;
+        self.mean = (self.mean * 7 + waited) / 8;
+    }
+
+    /// More is not to be expected.
+    fn most(&self) -> Duration {
+        self.mean + self.deviation * 4
     }
 }
 
@@ -372,10 +410,8 @@ struct Measured {
     since: Instant,
     /// At which what was sent arrived, in bits per second.
     rate: f64,
-    /// Bytes that waited on the way, on average.
-    backlog: f64,
-    /// The same, or less where some packets did not wait: then the others met something else
-    /// than a queue that stands.
+    /// Bytes that waited on the way on average, or less where some packets did not wait: then
+    /// the others met something else than a queue that stands.
     standing: f64,
     /// Every packet found others before it.
     never_empty: bool,
@@ -430,7 +466,6 @@ impl Mark {
         Some(Measured {
             since: self.since,
             rate,
-            backlog,
             standing: backlog.min(2.0 * rate * self.least_waited / 8.0),
             never_empty: rate * self.least_waited / 8.0 > packet,
             known: self.acked + self.lost,

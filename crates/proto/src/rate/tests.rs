@@ -1,1 +1,178 @@
 // SPDX-License-Identifier: Apache-2.0
+//! All controllers against one model of a way: a queue of limited length before a server of
+//! fixed rate, reports every 15 ms, some of them lost.
+
+use super::{Aid, Aimd, Ask, Auto, BackPressure, Controller, Fixed, Release, Report};
+use crate::time::{Duration, Instant, airtime};
+use std::collections::VecDeque;
+
+const PACKET: usize = 1500;
+const WAY: Duration = Duration::from_millis(2);
+const REPORT_EVERY: Duration = Duration::from_millis(15);
+const STEP: Duration = Duration::from_micros(100);
+
+struct Way {
+    rate_bps: u64,
+    queue_bytes: usize,
+    /// Every so many reports one is lost; 0 is none.
+    report_loss: u64,
+}
+
+/// What a second came to.
+#[derive(Debug, Default, Clone, Copy)]
+struct Second {
+    delivered: usize,
+    worst_wait: Duration,
+}
+
+/// Runs `controller` with always something to send, but for pauses; one entry per second.
+fn run(
+    controller: &mut dyn Controller,
+    way: &Way,
+    seconds: u64,
+    pause: std::ops::Range<u64>,
+) -> Vec<Second> {
+    let (mut now, mut free_at) = (Instant(1_000_000_000), Instant::default());
+    let end = now + Duration::from_secs(seconds);
+    let mut out = vec![Second::default(); seconds as usize];
+    // Arrival, number, wait; `None`: dropped at the queue.
+    let mut under_way: VecDeque<(Instant, u64, Option<Duration>)> = VecDeque::new();
+    let (mut sent, mut reports, mut next_report) = (0u64, 0u64, now);
+    while now < end {
+        let second = ((now.0 - 1_000_000_000) / 1_000_000_000) as usize;
+        let ask = Ask { bytes: PACKET, urgent: false };
+        let outstanding = under_way.len() * PACKET;
+        if !pause.contains(&(second as u64))
+            && controller.release(now, ask, outstanding) == Release::Now
+        {
+            controller.on_sent(now, PACKET, outstanding);
+            sent += 1;
+            let wait = free_at.since(now);
+            let waiting = wait.as_secs_f64() * way.rate_bps as f64 / 8.0;
+            let fits = waiting as usize + PACKET <= way.queue_bytes;
+            if fits {
+                free_at = free_at.max(now) + airtime(PACKET, way.rate_bps);
+            }
+            let arrives = free_at.max(now) + WAY;
+            under_way.push_back((arrives, sent, fits.then(|| arrives.since(now) - WAY)));
+        }
+        if now >= next_report {
+            next_report = now + REPORT_EVERY;
+            reports += 1;
+            let lost = way.report_loss > 0 && reports.is_multiple_of(way.report_loss);
+            if !lost {
+                report(controller, now, &mut under_way, &mut out[second]);
+            }
+        }
+        now = now + STEP;
+    }
+    out
+}
+
+fn report(
+    controller: &mut dyn Controller,
+    now: Instant,
+    under_way: &mut VecDeque<(Instant, u64, Option<Duration>)>,
+    second: &mut Second,
+) {
+    let mut waits = Vec::new();
+    let (mut newest, mut lost) = (None, 0);
+    while let Some((at, number, wait)) = under_way.front().copied().filter(|it| it.0 <= now) {
+        under_way.pop_front();
+        match wait {
+            Some(wait) => waits.push(wait),
+            None => lost += 1,
+        }
+        newest = Some((at, number));
+    }
+    let Some((at, number)) = newest.filter(|_| !waits.is_empty()) else { return };
+    second.delivered += waits.len() * PACKET;
+    second.worst_wait = second.worst_wait.max(waits.iter().max().copied().unwrap_or_default());
+    controller.on_report(
+        now,
+        &Report {
+            arrived: at.wire_micros(),
+            sent_bytes: number * PACKET as u64,
+            sent_packets: number,
+            acked_packets: waits.len() as u64,
+            lost_packets: lost,
+            waited: waits.iter().sum::<Duration>() / waits.len() as u32,
+            least_waited: waits.iter().min().copied().unwrap_or_default(),
+            rtt: WAY * 2,
+            outstanding: under_way.len() * PACKET,
+        },
+    );
+}
+
+fn all() -> Vec<Box<dyn Controller>> {
+    vec![
+        Box::new(Auto::new()),
+        Box::new(Fixed::new(6_000_000, BackPressure::new(usize::MAX))),
+        Box::new(Aid::new()),
+        Box::new(Aimd::new()),
+    ]
+}
+
+fn share(second: &Second, way: &Way) -> f64 {
+    second.delivered as f64 * 8.0 / way.rate_bps as f64
+}
+
+#[test]
+fn none_stops_for_good_whatever_is_lost_or_paused() {
+    for mut controller in all() {
+        let way = Way { rate_bps: 6_000_000, queue_bytes: 300_000, report_loss: 5 };
+        let seconds = run(&mut *controller, &way, 20, 5..12);
+        let after: usize = seconds[12..].iter().map(|second| second.delivered).sum();
+        assert!(after > 0, "{}: {seconds:?}", controller.signal());
+        assert!(controller.rate_bps().is_some_and(|rate| rate > 0));
+    }
+}
+
+#[test]
+fn what_is_under_way_is_bounded() {
+    for mut controller in all().into_iter().take(1) {
+        let (now, ask) = (Instant(1_000_000_000), Ask { bytes: PACKET, urgent: false });
+        let mut under_way = 0;
+        while controller.release(now + airtime(under_way, 1_000_000), ask, under_way)
+            == Release::Now
+        {
+            controller.on_sent(now, PACKET, under_way);
+            under_way += PACKET;
+            assert!(under_way <= controller.limit_bytes() + PACKET, "{}", controller.signal());
+        }
+    }
+}
+
+#[test]
+fn auto_fills_any_way_and_leaves_its_queue_short() {
+    for rate_bps in [1_000_000, 6_000_000, 24_000_000] {
+        for queue_bytes in [30_000, 300_000] {
+            for report_loss in [0, 5] {
+                let way = Way { rate_bps, queue_bytes, report_loss };
+                let seconds = run(&mut Auto::new(), &way, 10, 0..0);
+                let most = airtime(PACKET * 3, rate_bps) + Duration::from_millis(2);
+                for second in &seconds[2..] {
+                    assert!(share(second, &way) > 0.92, "{rate_bps} {report_loss}: {seconds:?}");
+                    assert!(second.worst_wait < most, "{rate_bps} {report_loss}: {seconds:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn after_a_pause_auto_is_as_fast_as_before() {
+    let way = Way { rate_bps: 12_000_000, queue_bytes: 300_000, report_loss: 0 };
+    let seconds = run(&mut Auto::new(), &way, 70, 5..65);
+    let (before, after) = (share(&seconds[4], &way), share(&seconds[65], &way));
+    assert!(after > 0.8 * before, "{before} {after}");
+}
+
+#[test]
+fn auto_does_not_take_a_short_queue_for_a_lossy_way() {
+    let way = Way { rate_bps: 12_000_000, queue_bytes: 4 * PACKET, report_loss: 0 };
+    let seconds = run(&mut Auto::new(), &way, 10, 0..0);
+    for second in &seconds[3..] {
+        assert!(share(second, &way) > 0.9, "{seconds:?}");
+    }
+}
