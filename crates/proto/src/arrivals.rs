@@ -6,7 +6,7 @@ use crate::reliable::{ACK_DELAY, ACK_SOON_DELAY};
 use crate::time::{Duration, Instant};
 use crate::wire::frame::{Ack, MAX_ACK_RANGES};
 
-/// The same through relays, within [`RELAY_PATIENCE`].
+/// An acknowledgement through relays waits so long, within what senders allow for these.
 const FAR_ACK_DELAY: Duration = Duration::from_millis(100);
 /// Never more acknowledgements than one in this time, however packets are reordered.
 const ACK_SPACING: Duration = Duration::from_millis(1);
@@ -125,7 +125,10 @@ impl Arrivals {
             // Something is saved for gaps and ends of messages.
             false => self.budget.spacing() * 11 / 10,
         };
-        let due = (now + delay).max(self.budget.earliest());
+        self.bring_forward((now + delay).max(self.budget.earliest()));
+    }
+
+    fn bring_forward(&mut self, due: Instant) {
         self.due = Some(self.due.map_or(due, |before| before.min(due)));
     }
 
@@ -144,8 +147,7 @@ impl Arrivals {
             false => ACK_DELAY,
         };
         let earliest = self.budget.last.map_or(now, |last| last + ACK_SPACING);
-        let due = (now + delay).max(earliest);
-        self.due = Some(self.due.map_or(due, |before| before.min(due)));
+        self.bring_forward((now + delay).max(earliest));
     }
 
     /// When an acknowledgement has to leave.

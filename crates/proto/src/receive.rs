@@ -293,7 +293,7 @@ impl Inbox {
             self.forget(key);
             return Ok(Some((Bytes::copy_from_slice(bytes), age)));
         };
-        let published = Instant(now.0.saturating_sub(age.as_nanos() as u64));
+        let published = now.before(age);
         if !self.partials.contains_key(&key) {
             self.make_room(key.0, fragment.total as usize)?;
             *self.bytes_of(key.0) += fragment.total as usize;

@@ -376,7 +376,7 @@ impl Endpoint {
         let to_told = (!last).then_some(to);
         let onward = RelayHeader { hops, life: header.life, from: Some(from), to: to_told };
         let payload = onward.before(packet);
-        let published = Instant(now.0.saturating_sub(message.age.as_nanos() as u64));
+        let published = now.before(message.age);
         let expires = header.life.map(|life| published + life);
         let priority = priority.min(rights.max_priority);
         let flow = Flow { from, to };

@@ -8,7 +8,7 @@
 //! in RFC 9002, section 5.
 
 use crate::schedule::MessageId;
-use crate::time::{Duration, Instant};
+use crate::time::{Duration, Instant, smooth};
 use crate::wire::frame::Ack;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -119,12 +119,10 @@ pub(crate) struct Rtt {
 
 impl Rtt {
     fn update(&mut self, sample: Duration) {
-        let Some(smoothed) = self.smoothed else {
-            (self.smoothed, self.variation) = (Some(sample), sample / 2);
-            return;
-        };
-        self.variation = (self.variation * 3 + smoothed.abs_diff(sample)) / 4;
-        self.smoothed = Some((smoothed * 7 + sample) / 8);
+        match &mut self.smoothed {
+            Some(smoothed) => smooth(smoothed, &mut self.variation, sample),
+            None => (self.smoothed, self.variation) = (Some(sample), sample / 2),
+        }
     }
 
     pub(crate) fn smoothed(&self) -> Option<Duration> {

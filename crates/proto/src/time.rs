@@ -37,6 +37,12 @@ impl Add<Duration> for Instant {
     }
 }
 
+/// Takes a sample into a mean and its variation, as RFC 9002, section 5.3 does.
+pub(crate) fn smooth(mean: &mut Duration, variation: &mut Duration, sample: Duration) {
+    *variation = (*variation * 3 + mean.abs_diff(sample)) / 4;
+    *mean = (*mean * 7 + sample) / 8;
+}
+
 /// How long `bytes` take at `rate_bps`.
 pub(crate) fn airtime(bytes: usize, rate_bps: u64) -> Duration {
     let nanos = bytes as u128 * 8 * 1_000_000_000 / u128::from(rate_bps.max(1));

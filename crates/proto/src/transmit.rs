@@ -241,16 +241,14 @@ impl Endpoint {
     }
 
     fn may_leave(&mut self, now: Instant, radio: RadioId, peer: PeerId, link: LinkId) -> Release {
+        let outbox = &mut self.peers[peer.0 as usize].outbox;
+        let waiting = outbox.waiting_bytes() as usize;
+        let priority = outbox.next_urgency(now).map_or(0, |(priority, _)| priority);
         if self.links[link.0 as usize].via.is_some() {
-            let urgency = self.peers[peer.0 as usize].outbox.next_urgency(now);
-            let priority = urgency.map_or(0, |(priority, _)| priority);
             let way = &self.links[link.0 as usize].on_the_way;
             return if way.admits(priority) { Release::Now } else { Release::Drained };
         }
         let header_bytes = self.links[link.0 as usize].config.header_bytes;
-        let outbox = &mut self.peers[peer.0 as usize].outbox;
-        let waiting = outbox.waiting_bytes() as usize;
-        let priority = outbox.next_urgency(now).map_or(0, |(priority, _)| priority);
         let datagram = (waiting + HEADER_ESTIMATE).min(self.datagram_bytes(link));
         let in_flight = self.in_flight(radio);
         let link = &mut self.links[link.0 as usize];

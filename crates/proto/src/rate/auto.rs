@@ -24,8 +24,8 @@
 //! shows. A local bottleneck shows in how long our own kernel holds packets, which is taken
 //! off; there local back-pressure holds packets back first, and this never does.
 
-use super::{Ask, Controller, FULL_PACKET, Release, Report};
-use crate::time::{Duration, Instant, airtime};
+use super::{Ask, Controller, FULL_PACKET, Release, Report, following};
+use crate::time::{Duration, Instant, airtime, smooth};
 
 /// See the module.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ struct Losses {
     trusted_until: Instant,
 }
 
-/// How long packets wait, smoothed as round trips are (RFC 6298).
+/// How long packets wait, smoothed as round trips are.
 #[derive(Debug, Default)]
 struct Jitter {
     mean: Duration,
@@ -138,6 +138,8 @@ const TARGET_BYTES: f64 = 0.5 * FULL_PACKET as f64;
 const TARGET_TIME: f64 = 0.75e-3;
 /// What is measured while packets wait counts by so much.
 const GAIN: f64 = 0.25;
+/// A way that carries less than this part of what it did has changed: what is measured counts whole.
+const SUDDEN: f64 = 0.7;
 /// Without a sight of the empty way for so long, less is sent for a moment.
 const DIP_EVERY: Duration = Duration::from_secs(4);
 const DIP_SHARE: f64 = 0.8;
@@ -184,6 +186,10 @@ impl Auto {
         }
     }
 
+    fn is_starting(&self) -> bool {
+        matches!(self.phase, Phase::Start { .. })
+    }
+
     fn packet_time(&self) -> Duration {
         airtime(FULL_PACKET, self.rate as u64)
     }
@@ -206,10 +212,8 @@ impl Auto {
         if found.standing > target / 2.0 {
             self.filled = now;
         }
-        let draining = found.since < self.draining_until;
         // A message or two among pauses do not fill the way.
-        let starting = matches!(self.phase, Phase::Start { .. });
-        let fills = starting || found.never_empty || found.rate > self.rate / 2.0;
+        let fills = self.is_starting() || found.never_empty || found.rate > self.rate / 2.0;
         let held_back = std::mem::take(&mut self.held_back) && fills;
         self.filling = held_back;
         self.losses.add(found);
@@ -235,7 +239,7 @@ impl Auto {
             Phase::Start { .. } => {}
             // A way that was idle in between would carry more than arrived.
             Phase::Cruise if found.never_empty => {
-                let sudden = carried < 0.7 * self.share;
+                let sudden = carried < SUDDEN * self.share;
                 let gain = if sudden { 1.0 } else { GAIN };
                 self.share += gain * (carried - self.share);
                 self.spare_rounds = 0;
@@ -245,56 +249,67 @@ impl Auto {
             }
             Phase::Cruise if found.standing > target => {}
             Phase::Cruise if held_back && now.since(self.grown) < self.feedback_time() => {}
-            Phase::Cruise if held_back => {
-                self.grown = now;
-                // A little at first, since it may be chance; then more and more.
-                if now.since(self.filled) > FORGET {
-                    self.spare_rounds = MOST_ROUNDS;
-                }
-                let more = (0.005 * f64::from(1 << self.spare_rounds)).min(1.0);
-                self.share = self.share.max((self.share * (1.0 + more)).min(2.0 * carried));
-                let spare = found.standing < target / 2.0;
-                self.spare_rounds =
-                    if spare { (self.spare_rounds + 1).min(MOST_ROUNDS) } else { 0 };
-            }
+            Phase::Cruise if held_back => self.grow(now, carried, found.standing < target / 2.0),
             Phase::Cruise => self.spare_rounds = 0,
-            Phase::Dip { from, until, again } => {
-                if now >= from {
-                    self.losses.add_calm(found);
-                }
-                let told = self.losses.dip.1 >= self.losses.wanted();
-                if now >= until && (told || now >= until + LONGEST_DIP) {
-                    // Where packets still wait, it was no calm way.
-                    if self.losses.dip.0 > 0.0 && found.standing > target / 4.0 && again < DIPS {
-                        self.dip(now, carried.min(self.share) * DIP_SHARE, again + 1);
-                    } else {
-                        self.losses.conclude(now);
-                        self.phase = Phase::Cruise;
-                    }
-                }
-            }
+            Phase::Dip { .. } => self.end_dip(now, found, carried, target),
         }
         if self.phase == Phase::Cruise && now.since(self.emptied) > DIP_EVERY {
             self.dip(now, self.share, 0);
         }
         self.share = self.share.clamp(LEAST_RATE, MOST_RATE);
-        self.rate = match self.phase {
+        let draining = found.since < self.draining_until;
+        let lacking = if draining { 0.0 } else { target - found.standing };
+        self.rate = self.corrected(lacking);
+    }
+
+    /// The way has room to spare: a little of it is tried at first, since it may be chance; then
+    /// more and more.
+    fn grow(&mut self, now: Instant, carried: f64, spare: bool) {
+        self.grown = now;
+        if now.since(self.filled) > FORGET {
+            self.spare_rounds = MOST_ROUNDS;
+        }
+        let more = (0.005 * f64::from(1 << self.spare_rounds)).min(1.0);
+        self.share = self.share.max((self.share * (1.0 + more)).min(2.0 * carried));
+        self.spare_rounds = if spare { (self.spare_rounds + 1).min(MOST_ROUNDS) } else { 0 };
+    }
+
+    /// Ends a dip that told enough.
+    fn end_dip(&mut self, now: Instant, found: &Measured, carried: f64, target: f64) {
+        let Phase::Dip { from, until, again } = self.phase else { return };
+        if now >= from {
+            self.losses.add_calm(found);
+        }
+        let told = self.losses.dip.1 >= self.losses.wanted();
+        if now < until || !told && now < until + LONGEST_DIP {
+            return;
+        }
+        // Where packets still wait, it was no calm way.
+        if self.losses.dip.0 > 0.0 && found.standing > target / 4.0 && again < DIPS {
+            self.dip(now, carried.min(self.share) * DIP_SHARE, again + 1);
+        } else {
+            self.losses.conclude(now);
+            self.phase = Phase::Cruise;
+        }
+    }
+
+    /// The rate that makes up for so many bytes that the queue lacks.
+    fn corrected(&self, lacking: f64) -> f64 {
+        match self.phase {
             Phase::Start { .. } => self.share,
             Phase::Dip { .. } => self.share * DIP_SHARE,
             Phase::Cruise => {
-                let time = 2.0 * self.feedback_time().as_secs_f64();
-                let lacking = if draining { 0.0 } else { target - found.standing };
-                let correction = lacking * 8.0 / time;
+                let correction = lacking * 8.0 / (2.0 * self.feedback_time().as_secs_f64());
                 (self.share + correction).clamp(self.share / 2.0, self.share * 1.25)
             }
-        };
+        }
     }
 
     /// Packets waited so long that more must not join them: what is there drains first.
-    fn pause(&mut self, now: Instant, report: &Report) {
-        let arriving = self.mark.as_ref().and_then(|mark| mark.rate(report));
-        let known = !matches!(self.phase, Phase::Start { .. });
-        let slower = arriving.filter(|rate| known && self.filling && *rate < 0.7 * self.share);
+    /// `arriving`: the rate at which they came since the last measurement.
+    fn pause(&mut self, now: Instant, report: &Report, arriving: Option<f64>) {
+        let known = !self.is_starting() && self.filling;
+        let slower = arriving.filter(|rate| known && *rate < SUDDEN * self.share);
         let waited = report.waited.as_secs_f64();
         let queue = slower.is_some_and(|rate| rate * waited / 8.0 > 1.5 * much(rate));
         let usual = (self.packet_time() * 2).max(ALARM).max(self.jitter.most());
@@ -314,9 +329,8 @@ impl Auto {
 
     /// After trouble that is long over the way is found out anew, from half of what it was.
     fn recover(&mut self, now: Instant, under_way: usize) {
-        let starting = matches!(self.phase, Phase::Start { .. });
         let over = under_way == 0 && now.since(self.filled) > FORGET;
-        if over && !starting && self.share < self.best / 2.0 {
+        if over && !self.is_starting() && self.share < self.best / 2.0 {
             self.phase = Phase::Start { window: FIRST_WINDOW };
             self.share = self.best / 2.0;
             self.rate = self.share;
@@ -340,8 +354,7 @@ impl Auto {
 
 impl Jitter {
     fn add(&mut self, waited: Duration) {
-        self.deviation = (self.deviation * 3 + self.mean.abs_diff(waited)) / 4;
-        self.mean = (self.mean * 7 + waited) / 8;
+        smooth(&mut self.mean, &mut self.deviation, waited);
     }
 
     /// More is not to be expected.
@@ -530,12 +543,11 @@ impl Controller for Auto {
 
     fn on_sent(&mut self, now: Instant, bytes: usize, _under_way: usize) {
         let catch_up = self.packet_time().max(Duration::from_millis(1));
-        self.next = self.next.max(now.before(catch_up)) + airtime(bytes, self.rate as u64);
+        self.next = following(self.next, now, airtime(bytes, self.rate as u64), catch_up);
     }
 
     fn wants_report(&self, under_way: usize) -> bool {
-        let starting = matches!(self.phase, Phase::Start { .. });
-        starting && under_way + FULL_PACKET > self.window()
+        self.is_starting() && under_way + FULL_PACKET > self.window()
     }
 
     fn on_new_session(&mut self) {
@@ -544,15 +556,15 @@ impl Controller for Auto {
 
     fn on_report(&mut self, now: Instant, report: &Report) {
         self.feedback.add(now, report);
-        let Some(mark) = &mut self.mark else {
+        let Some(mut mark) = self.mark else {
             self.mark = Some(Mark::at(now, report));
             return;
         };
         mark.add(report);
-        self.pause(now, report);
-        let Some(mark) = &mut self.mark else { return };
-        if let Some(found) = mark.measured(report, self.feedback.round_trip()) {
-            self.mark = Some(Mark::at(now, report));
+        self.pause(now, report, mark.rate(report));
+        let found = mark.measured(report, self.feedback.round_trip());
+        self.mark = Some(if found.is_some() { Mark::at(now, report) } else { mark });
+        if let Some(found) = found {
             self.measure(now, &found);
         }
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A configured rate: Pound's gap between packets.
 
-use super::{Ask, BackPressure, Controller, Release};
+use super::{Ask, BackPressure, Controller, Release, following};
 use crate::time::{Instant, airtime};
 
 /// Bytes of the lower layer's header (Ethernet, 802.11 after conversion) that a configured rate counts.
@@ -36,8 +36,8 @@ impl Controller for Fixed {
     fn on_sent(&mut self, now: Instant, bytes: usize, in_flight: usize) {
         self.local.on_sent(now, bytes, in_flight);
         let catch_up = airtime(CATCH_UP_BYTES, self.rate_bps);
-        self.next =
-            self.next.max(now.before(catch_up)) + airtime(bytes + FRAME_HEADER, self.rate_bps);
+        let gap = airtime(bytes + FRAME_HEADER, self.rate_bps);
+        self.next = following(self.next, now, gap, catch_up);
     }
 
     fn on_drained(&mut self, now: Instant, bytes: usize) {

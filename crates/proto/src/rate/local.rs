@@ -83,7 +83,7 @@ impl Controller for BackPressure {
         if end <= now + LEAD {
             return Release::Now;
         }
-        Release::At(Instant(end.0.saturating_sub(LEAD.as_nanos() as u64)))
+        Release::At(end.before(LEAD))
     }
 
     fn on_sent(&mut self, now: Instant, _bytes: usize, in_flight: usize) {

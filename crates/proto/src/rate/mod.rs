@@ -2,8 +2,8 @@
 //! When the next packet may leave: policies that keep queues short which are not ours.
 //!
 //! Each radio has one for its own queue in the kernel ([`BackPressure`], or a [`Fixed`] gap on
-//! top of it), and each link one for whatever is slow further away ([`Auto`], [`Aid`],
-//! [`Aimd`], or none). A packet leaves when both agree. All are pure: they are told what
+//! top of it), and each link one for whatever is slow further away ([`Auto`], [`Rcom`],
+//! or none). A packet leaves when both agree. All are pure: they are told what
 //! happens and asked.
 
 mod auto;
@@ -17,7 +17,7 @@ pub use auto::Auto;
 pub use fixed::Fixed;
 pub use local::BackPressure;
 pub(crate) use local::Window;
-pub use rcom::{Aid, Aimd};
+pub use rcom::Rcom;
 
 use crate::config::{RadioConfig, Rate};
 use crate::time::{Duration, Instant};
@@ -96,6 +96,12 @@ pub trait Controller: std::fmt::Debug + Send {
     }
 }
 
+/// When the packet after this one may leave, which left at `now` and takes `gap`: a timer that
+/// was late costs no rate, up to `catch_up`.
+fn following(next: Instant, now: Instant, gap: Duration, catch_up: Duration) -> Instant {
+    next.max(now.before(catch_up)) + gap
+}
+
 /// The policy of a radio.
 pub(crate) fn of_radio(config: &RadioConfig) -> Box<dyn Controller> {
     let local = BackPressure::new(config.in_flight_bytes);
@@ -109,8 +115,8 @@ pub(crate) fn of_radio(config: &RadioConfig) -> Box<dyn Controller> {
 pub(crate) fn of_link(config: &RadioConfig) -> Option<Box<dyn Controller>> {
     match config.rate {
         Rate::Auto => Some(Box::new(Auto::new())),
-        Rate::Aid => Some(Box::new(Aid::new())),
-        Rate::Aimd => Some(Box::new(Aimd::new())),
+        Rate::Aid => Some(Box::new(Rcom::aid())),
+        Rate::Aimd => Some(Box::new(Rcom::aimd())),
         Rate::Fixed(_) | Rate::BackPressure => None,
     }
 }

@@ -2,7 +2,7 @@
 //! All controllers against one model of a way: a queue of limited length before a server of
 //! fixed rate, reports every 15 ms, some of them lost.
 
-use super::{Aid, Aimd, Ask, Auto, BackPressure, Controller, Fixed, Release, Report};
+use super::{Ask, Auto, BackPressure, Controller, Fixed, Rcom, Release, Report};
 use crate::time::{Duration, Instant, airtime};
 use std::collections::VecDeque;
 
@@ -108,8 +108,8 @@ fn all() -> Vec<Box<dyn Controller>> {
     vec![
         Box::new(Auto::new()),
         Box::new(Fixed::new(6_000_000, BackPressure::new(usize::MAX))),
-        Box::new(Aid::new()),
-        Box::new(Aimd::new()),
+        Box::new(Rcom::aid()),
+        Box::new(Rcom::aimd()),
     ]
 }
 
