@@ -132,6 +132,8 @@ pub struct LinkFigures {
     pub name: String,
     /// Packets sent.
     pub sent_packets: u64,
+    /// Their bytes, IP headers included.
+    pub sent_bytes: u64,
     /// Packets lost.
     pub lost_packets: u64,
     /// Packets taken for lost that arrived.

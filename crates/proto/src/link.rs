@@ -22,6 +22,9 @@ pub(crate) const STALL: Duration = Duration::from_millis(50);
 /// The same where others send them on, who have more urgent things to send.
 const RELAY_STALL: Duration = Duration::from_millis(500);
 
+/// What left within so long counts when it is asked what is urgent.
+const LATE: Duration = Duration::from_secs(1);
+
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) peer: PeerId,
@@ -54,8 +57,8 @@ pub(crate) struct Link {
     told: Option<Place>,
     /// Lets packets go by what the peer reports, if anything does.
     pub(crate) controller: Option<Box<dyn Controller>>,
-    /// Priority of the messages that left last.
-    pub(crate) last_priority: u8,
+    /// The lowest priority of messages that left of late, and when.
+    lowest: (u8, Instant),
     /// Bytes of our packets in the kernel.
     pub(crate) in_flight: usize,
     drained_at: Instant,
@@ -86,7 +89,7 @@ impl Link {
             other: None,
             told: None,
             controller: None,
-            last_priority: 0,
+            lowest: (u8::MAX, Instant::default()),
             in_flight: 0,
             drained_at: Instant::default(),
             stalled: false,
@@ -158,6 +161,19 @@ impl Link {
         self.on_the_way = OnTheWay::default();
     }
 
+    /// Messages of this priority leave.
+    pub(crate) fn note_priority(&mut self, now: Instant, priority: u8) {
+        let (lowest, at) = self.lowest;
+        if priority <= lowest || now.since(at) > LATE {
+            self.lowest = (priority, now);
+        }
+    }
+
+    /// Whether messages of this priority are more urgent than what left of late.
+    pub(crate) fn is_urgent(&self, priority: u8) -> bool {
+        priority > self.lowest.0
+    }
+
     pub(crate) fn on_sent(&mut self, now: Instant, ip_bytes: usize) {
         if self.in_flight == 0 {
             self.drained_at = now;
@@ -183,6 +199,7 @@ impl Link {
             lost_packets: outcome.lost_packets,
             waited: ack.waited.saturating_sub(held),
             least_waited: ack.least_waited.saturating_sub(held),
+            ago: newest.ago,
             rtt: newest.ago.saturating_sub(ack.delay),
             outstanding: self.ledger.outstanding_bytes(),
         };

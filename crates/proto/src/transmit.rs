@@ -62,7 +62,7 @@ impl Endpoint {
         let ip_bytes = datagram.len() + link.config.header_bytes;
         link.on_sent(now, ip_bytes);
         if let Some((priority, _)) = urgency {
-            link.last_priority = priority;
+            link.note_priority(now, priority);
         }
         self.radios[radio.0 as usize].on_sent(now, ip_bytes, in_flight);
         self.arm_link(id);
@@ -252,7 +252,7 @@ impl Endpoint {
         let datagram = (waiting + HEADER_ESTIMATE).min(self.datagram_bytes(link));
         let in_flight = self.in_flight(radio);
         let link = &mut self.links[link.0 as usize];
-        let ask = Ask { bytes: datagram + header_bytes, urgent: priority > link.last_priority };
+        let ask = Ask { bytes: datagram + header_bytes, urgent: link.is_urgent(priority) };
         let local = self.radios[radio.0 as usize].pacer.release(now, ask, in_flight);
         match &mut link.controller {
             Some(controller) if local == Release::Now => {

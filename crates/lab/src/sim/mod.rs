@@ -212,6 +212,7 @@ fn link_figures(scenario: &Scenario, world: &World) -> Vec<LinkFigures> {
                     way(scenario, station, endpoint, &view)
                 ),
                 sent_packets: view.stats.sent_packets,
+                sent_bytes: view.stats.sent_bytes,
                 lost_packets: view.stats.lost_packets,
                 spurious_losses: view.stats.spurious_losses,
                 repair_bytes: view.stats.repair_bytes,

@@ -41,7 +41,7 @@ pub enum Release {
 pub struct Ask {
     /// Its bytes, IP header included.
     pub bytes: usize,
-    /// It is more urgent than what left before it.
+    /// It is more urgent than some of what left of late.
     pub urgent: bool,
 }
 
@@ -63,6 +63,8 @@ pub struct Report {
     pub waited: Duration,
     /// The same of the fastest of them.
     pub least_waited: Duration,
+    /// How long ago the newest packet left.
+    pub ago: Duration,
     /// From when the newest packet left until this report, less the time that the peer held it back.
     pub rtt: Duration,
     /// IP bytes sent of which nothing is known yet.

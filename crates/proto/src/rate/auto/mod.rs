@@ -20,12 +20,22 @@
 //! - *GCC* (Carlucci and others, 2016): a delay signal averaged over groups of packets and kept
 //!   apart from loss. Not its fixed thresholds of loss: radios lose 20 % with room to spare.
 //!
-//! Losses count only where they are more than those of a calm way, as a moment of sending less
-//! shows. A local bottleneck shows in how long our own kernel holds packets, which is taken
-//! off; there local back-pressure holds packets back first, and this never does.
+//! A wait that does not become shorter when less is sent is not ours, and is taken off: see
+//! `foreign`. Losses count only where they are more than those of a calm way, as a moment of
+//! sending less shows. A local bottleneck shows in how long our own kernel holds packets, which
+//! is taken off; there local back-pressure holds packets back first, and this never does.
+
+mod feedback;
+mod foreign;
+mod losses;
+mod measure;
 
 use super::{Ask, Controller, FULL_PACKET, Release, Report, following};
-use crate::time::{Duration, Instant, airtime, smooth};
+use crate::time::{Duration, Instant, airtime};
+use feedback::{Feedback, Jitter};
+use foreign::{Foreign, Waits};
+use losses::Losses;
+use measure::{Mark, Measured};
 
 /// See the module.
 #[derive(Debug)]
@@ -39,6 +49,9 @@ pub struct Auto {
     best: f64,
     /// When the next packet may leave.
     next: Instant,
+    /// Until then only what is urgent leaves, and little of it.
+    paused_until: Instant,
+    urgent_next: Instant,
     /// A packet waited for us since the last measurement.
     held_back: bool,
     /// The last measurement found that what we let go is what the way got.
@@ -51,6 +64,9 @@ pub struct Auto {
     /// When packets were last seen to wait, or to be lost for want of room.
     filled: Instant,
     jitter: Jitter,
+    foreign: Foreign,
+    /// Bytes sent of which nothing was known at the last report.
+    outstanding: usize,
     /// Until then a queue drains for which all was stopped: what is measured says little.
     draining_until: Instant,
     /// When the queue far away was last seen empty.
@@ -68,74 +84,17 @@ enum Phase {
     Dip { from: Instant, until: Instant, again: u32 },
 }
 
-/// From where on a measurement runs.
-#[derive(Debug, Clone, Copy)]
-struct Mark {
-    since: Instant,
-    arrived: u32,
-    sent_bytes: u64,
-    sent_packets: u64,
-    /// Seconds that packets waited, summed up over them.
-    waited: f64,
-    least_waited: f64,
-    acked: f64,
-    lost: f64,
-}
-
-/// What share of packets is lost, and what share would be if nothing were in their way.
-#[derive(Debug, Default)]
-struct Losses {
-    /// Of late.
-    now: f64,
-    /// While less was sent than the way carries.
-    calm: f64,
-    /// The same when the present dip began.
-    before: f64,
-    /// Since the present dip began to show: lost, and all.
-    dip: (f64, f64),
-    /// Until then losses are taken for chance.
-    trusted_until: Instant,
-}
-
-/// How long packets wait, smoothed as round trips are.
-#[derive(Debug, Default)]
-struct Jitter {
-    mean: Duration,
-    deviation: Duration,
-}
-
-/// How long it takes to learn what became of a packet.
-#[derive(Debug)]
-struct Feedback {
-    /// Between the last reports, as the peer's clock has it.
-    intervals: [Duration; INTERVALS],
-    at: usize,
-    last_arrived: Option<u32>,
-    /// The least round trip of this span and of the one before.
-    least: [Duration; 2],
-    span_end: Instant,
-}
-
-/// Intervals between reports of which the longest counts: where every fifth report is lost,
-/// two in a row are among them.
-const INTERVALS: usize = 16;
-/// A longer interval is a pause of the application.
-const LONGEST_INTERVAL: Duration = Duration::from_millis(100);
-/// Fewer packets between two reports are no stream of them.
-const LEAST_INTERVAL_PACKETS: u64 = 3;
-/// The least round trip is that of one to two such spans.
-const SPAN: Duration = Duration::from_secs(5);
 /// Before anything is known: four full packets in 10 ms, within which a report is due.
 const FIRST_RATE: f64 = 4.8e6;
 const FIRST_WINDOW: usize = 4 * FULL_PACKET;
 /// A tenth of what the slowest Wi-Fi carries with several on it.
 const LEAST_RATE: f64 = 200e3;
 const MOST_RATE: f64 = 1e10;
-/// Packets in a measurement, at least: on a full-duplex way their spacing is exact to a packet.
-const LEAST_PACKETS: u64 = 4;
 /// The queue to be kept far away: so that the way is never idle for a late timer.
 const TARGET_BYTES: f64 = 0.5 * FULL_PACKET as f64;
 const TARGET_TIME: f64 = 0.75e-3;
+/// More than so many times the target is not what is kept on purpose.
+const CROWD: f64 = 2.0;
 /// What is measured while packets wait counts by so much.
 const GAIN: f64 = 0.25;
 /// A way that carries less than this part of what it did has changed: what is measured counts whole.
@@ -145,24 +104,19 @@ const DIP_EVERY: Duration = Duration::from_secs(4);
 const DIP_SHARE: f64 = 0.8;
 /// Dips in a row, each deeper.
 const DIPS: u32 = 2;
+/// A peer that tells of longer waits is not believed.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// Packets that waited longer than this, and two packets' time, stop all others for as long.
 const ALARM: Duration = Duration::from_millis(4);
-/// Losses are averaged over about so many packets.
-const LOSS_MEMORY: f64 = 64.0;
-/// More losses than this above those of a calm way, and twice their standard deviation, may
-/// be those of a full queue that is too short to be seen in delays.
-const LOSS_MARGIN: f64 = 0.03;
-/// Losses found to be chance are not looked at again for so long.
-const LOSS_TRUST: Duration = Duration::from_secs(3);
+/// While all else pauses, what is urgent may have one part in so many of the rate.
+const PAUSED_SHARE: u32 = 2;
 /// A dip is over after so long, however few packets it had.
 const LONGEST_DIP: Duration = Duration::from_millis(200);
 /// Growth: half a percent, doubled with each round that finds the way empty, up to everything.
 const MOST_ROUNDS: u32 = 8;
+const UNEVEN_ROUNDS: u32 = 6;
 /// Where no packet has had to wait for so long, what was known of the way is no longer true.
 const FORGET: Duration = Duration::from_secs(1);
-/// Packets that tell how lossy a calm way is.
-const DIP_PACKETS: f64 = 32.0;
-
 impl Auto {
     /// Knows nothing yet.
     pub fn new() -> Self {
@@ -172,6 +126,8 @@ impl Auto {
             share: FIRST_RATE,
             best: FIRST_RATE,
             next: Instant::default(),
+            paused_until: Instant::default(),
+            urgent_next: Instant::default(),
             held_back: false,
             filling: false,
             mark: None,
@@ -180,6 +136,8 @@ impl Auto {
             grown: Instant::default(),
             filled: Instant::default(),
             jitter: Jitter::default(),
+            foreign: Foreign::default(),
+            outstanding: 0,
             draining_until: Instant::default(),
             emptied: Instant::default(),
             losses: Losses::default(),
@@ -218,8 +176,7 @@ impl Auto {
         self.filling = held_back;
         self.losses.add(found);
         // What arrives, made up for what is lost by chance.
-        let excess = (1.0 - self.losses.now) / (1.0 - self.losses.calm);
-        let carried = found.rate * if self.losses.are_many() { excess } else { 1.0 };
+        let carried = found.rate * self.losses.excess();
         self.best = match found.never_empty {
             true => self.best + (carried - self.best) / 8.0,
             false => self.best.max(carried),
@@ -256,6 +213,7 @@ impl Auto {
         if self.phase == Phase::Cruise && now.since(self.emptied) > DIP_EVERY {
             self.dip(now, self.share, 0);
         }
+        self.watch(now, found, target);
         self.share = self.share.clamp(LEAST_RATE, MOST_RATE);
         let draining = found.since < self.draining_until;
         let lacking = if draining { 0.0 } else { target - found.standing };
@@ -266,12 +224,42 @@ impl Auto {
     /// more and more.
     fn grow(&mut self, now: Instant, carried: f64, spare: bool) {
         self.grown = now;
+        // Where waits vary anyway, less is known of what they tell.
+        let rounds = if self.foreign.wait().is_zero() { MOST_ROUNDS } else { UNEVEN_ROUNDS };
         if now.since(self.filled) > FORGET {
-            self.spare_rounds = MOST_ROUNDS;
+            self.spare_rounds = rounds;
         }
         let more = (0.005 * f64::from(1 << self.spare_rounds)).min(1.0);
         self.share = self.share.max((self.share * (1.0 + more)).min(2.0 * carried));
-        self.spare_rounds = if spare { (self.spare_rounds + 1).min(MOST_ROUNDS) } else { 0 };
+        self.spare_rounds = if spare { (self.spare_rounds + 1).min(rounds) } else { 0 };
+    }
+
+    /// Packets that go on waiting although less is sent may wait for something else.
+    fn watch(&mut self, now: Instant, found: &Measured, target: f64) {
+        if self.phase != Phase::Cruise {
+            return;
+        }
+        if found.standing > CROWD * target {
+            self.foreign.trouble(now, found.wait(), self.share);
+        } else if found.standing < target {
+            self.foreign.calm(self.share);
+        }
+        let waits = Waits {
+            waited: self.jitter.mean().min(found.waited),
+            ours: found.wait(),
+            share: self.share,
+            drains: airtime(self.outstanding, self.rate as u64),
+            time: self.feedback_time(),
+        };
+        if let Some(pause) = self.foreign.test(now, &waits) {
+            self.pause_until(now + pause);
+        }
+    }
+
+    fn pause_until(&mut self, end: Instant) {
+        self.paused_until = self.paused_until.max(end);
+        self.next = self.next.max(end);
+        self.draining_until = end + self.feedback_time();
     }
 
     /// Ends a dip that told enough.
@@ -280,12 +268,13 @@ impl Auto {
         if now >= from {
             self.losses.add_calm(found);
         }
-        let told = self.losses.dip.1 >= self.losses.wanted();
+        let told = self.losses.told();
         if now < until || !told && now < until + LONGEST_DIP {
             return;
         }
+        let waits = self.losses.any_in_dip() && found.standing > target / 4.0;
         // Where packets still wait, it was no calm way.
-        if self.losses.dip.0 > 0.0 && found.standing > target / 4.0 && again < DIPS {
+        if waits && again < DIPS {
             self.dip(now, carried.min(self.share) * DIP_SHARE, again + 1);
         } else {
             self.losses.conclude(now);
@@ -311,11 +300,15 @@ impl Auto {
         let known = !self.is_starting() && self.filling;
         let slower = arriving.filter(|rate| known && *rate < SUDDEN * self.share);
         let waited = report.waited.as_secs_f64();
-        let queue = slower.is_some_and(|rate| rate * waited / 8.0 > 1.5 * much(rate));
+        let unusual = report.waited > self.jitter.often();
+        let queue = unusual && slower.is_some_and(|rate| rate * waited / 8.0 > 1.5 * much(rate));
         let usual = (self.packet_time() * 2).max(ALARM).max(self.jitter.most());
         self.jitter.add(report.waited);
         if now < self.draining_until || !queue && report.waited <= usual {
             return;
+        }
+        if known {
+            self.foreign.trouble(now, report.waited, self.share);
         }
         if let Some(arriving) = slower {
             self.share = arriving.max(LEAST_RATE);
@@ -323,8 +316,7 @@ impl Auto {
         }
         // What waits is no more than what is not yet known to have arrived.
         let pause = report.waited.min(airtime(report.outstanding, self.rate as u64));
-        self.next = self.next.max(now + pause);
-        self.draining_until = now + pause + self.feedback_time();
+        self.pause_until(now + pause);
     }
 
     /// After trouble that is long over the way is found out anew, from half of what it was.
@@ -338,6 +330,11 @@ impl Auto {
         }
     }
 
+    /// From when a packet leaves until its report comes.
+    fn feedback_time(&self) -> Duration {
+        self.feedback.time() + self.foreign.wait()
+    }
+
     fn dip(&mut self, now: Instant, share: f64, again: u32) {
         let time = self.feedback_time();
         self.phase = Phase::Dip { from: now + time, until: now + time * 2, again };
@@ -345,64 +342,6 @@ impl Auto {
         (self.emptied, self.filled) = (now, now);
         self.spare_rounds = 0;
         self.losses.begin_dip();
-    }
-
-    fn feedback_time(&self) -> Duration {
-        self.feedback.time().unwrap_or(LONGEST_INTERVAL)
-    }
-}
-
-impl Jitter {
-    fn add(&mut self, waited: Duration) {
-        smooth(&mut self.mean, &mut self.deviation, waited);
-    }
-
-    /// More is not to be expected.
-    fn most(&self) -> Duration {
-        self.mean + self.deviation * 4
-    }
-}
-
-impl Losses {
-    fn add(&mut self, found: &Measured) {
-        let weight = 1.0 - (-found.known / LOSS_MEMORY).exp();
-        self.now += weight * (found.lost / found.known.max(1.0) - self.now);
-    }
-
-    /// Whether more is lost than of a calm way, beyond chance.
-    fn are_many(&self) -> bool {
-        let deviation = (self.calm.max(0.01) * (1.0 - self.calm) / LOSS_MEMORY).sqrt();
-        self.now > self.calm + LOSS_MARGIN + 2.0 * deviation
-    }
-
-    fn suspicious(&self, now: Instant) -> bool {
-        self.are_many() && now >= self.trusted_until
-    }
-
-    fn begin_dip(&mut self) {
-        (self.before, self.dip) = (self.now, (0.0, 0.0));
-    }
-
-    fn add_calm(&mut self, found: &Measured) {
-        self.dip = (self.dip.0 + found.lost, self.dip.1 + found.known);
-    }
-
-    /// Packets of a dip that tell enough: none, where nothing was lost before it.
-    fn wanted(&self) -> f64 {
-        if self.before < 0.01 { 0.0 } else { DIP_PACKETS }
-    }
-
-    /// The dip is over.
-    fn conclude(&mut self, now: Instant) {
-        let (lost, all) = self.dip;
-        if all > 0.0 {
-            // Few packets tell: what is known counts as well.
-            self.calm = (self.calm * DIP_PACKETS + lost) / (DIP_PACKETS + all);
-        }
-        if self.before - self.calm < LOSS_MARGIN * 2.0 {
-            self.trusted_until = now + LOSS_TRUST;
-        }
-        self.now = self.calm;
     }
 }
 
@@ -417,117 +356,13 @@ impl Default for Auto {
     }
 }
 
-/// What a span of reports came to.
-#[derive(Debug)]
-struct Measured {
-    since: Instant,
-    /// At which what was sent arrived, in bits per second.
-    rate: f64,
-    /// Bytes that waited on the way on average, or less where some packets did not wait: then
-    /// the others met something else than a queue that stands.
-    standing: f64,
-    /// Every packet found others before it.
-    never_empty: bool,
-    /// Packets of which it became known what happened, and those lost of them.
-    known: f64,
-    lost: f64,
-}
-
-impl Mark {
-    fn at(since: Instant, report: &Report) -> Self {
-        let Report { arrived, sent_bytes, sent_packets, .. } = *report;
-        Self {
-            since,
-            arrived,
-            sent_bytes,
-            sent_packets,
-            waited: 0.0,
-            least_waited: f64::INFINITY,
-            acked: 0.0,
-            lost: 0.0,
-        }
-    }
-
-    fn add(&mut self, report: &Report) {
-        let packets = report.acked_packets as f64;
-        self.waited += report.waited.as_secs_f64() * packets;
-        if packets > 0.0 {
-            self.least_waited = self.least_waited.min(report.least_waited.as_secs_f64());
-        }
-        self.acked += packets;
-        self.lost += report.lost_packets as f64;
-    }
-
-    /// At which what was sent arrived so far, in bits per second.
-    fn rate(&self, report: &Report) -> Option<f64> {
-        let span = report.arrived.wrapping_sub(self.arrived) as i32;
-        let bytes = report.sent_bytes.checked_sub(self.sent_bytes)?;
-        (span > 0 && bytes > 0).then(|| bytes as f64 * 8e6 / f64::from(span))
-    }
-
-    /// `None` while it is too short.
-    fn measured(&self, report: &Report, least: Duration) -> Option<Measured> {
-        let packets = report.sent_packets.saturating_sub(self.sent_packets);
-        let span = u128::from(report.arrived.wrapping_sub(self.arrived));
-        if packets < LEAST_PACKETS || span < least.as_micros() || self.acked == 0.0 {
-            return None;
-        }
-        let bytes = report.sent_bytes.saturating_sub(self.sent_bytes) as f64;
-        let rate = self.rate(report)?;
-        let packet = bytes / packets as f64;
-        let backlog = rate * self.waited / self.acked / 8.0 - packet;
-        Some(Measured {
-            since: self.since,
-            rate,
-            standing: backlog.min(2.0 * rate * self.least_waited / 8.0),
-            never_empty: rate * self.least_waited / 8.0 > packet,
-            known: self.acked + self.lost,
-            lost: self.lost,
-        })
-    }
-}
-
-impl Feedback {
-    fn new() -> Self {
-        Self {
-            intervals: [Duration::ZERO; INTERVALS],
-            at: 0,
-            last_arrived: None,
-            least: [Duration::MAX; 2],
-            span_end: Instant::default(),
-        }
-    }
-
-    fn add(&mut self, now: Instant, report: &Report) {
-        if now >= self.span_end {
-            self.least = [Duration::MAX, self.least[0]];
-            self.span_end = now + SPAN;
-        }
-        self.least[0] = self.least[0].min(report.rtt);
-        let before = self.last_arrived.replace(report.arrived);
-        let interval = before.map_or(0, |before| report.arrived.wrapping_sub(before));
-        let interval = Duration::from_micros(u64::from(interval));
-        if interval <= LONGEST_INTERVAL && report.acked_packets >= LEAST_INTERVAL_PACKETS {
-            self.intervals[self.at] = interval;
-            self.at = (self.at + 1) % INTERVALS;
-        }
-    }
-
-    /// The least of late; nothing before the first.
-    fn round_trip(&self) -> Duration {
-        let least = self.least[0].min(self.least[1]);
-        if least == Duration::MAX { Duration::ZERO } else { least }
-    }
-
-    fn time(&self) -> Option<Duration> {
-        let interval = self.intervals.iter().max().filter(|it| !it.is_zero())?;
-        Some(*interval + self.round_trip())
-    }
-}
-
 impl Controller for Auto {
     fn release(&mut self, now: Instant, ask: Ask, under_way: usize) -> Release {
         self.recover(now, under_way);
+        if ask.urgent && now < self.paused_until {
+            let due = self.urgent_next.min(self.paused_until);
+            return if now < due { Release::At(due) } else { Release::Now };
+        }
         let ahead = if ask.urgent { FULL_PACKET } else { 0 };
         if under_way > 0 && under_way + ask.bytes > self.window() + ahead {
             self.held_back = true;
@@ -543,7 +378,9 @@ impl Controller for Auto {
 
     fn on_sent(&mut self, now: Instant, bytes: usize, _under_way: usize) {
         let catch_up = self.packet_time().max(Duration::from_millis(1));
-        self.next = following(self.next, now, airtime(bytes, self.rate as u64), catch_up);
+        let took = airtime(bytes, self.rate as u64);
+        self.next = following(self.next, now, took, catch_up);
+        self.urgent_next = now + took * PAUSED_SHARE;
     }
 
     fn wants_report(&self, under_way: usize) -> bool {
@@ -555,14 +392,27 @@ impl Controller for Auto {
     }
 
     fn on_report(&mut self, now: Instant, report: &Report) {
+        let waited = report.waited.min(LONGEST_WAIT);
         self.feedback.add(now, report);
+        self.outstanding = report.outstanding;
+        if self.foreign.add(waited, report.acked_packets, now.before(report.ago)) {
+            // What the way carries beside that is not known.
+            self.spare_rounds = UNEVEN_ROUNDS;
+            self.mark = None;
+        }
+        let report = &Report {
+            waited: waited.saturating_sub(self.foreign.wait()),
+            least_waited: report.least_waited.saturating_sub(self.foreign.wait()),
+            ..*report
+        };
         let Some(mut mark) = self.mark else {
             self.mark = Some(Mark::at(now, report));
             return;
         };
         mark.add(report);
-        self.pause(now, report, mark.rate(report));
-        let found = mark.measured(report, self.feedback.round_trip());
+        let uneven = self.foreign.wait();
+        self.pause(now, report, mark.rate(report, uneven));
+        let found = mark.measured(report, self.feedback.round_trip() + uneven * 2);
         self.mark = Some(if found.is_some() { Mark::at(now, report) } else { mark });
         if let Some(found) = found {
             self.measure(now, &found);
