@@ -24,7 +24,7 @@ use flows::Flow;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
-use tautline_medium::{Nanos, StationId};
+use tautline_medium::{Nanos, RadioId, RadioStats, StationId};
 use tautline_proto::{Endpoint, LinkView, Place};
 use world::World;
 
@@ -73,7 +73,41 @@ fn keep(arguments: &RunArguments, world: &World, figures: &str) -> Result<()> {
 
 /// Samples of a scenario's flows, by name.
 pub fn samples(scenario: &Scenario, seed: u64) -> Result<Vec<(String, Samples)>> {
+    watch(scenario, seed, scenario.duration, |_| {})
+}
+
+/// What a run looks like at one time.
+pub struct Sight<'a> {
+    /// Since the scenario's start.
+    pub at_ns: Nanos,
+    world: &'a World,
+}
+
+impl Sight<'_> {
+    /// The rate at which a station lets packets go to its first peer, bits per second.
+    pub fn rate_bps(&self, station: StationId) -> Option<u64> {
+        let endpoint = self.world.net.view(station)?;
+        endpoint.link(endpoint.links().next()?).rate_bps
+    }
+
+    /// What a radio has done.
+    pub fn radio(&self, radio: RadioId) -> RadioStats {
+        self.world.net.medium.stats(radio)
+    }
+}
+
+/// The same, and `see` looks at it every so often, at its start and end too.
+pub fn watch(
+    scenario: &Scenario,
+    seed: u64,
+    every: Nanos,
+    mut see: impl FnMut(Sight<'_>),
+) -> Result<Vec<(String, Samples)>> {
     let mut world = build::build(scenario, seed)?;
+    for at_ns in (0..=scenario.duration).step_by(every as usize) {
+        world.run(WARM_UP + at_ns);
+        see(Sight { at_ns, world: &world });
+    }
     world.run(WARM_UP + scenario.duration + DRAIN);
     let flows = world.flows.all.iter();
     Ok(flows.map(|flow| (flow.plan.name.clone(), samples_of(flow))).collect())

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the rate controllers make of links that they are told nothing of: rates and losses,
+//! steps, and channels that several share. In virtual time, so that a change of behaviour is a diff.
+
+mod sharing;
+mod steps;
+mod table;
+
+use crate::progress::Progress;
+use crate::scenario::{self, Scenario};
+use anyhow::{Result, anyhow};
+use serde::Serialize;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// All that was measured.
+#[derive(Debug, Serialize)]
+struct Measured {
+    cells: Vec<table::Cell>,
+    steps: Vec<steps::Step>,
+    sharing: Vec<sharing::Channel>,
+}
+
+/// Runs all; exit code 3 where `auto` misses what it must reach.
+pub fn run(as_json: bool, docs: Option<&Path>) -> Result<ExitCode> {
+    let stages = [table::stages(), steps::stages(), sharing::stages()].concat();
+    let progress = Progress::new(stages);
+    let measured = Measured {
+        cells: table::run(&progress)?,
+        steps: steps::run(&progress)?,
+        sharing: sharing::run(&progress)?,
+    };
+    progress.finish();
+    if let Some(folder) = docs {
+        write_docs(&measured, folder)?;
+    }
+    match as_json {
+        true => println!("{}", serde_json::to_string_pretty(&measured)?),
+        false => print!("{}", measured.page()),
+    }
+    let missed: Vec<String> = measured.missed().collect();
+    missed.iter().for_each(|text| eprintln!("not reached: {text}"));
+    Ok(if missed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(3) })
+}
+
+impl Measured {
+    fn page(&self) -> String {
+        format!(
+            "# The controllers beside each other\n\n\
+             Made by `tautline-lab validate rates --docs docs`, in virtual time: the same code gives the same figures, and a change of behaviour is a diff here.\n\n{}\n{}\n{}",
+            table::section(&self.cells),
+            steps::section(&self.steps),
+            sharing::section(&self.sharing)
+        )
+    }
+
+    fn missed(&self) -> impl Iterator<Item = String> {
+        let cells = self.cells.iter().filter_map(table::missed);
+        let steps = self.steps.iter().filter_map(steps::missed);
+        cells.chain(steps).chain(self.sharing.iter().filter_map(sharing::missed))
+    }
+}
+
+fn write_docs(measured: &Measured, folder: &Path) -> Result<()> {
+    std::fs::write(folder.join("rates.md"), measured.page())?;
+    let raw = serde_json::to_string_pretty(measured)?;
+    std::fs::write(folder.join("measured/rates.json"), raw + "\n")?;
+    steps::draw(&measured.steps, &folder.join("steps.png"))
+}
+
+/// A scenario made here.
+fn parse(text: &str) -> Result<Scenario> {
+    scenario::parse("rates", text, Path::new("."))
+        .map_err(|problems| anyhow!("{problems:?} in\n{text}"))
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Several nodes on one 802.11 channel: who gets how much of it, and what it costs their lasers.
+
+use super::parse;
+use crate::progress::Progress;
+use crate::sim;
+use crate::stats::{self, Samples};
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::fmt::Write;
+use std::time::Duration;
+use tautline_medium::RadioId;
+
+const STATIONS: [usize; 3] = [2, 5, 10];
+const PHY_MBPS: [u64; 2] = [6, 54];
+const SECONDS: u64 = 20;
+const S: u64 = 1_000_000_000;
+const BULK_BYTES: u64 = 1400;
+const LASER_EVERY_MS: u64 = 50;
+const EXPECTED: Duration = Duration::from_millis(700);
+
+/// What the stations send by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sender {
+    /// Plain UDP that always has a packet: what 802.11 makes of it, and what the channel carries.
+    Udp,
+    /// Tautline, without anything configured, bulk alone.
+    Bulk,
+    /// The same with a laser each; on DCF and on EDCA.
+    Dcf,
+    Edca,
+}
+
+const SENDERS: [Sender; 4] = [Sender::Udp, Sender::Bulk, Sender::Dcf, Sender::Edca];
+
+/// What came of one channel.
+#[derive(Debug, Serialize)]
+pub struct Channel {
+    stations: usize,
+    phy_mbps: u64,
+    sender: Sender,
+    /// Jain's index of bulk over all, and the least and the median of those of each second.
+    jain: f64,
+    least_jain: f64,
+    median_jain: f64,
+    /// IP bytes of all, reports included, of what saturated plain UDP brings.
+    ip_percent: f64,
+    /// 99th percentile of each node's laser.
+    laser_p99_ms: Vec<f64>,
+}
+
+fn text(stations: usize, phy_mbps: u64, sender: Sender) -> String {
+    let access = if sender == Sender::Edca { "edca" } else { "dcf" };
+    let flows = match sender {
+        Sender::Udp => {
+            "  - { name: bulk, from: robot*, to: base, size: 1472, every: saturate, over: udp }\n"
+                .to_owned()
+        }
+        // More than its share of the channel, for each.
+        Sender::Bulk | Sender::Dcf | Sender::Edca => {
+            let every_us = BULK_BYTES * 8 * stations as u64 / phy_mbps;
+            format!(
+                "  - {{ name: bulk, from: robot*, to: base, size: {BULK_BYTES}, every: {every_us}us, priority: 20, keep_last: 50 }}\n"
+            )
+        }
+    };
+    let laser = match sender {
+        Sender::Udp | Sender::Bulk => String::new(),
+        Sender::Dcf | Sender::Edca => format!(
+            "  - {{ name: laser, from: robot*, to: base, size: 1KB, every: {LASER_EVERY_MS}ms, priority: 200, keep_last: 10 }}\n"
+        ),
+    };
+    format!(
+        "about: One channel for all\nsource: made up\nduration: {SECONDS}s\n\
+         networks:\n  channel: {{ wifi: {{ phy: ofdm, rate: {phy_mbps}Mbps, access: {access} }} }}\n\
+         stations:\n  base: {{ networks: [channel] }}\n  robot: {{ count: {stations}, networks: [channel] }}\n\
+         flows:\n{flows}{laser}"
+    )
+}
+
+/// Bytes per second from the second second on, and the samples.
+fn measure(
+    stations: usize,
+    phy_mbps: u64,
+    sender: Sender,
+) -> Result<(f64, Vec<(String, Samples)>)> {
+    let (mut before, mut after) = (0, 0);
+    let flows = sim::watch(&parse(&text(stations, phy_mbps, sender))?, 1, S, |sight| {
+        let received = (0..=stations).map(|radio| sight.radio(RadioId(radio)).received_bytes);
+        after = received.sum();
+        if sight.at_ns == S {
+            before = after;
+        }
+    })?;
+    Ok(((after - before) as f64 / (SECONDS - 1) as f64, flows))
+}
+
+fn run_one(stations: usize, phy_mbps: u64, sender: Sender, saturated: f64) -> Result<Channel> {
+    let (bytes, flows) = measure(stations, phy_mbps, sender)?;
+    let of = |name: &str| {
+        let all = flows.iter().filter(move |(it, _)| it.starts_with(name));
+        all.map(|(_, samples)| samples).collect::<Vec<_>>()
+    };
+    let bulk = of("bulk");
+    let within = |from: u64, to: u64| {
+        let count = |it: &&Samples| super::table::arrived(it, from * S, to * S) as f64;
+        jain(&bulk.iter().map(count).collect::<Vec<_>>())
+    };
+    let mut seconds: Vec<f64> = (1..SECONDS).map(|second| within(second, second + 1)).collect();
+    seconds.sort_by(f64::total_cmp);
+    let p99 = |samples: &Samples| {
+        let settled = samples.arrivals.iter().filter(|it| it.sent_ns >= S);
+        let delays = settled.map(|it| (it.received_ns - it.sent_ns) as f64 / 1e6).collect();
+        stats::delay(delays).map_or(f64::INFINITY, |delay| delay.p99)
+    };
+    Ok(Channel {
+        stations,
+        phy_mbps,
+        sender,
+        jain: within(1, SECONDS),
+        least_jain: *seconds.first().context("a second")?,
+        median_jain: seconds[seconds.len() / 2],
+        ip_percent: 100.0 * bytes / if sender == Sender::Udp { bytes } else { saturated },
+        laser_p99_ms: of("laser").into_iter().map(p99).collect(),
+    })
+}
+
+/// Jain's index of fairness (Jain, Chiu and Hawe, 1984): 1 if all have the same.
+fn jain(shares: &[f64]) -> f64 {
+    let sum: f64 = shares.iter().sum();
+    let squares: f64 = shares.iter().map(|share| share * share).sum();
+    if squares == 0.0 { 0.0 } else { sum * sum / (shares.len() as f64 * squares) }
+}
+
+fn all() -> impl Iterator<Item = (usize, u64)> {
+    PHY_MBPS.into_iter().flat_map(|mbps| STATIONS.map(|stations| (stations, mbps)))
+}
+
+/// For the progress line.
+pub fn stages() -> Vec<(String, Duration)> {
+    let name = |(stations, mbps)| format!("{stations} stations at {mbps} Mbps");
+    all().map(|it| (name(it), EXPECTED * SENDERS.len() as u32)).collect()
+}
+
+/// Runs all.
+pub fn run(progress: &Progress) -> Result<Vec<Channel>> {
+    let mut channels = Vec::new();
+    for (stations, phy_mbps) in all() {
+        progress.next();
+        let (saturated, _) = measure(stations, phy_mbps, Sender::Udp)?;
+        for sender in SENDERS {
+            channels.push(run_one(stations, phy_mbps, sender, saturated)?);
+        }
+    }
+    Ok(channels)
+}
+
+/// What must be reached without lasers: 0.95 over all and 0.85 over each second, or what plain UDP
+/// reaches where that is less; and 92 % of what the channel carries.
+pub fn missed(channel: &Channel) -> Option<String> {
+    if channel.sender != Sender::Bulk {
+        return None;
+    }
+    let reached = channel.jain >= 0.95 && channel.least_jain >= 0.85 && channel.ip_percent >= 92.0;
+    (!reached).then(|| {
+        format!(
+            "{} stations at {} Mbps: fairness {:.3} of 0.95, of a second {:.2} of 0.85, {:.1} % of the channel of 92 %",
+            channel.stations, channel.phy_mbps, channel.jain, channel.least_jain, channel.ip_percent
+        )
+    })
+}
+
+/// The section of the page.
+pub fn section(channels: &[Channel]) -> String {
+    let mut text = format!(
+        "## Several nodes on one channel\n\n\
+         Robots send more bulk than fits to one base on one 802.11 channel, in one collision domain; {SECONDS} s, of which the first does not count. \
+         Fairness is Jain's index of bulk: over all, and the median and the least of its seconds. \
+         Sum: IP bytes of all, reports included, of what the same number of stations brings that always have a full UDP packet. \
+         Laser: the 99th percentile in ms of each robot's 1 KB every {LASER_EVERY_MS} ms at priority 200. \
+         On EDCA the packets' classes lead to access categories.\n\n\
+         | PHY Mbps | robots | sending | fairness | of seconds, median | least | sum | laser p99, each |\n\
+         |---|---|---|---|---|---|---|---|\n"
+    );
+    for channel in channels {
+        let sender = match channel.sender {
+            Sender::Udp => "plain UDP",
+            Sender::Bulk => "bulk",
+            Sender::Dcf => "bulk and laser",
+            Sender::Edca => "bulk and laser, EDCA",
+        };
+        let p99: Vec<String> = channel.laser_p99_ms.iter().map(|ms| format!("{ms:.0}")).collect();
+        let _ = writeln!(
+            text,
+            "| {} | {} | {sender} | {:.3} | {:.2} | {:.2} | {:.0} % | {} |",
+            channel.phy_mbps,
+            channel.stations,
+            channel.jain,
+            channel.median_jain,
+            channel.least_jain,
+            channel.ip_percent,
+            p99.join(", ")
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fairness_is_one_for_equals_and_a_part_for_one_of_many() {
+        assert!((jain(&[3.0, 3.0, 3.0]) - 1.0).abs() < 1e-12);
+        assert!((jain(&[5.0, 0.0, 0.0, 0.0]) - 0.25).abs() < 1e-12);
+    }
+}

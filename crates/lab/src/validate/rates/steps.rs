@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Steps: the rate of a link falls to an eighth and comes back, or the link is idle for a minute.
+
+use super::{parse, table};
+use crate::progress::Progress;
+use crate::sim;
+use crate::stats::Samples;
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+use std::fmt::Write;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+use tautline_medium::{RadioId, StationId};
+
+const WAYS: [Way; 3] = [Way::Far, Way::FarHalfDuplex, Way::Local];
+const CONTROLLERS: [&str; 2] = ["auto", "back-pressure"];
+const SEEDS: u64 = 4;
+const HIGH_MBPS: u64 = 24;
+const LOW_MBPS: u64 = 3;
+/// When the rate falls, comes back, and falls again; and the end.
+const CHANGES_S: [u64; 4] = [4, 8, 12, 16];
+const S: u64 = 1_000_000_000;
+/// Within so long all has to be steady again.
+const STEADY_NS: u64 = S / 2;
+const BULK_BYTES: u64 = 16_384;
+const PAYLOAD_SHARE: f64 = 1425.0 / 1500.0;
+/// Between two points of the curves.
+const EVERY_NS: u64 = 20_000_000;
+const EXPECTED: Duration = Duration::from_millis(300);
+
+/// Where the slow link is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    Far,
+    FarHalfDuplex,
+    Local,
+}
+
+/// What came of a step down and back up, over all seeds.
+#[derive(Debug, Serialize)]
+pub struct Step {
+    way: Way,
+    controller: &'static str,
+    /// The laser's longest delay in the second after each change, and from half a second after it.
+    down_ms: f64,
+    up_ms: f64,
+    steady_low_ms: f64,
+    steady_high_ms: f64,
+    /// Bulk from half a second after each change, of what fits.
+    low_percent: f64,
+    high_percent: f64,
+    /// Of the laser's messages, those that never arrived.
+    laser_lost: usize,
+    #[serde(skip)]
+    curve: Vec<Point>,
+}
+
+/// A point of the curves: seconds, the rate let go, and frames that wait before the slow link.
+#[derive(Debug, Serialize)]
+struct Point {
+    s: f64,
+    mbps: Option<f64>,
+    waiting: u64,
+}
+
+impl Way {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Far => "far, full duplex",
+            Self::FarHalfDuplex => "far, half duplex",
+            Self::Local => "local",
+        }
+    }
+
+    fn text(self, controller: &str) -> String {
+        let duplex = if self == Self::FarHalfDuplex { "half" } else { "full" };
+        let slow = format!(
+            "  slow: {{ pipe: {{ rate: {HIGH_MBPS}Mbps, queue: 300KB, delay: 1ms, duplex: {duplex} }} }}"
+        );
+        let stations = match self {
+            Self::Local => format!(
+                "networks:\n{slow}\nstations:\n  \
+                   robot: {{ networks: [slow] }}\n  base: {{ networks: [slow] }}"
+            ),
+            Self::Far | Self::FarHalfDuplex => format!(
+                "networks:\n  fast: {{ pipe: {{ rate: 1Gbps, queue: 10MB, delay: 10us }} }}\n{slow}\n\
+                 stations:\n  robot: {{ networks: [fast] }}\n  router: {{ networks: [fast, slow] }}\n  \
+                   base: {{ networks: [slow] }}\nroutes:\n  - [robot, router, base]"
+            ),
+        };
+        let [down, up, again, end] = CHANGES_S;
+        let every_us = BULK_BYTES * 8 * 10 / (HIGH_MBPS * 12);
+        format!(
+            "about: A step\nsource: made up\nduration: {end}s\n{stations}\n\
+             flows:\n  \
+               - {{ name: laser, from: robot, to: base, size: 1KB, every: 20ms, priority: 200, keep_last: 10 }}\n  \
+               - {{ name: bulk, from: robot, to: base, size: {BULK_BYTES}, every: {every_us}us, priority: 20, keep_last: 10, start: 5ms }}\n\
+             events:\n  \
+               - {{ at: {down}s, rate: {{ network: slow, to: {LOW_MBPS}Mbps }} }}\n  \
+               - {{ at: {up}s, rate: {{ network: slow, to: {HIGH_MBPS}Mbps }} }}\n  \
+               - {{ at: {again}s, rate: {{ network: slow, to: {LOW_MBPS}Mbps }} }}\n\
+             tautline: {{ rate: {controller} }}\n"
+        )
+    }
+
+    /// The sender's radio before the slow link: the router's second, or the robot's only one.
+    const fn slow_radio(self) -> RadioId {
+        match self {
+            Self::Local => RadioId(0),
+            Self::Far | Self::FarHalfDuplex => RadioId(2),
+        }
+    }
+
+    fn run(self, controller: &'static str) -> Result<Step> {
+        let scenario = parse(&self.text(controller))?;
+        let mut step = Step {
+            way: self,
+            controller,
+            down_ms: 0.0,
+            up_ms: 0.0,
+            steady_low_ms: 0.0,
+            steady_high_ms: 0.0,
+            low_percent: f64::INFINITY,
+            high_percent: f64::INFINITY,
+            laser_lost: 0,
+            curve: Vec::new(),
+        };
+        for seed in 1..=SEEDS {
+            let mut curve = Vec::new();
+            let flows = sim::watch(&scenario, seed, EVERY_NS, |sight| {
+                let mbps = sight.rate_bps(StationId(0)).map(|bps| bps as f64 / 1e6);
+                let waiting = sight.radio(self.slow_radio()).waiting;
+                curve.push(Point { s: sight.at_ns as f64 / 1e9, mbps, waiting });
+            })?;
+            let of = |name: &str| flows.iter().find(|(it, _)| it == name).map(|(_, it)| it);
+            let (laser, bulk) = of("laser").zip(of("bulk")).context("two flows")?;
+            step.add(laser, bulk);
+            if seed == 1 {
+                step.curve = curve;
+            }
+        }
+        Ok(step)
+    }
+}
+
+impl Step {
+    /// Adds what one seed came to.
+    fn add(&mut self, laser: &Samples, bulk: &Samples) {
+        let [down, up, again, end] = CHANGES_S.map(|s| s * S);
+        let worst = |from: u64, to: u64| {
+            let within = laser.arrivals.iter().filter(|it| (from..to).contains(&it.sent_ns));
+            within.map(|it| (it.received_ns - it.sent_ns) as f64 / 1e6).fold(0.0, f64::max)
+        };
+        let share = |from: u64, to: u64, mbps: u64| {
+            let bits = (table::arrived(bulk, from, to) * BULK_BYTES * 8) as f64;
+            let laser_mbps = 0.4;
+            let fits = mbps as f64 * PAYLOAD_SHARE - laser_mbps;
+            100.0 * bits / ((to - from) as f64 / 1e3) / fits
+        };
+        self.down_ms = self.down_ms.max(worst(down, down + S)).max(worst(again, again + S));
+        self.up_ms = self.up_ms.max(worst(up, up + S));
+        let low = [(down + STEADY_NS, up), (again + STEADY_NS, end)];
+        for (from, to) in low {
+            self.steady_low_ms = self.steady_low_ms.max(worst(from, to));
+            self.low_percent = self.low_percent.min(share(from, to, LOW_MBPS));
+        }
+        self.steady_high_ms = self.steady_high_ms.max(worst(up + STEADY_NS, again));
+        self.high_percent = self.high_percent.min(share(up + STEADY_NS, again, HIGH_MBPS));
+        self.laser_lost += laser.sent_ns.len() - laser.arrivals.len();
+    }
+}
+
+/// For the progress line.
+pub fn stages() -> Vec<(String, Duration)> {
+    let all =
+        WAYS.iter().flat_map(|way| CONTROLLERS.map(|it| format!("step, {}: {it}", way.name())));
+    all.map(|name| (name, EXPECTED * SEEDS as u32)).collect()
+}
+
+/// Runs all.
+pub fn run(progress: &Progress) -> Result<Vec<Step>> {
+    let all = WAYS.into_iter().flat_map(|way| CONTROLLERS.map(|controller| (way, controller)));
+    let run = |(way, controller): (Way, &'static str)| {
+        progress.next();
+        way.run(controller)
+    };
+    all.map(run).collect()
+}
+
+/// What `auto` must reach in the second after the rate falls: 60 ms on a pipe, 150 ms where both
+/// directions share it, and no message of the laser lost.
+pub fn missed(step: &Step) -> Option<String> {
+    let most_ms = if step.way == Way::FarHalfDuplex { 150.0 } else { 60.0 };
+    let reached = step.down_ms <= most_ms && step.laser_lost == 0;
+    (step.controller == "auto" && !reached).then(|| {
+        format!(
+            "step down, {}: laser {:.1} ms of {most_ms} ms, {} lost",
+            step.way.name(),
+            step.down_ms,
+            step.laser_lost
+        )
+    })
+}
+
+/// The section of the page.
+pub fn section(steps: &[Step]) -> String {
+    let mut text = format!(
+        "## Steps\n\n\
+         The slow link falls from {HIGH_MBPS} to {LOW_MBPS} Mbps, comes back, and falls again, with always a fifth more bulk than {HIGH_MBPS} Mbps carry; the worst of {SEEDS} seeds. \
+         Laser: its longest delay in ms in the second after the rate fell, in the second after it came back, and from half a second after either. \
+         Bulk: from half a second after a change on, of what fits beside the laser.\n\n\
+         | slow link | controller | laser: fallen | back | steady at {LOW_MBPS} Mbps | at {HIGH_MBPS} Mbps | laser lost | bulk at {LOW_MBPS} Mbps | at {HIGH_MBPS} Mbps |\n\
+         |---|---|---|---|---|---|---|---|---|\n"
+    );
+    for step in steps {
+        let _ = writeln!(
+            text,
+            "| {} | {} | {:.1} | {:.1} | {:.1} | {:.1} | {} | {:.0} % | {:.0} % |",
+            step.way.name(),
+            step.controller,
+            step.down_ms,
+            step.up_ms,
+            step.steady_low_ms,
+            step.steady_high_ms,
+            step.laser_lost,
+            step.low_percent,
+            step.high_percent
+        );
+    }
+    text + "\n![The rate let go and what waits before the slow link](steps.png)\n"
+}
+
+/// Draws the curves of the first seed, and keeps them beside the picture.
+pub fn draw(steps: &[Step], picture: &Path) -> Result<()> {
+    let mut rows = String::from("way,controller,s,mbps,waiting\n");
+    for step in steps {
+        for point in &step.curve {
+            let mbps = point.mbps.map_or(String::new(), |mbps| format!("{mbps:.2}"));
+            let Point { s, waiting, .. } = point;
+            let _ = writeln!(
+                rows,
+                "\"{}\",{},{s:.2},{mbps},{waiting}",
+                step.way.name(),
+                step.controller
+            );
+        }
+    }
+    let file = picture.with_file_name("measured/steps.csv");
+    std::fs::write(&file, rows).with_context(|| format!("cannot write {}", file.display()))?;
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("plot/steps.py");
+    let mut python = Command::new("/usr/bin/python3");
+    python.env("PYTHONDONTWRITEBYTECODE", "1").arg(script).arg(&file).arg(picture);
+    let output = python.output().context("cannot start python3 (make setup installs it)")?;
+    let error = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "plot/steps.py failed: {error}");
+    Ok(())
+}
