@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sockets. One is open to everybody; each link has another, connected one on
-//! the same port, so that the kernel charges what waits to the link it waits for.
+//! Sockets. One is open to everybody; each link has others, connected ones on
+//! the same port, so that the kernel charges what waits to the link it waits for: one for
+//! each class of packets, since what the radio holds back of one says nothing of another.
 
 use crate::paths::Path;
 use crate::sys;
@@ -43,6 +44,15 @@ fn open(local: SocketAddr, only_v6: bool, device: Option<&str>) -> io::Result<So
     Ok(socket)
 }
 
+/// Sets the DSCP of what a socket sends: the upper six bits, above those of congestion (RFC 2474).
+fn mark(socket: &Socket, local: SocketAddr, dscp: u8) -> io::Result<()> {
+    let traffic_class = u32::from(dscp) << 2;
+    match local {
+        SocketAddr::V4(_) => socket.set_tos_v4(traffic_class),
+        SocketAddr::V6(_) => socket.set_tclass_v6(traffic_class),
+    }
+}
+
 /// The socket open to everybody; `[::]` takes IPv4 as well.
 pub(crate) fn listen(local: SocketAddr) -> io::Result<UdpSocket> {
     let only_v6 = local.ip() != Ipv6Addr::UNSPECIFIED;
@@ -65,7 +75,8 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// The socket of one link.
+/// The socket of one class of a link. What comes for the link comes to one of its sockets:
+/// to which, the kernel does not promise.
 #[derive(Debug)]
 pub(crate) struct LinkSocket {
     socket: UdpSocket,
@@ -76,8 +87,13 @@ pub(crate) struct LinkSocket {
 }
 
 impl LinkSocket {
-    /// Connects to `path` from the node's address and port.
-    pub(crate) fn connect(path: Path, node: SocketAddr, device: Option<&str>) -> io::Result<Self> {
+    /// Connects to `path` from the node's address and port; its packets will bear `dscp`, 0 to 63.
+    pub(crate) fn connect(
+        path: Path,
+        node: SocketAddr,
+        device: Option<&str>,
+        dscp: u8,
+    ) -> io::Result<Self> {
         let any: IpAddr = match path.remote {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -85,6 +101,7 @@ impl LinkSocket {
         let bound = !node.ip().is_unspecified() && node.is_ipv4() == path.remote.is_ipv4();
         let local = SocketAddr::new(if bound { node.ip() } else { any }, node.port());
         let socket = open(local, true, device)?;
+        mark(&socket, local, dscp)?;
         socket.connect(&path.remote.into())?;
         Ok(Self { socket: socket.into(), path, sent: VecDeque::new(), charges: Charges::new() })
     }
@@ -171,7 +188,7 @@ mod tests {
         let far = UdpSocket::bind("127.0.0.1:0").unwrap();
         let remote = far.local_addr().unwrap();
         let path = crate::paths::route(remote, None, None).unwrap();
-        let mut link = LinkSocket::connect(path, node, None).unwrap();
+        let mut link = LinkSocket::connect(path, node, None, 0).unwrap();
         link.send(b"hello", 33).unwrap();
         let mut buffer = [0; 16];
         let (len, from) = far.recv_from(&mut buffer).unwrap();
