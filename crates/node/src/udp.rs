@@ -180,6 +180,9 @@ impl Charges {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
 
     #[test]
     fn links_share_the_port_and_get_their_own_packets() {
@@ -196,6 +199,63 @@ mod tests {
         far.send_to(b"back", from).unwrap();
         assert_eq!(link.receive(&mut buffer).unwrap(), 4);
         assert_eq!(link.in_flight(), 0, "loopback holds nothing back");
+    }
+
+    /// Receives packets and prints the byte of IP's header that holds the DSCP.
+    const LISTENER: &str = "
+import socket, sys
+family, address, level, wanted = (
+    (socket.AF_INET, '127.0.0.1', socket.IPPROTO_IP, socket.IP_RECVTOS) if sys.argv[1] == '4'
+    else (socket.AF_INET6, '::1', socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS))
+far = socket.socket(family, socket.SOCK_DGRAM)
+far.settimeout(20)
+far.setsockopt(level, wanted, 1)
+far.bind((address, 0))
+print(far.getsockname()[1], flush=True)
+for _ in range(4):
+    _, ancillary, _, sender = far.recvmsg(64, 64)
+    print(ancillary[0][2][0], flush=True)
+    far.sendto(b'back', sender)
+";
+
+    /// What arrives of packets with each of `dscp` from sockets of one link; all of
+    /// them together receive every answer.
+    fn received_traffic_classes(family: &str, dscp: [u8; 4]) -> Vec<u8> {
+        let mut listener = Command::new("python3")
+            .args(["-c", LISTENER, family])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(listener.stdout.take().unwrap()).lines();
+        let mut next = || lines.next().unwrap().unwrap().parse::<u16>().unwrap();
+        let loopback: IpAddr =
+            if family == "4" { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
+        let path = crate::paths::route(SocketAddr::new(loopback, next()), None, None).unwrap();
+        let open = listen("[::]:0".parse().unwrap()).unwrap();
+        let node = open.local_addr().unwrap();
+        let connect = |dscp| LinkSocket::connect(path.clone(), node, None, dscp).unwrap();
+        let mut sockets = dscp.map(connect);
+        let mut got = Vec::new();
+        let mut answers = 0;
+        for index in 0..sockets.len() {
+            sockets[index].send(b"hello", 33).unwrap();
+            got.push(next() as u8);
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while answers <= index && Instant::now() < deadline {
+                let came = |socket: &LinkSocket| socket.receive(&mut [0; 16]).is_ok();
+                answers += sockets.iter().filter(|socket| came(socket)).count();
+            }
+        }
+        assert_eq!(answers, 4);
+        assert!(listener.wait().unwrap().success());
+        got
+    }
+
+    #[test]
+    fn packets_bear_their_marks_and_answers_reach_one_of_the_links_sockets() {
+        for family in ["4", "6"] {
+            assert_eq!(received_traffic_classes(family, [8, 0, 32, 48]), [32, 0, 128, 192]);
+        }
     }
 
     #[test]

@@ -552,6 +552,40 @@ mod tests {
     }
 
     #[test]
+    fn a_higher_class_that_overtakes_is_no_sign_of_loss_and_a_lower_one_is() {
+        let mut ledger = Ledger::new();
+        for (n, class) in [(1, BE), (2, Class::Voice), (3, BE)] {
+            ledger.record(Instant(n * MS), class, piece(n), ELICITING, 1000);
+        }
+        ledger.on_in_flight(Instant(4 * MS), Class::Voice, 0);
+        let outcome = ledger.acknowledge(Instant(5 * MS), &ack(&[(2, 2)])).unwrap();
+        assert_eq!((ids(&outcome.acked), outcome.held), (vec![2], Duration::from_millis(2)));
+        assert!(outcome.lost.is_empty(), "1 waits in the kernel for its turn: {outcome:?}");
+        ledger.on_in_flight(Instant(6 * MS), BE, 1000);
+        let held = ledger.held.map(|held| held.bytes);
+        assert_eq!(held, [0, 1000, 0, 0]);
+
+        ledger.record(Instant(7 * MS), Class::Voice, piece(4), ELICITING, 100);
+        ledger.record(Instant(8 * MS), BE, piece(5), ELICITING, 1000);
+        for class in [BE, Class::Voice] {
+            ledger.on_in_flight(Instant(9 * MS), class, 0);
+        }
+        let outcome = ledger.acknowledge(Instant(10 * MS), &ack(&[(5, 5), (1, 3)])).unwrap();
+        assert_eq!(ids(&outcome.lost), [4], "what came later of a lower class has arrived");
+    }
+
+    #[test]
+    fn what_is_overdue_of_one_class_does_not_wait_for_another() {
+        let mut ledger = Ledger::new();
+        ledger.record(Instant(0), BE, piece(1), ELICITING, 1500);
+        ledger.record(Instant(MS), Class::Voice, piece(2), ELICITING, 100);
+        ledger.on_in_flight(Instant(2 * MS), Class::Voice, 0);
+        let at = ledger.timer().unwrap();
+        assert!(at < Instant(0) + MAX_HELD, "the first is still in the kernel");
+        assert_eq!(ids(&ledger.on_timer(at).lost), [2]);
+    }
+
+    #[test]
     fn acknowledging_what_was_never_sent_is_an_error() {
         assert!(ledger_of(2).acknowledge(Instant(MS), &ack(&[(2, 3)])).is_err());
     }
