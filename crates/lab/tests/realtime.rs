@@ -103,7 +103,8 @@ fn laser_p99_ms(scenario: &Path) -> Option<f64> {
     None
 }
 
-/// The marks have to be in the packets, and each class charged by itself.
+/// The marks have to be in the packets, and each class charged by itself. A wide bound, so that
+/// only a fault is one here: 6 and 11 ms were measured, 31 and 37 unmarked.
 #[test]
 #[ignore = "real time: make realtime"]
 fn marked_lasers_go_before_the_images_of_all_stations() {
@@ -120,7 +121,7 @@ fn marked_lasers_go_before_the_images_of_all_stations() {
     let Some(unmarked) = p99_ms("unmarked.yaml", unmarked) else { return };
     let Some(marked) = p99_ms("marked.yaml", marked) else { return };
     println!("lasers' p99: marked {marked} ms, unmarked {unmarked} ms");
-    assert!(marked < unmarked / 2.0, "marked {marked} ms, unmarked {unmarked} ms");
+    assert!(marked < unmarked * 0.7, "marked {marked} ms, unmarked {unmarked} ms");
 }
 
 #[test]

@@ -24,25 +24,36 @@ const HEADER_V6: usize = 48;
 pub(super) struct Link {
     pub(super) id: LinkId,
     /// One for each class that is marked; none while they cannot be opened.
-    pub(super) sockets: Vec<(Class, LinkSocket)>,
+    pub(super) sockets: Vec<ClassSocket>,
     pub(super) path: Option<Path>,
     pub(super) device: Option<String>,
     /// It has no address of its own and leads to wherever the peer called from.
     pub(super) follows_caller: bool,
-    /// More may be waiting in the sockets than was read.
-    pub(super) readable: bool,
+}
+
+/// The socket of one class of a link.
+pub(super) struct ClassSocket {
+    class: Class,
+    socket: LinkSocket,
+    /// More may be waiting in it than was read.
+    readable: bool,
 }
 
 impl Link {
     pub(super) fn new(id: LinkId) -> Self {
         let (sockets, path, device) = (Vec::new(), None, None);
-        Self { id, sockets, path, device, follows_caller: false, readable: false }
+        Self { id, sockets, path, device, follows_caller: false }
     }
 }
 
 /// Bytes that IP and UDP add to a datagram.
 fn header_bytes(remote: SocketAddr) -> usize {
     if remote.is_ipv6() { HEADER_V6 } else { HEADER_V4 }
+}
+
+/// What epoll says of a link's socket: the link's number and its place among the sockets.
+fn tag(link: usize, place: usize) -> u64 {
+    super::TAG_LINKS + (link * Class::ALL.len() + place) as u64
 }
 
 /// Classes with sockets of their own, and their DSCPs.
@@ -55,23 +66,28 @@ fn marks(marking: Option<&Marking>) -> Vec<(Class, u8)> {
 
 /// In.
 impl Driver {
-    pub(super) fn link_ready(&mut self, index: usize, flags: epoll::EventFlags) {
+    /// `number`: as in [`tag`].
+    pub(super) fn link_ready(&mut self, number: usize, flags: epoll::EventFlags) {
         let now = self.now();
-        let Some(link) = self.links.get_mut(index) else {
-            return;
-        };
+        let (index, place) = (number / Class::ALL.len(), number % Class::ALL.len());
+        let Some(link) = self.links.get_mut(index) else { return };
+        let Some(of_class) = link.sockets.get_mut(place) else { return };
         let failed = epoll::EventFlags::ERR | epoll::EventFlags::HUP;
-        link.readable |= flags.intersects(epoll::EventFlags::IN | failed);
-        for (class, socket) in &mut link.sockets {
-            self.endpoint.handle_in_flight(now, link.id, *class, socket.in_flight());
-        }
+        of_class.readable |= flags.intersects(epoll::EventFlags::IN | failed);
+        let in_flight = of_class.socket.in_flight();
+        self.endpoint.handle_in_flight(now, link.id, of_class.class, in_flight);
+    }
+
+    /// Whether more may be waiting in a link's sockets than was read.
+    pub(super) fn links_readable(&self) -> bool {
+        self.links.iter().flat_map(|link| &link.sockets).any(|it| it.readable)
     }
 
     pub(super) fn read_sockets(&mut self) {
         for index in 0..self.links.len() {
-            if std::mem::take(&mut self.links[index].readable) {
-                for socket in 0..self.links[index].sockets.len() {
-                    self.read_link(index, socket);
+            for place in 0..self.links[index].sockets.len() {
+                if self.links[index].sockets[place].readable {
+                    self.read_link(index, place);
                 }
             }
         }
@@ -80,9 +96,9 @@ impl Driver {
         }
     }
 
-    fn read_link(&mut self, index: usize, socket: usize) {
+    fn read_link(&mut self, index: usize, place: usize) {
         let link = &mut self.links[index];
-        let (_, socket) = &link.sockets[socket];
+        let ClassSocket { socket, readable, .. } = &mut link.sockets[place];
         let radio = self.endpoint.link(link.id).radio;
         let from = socket.path.remote;
         for _ in 0..READ_BATCH {
@@ -92,12 +108,14 @@ impl Driver {
                     let datagram = &self.buffer[..len];
                     self.endpoint.handle_packet(now, radio, from, datagram);
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    *readable = false;
+                    return;
+                }
                 // An ICMP error of an earlier packet; reading it cleared it.
                 Err(_) => {}
             }
         }
-        link.readable = true;
     }
 
     fn read_listen(&mut self) {
@@ -171,17 +189,15 @@ impl Driver {
         };
         let text = format!("{} by {}", path.remote, path.interface);
         link.sockets.clear();
-        let open = |(class, dscp)| {
+        let open = |(place, (class, dscp))| {
             let device = link.device.as_deref();
             let socket = LinkSocket::connect(path.clone(), self.address, device, dscp)?;
-            socket.register(&self.poll, super::TAG_LINKS + index as u64)?;
-            Ok((class, socket))
+            socket.register(&self.poll, tag(index, place))?;
+            Ok(ClassSocket { class, socket, readable: true })
         };
-        match marks(self.marking.as_ref()).into_iter().map(open).collect::<io::Result<_>>() {
-            Ok(sockets) => {
-                link.sockets = sockets;
-                link.readable = true;
-            }
+        let marks = marks(self.marking.as_ref()).into_iter().enumerate();
+        match marks.map(open).collect::<io::Result<_>>() {
+            Ok(sockets) => link.sockets = sockets,
             Err(error) => {
                 let now = self.now();
                 self.topics.notice(now, format!("{text}: cannot open a socket: {error}"));
@@ -272,9 +288,10 @@ impl Driver {
         self.follow_caller(index, transmit.remote);
         let class = transmit.class;
         let sockets = &mut self.links[index].sockets;
-        let Some((_, socket)) = sockets.iter_mut().find(|(of, _)| *of == class) else {
+        let Some(of_class) = sockets.iter_mut().find(|it| it.class == class) else {
             return self.endpoint.handle_in_flight(now, id, class, 0);
         };
+        let socket = &mut of_class.socket;
         let ip_bytes = transmit.datagram.len() + header_bytes(transmit.remote);
         let sent = socket.send(&transmit.datagram, ip_bytes);
         let in_flight = socket.in_flight();

@@ -324,7 +324,7 @@ impl Driver {
 
     /// Sleeps until something happens, with nanoseconds: a millisecond is a third of a packet at 3 Mbps.
     fn wait(&mut self, wake_at: Option<Instant>) -> Result<(), RunError> {
-        let unread = self.listen_readable || self.links.iter().any(|l| l.readable);
+        let unread = self.listen_readable || self.links_readable();
         let unfinished = unread || self.more_inputs || self.unsent;
         let due = [self.endpoint.poll_timeout(), self.topics.poll_timeout(), wake_at];
         let due = due.into_iter().flatten().min();
