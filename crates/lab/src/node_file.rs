@@ -18,8 +18,8 @@ pub struct NodeFile<'a> {
     pub radios: String,
     /// Lines of `topics:`; may be none.
     pub topics: String,
-    /// The lines that say which ROS it has.
-    pub ros: String,
+    /// The lines that say which ROS it has, and whatever else differs.
+    pub rest: String,
 }
 
 impl NodeFile<'_> {
@@ -37,7 +37,7 @@ impl NodeFile<'_> {
 
     fn text(&self, keys: &[PublicKey]) -> String {
         let mut text =
-            format!("name: {}\ncontrol: {}\n{}\n", self.name, control(self.name), self.ros);
+            format!("name: {}\ncontrol: {}\n{}\n", self.name, control(self.name), self.rest);
         let peer = |((name, more), key): (&(&str, String), &PublicKey)| {
             let more = if more.is_empty() { String::new() } else { format!(", {more}") };
             // What makes a robot move is taken only by name.
@@ -81,7 +81,7 @@ mod tests {
             peers: vec![("base", "address: 10.0.0.2".into()), ("other", String::new())],
             radios: String::new(),
             topics: "  /scan: { priority: 200 }\n".into(),
-            ros: "ros1: false".into(),
+            rest: "ros1: false".into(),
         };
         let read = |file: &NodeFile| {
             tautline_node::config::load(&file.write(folder.path()).unwrap()).unwrap().config

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sockets. One is open to everybody; each link has another, connected one on
-//! the same port, so that the kernel charges what waits to the link it waits for.
+//! Sockets. One is open to everybody; each link has others, connected ones on
+//! the same port, so that the kernel charges what waits to the link it waits for: one for
+//! each class of packets, since what the radio holds back of one says nothing of another.
 
 use crate::paths::Path;
 use crate::sys;
@@ -43,6 +44,15 @@ fn open(local: SocketAddr, only_v6: bool, device: Option<&str>) -> io::Result<So
     Ok(socket)
 }
 
+/// Sets the DSCP of what a socket sends: the upper six bits, above those of congestion (RFC 2474).
+fn mark(socket: &Socket, local: SocketAddr, dscp: u8) -> io::Result<()> {
+    let traffic_class = u32::from(dscp) << 2;
+    match local {
+        SocketAddr::V4(_) => socket.set_tos_v4(traffic_class),
+        SocketAddr::V6(_) => socket.set_tclass_v6(traffic_class),
+    }
+}
+
 /// The socket open to everybody; `[::]` takes IPv4 as well.
 pub(crate) fn listen(local: SocketAddr) -> io::Result<UdpSocket> {
     let only_v6 = local.ip() != Ipv6Addr::UNSPECIFIED;
@@ -65,7 +75,8 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// The socket of one link.
+/// The socket of one class of a link. What comes for the link comes to one of its sockets:
+/// to which, the kernel does not promise.
 #[derive(Debug)]
 pub(crate) struct LinkSocket {
     socket: UdpSocket,
@@ -76,8 +87,13 @@ pub(crate) struct LinkSocket {
 }
 
 impl LinkSocket {
-    /// Connects to `path` from the node's address and port.
-    pub(crate) fn connect(path: Path, node: SocketAddr, device: Option<&str>) -> io::Result<Self> {
+    /// Connects to `path` from the node's address and port; its packets will bear `dscp`, 0 to 63.
+    pub(crate) fn connect(
+        path: Path,
+        node: SocketAddr,
+        device: Option<&str>,
+        dscp: u8,
+    ) -> io::Result<Self> {
         let any: IpAddr = match path.remote {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -85,6 +101,7 @@ impl LinkSocket {
         let bound = !node.ip().is_unspecified() && node.is_ipv4() == path.remote.is_ipv4();
         let local = SocketAddr::new(if bound { node.ip() } else { any }, node.port());
         let socket = open(local, true, device)?;
+        mark(&socket, local, dscp)?;
         socket.connect(&path.remote.into())?;
         Ok(Self { socket: socket.into(), path, sent: VecDeque::new(), charges: Charges::new() })
     }
@@ -163,6 +180,9 @@ impl Charges {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
 
     #[test]
     fn links_share_the_port_and_get_their_own_packets() {
@@ -171,7 +191,7 @@ mod tests {
         let far = UdpSocket::bind("127.0.0.1:0").unwrap();
         let remote = far.local_addr().unwrap();
         let path = crate::paths::route(remote, None, None).unwrap();
-        let mut link = LinkSocket::connect(path, node, None).unwrap();
+        let mut link = LinkSocket::connect(path, node, None, 0).unwrap();
         link.send(b"hello", 33).unwrap();
         let mut buffer = [0; 16];
         let (len, from) = far.recv_from(&mut buffer).unwrap();
@@ -179,6 +199,63 @@ mod tests {
         far.send_to(b"back", from).unwrap();
         assert_eq!(link.receive(&mut buffer).unwrap(), 4);
         assert_eq!(link.in_flight(), 0, "loopback holds nothing back");
+    }
+
+    /// Receives packets and prints the byte of IP's header that holds the DSCP.
+    const LISTENER: &str = "
+import socket, sys
+family, address, level, wanted = (
+    (socket.AF_INET, '127.0.0.1', socket.IPPROTO_IP, socket.IP_RECVTOS) if sys.argv[1] == '4'
+    else (socket.AF_INET6, '::1', socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS))
+far = socket.socket(family, socket.SOCK_DGRAM)
+far.settimeout(20)
+far.setsockopt(level, wanted, 1)
+far.bind((address, 0))
+print(far.getsockname()[1], flush=True)
+for _ in range(4):
+    _, ancillary, _, sender = far.recvmsg(64, 64)
+    print(ancillary[0][2][0], flush=True)
+    far.sendto(b'back', sender)
+";
+
+    /// What arrives of packets with each of `dscp` from sockets of one link; all of
+    /// them together receive every answer.
+    fn received_traffic_classes(family: &str, dscp: [u8; 4]) -> Vec<u8> {
+        let mut listener = Command::new("python3")
+            .args(["-c", LISTENER, family])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(listener.stdout.take().unwrap()).lines();
+        let mut next = || lines.next().unwrap().unwrap().parse::<u16>().unwrap();
+        let loopback: IpAddr =
+            if family == "4" { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
+        let path = crate::paths::route(SocketAddr::new(loopback, next()), None, None).unwrap();
+        let open = listen("[::]:0".parse().unwrap()).unwrap();
+        let node = open.local_addr().unwrap();
+        let connect = |dscp| LinkSocket::connect(path.clone(), node, None, dscp).unwrap();
+        let mut sockets = dscp.map(connect);
+        let mut got = Vec::new();
+        let mut answers = 0;
+        for index in 0..sockets.len() {
+            sockets[index].send(b"hello", 33).unwrap();
+            got.push(next() as u8);
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while answers <= index && Instant::now() < deadline {
+                let came = |socket: &LinkSocket| socket.receive(&mut [0; 16]).is_ok();
+                answers += sockets.iter().filter(|socket| came(socket)).count();
+            }
+        }
+        assert_eq!(answers, 4);
+        assert!(listener.wait().unwrap().success());
+        got
+    }
+
+    #[test]
+    fn packets_bear_their_marks_and_answers_reach_one_of_the_links_sockets() {
+        for family in ["4", "6"] {
+            assert_eq!(received_traffic_classes(family, [8, 0, 32, 48]), [32, 0, 128, 192]);
+        }
     }
 
     #[test]

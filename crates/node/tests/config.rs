@@ -9,7 +9,7 @@ use tautline_gateway::types::compose::Written;
 use tautline_node::config::{
     Beacons, Config, MAX_FILE_BYTES, MAX_NESTING, Surroundings, Warning, parse, reference, starter,
 };
-use tautline_proto::Rate;
+use tautline_proto::{Marking, Rate};
 
 fn surroundings() -> Surroundings {
     Surroundings {
@@ -73,6 +73,7 @@ fn a_name_is_enough_and_the_rest_has_defaults() {
     assert_eq!(config.control.to_str(), Some("/run/tautline/robot1.sock"));
     assert_eq!(config.metrics, None);
     assert!(config.diagnostics);
+    assert_eq!(config.marking, Some(Marking::default()));
     let ros1 = config.ros1.unwrap();
     assert_eq!((ros1.master.as_str(), ros1.host.as_str()), ("http://localhost:11311", "robot1-pc"));
     assert_eq!(ros1.node_name, "/tautline");
@@ -114,6 +115,18 @@ fn the_example_means_what_it_says() {
     let frames: Vec<&str> = config.tf.frames.iter().map(|frame| frame.as_str()).collect();
     assert_eq!((frames, &*config.tf.prefix), (vec!["odom", "base_link", "arm/**"], "robot1/"));
     assert!(config.tf.shared[0].matches("map") && config.tf.shared.len() == 1);
+}
+
+#[test]
+fn packets_are_marked_as_the_file_says_or_not_at_all() {
+    let marking = |text: &str| checked(&format!("name: r\ndscp: {text}")).0.marking;
+    let usual = Marking::default();
+    assert_eq!(marking("true"), Some(usual.clone()));
+    assert_eq!(marking("false"), None);
+    let ef = Marking { dscp: [8, 0, 32, 46], ..usual.clone() };
+    assert_eq!(marking("{ voice: 46 }"), Some(ef));
+    let few = Marking { from: [30, 140, 256], ..usual };
+    assert_eq!(marking("{ best_effort_from: 30, voice_from: 256 }"), Some(few));
 }
 
 #[test]

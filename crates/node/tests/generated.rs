@@ -36,7 +36,7 @@ fn fits(file: Json) -> bool {
 #[test]
 fn the_schema_takes_what_the_daemon_takes() {
     assert!(fits(json!({ "name": "robot1" })));
-    assert!(fits(json!({ "name": "robot1", "beacons": true })));
+    assert!(fits(json!({ "name": "robot1", "beacons": true, "dscp": false })));
     assert!(fits(json!({
         "name": "robot1", "listen": 18470, "beacons": ["wlan0"], "metrics": "127.0.0.1:9470", "ros1": false,
         "peers": { "base": "10.0.0.2", "robot4": {}, "robot5": null,
@@ -46,7 +46,7 @@ fn the_schema_takes_what_the_daemon_takes() {
         "watchdogs": { "/a": "500ms", "/b": { "after": "1s", "message": { "linear": { "x": 0.0 } } } },
         "tf": { "frames": ["base_link", "arm-1/**"], "prefix": "robot1/", "shared": "map" },
         "limits": { "max_message": "8MB", "repair_budget": "30%" },
-        "realtime": null,
+        "dscp": { "voice": 46, "voice_from": 256 }, "realtime": null,
     })));
     assert!(fits(
         json!({ "name": "r", "topics": ["/scan", { "name": "/camera/**", "rate": "5Hz" }] })
@@ -61,6 +61,7 @@ fn the_schema_refuses_what_the_daemon_refuses() {
         json!({ "name": "r", "beacons": [] }),
         json!({ "name": "r", "beacons": "wlan0/1" }),
         json!({ "name": "r", "nmae": "r" }),
+        json!({ "name": "r", "dscp": { "voice": 64 } }),
         json!({ "name": "r", "topics": { "scan": {} } }),
         json!({ "name": "r", "topics": { "/scan": { "priority": 300 } } }),
         json!({ "name": "r", "topics": { "/scan": { "lifespan": "500" } } }),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Settings of an endpoint, its radios, peers, links and channels.
 
+use crate::class::Marking;
 use crate::crypto::keys::SecretKey;
 use crate::time::Duration;
 use crate::wire::control::OfferedTopic;
@@ -53,6 +54,8 @@ pub struct RadioConfig {
     pub rate: Rate,
     /// Bytes of IP packets that may be in the kernel at once.
     pub in_flight_bytes: usize,
+    /// How packets are marked; `None` leaves them as they are, all of one class.
+    pub marking: Option<Marking>,
 }
 
 /// By what packets are let go, beside the kernel's back-pressure, which always holds.
@@ -82,9 +85,9 @@ impl Rate {
 }
 
 impl Default for RadioConfig {
-    /// Two full packets in the kernel, the rate found.
+    /// Two full packets in the kernel, the rate found, packets marked.
     fn default() -> Self {
-        Self { rate: Rate::Auto, in_flight_bytes: 3000 }
+        Self { rate: Rate::Auto, in_flight_bytes: 3000, marking: Some(Marking::default()) }
     }
 }
 

@@ -2,6 +2,7 @@
 //! The state machine of one node. See the crate's documentation for the contract.
 
 use crate::beacon::Beacons;
+use crate::class::Class;
 use crate::config::{
     ChannelConfig, Config, LinkConfig, MAX_CHANNELS, MAX_LINKS_PER_PEER, MIN_DATAGRAM, RadioConfig,
 };
@@ -53,6 +54,18 @@ pub struct Transmit {
     pub datagram: Vec<u8>,
     /// Highest priority of the messages in it; `None` for what is not bound by the radio's budget.
     pub priority: Option<u8>,
+    /// What it is to the radio; what waits in the kernel is told by class.
+    pub class: Class,
+    /// What IP's header shall say, 0 to 63.
+    pub dscp: u8,
+}
+
+impl Transmit {
+    /// To whoever is not at the end of a link: strangers get no precedence.
+    pub(crate) fn aside(radio: RadioId, remote: SocketAddr, datagram: Vec<u8>) -> Self {
+        let (link, priority, class, dscp) = (None, None, Class::BestEffort, 0);
+        Self { radio, link, remote, datagram, priority, class, dscp }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -526,7 +539,7 @@ impl Endpoint {
             signal: radio.pacer.signal(),
             configured_bps: radio.config.rate.fixed_bps(),
             measured_bps: radio.measured_bps(),
-            in_flight_bytes: self.in_flight(id),
+            in_flight_bytes: self.in_flight(id).total(),
             in_flight_limit_bytes: radio.pacer.limit_bytes(),
             sent_packets: radio.sent_packets,
             sent_bytes: radio.sent_bytes,

@@ -2,6 +2,7 @@
 //! What arrives at an endpoint: datagrams, and times that have come.
 
 use crate::arrivals::Arrivals;
+use crate::class::Class;
 use crate::config::MAX_CHANNELS;
 use crate::endpoint::{ChannelId, Endpoint, LinkId, PeerId, RadioId, Timer};
 use crate::events::{Event, Notice};
@@ -83,11 +84,11 @@ impl Endpoint {
         self.by_session.contains_key(&number)
     }
 
-    /// Tells how many bytes of IP packets of `link` are in the kernel.
-    pub fn handle_in_flight(&mut self, now: Instant, link: LinkId, bytes: usize) {
+    /// Tells how many bytes of IP packets of `link` and `class` are in the kernel.
+    pub fn handle_in_flight(&mut self, now: Instant, link: LinkId, class: Class, bytes: usize) {
         let state = &mut self.links[link.0 as usize];
-        let drained = state.in_flight.saturating_sub(bytes);
-        state.on_in_flight(now, bytes);
+        let drained = state.in_flight.of(class).saturating_sub(bytes);
+        state.on_in_flight(now, class, bytes);
         if drained > 0 && state.up {
             self.radios[state.radio.0 as usize].pacer.on_drained(now, drained);
         }

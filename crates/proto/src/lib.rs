@@ -42,6 +42,7 @@
 mod arrivals;
 mod beacon;
 mod budget;
+mod class;
 mod clock;
 mod config;
 pub mod crypto;
@@ -70,6 +71,7 @@ mod transmit;
 mod views;
 pub mod wire;
 
+pub use class::{Class, Marking};
 pub use clock::ClockView;
 pub use config::{
     ChannelConfig, Config, HEARTBEAT, LinkConfig, MAX_CHANNELS, MAX_LINKS_PER_PEER, MIN_DATAGRAM,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One path to a peer: its packet numbers, its losses, and whether it is up.
 
+use crate::class::{Class, InFlight};
 use crate::config::LinkConfig;
 use crate::endpoint::{PeerId, RadioId};
 use crate::place::Place;
@@ -60,7 +61,7 @@ pub(crate) struct Link {
     /// The lowest priority of messages that left of late, and when.
     lowest: (u8, Instant),
     /// Bytes of our packets in the kernel.
-    pub(crate) in_flight: usize,
+    pub(crate) in_flight: InFlight,
     drained_at: Instant,
     pub(crate) stalled: bool,
     pub(crate) stats: LinkStats,
@@ -90,7 +91,7 @@ impl Link {
             told: None,
             controller: None,
             lowest: (u8::MAX, Instant::default()),
-            in_flight: 0,
+            in_flight: InFlight::default(),
             drained_at: Instant::default(),
             stalled: false,
             stats: LinkStats::default(),
@@ -98,12 +99,22 @@ impl Link {
     }
 
     pub(crate) fn carries_data(&self) -> bool {
-        self.up && !self.silent && !self.stalled && self.remote.is_some() && !self.ledger.is_full()
+        self.is_open() && !self.stalled
+    }
+
+    /// The same for one class: what stalls may be a lower one, which others' packets of higher
+    /// classes keep off the air.
+    pub(crate) fn carries_class(&self, class: Class) -> bool {
+        self.is_open() && (!self.stalled || self.in_flight.from(class) == 0)
+    }
+
+    fn is_open(&self) -> bool {
+        self.up && !self.silent && self.remote.is_some() && !self.ledger.is_full()
     }
 
     /// Bytes that count against the radio's budget.
-    pub(crate) fn counted_in_flight(&self) -> usize {
-        if self.up && !self.stalled { self.in_flight } else { 0 }
+    pub(crate) fn counted_in_flight(&self) -> InFlight {
+        if self.up && !self.stalled { self.in_flight } else { InFlight::default() }
     }
 
     /// Whether packets come back.
@@ -174,11 +185,11 @@ impl Link {
         priority > self.lowest.0
     }
 
-    pub(crate) fn on_sent(&mut self, now: Instant, ip_bytes: usize) {
-        if self.in_flight == 0 {
+    pub(crate) fn on_sent(&mut self, now: Instant, class: Class, ip_bytes: usize) {
+        if self.in_flight.total() == 0 {
             self.drained_at = now;
         }
-        self.in_flight += ip_bytes;
+        self.in_flight.set(class, self.in_flight.of(class) + ip_bytes);
         if let Some(controller) = &mut self.controller {
             controller.on_sent(now, ip_bytes, self.ledger.outstanding_bytes());
         }
@@ -206,16 +217,16 @@ impl Link {
         controller.on_report(now, &report);
     }
 
-    /// What the driver still holds, as the kernel says.
-    pub(crate) fn on_in_flight(&mut self, now: Instant, bytes: usize) {
-        let drains = bytes < self.in_flight;
+    /// What the driver still holds of a class, as the kernel says.
+    pub(crate) fn on_in_flight(&mut self, now: Instant, class: Class, bytes: usize) {
+        let drains = bytes < self.in_flight.of(class);
         if drains {
             self.drained_at = now;
         }
-        self.in_flight = bytes;
-        self.ledger.on_in_flight(now, bytes);
+        self.in_flight.set(class, bytes);
+        self.ledger.on_in_flight(now, class, bytes);
         // With a relay something is always on the way, be it heartbeats.
-        if bytes == 0 || drains && self.via.is_some() {
+        if self.in_flight.total() == 0 || drains && self.via.is_some() {
             self.stalled = false;
         }
     }
@@ -223,6 +234,6 @@ impl Link {
     /// When the link counts as stalled if nothing leaves until then.
     pub(crate) fn stall_at(&self) -> Option<Instant> {
         let patience = if self.via.is_some() { RELAY_STALL } else { STALL };
-        (self.in_flight > 0 && !self.stalled).then(|| self.drained_at + patience)
+        (self.in_flight.total() > 0 && !self.stalled).then(|| self.drained_at + patience)
     }
 }

@@ -118,9 +118,7 @@ impl Endpoint {
             (Some(index), place) if exact.is_some() || matches!(place, Place::Relay { .. }) => {
                 self.sent(now, LinkId(index as u32), datagram, None)
             }
-            (_, Place::Udp(remote)) => {
-                Some(Transmit { radio, link: None, remote, datagram, priority: None })
-            }
+            (_, Place::Udp(remote)) => Some(Transmit::aside(radio, remote, datagram)),
             (_, Place::Relay { .. }) => None,
         }
     }

@@ -2,6 +2,7 @@
 //! A radio: what several links share as their bottleneck. Pacing and turns
 //! between peers live here.
 
+use crate::class::Class;
 use crate::config::RadioConfig;
 use crate::endpoint::PeerId;
 use crate::rate::{Controller, Window, of_radio};
@@ -37,6 +38,16 @@ impl Radio {
     /// The radio of a link through a relay: what is on the way is bounded, and nothing else.
     pub(crate) fn make_relayed(&mut self, window_bytes: usize) {
         self.pacer = Box::new(Window(window_bytes));
+    }
+
+    /// The class of a packet with messages of this priority at most, or with none.
+    pub(crate) fn class(&self, priority: Option<u8>) -> Class {
+        let marking = self.config.marking.as_ref();
+        marking.map_or(Class::BestEffort, |marking| marking.class(priority))
+    }
+
+    pub(crate) fn dscp(&self, class: Class) -> u8 {
+        self.config.marking.as_ref().map_or(0, |marking| marking.dscp(class))
     }
 
     pub(crate) fn set_config(&mut self, config: RadioConfig) {

@@ -8,6 +8,7 @@
 //! whose budget is what may wait on the way: the relay tells what it holds, so that
 //! the queue stays where the newest still wins, with the sender.
 
+use crate::class::Class;
 use crate::config::{LinkConfig, MIN_DATAGRAM, RadioConfig, Rate};
 use crate::endpoint::{Endpoint, LinkId, PeerId, RadioId, Timer, Transmit};
 use crate::error::SetupError;
@@ -151,8 +152,9 @@ impl Endpoint {
         peer: PeerId,
         via: PeerId,
     ) -> Result<LinkId, SetupError> {
-        let radio =
-            self.add_radio(RadioConfig { rate: Rate::BackPressure, in_flight_bytes: WINDOW });
+        // What carries its packets marks them.
+        let (rate, marking) = (Rate::BackPressure, None);
+        let radio = self.add_radio(RadioConfig { rate, in_flight_bytes: WINDOW, marking });
         self.radios[radio.0 as usize].make_relayed(WINDOW);
         let config = LinkConfig { remote: None, datagram_bytes: MIN_DATAGRAM, header_bytes: 0 };
         let id = self.add_link(now, peer, radio, config)?;
@@ -252,7 +254,7 @@ impl Endpoint {
         let link = &self.links[id.0 as usize];
         let bytes = own + link.held_there;
         self.links[id.0 as usize].on_the_way.shrink_to(bytes);
-        self.handle_in_flight(now, id, bytes);
+        self.handle_in_flight(now, id, Class::BestEffort, bytes);
     }
 
     fn plan_held(&mut self, now: Instant, flow: Flow) {

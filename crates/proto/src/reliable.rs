@@ -7,6 +7,7 @@
 //! for lost when their acknowledgement is overdue. Round trips are smoothed as
 //! in RFC 9002, section 5.
 
+use crate::class::{CLASSES, Class};
 use crate::schedule::MessageId;
 use crate::time::{Duration, Instant, smooth};
 use crate::wire::frame::Ack;
@@ -66,6 +67,7 @@ enum Fate {
 #[derive(Debug)]
 struct Sent {
     at: Instant,
+    class: Class,
     /// When the driver had sent it: no acknowledgement is due before.
     left: Instant,
     ip_bytes: usize,
@@ -139,21 +141,31 @@ impl Rtt {
     }
 }
 
+/// What the driver still holds of a class: the number of the first such packet, and their bytes.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    from: u64,
+    bytes: usize,
+}
+
+/// The last packet that is known to have arrived: its number, and when it was sent.
+type LastAcked = (u64, Instant);
+
 /// The packets sent on one link.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     /// Number of `packets[0]`.
     first: u64,
     packets: VecDeque<Sent>,
-    outstanding: usize,
+    /// By class: a packet held back for higher ones is no sign of those.
+    outstanding: [usize; CLASSES],
     outstanding_bytes: usize,
     sent_bytes: u64,
-    /// Number of the first packet that the driver still holds, and the bytes from there on.
-    held_from: u64,
-    held_bytes: usize,
+    held: [Held; CLASSES],
     rtt: Rtt,
-    newest_acked: u64,
-    newest_acked_sent_at: Instant,
+    /// For each class the last of its own packets and of lower ones: those of higher classes
+    /// overtake.
+    newest_acked: [LastAcked; CLASSES],
     reorder_window: Duration,
     true_losses_since_reorder: u32,
     backoff: u32,
@@ -169,14 +181,12 @@ impl Ledger {
         Self {
             first: 1,
             packets: VecDeque::new(),
-            outstanding: 0,
+            outstanding: [0; CLASSES],
             outstanding_bytes: 0,
             sent_bytes: 0,
-            held_from: 1,
-            held_bytes: 0,
+            held: [Held { from: 1, bytes: 0 }; CLASSES],
             rtt: Rtt { smoothed: None, variation: Duration::ZERO },
-            newest_acked: 0,
-            newest_acked_sent_at: Instant::default(),
+            newest_acked: [LastAcked::default(); CLASSES],
             reorder_window: Duration::ZERO,
             true_losses_since_reorder: 0,
             backoff: 0,
@@ -214,27 +224,27 @@ impl Ledger {
     pub(crate) fn record(
         &mut self,
         now: Instant,
+        class: Class,
         pieces: Vec<Piece>,
-        eliciting: bool,
-        ack_soon: bool,
+        (eliciting, ack_soon): (bool, bool),
         ip_bytes: usize,
     ) -> Vec<Piece> {
         let fate = if eliciting { Fate::Outstanding } else { Fate::Acked };
         if eliciting {
-            self.outstanding += 1;
+            self.outstanding[class as usize] += 1;
             self.outstanding_bytes += ip_bytes;
         }
-        self.held_bytes += ip_bytes;
+        self.held[class as usize].bytes += ip_bytes;
         self.sent_bytes += ip_bytes as u64;
         let (left, sent_bytes) = (now + MAX_HELD, self.sent_bytes);
-        let sent = Sent { at: now, left, ip_bytes, sent_bytes, fate, ack_soon, pieces };
+        let sent = Sent { at: now, class, left, ip_bytes, sent_bytes, fate, ack_soon, pieces };
         self.packets.push_back(sent);
         if self.packets.len() <= MAX_SENT {
             return Vec::new();
         }
         match self.pop_oldest() {
             Some(oldest) if oldest.fate == Fate::Outstanding => {
-                self.outstanding -= 1;
+                self.outstanding[oldest.class as usize] -= 1;
                 self.outstanding_bytes -= oldest.ip_bytes;
                 oldest.pieces
             }
@@ -251,24 +261,28 @@ impl Ledger {
 
     fn pop_oldest(&mut self) -> Option<Sent> {
         let oldest = self.packets.pop_front()?;
-        if self.held_from == self.first {
-            self.held_from += 1;
-            self.held_bytes -= oldest.ip_bytes;
+        for (held, class) in self.held.iter_mut().zip(Class::ALL) {
+            if held.from == self.first {
+                held.from += 1;
+                held.bytes -= if oldest.class == class { oldest.ip_bytes } else { 0 };
+            }
         }
         self.first += 1;
         Some(oldest)
     }
 
-    /// The driver holds `bytes` of the link's packets, the last ones handed to it.
-    pub(crate) fn on_in_flight(&mut self, now: Instant, bytes: usize) {
-        while self.held_from < self.next_number() {
-            let packet = &mut self.packets[(self.held_from - self.first) as usize];
-            if self.held_bytes - packet.ip_bytes < bytes {
-                return;
+    /// The driver holds `bytes` of the link's packets of a class, the last ones handed to it.
+    pub(crate) fn on_in_flight(&mut self, now: Instant, class: Class, bytes: usize) {
+        let held = &mut self.held[class as usize];
+        for packet in self.packets.range_mut((held.from - self.first) as usize..) {
+            if packet.class == class {
+                if held.bytes - packet.ip_bytes < bytes {
+                    return;
+                }
+                packet.left = packet.left.min(now);
+                held.bytes -= packet.ip_bytes;
             }
-            packet.left = packet.left.min(now);
-            self.held_bytes -= packet.ip_bytes;
-            self.held_from += 1;
+            held.from += 1;
         }
     }
 
@@ -312,7 +326,7 @@ impl Ledger {
         match before {
             Fate::Acked => return,
             Fate::Outstanding => {
-                self.outstanding -= 1;
+                self.outstanding[packet.class as usize] -= 1;
                 self.outstanding_bytes -= packet.ip_bytes;
             }
             Fate::Lost => {
@@ -330,9 +344,8 @@ impl Ledger {
             outcome.oldest = outcome.oldest.max(now.since(left));
         }
         outcome.acked.append(&mut packet.pieces);
-        if number > self.newest_acked {
-            self.newest_acked = number;
-            self.newest_acked_sent_at = packet.at;
+        for newest in &mut self.newest_acked[packet.class as usize..] {
+            *newest = (*newest).max((number, packet.at));
         }
         if newest {
             let (sent_bytes, ago) = (packet.sent_bytes, now.since(left));
@@ -374,12 +387,18 @@ impl Ledger {
 
     /// When [`Self::on_timer`] has something to do.
     pub(crate) fn timer(&self) -> Option<Instant> {
-        if self.outstanding == 0 {
+        Class::ALL.into_iter().filter_map(|class| self.timer_of(class)).min()
+    }
+
+    fn timer_of(&self, class: Class) -> Option<Instant> {
+        if self.outstanding[class as usize] == 0 {
             return None;
         }
-        let oldest = self.packets.iter().position(|p| p.fate == Fate::Outstanding)?;
+        let is_due = |p: &Sent| p.class == class && p.fate == Fate::Outstanding;
+        let oldest = self.packets.iter().position(is_due)?;
         let packet = &self.packets[oldest];
-        let reordered = !self.relayed && self.first + (oldest as u64) < self.newest_acked;
+        let (newest_acked, _) = self.newest_acked[class as usize];
+        let reordered = !self.relayed && self.first + (oldest as u64) < newest_acked;
         let overdue = self.overdue_at(packet)?;
         Some(if reordered { overdue.min(self.reorder_end(packet)) } else { overdue })
     }
@@ -403,11 +422,17 @@ impl Ledger {
         if self.relayed {
             return;
         }
-        let before_newest = self.newest_acked.saturating_sub(self.first) as usize;
+        // What the highest class looks back on includes what the others do.
+        let (newest, _) = self.newest_acked[Class::Voice as usize];
+        let before_newest = newest.saturating_sub(self.first) as usize;
         for index in 0..before_newest.min(self.packets.len()) {
             let packet = &self.packets[index];
-            let overtaken = self.newest_acked_sent_at >= packet.at + self.reorder_window;
-            if packet.fate == Fate::Outstanding && (overtaken || now >= self.reorder_end(packet)) {
+            let (newest, sent_at) = self.newest_acked[packet.class as usize];
+            if packet.fate != Fate::Outstanding || self.first + index as u64 >= newest {
+                continue;
+            }
+            let overtaken = sent_at >= packet.at + self.reorder_window;
+            if overtaken || now >= self.reorder_end(packet) {
                 self.lose(index, outcome);
             }
         }
@@ -416,7 +441,7 @@ impl Ledger {
     fn lose(&mut self, index: usize, outcome: &mut Outcome) {
         let packet = &mut self.packets[index];
         packet.fate = Fate::Lost;
-        self.outstanding -= 1;
+        self.outstanding[packet.class as usize] -= 1;
         self.outstanding_bytes -= packet.ip_bytes;
         outcome.lost_packets += 1;
         outcome.lost.extend_from_slice(&packet.pieces);
@@ -447,6 +472,8 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
+    const BE: Class = Class::BestEffort;
+    const ELICITING: (bool, bool) = (true, false);
 
     fn piece(id: u64) -> Vec<Piece> {
         vec![Piece { message: MessageId(id), range: 0..1 }]
@@ -470,8 +497,8 @@ mod tests {
         let mut ledger = Ledger::new();
         for n in 1..=packets {
             assert_eq!(ledger.next_number(), n);
-            ledger.record(Instant(n * MS), piece(n), true, false, 100);
-            ledger.on_in_flight(Instant(n * MS), 0);
+            ledger.record(Instant(n * MS), BE, piece(n), ELICITING, 100);
+            ledger.on_in_flight(Instant(n * MS), BE, 0);
         }
         ledger
     }
@@ -491,8 +518,8 @@ mod tests {
         let late = ledger.acknowledge(Instant(11 * MS), &ack(&[(1, 3)])).unwrap();
         assert_eq!((ids(&late.acked), late.spurious_losses), (vec![2], 1));
         for n in 5..=6 {
-            ledger.record(Instant(12 * MS + n), piece(n), true, false, 100);
-            ledger.on_in_flight(Instant(12 * MS + n), 0);
+            ledger.record(Instant(12 * MS + n), BE, piece(n), ELICITING, 100);
+            ledger.on_in_flight(Instant(12 * MS + n), BE, 0);
         }
         let now = ledger.acknowledge(Instant(13 * MS), &ack(&[(6, 6), (1, 4)])).unwrap();
         assert!(now.lost.is_empty(), "5 may still arrive: {now:?}");
@@ -513,15 +540,49 @@ mod tests {
     fn nothing_is_overdue_while_the_driver_holds_it() {
         let mut ledger = Ledger::new();
         for n in 1..=2 {
-            ledger.record(Instant(0), piece(n), true, false, 1500);
+            ledger.record(Instant(0), BE, piece(n), ELICITING, 1500);
         }
-        ledger.on_in_flight(Instant(30 * MS), 1500);
+        ledger.on_in_flight(Instant(30 * MS), BE, 1500);
         let first = ledger.timer().unwrap();
         assert_eq!(ids(&ledger.on_timer(first).lost), [1]);
-        ledger.on_in_flight(first, 0);
+        ledger.on_in_flight(first, BE, 0);
         let second = ledger.timer().unwrap();
         assert!(second > first);
         assert_eq!(ids(&ledger.on_timer(second).lost), [2]);
+    }
+
+    #[test]
+    fn a_higher_class_that_overtakes_is_no_sign_of_loss_and_a_lower_one_is() {
+        let mut ledger = Ledger::new();
+        for (n, class) in [(1, BE), (2, Class::Voice), (3, BE)] {
+            ledger.record(Instant(n * MS), class, piece(n), ELICITING, 1000);
+        }
+        ledger.on_in_flight(Instant(4 * MS), Class::Voice, 0);
+        let outcome = ledger.acknowledge(Instant(5 * MS), &ack(&[(2, 2)])).unwrap();
+        assert_eq!((ids(&outcome.acked), outcome.held), (vec![2], Duration::from_millis(2)));
+        assert!(outcome.lost.is_empty(), "1 waits in the kernel for its turn: {outcome:?}");
+        ledger.on_in_flight(Instant(6 * MS), BE, 1000);
+        let held = ledger.held.map(|held| held.bytes);
+        assert_eq!(held, [0, 1000, 0, 0]);
+
+        ledger.record(Instant(7 * MS), Class::Voice, piece(4), ELICITING, 100);
+        ledger.record(Instant(8 * MS), BE, piece(5), ELICITING, 1000);
+        for class in [BE, Class::Voice] {
+            ledger.on_in_flight(Instant(9 * MS), class, 0);
+        }
+        let outcome = ledger.acknowledge(Instant(10 * MS), &ack(&[(5, 5), (1, 3)])).unwrap();
+        assert_eq!(ids(&outcome.lost), [4], "what came later of a lower class has arrived");
+    }
+
+    #[test]
+    fn what_is_overdue_of_one_class_does_not_wait_for_another() {
+        let mut ledger = Ledger::new();
+        ledger.record(Instant(0), BE, piece(1), ELICITING, 1500);
+        ledger.record(Instant(MS), Class::Voice, piece(2), ELICITING, 100);
+        ledger.on_in_flight(Instant(2 * MS), Class::Voice, 0);
+        let at = ledger.timer().unwrap();
+        assert!(at < Instant(0) + MAX_HELD, "the first is still in the kernel");
+        assert_eq!(ids(&ledger.on_timer(at).lost), [2]);
     }
 
     #[test]
@@ -534,7 +595,7 @@ mod tests {
         let mut ledger = Ledger::new();
         let mut evicted = 0;
         for n in 0..MAX_SENT as u64 + 10 {
-            evicted += ledger.record(Instant(n), piece(n), true, false, 100).len();
+            evicted += ledger.record(Instant(n), BE, piece(n), ELICITING, 100).len();
         }
         assert_eq!((evicted, ledger.packets.len()), (10, MAX_SENT));
     }

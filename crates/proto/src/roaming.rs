@@ -83,7 +83,7 @@ impl Endpoint {
         let (radio, remote, token) = (candidate.radio, candidate.remote, candidate.token);
         self.timers.set(Timer::Path(id), Some(now + CHALLENGE_AGAIN));
         let datagram = self.aside(now, id, |out| put_challenge(token, out))?;
-        Some(Transmit { radio, link: None, remote, datagram, priority: None })
+        Some(Transmit::aside(radio, remote, datagram))
     }
 
     /// Echoes a challenge to where it came from.

@@ -69,6 +69,13 @@ pub(crate) struct Turn {
     id: MessageId,
 }
 
+impl Turn {
+    /// Of its message; what is the session's own is above nearly all.
+    pub(crate) fn priority(&self) -> u8 {
+        u8::try_from(self.rank.0).unwrap_or(CARRIED_CONTROL)
+    }
+}
+
 /// Whose packet waits here, to be passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Carried {
@@ -573,8 +580,7 @@ impl Outbox {
     /// Priority and end of what is sent next; what is the session's own is above all.
     pub(crate) fn next_urgency(&mut self, now: Instant) -> Option<(u8, Option<Instant>)> {
         let turn = self.next_turn(now)?;
-        let priority = u8::try_from(turn.rank.0).unwrap_or(CARRIED_CONTROL);
-        Some((priority, self.messages[&turn.id].lifespan_end))
+        Some((turn.priority(), self.messages[&turn.id].lifespan_end))
     }
 
     /// The best turn of what may be sent now.

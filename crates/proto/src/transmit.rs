@@ -2,8 +2,8 @@
 //! Building packets, at the moment they leave.
 
 use crate::arrivals::ACK_RANGES;
+use crate::class::{Class, InFlight};
 use crate::endpoint::{Endpoint, LinkId, PeerId, RadioId, Timer, Transmit};
-use crate::link::Link;
 use crate::place::Place;
 use crate::rate::{Ask, Release};
 use crate::reliable::Piece;
@@ -57,19 +57,21 @@ impl Endpoint {
     ) -> Option<Transmit> {
         let place = self.links[id.0 as usize].remote?;
         let radio = self.links[id.0 as usize].radio;
-        let in_flight = self.in_flight(radio);
+        let in_flight = self.in_flight(radio).total();
+        let priority = urgency.map(|(priority, _)| priority);
+        let class = self.class(id, priority);
         let link = &mut self.links[id.0 as usize];
         let ip_bytes = datagram.len() + link.config.header_bytes;
-        link.on_sent(now, ip_bytes);
-        if let Some((priority, _)) = urgency {
+        link.on_sent(now, class, ip_bytes);
+        if let Some(priority) = priority {
             link.note_priority(now, priority);
         }
         self.radios[radio.0 as usize].on_sent(now, ip_bytes, in_flight);
         self.arm_link(id);
-        let priority = urgency.map(|(priority, _)| priority);
         match place {
             Place::Udp(remote) => {
-                Some(Transmit { radio, link: Some(id), remote, datagram, priority })
+                let (link, dscp) = (Some(id), self.radios[radio.0 as usize].dscp(class));
+                Some(Transmit { radio, link, remote, datagram, priority, class, dscp })
             }
             Place::Relay { hop, end } => {
                 self.hand_to_relay(now, id, (hop, end), datagram, urgency);
@@ -126,7 +128,13 @@ impl Endpoint {
         let mut datagram = self.start_header(now, id)?;
         put(&mut datagram);
         self.seal(id, &mut datagram);
-        self.links[id.0 as usize].ledger.record(now, Vec::new(), false, false, 0);
+        self.links[id.0 as usize].ledger.record(
+            now,
+            Class::BestEffort,
+            Vec::new(),
+            (false, false),
+            0,
+        );
         Some(datagram)
     }
 
@@ -207,14 +215,15 @@ impl Endpoint {
         id: LinkId,
         mut datagram: Vec<u8>,
         pieces: Vec<Piece>,
-        (eliciting, ack_soon): (bool, bool),
+        ends: (bool, bool),
         urgency: Option<(u8, Option<Instant>)>,
     ) -> Option<Transmit> {
         self.seal(id, &mut datagram);
+        let class = self.class(id, urgency.map(|(priority, _)| priority));
         let link = &mut self.links[id.0 as usize];
         let peer = link.peer;
         let ip_bytes = datagram.len() + link.config.header_bytes;
-        let forgotten = link.ledger.record(now, pieces, eliciting, ack_soon, ip_bytes);
+        let forgotten = link.ledger.record(now, class, pieces, ends, ip_bytes);
         for piece in &forgotten {
             let _ = self.peers[peer.0 as usize].outbox.lost(now, piece, true);
         }
@@ -250,10 +259,10 @@ impl Endpoint {
         }
         let header_bytes = self.links[link.0 as usize].config.header_bytes;
         let datagram = (waiting + HEADER_ESTIMATE).min(self.datagram_bytes(link));
-        let in_flight = self.in_flight(radio);
+        let ahead = self.in_flight(radio).ahead_of(self.class(link, Some(priority)));
         let link = &mut self.links[link.0 as usize];
         let ask = Ask { bytes: datagram + header_bytes, urgent: link.is_urgent(priority) };
-        let local = self.radios[radio.0 as usize].pacer.release(now, ask, in_flight);
+        let local = self.radios[radio.0 as usize].pacer.release(now, ask, ahead);
         match &mut link.controller {
             Some(controller) if local == Release::Now => {
                 controller.release(now, ask, link.ledger.outstanding_bytes())
@@ -263,9 +272,17 @@ impl Endpoint {
     }
 
     /// Bytes in the kernel that count against a radio's budget.
-    pub(crate) fn in_flight(&self, radio: RadioId) -> usize {
+    pub(crate) fn in_flight(&self, radio: RadioId) -> InFlight {
+        let mut sum = InFlight::default();
         let on_radio = self.links.iter().filter(|l| l.radio == radio);
-        on_radio.map(Link::counted_in_flight).sum()
+        on_radio.for_each(|link| sum.add(&link.counted_in_flight()));
+        sum
+    }
+
+    /// The class of a packet on a link with messages of this priority at most, or with none.
+    fn class(&self, link: LinkId, priority: Option<u8>) -> Class {
+        let radio = self.links[link.0 as usize].radio;
+        self.radios[radio.0 as usize].class(priority)
     }
 
     /// The peer whose turn it is: highest priority first, then least served.
@@ -273,10 +290,12 @@ impl Endpoint {
         let mut best_rank = None;
         let mut candidates: Vec<(PeerId, LinkId)> = Vec::new();
         for index in 0..self.peers.len() {
+            let Some(turn) = self.peers[index].outbox.next_turn(now) else { continue };
+            let class = self.radios[radio.0 as usize].class(Some(turn.priority()));
             let heard = |hop| self.is_heard(hop);
-            let link = link_for(&self.peers[index].links, &self.links, radio, heard);
-            let (Some(link), state) = (link, &mut self.peers[index]) else { continue };
-            let Some(turn) = state.outbox.next_turn(now) else { continue };
+            let links = &self.peers[index].links;
+            let link = link_for(links, &self.links, (radio, class), heard);
+            let Some(link) = link else { continue };
             let rank = turn.rank.0;
             if best_rank.is_none_or(|best| rank > best) {
                 best_rank = Some(rank);

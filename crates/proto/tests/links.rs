@@ -73,7 +73,7 @@ impl Joined {
             let Some(transmit) = self.nodes[from].poll_transmit(self.now) else { return };
             let radio = transmit.radio;
             if let Some(link) = transmit.link {
-                self.nodes[from].handle_in_flight(self.now, link, 0);
+                self.nodes[from].handle_in_flight(self.now, link, transmit.class, 0);
             }
             if self.cut[radio.0 as usize] {
                 continue;

@@ -5,7 +5,9 @@ mod net;
 
 use net::*;
 use tautline_proto::stats::DropReason;
-use tautline_proto::{ChannelId, Config, Duration, PeerId};
+use tautline_proto::{
+    ChannelId, Class, Config, Duration, LinkId, PeerId, RadioConfig, RadioId, Transmit,
+};
 
 const P: PeerId = PeerId(0);
 const MBPS_6: u64 = 6_000_000;
@@ -38,6 +40,78 @@ fn a_small_urgent_message_waits_for_two_packets_at_most() {
     assert!(worst < bound, "worst {worst} ms, bound {bound} ms");
     assert_eq!(delays_ms(&net, 1, image).len(), 50);
     net.check_conservation(0, P, &[laser, image]);
+}
+
+/// Classes of the packets with messages that a node has sent since there were `before`.
+fn classes(net: &Net, node: usize, before: usize) -> Vec<(Class, u8)> {
+    let sent = net.nodes[node].sent[before..].iter();
+    sent.filter(|it| it.priority.is_some()).map(|it| (it.class, it.dscp)).collect()
+}
+
+#[test]
+fn one_packet_of_each_higher_class_enters_beside_lower_ones() {
+    let mut net = Net::pair(1, &Pipe::of(MBPS_6));
+    let command = net.open(0, P, channel(topic("/cmd_vel", 220)));
+    let laser = net.open(0, P, channel(topic("/scan", 200)));
+    let image = net.open(0, P, channel(topic("/image", 20)));
+    let before = net.nodes[0].sent.len();
+    // What is in the kernel stays there, as behind the bulk of others.
+    net.nodes[0].stuck.push(address(1));
+    net.send(0, P, image, payload(0, 65_536));
+    net.run(5 * MS);
+    assert_eq!(classes(&net, 0, before), [(Class::BestEffort, 0); 2]);
+    for channel in [laser, command] {
+        for n in 0..3 {
+            net.send(0, P, channel, payload(n, 1000));
+        }
+    }
+    let higher = [(Class::Video, 32), (Class::Voice, 48)];
+    assert_eq!(classes(&net, 0, before)[2..], higher);
+    net.run(40 * MS);
+    assert_eq!(classes(&net, 0, before)[2..], higher, "one of each is enough");
+}
+
+#[test]
+fn a_link_where_a_lower_class_is_stuck_still_carries_higher_ones() {
+    let mut net = Net::pair(1, &Pipe::of(MBPS_6));
+    let laser = net.open(0, P, channel(topic("/scan", 200)));
+    let image = net.open(0, P, channel(topic("/image", 20)));
+    let before = net.nodes[0].sent.len();
+    net.nodes[0].stuck.push(address(1));
+    net.send(0, P, image, payload(0, 65_536));
+    net.run(5 * MS);
+    net.nodes[0].stuck.clear();
+    net.run(100 * MS);
+    assert!(net.nodes[0].endpoint.link(LinkId(0)).stalled);
+    let image_packets = classes(&net, 0, before).len();
+    net.send(0, P, laser, payload(0, 1000));
+    net.run(20 * MS);
+    // It may be sent again: acknowledgements were few until now.
+    let since = &classes(&net, 0, before)[image_packets..];
+    assert!(!since.is_empty() && since.iter().all(|it| *it == (Class::Video, 32)), "{since:?}");
+    assert_eq!(delays_ms(&net, 1, laser).len(), 1);
+    net.send(0, P, laser, payload(1, 1000));
+    net.run(20 * MS);
+    assert_eq!(delays_ms(&net, 1, laser).len(), 2);
+}
+
+#[test]
+fn a_radio_without_marking_has_one_class_and_one_budget() {
+    let mut net = Net::pair(1, &Pipe::of(MBPS_6));
+    let laser = net.open(0, P, channel(topic("/scan", 255)));
+    let image = net.open(0, P, channel(topic("/image", 0)));
+    let plain = RadioConfig { marking: None, ..RadioConfig::default() };
+    net.nodes[0].endpoint.set_radio(RadioId(0), plain);
+    let before = net.nodes[0].sent.len();
+    net.nodes[0].stuck.push(address(1));
+    net.send(0, P, image, payload(0, 65_536));
+    net.run(5 * MS);
+    net.send(0, P, laser, payload(0, 1000));
+    net.run(40 * MS);
+    let data = net.nodes[0].sent[before..].iter().filter_map(|it| it.priority);
+    assert!(data.clone().count() > 0 && data.clone().all(|priority| priority == 0));
+    let unmarked = |it: &Transmit| (it.class, it.dscp) == (Class::BestEffort, 0);
+    assert!(net.nodes[0].sent[before..].iter().all(unmarked));
 }
 
 #[test]

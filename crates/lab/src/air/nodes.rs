@@ -185,7 +185,9 @@ fn node_file(scenario: &Scenario, station: usize) -> NodeFile<'_> {
         topics.push_str(" }\n");
     }
     let peers = peers.iter().map(entry).collect();
-    NodeFile { name: name(station), peers, radios, topics, ros: "ros1: false".into() }
+    let dscp = scenario.tautline.dscp;
+    let rest = format!("ros1: false\ndscp: {dscp}");
+    NodeFile { name: name(station), peers, radios, topics, rest }
 }
 
 /// A link as the node's file has it.

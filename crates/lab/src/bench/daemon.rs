@@ -66,7 +66,7 @@ impl DaemonSetup {
             peers: vec![peer],
             radios: self.radios(computer),
             topics: topics.into(),
-            ros: self.ros(),
+            rest: self.ros(),
         };
         file.write(folder)?;
         self.run(computer, folder, folder)

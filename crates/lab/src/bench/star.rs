@@ -127,7 +127,7 @@ fn start(
         peers: peers.iter().map(|peer| peer.entry()).collect(),
         radios: String::new(),
         topics: topics.into(),
-        ros: "ros1: false".into(),
+        rest: "ros1: false".into(),
     };
     let path = file.write(folder)?;
     let program = std::env::current_exe()?;

@@ -322,6 +322,9 @@ pub struct Tautline {
     /// How Tautline's radios are paced, as in the robot's file.
     #[schemars(extend("default" = as_yaml(default::PACING)))]
     pub rate: Option<Pacing>,
+    /// Packets are marked by their priority, as by default in the robot's file; this chooses the access category where `access` is `edca`.
+    #[schemars(extend("default" = true))]
+    pub dscp: Option<At<Flag>>,
     /// Each station of a route runs a node and passes on what its neighbours on it send to each other; IP does not. In virtual time only.
     #[schemars(extend("default" = false))]
     pub relay: Option<At<Flag>>,

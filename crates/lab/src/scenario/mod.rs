@@ -208,6 +208,8 @@ pub struct Tautline {
     pub in_flight: u32,
     /// How radios are paced.
     pub rate: tautline_proto::Rate,
+    /// Packets are marked by their priority.
+    pub dscp: bool,
     /// Nodes pass packets on along routes, instead of IP; there is a route.
     pub relay: bool,
 }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 use tautline_medium::{Medium, Nanos, NetworkId, StationId};
-use tautline_proto::{Config, OfferedQos, OfferedTopic, RadioConfig, Role, SecretKey};
+use tautline_proto::{Config, Marking, OfferedQos, OfferedTopic, RadioConfig, Role, SecretKey};
 
 /// Time before the scenario's start, in which nodes meet.
 pub const WARM_UP: Nanos = 2_000_000_000;
@@ -39,6 +39,7 @@ pub fn build(scenario: &Scenario, seed: u64) -> Result<World> {
     let radio = RadioConfig {
         rate: scenario.tautline.rate,
         in_flight_bytes: scenario.tautline.in_flight as usize * PACKET_BYTES,
+        marking: scenario.tautline.dscp.then(Marking::default),
     };
     let mut world = World::new(net, seed, radio);
     join_all(scenario, &mut world)?;

@@ -62,7 +62,8 @@ impl Outage {
 pub struct Departure {
     /// Whose.
     pub host: StationId,
-    /// IP bytes that the kernel held before on the same radio, of links that are up and not stalled.
+    /// IP bytes that the kernel held before on the same radio, of links that are up and not
+    /// stalled; none if all of them are of lower classes.
     pub in_flight: usize,
     /// The radio's budget, in IP bytes.
     pub limit: usize,

@@ -16,7 +16,7 @@ use tautline_medium::{Frame, Medium, Motion, Nanos, NetworkId, Output, StationId
 use tautline_proto::stats::RefusedPacket;
 use tautline_proto::wire::VERSION;
 use tautline_proto::{
-    Endpoint, Event, Instant, LinkConfig, LinkId, PeerId, RadioConfig, RadioId, Transmit,
+    Class, Endpoint, Event, Instant, LinkConfig, LinkId, PeerId, RadioConfig, RadioId, Transmit,
 };
 
 /// IPv4 and UDP headers.
@@ -92,7 +92,7 @@ struct Parcel {
 /// Whose socket a packet stays charged to until it has been on the air.
 #[derive(Debug, Clone, Copy)]
 enum Charge {
-    Link { host: StationId, link: LinkId, life: u32 },
+    Link { host: StationId, link: LinkId, class: Class, life: u32 },
     Flow(usize),
 }
 
@@ -116,7 +116,7 @@ struct Host {
 
 struct Node {
     endpoint: Endpoint,
-    in_flight: BTreeMap<LinkId, usize>,
+    in_flight: BTreeMap<(LinkId, Class), usize>,
     armed: Option<Nanos>,
 }
 
@@ -387,9 +387,9 @@ impl Net {
             Some(Charge::Flow(flow)) => {
                 self.happened.push_back(Happened::Left(flow, parcel.packet.ip_bytes));
             }
-            Some(Charge::Link { host, link, life }) if life == self.hosts[host.0].life => {
+            Some(Charge::Link { host, link, class, life }) if life == self.hosts[host.0].life => {
                 let left = parcel.packet.ip_bytes as usize;
-                self.change_in_flight(host, link, |bytes| bytes.saturating_sub(left));
+                self.change_in_flight(host, (link, class), |bytes| bytes.saturating_sub(left));
             }
             Some(Charge::Link { .. }) => {}
         }
@@ -407,14 +407,14 @@ impl Net {
     fn change_in_flight(
         &mut self,
         host: StationId,
-        link: LinkId,
+        (link, class): (LinkId, Class),
         change: impl FnOnce(usize) -> usize,
     ) {
         let now = instant(self.now);
         let Some(node) = &mut self.hosts[host.0].node else { return };
-        let bytes = node.in_flight.entry(link).or_default();
+        let bytes = node.in_flight.entry((link, class)).or_default();
         *bytes = change(*bytes);
-        node.endpoint.handle_in_flight(now, link, *bytes);
+        node.endpoint.handle_in_flight(now, link, class, *bytes);
     }
 
     fn receive(&mut self, host: StationId, interface: usize, parcel: Parcel) {
@@ -552,32 +552,33 @@ impl Net {
     }
 
     fn transmit(&mut self, host: StationId, transmit: Transmit) {
-        let Transmit { link, remote, datagram, priority, .. } = transmit;
+        let Transmit { link, remote, datagram, priority, class, dscp, .. } = transmit;
         let SocketAddr::V4(to) = remote else { return };
         let ip_bytes = datagram.len() + HEADER_BYTES;
         if priority.is_some() {
-            self.show_gate(host, link, ip_bytes);
+            self.show_gate(host, link, class, ip_bytes);
         }
         if let Some(link) = link {
-            self.change_in_flight(host, link, |bytes| bytes + ip_bytes);
+            self.change_in_flight(host, (link, class), |bytes| bytes + ip_bytes);
         }
         self.calls += u64::from(datagram.starts_with(&CALL));
         let life = self.hosts[host.0].life;
-        let charged = link.map(|link| Charge::Link { host, link, life });
+        let charged = link.map(|link| Charge::Link { host, link, class, life });
         let body = Body::Tautline(datagram);
-        self.emit(host, to, ip_bytes as u32, 0, body, charged);
+        self.emit(host, to, ip_bytes as u32, dscp, body, charged);
     }
 
     /// Lets the gate see what leaves with messages, and what the kernel holds before it.
-    fn show_gate(&mut self, host: StationId, link: Option<LinkId>, ip_bytes: usize) {
+    fn show_gate(&mut self, host: StationId, link: Option<LinkId>, class: Class, ip_bytes: usize) {
         let Some(gate) = &mut self.gate else { return };
         let (Some(link), Some(node)) = (link, &self.hosts[host.0].node) else { return };
         let radio = node.endpoint.link(link).radio;
-        let counted = node.in_flight.iter().filter(|(link, _)| {
-            let view = node.endpoint.link(**link);
+        let counted = node.in_flight.iter().filter(|((link, _), _)| {
+            let view = node.endpoint.link(*link);
             view.radio == radio && view.up && !view.stalled
         });
-        let in_flight = counted.map(|(_, bytes)| bytes).sum();
+        let ahead = counted.clone().any(|((_, it), bytes)| *it >= class && *bytes > 0);
+        let in_flight = if ahead { counted.map(|(_, bytes)| bytes).sum() } else { 0 };
         let limit = node.endpoint.radio(radio).in_flight_limit_bytes;
         gate.see(&Departure { host, in_flight, limit, ip_bytes });
     }

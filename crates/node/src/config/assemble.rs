@@ -21,7 +21,7 @@ use tautline_gateway::mapping::{
 };
 use tautline_gateway::tf;
 use tautline_gateway::types::installed::Installed;
-use tautline_proto::SecretKey;
+use tautline_proto::{Marking, SecretKey};
 
 /// The whole file as a [`Config`]; values from outside the file that are wrong are added to `problems`.
 pub fn config(
@@ -55,6 +55,10 @@ pub fn config(
         ros1,
         ros2,
         radios: file.named("radios").iter().map(radio).collect::<Option<_>>()?,
+        marking: match file.section("dscp") {
+            Some(section) => Some(marking(section)?),
+            None => None,
+        },
         peers: file
             .named("peers")
             .iter()
@@ -186,6 +190,15 @@ fn radio(named: &Named) -> Option<RadioConfig> {
             _ => return None,
         },
         in_flight: whole(&named.section, "in_flight")?.try_into().ok()?,
+    })
+}
+
+fn marking(section: &Section) -> Option<Marking> {
+    let dscp = |key| whole(section, key)?.try_into().ok();
+    let from = |key| whole(section, key)?.try_into().ok();
+    Some(Marking {
+        from: [from("best_effort_from")?, from("video_from")?, from("voice_from")?],
+        dscp: [dscp("background")?, dscp("best_effort")?, dscp("video")?, dscp("voice")?],
     })
 }
 

@@ -36,6 +36,7 @@ pub fn check(file: &Section, surroundings: &Surroundings) -> Findings {
     findings.destinations(file);
     findings.frames_shared_in_vain(file);
     findings.queues_too_small(file);
+    findings.classes_out_of_order(file);
     findings.rules_that_never_match(file);
     findings.nothing_to_do(file);
     findings.interfaces_missing(file, surroundings);
@@ -279,6 +280,22 @@ impl Findings {
             {
                 let found = format!("{bytes} bytes, less than max_message ({max_message} bytes)");
                 self.wrong(at, format!("limits.{key}"), found, "at least max_message".into());
+            }
+        }
+    }
+
+    fn classes_out_of_order(&mut self, file: &Section) {
+        let Some(dscp) = file.section("dscp") else {
+            return;
+        };
+        let keys = ["best_effort_from", "video_from", "voice_from"];
+        for [lower, higher] in [[keys[0], keys[1]], [keys[1], keys[2]]] {
+            if let Some((_, Value::Whole(least))) = dscp.single(lower)
+                && let Some((at, Value::Whole(from))) = dscp.single(higher)
+                && from < least
+            {
+                let found = format!("{from}, less than {lower} ({least})");
+                self.wrong(at, format!("dscp.{higher}"), found, format!("at least {lower}"));
             }
         }
     }

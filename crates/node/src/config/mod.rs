@@ -31,7 +31,7 @@ use tautline_gateway::tf;
 use tautline_gateway::types::Dialect;
 use tautline_gateway::types::compose::Fields;
 use tautline_gateway::types::installed::Installed;
-use tautline_proto::{PublicKey, Rate};
+use tautline_proto::{Marking, PublicKey, Rate};
 
 /// Most peers of one node.
 pub const MAX_PEERS: usize = 256;
@@ -125,6 +125,8 @@ pub struct Config {
     pub ros2: Option<Ros2Config>,
     /// Radios that differ from the default, by interface.
     pub radios: Vec<RadioConfig>,
+    /// How packets are marked; `None` leaves them as they are.
+    pub marking: Option<Marking>,
     /// The other nodes.
     pub peers: Vec<PeerConfig>,
     /// What is sent from here; the first rule that matches a topic counts.

@@ -181,6 +181,12 @@ pub const FILE: &[Setting] = &[
         "Interfaces that need settings of their own.",
     ),
     group(
+        "dscp",
+        Shape::Switch(DSCP),
+        Computed("on"),
+        "Packets are marked by the highest priority in them, so that Wi-Fi (WMM) sends them before those of others that matter less; false leaves them unmarked.",
+    ),
+    group(
         "topics",
         Shape::Named(&TOPICS),
         Absent("nothing is sent from here"),
@@ -425,6 +431,44 @@ const RADIOS: Naming = Naming {
         ),
     ],
 };
+
+const DSCP: &[Setting] = &[
+    single(
+        "voice",
+        DSCP_KIND,
+        Value("48"),
+        "DSCP of the most urgent packets, and of Tautline's own. 48 (CS6) is Wi-Fi's voice category on all kernels; 46 (EF) on those since 6.8.",
+        "46",
+    ),
+    single("voice_from", FROM_KIND, Value("210"), "Lowest priority of these; 256: none.", "250"),
+    single(
+        "video",
+        DSCP_KIND,
+        Value("32"),
+        "DSCP of the next: 32 (CS4) is Wi-Fi's video category.",
+        "34",
+    ),
+    single("video_from", FROM_KIND, Value("140"), "Lowest priority of these; 256: none.", "120"),
+    single("best_effort", DSCP_KIND, Value("0"), "DSCP of the rest, which is most.", "0"),
+    single(
+        "best_effort_from",
+        FROM_KIND,
+        Value("10"),
+        "Lowest priority of these; what is below it waits for everybody's.",
+        "1",
+    ),
+    single(
+        "background",
+        DSCP_KIND,
+        Value("8"),
+        "DSCP of what is below: 8 (CS1) is Wi-Fi's background category.",
+        "8",
+    ),
+];
+
+const DSCP_KIND: Kind = Kind::Whole(0, 63);
+/// One more than the highest priority.
+const FROM_KIND: Kind = Kind::Whole(0, 256);
 
 const SERVICES: Naming = Naming {
     names: Kind::Pattern,

@@ -5,9 +5,9 @@ use super::Driver;
 use crate::paths::{self, Path};
 use crate::udp::{self, LinkSocket};
 use rustix::event::epoll;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
-use tautline_proto::{Instant, LinkConfig, LinkId, RadioId, Transmit};
+use tautline_proto::{Class, Instant, LinkConfig, LinkId, Marking, RadioId, Transmit};
 
 /// Datagrams read from one socket before others get their turn.
 const READ_BATCH: usize = 64;
@@ -23,19 +23,26 @@ const HEADER_V6: usize = 48;
 
 pub(super) struct Link {
     pub(super) id: LinkId,
-    pub(super) socket: Option<LinkSocket>,
+    /// One for each class that is marked; none while they cannot be opened.
+    pub(super) sockets: Vec<ClassSocket>,
     pub(super) path: Option<Path>,
     pub(super) device: Option<String>,
     /// It has no address of its own and leads to wherever the peer called from.
     pub(super) follows_caller: bool,
-    /// More may be waiting in the socket than was read.
-    pub(super) readable: bool,
+}
+
+/// The socket of one class of a link.
+pub(super) struct ClassSocket {
+    class: Class,
+    socket: LinkSocket,
+    /// More may be waiting in it than was read.
+    readable: bool,
 }
 
 impl Link {
     pub(super) fn new(id: LinkId) -> Self {
-        let (socket, path, device) = (None, None, None);
-        Self { id, socket, path, device, follows_caller: false, readable: false }
+        let (sockets, path, device) = (Vec::new(), None, None);
+        Self { id, sockets, path, device, follows_caller: false }
     }
 }
 
@@ -44,24 +51,44 @@ fn header_bytes(remote: SocketAddr) -> usize {
     if remote.is_ipv6() { HEADER_V6 } else { HEADER_V4 }
 }
 
+/// What epoll says of a link's socket: the link's number and its place among the sockets.
+fn tag(link: usize, place: usize) -> u64 {
+    super::TAG_LINKS + (link * Class::ALL.len() + place) as u64
+}
+
+/// Classes with sockets of their own, and their DSCPs.
+fn marks(marking: Option<&Marking>) -> Vec<(Class, u8)> {
+    match marking {
+        Some(marking) => Class::ALL.map(|class| (class, marking.dscp(class))).to_vec(),
+        None => vec![(Class::BestEffort, 0)],
+    }
+}
+
 /// In.
 impl Driver {
-    pub(super) fn link_ready(&mut self, index: usize, flags: epoll::EventFlags) {
+    /// `number`: as in [`tag`].
+    pub(super) fn link_ready(&mut self, number: usize, flags: epoll::EventFlags) {
         let now = self.now();
-        let Some(link) = self.links.get_mut(index) else {
-            return;
-        };
+        let (index, place) = (number / Class::ALL.len(), number % Class::ALL.len());
+        let Some(link) = self.links.get_mut(index) else { return };
+        let Some(of_class) = link.sockets.get_mut(place) else { return };
         let failed = epoll::EventFlags::ERR | epoll::EventFlags::HUP;
-        link.readable |= flags.intersects(epoll::EventFlags::IN | failed);
-        if let Some(socket) = &mut link.socket {
-            self.endpoint.handle_in_flight(now, link.id, socket.in_flight());
-        }
+        of_class.readable |= flags.intersects(epoll::EventFlags::IN | failed);
+        let in_flight = of_class.socket.in_flight();
+        self.endpoint.handle_in_flight(now, link.id, of_class.class, in_flight);
+    }
+
+    /// Whether more may be waiting in a link's sockets than was read.
+    pub(super) fn links_readable(&self) -> bool {
+        self.links.iter().flat_map(|link| &link.sockets).any(|it| it.readable)
     }
 
     pub(super) fn read_sockets(&mut self) {
         for index in 0..self.links.len() {
-            if self.links[index].readable {
-                self.read_link(index);
+            for place in 0..self.links[index].sockets.len() {
+                if self.links[index].sockets[place].readable {
+                    self.read_link(index, place);
+                }
             }
         }
         if self.listen_readable {
@@ -69,12 +96,9 @@ impl Driver {
         }
     }
 
-    fn read_link(&mut self, index: usize) {
+    fn read_link(&mut self, index: usize, place: usize) {
         let link = &mut self.links[index];
-        let Some(socket) = &link.socket else {
-            link.readable = false;
-            return;
-        };
+        let ClassSocket { socket, readable, .. } = &mut link.sockets[place];
         let radio = self.endpoint.link(link.id).radio;
         let from = socket.path.remote;
         for _ in 0..READ_BATCH {
@@ -85,7 +109,7 @@ impl Driver {
                     self.endpoint.handle_packet(now, radio, from, datagram);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    link.readable = false;
+                    *readable = false;
                     return;
                 }
                 // An ICMP error of an earlier packet; reading it cleared it.
@@ -139,7 +163,7 @@ impl Driver {
 
 /// Sockets.
 impl Driver {
-    /// Opens or moves the socket of a link.
+    /// Opens or moves the sockets of a link.
     pub(super) fn set_path(&mut self, index: usize, path: Path) {
         let now = self.now();
         let radio = self.radio(&path.interface);
@@ -164,18 +188,17 @@ impl Driver {
             return;
         };
         let text = format!("{} by {}", path.remote, path.interface);
-        let opened = LinkSocket::connect(path, self.address, link.device.as_deref());
-        let opened = opened.and_then(|socket| {
-            socket.register(&self.poll, super::TAG_LINKS + index as u64)?;
-            Ok(socket)
-        });
-        match opened {
-            Ok(socket) => {
-                link.socket = Some(socket);
-                link.readable = true;
-            }
+        link.sockets.clear();
+        let open = |(place, (class, dscp))| {
+            let device = link.device.as_deref();
+            let socket = LinkSocket::connect(path.clone(), self.address, device, dscp)?;
+            socket.register(&self.poll, tag(index, place))?;
+            Ok(ClassSocket { class, socket, readable: true })
+        };
+        let marks = marks(self.marking.as_ref()).into_iter().enumerate();
+        match marks.map(open).collect::<io::Result<_>>() {
+            Ok(sockets) => link.sockets = sockets,
             Err(error) => {
-                link.socket = None;
                 let now = self.now();
                 self.topics.notice(now, format!("{text}: cannot open a socket: {error}"));
             }
@@ -189,8 +212,8 @@ impl Driver {
             let link = &mut self.links[index];
             if link.follows_caller && !self.endpoint.link(link.id).up {
                 // Our own address on the way to it may have changed as well.
-                (link.path, link.socket) = (None, None);
-            } else if link.socket.is_none() {
+                (link.path, link.sockets) = (None, Vec::new());
+            } else if link.sockets.is_empty() {
                 self.connect(index);
             }
         }
@@ -218,7 +241,7 @@ impl Driver {
         if link.path.as_ref().is_some_and(|p| p.remote == remote) {
             return;
         }
-        (link.path, link.socket) = (None, None);
+        (link.path, link.sockets) = (None, Vec::new());
         let id = link.id;
         let found = paths::route(remote, link.device.as_deref(), None);
         let fits = found.map_err(|error| error.to_string()).and_then(|path| {
@@ -263,16 +286,19 @@ impl Driver {
     fn send_on(&mut self, now: Instant, id: LinkId, transmit: &Transmit) {
         let index = id.0 as usize;
         self.follow_caller(index, transmit.remote);
-        let Some(socket) = &mut self.links[index].socket else {
-            return self.endpoint.handle_in_flight(now, id, 0);
+        let class = transmit.class;
+        let sockets = &mut self.links[index].sockets;
+        let Some(of_class) = sockets.iter_mut().find(|it| it.class == class) else {
+            return self.endpoint.handle_in_flight(now, id, class, 0);
         };
+        let socket = &mut of_class.socket;
         let ip_bytes = transmit.datagram.len() + header_bytes(transmit.remote);
         let sent = socket.send(&transmit.datagram, ip_bytes);
         let in_flight = socket.in_flight();
         if let Err(error) = sent {
             tracing::debug!(%error, remote = %transmit.remote, "a packet was not sent");
         }
-        self.endpoint.handle_in_flight(now, id, in_flight);
+        self.endpoint.handle_in_flight(now, id, class, in_flight);
     }
 
     /// An address as the listening socket takes it.

@@ -29,7 +29,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
 use std::time::{Duration, SystemTime};
 use tautline_gateway::{Command, Event as LocalEvent, Gateway};
 use tautline_proto::{
-    Endpoint, Instant, LinkConfig, PeerId, RadioConfig, RadioId, Rate, Rights, SecretKey,
+    Endpoint, Instant, LinkConfig, Marking, PeerId, RadioConfig, RadioId, Rate, Rights, SecretKey,
 };
 
 const TAG_LISTEN: u64 = 0;
@@ -74,6 +74,7 @@ pub(crate) struct Driver {
     beacons: Option<Beacons>,
     radios: BTreeMap<String, RadioId>,
     radio_settings: Vec<crate::config::RadioConfig>,
+    marking: Option<Marking>,
     /// Stands for the interface of a way that is not known.
     unknown_radio: RadioId,
     /// Radios towards those who called lately and have no link.
@@ -148,6 +149,7 @@ impl Driver {
             links: Vec::new(),
             radios: BTreeMap::new(),
             radio_settings: config.radios.clone(),
+            marking: config.marking.clone(),
             unknown_radio: RadioId(0),
             strangers: HashMap::new(),
             realtime: config.realtime.clone(),
@@ -259,6 +261,7 @@ impl Driver {
         let id = self.endpoint.add_radio(RadioConfig {
             rate: set.map_or(Rate::default(), |r| r.rate),
             in_flight_bytes: in_flight as usize * FULL_PACKET,
+            marking: self.marking.clone(),
         });
         self.radios.insert(interface.to_owned(), id);
         self.reporter.name_radio(id, interface);
@@ -321,7 +324,7 @@ impl Driver {
 
     /// Sleeps until something happens, with nanoseconds: a millisecond is a third of a packet at 3 Mbps.
     fn wait(&mut self, wake_at: Option<Instant>) -> Result<(), RunError> {
-        let unread = self.listen_readable || self.links.iter().any(|l| l.readable);
+        let unread = self.listen_readable || self.links_readable();
         let unfinished = unread || self.more_inputs || self.unsent;
         let due = [self.endpoint.poll_timeout(), self.topics.poll_timeout(), wake_at];
         let due = due.into_iter().flatten().min();

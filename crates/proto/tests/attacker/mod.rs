@@ -115,7 +115,7 @@ impl Attacked {
     fn drain(&mut self) {
         while let Some(transmit) = self.endpoint.poll_transmit(self.now) {
             if let Some(link) = transmit.link {
-                self.endpoint.handle_in_flight(self.now, link, 0);
+                self.endpoint.handle_in_flight(self.now, link, transmit.class, 0);
             }
         }
         while let Some(event) = self.endpoint.poll_event() {

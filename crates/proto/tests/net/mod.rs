@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, BinaryHeap};
 use std::net::SocketAddr;
 use tautline_proto::{
-    ChannelConfig, ChannelId, Config, Duration, Endpoint, Event, Instant, LinkConfig, LinkId,
-    Message, OfferedTopic, PeerId, RadioConfig, RadioId, Received, SecretKey, SendError, Transmit,
+    ChannelConfig, ChannelId, Class, Config, Duration, Endpoint, Event, Instant, LinkConfig,
+    LinkId, Message, OfferedTopic, PeerId, RadioConfig, RadioId, Received, SecretKey, SendError,
+    Transmit,
 };
 
 pub const MS: Duration = Duration::from_millis(1);
@@ -74,7 +75,7 @@ pub struct Node {
     config: Config,
     pub pipe: Pipe,
     busy_until: Instant,
-    in_flight: BTreeMap<LinkId, usize>,
+    in_flight: BTreeMap<(LinkId, Class), usize>,
     pub events: Vec<Event>,
     /// Messages delivered: when, from whom, on which channel.
     pub received: Vec<(Instant, PeerId, ChannelId, Received)>,
@@ -85,7 +86,7 @@ pub struct Node {
 }
 
 enum Happening {
-    Departed { node: usize, link: LinkId, bytes: usize },
+    Departed { node: usize, link: LinkId, class: Class, bytes: usize },
     Arrives { node: usize, from: SocketAddr, datagram: Vec<u8> },
 }
 
@@ -294,12 +295,12 @@ impl Net {
 
     fn happen(&mut self, what: Happening) {
         match what {
-            Happening::Departed { node, link, bytes } => {
+            Happening::Departed { node, link, class, bytes } => {
                 let state = &mut self.nodes[node];
-                let left = state.in_flight.entry(link).or_default();
+                let left = state.in_flight.entry((link, class)).or_default();
                 *left = left.saturating_sub(bytes);
                 let left = *left;
-                state.endpoint.handle_in_flight(self.now, link, left);
+                state.endpoint.handle_in_flight(self.now, link, class, left);
                 self.drain(node);
             }
             Happening::Arrives { node, from, datagram } => self.inject(node, from, &datagram),
@@ -336,15 +337,15 @@ impl Net {
 
     fn transmit(&mut self, node: usize, transmit: Transmit) {
         self.nodes[node].sent.push(transmit.clone());
-        let Transmit { link, remote: to, datagram, .. } = transmit;
+        let Transmit { link, remote: to, datagram, class, .. } = transmit;
         let ip_bytes = datagram.len() + IP_UDP;
         let state = &mut self.nodes[node];
         let stuck = state.stuck.contains(&to);
         if let Some(link) = link {
-            let in_flight = state.in_flight.entry(link).or_default();
+            let in_flight = state.in_flight.entry((link, class)).or_default();
             *in_flight += ip_bytes;
             let bytes = *in_flight;
-            state.endpoint.handle_in_flight(self.now, link, bytes);
+            state.endpoint.handle_in_flight(self.now, link, class, bytes);
         }
         if stuck {
             return;
@@ -355,7 +356,7 @@ impl Net {
         state.busy_until = departs;
         let pipe = state.pipe.clone();
         if let Some(link) = link {
-            self.plan(departs, Happening::Departed { node, link, bytes: ip_bytes });
+            self.plan(departs, Happening::Departed { node, link, class, bytes: ip_bytes });
         }
         let target = self.nodes.iter().position(|n| n.address == to);
         let lost = pipe.cut || self.rng.chance(pipe.loss);

@@ -52,6 +52,7 @@ fn tautline(file: &File) -> Tautline {
     Tautline {
         in_flight: in_flight.0 as u32,
         rate: value_or(settings.and_then(|t| t.rate.clone()), default::PACING).0,
+        dscp: settings.and_then(|t| t.dscp.as_ref()).is_none_or(|dscp| dscp.value.0),
         relay: settings.and_then(|t| t.relay.as_ref()).is_some_and(|relay| relay.value.0),
     }
 }
@@ -75,7 +76,7 @@ impl Default for Check {
             flows: Vec::new(),
             control_loops: Vec::new(),
             events: Vec::new(),
-            tautline: Tautline { in_flight: 0, rate: Rate::default(), relay: false },
+            tautline: Tautline { in_flight: 0, rate: Rate::default(), dscp: true, relay: false },
         };
         Check { done, problems: Vec::new() }
     }

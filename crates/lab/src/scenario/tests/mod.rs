@@ -145,7 +145,8 @@ fn defaults_are_filled_in() {
         (flow.over, flow.priority, flow.pace),
         (Over::Tautline, 100, Pace::Every(20_000_000))
     );
-    assert_eq!(scenario.tautline, Tautline { in_flight: 2, rate: Rate::Auto, relay: false });
+    let tautline = Tautline { in_flight: 2, rate: Rate::Auto, dscp: true, relay: false };
+    assert_eq!(scenario.tautline, tautline);
 }
 
 #[test]

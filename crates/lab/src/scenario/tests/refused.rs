@@ -310,6 +310,7 @@ const REFUSED_AT_THE_END: &[(&str, &str)] = &[
         "tautline: { in_flight: 0 }",
         "14:24: tautline.in_flight: found '0'; allowed: a whole number from 1 to 64",
     ),
+    ("tautline: { dscp: 46 }", "14:19: tautline.dscp: found '46'; allowed: true or false"),
     ("tautline: { relay: maybe }", "14:20: tautline.relay: found 'maybe'; allowed: true or false"),
     (
         "tautline: { relay: true }",
@@ -317,7 +318,7 @@ const REFUSED_AT_THE_END: &[(&str, &str)] = &[
     ),
     (
         "tautline: 2",
-        "14:11: tautline: found '2'; allowed: a map of these keys: in_flight, rate, relay",
+        "14:11: tautline: found '2'; allowed: a map of these keys: in_flight, rate, dscp, relay",
     ),
     (
         "tautline: { rate: &a 6Mbps, in_flight: *a }",

@@ -10,7 +10,7 @@ use tautline_medium::{
     WifiConfig,
 };
 use tautline_proto::{
-    ChannelConfig, Config, OfferedQos, OfferedTopic, RadioConfig, Rate, Role, SecretKey,
+    ChannelConfig, Config, Marking, OfferedQos, OfferedTopic, RadioConfig, Rate, Role, SecretKey,
 };
 
 /// One millisecond.
@@ -236,6 +236,7 @@ impl Plan {
                     ],
                 ),
                 in_flight_bytes: PACKET_BYTES * pick(random, &[1, 2, 3, 4]),
+                marking: chance(random, 0.8).then(Marking::default),
             },
             mishaps: Mishaps {
                 loss: pick(random, &[0.0, 0.0, 0.02, 0.2]),

@@ -144,7 +144,7 @@ impl World {
         while let Some(transmit) = self.sides[index].endpoint.poll_transmit(now) {
             busy = true;
             if let Some(link) = transmit.link {
-                self.sides[index].endpoint.handle_in_flight(now, link, 0);
+                self.sides[index].endpoint.handle_in_flight(now, link, transmit.class, 0);
             }
             let to = (0..self.sides.len()).find(|s| address(*s) == transmit.remote);
             if let Some(to) = to.filter(|to| !self.sides[*to].deaf) {
