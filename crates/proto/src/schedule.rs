@@ -232,7 +232,7 @@ impl Outbox {
     /// A channel that is not a topic's.
     fn add_internal(&mut self, channel: u64, rank: u16) {
         let topic = OfferedTopic::nameless(u8::try_from(rank).unwrap_or(u8::MAX));
-        let config = ChannelConfig { topic, definition: "".into(), repair: true };
+        let config = ChannelConfig { topic, definition: "".into(), repair: true, thin: false };
         let control = OutChannel {
             config,
             rank,
@@ -414,6 +414,10 @@ impl Outbox {
             return Ok(());
         }
         let source = message.source;
+        if open.config.thin && self.is_being_sent(channel, source) {
+            self.count_drop(channel, DropReason::Thinned);
+            return Ok(());
+        }
         let expires = lifespan.map(|l| message.published + l);
         self.insert(channel, message, expires, None);
         self.keep_last(channel, source);
@@ -422,6 +426,21 @@ impl Outbox {
             self.enforce_time(config.queue_time, rate_bps);
         }
         Ok(())
+    }
+
+    fn count_drop(&mut self, channel: u64, reason: DropReason) {
+        if let Some(open) = self.channels.get_mut(&channel) {
+            open.stats.dropped.add(reason);
+        }
+    }
+
+    /// Whether the newest message begun of a source has pieces that were never sent; those of
+    /// one source are begun one after the other.
+    fn is_being_sent(&self, channel: u64, source: u32) -> bool {
+        let queue = self.channels.get(&channel).and_then(|open| open.sources.get(&source));
+        let newest = queue.and_then(|queue| queue.begun.last_key_value());
+        let newest = newest.and_then(|(_, id)| self.messages.get(id));
+        newest.is_some_and(|message| message.next < message.extent())
     }
 
     fn insert(

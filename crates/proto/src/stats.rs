@@ -56,6 +56,8 @@ counted_reasons! {
         Expired => "expired",
         /// Newer messages of its topic replaced it (`keep_last`).
         Superseded => "superseded",
+        /// One before it was still being sent (`thin`).
+        Thinned => "thinned",
         /// The queue was full, in bytes or in time to drain.
         Overflow => "overflow",
         /// A piece was lost and not repaired.

@@ -76,7 +76,8 @@ fn random_channel(rng: &mut Rng, name: &str) -> ChannelConfig {
     // A type of its own, so that the definition has to be fetched.
     topic.type_name = format!("pkg{name}");
     let definition = "x".repeat(pick(rng, &[0, 500, 60_000])).into();
-    ChannelConfig { topic, definition, repair: !rng.chance(0.2) }
+    let thin = topic.priority.is_multiple_of(4);
+    ChannelConfig { topic, definition, repair: !rng.chance(0.2), thin }
 }
 
 /// A message as it was handed over.

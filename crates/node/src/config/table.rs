@@ -5,6 +5,7 @@
 
 use super::MAX_DOMAIN;
 use super::kind::Kind;
+use tautline_gateway::mapping::WhenSlow;
 
 /// One key.
 #[derive(Debug)]
@@ -484,9 +485,16 @@ const TOPICS: Naming = Naming {
         single(
             "keep_last",
             Kind::Whole(1, 65535),
-            Value("10"),
+            Computed("1 for images and point clouds, 10 for all else"),
             "How many of the newest messages matter: as many wait, and one repaired late is handed over behind at most so many newer less one; 1 never goes back in time.",
             "1",
+        ),
+        single(
+            "when_slow",
+            Kind::OneOf(WhenSlow::WORDS),
+            Absent("as keep_last says"),
+            "How the topic gives way where a link cannot carry all of it. `latest`: only the newest message waits, each as fresh as can be; another word for keep_last: 1. `thin`: every n-th message is sent, at even distances and without waiting for one before it, the rest is left out; fewer than with latest, for filters and video. `queue`: all wait in order, until lifespan or limits end that. `status` tells what was given up.",
+            "thin",
         ),
         single(
             "lifespan",

@@ -139,7 +139,7 @@ pub fn topic(name: &str, priority: u8) -> OfferedTopic {
 }
 
 pub fn channel(topic: OfferedTopic) -> ChannelConfig {
-    ChannelConfig { topic, definition: "string data".into(), repair: true }
+    ChannelConfig { topic, definition: "string data".into(), repair: true, thin: false }
 }
 
 impl Net {
