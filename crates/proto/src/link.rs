@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One path to a peer: its packet numbers, its losses, and whether it is up.
 
+use crate::available::Available;
 use crate::config::LinkConfig;
 use crate::endpoint::{PeerId, RadioId};
 use crate::place::Place;
@@ -54,6 +55,7 @@ pub(crate) struct Link {
     told: Option<Place>,
     /// Lets packets go by what the peer reports, if anything does.
     pub(crate) controller: Option<Box<dyn Controller>>,
+    pub(crate) available: Available,
     /// Priority of the messages that left last.
     pub(crate) last_priority: u8,
     /// Bytes of our packets in the kernel.
@@ -86,6 +88,7 @@ impl Link {
             other: None,
             told: None,
             controller: None,
+            available: Available::default(),
             last_priority: 0,
             in_flight: 0,
             drained_at: Instant::default(),
@@ -154,6 +157,7 @@ impl Link {
         self.silent = false;
         self.ping_now = false;
         self.candidate = None;
+        self.available.forget();
         self.held_there = 0;
         self.on_the_way = OnTheWay::default();
     }

@@ -55,6 +55,7 @@ fn random_pipe(rng: &mut Rng) -> Pipe {
         reorder: pick(rng, &[0.0, 0.1, 0.3]),
         reorder_by: MS * pick(rng, &[1, 5, 20]),
         cut: false,
+        is_far: false,
     }
 }
 

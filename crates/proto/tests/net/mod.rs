@@ -48,6 +48,8 @@ pub struct Pipe {
     pub reorder_by: Duration,
     /// Packets are lost while this is set.
     pub cut: bool,
+    /// The queue that drains at `rate_bps` is far away: our own kernel has nothing of it.
+    pub is_far: bool,
 }
 
 impl Pipe {
@@ -60,6 +62,7 @@ impl Pipe {
             reorder: 0.0,
             reorder_by: 5 * MS,
             cut: false,
+            is_far: false,
         }
     }
 
@@ -355,6 +358,7 @@ impl Net {
         state.busy_until = departs;
         let pipe = state.pipe.clone();
         if let Some(link) = link {
+            let departs = if pipe.is_far { self.now } else { departs };
             self.plan(departs, Happening::Departed { node, link, bytes: ip_bytes });
         }
         let target = self.nodes.iter().position(|n| n.address == to);
