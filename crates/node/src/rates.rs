@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From two snapshots to what happened between them: what `top` and /diagnostics tell.
 
-use crate::status::{DelayReport, Direction, LinkReport, RadioReport, Status, TopicReport};
+use crate::status::{
+    DelayReport, Direction, GivenUpReport, LinkReport, RadioReport, Status, TopicReport,
+};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 
@@ -54,6 +56,8 @@ pub struct TopicRates {
     pub dropped: BTreeMap<String, u64>,
     /// Dropped in the interval, all reasons.
     pub dropped_now: u64,
+    /// As in the later snapshot.
+    pub given_up: Option<GivenUpReport>,
 }
 
 /// One radio.
@@ -88,6 +92,10 @@ pub struct LinkRates {
     pub remote: String,
     /// Whether packets come in.
     pub up: bool,
+    /// What it lets go now, in bits per second of IP packets.
+    pub available_bps: Option<u64>,
+    /// Governing signal.
+    pub paced_by: String,
     /// Smoothed round trip.
     pub rtt_ms: Option<f64>,
     /// Lost packets as a share of those whose fate became known in the interval.
@@ -208,6 +216,7 @@ impl Interval {
             queued: now.queued,
             dropped,
             dropped_now: if self.seconds.is_some() { grown_by } else { 0 },
+            given_up: now.given_up.clone(),
         }
     }
 
@@ -236,6 +245,8 @@ impl Interval {
             radio: now.radio.clone(),
             remote: now.remote.clone(),
             up: now.up,
+            available_bps: now.available_bps,
+            paced_by: now.paced_by.clone(),
             rtt_ms: now.rtt_ms,
             loss: share(lost, lost + grown(|l| l.acked_packets)),
             sent_bps: per_second(|l| l.sent_bytes).map(|bytes| bytes * 8.0),

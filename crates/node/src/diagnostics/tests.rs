@@ -95,6 +95,8 @@ fn a_peer_warns_while_it_or_a_link_of_it_is_down() {
     assert_eq!(value(&base, "messages waiting"), "2");
     assert_eq!(value(&base, "link 1 leads"), "by wlan0 to 10.0.0.2:18470");
     assert_eq!(value(&base, "link 1 round trip (ms)"), "4.2");
+    assert_eq!(value(&base, "link 1 can send (bit/s)"), "6120000");
+    assert_eq!(value(&base, "link 1 paced by"), "back-pressure");
     assert_eq!(value(&base, "link 1 sends (bit/s)"), "-", "there was nothing before");
     let robot2 = told(None, &now, "peer robot2");
     assert_eq!((robot2.level, &*robot2.message), (Level::Warn, "down"));
@@ -142,7 +144,25 @@ fn drops_warn_while_they_grow_and_are_told_ever_after() {
     });
     let two = told(Some(&earlier), &now, "drops");
     assert_eq!(two.message, "being dropped: /map: 9 too large, and 1 more");
-    assert_eq!(two.values[0], ("/map: too large".into(), "9".into()), "what grows comes first");
+    let counted = two.values.iter().find(|(key, _)| !key.ends_with("lately")).unwrap();
+    assert_eq!(*counted, ("/map: too large".into(), "9".into()), "what grows comes first");
+}
+
+#[test]
+fn what_a_topic_gives_up_now_is_told_with_its_reason() {
+    let earlier = status(10.0);
+    let mut now = status(11.0);
+    *now.topics[1].dropped.get_mut("superseded").unwrap() += 8;
+    let drops = told(Some(&earlier), &now, "drops");
+    let words = "41 % of messages given up in the last 10 s: newer ones replaced them \
+                 (link to base carried 5.8 Mbps; 10.6 Mbps wanted)";
+    let of = "/camera/front/image_color/compressed > base";
+    assert_eq!(drops.message, format!("being dropped: {of}: {words}"));
+    assert_eq!(value(&drops, &format!("{of} lately")), words);
+    // What is dropped for another reason is told by its count.
+    now.topics[1].dropped.insert("expired".into(), 1300);
+    let drops = told(Some(&earlier), &now, "drops");
+    assert_eq!(drops.message, format!("being dropped: {of}: 96 expired, and 1 more"));
 }
 
 #[test]

@@ -11,6 +11,7 @@ use crate::config::{Config, Realtime, Security};
 use crate::diagnostics::Diagnostics;
 use crate::keys;
 use crate::node::{Input, RunError, Waiting};
+use crate::recent::Recent;
 use crate::report::Reporter;
 use crate::status::Status;
 use crate::topics::{Order, Topics};
@@ -65,6 +66,7 @@ pub(crate) struct Driver {
     endpoint: Endpoint,
     topics: Topics,
     reporter: Reporter,
+    recent: Recent,
     diagnostics: Option<Diagnostics>,
     poll: OwnedFd,
     listen: UdpSocket,
@@ -140,6 +142,7 @@ impl Driver {
             beacons: Beacons::new(config, &listen),
             topics: Topics::new(config),
             reporter: Reporter::new(config, address),
+            recent: Recent::default(),
             diagnostics: Diagnostics::new(config),
             poll,
             listen,
@@ -305,6 +308,7 @@ impl Driver {
                 self.look_at_clock();
                 self.sweep_beacons();
                 self.diagnose(gateway, codec);
+                self.recent.sample(now, &self.endpoint, &self.topics);
             }
             if let (Some(at), Some(every)) = (next_alive, settings.watchdog)
                 && now >= at
@@ -418,9 +422,10 @@ impl Driver {
 
     fn status(&self, gateway: &dyn Gateway, codec: &Codec) -> Status {
         self.reporter.status(
-            self.clock.elapsed(),
+            self.now(),
             &self.endpoint,
             &self.topics,
+            &self.recent,
             gateway,
             [&self.waiting.refused, &codec.dropped].map(|count| count.load(Ordering::Relaxed)),
         )
