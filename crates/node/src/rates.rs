@@ -118,7 +118,7 @@ pub fn between(previous: Option<&Status>, current: &Status) -> Rates {
     });
     let [rejected_before, rejected] = [previous, Some(current)].map(Rejected::of);
     let radios = index(previous.map(|p| &p.radios[..]), |r| &*r.radio);
-    let links = index(previous.map(|p| &p.links[..]), |l| (&*l.peer, &*l.radio, &*l.remote));
+    let links_before = interval.seconds.zip(previous).map(|(s, p)| (s, &p.links[..]));
     Rates {
         node: current.node.clone(),
         uptime_s: current.uptime_s,
@@ -138,12 +138,22 @@ pub fn between(previous: Option<&Status>, current: &Status) -> Rates {
             .iter()
             .map(|r| interval.radio(radios.get(&*r.radio).copied(), r))
             .collect(),
-        links: current
-            .links
-            .iter()
-            .map(|l| interval.link(links.get(&(&*l.peer, &*l.radio, &*l.remote)).copied(), l))
-            .collect(),
+        links: of_links(links_before, &current.links),
     }
+}
+
+/// What happened on links; `previous`: so many seconds ago, and what was then.
+pub(crate) fn of_links(
+    previous: Option<(f64, &[LinkReport])>,
+    current: &[LinkReport],
+) -> Vec<LinkRates> {
+    let previous = previous.filter(|(seconds, _)| *seconds >= MIN_INTERVAL_S);
+    let interval = Interval { seconds: previous.map(|(seconds, _)| seconds) };
+    fn key(link: &LinkReport) -> (&str, &str, &str) {
+        (&link.peer, &link.radio, &link.remote)
+    }
+    let before = index(previous.map(|(_, links)| links), key);
+    current.iter().map(|link| interval.link(before.get(&key(link)).copied(), link)).collect()
 }
 
 fn index<'s, T, K: std::hash::Hash + Eq>(

@@ -493,7 +493,7 @@ const TOPICS: Naming = Naming {
             "when_slow",
             Kind::OneOf(WhenSlow::WORDS),
             Absent("as keep_last says"),
-            "How the topic gives way where a link cannot carry all of it. `latest`: only the newest message waits, each as fresh as can be; another word for keep_last: 1. `thin`: every n-th message is sent, at even distances and without waiting for one before it, the rest is left out; fewer than with latest, for filters and video. `queue`: all wait in order, until lifespan or limits end that. `status` tells what was given up.",
+            "How the topic gives way where a link cannot carry all of it. `latest`: only the newest message waits, each as fresh as can be; another word for keep_last: 1. `thin`: every n-th message is sent, at even distances and without waiting for one before it, the rest is left out; fewer than with latest, for filters and mapping. `queue`: all wait in order, until lifespan or limits end that; for bursts, since on a link that is too slow for long all become as old as may be. `status` tells what was given up.",
             "thin",
         ),
         single(

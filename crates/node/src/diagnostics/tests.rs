@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is told of a snapshot, and whether others can read it.
 
-use super::array::{DiagnosticStatus, Level};
+use super::array::{DEFINITION, DiagnosticStatus, Level, MD5, TYPE_NAME};
 use super::*;
 use crate::config::{self, Surroundings};
 use crate::status::{Direction, RejectedReport};
-use tautline_gateway::types::{Schema, Transcoder, hash};
+use tautline_gateway::types::installed::Installed;
+use tautline_gateway::types::translate::translate;
+use tautline_gateway::types::{Dialect, Schema, Transcoder, hash};
 
 /// Of Kilted's diagnostic_msgs (share/diagnostic_msgs/msg/DiagnosticArray.json).
 const RIHS01: &str = "RIHS01_5a8a36efb05fb25070fa0fb3810290c0e6cd4862b54a8fb975a1ee8dc55a333e";
@@ -40,12 +42,12 @@ fn value<'a>(status: &'a DiagnosticStatus, key: &str) -> &'a str {
 fn the_type_is_the_one_that_both_kinds_of_ros_have() {
     let ros1 = diagnostics("ros1: true").unwrap();
     let schema = Schema::parse(TYPE_NAME, DEFINITION, Dialect::Ros1).unwrap();
-    assert_eq!(ros1.topic.type_hash, hash::type_hash(&schema));
+    assert_eq!(ros1.arrays.topic.type_hash, hash::type_hash(&schema));
     let ros2 = diagnostics("ros2: true").unwrap();
-    assert_eq!(ros2.topic.type_name, "diagnostic_msgs/msg/DiagnosticArray");
-    assert_eq!(ros2.topic.type_hash, RIHS01);
+    assert_eq!(ros2.arrays.topic.type_name, "diagnostic_msgs/msg/DiagnosticArray");
+    assert_eq!(ros2.arrays.topic.type_hash, RIHS01);
     // What a peer of ROS 1 makes of it.
-    let (back, _) = translate(&ros2.topic, Dialect::Ros1, &Installed::default()).unwrap();
+    let (back, _) = translate(&ros2.arrays.topic, Dialect::Ros1, &Installed::default()).unwrap();
     assert_eq!((&*back.type_name, &*back.type_hash), (TYPE_NAME, MD5));
 }
 
@@ -54,7 +56,7 @@ fn the_bytes_of_either_ros_say_the_same_by_its_own_definition() {
     let mut ros1 = diagnostics("ros1: true").unwrap();
     let mut ros2 = diagnostics("ros2: true").unwrap();
     let schema = |it: &Diagnostics, dialect| {
-        Schema::parse(&it.topic.type_name, &it.topic.definition, dialect).unwrap()
+        Schema::parse(&it.arrays.topic.type_name, &it.arrays.topic.definition, dialect).unwrap()
     };
     let schemas = (schema(&ros1, Dialect::Ros1), schema(&ros2, Dialect::Ros2));
     let transcoder = Transcoder::new(&schemas.0, &schemas.1).unwrap();

@@ -4,11 +4,12 @@
 
 mod beacons;
 mod links;
+mod news;
 mod realtime;
 
 use crate::codec::{Codec, Job, Turning};
 use crate::config::{Config, Realtime, Security};
-use crate::diagnostics::Diagnostics;
+use crate::diagnostics::{Diagnostics, LinkTopic};
 use crate::keys;
 use crate::node::{Input, RunError, Waiting};
 use crate::recent::Recent;
@@ -18,6 +19,7 @@ use crate::topics::{Order, Topics};
 use crate::udp::{self, MAX_DATAGRAM};
 use beacons::Beacons;
 use links::{HEADER_V4, Link};
+use news::News;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::time::{ClockId, clock_gettime};
@@ -68,6 +70,7 @@ pub(crate) struct Driver {
     reporter: Reporter,
     recent: Recent,
     diagnostics: Option<Diagnostics>,
+    news: News,
     poll: OwnedFd,
     listen: UdpSocket,
     address: SocketAddr,
@@ -144,6 +147,7 @@ impl Driver {
             reporter: Reporter::new(config, address),
             recent: Recent::default(),
             diagnostics: Diagnostics::new(config),
+            news: News::new(LinkTopic::new(config)),
             poll,
             listen,
             address,
@@ -293,9 +297,8 @@ impl Driver {
         let mut next_alive = settings.watchdog.map(|_| self.now());
         let mut next_sweep = self.now() + SWEEP_EVERY;
         loop {
-            let wake_at =
-                [next_alive, Some(next_sweep), self.drain_until].into_iter().flatten().min();
-            self.wait(wake_at)?;
+            let wake_at = [next_alive, Some(next_sweep), self.drain_until, self.news.due()];
+            self.wait(wake_at.into_iter().flatten().min())?;
             self.read_sockets();
             self.take_inputs(gateway, codec);
             let now = self.now();
@@ -308,8 +311,10 @@ impl Driver {
                 self.look_at_clock();
                 self.sweep_beacons();
                 self.diagnose(gateway, codec);
+                self.tell_links(now);
                 self.recent.sample(now, &self.endpoint, &self.topics);
             }
+            self.tell_news(now);
             if let (Some(at), Some(every)) = (next_alive, settings.watchdog)
                 && now >= at
             {
@@ -409,6 +414,10 @@ impl Driver {
                 // Whoever asked may have gone.
                 let _ = answer.try_send(self.topics.change(now, &mut self.endpoint, change));
             }
+            Input::WatchLinks(sender, answer) => {
+                // Whoever asked may have gone.
+                let _ = answer.try_send(self.watch_links(sender));
+            }
             Input::Shutdown => {
                 self.drain_until.get_or_insert(now + DRAIN_TIME);
             }
@@ -459,6 +468,7 @@ impl Driver {
             let mut idle = true;
             while let Some(event) = self.endpoint.poll_event() {
                 let now = self.now();
+                self.news.hear(&event);
                 self.topics.on_remote(now, &mut self.endpoint, event);
                 idle = false;
             }
