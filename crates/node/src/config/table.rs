@@ -139,7 +139,7 @@ pub const FILE: &[Setting] = &[
         "diagnostics",
         Kind::Flag,
         Value("true"),
-        "Whether this node tells of itself, its peers, links, radios and drops on /diagnostics of its ROS, and to peers where a name or pattern under topics means /diagnostics; only while somebody listens.",
+        "Whether this node tells of itself, its peers, links, radios and drops on /diagnostics of its ROS, and to peers where a name or pattern under topics means /diagnostics; and of what its links have room for on NODE_NAME/link of its ROS alone. Only while somebody listens.",
         "false",
     ),
     single(

@@ -96,6 +96,8 @@ impl LinkTopic {
 /// What is not known is left out.
 fn values(link: &LinkRates) -> Vec<(String, String)> {
     let available_bps = if link.up { link.available_bps } else { Some(0) };
+    // Without an earlier snapshot it would be that since the start.
+    let loss = link.loss.filter(|_| link.sent_bps.is_some());
     let all = [
         ("peer", Some(link.peer.clone())),
         ("radio", Some(link.radio.clone())),
@@ -103,7 +105,7 @@ fn values(link: &LinkRates) -> Vec<(String, String)> {
         ("available_bps", available_bps.map(|bps| bps.to_string())),
         ("paced_by", Some(link.paced_by.clone())),
         ("sent_bps", link.sent_bps.map(|bps| format!("{bps:.0}"))),
-        ("loss", link.loss.map(|share| format!("{share:.4}"))),
+        ("loss", loss.map(|share| format!("{share:.4}"))),
         ("rtt_s", link.rtt_ms.map(|ms| format!("{:.6}", ms / 1e3))),
     ];
     let known = all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
