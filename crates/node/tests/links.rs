@@ -136,6 +136,7 @@ fn what_the_link_does_not_carry_is_given_up_as_the_file_says_and_explained() {
         ("latest", "superseded", "newer ones replaced them"),
         ("thin", "thinned", "one before them was still being sent"),
         ("queue", "overflow", "the queue was full"),
+        ("queue, lifespan: 400ms", "expired", "they grew older than their lifespan"),
     ];
     for (way, reason, words) in ways {
         let [robot, base] = pair(&format!("{IMAGE}: {{ when_slow: {way} }}"));

@@ -44,6 +44,11 @@ const MIN_PIECE: usize = 64;
 /// Messages looked at for one that may be sent now.
 const MAX_SCAN: usize = 64;
 
+/// A message may take so much longer to be sent than the one before it took.
+const IN_VAIN_PATIENCE: f64 = 1.5;
+/// On its way it is for at most this part of its lifespan: one over so much.
+const IN_VAIN_MARGIN: u32 = 8;
+
 /// Identifies a message within one endpoint; drawn in order of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct MessageId(pub(crate) u64);
@@ -143,6 +148,8 @@ impl Outgoing {
 
 #[derive(Debug, Default)]
 struct SourceQueue {
+    /// How long the last message of several packets took to be sent, and its length.
+    took: Option<(Duration, u32)>,
     last_number: u64,
     newest_delivered: u64,
     not_begun: VecDeque<MessageId>,
@@ -596,12 +603,34 @@ impl Outbox {
         Some((priority, self.messages[&turn.id].lifespan_end))
     }
 
-    /// The best turn of what may be sent now.
+    /// The best turn of what may be sent now; what would be sent in vain is dropped.
     pub(crate) fn next_turn(&mut self, now: Instant) -> Option<Turn> {
         self.expire(now);
         self.repairs.trickle(now);
-        let eligible = |turn: &&Turn| self.next_range(&self.messages[&turn.id]).is_some();
-        self.ready.iter().take(MAX_SCAN).find(eligible).copied()
+        loop {
+            let eligible = |turn: &&Turn| self.next_range(&self.messages[&turn.id]).is_some();
+            let turn = self.ready.iter().take(MAX_SCAN).find(eligible).copied()?;
+            if !self.is_in_vain(now, turn.id) {
+                return Some(turn);
+            }
+            self.drop_message(turn.id, DropReason::Expired);
+        }
+    }
+
+    /// Whether a message that is not begun would expire on its way, and a newer one of its
+    /// source waits. On a link that is too slow for long, all would be begun shortly before
+    /// their end otherwise, and none arrive. Without a newer one it is tried: the estimate, by
+    /// the time that the message before took, may be wrong.
+    fn is_in_vain(&self, now: Instant, id: MessageId) -> bool {
+        let message = &self.messages[&id];
+        let (None, Some(end)) = (message.number, message.lifespan_end) else { return false };
+        let queue = &self.channels[&message.channel].sources[&message.source];
+        let Some((took, bytes)) = queue.took.filter(|_| queue.not_begun.back() != Some(&id)) else {
+            return false;
+        };
+        let share = f64::from(message.extent()) / f64::from(bytes);
+        let margin = end.since(message.published) / IN_VAIN_MARGIN;
+        now + took.mul_f64(share * IN_VAIN_PATIENCE) + margin > end
     }
 
     /// What of a message is to be sent next: a repair, if there is budget, or what was never sent.
@@ -705,6 +734,13 @@ impl Outbox {
             message.repairs.remove(&piece.range);
         } else {
             message.next = piece.range.end;
+            let took = now.since(message.first_sent);
+            if message.next == message.extent() && !took.is_zero() {
+                let (channel, source) = (message.channel, message.source);
+                let queue =
+                    self.channels.get_mut(&channel).and_then(|c| c.sources.get_mut(&source));
+                queue.into_iter().for_each(|queue| queue.took = Some((took, piece.range.end)));
+            }
         }
         self.waiting_bytes += message.waiting_bytes();
         self.settle(piece.message);

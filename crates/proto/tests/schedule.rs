@@ -284,6 +284,48 @@ fn thinned_messages_are_evenly_spaced_and_do_not_wait_for_each_other() {
 }
 
 #[test]
+fn a_slow_link_is_not_filled_with_messages_that_expire_on_their_way() {
+    // 30 KB every 50 ms where each takes 125 ms, and is worth something for 300 ms.
+    let delivered = |keep_last, delay| {
+        let mut net = Net::pair(32, &Pipe { delay, ..Pipe::of(2_000_000) });
+        let mut short = topic("/image", 10);
+        (short.keep_last, short.lifespan) = (keep_last, Some(300 * MS));
+        let image = net.open(0, P, channel(short));
+        for n in 0..200 {
+            net.send(0, P, image, payload(n, 30_000));
+            net.run(50 * MS);
+        }
+        net.check_conservation(0, P, &[image]);
+        net.nodes[1].received.len()
+    };
+    for delay in [MS, 30 * MS] {
+        // As many as fit, however many may wait.
+        for keep_last in [1, 3, 10, 1000] {
+            let delivered = delivered(keep_last, delay);
+            assert!((75..=81).contains(&delivered), "keep_last {keep_last}: {delivered}");
+        }
+    }
+}
+
+#[test]
+fn what_seems_in_vain_is_tried_where_nothing_newer_waits() {
+    let mut net = Net::pair(33, &Pipe::of(1_000_000));
+    let mut short = topic("/image", 10);
+    short.lifespan = Some(300 * MS);
+    let image = net.open(0, P, channel(short));
+    net.send(0, P, image, payload(0, 30_000));
+    net.run(500 * MS);
+    // The link is faster now, which nobody knows yet.
+    net.nodes[0].pipe.rate_bps = MBPS_6;
+    for n in 1..4 {
+        net.send(0, P, image, payload(n, 30_000));
+        net.run(500 * MS);
+    }
+    let got: Vec<_> = net.nodes[1].received.iter().map(|r| number_of(&r.3.payload)).collect();
+    assert_eq!(got, [0, 1, 2, 3]);
+}
+
+#[test]
 fn where_there_is_room_nothing_is_thinned() {
     let roomy = Stream::run(true, 110 * MS);
     assert_eq!((roomy.ages.len(), roomy.thinned), (200, 0));
