@@ -239,8 +239,8 @@ pub struct LinkReport {
     /// What it lets go now, in bits per second of IP packets, shared with the other links of its
     /// radio; it grows with use. None: nothing is known to bound it, or it is down.
     pub available_bps: Option<u64>,
-    /// The signal that held packets back last: that of the radio (`back-pressure`, `rate`), or
-    /// `reports` of the peer where the slow hop is further away.
+    /// The signal that held packets back last: that of the radio (`back-pressure`, `rate`,
+    /// `relay`), or `reports` of the peer where the slow hop is further away.
     pub paced_by: String,
     /// Largest datagram payload.
     pub mtu: u64,

@@ -73,39 +73,42 @@ impl Driver {
     /// Tells of the links however little happened: local ROS nodes, and applications that have
     /// not got the latest. Called once per second.
     pub(super) fn tell_links(&mut self, now: Instant) {
-        let is_owed = self.news.watchers.iter().any(|watcher| watcher.owed);
-        if !is_owed && self.news.topic.is_none() {
-            return;
-        }
-        let links = self.reporter.links(&self.endpoint);
-        self.news.watchers.retain_mut(|watcher| !watcher.owed || watcher.tell(&links));
         if let Some(topic) = &self.news.topic {
             // Peers have links of their own; nothing of ours is offered to them.
             self.topics.publish_own_here(topic.topic());
         }
-        let heard = self.publish_links(now, &links);
-        if let Some(topic) = &mut self.news.topic {
-            match heard {
-                true => topic.keep(now.since(Instant::default()), links),
-                false => topic.rest(),
+        let is_owed = self.news.watchers.iter().any(|watcher| watcher.owed);
+        let is_heard = self.topic_is_heard();
+        if is_owed || is_heard {
+            let links = self.reporter.links(&self.endpoint);
+            self.news.watchers.retain_mut(|watcher| !watcher.owed || watcher.tell(&links));
+            self.publish_links(now, &links);
+            if let Some(topic) = self.news.topic.as_mut().filter(|_| is_heard) {
+                topic.keep(now.since(Instant::default()), links);
             }
+        }
+        if let Some(topic) = self.news.topic.as_mut().filter(|_| !is_heard) {
+            topic.rest();
         }
     }
 
-    /// Publishes an array if anybody listens; whether somebody does.
-    fn publish_links(&mut self, now: Instant, links: &[LinkReport]) -> bool {
-        let Some(topic) = &self.news.topic else { return false };
+    fn topic_is_heard(&self) -> bool {
+        let topic = self.news.topic.as_ref();
+        topic.is_some_and(|topic| self.topics.own_is_wanted(&topic.topic().name))
+    }
+
+    /// Publishes an array if anybody listens.
+    fn publish_links(&mut self, now: Instant, links: &[LinkReport]) {
+        let Some(topic) = self.news.topic.as_ref().filter(|_| self.topic_is_heard()) else {
+            return;
+        };
         let name = topic.topic().name.clone();
-        if !self.topics.own_is_wanted(&name) {
-            return false;
-        }
         // The clock of other ROS nodes; one before 1970 is as good as none.
         let stamp = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         match topic.message(now.since(Instant::default()), links, stamp) {
             Ok(message) => self.topics.send_own(now, &mut self.endpoint, &name, message),
             Err(error) => self.topics.notice(now, format!("{name}: {error}")),
         }
-        true
     }
 
     /// Tells one more application from now on, of what is at once.
