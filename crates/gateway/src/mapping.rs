@@ -19,8 +19,10 @@ pub struct TopicRule {
 pub struct Treatment {
     /// 0-255, higher first.
     pub priority: u8,
-    /// How many of the newest messages are worth keeping, at least 1.
-    pub keep_last: u16,
+    /// How many of the newest messages are worth keeping, at least 1; see [`Self::keep_last`].
+    pub keep_last: Option<u16>,
+    /// What the topic does where a link cannot carry all of it; see [`Self::when_slow`].
+    pub when_slow: Option<WhenSlow>,
     /// Age past which a message is worthless.
     pub lifespan: Option<Duration>,
     /// Highest rate at which messages are accepted, in hertz; the rest is left out at the source.
@@ -37,7 +39,8 @@ impl Default for Treatment {
     fn default() -> Self {
         Self {
             priority: 100,
-            keep_last: 10,
+            keep_last: None,
+            when_slow: None,
             lifespan: None,
             rate_hz: None,
             compression: Compression::None,
@@ -53,6 +56,66 @@ impl Treatment {
         let seconds = 1.0 / self.rate_hz?;
         Some(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
     }
+
+    /// How a topic of this type gives way; `None`: as [`Self::keep_last`] says.
+    pub fn when_slow(&self, type_name: &str) -> Option<WhenSlow> {
+        let by_kind = (self.keep_last.is_none() && is_view(type_name)).then_some(WhenSlow::Latest);
+        self.when_slow.or(by_kind)
+    }
+
+    /// How many of the newest messages of a topic of this type are worth keeping, at least 1.
+    pub fn keep_last(&self, type_name: &str) -> u16 {
+        match self.when_slow(type_name) {
+            Some(WhenSlow::Latest | WhenSlow::Thin) => 1,
+            Some(WhenSlow::Queue) => u16::MAX,
+            None => self.keep_last.unwrap_or(KEEP_LAST),
+        }
+    }
+}
+
+/// How many of the newest messages are worth keeping unless something else is known.
+pub const KEEP_LAST: u16 = 10;
+
+/// What a topic does where a link cannot carry all of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhenSlow {
+    /// Only the newest message waits: what is sent is as new as can be (`keep_last: 1`).
+    Latest,
+    /// Likewise, and a message that comes while one is being sent is left out: every n-th is
+    /// sent, at once.
+    Thin,
+    /// All wait in order, until their lifespan or the queue's bounds end that.
+    Queue,
+}
+
+impl WhenSlow {
+    /// The words of the file, in the order of the values above.
+    pub const WORDS: &[&str] = &["latest", "thin", "queue"];
+
+    /// From the word in the file.
+    pub fn from_word(word: &str) -> Option<Self> {
+        [Self::Latest, Self::Thin, Self::Queue].into_iter().find(|it| it.word() == word)
+    }
+
+    /// As in the file.
+    pub fn word(self) -> &'static str {
+        Self::WORDS[self as usize]
+    }
+}
+
+/// Types whose messages each show all there is to see, and take many packets: where ten wait, all
+/// of them are old. Video of differences between images is not among them.
+const VIEWS: [&str; 5] = [
+    "sensor_msgs/Image",
+    "sensor_msgs/CompressedImage",
+    "sensor_msgs/PointCloud",
+    "sensor_msgs/PointCloud2",
+    "stereo_msgs/DisparityImage",
+];
+
+/// Whether messages of a type are images or point clouds, by its name in either ROS.
+pub fn is_view(type_name: &str) -> bool {
+    VIEWS.contains(&&*short_name(type_name))
 }
 
 /// How services that match `pattern` are carried to other robots.
@@ -349,6 +412,26 @@ mod tests {
         assert!(map.accepts("/tf_static") && !map.accepts("/odom"));
         let all = NameMap::default();
         assert!(!all.accepts("/cmd_vel") && all.local_name("/cmd_vel").is_some());
+    }
+
+    #[test]
+    fn of_images_and_point_clouds_only_the_newest_waits_unless_the_file_says_otherwise() {
+        let given = |keep_last, when_slow| Treatment { keep_last, when_slow, ..Default::default() };
+        let (image, scan) = ("sensor_msgs/msg/Image", "sensor_msgs/LaserScan");
+        let default = given(None, None);
+        assert_eq!(default.when_slow(image), Some(WhenSlow::Latest));
+        assert_eq!((default.keep_last(image), default.keep_last(scan)), (1, KEEP_LAST));
+        assert_eq!(default.when_slow(scan), None);
+        let three = given(Some(3), None);
+        assert_eq!((three.keep_last(image), three.when_slow(image)), (3, None));
+        for (way, keeps) in
+            [(WhenSlow::Latest, 1), (WhenSlow::Thin, 1), (WhenSlow::Queue, u16::MAX)]
+        {
+            let told = given(None, Some(way));
+            assert_eq!((told.when_slow(image), told.keep_last(scan)), (Some(way), keeps));
+            assert_eq!(WhenSlow::from_word(way.word()), Some(way));
+        }
+        assert_eq!(WhenSlow::from_word("never"), None);
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod node;
 mod notices;
 mod paths;
 pub mod rates;
+mod recent;
 mod report;
 mod run;
 pub mod service;

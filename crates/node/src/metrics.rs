@@ -6,8 +6,8 @@
 
 use crate::control::Inspect;
 use crate::status::{
-    ClockReport, DelayReport, Direction, GatewayReport, LinkReport, PeerReport, RadioReport,
-    RejectedReport, Status, TopicReport,
+    ClockReport, DelayReport, Direction, GatewayReport, GivenUpReport, LinkReport, PeerReport,
+    RadioReport, RejectedReport, Status, TopicReport,
 };
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
@@ -359,9 +359,12 @@ const TOPIC_COUNTERS: [Row<TopicReport, u64>; 4] = [
         t.rate_limited
     }),
 ];
-const TOPIC_GAUGES: [Row<TopicReport, f64>; 3] = [
+const TOPIC_GAUGES: [Row<TopicReport, f64>; 4] = [
     ("tautline_topic_queued", "Messages waiting in the queue", |t| t.queued as f64),
     ("tautline_topic_unconfirmed", "Messages sent, outcome unknown", |t| t.sent as f64),
+    ("tautline_topic_given_up_ratio", "Share of messages given up in the last 10 s, 0 to 1", |t| {
+        t.given_up.as_ref().map_or(0.0, GivenUpReport::share)
+    }),
     ("tautline_topic_priority", "Priority, 0-255, higher first", |t| f64::from(t.priority)),
 ];
 const PEER_GAUGES: [Row<PeerReport, f64>; 3] = [
@@ -397,9 +400,12 @@ const LINK_COUNTERS: [Row<LinkReport, u64>; 8] = [
     ("tautline_link_received_bytes", "IP bytes received", |l| l.received_bytes),
     ("tautline_link_duplicate_packets", "Packets received twice", |l| l.duplicate_packets),
 ];
-const LINK_GAUGES: [Row<LinkReport, Option<f64>>; 3] = [
+const LINK_GAUGES: [Row<LinkReport, Option<f64>>; 4] = [
     ("tautline_link_up", "1 if packets come in", |l| Some(f64::from(l.up))),
     ("tautline_link_rtt_seconds", "Smoothed round trip", |l| l.rtt_ms.map(|ms| ms / 1e3)),
+    ("tautline_link_available_bps", "What it lets go now, bits per second of IP packets", |l| {
+        l.available_bps.map(|v| v as f64)
+    }),
     ("tautline_link_mtu_bytes", "Largest datagram payload", |l| Some(l.mtu as f64)),
 ];
 

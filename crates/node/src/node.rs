@@ -5,7 +5,7 @@ use crate::codec::Codec;
 use crate::config::Config;
 use crate::control::Inspect;
 use crate::driver::{Driver, Settings};
-use crate::status::{Status, TopicChange};
+use crate::status::{LinkReport, Status, TopicChange};
 use bytes::Bytes;
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::OwnedFd;
@@ -114,6 +114,7 @@ pub(crate) enum Input {
     Notice(String),
     Status(SyncSender<Status>),
     Change(TopicChange, SyncSender<Result<Vec<String>, String>>),
+    WatchLinks(SyncSender<Vec<LinkReport>>, SyncSender<Result<(), String>>),
     Shutdown,
 }
 
@@ -261,6 +262,17 @@ impl Handle {
     /// Drains what waits, says goodbye and ends [`Node::run`].
     pub fn shutdown(&self) {
         self.inlet.push(Input::Shutdown);
+    }
+
+    /// All links as they are now, and again whenever one comes up, goes down, or has room for
+    /// another rate ([`LinkReport::available_bps`], by more than a quarter): an application can
+    /// make as much data as they carry. At most four times a second; one that is slow to take
+    /// them misses what was between, and has the latest within a second. Fails where the node
+    /// has stopped, or tells too many applications already.
+    pub fn watch_links(&self) -> Result<Receiver<Vec<LinkReport>>, String> {
+        let (sender, links) = sync_channel(1);
+        self.ask(|answer| Input::WatchLinks(sender, answer))??;
+        Ok(links)
     }
 
     fn ask<T>(&self, input: impl FnOnce(SyncSender<T>) -> Input) -> Result<T, String> {

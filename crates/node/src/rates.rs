@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From two snapshots to what happened between them: what `top` and /diagnostics tell.
 
-use crate::status::{DelayReport, Direction, LinkReport, RadioReport, Status, TopicReport};
+use crate::status::{
+    DelayReport, Direction, GivenUpReport, LinkReport, RadioReport, Status, TopicReport,
+};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 
@@ -54,6 +56,8 @@ pub struct TopicRates {
     pub dropped: BTreeMap<String, u64>,
     /// Dropped in the interval, all reasons.
     pub dropped_now: u64,
+    /// As in the later snapshot.
+    pub given_up: Option<GivenUpReport>,
 }
 
 /// One radio.
@@ -88,6 +92,10 @@ pub struct LinkRates {
     pub remote: String,
     /// Whether packets come in.
     pub up: bool,
+    /// What it lets go now, in bits per second of IP packets.
+    pub available_bps: Option<u64>,
+    /// Governing signal.
+    pub paced_by: String,
     /// Smoothed round trip.
     pub rtt_ms: Option<f64>,
     /// Lost packets as a share of those whose fate became known in the interval.
@@ -110,7 +118,7 @@ pub fn between(previous: Option<&Status>, current: &Status) -> Rates {
     });
     let [rejected_before, rejected] = [previous, Some(current)].map(Rejected::of);
     let radios = index(previous.map(|p| &p.radios[..]), |r| &*r.radio);
-    let links = index(previous.map(|p| &p.links[..]), |l| (&*l.peer, &*l.radio, &*l.remote));
+    let links_before = interval.seconds.zip(previous).map(|(s, p)| (s, &p.links[..]));
     Rates {
         node: current.node.clone(),
         uptime_s: current.uptime_s,
@@ -130,12 +138,22 @@ pub fn between(previous: Option<&Status>, current: &Status) -> Rates {
             .iter()
             .map(|r| interval.radio(radios.get(&*r.radio).copied(), r))
             .collect(),
-        links: current
-            .links
-            .iter()
-            .map(|l| interval.link(links.get(&(&*l.peer, &*l.radio, &*l.remote)).copied(), l))
-            .collect(),
+        links: of_links(links_before, &current.links),
     }
+}
+
+/// What happened on links; `previous`: so many seconds ago, and what was then.
+pub(crate) fn of_links(
+    previous: Option<(f64, &[LinkReport])>,
+    current: &[LinkReport],
+) -> Vec<LinkRates> {
+    let previous = previous.filter(|(seconds, _)| *seconds >= MIN_INTERVAL_S);
+    let interval = Interval { seconds: previous.map(|(seconds, _)| seconds) };
+    fn key(link: &LinkReport) -> (&str, &str, &str) {
+        (&link.peer, &link.radio, &link.remote)
+    }
+    let before = index(previous.map(|(_, links)| links), key);
+    current.iter().map(|link| interval.link(before.get(&key(link)).copied(), link)).collect()
 }
 
 fn index<'s, T, K: std::hash::Hash + Eq>(
@@ -208,6 +226,7 @@ impl Interval {
             queued: now.queued,
             dropped,
             dropped_now: if self.seconds.is_some() { grown_by } else { 0 },
+            given_up: now.given_up.clone(),
         }
     }
 
@@ -236,6 +255,8 @@ impl Interval {
             radio: now.radio.clone(),
             remote: now.remote.clone(),
             up: now.up,
+            available_bps: now.available_bps,
+            paced_by: now.paced_by.clone(),
             rtt_ms: now.rtt_ms,
             loss: share(lost, lost + grown(|l| l.acked_packets)),
             sent_bps: per_second(|l| l.sent_bytes).map(|bytes| bytes * 8.0),

@@ -2,18 +2,19 @@
 //! The snapshot of a running node, put together from its parts.
 
 use crate::config::{Config, Security};
+use crate::recent::{Lately, Recent};
 use crate::status::{
     ClockReport, DelayReport, Direction, GatewayReport, LinkReport, PeerReport, RadioReport,
     RejectedReport, Status, TopicReport, WatchdogReport,
 };
-use crate::topics::{LocalTopic, Topics};
+use crate::topics::{Key, LocalTopic, Topics};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tautline_gateway::rejections::Rejected;
 use tautline_gateway::{Gateway, GatewayStatus};
 use tautline_proto::stats::{DELAY_BUCKETS, Delays, Drops, RefusedPackets};
-use tautline_proto::{ChannelId, ClockView, Endpoint, LinkId, PeerId, Place, RadioId};
+use tautline_proto::{ClockView, Endpoint, Instant, LinkId, PeerId, Place, RadioId};
 
 /// Kind of the gateway that is none.
 pub(crate) const NO_GATEWAY: &str = "none";
@@ -49,12 +50,14 @@ impl Reporter {
         self.radio_names.get(&radio).cloned().unwrap_or_default()
     }
 
-    /// The snapshot. `refused`: messages that found the data plane's inlet or the codec full.
+    /// The snapshot. `now` counts from the node's start; `refused`: messages that found the data
+    /// plane's inlet or the codec full.
     pub(crate) fn status(
         &self,
-        uptime: Duration,
+        now: Instant,
         endpoint: &Endpoint,
         topics: &Topics,
+        recent: &Recent,
         gateway: &dyn Gateway,
         refused: [u64; 2],
     ) -> Status {
@@ -65,26 +68,29 @@ impl Reporter {
             }
         }
         let state = gateway.status();
+        let lately = recent.until(now, endpoint, topics);
         Status {
             node: self.node.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
-            uptime_s: uptime.as_secs_f64(),
+            uptime_s: now.since(Instant::default()).as_secs_f64(),
             security: if self.is_secure { "keys" } else { "none" }.into(),
             key: self.is_secure.then(|| endpoint.key().to_string()),
             listen: self.listen.clone(),
             gateways: gateway_reports(&state),
-            peers: endpoint.peers().map(|p| self.peer(endpoint, p)).collect(),
-            topics: topic_reports(endpoint, topics, &state.slow_subscriber_drops),
+            peers: endpoint.peers().map(|p| self.peer(&lately, p)).collect(),
+            topics: topic_reports(&lately, &state.slow_subscriber_drops),
             radios: self.radios(endpoint),
-            links: endpoint.links().map(|l| self.link(endpoint, l)).collect(),
+            links: self.links(endpoint),
             watchdogs: topics.watchdogs.reports().map(watchdog_report).collect(),
             packets_refused,
             notices: topics.notices.texts(),
         }
     }
 
-    fn peer(&self, endpoint: &Endpoint, id: PeerId) -> PeerReport {
+    fn peer(&self, lately: &Lately<'_>, id: PeerId) -> PeerReport {
+        let endpoint = lately.endpoint;
         let view = endpoint.peer(id);
+        let rates = lately.rates(id);
         let state = match (view.up, view.met) {
             (true, _) => "up",
             (false, true) => "down",
@@ -96,6 +102,8 @@ impl Reporter {
             state: state.into(),
             queued_bytes: view.queued_bytes,
             queued_messages: view.queued_messages as u64,
+            wanted_bps: rates.map(|rates| rates.wanted_bps),
+            sent_bps: rates.map(|rates| rates.sent_bps),
             clock: view.clock.map(clock_report),
             relayed_packets: endpoint.passed_on(id).packets,
             relayed_dropped: drops(&endpoint.passed_on(id).dropped),
@@ -123,6 +131,11 @@ impl Reporter {
             .collect()
     }
 
+    /// All links, in the protocol's order.
+    pub(crate) fn links(&self, endpoint: &Endpoint) -> Vec<LinkReport> {
+        endpoint.links().map(|id| self.link(endpoint, id)).collect()
+    }
+
     fn link(&self, endpoint: &Endpoint, id: LinkId) -> LinkReport {
         let view = endpoint.link(id);
         let stats = view.stats;
@@ -135,6 +148,8 @@ impl Reporter {
                 None => String::new(),
             },
             up: view.up,
+            available_bps: view.available_bps.filter(|_| view.up),
+            paced_by: view.signal.into(),
             mtu: view.datagram_bytes as u64,
             rtt_ms: view.rtt.map(millis),
             sent_packets: stats.sent_packets,
@@ -172,32 +187,29 @@ fn rejected_report(rejected: &Rejected) -> RejectedReport {
     }
 }
 
-fn topic_reports(
-    endpoint: &Endpoint,
-    topics: &Topics,
-    slow_subscribers: &[(String, u64)],
-) -> Vec<TopicReport> {
+fn topic_reports(lately: &Lately<'_>, slow_subscribers: &[(String, u64)]) -> Vec<TopicReport> {
+    let (endpoint, topics) = (lately.endpoint, lately.topics);
     let mut reports = Vec::new();
     for (name, local) in &topics.local {
         for (&peer, &channel) in &local.channels {
-            reports.extend(outgoing(endpoint, name, local, peer, channel));
+            reports.extend(outgoing(lately, name, local, (peer, channel)));
         }
     }
     for peer in endpoint.peers() {
         for channel in endpoint.channels_in(peer) {
-            reports.extend(incoming(endpoint, topics, slow_subscribers, peer, channel));
+            reports.extend(incoming(lately, slow_subscribers, (peer, channel)));
         }
     }
     reports
 }
 
 fn outgoing(
-    endpoint: &Endpoint,
+    lately: &Lately<'_>,
     name: &str,
     local: &LocalTopic,
-    peer: PeerId,
-    channel: ChannelId,
+    (peer, channel): Key,
 ) -> Option<TopicReport> {
+    let endpoint = lately.endpoint;
     let (config, wanted, stats) = endpoint.channel_out(peer, channel)?;
     let mut dropped = drops(&stats.dropped);
     let of_transforms = local.transforms.iter().flat_map(|transforms| &transforms.dropped);
@@ -217,18 +229,18 @@ fn outgoing(
         sent: stats.sent,
         rate_limited: local.rate_limited,
         dropped,
+        given_up: lately.given_up((true, peer, channel)),
         delay: None,
         delay_bound_ms: None,
     })
 }
 
 fn incoming(
-    endpoint: &Endpoint,
-    topics: &Topics,
+    lately: &Lately<'_>,
     slow_subscribers: &[(String, u64)],
-    peer: PeerId,
-    channel: ChannelId,
+    (peer, channel): Key,
 ) -> Option<TopicReport> {
+    let (endpoint, topics) = (lately.endpoint, lately.topics);
     let (topic, _, stats) = endpoint.channel_in(peer, channel)?;
     let (local_name, wanted) = topics.incoming(peer, channel)?;
     let mut dropped = drops(&stats.dropped);
@@ -254,6 +266,7 @@ fn incoming(
         sent: 0,
         rate_limited: 0,
         dropped,
+        given_up: lately.given_up((false, peer, channel)),
         delay: delay_report(&stats.delay),
         delay_bound_ms: endpoint.peer(peer).clock.map(|clock| millis(clock.bound)),
     })

@@ -81,6 +81,10 @@ pub struct PeerReport {
     pub queued_bytes: u64,
     /// Messages waiting for it.
     pub queued_messages: u64,
+    /// Payload of topics accepted for it in the last ten seconds, in bits per second.
+    pub wanted_bps: Option<f64>,
+    /// IP packets sent to it in the same time, in bits per second.
+    pub sent_bps: Option<f64>,
     /// How its clock stands to ours, once that is known.
     pub clock: Option<ClockReport>,
     /// Packets of others that were passed on to it.
@@ -139,16 +143,50 @@ pub struct TopicReport {
     pub sent: u64,
     /// Messages left out at the source by the rate limit; those of tf were merged into others.
     pub rate_limited: u64,
-    /// Messages dropped, by reason: expired, superseded, overflow, lost, peer_gone, refused, late, ...
+    /// Messages dropped, by reason: expired, superseded, thinned, overflow, lost, peer_gone, refused, late, ...
     /// In: over_rate (more than peers.NAME.max_rate).
     /// Those of tf before they were accepted: malformed, no_named_frame, no_room (for some of
     /// its transforms).
     pub dropped: BTreeMap<String, u64>,
+    /// What of it was given up in the last ten seconds, if anything was.
+    pub given_up: Option<GivenUpReport>,
     /// In: one-way delay, age at delivery.
     pub delay: Option<DelayReport>,
     /// In: the error of those delays is at most this, in milliseconds, once the clocks of both
     /// ends are compared; until then half a round trip stands for the way.
     pub delay_bound_ms: Option<f64>,
+}
+
+/// What was given up lately of a topic, and why.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GivenUpReport {
+    /// The time that this is about, up to now: ten seconds, less after the start.
+    pub seconds: f64,
+    /// Messages that were given up.
+    pub messages: u64,
+    /// Messages of which it became known in this time whether they arrived.
+    pub of: u64,
+    /// Messages given up by reason, named as in [`TopicReport::dropped`].
+    pub reasons: BTreeMap<String, u64>,
+    /// The reasons in words, with what the links to the peer carried where that was too little.
+    pub why: String,
+}
+
+impl GivenUpReport {
+    /// The share of messages given up, 0 to 1.
+    pub fn share(&self) -> f64 {
+        self.messages as f64 / self.of.max(1) as f64
+    }
+
+    /// `41 % of messages given up in the last 10 s: newer ones replaced them (...)`.
+    pub fn in_words(&self) -> String {
+        let share = match self.share() * 100.0 {
+            few if few < 1.0 => "less than 1".into(),
+            share => format!("{share:.0}"),
+        };
+        let (seconds, why) = (self.seconds, &self.why);
+        format!("{share} % of messages given up in the last {seconds:.0} s: {why}")
+    }
 }
 
 /// Delays since the node started, milliseconds.
@@ -198,6 +236,12 @@ pub struct LinkReport {
     pub remote: String,
     /// Whether packets come in.
     pub up: bool,
+    /// What it lets go now, in bits per second of IP packets, shared with the other links of its
+    /// radio; it grows with use. None: nothing is known to bound it, or it is down.
+    pub available_bps: Option<u64>,
+    /// The signal that held packets back last: that of the radio (`back-pressure`, `rate`,
+    /// `relay`), or `reports` of the peer where the slow hop is further away.
+    pub paced_by: String,
     /// Largest datagram payload.
     pub mtu: u64,
     /// Smoothed round trip in milliseconds.

@@ -253,9 +253,11 @@ fn what_is_odd_but_allowed_is_a_warning() {
 fn the_starter_file_passes_as_written_and_with_every_option_taken() {
     let written = starter::starter();
     assert_eq!(warnings(&written), "");
-    // `links` stands in place of `address`, so the two cannot both be taken; `via` names a second peer.
-    let is_option =
-        |line: &&str| !["#links", "#via"].iter().any(|key| line.trim_start().starts_with(key));
+    // `links` stands in place of `address` and `when_slow` of `keep_last`, so that not both can be
+    // taken; `via` names a second peer.
+    let is_option = |line: &&str| {
+        !["#links", "#via", "#when_slow"].iter().any(|key| line.trim_start().starts_with(key))
+    };
     let taken: String =
         written.lines().filter(is_option).map(|line| format!("{}\n", uncommented(line))).collect();
     // Nor can both kinds of ROS.

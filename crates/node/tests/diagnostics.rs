@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! /diagnostics of real daemons, read by rospy and rclpy: a robot of ROS 2 and a base station
+//! /diagnostics and /tautline/link of real daemons, read by rospy and rclpy: a robot of ROS 2 and a base station
 //! of ROS 1, in a network of their own.
 
 #[allow(dead_code)]
@@ -21,10 +21,12 @@ use running::{Daemon, Place, free_port, wait_for};
 use serde_json::{Value, json};
 
 const TOPIC: &str = "/diagnostics";
+const LINK: &str = "/tautline/link";
 const TYPE: &str = "diagnostic_msgs/msg/DiagnosticArray";
 /// Levels of diagnostic_msgs/DiagnosticStatus.
 const OK: u64 = 0;
 const WARN: u64 = 1;
+const ERROR: u64 = 2;
 /// A robot of ROS 2 that sends `topics` to a base station of ROS 1, which sends nothing.
 struct Team {
     robot: Daemon,
@@ -39,6 +41,7 @@ impl Team {
         let [robot, base] = [(); 2].map(|()| free_port());
         let robot_file = format!(
             "listen: \"127.0.0.1:{robot}\"\npeers: {{ base: \"127.0.0.1:{base}\" }}\n\
+             radios: {{ lo: {{ rate: 8Mbps }} }}\n\
              ros2: {{ range: localhost, definitions: [\"{}\"] }}\n\
              limits: {{ max_message: 20kB }}\ntopics: {{ {topics} }}",
             ros2::installation("kilted").display()
@@ -55,11 +58,19 @@ impl Team {
     }
 }
 
-/// The latest status of each name that a node has read.
+/// The latest status of this name that a node has read.
 fn latest(agent: &Agent, name: &str) -> Option<Value> {
-    let all = agent.received(TOPIC);
-    let mut statuses = all.iter().rev().flat_map(|it| it["fields"]["status"].as_array().unwrap());
-    statuses.find(|status| status["name"] == name).cloned()
+    latest_on(agent, TOPIC, name)
+}
+
+fn latest_on(agent: &Agent, topic: &str, name: &str) -> Option<Value> {
+    statuses(agent, topic).into_iter().rev().find(|status| status["name"] == name)
+}
+
+/// All that a node has read.
+fn statuses(agent: &Agent, topic: &str) -> Vec<Value> {
+    let all = agent.received(topic);
+    all.iter().flat_map(|it| it["fields"]["status"].as_array().unwrap()).cloned().collect()
 }
 
 fn wait_for_status(agent: &Agent, name: &str, fits: impl Fn(&Value) -> bool) -> Value {
@@ -122,6 +133,55 @@ fn rclpy_on_the_robot_and_rospy_at_the_base_read_of_links_and_drops() {
     team.base.take().unwrap().kill();
     let peer = wait_for_status(&here, "tautline robot: peer base", |it| it["level"] == WARN);
     assert_eq!(peer["message"], "down");
+}
+
+#[test]
+fn programs_of_either_ros_read_what_their_own_links_have_room_for() {
+    if !ros2::inside_as("programs_of_either_ros_read_what_their_own_links_have_room_for") {
+        return;
+    }
+    // A rule that means it does not take it to peers either.
+    let mut team = Team::start("\"/**\": {}");
+    let mut here = ros2::start("kilted", "LOCALHOST", "listener");
+    here.order(json!({"do": "subscribe", "topic": LINK, "type": TYPE, "fields": true}));
+    let mut there = ros1::start(&team.master.uri, "/listener");
+    there.order(json!({"do": "subscribe", "topic": LINK, "type": "*", "fields": true}));
+
+    let up = |agent: &Agent, name: &str| {
+        let told = || latest_on(agent, LINK, name).filter(|it| it.to_string().contains("rtt_s"));
+        let up = wait_for(name, told);
+        assert_eq!((&up["level"], &up["message"]), (&json!(OK), &json!("up")), "{up}");
+        assert_eq!((value(&up, "up"), value(&up, "radio")), ("true", "lo"), "{up}");
+        let rtt: f64 = value(&up, "rtt_s").parse().unwrap();
+        assert!(rtt > 0.0 && rtt < 1.0, "{up}");
+        up
+    };
+    let of_robot = up(&here, "tautline robot: link 1 to base");
+    assert_eq!((value(&of_robot, "available_bps"), value(&of_robot, "peer")), ("8000000", "base"));
+    assert_eq!(value(&of_robot, "paced_by"), "rate");
+    let of_base = up(&there, "tautline base: link 1 to robot");
+    assert!(value(&of_base, "available_bps").parse::<u64>().unwrap() > 1_000_000, "{of_base}");
+    let rates = |agent: &Agent, name| {
+        let told = latest_on(agent, LINK, name);
+        told.filter(|it| it.to_string().contains("sent_bps") && it.to_string().contains("loss"))
+    };
+    for (agent, name) in
+        [(&here, "tautline robot: link 1 to base"), (&there, "tautline base: link 1 to robot")]
+    {
+        let told = wait_for("rates", || rates(agent, name));
+        assert!(value(&told, "sent_bps").parse::<u64>().unwrap() > 0, "{told}");
+        assert!(value(&told, "loss").parse::<f64>().unwrap() < 0.5, "{told}");
+        assert!(statuses(agent, LINK).iter().all(|it| it["name"] == name), "only its own");
+    }
+    for daemon in [&team.robot, team.base.as_ref().unwrap()] {
+        assert!(daemon.status().topics.iter().all(|it| it.topic != LINK), "nothing is carried");
+    }
+
+    team.base.take().unwrap().kill();
+    let name = "tautline robot: link 1 to base";
+    let is_down = |it: &Value| it["level"] == ERROR;
+    let down = wait_for("the link's end", || latest_on(&here, LINK, name).filter(is_down));
+    assert_eq!((value(&down, "available_bps"), value(&down, "up")), ("0", "false"));
 }
 
 #[test]

@@ -91,6 +91,9 @@ fn counts_carry_their_labels() {
         "tautline_radio_configured_bps{radio=\"eth0\"} 54000000.0",
         "tautline_link_lost_packets_total{peer=\"base\",radio=\"wlan0\",remote=\"10.0.0.2:18470\"} 25",
         "tautline_link_up{peer=\"robot2\",radio=\"eth0\",remote=\"[fe80::3%eth0]:18470\"} 0.0",
+        "tautline_link_available_bps{peer=\"base\",radio=\"wlan0\",remote=\"10.0.0.2:18470\"} 6120000.0",
+        "tautline_topic_given_up_ratio{topic=\"/camera/front/image_color/compressed\",direction=\"out\",peer=\"base\"} 0.41",
+        "tautline_topic_given_up_ratio{topic=\"/scan\",direction=\"out\",peer=\"base\"} 0.0",
         "tautline_gateway_connected{kind=\"ros1\"} 1.0",
         "tautline_gateway_rejected_total{kind=\"ros1\",topic=\"/base/plan\",direction=\"in\",reason=\"gateway_behind\"} 3",
     ] {

@@ -111,6 +111,12 @@ pub struct ChannelConfig {
     pub definition: Arc<str>,
     /// Whether lost pieces are sent again while the message is useful.
     pub repair: bool,
+    /// Whether a message is given up ([`DropReason::Thinned`]) where one before it, of the same
+    /// source, is still being sent: those that go never wait behind each other, and a link that
+    /// is too slow for all of a steady stream carries every n-th.
+    ///
+    /// [`DropReason::Thinned`]: crate::stats::DropReason::Thinned
+    pub thin: bool,
 }
 
 /// Time between heartbeats: with its acknowledgement one costs about 130 bytes of IP,

@@ -513,6 +513,7 @@ impl Endpoint {
 
     /// State of a link.
     pub fn link(&self, link: LinkId) -> LinkView<'_> {
+        let (available_bps, signal) = self.room(self.clock_now, link);
         let link = &self.links[link.0 as usize];
         LinkView {
             peer: link.peer,
@@ -523,6 +524,8 @@ impl Endpoint {
             datagram_bytes: link.config.datagram_bytes,
             rtt: link.ledger.rtt().smoothed(),
             rate_bps: link.controller.as_ref().and_then(|it| it.rate_bps()),
+            available_bps,
+            signal,
             stats: &link.stats,
         }
     }

@@ -34,6 +34,15 @@ pub enum Event {
         /// Which.
         link: LinkId,
     },
+    /// What a link has room for is known, or differs by more than a quarter from what was told
+    /// last; told at most four times a second. Who makes data can make as much as fits.
+    LinkRate {
+        /// Which link.
+        link: LinkId,
+        /// What it lets go now, in bits per second of IP packets: see
+        /// [`LinkView::available_bps`](crate::LinkView::available_bps).
+        available_bps: Option<u64>,
+    },
     /// A peer's address is another now.
     LinkMoved {
         /// Which link.

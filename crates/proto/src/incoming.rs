@@ -301,6 +301,7 @@ impl Endpoint {
             return;
         }
         link.silent = false;
+        link.available.forget();
         self.lose_all(now, id);
         self.timers.set(Timer::Ping(id), None);
         self.timers.set(Timer::Silent(id), None);
@@ -397,6 +398,7 @@ impl Endpoint {
             Ok(outcome) => {
                 link.report(now, time, ack, &outcome);
                 self.apply_outcome(now, id, outcome);
+                self.tell_room(now, id);
             }
             Err(()) => self.refused.add(RefusedPacket::Malformed),
         }

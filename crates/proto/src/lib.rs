@@ -40,6 +40,7 @@
 #![forbid(unsafe_code)]
 
 mod arrivals;
+mod available;
 mod beacon;
 mod budget;
 mod class;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One path to a peer: its packet numbers, its losses, and whether it is up.
 
+use crate::available::Available;
 use crate::class::{Class, InFlight};
 use crate::config::LinkConfig;
 use crate::endpoint::{PeerId, RadioId};
@@ -58,6 +59,7 @@ pub(crate) struct Link {
     told: Option<Place>,
     /// Lets packets go by what the peer reports, if anything does.
     pub(crate) controller: Option<Box<dyn Controller>>,
+    pub(crate) available: Available,
     /// The lowest priority of messages that left of late, and when.
     lowest: (u8, Instant),
     /// Bytes of our packets in the kernel.
@@ -90,6 +92,7 @@ impl Link {
             other: None,
             told: None,
             controller: None,
+            available: Available::default(),
             lowest: (u8::MAX, Instant::default()),
             in_flight: InFlight::default(),
             drained_at: Instant::default(),
@@ -168,6 +171,7 @@ impl Link {
         self.silent = false;
         self.ping_now = false;
         self.candidate = None;
+        self.available.forget();
         self.held_there = 0;
         self.on_the_way = OnTheWay::default();
     }

@@ -2,6 +2,7 @@
 //! A radio: what several links share as their bottleneck. Pacing and turns
 //! between peers live here.
 
+use crate::available::faded;
 use crate::class::Class;
 use crate::config::RadioConfig;
 use crate::endpoint::PeerId;
@@ -78,6 +79,17 @@ impl Radio {
         self.meter.rate_bps
     }
 
+    /// A packet was held back: `far`, for what is slow beyond the radio.
+    pub(crate) fn on_held_back(&mut self, far: bool) {
+        self.meter.held_far |= far;
+    }
+
+    /// What the radio itself lets go, as far as it is known, in bits per second of IP packets.
+    pub(crate) fn room_bps(&self, now: Instant) -> Option<u64> {
+        let (bps, at) = self.meter.own?;
+        faded(bps, now.since(at))
+    }
+
     pub(crate) fn next_peer(&self, candidates: impl Iterator<Item = PeerId>) -> Option<PeerId> {
         candidates.min_by_key(|peer| (self.turns.start(*peer), *peer))
     }
@@ -109,13 +121,17 @@ struct Meter {
     since: Option<Instant>,
     bytes: usize,
     rate_bps: Option<u64>,
+    /// In this span a packet was held back for what is slow beyond the radio.
+    held_far: bool,
+    /// The rate of the last span in which none was, and when that ended.
+    own: Option<(u64, Instant)>,
 }
 
 impl Meter {
     fn add(&mut self, now: Instant, bytes: usize) {
         let Some(since) = self.since else {
             // Bytes count from the packet after the first: the span starts when that one left.
-            (self.since, self.bytes) = (Some(now), 0);
+            (self.since, self.bytes, self.held_far) = (Some(now), 0, false);
             return;
         };
         self.bytes += bytes;
@@ -125,6 +141,10 @@ impl Meter {
         }
         let rate = (self.bytes as f64 * 8.0 / span.as_secs_f64()) as u64;
         self.rate_bps = Some(self.rate_bps.map_or(rate, |before| (before * 3 + rate) / 4));
-        (self.since, self.bytes) = (Some(now), 0);
+        if !self.held_far {
+            let before = self.own.filter(|(_, at)| now.since(*at) < RATE_SPAN * 5);
+            self.own = Some((before.map_or(rate, |(before, _)| (before + rate) / 2), now));
+        }
+        (self.since, self.bytes, self.held_far) = (Some(now), 0, false);
     }
 }

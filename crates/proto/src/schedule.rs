@@ -44,6 +44,11 @@ const MIN_PIECE: usize = 64;
 /// Messages looked at for one that may be sent now.
 const MAX_SCAN: usize = 64;
 
+/// A message may take so much longer to be sent than the one before it took.
+const IN_VAIN_PATIENCE: f64 = 1.5;
+/// On its way it is for at most this part of its lifespan: one over so much.
+const IN_VAIN_MARGIN: u32 = 8;
+
 /// Identifies a message within one endpoint; drawn in order of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct MessageId(pub(crate) u64);
@@ -150,6 +155,8 @@ impl Outgoing {
 
 #[derive(Debug, Default)]
 struct SourceQueue {
+    /// How long the last message of several packets took to be sent, and its length.
+    took: Option<(Duration, u32)>,
     last_number: u64,
     newest_delivered: u64,
     not_begun: VecDeque<MessageId>,
@@ -239,7 +246,7 @@ impl Outbox {
     /// A channel that is not a topic's.
     fn add_internal(&mut self, channel: u64, rank: u16) {
         let topic = OfferedTopic::nameless(u8::try_from(rank).unwrap_or(u8::MAX));
-        let config = ChannelConfig { topic, definition: "".into(), repair: true };
+        let config = ChannelConfig { topic, definition: "".into(), repair: true, thin: false };
         let control = OutChannel {
             config,
             rank,
@@ -421,6 +428,10 @@ impl Outbox {
             return Ok(());
         }
         let source = message.source;
+        if open.config.thin && self.is_being_sent(channel, source) {
+            self.count_drop(channel, DropReason::Thinned);
+            return Ok(());
+        }
         let expires = lifespan.map(|l| message.published + l);
         self.insert(channel, message, expires, None);
         self.keep_last(channel, source);
@@ -429,6 +440,21 @@ impl Outbox {
             self.enforce_time(config.queue_time, rate_bps);
         }
         Ok(())
+    }
+
+    fn count_drop(&mut self, channel: u64, reason: DropReason) {
+        if let Some(open) = self.channels.get_mut(&channel) {
+            open.stats.dropped.add(reason);
+        }
+    }
+
+    /// Whether the newest message begun of a source has pieces that were never sent; those of
+    /// one source are begun one after the other.
+    fn is_being_sent(&self, channel: u64, source: u32) -> bool {
+        let queue = self.channels.get(&channel).and_then(|open| open.sources.get(&source));
+        let newest = queue.and_then(|queue| queue.begun.last_key_value());
+        let newest = newest.and_then(|(_, id)| self.messages.get(id));
+        newest.is_some_and(|message| message.next < message.extent())
     }
 
     fn insert(
@@ -583,12 +609,34 @@ impl Outbox {
         Some((turn.priority(), self.messages[&turn.id].lifespan_end))
     }
 
-    /// The best turn of what may be sent now.
+    /// The best turn of what may be sent now; what would be sent in vain is dropped.
     pub(crate) fn next_turn(&mut self, now: Instant) -> Option<Turn> {
         self.expire(now);
         self.repairs.trickle(now);
-        let eligible = |turn: &&Turn| self.next_range(&self.messages[&turn.id]).is_some();
-        self.ready.iter().take(MAX_SCAN).find(eligible).copied()
+        loop {
+            let eligible = |turn: &&Turn| self.next_range(&self.messages[&turn.id]).is_some();
+            let turn = self.ready.iter().take(MAX_SCAN).find(eligible).copied()?;
+            if !self.is_in_vain(now, turn.id) {
+                return Some(turn);
+            }
+            self.drop_message(turn.id, DropReason::Expired);
+        }
+    }
+
+    /// Whether a message that is not begun would expire on its way, and a newer one of its
+    /// source waits. On a link that is too slow for long, all would be begun shortly before
+    /// their end otherwise, and none arrive. Without a newer one it is tried: the estimate, by
+    /// the time that the message before took, may be wrong.
+    fn is_in_vain(&self, now: Instant, id: MessageId) -> bool {
+        let message = &self.messages[&id];
+        let (None, Some(end)) = (message.number, message.lifespan_end) else { return false };
+        let queue = &self.channels[&message.channel].sources[&message.source];
+        let Some((took, bytes)) = queue.took.filter(|_| queue.not_begun.back() != Some(&id)) else {
+            return false;
+        };
+        let share = f64::from(message.extent()) / f64::from(bytes);
+        let margin = end.since(message.published) / IN_VAIN_MARGIN;
+        now + took.mul_f64(share * IN_VAIN_PATIENCE) + margin > end
     }
 
     /// What of a message is to be sent next: a repair, if there is budget, or what was never sent.
@@ -692,6 +740,13 @@ impl Outbox {
             message.repairs.remove(&piece.range);
         } else {
             message.next = piece.range.end;
+            let took = now.since(message.first_sent);
+            if message.next == message.extent() && !took.is_zero() {
+                let (channel, source) = (message.channel, message.source);
+                let queue =
+                    self.channels.get_mut(&channel).and_then(|c| c.sources.get_mut(&source));
+                queue.into_iter().for_each(|queue| queue.took = Some((took, piece.range.end)));
+            }
         }
         self.waiting_bytes += message.waiting_bytes();
         self.settle(piece.message);

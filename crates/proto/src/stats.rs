@@ -52,10 +52,12 @@ macro_rules! counted_reasons {
 counted_reasons! {
     /// Why a message ended without being delivered.
     DropReason, Drops {
-        /// Older than its lifespan.
+        /// Older than its lifespan, or it would have been before it was sent while newer ones wait.
         Expired => "expired",
         /// Newer messages of its topic replaced it (`keep_last`).
         Superseded => "superseded",
+        /// One before it was still being sent (`thin`).
+        Thinned => "thinned",
         /// The queue was full, in bytes or in time to drain.
         Overflow => "overflow",
         /// A piece was lost and not repaired.

@@ -263,12 +263,17 @@ impl Endpoint {
         let link = &mut self.links[link.0 as usize];
         let ask = Ask { bytes: datagram + header_bytes, urgent: link.is_urgent(priority) };
         let local = self.radios[radio.0 as usize].pacer.release(now, ask, ahead);
-        match &mut link.controller {
+        let (far, release) = match &mut link.controller {
             Some(controller) if local == Release::Now => {
-                controller.release(now, ask, link.ledger.outstanding_bytes())
+                (true, controller.release(now, ask, link.ledger.outstanding_bytes()))
             }
-            _ => local,
+            _ => (false, local),
+        };
+        if release != Release::Now {
+            link.available.held_far = far;
+            self.radios[radio.0 as usize].on_held_back(far);
         }
+        release
     }
 
     /// Bytes in the kernel that count against a radio's budget.

@@ -46,6 +46,13 @@ pub struct LinkView<'a> {
     pub rtt: Option<Duration>,
     /// What its peer's reports allow, in bits per second of IP packets, where they are asked.
     pub rate_bps: Option<u64>,
+    /// What it lets go now, in bits per second of IP packets, shared with the other links of its
+    /// radio: the least of what is configured, what its peer's reports allow, and what its radio
+    /// carried when it was last busy (a quarter more for each second since then). It grows with
+    /// use. `None`: nothing is known to bound it.
+    pub available_bps: Option<u64>,
+    /// The signal that governs: what held a packet back last.
+    pub signal: &'static str,
     /// Counters.
     pub stats: &'a LinkStats,
 }

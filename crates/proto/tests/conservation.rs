@@ -55,6 +55,7 @@ fn random_pipe(rng: &mut Rng) -> Pipe {
         reorder: pick(rng, &[0.0, 0.1, 0.3]),
         reorder_by: MS * pick(rng, &[1, 5, 20]),
         cut: false,
+        is_far: false,
     }
 }
 
@@ -76,7 +77,8 @@ fn random_channel(rng: &mut Rng, name: &str) -> ChannelConfig {
     // A type of its own, so that the definition has to be fetched.
     topic.type_name = format!("pkg{name}");
     let definition = "x".repeat(pick(rng, &[0, 500, 60_000])).into();
-    ChannelConfig { topic, definition, repair: !rng.chance(0.2) }
+    let thin = topic.priority.is_multiple_of(4);
+    ChannelConfig { topic, definition, repair: !rng.chance(0.2), thin }
 }
 
 /// A message as it was handed over.

@@ -107,7 +107,7 @@ impl Joined {
             qos: tautline_proto::OfferedQos::default(),
             role: tautline_proto::Role::Topic,
         };
-        let config = ChannelConfig { topic, definition: "d".into(), repair: true };
+        let config = ChannelConfig { topic, definition: "d".into(), repair: true, thin: false };
         let channel = self.nodes[0].offer(self.now, PEER, config).unwrap();
         self.run(100);
         channel

@@ -4,9 +4,11 @@
 mod net;
 
 use net::*;
+use std::collections::BTreeSet;
 use tautline_proto::stats::DropReason;
 use tautline_proto::{
-    ChannelId, Class, Config, Duration, LinkId, PeerId, RadioConfig, RadioId, Transmit,
+    ChannelConfig, ChannelId, Class, Config, Duration, LinkId, PeerId, RadioConfig, RadioId,
+    Transmit,
 };
 
 const P: PeerId = PeerId(0);
@@ -293,4 +295,113 @@ fn a_kilobyte_message_carries_at_most_48_bytes_tag_included() {
     net.send(0, P, laser, payload(3000, 1024));
     let longest = net.nodes[0].sent.iter().map(|t| t.datagram.len()).max().unwrap();
     assert!(longest - 1024 <= 48, "{} bytes", longest - 1024);
+}
+
+/// What became of a steady stream on a link that is too slow for it.
+struct Stream {
+    /// Periods of the publisher between messages that arrived.
+    gaps: BTreeSet<u32>,
+    /// From publication to arrival, in milliseconds.
+    ages: Vec<f64>,
+    thinned: u64,
+}
+
+impl Stream {
+    /// Images of 64 KB, 92 ms at 6 Mbps, one every `period`, with a laser above them.
+    fn run(thin: bool, period: Duration) -> Self {
+        let mut net = Net::pair(31, &Pipe::of(MBPS_6));
+        let mut latest = topic("/image", 10);
+        latest.keep_last = 1;
+        let image = ChannelConfig { thin, ..channel(latest) };
+        let (laser, image) = (net.open(0, P, channel(topic("/scan", 200))), net.open(0, P, image));
+        for n in 0..200 {
+            net.send(0, P, image, payload(n, 65_536));
+            for _ in 0..4 {
+                net.send(0, P, laser, payload(n, 200));
+                net.run(period / 4);
+            }
+        }
+        net.run(1000 * MS);
+        net.check_conservation(0, P, &[laser, image]);
+        let of_image = net.nodes[1].received.iter().filter(|r| r.2 == image);
+        let numbers: Vec<_> = of_image.map(|r| number_of(&r.3.payload)).collect();
+        let (_, _, stats) = net.nodes[0].endpoint.channel_out(P, image).unwrap();
+        Self {
+            gaps: numbers.windows(2).map(|two| two[1] - two[0]).collect(),
+            ages: delays_ms(&net, 1, image),
+            thinned: stats.dropped.get(DropReason::Thinned),
+        }
+    }
+
+    fn oldest(&self) -> f64 {
+        self.ages.iter().copied().fold(0.0, f64::max)
+    }
+
+    fn mean(&self) -> f64 {
+        self.ages.iter().sum::<f64>() / self.ages.len() as f64
+    }
+}
+
+#[test]
+fn thinned_messages_are_evenly_spaced_and_do_not_wait_for_each_other() {
+    for (period, every) in [(25, 4), (33, 3), (60, 2), (80, 2)] {
+        let (latest, thin) = (Stream::run(false, period * MS), Stream::run(true, period * MS));
+        assert_eq!(thin.gaps, [every].into(), "{period} ms");
+        assert!(latest.gaps.len() > 1, "{period} ms: {:?}", latest.gaps);
+        // An image alone takes 92 ms; what waits for one before it does so for half a period.
+        assert!(thin.oldest() < 105.0, "{period} ms: {}", thin.oldest());
+        let waited = f64::from(period) / 2.0 - 4.0;
+        assert!(thin.mean() + waited < latest.mean(), "{} {}", thin.mean(), latest.mean());
+        assert!(latest.oldest() > 130.0, "{period} ms: {}", latest.oldest());
+        assert_eq!((thin.ages.len() as u64 + thin.thinned, latest.thinned), (200, 0));
+        assert!(latest.ages.len() > thin.ages.len(), "that is its price");
+    }
+}
+
+#[test]
+fn a_slow_link_is_not_filled_with_messages_that_expire_on_their_way() {
+    // 30 KB every 50 ms where each takes 125 ms, and is worth something for 300 ms.
+    let delivered = |keep_last, delay| {
+        let mut net = Net::pair(32, &Pipe { delay, ..Pipe::of(2_000_000) });
+        let mut short = topic("/image", 10);
+        (short.keep_last, short.lifespan) = (keep_last, Some(300 * MS));
+        let image = net.open(0, P, channel(short));
+        for n in 0..200 {
+            net.send(0, P, image, payload(n, 30_000));
+            net.run(50 * MS);
+        }
+        net.check_conservation(0, P, &[image]);
+        net.nodes[1].received.len()
+    };
+    for delay in [MS, 30 * MS] {
+        // As many as fit, however many may wait.
+        for keep_last in [1, 3, 10, 1000] {
+            let delivered = delivered(keep_last, delay);
+            assert!((75..=81).contains(&delivered), "keep_last {keep_last}: {delivered}");
+        }
+    }
+}
+
+#[test]
+fn what_seems_in_vain_is_tried_where_nothing_newer_waits() {
+    let mut net = Net::pair(33, &Pipe::of(1_000_000));
+    let mut short = topic("/image", 10);
+    short.lifespan = Some(300 * MS);
+    let image = net.open(0, P, channel(short));
+    net.send(0, P, image, payload(0, 30_000));
+    net.run(500 * MS);
+    // The link is faster now, which nobody knows yet.
+    net.nodes[0].pipe.rate_bps = MBPS_6;
+    for n in 1..4 {
+        net.send(0, P, image, payload(n, 30_000));
+        net.run(500 * MS);
+    }
+    let got: Vec<_> = net.nodes[1].received.iter().map(|r| number_of(&r.3.payload)).collect();
+    assert_eq!(got, [0, 1, 2, 3]);
+}
+
+#[test]
+fn where_there_is_room_nothing_is_thinned() {
+    let roomy = Stream::run(true, 110 * MS);
+    assert_eq!((roomy.ages.len(), roomy.thinned), (200, 0));
 }

@@ -326,7 +326,8 @@ fn offer(
     topic: OfferedTopic,
 ) -> Option<(PeerId, ChannelId)> {
     let now = instant(net.now());
-    let config = ChannelConfig { topic, definition: "uint8[] data".into(), repair: true };
+    let config =
+        ChannelConfig { topic, definition: "uint8[] data".into(), repair: true, thin: false };
     let channel = net.endpoint(host)?.offer(now, peer, config).ok()?;
     net.drain(host);
     Some((peer, channel))

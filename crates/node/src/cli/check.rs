@@ -5,7 +5,9 @@ use super::{Failure, output, words};
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use tautline_gateway::mapping::{Compression, Pattern, ServiceRule, TopicRule};
+use tautline_gateway::mapping::{
+    Compression, KEEP_LAST, Pattern, ServiceRule, TopicRule, Treatment, WhenSlow,
+};
 use tautline_gateway::tf::Rules;
 use tautline_gateway::types::compose::Written;
 use tautline_node::config::kind::pacing_word;
@@ -286,7 +288,8 @@ fn radios(config: &Config) -> String {
 
 fn topics(rules: &[TopicRule]) -> String {
     let rows: Vec<[String; 8]> = rules.iter().map(topic_row).collect();
-    let header = ["TOPIC", "PRIORITY", "KEEP", "LIFESPAN", "RATE", "COMPRESSION", "REPAIR", "TO"];
+    let header =
+        ["TOPIC", "PRIORITY", "WHEN SLOW", "LIFESPAN", "RATE", "COMPRESSION", "REPAIR", "TO"];
     if rows.is_empty() { "  none\n".into() } else { output::table(header, &rows) }
 }
 
@@ -309,13 +312,24 @@ fn topic_row(rule: &TopicRule) -> [String; 8] {
     [
         rule.pattern.as_str().into(),
         treatment.priority.to_string(),
-        format!("last {}", treatment.keep_last),
+        when_slow(treatment),
         treatment.lifespan.map_or("no end".into(), words::duration),
         treatment.rate_hz.map_or("all".into(), |rate| format!("at most {rate}Hz")),
         compression(treatment.compression).into(),
         if treatment.repair { "yes" } else { "no" }.into(),
         treatment.to.as_ref().map_or("every peer".into(), |to| to.join(" ")),
     ]
+}
+
+/// What waits where a link cannot carry all.
+fn when_slow(treatment: &Treatment) -> String {
+    match (treatment.when_slow, treatment.keep_last) {
+        (Some(WhenSlow::Latest), _) => "newest waits".into(),
+        (Some(WhenSlow::Thin), _) => "every n-th goes".into(),
+        (Some(WhenSlow::Queue), _) => "all wait".into(),
+        (None, Some(count)) => format!("last {count} wait"),
+        (None, None) => format!("last {KEEP_LAST} wait, of images 1"),
+    }
 }
 
 fn compression(compression: Compression) -> &'static str {
@@ -409,6 +423,7 @@ fn topic_as_json(rule: &TopicRule) -> Json {
         "topic": rule.pattern.as_str(),
         "priority": treatment.priority,
         "keep_last": treatment.keep_last,
+        "when_slow": treatment.when_slow.map(WhenSlow::word),
         "lifespan_ms": treatment.lifespan.map(|lifespan| lifespan.as_secs_f64() * 1e3),
         "rate_hz": treatment.rate_hz,
         "compression": compression(treatment.compression),

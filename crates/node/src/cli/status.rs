@@ -17,7 +17,8 @@ use tautline_node::status::{
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  tautline status\n  tautline status --node robot1\n  tautline status --json\n\n\
-                        Counts are since the daemon started; 'tautline top' shows rates."
+                        Counts are since the daemon started, what was given up lately is that of ten seconds;\n\
+                        'tautline top' shows rates."
 )]
 pub struct Arguments {
     /// Print the snapshot as JSON
@@ -75,11 +76,12 @@ pub fn in_words(status: &Status) -> String {
         "DROPPED",
     ];
     section(&mut text, "Topics", header, status.topics.iter().map(topic));
+    text.push_str(&given_up(&status.topics));
     let header = ["RADIO", "PACED BY", "CONFIGURED", "MEASURED", "IN FLIGHT", "SENT", "PACKETS"];
     section(&mut text, "Radios", header, status.radios.iter().map(radio));
     let header = [
-        "PEER", "RADIO", "REMOTE", "STATE", "RTT ms", "LOSS", "SENT", "RECEIVED", "REPAIRS",
-        "TWICE",
+        "PEER", "RADIO", "REMOTE", "STATE", "RTT ms", "LOSS", "CAN SEND", "PACED BY", "SENT",
+        "RECEIVED", "REPAIRS", "TWICE",
     ];
     section(&mut text, "Links", header, status.links.iter().map(link));
     if !status.watchdogs.is_empty() {
@@ -179,6 +181,17 @@ fn topic(topic: &TopicReport) -> [String; 13] {
     ]
 }
 
+/// What is given up now and why, a line for each topic and peer; empty if nothing is.
+fn given_up(topics: &[TopicReport]) -> String {
+    let line = |topic: &TopicReport| {
+        let given_up = topic.given_up.as_ref()?.in_words();
+        let (arrow, TopicReport { topic, peer, .. }) = (arrow(topic.direction), topic);
+        Some(format!("  {topic} {arrow} {peer}: {given_up}\n"))
+    };
+    let lines: String = topics.iter().filter_map(line).collect();
+    if lines.is_empty() { lines } else { format!("\nGiven up lately\n{lines}") }
+}
+
 /// Drops with those left out at the source among them.
 fn all_dropped(topic: &TopicReport) -> String {
     let mut reasons = topic.dropped.clone();
@@ -209,7 +222,7 @@ fn watchdog(watchdog: &WatchdogReport) -> [String; 3] {
     [watchdog.topic.clone(), watchdog.state.clone(), short(watchdog.published as f64)]
 }
 
-fn link(link: &LinkReport) -> [String; 10] {
+fn link(link: &LinkReport) -> [String; 12] {
     let outcomes = link.acked_packets + link.lost_packets;
     let loss = (outcomes > 0).then(|| link.lost_packets as f64 / outcomes as f64);
     [
@@ -219,6 +232,8 @@ fn link(link: &LinkReport) -> [String; 10] {
         if link.up { "up" } else { "down" }.into(),
         milliseconds(link.rtt_ms),
         percent(loss),
+        link.available_bps.map_or(UNKNOWN.into(), |bps| bit_rate(bps as f64)),
+        link.paced_by.clone(),
         bytes(link.sent_bytes as f64),
         bytes(link.received_bytes as f64),
         bytes(link.repair_bytes as f64),

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tautline_gateway::mapping::{
     ACTION_SERVICES, ACTION_TOPICS, Compression, NameMap, Pattern, ServiceRule, ServiceTreatment,
-    TopicRule, Treatment, action_timeout,
+    TopicRule, Treatment, WhenSlow, action_timeout,
 };
 use tautline_gateway::tf;
 use tautline_gateway::types::installed::Installed;
@@ -296,7 +296,8 @@ fn topic(named: &Named) -> Option<TopicRule> {
     let section = &named.section;
     let treatment = Treatment {
         priority: whole(section, "priority")?.try_into().ok()?,
-        keep_last: whole(section, "keep_last")?.try_into().ok()?,
+        keep_last: whole(section, "keep_last").and_then(|count| count.try_into().ok()),
+        when_slow: text(section, "when_slow").and_then(|word| WhenSlow::from_word(&word)),
         lifespan: duration(section, "lifespan"),
         rate_hz: real(section, "rate"),
         compression: match text(section, "compression")?.as_str() {

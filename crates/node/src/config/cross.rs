@@ -34,6 +34,7 @@ pub fn check(file: &Section, surroundings: &Surroundings) -> Findings {
     findings.link_local_addresses(file);
     findings.beacons(file);
     findings.destinations(file);
+    findings.ways_to_give_way(file);
     findings.frames_shared_in_vain(file);
     findings.queues_too_small(file);
     findings.classes_out_of_order(file);
@@ -252,6 +253,20 @@ impl Findings {
                         self.wrong(*at, key, found, allowed.clone());
                     }
                 }
+            }
+        }
+    }
+
+    /// Each of them says how many messages wait.
+    fn ways_to_give_way(&mut self, file: &Section) {
+        for topic in file.named("topics") {
+            if let (Some(word), Some((at, Value::Whole(count)))) =
+                (text(&topic.section, "when_slow"), topic.section.single("keep_last"))
+                && topic.section.is_given("keep_last")
+            {
+                let found = format!("{count} beside 'when_slow: {word}'");
+                let key = format!("topics.{}.keep_last", topic.text);
+                self.wrong(at, key, found, "one of the two keys".into());
             }
         }
     }

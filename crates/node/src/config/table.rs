@@ -5,6 +5,7 @@
 
 use super::MAX_DOMAIN;
 use super::kind::Kind;
+use tautline_gateway::mapping::WhenSlow;
 
 /// One key.
 #[derive(Debug)]
@@ -138,7 +139,7 @@ pub const FILE: &[Setting] = &[
         "diagnostics",
         Kind::Flag,
         Value("true"),
-        "Whether this node tells of itself, its peers, links, radios and drops on /diagnostics of its ROS, and to peers where a name or pattern under topics means /diagnostics; only while somebody listens.",
+        "Whether this node tells of itself, its peers, links, radios and drops on /diagnostics of its ROS, and to peers where a name or pattern under topics means /diagnostics; and of what its links have room for on NODE_NAME/link of its ROS alone. Only while somebody listens.",
         "false",
     ),
     single(
@@ -528,9 +529,16 @@ const TOPICS: Naming = Naming {
         single(
             "keep_last",
             Kind::Whole(1, 65535),
-            Value("10"),
+            Computed("1 for images and point clouds, 10 for all else"),
             "How many of the newest messages matter: as many wait, and one repaired late is handed over behind at most so many newer less one; 1 never goes back in time.",
             "1",
+        ),
+        single(
+            "when_slow",
+            Kind::OneOf(WhenSlow::WORDS),
+            Absent("as keep_last says"),
+            "How the topic gives way where a link cannot carry all of it. `latest`: only the newest message waits, each as fresh as can be; another word for keep_last: 1. `thin`: every n-th message is sent, at even distances and without waiting for one before it, the rest is left out; fewer than with latest, for filters and mapping. `queue`: all wait in order, until lifespan or limits end that; for bursts, since on a link that is too slow for long all become as old as may be. `status` tells what was given up.",
+            "thin",
         ),
         single(
             "lifespan",

@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `diagnostic_msgs/DiagnosticArray`: its type, and its bytes as ROS 1 has them.
+//! `diagnostic_msgs/DiagnosticArray`: a topic of it, its type, and its bytes.
 
+use bytes::Bytes;
 use std::time::Duration;
+use tautline_gateway::types::Dialect;
+use tautline_gateway::types::installed::Installed;
+use tautline_gateway::types::transcode::TranscodeError;
+use tautline_gateway::types::translate::{Translator, translate};
+use tautline_gateway::{Qos, Topic};
 
 pub(super) const TYPE_NAME: &str = "diagnostic_msgs/DiagnosticArray";
 pub(super) const MD5: &str = "60810da900de1dd6ddd437c3503511da";
@@ -34,6 +40,46 @@ string key
 string value
 ";
 
+/// A topic of such arrays, as the robot's ROS has it.
+#[derive(Debug)]
+pub(super) struct Arrays {
+    pub(super) topic: Topic,
+    /// Into ROS 2's bytes, where the robot has ROS 2.
+    translator: Option<Translator>,
+}
+
+impl Arrays {
+    pub(super) fn new(name: &str, dialect: Dialect) -> Option<Self> {
+        let ros1 = Topic {
+            name: name.into(),
+            type_name: TYPE_NAME.into(),
+            type_hash: MD5.into(),
+            definition: DEFINITION.into(),
+            qos: Qos::default(),
+        };
+        if dialect == Dialect::Ros1 {
+            return Some(Self { topic: ros1, translator: None });
+        }
+        let translated = translate(&ros1, dialect, &Installed::default());
+        let (topic, translator) =
+            translated.map_err(|error| tracing::error!("{name}: {error}")).ok()?;
+        Some(Self { topic, translator: Some(translator) })
+    }
+
+    /// The bytes of an array; `stamp` is the time since 1970.
+    pub(super) fn message(
+        &self,
+        statuses: &[DiagnosticStatus],
+        stamp: Duration,
+    ) -> Result<Bytes, TranscodeError> {
+        let message = serialized(statuses, stamp);
+        match &self.translator {
+            Some(translator) => translator.translate(&message).map(Bytes::from),
+            None => Ok(message.into()),
+        }
+    }
+}
+
 /// How well it is; the numbers are the message's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
@@ -53,8 +99,8 @@ pub(super) struct DiagnosticStatus {
     pub(super) values: Vec<(String, String)>,
 }
 
-/// An array of them; `stamp` is the time since 1970.
-pub(super) fn serialized(statuses: &[DiagnosticStatus], stamp: Duration) -> Vec<u8> {
+/// An array of them as ROS 1 has it.
+fn serialized(statuses: &[DiagnosticStatus], stamp: Duration) -> Vec<u8> {
     let mut out = Vec::new();
     // Header: seq, stamp, frame_id.
     number(&mut out, 0);

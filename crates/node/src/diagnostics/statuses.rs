@@ -9,6 +9,8 @@ use std::fmt::Display;
 
 /// Reasons told one by one; the rest is told as a sum.
 const MAX_DROPPED: usize = 64;
+/// Topics told of that give up messages now.
+const MAX_GIVEN_UP: usize = 16;
 /// Notices told, the newest.
 const MAX_NOTICES: usize = 5;
 /// Characters of a line for a person; what is longer is cut.
@@ -114,7 +116,7 @@ fn peer(now: &Status, peer: &PeerReport, rates: &Rates) -> DiagnosticStatus {
     status(now, &format!("peer {}", peer.name), condition, values)
 }
 
-fn link_values(link: &LinkRates, number: usize) -> [(String, String); 6] {
+fn link_values(link: &LinkRates, number: usize) -> [(String, String); 8] {
     let key = |what: &str| format!("link {number} {what}");
     let remote = if link.remote.is_empty() { UNKNOWN } else { &link.remote };
     [
@@ -122,6 +124,8 @@ fn link_values(link: &LinkRates, number: usize) -> [(String, String); 6] {
         value(key("leads"), format!("by {} to {remote}", link.radio)),
         value(key("round trip (ms)"), tenths(link.rtt_ms)),
         value(key("loss (%)"), tenths(link.loss.map(|share| share * 100.0))),
+        value(key("can send (bit/s)"), whole(link.available_bps.map(|bps| bps as f64))),
+        value(key("paced by"), &link.paced_by),
         value(key("sends (bit/s)"), whole(link.sent_bps)),
         value(key("gets (bit/s)"), whole(link.received_bps)),
     ]
@@ -184,6 +188,27 @@ impl Dropped {
     }
 }
 
+/// What topics give up now, and why.
+fn given_up(now: &Status) -> Vec<(String, String)> {
+    let told = now.topics.iter().filter_map(|topic| {
+        let lately = topic.given_up.as_ref()?;
+        Some(value(format!("{} lately", topic_and_peer(topic)), cut(lately.in_words())))
+    });
+    told.take(MAX_GIVEN_UP).collect()
+}
+
+/// The share and the reasons where they are known, else a count.
+fn in_words(now: &Status, dropped: &Dropped) -> String {
+    let Dropped { of, reason, grown, .. } = dropped;
+    let topic = now.topics.iter().find(|topic| topic_and_peer(topic) == *of);
+    match topic.and_then(|topic| topic.given_up.as_ref()) {
+        Some(lately) if lately.reasons.contains_key(reason) => {
+            format!("{of}: {}", lately.in_words())
+        }
+        _ => format!("{of}: {grown} {}", reason.replace('_', " ")),
+    }
+}
+
 fn drops(earlier: Option<&Status>, now: &Status) -> DiagnosticStatus {
     let before = earlier.map(counts);
     let drop = |((of, reason), count): ((String, String), u64)| {
@@ -195,11 +220,11 @@ fn drops(earlier: Option<&Status>, now: &Status) -> DiagnosticStatus {
     let mut all: Vec<Dropped> = counts(now).into_iter().map(drop).collect();
     all.sort_by_key(|it| std::cmp::Reverse((it.is_warned_of(), it.grown, it.count)));
     let rest = all[all.len().min(MAX_DROPPED)..].iter().map(|it| it.count).sum::<u64>();
-    let mut values: Vec<_> = all
-        .iter()
-        .take(MAX_DROPPED)
-        .map(|it| value(format!("{}: {}", it.of, it.reason.replace('_', " ")), it.count))
-        .collect();
+    let mut values = given_up(now);
+    let counted = all.iter().take(MAX_DROPPED);
+    values.extend(
+        counted.map(|it| value(format!("{}: {}", it.of, it.reason.replace('_', " ")), it.count)),
+    );
     if rest > 0 {
         values.push(value("all others", rest));
     }
@@ -208,12 +233,11 @@ fn drops(earlier: Option<&Status>, now: &Status) -> DiagnosticStatus {
         [] if all.is_empty() => (Level::Ok, "nothing was dropped".into()),
         [] => (Level::Ok, "nothing is being dropped".into()),
         [most, ..] => {
-            let (of, reason) = (&most.of, most.reason.replace('_', " "));
             let more = match growing.len() {
                 1 => String::new(),
                 all => format!(", and {} more", all - 1),
             };
-            (Level::Warn, format!("being dropped: {of}: {} {reason}{more}", most.grown))
+            (Level::Warn, format!("being dropped: {}{more}", in_words(now, most)))
         }
     };
     status(now, "drops", condition, values)

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is told of a snapshot, and whether others can read it.
 
-use super::array::{DiagnosticStatus, Level};
+use super::array::{DEFINITION, DiagnosticStatus, Level, MD5, TYPE_NAME};
 use super::*;
 use crate::config::{self, Surroundings};
 use crate::status::{Direction, RejectedReport};
-use tautline_gateway::types::{Schema, Transcoder, hash};
+use tautline_gateway::types::installed::Installed;
+use tautline_gateway::types::translate::translate;
+use tautline_gateway::types::{Dialect, Schema, Transcoder, hash};
 
 /// Of Kilted's diagnostic_msgs (share/diagnostic_msgs/msg/DiagnosticArray.json).
 const RIHS01: &str = "RIHS01_5a8a36efb05fb25070fa0fb3810290c0e6cd4862b54a8fb975a1ee8dc55a333e";
@@ -40,12 +42,12 @@ fn value<'a>(status: &'a DiagnosticStatus, key: &str) -> &'a str {
 fn the_type_is_the_one_that_both_kinds_of_ros_have() {
     let ros1 = diagnostics("ros1: true").unwrap();
     let schema = Schema::parse(TYPE_NAME, DEFINITION, Dialect::Ros1).unwrap();
-    assert_eq!(ros1.topic.type_hash, hash::type_hash(&schema));
+    assert_eq!(ros1.arrays.topic.type_hash, hash::type_hash(&schema));
     let ros2 = diagnostics("ros2: true").unwrap();
-    assert_eq!(ros2.topic.type_name, "diagnostic_msgs/msg/DiagnosticArray");
-    assert_eq!(ros2.topic.type_hash, RIHS01);
+    assert_eq!(ros2.arrays.topic.type_name, "diagnostic_msgs/msg/DiagnosticArray");
+    assert_eq!(ros2.arrays.topic.type_hash, RIHS01);
     // What a peer of ROS 1 makes of it.
-    let (back, _) = translate(&ros2.topic, Dialect::Ros1, &Installed::default()).unwrap();
+    let (back, _) = translate(&ros2.arrays.topic, Dialect::Ros1, &Installed::default()).unwrap();
     assert_eq!((&*back.type_name, &*back.type_hash), (TYPE_NAME, MD5));
 }
 
@@ -54,7 +56,7 @@ fn the_bytes_of_either_ros_say_the_same_by_its_own_definition() {
     let mut ros1 = diagnostics("ros1: true").unwrap();
     let mut ros2 = diagnostics("ros2: true").unwrap();
     let schema = |it: &Diagnostics, dialect| {
-        Schema::parse(&it.topic.type_name, &it.topic.definition, dialect).unwrap()
+        Schema::parse(&it.arrays.topic.type_name, &it.arrays.topic.definition, dialect).unwrap()
     };
     let schemas = (schema(&ros1, Dialect::Ros1), schema(&ros2, Dialect::Ros2));
     let transcoder = Transcoder::new(&schemas.0, &schemas.1).unwrap();
@@ -95,6 +97,8 @@ fn a_peer_warns_while_it_or_a_link_of_it_is_down() {
     assert_eq!(value(&base, "messages waiting"), "2");
     assert_eq!(value(&base, "link 1 leads"), "by wlan0 to 10.0.0.2:18470");
     assert_eq!(value(&base, "link 1 round trip (ms)"), "4.2");
+    assert_eq!(value(&base, "link 1 can send (bit/s)"), "6120000");
+    assert_eq!(value(&base, "link 1 paced by"), "back-pressure");
     assert_eq!(value(&base, "link 1 sends (bit/s)"), "-", "there was nothing before");
     let robot2 = told(None, &now, "peer robot2");
     assert_eq!((robot2.level, &*robot2.message), (Level::Warn, "down"));
@@ -142,7 +146,25 @@ fn drops_warn_while_they_grow_and_are_told_ever_after() {
     });
     let two = told(Some(&earlier), &now, "drops");
     assert_eq!(two.message, "being dropped: /map: 9 too large, and 1 more");
-    assert_eq!(two.values[0], ("/map: too large".into(), "9".into()), "what grows comes first");
+    let counted = two.values.iter().find(|(key, _)| !key.ends_with("lately")).unwrap();
+    assert_eq!(*counted, ("/map: too large".into(), "9".into()), "what grows comes first");
+}
+
+#[test]
+fn what_a_topic_gives_up_now_is_told_with_its_reason() {
+    let earlier = status(10.0);
+    let mut now = status(11.0);
+    *now.topics[1].dropped.get_mut("superseded").unwrap() += 8;
+    let drops = told(Some(&earlier), &now, "drops");
+    let words = "41 % of messages given up in the last 10 s: newer ones replaced them \
+                 (link to base carried 5.8 Mbps; 10.6 Mbps wanted)";
+    let of = "/camera/front/image_color/compressed > base";
+    assert_eq!(drops.message, format!("being dropped: {of}: {words}"));
+    assert_eq!(value(&drops, &format!("{of} lately")), words);
+    // What is dropped for another reason is told by its count.
+    now.topics[1].dropped.insert("expired".into(), 1300);
+    let drops = told(Some(&earlier), &now, "drops");
+    assert_eq!(drops.message, format!("being dropped: {of}: 96 expired, and 1 more"));
 }
 
 #[test]

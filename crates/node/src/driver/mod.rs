@@ -4,19 +4,22 @@
 
 mod beacons;
 mod links;
+mod news;
 mod realtime;
 
 use crate::codec::{Codec, Job, Turning};
 use crate::config::{Config, Realtime, Security};
-use crate::diagnostics::Diagnostics;
+use crate::diagnostics::{Diagnostics, LinkTopic};
 use crate::keys;
 use crate::node::{Input, RunError, Waiting};
+use crate::recent::Recent;
 use crate::report::Reporter;
 use crate::status::Status;
 use crate::topics::{Order, Topics};
 use crate::udp::{self, MAX_DATAGRAM};
 use beacons::Beacons;
 use links::{HEADER_V4, Link};
+use news::News;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::time::{ClockId, clock_gettime};
@@ -65,7 +68,9 @@ pub(crate) struct Driver {
     endpoint: Endpoint,
     topics: Topics,
     reporter: Reporter,
+    recent: Recent,
     diagnostics: Option<Diagnostics>,
+    news: News,
     poll: OwnedFd,
     listen: UdpSocket,
     address: SocketAddr,
@@ -141,7 +146,9 @@ impl Driver {
             beacons: Beacons::new(config, &listen),
             topics: Topics::new(config),
             reporter: Reporter::new(config, address),
+            recent: Recent::default(),
             diagnostics: Diagnostics::new(config),
+            news: News::new(LinkTopic::new(config)),
             poll,
             listen,
             address,
@@ -293,9 +300,8 @@ impl Driver {
         let mut next_alive = settings.watchdog.map(|_| self.now());
         let mut next_sweep = self.now() + SWEEP_EVERY;
         loop {
-            let wake_at =
-                [next_alive, Some(next_sweep), self.drain_until].into_iter().flatten().min();
-            self.wait(wake_at)?;
+            let wake_at = [next_alive, Some(next_sweep), self.drain_until, self.news.due()];
+            self.wait(wake_at.into_iter().flatten().min())?;
             self.read_sockets();
             self.take_inputs(gateway, codec);
             let now = self.now();
@@ -308,7 +314,10 @@ impl Driver {
                 self.look_at_clock();
                 self.sweep_beacons();
                 self.diagnose(gateway, codec);
+                self.tell_links(now);
+                self.recent.sample(now, &self.endpoint, &self.topics);
             }
+            self.tell_news(now);
             if let (Some(at), Some(every)) = (next_alive, settings.watchdog)
                 && now >= at
             {
@@ -408,6 +417,10 @@ impl Driver {
                 // Whoever asked may have gone.
                 let _ = answer.try_send(self.topics.change(now, &mut self.endpoint, change));
             }
+            Input::WatchLinks(sender, answer) => {
+                // Whoever asked may have gone.
+                let _ = answer.try_send(self.watch_links(sender));
+            }
             Input::Shutdown => {
                 self.drain_until.get_or_insert(now + DRAIN_TIME);
             }
@@ -421,9 +434,10 @@ impl Driver {
 
     fn status(&self, gateway: &dyn Gateway, codec: &Codec) -> Status {
         self.reporter.status(
-            self.clock.elapsed(),
+            self.now(),
             &self.endpoint,
             &self.topics,
+            &self.recent,
             gateway,
             [&self.waiting.refused, &codec.dropped].map(|count| count.load(Ordering::Relaxed)),
         )
@@ -457,6 +471,7 @@ impl Driver {
             let mut idle = true;
             while let Some(event) = self.endpoint.poll_event() {
                 let now = self.now();
+                self.news.hear(&event);
                 self.topics.on_remote(now, &mut self.endpoint, event);
                 idle = false;
             }

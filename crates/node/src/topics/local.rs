@@ -4,7 +4,7 @@
 use super::transforms::Transforms;
 use super::{Order, Outgoing, Topics};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use tautline_gateway::mapping::{Compression, Treatment};
+use tautline_gateway::mapping::{Compression, Treatment, WhenSlow};
 use tautline_gateway::{Command, Event, Source, Topic};
 use tautline_proto::{
     ChannelConfig, ChannelId, Duration, Endpoint, Instant, Message, OfferedQos, OfferedTopic,
@@ -311,6 +311,10 @@ impl Topics {
 }
 
 fn channel_config(topic: &Topic, treatment: &Treatment) -> ChannelConfig {
+    let keep_last = u32::from(treatment.keep_last(&topic.type_name));
+    // Each message of a latched topic counts, and each one of tf tells of other frames.
+    let all_count = topic.qos.transient_local || Transforms::of_type(&topic.type_name).is_some();
+    let thin = treatment.when_slow(&topic.type_name) == Some(WhenSlow::Thin) && !all_count;
     ChannelConfig {
         topic: OfferedTopic {
             name: topic.name.clone(),
@@ -319,8 +323,8 @@ fn channel_config(topic: &Topic, treatment: &Treatment) -> ChannelConfig {
             priority: treatment.priority,
             // What late joiners are to get must not be replaced on its way.
             keep_last: match topic.qos.transient_local {
-                true => u32::from(treatment.keep_last).max(topic.qos.depth),
-                false => u32::from(treatment.keep_last),
+                true => keep_last.max(topic.qos.depth),
+                false => keep_last,
             },
             // What is worthless to either is not sent.
             lifespan: treatment.lifespan.into_iter().chain(topic.qos.lifespan).min(),
@@ -336,5 +340,6 @@ fn channel_config(topic: &Topic, treatment: &Treatment) -> ChannelConfig {
         },
         definition: topic.definition.clone(),
         repair: treatment.repair,
+        thin,
     }
 }

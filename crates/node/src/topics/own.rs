@@ -28,7 +28,8 @@ impl Topics {
         }
     }
 
-    fn publish_own_here(&mut self, topic: &Topic) {
+    /// Publishes `topic` here alone, whatever the file says of its name; to be repeated as above.
+    pub(crate) fn publish_own_here(&mut self, topic: &Topic) {
         let Some(publication) = self.publications.get_mut(&topic.name) else {
             let topic = topic.clone();
             let publication = Publication {

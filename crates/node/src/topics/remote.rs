@@ -106,7 +106,7 @@ impl Topics {
                 tracing::info!(peer = self.peer_name(peer), "peer is down");
                 self.absent.insert(peer, Absence::Since(now));
             }
-            Event::LinkUp { .. } | Event::LinkDown { .. } => {}
+            Event::LinkUp { .. } | Event::LinkDown { .. } | Event::LinkRate { .. } => {}
             Event::LinkMoved { link, to } => {
                 let peer = self.peer_name(endpoint.link(link).peer);
                 tracing::info!(peer, %to, "peer has moved");

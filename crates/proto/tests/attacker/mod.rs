@@ -66,7 +66,7 @@ impl Attacked {
         let now = Instant(1_000_000_000);
         endpoint.add_link(now, peer, radio, link).expect("a valid link");
         let definition = "d".repeat(20_000).into();
-        let config = ChannelConfig { topic: topic("/out"), definition, repair: true };
+        let config = ChannelConfig { topic: topic("/out"), definition, repair: true, thin: false };
         endpoint.offer(now, peer, config).expect("a valid offer");
         let (session, sealer, events) = (0, None, Vec::new());
         let mut new = Self { endpoint, now, from, session, sealer, packet: 0, control: 0, events };

@@ -49,6 +49,8 @@ pub struct Pipe {
     pub reorder_by: Duration,
     /// Packets are lost while this is set.
     pub cut: bool,
+    /// The queue that drains at `rate_bps` is far away: our own kernel has nothing of it.
+    pub is_far: bool,
 }
 
 impl Pipe {
@@ -61,6 +63,7 @@ impl Pipe {
             reorder: 0.0,
             reorder_by: 5 * MS,
             cut: false,
+            is_far: false,
         }
     }
 
@@ -140,7 +143,7 @@ pub fn topic(name: &str, priority: u8) -> OfferedTopic {
 }
 
 pub fn channel(topic: OfferedTopic) -> ChannelConfig {
-    ChannelConfig { topic, definition: "string data".into(), repair: true }
+    ChannelConfig { topic, definition: "string data".into(), repair: true, thin: false }
 }
 
 impl Net {
@@ -356,6 +359,7 @@ impl Net {
         state.busy_until = departs;
         let pipe = state.pipe.clone();
         if let Some(link) = link {
+            let departs = if pipe.is_far { self.now } else { departs };
             self.plan(departs, Happening::Departed { node, link, class, bytes: ip_bytes });
         }
         let target = self.nodes.iter().position(|n| n.address == to);

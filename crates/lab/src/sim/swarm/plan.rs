@@ -473,6 +473,6 @@ fn draw_topic(random: &mut Rng, number: usize, from: usize, to: usize) -> TopicP
         role: Role::Topic,
     };
     let definition = "x".repeat(pick(random, &[0, 500, 500, 60_000])).into();
-    let config = ChannelConfig { topic, definition, repair: !chance(random, 0.2) };
+    let config = ChannelConfig { topic, definition, repair: !chance(random, 0.2), thin: false };
     TopicPlan { from, to, config, max_len: pick(random, &[48, 1000, 20_000, 200_000]) }
 }

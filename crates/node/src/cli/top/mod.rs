@@ -38,7 +38,8 @@ const MAX_HEIGHT: usize = 2000;
                         tautline top --json | jq .topics\n\n\
                         Keys: q quit, p pause, s next sort order, up and down scroll.\n\
                         > leaves this robot, < comes to it. Rates and delays are those of the last second,\n\
-                        DONE and DROPPED are counts since the daemon started."
+                        DONE and DROPPED are counts since the daemon started; 'now 41%' is what was given up\n\
+                        in the last ten seconds. CAN SEND is what a link has room for."
 )]
 pub struct Arguments {
     /// Print one JSON line per second

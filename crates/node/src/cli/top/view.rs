@@ -188,7 +188,7 @@ impl Screen<'_> {
     }
 
     fn topics(&self, height: usize) -> Vec<Line<'static>> {
-        let peer = if self.width >= 100 { 12 } else { 7 };
+        let peer = if self.is_wide() { 12 } else { 7 };
         let columns = [
             Column::left("", 1),
             Column::flexible("TOPIC", 4).keeping_end(),
@@ -228,7 +228,7 @@ impl Screen<'_> {
             short(topic.queued as f64),
         ];
         let mut row: Row = texts.into_iter().map(|text| cell(text, usual)).collect();
-        row.push(cell(words::dropped(&topic.dropped), dropping));
+        row.push(cell(dropped(topic), dropping));
         row
     }
 
@@ -246,35 +246,48 @@ impl Screen<'_> {
     }
 
     fn links(&self, height: usize) -> Vec<Line<'static>> {
-        let columns = [
+        let mut columns = vec![
             Column::flexible("LINK", 2),
             Column::left("RADIO", 8),
             Column::flexible("REMOTE", 3).keeping_end(),
             Column::left("", 4),
             Column::right("RTT ms", 6),
             Column::right("LOSS", 6),
+            Column::right("CAN SEND", 8),
             Column::right("SENDS", 8),
             Column::right("GETS", 8),
-            Column::right("REPAIRS", 7),
         ];
+        // What there is room for on wide terminals alone.
+        if self.is_wide() {
+            columns.extend([Column::right("REPAIRS", 7), Column::left("PACED BY", 13)]);
+        }
         let links = self.rates.links.iter().map(|link| self.link(link));
         rows(&columns, links.collect(), self.width, height)
+    }
+
+    fn is_wide(&self) -> bool {
+        self.width >= 100
     }
 
     fn link(&self, link: &LinkRates) -> Row {
         let state = if link.up { "up" } else { "down" };
         let usual = Style::new();
-        vec![
+        let mut row = vec![
             cell(link.peer.clone(), usual),
             cell(link.radio.clone(), usual),
             cell(if link.remote.is_empty() { UNKNOWN.into() } else { link.remote.clone() }, usual),
             cell(state.into(), self.alarm(!link.up)),
             cell(milliseconds(link.rtt_ms), usual),
             cell(percent(link.loss), usual),
+            cell(link.available_bps.map_or(UNKNOWN.into(), |bps| bit_rate(bps as f64)), usual),
             cell(link.sent_bps.map_or(UNKNOWN.into(), bit_rate), usual),
             cell(link.received_bps.map_or(UNKNOWN.into(), bit_rate), usual),
-            cell(percent(link.repairs), usual),
-        ]
+        ];
+        if self.is_wide() {
+            row.push(cell(percent(link.repairs), usual));
+            row.push(cell(link.paced_by.clone(), usual));
+        }
+        row
     }
 
     fn notices(&self, height: usize) -> Vec<Line<'static>> {
@@ -294,6 +307,15 @@ impl Screen<'_> {
             format!("q quit  p pause  s sort ({})  up/down scroll", self.choices.sort.name());
         Line::from(Span::styled(keys, Style::new().add_modifier(Modifier::DIM)))
     }
+}
+
+/// The share given up lately and its first reason, then all that was dropped since the start.
+fn dropped(topic: &TopicRates) -> String {
+    let all = words::dropped(&topic.dropped);
+    let Some(lately) = &topic.given_up else { return all };
+    let most = lately.reasons.iter().max_by_key(|(_, count)| **count);
+    let reason = most.map(|(reason, _)| reason.replace('_', " ")).unwrap_or_default();
+    format!("now {:.0}% {reason}; {all}", lately.share() * 100.0)
 }
 
 fn radio(radio: &RadioRates) -> Row {

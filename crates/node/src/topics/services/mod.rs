@@ -103,6 +103,7 @@ fn channel(
         },
         definition: service.definition.clone(),
         repair: true,
+        thin: false,
     }
 }
 

@@ -4,6 +4,7 @@
 mod incoming;
 mod outgoing;
 mod own;
+mod recent;
 mod rights;
 mod services;
 mod transforms;

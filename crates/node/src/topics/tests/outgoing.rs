@@ -165,6 +165,30 @@ fn as_many_messages_as_a_publisher_keeps_reach_a_peer_that_comes_late() {
 }
 
 #[test]
+fn a_topic_gives_way_as_the_file_says_and_else_by_its_kind() {
+    let file = "{ /thin: { when_slow: thin }, /queue: { when_slow: queue }, /few: { keep_last: 3 }, \
+                \"/**\": {} }";
+    let mut world = three(file);
+    let image = "sensor_msgs/Image";
+    let keeps = |world: &mut World, topic: Topic| {
+        let name = topic.name.clone();
+        world.says(0, Event::Offered(topic));
+        let side = &world.sides[0];
+        let (peer, channel) = side.topics.local[&name].channels.first_key_value().unwrap();
+        let (config, ..) = side.endpoint.channel_out(*peer, *channel).unwrap();
+        (config.topic.keep_last, config.thin)
+    };
+    assert_eq!(keeps(&mut world, topic("/thin", image)), (1, true));
+    assert_eq!(keeps(&mut world, topic("/queue", image)), (65_535, false));
+    assert_eq!(keeps(&mut world, topic("/few", image)), (3, false));
+    assert_eq!(keeps(&mut world, topic("/image", image)), (1, false));
+    assert_eq!(keeps(&mut world, topic("/log", STRING)), (10, false));
+    // Each message of these counts.
+    assert_eq!(keeps(&mut world, latched("/thin")), (1, false));
+    assert_eq!(keeps(&mut world, topic("/thin", "tf2_msgs/TFMessage")), (1, false));
+}
+
+#[test]
 fn what_was_latched_is_forgotten_when_nobody_reads_the_topic_any_more() {
     let mut world = three("{ /map: {} }");
     world.says(0, Event::Offered(latched("/map")));

@@ -42,6 +42,20 @@ fn it_is_published_here_once_somebody_listens_and_stays_at_home_without_a_rule()
 }
 
 #[test]
+fn what_is_for_here_alone_stays_here_whatever_the_rules_mean() {
+    let mut world = World::pair("peers: { base: 10.0.0.2 }\ntopics: { \"/**\": {} }", BASE);
+    let side = &mut world.sides[0];
+    side.topics.publish_own_here(&own());
+    assert_eq!(world.told(0), advertised());
+    world.wants(0, NAME, true);
+    let side = &mut world.sides[0];
+    side.topics.send_own(world.now, &mut side.endpoint, NAME, Bytes::from_static(b"1"));
+    world.run(SECOND);
+    assert_eq!(world.told(0), [format!("publish {NAME} {} 1", u32::MAX)]);
+    assert!(world.sides[0].topics.local.is_empty() && world.told(1).is_empty());
+}
+
+#[test]
 fn a_rule_takes_it_to_peers_beside_what_local_nodes_publish() {
     let mut world = World::pair(ROBOT, BASE);
     assert!(!world.tells(0, "1"));

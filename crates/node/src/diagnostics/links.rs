@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a program on the robot is told of the links, so that it can make as much data as they
+//! carry: on `NODE/link`, each link a state whose keys have their units in their names.
+
+use super::WINDOW;
+use super::array::{Arrays, DiagnosticStatus, Level};
+use crate::config::Config;
+use crate::rates::{self, LinkRates};
+use crate::status::LinkReport;
+use bytes::Bytes;
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+use tautline_gateway::Topic;
+use tautline_gateway::types::transcode::TranscodeError;
+
+/// Below the node's own name.
+const TOPIC: &str = "link";
+
+/// Makes the arrays of links.
+#[derive(Debug)]
+pub(crate) struct LinkTopic {
+    arrays: Arrays,
+    node: String,
+    /// Once per second, oldest first: when since the start, and what was.
+    earlier: VecDeque<(Duration, Vec<LinkReport>)>,
+}
+
+impl LinkTopic {
+    /// `None` for a node that has no ROS, or shall not tell.
+    pub(crate) fn new(config: &Config) -> Option<Self> {
+        let (dialect, _) = config.ros().filter(|_| config.diagnostics)?;
+        let own_name = match (&config.ros1, &config.ros2) {
+            (Some(ros1), _) => &ros1.node_name,
+            (None, ros2) => &ros2.as_ref()?.node_name,
+        };
+        Some(Self {
+            arrays: Arrays::new(&format!("{own_name}/{TOPIC}"), dialect)?,
+            node: config.name.clone(),
+            earlier: VecDeque::with_capacity(WINDOW),
+        })
+    }
+
+    /// As the robot's ROS has it.
+    pub(crate) fn topic(&self) -> &Topic {
+        &self.arrays.topic
+    }
+
+    /// The next array: what is now, `uptime` after the start, and rates over the last seconds;
+    /// `stamp` is the time since 1970.
+    pub(crate) fn message(
+        &self,
+        uptime: Duration,
+        links: &[LinkReport],
+        stamp: Duration,
+    ) -> Result<Bytes, TranscodeError> {
+        self.arrays.message(&self.statuses(uptime, links), stamp)
+    }
+
+    fn statuses(&self, uptime: Duration, links: &[LinkReport]) -> Vec<DiagnosticStatus> {
+        let earlier = self.earlier.front();
+        let earlier = earlier.map(|(at, links)| ((uptime - *at).as_secs_f64(), &links[..]));
+        let mut numbers = HashMap::<String, u32>::new();
+        let status = |link: LinkRates| {
+            let number = numbers.entry(link.peer.clone()).or_default();
+            *number += 1;
+            self.status(&link, *number)
+        };
+        rates::of_links(earlier, links).into_iter().map(status).collect()
+    }
+
+    fn status(&self, link: &LinkRates, number: u32) -> DiagnosticStatus {
+        let (level, message) = if link.up { (Level::Ok, "up") } else { (Level::Error, "down") };
+        DiagnosticStatus {
+            level,
+            name: format!("tautline {}: link {number} to {}", self.node, link.peer),
+            message: message.into(),
+            hardware_id: self.node.clone(),
+            values: values(link),
+        }
+    }
+
+    /// To be called once per second, with what is then.
+    pub(crate) fn keep(&mut self, uptime: Duration, links: Vec<LinkReport>) {
+        if self.earlier.len() == WINDOW {
+            self.earlier.pop_front();
+        }
+        self.earlier.push_back((uptime, links));
+    }
+
+    /// Nobody listens.
+    pub(crate) fn rest(&mut self) {
+        self.earlier.clear();
+    }
+}
+
+/// What is not known is left out.
+fn values(link: &LinkRates) -> Vec<(String, String)> {
+    let available_bps = if link.up { link.available_bps } else { Some(0) };
+    // Without an earlier snapshot it would be that since the start.
+    let loss = link.loss.filter(|_| link.sent_bps.is_some());
+    let all = [
+        ("peer", Some(link.peer.clone())),
+        ("radio", Some(link.radio.clone())),
+        ("up", Some(link.up.to_string())),
+        ("available_bps", available_bps.map(|bps| bps.to_string())),
+        ("paced_by", Some(link.paced_by.clone())),
+        ("sent_bps", link.sent_bps.map(|bps| format!("{bps:.0}"))),
+        ("loss", loss.map(|share| format!("{share:.4}"))),
+        ("rtt_s", link.rtt_ms.map(|ms| format!("{:.6}", ms / 1e3))),
+    ];
+    let known = all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+    known.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{self, Surroundings};
+    use crate::status::Status;
+
+    fn links() -> Vec<LinkReport> {
+        let status: Status = serde_json::from_str(include_str!("../cli/top/fixture.json")).unwrap();
+        status.links
+    }
+
+    fn topic(lines: &str) -> Option<LinkTopic> {
+        let file = format!("name: robot1\n{lines}\n");
+        LinkTopic::new(&config::parse(&file, &Surroundings::default()).unwrap().config)
+    }
+
+    fn told<'a>(status: &'a DiagnosticStatus, key: &str) -> Option<&'a str> {
+        let found = status.values.iter().find(|(known, _)| known == key);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    #[test]
+    fn it_is_below_the_nodes_own_name_in_either_ros_and_can_be_switched_off() {
+        let ros1 = topic("ros1: { node_name: /bridge }").unwrap();
+        assert_eq!(ros1.topic().name, "/bridge/link");
+        assert_eq!(ros1.topic().type_name, "diagnostic_msgs/DiagnosticArray");
+        let ros2 = topic("ros2: true").unwrap();
+        assert_eq!(ros2.topic().name, "/tautline/link");
+        assert_eq!(ros2.topic().type_name, "diagnostic_msgs/msg/DiagnosticArray");
+        assert!(topic("diagnostics: false").is_none() && topic("ros1: false").is_none());
+    }
+
+    #[test]
+    fn a_link_that_is_up_has_its_rate_and_one_that_is_down_has_none() {
+        let topic = topic("").unwrap();
+        let all = topic.statuses(Duration::from_secs(9), &links());
+        let [base, robot2] = &all[..] else { panic!("{all:?}") };
+        assert_eq!((base.level, &*base.name), (Level::Ok, "tautline robot1: link 1 to base"));
+        assert_eq!(told(base, "available_bps"), Some("6120000"));
+        assert_eq!((told(base, "up"), told(base, "rtt_s")), (Some("true"), Some("0.004210")));
+        assert_eq!(told(base, "paced_by"), Some("back-pressure"));
+        assert_eq!(told(base, "sent_bps"), None, "there was nothing before");
+        assert_eq!((robot2.level, &*robot2.message), (Level::Error, "down"));
+        assert_eq!(
+            (told(robot2, "available_bps"), told(robot2, "peer")),
+            (Some("0"), Some("robot2"))
+        );
+    }
+
+    #[test]
+    fn rates_and_losses_are_those_of_the_last_five_seconds() {
+        let mut topic = topic("").unwrap();
+        let mut now = links();
+        for second in 0..10 {
+            topic.keep(Duration::from_secs(second), now.clone());
+            now[0].sent_bytes += 1000;
+            now[0].acked_packets += 19;
+            now[0].lost_packets += 1;
+        }
+        assert_eq!(topic.earlier.len(), WINDOW);
+        let all = topic.statuses(Duration::from_secs(10), &now);
+        assert_eq!(
+            (told(&all[0], "sent_bps"), told(&all[0], "loss")),
+            (Some("8000"), Some("0.0500"))
+        );
+        topic.rest();
+        assert_eq!(told(&topic.statuses(Duration::from_secs(10), &now)[0], "loss"), None);
+    }
+}

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The counters of the last ten seconds: what was given up lately, and why. All else that is
+//! counted grows from the node's start; `status` is about now.
+
+use crate::status::GivenUpReport;
+use crate::topics::Topics;
+use std::collections::{HashMap, VecDeque};
+use tautline_proto::stats::{DropReason, Drops};
+use tautline_proto::{ChannelId, Duration, Endpoint, Instant, PeerId};
+
+/// Samples kept, taken once per second.
+const SAMPLES: usize = 10;
+/// The shortest time of which is told.
+const SHORTEST: Duration = Duration::from_secs(1);
+/// Reasons to give up a message that more room on the way would have spared.
+const SHORT_OF_ROOM: [DropReason; 4] =
+    [DropReason::Superseded, DropReason::Thinned, DropReason::Expired, DropReason::Overflow];
+
+/// What is counted of one channel.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    /// Messages known to be complete at the receiving end.
+    delivered: u64,
+    dropped: Drops,
+}
+
+/// What is counted of one peer.
+#[derive(Debug, Clone, Copy, Default)]
+struct Load {
+    /// Payload bytes accepted for it.
+    wanted_bytes: u64,
+    /// IP bytes sent to it.
+    sent_bytes: u64,
+}
+
+/// Whether it leaves from here, and which it is.
+type Key = (bool, PeerId, ChannelId);
+
+#[derive(Debug)]
+struct Sample {
+    at: Instant,
+    channels: HashMap<Key, Counts>,
+    peers: HashMap<PeerId, Load>,
+}
+
+/// The samples, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Recent {
+    samples: VecDeque<Sample>,
+}
+
+/// What was asked of the links to a peer lately, and what they carried, in bits per second.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rates {
+    /// Payload accepted.
+    pub(crate) wanted_bps: f64,
+    /// IP packets sent.
+    pub(crate) sent_bps: f64,
+}
+
+/// What happened from the oldest sample until now.
+#[derive(Debug)]
+pub(crate) struct Lately<'a> {
+    pub(crate) endpoint: &'a Endpoint,
+    pub(crate) topics: &'a Topics,
+    /// The oldest sample and its age in seconds, once that is long enough to tell of.
+    oldest: Option<(&'a Sample, f64)>,
+    loads: HashMap<PeerId, Load>,
+}
+
+impl Recent {
+    /// To be called once per second.
+    pub(crate) fn sample(&mut self, now: Instant, endpoint: &Endpoint, topics: &Topics) {
+        let out = topics.local.values().flat_map(|local| &local.channels);
+        let mut keys: Vec<Key> = out.map(|(peer, channel)| (true, *peer, *channel)).collect();
+        for peer in endpoint.peers() {
+            keys.extend(endpoint.channels_in(peer).map(|channel| (false, peer, channel)));
+        }
+        let channels = keys.into_iter().filter_map(|key| Some((key, counts(endpoint, key)?)));
+        let (channels, peers) = (channels.collect(), loads(endpoint, topics));
+        self.keep(Sample { at: now, channels, peers });
+    }
+
+    fn keep(&mut self, sample: Sample) {
+        if self.samples.len() == SAMPLES {
+            self.samples.pop_front();
+        }
+        self.samples.push_back(sample);
+    }
+
+    fn oldest(&self, now: Instant) -> Option<(&Sample, f64)> {
+        let oldest = self.samples.front()?;
+        let age = now.since(oldest.at);
+        (age >= SHORTEST).then_some((oldest, age.as_secs_f64()))
+    }
+
+    /// What happened until now.
+    pub(crate) fn until<'a>(
+        &'a self,
+        now: Instant,
+        endpoint: &'a Endpoint,
+        topics: &'a Topics,
+    ) -> Lately<'a> {
+        Lately { endpoint, topics, oldest: self.oldest(now), loads: loads(endpoint, topics) }
+    }
+}
+
+impl Lately<'_> {
+    /// What the links to a peer had to carry, and carried.
+    pub(crate) fn rates(&self, peer: PeerId) -> Option<Rates> {
+        let (oldest, seconds) = self.oldest?;
+        let [before, now] =
+            [&oldest.peers, &self.loads].map(|loads| loads.get(&peer).copied().unwrap_or_default());
+        let bps = |before: u64, now: u64| now.saturating_sub(before) as f64 * 8.0 / seconds;
+        Some(Rates {
+            wanted_bps: bps(before.wanted_bytes, now.wanted_bytes),
+            sent_bps: bps(before.sent_bytes, now.sent_bytes),
+        })
+    }
+
+    /// What was given up of a channel; `None` if nothing was.
+    pub(crate) fn given_up(&self, key: Key) -> Option<GivenUpReport> {
+        let (oldest, seconds) = self.oldest?;
+        let before = oldest.channels.get(&key).copied().unwrap_or_default();
+        let counts = counts(self.endpoint, key)?;
+        let lost = grown(&before.dropped, &counts.dropped);
+        let messages = lost.iter().map(|(_, count)| count).sum();
+        if messages == 0 {
+            return None;
+        }
+        let (is_out, peer, _) = key;
+        let short = is_out && lost.iter().any(|(reason, _)| SHORT_OF_ROOM.contains(reason));
+        let of_links = short.then(|| self.of_links(peer)).flatten();
+        Some(GivenUpReport {
+            seconds,
+            messages,
+            of: messages + counts.delivered.saturating_sub(before.delivered),
+            reasons: lost.iter().map(|(reason, n)| (reason.as_str().into(), *n)).collect(),
+            why: why(&lost, of_links),
+        })
+    }
+
+    /// Why there was no room, in words.
+    fn of_links(&self, peer: PeerId) -> Option<String> {
+        let view = self.endpoint.peer(peer);
+        if !view.up {
+            return Some(format!("{} is down", view.name));
+        }
+        let rates = self.rates(peer)?;
+        // Where less was wanted than sent, messages came in bursts, of which averages say nothing.
+        (rates.wanted_bps > rates.sent_bps).then(|| {
+            let [sent, wanted] = [rates.sent_bps, rates.wanted_bps].map(bit_rate);
+            let to_peer = |id| self.endpoint.link(id).peer == peer;
+            let links = self.endpoint.links().filter(|id| to_peer(*id)).count();
+            let link = if links == 1 { "link" } else { "links" };
+            format!("{link} to {} carried {sent}; {wanted} wanted", view.name)
+        })
+    }
+}
+
+fn counts(endpoint: &Endpoint, (is_out, peer, channel): Key) -> Option<Counts> {
+    if is_out {
+        let (_, _, stats) = endpoint.channel_out(peer, channel)?;
+        return Some(Counts { delivered: stats.delivered, dropped: stats.dropped });
+    }
+    let (_, _, stats) = endpoint.channel_in(peer, channel)?;
+    Some(Counts { delivered: stats.delivered, dropped: stats.dropped })
+}
+
+fn loads(endpoint: &Endpoint, topics: &Topics) -> HashMap<PeerId, Load> {
+    let mut loads = HashMap::<_, Load>::new();
+    for (peer, channel) in topics.local.values().flat_map(|local| &local.channels) {
+        if let Some((_, _, stats)) = endpoint.channel_out(*peer, *channel) {
+            loads.entry(*peer).or_default().wanted_bytes += stats.bytes;
+        }
+    }
+    for link in endpoint.links().map(|id| endpoint.link(id)) {
+        loads.entry(link.peer).or_default().sent_bytes += link.stats.sent_bytes;
+    }
+    loads
+}
+
+/// By what each reason grew, the most first.
+fn grown(before: &Drops, now: &Drops) -> Vec<(DropReason, u64)> {
+    let grown =
+        |(reason, count): (DropReason, u64)| (reason, count.saturating_sub(before.get(reason)));
+    let mut all: Vec<_> = now.iter().map(grown).filter(|(_, count)| *count > 0).collect();
+    all.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    all
+}
+
+/// `newer ones replaced them (60), they grew older than their lifespan (2); link to base ...`.
+fn why(lost: &[(DropReason, u64)], of_links: Option<String>) -> String {
+    let part = |(reason, count): &(DropReason, u64)| match lost.len() {
+        1 => in_words(*reason).to_owned(),
+        _ => format!("{} ({count})", in_words(*reason)),
+    };
+    let parts: Vec<String> = lost.iter().map(part).collect();
+    let tail = of_links.map(|text| format!(" ({text})")).unwrap_or_default();
+    format!("{}{tail}", parts.join(", "))
+}
+
+fn in_words(reason: DropReason) -> &'static str {
+    match reason {
+        DropReason::Expired => "they grew older than their lifespan",
+        DropReason::Superseded => "newer ones replaced them",
+        DropReason::Thinned => "one before them was still being sent",
+        DropReason::Overflow => "the queue was full",
+        DropReason::Lost => "pieces were lost and not repaired in time",
+        DropReason::PeerGone => "the peer restarted, or the topic was withdrawn",
+        DropReason::Refused => "nobody there wanted them any more",
+        DropReason::Late => "newer ones had come before them",
+        DropReason::Incomplete => "pieces of them did not come",
+        DropReason::TooLarge => "they were larger than allowed here",
+    }
+}
+
+/// `3.1 Mbps`.
+fn bit_rate(bps: f64) -> String {
+    let scales = [(1e9, "Gbps"), (1e6, "Mbps"), (1e3, "kbps")];
+    // The border is where rounding would give four digits.
+    match scales.into_iter().find(|(scale, _)| bps >= 0.99995 * scale) {
+        Some((scale, unit)) => format!("{:.1} {unit}", bps / scale),
+        None => format!("{bps:.0} bps"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drops(counts: &[(DropReason, u64)]) -> Drops {
+        let mut drops = Drops::default();
+        for (reason, count) in counts {
+            (0..*count).for_each(|_| drops.add(*reason));
+        }
+        drops
+    }
+
+    #[test]
+    fn only_what_grew_is_told_and_the_most_first() {
+        use DropReason::{Expired, Lost, Superseded};
+        let before = drops(&[(Lost, 5), (Superseded, 3)]);
+        let now = drops(&[(Lost, 5), (Superseded, 4), (Expired, 9)]);
+        assert_eq!(grown(&before, &now), [(Expired, 9), (Superseded, 1)]);
+        assert_eq!(grown(&now, &now), []);
+    }
+
+    #[test]
+    fn the_reason_is_a_sentence() {
+        let one = [(DropReason::Superseded, 82)];
+        let link = Some("link to base carried 3.1 Mbps; 5.2 Mbps wanted".into());
+        assert_eq!(
+            why(&one, link),
+            "newer ones replaced them (link to base carried 3.1 Mbps; 5.2 Mbps wanted)"
+        );
+        let two = [(DropReason::Lost, 3), (DropReason::Late, 1)];
+        assert_eq!(
+            why(&two, None),
+            "pieces were lost and not repaired in time (3), newer ones had come before them (1)"
+        );
+        for reason in DropReason::ALL {
+            assert!(!in_words(reason).is_empty());
+        }
+    }
+
+    #[test]
+    fn rates_have_a_unit_and_one_digit_behind_the_point() {
+        let expected = [(999.0, "999 bps"), (3_140_000.0, "3.1 Mbps"), (999_990.0, "1.0 Mbps")];
+        for (bps, text) in expected {
+            assert_eq!(bit_rate(bps), text);
+        }
+    }
+
+    #[test]
+    fn as_many_samples_are_kept_as_are_told_of() {
+        let mut recent = Recent::default();
+        assert!(recent.oldest(Instant(0)).is_none());
+        let at = |second: u64| Instant(second * 1_000_000_000);
+        for second in 0..30 {
+            recent.keep(Sample { at: at(second), channels: HashMap::new(), peers: HashMap::new() });
+        }
+        assert_eq!(recent.samples.len(), SAMPLES);
+        assert_eq!(recent.oldest(at(30)).map(|(_, age)| age), Some(10.0));
+        assert!(recent.oldest(at(20)).is_none(), "too short a time to tell of");
+    }
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is told of messages given up lately, from the counters of real endpoints.
+
+use super::*;
+use crate::recent::Recent;
+use crate::status::GivenUpReport;
+
+impl World {
+    /// Publishes an image every 100 ms, and samples the robot's counters once per second.
+    fn streams(&mut self, recent: &mut Recent, seconds: usize) {
+        for _ in 0..seconds {
+            for _ in 0..10 {
+                self.publishes(0, "/image", 0, "an image");
+                self.run(Duration::from_millis(100));
+            }
+            recent.sample(self.now, &self.sides[0].endpoint, &self.sides[0].topics);
+        }
+    }
+
+    fn given_up(&self, recent: &Recent) -> Option<GivenUpReport> {
+        let side = &self.sides[0];
+        let (peer, channel) = side.topics.local["/image"].channels.first_key_value().unwrap();
+        let lately = recent.until(self.now + SECOND, &side.endpoint, &side.topics);
+        lately.given_up((true, *peer, *channel))
+    }
+}
+
+#[test]
+fn what_is_given_up_is_told_for_ten_seconds_with_the_reason() {
+    let mut world = World::pair(
+        "peers: { base: 10.0.0.2 }\ntopics: { /image: {} }",
+        "peers: { robot: 10.0.0.1 }",
+    );
+    let mut recent = Recent::default();
+    world.says(0, Event::Offered(topic("/image", "sensor_msgs/Image")));
+    world.wants(1, "/image", true);
+    world.streams(&mut recent, 3);
+    assert_eq!(world.given_up(&recent), None, "all arrives");
+
+    world.sides.iter_mut().for_each(|side| side.deaf = true);
+    world.streams(&mut recent, 3);
+    let told = world.given_up(&recent).unwrap();
+    // The newest one waits.
+    assert!((28..=30).contains(&told.messages) && told.of > told.messages, "{told:?}");
+    assert_eq!(told.reasons.keys().next_back().unwrap(), "superseded");
+    assert!(told.why.contains("newer ones replaced them"), "{told:?}");
+    assert!(told.why.ends_with(" (base is down)"), "{told:?}");
+
+    world.sides.iter_mut().for_each(|side| side.deaf = false);
+    world.streams(&mut recent, 5);
+    assert!(world.given_up(&recent).is_some(), "it is not long ago");
+    world.streams(&mut recent, 12);
+    assert_eq!(world.given_up(&recent), None, "it is over");
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a link has room for, and when the application is told that this is another.
+
+use crate::endpoint::{Endpoint, LinkId};
+use crate::events::Event;
+use crate::time::{Duration, Instant};
+
+/// The application is told of a change of more than this part of what it was told last: one over
+/// so much. Less is what a controller does all the time.
+const MATERIAL: u64 = 4;
+/// Least time between two such events of one link.
+const TELL_EVERY: Duration = Duration::from_millis(250);
+/// What a radio carried when it was last busy says less and less: with each second since, it may
+/// be so much more.
+const GROWTH: f64 = 1.25;
+/// More than this is no bound.
+const MOST: f64 = 1e10;
+
+/// What one link was held back by, and what was told of it.
+#[derive(Debug, Default)]
+pub(crate) struct Available {
+    /// Its own controller held a packet back last, not its radio.
+    pub(crate) held_far: bool,
+    told: Option<Told>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Told {
+    at: Instant,
+    bps: Option<u64>,
+}
+
+impl Available {
+    /// The link is down: when it is up again, all is told anew.
+    pub(crate) fn forget(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Whether `bps` is to be told now; then it counts as told.
+    fn tells(&mut self, now: Instant, bps: Option<u64>) -> bool {
+        let tells = self
+            .told
+            .is_none_or(|told| now.since(told.at) >= TELL_EVERY && is_material(told.bps, bps));
+        if tells {
+            self.told = Some(Told { at: now, bps });
+        }
+        tells
+    }
+}
+
+fn is_material(before: Option<u64>, now: Option<u64>) -> bool {
+    match (before, now) {
+        (Some(before), Some(now)) => before.abs_diff(now) > before / MATERIAL,
+        (before, now) => before != now,
+    }
+}
+
+/// The bound that a measured rate still is, so long after; `None` once it is none.
+pub(crate) fn faded(bps: u64, since: Duration) -> Option<u64> {
+    let bound = bps as f64 * GROWTH.powf(since.as_secs_f64());
+    (bound < MOST).then_some(bound as u64)
+}
+
+impl Endpoint {
+    /// What a link lets go now, in bits per second of IP packets, and the signal that held a
+    /// packet of it back last.
+    pub(crate) fn room(&self, now: Instant, id: LinkId) -> (Option<u64>, &'static str) {
+        let link = &self.links[id.0 as usize];
+        let radio = &self.radios[link.radio.0 as usize];
+        let near = [radio.config.rate.fixed_bps(), radio.room_bps(now)];
+        match &link.controller {
+            Some(far) if link.available.held_far => (far.rate_bps(), far.signal()),
+            far => {
+                let far = far.as_ref().and_then(|far| far.rate_bps());
+                (near.into_iter().chain([far]).flatten().min(), radio.pacer.signal())
+            }
+        }
+    }
+
+    /// Tells the application what a link has room for, if that is news.
+    pub(crate) fn tell_room(&mut self, now: Instant, id: LinkId) {
+        let (available_bps, _) = self.room(now, id);
+        let link = &mut self.links[id.0 as usize];
+        if link.up && link.available.tells(now, available_bps) {
+            self.events.push_back(Event::LinkRate { link: id, available_bps });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn only_changes_of_more_than_a_quarter_are_told_and_not_more_than_four_a_second() {
+        let mut available = Available::default();
+        let mut now = Instant(1_000_000_000);
+        assert!(available.tells(now, Some(4000)), "the first");
+        now = now + MS * 250;
+        assert!(!available.tells(now, Some(5000)) && !available.tells(now, Some(3000)));
+        assert!(available.tells(now, Some(5001)));
+        assert!(!available.tells(now + MS * 249, Some(100)), "too soon");
+        assert!(available.tells(now + MS * 250, Some(100)));
+        now = now + MS * 500;
+        assert!(available.tells(now, None), "it is not known any more");
+        assert!(!available.tells(now + MS * 500, None));
+        available.forget();
+        assert!(available.tells(now, None));
+    }
+
+    #[test]
+    fn what_was_measured_fades_into_no_bound() {
+        assert_eq!(faded(1_000_000, Duration::ZERO), Some(1_000_000));
+        assert_eq!(faded(1_000_000, MS * 2000), Some(1_562_500));
+        assert_eq!(faded(1_000_000, MS * 60_000), None);
+        assert_eq!(faded(u64::MAX, Duration::MAX), None);
+    }
+}
