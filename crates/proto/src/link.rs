@@ -51,6 +51,8 @@ pub(crate) struct Link {
     pub(crate) seeks: u32,
     pub(crate) call_now: bool,
     pub(crate) ping_now: bool,
+    /// A packet without messages is in the kernel, as far as is known.
+    pub(crate) reporting: bool,
     /// Where the peer's packets come from, if that is elsewhere and not yet shown to be right.
     pub(crate) candidate: Option<Candidate>,
     /// The address that `remote` was before, or is in the file.
@@ -88,6 +90,7 @@ impl Link {
             seeks: 0,
             call_now: false,
             ping_now: false,
+            reporting: false,
             candidate: None,
             other: None,
             told: None,
@@ -170,6 +173,7 @@ impl Link {
         self.up = false;
         self.silent = false;
         self.ping_now = false;
+        self.reporting = false;
         self.candidate = None;
         self.available.forget();
         self.held_there = 0;
@@ -228,6 +232,8 @@ impl Link {
             self.drained_at = now;
         }
         self.in_flight.set(class, bytes);
+        // Within a class, what was handed over first leaves first; it may have been other than that.
+        self.reporting &= !drains && self.in_flight.total() > 0;
         self.ledger.on_in_flight(now, class, bytes);
         // With a relay something is always on the way, be it heartbeats.
         if self.in_flight.total() == 0 || drains && self.via.is_some() {

@@ -4,6 +4,7 @@
 use crate::arrivals::ACK_RANGES;
 use crate::class::{Class, InFlight};
 use crate::endpoint::{Endpoint, LinkId, PeerId, RadioId, Timer, Transmit};
+use crate::link::Link;
 use crate::place::Place;
 use crate::rate::{Ask, Release};
 use crate::reliable::Piece;
@@ -21,6 +22,9 @@ const HEADER_ESTIMATE: usize = 64;
 /// Bytes that one acknowledgement may take: type, length, link, number, delay, two waits, and
 /// two varints of two bytes for each range (numbers span the receiver's window of 1024).
 const MAX_ACK_BYTES: usize = 2 + 1 + 10 + 5 + 5 + 5 + ACK_RANGES * 4;
+
+/// Reports of one radio that may be in the kernel at once: one on the air, and the next.
+const MAX_REPORTS: usize = 2;
 
 /// Bytes that telling what waits here for one node may take.
 const MAX_HELD_BYTES: usize = 2 + 3 + 10 + 3;
@@ -83,26 +87,46 @@ impl Endpoint {
     /// Acknowledgements, pings and goodbyes: small, and never behind data.
     fn poll_reports(&mut self, now: Instant) -> Option<Transmit> {
         for index in 0..self.links.len() {
-            if self.links[index].ping_now {
-                self.links[index].ping_now = false;
-                let id = LinkId(index as u32);
-                if self.links[index].remote.is_some() && self.has_keys(id) {
+            let (id, link) = (LinkId(index as u32), &mut self.links[index]);
+            if link.ping_now && !link.reporting {
+                link.ping_now = false;
+                if link.remote.is_some() && self.has_keys(id) {
                     return self.report(now, id, true);
                 }
             }
         }
-        for peer in 0..self.peers.len() {
-            let state = &self.peers[peer];
-            let mut due =
-                state.arrivals.values().filter(|a| a.ack_due().is_some_and(|at| at <= now));
-            let came_by = due.next().map(|arrivals| arrivals.via);
-            let Some(came_by) = came_by.or(state.goodbye_now.then_some(None)) else { continue };
-            match self.report_link(PeerId(peer as u32), came_by) {
-                Some(link) => return self.report(now, link, false),
-                None => self.peers[peer].goodbye_now = false,
+        let peers = (0..self.peers.len() as u32).map(PeerId);
+        let mut due: Vec<_> = peers.filter_map(|peer| self.due_report(now, peer)).collect();
+        due.sort_unstable();
+        for (_, peer, came_by) in due {
+            match self.report_link(peer, came_by) {
+                Some(link) if self.may_report(link) => return self.report(now, link, false),
+                Some(_) => {}
+                None => self.peers[peer.0 as usize].goodbye_now = false,
             }
         }
         None
+    }
+
+    /// Since when a peer is owed a report, and the link that it is about, if it is about one.
+    fn due_report(&self, now: Instant, peer: PeerId) -> Option<(Instant, PeerId, Option<LinkId>)> {
+        let state = &self.peers[peer.0 as usize];
+        let due = state.arrivals.values().filter_map(|it| Some((it.ack_due()?, it.via)));
+        let first = due.filter(|(at, _)| *at <= now).min();
+        let goodbye = state.goodbye_now.then_some((Instant::default(), None));
+        goodbye.or(first).map(|(at, came_by)| (at, peer, came_by))
+    }
+
+    /// A radio that does not get rid of its reports, because others fill the channel, is given
+    /// no more of them: what waits with us is of now when it leaves, and one tells of all since
+    /// the last.
+    fn may_report(&self, id: LinkId) -> bool {
+        let link = &self.links[id.0 as usize];
+        if self.peers[link.peer.0 as usize].goodbye_now || link.via.is_some() {
+            return true;
+        }
+        let reporting = |it: &&Link| it.radio == link.radio && it.reporting && !it.stalled;
+        !link.reporting && self.links.iter().filter(reporting).count() < MAX_REPORTS
     }
 
     /// Where a report goes: the way the packets came, for that way is open; else any.
@@ -152,6 +176,7 @@ impl Endpoint {
         if std::mem::take(&mut self.peers[peer.0 as usize].goodbye_now) {
             put_goodbye(&mut datagram);
         }
+        self.links[id.0 as usize].reporting = true;
         self.finish_packet(now, id, datagram, Vec::new(), (ping, ping), None)
     }
 
