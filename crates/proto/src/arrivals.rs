@@ -26,6 +26,8 @@ const ACK_AIRTIME: f64 = 200e-6;
 const ACK_EVERY_MAX: f64 = 60e-3;
 /// A packet that waited so much longer than was told last is told of at once.
 const SURPRISE: Duration = Duration::from_millis(3);
+/// Whatever was spent before: a link that falls to an eighth of its rate must not wait for it.
+const ALARM_EVERY: Duration = Duration::from_millis(250);
 /// So many may follow each other as fast as gaps and ends of messages ask for.
 const ACK_BURST: u32 = 4;
 /// Bytes from which the rate at which packets come is told.
@@ -50,6 +52,8 @@ pub(crate) struct Arrivals {
     told: Duration,
     /// The last packet waited far longer than that: its sender should know.
     delayed: bool,
+    /// When its sender was last told at once, whatever that cost.
+    alarmed: Option<Instant>,
 }
 
 impl Arrivals {
@@ -66,6 +70,7 @@ impl Arrivals {
             least_waited: Duration::MAX,
             told: Duration::ZERO,
             delayed: false,
+            alarmed: None,
         }
     }
 
@@ -125,6 +130,11 @@ impl Arrivals {
             // Something is saved for gaps and ends of messages.
             false => self.budget.spacing() * 11 / 10,
         };
+        let rare = self.alarmed.is_none_or(|at| now.since(at) > ALARM_EVERY);
+        if self.delayed && rare {
+            self.alarmed = Some(now);
+            return self.bring_forward(now);
+        }
         self.bring_forward((now + delay).max(self.budget.earliest()));
     }
 

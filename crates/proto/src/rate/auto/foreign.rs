@@ -37,6 +37,8 @@ pub(super) struct Foreign {
 pub(super) struct Waits {
     /// So long on average, beside what is known not to be ours.
     pub(super) waited: Duration,
+    /// The longer of the two averages of late.
+    pub(super) most: Duration,
     /// Of that, so much if what waits is ours.
     pub(super) ours: Duration,
     /// What is sent, in bits per second.
@@ -67,6 +69,7 @@ struct Test {
     /// How much longer than thought packets waited before, and by how much that would become
     /// shorter if they waited for ours.
     waited: Duration,
+    most: Duration,
     ours: Duration,
     /// What the way carried before all this.
     share: f64,
@@ -94,7 +97,7 @@ impl Foreign {
             (self.tested, self.rest) = (now, LEAST_REST);
         }
         let before = self.lasts(now, waits);
-        let &Waits { waited, ours, share, drains, time } = waits;
+        let &Waits { waited, most, ours, share, drains, time } = waits;
         let pause = ((self.wait + waited).max(drains) + time).min(LONGEST_PAUSE);
         let urgent = before.is_some() || self.rest.is_zero();
         let rest = if urgent { pause * TEST_EVERY } else { self.rest };
@@ -103,7 +106,7 @@ impl Foreign {
         }
         let (until, share) = (now + pause, before.unwrap_or(share));
         self.tested = until;
-        self.test = Some(Test { until, time, waited, ours, share, seen: (Duration::ZERO, 0) });
+        self.test = Some(Test { until, time, waited, most, ours, share, seen: (Duration::ZERO, 0) });
         Some(pause)
     }
 
@@ -133,7 +136,9 @@ impl Foreign {
         let left = waited.saturating_sub(self.wait);
         // A queue of ours is not seen where packets are few: some of the wait is taken for ours.
         let ours = test.ours.max(test.waited / 3);
-        let same = test.waited.saturating_sub(left) < ours.mul_f64(SAME);
+        let shorter = test.waited.saturating_sub(left) >= ours.mul_f64(SAME);
+        // What became longer meanwhile had not been seen whole: nothing is known of it.
+        let same = !shorter && left < test.most * 2;
         self.rest =
             if same { Duration::ZERO } else { (self.rest * 2).clamp(LEAST_REST, MOST_REST) };
         if same {

@@ -246,9 +246,10 @@ impl Auto {
         }
         let waits = Waits {
             waited: self.jitter.mean().min(found.waited),
+            most: self.jitter.mean().max(found.waited),
             ours: found.wait(),
             share: self.share,
-            drains: airtime(self.outstanding, self.rate as u64),
+            drains: airtime(self.outstanding, self.rate.min(found.rate) as u64),
             time: self.feedback_time(),
         };
         if let Some(pause) = self.foreign.test(now, &waits) {
@@ -314,8 +315,13 @@ impl Auto {
             self.share = arriving.max(LEAST_RATE);
             self.rate = self.share;
         }
-        // What waits is no more than what is not yet known to have arrived.
-        let pause = report.waited.min(airtime(report.outstanding, self.rate as u64));
+        // What waits is no more than what is not yet known to have arrived; on a way that just
+        // became slow it is no less either.
+        let drains = airtime(report.outstanding, self.rate as u64);
+        let pause = match slower {
+            Some(_) => report.waited.max(drains.saturating_sub(self.feedback_time())).min(drains),
+            None => report.waited.min(drains),
+        };
         self.pause_until(now + pause);
     }
 
