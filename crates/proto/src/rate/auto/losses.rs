@@ -9,18 +9,24 @@ const LOSS_MEMORY: f64 = 64.0;
 /// More losses than this above those of a calm way, and twice their standard deviation, may
 /// be those of a full queue that is too short to be seen in delays.
 const LOSS_MARGIN: f64 = 0.03;
+/// Bursts are told from single losses by about so many measurements, and count so much at most.
+const DISPERSION_MEMORY: f64 = 32.0;
+const MOST_DISPERSION: f64 = 16.0;
 /// Losses found to be chance are not looked at again for so long.
 const LOSS_TRUST: Duration = Duration::from_secs(3);
 /// Packets that tell how lossy a calm way is.
 const DIP_PACKETS: f64 = 32.0;
 
 /// What share of packets is lost, and what share would be if nothing were in their way.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Losses {
     /// Of late.
     now: f64,
     /// While less was sent than the way carries.
     calm: f64,
+    /// How many times the variance of single losses theirs is: more than 1 where they come in
+    /// bursts (the index of dispersion).
+    dispersion: f64,
     /// The same when the present dip began.
     before: f64,
     /// Since the present dip began to show: lost, and all.
@@ -29,15 +35,36 @@ pub(super) struct Losses {
     trusted_until: Instant,
 }
 
+impl Default for Losses {
+    fn default() -> Self {
+        let trusted_until = Instant::default();
+        Self { now: 0.0, calm: 0.0, dispersion: 1.0, before: 0.0, dip: (0.0, 0.0), trusted_until }
+    }
+}
+
 impl Losses {
     pub(super) fn add(&mut self, found: &Measured) {
+        self.disperse(found);
         let weight = 1.0 - (-found.known / LOSS_MEMORY).exp();
         self.now += weight * (found.lost / found.known.max(1.0) - self.now);
     }
 
+    fn disperse(&mut self, found: &Measured) {
+        let share = self.now.max(0.01);
+        let off = found.lost - self.now * found.known;
+        let single = (share * (1.0 - share) * found.known).max(0.1);
+        let here = (off * off / single).min(MOST_DISPERSION);
+        self.dispersion += (here - self.dispersion) / DISPERSION_MEMORY;
+    }
+
+    pub(super) fn are_some(&self) -> bool {
+        self.now.max(self.calm) > 0.005
+    }
+
     /// Whether more is lost than of a calm way, beyond chance.
     fn are_many(&self) -> bool {
-        let deviation = (self.calm.max(0.01) * (1.0 - self.calm) / LOSS_MEMORY).sqrt();
+        let variance = self.calm.max(0.01) * (1.0 - self.calm) / LOSS_MEMORY;
+        let deviation = (variance * self.dispersion.max(1.0)).sqrt();
         self.now > self.calm + LOSS_MARGIN + 2.0 * deviation
     }
 
@@ -60,7 +87,11 @@ impl Losses {
 
     /// Whether the dip had packets enough: any, where nothing was lost before it.
     pub(super) fn told(&self) -> bool {
-        self.dip.1 >= if self.before < 0.01 { 0.0 } else { DIP_PACKETS }
+        self.dip.1 >= if self.before < 0.01 { 0.0 } else { self.dip_packets() }
+    }
+
+    fn dip_packets(&self) -> f64 {
+        DIP_PACKETS * self.dispersion.clamp(1.0, 4.0)
     }
 
     /// Whether packets of the dip were lost.
@@ -73,7 +104,8 @@ impl Losses {
         let (lost, all) = self.dip;
         if all > 0.0 {
             // Few packets tell: what is known counts as well.
-            self.calm = (self.calm * DIP_PACKETS + lost) / (DIP_PACKETS + all);
+            let known = self.dip_packets();
+            self.calm = (self.calm * known + lost) / (known + all);
         }
         if self.before - self.calm < LOSS_MARGIN * 2.0 {
             self.trusted_until = now + LOSS_TRUST;

@@ -110,6 +110,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 const ALARM: Duration = Duration::from_millis(4);
 /// While all else pauses, what is urgent may have one part in so many of the rate.
 const PAUSED_SHARE: u32 = 2;
+/// Beyond the window packets leave at one part in so many of the rate.
+const BEYOND_SHARE: u32 = 4;
 /// A dip is over after so long, however few packets it had.
 const LONGEST_DIP: Duration = Duration::from_millis(200);
 /// Growth: half a percent, doubled with each round that finds the way empty, up to everything.
@@ -257,6 +259,18 @@ impl Auto {
         }
     }
 
+    /// What may be beyond the window: where packets get lost, reports do too, and a few more
+    /// bring the next.
+    fn beyond(&self, now: Instant, under_way: usize) -> Release {
+        let next = self.next + self.packet_time() * (BEYOND_SHARE - 1);
+        match self.phase {
+            Phase::Start { .. } => Release::Drained,
+            _ if !self.losses.are_some() || under_way > 2 * self.window() => Release::Drained,
+            _ if now < next => Release::At(next),
+            _ => Release::Now,
+        }
+    }
+
     fn pause_until(&mut self, end: Instant) {
         self.paused_until = self.paused_until.max(end);
         self.next = self.next.max(end);
@@ -372,7 +386,7 @@ impl Controller for Auto {
         let ahead = if ask.urgent { FULL_PACKET } else { 0 };
         if under_way > 0 && under_way + ask.bytes > self.window() + ahead {
             self.held_back = true;
-            return Release::Drained;
+            return self.beyond(now, under_way + ask.bytes);
         }
         let next = if ask.urgent { self.next.before(self.packet_time()) } else { self.next };
         if now < next {
