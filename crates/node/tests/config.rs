@@ -98,8 +98,8 @@ fn the_example_means_what_it_says() {
     assert!(robot4.links.is_empty());
     assert_eq!((robot2.max_rate_bps, robot2.max_priority), (Some(4_000_000), 150));
     assert_eq!((base.max_rate_bps, base.max_priority), (None, 255));
-    assert_eq!(config.radios[0].rate, Rate::Fixed(6_000_000));
-    assert_eq!(config.radios[0].in_flight, 2);
+    assert_eq!(config.radios[0].rate, Rate::Auto);
+    assert_eq!(config.radios[0].in_flight, 3);
     let camera = treatment(&config.topics, "/camera/front/image").unwrap();
     assert_eq!(camera.lifespan, Some(Duration::from_millis(500)));
     assert_eq!(camera.rate_hz, Some(5.0));

@@ -26,6 +26,8 @@ pub struct BackPressure {
 /// How long before the end of the last packet the next is let in: covers the
 /// wake-up of a busy machine (p99 below 0.5 ms here), not much of a packet at 6 Mbps (2 ms).
 const LEAD: Duration = Duration::from_millis(1);
+/// No more is let in however fast the radio is: what it gathers into one frame (802.11n: 64 KB).
+const MOST_BYTES: usize = 64 * 1024;
 /// Earlier packets count for a thirty-second less with each new one: long enough that two
 /// packets let go at once by a shaper's bucket hardly show, and 130 ms at 3 Mbps.
 const FADING: f64 = 31.0 / 32.0;
@@ -34,6 +36,14 @@ impl BackPressure {
     /// At most `limit_bytes` in the kernel.
     pub fn new(limit_bytes: usize) -> Self {
         Self { limit_bytes, head_since: Instant::default(), recent_bytes: 0.0, recent_seconds: 0.0 }
+    }
+
+    /// What may be in the kernel: on a fast radio all that leaves within the lead, so that it
+    /// can gather packets into frames.
+    fn budget(&self) -> usize {
+        let led = self.recent_bytes / self.recent_seconds * LEAD.as_secs_f64();
+        // Before anything was measured that is no number, and counts as none.
+        self.limit_bytes.max((led as usize).min(MOST_BYTES))
     }
 
     /// How long before now or later the `in_flight` bytes will have left.
@@ -76,7 +86,7 @@ impl Controller for BackPressure {
         if in_flight == 0 {
             return Release::Now;
         }
-        if in_flight + ask.bytes > self.limit_bytes {
+        if in_flight + ask.bytes > self.budget() {
             return Release::Drained;
         }
         let end = self.expected_end(in_flight);
@@ -104,7 +114,7 @@ impl Controller for BackPressure {
     }
 
     fn limit_bytes(&self) -> usize {
-        self.limit_bytes
+        self.budget()
     }
 }
 
@@ -149,5 +159,25 @@ mod tests {
         let mut pacer = BackPressure::new(3000);
         pacer.on_sent(Instant(0), 1500, 0);
         assert_eq!(pacer.release(Instant(1), ask(1500), 1500), Release::Now);
+    }
+
+    #[test]
+    fn a_fast_radio_may_gather_packets_and_a_slow_one_has_two() {
+        let mut pacer = BackPressure::new(3000);
+        let mut now = Instant(0);
+        let run = |pacer: &mut BackPressure, now: &mut Instant, packet_ns: u64, packets: u32| {
+            for _ in 0..packets {
+                *now = *now + Duration::from_nanos(packet_ns);
+                pacer.on_drained(*now, 1500);
+            }
+        };
+        // 120 Mbps: ten packets in a millisecond.
+        run(&mut pacer, &mut now, 100_000, 100);
+        assert!((14_000..=15_000).contains(&pacer.limit_bytes()), "{}", pacer.limit_bytes());
+        // 6 Mbps: seen within a few packets.
+        run(&mut pacer, &mut now, 2_000_000, 8);
+        assert_eq!(pacer.limit_bytes(), 3000);
+        run(&mut pacer, &mut now, 1, 1000);
+        assert_eq!(pacer.limit_bytes(), MOST_BYTES);
     }
 }

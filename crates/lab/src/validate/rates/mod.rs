@@ -57,7 +57,7 @@ impl Measured {
     fn missed(&self) -> impl Iterator<Item = String> {
         let cells = self.cells.iter().filter_map(table::missed);
         let steps = self.steps.iter().filter_map(steps::missed);
-        cells.chain(steps).chain(self.sharing.iter().filter_map(sharing::missed))
+        cells.chain(steps).chain(sharing::missed(&self.sharing))
     }
 }
 

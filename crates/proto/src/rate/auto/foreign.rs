@@ -106,7 +106,8 @@ impl Foreign {
         }
         let (until, share) = (now + pause, before.unwrap_or(share));
         self.tested = until;
-        self.test = Some(Test { until, time, waited, most, ours, share, seen: (Duration::ZERO, 0) });
+        self.test =
+            Some(Test { until, time, waited, most, ours, share, seen: (Duration::ZERO, 0) });
         Some(pause)
     }
 
