@@ -77,7 +77,9 @@ fn unconnected(flow: &Flow) -> Result<TcpStream> {
         Congestion::Bbr => "bbr",
     };
     sockopt::set_tcp_congestion(&socket, congestion).with_context(|| {
-        format!("this kernel gives us no TCP by '{congestion}' (as root: modprobe tcp_{congestion})")
+        format!(
+            "this kernel gives us no TCP by '{congestion}' (as root: modprobe tcp_{congestion})"
+        )
     })?;
     sockopt::set_ip_tos(&socket, flow.dscp << 2)?;
     Ok(socket.into())

@@ -61,7 +61,11 @@ impl Check {
         }
         let echo = flow.echo.as_ref().filter(|echo| echo.value.0);
         self.problems.extend(echo.map(|it| it.place.problem("false, or over: tautline or udp")));
-        let real = |it: &At<_>| it.place.problem("tautline or udp in virtual time: TCP is the kernel's own (tautline-lab air)");
+        let real = |it: &At<_>| {
+            it.place.problem(
+                "tautline or udp in virtual time: TCP is the kernel's own (tautline-lab air)",
+            )
+        };
         self.done.real_time_only.extend(flow.over.as_ref().map(real));
     }
 
