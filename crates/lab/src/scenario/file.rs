@@ -263,7 +263,7 @@ pub struct ControlLoop {
     pub controller: At<Reference>,
     /// Time between two measurements, and between two commands.
     pub period: Span,
-    /// What carries both.
+    /// What carries both; not `tcp`.
     #[schemars(extend("default" = as_yaml(default::OVER)))]
     pub over: Option<At<Over>>,
     /// 0-255, higher first. `udp` has none.

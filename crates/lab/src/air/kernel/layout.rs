@@ -92,9 +92,8 @@ fn is_name(name: &str, max_bytes: usize) -> bool {
 }
 
 /// Lines for `ip` in the air. Each radio's device is made here, which is where its
-/// packets meet the others', and lives in its station. TCP hands it one segment at a time, as
-/// it does to a radio's driver: 40 of them together would come at one moment, and make the
-/// emulator late.
+/// packets meet the others', and lives in its station. TCP hands it one segment at a time:
+/// 40 together, which the queue would take apart, come at one moment and make the emulator late.
 pub fn air_links(stations: &[StationPlan]) -> String {
     let mut lines = "link set lo up\n".to_owned();
     for (number, place) in places(stations).iter().enumerate() {

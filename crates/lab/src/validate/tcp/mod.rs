@@ -25,6 +25,8 @@ const NODES_AROUND: Duration = Duration::from_secs(11);
 /// Of a full packet of 1500 bytes, what is the message's.
 const TCP_SHARE: f64 = 1448.0 / 1500.0;
 const TAUTLINE_SHARE: f64 = 1425.0 / 1500.0;
+/// Nodes of a development build need several times the processor time.
+const BUILD: &str = if cfg!(debug_assertions) { "development" } else { "release" };
 const TCP_BYTES: u64 = 16_384;
 const LASER_BYTES: u64 = 1000;
 
@@ -32,6 +34,7 @@ const LASER_BYTES: u64 = 1000;
 #[derive(Debug, Serialize)]
 struct Measured {
     kernel: String,
+    build: &'static str,
     /// Of each, whose medians are told.
     runs: u64,
     losses: Vec<losses::Way>,
@@ -47,6 +50,7 @@ pub fn run(runs: u64, as_json: bool, docs: Option<&Path>) -> Result<ExitCode> {
     let progress = Progress::new(stages.collect());
     let measured = Measured {
         kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().into(),
+        build: BUILD,
         runs,
         losses: losses::run(runs, &progress)?,
         beside: beside::run(runs, &progress)?,
@@ -64,14 +68,14 @@ pub fn run(runs: u64, as_json: bool, docs: Option<&Path>) -> Result<ExitCode> {
 
 impl Measured {
     fn page(&self) -> String {
-        let Self { kernel, runs, .. } = self;
+        let Self { kernel, build, runs, .. } = self;
         let what = match runs {
             1 => "one run of each".to_owned(),
             _ => format!("medians of {runs} runs of each"),
         };
         format!(
             "# Beside the kernel's TCP\n\n\
-             Made by `tautline-lab validate tcp --docs docs` in real time, by real nodes and the TCP of this kernel ({kernel}), on a machine shared with others: {what}, and other runs give other figures. \
+             Made by `tautline-lab validate tcp --docs docs` in real time, by real nodes (a {build} build) and the TCP of this kernel ({kernel}), on a machine shared with others: {what}, and other runs give other figures. \
              A robot sends over a wire of 1 Gbps to a router, from which a slow link (a queue of 300 KB, 1 ms) leads on to the base; losses are of single packets in both directions, acknowledgements too. \
              TCP always has more to send. Tautline, told nothing of the link, has a fifth more bulk than fits at priority 20, and a laser's 1 KB every 20 ms at priority 200.\n\n\
              *Late*: the emulator was late in {ATTEMPTS} attempts (99 % of frames at most 400 us is asked for), and the figure is of the least late of them.\n\n{}\n{}\n{}",
