@@ -69,7 +69,7 @@ pub struct Figures {
 pub struct FlowFigures {
     /// Its name.
     pub name: String,
-    /// `udp` or `tautline`.
+    /// `tautline`, `udp` or `tcp`.
     pub over: Over,
     /// Counts and delays; of round trips if it is an echo.
     #[serde(flatten)]
@@ -282,6 +282,7 @@ impl Figures {
             let gap = s.gap_ms.map_or("-".into(), |gap| format!("{:.2}", gap.std));
             let over = match flow.over {
                 Over::Udp => "udp",
+                Over::Tcp => "tcp",
                 Over::Tautline => "tautline",
             };
             let _ = writeln!(

@@ -54,6 +54,20 @@ fn one_hop_of_pound_arrives_whole_and_the_laser_overtakes_the_image() {
 }
 
 #[test]
+fn tcp_is_refused_by_its_line_and_led_to_real_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("download.yaml");
+    let text = std::fs::read_to_string(scenario("saturation.yaml")).unwrap();
+    std::fs::write(&file, text.replace("over: udp", "over: tcp")).unwrap();
+    let output = sim(&file, &[]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let problem = said.split_once("download.yaml:").unwrap().1;
+    assert!(problem.contains(": flows[0].over: found 'tcp'; allowed: tautline or udp"), "{said}");
+    assert!(problem.contains("tautline-lab air"), "{said}");
+}
+
+#[test]
 fn a_saturated_channel_carries_what_the_standard_says() {
     let figures = figures("saturation.yaml");
     let flows = figures["flows"].as_array().unwrap();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A scenario's own flows: plain datagrams by sockets, the others by real nodes.
+//! A scenario's own flows: plain datagrams and TCP by sockets, the others by real nodes.
 
 use super::station::{Air, sleep_until};
-use super::{nodes, udp};
+use super::{nodes, tcp, udp};
 use crate::clock::monotonic_ns;
 use crate::enclosure::SCRATCH;
 use crate::figures::FlowFigures;
@@ -16,9 +16,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tautline_medium::Nanos;
 
+/// A flow that needs no node.
+enum BySocket {
+    Udp(udp::Running),
+    Tcp(tcp::Running),
+}
+
 /// See the module.
 pub struct Flows {
-    udp: BTreeMap<usize, udp::Running>,
+    sockets: BTreeMap<usize, BySocket>,
     nodes: nodes::Nodes,
     offset: Nanos,
     stop: Arc<AtomicBool>,
@@ -28,12 +34,17 @@ impl Flows {
     /// Opens sockets and starts nodes.
     pub fn start(air: &Air, scenario: &Scenario, offset: Nanos) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
-        let numbers = (0..scenario.flows.len()).filter(|n| scenario.flows[*n].over == Over::Udp);
-        let udp = numbers
-            .map(|number| Ok((number, udp::start(air, scenario, number, offset, &stop)?)))
-            .collect::<Result<_>>()?;
+        let mut sockets = BTreeMap::new();
+        for (number, flow) in scenario.flows.iter().enumerate() {
+            let flow = match flow.over {
+                Over::Tautline => continue,
+                Over::Udp => BySocket::Udp(udp::start(air, scenario, number, offset, &stop)?),
+                Over::Tcp => BySocket::Tcp(tcp::start(air, scenario, number, offset, &stop)?),
+            };
+            sockets.insert(number, flow);
+        }
         let nodes = nodes::Nodes::start(air, scenario, Path::new(SCRATCH))?;
-        Ok(Self { udp, nodes, offset, stop })
+        Ok(Self { sockets, nodes, offset, stop })
     }
 
     /// Waits for the nodes to meet and for the scenario's start.
@@ -60,7 +71,7 @@ impl Flows {
         end: Nanos,
     ) -> Result<Vec<(FlowFigures, Samples)>> {
         // Programs may have ended before the scenario's own flows.
-        if !self.udp.is_empty() {
+        if !self.sockets.is_empty() {
             sleep_until(origin, end);
         }
         let remaining = Duration::from_nanos((origin + end).saturating_sub(monotonic_ns()));
@@ -69,8 +80,11 @@ impl Flows {
         let mut samples = self.nodes.finish(scenario, start, remaining)?;
         self.stop.store(true, Ordering::Release);
         let mut refused = BTreeMap::new();
-        for (number, flow) in self.udp {
-            let done = flow.finish(start)?;
+        for (number, flow) in self.sockets {
+            let done = match flow {
+                BySocket::Udp(flow) => flow.finish(start)?,
+                BySocket::Tcp(flow) => flow.finish(start)?,
+            };
             samples.insert(number, done.samples);
             refused.insert(number, done.refused);
         }

@@ -9,6 +9,7 @@ pub mod kernel;
 mod nodes;
 mod screen;
 mod station;
+mod tcp;
 mod udp;
 
 pub use emulator::Punctuality;

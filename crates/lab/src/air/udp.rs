@@ -24,11 +24,11 @@ use std::time::Duration;
 use tautline_medium::Nanos;
 
 /// Each flow has a port of its own, from here on.
-const FIRST_PORT: u16 = 20_000;
+pub const FIRST_PORT: u16 = 20_000;
 /// Messages of one flow that may be incomplete at a receiver.
 const MAX_INCOMPLETE: usize = 256;
 /// How long a reader waits before it looks whether the run is over.
-const READ_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+pub const READ_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// Sequence number, time of publication, part and number of parts.
 const HEADER_BYTES: usize = 24;
 
@@ -170,7 +170,8 @@ pub fn start(
     Ok(Running { sender, readers })
 }
 
-fn spawn<T: Send + 'static>(
+/// Starts a thread that is woken in time.
+pub fn spawn<T: Send + 'static>(
     name: &str,
     task: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>> {
@@ -182,7 +183,8 @@ fn spawn<T: Send + 'static>(
     Ok(std::thread::Builder::new().name(name.into()).spawn(punctually)?)
 }
 
-fn join<T>(thread: JoinHandle<Result<T>>) -> Result<T> {
+/// What a thread came to.
+pub fn join<T>(thread: JoinHandle<Result<T>>) -> Result<T> {
     thread.join().map_err(|_| anyhow!("a flow's thread panicked"))?
 }
 

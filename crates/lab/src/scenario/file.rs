@@ -40,6 +40,10 @@ pub mod default {
     pub const OVERHEAD: &str = "0";
     /// txqueuelen of an ordinary interface.
     pub const STATION_QUEUE: &str = "1000";
+    /// What all this is about.
+    pub const OVER: &str = "tautline";
+    /// As the kernel's default.
+    pub const CONGESTION: &str = "cubic";
     /// As the daemon's default.
     pub const PRIORITY: &str = "100";
     /// Best effort.
@@ -221,19 +225,22 @@ pub struct Flow {
     pub to: At<Reference>,
     /// Bytes of a message.
     pub size: MessageSize,
-    /// Time between two messages, or (over `udp`) `saturate`: the next as soon as the socket takes it.
+    /// Time between two messages, or (over `udp` and `tcp`) `saturate`: the next as soon as the socket takes it.
     pub every: At<Or<Saturate, Span>>,
-    /// `tautline`, or `udp`: plain datagrams of at most 1472 bytes, all of a message at once.
-    #[serde(default)]
-    pub over: Over,
-    /// 0-255, higher first. `udp` has none.
+    /// `tautline`; `udp`: plain datagrams of at most 1472 bytes, all of a message at once; or `tcp`: one connection of this machine's kernel, which always has more to send. In real time only.
+    #[schemars(extend("default" = as_yaml(default::OVER)))]
+    pub over: Option<At<Over>>,
+    /// 0-255, higher first. `udp` and `tcp` have none.
     #[schemars(extend("default" = as_yaml(default::PRIORITY)))]
     pub priority: Option<Whole<0, 255>>,
-    /// Only the newest messages are kept. `udp` has no such thing.
+    /// Only the newest messages are kept. `udp` and `tcp` have no such thing.
     pub keep_last: Option<Whole<1, 1_000_000>>,
-    /// Age past which a message is worthless. `udp` has none.
+    /// Age past which a message is worthless. `udp` and `tcp` have none.
     pub lifespan: Option<Span>,
-    /// DSCP of `udp` packets; chooses the access category where `access` is `edca`.
+    /// How `tcp` finds its rate; this machine's kernel has to have it.
+    #[schemars(extend("default" = as_yaml(default::CONGESTION)))]
+    pub congestion: Option<At<Congestion>>,
+    /// DSCP of `udp` and `tcp` packets; chooses the access category where `access` is `edca`.
     #[schemars(extend("default" = as_yaml(default::DSCP)))]
     pub dscp: Option<Whole<0, 63>>,
     /// Messages in all; without it, until the end.
@@ -241,10 +248,9 @@ pub struct Flow {
     /// When the first message is sent.
     #[schemars(extend("default" = as_yaml(default::START)))]
     pub start: Option<At<Time>>,
-    /// The receiver sends each message back at once; the delay is that of the round trip.
-    #[serde(default)]
+    /// The receiver sends each message back at once; the delay is that of the round trip. Not over `tcp`.
     #[schemars(extend("default" = false))]
-    pub echo: Flag,
+    pub echo: Option<At<Flag>>,
 }
 
 /// A plant and its controller, joined by the network (Pound, section 6.6).
@@ -257,9 +263,9 @@ pub struct ControlLoop {
     pub controller: At<Reference>,
     /// Time between two measurements, and between two commands.
     pub period: Span,
-    /// What carries both.
-    #[serde(default)]
-    pub over: Over,
+    /// What carries both; not `tcp`.
+    #[schemars(extend("default" = as_yaml(default::OVER)))]
+    pub over: Option<At<Over>>,
     /// 0-255, higher first. `udp` has none.
     #[schemars(extend("default" = as_yaml(default::PRIORITY)))]
     pub priority: Option<Whole<0, 255>>,
@@ -364,7 +370,11 @@ words! {
 }
 words! {
     /// What carries messages.
-    Over { /** Tautline. */ Tautline, /** Plain datagrams. */ Udp }
+    Over { /** Tautline. */ Tautline, /** Plain datagrams. */ Udp, /** A connection of the kernel. */ Tcp }
+}
+words! {
+    /// How TCP finds its rate, in the kernel's words.
+    Congestion { /** By losses (RFC 9438). */ Cubic, /** By what arrived and the shortest round trip. */ Bbr }
 }
 words! {
     /// What is controlled.

@@ -66,6 +66,8 @@ pub struct Scenario {
     pub events: Vec<Event>,
     /// Settings of every Tautline node.
     pub tautline: Tautline,
+    /// What there is in it that virtual time has not, in the file's order.
+    pub real_time_only: Vec<Problem>,
 }
 
 /// Radios that can reach each other.
@@ -120,7 +122,9 @@ pub struct Flow {
     pub keep_last: Option<u32>,
     /// Age past which a message is worthless; Tautline only.
     pub lifespan: Option<Nanos>,
-    /// DSCP of the packets; UDP only.
+    /// How it finds its rate; TCP only.
+    pub congestion: Congestion,
+    /// DSCP of the packets; UDP and TCP only.
     pub dscp: u8,
     /// Messages in all; `None`: until the end.
     pub count: Option<u64>,
@@ -140,7 +144,7 @@ pub enum Pace {
 }
 
 /// What carries messages.
-pub use file::{Over, PlantModel};
+pub use file::{Congestion, Over, PlantModel};
 
 /// A plant and its controller.
 #[derive(Debug, Clone, PartialEq)]
@@ -234,6 +238,15 @@ pub fn load(file: &Path) -> Result<Scenario, ConfigError> {
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
     parse(&name, &text, &folder)
         .map_err(|problems| ConfigError::Invalid { file: file.into(), problems })
+}
+
+/// As [`load`], for virtual time: what only real time has is a problem.
+pub fn load_for_virtual_time(file: &Path) -> Result<Scenario, ConfigError> {
+    let scenario = load(file)?;
+    if scenario.real_time_only.is_empty() {
+        return Ok(scenario);
+    }
+    Err(ConfigError::Invalid { file: file.into(), problems: scenario.real_time_only })
 }
 
 /// Checks the text of the scenario `name`, whose traces are relative to `folder`.

@@ -7,7 +7,7 @@ use super::net::Net;
 use super::world::World;
 use crate::scenario::{self, Flow, Over, Scenario};
 use crate::staging::{Route, add_networks, changes, later, links, reached_by, routes};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -141,6 +141,7 @@ fn addresses(scenario: &Scenario, from: usize, to: usize) -> Result<[Ipv4Addr; 2
 fn plan(scenario: &Scenario, flow: &Flow, end: Nanos) -> Result<FlowPlan> {
     let carriage = match flow.over {
         Over::Udp => Carriage::Udp { dscp: flow.dscp },
+        Over::Tcp => bail!("flow '{}': TCP is the kernel's own (tautline-lab air)", flow.name),
         Over::Tautline => Carriage::Tautline(OfferedTopic {
             keep_last: flow.keep_last.unwrap_or(KEEP_LAST),
             lifespan: flow.lifespan.map(Duration::from_nanos),
@@ -172,6 +173,7 @@ fn add_loop(scenario: &Scenario, world: &mut World, plan: &scenario::ControlLoop
         let name = format!("{what} ({} to {})", name(from), name(to));
         let carriage = match plan.over {
             Over::Udp => Carriage::Udp { dscp: 0 },
+            Over::Tcp => bail!("no control loop is over TCP"),
             Over::Tautline => {
                 Carriage::Tautline(OfferedTopic { keep_last: 1, ..topic(&name, plan.priority) })
             }

@@ -37,7 +37,7 @@ const SPEED: u64 = 200;
 
 /// Runs a scenario's file.
 pub fn run(arguments: &RunArguments) -> Result<ExitCode> {
-    let scenario = crate::scenario::load(&arguments.scenario)?;
+    let scenario = crate::scenario::load_for_virtual_time(&arguments.scenario)?;
     let started = std::time::Instant::now();
     let mut world = build::build(&scenario, arguments.seed)?;
     let used = advance(&mut world, &scenario);

@@ -6,6 +6,7 @@ mod dcf;
 mod rates;
 mod relays;
 mod speed;
+mod tcp;
 
 use anyhow::Result;
 use std::path::PathBuf;
@@ -53,6 +54,18 @@ pub enum Subject {
         #[arg(long, value_name = "FOLDER")]
         docs: Option<PathBuf>,
     },
+    /// Tautline and the kernel's TCP behind a far bottleneck, alone and together, in real time.
+    Tcp {
+        /// Of each, whose medians are told.
+        #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100))]
+        runs: u64,
+        /// Print JSON instead of the tables.
+        #[arg(long)]
+        json: bool,
+        /// Also write tcp.md and measured/tcp.json to this folder.
+        #[arg(long, value_name = "FOLDER")]
+        docs: Option<PathBuf>,
+    },
     /// How fast virtual time passes; in a release build.
     Speed {
         /// Print JSON instead of the table.
@@ -78,6 +91,7 @@ pub fn run(subject: &Subject) -> Result<ExitCode> {
         Subject::Rates { json, docs } => rates::run(*json, docs.as_deref()),
         Subject::Relays { seeds, json } => relays::run(*seeds, *json),
         Subject::Speed { json } => speed::run(*json),
+        Subject::Tcp { runs, json, docs } => tcp::run(*runs, *json, docs.as_deref()),
         Subject::Air { scenario, runs, json } => agreement::run(scenario, *runs, *json),
     }
 }

@@ -92,15 +92,16 @@ fn is_name(name: &str, max_bytes: usize) -> bool {
 }
 
 /// Lines for `ip` in the air. Each radio's device is made here, which is where its
-/// packets meet the others', and lives in its station.
+/// packets meet the others', and lives in its station. TCP hands it one segment at a time:
+/// 40 together, which the queue would take apart, come at one moment and make the emulator late.
 pub fn air_links(stations: &[StationPlan]) -> String {
     let mut lines = "link set lo up\n".to_owned();
     for (number, place) in places(stations).iter().enumerate() {
         let RadioPlan { interface, mtu, .. } = place.radio;
         let (identifier, source) = (identifier(number), source(number));
         lines += &format!(
-            "link add {interface} netns {} address {} mtu {mtu} type vxlan id {identifier} \
-             local {source} remote {EVERYWHERE} dstport {UDP_PORT} nolearning\n",
+            "link add {interface} netns {} address {} mtu {mtu} gso_max_segs 1 \
+             type vxlan id {identifier} local {source} remote {EVERYWHERE} dstport {UDP_PORT} nolearning\n",
             stations[place.station].name,
             text(place.mac())
         );
@@ -185,7 +186,7 @@ mod tests {
         let stations = [station("a", &[(3, "wlan0")]), station("b", &[(2, "w2"), (3, "w3")])];
         let links = air_links(&stations);
         assert!(links.contains(
-            "link add w3 netns b address 02:00:00:00:03:01 mtu 1500 type vxlan id 3 local 127.1.0.3 "
+            "link add w3 netns b address 02:00:00:00:03:01 mtu 1500 gso_max_segs 1 type vxlan id 3 local 127.1.0.3 "
         ));
         assert_eq!(
             station_neighbours(&stations, 0),

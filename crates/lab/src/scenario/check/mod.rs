@@ -77,6 +77,7 @@ impl Default for Check {
             control_loops: Vec::new(),
             events: Vec::new(),
             tautline: Tautline { in_flight: 0, rate: Rate::default(), dscp: true, relay: false },
+            real_time_only: Vec::new(),
         };
         Check { done, problems: Vec::new() }
     }

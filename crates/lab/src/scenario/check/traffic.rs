@@ -32,12 +32,7 @@ impl Check {
                 }
                 self.done.flows.push(one_flow(&flow.value, name, from, to));
             }
-            let saturates = matches!(flow.value.every.value, Or::Word(_));
-            if saturates && flow.value.over != Over::Udp {
-                let place = &flow.value.every.place;
-                self.problems
-                    .push(place.other("saturate", "a time between two messages, or over: udp"));
-            }
+            self.fits_what_carries_it(&flow.value);
             if let Some(start) = &flow.value.start {
                 self.before_the_end(start.value.0, &start.place, &file.duration);
             }
@@ -46,6 +41,32 @@ impl Check {
                 return;
             }
         }
+    }
+
+    /// Whether what carries a flow has what is asked of it.
+    fn fits_what_carries_it(&mut self, flow: &file::Flow) {
+        let (over, every) = (word(flow.over.as_ref()), &flow.every.place);
+        let saturates = matches!(flow.every.value, Or::Word(_));
+        if saturates && over == Over::Tautline {
+            let allowed = "a time between two messages, or over: udp or tcp";
+            self.problems.push(every.other("saturate", allowed));
+        }
+        if over != Over::Tcp {
+            let only_tcp = |it: &At<_>| it.place.problem("nothing, or over: tcp beside it");
+            self.problems.extend(flow.congestion.as_ref().map(only_tcp));
+            return;
+        }
+        if !saturates {
+            self.problems.push(every.problem("'saturate': TCP always has more to send"));
+        }
+        let echo = flow.echo.as_ref().filter(|echo| echo.value.0);
+        self.problems.extend(echo.map(|it| it.place.problem("false, or over: tautline or udp")));
+        let real = |it: &At<_>| {
+            it.place.problem(
+                "tautline or udp in virtual time: TCP is the kernel's own (tautline-lab air)",
+            )
+        };
+        self.done.real_time_only.extend(flow.over.as_ref().map(real));
     }
 
     /// Name, sender and receiver of each flow that `flow` stands for.
@@ -113,7 +134,7 @@ impl Check {
                 plant,
                 controller,
                 period: value.period.0,
-                over: value.over,
+                over: word(value.over.as_ref()),
                 priority: value_or(value.priority.clone(), default::PRIORITY).0 as u8,
                 model: value.plant_model,
             });
@@ -130,8 +151,15 @@ impl Check {
             return None;
         }
         self.has_a_way(plant, controller, place)?;
+        let tcp = raw.over.as_ref().filter(|over| over.value == Over::Tcp);
+        self.problems.extend(tcp.map(|over| over.place.problem("tautline or udp")));
         Some((plant, controller))
     }
+}
+
+/// A word of the file, or its default.
+fn word<T: Copy + Default>(written: Option<&At<T>>) -> T {
+    written.map_or_else(T::default, |written| written.value)
 }
 
 fn one_flow(raw: &file::Flow, name: String, from: usize, to: usize) -> Flow {
@@ -144,14 +172,15 @@ fn one_flow(raw: &file::Flow, name: String, from: usize, to: usize) -> Flow {
             Or::Word(_) => Pace::Saturate,
             Or::Value(time) => Pace::Every(time.0),
         },
-        over: raw.over,
+        over: word(raw.over.as_ref()),
         priority: value_or(raw.priority.clone(), default::PRIORITY).0 as u8,
         keep_last: raw.keep_last.as_ref().map(|count| count.0 as u32),
         lifespan: raw.lifespan.as_ref().map(|time| time.0),
+        congestion: word(raw.congestion.as_ref()),
         dscp: value_or(raw.dscp.clone(), default::DSCP).0 as u8,
         count: raw.count.as_ref().map(|count| count.0),
         start: raw.start.as_ref().map_or(0, |start| start.value.0),
-        echo: raw.echo.0,
+        echo: raw.echo.as_ref().is_some_and(|echo| echo.value.0),
     }
 }
 

@@ -142,11 +142,26 @@ fn defaults_are_filled_in() {
     assert_eq!(scenario.stations[0].motion.waypoints, [(0, [0.0; 3])]);
     let flow = &scenario.flows[0];
     assert_eq!(
-        (flow.over, flow.priority, flow.pace),
-        (Over::Tautline, 100, Pace::Every(20_000_000))
+        (flow.over, flow.priority, flow.pace, flow.congestion),
+        (Over::Tautline, 100, Pace::Every(20_000_000), Congestion::Cubic)
     );
     let tautline = Tautline { in_flight: 2, rate: Rate::Auto, dscp: true, relay: false };
     assert_eq!(scenario.tautline, tautline);
+}
+
+#[test]
+fn tcp_is_for_real_time_alone_and_virtual_time_says_where_it_stands() {
+    assert!(parsed(BASE).real_time_only.is_empty());
+    let tcp = "every: saturate, over: tcp, congestion: bbr, dscp: 8, count: 3";
+    let scenario = parsed(&BASE.replace("every: 20ms", tcp));
+    let flow = &scenario.flows[0];
+    assert_eq!((flow.over, flow.pace), (Over::Tcp, Pace::Saturate));
+    assert_eq!((flow.congestion, flow.dscp, flow.count), (Congestion::Bbr, 8, Some(3)));
+    let [problem] = &scenario.real_time_only[..] else { panic!("{:?}", scenario.real_time_only) };
+    assert_eq!(
+        problem.to_string(),
+        "13:77: flows[0].over: found 'tcp'; allowed: tautline or udp in virtual time: TCP is the kernel's own (tautline-lab air)"
+    );
 }
 
 #[test]

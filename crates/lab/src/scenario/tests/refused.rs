@@ -208,8 +208,33 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ),
     (
         "every: 20ms",
+        "every: 20ms, over: radio",
+        "13:73: flows[0].over: found 'radio'; allowed: tautline, udp, tcp",
+    ),
+    (
+        "every: 20ms",
+        "every: saturate",
+        "13:61: flows[0].every: found saturate; allowed: a time between two messages, or over: udp or tcp",
+    ),
+    (
+        "every: 20ms",
         "every: 20ms, over: tcp",
-        "13:73: flows[0].over: found 'tcp'; allowed: tautline, udp",
+        "13:61: flows[0].every: found '20ms'; allowed: 'saturate': TCP always has more to send",
+    ),
+    (
+        "every: 20ms",
+        "every: 20ms, congestion: bbr",
+        "13:79: flows[0].congestion: found 'bbr'; allowed: nothing, or over: tcp beside it",
+    ),
+    (
+        "every: 20ms",
+        "every: saturate, over: tcp, congestion: reno",
+        "13:94: flows[0].congestion: found 'reno'; allowed: cubic, bbr",
+    ),
+    (
+        "every: 20ms",
+        "every: saturate, over: tcp, echo: true",
+        "13:88: flows[0].echo: found 'true'; allowed: false, or over: tautline or udp",
     ),
     (
         "every: 20ms",
@@ -265,6 +290,10 @@ const REFUSED_AT_THE_END: &[(&str, &str)] = &[
     (
         "control_loops: [{ plant: robot, controller: base, period: 20ms, plant_model: lrc }]",
         "14:78: control_loops[0].plant_model: found 'lrc'; allowed: perhaps 'rlc'; all: rlc",
+    ),
+    (
+        "control_loops: [{ plant: robot, controller: base, period: 20ms, over: tcp }]",
+        "14:71: control_loops[0].over: found 'tcp'; allowed: tautline or udp",
     ),
     (
         "events: [{ at: 30s, for: 1s, outage: robot }]",

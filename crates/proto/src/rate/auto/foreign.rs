@@ -9,7 +9,9 @@ use crate::time::{Duration, Instant, airtime};
 const SAME: f64 = 0.5;
 /// Less than this part of what the way carried is far less.
 const CUT: f64 = 0.75;
-/// What is found to be shorter counts by so much.
+/// What is found to be less than this part of it counts,
+const FAR_LESS: f64 = 0.6;
+/// by so much.
 const FALL: u32 = 16;
 /// A test takes no more than one part in so many of all time,
 const TEST_EVERY: u32 = 10;
@@ -76,9 +78,10 @@ struct Test {
 }
 
 impl Foreign {
-    /// What is to be taken off all waits.
+    /// What is to be taken off all waits. Those of others vary, so it is a little more than the
+    /// last time.
     pub(super) fn wait(&self) -> Duration {
-        self.wait
+        self.wait * 5 / 4
     }
 
     /// Packets wait, and less is sent than the `share` of the way until now.
@@ -98,14 +101,14 @@ impl Foreign {
         }
         let before = self.lasts(now, waits);
         let &Waits { waited, most, ours, share, drains, time } = waits;
-        let pause = ((self.wait + waited).max(drains) + time).min(LONGEST_PAUSE);
+        let pause = ((self.wait() + waited).max(drains) + time).min(LONGEST_PAUSE);
         let urgent = before.is_some() || self.rest.is_zero();
         let rest = if urgent { pause * TEST_EVERY } else { self.rest };
         if waited < WORTH || now.since(self.tested) < rest {
             return None;
         }
         let (until, share) = (now + pause, before.unwrap_or(share));
-        self.tested = until;
+        (self.tested, self.trouble) = (until, None);
         self.test =
             Some(Test { until, time, waited, most, ours, share, seen: (Duration::ZERO, 0) });
         Some(pause)
@@ -113,18 +116,18 @@ impl Foreign {
 
     /// Whether packets still wait although for some time far less has been sent than before
     /// they did: what the way carried then.
-    fn lasts(&mut self, now: Instant, waits: &Waits) -> Option<f64> {
-        let trouble = self.trouble.take_if(|trouble| {
-            let lasted = now.since(trouble.since) > trouble.waited * 2 + waits.time * 3;
-            lasted && waits.share < trouble.share * CUT
-        })?;
-        (waits.waited >= trouble.waited.mul_f64(SAME)).then_some(trouble.share)
+    fn lasts(&self, now: Instant, waits: &Waits) -> Option<f64> {
+        let trouble = self.trouble.as_ref()?;
+        let lasted = now.since(trouble.since) > trouble.waited * 2 + waits.time * 3;
+        let cut = waits.share < trouble.share * CUT;
+        let same = waits.waited >= trouble.waited.mul_f64(SAME);
+        (lasted && cut && same).then_some(trouble.share)
     }
 
     /// Packets waited so long on average, all told; the newest left at `left`. Whether that ends
     /// a test by which the wait is not ours.
     pub(super) fn add(&mut self, waited: Duration, packets: u64, left: Instant) -> bool {
-        if waited < self.wait {
+        if waited < self.wait.mul_f64(FAR_LESS) {
             self.wait = self.wait - (self.wait - waited) / FALL;
         }
         let Some(test) = self.test.as_mut().filter(|test| left >= test.until) else { return false };
@@ -134,17 +137,20 @@ impl Foreign {
             return false;
         };
         let waited = test.seen.0 / u32::try_from(test.seen.1).unwrap_or(u32::MAX).max(1);
-        let left = waited.saturating_sub(self.wait);
+        let left = waited.saturating_sub(self.wait());
         // A queue of ours is not seen where packets are few: some of the wait is taken for ours.
         let ours = test.ours.max(test.waited / 3);
-        let shorter = test.waited.saturating_sub(left) >= ours.mul_f64(SAME);
-        // What became longer meanwhile had not been seen whole: nothing is known of it.
-        let same = !shorter && left < test.most * 2;
-        self.rest =
-            if same { Duration::ZERO } else { (self.rest * 2).clamp(LEAST_REST, MOST_REST) };
-        if same {
-            self.wait += left.saturating_sub(airtime(FULL_PACKET, test.share as u64));
+        if test.waited.saturating_sub(left) >= ours.mul_f64(SAME) {
+            self.rest = (self.rest * 2).clamp(LEAST_REST, MOST_REST);
+            return false;
         }
-        same
+        self.rest = Duration::ZERO;
+        if left > test.most * 2 {
+            // It had not been seen whole, or still grows: nothing is known of it yet.
+            self.trouble = Some(Trouble { since: test.until, waited: left, share: test.share });
+            return false;
+        }
+        self.wait += left.saturating_sub(airtime(FULL_PACKET, test.share as u64));
+        true
     }
 }

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A TCP download beside Tautline, through the same router's queue.
+
+use super::{
+    LASER_BYTES, NODES_AROUND, Punctual, Run, S, TAUTLINE_SHARE, TCP_BYTES, TCP_SHARE, delays,
+    late, mbps, median, p99, run_in_time, scenario_text, tautline, tcp, worst,
+};
+use crate::progress::Progress;
+use anyhow::Result;
+use serde::Serialize;
+use std::fmt::Write;
+use std::time::Duration;
+
+const MBPS: u64 = 6;
+const SECONDS: u64 = 20;
+/// Whoever comes second comes then.
+const SECOND_S: u64 = 5;
+/// What counts, when both have long been there.
+const COUNTED: (u64, u64) = (10 * S, SECONDS * S);
+const BULK_BYTES: u64 = 16_384;
+const CONGESTIONS: [&str; 2] = ["cubic", "bbr"];
+const FIRST: [First; 2] = [First::Tcp, First::Tautline];
+
+/// Who is there when the other comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum First {
+    Tcp,
+    Tautline,
+}
+
+/// What came of the two; medians of their runs.
+#[derive(Debug, Serialize)]
+pub struct Pair {
+    congestion: &'static str,
+    first: First,
+    /// Of the link, headers of full packets included, in the seconds that count.
+    tcp_percent: f64,
+    tautline_percent: f64,
+    laser_p99_ms: f64,
+    /// Of its messages, those that did not arrive, in all runs.
+    laser_lost: usize,
+    /// By run.
+    pub emulator: Vec<Punctual>,
+    /// By run.
+    seconds: Vec<Vec<Second>>,
+}
+
+/// One second of a run.
+#[derive(Debug, Serialize)]
+struct Second {
+    s: u64,
+    tcp_mbps: f64,
+    bulk_mbps: f64,
+    /// Of what was sent in it.
+    laser_worst_ms: f64,
+    laser_lost: usize,
+}
+
+impl Second {
+    fn of(run: &Run, s: u64) -> Result<Self> {
+        let span = (s * S, (s + 1) * S);
+        let (delays, laser_lost) = delays(run.flow("laser")?, span);
+        Ok(Self {
+            s,
+            tcp_mbps: mbps(run.flow("tcp")?, TCP_BYTES, span),
+            bulk_mbps: mbps(run.flow("bulk")?, BULK_BYTES, span),
+            laser_worst_ms: worst(&delays),
+            laser_lost,
+        })
+    }
+}
+
+fn one(congestion: &'static str, first: First, runs: u64, progress: &Progress) -> Result<Pair> {
+    let (tcp_s, tautline_s) = if first == First::Tcp { (0, SECOND_S) } else { (SECOND_S, 0) };
+    let flows = tcp(congestion, tcp_s) + &tautline(MBPS, BULK_BYTES, tautline_s);
+    let text = scenario_text(SECONDS, MBPS, 0, &flows);
+    let (mut by_tcp, mut by_tautline, mut lasers) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut laser_lost, mut emulator, mut seconds) = (0, Vec::new(), Vec::new());
+    for seed in 1..=runs {
+        let run = run_in_time(&text, seed, progress)?;
+        let percent = |mbps: f64, share: f64| 100.0 * mbps / share / MBPS as f64;
+        let (laser, bulk) = (run.flow("laser")?, run.flow("bulk")?);
+        let ours = mbps(laser, LASER_BYTES, COUNTED) + mbps(bulk, BULK_BYTES, COUNTED);
+        by_tcp.push(percent(mbps(run.flow("tcp")?, TCP_BYTES, COUNTED), TCP_SHARE));
+        by_tautline.push(percent(ours, TAUTLINE_SHARE));
+        let (delays, lost) = delays(laser, COUNTED);
+        lasers.push(p99(delays));
+        laser_lost += lost;
+        emulator.push(run.emulator);
+        seconds.push((0..SECONDS).map(|s| Second::of(&run, s)).collect::<Result<_>>()?);
+    }
+    Ok(Pair {
+        congestion,
+        first,
+        tcp_percent: median(by_tcp.into_iter()),
+        tautline_percent: median(by_tautline.into_iter()),
+        laser_p99_ms: median(lasers.into_iter()),
+        laser_lost,
+        emulator,
+        seconds,
+    })
+}
+
+fn all() -> impl Iterator<Item = (&'static str, First)> {
+    CONGESTIONS.into_iter().flat_map(|congestion| FIRST.map(|first| (congestion, first)))
+}
+
+/// For the progress line.
+pub fn stages() -> Vec<(String, Duration)> {
+    let time = Duration::from_secs(SECONDS) + NODES_AROUND;
+    let name = |(congestion, first)| format!("TCP ({congestion}) and Tautline, {first:?} first");
+    all().map(|it| (name(it), time)).collect()
+}
+
+/// Runs all.
+pub fn run(runs: u64, progress: &Progress) -> Result<Vec<Pair>> {
+    all().map(|(congestion, first)| one(congestion, first, runs, progress)).collect()
+}
+
+/// The section of the page.
+pub fn section(pairs: &[Pair]) -> String {
+    let mut text = format!(
+        "## A download beside Tautline\n\n\
+         Both at once, at {MBPS} Mbps without losses, through the router's one queue of 300 KB (400 ms): one from the start, the other from {SECOND_S} s on. Of the link, in the last 10 of {SECONDS} s; the laser's 99th percentile in ms, and its messages that did not arrive.\n\n\
+         | TCP | first | TCP's share | Tautline's | laser | laser lost |\n|---|---|---|---|---|---|\n"
+    );
+    for pair in pairs {
+        let first = if pair.first == First::Tcp { "TCP" } else { "Tautline" };
+        let _ = writeln!(
+            text,
+            "| {} | {first} | {:.1} % | {:.1} %{} | {:.0} | {} |",
+            pair.congestion,
+            pair.tcp_percent,
+            pair.tautline_percent,
+            late(&pair.emulator),
+            pair.laser_p99_ms,
+            pair.laser_lost
+        );
+    }
+    text += "\nSecond by second, in the first run: TCP's payload / Tautline's bulk in Mbps / the laser's longest delay in ms.\n\n| s |";
+    for pair in pairs {
+        let first = if pair.first == First::Tcp { "TCP" } else { "Tautline" };
+        let _ = write!(text, " {}, {first} first |", pair.congestion);
+    }
+    text = text + "\n|---|" + &"---|".repeat(pairs.len());
+    for s in 0..SECONDS as usize {
+        let _ = write!(text, "\n| {s} |");
+        for second in pairs.iter().filter_map(|pair| pair.seconds.first()?.get(s)) {
+            let Second { tcp_mbps, bulk_mbps, laser_worst_ms, .. } = second;
+            let _ = write!(text, " {tcp_mbps:.1} / {bulk_mbps:.1} / {laser_worst_ms:.0} |");
+        }
+    }
+    text + "\n"
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Rates and losses: each alone on the way.
+
+use super::{
+    LASER_BYTES, NODES_AROUND, Punctual, S, TAUTLINE_SHARE, TCP_AROUND, TCP_BYTES, TCP_SHARE,
+    delays, late, mbps, median, p99, run_in_time, scenario_text, tautline, tcp,
+};
+use crate::progress::Progress;
+use anyhow::Result;
+use serde::Serialize;
+use std::fmt::Write;
+use std::time::Duration;
+
+const MBPS: [u64; 2] = [6, 54];
+const LOSSES_PERCENT: [u64; 5] = [0, 1, 5, 10, 20];
+const SENDERS: [Sender; 3] = [Sender::Cubic, Sender::Bbr, Sender::Tautline];
+const SECONDS: u64 = 10;
+/// In the first second all is still new.
+const COUNTED: (u64, u64) = (S, SECONDS * S);
+const BULK_BYTES: u64 = 65_536;
+
+/// Who sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Sender {
+    Cubic,
+    Bbr,
+    Tautline,
+}
+
+/// What came of one sender on one way; medians of its runs.
+#[derive(Debug, Serialize)]
+pub struct Way {
+    sender: Sender,
+    mbps: u64,
+    loss_percent: u64,
+    /// Payload that arrived, of what the way can carry of it in full packets after losses.
+    goodput_percent: f64,
+    goodput_percent_of_runs: Vec<f64>,
+    /// Tautline's alone; and its messages that did not arrive, in all runs.
+    laser_p99_ms: Option<f64>,
+    laser_lost: usize,
+    /// By run.
+    pub emulator: Vec<Punctual>,
+}
+
+impl Sender {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Cubic => "TCP Cubic",
+            Self::Bbr => "TCP BBR",
+            Self::Tautline => "Tautline",
+        }
+    }
+
+    fn flows(self, mbps: u64) -> String {
+        match self {
+            Self::Cubic => tcp("cubic", 0),
+            Self::Bbr => tcp("bbr", 0),
+            Self::Tautline => tautline(mbps, BULK_BYTES, 0),
+        }
+    }
+
+    fn run(self, rate: u64, loss_percent: u64, runs: u64, progress: &Progress) -> Result<Way> {
+        let text = scenario_text(SECONDS, rate, loss_percent, &self.flows(rate));
+        let (mut percents, mut lasers) = (Vec::new(), Vec::new());
+        let (mut laser_lost, mut emulator) = (0, Vec::new());
+        let kept = 1.0 - loss_percent as f64 / 100.0;
+        for seed in 1..=runs {
+            let run = run_in_time(&text, seed, progress)?;
+            emulator.push(run.emulator);
+            let (arrived, share) = if self == Self::Tautline {
+                let laser = run.flow("laser")?;
+                let (delays, lost) = delays(laser, COUNTED);
+                lasers.push(p99(delays));
+                laser_lost += lost;
+                let bulk = mbps(run.flow("bulk")?, BULK_BYTES, COUNTED);
+                (bulk + mbps(laser, LASER_BYTES, COUNTED), TAUTLINE_SHARE)
+            } else {
+                (mbps(run.flow("tcp")?, TCP_BYTES, COUNTED), TCP_SHARE)
+            };
+            percents.push(100.0 * arrived / (rate as f64 * share * kept));
+        }
+        Ok(Way {
+            sender: self,
+            mbps: rate,
+            loss_percent,
+            goodput_percent: median(percents.iter().copied()),
+            goodput_percent_of_runs: percents,
+            laser_p99_ms: (!lasers.is_empty()).then(|| median(lasers.into_iter())),
+            laser_lost,
+            emulator,
+        })
+    }
+}
+
+fn all() -> impl Iterator<Item = (u64, u64, Sender)> {
+    MBPS.into_iter().flat_map(|mbps| {
+        LOSSES_PERCENT
+            .into_iter()
+            .flat_map(move |loss| SENDERS.into_iter().map(move |sender| (mbps, loss, sender)))
+    })
+}
+
+/// For the progress line.
+pub fn stages() -> Vec<(String, Duration)> {
+    let stage = |(mbps, loss, sender): (u64, u64, Sender)| {
+        let around = if sender == Sender::Tautline { NODES_AROUND } else { TCP_AROUND };
+        let name = format!("{} at {mbps} Mbps, {loss} % lost", sender.name());
+        (name, Duration::from_secs(SECONDS) + around)
+    };
+    all().map(stage).collect()
+}
+
+/// Runs all.
+pub fn run(runs: u64, progress: &Progress) -> Result<Vec<Way>> {
+    all().map(|(mbps, loss, sender)| sender.run(mbps, loss, runs, progress)).collect()
+}
+
+/// The section of the page.
+pub fn section(ways: &[Way]) -> String {
+    let mut text = format!(
+        "## Rates and losses\n\n\
+         Each alone on the way for {SECONDS} s, of which the first does not count: payload that arrived, of what the link can carry of it in full packets after losses (1448 of 1500 bytes are TCP's payload, 1425 Tautline's). Laser: 99th percentile of its delay in ms, and messages that did not arrive, if any; TCP goes without one.\n\n\
+         | Mbps | loss | TCP Cubic | TCP BBR | Tautline | laser |\n|---|---|---|---|---|---|\n"
+    );
+    for row in ways.chunks(SENDERS.len()) {
+        let _ = write!(text, "| {} | {} % |", row[0].mbps, row[0].loss_percent);
+        for way in row {
+            let _ = write!(text, " {:.1} %{} |", way.goodput_percent, late(&way.emulator));
+        }
+        let laser = row.iter().find_map(|way| Some((way.laser_p99_ms?, way.laser_lost)));
+        let _ = match laser {
+            Some((p99, 0)) => writeln!(text, " {p99:.1} |"),
+            Some((p99, lost)) => writeln!(text, " {p99:.1}, {lost} lost |"),
+            None => writeln!(text, " - |"),
+        };
+    }
+    text
+}

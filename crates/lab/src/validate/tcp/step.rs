@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The rate of the slow link falls to an eighth and comes back, with Tautline on it.
+
+use super::{
+    NODES_AROUND, Punctual, Run, S, TAUTLINE_SHARE, delays, late, mbps, median, run_in_time,
+    scenario_text, tautline, worst,
+};
+use crate::progress::Progress;
+use anyhow::Result;
+use serde::Serialize;
+use std::time::Duration;
+
+const HIGH_MBPS: u64 = 24;
+const LOW_MBPS: u64 = 3;
+/// When the rate falls, when it comes back, and the end.
+const DOWN_S: u64 = 5;
+const UP_S: u64 = 10;
+const SECONDS: u64 = 15;
+const BULK_BYTES: u64 = 16_384;
+const LASER_MBPS: f64 = 0.4;
+
+/// What came of it; medians of the runs.
+#[derive(Debug, Serialize)]
+pub struct Step {
+    /// The laser's longest delay in the second after each change, and later, until the next.
+    down_ms: f64,
+    up_ms: f64,
+    later_low_ms: f64,
+    later_high_ms: f64,
+    /// Bulk from a second after each change, of what fits beside the laser.
+    low_percent: f64,
+    high_percent: f64,
+    /// Messages of the laser that did not arrive, in all runs.
+    laser_lost: usize,
+    down_ms_of_runs: Vec<f64>,
+    /// By run.
+    pub emulator: Vec<Punctual>,
+}
+
+fn text() -> String {
+    let flows = tautline(HIGH_MBPS, BULK_BYTES, 0);
+    let scenario = scenario_text(SECONDS, HIGH_MBPS, 0, &flows);
+    format!(
+        "{scenario}events:\n  \
+           - {{ at: {DOWN_S}s, rate: {{ network: slow, to: {LOW_MBPS}Mbps }} }}\n  \
+           - {{ at: {UP_S}s, rate: {{ network: slow, to: {HIGH_MBPS}Mbps }} }}\n"
+    )
+}
+
+/// For the progress line.
+pub fn stages() -> Vec<(String, Duration)> {
+    vec![("a step".into(), Duration::from_secs(SECONDS) + NODES_AROUND)]
+}
+
+/// Runs it.
+pub fn run(runs: u64, progress: &Progress) -> Result<Step> {
+    let all = (1..=runs).map(|seed| run_in_time(&text(), seed, progress));
+    let all: Vec<Run> = all.collect::<Result<_>>()?;
+    let lasers = all.iter().map(|run| run.flow("laser")).collect::<Result<Vec<_>>>()?;
+    let bulks = all.iter().map(|run| run.flow("bulk")).collect::<Result<Vec<_>>>()?;
+    let worst_of = |from: u64, to: u64| {
+        let each = lasers.iter().map(move |laser| worst(&delays(laser, (from * S, to * S)).0));
+        each.collect::<Vec<f64>>()
+    };
+    let share = |from: u64, to: u64, rate: u64| {
+        let fits = rate as f64 * TAUTLINE_SHARE - LASER_MBPS;
+        median(bulks.iter().map(|bulk| 100.0 * mbps(bulk, BULK_BYTES, (from * S, to * S)) / fits))
+    };
+    let middle = |from: u64, to: u64| median(worst_of(from, to).into_iter());
+    Ok(Step {
+        down_ms: middle(DOWN_S, DOWN_S + 1),
+        up_ms: middle(UP_S, UP_S + 1),
+        later_low_ms: middle(DOWN_S + 1, UP_S),
+        later_high_ms: middle(UP_S + 1, SECONDS),
+        low_percent: share(DOWN_S + 1, UP_S, LOW_MBPS),
+        high_percent: share(UP_S + 1, SECONDS, HIGH_MBPS),
+        laser_lost: lasers.iter().map(|laser| delays(laser, (0, SECONDS * S)).1).sum(),
+        down_ms_of_runs: worst_of(DOWN_S, DOWN_S + 1),
+        emulator: all.iter().map(|run| run.emulator).collect(),
+    })
+}
+
+/// The section of the page.
+pub fn section(step: &Step) -> String {
+    format!(
+        "## A step\n\n\
+         Tautline alone; the link falls from {HIGH_MBPS} to {LOW_MBPS} Mbps and comes back {} s later. Laser: its longest delay in ms in the second after each change, and from then on. Bulk: from a second after a change on, of what fits beside the laser.\n\n\
+         | laser: fallen | back | later at {LOW_MBPS} Mbps | at {HIGH_MBPS} Mbps | laser lost | bulk at {LOW_MBPS} Mbps | at {HIGH_MBPS} Mbps |\n|---|---|---|---|---|---|---|\n\
+         | {:.1}{} | {:.1} | {:.1} | {:.1} | {} | {:.0} % | {:.0} % |\n",
+        UP_S - DOWN_S,
+        step.down_ms,
+        late(&step.emulator),
+        step.up_ms,
+        step.later_low_ms,
+        step.later_high_ms,
+        step.laser_lost,
+        step.low_percent,
+        step.high_percent
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::text;
+    use crate::scenario;
+    use std::path::Path;
+
+    #[test]
+    fn what_is_run_is_a_scenario() {
+        let scenario = scenario::parse("tcp", &text(), Path::new(".")).unwrap();
+        assert_eq!(scenario.events.len(), 2);
+    }
+}
