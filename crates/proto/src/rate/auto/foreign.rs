@@ -13,8 +13,11 @@ const CUT: f64 = 0.75;
 const FAR_LESS: f64 = 0.6;
 /// by so much.
 const FALL: u32 = 16;
+/// Who makes others wait so long would take all from whoever gives way.
+const RIVAL: Duration = Duration::from_millis(30);
+const CLAIM: f64 = 0.25;
 /// A test takes no more than one part in so many of all time,
-const TEST_EVERY: u32 = 10;
+const TEST_EVERY: u32 = 4;
 /// and there is none for so long after one, where nothing tells that it would be different now.
 const LEAST_REST: Duration = Duration::from_secs(2);
 const MOST_REST: Duration = Duration::from_secs(60);
@@ -27,6 +30,8 @@ const WORTH: Duration = Duration::from_millis(4);
 #[derive(Debug, Default)]
 pub(super) struct Foreign {
     wait: Duration,
+    /// Of what the way carried before others did.
+    claim: f64,
     trouble: Option<Trouble>,
     test: Option<Test>,
     /// The last test ended then, and no other is due for so long.
@@ -84,6 +89,12 @@ impl Foreign {
         self.wait * 5 / 4
     }
 
+    /// What is sent at least, in bits per second: beside one who fills a queue whatever others do,
+    /// a part of what the way carried before.
+    pub(super) fn claim(&self) -> f64 {
+        if self.wait > RIVAL { self.claim } else { 0.0 }
+    }
+
     /// Packets wait, and less is sent than the `share` of the way until now.
     pub(super) fn trouble(&mut self, now: Instant, waited: Duration, share: f64) {
         self.trouble.get_or_insert(Trouble { since: now, waited, share });
@@ -107,8 +118,9 @@ impl Foreign {
         if waited < WORTH || now.since(self.tested) < rest {
             return None;
         }
-        let (until, share) = (now + pause, before.unwrap_or(share));
-        (self.tested, self.trouble) = (until, None);
+        let until = now + pause;
+        let share = self.trouble.take().map_or(share, |trouble| trouble.share.max(share));
+        self.tested = until;
         self.test =
             Some(Test { until, time, waited, most, ours, share, seen: (Duration::ZERO, 0) });
         Some(pause)
@@ -142,6 +154,7 @@ impl Foreign {
         let ours = test.ours.max(test.waited / 3);
         if test.waited.saturating_sub(left) >= ours.mul_f64(SAME) {
             self.rest = (self.rest * 2).clamp(LEAST_REST, MOST_REST);
+            self.wait = self.wait.min(waited);
             return false;
         }
         self.rest = Duration::ZERO;
@@ -151,6 +164,7 @@ impl Foreign {
             return false;
         }
         self.wait += left.saturating_sub(airtime(FULL_PACKET, test.share as u64));
+        self.claim = test.share * CLAIM;
         true
     }
 }

@@ -216,7 +216,7 @@ impl Auto {
             self.dip(now, self.share, 0);
         }
         self.watch(now, found, target);
-        self.share = self.share.clamp(LEAST_RATE, MOST_RATE);
+        self.share = self.share.max(self.foreign.claim()).clamp(LEAST_RATE, MOST_RATE);
         let draining = found.since < self.draining_until;
         let lacking = if draining { 0.0 } else { target - found.standing };
         self.rate = self.corrected(lacking);
@@ -326,7 +326,7 @@ impl Auto {
             self.foreign.trouble(now, report.waited, self.share);
         }
         if let Some(arriving) = slower {
-            self.share = arriving.max(LEAST_RATE);
+            self.share = arriving.max(LEAST_RATE).max(self.foreign.claim());
             self.rate = self.share;
         }
         // What waits is no more than what is not yet known to have arrived; on a way that just
