@@ -110,10 +110,9 @@ impl Foreign {
         if self.tested == Instant::default() {
             (self.tested, self.rest) = (now, LEAST_REST);
         }
-        let before = self.lasts(now, waits);
         let &Waits { waited, most, ours, share, drains, time } = waits;
         let pause = ((self.wait() + waited).max(drains) + time).min(LONGEST_PAUSE);
-        let urgent = before.is_some() || self.rest.is_zero();
+        let urgent = self.lasts(now, waits) || self.rest.is_zero();
         let rest = if urgent { pause * TEST_EVERY } else { self.rest };
         if waited < WORTH || now.since(self.tested) < rest {
             return None;
@@ -127,13 +126,13 @@ impl Foreign {
     }
 
     /// Whether packets still wait although for some time far less has been sent than before
-    /// they did: what the way carried then.
-    fn lasts(&self, now: Instant, waits: &Waits) -> Option<f64> {
-        let trouble = self.trouble.as_ref()?;
+    /// they did.
+    fn lasts(&self, now: Instant, waits: &Waits) -> bool {
+        let Some(trouble) = &self.trouble else { return false };
         let lasted = now.since(trouble.since) > trouble.waited * 2 + waits.time * 3;
         let cut = waits.share < trouble.share * CUT;
         let same = waits.waited >= trouble.waited.mul_f64(SAME);
-        (lasted && cut && same).then_some(trouble.share)
+        lasted && cut && same
     }
 
     /// Packets waited so long on average, all told; the newest left at `left`. Whether that ends
