@@ -45,7 +45,7 @@ def main():
         dress(below, "Packets waiting before it (log)")
         above.set_ylim(0, 40)
         if way == "local":
-            above.text(8, 33, "auto leaves it to local back-pressure", color=COLOURS["auto"],
+            above.text(8, 28, "auto leaves it to local back-pressure", color=COLOURS["auto"],
                        ha="center", fontsize=9)
         below.set_yscale("symlog", linthresh=1)
         below.set_ylim(0, 400)
