@@ -81,6 +81,17 @@ pub struct Gap {
 const NANOSECONDS_PER_MS: f64 = 1e6;
 
 impl Samples {
+    /// Messages that arrived from one time to before another, in nanoseconds.
+    pub fn arrived(&self, (from, to): (u64, u64)) -> usize {
+        self.arrivals.iter().filter(|it| (from..to).contains(&it.received_ns)).count()
+    }
+
+    /// Delays in milliseconds of what was sent in such a span and arrived.
+    pub fn delays(&self, (from, to): (u64, u64)) -> Vec<f64> {
+        let within = self.arrivals.iter().filter(|it| (from..to).contains(&it.sent_ns));
+        within.map(|it| it.received_ns.saturating_sub(it.sent_ns) as f64 / 1e6).collect()
+    }
+
     /// Reads what a publisher and a subscriber wrote.
     pub fn read(sent_file: &Path, received_file: &Path) -> Result<Self> {
         let sent = rows::<2>(sent_file)?;
@@ -145,6 +156,16 @@ pub fn delay(mut delays: Vec<f64>) -> Option<Delay> {
         p99: nearest_rank(&delays, 0.99),
         max,
     })
+}
+
+/// The 99th percentile of delays (nearest rank); infinite if nothing arrived.
+pub fn p99(delays: Vec<f64>) -> f64 {
+    delay(delays).map_or(f64::INFINITY, |delay| delay.p99)
+}
+
+/// The longest of delays; none is none.
+pub fn worst(delays: &[f64]) -> f64 {
+    delays.iter().copied().fold(0.0, f64::max)
 }
 
 fn gap(gaps: Vec<f64>) -> Option<Gap> {

@@ -3,6 +3,7 @@
 
 mod agreement;
 mod dcf;
+mod far;
 mod rates;
 mod relays;
 mod speed;

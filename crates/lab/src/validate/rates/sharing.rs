@@ -104,16 +104,12 @@ fn run_one(stations: usize, phy_mbps: u64, sender: Sender, saturated: f64) -> Re
     };
     let bulk = of("bulk");
     let within = |from: u64, to: u64| {
-        let count = |it: &&Samples| super::table::arrived(it, from * S, to * S) as f64;
+        let count = |it: &&Samples| it.arrived((from * S, to * S)) as f64;
         jain(&bulk.iter().map(count).collect::<Vec<_>>())
     };
     let mut seconds: Vec<f64> = (1..SECONDS).map(|second| within(second, second + 1)).collect();
     seconds.sort_by(f64::total_cmp);
-    let p99 = |samples: &Samples| {
-        let settled = samples.arrivals.iter().filter(|it| it.sent_ns >= S);
-        let delays = settled.map(|it| (it.received_ns - it.sent_ns) as f64 / 1e6).collect();
-        stats::delay(delays).map_or(f64::INFINITY, |delay| delay.p99)
-    };
+    let p99 = |samples: &Samples| stats::p99(samples.delays((S, u64::MAX)));
     Ok(Channel {
         stations,
         phy_mbps,

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Steps: the rate of a link falls to an eighth and comes back, or the link is idle for a minute.
 
-use super::{parse, table};
+use super::parse;
 use crate::progress::Progress;
 use crate::sim;
-use crate::stats::Samples;
+use crate::stats::{self, Samples};
+use crate::validate::far::{self, LASER_MBPS, PAYLOAD_SHARE};
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use std::fmt::Write;
@@ -24,7 +25,6 @@ const S: u64 = 1_000_000_000;
 /// Within so long all has to be steady again.
 const STEADY_NS: u64 = S / 2;
 const BULK_BYTES: u64 = 16_384;
-const PAYLOAD_SHARE: f64 = 1425.0 / 1500.0;
 /// Between two points of the curves.
 const EVERY_NS: u64 = 20_000_000;
 const EXPECTED: Duration = Duration::from_millis(300);
@@ -76,28 +76,20 @@ impl Way {
 
     fn text(self, controller: &str) -> String {
         let duplex = if self == Self::FarHalfDuplex { "half" } else { "full" };
-        let slow = format!(
-            "  slow: {{ pipe: {{ rate: {HIGH_MBPS}Mbps, queue: 300KB, delay: 1ms, duplex: {duplex} }} }}"
-        );
+        let slow = format!("rate: {HIGH_MBPS}Mbps, queue: 300KB, duplex: {duplex}");
+        let [down, up, again, end] = CHANGES_S;
+        let load = far::load(HIGH_MBPS, BULK_BYTES, 0);
         let stations = match self {
             Self::Local => format!(
-                "networks:\n{slow}\nstations:\n  \
-                   robot: {{ networks: [slow] }}\n  base: {{ networks: [slow] }}"
+                "about: A step\nsource: made up\nduration: {end}s\n\
+                 networks:\n  slow: {{ pipe: {{ {slow}, delay: 1ms }} }}\n\
+                 stations:\n  robot: {{ networks: [slow] }}\n  base: {{ networks: [slow] }}\n\
+                 flows:\n{load}"
             ),
-            Self::Far | Self::FarHalfDuplex => format!(
-                "networks:\n  fast: {{ pipe: {{ rate: 1Gbps, queue: 10MB, delay: 10us }} }}\n{slow}\n\
-                 stations:\n  robot: {{ networks: [fast] }}\n  router: {{ networks: [fast, slow] }}\n  \
-                   base: {{ networks: [slow] }}\nroutes:\n  - [robot, router, base]"
-            ),
+            Self::Far | Self::FarHalfDuplex => far::scenario(end, &slow, &load),
         };
-        let [down, up, again, end] = CHANGES_S;
-        let every_us = BULK_BYTES * 8 * 10 / (HIGH_MBPS * 12);
         format!(
-            "about: A step\nsource: made up\nduration: {end}s\n{stations}\n\
-             flows:\n  \
-               - {{ name: laser, from: robot, to: base, size: 1KB, every: 20ms, priority: 200, keep_last: 10 }}\n  \
-               - {{ name: bulk, from: robot, to: base, size: {BULK_BYTES}, every: {every_us}us, priority: 20, keep_last: 10, start: 5ms }}\n\
-             events:\n  \
+            "{stations}events:\n  \
                - {{ at: {down}s, rate: {{ network: slow, to: {LOW_MBPS}Mbps }} }}\n  \
                - {{ at: {up}s, rate: {{ network: slow, to: {HIGH_MBPS}Mbps }} }}\n  \
                - {{ at: {again}s, rate: {{ network: slow, to: {LOW_MBPS}Mbps }} }}\n\
@@ -149,14 +141,10 @@ impl Step {
     /// Adds what one seed came to.
     fn add(&mut self, laser: &Samples, bulk: &Samples) {
         let [down, up, again, end] = CHANGES_S.map(|s| s * S);
-        let worst = |from: u64, to: u64| {
-            let within = laser.arrivals.iter().filter(|it| (from..to).contains(&it.sent_ns));
-            within.map(|it| (it.received_ns - it.sent_ns) as f64 / 1e6).fold(0.0, f64::max)
-        };
+        let worst = |from: u64, to: u64| stats::worst(&laser.delays((from, to)));
         let share = |from: u64, to: u64, mbps: u64| {
-            let bits = (table::arrived(bulk, from, to) * BULK_BYTES * 8) as f64;
-            let laser_mbps = 0.4;
-            let fits = mbps as f64 * PAYLOAD_SHARE - laser_mbps;
+            let bits = (bulk.arrived((from, to)) as u64 * BULK_BYTES * 8) as f64;
+            let fits = mbps as f64 * PAYLOAD_SHARE - LASER_MBPS;
             100.0 * bits / ((to - from) as f64 / 1e3) / fits
         };
         self.down_ms = self.down_ms.max(worst(down, down + S)).max(worst(again, again + S));

@@ -4,7 +4,8 @@
 use super::parse;
 use crate::progress::Progress;
 use crate::sim;
-use crate::stats::{self, Samples};
+use crate::stats;
+use crate::validate::far::{self, LASER_BYTES, PAYLOAD_SHARE};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::fmt::Write;
@@ -23,8 +24,6 @@ const CONTROLLERS: [&str; 5] = ["auto", "back-pressure", "fixed", "aid", "aimd"]
 const SECONDS: u64 = 20;
 const NEW_NS: u64 = 1_000_000_000;
 const BULK_BYTES: u64 = 65_536;
-/// Of a full packet of 1500 bytes, what is the message's.
-const PAYLOAD_SHARE: f64 = 1425.0 / 1500.0;
 /// How long one run takes, for the progress line.
 const EXPECTED: Duration = Duration::from_millis(300);
 
@@ -71,25 +70,10 @@ impl Case {
     fn text(self) -> String {
         let Self { controller, mbps, queue_kb, .. } = self;
         let loss = self.loss();
-        let every_us = BULK_BYTES * 8 * 10 / (mbps * 12);
         let rate = if controller == "fixed" { format!("{mbps}Mbps") } else { controller.into() };
-        format!(
-            "about: A bottleneck beyond a router\n\
-             source: made up\n\
-             duration: {SECONDS}s\n\
-             networks:\n  \
-               fast: {{ pipe: {{ rate: 1Gbps, queue: 10MB, delay: 10us }} }}\n  \
-               slow: {{ pipe: {{ rate: {mbps}Mbps, queue: {queue_kb}KB, delay: 1ms, loss: {loss} }} }}\n\
-             stations:\n  \
-               robot: {{ networks: [fast] }}\n  \
-               router: {{ networks: [fast, slow] }}\n  \
-               base: {{ networks: [slow] }}\n\
-             routes:\n  - [robot, router, base]\n\
-             flows:\n  \
-               - {{ name: laser, from: robot, to: base, size: 1KB, every: 20ms, priority: 200, keep_last: 10 }}\n  \
-               - {{ name: bulk, from: robot, to: base, size: {BULK_BYTES}, every: {every_us}us, priority: 20, keep_last: 10, start: 5ms }}\n\
-             tautline: {{ rate: {rate} }}\n"
-        )
+        let slow = format!("rate: {mbps}Mbps, queue: {queue_kb}KB, loss: {loss}");
+        far::scenario(SECONDS, &slow, &far::load(mbps, BULK_BYTES, 0))
+            + &format!("tautline: {{ rate: {rate} }}\n")
     }
 
     /// As a scenario has it.
@@ -110,11 +94,11 @@ impl Case {
         let (laser, bulk) = of("laser").zip(of("bulk")).context("two flows")?;
         let start = laser.sent_ns.first().context("a laser's message")? + NEW_NS;
         let end = start - NEW_NS + SECONDS * NEW_NS;
-        let bytes = arrived(laser, start, end) * 1000 + arrived(bulk, start, end) * BULK_BYTES;
+        let counted = (start, end);
+        let bytes =
+            laser.arrived(counted) as u64 * LASER_BYTES + bulk.arrived(counted) as u64 * BULK_BYTES;
         let bits = bytes as f64 * 8.0 / (SECONDS - 1) as f64;
         let kept = 1.0 - self.loss_percent as f64 / 100.0;
-        let settled = laser.arrivals.iter().filter(|it| it.sent_ns >= start);
-        let delays = settled.map(|it| (it.received_ns - it.sent_ns) as f64 / 1e6).collect();
         Ok(Cell {
             controller: self.controller,
             mbps: self.mbps,
@@ -122,20 +106,14 @@ impl Case {
             bursts: self.bursts,
             queue_kb: self.queue_kb,
             goodput_percent: 100.0 * bits / (self.mbps as f64 * 1e6 * PAYLOAD_SHARE * kept),
-            laser_p99_ms: stats::delay(delays).map_or(f64::INFINITY, |delay| delay.p99),
+            laser_p99_ms: stats::p99(laser.delays((start, u64::MAX))),
             laser_arrived_percent: 100.0 * laser.arrivals.len() as f64 / laser.sent_ns.len() as f64,
         })
     }
 }
 
-/// Messages that arrived within a span.
-pub(super) fn arrived(samples: &Samples, start: u64, end: u64) -> u64 {
-    let within = |at: &u64| (start..end).contains(at);
-    samples.arrivals.iter().map(|it| it.received_ns).filter(within).count() as u64
-}
-
 /// The laser's own packet and two full ones, and 2 ms, in milliseconds.
-pub(super) fn bound_ms(mbps: u64) -> f64 {
+fn bound_ms(mbps: u64) -> f64 {
     (1080.0 + 3000.0) * 8.0 / (mbps as f64 * 1000.0) + 2.0
 }
 

@@ -2,10 +2,12 @@
 //! A TCP download beside Tautline, through the same router's queue.
 
 use super::{
-    LASER_BYTES, NODES_AROUND, Punctual, Run, S, TAUTLINE_SHARE, TCP_BYTES, TCP_SHARE, delays,
-    late, mbps, median, p99, run_in_time, scenario_text, tautline, tcp, worst,
+    NODES_AROUND, Punctual, Run, S, TCP_BYTES, TCP_SHARE, delays, late, mbps, median, run_in_time,
+    scenario_text, tcp,
 };
 use crate::progress::Progress;
+use crate::stats::{p99, worst};
+use crate::validate::far::{LASER_BYTES, PAYLOAD_SHARE, load};
 use anyhow::Result;
 use serde::Serialize;
 use std::fmt::Write;
@@ -73,7 +75,7 @@ impl Second {
 
 fn one(congestion: &'static str, first: First, runs: u64, progress: &Progress) -> Result<Pair> {
     let (tcp_s, tautline_s) = if first == First::Tcp { (0, SECOND_S) } else { (SECOND_S, 0) };
-    let flows = tcp(congestion, tcp_s) + &tautline(MBPS, BULK_BYTES, tautline_s);
+    let flows = tcp(congestion, tcp_s) + &load(MBPS, BULK_BYTES, tautline_s * 1000);
     let text = scenario_text(SECONDS, MBPS, 0, &flows);
     let (mut by_tcp, mut by_tautline, mut lasers) = (Vec::new(), Vec::new(), Vec::new());
     let (mut laser_lost, mut emulator, mut seconds) = (0, Vec::new(), Vec::new());
@@ -83,7 +85,7 @@ fn one(congestion: &'static str, first: First, runs: u64, progress: &Progress) -
         let (laser, bulk) = (run.flow("laser")?, run.flow("bulk")?);
         let ours = mbps(laser, LASER_BYTES, COUNTED) + mbps(bulk, BULK_BYTES, COUNTED);
         by_tcp.push(percent(mbps(run.flow("tcp")?, TCP_BYTES, COUNTED), TCP_SHARE));
-        by_tautline.push(percent(ours, TAUTLINE_SHARE));
+        by_tautline.push(percent(ours, PAYLOAD_SHARE));
         let (delays, lost) = delays(laser, COUNTED);
         lasers.push(p99(delays));
         laser_lost += lost;

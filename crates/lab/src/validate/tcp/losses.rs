@@ -2,10 +2,12 @@
 //! Rates and losses: each alone on the way.
 
 use super::{
-    LASER_BYTES, NODES_AROUND, Punctual, S, TAUTLINE_SHARE, TCP_AROUND, TCP_BYTES, TCP_SHARE,
-    delays, late, mbps, median, p99, run_in_time, scenario_text, tautline, tcp,
+    NODES_AROUND, Punctual, S, TCP_AROUND, TCP_BYTES, TCP_SHARE, delays, late, mbps, median,
+    run_in_time, scenario_text, tcp,
 };
 use crate::progress::Progress;
+use crate::stats::p99;
+use crate::validate::far::{LASER_BYTES, PAYLOAD_SHARE, load};
 use anyhow::Result;
 use serde::Serialize;
 use std::fmt::Write;
@@ -57,7 +59,7 @@ impl Sender {
         match self {
             Self::Cubic => tcp("cubic", 0),
             Self::Bbr => tcp("bbr", 0),
-            Self::Tautline => tautline(mbps, BULK_BYTES, 0),
+            Self::Tautline => load(mbps, BULK_BYTES, 0),
         }
     }
 
@@ -75,7 +77,7 @@ impl Sender {
                 lasers.push(p99(delays));
                 laser_lost += lost;
                 let bulk = mbps(run.flow("bulk")?, BULK_BYTES, COUNTED);
-                (bulk + mbps(laser, LASER_BYTES, COUNTED), TAUTLINE_SHARE)
+                (bulk + mbps(laser, LASER_BYTES, COUNTED), PAYLOAD_SHARE)
             } else {
                 (mbps(run.flow("tcp")?, TCP_BYTES, COUNTED), TCP_SHARE)
             };

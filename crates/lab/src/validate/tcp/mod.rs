@@ -9,7 +9,8 @@ mod step;
 use crate::air;
 use crate::progress::Progress;
 use crate::scenario;
-use crate::stats::{self, Samples};
+use crate::stats::Samples;
+use crate::validate::far;
 use anyhow::{Context, Result, anyhow};
 use serde::Serialize;
 use std::path::Path;
@@ -24,11 +25,9 @@ const TCP_AROUND: Duration = Duration::from_secs(4);
 const NODES_AROUND: Duration = Duration::from_secs(11);
 /// Of a full packet of 1500 bytes, what is the message's.
 const TCP_SHARE: f64 = 1448.0 / 1500.0;
-const TAUTLINE_SHARE: f64 = 1425.0 / 1500.0;
 /// Nodes of a development build need several times the processor time.
 const BUILD: &str = if cfg!(debug_assertions) { "development" } else { "release" };
 const TCP_BYTES: u64 = 16_384;
-const LASER_BYTES: u64 = 1000;
 
 /// All that was measured.
 #[derive(Debug, Serialize)]
@@ -133,22 +132,9 @@ impl Run {
     }
 }
 
-/// A robot, a router and a base, with the slow link between the latter two.
 fn scenario_text(seconds: u64, mbps: u64, loss_percent: u64, flows: &str) -> String {
-    format!(
-        "about: A bottleneck beyond a router\n\
-         source: made up\n\
-         duration: {seconds}s\n\
-         networks:\n  \
-           fast: {{ pipe: {{ rate: 1Gbps, queue: 10MB, delay: 10us }} }}\n  \
-           slow: {{ pipe: {{ rate: {mbps}Mbps, queue: 300KB, delay: 1ms, loss: {loss_percent}% }} }}\n\
-         stations:\n  \
-           robot: {{ networks: [fast] }}\n  \
-           router: {{ networks: [fast, slow] }}\n  \
-           base: {{ networks: [slow] }}\n\
-         routes:\n  - [robot, router, base]\n\
-         flows:\n{flows}"
-    )
+    let slow = format!("rate: {mbps}Mbps, queue: 300KB, loss: {loss_percent}%");
+    far::scenario(seconds, &slow, flows)
 }
 
 /// A download that always has more to send.
@@ -158,40 +144,18 @@ fn tcp(congestion: &str, start_s: u64) -> String {
     )
 }
 
-/// A laser, and a fifth more bulk than fits.
-fn tautline(mbps: u64, bulk_bytes: u64, start_s: u64) -> String {
-    let every_us = bulk_bytes * 8 * 10 / (mbps * 12);
-    let start_ms = start_s * 1000;
-    format!(
-        "  - {{ name: laser, from: robot, to: base, size: {LASER_BYTES}, every: 20ms, priority: 200, keep_last: 10, start: {start_ms}ms }}\n  \
-           - {{ name: bulk, from: robot, to: base, size: {bulk_bytes}, every: {every_us}us, priority: 20, keep_last: 10, start: {}ms }}\n",
-        start_ms + 5
-    )
-}
-
 /// Payload that arrived within a span, in Mbps.
 fn mbps(samples: &Samples, bytes: u64, (from, to): (u64, u64)) -> f64 {
-    let within = samples.arrivals.iter().filter(|it| (from..to).contains(&it.received_ns));
-    (within.count() as u64 * bytes * 8) as f64 / ((to - from) as f64 / 1e3)
+    (samples.arrived((from, to)) as u64 * bytes * 8) as f64 / ((to - from) as f64 / 1e3)
 }
 
 /// Delays in ms of what was sent within a span, and how many of it did not arrive.
 fn delays(samples: &Samples, (from, to): (u64, u64)) -> (Vec<f64>, usize) {
     let within = |at: u64| (from..to).contains(&at);
     let sent = samples.sent_ns.iter().filter(|at| within(**at)).count();
-    let arrived = samples.arrivals.iter().filter(|it| within(it.sent_ns));
-    let delays: Vec<f64> =
-        arrived.map(|it| it.received_ns.saturating_sub(it.sent_ns) as f64 / 1e6).collect();
+    let delays = samples.delays((from, to));
     let lost = sent.saturating_sub(delays.len());
     (delays, lost)
-}
-
-fn p99(delays: Vec<f64>) -> f64 {
-    stats::delay(delays).map_or(f64::INFINITY, |delay| delay.p99)
-}
-
-fn worst(delays: &[f64]) -> f64 {
-    delays.iter().copied().fold(0.0, f64::max)
 }
 
 /// The middle one, or the mean of the two in the middle.
@@ -239,8 +203,8 @@ mod tests {
 
     #[test]
     fn what_is_run_is_a_scenario() {
-        let both = tcp("bbr", 5) + &tautline(6, 16_384, 0);
-        for flows in [&both, &tcp("cubic", 0), &tautline(54, 65_536, 0)] {
+        let both = tcp("bbr", 5) + &far::load(6, 16_384, 0);
+        for flows in [&both, &tcp("cubic", 0), &far::load(54, 65_536, 0)] {
             let text = scenario_text(10, 6, 20, flows);
             scenario::parse("tcp", &text, Path::new(".")).unwrap();
         }

@@ -2,10 +2,11 @@
 //! The rate of the slow link falls to an eighth and comes back, with Tautline on it.
 
 use super::{
-    NODES_AROUND, Punctual, Run, S, TAUTLINE_SHARE, delays, late, mbps, median, run_in_time,
-    scenario_text, tautline, worst,
+    NODES_AROUND, Punctual, Run, S, delays, late, mbps, median, run_in_time, scenario_text,
 };
 use crate::progress::Progress;
+use crate::stats::worst;
+use crate::validate::far::{LASER_MBPS, PAYLOAD_SHARE, load};
 use anyhow::Result;
 use serde::Serialize;
 use std::time::Duration;
@@ -17,7 +18,6 @@ const DOWN_S: u64 = 5;
 const UP_S: u64 = 10;
 const SECONDS: u64 = 15;
 const BULK_BYTES: u64 = 16_384;
-const LASER_MBPS: f64 = 0.4;
 
 /// What came of it; medians of the runs.
 #[derive(Debug, Serialize)]
@@ -38,7 +38,7 @@ pub struct Step {
 }
 
 fn text() -> String {
-    let flows = tautline(HIGH_MBPS, BULK_BYTES, 0);
+    let flows = load(HIGH_MBPS, BULK_BYTES, 0);
     let scenario = scenario_text(SECONDS, HIGH_MBPS, 0, &flows);
     format!(
         "{scenario}events:\n  \
@@ -63,7 +63,7 @@ pub fn run(runs: u64, progress: &Progress) -> Result<Step> {
         each.collect::<Vec<f64>>()
     };
     let share = |from: u64, to: u64, rate: u64| {
-        let fits = rate as f64 * TAUTLINE_SHARE - LASER_MBPS;
+        let fits = rate as f64 * PAYLOAD_SHARE - LASER_MBPS;
         median(bulks.iter().map(|bulk| 100.0 * mbps(bulk, BULK_BYTES, (from * S, to * S)) / fits))
     };
     let middle = |from: u64, to: u64| median(worst_of(from, to).into_iter());

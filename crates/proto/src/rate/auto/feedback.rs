@@ -13,6 +13,7 @@ const LONGEST_INTERVAL: Duration = Duration::from_millis(100);
 const LEAST_INTERVAL_PACKETS: u64 = 3;
 /// The least round trip is that of one to two such spans.
 const SPAN: Duration = Duration::from_secs(5);
+
 /// How long packets wait, smoothed as round trips are.
 #[derive(Debug, Default)]
 pub(super) struct Jitter {

@@ -13,8 +13,9 @@ const CUT: f64 = 0.75;
 const FAR_LESS: f64 = 0.6;
 /// by so much.
 const FALL: u32 = 16;
-/// Who makes others wait so long would take all from whoever gives way.
+/// Who makes others wait so long would take all from whoever gives way,
 const RIVAL: Duration = Duration::from_millis(30);
+/// who therefore keeps this part of what the way carried before.
 const CLAIM: f64 = 0.25;
 /// A test takes no more than one part in so many of all time,
 const TEST_EVERY: u32 = 4;

@@ -4,7 +4,7 @@
 //! Every report says how fast packets arrived and how long they waited beyond the fastest of
 //! late. The product is what waits on the way, and the rate is corrected so that this comes to
 //! half a packet: enough that the way is never idle, and little for the next message to wait
-//! for. What is more urgent than the packet before it may be a packet early.
+//! for. What is more urgent than others of late may be a packet early, and passes pauses.
 //!
 //! What was taken from whom, and what was not:
 //! - *BBR* (Cardwell and others, 2016): delivery rate as the measure of the way, pacing, doubling

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A bottleneck beyond a router, and the load that it is judged by.
+
+/// Of a full packet of 1500 bytes, what is the message's.
+pub const PAYLOAD_SHARE: f64 = 1425.0 / 1500.0;
+/// Of a laser's message.
+pub const LASER_BYTES: u64 = 1000;
+/// What a laser sends.
+pub const LASER_MBPS: f64 = 0.4;
+
+/// A scenario's text up to its flows: a robot, a router and a base, with a fast way between the
+/// former two and the `slow` pipe (its keys) between the latter.
+pub fn scenario(seconds: u64, slow: &str, flows: &str) -> String {
+    format!(
+        "about: A bottleneck beyond a router\n\
+         source: made up\n\
+         duration: {seconds}s\n\
+         networks:\n  \
+           fast: {{ pipe: {{ rate: 1Gbps, queue: 10MB, delay: 10us }} }}\n  \
+           slow: {{ pipe: {{ {slow}, delay: 1ms }} }}\n\
+         stations:\n  \
+           robot: {{ networks: [fast] }}\n  \
+           router: {{ networks: [fast, slow] }}\n  \
+           base: {{ networks: [slow] }}\n\
+         routes:\n  - [robot, router, base]\n\
+         flows:\n{flows}"
+    )
+}
+
+/// A laser's scans and a fifth more bulk than a link carries, as flows of a scenario.
+pub fn load(mbps: u64, bulk_bytes: u64, start_ms: u64) -> String {
+    let every_us = bulk_bytes * 8 * 10 / (mbps * 12);
+    format!(
+        "  - {{ name: laser, from: robot, to: base, size: {LASER_BYTES}, every: 20ms, priority: 200, keep_last: 10, start: {start_ms}ms }}\n  \
+           - {{ name: bulk, from: robot, to: base, size: {bulk_bytes}, every: {every_us}us, priority: 20, keep_last: 10, start: {}ms }}\n",
+        start_ms + 5
+    )
+}
