@@ -7,6 +7,8 @@ pub const PAYLOAD_SHARE: f64 = 1425.0 / 1500.0;
 pub const LASER_BYTES: u64 = 1000;
 /// What a laser sends.
 pub const LASER_MBPS: f64 = 0.4;
+/// A laser's scans, as a flow of a scenario.
+pub const LASER: &str = "  - { name: laser, from: robot, to: base, size: 1000, every: 20ms, priority: 200, keep_last: 10 }\n";
 
 /// A scenario's text up to its flows: a robot, a router and a base, with a fast way between the
 /// former two and the `slow` pipe (its keys) between the latter.

@@ -4,6 +4,7 @@
 mod agreement;
 mod dcf;
 mod far;
+mod parallel;
 mod rates;
 mod relays;
 mod speed;

@@ -1,34 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the rate controllers make of links that they are told nothing of: rates and losses,
-//! steps, and channels that several share. In virtual time, so that a change of behaviour is a diff.
+//! steps, pauses, channels that several share, chains of stations. In virtual time, so that a change of behaviour is a diff.
 
+mod pauses;
 mod sharing;
 mod steps;
 mod table;
 
 use crate::progress::Progress;
 use crate::scenario::{self, Scenario};
+use crate::validate::{parallel, relays};
 use anyhow::{Result, anyhow};
 use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;
+
+/// Of the slow links.
+const MBPS: [u64; 6] = [1, 3, 6, 12, 24, 54];
+/// Of the chains' samples.
+const CHAIN_SEEDS: u64 = 5;
 
 /// All that was measured.
 #[derive(Debug, Serialize)]
 struct Measured {
     cells: Vec<table::Cell>,
     steps: Vec<steps::Step>,
+    pauses: Vec<pauses::Pause>,
     sharing: Vec<sharing::Channel>,
+    chains: Vec<relays::Row>,
 }
 
 /// Runs all; exit code 3 where `auto` misses what it must reach.
 pub fn run(as_json: bool, docs: Option<&Path>) -> Result<ExitCode> {
-    let stages = [table::stages(), steps::stages(), sharing::stages()].concat();
-    let progress = Progress::new(stages);
+    let pauses = pauses::Case::all();
+    let pause_stages = pauses.iter().map(|case| case.stage()).collect();
+    let stages =
+        [table::stages(), steps::stages(), pause_stages, sharing::stages(), relays::stages()];
+    let progress = Progress::new(stages.concat());
     let measured = Measured {
         cells: table::run(&progress)?,
         steps: steps::run(&progress)?,
+        pauses: parallel::run(&progress, pauses, pauses::Case::run)?,
         sharing: sharing::run(&progress)?,
+        chains: relays::rows(&progress, CHAIN_SEEDS)?,
     };
     progress.finish();
     if let Some(folder) = docs {
@@ -47,17 +61,21 @@ impl Measured {
     fn page(&self) -> String {
         format!(
             "# The controllers beside each other\n\n\
-             Made by `tautline-lab validate rates --docs docs`, in virtual time: the same code gives the same figures, and a change of behaviour is a diff here.\n\n{}\n{}\n{}",
+             Made by `tautline-lab validate rates --docs docs`, in virtual time: the same code gives the same figures, and a change of behaviour is a diff here.\n\n{}\n{}\n{}\n{}\n{}",
             table::section(&self.cells),
             steps::section(&self.steps),
-            sharing::section(&self.sharing)
+            pauses::section(&self.pauses),
+            sharing::section(&self.sharing),
+            relays::section(&self.chains)
         )
     }
 
     fn missed(&self) -> impl Iterator<Item = String> {
         let cells = self.cells.iter().filter_map(table::missed);
         let steps = self.steps.iter().filter_map(steps::missed);
-        cells.chain(steps).chain(sharing::missed(&self.sharing))
+        let pauses = self.pauses.iter().filter_map(pauses::missed);
+        let chains = relays::missed(&self.chains);
+        cells.chain(steps).chain(pauses).chain(sharing::missed(&self.sharing)).chain(chains)
     }
 }
 

@@ -5,6 +5,7 @@ use super::parse;
 use crate::progress::Progress;
 use crate::sim;
 use crate::stats::{self, Samples};
+use crate::validate::parallel;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::fmt::Write;
@@ -141,15 +142,12 @@ pub fn stages() -> Vec<(String, Duration)> {
 
 /// Runs all.
 pub fn run(progress: &Progress) -> Result<Vec<Channel>> {
-    let mut channels = Vec::new();
-    for (stations, phy_mbps) in all() {
-        progress.next();
+    let channels = parallel::run(progress, all().collect(), |(stations, phy_mbps)| {
         let (saturated, _) = measure(stations, phy_mbps, Sender::Udp)?;
-        for sender in SENDERS {
-            channels.push(run_one(stations, phy_mbps, sender, saturated)?);
-        }
-    }
-    Ok(channels)
+        let run = |sender| run_one(stations, phy_mbps, sender, saturated);
+        SENDERS.into_iter().map(run).collect::<Result<Vec<_>>>()
+    })?;
+    Ok(channels.into_iter().flatten().collect())
 }
 
 /// What must be reached without lasers: 0.95 over all; 0.85 over each second, or what plain UDP

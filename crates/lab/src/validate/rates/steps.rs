@@ -6,6 +6,7 @@ use crate::progress::Progress;
 use crate::sim;
 use crate::stats::{self, Samples};
 use crate::validate::far::{self, LASER_MBPS, PAYLOAD_SHARE};
+use crate::validate::parallel;
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use std::fmt::Write;
@@ -170,11 +171,7 @@ pub fn stages() -> Vec<(String, Duration)> {
 /// Runs all.
 pub fn run(progress: &Progress) -> Result<Vec<Step>> {
     let all = WAYS.into_iter().flat_map(|way| CONTROLLERS.map(|controller| (way, controller)));
-    let run = |(way, controller): (Way, &'static str)| {
-        progress.next();
-        way.run(controller)
-    };
-    all.map(run).collect()
+    parallel::run(progress, all.collect(), |(way, controller)| way.run(controller))
 }
 
 /// What `auto` must reach in the second after the rate falls: 60 ms on a pipe, 150 ms where both

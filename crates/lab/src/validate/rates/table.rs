@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rates and losses: what each controller makes of a bottleneck that is not in its own machine.
 
-use super::parse;
+use super::{MBPS, parse};
 use crate::progress::Progress;
 use crate::sim;
 use crate::stats;
 use crate::validate::far::{self, LASER_BYTES, PAYLOAD_SHARE};
+use crate::validate::parallel;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::fmt::Write;
 use std::time::Duration;
 
-const MBPS: [u64; 6] = [1, 3, 6, 12, 24, 54];
 /// Of packets, in percent; `true`: in bursts.
 const LOSSES: [(u64, bool); 7] =
     [(0, false), (1, false), (5, false), (10, false), (20, false), (5, true), (20, true)];
@@ -125,11 +125,7 @@ pub fn stages() -> Vec<(String, Duration)> {
 
 /// Runs every case.
 pub fn run(progress: &Progress) -> Result<Vec<Cell>> {
-    let run = |case: Case| {
-        progress.next();
-        case.run()
-    };
-    Case::all().map(run).collect()
+    parallel::run(progress, Case::all().collect(), Case::run)
 }
 
 /// What `auto` must reach: on a sound way 92 % and the laser in time, on a lossy one 90 %.

@@ -24,8 +24,10 @@ const LEAST_REST: Duration = Duration::from_secs(2);
 const MOST_REST: Duration = Duration::from_secs(60);
 /// None takes longer.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// Shorter waits are not worth one.
+/// Shorter waits are not worth one,
 const WORTH: Duration = Duration::from_millis(4);
+/// nor those of so many packets: for half a one before it, and for itself where others are short.
+const OWN: f64 = 1.5;
 
 /// How long packets wait whatever is sent.
 #[derive(Debug, Default)]
@@ -51,6 +53,8 @@ pub(super) struct Waits {
     pub(super) ours: Duration,
     /// What is sent, in bits per second.
     pub(super) share: f64,
+    /// How long a full packet takes in better times.
+    pub(super) packet: Duration,
     /// All that is under way would have arrived after so long, if it is ours that waits.
     pub(super) drains: Duration,
     /// From when a packet leaves until its report comes.
@@ -111,11 +115,11 @@ impl Foreign {
         if self.tested == Instant::default() {
             (self.tested, self.rest) = (now, LEAST_REST);
         }
-        let &Waits { waited, most, ours, share, drains, time } = waits;
+        let &Waits { waited, most, ours, share, packet, drains, time } = waits;
         let pause = ((self.wait() + waited).max(drains) + time).min(LONGEST_PAUSE);
         let urgent = self.lasts(now, waits) || self.rest.is_zero();
         let rest = if urgent { pause * TEST_EVERY } else { self.rest };
-        if waited < WORTH || now.since(self.tested) < rest {
+        if waited < WORTH.max(packet.mul_f64(OWN)) || now.since(self.tested) < rest {
             return None;
         }
         let until = now + pause;

@@ -14,8 +14,9 @@ pub(super) struct Mark {
     arrived: u32,
     sent_bytes: u64,
     sent_packets: u64,
-    /// Seconds that packets waited, summed up over them.
+    /// Seconds that packets waited, summed up over them; and with what is known not to be ours.
     waited: f64,
+    waited_in_all: f64,
     least_waited: f64,
     acked: f64,
     lost: f64,
@@ -27,8 +28,9 @@ pub(super) struct Measured {
     pub(super) since: Instant,
     /// At which what was sent arrived, in bits per second.
     pub(super) rate: f64,
-    /// How long packets waited on average.
+    /// How long packets waited on average, and with what is known not to be ours.
     pub(super) waited: Duration,
+    pub(super) waited_in_all: Duration,
     /// Bytes that waited on the way on average, or less where some packets did not wait: then
     /// the others met something else than a queue that stands.
     pub(super) standing: f64,
@@ -55,14 +57,17 @@ impl Mark {
             sent_bytes,
             sent_packets,
             waited: 0.0,
+            waited_in_all: 0.0,
             least_waited: f64::INFINITY,
             acked: 0.0,
             lost: 0.0,
         }
     }
 
-    pub(super) fn add(&mut self, report: &Report) {
+    /// `in_all`: what packets waited with what is known not to be ours.
+    pub(super) fn add(&mut self, report: &Report, in_all: Duration) {
         let packets = report.acked_packets as f64;
+        self.waited_in_all += in_all.as_secs_f64() * packets;
         self.waited += report.waited.as_secs_f64() * packets;
         if packets > 0.0 {
             self.least_waited = self.least_waited.min(report.least_waited.as_secs_f64());
@@ -79,9 +84,14 @@ impl Mark {
         (enough && bytes > 0).then(|| bytes as f64 * 8e6 / f64::from(span))
     }
 
+    /// Packets so far.
+    pub(super) fn packets(&self, report: &Report) -> u64 {
+        report.sent_packets.saturating_sub(self.sent_packets)
+    }
+
     /// `None` while it is too short.
     pub(super) fn measured(&self, report: &Report, least: Duration) -> Option<Measured> {
-        let packets = report.sent_packets.saturating_sub(self.sent_packets);
+        let packets = self.packets(report);
         if packets < LEAST_PACKETS || self.acked == 0.0 {
             return None;
         }
@@ -92,6 +102,7 @@ impl Mark {
         Some(Measured {
             since: self.since,
             rate,
+            waited_in_all: Duration::from_secs_f64(self.waited_in_all / self.acked),
             waited: Duration::from_secs_f64(self.waited / self.acked),
             standing: backlog.min(2.0 * rate * self.least_waited / 8.0),
             never_empty: rate * self.least_waited / 8.0 > packet,

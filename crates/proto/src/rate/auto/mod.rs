@@ -16,6 +16,7 @@
 //! - *Copa* (Arun and Balakrishnan, 2018): the standing queue, from the least delay within a
 //!   round trip, against jitter; emptying the queue regularly to see the base anew. Not its
 //!   window of packets per acknowledgement: here one report comes for ten packets.
+//! - *CUBIC* (RFC 9438): the plateau near what was last too much. See `ceiling`.
 //! - *SCReAM* (RFC 8298): both a window and a rate, and the window holds when reports stop.
 //! - *GCC* (Carlucci and others, 2016): a delay signal averaged over groups of packets and kept
 //!   apart from loss. Not its fixed thresholds of loss: radios lose 20 % with room to spare.
@@ -25,6 +26,7 @@
 //! sending less shows. A local bottleneck shows in how long our own kernel holds packets, which
 //! is taken off; there local back-pressure holds packets back first, and this never does.
 
+mod ceiling;
 mod feedback;
 mod foreign;
 mod losses;
@@ -32,6 +34,7 @@ mod measure;
 
 use super::{Ask, Controller, FULL_PACKET, Release, Report, following};
 use crate::time::{Duration, Instant, airtime};
+use ceiling::{Ceiling, Growth};
 use feedback::{Feedback, Jitter};
 use foreign::{Foreign, Waits};
 use losses::Losses;
@@ -47,6 +50,7 @@ pub struct Auto {
     share: f64,
     /// What it carried in better times.
     best: f64,
+    ceiling: Ceiling,
     /// When the next packet may leave.
     next: Instant,
     /// Until then only what is urgent leaves, and little of it.
@@ -69,6 +73,8 @@ pub struct Auto {
     outstanding: usize,
     /// Until then a queue drains for which all was stopped: what is measured says little.
     draining_until: Instant,
+    /// How long packets waited when all was stopped for it.
+    stopped_at: Duration,
     /// When the queue far away was last seen empty.
     emptied: Instant,
     losses: Losses,
@@ -107,7 +113,10 @@ const DIPS: u32 = 2;
 /// A peer that tells of longer waits is not believed.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// Packets that waited longer than this, and two packets' time, stop all others for as long.
-const ALARM: Duration = Duration::from_millis(4);
+const ALARM: Duration = Duration::from_millis(3);
+/// The rate of fewer packets tells only for how long: one that lost its turn on a channel looks
+/// like a slow link.
+const FEWEST: u64 = 3;
 /// While all else pauses, what is urgent may have one part in so many of the rate.
 const PAUSED_SHARE: u32 = 2;
 /// Beyond the window packets leave at one part in so many of the rate.
@@ -117,6 +126,14 @@ const LONGEST_DIP: Duration = Duration::from_millis(200);
 /// Growth: half a percent, doubled with each round that finds the way empty, up to everything.
 const MOST_ROUNDS: u32 = 8;
 const UNEVEN_ROUNDS: u32 = 6;
+/// Near the ceiling.
+const GENTLE: f64 = 0.001;
+/// A wait of so many times the usual is a queue's.
+const QUEUE: u32 = 2;
+/// Packets that wait for less than this part of a packet's time meet none.
+const CLEAR: f64 = 0.2;
+/// Waits of others of more than this part of a packet's time are more than a channel's turns.
+const TURNS: f64 = 0.5;
 /// Where no packet has had to wait for so long, what was known of the way is no longer true.
 const FORGET: Duration = Duration::from_secs(1);
 impl Auto {
@@ -127,6 +144,7 @@ impl Auto {
             rate: FIRST_RATE,
             share: FIRST_RATE,
             best: FIRST_RATE,
+            ceiling: Ceiling::default(),
             next: Instant::default(),
             paused_until: Instant::default(),
             urgent_next: Instant::default(),
@@ -141,6 +159,7 @@ impl Auto {
             foreign: Foreign::default(),
             outstanding: 0,
             draining_until: Instant::default(),
+            stopped_at: Duration::ZERO,
             emptied: Instant::default(),
             losses: Losses::default(),
         }
@@ -197,18 +216,13 @@ impl Auto {
             }
             Phase::Start { .. } => {}
             // A way that was idle in between would carry more than arrived.
-            Phase::Cruise if found.never_empty => {
-                let sudden = carried < SUDDEN * self.share;
-                let gain = if sudden { 1.0 } else { GAIN };
-                self.share += gain * (carried - self.share);
-                self.spare_rounds = 0;
-            }
+            Phase::Cruise if found.never_empty => self.follow(carried, found.waited),
             Phase::Cruise if held_back && self.losses.suspicious(now) => {
                 self.dip(now, carried.max(self.share / 2.0), 0);
             }
             Phase::Cruise if found.standing > target => {}
             Phase::Cruise if held_back && now.since(self.grown) < self.feedback_time() => {}
-            Phase::Cruise if held_back => self.grow(now, carried, found.standing < target / 2.0),
+            Phase::Cruise if held_back => self.grow(now, found, carried, target),
             Phase::Cruise => self.spare_rounds = 0,
             Phase::Dip { .. } => self.end_dip(now, found, carried, target),
         }
@@ -218,21 +232,55 @@ impl Auto {
         self.watch(now, found, target);
         self.share = self.share.max(self.foreign.claim()).clamp(LEAST_RATE, MOST_RATE);
         let draining = found.since < self.draining_until;
-        let lacking = if draining { 0.0 } else { target - found.standing };
+        let lacking = if draining { 0.0 } else { target - found.standing.max(0.0) };
         self.rate = self.corrected(lacking);
+    }
+
+    /// Packets wait: what arrives is what the way carries.
+    fn follow(&mut self, carried: f64, waited: Duration) {
+        // What comes faster than it is sent had waited before, or others made room for it.
+        let carried = if self.is_even() { carried.min(self.share.max(self.rate)) } else { carried };
+        let sudden = carried < SUDDEN * self.share;
+        let gain = if sudden { 1.0 } else { GAIN };
+        self.share += gain * (carried - self.share);
+        if sudden {
+            self.ceiling.forget();
+        } else {
+            let unusual = waited > self.jitter.mean() * QUEUE;
+            self.ceiling.follow(carried, gain, self.share, unusual);
+        }
+        self.spare_rounds = 0;
+    }
+
+    /// Nothing but queues makes packets wait or get lost.
+    fn is_even(&self) -> bool {
+        !self.losses.are_some() && self.foreign.wait() <= self.packet_time().mul_f64(TURNS)
     }
 
     /// The way has room to spare: a little of it is tried at first, since it may be chance; then
     /// more and more.
-    fn grow(&mut self, now: Instant, carried: f64, spare: bool) {
+    fn grow(&mut self, now: Instant, found: &Measured, carried: f64, target: f64) {
         self.grown = now;
+        if !self.is_even() {
+            self.ceiling.forget();
+        }
+        let clear = found.waited_in_all < self.packet_time().mul_f64(CLEAR);
+        let most = match self.ceiling.growth(self.share, clear) {
+            Growth::UpTo(most) => most.min(2.0 * carried),
+            Growth::Gently => {
+                self.share *= 1.0 + GENTLE;
+                (self.spare_rounds, self.filled) = (0, now);
+                return;
+            }
+        };
         // Where waits vary anyway, less is known of what they tell.
         let rounds = if self.foreign.wait().is_zero() { MOST_ROUNDS } else { UNEVEN_ROUNDS };
         if now.since(self.filled) > FORGET {
             self.spare_rounds = rounds;
         }
         let more = (0.005 * f64::from(1 << self.spare_rounds)).min(1.0);
-        self.share = self.share.max((self.share * (1.0 + more)).min(2.0 * carried));
+        self.share = self.share.max((self.share * (1.0 + more)).min(most));
+        let spare = found.standing < target / 2.0;
         self.spare_rounds = if spare { (self.spare_rounds + 1).min(rounds) } else { 0 };
     }
 
@@ -251,6 +299,7 @@ impl Auto {
             most: self.jitter.mean().max(found.waited),
             ours: found.wait(),
             share: self.share,
+            packet: airtime(FULL_PACKET, self.best.max(self.share) as u64),
             drains: airtime(self.outstanding, self.rate.min(found.rate) as u64),
             time: self.feedback_time(),
         };
@@ -310,8 +359,8 @@ impl Auto {
     }
 
     /// Packets waited so long that more must not join them: what is there drains first.
-    /// `arriving`: the rate at which they came since the last measurement.
-    fn pause(&mut self, now: Instant, report: &Report, arriving: Option<f64>) {
+    /// `arriving`: the rate at which they came since the last measurement; `sure` of enough.
+    fn pause(&mut self, now: Instant, report: &Report, arriving: Option<f64>, sure: bool) {
         let known = !self.is_starting() && self.filling;
         let slower = arriving.filter(|rate| known && *rate < SUDDEN * self.share);
         let waited = report.waited.as_secs_f64();
@@ -319,19 +368,24 @@ impl Auto {
         let queue = unusual && slower.is_some_and(|rate| rate * waited / 8.0 > 1.5 * much(rate));
         let usual = (self.packet_time() * 2).max(ALARM).max(self.jitter.most());
         self.jitter.add(report.waited);
-        if now < self.draining_until || !queue && report.waited <= usual {
+        // While a queue drains it is only news that it is far longer than it seemed.
+        let draining = now < self.draining_until;
+        let news = queue && report.waited > self.stopped_at * 2;
+        if draining && !news || !queue && report.waited <= usual {
             return;
         }
+        self.stopped_at = report.waited;
         if known {
             self.foreign.trouble(now, report.waited, self.share);
         }
-        if let Some(arriving) = slower {
+        if let Some(arriving) = slower.filter(|_| sure) {
             self.share = arriving.max(LEAST_RATE).max(self.foreign.claim());
             self.rate = self.share;
         }
         // What waits is no more than what is not yet known to have arrived; on a way that just
         // became slow it is no less either.
-        let drains = airtime(report.outstanding, self.rate as u64);
+        let drains =
+            airtime(report.outstanding, slower.unwrap_or(self.rate).max(LEAST_RATE) as u64);
         let pause = match slower {
             Some(_) => report.waited.max(drains.saturating_sub(self.feedback_time())).min(drains),
             None => report.waited.min(drains),
@@ -429,9 +483,9 @@ impl Controller for Auto {
             self.mark = Some(Mark::at(now, report));
             return;
         };
-        mark.add(report);
+        mark.add(report, waited);
         let uneven = self.foreign.wait();
-        self.pause(now, report, mark.rate(report, uneven));
+        self.pause(now, report, mark.rate(report, uneven), mark.packets(report) >= FEWEST);
         let found = mark.measured(report, self.feedback.round_trip() + uneven * 2);
         self.mark = Some(if found.is_some() { Mark::at(now, report) } else { mark });
         if let Some(found) = found {

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Pauses: how fast a burst is after a minute in which only a laser's scans were sent, or nothing.
+
+use super::{MBPS, parse};
+use crate::sim;
+use crate::validate::far::{self, PAYLOAD_SHARE};
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::fmt::Write;
+use std::time::Duration;
+
+/// Of each burst, before the pause and after it.
+const BURST_S: u64 = 5;
+const PAUSE_S: u64 = 60;
+const S: u64 = 1_000_000_000;
+/// Small, so that a second shows how fast it is.
+const BULK_BYTES: u64 = 8_192;
+/// After the pause it is at least as fast as this part of what it was.
+const LEAST_PERCENT: f64 = 80.0;
+/// How long one run takes, for the progress line.
+const EXPECTED: Duration = Duration::from_millis(500);
+
+/// What is sent in the pause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Meanwhile {
+    Nothing,
+    Laser,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Case {
+    mbps: u64,
+    meanwhile: Meanwhile,
+}
+
+/// What came of it, with `auto`.
+#[derive(Debug, Serialize)]
+pub struct Pause {
+    mbps: u64,
+    meanwhile: Meanwhile,
+    /// Payload that arrived in the last three seconds before the pause, and in the first after it, of what fits.
+    before_percent: f64,
+    after_percent: f64,
+}
+
+impl Case {
+    pub(super) fn all() -> Vec<Self> {
+        let both = [Meanwhile::Nothing, Meanwhile::Laser];
+        MBPS.into_iter().flat_map(|mbps| both.map(|meanwhile| Self { mbps, meanwhile })).collect()
+    }
+
+    pub(super) fn stage(self) -> (String, Duration) {
+        (format!("a pause at {} Mbps", self.mbps), EXPECTED)
+    }
+
+    fn text(self) -> String {
+        let Self { mbps, meanwhile } = self;
+        let every_us = BULK_BYTES * 8 * 10 / (mbps * 12);
+        let count = BURST_S * 1_000_000 / every_us;
+        let burst = |name: &str, start_s: u64| {
+            format!(
+                "  - {{ name: {name}, from: robot, to: base, size: {BULK_BYTES}, every: {every_us}us, count: {count}, priority: 20, keep_last: 10, start: {start_s}s }}\n"
+            )
+        };
+        let mut flows = burst("before", 0) + &burst("after", BURST_S + PAUSE_S);
+        if meanwhile == Meanwhile::Laser {
+            flows += far::LASER;
+        }
+        let slow = format!("rate: {mbps}Mbps, queue: 300KB");
+        far::scenario(2 * BURST_S + PAUSE_S, &slow, &flows)
+    }
+
+    pub(super) fn run(self) -> Result<Pause> {
+        let Self { mbps, meanwhile } = self;
+        let flows = sim::samples(&parse(&self.text())?, 1)?;
+        let of = |name: &str| flows.iter().find(|(it, _)| it == name).map(|(_, samples)| samples);
+        let (before, after) = of("before").zip(of("after")).context("two flows")?;
+        let [start, again] =
+            [before, after].map(|flow| flow.sent_ns.first().copied().unwrap_or_default());
+        let laser_mbps = if meanwhile == Meanwhile::Laser { far::LASER_MBPS } else { 0.0 };
+        let fits_mbps = mbps as f64 * PAYLOAD_SHARE - laser_mbps;
+        let percent = |messages: usize, seconds: u64| {
+            100.0 * (messages as u64 * BULK_BYTES * 8) as f64 / seconds as f64 / (fits_mbps * 1e6)
+        };
+        let last = (start + (BURST_S - 3) * S, start + BURST_S * S);
+        Ok(Pause {
+            mbps,
+            meanwhile,
+            before_percent: percent(before.arrived(last), 3),
+            after_percent: percent(after.arrived((again, again + S)), 1),
+        })
+    }
+}
+
+/// What `auto` must reach.
+pub fn missed(pause: &Pause) -> Option<String> {
+    let &Pause { mbps, before_percent, after_percent, .. } = pause;
+    let part = 100.0 * after_percent / before_percent;
+    (part.is_nan() || part < LEAST_PERCENT)
+        .then(|| format!("after a pause, {mbps} Mbps: {part:.0} % of before, of {LEAST_PERCENT} %"))
+}
+
+/// The section of the page.
+pub fn section(pauses: &[Pause]) -> String {
+    let mut text = format!(
+        "## Pauses\n\n\
+         A burst of {BURST_S} s, {PAUSE_S} s in which nothing or only a laser's scans are sent, and a burst again, with `auto`: payload that arrived in the last three seconds before the pause and in the first second after it, of what fits.\n\n\
+         | Mbps | meanwhile | before | after |\n|---|---|---|---|\n"
+    );
+    for Pause { mbps, meanwhile, before_percent, after_percent } in pauses {
+        let meanwhile = match meanwhile {
+            Meanwhile::Nothing => "nothing",
+            Meanwhile::Laser => "laser",
+        };
+        let _ = writeln!(
+            text,
+            "| {mbps} | {meanwhile} | {before_percent:.0} % | {after_percent:.0} % |"
+        );
+    }
+    text
+}
