@@ -19,7 +19,7 @@ help:
 	@echo "             ROS=2: rclpy beside plain ROS 2 (Fast DDS), installed into target/ros2"
 	@echo "make test    format, lints, unit tests, real ROS at both ends, fuzzing"
 	@echo "make bench   all measured cases; CASE=6mbps|6mbps-rate|3mbps|3mbps-rate|6mbps-loss|6mbps-radio|idle|header|five-peers|recovery|crypto|flood|ros2-gateway, RUNS=n, ROS=2"
-	@echo "make validate  the radio model against a reference, against real programs, and its speed; relays against IP"
+	@echo "make validate  the radio model against a reference, against real programs, and its speed; rate control (docs/rates.md)"
 	@echo "make build   the release binaries: target/release/tautline and tautline-lab"
 	@echo "make setup   installs the Debian packages that are missing (the others do it too)"
 

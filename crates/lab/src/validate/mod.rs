@@ -52,7 +52,7 @@ pub enum Subject {
         /// Print JSON instead of the table.
         #[arg(long)]
         json: bool,
-        /// Also write rates.md and measured/rates.json to this folder.
+        /// Also write rates.md, steps.png and, under measured, rates.json and steps.csv to this folder.
         #[arg(long, value_name = "FOLDER")]
         docs: Option<PathBuf>,
     },

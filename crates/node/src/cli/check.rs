@@ -16,7 +16,7 @@ use tautline_node::config::{
     Ros2Config, Security, WatchdogConfig,
 };
 use tautline_node::keys::{self, KeyFileError};
-use tautline_proto::{PublicKey, Rate};
+use tautline_proto::{Marking, PublicKey, Rate};
 
 /// Arguments of `tautline check`.
 #[derive(Debug, clap::Args)]
@@ -106,6 +106,7 @@ fn in_words(config: &Config) -> String {
     fact("ROS 2", config.ros2.as_ref().map_or("off".into(), ros2));
     fact("tf", tf(&config.tf));
     fact("real time", realtime(config));
+    fact("marking", marking(config));
     fact("limits", limits(config));
     text.push_str("\nPeers\n");
     text.push_str(&peers(&config.peers));
@@ -263,12 +264,20 @@ fn names(peer: &PeerConfig) -> String {
     text
 }
 
+/// From which priority on packets bear which DSCP.
+fn marking(config: &Config) -> String {
+    let Some(Marking { from, dscp }) = &config.marking else { return "off".into() };
+    let class = |class: usize| format!("{} from priority {}", dscp[class], from[class - 1]);
+    let classes = [3, 2, 1].map(class).join(", ");
+    format!("DSCP {classes}, {} below", dscp[0])
+}
+
 /// By what packets are let go, in words.
 fn pacing(rate: Rate) -> String {
     match rate {
         Rate::Auto => "back-pressure and reports".into(),
         Rate::BackPressure => "back-pressure".into(),
-        Rate::Fixed(bps) => format!("at most {}", words::bit_rate(bps as f64)),
+        Rate::Fixed(bps) => format!("{}, set", words::bit_rate(bps as f64)),
         Rate::Aid | Rate::Aimd => format!("losses ({})", pacing_word(rate).unwrap_or_default()),
     }
 }
@@ -373,6 +382,7 @@ fn as_json(checked: &Checked) -> Json {
         })),
         "peers": peers,
         "radios": radios,
+        "marking": config.marking.as_ref().map(|it| json!({ "from": it.from, "dscp": it.dscp })),
         "topics": config.topics.iter().map(topic_as_json).collect::<Vec<_>>(),
         "services": config.services.iter().map(service_as_json).collect::<Vec<_>>(),
         "watchdogs": config.watchdogs.iter().map(watchdog_as_json).collect::<Vec<_>>(),

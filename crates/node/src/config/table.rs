@@ -185,7 +185,7 @@ pub const FILE: &[Setting] = &[
         "dscp",
         Shape::Switch(DSCP),
         Computed("on"),
-        "Packets are marked by the highest priority in them, so that Wi-Fi (WMM) sends them before those of others that matter less; false leaves them unmarked.",
+        "Packets are marked by the highest priority in them, so that Wi-Fi (WMM) sends them before those of others that matter less; other networks may heed it too, or not. On a full channel of 6 Mbps bulk pays with up to a fifth. false leaves them unmarked.",
     ),
     group(
         "topics",
@@ -420,7 +420,7 @@ const RADIOS: Naming = Naming {
             "rate",
             Kind::Pacing("1kbps", "100Gbps"),
             Value("auto"),
-            "How packets are let go. `auto`: as the radio has room, and at the rate that each peer's reports show, wherever the slow hop is. A rate: most that is sent. `back-pressure`: as the radio has room alone. `aid`, `aimd`: by losses, as RCom; to compare with.",
+            "How packets are let go. `auto`: as the radio has room, and at the rate that each peer's reports show, wherever the slow hop is. A rate: packets leave at it, whatever peers report, so one that is more than the way carries fills a queue. `back-pressure`: as the radio has room alone. `aid`, `aimd`: by losses, as RCom; to compare with.",
             "6Mbps",
         ),
         single(

@@ -10,7 +10,7 @@ mod table;
 use crate::progress::Progress;
 use crate::scenario::{self, Scenario};
 use crate::validate::{parallel, relays};
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;
@@ -80,9 +80,11 @@ impl Measured {
 }
 
 fn write_docs(measured: &Measured, folder: &Path) -> Result<()> {
+    let raw = folder.join("measured");
+    std::fs::create_dir_all(&raw).with_context(|| format!("cannot make {}", raw.display()))?;
     std::fs::write(folder.join("rates.md"), measured.page())?;
-    let raw = serde_json::to_string_pretty(measured)?;
-    std::fs::write(folder.join("measured/rates.json"), raw + "\n")?;
+    let json = serde_json::to_string_pretty(measured)?;
+    std::fs::write(raw.join("rates.json"), json + "\n")?;
     steps::draw(&measured.steps, &folder.join("steps.png"))
 }
 
