@@ -132,6 +132,8 @@ const GENTLE: f64 = 0.001;
 const QUEUE: u32 = 2;
 /// Packets that wait for less than this part of a packet's time meet none.
 const CLEAR: f64 = 0.2;
+/// Machines make packets wait that long at any rate.
+const HITCH: Duration = Duration::from_micros(500);
 /// Waits of others of more than this part of a packet's time are more than a channel's turns.
 const TURNS: f64 = 0.5;
 /// Where no packet has had to wait for so long, what was known of the way is no longer true.
@@ -264,7 +266,7 @@ impl Auto {
         if !self.is_even() {
             self.ceiling.forget();
         }
-        let clear = found.waited_in_all < self.packet_time().mul_f64(CLEAR);
+        let clear = found.waited_in_all < self.packet_time().mul_f64(CLEAR).max(HITCH);
         let most = match self.ceiling.growth(self.share, clear) {
             Growth::UpTo(most) => most.min(2.0 * carried),
             Growth::Gently => {
