@@ -7,8 +7,6 @@ pub const PAYLOAD_SHARE: f64 = 1425.0 / 1500.0;
 pub const LASER_BYTES: u64 = 1000;
 /// What a laser sends.
 pub const LASER_MBPS: f64 = 0.4;
-/// A laser's scans, as a flow of a scenario.
-pub const LASER: &str = "  - { name: laser, from: robot, to: base, size: 1000, every: 20ms, priority: 200, keep_last: 10 }\n";
 
 /// A scenario's text up to its flows: a robot, a router and a base, with a fast way between the
 /// former two and the `slow` pipe (its keys) between the latter.
@@ -29,12 +27,19 @@ pub fn scenario(seconds: u64, slow: &str, flows: &str) -> String {
     )
 }
 
+/// A laser's scans, as a flow of a scenario.
+pub fn laser(start_ms: u64) -> String {
+    format!(
+        "  - {{ name: laser, from: robot, to: base, size: {LASER_BYTES}, every: 20ms, priority: 200, keep_last: 10, start: {start_ms}ms }}\n"
+    )
+}
+
 /// A laser's scans and a fifth more bulk than a link carries, as flows of a scenario.
 pub fn load(mbps: u64, bulk_bytes: u64, start_ms: u64) -> String {
     let every_us = bulk_bytes * 8 * 10 / (mbps * 12);
+    let laser = laser(start_ms);
     format!(
-        "  - {{ name: laser, from: robot, to: base, size: {LASER_BYTES}, every: 20ms, priority: 200, keep_last: 10, start: {start_ms}ms }}\n  \
-           - {{ name: bulk, from: robot, to: base, size: {bulk_bytes}, every: {every_us}us, priority: 20, keep_last: 10, start: {}ms }}\n",
+        "{laser}  - {{ name: bulk, from: robot, to: base, size: {bulk_bytes}, every: {every_us}us, priority: 20, keep_last: 10, start: {}ms }}\n",
         start_ms + 5
     )
 }

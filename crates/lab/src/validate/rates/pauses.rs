@@ -65,7 +65,7 @@ impl Case {
         };
         let mut flows = burst("before", 0) + &burst("after", BURST_S + PAUSE_S);
         if meanwhile == Meanwhile::Laser {
-            flows += far::LASER;
+            flows += &far::laser(0);
         }
         let slow = format!("rate: {mbps}Mbps, queue: 300KB");
         far::scenario(2 * BURST_S + PAUSE_S, &slow, &flows)
