@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A bottleneck beyond a router, and the load that it is judged by.
 
+use crate::stats::Samples;
+use anyhow::{Context, Result};
+
 /// Of a full packet of 1500 bytes, what is the message's.
 pub const PAYLOAD_SHARE: f64 = 1425.0 / 1500.0;
 /// Of a laser's message.
@@ -42,4 +45,10 @@ pub fn load(mbps: u64, bulk_bytes: u64, start_ms: u64) -> String {
         "{laser}  - {{ name: bulk, from: robot, to: base, size: {bulk_bytes}, every: {every_us}us, priority: 20, keep_last: 10, start: {}ms }}\n",
         start_ms + 5
     )
+}
+
+/// What became of a flow.
+pub fn flow<'a>(flows: &'a [(String, Samples)], name: &str) -> Result<&'a Samples> {
+    let found = flows.iter().find(|(it, _)| it == name);
+    Ok(&found.with_context(|| format!("no flow '{name}'"))?.1)
 }

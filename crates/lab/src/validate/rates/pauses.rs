@@ -4,7 +4,7 @@
 use super::{MBPS, parse};
 use crate::sim;
 use crate::validate::far::{self, PAYLOAD_SHARE};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
 use std::fmt::Write;
 use std::time::Duration;
@@ -74,8 +74,7 @@ impl Case {
     pub(super) fn run(self) -> Result<Pause> {
         let Self { mbps, meanwhile } = self;
         let flows = sim::samples(&parse(&self.text())?, 1)?;
-        let of = |name: &str| flows.iter().find(|(it, _)| it == name).map(|(_, samples)| samples);
-        let (before, after) = of("before").zip(of("after")).context("two flows")?;
+        let (before, after) = (far::flow(&flows, "before")?, far::flow(&flows, "after")?);
         let [start, again] =
             [before, after].map(|flow| flow.sent_ns.first().copied().unwrap_or_default());
         let laser_mbps = if meanwhile == Meanwhile::Laser { far::LASER_MBPS } else { 0.0 };

@@ -127,9 +127,7 @@ impl Way {
                 let waiting = sight.radio(self.slow_radio()).waiting;
                 curve.push(Point { s: sight.at_ns as f64 / 1e9, mbps, waiting });
             })?;
-            let of = |name: &str| flows.iter().find(|(it, _)| it == name).map(|(_, it)| it);
-            let (laser, bulk) = of("laser").zip(of("bulk")).context("two flows")?;
-            step.add(laser, bulk);
+            step.add(far::flow(&flows, "laser")?, far::flow(&flows, "bulk")?);
             if seed == 1 {
                 step.curve = curve;
             }

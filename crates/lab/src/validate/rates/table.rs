@@ -90,8 +90,7 @@ impl Case {
 
     fn run(self) -> Result<Cell> {
         let flows = sim::samples(&parse(&self.text())?, 1)?;
-        let of = |name: &str| flows.iter().find(|(it, _)| it == name).map(|(_, samples)| samples);
-        let (laser, bulk) = of("laser").zip(of("bulk")).context("two flows")?;
+        let (laser, bulk) = (far::flow(&flows, "laser")?, far::flow(&flows, "bulk")?);
         let start = laser.sent_ns.first().context("a laser's message")? + NEW_NS;
         let end = start - NEW_NS + SECONDS * NEW_NS;
         let counted = (start, end);

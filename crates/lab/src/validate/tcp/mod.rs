@@ -133,8 +133,7 @@ fn run_in_time(text: &str, seed: u64, progress: &Progress) -> Result<Run> {
 
 impl Run {
     fn flow(&self, name: &str) -> Result<&Samples> {
-        let found = self.flows.iter().find(|(it, _)| it == name);
-        Ok(&found.with_context(|| format!("no flow '{name}'"))?.1)
+        far::flow(&self.flows, name)
     }
 }
 
