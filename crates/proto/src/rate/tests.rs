@@ -2,9 +2,13 @@
 //! All controllers against one model of a way: a queue of limited length before a server of
 //! fixed rate, reports every 15 ms, some of them lost.
 
+mod cubic;
+
 use super::{Ask, Auto, BackPressure, Controller, Fixed, Rcom, Release, Report};
 use crate::time::{Duration, Instant, airtime};
+use cubic::Cubic;
 use std::collections::VecDeque;
+use std::ops::Range;
 
 const PACKET: usize = 1500;
 const WAY: Duration = Duration::from_millis(2);
@@ -18,11 +22,21 @@ struct Way {
     report_loss: u64,
     /// How much longer packets take that are sent at a time, whatever waits; none overtakes.
     foreign: fn(Instant) -> Duration,
+    /// In these seconds a download takes what it can.
+    download: Range<u64>,
 }
 
 impl Way {
     fn new(rate_bps: u64) -> Self {
-        Self { rate_bps, queue_bytes: 300_000, report_loss: 0, foreign: |_| Duration::ZERO }
+        let foreign = |_| Duration::ZERO;
+        Self { rate_bps, queue_bytes: 300_000, report_loss: 0, foreign, download: 0..0 }
+    }
+
+    /// When the way is free after a packet that comes at `now`; `None` if it finds no room.
+    fn after(&self, now: Instant, free_at: Instant) -> Option<Instant> {
+        let waiting = free_at.since(now).as_secs_f64() * self.rate_bps as f64 / 8.0;
+        let fits = waiting as usize + PACKET <= self.queue_bytes;
+        fits.then(|| free_at.max(now) + airtime(PACKET, self.rate_bps))
     }
 }
 
@@ -37,20 +51,19 @@ struct Second {
 }
 
 /// Runs `controller` with always something to send, but for pauses; one entry per second.
-fn run(
-    controller: &mut dyn Controller,
-    way: &Way,
-    seconds: u64,
-    pause: std::ops::Range<u64>,
-) -> Vec<Second> {
+fn run(controller: &mut dyn Controller, way: &Way, seconds: u64, pause: Range<u64>) -> Vec<Second> {
     let (mut now, mut free_at) = (Instant(1_000_000_000), Instant::default());
     let end = now + Duration::from_secs(seconds);
     let mut out = vec![Second::default(); seconds as usize];
     let mut under_way: VecDeque<Under> = VecDeque::new();
     let (mut sent, mut reports, mut next_report) = (0u64, 0u64, now);
     let mut last = now;
+    let mut download = Cubic::default();
     while now < end {
         let second = ((now.0 - 1_000_000_000) / 1_000_000_000) as usize;
+        if way.download.contains(&(second as u64)) {
+            free_at = download.run(now, free_at, way);
+        }
         let ask = Ask { bytes: PACKET, urgent: false };
         let outstanding = under_way.len() * PACKET;
         if !pause.contains(&(second as u64))
@@ -58,12 +71,9 @@ fn run(
         {
             controller.on_sent(now, PACKET, outstanding);
             sent += 1;
-            let wait = free_at.since(now);
-            let waiting = wait.as_secs_f64() * way.rate_bps as f64 / 8.0;
-            let fits = waiting as usize + PACKET <= way.queue_bytes;
-            if fits {
-                free_at = free_at.max(now) + airtime(PACKET, way.rate_bps);
-            }
+            let after = way.after(now, free_at);
+            let fits = after.is_some();
+            free_at = after.unwrap_or(free_at);
             let arrives = (free_at.max(now) + WAY + (way.foreign)(now)).max(last);
             last = arrives;
             under_way.push_back((now, arrives, sent, fits.then(|| arrives.since(now) - WAY)));
@@ -213,6 +223,31 @@ fn a_wait_that_is_not_ours_costs_auto_no_rate() {
             // From when it was found out, and while the way is longer.
             let all: f64 = seconds[8..].iter().map(|second| share(second, &way)).sum();
             assert!(all / 12.0 > 0.75, "{rate_bps} {number}: {seconds:?}");
+        }
+    }
+}
+
+/// Of the way, on average over these seconds.
+fn mean(seconds: &[Second], way: &Way) -> f64 {
+    seconds.iter().map(|second| share(second, way)).sum::<f64>() / seconds.len() as f64
+}
+
+#[test]
+fn beside_a_download_neither_starves_and_after_it_all_is_as_before() {
+    for (rate_bps, from) in [(2_000_000, 5), (6_000_000, 5), (6_000_000, 0), (24_000_000, 5)] {
+        let way = Way { download: from..60, ..Way::new(rate_bps) };
+        let seconds = run(&mut Auto::new(), &way, 80, 0..0);
+        // From when both have found what they can have.
+        for ten in seconds[20..60].chunks(10) {
+            let part = mean(ten, &way);
+            assert!((0.1..0.8).contains(&part), "{rate_bps} {from}: {part}");
+        }
+        let after = &seconds[70..];
+        assert!(mean(after, &way) > 0.95, "{rate_bps} {from}: {seconds:?}");
+        // A little of the wait may still be taken for that of others.
+        let most = airtime(PACKET * 5, rate_bps) + Duration::from_millis(2);
+        for second in after {
+            assert!(second.worst_wait < most, "{rate_bps} {from}: {seconds:?}");
         }
     }
 }

@@ -14,11 +14,16 @@ const LEAST_INTERVAL_PACKETS: u64 = 3;
 /// The least round trip is that of one to two such spans.
 const SPAN: Duration = Duration::from_secs(5);
 
+/// Reports of about a second.
+const USUAL: u32 = 64;
+
 /// How long packets wait, smoothed as round trips are.
 #[derive(Debug, Default)]
 pub(super) struct Jitter {
     mean: Duration,
     deviation: Duration,
+    /// The same over about a second.
+    usual: Duration,
 }
 
 /// How long it takes to learn what became of a packet.
@@ -35,11 +40,17 @@ pub(super) struct Feedback {
 
 impl Jitter {
     pub(super) fn add(&mut self, waited: Duration) {
+        self.usual = (self.usual * (USUAL - 1) + self.mean.abs_diff(waited)) / USUAL;
         smooth(&mut self.mean, &mut self.deviation, waited);
     }
 
     pub(super) fn mean(&self) -> Duration {
         self.mean
+    }
+
+    /// How much waits vary, over about a second.
+    pub(super) fn usual(&self) -> Duration {
+        self.usual
     }
 
     /// More is seen now and then.

@@ -99,17 +99,19 @@ impl Losses {
         self.dip.0 > 0.0
     }
 
-    /// The dip is over.
-    pub(super) fn conclude(&mut self, now: Instant) {
+    /// The dip is over: whether what was lost before it was lost for want of room.
+    pub(super) fn conclude(&mut self, now: Instant) -> bool {
         let (lost, all) = self.dip;
         if all > 0.0 {
             // Few packets tell: what is known counts as well.
             let known = self.dip_packets();
             self.calm = (self.calm * known + lost) / (known + all);
         }
-        if self.before - self.calm < LOSS_MARGIN * 2.0 {
+        let room = self.before - self.calm >= LOSS_MARGIN * 2.0;
+        if !room {
             self.trusted_until = now + LOSS_TRUST;
         }
         self.now = self.calm;
+        room
     }
 }

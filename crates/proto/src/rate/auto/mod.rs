@@ -16,7 +16,8 @@
 //! - *Copa* (Arun and Balakrishnan, 2018): the standing queue, from the least delay within a
 //!   round trip, against jitter; emptying the queue regularly to see the base anew. Not its
 //!   window of packets per acknowledgement: here one report comes for ten packets.
-//! - *CUBIC* (RFC 9438): the plateau near what was last too much. See `ceiling`.
+//! - *CUBIC* (RFC 9438): the plateau near what was last too much (`ceiling`), and by how much to
+//!   give way beside one who fills the queue anyway (`rival`).
 //! - *SCReAM* (RFC 8298): both a window and a rate, and the window holds when reports stop.
 //! - *GCC* (Carlucci and others, 2016): a delay signal averaged over groups of packets and kept
 //!   apart from loss. Not its fixed thresholds of loss: radios lose 20 % with room to spare.
@@ -31,12 +32,13 @@ mod feedback;
 mod foreign;
 mod losses;
 mod measure;
+mod rival;
 
 use super::{Ask, Controller, FULL_PACKET, Release, Report, following};
 use crate::time::{Duration, Instant, airtime};
 use ceiling::{Ceiling, Growth};
 use feedback::{Feedback, Jitter};
-use foreign::{Foreign, Waits};
+use foreign::{Foreign, Seen, Verdict, Waits};
 use losses::Losses;
 use measure::{Mark, Measured};
 
@@ -71,6 +73,8 @@ pub struct Auto {
     foreign: Foreign,
     /// Bytes sent of which nothing was known at the last report.
     outstanding: usize,
+    /// Sent up to what was known then.
+    sent_bytes: u64,
     /// Until then a queue drains for which all was stopped: what is measured says little.
     draining_until: Instant,
     /// How long packets waited when all was stopped for it.
@@ -132,7 +136,7 @@ const GENTLE: f64 = 0.001;
 const QUEUE: u32 = 2;
 /// Packets that wait for less than this part of a packet's time meet none.
 const CLEAR: f64 = 0.2;
-/// Machines make packets wait that long at any rate.
+/// Machines alone make packets wait so long; where waits vary by less, a queue shows at once.
 const HITCH: Duration = Duration::from_micros(500);
 /// Waits of others of more than this part of a packet's time are more than a channel's turns.
 const TURNS: f64 = 0.5;
@@ -160,6 +164,7 @@ impl Auto {
             jitter: Jitter::default(),
             foreign: Foreign::default(),
             outstanding: 0,
+            sent_bytes: 0,
             draining_until: Instant::default(),
             stopped_at: Duration::ZERO,
             emptied: Instant::default(),
@@ -232,7 +237,7 @@ impl Auto {
             self.dip(now, self.share, 0);
         }
         self.watch(now, found, target);
-        self.share = self.share.max(self.foreign.claim()).clamp(LEAST_RATE, MOST_RATE);
+        self.share = self.bounded(self.share);
         let draining = found.since < self.draining_until;
         let lacking = if draining { 0.0 } else { target - found.standing.max(0.0) };
         self.rate = self.corrected(lacking);
@@ -266,7 +271,13 @@ impl Auto {
         if !self.is_even() {
             self.ceiling.forget();
         }
-        let clear = found.waited_in_all < self.packet_time().mul_f64(CLEAR).max(HITCH);
+        let time = self.feedback_time();
+        if let Some(more) = self.foreign.rival().and_then(|rival| rival.growth(time)) {
+            self.share += more;
+            return;
+        }
+        let little = self.packet_time().mul_f64(CLEAR).max(HITCH);
+        let clear = found.waited_in_all < little || self.jitter.usual() < HITCH;
         let most = match self.ceiling.growth(self.share, clear) {
             Growth::UpTo(most) => most.min(2.0 * carried),
             Growth::Gently => {
@@ -286,6 +297,43 @@ impl Auto {
         self.spare_rounds = if spare { (self.spare_rounds + 1).min(rounds) } else { 0 };
     }
 
+    /// Finds out whether packets wait for others.
+    fn seek_others(&mut self, now: Instant, report: &Report, waited: Duration) {
+        let sent = report.sent_bytes.saturating_sub(self.sent_bytes) as usize;
+        self.sent_bytes = report.sent_bytes;
+        let seen = Seen {
+            waited,
+            packets: report.acked_packets,
+            left: now.before(report.ago),
+            ours: airtime(self.outstanding + sent, LEAST_RATE as u64),
+            best: self.best.min(FIRST_RATE),
+        };
+        self.outstanding = report.outstanding;
+        match self.foreign.add(now, &seen) {
+            Some(Verdict::Foreign) => {
+                if self.is_starting() {
+                    (self.phase, self.share) = (Phase::Cruise, 0.0);
+                }
+                // What the way carries beside that is not known.
+                self.spare_rounds = UNEVEN_ROUNDS;
+                self.mark = None;
+                self.share = self.bounded(self.share);
+                (self.rate, self.filled) = (self.share, now);
+            }
+            Some(Verdict::Again(pause)) => self.pause_for_test(now + pause),
+            None => {}
+        }
+    }
+
+    /// What may be sent in place of `share`, beside a rival and at all.
+    fn bounded(&mut self, share: f64) -> f64 {
+        let (least, most) = match self.foreign.rival() {
+            Some(rival) => (rival.least(), rival.most()),
+            None => (LEAST_RATE, MOST_RATE),
+        };
+        share.max(least).min(most).clamp(LEAST_RATE, MOST_RATE)
+    }
+
     /// Packets that go on waiting although less is sent may wait for something else.
     fn watch(&mut self, now: Instant, found: &Measured, target: f64) {
         if self.phase != Phase::Cruise {
@@ -301,12 +349,11 @@ impl Auto {
             most: self.jitter.mean().max(found.waited),
             ours: found.wait(),
             share: self.share,
-            packet: airtime(FULL_PACKET, self.best.max(self.share) as u64),
             drains: airtime(self.outstanding, self.rate.min(found.rate) as u64),
             time: self.feedback_time(),
         };
         if let Some(pause) = self.foreign.test(now, &waits) {
-            self.pause_until(now + pause);
+            self.pause_for_test(now + pause);
         }
     }
 
@@ -320,6 +367,12 @@ impl Auto {
             _ if now < next => Release::At(next),
             _ => Release::Now,
         }
+    }
+
+    /// Nobody is to take this pause for an idle way.
+    fn pause_for_test(&mut self, end: Instant) {
+        self.pause_until(end);
+        self.filled = end;
     }
 
     fn pause_until(&mut self, end: Instant) {
@@ -343,7 +396,10 @@ impl Auto {
         if waits && again < DIPS {
             self.dip(now, carried.min(self.share) * DIP_SHARE, again + 1);
         } else {
-            self.losses.conclude(now);
+            let overflowed = self.losses.conclude(now);
+            if let Some(rival) = self.foreign.rival().filter(|_| overflowed) {
+                self.share = rival.overflow(self.share);
+            }
             self.phase = Phase::Cruise;
         }
     }
@@ -381,7 +437,7 @@ impl Auto {
             self.foreign.trouble(now, report.waited, self.share);
         }
         if let Some(arriving) = slower.filter(|_| sure) {
-            self.share = arriving.max(LEAST_RATE).max(self.foreign.claim());
+            self.share = self.bounded(arriving);
             self.rate = self.share;
         }
         // What waits is no more than what is not yet known to have arrived; on a way that just
@@ -464,24 +520,21 @@ impl Controller for Auto {
     }
 
     fn on_new_session(&mut self) {
+        self.sent_bytes = 0;
         self.mark = None;
     }
 
     fn on_report(&mut self, now: Instant, report: &Report) {
         let waited = report.waited.min(LONGEST_WAIT);
         self.feedback.add(now, report);
-        self.outstanding = report.outstanding;
-        if self.foreign.add(waited, report.acked_packets, now.before(report.ago)) {
-            // What the way carries beside that is not known.
-            self.spare_rounds = UNEVEN_ROUNDS;
-            self.mark = None;
-        }
+        self.seek_others(now, report, waited);
         let report = &Report {
             waited: waited.saturating_sub(self.foreign.wait()),
             least_waited: report.least_waited.saturating_sub(self.foreign.wait()),
             ..*report
         };
-        let Some(mut mark) = self.mark else {
+        // While nothing is sent on purpose, what arrives tells nothing of the way.
+        let Some(mut mark) = self.mark.filter(|_| !self.foreign.is_testing()) else {
             self.mark = Some(Mark::at(now, report));
             return;
         };
