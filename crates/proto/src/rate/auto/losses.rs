@@ -22,8 +22,9 @@ const DIP_PACKETS: f64 = 32.0;
 pub(super) struct Losses {
     /// Of late.
     now: f64,
-    /// While less was sent than the way carries.
+    /// While less was sent than the way carries, and of how many packets that is known.
     calm: f64,
+    calm_packets: f64,
     /// How many times the variance of single losses theirs is: more than 1 where they come in
     /// bursts (the index of dispersion).
     dispersion: f64,
@@ -38,7 +39,15 @@ pub(super) struct Losses {
 impl Default for Losses {
     fn default() -> Self {
         let trusted_until = Instant::default();
-        Self { now: 0.0, calm: 0.0, dispersion: 1.0, before: 0.0, dip: (0.0, 0.0), trusted_until }
+        Self {
+            now: 0.0,
+            calm: 0.0,
+            calm_packets: 0.0,
+            dispersion: 1.0,
+            before: 0.0,
+            dip: (0.0, 0.0),
+            trusted_until,
+        }
     }
 }
 
@@ -63,9 +72,14 @@ impl Losses {
 
     /// Whether more is lost than of a calm way, beyond chance.
     fn are_many(&self) -> bool {
-        let variance = self.calm.max(0.01) * (1.0 - self.calm) / LOSS_MEMORY;
+        self.is_more(self.now)
+    }
+
+    fn is_more(&self, lost: f64) -> bool {
+        let single = self.calm.max(0.01) * (1.0 - self.calm);
+        let variance = single * (1.0 / LOSS_MEMORY + 1.0 / self.calm_packets.max(LOSS_MEMORY));
         let deviation = (variance * self.dispersion.max(1.0)).sqrt();
-        self.now > self.calm + LOSS_MARGIN + 2.0 * deviation
+        lost > self.calm + LOSS_MARGIN + 2.0 * deviation
     }
 
     /// What arrives of what would arrive if no more were lost than on a calm way.
@@ -99,19 +113,20 @@ impl Losses {
         self.dip.0 > 0.0
     }
 
-    /// The dip is over: whether what was lost before it was lost for want of room.
-    pub(super) fn conclude(&mut self, now: Instant) -> bool {
+    /// The dip is over: what arrived before it of what would have, if packets were lost for want
+    /// of room.
+    pub(super) fn conclude(&mut self, now: Instant) -> Option<f64> {
         let (lost, all) = self.dip;
         if all > 0.0 {
-            // Few packets tell: what is known counts as well.
-            let known = self.dip_packets();
+            let known = self.calm_packets.min(self.dip_packets());
             self.calm = (self.calm * known + lost) / (known + all);
+            self.calm_packets = known + all;
         }
-        let room = self.before - self.calm >= LOSS_MARGIN * 2.0;
+        let room = self.is_more(self.before);
         if !room {
             self.trusted_until = now + LOSS_TRUST;
         }
         self.now = self.calm;
-        room
+        room.then(|| (1.0 - self.before) / (1.0 - self.calm))
     }
 }

@@ -223,9 +223,9 @@ impl Auto {
             }
             Phase::Start { .. } => {}
             // A way that was idle in between would carry more than arrived.
-            Phase::Cruise if found.never_empty => self.follow(carried, found.waited),
+            Phase::Cruise if found.never_empty => self.follow(found.rate, found.waited),
             Phase::Cruise if held_back && self.losses.suspicious(now) => {
-                self.dip(now, carried.max(self.share / 2.0), 0);
+                self.dip(now, self.share, 0);
             }
             Phase::Cruise if found.standing > target => {}
             Phase::Cruise if held_back && now.since(self.grown) < self.feedback_time() => {}
@@ -396,9 +396,11 @@ impl Auto {
         if waits && again < DIPS {
             self.dip(now, carried.min(self.share) * DIP_SHARE, again + 1);
         } else {
-            let overflowed = self.losses.conclude(now);
-            if let Some(rival) = self.foreign.rival().filter(|_| overflowed) {
-                self.share = rival.overflow(self.share);
+            if let Some(arrived) = self.losses.conclude(now) {
+                self.share = match self.foreign.rival() {
+                    Some(rival) => rival.overflow(self.share),
+                    None => self.share * arrived,
+                };
             }
             self.phase = Phase::Cruise;
         }
