@@ -20,6 +20,7 @@ const FALL: u32 = 16;
 const RIVAL: Duration = Duration::from_millis(20);
 /// Two sights of a wait that cannot be ours are so far apart: one alone may be a machine's.
 const SIGHTS_APART: Duration = Duration::from_millis(100);
+const SIGHT_AGES: Duration = Duration::from_secs(2);
 /// A test takes no more than one part in so many of all time,
 const TEST_EVERY: u32 = 4;
 /// and there is none for so long after one, where nothing tells that it would be different now.
@@ -103,8 +104,8 @@ pub(super) struct Seen {
     pub(super) left: Instant,
     /// For how long all of ours that was under way can have kept the way busy.
     pub(super) ours: Duration,
-    /// What the way carried in better times, in bits per second.
-    pub(super) best: f64,
+    /// What the way may carry, in bits per second.
+    pub(super) guess: f64,
 }
 
 /// What a test came to.
@@ -112,6 +113,8 @@ pub(super) struct Seen {
 pub(super) enum Verdict {
     /// The wait is not ours.
     Foreign,
+    /// Nor is this one, seen without a test.
+    Sighted,
     /// Nothing yet: nothing is to be sent for so long once more.
     Again(Duration),
 }
@@ -124,7 +127,11 @@ impl Foreign {
     }
 
     /// Who fills the queue that packets wait in, if anybody does.
-    pub(super) fn rival(&mut self) -> Option<&mut Rival> {
+    pub(super) fn rival(&self) -> Option<&Rival> {
+        (self.wait > RIVAL).then_some(&self.rival)
+    }
+
+    pub(super) fn rival_mut(&mut self) -> Option<&mut Rival> {
         (self.wait > RIVAL).then_some(&mut self.rival)
     }
 
@@ -195,24 +202,32 @@ impl Foreign {
             self.sight = None;
             return None;
         }
-        let &mut (first, least) = self.sight.get_or_insert((now, waited));
-        if now.since(first) <= SIGHTS_APART {
+        let (first, before) = *self.sight.get_or_insert((now, waited));
+        let since = now.since(first);
+        if since > SIGHT_AGES {
+            self.sight = Some((now, waited));
+        }
+        if !(SIGHTS_APART..=SIGHT_AGES).contains(&since) {
             return None;
         }
         self.sight = None;
-        Some(waited.min(least))
+        Some(waited.min(before))
     }
 
     /// What a test came to, if `seen` ends one.
     pub(super) fn add(&mut self, now: Instant, seen: &Seen) -> Option<Verdict> {
-        let &Seen { waited, packets, left, ours, best } = seen;
+        let &Seen { waited, packets, left, ours, guess } = seen;
         if waited < self.wait.mul_f64(FAR_LESS) {
             self.wait = self.wait - (self.wait - waited) / FALL;
         }
         if let Some(wait) = self.sighted(now, waited, ours) {
+            match &self.trouble {
+                _ if self.rival().is_some() => {}
+                Some(trouble) => self.rival.found(now, trouble.share),
+                None => self.rival.sighted(now, guess),
+            }
             self.wait = wait;
-            self.rival.sighted(now, best);
-            return Some(Verdict::Foreign);
+            return Some(Verdict::Sighted);
         }
         let test = self.test.as_mut().filter(|test| left >= test.until)?;
         test.seen.0 += waited * u32::try_from(packets).unwrap_or(u32::MAX);

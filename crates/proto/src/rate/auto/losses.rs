@@ -91,8 +91,12 @@ impl Losses {
         self.are_many() && now >= self.trusted_until
     }
 
-    pub(super) fn begin_dip(&mut self) {
-        (self.before, self.dip) = (self.now, (0.0, 0.0));
+    /// `again`: the dips right before this one, in a row.
+    pub(super) fn begin_dip(&mut self, again: u32) {
+        if again == 0 {
+            self.before = self.now;
+        }
+        self.dip = (0.0, 0.0);
     }
 
     pub(super) fn add_calm(&mut self, found: &Measured) {

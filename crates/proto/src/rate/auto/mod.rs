@@ -97,6 +97,8 @@ enum Phase {
 /// Before anything is known: four full packets in 10 ms, within which a report is due.
 const FIRST_RATE: f64 = 4.8e6;
 const FIRST_WINDOW: usize = 4 * FULL_PACKET;
+/// What a way beside others may carry of which nothing is known, or nothing of late.
+const GUESS: f64 = 2e6;
 /// A tenth of what the slowest Wi-Fi carries with several on it.
 const LEAST_RATE: f64 = 200e3;
 const MOST_RATE: f64 = 1e10;
@@ -204,7 +206,7 @@ impl Auto {
         self.filling = held_back;
         self.losses.add(found);
         // What arrives, made up for what is lost by chance.
-        let carried = found.rate * self.losses.excess();
+        let carried = (found.rate * self.losses.excess()).min(MOST_RATE);
         self.best = match found.never_empty {
             true => self.best + (carried - self.best) / 8.0,
             false => self.best.max(carried),
@@ -306,14 +308,15 @@ impl Auto {
             packets: report.acked_packets,
             left: now.before(report.ago),
             ours: airtime(self.outstanding + sent, LEAST_RATE as u64),
-            best: self.best.min(FIRST_RATE),
+            guess: self.best.min(GUESS),
         };
         self.outstanding = report.outstanding;
-        match self.foreign.add(now, &seen) {
-            Some(Verdict::Foreign) => {
-                if self.is_starting() {
-                    (self.phase, self.share) = (Phase::Cruise, 0.0);
-                }
+        let verdict = self.foreign.add(now, &seen);
+        if matches!(verdict, Some(Verdict::Sighted)) && self.is_starting() {
+            (self.phase, self.share) = (Phase::Cruise, 0.0);
+        }
+        match verdict {
+            Some(Verdict::Foreign | Verdict::Sighted) => {
                 // What the way carries beside that is not known.
                 self.spare_rounds = UNEVEN_ROUNDS;
                 self.mark = None;
@@ -326,7 +329,7 @@ impl Auto {
     }
 
     /// What may be sent in place of `share`, beside a rival and at all.
-    fn bounded(&mut self, share: f64) -> f64 {
+    fn bounded(&self, share: f64) -> f64 {
         let (least, most) = match self.foreign.rival() {
             Some(rival) => (rival.least(), rival.most()),
             None => (LEAST_RATE, MOST_RATE),
@@ -397,9 +400,10 @@ impl Auto {
             self.dip(now, carried.min(self.share) * DIP_SHARE, again + 1);
         } else {
             if let Some(arrived) = self.losses.conclude(now) {
-                self.share = match self.foreign.rival() {
-                    Some(rival) => rival.overflow(self.share),
-                    None => self.share * arrived,
+                let arrived = self.share * arrived;
+                self.share = match self.foreign.rival_mut() {
+                    Some(rival) => rival.overflow(self.share, arrived),
+                    None => arrived,
                 };
             }
             self.phase = Phase::Cruise;
@@ -455,7 +459,8 @@ impl Auto {
 
     /// After trouble that is long over the way is found out anew, from half of what it was.
     fn recover(&mut self, now: Instant, under_way: usize) {
-        let over = under_way == 0 && now.since(self.filled) > FORGET;
+        let alone = self.foreign.rival().is_none();
+        let over = alone && under_way == 0 && now.since(self.filled) > FORGET;
         if over && !self.is_starting() && self.share < self.best / 2.0 {
             self.phase = Phase::Start { window: FIRST_WINDOW };
             self.share = self.best / 2.0;
@@ -475,7 +480,7 @@ impl Auto {
         self.share = share;
         (self.emptied, self.filled) = (now, now);
         self.spare_rounds = 0;
-        self.losses.begin_dip();
+        self.losses.begin_dip(again);
     }
 }
 
@@ -529,6 +534,7 @@ impl Controller for Auto {
     fn on_report(&mut self, now: Instant, report: &Report) {
         let waited = report.waited.min(LONGEST_WAIT);
         self.feedback.add(now, report);
+        let testing = self.foreign.is_testing();
         self.seek_others(now, report, waited);
         let report = &Report {
             waited: waited.saturating_sub(self.foreign.wait()),
@@ -536,7 +542,7 @@ impl Controller for Auto {
             ..*report
         };
         // While nothing is sent on purpose, what arrives tells nothing of the way.
-        let Some(mut mark) = self.mark.filter(|_| !self.foreign.is_testing()) else {
+        let Some(mut mark) = self.mark.filter(|_| !testing) else {
             self.mark = Some(Mark::at(now, report));
             return;
         };

@@ -9,22 +9,27 @@ use crate::time::{Duration, Instant};
 
 /// At least this part of what the way carried before is sent,
 const CLAIM: f64 = 0.25;
-/// of which no test takes away more than this leaves
-const KEEP: f64 = 0.9;
-/// before so much time has passed,
-const KEPT: Duration = Duration::from_secs(60);
+/// as long as the rival was seen so lately, even if less was sent since;
+const KEPT: Duration = Duration::from_secs(120);
 /// and at most so many times that.
 const MOST_CLAIMS: f64 = 2.0;
-/// When the queue overflows both send less, by CUBIC's factor (RFC 9438).
+/// When it overflows both send less, by CUBIC's factor (RFC 9438).
 const GIVE_WAY: f64 = 0.7;
 
 /// What is claimed beside such a one. Rates are in bits per second.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Rival {
     claim: f64,
-    claimed: Instant,
-    /// It is of a rate that the way is known to carry, and no guess.
-    known: bool,
+    seen: Instant,
+    /// The rival was there first, and its queue has not overflowed yet: the way may carry more,
+    /// or less.
+    guessed: bool,
+}
+
+impl Default for Rival {
+    fn default() -> Self {
+        Self { claim: 0.0, seen: Instant::default(), guessed: true }
+    }
 }
 
 impl Rival {
@@ -35,36 +40,38 @@ impl Rival {
 
     /// What is sent at most, so that the other has as much: no bound while nothing is known.
     pub(super) fn most(&self) -> f64 {
-        if self.known { self.claim * MOST_CLAIMS } else { f64::INFINITY }
+        if self.guessed { f64::INFINITY } else { self.claim * MOST_CLAIMS }
     }
 
     /// By how much what is sent may grow in a round trip of `time`, as with TCP (RFC 5681), once
     /// anything is known.
     pub(super) fn growth(&self, time: Duration) -> Option<f64> {
-        self.known.then(|| FULL_PACKET as f64 * 8.0 / time.as_secs_f64())
+        (!self.guessed).then(|| FULL_PACKET as f64 * 8.0 / time.as_secs_f64())
     }
 
-    /// Packets were lost for want of room while `share` was sent: what is to be sent now.
-    pub(super) fn overflow(&mut self, share: f64) -> f64 {
-        self.claim = self.claim.max(share / MOST_CLAIMS);
-        self.known = true;
+    /// Packets were lost for want of room: of `share` so much had `arrived`. What is to be sent now.
+    pub(super) fn overflow(&mut self, share: f64, arrived: f64) -> f64 {
+        self.claim = match self.guessed {
+            true => arrived / MOST_CLAIMS,
+            false => self.claim.min(arrived),
+        };
+        self.guessed = false;
         share * GIVE_WAY
     }
 
     /// While there is no rival it becomes known what the way carries.
     pub(super) fn is_away(&mut self) {
-        self.known = true;
+        self.guessed = false;
     }
 
-    /// Found by a test, until which the way carried `share`: or more, if the rival was there
-    /// before it.
+    /// Found by a test, until which the way carried `share`: or more, if the rival was there then.
     pub(super) fn found(&mut self, now: Instant, share: f64) {
-        let kept = if now.since(self.claimed) < KEPT { self.claim * KEEP } else { 0.0 };
-        (self.claim, self.claimed) = ((share * CLAIM).max(kept), now);
+        let kept = if now.since(self.seen) < KEPT { self.claim } else { 0.0 };
+        (self.claim, self.seen) = ((share * CLAIM).max(kept), now);
     }
 
     /// Seen without a test, while little was sent: the way may carry `guess`.
     pub(super) fn sighted(&mut self, now: Instant, guess: f64) {
-        (self.claim, self.claimed, self.known) = (guess * CLAIM, now, false);
+        *self = Self { claim: guess * CLAIM, seen: now, ..Self::default() };
     }
 }
