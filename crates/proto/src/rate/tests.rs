@@ -140,6 +140,11 @@ fn share(second: &Second, way: &Way) -> f64 {
     second.delivered as f64 * 8.0 / way.rate_bps as f64
 }
 
+/// Of the way, on average over these seconds.
+fn mean(seconds: &[Second], way: &Way) -> f64 {
+    seconds.iter().map(|second| share(second, way)).sum::<f64>() / seconds.len() as f64
+}
+
 #[test]
 fn none_stops_for_good_whatever_is_lost_or_paused() {
     for mut controller in all() {
@@ -174,8 +179,7 @@ fn auto_fills_any_way_and_leaves_its_queue_short() {
                 let way = Way { queue_bytes, report_loss, ..Way::new(rate_bps) };
                 let seconds = run(&mut Auto::new(), &way, 10, 0..0);
                 let most = airtime(PACKET * 3, rate_bps) + Duration::from_millis(2);
-                let all: f64 = seconds[2..].iter().map(|second| share(second, &way)).sum();
-                assert!(all / 8.0 > 0.95, "{rate_bps} {report_loss}: {seconds:?}");
+                assert!(mean(&seconds[2..], &way) > 0.95, "{rate_bps} {report_loss}: {seconds:?}");
                 for second in &seconds[2..] {
                     assert!(second.worst_wait < most, "{rate_bps} {report_loss}: {seconds:?}");
                 }
@@ -221,15 +225,9 @@ fn a_wait_that_is_not_ours_costs_auto_no_rate() {
             let way = Way { foreign, ..Way::new(rate_bps) };
             let seconds = run(&mut Auto::new(), &way, 20, 0..0);
             // From when it was found out, and while the way is longer.
-            let all: f64 = seconds[8..].iter().map(|second| share(second, &way)).sum();
-            assert!(all / 12.0 > 0.75, "{rate_bps} {number}: {seconds:?}");
+            assert!(mean(&seconds[8..], &way) > 0.75, "{rate_bps} {number}: {seconds:?}");
         }
     }
-}
-
-/// Of the way, on average over these seconds.
-fn mean(seconds: &[Second], way: &Way) -> f64 {
-    seconds.iter().map(|second| share(second, way)).sum::<f64>() / seconds.len() as f64
 }
 
 #[test]

@@ -202,12 +202,9 @@ impl Foreign {
             self.sight = None;
             return None;
         }
-        let (first, before) = *self.sight.get_or_insert((now, waited));
-        let since = now.since(first);
-        if since > SIGHT_AGES {
-            self.sight = Some((now, waited));
-        }
-        if !(SIGHTS_APART..=SIGHT_AGES).contains(&since) {
+        let fresh = self.sight.filter(|(first, _)| now.since(*first) <= SIGHT_AGES);
+        let (first, before) = *self.sight.insert(fresh.unwrap_or((now, waited)));
+        if now.since(first) < SIGHTS_APART {
             return None;
         }
         self.sight = None;
@@ -233,6 +230,10 @@ impl Foreign {
         test.seen.0 += waited * u32::try_from(packets).unwrap_or(u32::MAX);
         test.seen.1 += packets;
         let test = self.test.take_if(|test| left >= test.until + test.time)?;
+        self.conclude(now, test)
+    }
+
+    fn conclude(&mut self, now: Instant, test: Test) -> Option<Verdict> {
         let waited = test.seen.0 / u32::try_from(test.seen.1).unwrap_or(u32::MAX).max(1);
         let still = waited.saturating_sub(self.wait());
         let packet = self.packet();

@@ -311,21 +311,19 @@ impl Auto {
             guess: self.best.min(GUESS),
         };
         self.outstanding = report.outstanding;
-        let verdict = self.foreign.add(now, &seen);
-        if matches!(verdict, Some(Verdict::Sighted)) && self.is_starting() {
-            (self.phase, self.share) = (Phase::Cruise, 0.0);
-        }
-        match verdict {
-            Some(Verdict::Foreign | Verdict::Sighted) => {
-                // What the way carries beside that is not known.
-                self.spare_rounds = UNEVEN_ROUNDS;
-                self.mark = None;
-                self.share = self.bounded(self.share);
-                (self.rate, self.filled) = (self.share, now);
+        match self.foreign.add(now, &seen) {
+            None => return,
+            Some(Verdict::Again(pause)) => return self.pause_for_test(now + pause),
+            Some(Verdict::Sighted) if self.is_starting() => {
+                (self.phase, self.share) = (Phase::Cruise, 0.0);
             }
-            Some(Verdict::Again(pause)) => self.pause_for_test(now + pause),
-            None => {}
+            Some(Verdict::Sighted | Verdict::Foreign) => {}
         }
+        // What the way carries beside that is not known.
+        self.spare_rounds = UNEVEN_ROUNDS;
+        self.mark = None;
+        self.share = self.bounded(self.share);
+        (self.rate, self.filled) = (self.share, now);
     }
 
     /// What may be sent in place of `share`, beside a rival and at all.

@@ -64,13 +64,13 @@ impl Rival {
         self.guessed = false;
     }
 
-    /// Found by a test, until which the way carried `share`: or more, if the rival was there then.
+    /// Found out, and until then the way carried `share`: or more, if the rival was there already.
     pub(super) fn found(&mut self, now: Instant, share: f64) {
         let kept = if now.since(self.seen) < KEPT { self.claim } else { 0.0 };
         (self.claim, self.seen) = ((share * CLAIM).max(kept), now);
     }
 
-    /// Seen without a test, while little was sent: the way may carry `guess`.
+    /// Seen while little was sent: the way may carry `guess`.
     pub(super) fn sighted(&mut self, now: Instant, guess: f64) {
         *self = Self { claim: guess * CLAIM, seen: now, ..Self::default() };
     }
