@@ -10,15 +10,19 @@ CASE ?= all
 # Empty: 1; 10 of recovery.
 RUNS ?=
 FUZZ_SECONDS ?= 30
+# Empty: all.
+FUZZ_TARGETS ?=
+CARGO_DENY = 0.20.2
 
-.PHONY: help setup ros2 build demo test bench validate smoke realtime fuzz
+.PHONY: help setup ros2 build demo test bench validate smoke realtime deny fuzz
 
 help:
 	@echo "make demo    Tautline beside plain ROS 1 on a 6 Mbps link (under three minutes after the build);"
 	@echo "             LINK=token-bucket|radio: full duplex by the kernel, or a half-duplex 802.11 channel;"
 	@echo "             ROS=2: rclpy beside plain ROS 2 (Fast DDS), installed into target/ros2"
-	@echo "make test    format, lints, unit tests, real ROS at both ends, fuzzing"
-	@echo "make bench   all measured cases; CASE=6mbps|6mbps-rate|3mbps|3mbps-rate|6mbps-loss|6mbps-radio|idle|header|five-peers|recovery|crypto|flood|ros2-gateway, RUNS=n, ROS=2"
+	@echo "make test    format, lints, unit tests, dependencies, real ROS at both ends, fuzzing; the last line names what was not run"
+	@echo "make fuzz    all fuzz targets; FUZZ_SECONDS=600 each, FUZZ_TARGETS='config xml_rpc'"
+	@echo "make bench   all measured cases; CASE=6mbps|6mbps-rate|3mbps|3mbps-rate|6mbps-loss|6mbps-radio|idle|header|five-peers|recovery|reload|crypto|flood|attack|ros2-gateway, RUNS=n, ROS=2"
 	@echo "make validate  the radio model against a reference, against real programs, and its speed; rate control (docs/rates.md)"
 	@echo "make build   the release binaries: target/release/tautline and tautline-lab"
 	@echo "make setup   installs the Debian packages that are missing (the others do it too)"
@@ -42,11 +46,15 @@ bench: build
 	@[ "$(ROS)" != 2 -a "$(CASE)" != ros2-gateway ] || crates/lab/ros2.sh kilted
 	@target/release/tautline-lab bench $(CASE) --ros $(ROS) $(if $(RUNS),--runs $(RUNS))
 
+# What could not be run is told in the last line.
+NOT_RUN = target/not-run
 test: setup ros2
+	@mkdir -p target && rm -f $(NOT_RUN)
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo test --workspace --locked
-	@$(MAKE) --no-print-directory smoke realtime fuzz
+	@$(MAKE) --no-print-directory deny smoke realtime fuzz
+	@echo "make test: passed$$(test ! -s $(NOT_RUN) || sed -z 's/\n/, /g; s/, $$//; s/^/; not run: /' $(NOT_RUN))"
 
 validate: build
 	@target/release/tautline-lab validate dcf --docs docs
@@ -63,15 +71,17 @@ smoke: setup
 	cargo build --workspace --bins --locked
 	@target/debug/tautline-lab smoke
 
-# Fuzzing needs a nightly toolchain; cargo-fuzz is installed under target/ where it is missing.
-FUZZ = PATH="$(CURDIR)/target/tools/bin:$$PATH" cargo +nightly fuzz
+# Tools that are not installed are built from crates.io under target/, once.
+TOOLS = PATH="$(CURDIR)/target/tools/bin:$$PATH"
+
+# Licences, sources and duplicates of all dependencies, and known vulnerabilities where their
+# database is there or can be fetched (github.com/rustsec/advisory-db, below target/advisories).
+deny:
+	@$(TOOLS) cargo deny --version >/dev/null 2>&1 || cargo install cargo-deny --version $(CARGO_DENY) --locked --no-default-features --root target/tools
+	@$(TOOLS) cargo deny --locked check --allow license-exception-not-encountered --allow license-not-encountered licenses sources bans
+	@$(TOOLS) cargo deny --locked --config deny.toml --manifest-path fuzz/Cargo.toml check --allow license-exception-not-encountered --allow license-not-encountered licenses sources
+	@$(TOOLS) crates/lab/advisories.sh $(NOT_RUN)
+
+# Fuzzing needs a nightly toolchain: the pinned one where it can be installed, else any.
 fuzz:
-	@if ! cargo +nightly --version >/dev/null 2>&1; then \
-		echo "fuzz: not run, no nightly toolchain (rustup toolchain install nightly)"; exit 0; fi; \
-	set -e; \
-	$(FUZZ) --version >/dev/null 2>&1 || cargo install cargo-fuzz --locked --root target/tools; \
-	for target in packet_parse control_parse endpoint_packets handshake; do \
-		echo "fuzz: $$target for $(FUZZ_SECONDS) s"; \
-		mkdir -p target/fuzz/corpus/$$target; \
-		$(FUZZ) run --fuzz-dir fuzz --target-dir target/fuzz $$target target/fuzz/corpus/$$target fuzz/seeds/$$target \
-			-- -max_total_time=$(FUZZ_SECONDS) -verbosity=0 -print_final_stats=1; done
+	@$(TOOLS) fuzz/run.sh $(FUZZ_SECONDS) $(NOT_RUN) $(FUZZ_TARGETS)

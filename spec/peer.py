@@ -343,11 +343,17 @@ class Peer:
             self.clocks[arrived] = (arrived - clock) & tautline.U32
         for frame in frames:
             self.got_frame(frame, packet["link"], source)
+            if frame == "goodbye":
+                return
 
     def got_frame(self, frame, link, source):
         kind, it = (frame, None) if isinstance(frame, str) else next(iter(frame.items()))
         if kind in ("data", "ping", "relay"):
             self.to_ack[link] = True
+        if kind == "goodbye":
+            self.epoch, self.session_epoch = int.from_bytes(os.urandom(8), "little"), None
+            self.call, self.keys, self.kept = None, [], []
+            return self.begin_session()
         if kind == "challenge":
             self.send([{"echo": it}], to=source)
         if kind == "ack":

@@ -6,18 +6,20 @@ set -eu
 
 build="gcc g++ libc6-dev cmake clang-14 libclang-14-dev"
 python="python3-venv python3-cryptography"
-links="iproute2 iptables iputils-ping iperf3 util-linux"
+links="iproute2 iptables nftables iputils-ping iperf3 util-linux"
+# systemd-analyze, and its filters without systemd
+unit="systemd python3-seccomp"
 ros="python3-roslaunch python3-rostopic python3-rospy python3-rosbag
      python3-std-msgs python3-sensor-msgs python3-geometry-msgs python3-tf2-msgs"
 picture="python3-matplotlib python-matplotlib-data"
 
 if ! command -v dpkg-query >/dev/null; then
-    echo "setup: this is no Debian; install what matches: $build $python $links $ros $picture" >&2
+    echo "setup: this is no Debian; install what matches: $build $python $links $unit $ros $picture" >&2
     exit 1
 fi
 
 missing=""
-for package in $build $python $links $ros $picture "$@"; do
+for package in $build $python $links $unit $ros $picture "$@"; do
     state=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
     [ "$state" = installed ] || missing="$missing $package"
 done

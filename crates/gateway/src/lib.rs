@@ -15,19 +15,25 @@
 mod backlog;
 mod drops;
 pub mod mapping;
+pub mod networks;
+pub mod observations;
 pub mod rejections;
 #[cfg(feature = "ros1")]
 pub mod ros1;
 #[cfg(feature = "ros2")]
 pub mod ros2;
 mod sources;
+#[cfg(any(feature = "ros1", feature = "ros2"))]
+mod sparing;
 pub mod tf;
+pub mod threads;
 pub mod types;
 
 use bytes::Bytes;
 use rejections::Rejected;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use threads::End;
 
 /// What is known of a topic and needed to publish it elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -194,6 +200,9 @@ pub enum Command {
         /// What the caller gets.
         outcome: Outcome,
     },
+    /// The [`Selector`] says something else from now on: what may leave and did not is offered,
+    /// what may not leave any more is withdrawn. The rest goes on undisturbed.
+    Reselect,
 }
 
 /// What a gateway tells the node.
@@ -281,6 +290,10 @@ pub type Selector = Arc<dyn Fn(Named<'_>) -> bool + Send + Sync>;
 pub trait Events: Send + Sync + 'static {
     /// Takes one event; what cannot be taken is counted by the receiver, not retried.
     fn emit(&self, event: Event);
+
+    /// A thread of the gateway has ended, which before [`Gateway::shutdown`] is a failure of the
+    /// whole.
+    fn ended(&self, _thread: &str, _how: End) {}
 }
 
 /// State of a gateway, for status and logs.

@@ -134,7 +134,7 @@ pub struct ServiceTreatment {
     pub priority: u8,
     /// How long a caller waits.
     pub timeout: Duration,
-    /// Peers that may call; `None` is everyone.
+    /// Peers that are offered it; `None` is everyone.
     pub to: Option<Vec<String>>,
 }
 
@@ -152,6 +152,11 @@ const RESULT: &str = "get_result";
 /// How long a caller of an action's service waits: for the result, until the action ends.
 pub fn action_timeout(service: &str, timeout: Duration) -> Duration {
     if service == RESULT { RESULT_TIMEOUT } else { timeout }
+}
+
+/// Whether a service is one by which the result of an action is asked for.
+pub fn is_result(name: &str) -> bool {
+    action_of(name).is_some() && name.ends_with(RESULT)
 }
 
 /// The treatment of service `name`: that of the first rule that matches.
@@ -181,26 +186,56 @@ pub struct NameMap {
     pub prefix: String,
     /// Names that become others, before the prefix is put on.
     pub remap: BTreeMap<String, String>,
-    /// Which of the peer's topics are taken at all; empty takes all but commands
-    /// ([`is_command`]).
-    pub accept: Vec<Pattern>,
+    /// Which of the peer's topics, services and actions are taken, by their names at the peer.
+    pub accept: Vec<Accept>,
 }
 
-/// Types whose messages make a robot move, each with its md5: a ROS 1 subscriber takes a topic
-/// by the md5 alone, whatever name its type has.
-const COMMANDS: [(&str, &str); 6] = [
-    ("geometry_msgs/Twist", "9f195f881246fdfa2798d1d3eebca84a"),
-    ("geometry_msgs/TwistStamped", "98d34b0043a2093cf9d9345ab6eef12e"),
-    ("ackermann_msgs/AckermannDrive", "3512e91b48d69674a0e86fadf1ea8231"),
-    ("ackermann_msgs/AckermannDriveStamped", "1fd5d7f58889cefd44d29f6653240d0c"),
-    ("trajectory_msgs/JointTrajectory", "65b4f94a94d1ed67169da35a02f33d3f"),
-    ("sensor_msgs/Joy", "5a9ea5f83505693b71e785041e67a8bb"),
-];
+/// Topics, services or actions of a peer that the file allows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Accept {
+    /// Which names, as the peer has them.
+    pub pattern: Pattern,
+    /// Which types, each as `package/Type`; empty is any.
+    pub types: Vec<String>,
+}
 
-/// Whether messages of a type make a robot move, by its name in either ROS and its hash.
-pub fn is_command(type_name: &str, type_hash: &str) -> bool {
-    let name = short_name(type_name);
-    COMMANDS.iter().any(|(command, md5)| name == *command || type_hash == *md5)
+/// What `accept` says of one name and type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accepted {
+    /// It is allowed.
+    Yes,
+    /// The name is allowed with another type.
+    OtherType,
+    /// No entry has the name.
+    No,
+}
+
+/// The action of ROS 2 that a topic or service is a part of.
+pub fn action_of(name: &str) -> Option<&str> {
+    let (action, part) = name.rsplit_once("/_action/")?;
+    (ACTION_SERVICES.contains(&part) || ACTION_TOPICS.contains(&part)).then_some(action)
+}
+
+/// Whether a topic is the feedback or status of an action of ROS 2, by its name and type.
+pub fn is_action_topic(name: &str, type_name: &str) -> bool {
+    let fits =
+        type_name == "action_msgs/msg/GoalStatusArray" || type_name.ends_with("_FeedbackMessage");
+    fits && action_of(name).is_some_and(|action| {
+        ACTION_TOPICS.iter().any(|part| name[action.len()..].ends_with(&format!("/{part}")))
+    })
+}
+
+/// Whether a topic or service of type `found` is one of type `allowed` (`package/Type`), or a
+/// part of an action of that type.
+pub fn is_type(allowed: &str, name: &str, found: &str) -> bool {
+    let found = short_name(found);
+    if found == allowed {
+        return true;
+    }
+    let parts = ["_SendGoal", "_GetResult", "_FeedbackMessage"];
+    let own = parts.iter().any(|part| found.strip_suffix(part) == Some(allowed));
+    let shared = ["action_msgs/CancelGoal", "action_msgs/GoalStatusArray"];
+    action_of(name).is_some() && (own || shared.contains(&&*found))
 }
 
 /// Why a text is no topic name or pattern.
@@ -288,6 +323,21 @@ impl Pattern {
     pub fn matches(&self, name: &str) -> bool {
         glob(self.0.as_bytes(), name.as_bytes())
     }
+
+    /// Whether `name`, or the action of ROS 2 that it is a part of, is one of those meant.
+    pub fn matches_or_action(&self, name: &str) -> bool {
+        self.matches(name) || action_of(name).is_some_and(|action| self.matches(action))
+    }
+
+    /// Whether this matches whatever `later` matches. Tries names in which the stars of `later`
+    /// are nothing, one strange level, or two: a pattern matches all of these only by stars
+    /// that reach as far.
+    pub fn covers(&self, later: &Pattern) -> bool {
+        const STRANGE: [(&str, &str); 3] = [("", ""), ("\u{1}", "\u{1}"), ("\u{1}", "\u{1}/\u{1}")];
+        STRANGE.iter().all(|(level, levels)| {
+            self.matches(&later.as_str().replace("**", levels).replace('*', level))
+        })
+    }
 }
 
 /// Matches `name` against `pattern` in O(pattern x name) time whatever the
@@ -320,18 +370,23 @@ pub fn treatment<'a>(rules: &'a [TopicRule], name: &str) -> Option<&'a Treatment
 }
 
 impl NameMap {
-    /// The local name of a peer's topic or service; `None` if it is not taken.
-    pub fn local_name(&self, theirs: &str) -> Option<String> {
-        if !self.accept.is_empty() && !self.accepts(theirs) {
-            return None;
-        }
+    /// The local name of a peer's topic or service.
+    pub fn local_name(&self, theirs: &str) -> String {
         let renamed = self.remap.get(theirs).map_or(theirs, String::as_str);
-        Some(format!("{}{renamed}", self.prefix))
+        format!("{}{renamed}", self.prefix)
     }
 
-    /// Whether the file names it, by itself or by a pattern: only so are commands taken.
-    pub fn accepts(&self, theirs: &str) -> bool {
-        self.accept.iter().any(|pattern| pattern.matches(theirs))
+    /// What `accept` says of a name at the peer; `fits` tells whether what the peer has under it
+    /// is of a type in the file.
+    pub fn accepted(&self, theirs: &str, fits: impl Fn(&str) -> bool) -> Accepted {
+        let mut found = Accepted::No;
+        for entry in self.accept.iter().filter(|it| it.pattern.matches_or_action(theirs)) {
+            if entry.types.is_empty() || entry.types.iter().any(|allowed| fits(allowed)) {
+                return Accepted::Yes;
+            }
+            found = Accepted::OtherType;
+        }
+        found
     }
 }
 
@@ -400,18 +455,63 @@ mod tests {
     }
 
     #[test]
-    fn names_are_remapped_then_prefixed_and_only_those_accepted() {
+    fn names_are_remapped_then_prefixed() {
         let map = NameMap {
             prefix: "/robot1".into(),
             remap: [("/scan".into(), "/front/scan".into())].into(),
-            accept: vec![pattern("/scan"), pattern("/tf*")],
+            accept: Vec::new(),
         };
-        assert_eq!(map.local_name("/scan").unwrap(), "/robot1/front/scan");
-        assert_eq!(map.local_name("/tf_static").unwrap(), "/robot1/tf_static");
-        assert_eq!(map.local_name("/odom"), None);
-        assert!(map.accepts("/tf_static") && !map.accepts("/odom"));
-        let all = NameMap::default();
-        assert!(!all.accepts("/cmd_vel") && all.local_name("/cmd_vel").is_some());
+        assert_eq!(map.local_name("/scan"), "/robot1/front/scan");
+        assert_eq!(map.local_name("/tf_static"), "/robot1/tf_static");
+    }
+
+    #[test]
+    fn what_is_accepted_goes_by_name_and_where_given_by_type() {
+        let accept = |text, types: &[&str]| Accept {
+            pattern: pattern(text),
+            types: types.iter().map(|it| (*it).into()).collect(),
+        };
+        let map = NameMap {
+            accept: vec![
+                accept("/scan", &[]),
+                accept("/cmd*", &["geometry_msgs/Twist", "geometry_msgs/TwistStamped"]),
+                accept("/go", &["nav2_msgs/NavigateToPose"]),
+            ],
+            ..NameMap::default()
+        };
+        let accepted = |name, found| map.accepted(name, |allowed| is_type(allowed, name, found));
+        assert_eq!(accepted("/scan", "x/Y"), Accepted::Yes);
+        assert_eq!(accepted("/cmd_vel", "geometry_msgs/msg/Twist"), Accepted::Yes);
+        assert_eq!(accepted("/cmd_vel", "geometry_msgs/Pose"), Accepted::OtherType);
+        assert_eq!(accepted("/odom", "geometry_msgs/Twist"), Accepted::No);
+        for (part, found) in [
+            ("send_goal", "nav2_msgs/action/NavigateToPose_SendGoal"),
+            ("get_result", "nav2_msgs/action/NavigateToPose_GetResult"),
+            ("cancel_goal", "action_msgs/srv/CancelGoal"),
+            ("feedback", "nav2_msgs/action/NavigateToPose_FeedbackMessage"),
+            ("status", "action_msgs/msg/GoalStatusArray"),
+        ] {
+            let name = format!("/go/_action/{part}");
+            let fits = |allowed: &str| is_type(allowed, &name, found);
+            assert_eq!(map.accepted(&name, fits), Accepted::Yes, "{part}");
+        }
+        assert_eq!(accepted("/go/_action/feedback", "x/Y"), Accepted::OtherType);
+        assert_eq!(accepted("/go/_action/other", "x/Y"), Accepted::No);
+        assert_eq!(accepted("/go", "action_msgs/CancelGoal"), Accepted::OtherType);
+    }
+
+    #[test]
+    fn a_pattern_is_covered_only_by_one_that_matches_all_it_matches() {
+        let covered = |earlier, later| pattern(earlier).covers(&pattern(later));
+        assert!(covered("/scan", "/scan"));
+        assert!(covered("/camera/**", "/camera/image"));
+        assert!(covered("/camera/**", "/camera/*"));
+        assert!(covered("/**", "/camera/**"));
+        assert!(covered("/cam*", "/camera*"));
+        assert!(!covered("/camera/*", "/camera/**"));
+        assert!(!covered("/camera/*/*", "/camera/**"));
+        assert!(!covered("/camera/image", "/camera/*"));
+        assert!(!covered("/camera*", "/cam*"));
     }
 
     #[test]
@@ -432,21 +532,5 @@ mod tests {
             assert_eq!(WhenSlow::from_word(way.word()), Some(way));
         }
         assert_eq!(WhenSlow::from_word("never"), None);
-    }
-
-    #[test]
-    fn commands_are_known_by_their_name_in_either_ros_or_by_their_md5() {
-        for (name, md5) in COMMANDS {
-            let (package, own) = name.split_once('/').unwrap();
-            for spelling in
-                [name, &format!("{package}/msg/{own}"), &format!("{package}::msg::{own}")]
-            {
-                assert!(is_command(spelling, ""), "{spelling}");
-            }
-            assert!(is_command("x/Harmless", md5), "{name}");
-        }
-        for other in ["nav_msgs/Odometry", "geometry_msgs/msg/TwistWithCovariance", "x/Twist", ""] {
-            assert!(!is_command(other, ""), "{other}");
-        }
     }
 }

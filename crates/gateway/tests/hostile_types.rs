@@ -46,6 +46,13 @@ fn a_definition_that_makes_no_sense_names_type_line_and_reason() {
 }
 
 #[test]
+fn the_value_of_a_constant_is_what_follows_its_name() {
+    let schema = Schema::parse("a/A", "string<=5 NAME=\"a=b\"\nint8 x", Dialect::Ros2).unwrap();
+    assert_eq!(schema.root().constants, ["string<=5 NAME=\"a=b\""]);
+    assert_eq!(Schema::parse("a/A", &schema.text(), Dialect::Ros2).unwrap(), schema);
+}
+
+#[test]
 fn types_in_a_ring_or_too_deep_are_refused() {
     let ring = format!("B b\n{BAR}\nMSG: a/B\nA a");
     assert!(refused(&ring, Dialect::Ros1).contains("contains itself"));

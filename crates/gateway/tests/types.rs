@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use tautline_gateway::mapping::is_command;
+use tautline_gateway::observations::{OBSERVATIONS, is_observation};
 use tautline_gateway::ros2::graph::{GidBytes, Node, write};
 use tautline_gateway::types::compose::compose;
 use tautline_gateway::types::definition::{Arity, Base, Primitive, Schema};
@@ -91,28 +91,51 @@ fn hashes_are_those_of_ros_and_of_rosbags() {
 }
 
 #[test]
-fn commands_have_the_md5_that_others_give_them() {
-    let mut commands = 0;
-    for Type { name, line, .. } in types() {
-        let Some(md5) = line["md5"].as_str() else { continue };
-        // An acceleration has the fields of a twist, and so its md5.
-        let reads_as_twist = name == "geometry_msgs/msg/Accel";
-        assert_eq!(is_command("x/Y", md5), is_command(&name, "") || reads_as_twist, "{name}");
-        commands += usize::from(is_command(&name, ""));
+fn observations_have_the_hashes_that_others_give_them() {
+    let types = types();
+    let (mut md5s, mut rihs01s) = (0, 0);
+    for (name, md5, rihs01) in OBSERVATIONS {
+        let (package, own) = name.split_once('/').unwrap();
+        let full = format!("{package}/msg/{own}");
+        let found = types.iter().find(|found| found.name == full);
+        if let Some(Type { ros1: Some(schema), .. }) = found {
+            assert_eq!(type_hash(schema), *md5, "{name}");
+            md5s += 1;
+        }
+        if let Some(Type { ros2: Some(schema), line, .. }) = found {
+            assert_eq!(type_hash(schema), format!("RIHS01_{rihs01}"), "{name}");
+            assert_eq!(rihs01_of(line), format!("RIHS01_{rihs01}"), "{name}");
+            rihs01s += 1;
+        }
     }
-    assert_eq!(commands, 4, "rosbags has none of ackermann_msgs");
-    // As github.com/ros-drivers/ackermann_msgs has them.
-    let header = "uint32 seq\ntime stamp\nstring frame_id\n";
-    let drive = "float32 steering_angle\nfloat32 steering_angle_velocity\nfloat32 speed\n\
-                 float32 acceleration\nfloat32 jerk\n";
-    let bar = "=".repeat(80);
-    let stamped = format!(
-        "Header header\nAckermannDrive drive\n{bar}\nMSG: std_msgs/Header\n{header}\
-         {bar}\nMSG: ackermann_msgs/AckermannDrive\n{drive}"
-    );
-    for text in [drive, &stamped] {
-        let schema = Schema::parse("ackermann_msgs/X", text, Dialect::Ros1).unwrap();
-        assert!(is_command("x/Y", &type_hash(&schema)), "{text}");
+    // ROS 1's transforms are in none of these, and in Debian's packages.
+    assert_eq!((md5s, rihs01s), (OBSERVATIONS.len() - 2, OBSERVATIONS.len() - 1));
+}
+
+#[test]
+fn observations_have_the_md5_that_debians_packages_give_them() {
+    let mut found = 0;
+    for (name, md5, _) in OBSERVATIONS {
+        let (package, own) = name.split_once('/').unwrap();
+        let file = format!("/usr/lib/python3/dist-packages/{package}/msg/_{own}.py");
+        // Set-up installs those of sensor_msgs and tf2_msgs.
+        let Ok(text) = std::fs::read_to_string(&file) else { continue };
+        assert!(text.contains(&format!("_md5sum = \"{md5}\"")), "{file}");
+        found += 1;
+    }
+    assert!(found >= 17, "{found} found: run make setup");
+}
+
+#[test]
+fn types_that_move_a_robot_are_no_observations() {
+    for Type { name, line, .. } in types() {
+        for hash in [line["md5"].as_str(), line["rihs01"].as_str(), Some("")].into_iter().flatten()
+        {
+            let observed =
+                is_observation(&name, hash) || is_observation(&name.replace("/msg/", "/"), hash);
+            let listed = OBSERVATIONS.iter().any(|(it, ..)| it.replace('/', "/msg/") == name);
+            assert!(!observed || listed, "{name} {hash}");
+        }
     }
 }
 

@@ -11,6 +11,8 @@ mod bench;
 mod clock;
 mod enclosure;
 mod figures;
+#[path = "../../proto/tests/attacker/liar.rs"]
+mod liar;
 mod namespace;
 mod node_file;
 mod processes;

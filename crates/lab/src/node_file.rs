@@ -40,8 +40,8 @@ impl NodeFile<'_> {
             format!("name: {}\ncontrol: {}\n{}\n", self.name, control(self.name), self.rest);
         let peer = |((name, more), key): (&(&str, String), &PublicKey)| {
             let more = if more.is_empty() { String::new() } else { format!(", {more}") };
-            // What makes a robot move is taken only by name.
-            format!("  {name}: {{ key: {key}, accept: \"/**\"{more} }}\n")
+            // What could act is taken only where the file says so.
+            format!("  {name}: {{ key: {key}, accept: \"/**\", call: \"/**\"{more} }}\n")
         };
         let peers: String = self.peers.iter().zip(keys).map(peer).collect();
         for (key, lines) in [("peers", &peers), ("radios", &self.radios), ("topics", &self.topics)]

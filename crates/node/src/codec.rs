@@ -1,27 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Compression, and translation between the two kinds of ROS, on a thread of its own, so that
-//! a large message being worked on holds up no other topic.
+//! a large message being worked on holds up no other topic. What peers say of their types is read
+//! on a second one, so that a definition which takes long holds up no message.
+
+mod queue;
 
 use crate::config::Config;
+use crate::limits::{MAX_CODEC_BYTES_PER_PEER, MAX_CODEC_JOBS_PER_PEER};
 use crate::node::{Inlet, Input};
 use crate::topics::{Key, Outgoing, safe_message};
 use bytes::Bytes;
+use queue::{Owner, Queue, Share};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::atomic::{AtomicU64, Ordering};
 use tautline_gateway::types::Dialect;
 use tautline_gateway::types::compose::Fields;
 use tautline_gateway::types::installed::Installed;
 use tautline_gateway::types::translate::{
-    ServiceTranslator, Translator, translate, translate_service,
+    LocalForm, ServiceTranslator, Translator, localize, localize_service,
 };
 use tautline_gateway::{CallId, Service, Source, Topic};
+use tautline_proto::{Instant, PeerId};
 
-/// Messages that wait to be worked on; more are dropped and counted.
-const MAX_JOBS: usize = 64;
-/// Bytes of them, unless it is one message alone.
-const MAX_JOB_BYTES: usize = 64 << 20;
+/// What this robot's own topics may have waiting; more is dropped and counted.
+const OWN_SHARE: Share = Share { jobs: 64, bytes: 64 << 20 };
+/// What each peer may have waiting.
+const PEER_SHARE: Share = Share { jobs: MAX_CODEC_JOBS_PER_PEER, bytes: MAX_CODEC_BYTES_PER_PEER };
 /// Zstandard's level: the fastest of the regular ones.
 const LEVEL: i32 = 1;
 
@@ -29,12 +34,12 @@ const LEVEL: i32 = 1;
 pub(crate) enum Job {
     Compress(Outgoing),
     Decode(Incoming),
-    /// Find out what a topic of the other ROS is here.
+    /// Find out what a peer's topic is here.
     Translate {
         key: Key,
         topic: Topic,
     },
-    /// The same of a service.
+    /// The same of a service of the other ROS.
     TranslateService {
         key: Key,
         service: Service,
@@ -51,6 +56,8 @@ pub(crate) enum Job {
 /// A call of a service of the other ROS on its way there, or its answer on its way back.
 #[derive(Debug)]
 pub(crate) struct Turning {
+    /// At the other end.
+    pub(crate) peer: PeerId,
     /// Local name.
     pub(crate) service: String,
     pub(crate) call: CallId,
@@ -63,120 +70,163 @@ pub(crate) struct Turning {
 /// that is so already only takes its turn behind others of its topic.
 #[derive(Debug)]
 pub(crate) struct Incoming {
+    pub(crate) key: Key,
     pub(crate) topic: String,
     pub(crate) source: Source,
     pub(crate) payload: Bytes,
     pub(crate) encoded: bool,
     pub(crate) translator: Option<Arc<Translator>>,
+    /// The end of its lifespan.
+    pub(crate) expires: Option<Instant>,
 }
 
 impl Job {
+    fn owner(&self) -> Owner {
+        match self {
+            Self::Compress(_) | Self::Compose { .. } => None,
+            Self::Decode(message) => Some(message.key.0),
+            Self::Turn(turning) => Some(turning.peer),
+            Self::Translate { key, .. } | Self::TranslateService { key, .. } => Some(key.0),
+        }
+    }
+
+    fn is_about_types(&self) -> bool {
+        matches!(
+            self,
+            Self::Translate { .. } | Self::TranslateService { .. } | Self::Compose { .. }
+        )
+    }
+
     fn bytes(&self) -> usize {
         match self {
             Self::Compress(message) => message.payload.len(),
             Self::Decode(message) => message.payload.len(),
             Self::Turn(turning) => turning.payload.len(),
-            Self::Translate { .. } | Self::TranslateService { .. } | Self::Compose { .. } => 0,
+            _ => 0,
         }
     }
 }
 
-/// The worker.
+/// The workers.
 pub(crate) struct Codec {
-    jobs: SyncSender<Job>,
-    waiting_bytes: Arc<AtomicUsize>,
+    jobs: Arc<Queue<Job>>,
+    questions: Arc<Queue<Job>>,
     /// Messages dropped because the worker was behind, or that could not be read.
     pub(crate) dropped: Arc<AtomicU64>,
 }
 
 impl Codec {
-    /// Starts the worker, which ends with this value.
+    /// Starts the workers, which end with this value.
     pub(crate) fn start(inlet: Inlet, config: &Config) -> io::Result<Self> {
-        let (jobs, queue) = sync_channel(MAX_JOBS);
-        let (dropped, waiting_bytes) = (Arc::<AtomicU64>::default(), Arc::<AtomicUsize>::default());
+        let dropped = Arc::<AtomicU64>::default();
         let worker = Worker {
-            inlet,
+            inlet: inlet.clone(),
             max_message: config.limits.max_message,
             ros: config.ros(),
             failed: dropped.clone(),
-            waiting_bytes: waiting_bytes.clone(),
         };
-        let work = move || worker.run(&queue);
-        std::thread::Builder::new().name("codec".into()).spawn(work)?;
-        Ok(Self { jobs, waiting_bytes, dropped })
+        let (jobs, questions) = (Arc::new(Queue::new()), Arc::new(Queue::new()));
+        for (name, queue) in [("codec", &jobs), ("types", &questions)] {
+            let (worker, queue) = (worker.clone(), queue.clone());
+            inlet.spawn(name, move || worker.run(&queue))?;
+        }
+        Ok(Self { jobs, questions, dropped })
     }
 
-    /// `false`: too much waits already, and the job is dropped and counted.
+    /// `false`: too much of its owner waits already, and the job is dropped and counted.
     pub(crate) fn push(&self, job: Job) -> bool {
-        let bytes = job.bytes();
-        let before = self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let fits = before == 0 || before + bytes <= MAX_JOB_BYTES;
-        let taken = fits && self.jobs.try_send(job).is_ok();
+        let (owner, bytes) = (job.owner(), job.bytes());
+        let share = if owner.is_some() { PEER_SHARE } else { OWN_SHARE };
+        if job.is_about_types() {
+            // Asked again later, where there is no room.
+            return self.questions.push(owner, share, job, bytes);
+        }
+        let taken = self.jobs.push(owner, share, job, bytes);
         if !taken {
-            self.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
         taken
     }
 }
 
+impl Drop for Codec {
+    fn drop(&mut self) {
+        self.jobs.close();
+        self.questions.close();
+    }
+}
+
+#[derive(Clone)]
 struct Worker {
     inlet: Inlet,
     max_message: usize,
     ros: Option<(Dialect, Installed)>,
     failed: Arc<AtomicU64>,
-    waiting_bytes: Arc<AtomicUsize>,
 }
 
 impl Worker {
-    fn run(&self, jobs: &Receiver<Job>) {
-        while let Ok(job) = jobs.recv() {
-            let bytes = job.bytes();
+    fn run(&self, jobs: &Queue<Job>) {
+        while let Some(job) = jobs.pop() {
             self.work(job);
-            self.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
         }
     }
 
+    /// Does a job. What peers sent is read here: should that panic, the job fails alone.
     fn work(&self, job: Job) {
         match job {
             Job::Compress(message) => {
-                let message = compressed(message);
-                let bytes = message.payload.len();
-                self.inlet.offer(Input::Encoded(message), bytes);
-            }
-            Job::Decode(message) => match self.decoded(&message) {
-                Ok(payload) => {
-                    let Incoming { topic, source, .. } = message;
-                    let bytes = payload.len();
-                    self.inlet.offer(Input::Decoded { topic, source, payload }, bytes);
+                // It is this robot's own; should that panic, it is counted and in the log.
+                if let Ok(message) = self.contained(|| Ok(compressed(message))) {
+                    let bytes = message.payload.len();
+                    self.inlet.offer(Input::Encoded(message), bytes);
                 }
-                Err(error) => self.complain(&message.topic, &error),
+            }
+            Job::Decode(message) => match contained(|| self.decoded(&message)) {
+                Ok(payload) => {
+                    let bytes = payload.len();
+                    self.inlet.offer(Input::Decoded(Incoming { payload, ..message }), bytes);
+                }
+                Err(reason) => self.complain(&message, reason),
             },
             Job::Translate { key, topic } => {
-                let Some((dialect, installed)) = &self.ros else { return };
-                let found = Box::new(translate(&topic, *dialect, installed));
+                let found = Box::new(self.contained(|| self.localized(&topic)));
                 self.inlet.push(Input::Translated { key, foreign: topic, found });
             }
             Job::TranslateService { key, service } => {
                 let Some((dialect, installed)) = &self.ros else { return };
-                let found = Box::new(translate_service(&service, *dialect, installed));
+                let localize = || localize_service(&service, *dialect, installed);
+                let found = Box::new(self.contained(localize));
                 self.inlet.push(Input::ServiceTranslated { key, foreign: service, found });
             }
             Job::Compose { topic, fields } => {
                 let Some((_, installed)) = &self.ros else { return };
-                let made = safe_message(&topic, &fields, installed, self.max_message);
+                let make = || safe_message(&topic, &fields, installed, self.max_message);
+                let made = self.contained(make);
                 self.inlet.push(Input::Composed { topic, made });
             }
-            Job::Turn(Turning { service, call, payload, translator, is_answer }) => {
-                let turned = match is_answer {
-                    true => translator.response(&payload),
-                    false => translator.request(&payload),
-                };
-                let outcome = turned.map(Bytes::from).map_err(|error| {
-                    format!("{service}: a call or its answer is not as its type says: {error}")
-                });
+            Job::Turn(Turning { service, call, payload, translator, is_answer, .. }) => {
+                let outcome = self.contained(|| turned(&service, &payload, &translator, is_answer));
                 self.inlet.push(Input::Turned { service, call, outcome, is_answer });
             }
+        }
+    }
+
+    /// As [`contained`], and counted.
+    fn contained<T>(&self, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+        let mut done = false;
+        let outcome = contained(|| {
+            let outcome = work();
+            done = true;
+            outcome
+        });
+        self.failed.fetch_add(u64::from(!done), Ordering::Relaxed);
+        outcome
+    }
+
+    fn localized(&self, topic: &Topic) -> Result<LocalForm, String> {
+        match &self.ros {
+            Some((dialect, installed)) => localize(topic, Some(*dialect), installed),
+            None => localize(topic, None, &Installed::default()),
         }
     }
 
@@ -195,11 +245,34 @@ impl Worker {
         }
     }
 
-    fn complain(&self, topic: &str, error: &str) {
+    fn complain(&self, message: &Incoming, reason: String) {
         self.failed.fetch_add(1, Ordering::Relaxed);
-        let text = format!("{topic}: {error}");
-        self.inlet.push(Input::Notice(text));
+        let (topic, source) = (message.topic.clone(), message.source);
+        self.inlet.push(Input::BadMessage { topic, source, reason });
     }
+}
+
+fn turned(
+    service: &str,
+    payload: &[u8],
+    translator: &ServiceTranslator,
+    is_answer: bool,
+) -> Result<Bytes, String> {
+    let turned = match is_answer {
+        true => translator.response(payload),
+        false => translator.request(payload),
+    };
+    turned.map(Bytes::from).map_err(|error| {
+        format!("{service}: a call or its answer is not as its type says: {error}")
+    })
+}
+
+/// What `work` comes to, or the word that it panicked.
+fn contained<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    // Nothing that is half changed outlives the job.
+    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+    let fault = "a fault in this program (its message is in the log; please report it)";
+    done.unwrap_or_else(|_| Err(fault.into()))
 }
 
 /// The message compressed, or as it was where that is not smaller.
@@ -210,6 +283,14 @@ fn compressed(message: Outgoing) -> Outgoing {
         }
         _ => message,
     }
+}
+
+/// What a compressed payload costs, judged before it is decompressed: what it says it becomes
+/// ([`decompress`] makes no more of it), at most `max_message` and at least what arrived.
+pub(crate) fn decompressed_size(payload: &[u8], max_message: usize) -> usize {
+    let claimed = zstd::zstd_safe::get_frame_content_size(payload).ok().flatten();
+    let claimed = claimed.and_then(|n| usize::try_from(n).ok()).unwrap_or(max_message);
+    claimed.min(max_message).max(payload.len())
 }
 
 /// The original of a compressed payload of at most `max_message` bytes.
@@ -249,6 +330,22 @@ mod tests {
             (0..1000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
         let raw = compressed(message(noise.clone()));
         assert!(!raw.encoded || raw.payload.len() < noise.len());
+    }
+
+    #[test]
+    fn a_compressed_message_costs_what_it_becomes() {
+        let small = zstd::bulk::compress(&vec![0; 5_000_000], 1).unwrap();
+        assert_eq!(decompressed_size(&small, 8_000_000), 5_000_000);
+        assert_eq!(decompressed_size(&small, 1_000_000), 1_000_000, "more is refused");
+        assert_eq!(decompressed_size(b"not zstd", 1_000_000), 1_000_000);
+    }
+
+    #[test]
+    fn a_job_that_panics_fails_alone() {
+        let error = contained::<()>(|| panic!("of the test")).unwrap_err();
+        assert!(error.contains("a fault in this program"), "{error}");
+        assert_eq!(contained(|| Ok(1)), Ok(1));
+        assert_eq!(contained::<()>(|| Err("no".into())), Err("no".into()));
     }
 
     #[test]

@@ -6,15 +6,20 @@
 //! | --- | --- |
 //! | `{"get": "status"}` | `{"ok": STATUS}` |
 //! | `{"set": {"topic": "/scan", "priority": 200}}` | `{"ok": ["/scan"]}`, the topics changed |
+//! | `{"reload": {"dry_run": false}}` | `{"ok": CHANGES}`, taken from the daemon's own file |
 //! | anything that fails | `{"error": "why"}` |
 //!
-//! Whoever may open the socket may change priorities, so its mode is 0660.
+//! Whoever may open the socket may change priorities, so its mode is 0660. A reload takes no text
+//! from the client: who may write the file decides what is in it.
 
+use crate::audit::{Actor, Text};
+use crate::reload::Changes;
 use crate::status::{Status, TopicChange};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -22,6 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tautline_gateway::threads::{self, End};
 
 /// Longest request; longer ones are refused and the client is disconnected.
 pub const MAX_REQUEST_BYTES: u64 = 64 * 1024;
@@ -37,6 +43,8 @@ pub const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Mode of the socket: its owner and group.
 pub const SOCKET_MODE: u32 = 0o660;
+/// Bytes of /etc/passwd that are looked through for a user's name.
+const MAX_PASSWD_BYTES: u64 = 1 << 20;
 /// Wait after a failed `accept` (out of descriptors), so that it does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -44,8 +52,17 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub trait Inspect: Send + Sync + 'static {
     /// A snapshot; blocks for about a second at most.
     fn status(&self) -> Result<Status, String>;
-    /// Changes topics and returns the local topics changed; the error explains, naming known topics.
-    fn change_topic(&self, change: TopicChange) -> Result<Vec<String>, String>;
+    /// Changes topics for `by` and returns the local topics changed; the error explains, naming
+    /// known topics.
+    fn change_topic(&self, change: TopicChange, by: Actor) -> Result<Vec<String>, String>;
+    /// Reads the file of the daemon again and takes in what differs, for `by`, or only says what
+    /// that is. The error explains, and then nothing is changed.
+    fn reload(&self, dry_run: bool, by: Actor) -> Result<Changes, String> {
+        let _ = (dry_run, by);
+        Err("this node was not started from a file".into())
+    }
+    /// A thread that serves requests has ended.
+    fn thread_ended(&self, _thread: &str, _how: End) {}
 }
 
 /// One request.
@@ -56,6 +73,11 @@ pub enum Request {
     Get(Subject),
     /// `{"set": {...}}`.
     Set(TopicChange),
+    /// `{"reload": {"dry_run": true}}`.
+    Reload {
+        /// Say what would be changed, and change nothing.
+        dry_run: bool,
+    },
 }
 
 /// What can be got.
@@ -118,12 +140,14 @@ impl ControlServer {
     pub fn start(path: &Path, inspect: Arc<dyn Inspect>) -> Result<Self, ControlError> {
         let listener = bind(path)?;
         let stop = Arc::new(AtomicBool::new(false));
+        let told = inspect.clone();
+        let ended = move |name: &str, how| told.thread_ended(name, how);
         let accept = {
             let stop = stop.clone();
             move || accept_clients(&listener, &inspect, &stop)
         };
-        let builder = std::thread::Builder::new().name("control".into());
-        let thread = builder.spawn(accept).map_err(system(path, "starting a thread"))?;
+        let thread = threads::spawn("control", ended, accept);
+        let thread = thread.map_err(system(path, "starting a thread"))?;
         Ok(Self { path: path.into(), identity: identity(path), stop, thread: Some(thread) })
     }
 
@@ -209,14 +233,38 @@ fn accept_clients(listener: &UnixListener, inspect: &Arc<dyn Inspect>, stop: &Ar
         let (inspect, stop, slot) = (inspect.clone(), stop.clone(), slots.clone());
         let serve = move || {
             let _slot = slot;
-            serve_client(&client, inspect.as_ref(), &stop);
+            match actor(&client) {
+                Ok(actor) => serve_client(&client, &actor, inspect.as_ref(), &stop),
+                // Nobody changes anything in nobody's name.
+                Err(error) => {
+                    let text = format!("the kernel does not say who asks (SO_PEERCRED): {error}");
+                    let _ = reply::<()>(&client, Err(text));
+                }
+            }
         };
         // Without a thread the client is disconnected, which is all that can be said to it.
         let _ = std::thread::Builder::new().name("control-client".into()).spawn(serve);
     }
 }
 
-fn serve_client(client: &UnixStream, inspect: &dyn Inspect, stop: &AtomicBool) {
+/// The user at the other end.
+fn actor(client: &UnixStream) -> io::Result<Actor> {
+    let (uid, gid, pid) = crate::sys::peer_credentials(client.as_fd())?;
+    Ok(Actor::User { uid, gid, pid, user: user_name(uid).map(Text::from) })
+}
+
+/// What /etc/passwd calls a user. Users of other directories have their number alone.
+fn user_name(uid: u32) -> Option<String> {
+    let mut text = String::new();
+    fs::File::open("/etc/passwd").ok()?.take(MAX_PASSWD_BYTES).read_to_string(&mut text).ok()?;
+    let mut users = text.lines().map(|line| line.split(':'));
+    users.find_map(|mut fields| {
+        let (name, number) = (fields.next()?, fields.nth(1)?);
+        (number.parse() == Ok(uid)).then(|| name.to_owned())
+    })
+}
+
+fn serve_client(client: &UnixStream, actor: &Actor, inspect: &dyn Inspect, stop: &AtomicBool) {
     let mut reader = BufReader::new(client);
     while !stop.load(Ordering::Relaxed) {
         let mut line = Vec::new();
@@ -231,20 +279,26 @@ fn serve_client(client: &UnixStream, inspect: &dyn Inspect, stop: &AtomicBool) {
             }
             Ok(_) => {}
         }
-        if answer(client, inspect, &line).is_err() {
+        if answer(client, actor, inspect, &line).is_err() {
             return;
         }
     }
 }
 
-fn answer(client: &UnixStream, inspect: &dyn Inspect, line: &[u8]) -> io::Result<()> {
+fn answer(
+    client: &UnixStream,
+    actor: &Actor,
+    inspect: &dyn Inspect,
+    line: &[u8],
+) -> io::Result<()> {
     match serde_json::from_slice(line) {
         Ok(Request::Get(Subject::Status)) => reply(client, inspect.status()),
-        Ok(Request::Set(change)) => reply(client, inspect.change_topic(change)),
+        Ok(Request::Set(change)) => reply(client, inspect.change_topic(change, actor.clone())),
+        Ok(Request::Reload { dry_run }) => reply(client, inspect.reload(dry_run, actor.clone())),
         Err(e) => reply::<()>(
             client,
             Err(format!(
-                r#"not a request ({e}); allowed: {{"get": "status"}} or {{"set": {{"topic": ...}}}}"#
+                r#"not a request ({e}); allowed: {{"get": "status"}}, {{"set": {{"topic": ...}}}} or {{"reload": {{"dry_run": false}}}}"#
             )),
         ),
     }
@@ -289,6 +343,11 @@ impl Client {
     /// Changes topics; returns those changed.
     pub fn change_topic(&mut self, change: TopicChange) -> Result<Vec<String>, ControlError> {
         self.ask(&Request::Set(change))
+    }
+
+    /// Has the daemon read its file again; returns what changed, or with `dry_run` would.
+    pub fn reload(&mut self, dry_run: bool) -> Result<Changes, ControlError> {
+        self.ask(&Request::Reload { dry_run })
     }
 
     fn ask<T: DeserializeOwned>(&mut self, request: &Request) -> Result<T, ControlError> {

@@ -35,6 +35,16 @@ pub enum KeyFileError {
         /// Its permissions.
         mode: u32,
     },
+    /// Somebody else could change it, or give it away.
+    #[error("{}: found the owner with user id {owner}; allowed: {user}, as which this program runs, or root (chown {user} {})", .path.display(), .path.display())]
+    Owner {
+        /// The file.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// Who this process is.
+        user: u32,
+    },
     /// Something else.
     #[error("{}: found {found}; allowed: '{LABEL}' and the base64 of 32 bytes, on one line, and comments (#)", .path.display())]
     Malformed {
@@ -45,7 +55,7 @@ pub enum KeyFileError {
     },
 }
 
-/// Reads a key that only its owner can read.
+/// Reads a key that only its owner can read, who is this process's user or root.
 pub fn load(path: &Path) -> Result<SecretKey, KeyFileError> {
     let system = |error: std::io::Error| match error.kind() {
         ErrorKind::NotFound => KeyFileError::Missing(path.into()),
@@ -60,9 +70,19 @@ pub fn load(path: &Path) -> Result<SecretKey, KeyFileError> {
     if mode & OTHERS != 0 {
         return Err(KeyFileError::Open { path: path.into(), mode });
     }
+    let user = rustix::process::geteuid().as_raw();
+    check_owner(path, metadata.uid(), user)?;
     let mut bytes = Vec::new();
     file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(system)?;
     parse(&bytes).map_err(|found| KeyFileError::Malformed { path: path.into(), found })
+}
+
+/// Whoever owns a file can let others read it at any time, and put another key there.
+fn check_owner(path: &Path, owner: u32, user: u32) -> Result<(), KeyFileError> {
+    match owner == user || owner == 0 {
+        true => Ok(()),
+        false => Err(KeyFileError::Owner { path: path.into(), owner, user }),
+    }
 }
 
 /// The error says what was found, and nothing of it.
@@ -143,6 +163,18 @@ mod tests {
     }
 
     #[test]
+    fn a_key_of_another_user_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("robot.key");
+        generate(&path).unwrap();
+        // Only root can give a file away; anybody can have one that is root's.
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
+            assert!(matches!(load(&path), Err(KeyFileError::Owner { owner: 65_534, .. })));
+        }
+    }
+
+    #[test]
     fn what_cannot_be_used_is_named() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("robot.key");
@@ -151,6 +183,9 @@ mod tests {
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
         let error = load(&path).unwrap_err().to_string();
         assert!(error.contains("640") && error.contains("chmod 600"), "{error}");
+        let error = check_owner(&path, 1000, 999).unwrap_err().to_string();
+        assert!(error.contains("1000") && error.contains("chown 999"), "{error}");
+        assert!(check_owner(&path, 999, 999).is_ok() && check_owner(&path, 0, 999).is_ok());
         for bad in ["", "tautline-secret-key: AAAA", "hello", "a: b\nc: d"] {
             std::fs::write(&path, bad).unwrap();
             std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();

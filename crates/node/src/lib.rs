@@ -2,18 +2,23 @@
 //! The Tautline node: the daemon behind `tautline run` and what the command
 //! line, metrics and other front ends use of it.
 
+pub mod audit;
 mod codec;
 pub mod config;
 pub mod control;
 mod diagnostics;
 mod driver;
 pub mod keys;
+pub mod limits;
 pub mod metrics;
 mod node;
 mod notices;
 mod paths;
+mod plain;
+mod quota;
 pub mod rates;
 mod recent;
+pub mod reload;
 mod report;
 mod run;
 pub mod service;
@@ -24,4 +29,4 @@ mod udp;
 
 pub use driver::Settings;
 pub use node::{Handle, Node, RunError};
-pub use run::run;
+pub use run::{Origin, run};

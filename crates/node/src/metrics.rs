@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tautline_gateway::threads;
 
 /// Connections served at once; more are closed.
 pub const MAX_CONNECTIONS: usize = 8;
@@ -62,12 +63,18 @@ impl MetricsServer {
         let listener = TcpListener::bind(address).map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
         let stop = Arc::new(AtomicBool::new(false));
+        let told = inspect.clone();
+        let stopped = stop.clone();
+        let ended = move |name: &str, how| {
+            if !stopped.load(Ordering::Relaxed) {
+                told.thread_ended(name, how);
+            }
+        };
         let accept = {
             let stop = stop.clone();
             move || accept_connections(&listener, &inspect, &stop)
         };
-        let thread =
-            std::thread::Builder::new().name("metrics".into()).spawn(accept).map_err(failed)?;
+        let thread = threads::spawn("metrics", ended, accept).map_err(failed)?;
         Ok(Self { address: bound, stop, thread: Some(thread) })
     }
 

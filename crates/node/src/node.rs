@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A node: the data plane on its own thread, and handles to it.
 
+use crate::audit::{Actor, Audit};
 use crate::codec::Codec;
 use crate::config::Config;
 use crate::control::Inspect;
 use crate::driver::{Driver, Settings};
+use crate::paths::Paths;
 use crate::status::{LinkReport, Status, TopicChange};
-use bytes::Bytes;
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
-use tautline_gateway::mapping::{service_treatment, treatment};
-use tautline_gateway::types::translate::{ServiceTranslator, Translator};
+use tautline_gateway::mapping::{ServiceRule, TopicRule, service_treatment, treatment};
+use tautline_gateway::threads::{self, End};
+use tautline_gateway::types::translate::{LocalForm, ServiceTranslator};
 use tautline_gateway::{
     CallId, Event, Events, Gateway, Named, Outcome, Selector, Service, Source, Topic,
 };
+use tautline_proto::PublicKey;
 
 /// Inputs that wait for the data plane.
 const MAX_INPUTS: usize = 4096;
@@ -25,6 +28,8 @@ const MAX_INPUTS: usize = 4096;
 const MAX_INPUT_BYTES: usize = 64 << 20;
 /// How long an inspection waits for the data plane.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+/// The same for a change of many peers and topics at once; below the control socket's.
+const RECONFIGURE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Why a node cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +62,19 @@ pub enum RunError {
     /// The control socket cannot be opened.
     #[error(transparent)]
     Control(#[from] crate::control::ControlError),
+    /// A thread that the daemon needs has ended.
+    #[error(
+        "the thread '{thread}' has {how}; without it this daemon would only seem to work, so it stops"
+    )]
+    Thread {
+        /// Its name.
+        thread: String,
+        /// By a panic, or otherwise.
+        how: &'static str,
+    },
+    /// The audit log cannot be opened.
+    #[error(transparent)]
+    Audit(#[from] crate::audit::AuditError),
     /// The metrics address cannot be used.
     #[error(transparent)]
     Metrics(#[from] crate::metrics::MetricsError),
@@ -76,16 +94,13 @@ fn listen_advice(error: &std::io::Error) -> &'static str {
 pub(crate) enum Input {
     Local(Event),
     Encoded(crate::topics::Outgoing),
-    Decoded {
-        topic: String,
-        source: Source,
-        payload: Bytes,
-    },
+    /// A message as it is published here.
+    Decoded(crate::codec::Incoming),
     Translated {
         key: crate::topics::Key,
         /// What was asked about.
         foreign: Topic,
-        found: Box<Result<(Topic, Translator), String>>,
+        found: Box<Result<LocalForm, String>>,
     },
     ServiceTranslated {
         key: crate::topics::Key,
@@ -105,15 +120,26 @@ pub(crate) enum Input {
         is_answer: bool,
     },
     Path {
-        link: usize,
+        /// Of which link: see [`crate::paths::Paths`].
+        watch: u64,
         path: crate::paths::Path,
     },
+    /// Another file holds from now on.
+    Reconfigure(Box<Config>, SyncSender<Result<(), String>>),
     /// Interfaces, addresses or routes of this machine are others.
     NetworkChanged,
     /// Something a person should know.
     Notice(String),
+    /// What is wrong with a message from a peer.
+    BadMessage {
+        topic: String,
+        source: Source,
+        reason: String,
+    },
     Status(SyncSender<Status>),
-    Change(TopicChange, SyncSender<Result<Vec<String>, String>>),
+    /// Somebody changed the node, or was refused.
+    Changed(Actor, Result<Vec<String>, String>),
+    Change(TopicChange, Actor, SyncSender<Result<Vec<String>, String>>),
     WatchLinks(SyncSender<Vec<LinkReport>>, SyncSender<Result<(), String>>),
     Shutdown,
 }
@@ -134,18 +160,25 @@ pub(crate) struct Waiting {
     pub(crate) refused: AtomicU64,
     /// The data plane has ended.
     closed: AtomicBool,
+    /// The first thread that has ended before.
+    ended: OnceLock<(String, End)>,
 }
 
 impl Inlet {
-    fn wake(&self) {
-        // Fails only if the counter is full, when the data plane is about to wake anyway.
-        let _ = rustix::io::write(&self.waiting.wake, &1u64.to_ne_bytes());
+    /// Starts a thread whose end ends the daemon.
+    pub(crate) fn spawn(
+        &self,
+        name: &str,
+        work: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<()> {
+        let waiting = self.waiting.clone();
+        threads::spawn(name, move |name, how| waiting.thread_ended(name, how), work).map(drop)
     }
 
     /// Hands over what must not be lost; waits while the inlet is full.
     pub(crate) fn push(&self, input: Input) -> bool {
         let done = self.sender.send(input).is_ok();
-        self.wake();
+        self.waiting.wake_up();
         done
     }
 
@@ -158,7 +191,7 @@ impl Inlet {
             !matches!(self.sender.try_send(input), Err(TrySendError::Full(_)))
         };
         if sent {
-            self.wake();
+            self.waiting.wake_up();
         } else {
             self.waiting.bytes.fetch_sub(bytes, Ordering::Relaxed);
             self.waiting.refused.fetch_add(1, Ordering::Relaxed);
@@ -181,6 +214,31 @@ impl Waiting {
         self.closed.store(true, Ordering::Relaxed);
     }
 
+    /// A thread of the daemon has ended, which ends the data plane unless it has done so before.
+    pub(crate) fn thread_ended(&self, thread: &str, how: End) {
+        if self.is_closed() {
+            return;
+        }
+        // Only the first is told.
+        let _ = self.ended.set((thread.to_owned(), how));
+        self.wake_up();
+    }
+
+    /// The thread without which the daemon cannot go on.
+    pub(crate) fn failure(&self) -> Option<RunError> {
+        let (thread, how) = self.ended.get()?;
+        let how = match how {
+            End::Panicked => "panicked",
+            End::Returned => "ended",
+        };
+        Some(RunError::Thread { thread: thread.clone(), how })
+    }
+
+    fn wake_up(&self) {
+        // Fails only if the counter is full, when the data plane is about to wake anyway.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
     pub(crate) fn taken(&self, bytes: usize) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
@@ -196,11 +254,36 @@ impl Events for Inlet {
             _ => drop(self.push(Input::Local(event))),
         }
     }
+
+    fn ended(&self, thread: &str, how: End) {
+        self.waiting.thread_ended(thread, how);
+    }
+}
+
+/// What may leave, by the file that holds now.
+#[derive(Debug)]
+pub(crate) struct Selection {
+    pub(crate) topics: Vec<TopicRule>,
+    pub(crate) services: Vec<ServiceRule>,
+}
+
+impl Selection {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self { topics: config.topics.clone(), services: config.services.clone() }
+    }
+
+    fn selects(&self, named: Named<'_>) -> bool {
+        match named {
+            Named::Topic(name) => treatment(&self.topics, name).is_some(),
+            Named::Service(name) => service_treatment(&self.services, name).is_some(),
+        }
+    }
 }
 
 /// A node that is set up but not running yet.
 pub struct Node {
     config: Config,
+    selection: Arc<RwLock<Selection>>,
     driver: Driver,
     inlet: Inlet,
 }
@@ -216,10 +299,22 @@ impl Node {
             bytes: AtomicUsize::new(0),
             refused: AtomicU64::new(0),
             closed: AtomicBool::new(false),
+            ended: OnceLock::new(),
         };
         let inlet = Inlet { sender, waiting: Arc::new(waiting) };
-        let driver = Driver::new(&config, receiver, inlet.waiting.clone())?;
-        Ok(Self { config, driver, inlet })
+        let selection = Arc::new(RwLock::new(Selection::new(&config)));
+        let driver = Driver::new(&config, selection.clone(), receiver, inlet.waiting.clone())?;
+        Ok(Self { config, selection, driver, inlet })
+    }
+
+    /// Records what happens from now on in this log.
+    pub fn record_in(&mut self, audit: Audit) {
+        self.driver.record_in(audit);
+    }
+
+    /// The public key that peers know this node by.
+    pub fn key(&self) -> PublicKey {
+        self.driver.key()
     }
 
     /// Where a gateway delivers its events.
@@ -227,12 +322,11 @@ impl Node {
         Arc::new(self.inlet.clone())
     }
 
-    /// What may leave.
+    /// What may leave, by the file that holds when it is asked.
     pub fn selector(&self) -> Selector {
-        let (topics, services) = (self.config.topics.clone(), self.config.services.clone());
-        Arc::new(move |named| match named {
-            Named::Topic(name) => treatment(&topics, name).is_some(),
-            Named::Service(name) => service_treatment(&services, name).is_some(),
+        let selection = self.selection.clone();
+        Arc::new(move |named| {
+            selection.read().unwrap_or_else(PoisonError::into_inner).selects(named)
         })
     }
 
@@ -246,9 +340,9 @@ impl Node {
     pub fn run(self, gateway: Box<dyn Gateway>, settings: &Settings) -> Result<(), RunError> {
         let codec = Codec::start(self.inlet.clone(), &self.config)
             .map_err(|error| RunError::System { what: "starting a thread", error })?;
-        crate::paths::watch(&self.config, &self.inlet)
+        let paths = Paths::start(self.inlet.clone())
             .map_err(|error| RunError::System { what: "starting a thread", error })?;
-        self.driver.run(gateway, &codec, settings)
+        self.driver.run(gateway, &codec, paths, settings)
     }
 }
 
@@ -275,12 +369,42 @@ impl Handle {
         Ok(links)
     }
 
+    /// Starts a thread whose end ends [`Node::run`].
+    pub(crate) fn spawn(
+        &self,
+        name: &str,
+        work: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<()> {
+        self.inlet.spawn(name, work)
+    }
+
+    /// Makes `config` hold in place of what the node runs with. What the two may not differ in
+    /// ([`difference`](crate::reload::difference)) is not looked at. Upon an error nothing is
+    /// changed.
+    pub fn reconfigure(&self, config: Config) -> Result<(), String> {
+        let input = |answer| Input::Reconfigure(Box::new(config), answer);
+        self.ask_within(RECONFIGURE_TIMEOUT, input)?
+    }
+
+    /// Records that `by` changed the running node, or why it was refused.
+    pub(crate) fn record_change(&self, by: Actor, outcome: Result<Vec<String>, String>) {
+        self.inlet.push(Input::Changed(by, outcome));
+    }
+
     fn ask<T>(&self, input: impl FnOnce(SyncSender<T>) -> Input) -> Result<T, String> {
+        self.ask_within(ANSWER_TIMEOUT, input)
+    }
+
+    fn ask_within<T>(
+        &self,
+        timeout: Duration,
+        input: impl FnOnce(SyncSender<T>) -> Input,
+    ) -> Result<T, String> {
         let (sender, answer) = sync_channel(1);
         if !self.inlet.push(input(sender)) {
             return Err("the node has stopped".into());
         }
-        answer.recv_timeout(ANSWER_TIMEOUT).map_err(|_| "the node does not answer".into())
+        answer.recv_timeout(timeout).map_err(|_| "the node does not answer".into())
     }
 }
 
@@ -289,7 +413,62 @@ impl Inspect for Handle {
         self.ask(Input::Status)
     }
 
-    fn change_topic(&self, change: TopicChange) -> Result<Vec<String>, String> {
-        self.ask(|sender| Input::Change(change, sender))?
+    fn change_topic(&self, change: TopicChange, by: Actor) -> Result<Vec<String>, String> {
+        self.ask(|sender| Input::Change(change, by, sender))?
+    }
+
+    fn thread_ended(&self, thread: &str, how: End) {
+        self.inlet.waiting.thread_ended(thread, how);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Surroundings, parse};
+    use tautline_gateway::{Command, GatewayStatus};
+
+    /// Takes everything; says so when it is shut down.
+    struct Quiet(SyncSender<()>);
+
+    impl Gateway for Quiet {
+        fn handle(&self, _: Command) {}
+
+        fn status(&self) -> GatewayStatus {
+            GatewayStatus::default()
+        }
+
+        fn shutdown(self: Box<Self>) {
+            self.0.send(()).unwrap();
+        }
+    }
+
+    fn run(disturb: impl FnOnce(&Node)) -> String {
+        let file = "name: a\nsecurity: none\nros1: false\nlisten: \"127.0.0.1:0\"\n";
+        let file = file.replace(":0\"", &format!(":{}\"", free_port()));
+        let node = Node::new(parse(&file, &Surroundings::default()).unwrap().config).unwrap();
+        disturb(&node);
+        let (sender, shut_down) = sync_channel(1);
+        let error = node.run(Box::new(Quiet(sender)), &Settings::default()).unwrap_err();
+        shut_down.recv().unwrap();
+        error.to_string()
+    }
+
+    fn free_port() -> u16 {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.local_addr().unwrap().port()
+    }
+
+    #[test]
+    fn a_thread_that_ends_ends_the_node_with_its_name() {
+        let error = run(|node| node.inlet.spawn("wild", || panic!("of the test")).unwrap());
+        assert!(error.contains("'wild' has panicked"), "{error}");
+        let error = run(|node| node.inlet.spawn("calm", || {}).unwrap());
+        assert!(error.contains("'calm' has ended"), "{error}");
+        // As gateways, the control socket and metrics tell of theirs.
+        let error = run(|node| node.events().ended("ros1", End::Panicked));
+        assert!(error.contains("'ros1' has panicked"), "{error}");
+        let error = run(|node| node.handle().thread_ended("control", End::Returned));
+        assert!(error.contains("'control' has ended"), "{error}");
     }
 }

@@ -1,98 +1,116 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What people should know: faults between nodes in words (what was found,
-//! where, and what to do), logged once and kept for status. Anybody may call
-//! our port, so neither the log nor memory may grow with the calls.
+//! where, and what to do), logged once and kept for status; and lines that are logged alone.
+//! Everything that a peer or a stranger can cause to be logged passes here: neither the log
+//! nor memory may grow with what they send.
 
-use std::collections::VecDeque;
+use crate::quota::{Allowance, Cause, MAX_ROOMS, Quota};
+use std::collections::{BTreeMap, VecDeque};
 use tautline_proto::{Duration, Instant, Notice, Verdict};
 
-/// Notices kept of each cause; the oldest make room.
-const MAX_KEPT: usize = 25;
-/// A notice that repeats is logged again after so long, and so long [`MAX_NEW`] counts.
+/// A notice that repeats is logged again after this time.
 const PERIOD: Duration = Duration::from_secs(30);
-/// Notices logged of each cause within [`PERIOD`]; more are only counted.
-const MAX_NEW: usize = 20;
-
-/// Who can bring a notice about. Each has its own room, so that strangers cannot crowd out the rest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cause {
-    /// This node and its peers.
-    Here,
-    /// Whoever sends us packets.
-    Caller,
-}
+/// Notices logged, and again as many lines that are no notices; more are only counted.
+const LOGGED: Allowance =
+    Allowance { period: PERIOD, here: 20, peer: 20, key: 5, stranger: 5, safety: 5 };
+/// Notices kept for status; the oldest make room.
+const KEPT: Allowance = Allowance { peer: 10, safety: 3, ..LOGGED };
+/// Bytes of a notice.
+const MAX_TEXT: usize = 600;
 
 /// Recent notices.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Notices {
-    here: Room,
-    callers: Room,
+    /// When each was logged last, oldest first.
+    kept: BTreeMap<Cause, VecDeque<(Instant, String)>>,
+    notices: Quota,
+    lines: Quota,
 }
 
-/// Notices of one cause.
-#[derive(Debug, Default)]
-struct Room {
-    /// When each was logged last, oldest first.
-    kept: VecDeque<(Instant, String)>,
-    period_start: Instant,
-    logged: usize,
-    left_out: u64,
+impl Default for Notices {
+    fn default() -> Self {
+        let quota = || Quota::new(LOGGED);
+        Self { kept: BTreeMap::new(), notices: quota(), lines: quota() }
+    }
 }
 
 impl Notices {
     /// Logs and keeps a notice, unless it or too many others were logged a moment ago.
-    pub(crate) fn add(&mut self, now: Instant, cause: Cause, text: String) {
-        let room = match cause {
-            Cause::Here => &mut self.here,
-            Cause::Caller => &mut self.callers,
-        };
-        room.add(now, text);
+    pub(crate) fn add(&mut self, now: Instant, cause: Cause, text: &str) {
+        self.sweep(now);
+        let text = plain(text);
+        let kept = self.kept.get(&cause);
+        let known = kept.and_then(|kept| kept.iter().position(|(_, it)| *it == text));
+        let logged = known.zip(kept).map(|(known, kept)| kept[known].0);
+        if logged.is_some_and(|at| now.since(at) < PERIOD) || !self.notices.take(&cause) {
+            return;
+        }
+        tracing::warn!("{text}");
+        self.keep(now, cause, known, text);
     }
 
-    /// Logs how many were left out; call it now and then.
+    fn keep(&mut self, now: Instant, cause: Cause, known: Option<usize>, text: String) {
+        if self.kept.len() >= MAX_ROOMS && !self.kept.contains_key(&cause) {
+            let newest = |kept: &VecDeque<(Instant, String)>| kept.back().map(|(at, _)| *at);
+            let oldest = self.kept.iter().min_by_key(|(_, kept)| newest(kept));
+            let oldest = oldest.map(|(cause, _)| cause.clone());
+            oldest.map(|cause| self.kept.remove(&cause));
+        }
+        let most = KEPT.of(&cause) as usize;
+        let kept = self.kept.entry(cause).or_default();
+        if let Some(known) = known {
+            kept.remove(known);
+        } else if kept.len() >= most {
+            kept.pop_front();
+        }
+        kept.push_back((now, text));
+    }
+
+    /// Whether a line that is no notice may be logged; if not, it is counted.
+    pub(crate) fn may_log(&mut self, now: Instant, cause: &Cause) -> bool {
+        self.sweep(now);
+        self.lines.take(cause)
+    }
+
+    /// Logs how much was left out; call it now and then.
     pub(crate) fn sweep(&mut self, now: Instant) {
-        self.here.sweep(now);
-        self.callers.sweep(now);
+        let seconds = PERIOD.as_secs();
+        for (cause, count) in self.notices.turn(now) {
+            tracing::warn!("{count} more notices about {cause} in {seconds} s were left out");
+        }
+        for (cause, count) in self.lines.turn(now) {
+            tracing::info!("{count} more lines about {cause} in {seconds} s were left out");
+        }
     }
 
     /// Those kept, newest last.
     pub(crate) fn texts(&self) -> Vec<String> {
-        let mut all: Vec<_> = self.here.kept.iter().chain(&self.callers.kept).collect();
+        let mut all: Vec<_> = self.kept.values().flatten().collect();
         all.sort_by_key(|(at, _)| *at);
         all.into_iter().map(|(_, text)| text.clone()).collect()
     }
 }
 
-impl Room {
-    fn add(&mut self, now: Instant, text: String) {
-        self.sweep(now);
-        let known = self.kept.iter().position(|(_, kept)| *kept == text);
-        if known.is_some_and(|i| now.since(self.kept[i].0) < PERIOD) {
-            return;
-        }
-        if self.logged == MAX_NEW {
-            self.left_out += 1;
-            return;
-        }
-        self.logged += 1;
-        tracing::warn!("{text}");
-        if let Some(known) = known {
-            self.kept.remove(known);
-        } else if self.kept.len() == MAX_KEPT {
-            self.kept.pop_front();
-        }
-        self.kept.push_back((now, text));
-    }
+/// A text of a peer's in a line.
+pub(crate) fn plain(text: &str) -> String {
+    crate::plain::plain(text, MAX_TEXT)
+}
 
-    fn sweep(&mut self, now: Instant) {
-        if now.since(self.period_start) < PERIOD {
-            return;
-        }
-        if self.left_out > 0 {
-            let (count, seconds) = (self.left_out, PERIOD.as_secs());
-            tracing::warn!("{count} more notices in {seconds} s were left out of the log");
-        }
-        (self.period_start, self.logged, self.left_out) = (now, 0, 0);
+/// Whom a notice is about. Names of peers are those of the file; what a caller calls itself
+/// makes no room of its own.
+pub(crate) fn cause(notice: &Notice) -> Cause {
+    match notice {
+        Notice::UnknownKey { from, .. }
+        | Notice::OtherKey { from, .. }
+        | Notice::Version { from, .. } => Cause::stranger(*from),
+        Notice::Twins { other: None, .. } => Cause::Key(None),
+        Notice::Twins { name, other: Some(_), .. } => Cause::Key(Some(name.clone())),
+        Notice::OtherName { name, .. }
+        | Notice::TheyRefuse { name, .. }
+        | Notice::NotRelayed { name }
+        | Notice::UnknownEnd { name }
+        | Notice::RelayLoop { name }
+        | Notice::TooLarge { peer: name, .. } => Cause::Peer(name.clone()),
     }
 }
 
@@ -166,40 +184,88 @@ mod tests {
         Instant(0) + Duration::from_secs(seconds)
     }
 
+    fn peer(name: &str) -> Cause {
+        Cause::Peer(name.into())
+    }
+
+    fn most(cause: &Cause) -> u64 {
+        u64::from(LOGGED.of(cause))
+    }
+
     #[test]
     fn a_flood_of_different_notices_is_bounded_in_memory_and_log() {
         let mut notices = Notices::default();
-        notices.add(at(1), Cause::Here, "ours".into());
+        notices.add(at(1), Cause::Here, "ours");
+        let stranger = Cause::Stranger(3);
         for caller in 0..100_000 {
-            notices.add(at(2), Cause::Caller, format!("'stranger{caller}' calls"));
+            notices.add(at(2), stranger.clone(), &format!("'stranger{caller}' calls"));
         }
-        assert_eq!(notices.callers.logged, MAX_NEW);
-        assert_eq!(notices.callers.left_out, 100_000 - MAX_NEW as u64);
-        assert_eq!(notices.texts().len(), 1 + MAX_NEW);
+        let left_out = 100_000 - most(&stranger);
+        assert_eq!(notices.notices.end(), [(stranger.clone(), left_out)]);
+        assert_eq!(notices.texts().len() as u64, 1 + most(&stranger));
         assert_eq!(notices.texts()[0], "ours");
         for period in 1..100 {
             for caller in 0..100 {
                 let text = format!("'stranger{period}-{caller}' calls");
-                notices.add(at(period * 60), Cause::Caller, text);
+                notices.add(at(period * 60), stranger.clone(), &text);
             }
         }
-        assert_eq!(notices.callers.kept.len(), MAX_KEPT);
-        let kept: usize = notices.callers.kept.capacity();
-        assert!(kept < 4 * MAX_KEPT, "room for {kept} notices");
-        notices.add(at(6000), Cause::Here, "ours again".into());
+        let kept = &notices.kept[&stranger];
+        assert_eq!(kept.len() as u32, KEPT.of(&stranger));
+        assert!(kept.capacity() < 4 * kept.len(), "room for {} notices", kept.capacity());
+        notices.add(at(6000), Cause::Here, "ours again");
         assert_eq!(notices.texts().last().unwrap(), "ours again");
+    }
+
+    #[test]
+    fn what_one_peer_causes_hides_neither_another_peer_nor_safety() {
+        let mut notices = Notices::default();
+        let safety = Cause::Safety("/cmd_vel".into());
+        for topic in 0..5000 {
+            notices.add(at(1), peer("worst"), &format!("/t{topic} of 'worst' is refused"));
+            let _ = notices.may_log(at(1), &peer("worst"));
+        }
+        let others = [peer("good"), Cause::Key(Some("worst".into())), safety, Cause::Here];
+        for cause in others {
+            notices.add(at(2), cause.clone(), &format!("seen: {cause}"));
+            assert!(notices.texts().contains(&format!("seen: {cause}")));
+            assert!(notices.may_log(at(2), &cause));
+        }
+        assert!(!notices.may_log(at(2), &peer("worst")));
+        let worst = notices.texts().iter().filter(|text| text.contains("is refused")).count();
+        assert_eq!(worst as u32, KEPT.of(&peer("worst")));
+        assert_eq!(notices.lines.end(), [(peer("worst"), 5001 - most(&peer("worst")))]);
+    }
+
+    #[test]
+    fn a_room_of_kept_notices_is_given_up_for_another_where_there_are_too_many() {
+        let mut notices = Notices::default();
+        for room in 0..MAX_ROOMS as u64 + 10 {
+            notices.add(at(room), Cause::Safety(format!("/{room}")), &format!("notice {room}"));
+        }
+        assert_eq!(notices.kept.len(), MAX_ROOMS);
+        assert_eq!(notices.texts()[0], "notice 10");
+    }
+
+    #[test]
+    fn names_of_strangers_write_no_lines_of_their_own() {
+        let mut notices = Notices::default();
+        notices.add(at(1), Cause::Stranger(0), "'x\n2026 ERROR robot lost\u{1b}[2J' calls");
+        assert_eq!(notices.texts(), ["'x\\n2026 ERROR robot lost\\u{1b}[2J' calls"]);
+        notices.add(at(1), Cause::Stranger(0), &"x".repeat(100_000));
+        assert_eq!(notices.texts()[1].len(), MAX_TEXT);
     }
 
     #[test]
     fn notices_that_take_turns_are_each_logged_once_in_a_period() {
         let mut notices = Notices::default();
         for second in 0..PERIOD.as_secs() {
-            notices.add(at(second), Cause::Caller, "one".into());
-            notices.add(at(second), Cause::Caller, "two".into());
+            notices.add(at(second), peer("a"), "one");
+            notices.add(at(second), peer("a"), "two");
         }
-        assert_eq!(notices.callers.logged, 2);
+        assert!(notices.notices.end().is_empty());
         assert_eq!(notices.texts(), ["one", "two"]);
-        notices.add(at(100), Cause::Caller, "one".into());
+        notices.add(at(100), peer("a"), "one");
         assert_eq!(notices.texts(), ["two", "one"], "the newest is last");
     }
 }

@@ -2,17 +2,21 @@
 //! Which way leads to a peer: name resolution and routes, looked at again and
 //! again on a thread of its own, because both may block and both may change.
 
-use crate::config::{Config, LinkConfig, MAX_DEFAULT_MTU};
+use crate::config::{LinkConfig, MAX_DEFAULT_MTU};
 use crate::node::{Inlet, Input};
 use crate::{sys, udp};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with};
 use socket2::{Domain, Protocol, Socket, Type};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tautline_gateway::threads;
 
 /// How often routes are looked at, if the kernel tells of no change.
 const CHECK_EVERY: Duration = Duration::from_secs(2);
@@ -80,46 +84,95 @@ fn interface_of(local: IpAddr, zone: Option<u32>) -> io::Result<String> {
     found.map(|i| i.name).ok_or_else(none)
 }
 
-/// Starts the threads that look after the ways to all peers: one for those of
-/// known address, and one for each that has a name, since a name server that
-/// does not answer holds its thread up for seconds.
-pub(crate) fn watch(config: &Config, inlet: &Inlet) -> io::Result<()> {
-    let mut addressed = Vec::new();
-    let mut index = 0;
-    for peer in &config.peers {
-        for link in &peer.links {
-            let watch = (index, Watch::new(link.clone()));
-            index += 1;
-            match link.host.parse::<IpAddr>() {
-                Ok(_) => addressed.push(watch),
-                Err(_) => watch_in_thread(vec![watch], inlet.clone())?,
-            }
-        }
-        // A peer without address has one link, which it opens itself.
-        index += usize::from(peer.is_caller());
-    }
-    // Those who call us are answered from an address that may change as well.
-    watch_in_thread(addressed, inlet.clone())
+/// The links whose ways are looked after, each under a number that is used once.
+pub(crate) type Watched = BTreeMap<u64, LinkConfig>;
+
+/// The threads that look after the ways to all peers: one for those of known address, and one for
+/// each that has a name, since a name server that does not answer holds its thread up for seconds.
+pub(crate) struct Paths {
+    inlet: Inlet,
+    addressed: Arc<Addressed>,
+    /// Threads of those that have a name; `true` ends one.
+    named: BTreeMap<u64, Arc<AtomicBool>>,
 }
 
-fn watch_in_thread(mut watches: Vec<(usize, Watch)>, inlet: Inlet) -> io::Result<()> {
-    let changes = Changes::listen()?;
-    let watch = move || {
-        while !inlet.waiting.is_closed() {
-            for (link, watch) in &mut watches {
-                match watch.check() {
-                    Some(Ok(path)) => drop(inlet.push(Input::Path { link: *link, path })),
-                    Some(Err(trouble)) => drop(inlet.push(Input::Notice(trouble))),
-                    None => {}
+/// What the first thread looks after.
+struct Addressed {
+    links: Mutex<Watched>,
+    /// Readable when `links` was changed.
+    wake: OwnedFd,
+}
+
+impl Addressed {
+    /// Takes in which links there are; those that stay remember what they said.
+    fn follow(&self, watches: &mut BTreeMap<u64, Watch>) {
+        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        watches.retain(|number, _| links.contains_key(number));
+        for (number, config) in links.iter() {
+            watches.entry(*number).or_insert_with(|| Watch::new(config.clone()));
+        }
+    }
+}
+
+impl Paths {
+    /// Starts without links.
+    pub(crate) fn start(inlet: Inlet) -> io::Result<Self> {
+        let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        let addressed = Arc::new(Addressed { links: Mutex::default(), wake });
+        let (changes, list, told) = (Changes::listen()?, addressed.clone(), inlet.clone());
+        let mut watches = BTreeMap::new();
+        inlet.spawn("paths", move || {
+            while !told.waiting.is_closed() {
+                list.follow(&mut watches);
+                watches.iter_mut().for_each(|(number, watch)| watch.tell(*number, &told));
+                if changes.wait(Some(&list.wake)) {
+                    told.push(Input::NetworkChanged);
                 }
             }
-            if changes.wait() {
+        })?;
+        Ok(Self { inlet, addressed, named: BTreeMap::new() })
+    }
+
+    /// Looks after these links and no others.
+    pub(crate) fn set(&mut self, links: &Watched) -> io::Result<()> {
+        let has_name = |link: &LinkConfig| link.host.parse::<IpAddr>().is_err();
+        for (_, stop) in self.named.extract_if(.., |number, _| !links.contains_key(number)) {
+            stop.store(true, Ordering::Relaxed);
+        }
+        for (number, link) in links.iter().filter(|(_, link)| has_name(link)) {
+            if !self.named.contains_key(number) {
+                let stop = watch_named(*number, link.clone(), self.inlet.clone())?;
+                self.named.insert(*number, stop);
+            }
+        }
+        let addressed = links.iter().filter(|(_, link)| !has_name(link));
+        let addressed = addressed.map(|(number, link)| (*number, link.clone())).collect();
+        *self.addressed.links.lock().unwrap_or_else(PoisonError::into_inner) = addressed;
+        // Fails only if the counter is full, when the thread is about to wake anyway.
+        let _ = rustix::io::write(&self.addressed.wake, &1u64.to_ne_bytes());
+        Ok(())
+    }
+}
+
+/// Setting what is returned ends the thread.
+fn watch_named(number: u64, link: LinkConfig, inlet: Inlet) -> io::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let (changes, stopped, mut watch) = (Changes::listen()?, stop.clone(), Watch::new(link));
+    let (waiting, is_stopped) = (inlet.waiting.clone(), stop.clone());
+    let ended = move |name: &str, how| {
+        if !is_stopped.load(Ordering::Relaxed) {
+            waiting.thread_ended(name, how);
+        }
+    };
+    threads::spawn("paths", ended, move || {
+        while !inlet.waiting.is_closed() && !stopped.load(Ordering::Relaxed) {
+            watch.tell(number, &inlet);
+            if changes.wait(None) {
                 inlet.push(Input::NetworkChanged);
             }
         }
-    };
-    let builder = std::thread::Builder::new().name("paths".into());
-    builder.spawn(watch).map(drop)
+    })?;
+    Ok(stop)
 }
 
 /// The kernel's word that interfaces, addresses or routes have changed.
@@ -134,10 +187,16 @@ impl Changes {
         Ok(Self(socket))
     }
 
-    /// Waits for one, for [`CHECK_EVERY`] at most: a full buffer loses some. Whether there was one.
-    fn wait(&self) -> bool {
+    /// Waits for one or for `wake`, for [`CHECK_EVERY`] at most: a full buffer loses some. Whether
+    /// there was one.
+    fn wait(&self, wake: Option<&OwnedFd>) -> bool {
         let timeout = Timespec { tv_sec: CHECK_EVERY.as_secs() as i64, tv_nsec: 0 };
-        let _ = poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&timeout));
+        let sources = [Some(&self.0), wake].into_iter().flatten();
+        let mut sources: Vec<_> = sources.map(|it| PollFd::new(it, PollFlags::IN)).collect();
+        let _ = poll(&mut sources, Some(&timeout));
+        if let Some(wake) = wake {
+            let _ = rustix::io::read(wake, &mut [0; 8]);
+        }
         let mut buffer = [0; 8192];
         let mut any = false;
         while let Ok((len, _)) = recv(&self.0, &mut buffer[..], RecvFlags::empty()) {
@@ -163,6 +222,15 @@ struct Watch {
 impl Watch {
     fn new(config: LinkConfig) -> Self {
         Self { config, resolved: None, reported: None }
+    }
+
+    /// Reports the way of the link of this number, or why there is none, if that is news.
+    fn tell(&mut self, number: u64, inlet: &Inlet) {
+        match self.check() {
+            Some(Ok(path)) => drop(inlet.push(Input::Path { watch: number, path })),
+            Some(Err(trouble)) => drop(inlet.push(Input::Notice(trouble))),
+            None => {}
+        }
     }
 
     /// The way, or why there is none, if that is another than last time.

@@ -5,9 +5,9 @@ use crate::config::{Config, Security};
 use crate::recent::{Lately, Recent};
 use crate::status::{
     ClockReport, DelayReport, Direction, GatewayReport, LinkReport, PeerReport, RadioReport,
-    RejectedReport, Status, TopicReport, WatchdogReport,
+    RejectedReport, Status, TopicReport, WaitingReport, WatchdogReport,
 };
-use crate::topics::{Key, LocalTopic, Topics};
+use crate::topics::{Key, LocalTopic, Topics, Waiting};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -59,13 +59,16 @@ impl Reporter {
         topics: &Topics,
         recent: &Recent,
         gateway: &dyn Gateway,
-        refused: [u64; 2],
+        refused: [u64; 3],
     ) -> Status {
         let mut packets_refused = refused_packets(endpoint.refused_packets());
-        for (what, count) in ["inlet_full", "codec_behind"].into_iter().zip(refused) {
+        for (what, count) in ["inlet_full", "codec_behind", "over_time"].into_iter().zip(refused) {
             if count > 0 {
                 packets_refused.insert(what.into(), count);
             }
+        }
+        if topics.calls_over_rate > 0 {
+            packets_refused.insert("calls_over_rate".into(), topics.calls_over_rate);
         }
         let state = gateway.status();
         let lately = recent.until(now, endpoint, topics);
@@ -82,6 +85,7 @@ impl Reporter {
             radios: self.radios(endpoint),
             links: self.links(endpoint),
             watchdogs: topics.watchdogs.reports().map(watchdog_report).collect(),
+            waiting: topics.waiting().map(|(peer, it)| waiting(endpoint, peer, it)).collect(),
             packets_refused,
             notices: topics.notices.texts(),
         }
@@ -270,6 +274,16 @@ fn incoming(
         delay: delay_report(&stats.delay),
         delay_bound_ms: endpoint.peer(peer).clock.map(|clock| millis(clock.bound)),
     })
+}
+
+fn waiting(endpoint: &Endpoint, peer: PeerId, it: &Waiting) -> WaitingReport {
+    WaitingReport {
+        peer: endpoint.peer(peer).name.into(),
+        act: it.act.word().into(),
+        name: it.name.clone(),
+        type_name: it.type_name.clone(),
+        line: it.line.clone(),
+    }
 }
 
 fn watchdog_report((topic, state, published): (&str, &str, u64)) -> WatchdogReport {

@@ -1,28 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The daemon: a node with its gateway, control socket, metrics and signals.
 
-use crate::config::{Config, Ros1Config, Ros2Config};
+use crate::audit::{Actor, AuditLog, Event};
+use crate::config::{Config, Ros1Config, Ros2Config, Security};
 use crate::control;
+use crate::control::Inspect;
 use crate::driver::Settings;
-use crate::metrics;
 use crate::node::{Handle, Node, RunError};
+use crate::reload::Reloader;
 use crate::service;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::path::PathBuf;
 use std::sync::Arc;
 use tautline_gateway::{Command, Gateway, GatewayStatus};
 
-/// Runs the daemon until SIGTERM or SIGINT; then what waits is sent, peers are
-/// told, and the gateway unregisters.
-pub fn run(config: Config) -> Result<(), RunError> {
-    let node = Node::new(config.clone())?;
+/// Where a [`Config`] comes from.
+#[derive(Debug, Clone)]
+pub struct Origin {
+    /// The robot's file.
+    pub file: PathBuf,
+    /// SHA-256 of its text ([`config::Checked::sha256`](crate::config::Checked::sha256)).
+    pub sha256: String,
+}
+
+/// Runs the daemon until SIGTERM or SIGINT; then what waits is sent, peers are told, and the
+/// gateway unregisters. SIGHUP takes in what has changed in the file.
+pub fn run(config: Config, origin: &Origin) -> Result<(), RunError> {
+    let mut node = Node::new(config.clone())?;
     let handle = Arc::new(node.handle());
-    let _control = control::ControlServer::start(&config.control, handle.clone())?;
-    let _metrics = match config.metrics {
-        Some(address) => Some(metrics::MetricsServer::start(address, handle.clone())?),
-        None => None,
-    };
-    let gateway = gateway(&config, &node)?;
-    stop_on_signals(handle)?;
+    let reloader = Reloader::start(origin.file.clone(), config.clone(), handle.clone())?;
+    let reloader = Arc::new(reloader);
+    // Two daemons of one control socket, and so of one audit log, do not get further than this.
+    let _control = control::ControlServer::start(&config.control, reloader.clone())?;
+    let log = AuditLog::start(&config.audit)?;
+    log.audit().record(None, started(&config, &node, origin));
+    node.record_in(log.audit());
+    let result = run_node(&config, node, handle, reloader);
+    let error = result.as_ref().err().map(|error| error.to_string().into());
+    log.audit().record(None, Event::Stopped { error });
+    result
+}
+
+fn started(config: &Config, node: &Node, origin: &Origin) -> Event {
+    let is_secure = config.security != Security::None;
+    Event::Started {
+        node: (&config.name).into(),
+        version: env!("CARGO_PKG_VERSION"),
+        pid: std::process::id(),
+        key: is_secure.then(|| node.key().to_string().into()),
+        file: origin.file.display().to_string().into(),
+        sha256: (&origin.sha256).into(),
+    }
+}
+
+fn run_node(
+    config: &Config,
+    node: Node,
+    handle: Arc<Handle>,
+    reloader: Arc<Reloader>,
+) -> Result<(), RunError> {
+    let gateway = gateway(config, &node)?;
+    obey_signals(handle, reloader)?;
     tracing::info!(name = config.name, listen = %config.listen, "running");
     service::ready();
     let settings = Settings { watchdog: service::watchdog_interval() };
@@ -31,27 +69,38 @@ pub fn run(config: Config) -> Result<(), RunError> {
     result
 }
 
-fn stop_on_signals(handle: Arc<Handle>) -> Result<(), RunError> {
+fn obey_signals(handle: Arc<Handle>, reloader: Arc<Reloader>) -> Result<(), RunError> {
     let system = |what| move |error| RunError::System { what, error };
-    let mut signals =
-        signal_hook::iterator::Signals::new([SIGTERM, SIGINT]).map_err(system("signals"))?;
+    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])
+        .map_err(system("signals"))?;
+    let stops = handle.clone();
     let wait = move || {
-        let mut received = signals.forever();
-        if let Some(signal) = received.next() {
-            tracing::info!(signal, "draining and stopping");
-            service::stopping();
-            handle.shutdown();
-        }
-        if let Some(signal) = received.next() {
-            tracing::warn!(signal, "stopping at once");
-            std::process::exit(1);
+        let mut stopping = false;
+        for signal in signals.forever() {
+            match signal {
+                SIGHUP if stopping => {}
+                SIGHUP => reload_on_signal(&reloader),
+                signal if stopping => {
+                    tracing::warn!(signal, "stopping at once");
+                    std::process::exit(1);
+                }
+                signal => {
+                    stopping = true;
+                    tracing::info!(signal, "draining and stopping");
+                    service::stopping();
+                    stops.shutdown();
+                }
+            }
         }
     };
-    std::thread::Builder::new()
-        .name("signals".into())
-        .spawn(wait)
-        .map_err(system("starting a thread"))?;
-    Ok(())
+    handle.spawn("signals", wait).map_err(system("starting a thread"))
+}
+
+fn reload_on_signal(reloader: &Reloader) {
+    service::reloading();
+    // What came of it is in the log.
+    let _ = reloader.reload(false, Actor::Signal);
+    service::ready();
 }
 
 fn gateway(config: &Config, node: &Node) -> Result<Box<dyn Gateway>, RunError> {
@@ -71,6 +120,7 @@ fn start_ros1(ros1: &Ros1Config, config: &Config, node: &Node) -> Started {
     let options = Ros1Options {
         master_uri: ros1.master.clone(),
         host: ros1.host.clone(),
+        allow: ros1.allow.clone(),
         node_name: ros1.node_name.clone(),
         tautline_name: config.name.clone(),
         max_message: config.limits.max_message,

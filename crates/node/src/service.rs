@@ -20,6 +20,14 @@ pub fn alive() {
     tell(&[NotifyState::Watchdog]);
 }
 
+/// Says that the node reads its file again; [`ready`] ends it.
+pub fn reloading() {
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => tell(&[NotifyState::Reloading, now]),
+        Err(error) => tracing::debug!(%error, "systemd was not told"),
+    }
+}
+
 /// Says that the node drains and stops.
 pub fn stopping() {
     tell(&[NotifyState::Stopping]);

@@ -33,6 +33,9 @@ pub struct Status {
     pub links: Vec<LinkReport>,
     /// One per topic with a watchdog.
     pub watchdogs: Vec<WatchdogReport>,
+    /// What peers want to do here, each with the line of the file that would allow it.
+    #[serde(default)]
+    pub waiting: Vec<WaitingReport>,
     /// Packets that were refused, by reason.
     pub packets_refused: BTreeMap<String, u64>,
     /// Recent things a person should know, newest last.
@@ -273,6 +276,21 @@ pub struct WatchdogReport {
     pub state: String,
     /// Safe messages published.
     pub published: u64,
+}
+
+/// Something that a peer may do here only with another line in the file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WaitingReport {
+    /// The other node.
+    pub peer: String,
+    /// `publish` or `serve` something of its own here, or `call` something of this robot.
+    pub act: String,
+    /// Name of the topic or service where it comes from.
+    pub name: String,
+    /// Type name.
+    pub type_name: String,
+    /// To be added under peers.NAME.
+    pub line: String,
 }
 
 /// A change to topics that match `topic`, on a running node.

@@ -53,6 +53,22 @@ pub(crate) fn takes_groups(socket: BorrowedFd<'_>, interface: &str) -> io::Resul
     Ok(flags & (wanted | libc::IFF_LOOPBACK) == wanted)
 }
 
+/// User, group and process at the other end of a Unix socket when it connected (SO_PEERCRED).
+/// The process is 0 where it is in another PID namespace, which `rustix` does not provide for.
+pub(crate) fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<(u32, u32, u32)> {
+    let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
+    // SAFETY: the kernel writes at most `len` bytes, one ucred.
+    let result = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut found).cast(), &raw mut len)
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((found.uid, found.gid, u32::try_from(found.pid).unwrap_or(0)))
+}
+
 /// Puts the calling thread under SCHED_FIFO.
 pub(crate) fn run_in_real_time(priority: u8) -> io::Result<()> {
     let param = libc::sched_param { sched_priority: libc::c_int::from(priority) };

@@ -75,7 +75,8 @@ fn check_explains_a_good_file() {
     let place = Place::new();
     place.file(
         "robot.yaml",
-        "name: robot1\nsecurity: none\npeers: { base: { address: 10.0.0.2, max_rate: 2Mbps } }\n\
+        "name: robot1\nsecurity: none\n\
+         peers: { base: { address: 10.0.0.2, prefix: /base, max_rate: 2Mbps } }\n\
          topics: { /scan: { priority: 200 } }\n\
          watchdogs: { /cmd_vel: { after: 500ms, message: { linear: { x: 0.1 } } } }\n",
     );
@@ -88,7 +89,7 @@ fn check_explains_a_good_file() {
     };
     assert!(row("/scan ").contains("200"));
     assert!(row("base ").contains("10.0.0.2:18470"));
-    assert!(row("base ").contains("all but commands, at most 2.00Mbps"), "{text}");
+    assert!(row("base ").contains("what it senses, under /base, at most 2.00Mbps"), "{text}");
     let watchdog: Vec<&str> = row("/cmd_vel ").split_whitespace().collect();
     assert_eq!(watchdog, ["/cmd_vel", "500ms", "once", "with", "linear"]);
     let as_json = json(&place.tautline(&["check", "robot.yaml", "--json"]));
@@ -97,6 +98,77 @@ fn check_explains_a_good_file() {
     assert_eq!(as_json["watchdogs"][0]["message"]["linear"]["x"], "0.1");
     assert_eq!(as_json["topics"][0]["priority"], 200);
     assert_eq!(as_json["peers"][0]["links"][0]["port"], 18470);
+}
+
+const RIGHTS: &str = "name: robot1\nsecurity: none\npeers:\n  \
+    base:\n    accept: { /cmd_vel: geometry_msgs/Twist, \"/plan/**\": any }\n    \
+    call: [/set_mode, /navigate]\n    offer: [/scan, /navigate, /set_mode]\n    \
+    max_rate: 2Mbps\n    max_priority: 200\n    relay: true\n  \
+    robot2: { prefix: /robot2 }\n  robot3: {}\n\
+    topics: { /scan: {}, /odom: {}, \"/camera/**\": { to: [robot2] } }\n\
+    services: { /set_mode: {}, /reboot: {} }\nactions: { /navigate: {} }\n";
+
+#[test]
+fn check_shows_what_a_peer_can_do() {
+    let place = Place::new();
+    place.file("robot.yaml", RIGHTS);
+    let rows = |peer: &str| -> Vec<Vec<String>> {
+        let shown = place.tautline(&["check", "robot.yaml", "--as", peer]);
+        assert!(shown.status.success(), "{}", err(&shown));
+        let text = out(&shown);
+        assert!(text.starts_with(&format!("What '{peer}' can do at 'robot1'")), "{text}");
+        let split = |line: &str| {
+            line.split("  ").map(str::trim).filter(|it| !it.is_empty()).map(Into::into).collect()
+        };
+        text.lines().skip(3).map(split).collect()
+    };
+    let base = rows("base");
+    let expected = [
+        ["publish or serve here", "/cmd_vel", "/cmd_vel", "geometry_msgs/Twist"],
+        ["publish or serve here", "/plan/**", "/plan/**", "any"],
+        ["read", "/navigate", "/navigate", "any"],
+        ["read", "/scan", "/scan", "any"],
+        ["call", "/navigate", "/navigate", "any"],
+        ["call", "/set_mode", "/set_mode", "any"],
+    ];
+    assert_eq!(base[..expected.len()], expected, "{base:?}");
+    assert!(base.concat().iter().any(|it| it.contains("max_rate 2.00Mbps")), "{base:?}");
+    assert!(base.concat().iter().any(|it| it.contains("max_priority 200, relay true")), "{base:?}");
+    let robot2 = rows("robot2");
+    assert_eq!(robot2[0][..3], ["publish here", "/**", "/robot2/**"]);
+    assert_eq!(robot2[0][3], "what it senses");
+    let senses = robot2.concat();
+    let listed = senses.iter().find(|it| it.starts_with("what it senses: ")).unwrap();
+    assert!(listed.contains("sensor_msgs/LaserScan"), "{listed}");
+    assert!(robot2.iter().any(|row| row.get(1).is_some_and(|it| it == "/camera/**")), "{robot2:?}");
+    assert!(robot2.iter().all(|row| row.first().is_none_or(|it| it != "call")), "{robot2:?}");
+    let as_json = json(&place.tautline(&["check", "robot.yaml", "--as", "base", "--json"]));
+    assert_eq!(as_json["rights"][0]["may"], "publish or serve here");
+    assert_eq!(as_json["rights"][0]["types"][0], "geometry_msgs/Twist");
+    assert_eq!(
+        (as_json["max_rate_bps"].as_u64(), &as_json["relay"]),
+        (Some(2_000_000), &true.into())
+    );
+    let nobody = place.tautline(&["check", "robot.yaml", "--as", "robot9"]);
+    assert!(err(&nobody).contains("no peer 'robot9' in the file; there are: base, robot2, robot3"));
+}
+
+#[test]
+fn check_names_peers_and_services_without_rights() {
+    let place = Place::new();
+    place.file("robot.yaml", RIGHTS);
+    let text = out(&place.tautline(&["check", "robot.yaml"]));
+    let warnings: Vec<&str> = text.lines().filter(|line| line.starts_with("warning:")).collect();
+    assert_eq!(warnings.len(), 2, "{text}");
+    assert!(
+        warnings[0].contains("peers.robot3: no topic and no service of 'robot3' is taken"),
+        "{text}"
+    );
+    assert!(warnings[0].contains("add 'prefix: /robot3'"), "{text}");
+    assert!(
+        warnings[1].contains("services./reboot: no peer may call it: add 'call: /reboot'"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -193,6 +265,10 @@ fn the_one_daemon_is_found_and_shown() {
             && text.contains("Watchdogs"),
         "{text}"
     );
+    let waiting = text.lines().find(|line| line.contains("/goal")).unwrap();
+    let words: Vec<&str> = waiting.split_whitespace().collect();
+    assert_eq!(words[..3], ["base", "publish", "/goal"]);
+    assert!(waiting.ends_with("accept: { /goal: geometry_msgs/PoseStamped }"), "{text}");
     for line in [
         "  rejected < /base/plan: 3 gateway behind",
         "  rejected > other topics: 2 too large",
@@ -228,7 +304,7 @@ fn set_changes_the_running_node() {
         |arguments: &[&str]| place.tautline(&[&["set", "--node", "robot1"], arguments].concat());
     let changed = set(&["/scan", "priority=250", "rate=5Hz"]);
     assert_eq!(out(&changed), "changed /scan\n", "{}", err(&changed));
-    let change = node.changes.lock().unwrap()[0].clone();
+    let (change, _) = node.changes.lock().unwrap()[0].clone();
     assert_eq!((change.priority, change.rate_hz), (Some(250), Some(5.0)));
     assert_eq!(json(&set(&["/scan", "rate=none", "--json"]))["changed"][0], "/scan");
     let unknown = set(&["/scam", "priority=1"]);

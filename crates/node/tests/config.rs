@@ -4,10 +4,12 @@
 use proptest::prelude::*;
 use std::path::PathBuf;
 use std::time::Duration;
+use tautline_gateway::mapping::Accepted;
 use tautline_gateway::mapping::{Compression, treatment};
 use tautline_gateway::types::compose::Written;
 use tautline_node::config::{
-    Beacons, Config, MAX_FILE_BYTES, MAX_NESTING, Surroundings, Warning, parse, reference, starter,
+    AuditConfig, Beacons, Config, MAX_FILE_BYTES, MAX_NESTING, Surroundings, Warning, parse,
+    reference, starter,
 };
 use tautline_proto::{Marking, Rate};
 
@@ -90,14 +92,18 @@ fn the_example_means_what_it_says() {
     assert_eq!(warnings, []);
     let [base, robot2, robot3, robot4] = &config.peers[..] else { panic!("four peers") };
     assert_eq!((base.links[0].host.as_str(), base.links[0].port), ("10.0.0.2", 18470));
-    assert_eq!(robot2.names.local_name("/scan").unwrap(), "/robot2/front/scan");
-    assert_eq!(robot2.names.local_name("/odom"), None);
+    assert_eq!(robot2.names.local_name("/scan"), "/robot2/front/scan");
+    let accepted = |name| robot2.names.accepted(name, |_| true);
+    assert_eq!((accepted("/scan"), accepted("/odom")), (Accepted::Yes, Accepted::No));
+    assert_eq!(base.names.accept[0].types, ["geometry_msgs/Twist"]);
+    assert!(base.names.accept[1].types.is_empty(), "any");
+    assert_eq!((base.call.len(), base.offer.len(), robot2.offer.len()), (2, 5, 0));
     assert_eq!(robot3.links.len(), 2);
     assert_eq!(robot3.links[1].host, "fe80::3%wlan1");
     assert_eq!(robot3.links[1].mtu, Some(1400));
     assert!(robot4.links.is_empty());
-    assert_eq!((robot2.max_rate_bps, robot2.max_priority), (Some(4_000_000), 150));
-    assert_eq!((base.max_rate_bps, base.max_priority), (None, 255));
+    assert_eq!((robot2.max_rate_bps, robot2.max_priority), (4_000_000, 150));
+    assert_eq!((base.max_rate_bps, base.max_priority), (1_000_000_000, 255));
     assert_eq!(config.radios[0].rate, Rate::Auto);
     assert_eq!(config.radios[0].in_flight, 3);
     let camera = treatment(&config.topics, "/camera/front/image").unwrap();
@@ -229,6 +235,22 @@ fn beacons_are_off_everywhere_or_on_the_interfaces_named() {
         let report = warnings(&format!("name: r\n{heard}\n"));
         assert!(!report.contains("beacons"), "{report}");
     }
+}
+
+#[test]
+fn the_audit_log_is_where_the_file_says_or_the_service_manager_has_a_folder() {
+    let of = |line: &str, from: &Surroundings| {
+        parse(&keyless(&format!("name: robot1\n{line}")), from).unwrap().config.audit
+    };
+    let file = |path: &str, size, files| AuditConfig::Files { path: path.into(), size, files };
+    let systemd = Surroundings { logs_folder: Some("/var/log/tautline".into()), ..surroundings() };
+    let (plain, usual) = (surroundings(), file("/var/log/tautline/robot1.audit", 8 << 20, 4));
+    assert_eq!((of("", &plain), of("", &systemd)), (AuditConfig::Off, usual.clone()));
+    assert_eq!((of("audit: true", &plain), of("audit: true", &systemd)), (usual.clone(), usual));
+    assert_eq!(of("audit: false", &systemd), AuditConfig::Off);
+    assert_eq!(of("audit: { to: journald }", &systemd), AuditConfig::Journald);
+    let given = of("audit: { file: log/a, size: 1MiB, files: 2 }", &systemd);
+    assert_eq!(given, file(&plain.folder.join("log/a").to_string_lossy(), 1 << 20, 2));
 }
 
 #[test]

@@ -8,6 +8,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
+use std::process::Command;
+use tautline_node::audit::Actor;
 use tautline_node::control::{
     Client, ControlError, ControlServer, MAX_CLIENTS, MAX_REQUEST_BYTES, SOCKET_MODE,
 };
@@ -36,13 +38,58 @@ fn one_connection_serves_many_requests() {
     assert_eq!(client.status().unwrap(), fake::status());
     let change = TopicChange { topic: "/scan".into(), priority: Some(9), rate_hz: None };
     assert_eq!(client.change_topic(change.clone()).unwrap(), ["/scan"]);
-    assert_eq!(*node.changes.lock().unwrap(), [change]);
+    let changes = node.changes.lock().unwrap().clone();
+    let [(changed, Actor::User { uid, gid, pid, user })] = &changes[..] else {
+        panic!("{changes:?}")
+    };
+    assert_eq!((changed, *pid), (&change, std::process::id()));
+    assert_eq!((&*uid.to_string(), &*gid.to_string()), (&*id("-u"), &*id("-g")));
+    assert_eq!(user.as_ref().map(|user| user.as_str().to_owned()), Some(id("-un")));
     let refused =
         client.change_topic(TopicChange { topic: "/scam".into(), ..TopicChange::default() });
     assert!(
         matches!(refused, Err(ControlError::Refused(reason)) if reason.contains("/diagnostics"))
     );
     assert_eq!(client.status().unwrap().node, "robot1");
+}
+
+/// What `id` says of this process.
+fn id(option: &str) -> String {
+    let output = Command::new("id").arg(option).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// Needs root, to become somebody else.
+#[test]
+fn the_user_who_asks_is_whom_the_kernel_says() {
+    assert_eq!(id("-u"), "0", "this test needs root");
+    let (folder, path) = socket();
+    let readable = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), readable).unwrap();
+    let node = FakeNode::new();
+    let _server = ControlServer::start(&path, node.clone()).unwrap();
+    // Of the socket's group, but another user, whom no file names.
+    let script = "import socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\n\
+                  s.sendall(b'{\"set\": {\"topic\": \"/scan\", \"priority\": 9, \"uid\": 0}}\\n')\n\
+                  print(s.recv(1000).decode())";
+    let mut client = Command::new("setpriv");
+    client.args([
+        "--reuid",
+        "54321",
+        "--regid",
+        "0",
+        "--clear-groups",
+        "/usr/bin/python3",
+        "-c",
+        script,
+    ]);
+    let output = client.arg(&path).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains("/scan"), "{output:?}");
+    let changes = node.changes.lock().unwrap().clone();
+    let [(_, Actor::User { uid: 54321, gid: 0, pid, user: None })] = &changes[..] else {
+        panic!("{changes:?}")
+    };
+    assert_ne!(*pid, std::process::id());
 }
 
 #[test]

@@ -40,14 +40,14 @@ impl Team {
         let (place, master) = (Place::new(), Master::alone(bench::free_port()));
         let [robot, base] = [(); 2].map(|()| free_port());
         let robot_file = format!(
-            "listen: \"127.0.0.1:{robot}\"\npeers: {{ base: \"127.0.0.1:{base}\" }}\n\
+            "listen: \"127.0.0.1:{robot}\"\npeers: {{ base: {{ address: \"127.0.0.1:{base}\", accept: \"/**\" }} }}\n\
              radios: {{ lo: {{ rate: 8Mbps }} }}\n\
              ros2: {{ range: localhost, definitions: [\"{}\"] }}\n\
              limits: {{ max_message: 20kB }}\ntopics: {{ {topics} }}",
             ros2::installation("kilted").display()
         );
         let base_file = format!(
-            "listen: \"127.0.0.1:{base}\"\npeers: {{ robot: \"127.0.0.1:{robot}\" }}\n\
+            "listen: \"127.0.0.1:{base}\"\npeers: {{ robot: {{ address: \"127.0.0.1:{robot}\", accept: \"/**\" }} }}\n\
              ros1: {{ master: \"{}\", host: 127.0.0.1 }}",
             master.uri
         );

@@ -5,6 +5,7 @@
 use serde_json::{Value as Json, json};
 use std::path::Path;
 use tautline_node::config::{reference, schema};
+use tautline_node::limits;
 
 fn check(name: &str, now: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
@@ -13,10 +14,7 @@ fn check(name: &str, now: &str) {
         std::fs::write(&path, now).unwrap();
     }
     let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        written == now,
-        "docs/{name} is not what the option table says; run this test with UPDATE=1"
-    );
+    assert!(written == now, "docs/{name} is not what the code says; run this test with UPDATE=1");
 }
 
 #[test]
@@ -25,8 +23,18 @@ fn the_reference_follows_the_table() {
 }
 
 #[test]
+fn the_page_of_bounds_follows_the_constants() {
+    check("limits.md", &limits::markdown());
+}
+
+#[test]
 fn the_schema_follows_the_table() {
     check("robot.schema.json", &format!("{:#}\n", schema::schema()));
+}
+
+#[test]
+fn the_audit_logs_reference_follows_its_events() {
+    check("audit.md", &tautline_node::audit::reference::markdown());
 }
 
 fn fits(file: Json) -> bool {
@@ -37,6 +45,8 @@ fn fits(file: Json) -> bool {
 fn the_schema_takes_what_the_daemon_takes() {
     assert!(fits(json!({ "name": "robot1" })));
     assert!(fits(json!({ "name": "robot1", "beacons": true, "dscp": false })));
+    assert!(fits(json!({ "name": "robot1", "audit": { "to": "journald" } })));
+    assert!(fits(json!({ "name": "robot1", "audit": true })));
     assert!(fits(json!({
         "name": "robot1", "listen": 18470, "beacons": ["wlan0"], "metrics": "127.0.0.1:9470", "ros1": false,
         "peers": { "base": "10.0.0.2", "robot4": {}, "robot5": null,
@@ -60,6 +70,8 @@ fn the_schema_refuses_what_the_daemon_refuses() {
         json!({ "name": "robot 1" }),
         json!({ "name": "r", "beacons": [] }),
         json!({ "name": "r", "beacons": "wlan0/1" }),
+        json!({ "name": "r", "audit": { "to": "syslog" } }),
+        json!({ "name": "r", "audit": { "files": 0 } }),
         json!({ "name": "r", "nmae": "r" }),
         json!({ "name": "r", "dscp": { "voice": 64 } }),
         json!({ "name": "r", "topics": { "scan": {} } }),
@@ -75,5 +87,37 @@ fn the_schema_refuses_what_the_daemon_refuses() {
         json!({ "name": "r", "tf": { "prefix": "robot1//" } }),
     ] {
         assert!(!fits(bad.clone()), "{bad}");
+    }
+}
+
+/// All Rust sources below `crates/`.
+fn sources(folder: &Path, all: &mut String) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, all);
+        } else if path.extension().is_some_and(|it| it == "rs") {
+            all.push_str(&std::fs::read_to_string(&path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn every_claim_of_the_threat_model_names_tests_that_exist() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let page = std::fs::read_to_string(crates.join("../docs/threat-model.md")).unwrap();
+    let mut code = String::new();
+    sources(&crates, &mut code);
+    let (_, claims) = page.split_once("## What they cannot do").unwrap();
+    let (claims, _) = claims.split_once("\n## ").unwrap();
+    let rows: Vec<_> = claims.lines().filter(|line| line.starts_with("| ")).skip(1).collect();
+    assert!(rows.len() > 20, "{} rows", rows.len());
+    for row in rows {
+        let tests = row.rsplit(" | ").next().unwrap();
+        let names: Vec<_> = tests.split('`').skip(1).step_by(2).collect();
+        assert!(!names.is_empty(), "no test: {row}");
+        for name in names.iter().filter(|name| **name != "hostile_peer") {
+            assert!(code.contains(&format!("fn {name}(")), "no test {name}: {row}");
+        }
     }
 }

@@ -73,11 +73,12 @@ impl Running {
 fn pair(topics: &str) -> [Running; 2] {
     let [robot, base] = [(); 2].map(|()| free_port());
     let robot_file = format!(
-        "listen: \"127.0.0.1:{robot}\"\npeers: {{ base: \"127.0.0.1:{base}\" }}\n\
+        "listen: \"127.0.0.1:{robot}\"\npeers: {{ base: {{ address: \"127.0.0.1:{base}\", accept: \"/**\" }} }}\n\
          radios: {{ lo: {{ rate: 2Mbps }} }}\ntopics: {{ {topics} }}"
     );
-    let base_file =
-        format!("listen: \"127.0.0.1:{base}\"\npeers: {{ robot: \"127.0.0.1:{robot}\" }}");
+    let base_file = format!(
+        "listen: \"127.0.0.1:{base}\"\npeers: {{ robot: {{ address: \"127.0.0.1:{robot}\", accept: \"/**\" }} }}"
+    );
     [Running::start("robot", &robot_file), Running::start("base", &base_file)]
 }
 

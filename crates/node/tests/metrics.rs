@@ -7,6 +7,7 @@ use fake::FakeNode;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
+use tautline_node::audit::Actor;
 use tautline_node::control::Inspect;
 use tautline_node::metrics::{MAX_HEAD_BYTES, MetricsServer, openmetrics};
 use tautline_node::status::{Status, TopicChange};
@@ -66,7 +67,7 @@ impl Inspect for Stuck {
         Err("the data plane does not answer".into())
     }
 
-    fn change_topic(&self, _: TopicChange) -> Result<Vec<String>, String> {
+    fn change_topic(&self, _: TopicChange, _: Actor) -> Result<Vec<String>, String> {
         Err("no".into())
     }
 }

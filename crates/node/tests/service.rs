@@ -2,20 +2,28 @@
 //! What systemd hears. The functions read the process's environment, so a
 //! child (this program again) calls them and the parent plays systemd.
 
+#[allow(dead_code)]
+mod running;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::time::Duration;
+use tautline_node::control::Client;
 use tautline_node::service;
+use tautline_node::status::Status;
 
 const CHILD: &str = "TAUTLINE_TEST_IS_CHILD";
 const DEADLINE: Duration = Duration::from_secs(30);
 
 #[test]
-fn systemd_hears_ready_alive_and_stopping() {
+fn systemd_hears_ready_alive_reloading_and_stopping() {
     if std::env::var_os(CHILD).is_some() {
         assert_eq!(service::watchdog_interval(), Some(Duration::from_secs(5)));
         service::ready();
         service::alive();
+        service::reloading();
         service::stopping();
         return;
     }
@@ -24,7 +32,7 @@ fn systemd_hears_ready_alive_and_stopping() {
     let systemd = UnixDatagram::bind(&path).unwrap();
     systemd.set_read_timeout(Some(DEADLINE)).unwrap();
     let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "systemd_hears_ready_alive_and_stopping"])
+        .args(["--exact", "systemd_hears_ready_alive_reloading_and_stopping"])
         .env(CHILD, "1")
         .env("NOTIFY_SOCKET", &path)
         .env("WATCHDOG_USEC", "10000000")
@@ -32,9 +40,139 @@ fn systemd_hears_ready_alive_and_stopping() {
         .output()
         .unwrap();
     assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
-    for expected in ["READY=1", "WATCHDOG=1", "STOPPING=1"] {
+    for expected in ["READY=1", "WATCHDOG=1", "RELOADING=1\nMONOTONIC_USEC=", "STOPPING=1"] {
         let mut message = [0; 256];
         let length = systemd.recv(&mut message).unwrap();
-        assert_eq!(String::from_utf8_lossy(&message[..length]).trim_end(), expected);
+        let found = String::from_utf8_lossy(&message[..length]).trim_end().to_owned();
+        let is_whole = !expected.ends_with('=');
+        assert!(found.starts_with(expected) && (!is_whole || found == expected), "{found}");
     }
+}
+
+const UNIT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/tautline.service");
+/// What `systemd-analyze security` may find at most; 0 is the best, 10 the worst.
+const MOST_EXPOSED: f64 = 1.5;
+
+#[test]
+fn the_unit_leaves_little_exposed() {
+    let output = Command::new("systemd-analyze")
+        .args(["security", "--offline=true", UNIT])
+        .output()
+        .expect("systemd-analyze is needed: make setup installs it (Debian: systemd)");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && errors.is_empty(), "{errors}{text}");
+    let last = text.lines().last().unwrap();
+    let level = last.split(": ").nth(1).and_then(|rest| rest.split(' ').next());
+    let level: f64 = level.unwrap().parse().unwrap();
+    assert!(level <= MOST_EXPOSED, "{text}");
+}
+
+/// The daemon in namespaces of its own, under what its unit says.
+struct Confined {
+    child: Child,
+    place: running::Place,
+}
+
+impl Drop for Confined {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Confined {
+    /// With this file, and `more` options of unshare; returns once it has said that it is ready.
+    fn start(place: running::Place, more: &str, lines: &str) -> Self {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/service/confine.py");
+        let [file, log, notify] = ["robot.yaml", "log", "notify"].map(|name| place.path(name));
+        let control = place.path("robot.sock");
+        let text = format!("name: robot\ncontrol: {}\n{lines}\n", control.display());
+        std::fs::write(&file, text).unwrap();
+        let systemd = UnixDatagram::bind(&notify).unwrap();
+        systemd.set_read_timeout(Some(DEADLINE)).unwrap();
+        let child = Command::new("unshare")
+            .args(["--user", "--map-root-user", "--mount", "--pid", "--fork", "--kill-child"])
+            // The loopback of a network of its own is down at first.
+            .args([more, "sh", "-c", "ip link set lo up 2>/dev/null; exec \"$@\"", "sh"])
+            // Debian's, which has seccomp.
+            .args(["/usr/bin/python3", script, UNIT, env!("CARGO_BIN_EXE_tautline"), "run"])
+            .arg(&file)
+            .env("NOTIFY_SOCKET", &notify)
+            .stderr(std::fs::File::create(&log).unwrap())
+            .spawn()
+            .unwrap();
+        let daemon = Self { child, place };
+        let mut message = [0; 256];
+        let heard = systemd.recv(&mut message);
+        let length = heard.unwrap_or_else(|error| panic!("{error}\n{}", daemon.log()));
+        assert_eq!(String::from_utf8_lossy(&message[..length]).trim_end(), "READY=1");
+        daemon
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.place.path("log")).unwrap()
+    }
+
+    fn status(&self) -> Status {
+        let client = Client::connect(&self.place.path("robot.sock"));
+        client.and_then(|mut client| client.status()).unwrap()
+    }
+
+    fn assert_content(&self) {
+        let log = self.log();
+        assert!(!log.contains("not permitted") && !log.contains("ERROR"), "{log}");
+    }
+}
+
+/// A key file for the daemon; gives the public key of another one.
+fn make_keys(place: &running::Place) -> String {
+    let [_, key] = ["robot.key", "base.key"].map(|name| {
+        let mut keygen = Command::new(env!("CARGO_BIN_EXE_tautline"));
+        let made = keygen.arg("keygen").arg(place.path(name)).output().unwrap();
+        let said = String::from_utf8(made.stdout).unwrap();
+        let key = said.split_whitespace().find(|word| word.len() == 44);
+        key.unwrap_or_else(|| panic!("no key: {said}")).to_owned()
+    });
+    key
+}
+
+#[test]
+fn the_daemon_runs_within_what_its_unit_allows() {
+    let place = running::Place::new();
+    let key = make_keys(&place);
+    let (listen, metrics) = (running::free_port(), running::free_port());
+    let lines = format!(
+        "listen: \"127.0.0.1:{listen}\"\nmetrics: 127.0.0.1:{metrics}\n\
+         beacons: true\nros1: {{ master: \"http://127.0.0.1:1\" }}\n\
+         peers: {{ base: {{ address: localhost, interface: lo, key: {key} }} }}"
+    );
+    let daemon = Confined::start(place, "--mount", &lines);
+    assert_eq!(daemon.status().node, "robot");
+    let page = running::wait_for("metrics", || {
+        let mut stream = TcpStream::connect(("127.0.0.1", metrics)).ok()?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").ok()?;
+        let mut page = String::new();
+        stream.read_to_string(&mut page).ok()?;
+        Some(page)
+    });
+    assert!(page.contains("200 OK"), "{page}");
+    // The way to the peer is found, by name and on an interface.
+    running::wait_for("a path", || {
+        daemon.status().links.iter().any(|link| link.radio == "lo").then_some(())
+    });
+    daemon.assert_content();
+}
+
+#[test]
+fn with_ros_2_it_runs_within_what_its_unit_allows_too() {
+    let place = running::Place::new();
+    let key = make_keys(&place);
+    let lines = format!(
+        "ros2: {{ domain: 7 }}\npeers: {{ base: {{ address: 127.0.0.1, key: {key} }} }}\n\
+         topics: {{ \"/**\": {{}} }}"
+    );
+    let daemon = Confined::start(place, "--net", &lines);
+    assert!(daemon.status().gateways[0].connected);
+    daemon.assert_content();
 }

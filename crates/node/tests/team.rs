@@ -24,7 +24,9 @@ fn files(first: &str, second: &str) -> [String; 2] {
     let ports = [(); 2].map(|()| udp_port());
     let file = |here: usize, peer: &str, lines: &str| {
         let (port, there) = (ports[here], ports[1 - here]);
-        let peers = format!("peers:\n  {peer}:\n    address: \"127.0.0.1:{there}\"\n");
+        let accept = if lines.contains("accept:") { "" } else { "    accept: \"/**\"\n" };
+        let address = format!("    address: \"127.0.0.1:{there}\"\n    call: \"/**\"\n");
+        let peers = format!("peers:\n  {peer}:\n{address}{accept}");
         format!("listen: \"127.0.0.1:{port}\"\n{peers}{lines}\n")
     };
     [file(0, "base", first), file(1, "robot", second)]

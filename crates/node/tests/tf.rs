@@ -38,7 +38,7 @@ impl Pair {
             let (uri, port, there) = (&masters[here].uri, ports[here], ports[1 - here]);
             format!(
                 "listen: \"127.0.0.1:{port}\"\nros1: {{ master: \"{uri}\", host: 127.0.0.1 }}\n\
-                 peers: {{ {peer}: \"127.0.0.1:{there}\" }}\n{lines}"
+                 peers: {{ {peer}: {{ address: \"127.0.0.1:{there}\", accept: \"/**\" }} }}\n{lines}"
             )
         };
         let daemons = [

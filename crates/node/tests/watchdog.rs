@@ -13,8 +13,10 @@ mod nodes;
 
 use bench::{Agent, bytes_of, free_port, wait_for};
 use nodes::Master;
+use running::hostile::Hostile;
 use running::{Daemon, Place};
 use serde_json::{Value, json};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const TWIST: &str = "geometry_msgs/Twist";
 const NAME: &str = "/cmd_vel";
@@ -27,13 +29,19 @@ struct Team {
     driver: Agent,
     /// On the robot.
     wheels: Agent,
+    robot_port: u16,
     _masters: [Master; 2],
-    _place: Place,
+    place: Place,
 }
 
 impl Team {
     /// The robot is driving already; `message` is what its watchdog is to say.
     fn driving(message: &str) -> Self {
+        Self::driving_beside(message, "", "")
+    }
+
+    /// The same, with more peers of the robot and lines of its file.
+    fn driving_beside(message: &str, peers: &str, lines: &str) -> Self {
         let place = Place::new();
         let masters = [(); 2].map(|()| Master::alone(free_port()));
         let [robot_port, base_port] = [(); 2].map(|()| running::free_port());
@@ -45,8 +53,8 @@ impl Team {
             )
         };
         let robot = format!(
-            "peers: {{ base: {{ address: \"127.0.0.1:{base_port}\", accept: {NAME} }} }}\n\
-             watchdogs: {{ {NAME}: {{ after: 500ms, message: {message} }} }}"
+            "peers: {{ base: {{ address: \"127.0.0.1:{base_port}\", accept: {NAME} }} {peers} }}\n\
+             watchdogs: {{ {NAME}: {{ after: 500ms, message: {message} }} }}\n{lines}"
         );
         let base = format!(
             "peers: {{ robot: \"127.0.0.1:{robot_port}\" }}\n\
@@ -63,7 +71,7 @@ impl Team {
             let sent = driver.send(NAME, command);
             last(&wheels).filter(|got| *got == sent)
         });
-        Self { robot, base, driver, wheels, _masters: masters, _place: place }
+        Self { robot, base, driver, wheels, robot_port, _masters: masters, place }
     }
 }
 
@@ -97,4 +105,80 @@ fn when_the_bases_daemon_is_killed_the_wheels_get_the_safe_message() {
     let creep = [&(-0.1_f64).to_le_bytes()[..], &[0; 40]].concat();
     team.base.kill();
     assert_told(&team.wheels, &team.robot, &creep);
+}
+
+/// Says so when dropped.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Comes, goes and offers commands that it may not send, as fast as the daemon listens.
+fn misbehave(robot: &Daemon, port: u16, stop: &AtomicBool) -> u64 {
+    let (mut epoch, mut flaps) = (1, 0);
+    while !stop.load(Ordering::Relaxed) {
+        let mut worst = Hostile::meet("worst", "robot", port, epoch);
+        epoch += 1000;
+        for round in 0..10 {
+            for turn in 0..20 {
+                worst.offer_command(1 + round * 20 + turn, &format!("/t{round}_{turn}"));
+            }
+            // The loop has read what was sent before.
+            robot.status();
+        }
+        for _ in 0..20 {
+            worst.goodbye();
+            worst.ping();
+            flaps += 1;
+        }
+    }
+    flaps
+}
+
+/// Lines of the log and records that a peer alone may cause in `seconds`, as docs/audit.md says.
+fn bounds(seconds: f64) -> (usize, usize) {
+    let lines = 2 * (20 + 1) * (1 + (seconds / 30.0) as usize);
+    (lines, 120 * (1 + (seconds / 600.0) as usize))
+}
+
+#[test]
+fn a_safe_message_is_told_and_recorded_while_a_peer_flaps_and_is_refused_without_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("robot.audit");
+    let audit = format!("audit: {{ file: {} }}", path.display());
+    let mut team = Team::driving_beside("{}", ", worst: {}", &audit);
+    let (robot, stop) = (&team.robot, AtomicBool::new(false));
+    let flaps = std::thread::scope(|scope| {
+        let worst = scope.spawn(|| misbehave(robot, team.robot_port, &stop));
+        // Also where the test fails, which would otherwise wait for it.
+        let stopped = Stop(&stop);
+        robot.wait_for_record(&path, "refused", Some("worst"));
+        robot.wait_for_notice(&["'worst'", "publishes it only if its file says so"]);
+        // Its quotas are used up.
+        wait_for("line after line", || (robot.log().matches("worst").count() > 20).then_some(()));
+        team.driver.signal("-KILL");
+        assert_told(&team.wheels, robot, &[0; 48]);
+        let safe = robot.wait_for_record(&path, "safe_message", None);
+        assert_eq!((&safe["topic"], &safe["silence_ms"]), (&NAME.into(), &500.into()));
+        assert_eq!(safe["published"], true);
+        drop(stopped);
+        worst.join().unwrap()
+    });
+    let (seconds, log) = (robot.status().uptime_s, robot.log());
+    robot.terminate();
+    team.robot.wait_for_end();
+    let (most_lines, most_records) = bounds(seconds);
+    let lines = log.lines().filter(|line| line.contains("worst")).count();
+    assert!(lines <= most_lines, "{lines} lines after {flaps} flaps in {seconds} s");
+    let records = team.robot.audited(&path);
+    let of_worst = records.iter().filter(|it| it["peer"] == "worst").count();
+    assert!(of_worst <= most_records, "{of_worst} records after {flaps} flaps in {seconds} s");
+    let left_out = records.iter().find(|it| it["event"] == "left_out").expect("a sum");
+    assert_eq!(left_out["about"], "'worst'");
+    let ends = [&records[0], &records[records.len() - 1]].map(|it| it["event"].clone());
+    assert_eq!(ends, ["started", "stopped"]);
+    drop(team.place);
 }

@@ -2,7 +2,7 @@
 //! Peers on the local network are found by their beacons. A beacon is a hint and
 //! no more: it leads to a call, and only to a peer that is not up.
 
-use crate::crypto::gate::{Bucket, Budget};
+use crate::bucket::{Allowance, Bucket};
 use crate::crypto::tag::Shared;
 use crate::endpoint::{Endpoint, PeerId, RadioId};
 use crate::place::Place;
@@ -12,10 +12,10 @@ use crate::wire::beacon::{Beacon, MAX_TAGS, TAG, emit_beacon};
 
 /// Beacons looked at: a tag for each peer takes about 1 us, so that with 256 peers
 /// they cost at most 2 % of a processor.
-const RECEIVED: Budget = Budget { burst: 64, per_second: 64 };
+const RECEIVED: Allowance = Allowance { burst: 64, per_second: 64 };
 /// Calls that beacons lead to at once; beyond these the peer is called in its turn. They are
 /// larger than the beacons, which may be replayed from a false address: at most 4 kB/s go there.
-const CALLS: Budget = Budget { burst: 16, per_second: 16 };
+const CALLS: Allowance = Allowance { burst: 16, per_second: 16 };
 
 /// What an endpoint knows of beacons.
 #[derive(Debug)]
@@ -40,12 +40,13 @@ impl Endpoint {
     /// receives at; `None` without peers. More peers than one can tell are told in turns.
     pub fn beacon(&mut self) -> Option<Vec<u8>> {
         self.share_secrets();
-        let (salt, own, all) = (self.draw_token(), self.key(), self.peers.len());
-        let told = all.min(MAX_TAGS);
-        let first = self.beacons.next.checked_rem(all)?;
+        let (salt, own) = (self.draw_token(), self.key());
+        let here = self.peers.iter().zip(&self.beacons.shared).filter(|(peer, _)| !peer.gone);
+        let here: Vec<&Shared> = here.map(|(_, shared)| shared).collect();
+        let told = here.len().min(MAX_TAGS);
+        let first = self.beacons.next.checked_rem(here.len())?;
         self.beacons.next = first + told;
-        let shared = &self.beacons.shared;
-        let in_turn = shared.iter().cycle().skip(first).take(told);
+        let in_turn = here.into_iter().cycle().skip(first).take(told);
         Some(emit_beacon(salt, in_turn.map(|shared| shared.tag(salt, &own))))
     }
 
@@ -56,6 +57,14 @@ impl Endpoint {
         self.beacons.shared.extend(made);
     }
 
+    /// The secret with the peer that had this one's number is of no use any more.
+    pub(crate) fn share_secret_anew(&mut self, peer: PeerId) {
+        let state = &self.peers[peer.0 as usize];
+        if let Some(shared) = self.beacons.shared.get_mut(peer.0 as usize) {
+            *shared = Shared::new(&self.config.key, &state.session.key);
+        }
+    }
+
     pub(crate) fn handle_beacon(
         &mut self,
         now: Instant,
@@ -63,7 +72,7 @@ impl Endpoint {
         from: Place,
         beacon: &Beacon<'_>,
     ) -> Result<(), RefusedPacket> {
-        if self.peers.iter().all(|peer| peer.up) {
+        if self.peers.iter().all(|peer| peer.up || peer.gone) {
             return Ok(());
         }
         if !self.beacons.received.take(now) {
@@ -85,7 +94,7 @@ impl Endpoint {
         let tags: Vec<[u8; TAG]> = beacon.tags().collect();
         let mut peers = self.peers.iter().zip(&self.beacons.shared);
         let sent = peers.position(|(peer, shared)| {
-            !peer.up && tags.contains(&shared.tag(beacon.salt, &peer.session.key))
+            !peer.up && !peer.gone && tags.contains(&shared.tag(beacon.salt, &peer.session.key))
         });
         sent.map(|index| PeerId(index as u32))
     }

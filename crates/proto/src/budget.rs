@@ -24,6 +24,11 @@ impl RepairBudget {
         Self { credit: BURST, percent, trickled: Instant::default() }
     }
 
+    /// Changes the share; what is owed stays.
+    pub(crate) fn set_percent(&mut self, percent: u32) {
+        self.percent = percent;
+    }
+
     pub(crate) fn is_left(&self) -> bool {
         self.credit > 0
     }

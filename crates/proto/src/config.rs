@@ -3,6 +3,7 @@
 
 use crate::class::Marking;
 use crate::crypto::keys::SecretKey;
+use crate::limits;
 use crate::time::Duration;
 use crate::wire::control::OfferedTopic;
 use std::net::SocketAddr;
@@ -36,10 +37,10 @@ impl Default for Config {
         Self {
             name: "node".into(),
             key: SecretKey::insecure("node"),
-            max_message: 8_000_000,
-            queue_bytes: 16_000_000,
+            max_message: limits::MESSAGE_BYTES,
+            queue_bytes: limits::QUEUE_BYTES,
             queue_time: Duration::from_secs(2),
-            reassembly_bytes: 16_000_000,
+            reassembly_bytes: limits::REASSEMBLY_BYTES,
             repair_percent: 30,
             heartbeat: HEARTBEAT,
             link_timeout: None,
@@ -130,6 +131,6 @@ pub const KEYS_LIFE: Duration = Duration::from_secs(180);
 /// Smallest datagram a link may have: room for the headers and some bytes of a message.
 pub const MIN_DATAGRAM: usize = 256;
 /// Links of one peer (the number travels in one byte, and each costs receive state).
-pub const MAX_LINKS_PER_PEER: usize = 16;
+pub const MAX_LINKS_PER_PEER: usize = limits::LINKS;
 /// Channels offered to one peer, and taken from one.
-pub const MAX_CHANNELS: usize = 4096;
+pub const MAX_CHANNELS: usize = limits::CHANNELS;

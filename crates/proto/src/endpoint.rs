@@ -8,9 +8,11 @@ use crate::config::{
 };
 use crate::crypto::gate::{Admission, Gate};
 use crate::crypto::keys::{KEY, PublicKey};
+use crate::definitions::Definitions;
 use crate::error::{OfferError, SendError, SetupError};
 use crate::events::Event;
 use crate::link::Link;
+use crate::parting::Vacant;
 use crate::peer::Peer;
 use crate::place::Place;
 use crate::radio::Radio;
@@ -26,7 +28,9 @@ use crate::wire::packet::{Call, MAX_NAME};
 use crate::wire::relay::ShortName;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
-use std::sync::Arc;
+
+/// Definitions of the application's own topics that are remembered, in bytes.
+const MAX_DEFINITIONS_BYTES: usize = 16 << 20;
 
 /// A peer of this endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -87,15 +91,16 @@ pub(crate) enum Timer {
 /// One node's protocol. Owns no socket, clock, thread or randomness.
 pub struct Endpoint {
     pub(crate) config: Config,
-    pub(crate) epoch: u64,
-    random: Box<dyn FnMut() -> u64 + Send>,
+    pub(crate) random: Box<dyn FnMut() -> u64 + Send>,
     pub(crate) radios: Vec<Radio>,
     pub(crate) links: Vec<Link>,
     pub(crate) peers: Vec<Peer>,
+    /// What removed peers and links leave to the next ones.
+    pub(crate) vacant: Vacant,
     pub(crate) by_session: HashMap<u32, PeerId>,
     pub(crate) by_key: HashMap<PublicKey, PeerId>,
     pub(crate) by_short_name: HashMap<ShortName, PeerId>,
-    pub(crate) flows: BTreeMap<Flow, Passing>,
+    pub(crate) flows: BTreeMap<(PeerId, Flow), Passing>,
     /// From when on a person may be told of strangers' calls.
     pub(crate) strangers_told_again: Instant,
     /// Made of the secret one, which takes as long as many packets.
@@ -108,11 +113,13 @@ pub struct Endpoint {
     pub(crate) replies: VecDeque<(RadioId, Place, Vec<u8>)>,
     /// A packet was handed to a relay since this was last looked at.
     pub(crate) handed: bool,
+    /// Whose the packet being handled surely is.
+    pub(crate) sender: Option<PeerId>,
     /// Where packets are decrypted.
     pub(crate) scratch: Vec<u8>,
     pub(crate) events: VecDeque<Event>,
-    pub(crate) definitions: HashMap<(String, String), Arc<str>>,
-    pub(crate) definitions_bytes: usize,
+    /// Of what the application offers.
+    pub(crate) definitions: Definitions,
     pub(crate) refused: RefusedPackets,
     /// Our time of day at the origin of `Instant`, in microseconds since 1970.
     wall_origin: Option<i64>,
@@ -129,10 +136,7 @@ impl std::fmt::Debug for Endpoint {
 /// Setting up, and what the application asks for.
 impl Endpoint {
     /// A node that knows nobody yet. `random` is the only source of randomness.
-    pub fn new(
-        config: Config,
-        mut random: Box<dyn FnMut() -> u64 + Send>,
-    ) -> Result<Self, SetupError> {
+    pub fn new(config: Config, random: Box<dyn FnMut() -> u64 + Send>) -> Result<Self, SetupError> {
         check_name(&config.name)?;
         let public = config.key.public();
         Ok(Self {
@@ -144,20 +148,20 @@ impl Endpoint {
             strangers_told_again: Instant::default(),
             beacons: Beacons::new(),
             config,
-            epoch: random(),
             random,
             radios: Vec::new(),
             links: Vec::new(),
             peers: Vec::new(),
+            vacant: Vacant::default(),
             by_session: HashMap::new(),
             by_key: HashMap::new(),
             timers: TimerTable::new(),
             replies: VecDeque::new(),
             handed: false,
+            sender: None,
             scratch: Vec::new(),
             events: VecDeque::new(),
-            definitions: HashMap::new(),
-            definitions_bytes: 0,
+            definitions: Definitions::new(MAX_DEFINITIONS_BYTES),
             refused: RefusedPackets::default(),
             wall_origin: None,
             clock_now: Instant::default(),
@@ -193,7 +197,7 @@ impl Endpoint {
     /// Adds a peer, which is known by its key; it has no link yet.
     pub fn add_peer(&mut self, name: &str, key: PublicKey) -> Result<PeerId, SetupError> {
         check_name(name)?;
-        if name == self.config.name || self.peers.iter().any(|p| p.name == name) {
+        if name == self.config.name || self.peers.iter().any(|p| !p.gone && p.name == name) {
             return Err(SetupError::NameTaken(name.into()));
         }
         if key == self.public || self.by_key.contains_key(&key) {
@@ -203,10 +207,10 @@ impl Endpoint {
         if short_name == self.short_name || self.by_short_name.contains_key(&short_name) {
             return Err(SetupError::ShortNameTaken(name.into()));
         }
-        let id = PeerId(self.peers.len() as u32);
+        let epoch = self.draw_token();
+        let id = self.place_peer(Peer::new(name, (key, self.public), epoch, &self.config));
         self.by_key.insert(key, id);
         self.by_short_name.insert(short_name, id);
-        self.peers.push(Peer::new(name, (key, self.public), &self.config));
         Ok(id)
     }
 
@@ -219,14 +223,11 @@ impl Endpoint {
         config: LinkConfig,
     ) -> Result<LinkId, SetupError> {
         check_datagram(config.datagram_bytes)?;
-        let owner = &mut self.peers[peer.0 as usize];
+        let owner = &self.peers[peer.0 as usize];
         if owner.links.len() == MAX_LINKS_PER_PEER {
             return Err(SetupError::TooManyLinks(owner.name.clone()));
         }
-        let id = LinkId(self.links.len() as u32);
-        let number = owner.links.len() as u8;
-        owner.links.push(id);
-        self.links.push(Link::new(peer, radio, number, config));
+        let id = self.place_link(now, peer, radio, config);
         self.set_controller(id);
         self.timers.set(Timer::Seek(id), Some(now));
         Ok(id)
@@ -287,7 +288,7 @@ impl Endpoint {
     }
 
     /// What lets packets go on a link, beside its radio: as that is configured.
-    fn set_controller(&mut self, id: LinkId) {
+    pub(crate) fn set_controller(&mut self, id: LinkId) {
         let link = &mut self.links[id.0 as usize];
         let config = &self.radios[link.radio.0 as usize].config;
         link.controller = of_link(config).filter(|_| link.via.is_none());
@@ -344,7 +345,8 @@ impl Endpoint {
         config: ChannelConfig,
     ) -> Result<(), OfferError> {
         check_texts(&config)?;
-        self.remember_definition(&config.topic, &config.definition);
+        // One that finds no room is asked for by peers' offers as any other.
+        let _ = self.definitions.insert(&config.topic, &config.definition);
         let peer = &mut self.peers[peer.0 as usize];
         peer.outbox.set_channel(channel.0, config);
         peer.announce(now, channel.0);
@@ -415,7 +417,7 @@ fn draw_key(random: &mut dyn FnMut() -> u64) -> [u8; KEY] {
     key
 }
 
-fn check_name(name: &str) -> Result<(), SetupError> {
+pub(crate) fn check_name(name: &str) -> Result<(), SetupError> {
     let fits = (1..=MAX_NAME).contains(&name.len());
     if fits { Ok(()) } else { Err(SetupError::Name(name.into())) }
 }
@@ -472,7 +474,7 @@ impl Endpoint {
             name: &peer.name,
             up: peer.up,
             clock: peer.clock.view(self.clock_now),
-            met: peer.session.is_met(),
+            met: peer.session.was_met(),
             key: peer.session.key,
             queued_messages: peer.outbox.waiting_messages(),
             queued_bytes: peer.outbox.waiting_bytes(),
@@ -481,7 +483,8 @@ impl Endpoint {
 
     /// All peers.
     pub fn peers(&self) -> impl Iterator<Item = PeerId> + use<> {
-        (0..self.peers.len() as u32).map(PeerId)
+        let all = self.peers.iter().zip(0..).filter(|(peer, _)| !peer.gone);
+        all.map(|(_, index)| PeerId(index)).collect::<Vec<_>>().into_iter()
     }
 
     /// A channel to a peer: its settings, whether it is wanted, its counters.
@@ -532,7 +535,8 @@ impl Endpoint {
 
     /// All links.
     pub fn links(&self) -> impl Iterator<Item = LinkId> + use<> {
-        (0..self.links.len() as u32).map(LinkId)
+        let all = self.links.iter().zip(0..).filter(|(link, _)| !link.gone);
+        all.map(|(_, index)| LinkId(index)).collect::<Vec<_>>().into_iter()
     }
 
     /// State of a radio.

@@ -23,6 +23,14 @@ pub enum Event {
     PeerDown {
         /// Which.
         peer: PeerId,
+        /// It said goodbye; else it has fallen silent.
+        said_goodbye: bool,
+    },
+    /// The session ended with a goodbye, the peer's or ours: all channels to us are gone, and
+    /// none of ours is wanted. Follows [`Event::PeerDown`].
+    PeerLeft {
+        /// Which.
+        peer: PeerId,
     },
     /// A link came up.
     LinkUp {
@@ -97,6 +105,27 @@ pub enum Event {
     },
     /// Something a person should look at.
     Notice(Notice),
+}
+
+impl Event {
+    /// The peer whose packet brought it about, where one did.
+    pub fn sender(&self) -> Option<PeerId> {
+        match self {
+            Self::PeerUp { peer, .. }
+            | Self::PeerLeft { peer }
+            | Self::Offered { peer, .. }
+            | Self::Withdrawn { peer, .. }
+            | Self::Wanted { peer, .. }
+            | Self::Refused { peer, .. }
+            | Self::Message { peer, .. } => Some(*peer),
+            Self::PeerDown { .. }
+            | Self::LinkUp { .. }
+            | Self::LinkDown { .. }
+            | Self::LinkRate { .. }
+            | Self::LinkMoved { .. }
+            | Self::Notice(_) => None,
+        }
+    }
 }
 
 /// Something a person should look at: a fault in how the nodes are set up.

@@ -6,6 +6,8 @@ use crate::class::Class;
 use crate::config::MAX_CHANNELS;
 use crate::endpoint::{ChannelId, Endpoint, LinkId, PeerId, RadioId, Timer};
 use crate::events::{Event, Notice};
+use crate::limits;
+use crate::parting::Numbered;
 use crate::place::Place;
 use crate::receive::{PARTIAL_TIMEOUT, Taken, Transit};
 use crate::reliable::Outcome;
@@ -17,25 +19,28 @@ use crate::wire::cursor::Reader;
 use crate::wire::frame::{Ack, Frame};
 use crate::wire::packet::{Packet, SessionHeader, full_number};
 use crate::wire::{VERSION, WireError};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Definitions kept so that they need not be asked for again, in bytes.
-const MAX_DEFINITIONS_BYTES: usize = 16 << 20;
-/// What the table itself costs for each of them, about.
-const DEFINITION_OVERHEAD: usize = 128;
-/// The session's own messages that may wait for a peer while it still gets answers:
-/// an offer, a question, a definition and a wish for each channel, twice over.
-const MAX_CONTROL_BACKLOG: u64 = 8 * MAX_CHANNELS as u64;
 /// How often a link that has gone silent is asked whether it is back.
 const PROBE_EVERY: Duration = Duration::from_millis(50);
 /// How often messages that only wait for repair budget are looked at.
 const REPAIR_POLL: Duration = Duration::from_millis(20);
 
 impl Endpoint {
-    /// Takes a datagram that came from `from` by `radio`.
-    pub fn handle_packet(&mut self, now: Instant, radio: RadioId, from: SocketAddr, bytes: &[u8]) {
+    /// Takes a datagram that came from `from` by `radio`. Returns the peer that it is surely from,
+    /// if it is: one that holds under the keys of a session, whatever it says.
+    pub fn handle_packet(
+        &mut self,
+        now: Instant,
+        radio: RadioId,
+        from: SocketAddr,
+        bytes: &[u8],
+    ) -> Option<PeerId> {
+        self.sender = None;
         self.receive(now, radio, from.into(), None, bytes);
+        self.sender
     }
 
     /// Takes a packet; `transit`: its age, where relays have told it.
@@ -70,6 +75,15 @@ impl Endpoint {
         };
         if let Err(reason) = result {
             self.refused.add(reason);
+        }
+    }
+
+    /// The peer that a datagram claims to be from: it has the number of a session with it. Anybody
+    /// who hears the session can claim that.
+    pub fn claimed_sender(&self, bytes: &[u8]) -> Option<PeerId> {
+        match Packet::parse(bytes) {
+            Ok(Packet::Session(header, _)) => self.by_session.get(&header.session).copied(),
+            _ => None,
         }
     }
 
@@ -147,7 +161,12 @@ impl Endpoint {
         let len = datagram.len();
         let opened = keys.sealer.open(header.link, number, datagram);
         let body = opened.ok_or(RefusedPacket::Unauthentic)?;
-        // From here on it is the peer's, whatever it says.
+        // From here on it is the peer's, whatever it says; of a relayed packet, the relay's.
+        self.sender.get_or_insert(peer);
+        let epoch = keys.epoch;
+        if !known && !self.peers[peer.0 as usize].session.may_begin(now, epoch) {
+            return Err(RefusedPacket::Flood);
+        }
         if let Standing::Fresh { new_life, to } =
             self.peers[peer.0 as usize].session.confirm(header.session)
         {
@@ -163,7 +182,10 @@ impl Endpoint {
             false => body.split_first_chunk().map_or((None, body), |(it, rest)| (Some(*it), rest)),
         };
         let frames = parse_frames(body).map_err(|_| RefusedPacket::Malformed)?;
-        self.admit(peer, &frames)?;
+        if matches!(from, Place::Relay { .. }) && frames.iter().any(is_for_neighbours) {
+            return Err(RefusedPacket::Malformed);
+        }
+        self.admit(now, peer, &frames)?;
         let link = self.attribute(now, peer, radio, from, (header.link, number, expected))?;
         let time = time.map(u32::from_le_bytes);
         self.enter(now, peer, link, header, (number, len, time), &frames);
@@ -177,8 +199,15 @@ impl Endpoint {
         let rtt = self.links[link.0 as usize].ledger.rtt().smoothed();
         let assumed = told.unwrap_or(rtt.unwrap_or_default() / 2).max(held_back);
         let transit = Transit { assumed, measured: told.or(measured) };
+        let mut acked_links = BTreeSet::new();
         for frame in &frames {
             match frame {
+                Frame::Goodbye => {
+                    self.peers[peer.0 as usize].said_goodbye = true;
+                    self.end_session(now, peer);
+                    self.peers[peer.0 as usize].said_goodbye = false;
+                    return Ok(());
+                }
                 Frame::Challenge(token) => self.echo(now, link, radio, from, *token),
                 Frame::Echo(token) => self.handle_echo(now, peer, radio, from, *token),
                 Frame::Clock(report) => {
@@ -186,6 +215,10 @@ impl Endpoint {
                     self.peers[peer.0 as usize].clock.on_report(now, time, report, wall);
                 }
                 Frame::Held(held) => self.handle_held(now, peer, held),
+                // Each costs a look through all packets under way; one tells all of a link.
+                Frame::Ack(ack) if !acked_links.insert(ack.link) => {
+                    self.refused.add(RefusedPacket::Malformed);
+                }
                 Frame::Ack(ack) => self.handle_ack(now, peer, time, ack),
                 frame => self.handle_frame(now, (peer, radio), transit, frame),
             }
@@ -201,12 +234,13 @@ impl Endpoint {
     }
 
     /// Whether there is room for what the frames hold.
-    fn admit(&self, peer: PeerId, frames: &[Frame<'_>]) -> Result<(), RefusedPacket> {
+    fn admit(&self, now: Instant, peer: PeerId, frames: &[Frame<'_>]) -> Result<(), RefusedPacket> {
+        let state = &self.peers[peer.0 as usize];
         let data = frames.iter().filter_map(|frame| match frame {
             Frame::Data(data, bytes) => Some((data, bytes.len())),
             _ => None,
         });
-        let admits = self.peers[peer.0 as usize].inbox.admits(data);
+        let admits = state.inbox.admits(data, state.control.has_one(now));
         if admits { Ok(()) } else { Err(RefusedPacket::Bound) }
     }
 
@@ -222,6 +256,10 @@ impl Endpoint {
     ) -> Result<LinkId, RefusedPacket> {
         if let Some(link) = self.link_from(peer, radio, from) {
             return Ok(link);
+        }
+        // Which relays lead to a peer is for the file to say.
+        if matches!(from, Place::Relay { .. }) {
+            return Err(RefusedPacket::UnknownSession);
         }
         let arrivals = &self.peers[peer.0 as usize].arrivals;
         let before = arrivals.get(&their_link).and_then(|arrivals| arrivals.via);
@@ -311,7 +349,11 @@ impl Endpoint {
         let state = &mut self.peers[peer.0 as usize];
         if state.up && !state.links.iter().any(|l| self.links[l.0 as usize].up) {
             state.up = false;
-            self.events.push_back(Event::PeerDown { peer });
+            let said_goodbye = state.said_goodbye;
+            self.events.push_back(Event::PeerDown { peer, said_goodbye });
+        }
+        if !self.direct_links(peer).any(|link| link.up) {
+            self.forget_passing(now, peer);
         }
     }
 
@@ -329,6 +371,10 @@ impl Endpoint {
                 self.handle_taken(now, peer, ChannelId(data.channel), taken);
                 self.arm_partials(now, peer);
             }
+            Frame::Relay(..) if !self.may_relay(peer) => {
+                self.refused.add(RefusedPacket::NotRelayed);
+                self.notice(Notice::NotRelayed { name: self.peers[peer.0 as usize].name.clone() });
+            }
             Frame::Relay(data, bytes) => {
                 let inbox = &mut self.peers[peer.0 as usize].inbox;
                 let taken = inbox.take_carried(now, transit, data, bytes);
@@ -342,12 +388,8 @@ impl Endpoint {
                 }
                 self.arm_partials(now, peer);
             }
-            Frame::Goodbye => {
-                for id in self.peers[peer.0 as usize].links.clone() {
-                    self.take_down(now, id);
-                }
-            }
             Frame::Ping
+            | Frame::Goodbye
             | Frame::Ack(_)
             | Frame::Challenge(_)
             | Frame::Echo(_)
@@ -365,6 +407,9 @@ impl Endpoint {
             }
             Taken::Control(messages) => {
                 for bytes in messages {
+                    // What was held for one that is missing, or came in one packet, may be more
+                    // than there are tokens.
+                    self.peers[peer.0 as usize].control.charge(now);
                     match Control::parse(&bytes) {
                         Ok(control) => self.handle_control(now, peer, control),
                         Err(_) => self.refused.add(RefusedPacket::Malformed),
@@ -389,9 +434,11 @@ impl Endpoint {
 
     /// `time`: the peer's clock when it sent the acknowledgement, if it was told.
     fn handle_ack(&mut self, now: Instant, peer: PeerId, time: Option<u32>, ack: &Ack) {
-        let links = &self.peers[peer.0 as usize].links;
-        let Some(&id) = links.get(usize::from(ack.link)) else {
-            return self.refused.add(RefusedPacket::Malformed);
+        let id = match self.numbered(peer, ack.link) {
+            Numbered::Open(id) => id,
+            // Of packets that were under way when the link was removed.
+            Numbered::Retired => return,
+            Numbered::Unknown => return self.refused.add(RefusedPacket::Malformed),
         };
         let link = &mut self.links[id.0 as usize];
         match link.ledger.acknowledge(now, ack) {
@@ -451,7 +498,7 @@ impl Endpoint {
     fn handle_control(&mut self, now: Instant, peer: PeerId, control: Control) {
         let state = &mut self.peers[peer.0 as usize];
         let wants_answer = matches!(control, Control::Offer(_) | Control::GetDefinition { .. });
-        if wants_answer && state.outbox.control_backlog() >= MAX_CONTROL_BACKLOG {
+        if wants_answer && state.outbox.control_backlog() >= limits::CONTROL_BACKLOG {
             return self.refused.add(RefusedPacket::Bound);
         }
         match control {
@@ -495,20 +542,20 @@ impl Endpoint {
         }
     }
 
-    fn resolve_definition(
+    pub(crate) fn resolve_definition(
         &mut self,
         now: Instant,
         peer: PeerId,
         channel: u64,
         topic: OfferedTopic,
     ) {
-        let key = (topic.type_name.clone(), topic.type_hash.clone());
-        if let Some(definition) = self.definitions.get(&key).cloned() {
+        let state = &mut self.peers[peer.0 as usize];
+        let known = self.definitions.get(&topic).or_else(|| state.definitions.get(&topic));
+        if let Some(definition) = known {
             let channel = ChannelId(channel);
             self.events.push_back(Event::Offered { peer, channel, topic, definition });
             return;
         }
-        let state = &mut self.peers[peer.0 as usize];
         if state.awaiting_definition.insert(channel) {
             state.tell(now, &Control::GetDefinition { channel });
         }
@@ -521,28 +568,28 @@ impl Endpoint {
         }
         let Some(open) = state.inbox.channels.get(&channel) else { return };
         let topic = open.topic.clone();
-        let definition: Arc<str> = text.into();
-        self.remember_definition(&topic, &definition);
+        let mut definition: Arc<str> = text.into();
+        if !state.definitions.insert(&topic, &definition) {
+            let offered = state.inbox.channels.values().map(|channel| &channel.topic);
+            state.definitions.retain_used(offered);
+            if !state.definitions.insert(&topic, &definition) {
+                self.refused.add(RefusedPacket::Bound);
+                definition = "".into();
+            }
+        }
         let channel = ChannelId(channel);
         self.events.push_back(Event::Offered { peer, channel, topic, definition });
-    }
-
-    pub(crate) fn remember_definition(&mut self, topic: &OfferedTopic, definition: &Arc<str>) {
-        let key = (topic.type_name.clone(), topic.type_hash.clone());
-        if self.definitions.contains_key(&key) {
-            // A definition goes with its hash; another text under the same hash is not worth a second copy.
-            return;
-        }
-        let cost = key.0.len() + key.1.len() + definition.len() + DEFINITION_OVERHEAD;
-        if self.definitions_bytes + cost <= MAX_DEFINITIONS_BYTES {
-            self.definitions_bytes += cost;
-            self.definitions.insert(key, definition.clone());
-        }
     }
 
     pub(crate) fn notice(&mut self, notice: Notice) {
         self.events.push_back(Event::Notice(notice));
     }
+}
+
+/// What neighbours send each other alone. A packet that relays carry holds none of it: packets
+/// could be nested without end.
+fn is_for_neighbours(frame: &Frame<'_>) -> bool {
+    matches!(frame, Frame::Relay(..) | Frame::Held(_))
 }
 
 fn parse_frames(bytes: &[u8]) -> Result<Vec<Frame<'_>>, WireError> {

@@ -42,18 +42,22 @@
 mod arrivals;
 mod available;
 mod beacon;
+mod bucket;
 mod budget;
 mod class;
 mod clock;
 mod config;
 pub mod crypto;
+mod definitions;
 mod endpoint;
 mod error;
 mod events;
 mod fragment;
 mod incoming;
+pub mod limits;
 mod link;
 mod meeting;
+mod parting;
 mod peer;
 mod place;
 mod radio;
@@ -72,6 +76,7 @@ mod transmit;
 mod views;
 pub mod wire;
 
+pub use bucket::Allowance;
 pub use class::{Class, Marking};
 pub use clock::ClockView;
 pub use config::{
@@ -82,6 +87,7 @@ pub use crypto::keys::{KeyError, PublicKey, SecretKey};
 pub use endpoint::{ChannelId, Endpoint, LinkId, PeerId, RadioId, Transmit};
 pub use error::{OfferError, SendError, SetupError};
 pub use events::{Event, Notice};
+pub use parting::Parted;
 pub use place::Place;
 pub use receive::Received;
 pub use relay::Rights;

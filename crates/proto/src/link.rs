@@ -30,6 +30,8 @@ const LATE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) peer: PeerId,
+    /// The link was removed; the next one may have its place.
+    pub(crate) gone: bool,
     pub(crate) radio: RadioId,
     pub(crate) config: LinkConfig,
     pub(crate) remote: Option<Place>,
@@ -75,6 +77,7 @@ impl Link {
     pub(crate) fn new(peer: PeerId, radio: RadioId, number: u8, config: LinkConfig) -> Self {
         Self {
             peer,
+            gone: false,
             radio,
             remote: config.remote.map(Place::Udp),
             via: None,
@@ -102,6 +105,12 @@ impl Link {
             stalled: false,
             stats: LinkStats::default(),
         }
+    }
+
+    /// One that takes the number of a link that was removed, and goes on with its packet numbers.
+    pub(crate) fn successor(before: &Self, radio: RadioId, config: LinkConfig) -> Self {
+        let ledger = before.ledger.successor(false);
+        Self { ledger, ..Self::new(before.peer, radio, before.number, config) }
     }
 
     pub(crate) fn carries_data(&self) -> bool {
@@ -197,7 +206,7 @@ impl Link {
         if self.in_flight.total() == 0 {
             self.drained_at = now;
         }
-        self.in_flight.set(class, self.in_flight.of(class) + ip_bytes);
+        self.in_flight.set(class, self.in_flight.of(class).saturating_add(ip_bytes));
         if let Some(controller) = &mut self.controller {
             controller.on_sent(now, ip_bytes, self.ledger.outstanding_bytes());
         }

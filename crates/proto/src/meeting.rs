@@ -86,8 +86,8 @@ impl Endpoint {
         self.links[index].call_now = false;
         let peer = self.links[index].peer;
         let (session, drawn) = (self.draw_session(peer), self.draw_key());
-        let greeting = Greeting { epoch: self.epoch, name: &self.config.name };
         let state = &mut self.peers[peer.0 as usize].session;
+        let greeting = Greeting { epoch: state.own_epoch(), name: &self.config.name };
         let datagram = state.call(now, &self.config.key, &greeting, session, drawn);
         if state.calls_as() != Some(session) {
             state.released.push(session);
@@ -170,8 +170,8 @@ impl Endpoint {
             () => Verdict::Welcome,
         };
         let session = self.draw_session(peer);
-        let epochs = (greeting.epoch, self.epoch);
         let state = &mut self.peers[peer.0 as usize].session;
+        let epochs = (greeting.epoch, state.own_epoch());
         let answer = if verdict == Verdict::Welcome {
             state.answer(now, from, called, call, epochs, session)
         } else {
@@ -200,7 +200,7 @@ impl Endpoint {
             return Err(RefusedPacket::UnknownKey);
         }
         // One's own call may be reflected.
-        if greeting.epoch != self.epoch {
+        if self.peers.iter().all(|peer| peer.session.own_epoch() != greeting.epoch) {
             self.notice(Notice::Twins { name, from, other: None });
         }
         Err(RefusedPacket::WrongKey)
@@ -208,7 +208,7 @@ impl Endpoint {
 
     /// Of a call for another key than ours: a peer's may be misled by its file, as long as one is away.
     fn notice_other_key(&mut self, now: Instant, from: Place) {
-        if now < self.strangers_told_again || self.peers.iter().all(|peer| peer.up) {
+        if now < self.strangers_told_again || self.peers.iter().all(|peer| peer.up || peer.gone) {
             return;
         }
         self.strangers_told_again = now + TELL_AGAIN;
@@ -282,8 +282,10 @@ impl Endpoint {
         if state.session.calls_as() != Some(cookie.your_session) {
             return Err(RefusedPacket::Duplicate);
         }
-        if !state.session.take_cookie(now, cookie) {
-            return Err(RefusedPacket::Unauthentic);
+        match state.session.take_cookie(now, cookie) {
+            Some(true) => {}
+            Some(false) => return Err(RefusedPacket::Flood),
+            None => return Err(RefusedPacket::Unauthentic),
         }
         let links = &self.peers[peer.0 as usize].links;
         let link = links.iter().find(|id| self.links[id.0 as usize].remote == Some(from));
@@ -305,9 +307,30 @@ impl Endpoint {
 
     /// The other end began anew: whatever was under way is over.
     fn start_session(&mut self, now: Instant, peer: PeerId) {
+        self.reset_session(now, peer);
         let state = &mut self.peers[peer.0 as usize];
-        state.start_session(now, &self.config);
+        state.announce_all(now);
         state.up = true;
+        self.events.push_back(Event::PeerUp { peer, new_session: true });
+    }
+
+    /// One of both ends said goodbye. The next session, if there is one, is another.
+    pub(crate) fn end_session(&mut self, now: Instant, peer: PeerId) {
+        for id in self.peers[peer.0 as usize].links.clone() {
+            self.take_down(now, id);
+        }
+        let epoch = self.draw_token();
+        self.peers[peer.0 as usize].session.end(epoch);
+        self.release_numbers(peer);
+        self.forget_passing(now, peer);
+        self.reset_session(now, peer);
+        self.timers.set(Timer::Rekey(peer), None);
+        self.events.push_back(Event::PeerLeft { peer });
+    }
+
+    fn reset_session(&mut self, now: Instant, peer: PeerId) {
+        let state = &mut self.peers[peer.0 as usize];
+        state.end_session(&self.config);
         for link in state.links.clone() {
             self.links[link.0 as usize].reset();
             self.timers.set(Timer::Loss(link), None);
@@ -315,6 +338,5 @@ impl Endpoint {
             self.timers.set(Timer::Path(link), None);
             self.timers.set(Timer::Seek(link), Some(now));
         }
-        self.events.push_back(Event::PeerUp { peer, new_session: true });
     }
 }

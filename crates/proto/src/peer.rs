@@ -2,10 +2,13 @@
 //! One other node: the session with it and what waits in either direction.
 
 use crate::arrivals::Arrivals;
+use crate::bucket::Bucket;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::crypto::keys::PublicKey;
+use crate::definitions::Definitions;
 use crate::endpoint::LinkId;
+use crate::limits;
 use crate::receive::Inbox;
 use crate::relay::{Rights, Told};
 use crate::schedule::{Flow, Outbox};
@@ -18,7 +21,13 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) name: String,
+    /// In the order in which they are preferred.
     pub(crate) links: Vec<LinkId>,
+    /// Links that were removed. Their numbers go on with the next links: a packet number is
+    /// never used twice under one key.
+    pub(crate) retired: Vec<LinkId>,
+    /// The peer was removed; the next one added may have its place.
+    pub(crate) gone: bool,
     pub(crate) short_name: ShortName,
     pub(crate) session: Session,
     pub(crate) up: bool,
@@ -27,35 +36,54 @@ pub(crate) struct Peer {
     /// What it is told of its packets for others that wait here.
     pub(crate) told: BTreeMap<Flow, Told>,
     pub(crate) goodbye_now: bool,
+    /// Its goodbye is what takes its links down now.
+    pub(crate) said_goodbye: bool,
     pub(crate) outbox: Outbox,
     pub(crate) inbox: Inbox,
     /// By the peer's number of the link.
     pub(crate) arrivals: BTreeMap<u8, Arrivals>,
-    next_channel: u64,
+    pub(crate) next_channel: u64,
     /// Channels whose definition was asked for.
     pub(crate) awaiting_definition: BTreeSet<u64>,
     /// Our channels whose definition the peer was given since they were announced.
     pub(crate) defined: BTreeSet<u64>,
+    /// Definitions that it supplied.
+    pub(crate) definitions: Definitions,
+    /// What it may still have handled of control messages; lasts over sessions.
+    pub(crate) control: Bucket,
+    /// Challenges of it that may still be echoed.
+    pub(crate) echoes: Bucket,
 }
 
 impl Peer {
-    pub(crate) fn new(name: &str, (key, own): (PublicKey, PublicKey), config: &Config) -> Self {
+    pub(crate) fn new(
+        name: &str,
+        (key, own): (PublicKey, PublicKey),
+        epoch: u64,
+        config: &Config,
+    ) -> Self {
         Self {
             name: name.to_owned(),
             links: Vec::new(),
+            retired: Vec::new(),
+            gone: false,
             short_name: key.short_name(),
-            session: Session::new(own, key),
+            session: Session::new(own, key, epoch),
             up: false,
             clock: Clock::default(),
             rights: Rights::default(),
             told: BTreeMap::new(),
             goodbye_now: false,
+            said_goodbye: false,
             outbox: Outbox::new(config.repair_percent),
             inbox: Inbox::new(config.max_message, config.reassembly_bytes),
             arrivals: BTreeMap::new(),
             next_channel: 1,
             awaiting_definition: BTreeSet::new(),
             defined: BTreeSet::new(),
+            definitions: Definitions::new(limits::DEFINITIONS_BYTES),
+            control: Bucket::new(limits::CONTROL_MESSAGES),
+            echoes: Bucket::new(limits::ECHOES),
         }
     }
 
@@ -64,15 +92,20 @@ impl Peer {
         self.next_channel - 1
     }
 
-    /// Starts a new session: everything agreed or under way in the old one is over.
-    pub(crate) fn start_session(&mut self, now: Instant, config: &Config) {
+    /// Everything agreed or under way in a session is over.
+    pub(crate) fn end_session(&mut self, config: &Config) {
         self.arrivals.clear();
         self.clock = Clock::default();
         self.told.clear();
         self.awaiting_definition.clear();
         self.defined.clear();
         self.inbox = Inbox::new(config.max_message, config.reassembly_bytes);
+        self.definitions = Definitions::new(limits::DEFINITIONS_BYTES);
         self.outbox.restart(config.repair_percent);
+    }
+
+    /// Offers all channels in a new session.
+    pub(crate) fn announce_all(&mut self, now: Instant) {
         let channels: Vec<_> = self.outbox.channels().collect();
         for channel in channels {
             self.announce(now, channel);

@@ -36,12 +36,13 @@ impl Place {
     }
 
     /// Whose fault it is if too much comes: a host, or a network of IPv6.
-    pub(crate) fn owner(&self) -> Vec<u8> {
+    pub fn owner(&self) -> Vec<u8> {
         let mut bytes = self.bytes();
         match self {
             Self::Udp(address) if address.ip().to_canonical().is_ipv6() => bytes.truncate(8),
             Self::Udp(_) => bytes.truncate(16),
-            Self::Relay { .. } => {}
+            // Any end may be claimed: the relay answers for what it passes on.
+            Self::Relay { hop, .. } => bytes = hop.0.to_le_bytes().to_vec(),
         }
         bytes
     }

@@ -56,6 +56,11 @@ impl Radio {
         self.config = config;
     }
 
+    /// A peer was removed: whoever gets its number owes nothing.
+    pub(crate) fn forget(&mut self, peer: PeerId) {
+        self.turns.finish.remove(&peer);
+    }
+
     /// A packet with messages left for `peer`.
     pub(crate) fn on_data_sent(&mut self, now: Instant, peer: PeerId, bytes: usize) {
         self.turns.took(peer, bytes);

@@ -2,6 +2,7 @@
 //! Messages arriving from one peer: put together, each handed over once.
 
 use crate::fragment::{Inserted, Partial};
+use crate::limits;
 use crate::schedule::{CONTROL, MAX_SOURCES, RELAY};
 use crate::stats::{DropReason, InStats};
 use crate::time::{Duration, Instant};
@@ -12,18 +13,10 @@ use std::collections::{BTreeMap, HashMap};
 
 /// Message numbers remembered for each source, to hand over each message once.
 const WINDOW: u64 = 1024;
-/// Publishers remembered of one peer, over all its channels; each costs about 200 bytes.
-const MAX_SOURCES_OF_PEER: usize = 16_384;
-/// Incomplete messages held from one peer.
-const MAX_PARTIALS: usize = 256;
 /// An incomplete message of which nothing came for so long is given up.
 pub(crate) const PARTIAL_TIMEOUT: Duration = Duration::from_secs(10);
-/// The session's own messages held for one that is missing.
-const MAX_CONTROL_HELD: u64 = 1024;
 /// Longest of the session's own messages.
 const MAX_CONTROL: usize = MAX_DEFINITION + 64;
-/// Bytes of the session's own messages held for one that is missing: few are as long as they may be.
-const MAX_CONTROL_BYTES: usize = 16 << 20;
 
 /// A message handed to the application.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -176,13 +169,21 @@ impl Inbox {
 
     /// Whether there is room for the session's own messages in a packet. If not,
     /// it must not be acknowledged: the sender would never send them again, and
-    /// everything after waits for them.
-    pub(crate) fn admits<'a>(&self, frames: impl Iterator<Item = (&'a Data, usize)>) -> bool {
+    /// everything after waits for them. `more`: the peer may have more of them handled now.
+    pub(crate) fn admits<'a>(
+        &self,
+        frames: impl Iterator<Item = (&'a Data, usize)>,
+        more: bool,
+    ) -> bool {
         let mut bytes = self.control_bytes;
         for (data, len) in frames.filter(|(data, _)| data.channel == CONTROL) {
             let total = data.fragment.map_or(len, |f| f.total as usize);
             let ahead = data.number.saturating_sub(self.next_control);
-            if total > MAX_CONTROL || data.source != 0 || ahead >= MAX_CONTROL_HELD {
+            let is_new = data.number >= self.next_control;
+            if is_new && !more {
+                return false;
+            }
+            if total > MAX_CONTROL || data.source != 0 || ahead >= limits::CONTROL_MESSAGES_HELD {
                 return false;
             }
             let known = data.number < self.next_control
@@ -190,7 +191,7 @@ impl Inbox {
                 || self.partials.contains_key(&(CONTROL, 0, data.number));
             bytes += if known { 0 } else { total };
             // What everything waits for is taken in any case.
-            if !known && ahead > 0 && bytes > MAX_CONTROL_BYTES {
+            if !known && ahead > 0 && bytes > limits::CONTROL_BYTES_HELD {
                 return false;
             }
         }
@@ -205,6 +206,9 @@ impl Inbox {
         data: &Data,
         bytes: &[u8],
     ) -> Taken {
+        if data.fragment.map_or(bytes.len(), |f| f.total as usize) > limits::RELAYED_PACKET_BYTES {
+            return Taken::Bound;
+        }
         let channel = RELAY + data.channel;
         self.channels.entry(channel).or_insert_with(InChannel::carried);
         self.take(now, transit, &Data { channel, ..*data }, bytes)
@@ -225,7 +229,7 @@ impl Inbox {
             return Taken::UnknownChannel;
         };
         if !channel.sources.contains_key(&data.source) {
-            if data.source >= MAX_SOURCES || self.sources >= MAX_SOURCES_OF_PEER {
+            if data.source >= MAX_SOURCES || self.sources >= limits::SOURCES {
                 return Taken::Bound;
             }
             self.sources += 1;
@@ -340,7 +344,7 @@ impl Inbox {
             return Err(());
         }
         let mut count = self.partials.keys().filter(|key| key.0 != CONTROL).count();
-        while self.partial_bytes + bytes > self.max_bytes || count >= MAX_PARTIALS {
+        while self.partial_bytes + bytes > self.max_bytes || count >= limits::PARTIAL_MESSAGES {
             let given_up = self.partials.iter().filter(|(key, _)| key.0 != CONTROL);
             let oldest = given_up.min_by_key(|(key, w)| (w.touched, **key));
             let oldest = *oldest.ok_or(())?.0;

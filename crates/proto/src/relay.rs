@@ -13,6 +13,7 @@ use crate::config::{LinkConfig, MIN_DATAGRAM, RadioConfig, Rate};
 use crate::endpoint::{Endpoint, LinkId, PeerId, RadioId, Timer, Transmit};
 use crate::error::SetupError;
 use crate::events::Notice;
+use crate::limits;
 use crate::link::Link;
 use crate::place::Place;
 use crate::receive::Received;
@@ -22,7 +23,7 @@ use crate::time::{Duration, Instant};
 use crate::wire::cursor::Reader;
 use crate::wire::relay::{Held, RelayHeader, ShortName};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Relays that a packet passes at most; a route in a circle ends there.
 const HOPS: u8 = 8;
@@ -41,8 +42,9 @@ const REPORT_LIFE: Duration = Duration::from_secs(1);
 const HELD_MORE: Duration = Duration::from_millis(10);
 /// What is told of what waits is told again after so long, should it be lost.
 const HELD_AGAIN: [Duration; 2] = [Duration::from_millis(30), Duration::from_millis(150)];
-/// Pairs of nodes whose packets are told apart on their way through here.
-const MAX_FLOWS: usize = 256;
+
+/// A neighbour that reports more has made it up; sums of so much cannot overflow.
+const MOST_HELD: u64 = u32::MAX as u64;
 
 /// What a peer may do here beyond its own topics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,9 +64,9 @@ impl Default for Rights {
 /// What is known of packets of others beside those that wait here.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Passing {
-    /// The neighbour that they come from.
-    hop: PeerId,
-    /// Bytes that wait farther on.
+    /// The neighbour that they go to. Only its reports count.
+    next: PeerId,
+    /// Bytes that wait farther on, as that neighbour reports.
     beyond: u64,
 }
 
@@ -154,14 +156,16 @@ impl Endpoint {
     ) -> Result<LinkId, SetupError> {
         // What carries its packets marks them.
         let (rate, marking) = (Rate::BackPressure, None);
-        let radio = self.add_radio(RadioConfig { rate, in_flight_bytes: WINDOW, marking });
+        let config = RadioConfig { rate, in_flight_bytes: WINDOW, marking };
+        let radio = self.take_vacant_radio(config);
         self.radios[radio.0 as usize].make_relayed(WINDOW);
         let config = LinkConfig { remote: None, datagram_bytes: MIN_DATAGRAM, header_bytes: 0 };
         let id = self.add_link(now, peer, radio, config)?;
         let end = self.peers[peer.0 as usize].short_name;
         let link = &mut self.links[id.0 as usize];
         link.via = Some(via);
-        link.reset();
+        link.controller = None;
+        link.ledger = link.ledger.successor(true);
         link.remote = Some(Place::Relay { hop: via, end });
         Ok(id)
     }
@@ -224,6 +228,7 @@ impl Endpoint {
         self.handed = true;
     }
 
+    /// Queues a packet for the neighbour `hop`.
     fn carry(&mut self, now: Instant, hop: PeerId, parcel: Parcel) {
         let queue_bytes = self.config.queue_bytes;
         let outbox = &mut self.peers[hop.0 as usize].outbox;
@@ -238,28 +243,32 @@ impl Endpoint {
             while let Some(carried) = self.peers[index].outbox.pop_held_change() {
                 match carried {
                     Carried::Own(id) => self.note_on_the_way(now, id),
-                    Carried::For(flow) => self.plan_held(now, flow),
+                    Carried::For(hop, flow) => self.plan_held(now, hop, flow),
                 }
             }
         }
     }
 
     fn held(&self, carried: Carried) -> u64 {
-        self.peers.iter().map(|peer| peer.outbox.held(carried)).sum()
+        let held = self.peers.iter().map(|peer| peer.outbox.held(carried));
+        held.fold(0, u64::saturating_add)
     }
 
     /// What is on the way by a link of ours.
     fn note_on_the_way(&mut self, now: Instant, id: LinkId) {
         let own = self.held(Carried::Own(id)) as usize;
         let link = &self.links[id.0 as usize];
-        let bytes = own + link.held_there;
+        if link.gone {
+            return;
+        }
+        let bytes = own.saturating_add(link.held_there);
         self.links[id.0 as usize].on_the_way.shrink_to(bytes);
         self.handle_in_flight(now, id, Class::BestEffort, bytes);
     }
 
-    fn plan_held(&mut self, now: Instant, flow: Flow) {
-        let Some(Passing { hop, beyond }) = self.flows.get(&flow).copied() else { return };
-        let bytes = self.held(Carried::For(flow)) + beyond;
+    fn plan_held(&mut self, now: Instant, hop: PeerId, flow: Flow) {
+        let Some(Passing { beyond, .. }) = self.flows.get(&(hop, flow)).copied() else { return };
+        let bytes = self.held(Carried::For(hop, flow)).saturating_add(beyond);
         let told = &mut self.peers[hop.0 as usize].told;
         let entry = told.entry(flow).or_default();
         if bytes != entry.bytes || entry.times == 0 {
@@ -277,7 +286,8 @@ impl Endpoint {
                 continue;
             }
             let links = &self.peers[index].links;
-            let up = links.iter().find(|id| self.links[id.0 as usize].is_heard()).copied();
+            let open = |link: &Link| link.via.is_none() && link.is_heard();
+            let up = links.iter().find(|id| open(&self.links[id.0 as usize])).copied();
             match up {
                 Some(link) => return self.report(now, link, false),
                 None => self.peers[index].told.clear(),
@@ -304,15 +314,48 @@ impl Endpoint {
         all
     }
 
-    /// Packets of others come by `hop`.
-    fn note_passing(&mut self, hop: PeerId, flow: Flow) {
-        if self.flows.len() >= MAX_FLOWS {
-            let held: BTreeSet<_> =
-                self.flows.keys().filter(|it| self.held(Carried::For(**it)) > 0).copied().collect();
-            self.flows.retain(|it, passing| passing.beyond > 0 || held.contains(it));
+    /// Packets of others come by `hop` and go to `next`.
+    fn note_passing(&mut self, hop: PeerId, next: PeerId, flow: Flow) {
+        let known = self.flows.get_mut(&(hop, flow));
+        if let Some(passing) = known {
+            if std::mem::replace(&mut passing.next, next) != next {
+                passing.beyond = 0;
+            }
+            return;
         }
-        if self.flows.len() < MAX_FLOWS || self.flows.contains_key(&flow) {
-            self.flows.entry(flow).or_insert(Passing { hop, beyond: 0 }).hop = hop;
+        let of_hop = |flows: &BTreeMap<(PeerId, Flow), Passing>| {
+            flows.keys().filter(|(from, _)| *from == hop).count()
+        };
+        if of_hop(&self.flows) >= limits::RELAYED_FLOWS {
+            let idle = self.flows.iter().filter(|(key, _)| key.0 == hop);
+            let idle = idle.filter(|(_, passing)| passing.beyond == 0).map(|(key, _)| *key);
+            for key in idle.collect::<Vec<_>>() {
+                if self.held(Carried::For(key.0, key.1)) == 0 {
+                    self.flows.remove(&key);
+                }
+            }
+        }
+        if of_hop(&self.flows) < limits::RELAYED_FLOWS {
+            self.flows.insert((hop, flow), Passing { next, beyond: 0 });
+        }
+    }
+
+    /// A peer is not reached any more, but perhaps through others: nothing passes by it.
+    pub(crate) fn forget_passing(&mut self, now: Instant, gone: PeerId) {
+        self.flows.retain(|(hop, _), _| *hop != gone);
+        self.peers[gone.0 as usize].told.clear();
+        self.timers.set(Timer::Held(gone), None);
+        self.peers[gone.0 as usize].outbox.drop_parcels(|_| true);
+        for state in &mut self.peers {
+            state.outbox.drop_parcels(|it| matches!(it, Carried::For(hop, _) if hop == gone));
+        }
+        let beyond = self.flows.iter_mut().filter(|(_, passing)| passing.next == gone);
+        let changed = beyond.map(|(key, passing)| {
+            passing.beyond = 0;
+            *key
+        });
+        for (hop, flow) in changed.collect::<Vec<_>>() {
+            self.plan_held(now, hop, flow);
         }
     }
 }
@@ -321,11 +364,19 @@ impl Endpoint {
 impl Endpoint {
     /// A neighbour tells what is on the way from there.
     pub(crate) fn handle_held(&mut self, now: Instant, hop: PeerId, held: &Held) {
+        let bytes = held.bytes.min(MOST_HELD);
         if let Some(from) = held.from {
             let flow = Flow { from, to: held.to };
-            if let Some(passing) = self.flows.get_mut(&flow) {
-                passing.beyond = held.bytes;
-                self.plan_held(now, flow);
+            let passing = self.flows.iter_mut().filter(|((_, it), _)| *it == flow);
+            let passing = passing.filter(|(_, passing)| passing.next == hop);
+            let reported: Vec<_> = passing
+                .map(|((from, _), passing)| {
+                    passing.beyond = bytes;
+                    *from
+                })
+                .collect();
+            for from in reported {
+                self.plan_held(now, from, flow);
             }
             return;
         }
@@ -333,7 +384,7 @@ impl Endpoint {
         let Some(index) = self.links.iter().position(|link| link.remote == Some(place)) else {
             return;
         };
-        self.links[index].held_there = usize::try_from(held.bytes).unwrap_or(usize::MAX);
+        self.links[index].held_there = bytes as usize;
         self.note_on_the_way(now, LinkId(index as u32));
     }
 
@@ -358,13 +409,10 @@ impl Endpoint {
             self.receive(now, radio, place, Some(message.age), packet);
             return Ok(());
         };
-        // What may be asked of us goes by whose packet it is, where we know them.
-        let sender = self.by_short_name.get(&from).copied().unwrap_or(hop);
-        let rights = self.peers[sender.0 as usize].rights;
-        if !rights.relayed {
+        let Some(rights) = self.relay_rights(hop, from) else {
             self.notice(Notice::NotRelayed { name: self.peers[hop.0 as usize].name.clone() });
             return Err(RefusedPacket::NotRelayed);
-        }
+        };
         let Some(&peer) = self.by_short_name.get(&to) else {
             self.notice(Notice::UnknownEnd { name: self.peers[hop.0 as usize].name.clone() });
             return Err(RefusedPacket::NoRoute);
@@ -382,11 +430,36 @@ impl Endpoint {
         let expires = header.life.map(|life| published + life);
         let priority = priority.min(rights.max_priority);
         let flow = Flow { from, to };
-        self.note_passing(hop, flow);
-        let carried = Carried::For(flow);
+        if self.peers[next.0 as usize].outbox.held_from(hop) >= limits::RELAYED_BYTES {
+            return Err(RefusedPacket::Bound);
+        }
+        self.note_passing(hop, next, flow);
+        let carried = Carried::For(hop, flow);
         let parcel = Parcel { priority, payload, published, expires, carried, goes_on: !last };
         self.carry(now, next, parcel);
         Ok(())
+    }
+
+    /// Whether a peer sends packets for others, or others' for us, with any right: by its own, or
+    /// because a `via` of the file names it.
+    pub(crate) fn may_relay(&self, hop: PeerId) -> bool {
+        let named = || self.links.iter().any(|link| link.via == Some(hop));
+        self.peers[hop.0 as usize].rights.relayed || named()
+    }
+
+    /// The rights of packets for others that `hop` sends and that claim to be from `from`: anyone
+    /// can claim that. A peer's own count where it is the neighbour itself, or where the file
+    /// names the neighbour as its `via`; of a node that is no peer, the neighbour's.
+    fn relay_rights(&self, hop: PeerId, from: ShortName) -> Option<Rights> {
+        let owner = match self.by_short_name.get(&from) {
+            Some(&sender) if sender != hop => {
+                let links = self.peers[sender.0 as usize].links.iter();
+                let mut vias = links.map(|id| self.links[id.0 as usize].via);
+                vias.any(|via| via == Some(hop)).then_some(sender)?
+            }
+            _ => hop,
+        };
+        Some(self.peers[owner.0 as usize].rights).filter(|rights| rights.relayed)
     }
 
     /// The neighbour that packets for a peer go to, never where they came from: the first way of

@@ -201,6 +201,13 @@ impl Ledger {
         Self { relayed: true, ..Self::new() }
     }
 
+    /// Of a link that takes this one's number: its packet numbers go on from here.
+    pub(crate) fn successor(&self, relayed: bool) -> Self {
+        let first = self.next_number();
+        let held = [Held { from: first, bytes: 0 }; CLASSES];
+        Self { first, held, relayed, ..Self::new() }
+    }
+
     /// IP bytes of the packets of which nothing is known yet.
     pub(crate) fn outstanding_bytes(&self) -> usize {
         self.outstanding_bytes

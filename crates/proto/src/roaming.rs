@@ -6,6 +6,7 @@ use crate::endpoint::{Endpoint, LinkId, PeerId, RadioId, Timer, Transmit};
 use crate::events::Event;
 use crate::link::Link;
 use crate::place::Place;
+use crate::stats::RefusedPacket;
 use crate::time::{Duration, Instant};
 use crate::wire::frame::{put_challenge, put_echo};
 use std::cmp::Reverse;
@@ -95,6 +96,10 @@ impl Endpoint {
         from: Place,
         token: u64,
     ) {
+        let peer = self.links[id.0 as usize].peer;
+        if !self.peers[peer.0 as usize].echoes.take(now) {
+            return self.refused.add(RefusedPacket::Bound);
+        }
         let datagram = self.aside(now, id, |out| put_echo(token, out));
         self.reply(radio, from, datagram);
     }

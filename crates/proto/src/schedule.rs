@@ -6,19 +6,22 @@
 //! [`crate::radio`]. A message of higher priority overtakes at the next packet,
 //! because a packet is only cut from a message when it is about to leave.
 
+mod carried;
 mod fate;
+
+use carried::change_held;
+pub(crate) use carried::{Carried, Flow, Parcel};
 
 use crate::budget::RepairBudget;
 use crate::config::{ChannelConfig, Config};
-use crate::endpoint::LinkId;
 use crate::error::SendError;
 use crate::fragment::RangeSet;
+use crate::limits;
 use crate::reliable::Piece;
 use crate::stats::{DropReason, OutStats, PassedOn};
 use crate::time::{Duration, Instant};
 use crate::wire::control::OfferedTopic;
 use crate::wire::frame::{Data, Fragment};
-use crate::wire::relay::ShortName;
 use bytes::Bytes;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -33,10 +36,8 @@ pub(crate) const RELAY: u64 = 1 << 63;
 const CONTROL_RANK: u16 = 256;
 /// The same through relays: calls and heartbeats pass definitions.
 const CARRIED_CONTROL: u8 = 254;
-/// Messages held for one peer, whatever their size.
-const MAX_MESSAGES: usize = 65_536;
 /// Publishers told apart on one channel; more share the last number.
-pub(crate) const MAX_SOURCES: u32 = 256;
+pub(crate) const MAX_SOURCES: u32 = limits::SOURCES_PER_CHANNEL;
 /// A message without lifespan counts as due so long after its publication.
 const DEFAULT_DUE: Duration = Duration::from_secs(1);
 /// Smallest piece worth a frame, unless it is the rest of a message.
@@ -79,36 +80,6 @@ impl Turn {
     pub(crate) fn priority(&self) -> u8 {
         u8::try_from(self.rank.0).unwrap_or(CARRIED_CONTROL)
     }
-}
-
-/// Whose packet waits here, to be passed on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Carried {
-    /// Ours, of a link through a relay.
-    Own(LinkId),
-    /// Others'.
-    For(Flow),
-}
-
-/// All that one node sends another through us.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Flow {
-    pub(crate) from: ShortName,
-    pub(crate) to: ShortName,
-}
-
-/// A packet to be passed on.
-#[derive(Debug)]
-pub(crate) struct Parcel {
-    pub(crate) priority: u8,
-    /// The packet and what relays have to know.
-    pub(crate) payload: Vec<u8>,
-    pub(crate) published: Instant,
-    /// When it is worthless.
-    pub(crate) expires: Option<Instant>,
-    pub(crate) carried: Carried,
-    /// The peer it goes to passes it on, and tells of it once it has it.
-    pub(crate) goes_on: bool,
 }
 
 #[derive(Debug)]
@@ -200,6 +171,7 @@ pub(crate) struct Outbox {
     held: BTreeMap<Carried, u64>,
     held_changes: BTreeSet<Carried>,
     passed_on: PassedOn,
+    parcels_leave: bool,
 }
 
 impl Outbox {
@@ -217,6 +189,7 @@ impl Outbox {
             held: BTreeMap::new(),
             held_changes: BTreeSet::new(),
             passed_on: PassedOn::default(),
+            parcels_leave: true,
         };
         outbox.add_control();
         outbox
@@ -237,6 +210,20 @@ impl Outbox {
         fresh.held_changes = std::mem::take(&mut self.held_changes);
         fresh.passed_on = self.passed_on;
         *self = fresh;
+    }
+
+    /// Changes the share of repairs.
+    pub(crate) fn set_repair_percent(&mut self, percent: u32) {
+        self.repairs.set_percent(percent);
+    }
+
+    /// Ends all channels, the session's own and those of packets for others included, and drops
+    /// what waits for them. Returns the last counters of those that have numbers of their own.
+    pub(crate) fn close(&mut self) -> Vec<(u64, OutStats)> {
+        let all: Vec<u64> = self.channels.keys().copied().collect();
+        let closed = all.into_iter().filter_map(|it| Some((it, self.close_channel(it)?)));
+        let closed: Vec<_> = closed.collect();
+        closed.into_iter().filter(|(it, _)| *it != CONTROL && *it < RELAY).collect()
     }
 
     fn add_control(&mut self) {
@@ -321,49 +308,6 @@ impl Outbox {
 
     pub(crate) fn channels(&self) -> impl Iterator<Item = u64> + '_ {
         self.channels.keys().copied().filter(|c| *c != CONTROL && *c < RELAY)
-    }
-
-    /// Takes a packet to be passed on.
-    pub(crate) fn carry(&mut self, parcel: Parcel) {
-        let Parcel { priority, payload, published, expires, carried, goes_on } = parcel;
-        let channel = RELAY + u64::from(priority);
-        if !self.channels.contains_key(&channel) {
-            self.add_internal(channel, priority.into());
-        }
-        if let Some(open) = self.channels.get_mut(&channel) {
-            open.stats.accepted += 1;
-            open.stats.bytes += payload.len() as u64;
-        }
-        let message = Message { payload: payload.into(), published, source: 0, encoded: false };
-        self.insert(channel, message, expires, Some((carried, goes_on)));
-    }
-
-    /// What became of packets of others.
-    pub(crate) fn passed_on(&self) -> PassedOn {
-        self.passed_on
-    }
-
-    /// Counters of all packets carried, our own to nodes beyond included.
-    pub(crate) fn carried_stats(&self) -> OutStats {
-        let mut sum = OutStats::default();
-        for (_, channel) in self.channels.range(RELAY..) {
-            sum.add(&channel.stats);
-        }
-        sum
-    }
-
-    fn is_of_others(&self, id: MessageId) -> bool {
-        self.messages.get(&id).is_some_and(|it| matches!(it.carried, Some(Carried::For(_))))
-    }
-
-    /// Bytes that wait here, of those packets.
-    pub(crate) fn held(&self, carried: Carried) -> u64 {
-        self.held.get(&carried).copied().unwrap_or(0)
-    }
-
-    /// Whose packets wait here more or less than before.
-    pub(crate) fn pop_held_change(&mut self) -> Option<Carried> {
-        self.held_changes.pop_first()
     }
 
     /// Ends a channel; returns its last counters.
@@ -521,7 +465,7 @@ impl Outbox {
     }
 
     pub(crate) fn enforce_bytes(&mut self, queue_bytes: usize) {
-        while self.held_bytes > queue_bytes || self.messages.len() > MAX_MESSAGES {
+        while self.held_bytes > queue_bytes || self.messages.len() > limits::MESSAGES {
             let Some(&(_, _, id)) = self.by_worth.first() else { return };
             self.drop_message(id, DropReason::Overflow);
         }
@@ -614,8 +558,11 @@ impl Outbox {
         self.expire(now);
         self.repairs.trickle(now);
         loop {
+            let may_leave =
+                |turn: &&Turn| self.parcels_leave || self.messages[&turn.id].carried.is_none();
             let eligible = |turn: &&Turn| self.next_range(&self.messages[&turn.id]).is_some();
-            let turn = self.ready.iter().take(MAX_SCAN).find(eligible).copied()?;
+            let mut ready = self.ready.iter().filter(may_leave).take(MAX_SCAN);
+            let turn = ready.find(eligible).copied()?;
             if !self.is_in_vain(now, turn.id) {
                 return Some(turn);
             }
@@ -774,19 +721,4 @@ impl Outbox {
             (stats.queued, stats.sent) = (stats.queued - 1, stats.sent + 1);
         }
     }
-}
-
-fn change_held(
-    held: &mut BTreeMap<Carried, u64>,
-    changes: &mut BTreeSet<Carried>,
-    carried: Carried,
-    bytes: u64,
-    more: bool,
-) {
-    let sum = held.entry(carried).or_default();
-    *sum = if more { *sum + bytes } else { sum.saturating_sub(bytes) };
-    if *sum == 0 {
-        held.remove(&carried);
-    }
-    changes.insert(carried);
 }

@@ -5,11 +5,13 @@
 //! while both nodes live. Handshakes that cross do no harm: all keys of one
 //! session are good for receiving, the newest for sending.
 
+use crate::bucket::{Allowance, Bucket};
 use crate::config::{KEYS_LIFE, REKEY_AFTER};
 use crate::crypto::gate::{Jar, Proof};
 use crate::crypto::keys::{KEY, PublicKey, SecretKey};
 use crate::crypto::noise::{Called, Caller, Split};
 use crate::crypto::seal::Sealer;
+use crate::limits;
 use crate::place::Place;
 use crate::time::{Duration, Instant};
 use crate::wire::packet::{Answer, Call, Cookie, Greeting, MAC, Verdict, start_answer, start_call};
@@ -19,6 +21,8 @@ use std::collections::VecDeque;
 const CALL_LIFE: Duration = Duration::from_secs(5);
 /// Answers not yet used by their callers.
 const MAX_ANSWERED: usize = 4;
+/// Calls at once with a cookie: twice as often as a peer is sought.
+const COOKIE_CALLS: Allowance = Allowance { burst: 2, per_second: 12 };
 /// An answer not used for so long never will be.
 const ANSWER_LIFE: Duration = Duration::from_secs(10);
 /// Keys good for receiving: the newest, and those that packets under way may have.
@@ -37,7 +41,7 @@ pub(crate) struct Keys {
     pub(crate) remote: u32,
     pub(crate) sealer: Sealer,
     /// The life of the peer that they were agreed with.
-    epoch: u64,
+    pub(crate) epoch: u64,
     born: Instant,
 }
 
@@ -93,6 +97,14 @@ pub(crate) struct Session {
     keys: VecDeque<Keys>,
     /// The life of the peer that the session is with.
     epoch: Option<u64>,
+    /// There was a session, whether it ended with a goodbye or not.
+    was_met: bool,
+    /// Ours, as this peer sees it: another after each goodbye.
+    own_epoch: u64,
+    /// New sessions that the peer may still begin.
+    lives: Bucket,
+    /// Calls that its cookies may still bring about.
+    cookie_calls: Bucket,
     past: VecDeque<u64>,
     /// Numbers that are not in use any more.
     pub(crate) released: Vec<u32>,
@@ -105,7 +117,7 @@ impl std::fmt::Debug for Session {
 }
 
 impl Session {
-    pub(crate) fn new(own: PublicKey, key: PublicKey) -> Self {
+    pub(crate) fn new(own: PublicKey, key: PublicKey, own_epoch: u64) -> Self {
         Self {
             key,
             renews: own < key,
@@ -116,14 +128,45 @@ impl Session {
             answered: VecDeque::new(),
             keys: VecDeque::new(),
             epoch: None,
+            was_met: false,
+            own_epoch,
+            lives: Bucket::new(limits::NEW_SESSIONS),
+            cookie_calls: Bucket::new(COOKIE_CALLS),
             past: VecDeque::new(),
             released: Vec::new(),
         }
     }
 
-    /// Whether there ever was a session.
+    /// Whether there is a session, by a link that is up or not.
     pub(crate) fn is_met(&self) -> bool {
         self.epoch.is_some()
+    }
+
+    /// Whether there ever was a session.
+    pub(crate) fn was_met(&self) -> bool {
+        self.was_met
+    }
+
+    /// What tells this peer whether we began anew.
+    pub(crate) fn own_epoch(&self) -> u64 {
+        self.own_epoch
+    }
+
+    /// Ends the session, for both: what either says next is of another life.
+    pub(crate) fn end(&mut self, own_epoch: u64) {
+        self.hang_up();
+        let numbers = self.keys.drain(..).chain(self.answered.drain(..).map(|it| it.keys));
+        self.released.extend(numbers.map(|keys| keys.local));
+        self.past.extend(self.epoch.take());
+        if self.past.len() > MAX_PAST {
+            self.past.pop_front();
+        }
+        self.own_epoch = own_epoch;
+    }
+
+    /// Whether packets under these keys may go on with the session, or begin another.
+    pub(crate) fn may_begin(&mut self, now: Instant, epoch: u64) -> bool {
+        self.epoch == Some(epoch) || self.lives.take(now)
     }
 
     /// The keys to send under.
@@ -166,10 +209,12 @@ impl Session {
         self.released.extend(self.calling.take().map(|calling| calling.session));
     }
 
-    /// Takes a cookie; whether to call again with it.
-    pub(crate) fn take_cookie(&mut self, now: Instant, cookie: &Cookie<'_>) -> bool {
-        let calling = self.calling.as_ref().filter(|it| it.session == cookie.your_session);
-        calling.is_some_and(|calling| self.jar.take(now, &self.proof, &calling.mac1, cookie))
+    /// Takes a cookie; `None` if it does not hold, else whether to call again at once with it.
+    /// Anybody who hears a call and knows the public key of the called node can make one.
+    pub(crate) fn take_cookie(&mut self, now: Instant, cookie: &Cookie<'_>) -> Option<bool> {
+        let calling = self.calling.as_ref().filter(|it| it.session == cookie.your_session)?;
+        let holds = self.jar.take(now, &self.proof, &calling.mac1, cookie);
+        holds.then(|| self.cookie_calls.take(now))
     }
 
     /// Our answer to a call that came before.
@@ -242,11 +287,15 @@ impl Session {
             self.hang_up();
             return Some(Met::Refused(verdict));
         }
+        let numbers = (calling.session, answer.session);
         if alive && self.past.contains(&epoch) {
             self.hang_up();
             return Some(Met::Past);
         }
-        let numbers = (calling.session, answer.session);
+        if !self.may_begin(now, epoch) {
+            self.hang_up();
+            return None;
+        }
         let keys = Keys::new(now, &split, numbers, epoch)?;
         self.calling = None;
         Some(Met::Keys { new_life: self.install(keys) })
@@ -301,6 +350,7 @@ impl Session {
                 self.past.pop_front();
             }
             self.epoch = Some(keys.epoch);
+            self.was_met = true;
             // What another life was told before must not bring that one back.
             self.answered.retain(|it| {
                 let same = it.keys.epoch == keys.epoch;

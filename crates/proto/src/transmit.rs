@@ -8,6 +8,7 @@ use crate::link::Link;
 use crate::place::Place;
 use crate::rate::{Ask, Release};
 use crate::reliable::Piece;
+use crate::schedule::Turn;
 use crate::select::link_for;
 use crate::time::Instant;
 use crate::wire::frame::{ClockReport, put_goodbye, put_held, put_ping};
@@ -113,7 +114,9 @@ impl Endpoint {
         let state = &self.peers[peer.0 as usize];
         let due = state.arrivals.values().filter_map(|it| Some((it.ack_due()?, it.via)));
         let first = due.filter(|(at, _)| *at <= now).min();
-        let goodbye = state.goodbye_now.then_some((Instant::default(), None));
+        // What it is to pass on goes first: others' goodbyes among it.
+        let leaves = state.goodbye_now && !state.outbox.has_parcels();
+        let goodbye = leaves.then_some((Instant::default(), None));
         goodbye.or(first).map(|(at, came_by)| (at, peer, came_by))
     }
 
@@ -162,8 +165,23 @@ impl Endpoint {
         Some(datagram)
     }
 
-    /// A packet without messages.
+    /// A packet without messages; with a goodbye it ends the session.
     pub(crate) fn report(&mut self, now: Instant, id: LinkId, ping: bool) -> Option<Transmit> {
+        let peer = self.links[id.0 as usize].peer;
+        let leaves = self.peers[peer.0 as usize].goodbye_now;
+        let transmit = self.report_packet(now, id, ping);
+        if leaves && !self.peers[peer.0 as usize].goodbye_now {
+            self.end_session(now, peer);
+        }
+        transmit
+    }
+
+    pub(crate) fn report_packet(
+        &mut self,
+        now: Instant,
+        id: LinkId,
+        ping: bool,
+    ) -> Option<Transmit> {
         let peer = self.links[id.0 as usize].peer;
         let mut datagram = self.start_packet(now, id, !ping)?;
         if ping {
@@ -213,9 +231,11 @@ impl Endpoint {
         let link = &self.links[id.0 as usize];
         let peer = link.peer;
         let capacity = self.datagram_bytes(id) - TAG;
-        for held in self.take_held(now, peer) {
-            if datagram.len() + MAX_HELD_BYTES <= capacity {
-                put_held(&held, &mut datagram);
+        if link.via.is_none() {
+            for held in self.take_held(now, peer) {
+                if datagram.len() + MAX_HELD_BYTES <= capacity {
+                    put_held(&held, &mut datagram);
+                }
             }
         }
         let state = &mut self.peers[peer.0 as usize];
@@ -260,27 +280,45 @@ impl Endpoint {
     }
 
     fn poll_radio(&mut self, now: Instant, radio: RadioId) -> Option<Transmit> {
-        let Some((peer, link)) = self.next_peer(now, radio) else {
-            self.radios[radio.0 as usize].on_idle();
-            return None;
-        };
-        match self.may_leave(now, radio, peer, link) {
-            Release::Now => self.data_packet(now, radio, peer, link),
-            Release::At(at) => {
-                self.timers.set(Timer::Pace(radio), Some(at));
-                None
+        let mut held_far = Vec::new();
+        let mut due = None;
+        while let Some((peer, link)) = self.next_peer(now, radio, &held_far) {
+            let (far, release) = self.may_leave(now, radio, peer, link);
+            match release {
+                Release::Now => return self.data_packet(now, radio, peer, link),
+                Release::At(at) => due = Some(due.map_or(at, |before: Instant| before.min(at))),
+                Release::Drained => {}
             }
-            Release::Drained => None,
+            if due.is_some() {
+                self.timers.set(Timer::Pace(radio), due);
+            }
+            // The radio itself holds back all peers; what is slow beyond it, or a peer that
+            // reports nothing, holds back that peer alone.
+            if !far {
+                return None;
+            }
+            held_far.push(peer);
         }
+        if held_far.is_empty() {
+            self.radios[radio.0 as usize].on_idle();
+        }
+        None
     }
 
-    fn may_leave(&mut self, now: Instant, radio: RadioId, peer: PeerId, link: LinkId) -> Release {
+    /// Whether a packet may leave; `true`: its link alone decides that, else the radio.
+    fn may_leave(
+        &mut self,
+        now: Instant,
+        radio: RadioId,
+        peer: PeerId,
+        link: LinkId,
+    ) -> (bool, Release) {
         let outbox = &mut self.peers[peer.0 as usize].outbox;
         let waiting = outbox.waiting_bytes() as usize;
         let priority = outbox.next_urgency(now).map_or(0, |(priority, _)| priority);
         if self.links[link.0 as usize].via.is_some() {
             let way = &self.links[link.0 as usize].on_the_way;
-            return if way.admits(priority) { Release::Now } else { Release::Drained };
+            return (false, if way.admits(priority) { Release::Now } else { Release::Drained });
         }
         let header_bytes = self.links[link.0 as usize].config.header_bytes;
         let datagram = (waiting + HEADER_ESTIMATE).min(self.datagram_bytes(link));
@@ -298,7 +336,7 @@ impl Endpoint {
             link.available.held_far = far;
             self.radios[radio.0 as usize].on_held_back(far);
         }
-        release
+        (far, release)
     }
 
     /// Bytes in the kernel that count against a radio's budget.
@@ -315,28 +353,52 @@ impl Endpoint {
         self.radios[radio.0 as usize].class(priority)
     }
 
-    /// The peer whose turn it is: highest priority first, then least served.
-    fn next_peer(&mut self, now: Instant, radio: RadioId) -> Option<(PeerId, LinkId)> {
+    /// The peer whose turn it is, but for some: highest priority first, then least served.
+    fn next_peer(
+        &mut self,
+        now: Instant,
+        radio: RadioId,
+        but: &[PeerId],
+    ) -> Option<(PeerId, LinkId)> {
         let mut best_rank = None;
         let mut candidates: Vec<(PeerId, LinkId)> = Vec::new();
-        for index in 0..self.peers.len() {
-            let Some(turn) = self.peers[index].outbox.next_turn(now) else { continue };
-            let class = self.radios[radio.0 as usize].class(Some(turn.priority()));
-            let heard = |hop| self.is_heard(hop);
-            let links = &self.peers[index].links;
-            let link = link_for(links, &self.links, (radio, class), heard);
-            let Some(link) = link else { continue };
+        let peers = (0..self.peers.len() as u32).map(PeerId).filter(|peer| !but.contains(peer));
+        for peer in peers.collect::<Vec<_>>() {
+            let Some((turn, link)) = self.next_of_peer(now, radio, peer) else { continue };
             let rank = turn.rank.0;
             if best_rank.is_none_or(|best| rank > best) {
                 best_rank = Some(rank);
                 candidates.clear();
             }
             if best_rank == Some(rank) {
-                candidates.push((PeerId(index as u32), link));
+                candidates.push((peer, link));
             }
         }
         let chosen = self.radios[radio.0 as usize].next_peer(candidates.iter().map(|c| c.0))?;
         candidates.into_iter().find(|(peer, _)| *peer == chosen)
+    }
+
+    /// What a peer is sent next by this radio, and on which link. Packets for others leave by
+    /// links to the neighbour itself alone: one within another could be nested without end.
+    fn next_of_peer(
+        &mut self,
+        now: Instant,
+        radio: RadioId,
+        peer: PeerId,
+    ) -> Option<(Turn, LinkId)> {
+        for parcels in [true, false] {
+            let outbox = &mut self.peers[peer.0 as usize].outbox;
+            outbox.let_parcels_leave(parcels);
+            let turn = outbox.next_turn(now)?;
+            let class = self.radios[radio.0 as usize].class(Some(turn.priority()));
+            let heard = |hop| self.is_heard(hop);
+            let links = &self.peers[peer.0 as usize].links;
+            let link = link_for(links, &self.links, (radio, class), heard)?;
+            if !parcels || self.links[link.0 as usize].via.is_none() {
+                return Some((turn, link));
+            }
+        }
+        None
     }
 
     fn data_packet(

@@ -77,7 +77,7 @@ fn an_outage_ends_nothing_that_is_still_useful() {
     net.nodes[0].pipe.cut = true;
     net.nodes[1].pipe.cut = true;
     net.run(6000 * MS);
-    assert!(net.nodes[0].events.contains(&Event::PeerDown { peer: P }));
+    assert!(net.nodes[0].events.contains(&Event::PeerDown { peer: P, said_goodbye: false }));
     net.send(0, P, channel, payload(7, 5000));
     net.nodes[0].pipe.cut = false;
     net.nodes[1].pipe.cut = false;
@@ -93,7 +93,7 @@ fn goodbye_is_noticed_at_once() {
     let mut net = Net::pair(5, &Pipe::of(6_000_000));
     net.nodes[0].endpoint.close();
     net.run(20 * MS);
-    assert!(net.nodes[1].events.contains(&Event::PeerDown { peer: P }));
+    assert!(net.nodes[1].events.contains(&Event::PeerDown { peer: P, said_goodbye: true }));
 }
 
 /// What a node sent that is part of a handshake: 0 for calls, 1 for answers.

@@ -185,6 +185,18 @@ impl Discovery {
         std::mem::take(&mut self.changes)
     }
 
+    /// The selector says something else: forgets what may not leave any more.
+    pub fn reselect(&mut self) {
+        let (selector, changes) = (&self.selector, &mut self.changes);
+        self.topics.retain(|name, watched| {
+            let stays = selector(Named::Topic(name));
+            if !stays && watched.offered.is_some() {
+                changes.push(Event::Withdrawn { topic: name.clone() });
+            }
+            stays
+        });
+    }
+
     /// Takes the master's word.
     pub fn on_snapshot(&mut self, snapshot: &Snapshot, now: Instant) {
         self.add_listed(snapshot, now);

@@ -98,6 +98,32 @@ fn selected_topics_of_others_are_probed_once_and_offered() {
 }
 
 #[test]
+fn what_may_not_leave_any_more_is_withdrawn_once_and_offered_again_when_it_may() {
+    let closed = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let looked = closed.clone();
+    let selector = move |_: Named<'_>| !looked.load(std::sync::atomic::Ordering::Relaxed);
+    let discovery = Discovery::new("/us", Arc::new(selector));
+    let mut bench = Bench { discovery, now: Instant::now() };
+    let probe = |bench: &mut Bench| {
+        bench.snapshot(&[("/out/a", "/n")]);
+        bench.discovery.take_work(bench.now);
+        bench.discovery.on_probed("/out/a", "/n", publisher("T"), bench.now);
+    };
+    probe(&mut bench);
+    bench.discovery.reselect();
+    assert_eq!(bench.changes(), ["offered /out/a T"], "nothing was closed");
+    closed.store(true, std::sync::atomic::Ordering::Relaxed);
+    bench.discovery.reselect();
+    bench.snapshot(&[("/out/a", "/n")]);
+    assert_eq!(bench.changes(), ["withdrawn /out/a"]);
+    assert_eq!(bench.discovery.take_work(bench.now), []);
+    closed.store(false, std::sync::atomic::Ordering::Relaxed);
+    bench.discovery.reselect();
+    probe(&mut bench);
+    assert_eq!(bench.changes(), ["offered /out/a T"]);
+}
+
+#[test]
 fn other_tautline_nodes_are_neither_offered_nor_asked_again() {
     let mut bench = Bench::new();
     bench.snapshot(&[("/out/a", "/tautline2")]);

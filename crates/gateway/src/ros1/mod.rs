@@ -17,13 +17,18 @@
 //! | which services are offered, and when no longer | `services.rs` |
 //! | how services are called and served | `rpc.rs`, `actor/services.rs` |
 //! | what other nodes may call | `slave.rs` |
+//! | on which addresses nodes reach us; whose connections are taken | `listening.rs`; `door.rs` |
 //! | what is asked of the master | `master.rs` |
 
 mod actor;
 mod connection;
 mod discovery;
+mod door;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 pub mod header;
 mod inquiry;
+mod listening;
 mod master;
 mod publication;
 mod rpc;
@@ -34,14 +39,18 @@ mod xmlrpc;
 
 use crate::backlog::Backlog;
 use crate::drops::Drops;
+use crate::networks::Network;
 use crate::rejections::{Reason, Rejections};
+use crate::threads;
 use crate::types::installed::Installed;
 use crate::{CallId, Command, Events, Gateway, GatewayStatus, Selector};
 use actor::{Actor, Note, Setup};
 use connection::Identity;
+use door::Door;
+use listening::{Listening, Port};
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::Ipv6Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -59,6 +68,8 @@ pub struct Ros1Options {
     pub master_uri: String,
     /// Name or address by which local nodes reach this process, as in `ROS_HOSTNAME` or `ROS_IP`.
     pub host: String,
+    /// Computers beside this one and the master's whose nodes may connect.
+    pub allow: Vec<Network>,
     /// Our node name at that master (`/tautline`); no other node of it may have the same.
     pub node_name: String,
     /// Name of this Tautline node, told to others in connection headers.
@@ -122,6 +133,8 @@ struct Health {
     master_trouble: String,
     /// Another node goes by our name.
     name_trouble: String,
+    /// Our host name does not lead to this machine.
+    host_trouble: String,
     /// Topics that are not published, with reasons.
     conflicts: BTreeMap<String, String>,
 }
@@ -133,7 +146,9 @@ impl Shared {
 
     fn trouble(&self) -> String {
         let health = self.health();
-        let mut all = vec![health.master_trouble.clone(), health.name_trouble.clone()];
+        let mut all = [&health.master_trouble, &health.name_trouble, &health.host_trouble]
+            .map(String::clone)
+            .to_vec();
         all.extend(health.conflicts.values().cloned());
         drop(health);
         all.retain(|trouble| !trouble.is_empty());
@@ -152,14 +167,14 @@ impl Ros1 {
         let master = xmlrpc::Endpoint::parse(&options.master_uri)
             .map_err(|error| StartError::MasterUri(error.to_string()))?;
         crate::mapping::check_name(&options.node_name)?;
-        let api = listen()?;
-        let tcpros = listen()?;
+        let ports = [Port::reserve()?, Port::reserve()?];
+        let [api, tcpros] = ports.each_ref().map(|port| port.number);
         let location = options.master_uri.clone();
         let shared = Arc::new(Shared::default());
         let setup = Setup {
-            own_uri: own_uri(&options.host, port(&api)?)?,
-            own_services: own_services(&options.host, port(&tcpros)?),
-            tcpros_port: port(&tcpros)?,
+            own_uri: own_uri(&options.host, api)?,
+            own_services: own_services(&options.host, tcpros),
+            tcpros_port: tcpros,
             identity: Identity {
                 node_name: options.node_name.clone(),
                 tautline_name: options.tautline_name.clone(),
@@ -170,18 +185,18 @@ impl Ros1 {
             events,
             shared: shared.clone(),
         };
+        let told = setup.events.clone();
         let (orders, received) = unbounded_channel();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(StartError::Thread)?;
-        let thread = std::thread::Builder::new()
-            .name("ros1".into())
-            .spawn(move || {
-                runtime.block_on(run(setup, api, tcpros, received));
-                runtime.shutdown_timeout(RUNTIME_STOP);
-            })
-            .map_err(StartError::Thread)?;
+        let work = move || {
+            runtime.block_on(run(setup, ports, received));
+            runtime.shutdown_timeout(RUNTIME_STOP);
+        };
+        let ended = move |name: &str, end| told.ended(name, end);
+        let thread = threads::spawn("ros1", ended, work).map_err(StartError::Thread)?;
         Ok(Self { orders, shared, location, thread: Some(thread) })
     }
 
@@ -190,19 +205,17 @@ impl Ros1 {
     }
 }
 
-async fn run(
-    setup: Setup,
-    api: TcpListener,
-    tcpros: TcpListener,
-    orders: UnboundedReceiver<Order>,
-) {
-    let listeners = tokio::net::TcpListener::from_std(api)
-        .and_then(|api| Ok((api, tokio::net::TcpListener::from_std(tcpros)?)));
-    match listeners {
-        Ok((api, tcpros)) => Actor::new(setup, api, tcpros).run(orders).await,
-        Err(error) => {
-            setup.shared.health().master_trouble = format!("listening for ROS 1 nodes: {error}");
-        }
+async fn run(setup: Setup, ports: [Port; 2], orders: UnboundedReceiver<Order>) {
+    let names = [&setup.options.host, &setup.master.host, &setup.options.node_name];
+    let (names, shared) = (names.map(String::clone), setup.shared.clone());
+    let door = Arc::new(Door::new(setup.options.allow.clone()));
+    let actor = Actor::new(setup);
+    let mut listening = Listening::new(names, ports, door, shared, actor.notes());
+    // Nodes come as soon as the master knows of us.
+    listening.refresh().await;
+    tokio::select! {
+        () = actor.run(orders) => {}
+        () = listening.keep() => tracing::error!("a listener of the ROS 1 gateway has ended"),
     }
 }
 
@@ -242,29 +255,6 @@ impl Gateway for Ros1 {
             tracing::error!("the ROS 1 thread had panicked");
         }
     }
-}
-
-/// A socket on every address, of IPv6 and IPv4 where the system has both.
-fn listen() -> Result<TcpListener, StartError> {
-    let both = bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)));
-    let either = both.or_else(|_| bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))));
-    either.map_err(StartError::Listen)
-}
-
-fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let domain = socket2::Domain::for_address(address);
-    let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
-    if address.is_ipv6() {
-        socket.set_only_v6(false)?;
-    }
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(LISTEN_BACKLOG)?;
-    Ok(socket.into())
-}
-
-fn port(listener: &TcpListener) -> Result<u16, StartError> {
-    listener.local_addr().map(|address| address.port()).map_err(StartError::Listen)
 }
 
 /// The URI of our services, as masters and nodes will call it; `host` has passed [`own_uri`].

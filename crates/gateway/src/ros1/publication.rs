@@ -3,7 +3,9 @@
 //! none waits for another.
 
 use super::Note;
+use super::actor::Visitor;
 use super::connection::Identity;
+use super::door::{Door, Place};
 use super::header::{Header, TAUTLINE_FIELD};
 use super::slave::ACCEPT_PAUSE;
 use super::xmlrpc::tune;
@@ -16,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
@@ -26,8 +28,8 @@ pub(super) const SUBSCRIBER_QUEUE_MESSAGES: usize = 256;
 pub(super) const SUBSCRIBER_QUEUE_BYTES: usize = 8 * 1024 * 1024;
 /// Subscribers of one topic; further ones are refused.
 pub(super) const MAX_SUBSCRIBERS: usize = 256;
-/// Connections whose header has not arrived; further ones are closed.
-const MAX_HANDSHAKES: usize = 64;
+/// Characters that are kept of a text that another node sent.
+const MAX_SHOWN: usize = 120;
 /// How long a subscriber may take to send its header, or to take ours.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -124,7 +126,7 @@ impl Publication {
     pub fn add_subscriber(
         &mut self,
         id: u64,
-        stream: TcpStream,
+        visitor: Visitor,
         caller: &str,
         identity: &Identity,
         notes: mpsc::Sender<Note>,
@@ -137,11 +139,12 @@ impl Publication {
         let reply = self.reply(identity).encode();
         let (waiting, topic) = (queue.clone(), self.topic.name.clone());
         let task = tokio::spawn(async move {
-            serve_subscriber(stream, reply, &waiting).await;
+            serve_subscriber(visitor.stream, reply, &waiting).await;
+            drop(visitor.seat);
             // Fails only while the gateway stops.
             let _ = notes.send(Note::SubscriberLeft { topic, id }).await;
         });
-        self.subscribers.insert(id, Subscriber { caller: caller.into(), queue, task });
+        self.subscribers.insert(id, Subscriber { caller: shown(caller), queue, task });
     }
 
     fn reply(&self, identity: &Identity) -> Header {
@@ -157,10 +160,15 @@ impl Publication {
     }
 }
 
+/// What is kept and shown of a text that another node sent, which may be as long as a header.
+pub(super) fn shown(text: &str) -> String {
+    text.chars().take(MAX_SHOWN).collect()
+}
+
 /// Why a subscriber that sent `header` is not served, if so.
 pub(super) fn refusal(header: &Header, topic: &Topic) -> Option<String> {
     if let Some(name) = header.get(TAUTLINE_FIELD) {
-        let name: String = name.chars().take(80).collect();
+        let name = shown(name);
         return Some(format!("Tautline node '{name}' must not read what Tautline publishes"));
     }
     let Some(md5) = header.get("md5sum") else {
@@ -169,8 +177,9 @@ pub(super) fn refusal(header: &Header, topic: &Topic) -> Option<String> {
     if md5 == "*" || md5 == topic.type_hash {
         return None;
     }
-    let caller = header.get("callerid").unwrap_or("an unnamed node");
-    let type_name = header.get("type").unwrap_or("an unnamed type");
+    let caller = shown(header.get("callerid").unwrap_or("an unnamed node"));
+    let type_name = shown(header.get("type").unwrap_or("an unnamed type"));
+    let md5 = shown(md5);
     Some(format!(
         "{caller} wants {} as {type_name} (md5 {md5}); it is published here as {} (md5 {})",
         topic.name, topic.type_name, topic.type_hash
@@ -257,38 +266,40 @@ async fn wait_for_close(reader: &mut (impl AsyncReadExt + Unpin)) {
 }
 
 /// Accepts connections of subscribers and of services' clients forever and reads their headers.
-pub(super) async fn accept(listener: TcpListener, notes: mpsc::Sender<Note>) {
-    let slots = Arc::new(Semaphore::new(MAX_HANDSHAKES));
+pub(super) async fn accept(listener: TcpListener, notes: mpsc::Sender<Note>, door: Arc<Door>) {
     loop {
-        let Ok((mut stream, peer)) = listener.accept().await else {
+        let Ok((stream, peer)) = listener.accept().await else {
             sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let Ok(slot) = slots.clone().try_acquire_owned() else { continue };
-        let notes = notes.clone();
+        let Some(waiting) = door.enter(Place::Handshake, peer) else { continue };
+        let (notes, door) = (notes.clone(), door.clone());
         tokio::spawn(async move {
-            let tuned = tune(&stream);
-            match timeout(HANDSHAKE_TIMEOUT, Header::read(&mut stream)).await {
-                Ok(Ok(header)) if tuned.is_ok() => {
-                    let _ = notes.send(Note::Subscriber { stream, header, peer }).await;
-                }
-                Ok(Err(error)) => {
-                    tracing::debug!(%peer, %error, "neither a subscriber nor a client")
-                }
-                _ => tracing::debug!(%peer, "no connection header in time"),
+            if let Some(note) = introduced(stream, peer, &door).await {
+                let _ = notes.send(note).await;
             }
-            drop(slot);
+            drop(waiting);
         });
     }
 }
 
+/// A connection whose header has arrived.
+async fn introduced(mut stream: TcpStream, peer: SocketAddr, door: &Door) -> Option<Note> {
+    let tuned = tune(&stream);
+    match timeout(HANDSHAKE_TIMEOUT, Header::read(&mut stream)).await {
+        Ok(Ok(header)) if tuned.is_ok() => {
+            let seat = door.enter(Place::Connection, peer)?;
+            return Some(Note::Subscriber(Visitor { stream, peer, seat }, header));
+        }
+        Ok(Err(error)) => tracing::debug!(%peer, %error, "neither a subscriber nor a client"),
+        _ => tracing::debug!(%peer, "no connection header in time"),
+    }
+    None
+}
+
 /// Tells a subscriber why it is not served, and closes.
-pub(super) async fn refuse(
-    mut stream: TcpStream,
-    peer: SocketAddr,
-    reason: String,
-    identity: Identity,
-) {
+pub(super) async fn refuse(visitor: Visitor, reason: String, identity: Identity) {
+    let Visitor { mut stream, peer, seat: _seat } = visitor;
     let header = Header::default()
         .with("error", &reason)
         .with("callerid", &identity.node_name)
@@ -355,5 +366,14 @@ mod tests {
         let reason = refusal(&asked("*").with(TAUTLINE_FIELD, "r2"), &topic()).unwrap();
         assert!(reason.contains("'r2'"), "{reason}");
         assert!(refusal(&Header::default(), &topic()).unwrap().contains("md5sum"));
+    }
+
+    #[test]
+    fn a_refusal_keeps_little_of_what_the_subscriber_sent() {
+        let long = "x".repeat(500_000);
+        let topic = topic();
+        let header = Header::default().with("callerid", &long).with("type", &long);
+        let reason = refusal(&header.with("md5sum", &long), &topic).unwrap();
+        assert!(reason.len() < 1000, "{} bytes", reason.len());
     }
 }

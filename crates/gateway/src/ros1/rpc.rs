@@ -112,7 +112,7 @@ async fn exchange(
     read_outcome(stream, max_response).await
 }
 
-async fn read_outcome(
+pub(super) async fn read_outcome(
     stream: &mut (impl AsyncRead + Unpin),
     max_response: usize,
 ) -> io::Result<Outcome> {
@@ -129,7 +129,7 @@ async fn read_outcome(
 }
 
 /// What is behind a length; holds only what has arrived. `Err`: it is longer than `limit`.
-async fn read_block(
+pub(super) async fn read_block(
     stream: &mut (impl AsyncRead + Unpin),
     limit: usize,
 ) -> io::Result<Result<Bytes, usize>> {

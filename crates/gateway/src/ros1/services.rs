@@ -64,6 +64,18 @@ impl Services {
         std::mem::take(&mut self.changes)
     }
 
+    /// The selector says something else: forgets what may not leave any more.
+    pub fn reselect(&mut self) {
+        let (selector, changes) = (&self.selector, &mut self.changes);
+        self.all.retain(|service, watched| {
+            let stays = selector(Named::Service(service));
+            if !stays && watched.offered.is_some() {
+                changes.push(Change::Withdrawn(service.clone()));
+            }
+            stays
+        });
+    }
+
     /// Takes the master's word.
     pub fn on_snapshot(&mut self, services: &NodesByTopic, now: Instant) {
         let own_name = &self.own_name;

@@ -3,6 +3,7 @@
 //! (<https://wiki.ros.org/ROS/Slave_API>).
 
 use super::Note;
+use super::door::{Door, Place};
 use super::xmlrpc::{as_text, parse_call, render_answer, render_fault, text, texts};
 use bytes::Bytes;
 use dxr::Value;
@@ -11,18 +12,20 @@ use hyper::body::Incoming;
 use hyper::{Request, Response, StatusCode, header};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
-/// Connections served at once; further ones are closed.
-const MAX_API_CONNECTIONS: usize = 128;
 /// Longest request taken; the longest that ROS makes lists a topic's publishers.
 const MAX_REQUEST_BYTES: usize = 256 * 1024;
 /// Longest time to send the head, or the body, of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// A connection that has lasted so long ends after the request under way: one whose other side
+/// takes no answers would keep its place for ever.
+const CONNECTION_LIFE: Duration = Duration::from_secs(300);
 /// Read buffer of one connection, which also bounds the head of a request.
 const READ_BUFFER_BYTES: usize = 16 * 1024;
 /// Pause after the system refused to accept (out of file descriptors).
@@ -43,7 +46,7 @@ pub(super) enum ApiCall {
 
 /// What a request asks for.
 #[derive(Debug, PartialEq)]
-enum Asked {
+pub(super) enum Asked {
     /// Answered with state.
     State(ApiCall),
     /// Answered the same always.
@@ -54,18 +57,22 @@ enum Asked {
 }
 
 /// Serves forever.
-pub(super) async fn serve(listener: TcpListener, node_name: String, notes: mpsc::Sender<Note>) {
-    let slots = Arc::new(Semaphore::new(MAX_API_CONNECTIONS));
+pub(super) async fn serve(
+    listener: TcpListener,
+    node_name: String,
+    notes: mpsc::Sender<Note>,
+    door: Arc<Door>,
+) {
     loop {
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((stream, peer)) = listener.accept().await else {
             sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let Ok(slot) = slots.clone().try_acquire_owned() else { continue };
+        let Some(seat) = door.enter(Place::Api, peer) else { continue };
         let (node_name, notes) = (node_name.clone(), notes.clone());
         tokio::spawn(async move {
             serve_connection(stream, &node_name, &notes).await;
-            drop(slot);
+            drop(seat);
         });
     }
 }
@@ -76,12 +83,19 @@ async fn serve_connection(stream: TcpStream, node_name: &str, notes: &mpsc::Send
     let service = hyper::service::service_fn(|request| async move {
         Ok::<_, Infallible>(respond(request, node_name, notes).await)
     });
-    let served = hyper::server::conn::http1::Builder::new()
+    let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(REQUEST_TIMEOUT)
         .max_buf_size(READ_BUFFER_BYTES)
-        .serve_connection(TokioIo::new(stream), service)
-        .await;
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    let served = match timeout(CONNECTION_LIFE, connection.as_mut()).await {
+        Ok(served) => served,
+        Err(_) => {
+            connection.as_mut().graceful_shutdown();
+            timeout(2 * REQUEST_TIMEOUT, connection).await.unwrap_or(Ok(()))
+        }
+    };
     if let Err(error) = served {
         tracing::debug!(%error, "a connection to the ROS 1 slave API ended");
     }
@@ -138,7 +152,7 @@ async fn answer(
     }
 }
 
-fn understand(method: &str, params: &[Value], node_name: &str) -> Asked {
+pub(super) fn understand(method: &str, params: &[Value], node_name: &str) -> Asked {
     let param = |index: usize| params.get(index).and_then(as_text).map(str::to_owned);
     let list = |index: usize| params.get(index).filter(|value| matches!(value, Value::Array(_)));
     let caller = param(0).unwrap_or_default();

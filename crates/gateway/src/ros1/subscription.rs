@@ -13,7 +13,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncReadExt, BufReader};
+use tokio::io::{AsyncBufRead, AsyncReadExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -260,14 +260,14 @@ impl ReaderRun {
     }
 }
 
-enum Incoming {
+pub(super) enum Incoming {
     Message(Bytes),
     /// Read past; this many bytes.
     Oversize(usize),
 }
 
-async fn read_message(
-    reader: &mut BufReader<TcpStream>,
+pub(super) async fn read_message(
+    reader: &mut (impl AsyncBufRead + Unpin),
     max_message: usize,
 ) -> io::Result<Incoming> {
     let length = reader.read_u32_le().await? as usize;

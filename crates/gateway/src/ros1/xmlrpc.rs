@@ -180,13 +180,13 @@ pub(super) async fn call(
         .unwrap_or_else(|_| Err(CallError::Timeout { uri: uri.into(), method }))
 }
 
-enum RosAnswer {
+pub(super) enum RosAnswer {
     Refused(String),
     Odd(String),
 }
 
 /// Takes ROS's (code, text, value) apart; 1 is success.
-fn unwrap_ros(answer: Value) -> Result<Value, RosAnswer> {
+pub(super) fn unwrap_ros(answer: Value) -> Result<Value, RosAnswer> {
     let Value::Array(parts) = answer else {
         return Err(RosAnswer::Odd("the answer is not ROS's [code, text, value]".into()));
     };
@@ -217,7 +217,7 @@ fn shallow_xml(body: &[u8]) -> Result<&str, String> {
     }
 }
 
-fn parse_answer(body: &[u8]) -> Result<Value, String> {
+pub(super) fn parse_answer(body: &[u8]) -> Result<Value, String> {
     let text = shallow_xml(body)?;
     if let Ok(response) = MethodResponse::from_xml(text) {
         return Ok(response.value);

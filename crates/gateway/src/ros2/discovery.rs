@@ -121,6 +121,11 @@ impl Domain {
         guids.iter().filter_map(|guid| self.endpoints.get(guid))
     }
 
+    /// All topics that somebody publishes or listens to.
+    pub fn topics(&self) -> impl Iterator<Item = &str> {
+        self.topics.keys().map(String::as_str)
+    }
+
     /// What is published on a topic. Of several types the one that most publishers have.
     pub fn offer(&self, topic: &str) -> Option<Offer> {
         let state = self.topics.get(topic)?;

@@ -38,6 +38,7 @@ mod subscription;
 use crate::backlog::Backlog;
 use crate::drops::Drops;
 use crate::rejections::{Reason, Rejections};
+use crate::threads;
 use crate::types::installed::Installed;
 use crate::{CallId, Command, Events, Gateway, GatewayStatus, Selector, Source};
 use actor::{Actor, Setup};
@@ -203,11 +204,12 @@ impl Ros2 {
             shared: shared.clone(),
             orders: orders.clone(),
         };
+        let told = setup.events.clone();
         let actor = Actor::new(setup).map_err(refused)?;
         let writes = shared.clone();
         let threads = vec![
-            spawn("ros2", Box::new(move || actor.run(&received)))?,
-            spawn("ros2-out", Box::new(move || write(&writes.backlog, &to_write)))?,
+            spawn("ros2", told.clone(), move || actor.run(&received))?,
+            spawn("ros2-out", told, move || write(&writes.backlog, &to_write))?,
         ];
         Ok(Self { orders, outbound, shared, location, threads })
     }
@@ -223,8 +225,13 @@ impl Ros2 {
     }
 }
 
-fn spawn(name: &str, task: Box<dyn FnOnce() + Send>) -> Result<JoinHandle<()>, StartError> {
-    std::thread::Builder::new().name(name.into()).spawn(task).map_err(StartError::Thread)
+fn spawn(
+    name: &str,
+    events: Arc<dyn Events>,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, StartError> {
+    let ended = move |name: &str, end| events.ended(name, end);
+    threads::spawn(name, ended, work).map_err(StartError::Thread)
 }
 
 fn write(backlog: &Backlog, messages: &Receiver<Outbound>) {

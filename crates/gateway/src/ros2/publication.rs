@@ -4,6 +4,7 @@
 use super::Shared;
 use super::names::{self, Meaning};
 use super::qos;
+use crate::sparing::Sparing;
 use crate::{MAX_SOURCES, Source, Topic};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -124,7 +125,10 @@ fn writer(
              offers",
             qos::policy(policy)
         );
-        tracing::warn!("{text}");
+        static SPARING: Sparing = Sparing::new();
+        if let Some(left_out) = SPARING.next() {
+            tracing::warn!(left_out, "{text}");
+        }
         health.health().set(&name, "publishing", text);
     };
     RawWriter::new(participant, specification, incompatible)

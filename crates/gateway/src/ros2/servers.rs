@@ -63,6 +63,11 @@ pub struct Offer {
 }
 
 impl Servers {
+    /// All services that somebody serves or calls.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.services.keys().map(String::as_str)
+    }
+
     /// Takes in one event; gives the service that it changes.
     pub fn take(&mut self, event: &Discovery) -> Option<String> {
         match event {

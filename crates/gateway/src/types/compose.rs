@@ -48,8 +48,8 @@ impl Composer<'_> {
         fields: &[(String, Written)],
         to: &mut Writer,
     ) -> Result<(), TranscodeError> {
-        to.spend()?;
         let part = &self.schema.structs[number];
+        to.spend(part.fields.len())?;
         let known = |name: &String| part.fields.iter().any(|field| field.name == *name);
         if let Some((name, _)) = fields.iter().find(|(name, _)| !known(name)) {
             let real = part.fields.iter().map(|field| &*field.name);

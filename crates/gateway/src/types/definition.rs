@@ -6,13 +6,19 @@
 //! least [`SEPARATOR_BYTES`] `=`, a line `MSG: package/Type`, and that type's text.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 /// Longest text of a definition that is looked at.
 pub const MAX_TEXT_BYTES: usize = 1 << 20;
+/// Lines in it.
+pub const MAX_LINES: usize = 65_536;
 /// Types in one definition.
 pub const MAX_TYPES: usize = 512;
+/// Fields and constants in one definition, of all its types.
+pub const MAX_DECLARED: usize = 8192;
+/// Longest name of a type, in bytes.
+pub const MAX_NAME_BYTES: usize = 255;
 /// How deep types may be nested in each other.
 pub const MAX_DEPTH: usize = 32;
 /// `=` in a line that separates two types.
@@ -183,22 +189,29 @@ impl Schema {
     pub fn parse(type_name: &str, text: &str, dialect: Dialect) -> Result<Self, DefinitionError> {
         let name = short_name(type_name);
         let whole = |problem: String| DefinitionError { type_name: name.clone(), line: 1, problem };
-        if text.len() > MAX_TEXT_BYTES {
-            let found = text.len();
-            return Err(whole(format!("{found} bytes of text; allowed: {MAX_TEXT_BYTES}")));
-        }
+        check_size(text).map_err(whole)?;
         let texts = split(&name, text);
         if texts.len() > MAX_TYPES {
             let found = texts.len();
             return Err(whole(format!("{found} types; allowed: {MAX_TYPES}")));
         }
+        texts.iter().try_for_each(|part| check_type_name(&part.name)).map_err(whole)?;
         // Of two texts for one type the first counts, as in ROS 1.
         let mut numbers = HashMap::new();
         for (number, part) in texts.iter().enumerate() {
             numbers.entry(part.name.clone()).or_insert(number);
         }
         let parser = Parser { dialect, number: &|name| numbers.get(name).copied() };
-        let structs = texts.iter().map(|part| parser.read(part)).collect::<Result<Vec<_>, _>>()?;
+        let (mut structs, mut declared) = (Vec::new(), 0);
+        for part in &texts {
+            let read = parser.read(part)?;
+            declared += read.fields.len() + read.constants.len();
+            if declared > MAX_DECLARED {
+                let problem = "more fields and constants in all its types than allowed:";
+                return Err(whole(format!("{problem} {MAX_DECLARED}")));
+            }
+            structs.push(read);
+        }
         let schema = Self { dialect, structs };
         schema.check_depth().map_err(whole)?;
         Ok(schema)
@@ -253,6 +266,32 @@ impl Schema {
         depths[number] = Some(deepest + 1);
         Ok(deepest + 1)
     }
+}
+
+/// Texts come from peers: what is done with one takes a bounded time and memory.
+pub fn check_size(text: &str) -> Result<(), String> {
+    let found = text.len();
+    if found > MAX_TEXT_BYTES {
+        return Err(format!("{found} bytes of text; allowed: {MAX_TEXT_BYTES}"));
+    }
+    match text.lines().nth(MAX_LINES) {
+        Some(_) => Err(format!("more lines of text than allowed: {MAX_LINES}")),
+        None => Ok(()),
+    }
+}
+
+/// A type's name is part of what is hashed, once for each field of the type.
+fn check_type_name(name: &str) -> Result<(), String> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'/');
+    if name.len() > MAX_NAME_BYTES || !name.bytes().all(plain) {
+        let start: String = name.chars().take(60).collect();
+        return Err(format!(
+            "the type name '{start}' of {} bytes; allowed: letters, digits, '_' and '/', at most \
+             {MAX_NAME_BYTES} bytes",
+            name.len()
+        ));
+    }
+    Ok(())
 }
 
 /// Short names of the types that one type's own text refers to.
@@ -321,6 +360,7 @@ enum Declared {
 impl Parser<'_> {
     fn read(&self, text: &Text<'_>) -> Result<Struct, DefinitionError> {
         let (mut fields, mut constants) = (Vec::<Field>::new(), Vec::new());
+        let mut names = HashSet::new();
         for (index, line) in text.lines.iter().enumerate() {
             let error = |problem| DefinitionError {
                 type_name: text.name.clone(),
@@ -331,11 +371,14 @@ impl Parser<'_> {
                 None => {}
                 Some(Declared::Constant(constant)) => constants.push(constant),
                 Some(Declared::Field(field)) => {
-                    if fields.iter().any(|other| other.name == field.name) {
+                    if !names.insert(field.name.clone()) {
                         return Err(error(format!("a second field '{}'", field.name)));
                     }
                     fields.push(field);
                 }
+            }
+            if fields.len() + constants.len() > MAX_DECLARED {
+                return Err(error(format!("more fields and constants than {MAX_DECLARED}")));
             }
         }
         if fields.is_empty() && self.dialect == Dialect::Ros2 {
@@ -430,7 +473,9 @@ impl Parser<'_> {
 
 /// In the form of ROS 1's md5; a string's value is all that follows the '=', comments too.
 fn constant(written: &str, name: &str, line: &str, bare: &str) -> String {
-    let source = if written == "string" { line } else { bare };
+    let source = if written == "string" { line.trim_start() } else { bare };
+    // The type may have a '=' of its own: `string<=5 NAME="a"`.
+    let source = source.strip_prefix(written).unwrap_or(source);
     let value = source.split_once('=').map_or("", |(_, value)| value.trim());
     format!("{written} {name}={value}")
 }

@@ -9,7 +9,11 @@ use std::fmt::Write;
 
 /// `package/msg/Type` of `package/Type`.
 pub fn ros2_name(name: &str) -> String {
-    name.split_once('/').map_or_else(|| name.to_owned(), |(p, t)| format!("{p}/msg/{t}"))
+    named_under(name, "msg")
+}
+
+fn named_under(name: &str, folder: &str) -> String {
+    name.split_once('/').map_or_else(|| name.to_owned(), |(p, t)| format!("{p}/{folder}/{t}"))
 }
 
 /// The hash by which the schema's dialect knows its type: 32 hexadecimal digits, or `RIHS01_`
@@ -17,7 +21,16 @@ pub fn ros2_name(name: &str) -> String {
 pub fn type_hash(schema: &Schema) -> String {
     match schema.dialect {
         Dialect::Ros1 => md5_of(schema, 0, &mut vec![None; schema.structs.len()]),
-        Dialect::Ros2 => rihs01(schema),
+        Dialect::Ros2 => rihs01(schema, "msg"),
+    }
+}
+
+/// The hash by which a service is known: md5 in ROS 1; in ROS 2 that of its request, which is
+/// what discovery carries.
+pub fn service_type_hash(request: &Schema, response: &Schema) -> String {
+    match request.dialect {
+        Dialect::Ros1 => service_md5(request, response),
+        Dialect::Ros2 => rihs01(request, "srv"),
     }
 }
 
@@ -61,14 +74,16 @@ fn md5_text(schema: &Schema, number: usize, known: &mut [Option<String>]) -> Str
 }
 
 /// SHA-256 of a JSON text with fixed spaces and order of keys, without default values.
-fn rihs01(schema: &Schema) -> String {
+fn rihs01(schema: &Schema, folder: &str) -> String {
     let mut needed = BTreeSet::new();
     collect(schema, schema.root(), &mut needed);
-    let referenced: Vec<String> =
-        needed.iter().map(|(_, number)| described(schema, &schema.structs[*number])).collect();
+    let referenced: Vec<String> = needed
+        .iter()
+        .map(|(name, number)| described(schema, &schema.structs[*number], name))
+        .collect();
     let text = format!(
         r#"{{"type_description": {}, "referenced_type_descriptions": [{}]}}"#,
-        described(schema, schema.root()),
+        described(schema, schema.root(), &named_under(&schema.root().name, folder)),
         referenced.join(", ")
     );
     format!("RIHS01_{}", hexadecimal(&Sha256::digest(text)))
@@ -86,7 +101,7 @@ fn collect(schema: &Schema, part: &Struct, needed: &mut BTreeSet<(String, usize)
     }
 }
 
-fn described(schema: &Schema, part: &Struct) -> String {
+fn described(schema: &Schema, part: &Struct, name: &str) -> String {
     let fields: Vec<String> = part.fields.iter().map(|field| {
         let (id, string_capacity, nested) = match field.base {
             Base::Primitive(primitive) => (type_id(primitive), 0, String::new()),
@@ -108,7 +123,6 @@ fn described(schema: &Schema, part: &Struct) -> String {
             id + shift
         )
     }).collect();
-    let name = ros2_name(&part.name);
     format!(r#"{{"type_name": "{name}", "fields": [{}]}}"#, fields.join(", "))
 }
 

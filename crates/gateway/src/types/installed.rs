@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Definitions from the `.msg` and `.srv` files that are installed with either ROS.
+//! Definitions from the `.msg` and `.srv` files that are installed with either ROS; for ROS 1 also
+//! from Python modules, since Debian installs those without the files they were made from.
 
 use super::definition::{
     Dialect, MAX_TEXT_BYTES, MAX_TYPES, is_between, needed_by, separator, short_name,
@@ -68,7 +69,25 @@ impl Installed {
     /// The definition of a message type with all that it needs, in the form that
     /// [`Schema::parse`](super::Schema::parse) reads.
     pub fn definition(&self, type_name: &str, dialect: Dialect) -> Result<String, Missing> {
-        self.whole(&short_name(type_name), MESSAGE, dialect)
+        let name = short_name(type_name);
+        match (self.whole(&name, MESSAGE, dialect), dialect) {
+            (Err(missing @ Missing::NoFile { .. }), Dialect::Ros1) => {
+                self.of_python(&name).ok_or(missing)
+            }
+            (found, _) => found,
+        }
+    }
+
+    /// The definition that a message's module has in it (`genpy`, `_full_text`).
+    fn of_python(&self, name: &str) -> Option<String> {
+        let (package, own) = name.split_once('/').filter(|(a, b)| is_plain(a) && is_plain(b))?;
+        let module = Path::new("lib/python3/dist-packages").join(package);
+        let module = module.join(MESSAGE).join(format!("_{own}.py"));
+        let file = self.roots.iter().map(|root| root.join(&module)).find(|file| file.is_file())?;
+        let code = std::fs::read_to_string(file).ok()?;
+        let (_, text) = code.split_once("_full_text = \"\"\"")?;
+        let (text, _) = text.split_once("\"\"\"")?;
+        Some(text.to_owned())
     }
 
     /// The definition of a service type: request, a line `---`, response, then all that either
@@ -106,11 +125,10 @@ impl Installed {
         let of_package = Path::new(package).join(kind).join(format!("{own}.{kind}"));
         let below = Path::new("share").join(&of_package);
         // A name comes from elsewhere and must not lead out of the roots.
-        let plain = |part: &str| part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
         let in_roots = self.roots.iter().map(|root| root.join(&below));
         let in_folders = self.folders.iter().map(|folder| folder.join(&of_package));
         let file = in_roots.chain(in_folders).find(|file| file.is_file());
-        let Some(file) = file.filter(|_| plain(package) && plain(own)) else {
+        let Some(file) = file.filter(|_| is_plain(package) && is_plain(own)) else {
             return Err(Missing::NoFile { file: below, roots: self.roots.clone() });
         };
         match std::fs::read_to_string(&file) {
@@ -118,6 +136,10 @@ impl Installed {
             Err(error) => Err(Missing::Unusable { file, problem: error.to_string() }),
         }
     }
+}
+
+fn is_plain(part: &str) -> bool {
+    part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 /// Short names of the types that a file's text refers to, on either side of a line `---`.

@@ -2,7 +2,7 @@
 //! Message types known only at run time, and the way between ROS 1's bytes and ROS 2's.
 //!
 //! ```text
-//! text of a definition ─▶ definition::Schema ─▶ hash: md5 (ROS 1), RIHS01 (ROS 2)
+//! text of a definition ─▶ definition::Schema ─▶ hash: md5 (ROS 1), RIHS01 (ROS 2) ─▶ trust
 //!                               │
 //!                               ├─ two of them ─▶ transcode::Transcoder: bytes to bytes
 //!                               └─ with values that a person wrote ─▶ compose: bytes
@@ -15,8 +15,10 @@ pub mod definition;
 pub mod derive;
 pub mod hash;
 pub mod installed;
+pub mod own;
 pub mod transcode;
 pub mod translate;
+pub mod trust;
 
 pub use definition::{Dialect, Schema};
 pub use transcode::Transcoder;

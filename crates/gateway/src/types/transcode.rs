@@ -97,7 +97,7 @@ impl Transcoder {
         from: &mut Reader<'_>,
         to: &mut Writer,
     ) -> Result<(), TranscodeError> {
-        to.spend()?;
+        to.spend(self.plan.steps(number).len())?;
         for step in self.plan.steps(number) {
             let outcome = match step.only {
                 None => self.field(side, step, from, to),
@@ -182,8 +182,9 @@ impl Transcoder {
             Kind::Text(_) => each(count, |_| to.text(&[])),
             Kind::WideText => each(count, |_| to.wide_text(&[])),
             Kind::Struct(number) => each(count, |_| {
-                to.spend()?;
-                self.plan.steps(number).iter().try_for_each(|inner| self.default(inner, to))
+                let steps = self.plan.steps(number);
+                to.spend(steps.len())?;
+                steps.iter().try_for_each(|inner| self.default(inner, to))
             }),
         }
     }

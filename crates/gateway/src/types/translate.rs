@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A topic of one ROS as the other has it: its type there, and the way between their bytes.
 
-use super::definition::{BETWEEN, is_between, separates, short_name};
+use super::definition::{BETWEEN, check_size, is_between, separates, short_name};
 use super::hash::{ros2_name, service_md5, type_hash};
 use super::installed::{Installed, Missing};
 use super::transcode::{Mismatch, TranscodeError};
+use super::trust::{Untrusted, leaves_layout_open, trusted_definition, trusted_service};
 use super::{Dialect, Schema, Transcoder, derive};
 use crate::{Service, Topic};
+use std::sync::Arc;
 
 /// Types that have another name in ROS 2: ROS 1's, ROS 2's (both short).
 const RENAMED: &[(&str, &str)] = &[("tf/tfMessage", "tf2_msgs/TFMessage")];
@@ -66,6 +68,63 @@ impl ServiceTranslator {
     }
 }
 
+/// A peer's topic as it is here.
+#[derive(Debug)]
+pub struct LocalForm {
+    /// With the definition that may be used; empty where there is none, or where one for ROS 2
+    /// would follow from a text whose md5 leaves the layout open.
+    pub topic: Topic,
+    /// Between the two kinds of ROS, where the peer has the other one.
+    pub translator: Option<Translator>,
+    /// Why the definition that came is not used.
+    pub untrusted: Option<Untrusted>,
+}
+
+/// What a topic is here, as a peer offers it: its definition is checked, and translated where
+/// the peer's ROS is not `own`. The error is for a person.
+pub fn localize(
+    offered: &Topic,
+    own: Option<Dialect>,
+    installed: &Installed,
+) -> Result<LocalForm, String> {
+    let (definition, untrusted) = checked(trusted_definition(offered, installed));
+    let topic = Topic { definition, ..offered.clone() };
+    match own.filter(|own| *own != dialect_of(&topic.type_name)) {
+        None => Ok(LocalForm { topic, translator: None, untrusted }),
+        Some(own) => match translate_certainly(&topic, own, installed) {
+            Ok((mut topic, translator, is_certain)) => {
+                if !is_certain {
+                    topic.definition = "".into();
+                }
+                Ok(LocalForm { topic, translator: Some(translator), untrusted })
+            }
+            Err(error) => Err(with_doubt(error, untrusted)),
+        },
+    }
+}
+
+/// What a service of the other ROS is here, as a peer offers it; as [`localize`].
+pub fn localize_service(
+    offered: &Service,
+    own: Dialect,
+    installed: &Installed,
+) -> Result<(Service, ServiceTranslator), String> {
+    let (definition, untrusted) = checked(trusted_service(offered, installed));
+    let service = Service { definition, ..offered.clone() };
+    translate_service(&service, own, installed).map_err(|error| with_doubt(error, untrusted))
+}
+
+fn checked(found: Result<Arc<str>, Untrusted>) -> (Arc<str>, Option<Untrusted>) {
+    match found {
+        Ok(definition) => (definition, None),
+        Err(untrusted) => ("".into(), Some(untrusted)),
+    }
+}
+
+fn with_doubt(error: String, untrusted: Option<Untrusted>) -> String {
+    untrusted.map_or(error.clone(), |untrusted| format!("{error}; {untrusted}"))
+}
+
 /// A peer's service as ROS `to` has it, and what turns its calls; as [`translate`].
 pub fn translate_service(
     service: &Service,
@@ -107,7 +166,13 @@ pub fn translate_service(
 }
 
 /// Request and response of a definition: the types that follow the response are for both.
-fn parts(name: &str, definition: &str, dialect: Dialect) -> Result<[Schema; 2], String> {
+pub(super) fn parts(
+    type_name: &str,
+    definition: &str,
+    dialect: Dialect,
+) -> Result<[Schema; 2], String> {
+    let name = short_name(type_name);
+    check_size(definition).map_err(|error| format!("{name}: {error}"))?;
     let lines: Vec<&str> = definition.lines().collect();
     let bar = lines.iter().position(|line| is_between(line));
     let missing = || format!("{name}: no line '{BETWEEN}' between request and response");
@@ -129,6 +194,16 @@ pub fn translate(
     to: Dialect,
     installed: &Installed,
 ) -> Result<(Topic, Translator), String> {
+    translate_certainly(topic, to, installed).map(|(topic, translator, _)| (topic, translator))
+}
+
+/// As [`translate`], and whether the local layout is beyond doubt, though `topic.definition` is
+/// a peer's.
+fn translate_certainly(
+    topic: &Topic,
+    to: Dialect,
+    installed: &Installed,
+) -> Result<(Topic, Translator, bool), String> {
     let foreign_name = short_name(&topic.type_name);
     let local_name = renamed(&foreign_name, to);
     let own = installed.definition(&local_name, to);
@@ -136,6 +211,7 @@ pub fn translate(
     let own = own
         .and_then(|text| Schema::parse(&local_name, &text, to).map_err(|error| error.to_string()));
     let foreign = foreign(topic, &own)?;
+    let is_certain = own.is_ok() || !leaves_layout_open(&foreign);
     let local = own.or_else(|_| derived(&foreign, to))?;
     let translator =
         Translator::new(&foreign, &local).map_err(|error| counterpart(&topic.type_name, &error))?;
@@ -150,22 +226,7 @@ pub fn translate(
         definition: local.text().into(),
         qos: topic.qos,
     };
-    Ok((local_topic, translator))
-}
-
-/// The type of a topic as it is published here: as the definition that came with it says, else
-/// as installed. The error is for a person.
-pub fn schema_of(topic: &Topic, installed: &Installed) -> Result<Schema, String> {
-    let name = &topic.type_name;
-    let dialect = dialect_of(name);
-    let parse = |text: &str| Schema::parse(name, text, dialect).map_err(|error| error.to_string());
-    if !topic.definition.is_empty() {
-        return parse(&topic.definition);
-    }
-    let text = installed.definition(name, dialect).map_err(|error| undefined(name, &error))?;
-    let schema = parse(&text)?;
-    check_hash(name, &type_hash(&schema), &topic.type_hash)?;
-    Ok(schema)
+    Ok((local_topic, translator, is_certain))
 }
 
 /// The type as its own robot defines it: what came with it, else what would follow from our
@@ -185,8 +246,8 @@ fn check_hash(type_name: &str, ours: &str, theirs: &str) -> Result<(), String> {
     match theirs.is_empty() || ours == theirs {
         true => Ok(()),
         false => Err(format!(
-            "{type_name} is not defined where it comes from (ros2: definitions: there), and is \
-             another version there ({theirs}) than here ({ours})"
+            "{type_name} came without a definition that can be used (ros2: definitions: there), \
+             and is another version there ({theirs}) than here ({ours})"
         )),
     }
 }
@@ -204,8 +265,8 @@ fn counterpart(type_name: &str, mismatch: &Mismatch) -> String {
 
 fn undefined(type_name: &str, error: &Missing) -> String {
     format!(
-        "{type_name} is not defined where it comes from (ros2: definitions: there), nor here: \
-         {error}"
+        "{type_name} came without a definition that can be used (ros2: definitions: there), and \
+         has none here: {error}"
     )
 }
 

@@ -186,6 +186,10 @@ impl Watched {
         self.gateway.handle(Command::Publish { topic: topic.into(), source, payload });
     }
 
+    pub fn reselect(&self) {
+        self.gateway.handle(Command::Reselect);
+    }
+
     pub fn serve(&self, service: &Service) {
         self.gateway.handle(Command::Serve { service: service.clone() });
     }

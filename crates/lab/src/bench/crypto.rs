@@ -6,7 +6,7 @@ use super::alone;
 use super::case::{Bound, Verdict};
 use super::daemon::DaemonSetup;
 use super::report::{About, Conclusion, tell, verdict_lines};
-use crate::air::kernel::punctual::{processors, stay_on};
+use crate::air::kernel::punctual::{Confined, processors};
 use crate::progress::Progress;
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
@@ -96,7 +96,7 @@ pub fn run(setup: &DaemonSetup, folder: &Path, as_json: bool) -> Result<Conclusi
 
 fn rows() -> Result<Vec<Row>> {
     let last = processors()?.last().copied().context("no processor")?;
-    stay_on(last)?;
+    let _confined = Confined::to(last)?;
     let mut rows = Vec::new();
     for (bytes, sealing, opening, bound) in [
         (FULL, "sealing a packet of 1400 bytes", "opening it", Some(PACKET_US)),

@@ -117,11 +117,16 @@ impl Daemon {
 
     /// Waits until it has its ROS and its peer.
     pub fn await_connected(&mut self) -> Result<()> {
+        self.await_status(is_connected)
+    }
+
+    /// Waits until its status is as it should be.
+    pub fn await_status(&mut self, holds: impl Fn(&Value) -> bool) -> Result<()> {
         let deadline = Instant::now() + MEETING_PATIENCE;
         loop {
             self.process.check_running()?;
             let status = self.status();
-            if status.as_ref().is_ok_and(is_connected) {
+            if status.as_ref().is_ok_and(&holds) {
                 return Ok(());
             }
             if Instant::now() > deadline {

@@ -2,6 +2,7 @@
 //! Cases measured with real programs on real kernels: `demo`, `bench`, `smoke`.
 
 mod alone;
+mod attack;
 mod case;
 mod crypto;
 mod daemon;
@@ -10,6 +11,7 @@ mod flows;
 mod gateway;
 mod plot;
 mod recovery;
+mod reload;
 mod report;
 mod ros;
 mod runs;
@@ -58,7 +60,8 @@ pub enum Command {
     /// One case, or all of them, with raw samples kept.
     Bench {
         /// 6mbps, 6mbps-rate, 3mbps, 3mbps-rate, 6mbps-loss, 6mbps-radio, or all; with ROS 1 only:
-        /// idle, header, five-peers, recovery, crypto, flood; with ROS 2 only: ros2-gateway.
+        /// idle, header, five-peers, recovery, reload, crypto, flood, attack; with ROS 2 only:
+        /// ros2-gateway.
         case: String,
         /// Which ROS the robots run; 2 is rclpy over Fast DDS, which crates/lab/ros2.sh installs.
         #[arg(long, value_enum, default_value_t = Ros::One)]
@@ -82,6 +85,9 @@ pub enum Command {
         /// Of recovery: how many seconds the link carries nothing.
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
         outage: u64,
+        /// Of attack: only these kinds.
+        #[arg(long, value_delimiter = ',')]
+        kind: Vec<attack::Kind>,
         #[command(flatten)]
         choice: Choice,
     },
@@ -154,7 +160,18 @@ pub fn run(command: &Command) -> Result<ExitCode> {
             let output = output.as_deref().unwrap_or(Path::new(link.folder(*ros)));
             demo(case, output, Duration::from_secs(*seconds), choice)
         }
-        Command::Bench { case, ros, runs, json, output, seconds, interruption, outage, choice } => {
+        Command::Bench {
+            case,
+            ros,
+            runs,
+            json,
+            output,
+            seconds,
+            interruption,
+            outage,
+            kind,
+            choice,
+        } => {
             // There is but one ROS with it.
             let ros = if case == gateway::NAME { Ros::Two } else { *ros };
             let bench = Bench {
@@ -165,6 +182,7 @@ pub fn run(command: &Command) -> Result<ExitCode> {
                 time: Duration::from_secs(*seconds),
                 interruptions: interruption,
                 outage: Duration::from_secs(*outage),
+                kinds: kind,
                 choice,
             };
             bench.run(case)
@@ -187,8 +205,16 @@ fn demo(case: &'static Case, output: &Path, time: Duration, choice: &Choice) -> 
 }
 
 /// Cases of other shapes: with ROS 1 or none, and with ROS 2.
-const OF_ROS_1: &[&str] =
-    &[alone::IDLE, alone::HEADER, star::NAME, recovery::NAME, crypto::NAME, flood::NAME];
+const OF_ROS_1: &[&str] = &[
+    alone::IDLE,
+    alone::HEADER,
+    star::NAME,
+    recovery::NAME,
+    reload::NAME,
+    crypto::NAME,
+    flood::NAME,
+    attack::NAME,
+];
 const OF_ROS_2: &[&str] = &[gateway::NAME];
 
 struct Bench<'a> {
@@ -199,6 +225,7 @@ struct Bench<'a> {
     time: Duration,
     interruptions: &'a [Interruption],
     outage: Duration,
+    kinds: &'a [attack::Kind],
     choice: &'a Choice,
 }
 
@@ -226,6 +253,7 @@ impl Bench<'_> {
         match Case::named(name, self.ros) {
             Some(case) => self.run_case(case),
             None if name == star::NAME => star::run(&self.folder.join(name), self.json),
+            None if name == reload::NAME => reload::run(&self.folder.join(name), self.json),
             None if name == recovery::NAME => self.run_recovery(),
             None => {
                 let daemons = self.choice.daemons(self.ros, None)?;
@@ -233,6 +261,7 @@ impl Bench<'_> {
                 match name {
                     crypto::NAME => crypto::run(&daemons, &folder, self.json),
                     flood::NAME => flood::run(&daemons, self.runs.unwrap_or(1), &folder, self.json),
+                    attack::NAME => attack::run(&daemons, self.kinds, &folder, self.json),
                     gateway::NAME => gateway::run(name, &daemons, &folder, self.json),
                     _ => alone::run(name, &daemons, &folder, self.json),
                 }

@@ -8,6 +8,7 @@ use crate::processes::Process;
 use crate::stats::Samples;
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -220,6 +221,19 @@ impl RosProgram<'_> {
         let mut command = self.command(&text(&self.middleware.interpreter()?)?, name);
         command.arg(programs().join(script)).args(arguments);
         Process::start_talking(name, command, self.folder)
+    }
+
+    /// What is registered at the master: `KIND NAME NODE` for each entry.
+    pub fn registered(&self) -> Result<BTreeSet<String>> {
+        let name = format!("registered-{}", self.computer.name);
+        let mut listing = self.python(&name, "registered.py", &[])?;
+        let mut entries = BTreeSet::new();
+        loop {
+            match listing.await_line("", START_PATIENCE)? {
+                line if line == "end" => return Ok(entries),
+                line => entries.insert(line),
+            };
+        }
     }
 
     /// Starts a publisher that writes what it sent to `NAME.sent.csv`.

@@ -108,16 +108,12 @@ fn check_complete(flow: Flow, samples: &Samples) -> Result<()> {
 
 fn check_end(daemon: &mut Daemon, computer: &Computer, program: &RosProgram) -> Result<()> {
     daemon.end()?;
-    let mut nodes = program.python(&format!("nodes-{}", computer.name), "nodes.py", &[])?;
-    loop {
-        let name = nodes.await_line("", START_PATIENCE)?;
+    for entry in program.registered()? {
         ensure!(
-            !name.contains("tautline"),
-            "{name} is still registered at the master of {}",
+            !entry.contains("tautline"),
+            "still registered at the master of {}: {entry}",
             computer.name
         );
-        if name == "end" {
-            return Ok(());
-        }
     }
+    Ok(())
 }

@@ -34,7 +34,7 @@ const LASER_P99_MS: Bound = Bound::AtMost(12.0);
 const LASER_RECEIVED: Bound = Bound::AtLeast(100.0);
 
 /// Topic; sequence number, when sent and when received in ns.
-type Row = (String, [u64; 3]);
+pub(super) type Row = (String, [u64; 3]);
 
 /// Figures of one peer in one phase.
 #[derive(Debug, Serialize)]
@@ -108,7 +108,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-fn row(line: &str) -> Result<Row> {
+pub(super) fn row(line: &str) -> Result<Row> {
     let mut fields = line.split(',');
     let topic = fields.next().context("no topic")?.to_owned();
     let mut number = || -> Result<u64> { Ok(fields.next().context("too few fields")?.parse()?) };

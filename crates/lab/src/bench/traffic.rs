@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use tautline_gateway::{
     Command as Order, Event, Events, Gateway, GatewayStatus, Qos, Source, Topic,
 };
-use tautline_node::control::Inspect;
+use tautline_node::control::{ControlServer, Inspect};
+use tautline_node::reload::Reloader;
 use tautline_node::{Handle, Node, Settings, config};
 
 /// Said when every peer wants every topic.
@@ -134,7 +135,11 @@ impl Gateway for Recorder {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let checked = config::load(&arguments.file)?;
     let peers = checked.config.peers.len();
-    let node = Node::new(checked.config)?;
+    let control = checked.config.control.clone();
+    let node = Node::new(checked.config.clone())?;
+    let reloader =
+        Reloader::start(arguments.file.clone(), checked.config, Arc::new(node.handle()))?;
+    let _control = ControlServer::start(&control, Arc::new(reloader))?;
     let rows = Arc::new(Mutex::new(Vec::new()));
     let events = node.events();
     let recorder = Recorder { events: events.clone(), rows: rows.clone() };

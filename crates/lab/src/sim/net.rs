@@ -35,6 +35,8 @@ const NEVER: [RefusedPacket; 5] = [
 ];
 /// Hops after which a packet is dropped: a loop of routes would keep it for ever.
 const MAX_HOPS: u8 = 64;
+/// Datagrams to the hostile station that wait to be looked at.
+const MAX_CAPTURED: usize = 64;
 
 /// An IP packet.
 #[derive(Debug, Clone)]
@@ -160,6 +162,11 @@ pub struct Net {
     pub calls: u64,
     /// The longest that a datagram has taken from endpoint to endpoint; nothing without a [`Gate`].
     pub worst_transit: Nanos,
+    /// A station without a node, and what reached it: from whom, and what. Its own packets go by
+    /// [`Net::inject`].
+    pub hostile: Option<StationId>,
+    /// See `hostile`; the newest.
+    pub captured: VecDeque<(StationId, Vec<u8>)>,
     /// Datagrams that the gate holds back, by time and order: for which host, by which interface.
     held: BTreeMap<(Nanos, u64), (StationId, usize, Parcel)>,
     held_order: u64,
@@ -192,6 +199,8 @@ impl Net {
             misjudged: None,
             calls: 0,
             worst_transit: 0,
+            hostile: None,
+            captured: VecDeque::new(),
             held: BTreeMap::new(),
             held_order: 0,
         }
@@ -470,7 +479,8 @@ impl Net {
     fn check_genuine(&mut self, host: StationId, before: u64, packet: &Packet) {
         let Packet { from, to, sender, life, body, .. } = packet;
         let Body::Tautline(datagram) = body else { return };
-        let of_now = *life == self.hosts[sender.0].life && !self.relays;
+        let honest = self.hostile != Some(*sender);
+        let of_now = *life == self.hosts[sender.0].life && !self.relays && honest;
         let first_hand = [from, to].iter().all(|it| !self.second_hand.contains(it.ip()));
         if of_now && first_hand && self.never(host) > before {
             let refused =
@@ -489,6 +499,9 @@ impl Net {
     pub fn attack(&mut self) -> bool {
         let Some(attack) = self.attacker.as_mut().and_then(Attacker::draw) else { return false };
         let Attack { host, packet, changed } = attack;
+        if self.hostile == Some(host) {
+            return true;
+        }
         let interfaces = &self.hosts[host.0].interfaces;
         let interface = interfaces.iter().position(|i| i.address == *packet.to.ip());
         let transit = self.now - packet.emitted;
@@ -511,6 +524,12 @@ impl Net {
         let Body::Tautline(datagram) = &packet.body else { return };
         let from = SocketAddr::V4(packet.from);
         let now = instant(self.now);
+        if self.hostile == Some(host) {
+            if self.captured.len() == MAX_CAPTURED {
+                self.captured.pop_front();
+            }
+            self.captured.push_back((packet.sender, datagram.clone()));
+        }
         let Some(node) = &mut self.hosts[host.0].node else { return };
         node.endpoint.handle_packet(now, RadioId(interface as u32), from, datagram);
         self.drain(host);
@@ -581,6 +600,12 @@ impl Net {
         let in_flight = if ahead { counted.map(|(_, bytes)| bytes).sum() } else { 0 };
         let limit = node.endpoint.radio(radio).in_flight_limit_bytes;
         gate.see(&Departure { host, in_flight, limit, ip_bytes });
+    }
+
+    /// Sends a datagram of the hostile station.
+    pub fn inject(&mut self, host: StationId, to: SocketAddrV4, datagram: Vec<u8>) {
+        let ip_bytes = (datagram.len() + HEADER_BYTES) as u32;
+        self.emit(host, to, ip_bytes, 0, Body::Tautline(datagram), None);
     }
 
     /// Sends a piece of a plain flow to an address; the flow is charged for it

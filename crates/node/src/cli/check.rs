@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `tautline check`.
 
-use super::{Failure, output, words};
+use super::{Failure, output, rights, words};
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -21,12 +21,15 @@ use tautline_proto::{Marking, PublicKey, Rate};
 /// Arguments of `tautline check`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  tautline check robot.yaml\n  tautline check robot.yaml --json\n\n\
+    after_help = "Examples:\n  tautline check robot.yaml\n  tautline check robot.yaml --json\n  tautline check robot.yaml --as base\n\n\
                         Exits with 0 when the file can be used (warnings or not), with 1 when it cannot."
 )]
 pub struct Arguments {
     /// The robot's file
     file: PathBuf,
+    /// Show what this peer can do here
+    #[arg(long = "as", value_name = "PEER")]
+    peer: Option<String>,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -35,7 +38,10 @@ pub struct Arguments {
 /// Checks the file and explains it.
 pub fn check(arguments: &Arguments) -> Result<(), Failure> {
     match config::load(&arguments.file) {
-        Ok(checked) => explain(arguments, &checked),
+        Ok(checked) => match &arguments.peer {
+            Some(peer) => rights::show(&checked.config, peer, arguments.json),
+            None => explain(arguments, &checked),
+        },
         Err(error) if arguments.json => {
             output::print_json(&error_as_json(&error))?;
             Err(Failure::new(""))
@@ -98,7 +104,15 @@ fn in_words(config: &Config) -> String {
         "ROS 1",
         match &config.ros1 {
             Some(ros1) => {
-                format!("master {}, this node is {} at {}", ros1.master, ros1.node_name, ros1.host)
+                let mut others: Vec<_> = ros1.allow.iter().map(|it| format!(" and {it}")).collect();
+                others.insert(0, "nodes of this machine, the master's".into());
+                format!(
+                    "master {}, this node is {} at {}, for {}",
+                    ros1.master,
+                    ros1.node_name,
+                    ros1.host,
+                    others.concat()
+                )
             }
             None => "off".into(),
         },
@@ -114,7 +128,9 @@ fn in_words(config: &Config) -> String {
     text.push_str(&radios(config));
     text.push_str("\nTopics sent from here; the first line that matches a topic counts\n");
     text.push_str(&topics(&config.topics));
-    text.push_str("\nServices that peers may call; the first line that matches a service counts\n");
+    text.push_str(
+        "\nServices that peers are offered; the first line that matches a service counts\n",
+    );
     text.push_str(&services(&config.services));
     if !config.watchdogs.is_empty() {
         text.push_str("\nTopics from peers whose silence is answered by a safe message\n");
@@ -244,17 +260,22 @@ fn address(link: &LinkConfig) -> String {
 }
 
 fn names(peer: &PeerConfig) -> String {
-    let accepted = list(&peer.names.accept);
-    let mut text = if accepted.is_empty() { "all but commands".into() } else { accepted };
+    let accepted = peer.names.accept.iter().map(|it| it.pattern.as_str());
+    let mut text = match (peer.names.accept.is_empty(), peer.names.prefix.is_empty()) {
+        (false, true) => accepted.collect::<Vec<_>>().join(" "),
+        (false, false) => {
+            format!("what it senses, {}", accepted.collect::<Vec<_>>().join(" "))
+        }
+        (true, false) => "what it senses".into(),
+        (true, true) => "none".into(),
+    };
     for (from, to) in &peer.names.remap {
         let _ = write!(text, ", {from} as {to}");
     }
     if !peer.names.prefix.is_empty() {
         let _ = write!(text, ", under {}", peer.names.prefix);
     }
-    if let Some(rate) = peer.max_rate_bps {
-        let _ = write!(text, ", at most {}", words::bit_rate(rate as f64));
-    }
+    let _ = write!(text, ", at most {}", words::bit_rate(peer.max_rate_bps as f64));
     if peer.relay {
         text.push_str(", its packets for others are passed on");
     }
@@ -372,7 +393,13 @@ fn as_json(checked: &Checked) -> Json {
         "control": config.control,
         "metrics": config.metrics,
         "ros1": config.ros1.as_ref().map(|ros1| {
-            json!({ "master": ros1.master, "host": ros1.host, "node_name": ros1.node_name })
+            let allow: Vec<String> = ros1.allow.iter().map(|it| it.to_string()).collect();
+            json!({
+                "master": ros1.master,
+                "host": ros1.host,
+                "allow": allow,
+                "node_name": ros1.node_name,
+            })
         }),
         "ros2": config.ros2.as_ref().map(|ros2| json!({
             "domain": ros2.domain,
@@ -410,13 +437,17 @@ fn peer_as_json(peer: &PeerConfig) -> Json {
     let links: Vec<Json> = peer.links.iter().map(|link| {
         json!({ "host": link.host, "port": link.port, "interface": link.interface, "mtu": link.mtu })
     }).collect();
-    let accept = texts(&peer.names.accept);
+    let accept = peer.names.accept.iter();
+    let accept: Vec<Json> =
+        accept.map(|it| json!({ "name": it.pattern.as_str(), "types": it.types })).collect();
     json!({
         "name": peer.name,
         "links": links,
         "prefix": peer.names.prefix,
         "remap": peer.names.remap,
         "accept": accept,
+        "call": texts(&peer.call),
+        "offer": texts(&peer.offer),
         "max_rate_bps": peer.max_rate_bps,
         "max_priority": peer.max_priority, "via": peer.via, "relay": peer.relay,
         "key": peer.key.to_string(),

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The command line: what can be asked, and where it is answered.
 
+mod audit;
 mod check;
 mod find;
 mod init;
 mod keygen;
 mod logging;
 mod output;
+mod reload;
+mod rights;
 mod run;
 mod set;
 mod status;
@@ -51,6 +54,10 @@ enum Command {
     Top(top::Arguments),
     /// Change topics on a running daemon
     Set(set::Arguments),
+    /// Show who came, what was refused, and what was changed by whom
+    Audit(audit::Arguments),
+    /// Take the changed file into a running daemon
+    Reload(reload::Arguments),
 }
 
 /// Why a command failed: an exit code and what to say.
@@ -82,6 +89,8 @@ pub fn main() -> ExitCode {
         Command::Status(arguments) => status::status(&arguments),
         Command::Top(arguments) => top::top(&arguments),
         Command::Set(arguments) => set::set(&arguments),
+        Command::Audit(arguments) => audit::audit(&arguments),
+        Command::Reload(arguments) => reload::reload(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -4,7 +4,7 @@
 use super::logging::{self, LogFormat};
 use super::{EXIT_CONFIG, Failure};
 use std::path::PathBuf;
-use tautline_node::{RunError, config};
+use tautline_node::{Origin, RunError, config};
 
 /// Arguments of `tautline run`.
 #[derive(Debug, clap::Args)]
@@ -31,7 +31,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     for warning in &checked.warnings {
         tracing::warn!("{}:{warning}", arguments.file.display());
     }
-    tautline_node::run(checked.config).map_err(|error| match error {
+    let origin = Origin { file: arguments.file.clone(), sha256: checked.sha256 };
+    tautline_node::run(checked.config, &origin).map_err(|error| match error {
         RunError::Key(_) | RunError::Setup(_) => Failure::with_code(EXIT_CONFIG, error),
         _ => Failure::new(error),
     })

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use tautline_node::status::{
     Direction, GatewayReport, LinkReport, PeerReport, RadioReport, Status, TopicReport,
-    WatchdogReport,
+    WaitingReport, WatchdogReport,
 };
 
 /// Arguments of `tautline status`.
@@ -87,6 +87,10 @@ pub fn in_words(status: &Status) -> String {
     if !status.watchdogs.is_empty() {
         let header = ["TOPIC", "STATE", "PUBLISHED"];
         section(&mut text, "Watchdogs", header, status.watchdogs.iter().map(watchdog));
+    }
+    if !status.waiting.is_empty() {
+        let header = ["PEER", "WANTS TO", "NAME", "TYPE", "LINE TO ADD UNDER peers.PEER"];
+        section(&mut text, "Not allowed by the file", header, status.waiting.iter().map(waiting));
     }
     let refused = dropped(&status.packets_refused);
     if !refused.is_empty() {
@@ -216,6 +220,10 @@ fn radio(radio: &RadioReport) -> [String; 7] {
         bytes(radio.sent_bytes as f64),
         short(radio.sent_packets as f64),
     ]
+}
+
+fn waiting(it: &WaitingReport) -> [String; 5] {
+    [&it.peer, &it.act, &it.name, &it.type_name, &it.line].map(Clone::clone)
 }
 
 fn watchdog(watchdog: &WatchdogReport) -> [String; 3] {

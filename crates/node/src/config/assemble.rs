@@ -3,23 +3,24 @@
 //! a problem has been reported, or where the option table lacks a default that
 //! is taken for granted here, which the tests would show.
 
-use super::kind::{Kind, Value};
+use super::kind::{ANY_TYPE, Kind, Value};
 use super::problem::Problem;
-use super::surroundings::Surroundings;
+use super::surroundings::{SYSTEM_LOGS_FOLDER, Surroundings};
 use super::table::RANGES;
 use super::validate::{At, Named, Section};
 use super::{
-    Beacons, Config, DEFAULT_PORT, Limits, LinkConfig, MAX_DOMAIN, PeerConfig, RadioConfig,
-    Realtime, Ros1Config, Ros2Config, Security, WatchdogConfig,
+    AuditConfig, Beacons, Config, DEFAULT_PORT, Limits, LinkConfig, MAX_DOMAIN, PeerConfig,
+    RadioConfig, Realtime, Ros1Config, Ros2Config, Security, WatchdogConfig,
 };
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tautline_gateway::mapping::{
-    ACTION_SERVICES, ACTION_TOPICS, Compression, NameMap, Pattern, ServiceRule, ServiceTreatment,
-    TopicRule, Treatment, WhenSlow, action_timeout,
+    ACTION_SERVICES, ACTION_TOPICS, Accept, Compression, NameMap, Pattern, ServiceRule,
+    ServiceTreatment, TopicRule, Treatment, WhenSlow, action_timeout,
 };
 use tautline_gateway::tf;
+use tautline_gateway::types::definition::short_name;
 use tautline_gateway::types::installed::Installed;
 use tautline_proto::{Marking, SecretKey};
 
@@ -52,6 +53,7 @@ pub fn config(
         metrics: listen(file, "metrics"),
         beacons: beacons(file),
         diagnostics: flag(file, "diagnostics")?,
+        audit: audit(file, surroundings, &name)?,
         ros1,
         ros2,
         radios: file.named("radios").iter().map(radio).collect::<Option<_>>()?,
@@ -149,6 +151,25 @@ fn beacons(file: &Section) -> Beacons {
     }
 }
 
+/// Without a word of it in the file, only a service manager's folder for logs is written to.
+fn audit(file: &Section, from: &Surroundings, name: &str) -> Option<AuditConfig> {
+    let section = file.section("audit");
+    let is_meant = file.is_given("audit") || from.logs_folder.is_some();
+    let Some(section) = section.filter(|_| is_meant) else { return Some(AuditConfig::Off) };
+    if text(section, "to")? == "journald" {
+        return Some(AuditConfig::Journald);
+    }
+    let path = match text(section, "file") {
+        Some(path) => from.folder.join(path),
+        None => {
+            let folder = from.logs_folder.as_deref().unwrap_or(Path::new(SYSTEM_LOGS_FOLDER));
+            folder.join(format!("{name}.audit"))
+        }
+    };
+    let files = whole(section, "files")?.try_into().ok()?;
+    Some(AuditConfig::Files { path, size: whole(section, "size")?, files })
+}
+
 /// Where types are installed, as the file says.
 fn folders(section: &Section) -> Vec<PathBuf> {
     texts(section.list("definitions")).into_iter().map(Into::into).collect()
@@ -179,7 +200,13 @@ fn ros1(section: &Section, from: &Surroundings, problems: &mut Vec<Problem>) -> 
         true => Installed::new(folders(section)),
         false => Installed::of_ros1(&list(&from.cmake_prefix_path), &list(&from.ros_package_path)),
     };
-    Some(Ros1Config { master, host, node_name: text(section, "node_name")?, installed })
+    let network = |(_, value): &At<Value>| match value {
+        Value::Network(network) => Some(*network),
+        _ => None,
+    };
+    let allow = section.list("allow").iter().filter_map(network).collect();
+    let node_name = text(section, "node_name")?;
+    Some(Ros1Config { master, host, allow, node_name, installed })
 }
 
 fn radio(named: &Named) -> Option<RadioConfig> {
@@ -217,7 +244,7 @@ fn peer(named: &Named, security: &Security) -> Option<PeerConfig> {
     let names = NameMap {
         prefix: text(section, "prefix").unwrap_or_default(),
         remap: section.renames("remap").iter().map(|(_, pair)| pair.clone()).collect(),
-        accept: patterns(section, "accept"),
+        accept: section.typed("accept").iter().filter_map(|(_, it)| accept(it)).collect(),
     };
     Some(PeerConfig {
         name: named.text.clone(),
@@ -226,9 +253,18 @@ fn peer(named: &Named, security: &Security) -> Option<PeerConfig> {
         names,
         via: section.list("via").iter().filter_map(|(_, value)| name(value)).collect(),
         relay: flag(section, "relay")?,
-        max_rate_bps: whole(section, "max_rate"),
+        call: patterns(section, "call"),
+        offer: patterns(section, "offer"),
+        max_rate_bps: whole(section, "max_rate")?,
         max_priority: whole(section, "max_priority")?.try_into().ok()?,
     })
+}
+
+fn accept((name, types): &(Value, Vec<Value>)) -> Option<Accept> {
+    let types: Vec<String> = types.iter().filter_map(self::name).collect();
+    let any = types.iter().any(|it| it == ANY_TYPE);
+    let types = if any { Vec::new() } else { types.iter().map(|it| short_name(it)).collect() };
+    Some(Accept { pattern: pattern(name)?, types })
 }
 
 fn link(section: &Section) -> Option<LinkConfig> {

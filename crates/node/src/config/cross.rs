@@ -39,6 +39,8 @@ pub fn check(file: &Section, surroundings: &Surroundings) -> Findings {
     findings.queues_too_small(file);
     findings.classes_out_of_order(file);
     findings.rules_that_never_match(file);
+    findings.peers_without_rights(file);
+    findings.services_that_nobody_may_call(file);
     findings.nothing_to_do(file);
     findings.interfaces_missing(file, surroundings);
     findings
@@ -319,7 +321,7 @@ impl Findings {
         let rules: Vec<(&Named, &Pattern)> =
             file.named("topics").iter().filter_map(with_pattern).collect();
         for (i, (rule, pattern)) in rules.iter().enumerate().take(MAX_TOPIC_RULES) {
-            let earlier = rules[..i].iter().find(|(_, earlier)| covers(earlier, pattern));
+            let earlier = rules[..i].iter().find(|(_, earlier)| earlier.covers(pattern));
             if let Some((earlier, _)) = earlier {
                 let text = format!(
                     "never matches, because {} on line {} comes first and covers it; put it above that line",
@@ -327,6 +329,46 @@ impl Findings {
                     earlier.at.line
                 );
                 self.odd(rule.at, format!("topics.{}", rule.text), text);
+            }
+        }
+    }
+
+    /// Without a line, only observations are taken, and only under a prefix. A peer may be
+    /// known for its packets alone, which are forwarded here.
+    fn peers_without_rights(&mut self, file: &Section) {
+        let has_ros = file.section("ros1").is_some() || file.section("ros2").is_some();
+        let relays =
+            |peer: &Named| matches!(peer.section.single("relay"), Some((_, Value::Flag(true))));
+        for peer in file.named("peers").iter().filter(|peer| has_ros && !relays(peer)) {
+            if !peer.section.is_given("prefix") && !peer.section.is_given("accept") {
+                let name = &peer.text;
+                let text = format!(
+                    "no topic and no service of '{name}' is taken: add 'prefix: /{}' for what it \
+                     senses, or 'accept' with the names that are taken",
+                    name.replace('-', "_")
+                );
+                self.odd(peer.at, format!("peers.{name}"), text);
+            }
+        }
+    }
+
+    /// A call acts, so it needs a line under the peer that calls.
+    fn services_that_nobody_may_call(&mut self, file: &Section) {
+        let calls = file.named("peers").iter().flat_map(|peer| peer.section.list("call"));
+        let calls: Vec<&Pattern> = calls.filter_map(|(_, value)| as_pattern(value)).collect();
+        for group in ["services", "actions"] {
+            for named in file.named(group) {
+                let own = Pattern::new(&named.text);
+                let covered = |own: &Pattern| {
+                    let mut calls = calls.iter();
+                    calls.any(|call| call.covers(own) || own.covers(call))
+                };
+                if own.is_ok_and(|own| !covered(&own)) {
+                    let name = quoted_if_pattern(&named.text);
+                    let text =
+                        format!("no peer may call it: add 'call: {name}' under the peers that may");
+                    self.odd(named.at, format!("{group}.{}", named.text), text);
+                }
             }
         }
     }
@@ -375,41 +417,21 @@ impl Findings {
     }
 }
 
-fn with_pattern(named: &Named) -> Option<(&Named, &Pattern)> {
-    match &named.name {
-        Value::Pattern(pattern) => Some((named, pattern)),
+fn as_pattern(value: &Value) -> Option<&Pattern> {
+    match value {
+        Value::Pattern(pattern) => Some(pattern),
         _ => None,
     }
 }
 
-/// Whether `earlier` matches whatever `later` matches. Tries names in which the
-/// stars of `later` are nothing, one strange level, or two: a pattern matches all
-/// of these only by stars that reach as far.
-fn covers(earlier: &Pattern, later: &Pattern) -> bool {
-    const STRANGE: [(&str, &str); 3] = [("", ""), ("\u{1}", "\u{1}"), ("\u{1}", "\u{1}/\u{1}")];
-    STRANGE.iter().all(|(level, levels)| {
-        earlier.matches(&later.as_str().replace("**", levels).replace('*', level))
-    })
+/// YAML takes a star at the start of a word, and words in braces, for something else.
+fn quoted_if_pattern(name: &str) -> String {
+    if name.contains('*') { format!("\"{name}\"") } else { name.into() }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn covered(earlier: &str, later: &str) -> bool {
-        covers(&Pattern::new(earlier).unwrap(), &Pattern::new(later).unwrap())
-    }
-
-    #[test]
-    fn a_rule_is_covered_only_by_one_that_matches_all_it_matches() {
-        assert!(covered("/scan", "/scan"));
-        assert!(covered("/camera/**", "/camera/image"));
-        assert!(covered("/camera/**", "/camera/*"));
-        assert!(covered("/**", "/camera/**"));
-        assert!(covered("/cam*", "/camera*"));
-        assert!(!covered("/camera/*", "/camera/**"));
-        assert!(!covered("/camera/*/*", "/camera/**"));
-        assert!(!covered("/camera/image", "/camera/*"));
-        assert!(!covered("/camera*", "/cam*"));
+fn with_pattern(named: &Named) -> Option<(&Named, &Pattern)> {
+    match &named.name {
+        Value::Pattern(pattern) => Some((named, pattern)),
+        _ => None,
     }
 }

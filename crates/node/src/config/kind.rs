@@ -7,6 +7,7 @@ use serde_json::{Value as Json, json};
 use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
 use tautline_gateway::mapping::{Pattern, check_name};
+use tautline_gateway::networks::{self, Network};
 use tautline_gateway::tf::MAX_PREFIX;
 use tautline_proto::{PublicKey, Rate};
 
@@ -34,6 +35,8 @@ pub enum Kind {
     Host,
     /// Host name or address, with or without a port.
     Endpoint,
+    /// Address, or network of addresses.
+    Network,
     /// Network interface.
     Interface,
     /// Network interface, or all or none of them.
@@ -42,6 +45,8 @@ pub enum Kind {
     RosName,
     /// ROS name or pattern of names.
     Pattern,
+    /// Type of a topic, service or action, or any.
+    TypeName,
     /// Name of a tf frame or pattern of names.
     Frames,
     /// What stands before names of tf frames.
@@ -85,6 +90,8 @@ pub enum Value {
     Pattern(Pattern),
     /// Whom a peer has to be.
     Key(PublicKey),
+    /// Addresses.
+    Network(Network),
     /// Switch.
     Flag(bool),
     /// Count, bytes or bits per second.
@@ -111,6 +118,7 @@ impl Kind {
                     .map(Value::Pattern)
                     .map_err(|e| self.allowed_because(e.to_string()));
             }
+            Kind::Network => return text.parse().map(Value::Network),
             _ => {}
         }
         self.value(text).ok_or_else(|| self.allowed())
@@ -129,9 +137,11 @@ impl Kind {
             Kind::MasterUri => master_uri(text).map(Value::Text),
             Kind::Host => known(is_host(text)),
             Kind::Endpoint => endpoint(text),
+            Kind::Network => text.parse().ok().map(Value::Network),
             Kind::Interface => known(is_interface(text)),
             Kind::Interfaces => text.parse().ok().map(Value::Flag).or(known(is_interface(text))),
             Kind::RosName => known(true),
+            Kind::TypeName => known(text == ANY_TYPE || is_type_name(text)),
             Kind::Pattern => Pattern::new(text).ok().map(Value::Pattern),
             Kind::Frames => Pattern::of_frames(text).ok().map(Value::Pattern),
             Kind::FramePrefix => known(is_frame_prefix(text)),
@@ -165,12 +175,14 @@ impl Kind {
             Kind::Endpoint => {
                 "HOST or HOST:PORT; an IPv6 address with a port in brackets and quotes, \"[fe80::1%wlan0]:18470\"".into()
             }
+            Kind::Network => networks::ALLOWED.into(),
             Kind::Interface => "the name of a network interface such as wlan0".into(),
             Kind::Interfaces => {
                 "the name of a network interface such as wlan0; alone, true is all of them and false none".into()
             }
             Kind::RosName => "a full topic or node name such as /camera/image".into(),
             Kind::Pattern => "a full topic name such as /scan, or a pattern with * (one level) or ** (any levels)".into(),
+            Kind::TypeName => "a type such as geometry_msgs/Twist or geometry_msgs/msg/Twist, or any".into(),
             Kind::Frames => "the name of a frame such as base_link, or a pattern with * (one level) or ** (any levels)".into(),
             Kind::FramePrefix => {
                 format!("1 to {MAX_PREFIX} letters, digits, '_', '-', '.' or single '/', not first, such as robot1/")
@@ -207,6 +219,7 @@ impl Kind {
             }
             Kind::MasterUri => text("^http://[^/]+:[0-9]{1,5}/?$"),
             Kind::Host | Kind::Endpoint => text("^[^/\\s]+$"),
+            Kind::Network => text("^[0-9A-Fa-f.:]+(/[0-9]{1,3})?$"),
             Kind::Interface => {
                 json!({ "type": "string", "pattern": "^[^/\\s]+$", "maxLength": MAX_INTERFACE_NAME })
             }
@@ -215,6 +228,7 @@ impl Kind {
             }
             Kind::RosName => text("^(/[A-Za-z0-9_]+)+$"),
             Kind::Pattern => text("^(/[A-Za-z0-9_*]+)+$"),
+            Kind::TypeName => text("^(any|[A-Za-z0-9_]+/((msg|srv|action)/)?[A-Za-z0-9_]+)$"),
             Kind::Frames => text("^[A-Za-z0-9_*.-]+(/[A-Za-z0-9_*.-]+)*$"),
             Kind::FramePrefix => {
                 json!({ "type": "string", "pattern": "^([A-Za-z0-9_.-]+/)*[A-Za-z0-9_.-]*$", "minLength": 1, "maxLength": MAX_PREFIX })
@@ -292,6 +306,20 @@ fn whole_number(text: &str, min: u64, max: u64) -> Option<u64> {
 fn is_node_name(text: &str) -> bool {
     let fits = (1..=MAX_NODE_NAME).contains(&text.len());
     fits && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+}
+
+/// In place of a type: whatever it is.
+pub const ANY_TYPE: &str = "any";
+
+fn is_type_name(text: &str) -> bool {
+    let parts: Vec<&str> = text.split('/').collect();
+    let plain = |part: &&str| {
+        !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+    };
+    let kinds = ["msg", "srv", "action"];
+    parts.iter().all(plain)
+        && matches!(parts.as_slice(), [_, _] | [_, _, _])
+        && (parts.len() == 2 || kinds.contains(&parts[1]))
 }
 
 fn is_frame_prefix(text: &str) -> bool {

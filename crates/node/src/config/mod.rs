@@ -19,14 +19,15 @@ mod validate;
 pub mod yaml;
 
 pub use problem::{ConfigError, MAX_PROBLEMS, Position, Problem, Warning, nearest};
-pub use surroundings::{SYSTEM_CONTROL_FOLDER, Surroundings};
+pub use surroundings::{SYSTEM_CONTROL_FOLDER, SYSTEM_LOGS_FOLDER, Surroundings};
 pub use yaml::{MAX_FILE_BYTES, MAX_NESTING};
 
 use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tautline_gateway::mapping::{NameMap, ServiceRule, TopicRule};
+use tautline_gateway::mapping::{NameMap, Pattern, ServiceRule, TopicRule};
+use tautline_gateway::networks::Network;
 use tautline_gateway::tf;
 use tautline_gateway::types::Dialect;
 use tautline_gateway::types::compose::Fields;
@@ -45,6 +46,8 @@ pub struct Checked {
     pub config: Config,
     /// What is allowed but probably not meant, in the file's order.
     pub warnings: Vec<Warning>,
+    /// SHA-256 of the text, in hexadecimal digits.
+    pub sha256: String,
 }
 
 /// Reads and checks `file` in this process's surroundings.
@@ -94,9 +97,16 @@ pub fn parse(text: &str, surroundings: &Surroundings) -> Result<Checked, Vec<Pro
     problems.sort_by_key(|problem| (problem.at.line, problem.at.column));
     warnings.sort_by_key(|warning| (warning.at.line, warning.at.column));
     match config {
-        Some(config) if problems.is_empty() => Ok(Checked { config, warnings }),
+        Some(config) if problems.is_empty() => {
+            Ok(Checked { config, warnings, sha256: sha256(text) })
+        }
         _ => Err(problems),
     }
+}
+
+fn sha256(text: &str) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The one UDP port of Tautline (unassigned at IANA, outside Linux's ephemeral range).
@@ -115,6 +125,8 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// On which interfaces peers are told where this node is.
     pub beacons: Beacons,
+    /// Where events are recorded.
+    pub audit: AuditConfig,
     /// How peers are known.
     pub security: Security,
     /// Whether the node tells of itself on the robot's /diagnostics.
@@ -154,6 +166,24 @@ pub enum Beacons {
     On(Vec<String>),
 }
 
+/// Where events are recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AuditConfig {
+    /// Nowhere.
+    Off,
+    /// In files that rotate.
+    Files {
+        /// The current one; older ones have `.1`, `.2` and so on behind it.
+        path: PathBuf,
+        /// Most bytes of one file.
+        size: u64,
+        /// Most files.
+        files: u32,
+    },
+    /// In the system's journal.
+    Journald,
+}
+
 /// How nodes know each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Security {
@@ -170,6 +200,8 @@ pub struct Ros1Config {
     pub master: String,
     /// The name or address local nodes reach this one by; the file's, else ROS_HOSTNAME, else ROS_IP, else the machine's name.
     pub host: String,
+    /// Computers beside this one and the master's whose nodes may connect.
+    pub allow: Vec<Network>,
     /// This node's ROS name (`/tautline`).
     pub node_name: String,
     /// Where types are; the file's folders, else CMAKE_PREFIX_PATH, ROS_PACKAGE_PATH and `/usr`.
@@ -231,8 +263,12 @@ pub struct PeerConfig {
     pub relay: bool,
     /// Names of its topics here.
     pub names: NameMap,
-    /// What is taken of its topics, in bits per second; `None` takes all.
-    pub max_rate_bps: Option<u64>,
+    /// This robot's services and actions that it may call.
+    pub call: Vec<Pattern>,
+    /// This robot's topics, services and actions that it is offered; empty is all.
+    pub offer: Vec<Pattern>,
+    /// What is taken of its topics, calls and answers after decompression, in bits per second.
+    pub max_rate_bps: u64,
     /// The highest priority that its topics may have where they are passed on.
     pub max_priority: u8,
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! docs/configuration.md, from the option table.
 
+use super::kind::Kind;
 use super::table::{FILE, Naming, Preset, Setting, Shape};
 use super::yaml::{MAX_FILE_BYTES, MAX_NESTING};
 use super::{MAX_PEERS, MAX_TOPIC_RULES};
@@ -84,6 +85,11 @@ fn allowed(setting: &Setting) -> String {
     match &setting.shape {
         Shape::Single(kind) => kind.allowed(),
         Shape::List(kind) => format!("a list, each entry {}", kind.allowed()),
+        Shape::Typed(kind) => format!(
+            "a list, each entry {}; or a map from these to {}, or a list of such",
+            kind.allowed(),
+            Kind::TypeName.allowed()
+        ),
         Shape::Renames(_) | Shape::Fields => format!("a map such as `{}`", setting.example),
         Shape::Section(_) => "the keys below".into(),
         Shape::Switch(_) => "the keys below, `true` or `false`".into(),

@@ -31,11 +31,18 @@ fn property(setting: &Setting) -> Json {
     schema
 }
 
-fn shape(shape: &Shape) -> Json {
-    match shape {
+fn shape(held: &Shape) -> Json {
+    match held {
         Shape::Single(kind) => kind.schema(),
         Shape::List(kind) => {
             json!({ "anyOf": [kind.schema(), { "type": "array", "items": kind.schema(), "minItems": 1 }] })
+        }
+        Shape::Typed(kind) => {
+            let types = shape(&Shape::List(Kind::TypeName));
+            json!({ "anyOf": [
+                shape(&Shape::List(*kind)),
+                { "type": "object", "propertyNames": kind.schema(), "additionalProperties": types },
+            ] })
         }
         Shape::Renames(kind) => {
             json!({ "type": "object", "propertyNames": kind.schema(), "additionalProperties": kind.schema() })

@@ -29,11 +29,16 @@ pub struct Surroundings {
     pub ament_prefix_path: Option<String>,
     /// XDG_RUNTIME_DIR.
     pub runtime_folder: Option<PathBuf>,
+    /// LOGS_DIRECTORY, which systemd sets; of several the first.
+    pub logs_folder: Option<PathBuf>,
     /// The machine's name; `None` where the system does not say.
     pub host_name: Option<String>,
     /// Names of the network interfaces; `None` if unknown.
     pub interfaces: Option<Vec<String>>,
 }
+
+/// Where audit logs are when there is no LOGS_DIRECTORY.
+pub const SYSTEM_LOGS_FOLDER: &str = "/var/log/tautline";
 
 /// Where control sockets are when there is no XDG_RUNTIME_DIR.
 pub const SYSTEM_CONTROL_FOLDER: &str = "/run/tautline";
@@ -55,6 +60,9 @@ impl Surroundings {
             ament_prefix_path: variable("AMENT_PREFIX_PATH"),
             runtime_folder: variable("XDG_RUNTIME_DIR")
                 .map(PathBuf::from)
+                .filter(|path| path.is_absolute()),
+            logs_folder: variable("LOGS_DIRECTORY")
+                .and_then(|all| all.split(':').next().map(PathBuf::from))
                 .filter(|path| path.is_absolute()),
             host_name: machine_name(),
             interfaces: interfaces(),
@@ -78,8 +86,9 @@ impl Surroundings {
 }
 
 fn machine_name() -> Option<String> {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
-    Some(name.trim().to_owned()).filter(|name| !name.is_empty() && name != "(none)")
+    let system = rustix::system::uname();
+    let name = system.nodename().to_str().ok()?;
+    Some(name.to_owned()).filter(|name| !name.is_empty() && name != "(none)")
 }
 
 fn interfaces() -> Option<Vec<String>> {

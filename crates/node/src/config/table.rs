@@ -5,6 +5,7 @@
 
 use super::MAX_DOMAIN;
 use super::kind::Kind;
+use crate::limits::MAX_RATE;
 use tautline_gateway::mapping::WhenSlow;
 
 /// One key.
@@ -44,6 +45,8 @@ pub enum Shape {
     Single(Kind),
     /// A list of values; one alone may stand without brackets.
     List(Kind),
+    /// A list of values, one alone, or a map from values to the types that are meant.
+    Typed(Kind),
     /// A map from names to names.
     Renames(Kind),
     /// Keys of its own.
@@ -142,6 +145,12 @@ pub const FILE: &[Setting] = &[
         "Whether this node tells of itself, its peers, links, radios and drops on /diagnostics of its ROS, and to peers where a name or pattern under topics means /diagnostics; and of what its links have room for on NODE_NAME/link of its ROS alone. Only while somebody listens.",
         "false",
     ),
+    group(
+        "audit",
+        Shape::Switch(AUDIT),
+        Computed("on where the service manager gives a folder for logs (LOGS_DIRECTORY, as the systemd unit does), else off"),
+        "The audit log: JSON lines of who came and went, what was refused, what was changed and by whom, which safe messages were published; see [audit.md](audit.md). true takes the defaults below, false switches it off.",
+    ),
     single(
         "security",
         Kind::OneOf(SECURITY),
@@ -198,13 +207,13 @@ pub const FILE: &[Setting] = &[
         "services",
         Shape::Named(&SERVICES),
         Absent("none of this robot's services can be called from elsewhere"),
-        "Services of this robot that peers may call, and how; the first name or pattern that matches counts.",
+        "Services of this robot that peers are offered, and how; the first name or pattern that matches counts. A peer calls those that its `call` names.",
     ),
     group(
         "actions",
         Shape::Named(&ACTIONS),
         Absent("none of this robot's actions can be used from elsewhere"),
-        "Actions of this robot (ROS 2) that peers may use: short for their three services and two topics. An action of ROS 1 is five topics.",
+        "Actions of this robot (ROS 2) that peers are offered: short for their three services and two topics. A peer uses those that its `call` names. An action of ROS 1 is five topics.",
     ),
     group(
         "watchdogs",
@@ -227,6 +236,40 @@ pub const FILE: &[Setting] = &[
     ),
 ];
 
+const AUDIT: &[Setting] = &[
+    single(
+        "to",
+        Kind::OneOf(AUDIT_LOGS),
+        Value("file"),
+        "Where events go: a `file` that rotates, or `journald`, which has bounds of its own; then the keys below mean nothing.",
+        "journald",
+    ),
+    single(
+        "file",
+        Kind::File,
+        Computed("NAME.audit in LOGS_DIRECTORY, or in /var/log/tautline where that is not set"),
+        "The current file; older ones are beside it, as FILE.1, FILE.2 and so on.",
+        "/var/log/tautline/robot1.audit",
+    ),
+    single(
+        "size",
+        Kind::Bytes("256KiB", "1GiB"),
+        Value("8MiB"),
+        "Most bytes of one file; then a new one begins.",
+        "8MiB",
+    ),
+    single(
+        "files",
+        Kind::Whole(1, 100),
+        Value("4"),
+        "Most files, the current one among them; the oldest is removed.",
+        "4",
+    ),
+];
+
+/// Where events may be recorded.
+const AUDIT_LOGS: &[&str] = &["file", "journald"];
+
 const ROS1: &[Setting] = &[
     single(
         "master",
@@ -239,13 +282,21 @@ const ROS1: &[Setting] = &[
         "host",
         Kind::Host,
         Computed("ROS_HOSTNAME, else ROS_IP, else the machine's name"),
-        "Name or address by which local nodes reach this one.",
+        "Name or address by which local nodes reach this one. Its ROS sockets listen on the addresses of this machine to which it leads, and on loopback.",
         "10.0.0.1",
     ),
+    Setting {
+        name: "allow",
+        shape: Shape::List(Kind::Network),
+        preset: Absent("this machine and the master's alone"),
+        doc: "Other computers of this robot, whose ROS nodes may connect to this one. ROS 1 has no authentication: who can connect reads all that arrives from peers. Never the radio's network.",
+        example: "[10.0.0.0/24]",
+        in_starter: false,
+    },
     single("node_name", Kind::RosName, Value("/tautline"), "This node's ROS name.", "/tautline"),
     types(
         Computed("CMAKE_PREFIX_PATH, ROS_PACKAGE_PATH, then /usr"),
-        "Where types are installed (FOLDER/share/PACKAGE/msg, srv); looked into for services, and for peers of ROS 2.",
+        "Where types are installed (FOLDER/share/PACKAGE/msg, srv; messages also as FOLDER/lib/python3/dist-packages/PACKAGE/msg); looked into for services, for peers of ROS 2, and for types of peers before what they say of them.",
         "[/opt/ros/noetic]",
     ),
 ];
@@ -338,9 +389,10 @@ const PEERS: Naming = Naming {
             "prefix",
             Kind::RosName,
             Absent("none"),
-            "Put before the names of its topics here.",
+            "Put before the names of its topics and services here. Under a prefix, and without `accept`, what it senses is taken (lasers, cameras, odometry, maps, diagnostics, transforms, by name and hash of the type: docs/rights.md lists them), and its services are served.",
             "/base",
-        ),
+        )
+        .shown(),
         group(
             "remap",
             Shape::Renames(Kind::RosName),
@@ -350,16 +402,30 @@ const PEERS: Naming = Naming {
         .example("{ /scan: /front/scan }"),
         group(
             "accept",
-            Shape::List(Kind::Pattern),
-            Absent("all that do not make a robot move"),
-            "Which of its topics are taken. Commands (Twist, TwistStamped, AckermannDrive, AckermannDriveStamped, JointTrajectory, Joy) only where a name or pattern here means them.",
+            Shape::Typed(Kind::Pattern),
+            Absent("with `prefix`: what it senses, and its services; without: nothing"),
+            "Which of its topics, services and actions are taken, by their names there, beside what it senses under a `prefix`; nothing else is. A list takes any type; in a map the type has to be the one given, and of the version that is installed here.",
         )
-        .example("[/cmd_vel, \"/plan/**\"]"),
+        .example("{ /cmd_vel: geometry_msgs/Twist, \"/plan/**\": any }"),
+        group(
+            "call",
+            Shape::List(Kind::Pattern),
+            Absent("none"),
+            "Services and actions of this robot, of those under services and actions, that it may call.",
+        )
+        .example("[/set_mode, /navigate]"),
+        group(
+            "offer",
+            Shape::List(Kind::Pattern),
+            Absent("all"),
+            "Topics, services and actions of this robot, of those under topics, services and actions, that it is offered; nothing else is.",
+        )
+        .example("[/scan, \"/camera/**\"]"),
         single(
             "max_rate",
             Kind::BitRate("1kbps", "100Gbps"),
-            Absent("as much as comes"),
-            "Most that is taken of its topics; what comes faster for longer than a second is dropped here.",
+            Value(MAX_RATE),
+            "Most that is taken of its topics, calls and answers, after decompression; what comes faster for longer than a second is dropped here.",
             "2Mbps",
         ),
         single(
@@ -497,7 +563,7 @@ const CALLS: &[Setting] = &[
     ),
     single(
         "timeout",
-        Kind::Duration("1ms", "24h"),
+        Kind::Duration("1ms", "10min"),
         Value("5s"),
         "How long a caller waits for an answer; the result of an action is waited for until it ends.",
         "2s",
@@ -506,7 +572,7 @@ const CALLS: &[Setting] = &[
         name: "to",
         shape: Shape::List(Kind::NodeName),
         preset: Absent("every peer"),
-        doc: "Peers that may call.",
+        doc: "Peers that are offered it; who may call, `peers.NAME.call` says.",
         example: "[base]",
         in_starter: false,
     },
@@ -590,7 +656,7 @@ const WATCHDOGS: Naming = Naming {
             "message",
             Shape::Fields,
             Absent("all zero, false and empty"),
-            "Fields of the safe message; those left out are zero, false or empty.",
+            "Fields of the safe message; those left out are zero, false or empty. The topic's type has to be installed on this robot: what a peer says of its layout is believed only where the hash covers all of it (ROS 2; in ROS 1 types without nested ones).",
         )
         .example("{ linear: { x: 0.0 } }"),
         single(

@@ -27,12 +27,15 @@ struct Entry {
 
 /// A value and its place.
 pub type At<T> = (Position, T);
+/// A value with the types that go with it, none where any does.
+pub type Typed = At<(Value, Vec<Value>)>;
 
 /// What a key holds, read.
 #[derive(Debug, Clone, PartialEq)]
 enum Content {
     Single(Value),
     List(Vec<At<Value>>),
+    Typed(Vec<Typed>),
     Renames(Vec<At<(String, String)>>),
     Fields(Fields),
     Section(Section),
@@ -67,6 +70,14 @@ impl Section {
     pub fn list(&self, key: &str) -> &[At<Value>] {
         match self.content(key) {
             Some(Content::List(list)) => list,
+            _ => &[],
+        }
+    }
+
+    /// The values under `key` with their types, none where any is meant; empty if there are none.
+    pub fn typed(&self, key: &str) -> &[Typed] {
+        match self.content(key) {
+            Some(Content::Typed(entries)) => entries,
             _ => &[],
         }
     }
@@ -209,6 +220,7 @@ impl Walk<'_> {
         match (shape, &node.yaml) {
             (Shape::Single(kind), _) => self.single(kind, node, path).map(Content::Single),
             (Shape::List(kind), _) => self.list(kind, node, path).map(Content::List),
+            (Shape::Typed(kind), _) => self.typed(kind, node, path).map(Content::Typed),
             (Shape::Renames(kind), _) => self.renames(kind, node, path).map(Content::Renames),
             (Shape::Fields, Yaml::Nothing) => Some(Content::Fields(Vec::new())),
             (Shape::Fields, _) => match self.written(node, path)? {
@@ -269,6 +281,23 @@ impl Walk<'_> {
         let entry =
             |(i, n): (usize, &Node)| Some((n.at, self.single(kind, n, &format!("{path}[{i}]"))?));
         Some(nodes.iter().enumerate().filter_map(entry).collect())
+    }
+
+    fn typed(&mut self, kind: &Kind, node: &Node, path: &str) -> Option<Vec<Typed>> {
+        let Yaml::Map(pairs) = &node.yaml else {
+            let list = self.list(kind, node, path)?;
+            return Some(list.into_iter().map(|(at, value)| (at, (value, Vec::new()))).collect());
+        };
+        let mut entries = Vec::new();
+        for (name, types) in pairs {
+            let place = join(path, &name.name);
+            if let (Some(value), Some(types)) =
+                (self.name(kind, name, path), self.list(&Kind::TypeName, types, &place))
+            {
+                entries.push((name.at, (value, types.into_iter().map(|(_, it)| it).collect())));
+            }
+        }
+        Some(entries)
     }
 
     fn renames(

@@ -4,6 +4,7 @@
 
 use super::Driver;
 use crate::config::{self, Config};
+use crate::quota::Cause;
 use crate::sys;
 use if_addrs::Interface;
 use socket2::{InterfaceIndexOrAddress, SockRef};
@@ -52,6 +53,15 @@ impl Beacons {
         let hears = sends || config.peers.iter().any(|peer| peer.links.is_empty());
         prepare(listen, config.listen);
         hears.then(|| Self { sends, only, joined: BTreeSet::new(), sent_at: None })
+    }
+
+    /// The file says something else of beacons: `next` goes on with the groups that were joined,
+    /// or none is of use any more.
+    pub(super) fn hand_over(self, next: Option<&mut Self>, listen: &UdpSocket) {
+        match next {
+            Some(next) => next.joined = self.joined,
+            None => self.joined.iter().for_each(|group| group.leave(listen)),
+        }
     }
 
     fn takes(&self, interface: &Interface, listen: &UdpSocket, address: IpAddr) -> bool {
@@ -146,7 +156,7 @@ impl Driver {
         if alone || beacons.sent_at.is_none_or(|at| now.since(at) >= SELDOM) {
             beacons.sent_at = Some(now);
             if let Err(error) = self.turn_beacons(&mut beacons) {
-                self.topics.notice(now, format!("beacons: {error}"));
+                self.topics.notice(now, Cause::Here, &format!("beacons: {error}"));
             }
         }
         self.beacons = Some(beacons);
@@ -186,7 +196,7 @@ impl Driver {
                 let family = if group.is_v6 { "IPv6" } else { "IPv4" };
                 let (now, index) = (self.now(), group.interface);
                 let text = format!("no beacons over {family} on interface {index}: {error}");
-                self.topics.notice(now, text);
+                self.topics.notice(now, Cause::Here, &text);
             } else {
                 joined.insert(group);
             }

@@ -2,15 +2,23 @@
 //! Packets in and out: which socket belongs to which link, and where it leads.
 
 use super::Driver;
+use super::peers::Way;
+use super::usage::Hearing;
+use crate::limits::TIME_SHARE;
 use crate::paths::{self, Path};
+use crate::quota::Cause;
 use crate::udp::{self, LinkSocket};
 use rustix::event::epoll;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::time::Duration;
 use tautline_proto::{Class, Instant, LinkConfig, LinkId, Marking, RadioId, Transmit};
 
 /// Datagrams read from one socket before others get their turn.
 const READ_BATCH: usize = 64;
+/// Time after which others get their turn, however few were read: what packets bring about may
+/// take hundreds of microseconds each.
+const READ_TIME: Duration = Duration::from_micros(200);
 /// The same for the socket that is open to strangers.
 const LISTEN_BATCH: usize = 16;
 /// Packets sent before inputs are looked at again, where the kernel takes all of them at once.
@@ -23,6 +31,10 @@ const HEADER_V6: usize = 48;
 
 pub(super) struct Link {
     pub(super) id: LinkId,
+    /// What of the file it stands for; `None` once it was removed.
+    pub(super) way: Option<Way>,
+    /// Under which number its way is looked after.
+    pub(super) watch: Option<u64>,
     /// One for each class that is marked; none while they cannot be opened.
     pub(super) sockets: Vec<ClassSocket>,
     pub(super) path: Option<Path>,
@@ -42,7 +54,20 @@ pub(super) struct ClassSocket {
 impl Link {
     pub(super) fn new(id: LinkId) -> Self {
         let (sockets, path, device) = (Vec::new(), None, None);
-        Self { id, sockets, path, device, follows_caller: false }
+        Self { id, way: None, watch: None, sockets, path, device, follows_caller: false }
+    }
+
+    /// It is removed: closes its sockets, and leaves its place to the next link.
+    pub(super) fn close(&mut self) {
+        *self = Self::new(self.id);
+    }
+
+    /// Sends a packet of which nothing is counted any more.
+    pub(super) fn send_last(&mut self, transmit: &Transmit) -> io::Result<()> {
+        let of_class = self.sockets.iter_mut().find(|it| it.class == transmit.class);
+        let Some(of_class) = of_class else { return Ok(()) };
+        let ip_bytes = transmit.datagram.len() + header_bytes(transmit.remote);
+        of_class.socket.send(&transmit.datagram, ip_bytes).map(drop)
     }
 }
 
@@ -97,17 +122,16 @@ impl Driver {
     }
 
     fn read_link(&mut self, index: usize, place: usize) {
-        let link = &mut self.links[index];
-        let ClassSocket { socket, readable, .. } = &mut link.sockets[place];
-        let radio = self.endpoint.link(link.id).radio;
-        let from = socket.path.remote;
+        let radio = self.endpoint.link(self.links[index].id).radio;
+        let from = self.links[index].sockets[place].socket.path.remote;
+        let begun = self.now();
         for _ in 0..READ_BATCH {
+            if self.now().since(begun) > READ_TIME {
+                return;
+            }
+            let ClassSocket { socket, readable, .. } = &mut self.links[index].sockets[place];
             match socket.receive(&mut self.buffer) {
-                Ok(len) => {
-                    let now = self.clock.now();
-                    let datagram = &self.buffer[..len];
-                    self.endpoint.handle_packet(now, radio, from, datagram);
-                }
+                Ok(len) => self.take_datagram(radio, from, len),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     *readable = false;
                     return;
@@ -124,15 +148,39 @@ impl Driver {
                 Ok((len, from)) => {
                     let from = udp::canonical(from);
                     let radio = self.radio_towards(from, len);
-                    let now = self.now();
-                    let datagram = &self.buffer[..len];
-                    self.endpoint.handle_packet(now, radio, from, datagram);
+                    self.take_datagram(radio, from, len);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     self.listen_readable = false;
                     return;
                 }
                 Err(_) => {}
+            }
+        }
+    }
+
+    /// Takes the datagram that the first `len` bytes of the buffer are, unless its sender has used
+    /// up its share of our time.
+    fn take_datagram(&mut self, radio: RadioId, from: SocketAddr, len: usize) {
+        let now = self.clock.now();
+        let datagram = &self.buffer[..len];
+        let claimed = self.endpoint.claimed_sender(datagram);
+        match claimed.map_or(Hearing::Granted, |peer| self.usage.hear(now, peer)) {
+            Hearing::Granted => {
+                if let Some(peer) = self.endpoint.handle_packet(now, radio, from, datagram) {
+                    self.usage.charge(now, self.clock.now(), peer);
+                }
+            }
+            Hearing::Denied { is_news: false } => {}
+            Hearing::Denied { is_news: true } => {
+                let Some(peer) = claimed else { return };
+                let text = format!(
+                    "packets of '{}' take more than {:.0} % of the time of '{}'; the rest is dropped",
+                    self.endpoint.peer(peer).name,
+                    TIME_SHARE * 100.0,
+                    self.endpoint.name(),
+                );
+                self.topics.peer_notice(now, peer, &text);
             }
         }
     }
@@ -163,8 +211,16 @@ impl Driver {
 
 /// Sockets.
 impl Driver {
+    /// Takes the way of a link, unless that was removed meanwhile.
+    pub(super) fn take_path(&mut self, watch: u64, path: Path) {
+        let of_watch = |link: &Link| link.watch == Some(watch);
+        if let Some(index) = self.links.iter().position(of_watch) {
+            self.set_path(index, path);
+        }
+    }
+
     /// Opens or moves the sockets of a link.
-    pub(super) fn set_path(&mut self, index: usize, path: Path) {
+    fn set_path(&mut self, index: usize, path: Path) {
         let now = self.now();
         let radio = self.radio(&path.interface);
         let header_bytes = header_bytes(path.remote);
@@ -176,13 +232,13 @@ impl Driver {
         let id = self.links[index].id;
         if let Err(error) = self.endpoint.set_link_path(now, id, radio, config) {
             let text = format!("{} by {}: {error}", path.remote, path.interface);
-            return self.topics.notice(now, text);
+            return self.link_notice(index, &text);
         }
         self.links[index].path = Some(path);
         self.connect(index);
     }
 
-    fn connect(&mut self, index: usize) {
+    pub(super) fn connect(&mut self, index: usize) {
         let link = &mut self.links[index];
         let Some(path) = link.path.clone() else {
             return;
@@ -195,12 +251,11 @@ impl Driver {
             socket.register(&self.poll, tag(index, place))?;
             Ok(ClassSocket { class, socket, readable: true })
         };
-        let marks = marks(self.marking.as_ref()).into_iter().enumerate();
+        let marks = marks(self.config.marking.as_ref()).into_iter().enumerate();
         match marks.map(open).collect::<io::Result<_>>() {
             Ok(sockets) => link.sockets = sockets,
             Err(error) => {
-                let now = self.now();
-                self.topics.notice(now, format!("{text}: cannot open a socket: {error}"));
+                self.link_notice(index, &format!("{text}: cannot open a socket: {error}"));
             }
         }
     }
@@ -257,10 +312,16 @@ impl Driver {
                 self.connect(index);
             }
             Err(error) => {
-                let now = self.now();
-                self.topics.notice(now, format!("{remote}: no way back: {error}"));
+                self.link_notice(index, &format!("{remote}: no way back: {error}"));
             }
         }
+    }
+
+    /// Trouble with a link; where it leads is what its peer says.
+    fn link_notice(&mut self, index: usize, text: &str) {
+        let peer = self.endpoint.link(self.links[index].id).peer;
+        let cause = Cause::Peer(self.endpoint.peer(peer).name.into());
+        self.topics.notice(self.now(), cause, text);
     }
 }
 

@@ -5,20 +5,26 @@
 mod beacons;
 mod links;
 mod news;
+mod peers;
 mod realtime;
+mod reload;
+mod usage;
 
+use crate::audit::{Audit, Recorder};
 use crate::codec::{Codec, Job, Turning};
-use crate::config::{Config, Realtime, Security};
+use crate::config::{Config, Limits, Security};
 use crate::diagnostics::{Diagnostics, LinkTopic};
 use crate::keys;
-use crate::node::{Input, RunError, Waiting};
+use crate::node::{Input, RunError, Selection, Waiting};
+use crate::paths::Paths;
+use crate::quota::Cause;
 use crate::recent::Recent;
 use crate::report::Reporter;
 use crate::status::Status;
 use crate::topics::{Order, Topics};
 use crate::udp::{self, MAX_DATAGRAM};
 use beacons::Beacons;
-use links::{HEADER_V4, Link};
+use links::Link;
 use news::News;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
@@ -26,14 +32,13 @@ use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
+use std::sync::{Arc, RwLock};
 use std::time::{Duration, SystemTime};
-use tautline_gateway::{Command, Event as LocalEvent, Gateway};
-use tautline_proto::{
-    Endpoint, Instant, LinkConfig, Marking, PeerId, RadioConfig, RadioId, Rate, Rights, SecretKey,
-};
+use tautline_gateway::{Event as LocalEvent, Gateway};
+use tautline_proto::{Endpoint, Instant, PublicKey, RadioId, SecretKey};
+use usage::Usage;
 
 const TAG_LISTEN: u64 = 0;
 const TAG_WAKE: u64 = 1;
@@ -65,10 +70,15 @@ pub struct Settings {
 /// The loop and all it owns.
 pub(crate) struct Driver {
     clock: Clock,
+    /// What holds now.
+    config: Config,
+    /// What may leave, as gateways ask.
+    selection: Arc<RwLock<Selection>>,
     endpoint: Endpoint,
     topics: Topics,
     reporter: Reporter,
     recent: Recent,
+    usage: Usage,
     diagnostics: Option<Diagnostics>,
     news: News,
     poll: OwnedFd,
@@ -76,15 +86,16 @@ pub(crate) struct Driver {
     address: SocketAddr,
     listen_readable: bool,
     links: Vec<Link>,
+    /// Looks after the ways to peers; there while the loop turns.
+    paths: Option<Paths>,
+    /// The number of the last link whose way is looked after.
+    next_watch: u64,
     beacons: Option<Beacons>,
     radios: BTreeMap<String, RadioId>,
-    radio_settings: Vec<crate::config::RadioConfig>,
-    marking: Option<Marking>,
     /// Stands for the interface of a way that is not known.
     unknown_radio: RadioId,
     /// Radios towards those who called lately and have no link.
     strangers: HashMap<IpAddr, RadioId>,
-    realtime: Realtime,
     inputs: Receiver<Input>,
     /// More inputs may be waiting than were taken.
     more_inputs: bool,
@@ -128,6 +139,7 @@ fn system(what: &'static str) -> impl Fn(rustix::io::Errno) -> RunError {
 impl Driver {
     pub(crate) fn new(
         config: &Config,
+        selection: Arc<RwLock<Selection>>,
         inputs: Receiver<Input>,
         waiting: Arc<Waiting>,
     ) -> Result<Self, RunError> {
@@ -142,11 +154,14 @@ impl Driver {
         let endpoint = Endpoint::new(protocol_config(config)?, Box::new(keys::random))?;
         let mut driver = Self {
             clock: Clock::start(),
+            config: config.clone(),
+            selection,
             endpoint,
             beacons: Beacons::new(config, &listen),
             topics: Topics::new(config),
             reporter: Reporter::new(config, address),
             recent: Recent::default(),
+            usage: Usage::default(),
             diagnostics: Diagnostics::new(config),
             news: News::new(LinkTopic::new(config)),
             poll,
@@ -154,12 +169,11 @@ impl Driver {
             address,
             listen_readable: true,
             links: Vec::new(),
+            paths: None,
+            next_watch: 0,
             radios: BTreeMap::new(),
-            radio_settings: config.radios.clone(),
-            marking: config.marking.clone(),
             unknown_radio: RadioId(0),
             strangers: HashMap::new(),
-            realtime: config.realtime.clone(),
             inputs,
             more_inputs: false,
             unsent: false,
@@ -170,56 +184,18 @@ impl Driver {
             wall_origin_us: None,
         };
         driver.unknown_radio = driver.radio("unknown");
-        driver.add_peers(config)?;
+        driver.follow_peers(&config.peers)?;
         driver.look_at_clock();
         Ok(driver)
     }
 
-    fn add_peers(&mut self, config: &Config) -> Result<(), RunError> {
-        for peer in &config.peers {
-            let id = self.endpoint.add_peer(&peer.name, peer.key)?;
-            let max_priority = peer.max_priority;
-            self.endpoint.set_rights(id, Rights { relayed: peer.relay, max_priority });
-        }
-        // In the order in which `paths` numbers them.
-        for (id, peer) in self.endpoint.peers().zip(&config.peers) {
-            let follows_caller = peer.is_caller();
-            let mut devices: Vec<Option<String>> =
-                peer.links.iter().map(|l| l.interface.clone()).collect();
-            if follows_caller {
-                devices.push(None);
-            }
-            for device in devices {
-                // It moves to its own radio as soon as the way to the peer is known.
-                let (radio, link) = (
-                    self.unknown_radio,
-                    LinkConfig {
-                        remote: None,
-                        datagram_bytes: DATAGRAM_UNKNOWN,
-                        header_bytes: HEADER_V4,
-                    },
-                );
-                let id = self.endpoint.add_link(self.now(), id, radio, link)?;
-                self.links.push(Link { device, follows_caller, ..Link::new(id) });
-            }
-        }
-        for (id, peer) in self.endpoint.peers().zip(&config.peers) {
-            for via in &peer.via {
-                self.add_relayed_link(id, via)?;
-            }
-        }
-        Ok(())
+    pub(crate) fn key(&self) -> PublicKey {
+        self.endpoint.key()
     }
 
-    fn add_relayed_link(&mut self, peer: PeerId, via: &str) -> Result<(), RunError> {
-        let named = |id: &PeerId| self.endpoint.peer(*id).name == via;
-        // The file has been checked for that.
-        let Some(hop) = self.endpoint.peers().find(named) else { return Ok(()) };
-        let id = self.endpoint.add_relayed_link(self.now(), peer, hop)?;
-        let radio = self.endpoint.link(id).radio;
-        self.reporter.name_radio(radio, &format!("via {via}"));
-        self.links.push(Link::new(id));
-        Ok(())
+    /// Records what happens from now on.
+    pub(crate) fn record_in(&mut self, audit: Audit) {
+        self.topics.recorder = Recorder::new(audit);
     }
 
     /// Tells the protocol the time of day, and people if it was set.
@@ -234,7 +210,7 @@ impl Driver {
         if jump >= CLOCK_JUMP {
             let way = if origin_us > before { "forward" } else { "back" };
             let text = format!("this machine's clock was set {way} by {:.1} s", jump.as_secs_f64());
-            self.topics.notice(now, text);
+            self.topics.notice(now, Cause::Here, &text);
         }
         for id in self.endpoint.peers() {
             let peer = self.endpoint.peer(id);
@@ -243,13 +219,14 @@ impl Driver {
             let apart = Duration::from_micros(offset_us.unsigned_abs());
             if apart >= CLOCKS_APART + clock.bound {
                 let way = if offset_us > 0 { "ahead of" } else { "behind" };
+                let cause = Cause::Peer(peer.name.into());
                 let text = format!(
                     "the clock of '{}' is {:.1} s {way} this machine's: stamps and tf of the two \
                      will not fit; set both, with chrony for example",
                     peer.name,
                     apart.as_secs_f64()
                 );
-                self.topics.notice(now, text);
+                self.topics.notice(now, cause, &text);
             }
         }
     }
@@ -263,13 +240,7 @@ impl Driver {
         if let Some(&known) = self.radios.get(interface) {
             return known;
         }
-        let set = self.radio_settings.iter().find(|r| r.interface == interface);
-        let in_flight = set.map_or(crate::config::DEFAULT_IN_FLIGHT, |r| r.in_flight);
-        let id = self.endpoint.add_radio(RadioConfig {
-            rate: set.map_or(Rate::default(), |r| r.rate),
-            in_flight_bytes: in_flight as usize * FULL_PACKET,
-            marking: self.marking.clone(),
-        });
+        let id = self.endpoint.add_radio(Self::radio_config(&self.config, interface));
         self.radios.insert(interface.to_owned(), id);
         self.reporter.name_radio(id, interface);
         id
@@ -280,9 +251,12 @@ impl Driver {
         mut self,
         gateway: Box<dyn Gateway>,
         codec: &Codec,
+        paths: Paths,
         settings: &Settings,
     ) -> Result<(), RunError> {
-        realtime::enter(&self.realtime);
+        self.paths = Some(paths);
+        self.follow_paths();
+        realtime::enter(&self.config.realtime);
         let result = self.turn(&*gateway, codec, settings);
         // Whoever waits to hand us something is released, the gateway's own thread among them.
         self.waiting.close();
@@ -304,6 +278,9 @@ impl Driver {
             self.wait(wake_at.into_iter().flatten().min())?;
             self.read_sockets();
             self.take_inputs(gateway, codec);
+            if let Some(failure) = self.waiting.failure() {
+                return Err(failure);
+            }
             let now = self.now();
             self.endpoint.handle_timeout(now);
             self.topics.handle_timeout(now, &mut self.endpoint);
@@ -391,10 +368,9 @@ impl Driver {
                 self.waiting.taken(message.payload.len());
                 self.topics.send(now, &mut self.endpoint, message);
             }
-            Input::Decoded { topic, source, payload } => {
-                self.waiting.taken(payload.len());
-                self.topics.handed_over(now, &topic);
-                gateway.handle(Command::Publish { topic, source, payload });
+            Input::Decoded(message) => {
+                self.waiting.taken(message.payload.len());
+                self.topics.decoded(now, message);
             }
             Input::Translated { key, foreign, found } => {
                 self.topics.translated(now, &mut self.endpoint, key, &foreign, *found);
@@ -406,16 +382,27 @@ impl Driver {
             Input::Turned { service, call, outcome, is_answer } => {
                 self.topics.turned(now, &mut self.endpoint, service, call, outcome, is_answer);
             }
-            Input::Path { link, path } => self.set_path(link, path),
+            Input::Path { watch, path } => self.take_path(watch, path),
+            Input::Reconfigure(config, answer) => {
+                // Whoever asked may have gone.
+                let _ = answer.try_send(self.reconfigure(gateway, *config));
+            }
             Input::NetworkChanged => {
                 self.refresh_followers();
                 self.hasten_beacons();
             }
-            Input::Notice(text) => self.topics.notice(now, text),
+            Input::Notice(text) => self.topics.notice(now, Cause::Here, &text),
+            Input::BadMessage { topic, source, reason } => {
+                self.topics.bad_message(now, &topic, source, &reason);
+            }
             Input::Status(answer) => self.answer_status(gateway, codec, &answer),
-            Input::Change(change, answer) => {
+            Input::Changed(by, outcome) => {
+                let outcome = outcome.as_ref().map(Vec::as_slice).map_err(String::as_str);
+                self.topics.recorder.changed(by, outcome);
+            }
+            Input::Change(change, by, answer) => {
                 // Whoever asked may have gone.
-                let _ = answer.try_send(self.topics.change(now, &mut self.endpoint, change));
+                let _ = answer.try_send(self.topics.set(now, &mut self.endpoint, change, by));
             }
             Input::WatchLinks(sender, answer) => {
                 // Whoever asked may have gone.
@@ -439,7 +426,11 @@ impl Driver {
             &self.topics,
             &self.recent,
             gateway,
-            [&self.waiting.refused, &codec.dropped].map(|count| count.load(Ordering::Relaxed)),
+            [
+                self.waiting.refused.load(Ordering::Relaxed),
+                codec.dropped.load(Ordering::Relaxed),
+                self.usage.dropped(),
+            ],
         )
     }
 
@@ -456,7 +447,10 @@ impl Driver {
                 Ok(message) => {
                     self.topics.send_own(now, &mut self.endpoint, &topic.name, message);
                 }
-                Err(error) => self.topics.notice(now, format!("{}: {error}", topic.name)),
+                Err(error) => {
+                    let text = format!("{}: {error}", topic.name);
+                    self.topics.notice(now, Cause::Here, &text);
+                }
             }
         } else {
             diagnostics.rest();
@@ -472,7 +466,11 @@ impl Driver {
             while let Some(event) = self.endpoint.poll_event() {
                 let now = self.now();
                 self.news.hear(&event);
+                let sender = event.sender();
                 self.topics.on_remote(now, &mut self.endpoint, event);
+                if let Some(peer) = sender {
+                    self.usage.charge(now, self.clock.now(), peer);
+                }
                 idle = false;
             }
             while let Some(order) = self.topics.poll_order() {
@@ -525,6 +523,10 @@ impl Driver {
     }
 }
 
+fn repair_percent(limits: &Limits) -> u32 {
+    (limits.repair_budget * 100.0).round() as u32
+}
+
 fn protocol_config(config: &Config) -> Result<tautline_proto::Config, RunError> {
     Ok(tautline_proto::Config {
         name: config.name.clone(),
@@ -536,7 +538,7 @@ fn protocol_config(config: &Config) -> Result<tautline_proto::Config, RunError> 
         queue_bytes: config.limits.queue_bytes,
         queue_time: config.limits.queue_time,
         reassembly_bytes: config.limits.reassembly_bytes,
-        repair_percent: (config.limits.repair_budget * 100.0).round() as u32,
+        repair_percent: repair_percent(&config.limits),
         ..tautline_proto::Config::default()
     })
 }

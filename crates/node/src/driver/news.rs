@@ -4,6 +4,7 @@
 
 use super::Driver;
 use crate::diagnostics::LinkTopic;
+use crate::quota::Cause;
 use crate::status::LinkReport;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::SystemTime;
@@ -49,8 +50,18 @@ impl News {
     /// Looks whether an event is news.
     pub(super) fn hear(&mut self, event: &Event) {
         if matches!(event, Event::LinkUp { .. } | Event::LinkDown { .. } | Event::LinkRate { .. }) {
-            self.due.get_or_insert(self.told + TELL_EVERY);
+            self.hear_of_links();
         }
+    }
+
+    /// Links were removed.
+    pub(super) fn hear_of_links(&mut self) {
+        self.due.get_or_insert(self.told + TELL_EVERY);
+    }
+
+    /// What local ROS nodes are told on from now on; returns what they were.
+    pub(super) fn set_topic(&mut self, topic: Option<LinkTopic>) -> Option<LinkTopic> {
+        std::mem::replace(&mut self.topic, topic)
     }
 
     /// When [`Driver::tell_news`] has something to do.
@@ -107,7 +118,7 @@ impl Driver {
         let stamp = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         match topic.message(now.since(Instant::default()), links, stamp) {
             Ok(message) => self.topics.send_own(now, &mut self.endpoint, &name, message),
-            Err(error) => self.topics.notice(now, format!("{name}: {error}")),
+            Err(error) => self.topics.notice(now, Cause::Here, &format!("{name}: {error}")),
         }
     }
 

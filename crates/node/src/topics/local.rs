@@ -21,6 +21,8 @@ pub(crate) struct LocalTopic {
     pub(crate) treatment: Treatment,
     /// This node publishes on it, too.
     pub(super) own: bool,
+    /// Others on this robot publish on it.
+    pub(super) others: bool,
     pub(crate) channels: BTreeMap<PeerId, ChannelId>,
     pub(super) wanted_by: BTreeSet<PeerId>,
     last_taken: Option<Instant>,
@@ -38,6 +40,7 @@ impl LocalTopic {
             topic,
             treatment,
             own: false,
+            others: false,
             channels: BTreeMap::new(),
             wanted_by: BTreeSet::new(),
             last_taken: None,
@@ -98,11 +101,18 @@ impl LocalTopic {
 impl Topics {
     pub(crate) fn on_local(&mut self, now: Instant, endpoint: &mut Endpoint, event: Event) {
         match event {
-            Event::Offered(topic) => self.local_offered(now, endpoint, topic),
+            Event::Offered(topic) => {
+                let name = topic.name.clone();
+                self.local_offered(now, endpoint, topic);
+                if let Some(local) = self.local.get_mut(&name) {
+                    local.others = true;
+                }
+            }
             Event::Withdrawn { topic } => {
                 // What this node publishes itself stays offered.
-                if !self.local.get(&topic).is_some_and(|local| local.own) {
-                    self.local_withdrawn(now, endpoint, topic);
+                match self.local.get_mut(&topic).filter(|local| local.own) {
+                    Some(local) => local.others = false,
+                    None => self.local_withdrawn(now, endpoint, topic),
                 }
             }
             Event::SourceGone { topic, source } => {
@@ -149,7 +159,7 @@ impl Topics {
         local: &mut LocalTopic,
         peer: PeerId,
     ) {
-        if !self.is_for(peer, local.treatment.to.as_deref()) {
+        if !self.is_for(peer, &local.topic.name, local.treatment.to.as_deref()) {
             return;
         }
         let config = channel_config(&local.topic, &local.treatment);
@@ -159,9 +169,10 @@ impl Topics {
         }
     }
 
-    /// Whether what a rule offers `to` these peers, or to all, is for this one.
-    pub(super) fn is_for(&self, peer: PeerId, to: Option<&[String]>) -> bool {
-        to.is_none_or(|to| to.iter().any(|name| name == self.peer_name(peer)))
+    /// Whether `name`, which a rule offers `to` these peers or to all, is for this one.
+    pub(super) fn is_for(&self, peer: PeerId, name: &str, to: Option<&[String]>) -> bool {
+        to.is_none_or(|to| to.iter().any(|it| it == self.peer_name(peer)))
+            && self.rights(peer).is_offered(name)
     }
 
     /// Offers a channel, or changes what is offered on the `known` one. Returns which one it is;
@@ -181,14 +192,14 @@ impl Topics {
             None => endpoint.offer(now, peer, config),
         };
         let failed = |error| {
-            let (here, peer) = (endpoint.name(), self.peer_name(peer));
-            let text = format!("{what}: not offered from '{here}' to '{peer}': {error}");
-            self.notice(now, text);
+            let (here, name) = (endpoint.name(), self.peer_name(peer));
+            let text = format!("{what}: not offered from '{here}' to '{name}': {error}");
+            self.peer_notice(now, peer, &text);
         };
         done.map_err(failed).ok().or(known)
     }
 
-    fn local_withdrawn(&mut self, now: Instant, endpoint: &mut Endpoint, topic: String) {
+    pub(super) fn local_withdrawn(&mut self, now: Instant, endpoint: &mut Endpoint, topic: String) {
         let Some(gone) = self.local.remove(&topic) else {
             return;
         };
@@ -284,9 +295,9 @@ impl Topics {
             // The peer has just ceased to want it, of which we are about to hear.
             Ok(()) | Err(SendError::NotWanted) => {}
             Err(error) => {
-                let (topic, here, peer) = (&message.topic, endpoint.name(), self.peer_name(peer));
-                let text = format!("{topic}: not sent from '{here}' to '{peer}': {error}");
-                self.notice(now, text);
+                let (topic, here, name) = (&message.topic, endpoint.name(), self.peer_name(peer));
+                let text = format!("{topic}: not sent from '{here}' to '{name}': {error}");
+                self.peer_notice(now, peer, &text);
             }
         }
     }
@@ -306,11 +317,11 @@ impl Topics {
         for (peer, channel) in self.offering(topic) {
             endpoint.refuse(now, peer, channel, text.clone());
         }
-        self.notice(now, text);
+        self.topic_notice(now, topic, &text);
     }
 }
 
-fn channel_config(topic: &Topic, treatment: &Treatment) -> ChannelConfig {
+pub(super) fn channel_config(topic: &Topic, treatment: &Treatment) -> ChannelConfig {
     let keep_last = u32::from(treatment.keep_last(&topic.type_name));
     // Each message of a latched topic counts, and each one of tf tells of other frames.
     let all_count = topic.qos.transient_local || Transforms::of_type(&topic.type_name).is_some();

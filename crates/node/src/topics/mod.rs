@@ -5,32 +5,38 @@
 
 mod local;
 mod own;
+mod record;
+mod reload;
 mod remote;
 mod rights;
 mod services;
 #[cfg(test)]
 mod tests;
 mod transforms;
+mod waiting;
 mod watchdogs;
 
 pub(crate) use local::LocalTopic;
 
+use crate::audit::{Actor, Recorder};
 use crate::codec::{Incoming, Turning};
 use crate::config::Config;
-use crate::notices::{Cause, Notices};
+use crate::notices::Notices;
+use crate::quota::Cause;
 use crate::status::TopicChange;
 use bytes::Bytes;
 pub(crate) use remote::Key;
 use remote::{Absence, Publication, RemoteTopic};
 use rights::Rights;
 use services::Services;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use tautline_gateway::mapping::{NameMap, Pattern, ServiceRule, TopicRule, Treatment, treatment};
+use tautline_gateway::mapping::{Pattern, ServiceRule, TopicRule, Treatment, treatment};
 use tautline_gateway::types::Dialect;
 use tautline_gateway::types::compose::Fields;
 use tautline_gateway::{Command, Service, Source, Topic, tf};
 use tautline_proto::{ChannelId, Endpoint, Instant, PeerId};
+pub(crate) use waiting::Waiting;
 use watchdogs::Watchdogs;
 pub(crate) use watchdogs::{Safe, safe_message};
 
@@ -49,9 +55,10 @@ pub(crate) enum Order {
     Compress(Outgoing),
     /// Make a message what it was, and what this robot's ROS takes; then publish it.
     Decode(Incoming),
-    /// Find out what a peer's topic is here, and bring the result back by [`Topics::translated`].
+    /// Find out what a peer's topic is here: whether its definition may be used, and its type in
+    /// this robot's ROS. [`Topics::translated`] has the result.
     Translate { key: Key, topic: Topic },
-    /// The same of a service, by [`Topics::service_translated`].
+    /// The same of a service of the other ROS, by [`Topics::service_translated`].
     TranslateService { key: Key, service: Service },
     /// Make the safe message of a topic, and bring it back by [`Topics::composed`].
     Compose { topic: Topic, fields: Arc<Fields> },
@@ -107,13 +114,22 @@ pub(crate) struct Topics {
     /// Whose types this robot's ROS takes.
     dialect: Option<Dialect>,
     peer_names: Vec<String>,
-    name_maps: Vec<NameMap>,
     rights: Vec<Rights>,
+    /// What peers want to do here and the file does not allow.
+    waiting: BTreeMap<Key, Waiting>,
+    /// Calls and answers of peers that came faster than they are taken.
+    pub(crate) calls_over_rate: u64,
+    max_message: usize,
     service_rules: Vec<ServiceRule>,
     services: Services,
     pub(crate) local: BTreeMap<String, LocalTopic>,
     remote: BTreeMap<(PeerId, ChannelId), RemoteTopic>,
+    /// Of each peer's topics the one that is being looked into: a peer with many, or with
+    /// definitions that take long, holds up its own alone.
+    examined: BTreeMap<PeerId, Key>,
     publications: BTreeMap<String, Publication>,
+    /// Names under which topics of each peer were published.
+    names: BTreeMap<PeerId, BTreeSet<String>>,
     absent: BTreeMap<PeerId, Absence>,
     pub(crate) watchdogs: Watchdogs,
     orders: VecDeque<Order>,
@@ -122,29 +138,36 @@ pub(crate) struct Topics {
     /// No merged message of tf is due before; `None` if no transform waits.
     next_merged: Option<Instant>,
     pub(crate) notices: Notices,
+    pub(crate) recorder: Recorder,
 }
 
 impl Topics {
     /// Peers are numbered in the order of the file.
     pub(crate) fn new(config: &Config) -> Self {
+        let ros = config.ros();
         Self {
             rules: config.topics.clone(),
             changes: Vec::new(),
-            dialect: config.ros().map(|(dialect, _)| dialect),
+            dialect: ros.as_ref().map(|(dialect, _)| *dialect),
             peer_names: config.peers.iter().map(|p| p.name.clone()).collect(),
-            name_maps: config.peers.iter().map(|p| p.names.clone()).collect(),
-            rights: config.peers.iter().map(Rights::new).collect(),
+            rights: config.peers.iter().map(|peer| Rights::new(peer, ros.as_ref())).collect(),
+            waiting: BTreeMap::new(),
+            calls_over_rate: 0,
+            max_message: config.limits.max_message,
             service_rules: config.services.clone(),
             services: Services::default(),
             local: BTreeMap::new(),
             remote: BTreeMap::new(),
+            examined: BTreeMap::new(),
             publications: BTreeMap::new(),
+            names: BTreeMap::new(),
             absent: BTreeMap::new(),
             watchdogs: Watchdogs::new(&config.watchdogs),
             orders: VecDeque::new(),
             tf_rules: config.tf.clone(),
             next_merged: None,
             notices: Notices::default(),
+            recorder: Recorder::default(),
         }
     }
 
@@ -170,9 +193,26 @@ impl Topics {
         &self.peer_names[peer.0 as usize]
     }
 
-    /// Tells people of trouble found at this node.
-    pub(crate) fn notice(&mut self, now: Instant, text: String) {
-        self.notices.add(now, Cause::Here, text);
+    /// Everything that this peer brings about.
+    fn cause(&self, peer: PeerId) -> Cause {
+        Cause::Peer(self.peer_name(peer).to_owned())
+    }
+
+    /// Tells people of trouble.
+    pub(crate) fn notice(&mut self, now: Instant, cause: Cause, text: &str) {
+        self.notices.add(now, cause, text);
+    }
+
+    /// Tells people of trouble that a peer brought about.
+    pub(crate) fn peer_notice(&mut self, now: Instant, peer: PeerId, text: &str) {
+        self.notices.add(now, self.cause(peer), text);
+    }
+
+    /// Tells people of trouble with a topic of peers: that of the first who has it.
+    fn topic_notice(&mut self, now: Instant, topic: &str, text: &str) {
+        let from = self.publications.get(topic).and_then(|it| it.from.first());
+        let cause = from.map_or(Cause::Here, |(peer, _)| self.cause(*peer));
+        self.notices.add(now, cause, text);
     }
 
     fn gateway(&mut self, command: Command) {
@@ -191,6 +231,24 @@ impl Topics {
             }
         }
         Some(found)
+    }
+
+    /// Does [`Topics::change`] for `by`, and records it.
+    pub(crate) fn set(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint,
+        change: TopicChange,
+        by: Actor,
+    ) -> Result<Vec<String>, String> {
+        let words = format!("{}: {}", change.topic, in_words(&change));
+        let outcome = self.change(now, endpoint, change);
+        match &outcome {
+            // Topics that come later are meant as well, so the pattern is what counts.
+            Ok(topics) => self.recorder.changed(by, Ok(&[&[words], &topics[..]].concat())),
+            Err(reason) => self.recorder.changed(by, Err(&format!("{words}: {reason}"))),
+        }
+        outcome
     }
 
     /// Changes the topics named on the running node; returns which they were.
@@ -261,4 +319,13 @@ impl Topics {
         }
         self.local.insert(name.to_owned(), local);
     }
+}
+
+fn in_words(change: &TopicChange) -> String {
+    let priority = change.priority.map(|priority| format!("priority={priority}"));
+    let rate = change.rate_hz.map(|rate| match rate {
+        0.0 => "rate=none".into(),
+        hz => format!("rate={hz}Hz"),
+    });
+    priority.into_iter().chain(rate).collect::<Vec<_>>().join(" ")
 }

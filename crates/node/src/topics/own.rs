@@ -53,6 +53,19 @@ impl Topics {
         }
     }
 
+    /// Publishes `name` no more; what others publish under it goes on.
+    pub(crate) fn stop_own(&mut self, now: Instant, endpoint: &mut Endpoint, name: &str) {
+        match self.local.get_mut(name).filter(|local| local.own) {
+            Some(local) if local.others => local.own = false,
+            Some(_) => self.local_withdrawn(now, endpoint, name.to_owned()),
+            None => {}
+        }
+        if let Some(publication) = self.publications.get_mut(name) {
+            publication.own = false;
+            self.release(now, endpoint, name);
+        }
+    }
+
     /// Whether anybody listens, here or at a peer.
     pub(crate) fn own_is_wanted(&self, name: &str) -> bool {
         self.own_is_wanted_here(name) || self.own_is_wanted_by_peers(name)

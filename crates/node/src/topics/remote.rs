@@ -1,18 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What comes from peers: topics that they offer or want, and their messages.
 
-use super::rights::OverRate;
+mod absent;
+mod examined;
+mod kept;
+
+use super::rights::{OverRate, Right, TypeOf};
+use super::waiting::Act;
 use super::{Order, Topics, Translation};
-use crate::codec::Incoming;
-use crate::notices::{self, Cause};
+use crate::codec::{Incoming, decompressed_size};
+use crate::limits::{HISTORY_DEPTH, LATCHED_BYTES, PUBLISHED_NAMES};
+use crate::notices;
+use bytes::Bytes;
+use kept::Kept;
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::sync::Arc;
-use tautline_gateway::mapping::check_name;
 use tautline_gateway::types::translate::{Translator, dialect_of};
 use tautline_gateway::{Command, Liveliness, Qos, Source, Topic};
 use tautline_proto::{
-    ChannelId, Duration, Endpoint, Event, Instant, Notice, OfferedTopic, PeerId, Received, Role,
+    ChannelId, Duration, Endpoint, Event, Instant, OfferedTopic, PeerId, Received, Role,
 };
 
 /// A channel that a peer had in its last session and has not offered again is given up after so long.
@@ -38,15 +45,21 @@ pub(super) enum Absence {
 pub(super) struct RemoteTopic {
     /// Its name at the peer.
     pub(super) offered_name: String,
+    /// Its type at the peer.
+    offered_type: String,
     /// As it is published here; as the peer has it until it is known what it is here.
     pub(super) topic: Topic,
     translation: Translation<Translator>,
+    /// It is not known yet what it is here. Messages go on as before, if there were any.
+    asked: bool,
     /// Some of its messages came compressed: all take the same way, to stay in order.
     encoded: bool,
     /// In this session of the peer.
     pub(super) over_rate: OverRate,
     /// The peer started a new session and has not offered it again: its number may be another topic's now.
     stale_since: Option<Instant>,
+    /// What is kept of it for subscribers to come.
+    kept: Kept,
 }
 
 /// A topic that we publish locally, for one or more peers or for ourselves.
@@ -71,6 +84,7 @@ impl Topics {
             Event::Offered { peer, channel, topic, definition } => {
                 self.check_priority(now, endpoint, peer, &topic);
                 let key = (peer, channel);
+                self.waiting.remove(&key);
                 match topic.role {
                     Role::Topic => {
                         // In a new session the number of a service may be a topic's.
@@ -81,6 +95,7 @@ impl Topics {
                 }
             }
             Event::Withdrawn { peer, channel } => {
+                self.waiting.remove(&(peer, channel));
                 if !self.service_channel_withdrawn(now, endpoint, (peer, channel)) {
                     self.remote_withdrawn(now, endpoint, (peer, channel));
                 }
@@ -91,10 +106,12 @@ impl Topics {
                 }
             }
             Event::Refused { peer, channel, reason } => {
-                self.remote_refused(now, (peer, channel), &reason)
+                if !self.calls_refused(now, endpoint, (peer, channel), &reason) {
+                    self.remote_refused(now, (peer, channel), &reason);
+                }
             }
             Event::PeerUp { peer, new_session } => {
-                tracing::info!(peer = self.peer_name(peer), new_session, "peer is up");
+                self.record_arrival(now, endpoint, peer, new_session);
                 let was_given_up = self.absent.remove(&peer) == Some(Absence::GivenUp);
                 if new_session {
                     self.new_session(now, peer);
@@ -102,22 +119,19 @@ impl Topics {
                     self.resume(now, endpoint, peer);
                 }
             }
-            Event::PeerDown { peer } => {
-                tracing::info!(peer = self.peer_name(peer), "peer is down");
+            Event::PeerDown { peer, said_goodbye } => {
+                self.record_departure(now, peer, said_goodbye);
                 self.absent.insert(peer, Absence::Since(now));
             }
+            Event::PeerLeft { peer } => self.new_session(now, peer),
             Event::LinkUp { .. } | Event::LinkDown { .. } | Event::LinkRate { .. } => {}
             Event::LinkMoved { link, to } => {
-                let peer = self.peer_name(endpoint.link(link).peer);
-                tracing::info!(peer, %to, "peer has moved");
+                self.record_move(now, endpoint, endpoint.link(link).peer, to);
             }
             Event::Notice(notice) => {
-                let cause = match notice {
-                    Notice::TooLarge { .. } => Cause::Here,
-                    _ => Cause::Caller,
-                };
+                self.record_notice(&notice);
                 let text = notices::text(&notice, endpoint.name());
-                self.notices.add(now, cause, text);
+                self.notices.add(now, notices::cause(&notice), &text);
             }
         }
     }
@@ -143,7 +157,8 @@ impl Topics {
 
     /// Whether messages of this channel are published here.
     fn is_published(&self, key: Key) -> bool {
-        let remote = self.remote.get(&key).filter(|r| r.stale_since.is_none());
+        let usable = |r: &&RemoteTopic| r.stale_since.is_none() && r.translation.is_known();
+        let remote = self.remote.get(&key).filter(usable);
         let publication = remote.and_then(|r| self.publications.get(&r.topic.name));
         publication.is_some_and(|p| p.from.contains(&key))
     }
@@ -153,12 +168,13 @@ impl Topics {
             remote.stale_since.get_or_insert(now);
             remote.over_rate = OverRate::default();
         }
+        self.waiting.retain(|(other, _), _| *other != peer);
         self.want_nothing(peer);
         self.new_session_of_services(now, peer);
     }
 
     /// Stops reading what only this peer wanted.
-    fn want_nothing(&mut self, peer: PeerId) {
+    pub(super) fn want_nothing(&mut self, peer: PeerId) {
         let mut unwanted = Vec::new();
         for (name, local) in &mut self.local {
             if local.wanted_by.remove(&peer) && local.wanted_by.is_empty() {
@@ -168,30 +184,6 @@ impl Topics {
         }
         for topic in unwanted {
             self.gateway(Command::Unsubscribe { topic });
-        }
-    }
-
-    /// A peer that was given up is back in the same session: it wants what it wanted.
-    fn resume(&mut self, now: Instant, endpoint: &mut Endpoint, peer: PeerId) {
-        let channels = self.local.values().filter_map(|l| l.channels.get(&peer).copied());
-        for channel in channels.collect::<Vec<_>>() {
-            if endpoint.channel_out(peer, channel).is_some_and(|(_, wanted, _)| wanted) {
-                self.remote_wanted(now, endpoint, (peer, channel), true);
-            }
-        }
-    }
-
-    /// Stops reading for peers that have been away for long.
-    fn give_up_absent(&mut self, now: Instant) {
-        let mut gone = Vec::new();
-        for (peer, absence) in &mut self.absent {
-            if matches!(absence, Absence::Since(at) if now.since(*at) > PATIENCE) {
-                *absence = Absence::GivenUp;
-                gone.push(*peer);
-            }
-        }
-        for peer in gone {
-            self.want_nothing(peer);
         }
     }
 
@@ -205,13 +197,15 @@ impl Topics {
             self.remote_withdrawn(now, endpoint, key);
         }
         self.sweep_services(now, endpoint);
-        // Whoever looks into it may have been too busy to take the question.
-        let asked = self.remote.iter().filter(|(_, r)| matches!(r.translation, Translation::Asked));
-        let again = asked.map(|(key, r)| Order::Translate { key: *key, topic: r.topic.clone() });
-        self.orders.extend(again);
+        // Whoever looks into them may have been too busy to take the questions.
+        for peer in std::mem::take(&mut self.examined).into_keys() {
+            self.examine_next(peer);
+        }
         self.sweep_watchdogs(now, endpoint);
-        self.give_up_absent(now);
+        self.give_up_absent(now, endpoint);
+        self.sweep_rights(now);
         self.notices.sweep(now);
+        self.recorder.sweep(now);
     }
 
     fn remote_offered(
@@ -222,16 +216,29 @@ impl Topics {
         offered: OfferedTopic,
         definition: Arc<str>,
     ) {
-        let local_name = self.name_maps[key.0.0 as usize].local_name(&offered.name);
-        let over_rate = self.over_rate(key.0, key.1);
-        self.replace_earlier(now, endpoint, key, &offered.name, local_name.as_deref());
-        let Some(name) = local_name else { return };
-        if let Err(error) = check_name(&name) {
-            return self.refuse(now, endpoint, key, &offered.name, &error);
-        }
         let foreign = self.dialect.is_some_and(|own| dialect_of(&offered.type_name) != own);
+        let over_rate = self.over_rate(key.0, key.1);
+        let judged = self.judge(key.0, Act::Publish, &offered);
+        let local_name = judged.as_deref().ok();
+        self.replace_earlier(now, endpoint, key, &offered.name, local_name);
+        let name = match judged {
+            Ok(name) => name,
+            Err(denied) => {
+                return self.deny(now, endpoint, key, Act::Publish, &offered, &denied);
+            }
+        };
+        let topic_type = offered.type_name.clone();
+        let definition = self.within_budget(now, key, &offered.name, definition);
+        // An offer of the same type, with another QoS, does not interrupt what comes.
+        let goes_on = self.remote.get(&key).is_some_and(|known| {
+            !foreign
+                && known.translation.is_known()
+                && known.topic.type_name == offered.type_name
+                && known.topic.type_hash == offered.type_hash
+        });
         let remote = RemoteTopic {
-            translation: if foreign { Translation::Asked } else { Translation::None },
+            translation: if goes_on { Translation::None } else { Translation::Asked },
+            asked: true,
             topic: Topic {
                 name,
                 type_name: offered.type_name,
@@ -239,7 +246,7 @@ impl Topics {
                 definition,
                 qos: Qos {
                     transient_local: offered.qos.transient_local,
-                    depth: offered.qos.depth,
+                    depth: offered.qos.depth.min(HISTORY_DEPTH),
                     reliable: offered.qos.reliable,
                     deadline: offered.qos.deadline,
                     lifespan: offered.lifespan,
@@ -249,17 +256,15 @@ impl Topics {
                     },
                 },
             },
+            offered_type: topic_type,
             offered_name: offered.name,
             encoded: false,
             over_rate,
             stale_since: None,
+            kept: self.remote.remove(&key).map(|before| before.kept).unwrap_or_default(),
         };
-        let topic = remote.topic.clone();
         self.remote.insert(key, remote);
-        match foreign {
-            true => self.orders.push_back(Order::Translate { key, topic }),
-            false => self.publish_for(now, endpoint, key),
-        }
+        self.examine_next(key.0);
     }
 
     /// Tells both ends why something that a peer offers cannot be had here.
@@ -274,36 +279,6 @@ impl Topics {
         let (peer, here) = (self.peer_name(key.0), endpoint.name());
         let text = format!("{name} of '{peer}' at '{here}': {reason}");
         self.tell_both(now, endpoint, key, text);
-    }
-
-    /// What a peer's topic is here: `foreign` was asked about.
-    pub(crate) fn translated(
-        &mut self,
-        now: Instant,
-        endpoint: &mut Endpoint,
-        key: Key,
-        foreign: &Topic,
-        found: Result<(Topic, Translator), String>,
-    ) {
-        let Some(remote) = self.remote.get_mut(&key).filter(|remote| remote.topic == *foreign)
-        else {
-            // Another topic has the number by now, and was asked about in its turn.
-            return;
-        };
-        match found {
-            Ok((topic, translator)) => {
-                for field in translator.one_sided() {
-                    tracing::info!(topic = topic.name, field, "empty or left out on the way");
-                }
-                remote.topic = topic;
-                remote.translation = Translation::By(Arc::new(translator));
-                self.publish_for(now, endpoint, key);
-            }
-            Err(reason) => {
-                remote.translation = Translation::Impossible;
-                self.refuse(now, endpoint, key, &foreign.name, &reason);
-            }
-        }
     }
 
     /// A new session may give this number to another topic, or this topic another number.
@@ -343,16 +318,30 @@ impl Topics {
             return;
         };
         if !self.may_publish(key) {
-            return self.refuse_command(now, endpoint, key);
+            return self.give_up(now, endpoint, key);
+        }
+        if !self.may_have_name(key.0, &topic.name) {
+            let reason = format!("{PUBLISHED_NAMES} names of this peer were published already");
+            return self.refuse(now, endpoint, key, &topic.name, &reason);
         }
         let known = self.publications.get(&topic.name);
-        let shared = |p: &&Publication| p.own || p.from.iter().any(|other| *other != key);
+        // A watchdog's readers get its safe message before the topic is another.
+        let guarded = self.watchdogs.holds(&topic.name);
+        let shared =
+            |p: &&Publication| guarded || p.own || p.from.iter().any(|other| *other != key);
         if let Some(known) = known.filter(shared) {
             if !is_same_type(&known.topic, &topic) {
                 return self.refuse_type(now, endpoint, key);
             }
             // One latched publisher is enough for late joiners to be served.
             topic.qos = topic.qos.united(known.topic.qos);
+            // What is known already of the type no other peer takes away.
+            if !known.topic.type_hash.is_empty() {
+                topic.type_hash = known.topic.type_hash.clone();
+                if !known.topic.definition.is_empty() {
+                    topic.definition = known.topic.definition.clone();
+                }
+            }
         }
         let own = known.is_some_and(|p| p.own);
         let wanted = known.is_some_and(|p| p.wanted);
@@ -367,6 +356,34 @@ impl Topics {
             self.gateway(Command::Advertise { topic });
         }
         endpoint.want(now, key.0, key.1, wanted);
+    }
+
+    /// What a topic is here is known for certain only once it is translated.
+    fn may_publish(&self, key: Key) -> bool {
+        self.remote.get(&key).is_some_and(|remote| {
+            let Topic { type_name: name, type_hash: hash, .. } = &remote.topic;
+            let found = TypeOf { offered: &remote.offered_type, name, hash, is_foreign: false };
+            self.rights(key.0).publish(&remote.offered_name, found) == Right::Given
+        })
+    }
+
+    /// Forgets a topic that this robot publishes only with a line in its file.
+    fn give_up(&mut self, now: Instant, endpoint: &mut Endpoint, key: Key) {
+        let Some(found) = self.remote.get(&key) else { return };
+        let name = found.offered_name.clone();
+        let waiting = self.waiting_to(Act::Publish, key.0, &name, &found.offered_type);
+        self.remote_withdrawn(now, endpoint, key);
+        self.wait_for_line(now, endpoint, key, waiting);
+    }
+
+    /// Whether a topic of this name is published here, or may be: a ROS master forgets no name and
+    /// its type as long as it runs.
+    fn may_have_name(&mut self, peer: PeerId, name: &str) -> bool {
+        let names = self.names.entry(peer).or_default();
+        if names.len() < PUBLISHED_NAMES {
+            names.insert(name.to_owned());
+        }
+        names.contains(name)
     }
 
     fn refuse_type(&mut self, now: Instant, endpoint: &mut Endpoint, key: Key) {
@@ -388,8 +405,7 @@ impl Topics {
             publication.from.remove(&key);
         }
         endpoint.want(now, key.0, key.1, false);
-        endpoint.refuse(now, key.0, key.1, text.clone());
-        self.notice(now, text);
+        self.tell_both(now, endpoint, key, text);
     }
 
     pub(super) fn remote_withdrawn(&mut self, now: Instant, endpoint: &mut Endpoint, key: Key) {
@@ -417,7 +433,7 @@ impl Topics {
         let refused = self.remote.iter();
         let refused: Vec<_> = refused
             .filter(|(_, r)| r.topic.name == name && r.stale_since.is_none())
-            .filter(|(_, r)| r.translation.is_known())
+            .filter(|(key, r)| r.translation.is_known() && !r.asked && !self.is_given_up(key.0))
             .map(|(key, _)| *key)
             .collect();
         for key in refused {
@@ -465,7 +481,7 @@ impl Topics {
         // A refusal may cross our withdrawal.
         if self.local_of(key).is_some() {
             let text = format!("'{}' refuses {reason}", self.peer_name(key.0));
-            self.notice(now, text);
+            self.peer_notice(now, key.0, &text);
         }
     }
 
@@ -476,7 +492,16 @@ impl Topics {
         key: Key,
         message: Received,
     ) {
-        if !self.is_published(key) || !self.within_rate(now, endpoint, key, message.payload.len()) {
+        if !self.is_published(key) {
+            return;
+        }
+        let bytes = match message.encoded {
+            true => decompressed_size(&message.payload, self.max_message),
+            false => message.payload.len(),
+        };
+        // Publishers are told apart over all peers.
+        let source = Source(key.0.0 << 8 | (message.source & 0xff));
+        if !self.within_rate(now, endpoint, key, bytes) || !self.may_keep(now, key, source, bytes) {
             return;
         }
         let Some(remote) = self.remote.get_mut(&key) else {
@@ -489,16 +514,57 @@ impl Topics {
         };
         let in_turn = remote.encoded || translator.is_some();
         let topic = remote.topic.name.clone();
-        // Publishers are told apart over all peers.
-        let source = Source(key.0.0 << 8 | (message.source & 0xff));
-        let (payload, encoded) = (message.payload, message.encoded);
         if in_turn {
-            let message = Incoming { topic, source, payload, encoded, translator };
+            let lifespan = remote.topic.qos.lifespan;
+            let expires = lifespan.map(|it| now + it.saturating_sub(message.age));
+            let (payload, encoded) = (message.payload, message.encoded);
+            let message = Incoming { key, topic, source, payload, encoded, translator, expires };
             self.orders.push_back(Order::Decode(message));
         } else {
-            self.handed_over(now, &topic);
-            self.gateway(Command::Publish { topic, source, payload });
+            self.hand_over(now, topic, source, message.payload);
         }
+    }
+
+    /// Publishes a message that was decompressed or translated, unless it is too old by now, or
+    /// its topic is not published any more.
+    pub(crate) fn decoded(&mut self, now: Instant, message: Incoming) {
+        let Incoming { key, topic, source, payload, expires, .. } = message;
+        let is_it = self.remote.get(&key).is_some_and(|it| it.topic.name == topic);
+        if is_it && self.is_published(key) && expires.is_none_or(|at| now <= at) {
+            self.hand_over(now, topic, source, payload);
+        }
+    }
+
+    fn hand_over(&mut self, now: Instant, topic: String, source: Source, payload: Bytes) {
+        self.handed_over(now, &topic);
+        self.gateway(Command::Publish { topic, source, payload });
+    }
+
+    /// Whether there is room for what a message of a latched topic adds to what is kept of its
+    /// peer; else people are told.
+    fn may_keep(&mut self, now: Instant, key: Key, source: Source, bytes: usize) -> bool {
+        let Some(remote) = self.remote.get(&key) else { return false };
+        let qos = remote.topic.qos;
+        if !qos.transient_local {
+            return true;
+        }
+        let own = remote.kept.bytes();
+        let of_peer = self.remote.range((key.0, ChannelId(0))..=(key.0, ChannelId(u64::MAX)));
+        let others = of_peer.map(|(_, it)| it.kept.bytes()).sum::<usize>() - own;
+        let fits = others + remote.kept.bytes_with(source, bytes, qos.depth) <= LATCHED_BYTES;
+        if fits {
+            if let Some(remote) = self.remote.get_mut(&key) {
+                remote.kept.add(source, bytes, qos.depth);
+            }
+            return true;
+        }
+        let (name, peer) = (&remote.topic.name, self.peer_name(key.0));
+        let text = format!(
+            "{name}: a message of '{peer}' is dropped; latched topics of a peer may have \
+             {LATCHED_BYTES} bytes kept for subscribers to come"
+        );
+        self.peer_notice(now, key.0, &text);
+        false
     }
 }
 

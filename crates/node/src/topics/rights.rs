@@ -1,21 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a peer may do here: move this robot, send so much, have its topics passed on so high.
+//! What a peer may do here: publish, serve, call, be offered, send so much, have its topics
+//! passed on so high.
 
 use super::{Key, Topics};
+use crate::audit::{self, Kind};
 use crate::config::PeerConfig;
-use tautline_gateway::mapping::is_command;
-use tautline_proto::{Duration, Endpoint, Instant, OfferedTopic, PeerId};
+use crate::limits::MESSAGES;
+use crate::quota::Cause;
+use std::collections::BTreeMap;
+use tautline_gateway::mapping::{Accepted, NameMap, Pattern, is_action_topic, is_type};
+use tautline_gateway::observations::is_observation;
+use tautline_gateway::types::Dialect;
+use tautline_gateway::types::installed::Installed;
+use tautline_gateway::types::own::{message_hash, service_hash};
+use tautline_proto::{Duration, Endpoint, Instant, OfferedTopic, PeerId, Role};
 
 /// After so long without a drop another one is told again.
 const CALM: Duration = Duration::from_secs(10);
 
-/// Rights of one peer beyond its names (`accept`).
+/// Rights of one peer.
 #[derive(Debug)]
 pub(super) struct Rights {
-    rate: Option<Bucket>,
+    pub(super) names: NameMap,
+    call: Vec<Pattern>,
+    offer: Vec<Pattern>,
+    /// Of the types that `accept` names, those installed here, as messages and as services.
+    messages: BTreeMap<String, String>,
+    services: BTreeMap<String, String>,
+    rate: Rate,
     max_priority: u8,
-    /// The last message that came too fast.
-    dropped: Option<Instant>,
+    /// What came too fast since it was recorded that messages do.
+    burst: Option<Burst>,
+}
+
+/// What the file says of something that a peer wants to do here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Right {
+    Given,
+    /// `accept` names other things only.
+    LeftOut,
+    /// No line allows it.
+    Waits,
+}
+
+/// A type as a peer offers it, and as it is here where that is known.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TypeOf<'a> {
+    /// As the peer has it.
+    pub(super) offered: &'a str,
+    /// As it is here; the same where both robots have one kind of ROS.
+    pub(super) name: &'a str,
+    pub(super) hash: &'a str,
+    /// `name` and `hash` are of the other ROS: what they are here is not known yet.
+    pub(super) is_foreign: bool,
 }
 
 /// Messages of one channel that came faster than they are taken.
@@ -25,65 +62,153 @@ pub(crate) struct OverRate {
     pub(crate) bytes: u64,
 }
 
-/// One second's worth of bits, which come back as time passes.
+impl OverRate {
+    fn add(&mut self, bytes: usize) {
+        self.messages = self.messages.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(bytes as u64);
+    }
+}
+
+/// Messages of all channels that came faster than they are taken, with pauses below [`CALM`].
+#[derive(Debug)]
+struct Burst {
+    last: Instant,
+    dropped: OverRate,
+}
+
+/// One second's worth of bits or messages, which come back as time passes.
 #[derive(Debug)]
 struct Bucket {
-    rate_bps: u64,
+    per_second: u64,
     /// Below zero after a message larger than the bucket.
-    bits: f64,
+    left: f64,
     filled: Instant,
 }
 
 impl Bucket {
-    fn new(rate_bps: u64) -> Self {
-        Self { rate_bps, bits: rate_bps as f64, filled: Instant(0) }
+    fn new(per_second: u64) -> Self {
+        Self { per_second, left: per_second as f64, filled: Instant(0) }
     }
 
-    /// Takes a message if there is enough for it. One larger than the bucket needs a full one:
-    /// it could never pass else.
-    fn take(&mut self, now: Instant, bytes: usize) -> bool {
-        let (rate, bits) = (self.rate_bps as f64, bytes as f64 * 8.0);
+    fn fill(&mut self, now: Instant) {
+        let full = self.per_second as f64;
         let passed = now.since(self.filled).as_secs_f64();
-        (self.bits, self.filled) = ((self.bits + passed * rate).min(rate), now);
-        let enough = self.bits >= bits.min(rate);
+        (self.left, self.filled) = ((self.left + passed * full).min(full), now);
+    }
+
+    /// Whether there is enough for `amount`. One larger than the bucket needs a full one: it could
+    /// never pass else.
+    fn has(&self, amount: f64) -> bool {
+        self.left >= amount.min(self.per_second as f64)
+    }
+}
+
+/// What may come of a peer.
+#[derive(Debug)]
+struct Rate {
+    bits: Bucket,
+    messages: Bucket,
+}
+
+impl Rate {
+    fn new(rate_bps: u64) -> Self {
+        let messages = Bucket::new(MESSAGES.per_second.into());
+        Self { bits: Bucket::new(rate_bps), messages }
+    }
+
+    /// Takes a message if there is enough for it.
+    fn take(&mut self, now: Instant, bytes: usize) -> bool {
+        let bits = bytes as f64 * 8.0;
+        self.bits.fill(now);
+        self.messages.fill(now);
+        let enough = self.bits.has(bits) && self.messages.has(1.0);
         if enough {
-            self.bits -= bits;
+            self.bits.left -= bits;
+            self.messages.left -= 1.0;
         }
         enough
     }
 }
 
 impl Rights {
-    pub(super) fn new(peer: &PeerConfig) -> Self {
-        let rate = peer.max_rate_bps.map(Bucket::new);
-        Self { rate, max_priority: peer.max_priority, dropped: None }
+    pub(super) fn new(peer: &PeerConfig, ros: Option<&(Dialect, Installed)>) -> Self {
+        let named = || peer.names.accept.iter().flat_map(|entry| entry.types.iter());
+        let hashes = |hash: fn(&str, Dialect, &Installed) -> Option<String>| {
+            let of = |name: &String| {
+                let (dialect, installed) = ros?;
+                Some((name.clone(), hash(name, *dialect, installed)?))
+            };
+            named().filter_map(of).collect()
+        };
+        Self {
+            messages: hashes(message_hash),
+            services: hashes(service_hash),
+            names: peer.names.clone(),
+            call: peer.call.clone(),
+            offer: peer.offer.clone(),
+            rate: Rate::new(peer.max_rate_bps),
+            max_priority: peer.max_priority,
+            burst: None,
+        }
+    }
+
+    /// Whether a topic that the peer has under `name` may be published here.
+    pub(super) fn publish(&self, name: &str, found: TypeOf<'_>) -> Right {
+        // An action's topics are read by its clients alone, under a name that they chose.
+        let default =
+            is_observation(found.name, found.hash) || is_action_topic(name, found.offered);
+        self.right(name, found, &self.messages, default)
+    }
+
+    /// Whether a service that the peer has under `name` may be served here: under a prefix its
+    /// clients name this peer.
+    pub(super) fn serve(&self, name: &str, found: TypeOf<'_>) -> Right {
+        self.right(name, found, &self.services, true)
+    }
+
+    fn right(
+        &self,
+        name: &str,
+        found: TypeOf<'_>,
+        hashes: &BTreeMap<String, String>,
+        under_prefix: bool,
+    ) -> Right {
+        let fits = |allowed: &str| {
+            let known = hashes.get(allowed).filter(|_| !found.is_foreign);
+            // ROS 2 before Iron has no hashes, and matches by name.
+            let unknown = found.hash.is_empty() && found.name.matches('/').count() > 1;
+            (is_type(allowed, name, found.offered) || is_type(allowed, name, found.name))
+                && known.is_none_or(|own| unknown || own == found.hash)
+        };
+        match self.names.accepted(name, fits) {
+            Accepted::Yes => Right::Given,
+            Accepted::OtherType => Right::Waits,
+            Accepted::No if under_prefix && !self.names.prefix.is_empty() => Right::Given,
+            Accepted::No if !self.names.accept.is_empty() => Right::LeftOut,
+            Accepted::No => Right::Waits,
+        }
+    }
+
+    /// Whether the peer may call a service of this robot.
+    pub(super) fn may_call(&self, name: &str) -> bool {
+        self.call.iter().any(|pattern| pattern.matches_or_action(name))
+    }
+
+    /// Whether the peer is offered a topic or service of this robot.
+    pub(super) fn is_offered(&self, name: &str) -> bool {
+        self.offer.is_empty() || self.offer.iter().any(|it| it.matches_or_action(name))
+    }
+
+    /// Other rights, of the same rate: what was taken of it still counts.
+    pub(super) fn follow(&mut self, new: Self) {
+        let before = std::mem::replace(self, new);
+        (self.rate, self.burst) = (before.rate, before.burst);
     }
 }
 
 impl Topics {
-    /// Whether a topic that a peer offers may be published here: one that makes a robot move
-    /// only if the file names it among those taken of the peer.
-    pub(super) fn may_publish(&self, key: Key) -> bool {
-        let names = &self.name_maps[key.0.0 as usize];
-        self.remote.get(&key).is_some_and(|remote| {
-            let topic = &remote.topic;
-            !is_command(&topic.type_name, &topic.type_hash) || names.accepts(&remote.offered_name)
-        })
-    }
-
-    /// Forgets a topic that would make this robot move and that nobody here asked for.
-    pub(super) fn refuse_command(&mut self, now: Instant, endpoint: &mut Endpoint, key: Key) {
-        let Some(found) = self.remote.get(&key) else { return };
-        let (name, type_name) = (&found.offered_name, &found.topic.type_name);
-        let (here, peer) = (endpoint.name(), self.peer_name(key.0));
-        let text = format!(
-            "{name} ({type_name}): it makes a robot move, and '{here}' takes it from '{peer}' \
-             only where peers.{peer}.accept names it"
-        );
-        // It may have had another type before, and been read.
-        self.remote_withdrawn(now, endpoint, key);
-        endpoint.want(now, key.0, key.1, false);
-        self.tell_both(now, endpoint, key, text);
+    pub(super) fn rights(&self, peer: PeerId) -> &Rights {
+        &self.rights[peer.0 as usize]
     }
 
     /// Tells people at both ends why something of a peer is not taken.
@@ -94,8 +219,22 @@ impl Topics {
         key: Key,
         text: String,
     ) {
-        endpoint.refuse(now, key.0, key.1, text.clone());
-        self.notice(now, text);
+        self.record_refusal(endpoint, key, &text);
+        self.peer_notice(now, key.0, &text);
+        endpoint.refuse(now, key.0, key.1, text);
+    }
+
+    /// Records that a topic, a service or calls of a peer are not taken.
+    pub(super) fn record_refusal(&mut self, endpoint: &Endpoint, key: Key, reason: &str) {
+        let Some((offered, ..)) = endpoint.channel_in(key.0, key.1) else { return };
+        let kind = match offered.role {
+            Role::Topic => Kind::Topic,
+            Role::Answers => Kind::Service,
+            Role::Calls => Kind::Call,
+        };
+        let (name, type_name) = ((&offered.name).into(), (&offered.type_name).into());
+        let event = audit::Event::Refused { kind, name, type_name, reason: reason.into() };
+        self.recorder.record(&self.cause(key.0), event);
     }
 
     /// Tells of an offer above the peer's highest priority.
@@ -111,16 +250,16 @@ impl Topics {
             return;
         }
         let (name, found) = (&offered.name, offered.priority);
-        let (here, peer) = (endpoint.name(), self.peer_name(peer));
+        let (here, own) = (endpoint.name(), self.peer_name(peer));
         let text = format!(
-            "{name} of '{peer}' has priority {found}; '{here}' allows it {allowed} \
-             (peers.{peer}.max_priority)"
+            "{name} of '{own}' has priority {found}; '{here}' allows it {allowed} \
+             (peers.{own}.max_priority)"
         );
-        self.notice(now, text);
+        self.peer_notice(now, peer, &text);
     }
 
     /// Whether a message of `bytes` is within what is taken of its peer; else it is counted, and
-    /// the first of many told to both ends.
+    /// the first of many is reported at both ends.
     pub(super) fn within_rate(
         &mut self,
         now: Instant,
@@ -129,26 +268,50 @@ impl Topics {
         bytes: usize,
     ) -> bool {
         let rights = &mut self.rights[key.0.0 as usize];
-        let Some(bucket) = rights.rate.as_mut() else { return true };
-        if bucket.take(now, bytes) {
+        if rights.rate.take(now, bytes) {
             return true;
         }
-        let rate_bps = bucket.rate_bps;
-        let is_news = rights.dropped.replace(now).is_none_or(|last| now.since(last) > CALM);
-        let Some(remote) = self.remote.get_mut(&key) else { return false };
-        remote.over_rate.messages += 1;
-        remote.over_rate.bytes += bytes as u64;
+        let rate_bps = rights.rate.bits.per_second;
+        // The one before may be over since the last sweep.
+        self.sweep_rights(now);
+        let rights = &mut self.rights[key.0.0 as usize];
+        let is_news = rights.burst.is_none();
+        let begun = Burst { last: now, dropped: OverRate::default() };
+        let burst = rights.burst.get_or_insert(begun);
+        burst.last = now;
+        burst.dropped.add(bytes);
+        match self.remote.get_mut(&key) {
+            Some(remote) => remote.over_rate.add(bytes),
+            None => self.calls_over_rate += 1,
+        }
         if is_news {
-            let name = remote.offered_name.clone();
+            let offered = endpoint.channel_in(key.0, key.1);
+            let name = offered.map(|(it, ..)| it.name.clone()).unwrap_or_default();
             let (here, peer) = (endpoint.name(), self.peer_name(key.0));
             let text = format!(
-                "{name}, perhaps others too: topics of '{peer}' come faster than the {} kbps that \
-                 '{here}' takes (peers.{peer}.max_rate); the rest is dropped",
-                rate_bps as f64 / 1e3
+                "{name}, perhaps others too: topics and calls of '{peer}' come faster than the {} \
+                 kbps (peers.{peer}.max_rate) or {} messages per second that '{here}' takes; the \
+                 rest is dropped",
+                rate_bps as f64 / 1e3,
+                MESSAGES.per_second,
             );
-            self.tell_both(now, endpoint, key, text);
+            let event = audit::Event::OverRateBegan { topic: name.into(), limit_bps: rate_bps };
+            self.recorder.record(&self.cause(key.0), event);
+            self.peer_notice(now, key.0, &text);
+            endpoint.refuse(now, key.0, key.1, text);
         }
         false
+    }
+
+    /// Records that nothing of a peer was dropped for a while.
+    pub(super) fn sweep_rights(&mut self, now: Instant) {
+        for (rights, name) in self.rights.iter_mut().zip(&self.peer_names) {
+            let over = |burst: &mut Burst| now.since(burst.last) > CALM;
+            let Some(Burst { dropped, .. }) = rights.burst.take_if(over) else { continue };
+            let OverRate { messages, bytes } = dropped;
+            let event = audit::Event::OverRateEnded { messages, bytes };
+            self.recorder.record(&Cause::Peer(name.clone()), event);
+        }
     }
 }
 
@@ -162,21 +325,29 @@ mod tests {
 
     #[test]
     fn a_second_of_bits_is_taken_at_once_and_then_as_many_as_come_back() {
-        let mut bucket = Bucket::new(8000);
-        assert!(bucket.take(at(5000), 400) && bucket.take(at(5000), 600));
-        assert!(!bucket.take(at(5000), 1));
-        assert!(!bucket.take(at(5100), 101), "100 bytes have come back");
-        assert!(bucket.take(at(5100), 100));
-        assert!(bucket.take(at(60_000), 1000) && !bucket.take(at(60_000), 1), "never more");
+        let mut rate = Rate::new(8000);
+        assert!(rate.take(at(5000), 400) && rate.take(at(5000), 600));
+        assert!(!rate.take(at(5000), 1));
+        assert!(!rate.take(at(5100), 101), "100 bytes have come back");
+        assert!(rate.take(at(5100), 100));
+        assert!(rate.take(at(60_000), 1000) && !rate.take(at(60_000), 1), "never more");
     }
 
     #[test]
     fn a_message_larger_than_the_bucket_passes_and_is_paid_for() {
-        let mut bucket = Bucket::new(8000);
-        assert!(bucket.take(at(1000), 3000));
-        assert!(!bucket.take(at(2900), 1), "2000 bytes are owed");
-        assert!(bucket.take(at(3100), 1));
-        assert!(!bucket.take(at(3500), 3000), "it is not full");
-        assert!(bucket.take(at(4200), 3000));
+        let mut rate = Rate::new(8000);
+        assert!(rate.take(at(1000), 3000));
+        assert!(!rate.take(at(2900), 1), "2000 bytes are owed");
+        assert!(rate.take(at(3100), 1));
+        assert!(!rate.take(at(3500), 3000), "it is not full");
+        assert!(rate.take(at(4200), 3000));
+    }
+
+    #[test]
+    fn small_messages_are_counted_as_well() {
+        let mut rate = Rate::new(1_000_000_000);
+        let taken = |rate: &mut Rate, now| (0..20_000).filter(|_| rate.take(now, 1)).count();
+        assert_eq!(taken(&mut rate, at(1000)), MESSAGES.per_second as usize);
+        assert_eq!(taken(&mut rate, at(1500)), MESSAGES.per_second as usize / 2);
     }
 }

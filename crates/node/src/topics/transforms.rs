@@ -5,6 +5,7 @@
 //! whoever comes late may be given only the last one.
 
 use super::{LocalTopic, Outgoing, Topics};
+use crate::quota::Cause;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use tautline_gateway::Source;
@@ -174,6 +175,7 @@ impl Topics {
     }
 
     fn trouble(&mut self, now: Instant, endpoint: &Endpoint, topic: &str, trouble: &str) {
-        self.notice(now, format!("{topic} of '{}': {trouble}", endpoint.name()));
+        let text = format!("{topic} of '{}': {trouble}", endpoint.name());
+        self.notice(now, Cause::Here, &text);
     }
 }

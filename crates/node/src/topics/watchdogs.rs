@@ -6,13 +6,15 @@
 //! for its time. Until the next message it then sleeps, or repeats itself.
 
 use super::{Order, Topics};
+use crate::audit;
 use crate::config::WatchdogConfig;
+use crate::quota::Cause;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tautline_gateway::types::compose::{Fields, compose};
 use tautline_gateway::types::installed::Installed;
-use tautline_gateway::types::translate::schema_of;
+use tautline_gateway::types::trust::certain_schema;
 use tautline_gateway::{Command, Source, Topic};
 use tautline_proto::{Duration, Endpoint, Instant};
 
@@ -22,7 +24,7 @@ const SOURCE: Source = Source(u32::MAX - 1);
 /// on its way to subscribers.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// A safe message, made on the codec's thread: definitions come from peers and may be large.
+/// A safe message, made on the thread 'types': definitions come from peers and may be large.
 #[derive(Debug)]
 pub(crate) struct Safe {
     message: Bytes,
@@ -38,7 +40,7 @@ pub(crate) fn safe_message(
     installed: &Installed,
     limit: usize,
 ) -> Result<Safe, String> {
-    let schema = schema_of(topic, installed)?;
+    let schema = certain_schema(topic, installed)?;
     let zeros = || compose(&schema, &[], limit).map_err(|error| error.to_string());
     let (message, problem) = match compose(&schema, fields, limit) {
         Ok(message) => (message, None),
@@ -92,6 +94,36 @@ struct Watchdog {
 }
 
 impl Watchdog {
+    fn new(config: &WatchdogConfig) -> Self {
+        Self {
+            after: config.after,
+            repeat: config.repeat,
+            fields: Arc::new(config.message.clone()),
+            bite: Bite::Unknown,
+            state: State::Asleep,
+            bites: 0,
+        }
+    }
+
+    /// The file says something else of it. It stays armed, and silent.
+    fn follow(&mut self, now: Instant, config: &WatchdogConfig) {
+        if let State::Armed(due) = &mut self.state
+            && self.after != config.after
+        {
+            *due = (*due).min(now + config.after);
+        }
+        if let State::Silent(_, again) = &mut self.state
+            && self.repeat != config.repeat
+        {
+            *again = config.repeat.map(|every| now + every);
+        }
+        (self.after, self.repeat) = (config.after, config.repeat);
+        if *self.fields != config.message {
+            self.fields = Arc::new(config.message.clone());
+            self.bite = Bite::Unknown;
+        }
+    }
+
     fn due(&self) -> Option<Instant> {
         match self.state {
             State::Armed(due) => Some(due),
@@ -107,15 +139,8 @@ pub(crate) struct Watchdogs(BTreeMap<String, Watchdog>);
 
 impl Watchdogs {
     pub(super) fn new(configs: &[WatchdogConfig]) -> Self {
-        let watchdog = |config: &WatchdogConfig| Watchdog {
-            after: config.after,
-            repeat: config.repeat,
-            fields: Arc::new(config.message.clone()),
-            bite: Bite::Unknown,
-            state: State::Asleep,
-            bites: 0,
-        };
-        Self(configs.iter().map(|config| (config.topic.clone(), watchdog(config))).collect())
+        let named = |config: &WatchdogConfig| (config.topic.clone(), Watchdog::new(config));
+        Self(configs.iter().map(named).collect())
     }
 
     /// Whether a topic has to stay published although no peer offers it.
@@ -141,6 +166,28 @@ impl Watchdogs {
 }
 
 impl Topics {
+    /// Other watchdogs hold: those of topics that had one already go on.
+    pub(super) fn reconfigure_watchdogs(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint,
+        configs: &[WatchdogConfig],
+    ) {
+        let mut before = std::mem::take(&mut self.watchdogs.0);
+        for config in configs {
+            let known = before.remove(&config.topic);
+            let mut watchdog = known.unwrap_or_else(|| Watchdog::new(config));
+            watchdog.follow(now, config);
+            self.watchdogs.0.insert(config.topic.clone(), watchdog);
+            let published = self.publications.get(&config.topic).filter(|it| !it.from.is_empty());
+            if let Some(topic) = published.map(|it| it.topic.clone()) {
+                self.watch(&topic);
+            }
+        }
+        // Topics may have been published for those that are gone alone.
+        before.into_keys().for_each(|name| self.release(now, endpoint, &name));
+    }
+
     /// A topic from peers is published here now: its safe message has to be of its type.
     pub(super) fn watch(&mut self, topic: &Topic) {
         let Some(watchdog) = self.watchdogs.0.get_mut(&topic.name) else { return };
@@ -174,12 +221,13 @@ impl Topics {
                         "watchdogs.{name}.message for {type_name}: {problem}; all its fields are \
                          zero instead"
                     );
-                    self.notice(now, text);
+                    self.topic_notice(now, &name, &text);
                 }
             }
             Err(reason) => {
                 watchdog.bite = Bite::Impossible(topic.clone());
-                self.notice(now, format!("watchdogs.{name}: no message can be made: {reason}"));
+                let text = format!("watchdogs.{name}: no message can be made: {reason}");
+                self.topic_notice(now, &name, &text);
             }
         }
         if is_late {
@@ -190,7 +238,8 @@ impl Topics {
     /// A message from a peer was handed to the gateway.
     pub(crate) fn handed_over(&mut self, now: Instant, topic: &str) {
         let Some(watchdog) = self.watchdogs.0.get_mut(topic) else { return };
-        if matches!(watchdog.state, State::Late | State::Silent(..)) {
+        let was_silent = matches!(watchdog.state, State::Late | State::Silent(..));
+        if was_silent && self.notices.may_log(now, &Cause::Safety(topic.to_owned())) {
             tracing::info!(topic, "messages from peers come again");
         }
         watchdog.state = State::Armed(now + watchdog.after);
@@ -216,6 +265,7 @@ impl Topics {
         }
         let first = !matches!(watchdog.state, State::Silent(..));
         let again = watchdog.repeat.map(|every| now + every);
+        let is_ready = matches!(watchdog.bite, Bite::Ready(..));
         let done = match &watchdog.bite {
             Bite::Unknown | Bite::Asked(_) => {
                 watchdog.state = State::Late;
@@ -233,7 +283,10 @@ impl Topics {
         watchdog.state = State::Silent(now, again);
         if first {
             let after = watchdog.after;
-            self.notice(now, format!("{name}: nothing from peers for {after:?}; {done}"));
+            let cause = Cause::Safety(name.to_owned());
+            self.recorder.record(&cause, safe_message_event(name, after, is_ready));
+            let text = format!("{name}: nothing from peers for {after:?}; {done}");
+            self.notice(now, cause, &text);
         }
     }
 
@@ -257,4 +310,9 @@ impl Topics {
             self.release(now, endpoint, &name);
         }
     }
+}
+
+fn safe_message_event(topic: &str, after: Duration, published: bool) -> audit::Event {
+    let silence_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+    audit::Event::SafeMessage { topic: topic.into(), silence_ms, published }
 }

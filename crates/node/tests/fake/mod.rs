@@ -2,6 +2,7 @@
 //! A node that is always the same, to ask over its control socket.
 
 use std::sync::{Arc, Mutex};
+use tautline_node::audit::Actor;
 use tautline_node::control::Inspect;
 use tautline_node::status::{Status, TopicChange};
 
@@ -13,7 +14,7 @@ pub fn status() -> Status {
 /// Answers with [`status`] and remembers changes.
 #[derive(Default)]
 pub struct FakeNode {
-    pub changes: Mutex<Vec<TopicChange>>,
+    pub changes: Mutex<Vec<(TopicChange, Actor)>>,
 }
 
 impl FakeNode {
@@ -27,7 +28,7 @@ impl Inspect for FakeNode {
         Ok(status())
     }
 
-    fn change_topic(&self, change: TopicChange) -> Result<Vec<String>, String> {
+    fn change_topic(&self, change: TopicChange, by: Actor) -> Result<Vec<String>, String> {
         let known = ["/scan", "/diagnostics"];
         if !known.contains(&change.topic.as_str()) {
             return Err(format!(
@@ -37,7 +38,7 @@ impl Inspect for FakeNode {
             ));
         }
         let changed = vec![change.topic.clone()];
-        self.changes.lock().unwrap().push(change);
+        self.changes.lock().unwrap().push((change, by));
         Ok(changed)
     }
 }

@@ -2,6 +2,7 @@
 //! The built program running as a daemon, without ROS unless its file says otherwise.
 
 pub mod enclosure;
+pub mod hostile;
 
 use enclosure::Enclosure;
 use std::collections::BTreeSet;
@@ -69,23 +70,31 @@ impl Place {
         inside: Option<&Enclosure>,
     ) -> Daemon {
         let control = self.path(&format!("{files}.sock"));
+        let file = self.write(files, name, lines);
+        let mut daemon = Daemon {
+            child: self.spawn(&file, files, inside),
+            log: self.path(&format!("{files}.log")),
+            control,
+        };
+        wait_for(format!("{files} runs"), || {
+            let ended = daemon.child.try_wait().unwrap();
+            assert!(ended.is_none(), "{files} ended: {ended:?}\n{}", daemon.log());
+            // Before it says this, a signal would end it, and its other files may not be there.
+            daemon.log().contains(" running name=").then_some(())
+        });
+        daemon
+    }
+
+    /// Writes the file of node `name`, as it is started or in place of that.
+    pub fn write(&self, files: &str, name: &str, lines: &str) -> PathBuf {
+        let control = self.path(&format!("{files}.sock"));
         let file = self.path(&format!("{files}.yaml"));
         let ros1 = if lines.contains("ros1:") { "" } else { "ros1: false\n" };
         let security = if lines.contains("key:") { "" } else { "security: none\n" };
         let control_line = control.display();
         let text = format!("name: {name}\ncontrol: {control_line}\n{security}{ros1}{lines}\n");
         std::fs::write(&file, text).unwrap();
-        let mut daemon = Daemon {
-            child: self.spawn(&file, files, inside),
-            log: self.path(&format!("{files}.log")),
-            control,
-        };
-        wait_for(format!("{files} answers"), || {
-            let ended = daemon.child.try_wait().unwrap();
-            assert!(ended.is_none(), "{files} ended: {ended:?}\n{}", daemon.log());
-            Client::connect(&daemon.control).is_ok().then_some(())
-        });
-        daemon
+        file
     }
 
     fn spawn(&self, file: &std::path::Path, files: &str, inside: Option<&Enclosure>) -> Child {
@@ -152,6 +161,29 @@ impl Daemon {
             let told = self.status().notices.iter().any(|notice| has_all(notice));
             (told && self.log().lines().any(has_all)).then_some(())
         });
+    }
+
+    /// Lines of its audit log so far, which its file has put at `path`.
+    pub fn audited(&self, path: &std::path::Path) -> Vec<serde_json::Value> {
+        let text = std::fs::read_to_string(path).unwrap();
+        // The last may be under way.
+        let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        whole.map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// Waits for a record of `event`, about `peer` if one is given.
+    pub fn wait_for_record(
+        &self,
+        path: &std::path::Path,
+        event: &str,
+        peer: Option<&str>,
+    ) -> serde_json::Value {
+        wait_for(format!("a record of '{event}' about {peer:?}"), || {
+            let mut records = self.audited(path).into_iter();
+            records.find(|it| {
+                it["event"] == event && it.get("peer").and_then(|it| it.as_str()) == peer
+            })
+        })
     }
 
     /// Sends SIGTERM.

@@ -5,17 +5,18 @@
 
 use super::keys::{KEY, PublicKey, SecretKey, hash};
 use super::seal::{open_once, seal_once};
+use crate::bucket::{Allowance, Bucket};
 use crate::time::{Duration, Instant};
 use crate::wire::packet::{Answer, COOKIE, Call, Cookie, MAC};
 use ring::hmac;
 
 /// Calls answered without a cookie: so many at once, and so many in a second. A key
 /// agreement takes about 0.2 ms, so that they cost at most 1 % of a processor.
-const FREE: Budget = Budget { burst: 32, per_second: 32 };
+const FREE: Allowance = Allowance { burst: 32, per_second: 32 };
 /// Calls answered with a cookie, of one sender (or of those whose addresses fall together).
-const PROVEN: Budget = Budget { burst: 4, per_second: 4 };
+const PROVEN: Allowance = Allowance { burst: 4, per_second: 4 };
 /// Cookies handed out: one is smaller than the call it answers, and each costs a packet.
-const COOKIES: Budget = Budget { burst: 128, per_second: 512 };
+const COOKIES: Allowance = Allowance { burst: 128, per_second: 512 };
 /// Groups that senders with a cookie fall into.
 const GROUPS: usize = 256;
 /// A cookie holds for one such span and what is left of the next.
@@ -194,37 +195,6 @@ pub(crate) fn mac(key: &[u8], parts: &[&[u8]]) -> [u8; MAC] {
 
 fn cookie(secret: &[u8; KEY], from: &[u8]) -> [u8; COOKIE] {
     mac(secret, &[from])
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Budget {
-    pub(crate) burst: u32,
-    pub(crate) per_second: u32,
-}
-
-/// A token bucket.
-#[derive(Debug, Clone)]
-pub(crate) struct Bucket {
-    budget: Budget,
-    /// Time up to which tokens were used, in nanoseconds; before the beginning of time while full.
-    used_to: i64,
-}
-
-impl Bucket {
-    pub(crate) fn new(budget: Budget) -> Self {
-        Self { budget, used_to: i64::MIN }
-    }
-
-    pub(crate) fn take(&mut self, now: Instant) -> bool {
-        let now = i64::try_from(now.0).unwrap_or(i64::MAX);
-        let each = 1_000_000_000 / i64::from(self.budget.per_second);
-        let used_to = self.used_to.max(now - each * i64::from(self.budget.burst)) + each;
-        let left = used_to <= now;
-        if left {
-            self.used_to = used_to;
-        }
-        left
-    }
 }
 
 #[cfg(test)]

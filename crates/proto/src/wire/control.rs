@@ -6,12 +6,13 @@
 use super::WireError;
 use super::cursor::{Reader, put_text, put_varint};
 use super::frame::MAX_CHANNEL;
+use crate::limits;
 use crate::time::Duration;
 
 /// Longest topic name, type name, hash or reason, in bytes.
 pub const MAX_TEXT: usize = 1024;
 /// Longest type definition, in bytes.
-pub const MAX_DEFINITION: usize = 1 << 20;
+pub const MAX_DEFINITION: usize = limits::DEFINITION_BYTES;
 
 /// One message of channel 0.
 #[derive(Debug, Clone, PartialEq, Eq)]

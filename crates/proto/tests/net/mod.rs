@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::net::SocketAddr;
 use tautline_proto::{
     ChannelConfig, ChannelId, Class, Config, Duration, Endpoint, Event, Instant, LinkConfig,
-    LinkId, Message, OfferedTopic, PeerId, RadioConfig, RadioId, Received, SecretKey, SendError,
-    Transmit,
+    LinkId, Message, OfferedTopic, Parted, PeerId, RadioConfig, RadioId, Received, SecretKey,
+    SendError, Transmit,
 };
 
 pub const MS: Duration = Duration::from_millis(1);
@@ -219,6 +219,16 @@ impl Net {
             endpoint.add_relayed_link(self.now, peer, *via).unwrap();
         }
         peer
+    }
+
+    /// `node` removes a peer; its goodbyes leave.
+    pub fn part(&mut self, node: usize, peer: PeerId) -> Parted {
+        let mut parted = self.nodes[node].endpoint.remove_peer(self.now, peer);
+        for transmit in parted.goodbyes.drain(..) {
+            self.transmit(node, transmit);
+        }
+        self.drain(node);
+        parted
     }
 
     /// Replaces a node by a new one of the same name, as after a crash.

@@ -3,9 +3,11 @@
 
 use super::Actor;
 use crate::ros1::publication::Phase;
+use crate::ros1::publication::shown;
 use crate::ros1::slave::{ApiCall, failure, success};
 use crate::ros1::subscription::{MAX_PUBLISHERS, Subscription};
 use crate::ros1::xmlrpc::text;
+use crate::sparing::Sparing;
 use dxr::Value;
 
 impl Actor {
@@ -46,7 +48,16 @@ impl Actor {
                 success("publications", Value::Array(pairs.collect()))
             }
             ApiCall::Shutdown { caller, reason } => {
-                tracing::warn!(caller, reason, "asked to shut down over ROS; ignored");
+                static LINES: Sparing = Sparing::new();
+                if let Some(left_out) = LINES.next() {
+                    let (caller, reason) = (shown(&caller), shown(&reason));
+                    tracing::warn!(
+                        ?caller,
+                        ?reason,
+                        left_out,
+                        "asked to shut down over ROS; ignored"
+                    );
+                }
                 // So a master tells the older of two nodes of one name.
                 self.name_taken = true;
                 self.poll();

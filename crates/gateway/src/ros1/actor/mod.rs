@@ -13,11 +13,12 @@ mod upkeep;
 
 use super::connection::Identity;
 use super::discovery::Discovery;
+use super::door::Seat;
 use super::header::Header;
 use super::inquiry::{Found, Inquirer};
 use super::master::{Master, Snapshot};
-use super::publication::{self, Publication};
-use super::slave::{self, ApiCall};
+use super::publication::Publication;
+use super::slave::ApiCall;
 use super::subscription::{ReaderNote, Subscription};
 use super::xmlrpc::{CallError, Endpoint};
 use super::{Order, Ros1Options, Shared};
@@ -29,7 +30,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep_until;
 
@@ -56,10 +57,18 @@ pub(super) enum Note {
     Subscribed { topic: String, serial: u64, publishers: Result<Vec<String>, CallError> },
     Advertised { topic: String, serial: u64, outcome: Result<(), NotAdvertised> },
     Reader { topic: String, uri: String, serial: u64, note: ReaderNote },
-    Subscriber { stream: TcpStream, header: Header, peer: SocketAddr },
+    Subscriber(Visitor, Header),
     SubscriberLeft { topic: String, id: u64 },
     Service(ServiceNote),
     Api(ApiCall, oneshot::Sender<Value>),
+}
+
+/// A TCPROS connection from elsewhere.
+pub(super) struct Visitor {
+    pub stream: TcpStream,
+    pub peer: SocketAddr,
+    /// Free again when the connection ends.
+    pub seat: Seat,
 }
 
 /// What one poll of the master found.
@@ -95,12 +104,9 @@ pub(super) struct Actor {
 }
 
 impl Actor {
-    /// Starts to serve `api` and `tcpros`.
-    pub fn new(setup: Setup, api: TcpListener, tcpros: TcpListener) -> Self {
+    pub fn new(setup: Setup) -> Self {
         let (notes, received) = mpsc::channel(NOTE_QUEUE);
         let node_name = setup.options.node_name.clone();
-        tokio::spawn(slave::serve(api, node_name.clone(), notes.clone()));
-        tokio::spawn(publication::accept(tcpros, notes.clone()));
         let master = Arc::new(Master::new(
             setup.master.clone(),
             &node_name,
@@ -130,6 +136,11 @@ impl Actor {
             name_taken: false,
             setup,
         }
+    }
+
+    /// Where tasks tell what they found.
+    pub fn notes(&self) -> mpsc::Sender<Note> {
+        self.notes.clone()
     }
 
     /// Runs until stopped, or until nobody can give orders any more.
@@ -172,7 +183,17 @@ impl Actor {
             Command::Call { service, call, request, patience } => {
                 self.call(service, call, request, patience);
             }
+            Command::Reselect => self.reselect(),
         }
+    }
+
+    /// What may not leave any more is forgotten; what else may is in the master's next word.
+    fn reselect(&mut self) {
+        self.discovery.reselect();
+        self.services.discovery.reselect();
+        self.after_discovery();
+        self.after_service_discovery();
+        self.poll();
     }
 
     fn note(&mut self, note: Note) {
@@ -194,10 +215,10 @@ impl Actor {
             }
             Note::Reader { topic, uri, serial, note } => self.reader(&topic, &uri, serial, note),
             Note::Service(note) => self.service_note(note),
-            Note::Subscriber { stream, header, peer } if header.get("service").is_some() => {
-                self.service_client(stream, &header, peer);
+            Note::Subscriber(visitor, header) if header.get("service").is_some() => {
+                self.service_client(visitor, &header);
             }
-            Note::Subscriber { stream, header, peer } => self.subscriber(stream, &header, peer),
+            Note::Subscriber(visitor, header) => self.subscriber(visitor, &header),
             Note::SubscriberLeft { topic, id } => self.subscriber_left(&topic, id),
             Note::Api(call, reply) => {
                 // The caller may have gone.

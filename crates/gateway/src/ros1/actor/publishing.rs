@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Topics published to local subscribers.
 
-use super::{Actor, NotAdvertised};
+use super::{Actor, NotAdvertised, Visitor};
 use crate::ros1::header::{Header, TAUTLINE_FIELD};
 use crate::ros1::publication::{self, MAX_SUBSCRIBERS, Phase, Publication, refusal};
+use crate::sparing::Sparing;
 use crate::{Event, Source, Topic};
 use bytes::Bytes;
-use std::net::SocketAddr;
-use tokio::net::TcpStream;
 
 impl Actor {
     pub(super) fn advertise(&mut self, topic: Topic) {
@@ -73,7 +72,10 @@ impl Actor {
                 }
             }
             Err(NotAdvertised::Master(error)) => {
-                tracing::warn!(topic, %error, "advertising at the ROS master");
+                static SPARING: Sparing = Sparing::new();
+                if let Some(left_out) = SPARING.next() {
+                    tracing::warn!(topic, %error, left_out, "advertising at the ROS master");
+                }
             }
         }
     }
@@ -85,7 +87,7 @@ impl Actor {
         }
     }
 
-    pub(super) fn subscriber(&mut self, stream: TcpStream, header: &Header, peer: SocketAddr) {
+    pub(super) fn subscriber(&mut self, visitor: Visitor, header: &Header) {
         let id = self.serial();
         let identity = self.setup.identity.clone();
         let name = header.get("topic").unwrap_or_default();
@@ -96,7 +98,7 @@ impl Actor {
         let Some(publication) = published else {
             let name: String = name.chars().take(256).collect();
             let reason = format!("{} does not publish '{name}'", identity.node_name);
-            tokio::spawn(publication::refuse(stream, peer, reason, identity));
+            tokio::spawn(publication::refuse(visitor, reason, identity));
             return;
         };
         let mut reason = refusal(header, &publication.topic);
@@ -107,11 +109,11 @@ impl Actor {
             if header.get(TAUTLINE_FIELD).is_none() && publication.tells(&reason) {
                 self.emit(Event::Refused { topic: name.into(), reason: reason.clone() });
             }
-            tokio::spawn(publication::refuse(stream, peer, reason, identity));
+            tokio::spawn(publication::refuse(visitor, reason, identity));
             return;
         }
         let caller = header.get("callerid").unwrap_or_default();
-        publication.add_subscriber(id, stream, caller, &identity, self.notes.clone());
+        publication.add_subscriber(id, visitor, caller, &identity, self.notes.clone());
         if publication.subscribers.len() == 1 {
             self.emit(Event::Wanted { topic: name.into(), wanted: true });
         }

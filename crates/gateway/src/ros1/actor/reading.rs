@@ -5,6 +5,7 @@ use super::{Actor, Note};
 use crate::Event;
 use crate::ros1::subscription::{Foreign, MAX_PUBLISHERS, ReaderContext, ReaderNote, Subscription};
 use crate::ros1::xmlrpc::CallError;
+use crate::sparing::Sparing;
 use std::time::Instant;
 
 impl Actor {
@@ -52,7 +53,12 @@ impl Actor {
                     self.poll();
                 }
             }
-            Err(error) => tracing::warn!(topic, %error, "subscribing at the ROS master"),
+            Err(error) => {
+                static SPARING: Sparing = Sparing::new();
+                if let Some(left_out) = SPARING.next() {
+                    tracing::warn!(topic, %error, left_out, "subscribing at the ROS master");
+                }
+            }
         }
     }
 

@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Services: those of local servers, and those served on behalf of peers.
 
-use super::{Actor, Note};
+use super::{Actor, Note, Visitor};
 use crate::ros1::header::{Header, TAUTLINE_FIELD};
 use crate::ros1::master::Snapshot;
 use crate::ros1::publication::refuse;
 use crate::ros1::rpc::{Asked, Client, Probed};
 use crate::ros1::services::{Change, Services};
 use crate::ros1::xmlrpc::CallError;
+use crate::sparing::Sparing;
 use crate::types::Dialect;
 use crate::types::installed::Installed;
 use crate::{CallId, Event, Outcome, Selector, Service};
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// Calls of local servers that may be under way; further ones fail.
@@ -235,12 +234,18 @@ impl Actor {
                 serving.refused = None;
                 self.setup.shared.health().conflicts.remove(&trouble_key(name));
             }
-            Err(error) => tracing::warn!(name, %error, "registering a service at the ROS master"),
+            Err(error) => {
+                static SPARING: Sparing = Sparing::new();
+                if let Some(left_out) = SPARING.next() {
+                    let text = "registering a service at the ROS master";
+                    tracing::warn!(name, %error, left_out, "{text}");
+                }
+            }
         }
     }
 
     /// A connection whose header asks for a service.
-    pub(super) fn service_client(&mut self, stream: TcpStream, header: &Header, peer: SocketAddr) {
+    pub(super) fn service_client(&mut self, visitor: Visitor, header: &Header) {
         let identity = self.setup.identity.clone();
         let name = header.get("service").unwrap_or_default().to_owned();
         let max_request = self.setup.options.max_message;
@@ -257,7 +262,7 @@ impl Actor {
             Some(serving) => refusal(header, &serving.service),
         };
         let (Some(serving), None) = (serving, &refusal) else {
-            tokio::spawn(refuse(stream, peer, refusal.unwrap_or_default(), identity));
+            tokio::spawn(refuse(visitor, refusal.unwrap_or_default(), identity));
             return;
         };
         let service = &serving.service;
@@ -270,7 +275,7 @@ impl Actor {
             .with(TAUTLINE_FIELD, &identity.tautline_name);
         let says = |key| header.get(key).is_some_and(|value| value.trim() == "1");
         let client = Client {
-            stream,
+            stream: visitor.stream,
             reply: reply.encode(),
             persistent: says("persistent"),
             max_request,
@@ -278,11 +283,13 @@ impl Actor {
         };
         serving.clients += 1;
         let (serial, probe) = (serving.serial, says("probe"));
+        let seat = visitor.seat;
         tokio::spawn(async move {
             match probe {
                 true => client.tell().await,
                 false => pass_on(client, &name, serial, &notes).await,
             }
+            drop(seat);
             let left = ServiceNote::ClientLeft { service: name, serial };
             // Fails only while the gateway stops.
             let _ = notes.send(Note::Service(left)).await;

@@ -205,7 +205,22 @@ impl Actor {
                 let until = Instant::now() + patience;
                 self.call(super::calls::Call { service, call, request, patience, until });
             }
+            Reselect => self.reselect(touched),
         }
+    }
+
+    /// Everything is looked at again by what may leave now.
+    fn reselect(&mut self, touched: &mut Touched) {
+        for topic in self.domain.topics() {
+            let fresh = !self.offered.contains_key(topic)
+                && (self.setup.selector)(Named::Topic(topic))
+                && self.domain.offer(topic).is_some_and(|offer| offer.united.transient_local);
+            if fresh {
+                self.histories.look_at(topic, Instant::now());
+            }
+            touched.topics.insert(topic.to_owned());
+        }
+        touched.services.extend(self.services.names().map(str::to_owned));
     }
 
     fn discovered(&mut self, event: Discovery, touched: &mut Touched) {

@@ -9,6 +9,9 @@ use crate::ros2::pairing::{Caller, is_cdr};
 use crate::ros2::served::Served;
 use crate::ros2::servers::{Offer, Servers};
 use crate::ros2::subscription::{Context, Marked};
+use crate::sparing::Sparing;
+use crate::types::Dialect;
+use crate::types::trust::service_hash;
 use crate::{CallId, Event, Named, Outcome, Service};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -71,6 +74,11 @@ impl Services {
         self.servers.take(event)
     }
 
+    /// All services of the domain.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.servers.names()
+    }
+
     /// Endpoints that were too many.
     pub fn left_out(&self) -> u64 {
         self.servers.left_out
@@ -108,12 +116,15 @@ impl Actor {
             return;
         };
         self.setup.shared.health().set(name, "servers", several(name, &offer));
-        let service = Service {
-            name: name.into(),
-            definition: self.definition(&offer.type_name),
-            type_name: offer.type_name,
-            type_hash: offer.hash,
+        let definition = self.definition(&offer.type_name);
+        let computed = || service_hash(&offer.type_name, &definition, Dialect::Ros2);
+        let type_hash = match offer.hash.is_empty() && !definition.is_empty() {
+            // ROS 2 before Iron tells no hashes.
+            true => computed().unwrap_or_default(),
+            false => offer.hash,
         };
+        let type_name = offer.type_name;
+        let service = Service { name: name.into(), type_name, type_hash, definition };
         if self.services.offered.get(name) != Some(&service) {
             self.services.offered.insert(name.into(), service.clone());
             self.emit(Event::ServiceOffered(service));
@@ -218,8 +229,9 @@ impl Actor {
         let caller = served.and_then(|it| it.take_caller(call));
         let failed = outcome.as_ref().err();
         let text = failed.map(|why| format!("the last call of {service} failed: {why}"));
-        if let Some(text) = &text {
-            tracing::warn!("{text}");
+        static SPARING: Sparing = Sparing::new();
+        if let Some((text, left_out)) = text.as_ref().and_then(|it| Some((it, SPARING.next()?))) {
+            tracing::warn!(left_out, "{text}");
         }
         self.setup.shared.health().set(&service, "calling", text.unwrap_or_default());
         match (caller, outcome) {
@@ -278,7 +290,10 @@ fn send_reply(served: &Served, reply: &Reply, shared: &Shared) {
     }
     let written: Result<(), DdsError> = served.reply(&reply.caller, reply.response.clone());
     if let Err(error) = written {
-        tracing::warn!(service = reply.service, %error, "a response is not written");
+        static SPARING: Sparing = Sparing::new();
+        if let Some(left_out) = SPARING.next() {
+            tracing::warn!(service = reply.service, %error, left_out, "a response is not written");
+        }
         reject(Reason::NotWritten);
     }
 }

@@ -120,23 +120,22 @@ pub struct Writer {
     origin: usize,
     layout: Layout,
     limit: usize,
-    /// Structs that may still be written: some take no bytes, and a definition can ask for
-    /// billions of them.
-    structs_left: usize,
+    /// Structs and fields that may still be written: some take no bytes, and a definition can ask
+    /// for billions of them.
+    parts_left: usize,
 }
 
 impl Writer {
     /// Starts with `head`, behind which offsets count.
     pub fn new(head: &[u8], layout: Layout, limit: usize) -> Self {
-        Self { bytes: head.to_vec(), origin: head.len(), layout, limit, structs_left: limit }
+        Self { bytes: head.to_vec(), origin: head.len(), layout, limit, parts_left: limit }
     }
 
-    /// Counts a struct.
-    pub fn spend(&mut self) -> Result<(), TranscodeError> {
+    /// Counts a struct of so many fields: one may have thousands that take no bytes.
+    pub fn spend(&mut self, fields: usize) -> Result<(), TranscodeError> {
         let limit = self.limit;
-        let left = self.structs_left.checked_sub(1);
-        self.structs_left =
-            left.ok_or_else(|| TranscodeError::new(format!("over {limit} parts")))?;
+        let left = self.parts_left.checked_sub(1 + fields);
+        self.parts_left = left.ok_or_else(|| TranscodeError::new(format!("over {limit} parts")))?;
         Ok(())
     }
 

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::{Arc, Mutex};
 use tautline_gateway::rejections::Reason;
 use tautline_gateway::{Event, Source, Topic};
 
@@ -53,6 +54,42 @@ fn any_type_passes_both_ways_with_md5_and_definition() {
     let seen = gateway.seen();
     agent.order(json!({"do": "unsubscribe", "topic": "/back/scan"}));
     gateway.wait_wanted_since(seen, "/back/scan", false);
+}
+
+#[test]
+fn what_may_leave_changes_while_the_rest_is_read_on() {
+    let master = Master::shared();
+    let closed = Arc::new(Mutex::new("/select/b".to_owned()));
+    let looked = closed.clone();
+    let selects = move |name: &str| name.starts_with("/select/") && *looked.lock().unwrap() != name;
+    let gateway = watch_selecting(&master.uri, "select", selects);
+    let mut agent = start(&master.uri, "/select_agent");
+    for topic in ["/select/a", "/select/b", "/select/kept"] {
+        agent.advertise(topic, STRING, false);
+    }
+    gateway.offered("/select/a");
+    gateway.offered("/select/kept");
+    gateway.subscribe("/select/kept");
+    wait_for("connection", || (agent.connections("/select/kept") == 1).then_some(()));
+    "/select/a".clone_into(&mut closed.lock().unwrap());
+    gateway.reselect();
+    gateway.wait_withdrawn("/select/a");
+    gateway.offered("/select/b");
+    let seen = gateway.seen();
+    "".clone_into(&mut closed.lock().unwrap());
+    gateway.reselect();
+    gateway.wait_since(seen, "its offer again", |event| {
+        matches!(event, Event::Offered(topic) if topic.name == "/select/a").then_some(())
+    });
+    let about = |event: &&Event| match event {
+        Event::Offered(topic) => topic.name == "/select/kept",
+        Event::Withdrawn { topic } => topic == "/select/kept",
+        _ => false,
+    };
+    assert_eq!(gateway.events().iter().filter(about).count(), 1, "undisturbed");
+    assert_eq!(agent.connections("/select/kept"), 1);
+    let sent = send_until_read(&mut agent, &gateway, "/select/kept", &json!({"data": "on"}));
+    assert_eq!(sent, string_message("on"));
 }
 
 #[test]

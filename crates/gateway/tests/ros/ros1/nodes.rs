@@ -137,6 +137,7 @@ pub fn watch_selecting(
 ) -> Watched {
     let options = Ros1Options {
         master_uri: master_uri.into(),
+        allow: vec![],
         host: "127.0.0.1".into(),
         node_name: format!("/tautline_{name}"),
         tautline_name: name.into(),

@@ -6,8 +6,9 @@ mod peers;
 mod services;
 
 use crate::bench::{MAX_MESSAGE, assert_names, bytes_of, wait_for};
-use nodes::{STRING_HASH, inside, start, string_message, string_topic, watch};
+use nodes::{STRING_HASH, inside, start, string_message, string_topic, watch, watch_selecting};
 use serde_json::{Value, json};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tautline_gateway::rejections::Reason;
 use tautline_gateway::ros2::Range;
@@ -73,6 +74,46 @@ fn any_type_passes_both_ways_with_hash_definition_and_node() {
     gateway.wait_wanted_since(seen, "/copy", false);
     agent.order(json!({"do": "unadvertise", "topic": "/scan"}));
     gateway.wait_withdrawn("/scan");
+    gateway.shutdown();
+}
+
+#[test]
+fn what_may_leave_changes_while_the_rest_is_read_on() {
+    if !inside("what_may_leave_changes_while_the_rest_is_read_on") {
+        return;
+    }
+    let closed = Arc::new(Mutex::new("/late".to_owned()));
+    let looked = closed.clone();
+    let gateway =
+        watch_selecting(Range::Machine, "select", move |name| *looked.lock().unwrap() != name);
+    let mut agent = start("kilted", "LOCALHOST", "select_agent");
+    agent.publisher("/early", STRING, json!({}));
+    agent.publisher("/late", STRING, json!({"latch": true}));
+    agent.publisher("/kept", STRING, json!({}));
+    gateway.offered("/early");
+    gateway.offered("/kept");
+    gateway.subscribe("/kept");
+    "/early".clone_into(&mut closed.lock().unwrap());
+    gateway.reselect();
+    gateway.wait_withdrawn("/early");
+    assert!(gateway.offered("/late").qos.transient_local);
+    let seen = gateway.seen();
+    "".clone_into(&mut closed.lock().unwrap());
+    gateway.reselect();
+    gateway.wait_since(seen, "its offer again", |event| {
+        matches!(event, Event::Offered(topic) if topic.name == "/early").then_some(())
+    });
+    let about = |event: &&Event| match event {
+        Event::Offered(topic) => topic.name == "/kept",
+        Event::Withdrawn { topic } => topic == "/kept",
+        _ => false,
+    };
+    assert_eq!(gateway.events().iter().filter(about).count(), 1, "undisturbed");
+    wait_for("message read", || {
+        let order = json!({"do": "send", "topic": "/kept", "fields": {"data": "on"}});
+        let sent = bytes_of(&agent.order(order));
+        gateway.messages("/kept").iter().any(|(_, payload)| same(payload, &sent)).then_some(())
+    });
     gateway.shutdown();
 }
 

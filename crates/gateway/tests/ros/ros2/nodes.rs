@@ -8,7 +8,7 @@ use std::process::Command as Process;
 use std::sync::Arc;
 use tautline_gateway::ros2::{Range, Ros2, Ros2Options};
 use tautline_gateway::types::installed::Installed;
-use tautline_gateway::{Qos, Topic};
+use tautline_gateway::{Named, Qos, Topic};
 
 /// Set in the copy of this program that runs inside the namespace.
 const INSIDE: &str = "TAUTLINE_TEST_INSIDE";
@@ -101,6 +101,15 @@ impl Agent {
 
 /// A gateway of node `/tautline_NAME` that may let out everything.
 pub fn watch(range: Range, name: &str) -> Watched {
+    watch_selecting(range, name, |_| true)
+}
+
+/// A gateway that may let out what `selector` says.
+pub fn watch_selecting(
+    range: Range,
+    name: &str,
+    selector: impl Fn(&str) -> bool + Send + Sync + 'static,
+) -> Watched {
     let options = Ros2Options {
         domain: 0,
         range,
@@ -109,7 +118,10 @@ pub fn watch(range: Range, name: &str) -> Watched {
         max_message: MAX_MESSAGE,
         installed: Installed::new(vec![installation("kilted")]),
     };
-    Watched::start(|events| Ros2::start(options, Arc::new(|_| true), events).unwrap())
+    let selector = move |named: Named<'_>| match named {
+        Named::Topic(name) | Named::Service(name) => selector(name),
+    };
+    Watched::start(|events| Ros2::start(options, Arc::new(selector), events).unwrap())
 }
 
 /// `std_msgs/msg/String` under a name.

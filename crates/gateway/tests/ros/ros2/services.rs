@@ -257,7 +257,9 @@ fn rmw_cyclonedds_is_called_and_served_and_actions_keep_their_names() {
     ] {
         agent.order(json!({"do": "serve", "service": service, "dds_type": dds_type}));
         let offered = gateway.service_offered_since(0, service);
-        assert_eq!((offered.type_name.as_str(), offered.type_hash.as_str()), (ros_type, ""));
+        // It tells no hash; that of a type that is installed is computed.
+        let hash = if ros_type == BOOL { BOOL_HASH } else { "" };
+        assert_eq!((offered.type_name.as_str(), offered.type_hash.as_str()), (ros_type, hash));
         for (call, data) in [(service.len() as u64, true), (100 + service.len() as u64, false)] {
             gateway.call(service, call, &request(data), 30);
             let text = if data { "cyclone True" } else { "cyclone False" };

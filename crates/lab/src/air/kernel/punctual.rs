@@ -40,6 +40,25 @@ pub fn stay_on(processor: usize) -> Result<()> {
     sched_setaffinity(None, &here).context("cannot stay on a processor")
 }
 
+/// The calling thread stays on one processor until this is dropped.
+pub struct Confined(CpuSet);
+
+impl Confined {
+    /// From now on.
+    pub fn to(processor: usize) -> Result<Self> {
+        let before = sched_getaffinity(None).context("cannot tell the processors")?;
+        stay_on(processor)?;
+        Ok(Self(before))
+    }
+}
+
+impl Drop for Confined {
+    fn drop(&mut self) {
+        // It could be set before.
+        let _ = sched_setaffinity(None, &self.0);
+    }
+}
+
 /// Has the calling thread woken without slack and, where allowed (as root), before those of
 /// lower rank. Says whether the latter was allowed.
 pub fn be_punctual(rank: Rank) -> Result<bool> {

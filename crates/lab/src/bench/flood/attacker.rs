@@ -3,13 +3,13 @@
 //! their radio.
 
 use super::super::world::{Computer, join};
-use crate::air::kernel::punctual::{processors, stay_on};
+use crate::air::kernel::punctual::stay_on;
 use crate::namespace;
 use anyhow::{Context, Result, anyhow, ensure};
 use rustix::net::{
     AddressFamily, SendFlags, SocketFlags, SocketType, ipproto, sendto, socket_with,
 };
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,6 +36,8 @@ pub struct Attacker {
     computer: Computer,
     /// Addresses of the victims on [`INTERFACE`].
     victims: Vec<Ipv4Addr>,
+    /// Where its threads run: the victims have another.
+    pub processor: usize,
 }
 
 /// What the kernel of a victim has counted since it started.
@@ -51,7 +53,7 @@ pub struct Counters {
 
 impl Attacker {
     /// Joins a new computer to each of the victims, to which it is the way to everywhere else.
-    pub fn new(victims: &[&Computer]) -> Result<Self> {
+    pub fn new(victims: &[&Computer], processor: usize) -> Result<Self> {
         let computer = Computer::new("stranger", 66)?;
         // What is answered gets this far.
         computer.ip(&["route", "add", "blackhole", SOURCES])?;
@@ -69,12 +71,26 @@ impl Attacker {
             victim.ip(&["route", "add", "default", "via", &own.to_string()])?;
             addresses.push(theirs);
         }
-        Ok(Self { computer, victims: addresses })
+        Ok(Self { computer, victims: addresses, processor })
+    }
+
+    fn port_of(&self, victim: usize) -> Result<SocketAddrV4> {
+        Ok(SocketAddrV4::new(*self.victims.get(victim).context("no such victim")?, PORT))
+    }
+
+    /// A socket of the attacker's that is connected to the victim of that number.
+    pub fn socket(&self, victim: usize) -> Result<UdpSocket> {
+        let to = self.port_of(victim)?;
+        namespace::enter(&self.computer.name, || {
+            let socket = UdpSocket::bind("0.0.0.0:0")?;
+            socket.connect(to)?;
+            Ok(socket)
+        })
     }
 
     /// Sends these to the victim of that number, over and over, until it is stopped.
     pub fn start(&self, victim: usize, datagrams: &[Vec<u8>]) -> Result<Flood> {
-        let to = SocketAddrV4::new(*self.victims.get(victim).context("no such victim")?, PORT);
+        let to = self.port_of(victim)?;
         let flags = SocketFlags::CLOEXEC;
         // With this protocol the sender writes the IP header, its source included.
         let open = || {
@@ -87,7 +103,11 @@ impl Attacker {
         ensure!(!packets.is_empty(), "nothing to send");
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
-        let thread = std::thread::spawn(move || send(&socket, to, packets, &stopped));
+        let processor = self.processor;
+        let thread = std::thread::spawn(move || {
+            stay_on(processor)?;
+            send(&socket, to, packets, &stopped)
+        });
         Ok(Flood { stop, thread: Some(thread) })
     }
 }
@@ -133,22 +153,30 @@ fn send(
     mut packets: Vec<Vec<u8>>,
     stop: &AtomicBool,
 ) -> Result<()> {
-    // The victims have the other.
-    stay_on(processors()?.last().copied().context("no processor")?)?;
     let mut random = fastrand::Rng::with_seed(1);
+    at_rate(RATE_PER_S, stop, |number| {
+        let index = number as usize % packets.len();
+        let packet = &mut packets[index];
+        let source = FIRST_SOURCE | random.u32(..1 << SOURCE_BITS);
+        packet[12..16].copy_from_slice(&source.to_be_bytes());
+        packet[20..22].copy_from_slice(&random.u16(1024..).to_be_bytes());
+        // What does not leave is missing in what the victim's kernel counts.
+        let _ = sendto(socket, packet, SendFlags::empty(), &to);
+        Ok(())
+    })
+}
+
+/// Sends packets at a rate until it is stopped.
+pub fn at_rate(
+    rate_per_s: u32,
+    stop: &AtomicBool,
+    mut send: impl FnMut(u64) -> Result<()>,
+) -> Result<()> {
     let (start, mut sent) = (Instant::now(), 0);
     while !stop.load(Ordering::Relaxed) {
-        let due = (start.elapsed().as_secs_f64() * f64::from(RATE_PER_S)) as u64;
+        let due = (start.elapsed().as_secs_f64() * f64::from(rate_per_s)) as u64;
         let burst = due.saturating_sub(sent).min(MAX_BURST);
-        for number in sent..sent + burst {
-            let index = number as usize % packets.len();
-            let packet = &mut packets[index];
-            let source = FIRST_SOURCE | random.u32(..1 << SOURCE_BITS);
-            packet[12..16].copy_from_slice(&source.to_be_bytes());
-            packet[20..22].copy_from_slice(&random.u16(1024..).to_be_bytes());
-            // What does not leave is missing in what the victim's kernel counts.
-            let _ = sendto(socket, packet, SendFlags::empty(), &to);
-        }
+        (sent..sent + burst).try_for_each(&mut send)?;
         sent += burst;
         std::thread::sleep(PAUSE);
     }

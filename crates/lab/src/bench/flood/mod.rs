@@ -4,8 +4,9 @@
 //!
 //! The attacker has a processor of its own; all else shares the first one, quiet or not.
 
-mod attacker;
+pub(super) mod attacker;
 mod forgery;
+pub(super) mod ground;
 mod scene;
 
 use super::case::{Bound, Verdict};
@@ -86,15 +87,15 @@ pub fn run(setup: &DaemonSetup, rounds: u64, folder: &Path, as_json: bool) -> Re
 /// What is done in one round, in this order.
 fn attacks() -> Vec<Option<Attack>> {
     let on = |victim| Forgery::ALL.map(|forgery| Some(Attack { victim, forgery }));
-    [&[None][..], &on(scene::BASE), &[None], &on(scene::ROBOT)].concat()
+    [&[None][..], &on(ground::BASE), &[None], &on(ground::ROBOT)].concat()
 }
 
 /// It is the base that is flooded.
 fn restarts() -> Vec<Restart> {
-    let on_base = Forgery::ALL.map(|forgery| Some(Attack { victim: scene::BASE, forgery }));
+    let on_base = Forgery::ALL.map(|forgery| Some(Attack { victim: ground::BASE, forgery }));
     let attacks = [&[None][..], &on_base].concat();
     let both =
-        |&attack: &Option<Attack>| [scene::ROBOT, scene::BASE].map(|who| Restart { who, attack });
+        |&attack: &Option<Attack>| [ground::ROBOT, ground::BASE].map(|who| Restart { who, attack });
     attacks.iter().flat_map(both).collect()
 }
 
@@ -117,7 +118,7 @@ fn name(attack: Option<Attack>) -> String {
 }
 
 /// Of as many values as there are; `None` of none.
-fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+pub(super) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut sorted: Vec<f64> = values.collect();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len().saturating_sub(1) / 2).copied()

@@ -3,32 +3,28 @@
 
 use super::super::daemon::{Daemon, DaemonSetup};
 use super::super::flows::Flow;
-use super::super::ros::{self, Middleware, Ros, RosProgram};
+use super::super::ros::{self, Middleware, Ros};
 use super::super::trial::Load;
 use super::super::usage::{MachineTicks, Watch};
-use super::super::world::{Computer, Link, LinkLimits, Pair};
-use super::attacker::{Attacker, Counters, Flood, RATE_PER_S};
+use super::super::world::Computer;
+use super::attacker::{Counters, Flood, RATE_PER_S};
 use super::forgery::{Forgery, Tap};
+use super::ground::{
+    BASE, Ground, NAMES, ROBOT, edit_base, key, refused, refused_since, subfolder,
+};
 use super::name;
-use crate::air::kernel::punctual::{processors, stay_on};
-use crate::processes::{POLL_PERIOD, Process};
+use crate::processes::POLL_PERIOD;
 use crate::stats::Summary;
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use tautline_proto::PublicKey;
 
 /// Counted time of a phase: 500 scans.
 pub const COUNTED: Duration = Duration::from_secs(10);
-/// Numbers of the daemons.
-pub const ROBOT: usize = 0;
-pub const BASE: usize = 1;
-const NAMES: [&str; 2] = ["robot", "base"];
-
-const LINK: Link = Link::Wire(LinkLimits { rate_bps: Some(6_000_000), loss: 0.0 });
 /// The attacker is under way before what is measured.
 const LEAD: Duration = Duration::from_millis(500);
 /// Longest wait for a peer to be met, or to be missed.
@@ -134,13 +130,11 @@ pub struct Scene<'a> {
     folder: &'a Path,
     /// Robot's and base's; the robot's is missing while it restarts.
     daemons: Vec<Daemon>,
-    _masters: [Process; 2],
-    attacker: Attacker,
     /// Robot's and base's.
     keys: [PublicKey; 2],
     /// A call that each of them was sent.
     recorded: [Vec<u8>; 2],
-    pair: Pair,
+    ground: Ground,
 }
 
 /// A flood, with what was counted when it began.
@@ -154,30 +148,15 @@ struct Assault {
 impl<'a> Scene<'a> {
     /// Starts everything, on the first processor.
     pub fn new(setup: &'a DaemonSetup, folder: &'a Path) -> Result<Self> {
-        let processors = processors()?;
-        ensure!(processors.len() > 1, "found one processor; the attacker needs another");
-        stay_on(processors[0])?;
-        let pair = Pair::new(LINK, 0)?;
-        let attacker = Attacker::new(&[&pair.robot, &pair.base])?;
-        let roscore = |computer| {
-            RosProgram { computer, middleware: Middleware::own(Ros::One), folder }.roscore()
-        };
-        let masters = [roscore(&pair.robot)?, roscore(&pair.base)?];
+        let ground = Ground::new(folder)?;
+        let pair = &ground.pair;
         let mut daemons = Vec::from(setup.start(&pair.robot, &pair.base, folder)?);
         for daemon in &mut daemons {
             daemon.await_connected()?;
         }
         let keys = [key(&daemons[ROBOT].status()?)?, key(&daemons[BASE].status()?)?];
-        let mut scene = Self {
-            setup,
-            folder,
-            daemons,
-            _masters: masters,
-            attacker,
-            keys,
-            recorded: [vec![], vec![]],
-            pair,
-        };
+        let recorded = [vec![], vec![]];
+        let mut scene = Self { setup, folder, daemons, keys, recorded, ground };
         for victim in [ROBOT, BASE] {
             scene.recorded[victim] = scene.record(victim)?;
         }
@@ -206,27 +185,23 @@ impl<'a> Scene<'a> {
     /// Starts the base anew without the robot's address: it waits for its call, at the socket
     /// that is open to everybody.
     fn have_base_called(&mut self) -> Result<()> {
-        let file = self.folder.join("base.yaml");
-        let text = std::fs::read_to_string(&file)?;
-        let address = format!(", address: {}", self.pair.robot.address);
-        ensure!(text.contains(&address), "no '{address}' in {}", file.display());
-        std::fs::write(&file, text.replace(&address, ""))?;
+        edit_base(self.folder, &format!(", address: {}", self.ground.pair.robot.address), "")?;
         self.daemons.pop().context("no base")?.end()?;
-        self.daemons.push(self.setup.run(&self.pair.base, self.folder, self.folder)?);
+        self.daemons.push(self.setup.run(self.computer(BASE), self.folder, self.folder)?);
         self.await_connected()
     }
 
     fn computer(&self, number: usize) -> &Computer {
-        if number == ROBOT { &self.pair.robot } else { &self.pair.base }
+        self.ground.computer(number)
     }
 
     /// The load once, under attack or not.
     pub fn phase(&mut self, round: u64, attack: Option<Attack>) -> Result<Figures> {
         let phase = name(attack);
-        let folder = self.subfolder(&format!("{}-{round}", phase.replace(' ', "-")))?;
+        let folder = subfolder(self.folder, &format!("{}-{round}", phase.replace(' ', "-")))?;
         let middleware = Middleware::own(Ros::One);
         let flows = [Flow::Laser, Flow::Image];
-        let mut load = Load::start(middleware, &flows, &self.pair, &folder)?;
+        let mut load = Load::start(middleware, &flows, &self.ground.pair, &folder)?;
         let asked = attack.map_or(BASE, |attack| attack.victim);
         let refused_before = refused(&self.daemons[asked].status()?);
         let before = self.resident()?;
@@ -249,11 +224,7 @@ impl<'a> Scene<'a> {
         let samples = |flow: Flow| -> Result<Summary> {
             Ok(ros::samples(&folder, flow)?.summary(Some(flow.period())))
         };
-        let mut refused = refused(&self.daemons[asked].status()?);
-        for (reason, count) in &mut refused {
-            *count = count.saturating_sub(refused_before.get(reason).copied().unwrap_or(0));
-        }
-        refused.retain(|_, count| *count > 0);
+        let refused = refused_since(&self.daemons[asked].status()?, &refused_before);
         Ok(Figures {
             round,
             phase,
@@ -267,12 +238,6 @@ impl<'a> Scene<'a> {
         })
     }
 
-    fn subfolder(&self, name: &str) -> Result<PathBuf> {
-        let folder = self.folder.join(name);
-        std::fs::create_dir_all(&folder)?;
-        Ok(folder)
-    }
-
     fn resident(&self) -> Result<[i64; 2]> {
         let of = |number: usize| -> Result<i64> {
             Ok(self.daemons[number].process.usage()?.resident_bytes as i64)
@@ -284,7 +249,7 @@ impl<'a> Scene<'a> {
         let Attack { victim, forgery } = attack;
         let datagrams = forgery.datagrams(&self.keys[victim], &self.recorded[victim]);
         let (before, since) = (Counters::of(self.computer(victim))?, Instant::now());
-        let flood = self.attacker.start(victim, &datagrams)?;
+        let flood = self.ground.attacker.start(victim, &datagrams)?;
         Ok(Assault { flood, victim, since, before })
     }
 
@@ -331,12 +296,6 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// The public key that a daemon says it has.
-fn key(status: &Value) -> Result<PublicKey> {
-    let key = status["key"].as_str().context("no key in status")?;
-    key.parse().with_context(|| format!("found the key '{key}' in status"))
-}
-
 fn is_up(status: &Value) -> bool {
     status["peers"][0]["state"] == "up"
 }
@@ -351,9 +310,4 @@ fn wait(mut holds: impl FnMut() -> Result<bool>) -> Result<Option<Duration>> {
         std::thread::sleep(POLL_PERIOD);
     }
     Ok(None)
-}
-
-fn refused(status: &Value) -> BTreeMap<String, u64> {
-    let all = status["packets_refused"].as_object().into_iter().flatten();
-    all.filter_map(|(reason, count)| Some((reason.clone(), count.as_u64()?))).collect()
 }

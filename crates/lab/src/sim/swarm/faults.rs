@@ -36,6 +36,7 @@ impl World {
         let mut bytes_left = MAX_BYTES.min((slowest / 8 * MAX_LOAD_SECONDS) as usize);
         for _ in 0..STEPS {
             self.disturb()?;
+            self.lie()?;
             let topic = self.random.usize(..self.plan.topics.len());
             let len = self.random.usize(..=self.plan.topics[topic].max_len);
             if len <= bytes_left && self.send(topic, len).is_some() {
@@ -266,6 +267,7 @@ impl World {
             }
         }
         let rest: Nanos = self.plan.rests_from.saturating_sub(now);
-        self.run(rest)
+        self.run(rest)?;
+        self.end_lies()
     }
 }

@@ -4,6 +4,7 @@
 
 mod faults;
 mod healing;
+mod hostile;
 mod oracle;
 mod plan;
 #[cfg(test)]
@@ -72,6 +73,8 @@ pub struct Verdict {
     pub outages: u64,
     /// Datagrams that an attacker sent again, as they were and with a bit changed.
     pub attacks: [u64; 2],
+    /// Datagrams of a peer that lies.
+    pub lies: u64,
     /// Frames lost in the networks.
     pub frames_lost: u64,
     /// Of all that was handed over and when, in hexadecimal.
@@ -133,7 +136,7 @@ fn print_text(arguments: &Arguments, verdicts: &[Verdict]) {
 fn print_run(verdict: &Verdict) {
     println!(
         "seed {} ({}): {:.1} s, {} messages accepted, {} handed over, {} restarts, {} moves, \
-         {} outages, {:?} datagrams replayed and changed, {} frames lost",
+         {} outages, {:?} datagrams replayed and changed, {} lies, {} frames lost",
         verdict.seed,
         verdict.shape,
         verdict.seconds,
@@ -143,6 +146,7 @@ fn print_run(verdict: &Verdict) {
         verdict.moves,
         verdict.outages,
         verdict.attacks,
+        verdict.lies,
         verdict.frames_lost
     );
     for (reason, count) in &verdict.dropped {
@@ -216,6 +220,7 @@ impl Verdict {
             moves: 0,
             outages: 0,
             attacks: [0; 2],
+            lies: 0,
             frames_lost: 0,
             digest: String::new(),
         }
@@ -233,6 +238,7 @@ impl Verdict {
             moves: world.moves,
             outages: world.outages,
             attacks: attacker.map_or([0; 2], |it| [it.replayed, it.changed]),
+            lies: world.hostile.as_ref().map_or(0, |it| it.lies),
             frames_lost: world.frames_lost(),
             digest: format!("{:016x}", world.oracle.digest()),
             ..Self::empty(seed, shape)

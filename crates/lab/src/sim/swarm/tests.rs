@@ -153,6 +153,7 @@ fn whatever_happens_every_message_is_accounted_for_and_healing_is_complete() {
         total(|it| it.outages),
         total(|it| it.attacks[0]),
         total(|it| it.attacks[1]),
+        total(|it| it.lies),
     ];
     assert!(verdicts.iter().any(|it| it.seconds > 600.0), "one renews its keys in a quiet time");
     assert!(faults.iter().all(|count| *count > 0), "every kind of fault happens: {faults:?}");

@@ -5,6 +5,7 @@
 use super::super::attacker::Attacker;
 use super::super::gate::Gate;
 use super::super::net::{Happened, Net, PORT, instant};
+use super::hostile::Hostile;
 use super::oracle::{Delivery, Era, Oracle, Sent, Terms};
 use super::plan::{Chain, Plan};
 use crate::scenario::NetworkKind;
@@ -78,6 +79,8 @@ pub struct World {
     pub downs: u64,
     /// Time that faults have paused for.
     pub paused: Nanos,
+    /// A station that lies.
+    pub hostile: Option<Hostile>,
 }
 
 impl World {
@@ -95,6 +98,12 @@ impl World {
             let networks: Vec<_> = station.networks.iter().map(|n| NetworkId(*n)).collect();
             net.add_host(station.motion.clone(), &networks, station.queue_packets);
         }
+        let hostile = Hostile::draw(seed, &plan).map(|(hostile, motion)| {
+            let (network, queue_packets) = hostile.radio();
+            net.hostile = Some(net.add_host(motion, &[network], queue_packets));
+            net.relays |= hostile.relayed;
+            hostile
+        });
         let terms = plan.topics.iter().map(|topic| {
             let topic = &topic.config.topic;
             Terms { lifespan: topic.lifespan, keep_last: topic.keep_last }
@@ -108,7 +117,8 @@ impl World {
             wished: vec![false; plan.topics.len()],
             peers: BTreeMap::new(),
             acquaintances: BTreeMap::new(),
-            transit: vec![0; plan.stations.len()],
+            // The hostile station has a place, though nothing is asked of it.
+            transit: vec![0; plan.stations.len() + 1],
             radios: plan.stations.iter().map(|station| station.networks.len()).sum(),
             restarts: 0,
             lives: vec![(0, 0); plan.stations.len()],
@@ -117,6 +127,7 @@ impl World {
             outages: 0,
             downs: 0,
             paused: 0,
+            hostile,
             plan,
         };
         world.add_routes();
@@ -169,6 +180,7 @@ impl World {
         for partner in partners {
             self.link(station, partner)?;
         }
+        self.meet_hostile(station)?;
         for topic in 0..self.plan.topics.len() {
             if self.plan.topics[topic].from == station {
                 self.accepted[topic] = 0;
@@ -256,7 +268,7 @@ impl World {
     /// # Panics
     /// If the station has no node, which no plan leads to.
     #[expect(clippy::expect_used, reason = "every station of a plan has a node")]
-    fn endpoint(&mut self, station: usize) -> &mut Endpoint {
+    pub fn endpoint(&mut self, station: usize) -> &mut Endpoint {
         self.net.endpoint(StationId(station)).expect("every station has a node")
     }
 
@@ -346,6 +358,9 @@ impl World {
     }
 
     fn react(&mut self, station: usize, event: Event) -> Result<(), String> {
+        if self.is_of_hostile(station, &event) {
+            return Ok(());
+        }
         match event {
             Event::PeerUp { peer, new_session: true } => {
                 let partner = self.partner(station, peer);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Calls under way: from here to peers, and from peers to here.
 
-use super::{MAX_CALLS, RemoteService};
+use super::{RemoteService, Services};
 use crate::codec::Turning;
+use crate::limits::{MAX_PENDING_PER_PEER, MAX_SERVING_PER_PEER};
+use crate::notices::plain;
 use crate::topics::{Key, Order, Topics, Translation};
 use bytes::{BufMut, Bytes, BytesMut};
 use tautline_gateway::{CallId, Command, Outcome};
@@ -11,6 +13,10 @@ use tautline_proto::{Endpoint, Instant, Message, PeerId, SendError};
 
 const DONE: u8 = 0;
 const FAILED: u8 = 1;
+/// Messages that wait for a peer and beyond which no more calls of it are refused with an answer.
+const MAX_REFUSALS: usize = 256;
+/// Bytes of an answer that are looked at for why a call failed.
+const MAX_REASON: usize = 1000;
 
 #[derive(Debug)]
 pub(super) struct Pending {
@@ -67,13 +73,26 @@ fn answer_message(call: u64, outcome: &Outcome) -> Bytes {
 fn outcome(rest: &Bytes) -> Outcome {
     match rest.first() {
         Some(&DONE) => Ok(rest.slice(1..)),
-        Some(&FAILED) => Err(String::from_utf8_lossy(&rest[1..]).into_owned()),
+        Some(&FAILED) => {
+            let reason = &rest[1..rest.len().min(MAX_REASON)];
+            Err(plain(&String::from_utf8_lossy(reason)))
+        }
         _ => Err("the answer is malformed".into()),
     }
 }
 
 fn message(now: Instant, payload: Bytes) -> Message {
     Message { payload, published: now, source: 0, encoded: false }
+}
+
+impl Services {
+    fn pending_at(&self, peer: PeerId) -> usize {
+        self.pending.values().filter(|it| it.key.0 == peer).count()
+    }
+
+    fn serving_of(&self, peer: PeerId) -> usize {
+        self.serving.values().filter(|it| it.peer == peer).count()
+    }
 }
 
 impl Topics {
@@ -121,8 +140,12 @@ impl Topics {
     ) {
         let refused = match self.services.served.get(&service).copied() {
             None => Some(format!("no peer serves {service}")),
-            Some(_) if self.services.pending.len() >= MAX_CALLS => {
-                Some(format!("more than {MAX_CALLS} calls are under way"))
+            Some((peer, _)) if self.services.pending_at(peer) >= MAX_PENDING_PER_PEER => {
+                let peer = self.peer_name(peer);
+                Some(format!("{MAX_PENDING_PER_PEER} calls to '{peer}' are under way already"))
+            }
+            Some(key) if self.services.remote[&key].refused.is_some() => {
+                self.services.remote[&key].refused.clone()
             }
             Some(key) => {
                 let RemoteService { timeout, translation, .. } = &self.services.remote[&key];
@@ -131,7 +154,8 @@ impl Topics {
                 if let Translation::By(translator) = translation {
                     let (service, payload) = (service.clone(), request.clone());
                     let is_answer = false;
-                    let turning = Turning { service, call, payload, translator, is_answer };
+                    let peer = key.0;
+                    let turning = Turning { peer, service, call, payload, translator, is_answer };
                     self.orders.push_back(Order::Turn(turning));
                 } else {
                     pending.unsent = Some(call_message(call, request));
@@ -173,13 +197,14 @@ impl Topics {
         (peer, channel): Key,
         wanted: bool,
     ) -> bool {
-        let mut remote = self.services.remote.iter();
+        let mut remote = self.services.remote.iter_mut();
         let found = remote.find(|((p, _), it)| *p == peer && it.calls == Some(channel));
-        let Some((&key, _)) = found else {
+        let Some((&key, remote)) = found else {
             let mut local = self.services.local.values();
             return local.any(|it| it.answers.get(&peer) == Some(&channel));
         };
         if wanted {
+            remote.refused = None;
             self.send_calls(now, endpoint, key);
         }
         true
@@ -201,10 +226,10 @@ impl Topics {
         let Some(&channel) = local.and_then(|it| it.answers.get(&peer)) else { return };
         let payload = answer_message(theirs, outcome);
         if let Err(error) = endpoint.send(now, peer, channel, message(now, payload)) {
-            let (here, peer) = (endpoint.name(), self.peer_name(peer));
+            let (here, name) = (endpoint.name(), self.peer_name(peer));
             let text =
-                format!("{service}: an answer is not sent from '{here}' to '{peer}': {error}");
-            self.notice(now, text);
+                format!("{service}: an answer is not sent from '{here}' to '{name}': {error}");
+            self.peer_notice(now, peer, &text);
         }
     }
 
@@ -216,10 +241,20 @@ impl Topics {
         key: Key,
         payload: &Bytes,
     ) -> bool {
+        let is_call = self.services.callers.contains_key(&key);
+        if !is_call && !self.services.remote.contains_key(&key) {
+            return false;
+        }
+        if !self.within_rate(now, endpoint, key, payload.len()) {
+            return true;
+        }
         if let Some(service) = self.services.callers.get(&key).cloned() {
             match parse(payload) {
                 Some(parsed) => self.hand_on(now, endpoint, key.0, service, parsed),
-                None => self.notice(now, format!("a call of {service} is malformed")),
+                None => {
+                    let text = format!("a call of {service} is malformed");
+                    self.peer_notice(now, key.0, &text);
+                }
             }
             return true;
         }
@@ -232,7 +267,8 @@ impl Topics {
             match (outcome(&rest), translation) {
                 (Ok(payload), Translation::By(translator)) => {
                     let is_answer = true;
-                    let turning = Turning { service, call, payload, translator, is_answer };
+                    let peer = key.0;
+                    let turning = Turning { peer, service, call, payload, translator, is_answer };
                     self.orders.push_back(Order::Turn(turning));
                 }
                 (outcome, _) => self.gateway(Command::Answer { service, call, outcome }),
@@ -253,12 +289,19 @@ impl Topics {
         let call = self.services.next_call;
         let Some(local) = self.services.local.get(&service) else { return };
         let patience = local.treatment.timeout;
-        let full = self.services.serving.len() >= MAX_CALLS;
+        let full = self.services.serving_of(peer) >= MAX_SERVING_PER_PEER;
         let serving = Serving { service: service.clone(), peer, theirs, due: now + patience };
         self.services.serving.insert(call, serving);
+        if full && endpoint.peer(peer).queued_messages >= MAX_REFUSALS {
+            // It gets no answers as long as it does not take those that wait.
+            self.services.serving.remove(&call);
+            return;
+        }
         if full {
-            let reason =
-                format!("more than {MAX_CALLS} calls to '{}' are under way", endpoint.name());
+            let reason = format!(
+                "{MAX_SERVING_PER_PEER} calls to '{}' are under way already",
+                endpoint.name()
+            );
             return self.answered(now, endpoint, call, &Err(reason));
         }
         self.gateway(Command::Call { service, call, request, patience });
@@ -275,7 +318,7 @@ impl Topics {
             let peer = self.peer_name(key.0);
             let after = self.services.remote.get(&key).map_or(0.0, |it| it.timeout.as_secs_f64());
             let reason = format!("no answer of {service} from '{peer}' within {after} s");
-            self.notice(now, reason.clone());
+            self.peer_notice(now, key.0, &reason);
             self.gateway(Command::Answer { service, call, outcome: Err(reason) });
         }
     }

@@ -6,21 +6,25 @@
 //! often its packets are repeated; who waits for its answer stops at the service's timeout.
 
 mod calls;
+mod reload;
 
 use super::remote::REOFFER_GRACE;
+use super::rights::{Right, TypeOf};
+use super::waiting::Act;
 use super::{Key, Order, Topics, Translation};
+use crate::limits::MAX_CALL_TIMEOUT;
 use calls::{Pending, Serving};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tautline_gateway::mapping::{SERVICE_TIMEOUT, ServiceTreatment, check_name, service_treatment};
+use tautline_gateway::mapping::{
+    RESULT_TIMEOUT, SERVICE_TIMEOUT, ServiceTreatment, is_result, service_treatment,
+};
 use tautline_gateway::types::translate::{ServiceTranslator, dialect_of};
 use tautline_gateway::{CallId, Command, Service};
 use tautline_proto::{
     ChannelConfig, ChannelId, Endpoint, Instant, OfferedQos, OfferedTopic, PeerId, Role,
 };
 
-/// Calls under way from here, and as many to here.
-const MAX_CALLS: usize = 1024;
 /// None replaces another.
 const KEEP_ALL: u32 = 65_535;
 
@@ -61,6 +65,8 @@ struct RemoteService {
     timeout: tautline_proto::Duration,
     /// Ours to the peer.
     calls: Option<ChannelId>,
+    /// Why the peer takes no calls.
+    refused: Option<String>,
     /// The peer began a new session and has not offered it again.
     stale_since: Option<Instant>,
 }
@@ -75,6 +81,7 @@ impl RemoteService {
             priority: 0,
             timeout: SERVICE_TIMEOUT,
             calls: None,
+            refused: None,
             stale_since: None,
         }
     }
@@ -124,7 +131,7 @@ impl Topics {
             answers: known.map(|known| known.answers).unwrap_or_default(),
         };
         for peer in endpoint.peers() {
-            if !self.is_for(peer, local.treatment.to.as_deref()) {
+            if !self.is_for(peer, &name, local.treatment.to.as_deref()) {
                 continue;
             }
             let ServiceTreatment { priority, timeout, .. } = local.treatment;
@@ -141,12 +148,16 @@ impl Topics {
     /// Those who offered to call a service before it was served here may call it now.
     fn let_in(&mut self, now: Instant, endpoint: &mut Endpoint, name: &str) {
         let mut waiting = Vec::new();
-        for peer in endpoint.peers() {
+        let local = self.services.local.get(name);
+        let answered = |peer: &PeerId| local.is_some_and(|it| it.answers.contains_key(peer));
+        for peer in endpoint.peers().filter(answered) {
             let calls = |channel: &ChannelId| {
                 let found = endpoint.channel_in(peer, *channel).map(|(offered, ..)| offered);
                 found.is_some_and(|it| it.role == Role::Calls && it.name == name)
             };
-            waiting.extend(endpoint.channels_in(peer).filter(calls).map(|channel| (peer, channel)));
+            let known = |channel: &ChannelId| self.services.callers.contains_key(&(peer, *channel));
+            let calls = endpoint.channels_in(peer).filter(|it| calls(it) && !known(it));
+            waiting.extend(calls.map(|channel| (peer, channel)));
         }
         for key in waiting {
             self.calls_offered(now, endpoint, key, name);
@@ -179,22 +190,27 @@ impl Topics {
         if offered.role == Role::Calls {
             return self.calls_offered(now, endpoint, key, &offered.name);
         }
-        let local_name = self.name_maps[key.0.0 as usize].local_name(&offered.name);
-        let service = local_name.map(|name| Service {
-            name,
-            type_name: offered.type_name,
-            type_hash: offered.type_hash,
+        let is_foreign = self.dialect.is_some_and(|own| dialect_of(&offered.type_name) != own);
+        // Between robots of one ROS calls pass as bytes.
+        let definition = if is_foreign { definition } else { "".into() };
+        let definition = self.within_budget(now, key, &offered.name, definition);
+        let judged = self.judge(key.0, Act::Serve, &offered);
+        let service = judged.as_ref().ok().map(|name| Service {
+            name: name.clone(),
+            type_name: offered.type_name.clone(),
+            type_hash: offered.type_hash.clone(),
             definition,
         });
         let known = self.replace_service(now, endpoint, key, &offered.name, service.as_ref());
-        let Some(service) = service else { return };
-        if let Err(error) = check_name(&service.name) {
-            return self.refuse(now, endpoint, key, &offered.name, &error);
+        if let Err(denied) = &judged {
+            self.deny(now, endpoint, key, Act::Serve, &offered, denied);
         }
-        let is_foreign = self.dialect.is_some_and(|own| dialect_of(&service.type_name) != own);
+        let Some(service) = service else { return };
+        let said = offered.lifespan.unwrap_or(SERVICE_TIMEOUT);
         let mut remote = RemoteService {
             priority: offered.priority,
-            timeout: offered.lifespan.unwrap_or(SERVICE_TIMEOUT),
+            timeout: self.patience(&service.name, said),
+            refused: None,
             stale_since: None,
             ..known.unwrap_or_else(|| RemoteService::new(offered.name, service, is_foreign))
         };
@@ -206,6 +222,42 @@ impl Topics {
             true => self.serve(&service.name),
             false => self.orders.push_back(Order::TranslateService { key, service }),
         }
+    }
+
+    /// How long a call of a peer's service waits: at most as long as the peer says, and as a rule
+    /// of this file for its name here says.
+    fn patience(&self, name: &str, said: tautline_proto::Duration) -> tautline_proto::Duration {
+        if is_result(name) {
+            return said.min(RESULT_TIMEOUT);
+        }
+        let own = service_treatment(&self.service_rules, name).map(|rule| rule.timeout);
+        said.min(MAX_CALL_TIMEOUT).min(own.unwrap_or(MAX_CALL_TIMEOUT))
+    }
+
+    pub(in crate::topics) fn type_of_service(&self, name: &str) -> Option<&str> {
+        self.services.local.get(name).map(|it| it.service.type_name.as_str())
+    }
+
+    /// What a service is here is known for certain only once it is translated.
+    fn serve_if_allowed(&mut self, now: Instant, endpoint: &mut Endpoint, key: Key) {
+        let Some(remote) = self.services.remote.get(&key) else { return };
+        let (offered, here) = (&remote.foreign.type_name, &remote.service);
+        let (name, hash) = (here.type_name.as_str(), here.type_hash.as_str());
+        let found = TypeOf { offered, name, hash, is_foreign: false };
+        if self.rights(key.0).serve(&remote.offered_name, found) == Right::Given {
+            let name = here.name.clone();
+            return self.serve(&name);
+        }
+        let waiting = self.waiting_to(Act::Serve, key.0, &remote.offered_name, offered);
+        self.remove_service(now, endpoint, key);
+        self.wait_for_line(now, endpoint, key, waiting);
+    }
+
+    /// Bytes of the definitions that are kept of the peer's other services.
+    pub(in crate::topics) fn definition_bytes_of_services(&self, key: Key) -> usize {
+        let others = self.services.remote.iter();
+        let others = others.filter(|(other, _)| other.0 == key.0 && **other != key);
+        others.map(|(_, it)| it.foreign.definition.len() + it.service.definition.len()).sum()
     }
 
     /// Offers to call a peer's service, on the channel that there is if there is one.
@@ -236,7 +288,7 @@ impl Topics {
             Ok((service, translator)) => {
                 remote.service = service;
                 remote.translation = Translation::By(Arc::new(translator));
-                self.serve(&foreign.name);
+                self.serve_if_allowed(now, endpoint, key);
             }
             Err(reason) => {
                 remote.translation = Translation::Impossible;
@@ -299,15 +351,51 @@ impl Topics {
 
     fn calls_offered(&mut self, now: Instant, endpoint: &mut Endpoint, key: Key, name: &str) {
         let local = self.services.local.get(name);
-        if local.is_some_and(|it| it.answers.contains_key(&key.0)) {
+        let is_served = local.is_some();
+        let is_offered = local.is_some_and(|it| it.answers.contains_key(&key.0));
+        self.waiting.remove(&key);
+        if is_offered && self.rights(key.0).may_call(name) {
             self.services.callers.insert(key, name.to_owned());
-            endpoint.want(now, key.0, key.1, true);
-        } else {
-            // It may have been another service's.
-            self.services.callers.remove(&key);
-            let text = format!("{name} is not served at '{}' for you", endpoint.name());
-            endpoint.refuse(now, key.0, key.1, text);
+            return endpoint.want(now, key.0, key.1, true);
         }
+        // It may have been another service's.
+        self.services.callers.remove(&key);
+        if is_offered {
+            let waiting = self.waiting_to_call(name);
+            self.wait_for_line(now, endpoint, key, waiting);
+        } else {
+            if is_served {
+                self.record_refusal(endpoint, key, "the service is not offered to this peer");
+            }
+            // The peer's calls wait: the service may be back in a moment.
+            endpoint.want(now, key.0, key.1, false);
+        }
+    }
+
+    /// Whether the channel is a service's, of calls or answers, about which the peer complains.
+    /// Where it takes no calls, callers have the reason at once.
+    pub(in crate::topics) fn calls_refused(
+        &mut self,
+        now: Instant,
+        endpoint: &Endpoint,
+        (peer, channel): Key,
+        reason: &str,
+    ) -> bool {
+        let reason = format!("'{}' refuses {reason}", self.peer_names[peer.0 as usize]);
+        if self.services.local.values().any(|it| it.answers.get(&peer) == Some(&channel)) {
+            self.peer_notice(now, peer, &reason);
+            return true;
+        }
+        let mut remote = self.services.remote.iter_mut();
+        let found = remote.find(|((p, _), it)| *p == peer && it.calls == Some(channel));
+        let Some((&key, remote)) = found else { return false };
+        let is_open = endpoint.channel_out(peer, channel).is_some_and(|(_, wanted, _)| wanted);
+        if !is_open {
+            remote.refused = Some(reason.clone());
+            self.fail(|pending| pending.key == key, &reason);
+        }
+        self.peer_notice(now, peer, &reason);
+        true
     }
 
     /// Whether the channel was a service's.

@@ -3,6 +3,7 @@
 
 use super::super::remote::REOFFER_GRACE;
 use super::*;
+use tautline_proto::{ChannelId, OfferedQos, OfferedTopic, Role};
 
 const ROBOT: &str = "peers: { base: 10.0.0.2 }\ntopics: { \"/**\": {} }";
 
@@ -37,11 +38,68 @@ fn names_are_mapped_and_only_those_accepted_are_taken() {
 #[test]
 fn type_and_definition_arrive_with_the_offer() {
     let mut world = World::pair(ROBOT, "peers: { robot: 10.0.0.1 }");
-    world.says(0, Event::Offered(latched("/map")));
+    let map = Topic { qos: latched("/map").qos, ..defined("/map", STRING, "string data # text\n") };
+    world.says(0, Event::Offered(map.clone()));
     let Some(Command::Advertise { topic }) = world.sides[1].commands.first() else {
         panic!("{:?}", world.sides[1].commands)
     };
-    assert_eq!(*topic, latched("/map"));
+    assert_eq!(*topic, map);
+    assert!(world.notices(1).is_empty(), "{:?}", world.notices(1));
+}
+
+#[test]
+fn a_definition_of_another_hash_is_not_used_and_people_are_told_once() {
+    let mut world = World::pair(ROBOT, "peers: { robot: 10.0.0.1 }");
+    let honest = defined("/map", STRING, "string data\n");
+    let definition = "float64 data\n".into();
+    world.says(0, Event::Offered(Topic { definition, ..honest.clone() }));
+    let Some(Command::Advertise { topic }) = world.sides[1].commands.first() else {
+        panic!("{:?}", world.sides[1].commands)
+    };
+    assert_eq!(*topic, Topic { definition: "".into(), ..honest.clone() });
+    let words = ["/map of 'robot'", STRING, &honest.type_hash, "it is not used"];
+    assert!(world.noticed(1, &words), "{:?}", world.notices(1));
+    world.wants(1, "/map", true);
+    world.told(0);
+    world.publishes(0, "/map", 0, "hello");
+    assert_eq!(world.told(1).last().unwrap(), "publish /map 0 hello", "bytes pass as they are");
+    assert_eq!(world.notices(1).len(), 1);
+}
+
+#[test]
+fn no_peer_takes_away_what_is_known_of_a_type() {
+    let mut world = plain_team();
+    let honest = defined("/tf", STRING, "string data\n");
+    world.says(0, Event::Offered(honest.clone()));
+    world.told(2);
+    // It is another text of the same md5, or none, or the hash is left out.
+    let commented = Topic { definition: "string data # x\n".into(), ..honest.clone() };
+    let bare = Topic { definition: "".into(), ..honest.clone() };
+    let nameless = Topic { type_hash: String::new(), ..bare.clone() };
+    for other in [commented, bare, nameless] {
+        world.says(1, Event::Offered(other));
+        assert!(world.told(2).is_empty());
+        assert_eq!(world.sides[2].topics.publications["/tf"].topic, honest);
+    }
+}
+
+#[test]
+fn the_definitions_of_one_peer_take_a_bounded_memory() {
+    let mut world = World::pair(ROBOT, "peers: { robot: 10.0.0.1 }");
+    let text = |number: usize| {
+        let line = format!("# {}\n", "x".repeat(1000));
+        format!("uint8 n{number}\n{}", line.repeat(1000))
+    };
+    for number in 0..6 {
+        let topic = defined(&format!("/x{number}"), &format!("x/Y{number}"), &text(number));
+        world.says(0, Event::Offered(topic));
+        world.run(10 * SECOND);
+    }
+    let kept = world.sides[1].topics.remote.values().map(|it| it.topic.definition.len());
+    let kept: usize = kept.sum();
+    assert!((3 << 20..=4 << 20).contains(&kept), "{kept}");
+    assert_eq!(world.told(1).len(), 6, "all are published");
+    assert!(world.noticed(1, &["/x4", "is left out", "4194304"]), "{:?}", world.notices(1));
 }
 
 #[test]
@@ -231,4 +289,114 @@ fn a_peer_that_was_out_of_reach_goes_on_as_before() {
     world.publishes(0, "/scan", 0, "hello");
     assert_eq!(world.told(1), ["publish /scan 0 hello"]);
     assert!(world.told(0).is_empty());
+}
+
+fn offered(peer: u32, channel: u64, name: &str) -> tautline_proto::Event {
+    tautline_proto::Event::Offered {
+        peer: PeerId(peer),
+        channel: ChannelId(channel),
+        topic: OfferedTopic {
+            name: name.into(),
+            type_name: STRING.into(),
+            type_hash: "hash".into(),
+            priority: 0,
+            keep_last: 1,
+            lifespan: None,
+            qos: OfferedQos::default(),
+            role: Role::Topic,
+        },
+        definition: "".into(),
+    }
+}
+
+/// The topic that is to be looked into next.
+fn asked(topics: &mut Topics) -> Option<(PeerId, Topic)> {
+    match topics.poll_order()? {
+        Order::Translate { key, topic } => Some((key.0, topic)),
+        _ => asked(topics),
+    }
+}
+
+#[test]
+fn topics_are_looked_into_one_of_each_peer_at_a_time() {
+    let mut world = plain_team();
+    let now = world.now;
+    let Side { topics, endpoint, .. } = &mut world.sides[2];
+    for channel in 1..4 {
+        for peer in 0..2 {
+            let name = format!("/of{peer}/{channel}");
+            topics.on_remote(now, endpoint, offered(peer, channel, &name));
+        }
+    }
+    let mut first = [asked(topics).unwrap(), asked(topics).unwrap()];
+    first.sort_by_key(|(peer, _)| *peer);
+    assert_eq!(first.each_ref().map(|(_, topic)| &*topic.name), ["/of0/1", "/of1/1"]);
+    assert!(asked(topics).is_none());
+    // The next in turn when one is done; or all again where a question was lost.
+    let [(_, done), _] = first;
+    let found = localize(&done, None, &Installed::default());
+    topics.translated(now, endpoint, (PeerId(0), ChannelId(1)), &done, found);
+    assert_eq!(asked(topics).unwrap().1.name, "/of0/2");
+    assert!(asked(topics).is_none());
+    topics.sweep(now, endpoint);
+    let again = [asked(topics).unwrap().1.name, asked(topics).unwrap().1.name];
+    assert_eq!(again, ["/of0/2", "/of1/1"]);
+}
+
+#[test]
+fn what_nobody_reads_of_a_peer_that_stays_away_is_not_published_until_it_is_back() {
+    let mut world = World::pair(ROBOT, "peers: { robot: 10.0.0.1 }");
+    for name in ["/read", "/unread"] {
+        world.says(0, Event::Offered(topic(name, STRING)));
+    }
+    world.wants(1, "/read", true);
+    world.told(1);
+    world.sides[1].deaf = true;
+    world.run(5 * SECOND);
+    assert!(world.told(1).is_empty(), "outages may be short");
+    world.run(15 * SECOND);
+    assert_eq!(world.told(1), ["unadvertise /unread"]);
+    world.sides[1].deaf = false;
+    world.run(5 * SECOND);
+    assert_eq!(world.told(1), [format!("advertise /unread {STRING}")]);
+    world.publishes(0, "/read", 0, "on");
+    assert_eq!(world.told(1), ["publish /read 0 on"]);
+}
+
+#[test]
+fn what_latched_topics_of_one_peer_make_us_keep_is_bounded() {
+    let mut world = World::pair(ROBOT, "peers: { robot: 10.0.0.1 }");
+    let mut maps = latched("/map");
+    maps.qos.depth = u32::MAX;
+    world.says(0, Event::Offered(maps));
+    world.wants(1, "/map", true);
+    world.told(1);
+    for _ in 0..10 {
+        world.publishes(0, "/map", 0, &"x".repeat(5_000_000));
+        world.run(10 * SECOND);
+    }
+    assert_eq!(world.told(1).len(), 6, "of 5 MB each");
+    assert!(
+        world.noticed(1, &["/map", "'robot'", "latched", "33554432"]),
+        "{:?}",
+        world.notices(1)
+    );
+    assert_eq!(world.sides[1].topics.publications["/map"].topic.qos.depth, 1000);
+}
+
+#[test]
+fn names_of_one_peer_are_bounded_as_long_as_the_daemon_runs() {
+    let mut world = World::pair(ROBOT, "peers: { robot: 10.0.0.1 }");
+    let most = crate::limits::PUBLISHED_NAMES;
+    for number in 0..most + 10 {
+        let name = format!("/n{number}");
+        world.says(0, Event::Offered(topic(&name, STRING)));
+        world.says(0, Event::Withdrawn { topic: name });
+    }
+    world.run(60 * SECOND);
+    let advertised = world.told(1).iter().filter(|it| it.starts_with("advertise")).count();
+    assert_eq!(advertised, most);
+    assert!(world.noticed(1, &["names of this peer were published already"]));
+    world.says(0, Event::Offered(topic("/n7", STRING)));
+    assert_eq!(world.told(1), [format!("advertise /n7 {STRING}")], "a name that was there is");
 }

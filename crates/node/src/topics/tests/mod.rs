@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The exchange with real protocol endpoints between, in virtual time.
 
+mod audit;
 mod incoming;
 mod outgoing;
 mod own;
 mod recent;
+mod reload;
 mod rights;
 mod services;
 mod transforms;
@@ -15,8 +17,11 @@ use super::{Incoming, Order, Topics, Turning, safe_message};
 use crate::config::{self, Surroundings};
 use bytes::Bytes;
 use std::net::SocketAddr;
+use tautline_gateway::mapping::{Accept, Pattern};
+use tautline_gateway::types::definition::Schema;
+use tautline_gateway::types::hash::type_hash;
 use tautline_gateway::types::installed::Installed;
-use tautline_gateway::types::translate::{translate, translate_service};
+use tautline_gateway::types::translate::{dialect_of, localize, localize_service};
 use tautline_gateway::{Command, Event, Qos, Source, Topic};
 use tautline_proto::{
     Duration, Endpoint, Instant, LinkConfig, PeerId, RadioConfig, RadioId, SecretKey,
@@ -39,6 +44,10 @@ struct World {
     now: Instant,
     sides: Vec<Side>,
     seed: u64,
+    /// What all nodes have of types.
+    installed: Installed,
+    /// What is changed in what a file says.
+    change: fn(&mut config::Config),
 }
 
 fn address(side: usize) -> SocketAddr {
@@ -50,9 +59,16 @@ fn topic(name: &str, type_name: &str) -> Topic {
         name: name.into(),
         type_name: type_name.into(),
         type_hash: format!("hash-of-{type_name}"),
-        definition: format!("definition of {type_name}").into(),
+        definition: "".into(),
         qos: Qos::default(),
     }
+}
+
+/// A topic whose definition is this text.
+fn defined(name: &str, type_name: &str, text: &str) -> Topic {
+    let schema = Schema::parse(type_name, text, dialect_of(type_name)).unwrap();
+    let type_hash = type_hash(&schema);
+    Topic { type_hash, definition: text.into(), ..topic(name, type_name) }
 }
 
 fn latched(name: &str) -> Topic {
@@ -73,13 +89,45 @@ fn short(command: &Command) -> String {
     }
 }
 
+/// Whatever peers offer is taken, and they may call all that is served.
+fn trusting(config: &mut config::Config) {
+    let all = || Pattern::new("/**").unwrap();
+    for peer in &mut config.peers {
+        if peer.names.accept.is_empty() {
+            peer.names.accept.push(Accept { pattern: all(), types: Vec::new() });
+        }
+        if peer.call.is_empty() {
+            peer.call.push(all());
+        }
+    }
+}
+
 impl World {
-    /// Nodes by their files; each knows all others that its file names.
+    /// Nodes by their files; each knows all others that its file names, and trusts those of
+    /// which the file does not say what they may do.
     fn new(files: &[&str]) -> Self {
-        let mut world = Self { now: Instant(1_000_000_000), sides: Vec::new(), seed: 1 };
+        Self::made_of(files, trusting)
+    }
+
+    /// Likewise, but each peer may do what the file says and no more.
+    fn as_written(robot: &str, base: &str) -> Self {
+        let robot = format!("name: robot\n{robot}\n");
+        let base = format!("name: base\n{base}\n");
+        Self::made_of(&[&robot, &base], |_| {})
+    }
+
+    pub(super) fn made_of(files: &[&str], change: fn(&mut config::Config)) -> Self {
+        let mut world = Self {
+            now: Instant(1_000_000_000),
+            sides: Vec::new(),
+            seed: 1,
+            installed: Installed::default(),
+            change,
+        };
         for file in files {
             let file = format!("security: none\n{file}");
-            let config = config::parse(&file, &Surroundings::default()).unwrap().config;
+            let mut config = config::parse(&file, &Surroundings::default()).unwrap().config;
+            change(&mut config);
             let side = world.side(config);
             world.sides.push(side);
         }
@@ -118,6 +166,10 @@ impl World {
 
     fn add_links(&mut self, side: usize) {
         for peer in self.sides[side].config.peers.clone() {
+            let endpoint = &self.sides[side].endpoint;
+            if endpoint.peers().any(|id| endpoint.peer(id).key == peer.key) {
+                continue;
+            }
             let other = self.sides.iter().position(|s| s.config.name == peer.name).unwrap();
             let endpoint = &mut self.sides[side].endpoint;
             let id = endpoint.add_peer(&peer.name, peer.key).unwrap();
@@ -125,6 +177,26 @@ impl World {
             let link = LinkConfig { remote, datagram_bytes: 1472, header_bytes: 28 };
             endpoint.add_link(self.now, id, RadioId(0), link).unwrap();
         }
+    }
+
+    /// Another file takes the place of a node's, as the driver does it.
+    fn reload(&mut self, side: usize, lines: &str) {
+        let now = self.now;
+        let name = self.sides[side].config.name.clone();
+        let file = format!("security: none\nname: {name}\n{lines}\n");
+        let mut new = config::parse(&file, &Surroundings::default()).unwrap().config;
+        (self.change)(&mut new);
+        let old = std::mem::replace(&mut self.sides[side].config, new.clone());
+        for gone in old.peers.iter().filter(|it| new.peers.iter().all(|new| new.key != it.key)) {
+            let Side { endpoint, topics, .. } = &mut self.sides[side];
+            let id = endpoint.peers().find(|id| endpoint.peer(*id).key == gone.key).unwrap();
+            topics.part(now, endpoint, id);
+            endpoint.remove_peer(now, id);
+        }
+        self.add_links(side);
+        let Side { endpoint, topics, .. } = &mut self.sides[side];
+        topics.reconfigure(now, endpoint, &old, &new);
+        self.run(Duration::from_millis(100));
     }
 
     /// The node starts anew, as after a crash.
@@ -163,28 +235,29 @@ impl World {
             match order {
                 Order::Gateway(command) => side.commands.push(command),
                 Order::Compress(message) => side.topics.send(now, &mut side.endpoint, message),
-                Order::Decode(Incoming { topic, source, payload, translator, .. }) => {
-                    let translated = translator.map(|it| it.translate(&payload).unwrap().into());
-                    let payload = translated.unwrap_or(payload);
-                    side.topics.handed_over(now, &topic);
-                    side.commands.push(Command::Publish { topic, source, payload });
+                Order::Decode(message) => {
+                    let translator = message.translator.clone();
+                    let translated =
+                        translator.map(|it| it.translate(&message.payload).unwrap().into());
+                    let payload = translated.unwrap_or(message.payload.clone());
+                    side.topics.decoded(now, Incoming { payload, ..message });
                 }
                 Order::Translate { key, topic } => {
-                    let (dialect, _) = side.config.ros().unwrap();
-                    let found = translate(&topic, dialect, &Installed::default());
+                    let own = side.config.ros().map(|(dialect, _)| dialect);
+                    let found = localize(&topic, own, &self.installed);
                     side.topics.translated(now, &mut side.endpoint, key, &topic, found);
                 }
                 Order::TranslateService { key, service } => {
                     let (dialect, _) = side.config.ros().unwrap();
-                    let found = translate_service(&service, dialect, &Installed::default());
+                    let found = localize_service(&service, dialect, &self.installed);
                     side.topics.service_translated(now, &mut side.endpoint, key, &service, found);
                 }
                 Order::Compose { topic, fields } => {
                     let limit = side.config.limits.max_message;
-                    let made = safe_message(&topic, &fields, &Installed::default(), limit);
+                    let made = safe_message(&topic, &fields, &self.installed, limit);
                     side.topics.composed(now, &topic, made);
                 }
-                Order::Turn(Turning { service, call, payload, translator, is_answer }) => {
+                Order::Turn(Turning { service, call, payload, translator, is_answer, .. }) => {
                     let turned = match is_answer {
                         true => translator.response(&payload),
                         false => translator.request(&payload),

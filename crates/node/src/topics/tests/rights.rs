@@ -6,33 +6,136 @@ use super::*;
 const BASE: &str = "peers: { robot: 10.0.0.1 }\ntopics: { \"/**\": {} }";
 const TWIST: &str = "geometry_msgs/Twist";
 const TWIST_MD5: &str = "9f195f881246fdfa2798d1d3eebca84a";
+const SCAN: &str = "sensor_msgs/LaserScan";
+const SCAN_MD5: &str = "90c7ef2dc6895d81024acba2ac42f369";
 
 fn advertised(name: &str, type_name: &str) -> String {
     format!("advertise {name} {type_name}")
 }
 
-/// That both ends were told of a command that was not asked for.
-fn assert_both_know(world: &World, type_name: &str) {
-    let words = ["/cmd_vel", type_name, "makes a robot move", "peers.base.accept"];
+fn with_hash(name: &str, type_name: &str, hash: &str) -> Topic {
+    Topic { type_hash: hash.into(), ..topic(name, type_name) }
+}
+
+fn scan(name: &str) -> Topic {
+    with_hash(name, SCAN, SCAN_MD5)
+}
+
+/// A robot whose file has these keys for the base.
+fn robot(keys: &str) -> World {
+    let robot = format!("peers: {{ base: {{ address: 10.0.0.2{keys} }} }}");
+    World::as_written(&robot, BASE)
+}
+
+/// The lines that a node waits for.
+fn lines(world: &World, side: usize) -> Vec<String> {
+    world.sides[side].topics.waiting().map(|(_, waiting)| waiting.line.clone()).collect()
+}
+
+/// That nothing of a topic is taken, and that both ends have the line to add.
+fn assert_waits(world: &mut World, name: &str, line: &str) {
+    assert!(world.told(0).is_empty(), "{name}");
+    world.wants(0, name, true);
+    assert!(world.told(1).is_empty(), "nothing of {name} is read");
+    let words = [name, "'robot' publishes it only if its file says so", "peers.base", line];
     assert!(world.noticed(0, &words), "{:?}", world.notices(0));
     assert!(world.noticed(1, &words), "{:?}", world.notices(1));
-    assert!(world.noticed(1, &["'robot' refuses /cmd_vel"]), "{:?}", world.notices(1));
+    assert!(world.noticed(1, &[&format!("'robot' refuses {name}")]), "{:?}", world.notices(1));
+    assert!(lines(world, 0).iter().any(|it| it == line), "{:?}", lines(world, 0));
 }
 
 #[test]
-fn a_command_is_refused_unless_the_file_names_it_and_all_else_is_taken() {
-    let mut world = World::pair("peers: { base: 10.0.0.2 }", BASE);
-    world.says(1, Event::Offered(topic("/cmd_vel", TWIST)));
-    world.says(1, Event::Offered(topic("/odom", "nav_msgs/Odometry")));
-    assert_eq!(world.told(0), [advertised("/odom", "nav_msgs/Odometry")]);
-    assert_both_know(&world, TWIST);
-    world.wants(0, "/cmd_vel", true);
-    assert!(world.told(1).is_empty(), "nothing of it is read");
+fn without_a_line_nothing_is_taken_that_could_act() {
+    // All that a review saw taken, and what it expected to be.
+    let acting = [
+        ("/move_base/goal", "move_base_msgs/MoveBaseActionGoal"),
+        ("/move_base_simple/goal", "geometry_msgs/PoseStamped"),
+        ("/arm/command", "std_msgs/Float64MultiArray"),
+        ("/setpoint", "mavros_msgs/PositionTarget"),
+        ("/emergency_stop", "std_msgs/Bool"),
+        ("/clock", "rosgraph_msgs/Clock"),
+        ("/jog", "control_msgs/JointJog"),
+        ("/follow/goal", "control_msgs/FollowJointTrajectoryActionGoal"),
+        ("/fmu/in/trajectory_setpoint", "px4_msgs/TrajectorySetpoint"),
+        ("/cmd_vel", "geometry_msgs/TwistWithCovariance"),
+        ("/cmd_vel2", TWIST),
+    ];
+    for keys in ["", ", prefix: /base"] {
+        let mut world = robot(keys);
+        for (name, type_name) in acting {
+            world.says(1, Event::Offered(topic(name, type_name)));
+            assert_waits(&mut world, name, &format!("accept: {{ {name}: {type_name} }}"));
+        }
+    }
+    let mut world = robot("");
+    world.says(1, Event::Offered(scan("/scan")));
+    assert_waits(&mut world, "/scan", &format!("accept: {{ /scan: {SCAN} }}"));
+}
 
-    for accept in ["/cmd_vel", "\"/cmd*\"", "\"/**\""] {
-        let robot = format!("peers: {{ base: {{ address: 10.0.0.2, accept: {accept} }} }}");
-        let mut world = World::pair(&robot, BASE);
-        world.says(1, Event::Offered(topic("/cmd_vel", TWIST)));
+#[test]
+fn under_a_prefix_what_a_peer_senses_is_taken() {
+    let mut world = robot(", prefix: /base");
+    world.says(1, Event::Offered(scan("/scan")));
+    assert_eq!(world.told(0), [advertised("/base/scan", SCAN)]);
+    assert!(world.notices(0).is_empty() && lines(&world, 0).is_empty());
+    world.wants(0, "/base/scan", true);
+    world.publishes(1, "/scan", 0, "points");
+    assert_eq!(world.told(0), ["publish /base/scan 0 points"]);
+}
+
+#[test]
+fn an_observation_is_known_by_its_name_and_its_md5() {
+    for (name, type_name, hash) in
+        [("/a", SCAN, TWIST_MD5), ("/b", "x/Harmless", SCAN_MD5), ("/c", SCAN, "*")]
+    {
+        let mut world = robot(", prefix: /base");
+        world.says(1, Event::Offered(with_hash(name, type_name, hash)));
+        assert_waits(&mut world, name, &format!("accept: {{ {name}: {type_name} }}"));
+    }
+}
+
+#[test]
+fn a_name_cannot_leave_the_prefix() {
+    let mut world = World::as_written(
+        "peers: { base: { address: 10.0.0.2, prefix: /base } }",
+        "peers: { robot: 10.0.0.1 }",
+    );
+    // As a peer that lies: its own node would not let it.
+    let config = tautline_proto::ChannelConfig {
+        topic: tautline_proto::OfferedTopic {
+            name: "2/scan".into(),
+            type_name: SCAN.into(),
+            type_hash: SCAN_MD5.into(),
+            priority: 100,
+            keep_last: 1,
+            lifespan: None,
+            qos: tautline_proto::OfferedQos::default(),
+            role: tautline_proto::Role::Topic,
+        },
+        definition: "float32 x\n".into(),
+        repair: true,
+        thin: false,
+    };
+    let now = world.now;
+    world.sides[1].endpoint.offer(now, ONLY_PEER, config).unwrap();
+    world.run(SECOND);
+    assert!(world.told(0).is_empty(), "neither /base2/scan nor any other");
+    assert!(world.noticed(0, &["2/scan", "does not start with '/'"]), "{:?}", world.notices(0));
+}
+
+#[test]
+fn what_the_file_names_is_taken_with_any_type_or_with_the_one_given() {
+    for accept in [
+        "/cmd_vel",
+        "\"/cmd*\"",
+        "\"/**\"",
+        "{ /cmd_vel: geometry_msgs/Twist }",
+        "{ /cmd_vel: geometry_msgs/msg/Twist }",
+        "{ \"/cmd*\": [std_msgs/Bool, geometry_msgs/Twist] }",
+        "{ /cmd_vel: any }",
+    ] {
+        let mut world = robot(&format!(", accept: {accept}"));
+        world.says(1, Event::Offered(with_hash("/cmd_vel", TWIST, TWIST_MD5)));
         assert_eq!(world.told(0), [advertised("/cmd_vel", TWIST)], "{accept}");
         world.wants(0, "/cmd_vel", true);
         world.publishes(1, "/cmd_vel", 0, "go");
@@ -42,62 +145,122 @@ fn a_command_is_refused_unless_the_file_names_it_and_all_else_is_taken() {
 }
 
 #[test]
-fn what_is_left_out_by_name_is_left_out_without_a_word() {
-    let robot = "peers: { base: { address: 10.0.0.2, accept: /plan } }";
-    let mut world = World::pair(robot, BASE);
+fn a_type_other_than_the_one_given_is_refused() {
+    let mut world = robot(", accept: { /cmd_vel: geometry_msgs/Twist }");
+    world.says(1, Event::Offered(topic("/cmd_vel", STRING)));
+    assert_waits(&mut world, "/cmd_vel", &format!("accept: {{ /cmd_vel: {STRING} }}"));
+}
+
+#[test]
+fn a_type_that_is_installed_here_has_to_be_of_the_same_version() {
+    let folder = tempfile::tempdir().unwrap();
+    let messages = folder.path().join("share/geometry_msgs/msg");
+    std::fs::create_dir_all(&messages).unwrap();
+    std::fs::write(messages.join("Vector3.msg"), "float64 x\nfloat64 y\nfloat64 z\n").unwrap();
+    std::fs::write(messages.join("Twist.msg"), "Vector3 linear\nVector3 angular\n").unwrap();
+    let file = format!(
+        "ros1: {{ definitions: {:?} }}\n\
+         peers: {{ base: {{ address: 10.0.0.2, accept: {{ /cmd_vel: {TWIST} }} }} }}",
+        folder.path()
+    );
+    let mut world = World::as_written(&file, BASE);
+    world.says(1, Event::Offered(with_hash("/cmd_vel", TWIST, TWIST_MD5)));
+    assert_eq!(world.told(0), [advertised("/cmd_vel", TWIST)]);
+    let mut world = World::as_written(&file, BASE);
+    world.says(1, Event::Offered(with_hash("/cmd_vel", TWIST, SCAN_MD5)));
+    assert_waits(&mut world, "/cmd_vel", "accept: { /cmd_vel: any }");
+}
+
+#[test]
+fn what_accept_leaves_out_is_listed_without_a_word_and_what_is_sensed_goes_on() {
+    let mut world = robot(", accept: /plan, prefix: /base");
     world.says(1, Event::Offered(topic("/cmd_vel", TWIST)));
     assert!(world.told(0).is_empty());
+    assert_eq!(lines(&world, 0), ["accept: { /cmd_vel: geometry_msgs/Twist }"]);
     assert!(world.notices(0).is_empty() && world.notices(1).is_empty());
+    world.says(1, Event::Offered(scan("/scan")));
+    assert_eq!(world.told(0), ["advertise /base/scan sensor_msgs/LaserScan"]);
+    let mut world = robot(", accept: /plan");
+    world.says(1, Event::Offered(scan("/scan")));
+    assert!(world.told(0).is_empty(), "there is no prefix");
 }
 
 #[test]
-fn a_command_under_another_types_name_is_known_by_its_md5() {
-    let mut world = World::pair("peers: { base: 10.0.0.2 }", BASE);
-    let disguised = Topic { type_hash: TWIST_MD5.into(), ..topic("/cmd_vel", STRING) };
-    world.says(1, Event::Offered(disguised));
-    assert!(world.told(0).is_empty());
-    assert_both_know(&world, STRING);
-}
-
-#[test]
-fn a_command_of_the_other_ros_is_known_by_what_it_is_here() {
+fn a_topic_of_the_other_ros_is_judged_by_what_it_is_there_and_here() {
     let base = format!("ros2: true\n{BASE}");
-    let mut world = World::pair("peers: { base: 10.0.0.2 }", &base);
+    let keys = "address: 10.0.0.2, prefix: /base, accept: { /other: geometry_msgs/Twist }";
+    let mut world = World::as_written(&format!("peers: {{ base: {{ {keys} }} }}"), &base);
     let bar = "=".repeat(80);
     let text = format!(
         "Vector3 linear\nVector3 angular\n{bar}\nMSG: geometry_msgs/Vector3\n\
          float64 x\nfloat64 y\nfloat64 z\n"
     );
-    let bare = |name: &str| text.replace("geometry_msgs/Vector3", &format!("{name}/Vector3"));
-    for (name, type_name) in [("/cmd_vel", "geometry_msgs/msg/Twist"), ("/other", "x/msg/Y")] {
-        let package = type_name.split('/').next().unwrap();
-        let definition = bare(package).into();
-        world.says(1, Event::Offered(Topic { definition, ..topic(name, type_name) }));
-    }
+    let twist = |name: &str| defined(name, "geometry_msgs/msg/Twist", &text);
+    world.says(1, Event::Offered(twist("/cmd_vel")));
     assert!(world.told(0).is_empty());
-    assert_both_know(&world, TWIST);
-    assert!(world.noticed(1, &["/other", "x/Y", "makes a robot move"]), "{:?}", world.notices(1));
+    world.says(1, Event::Offered(twist("/other")));
+    assert_eq!(world.told(0), [advertised("/base/other", TWIST)]);
+    world.says(1, Event::Offered(topic("/other", "std_msgs/msg/Bool")));
+    assert_eq!(world.told(0), ["unadvertise /base/other"]);
 }
 
 #[test]
-fn a_topic_that_becomes_a_command_is_given_up() {
-    let mut world = World::pair("peers: { base: 10.0.0.2 }", BASE);
-    world.says(1, Event::Offered(topic("/cmd_vel", STRING)));
-    world.wants(0, "/cmd_vel", true);
-    assert_eq!(world.told(1), ["subscribe /cmd_vel"]);
+fn a_topic_that_gets_another_type_is_given_up() {
+    let mut world = robot(", prefix: /base");
+    world.says(1, Event::Offered(scan("/scan")));
+    world.wants(0, "/base/scan", true);
+    assert_eq!(world.told(1), ["subscribe /scan"]);
     world.told(0);
-    world.says(1, Event::Offered(topic("/cmd_vel", TWIST)));
-    assert_eq!(world.told(0), ["unadvertise /cmd_vel"]);
-    assert_eq!(world.told(1), ["unsubscribe /cmd_vel"]);
-    world.publishes(1, "/cmd_vel", 0, "go");
-    assert!(world.told(0).is_empty());
-    assert_both_know(&world, TWIST);
+    world.says(1, Event::Offered(topic("/scan", TWIST)));
+    assert_eq!(world.told(0), ["unadvertise /base/scan"]);
+    assert_eq!(world.told(1), ["unsubscribe /scan"]);
+    world.publishes(1, "/scan", 0, "go");
+    assert_waits(&mut world, "/scan", &format!("accept: {{ /scan: {TWIST} }}"));
+    world.says(1, Event::Offered(scan("/scan")));
+    assert!(lines(&world, 0).is_empty(), "it is taken again");
+}
+
+#[test]
+fn what_waits_is_bounded_and_forgotten_with_its_topic_and_its_session() {
+    let mut world = robot("");
+    for n in 0..crate::limits::MAX_WAITING_PER_PEER + 10 {
+        world.says(1, Event::Offered(topic(&format!("/t{n}"), STRING)));
+    }
+    assert_eq!(lines(&world, 0).len(), crate::limits::MAX_WAITING_PER_PEER);
+    world.says(1, Event::Withdrawn { topic: "/t0".into() });
+    assert_eq!(lines(&world, 0).len(), crate::limits::MAX_WAITING_PER_PEER - 1);
+    world.restart(1);
+    world.run(2 * SECOND);
+    assert!(lines(&world, 0).is_empty());
+}
+
+#[test]
+fn a_type_that_cannot_stand_in_a_file_is_shown_and_not_suggested() {
+    let mut world = robot("");
+    world.says(1, Event::Offered(topic("/x", "evil/T }, relay: true\u{1b}[2J")));
+    assert_eq!(lines(&world, 0), ["accept: { /x: any }"]);
+    let shown = world.sides[0].topics.waiting().all(|(_, it)| !it.type_name.contains('\u{1b}'));
+    assert!(shown);
+}
+
+#[test]
+fn a_peer_is_offered_what_its_line_names_and_no_more() {
+    let base = "peers: { robot: { address: 10.0.0.1, offer: [/scan, \"/map*\"] } }\n\
+                topics: { \"/**\": {} }\nservices: { \"/**\": {} }";
+    let mut world =
+        World::as_written("peers: { base: { address: 10.0.0.2, accept: \"/**\" } }", base);
+    for name in ["/scan", "/odom", "/map_updates"] {
+        world.says(1, Event::Offered(topic(name, STRING)));
+    }
+    assert_eq!(world.told(0), [advertised("/scan", STRING), advertised("/map_updates", STRING)]);
 }
 
 /// A robot that takes 8 kbps of the base, two of whose topics it reads.
 fn limited() -> World {
     let robot = "peers: { base: { address: 10.0.0.2, max_rate: 8kbps } }";
-    let mut world = World::pair(robot, BASE);
+    let base = "peers: { robot: 10.0.0.1 }\n\
+                topics: { /packed: { compression: zstd }, \"/**\": {} }";
+    let mut world = World::pair(robot, base);
     for name in ["/image", "/scan"] {
         world.says(1, Event::Offered(topic(name, STRING)));
         world.wants(0, name, true);
@@ -142,6 +305,30 @@ fn what_comes_faster_than_is_taken_is_dropped_counted_by_topic_and_told_once() {
 }
 
 #[test]
+fn a_compressed_message_counts_as_what_it_becomes() {
+    let mut world = limited();
+    world.says(1, Event::Offered(topic("/packed", STRING)));
+    world.wants(0, "/packed", true);
+    world.told(0);
+    for _ in 0..10 {
+        // 40 to 50 bytes on the radio.
+        let text = zstd::bulk::compress(&[0; 900], 1).unwrap();
+        assert!(text.len() < 100);
+        let (now, side) = (world.now, &mut world.sides[1]);
+        let message = super::super::Outgoing {
+            topic: "/packed".into(),
+            source: Source(0),
+            payload: text.into(),
+            encoded: true,
+            published: now,
+        };
+        side.topics.send(now, &mut side.endpoint, message);
+        world.settle();
+    }
+    assert_eq!(over_rate(&world, "/packed"), 9, "one is a second's worth");
+}
+
+#[test]
 fn what_is_dropped_for_its_rate_is_counted_anew_in_a_new_session_only() {
     let mut world = limited();
     world.publishes(1, "/image", 0, &"x".repeat(1000));
@@ -169,4 +356,25 @@ fn an_offer_above_a_peers_highest_priority_is_told() {
         ["/b", "'base'", "priority 151", "'robot' allows it 150", "peers.base.max_priority"];
     assert!(world.noticed(0, &words), "{:?}", world.notices(0));
     assert_eq!(world.told(0).len(), 2, "both are taken");
+}
+
+#[test]
+fn texts_that_would_choke_the_ros_master_are_refused() {
+    let mut world = robot(", prefix: /base, accept: \"/**\"");
+    let long = format!("a/{}", "b".repeat(300));
+    for type_name in ["a/\u{1}B", "a/&B", &long] {
+        world.says(1, Event::Offered(topic("/x", type_name)));
+        world.says(1, Event::Withdrawn { topic: "/x".into() });
+    }
+    world.says(1, Event::Offered(topic(&format!("/{}", "n".repeat(300)), STRING)));
+    assert!(world.told(0).is_empty());
+    assert!(world.noticed(0, &["/x", "its type has the character"]), "{:?}", world.notices(0));
+    assert!(world.noticed(0, &["its name has 301 bytes"]), "{:?}", world.notices(0));
+}
+
+#[test]
+fn only_topics_of_an_actions_own_types_come_with_it() {
+    let mut world = robot(", prefix: /base");
+    world.says(1, Event::Offered(topic("/a/_action/feedback", TWIST)));
+    assert!(world.told(0).is_empty());
 }

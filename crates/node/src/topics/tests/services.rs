@@ -13,7 +13,7 @@ fn service(name: &str) -> Service {
     Service {
         name: name.into(),
         type_name: "std_srvs/SetBool".into(),
-        type_hash: "h".into(),
+        type_hash: "09fb03525b03e7ea1fd3992bafd87e16".into(),
         definition: "bool data\n---\nbool success\nstring message\n".into(),
     }
 }
@@ -160,10 +160,28 @@ fn names_are_mapped_and_of_two_servers_the_second_steps_in() {
     assert_eq!(dealings(&mut world, 1), ["call /switch 1 x 5s"]);
 }
 
+fn of_ros2() -> Service {
+    Service {
+        type_name: "std_srvs/srv/SetBool".into(),
+        // Of std_srvs/srv/SetBool_Request, as ROS 2 has it.
+        type_hash: "RIHS01_c62fbb99d94e1b25e8ef9e109f9581956bb1b3361a45a4e5810c36a90d29932e".into(),
+        ..service("/switch")
+    }
+}
+
+#[test]
+fn a_services_definition_of_another_hash_is_not_used() {
+    let mut world = World::pair(&format!("ros2: true\n{SERVER}"), CLIENT);
+    let definition = "float64 data\n---\nbool success\nstring message\n".into();
+    world.says(0, Event::ServiceOffered(Service { definition, ..of_ros2() }));
+    assert!(dealings(&mut world, 1).is_empty());
+    assert!(world.noticed(1, &["/switch", "std_srvs/srv/SetBool has the hash"]));
+}
+
 #[test]
 fn a_service_of_ros_2_is_called_from_ros_1() {
     let mut world = World::pair(&format!("ros2: true\n{SERVER}"), CLIENT);
-    let theirs = Service { type_name: "std_srvs/srv/SetBool".into(), ..service("/switch") };
+    let theirs = of_ros2();
     world.says(0, Event::ServiceOffered(theirs));
     assert_eq!(dealings(&mut world, 1), ["serve /switch std_srvs/SetBool"]);
     world.says(1, called(7, "\u{1}"));
@@ -273,4 +291,198 @@ fn a_topic_may_have_the_number_that_a_service_had() {
     world.told(1);
     world.publishes(0, "/scan", 0, "hello");
     assert_eq!(world.told(1), ["publish /scan 0 hello"]);
+}
+
+/// A robot whose file has these keys for the base, which has `keys` for the robot.
+fn with_rights(server: &str, client: &str) -> World {
+    let server = format!(
+        "peers: {{ base: {{ address: 10.0.0.2{server} }} }}\n\
+         services: {{ \"/**\": {{}} }}\nactions: {{ /go: {{}} }}"
+    );
+    let client = format!("ros1: false\npeers: {{ robot: {{ address: 10.0.0.1{client} }} }}");
+    World::as_written(&server, &client)
+}
+
+fn lines(world: &World, side: usize) -> Vec<String> {
+    world.sides[side].topics.waiting().map(|(_, waiting)| waiting.line.clone()).collect()
+}
+
+#[test]
+fn a_peer_calls_only_what_the_file_lets_it_call() {
+    let mut world = with_rights("", ", accept: \"/**\"");
+    world.says(0, Event::ServiceOffered(service("/switch")));
+    assert_eq!(dealings(&mut world, 1), ["serve /switch std_srvs/SetBool"]);
+    assert_eq!(lines(&world, 0), ["call: /switch"]);
+    let words = ["/switch", "'base' may call it only", "peers.base: call: /switch"];
+    assert!(world.noticed(0, &words), "{:?}", world.notices(0));
+    assert!(world.noticed(1, &words), "{:?}", world.notices(1));
+    world.says(1, called(7, "x"));
+    let failed = dealings(&mut world, 1);
+    assert!(failed[0].starts_with("fail /switch 7 'robot' refuses /switch"), "{failed:?}");
+    assert!(dealings(&mut world, 0).is_empty(), "no server hears of it");
+}
+
+#[test]
+fn an_action_is_allowed_and_taken_by_its_name() {
+    let parts = ["send_goal", "cancel_goal", "get_result"].map(|it| format!("/go/_action/{it}"));
+    for accept in [", accept: /go", ", accept: { /go: std_srvs/SetBool }", ", prefix: /robot"] {
+        let mut world = with_rights(", call: /go", accept);
+        let under = if accept.contains("prefix") { "/robot" } else { "" };
+        for name in &parts {
+            world.says(0, Event::ServiceOffered(service(name)));
+            assert_eq!(dealings(&mut world, 1), [format!("serve {under}{name} std_srvs/SetBool")]);
+            let service = format!("{under}{name}");
+            world.says(1, Event::Called { service, call: 1, request: "x".into() });
+            assert_eq!(dealings(&mut world, 0).len(), 1, "{accept} {name}");
+        }
+        let feedback = topic("/go/_action/feedback", "std_srvs/SetBool_FeedbackMessage");
+        world.says(0, Event::Offered(feedback));
+        let told = world.told(1);
+        assert!(told[0].starts_with(&format!("advertise {under}/go/_action/feedback")), "{told:?}");
+        assert!(lines(&world, 0).is_empty() && lines(&world, 1).is_empty());
+    }
+    // Without a line, one line is named for all three.
+    let mut world = with_rights("", ", accept: /go");
+    for name in &parts {
+        world.says(0, Event::ServiceOffered(service(name)));
+    }
+    assert_eq!(lines(&world, 0), ["call: /go"; 3]);
+    assert_eq!(world.notices(0).len(), 1);
+}
+
+#[test]
+fn a_service_of_a_peer_takes_no_free_name_without_a_line() {
+    let mut world = with_rights(", call: \"/**\"", "");
+    world.says(0, Event::ServiceOffered(service("/clear_costmaps")));
+    assert!(dealings(&mut world, 1).is_empty());
+    let line = "accept: { /clear_costmaps: std_srvs/SetBool }";
+    assert_eq!(lines(&world, 1), [line]);
+    let words = ["service /clear_costmaps", "'base' serves it only", line];
+    assert!(world.noticed(0, &words) && world.noticed(1, &words), "{:?}", world.notices(1));
+    for (keys, served) in [
+        (", accept: /clear_costmaps", Some("serve /clear_costmaps std_srvs/SetBool")),
+        (
+            ", accept: { /clear_costmaps: std_srvs/srv/SetBool }",
+            Some("serve /clear_costmaps std_srvs/SetBool"),
+        ),
+        (", accept: { /clear_costmaps: std_srvs/Empty }", None),
+        (", accept: /other", None),
+        (", prefix: /robot", Some("serve /robot/clear_costmaps std_srvs/SetBool")),
+    ] {
+        let mut world = with_rights(", call: \"/**\"", keys);
+        world.says(0, Event::ServiceOffered(service("/clear_costmaps")));
+        assert_eq!(dealings(&mut world, 1), served.into_iter().collect::<Vec<_>>(), "{keys}");
+    }
+}
+
+/// Two bases of one robot; the first has made as many calls as it may, and more.
+fn one_base_floods() -> World {
+    let robot = "name: robot\npeers: { a: 10.0.0.2, b: 10.0.0.3 }\nservices: { /switch: {} }\n";
+    let base = |name: &str| format!("name: {name}\n{CLIENT}\n");
+    let mut world = World::new(&[robot, &base("a"), &base("b")]);
+    world.says(0, Event::ServiceOffered(service("/switch")));
+    dealings(&mut world, 1);
+    dealings(&mut world, 2);
+    world
+}
+
+#[test]
+fn one_peers_calls_take_no_room_from_anothers() {
+    use crate::limits::MAX_SERVING_PER_PEER as MOST;
+    let mut world = one_base_floods();
+    for call in 0..MOST as u64 + 10 {
+        // Past what its own node lets through: another one's would not.
+        let now = world.now;
+        let payload = [&call.to_le_bytes()[..1], b"x"].concat();
+        let flood = tautline_proto::Message {
+            payload: payload.into(),
+            published: now,
+            source: 0,
+            encoded: false,
+        };
+        let channel = (0..10).map(ChannelId).find(|id| {
+            let found = world.sides[1].endpoint.channel_out(ONLY_PEER, *id);
+            found.is_some_and(|(config, ..)| config.topic.name == "/switch")
+        });
+        world.sides[1].endpoint.send(now, ONLY_PEER, channel.unwrap(), flood).unwrap();
+        world.settle();
+    }
+    world.run(SECOND);
+    assert_eq!(dealings(&mut world, 0).len(), MOST);
+    world.says(2, called(1, "y"));
+    assert_eq!(dealings(&mut world, 0).len(), 1, "the other base is served");
+}
+
+#[test]
+fn calls_to_one_peer_take_no_room_from_those_to_another() {
+    use crate::limits::MAX_PENDING_PER_PEER as MOST;
+    let robot = |name: &str| {
+        format!("name: {name}\npeers: {{ base: 10.0.0.3 }}\nservices: {{ /switch: {{}} }}\n")
+    };
+    let base = "name: base\npeers:\n  r1: { address: 10.0.0.1, prefix: /r1 }\n  \
+                r2: { address: 10.0.0.2, prefix: /r2 }\n";
+    let mut world = World::new(&[&robot("r1"), &robot("r2"), base]);
+    for robot in 0..2 {
+        world.says(robot, Event::ServiceOffered(service("/switch")));
+    }
+    let call = |name: &str, call| Event::Called { service: name.into(), call, request: "x".into() };
+    for n in 0..MOST as u64 {
+        let (now, side) = (world.now, &mut world.sides[2]);
+        side.topics.on_local(now, &mut side.endpoint, call("/r1/switch", n));
+    }
+    dealings(&mut world, 2);
+    world.says(2, call("/r1/switch", 1000));
+    assert_eq!(
+        dealings(&mut world, 2),
+        [format!("fail /r1/switch 1000 {MOST} calls to 'r1' are under way already")]
+    );
+    world.says(2, call("/r2/switch", 1001));
+    assert_eq!(dealings(&mut world, 1).len(), 1);
+}
+
+#[test]
+fn a_caller_waits_no_longer_than_it_would() {
+    let mut world = World::pair("peers: { base: 10.0.0.2 }", CLIENT);
+    // A peer that says 49 days: its file would not let it.
+    let config = tautline_proto::ChannelConfig {
+        topic: tautline_proto::OfferedTopic {
+            name: "/switch".into(),
+            type_name: "std_srvs/SetBool".into(),
+            type_hash: "h".into(),
+            priority: 100,
+            keep_last: 1,
+            lifespan: Some(49 * 24 * 3600 * SECOND),
+            qos: tautline_proto::OfferedQos::default(),
+            role: tautline_proto::Role::Answers,
+        },
+        definition: "---\n".into(),
+        repair: true,
+        thin: false,
+    };
+    let now = world.now;
+    world.sides[0].endpoint.offer(now, ONLY_PEER, config).unwrap();
+    world.run(SECOND);
+    assert_eq!(dealings(&mut world, 1), ["serve /switch std_srvs/SetBool"]);
+    world.says(1, called(7, "x"));
+    world.run(601 * SECOND);
+    assert_eq!(
+        dealings(&mut world, 1),
+        ["fail /switch 7 no answer of /switch from 'robot' within 600 s"]
+    );
+}
+
+#[test]
+fn calls_count_for_a_peers_rate() {
+    let mut world = World::pair(
+        "peers: { base: { address: 10.0.0.2, max_rate: 8kbps } }\nservices: { /switch: {} }",
+        CLIENT,
+    );
+    world.says(0, Event::ServiceOffered(service("/switch")));
+    for call in 0..4 {
+        // A tenth of a second passes, in which 100 bytes come back.
+        world.says(1, called(call, "x".repeat(450).leak()));
+    }
+    assert_eq!(dealings(&mut world, 0).len(), 2);
+    assert_eq!(world.sides[0].topics.calls_over_rate, 2);
+    assert!(world.noticed(1, &["/switch", "8 kbps", "peers.base.max_rate"]));
 }

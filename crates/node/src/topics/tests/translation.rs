@@ -7,7 +7,7 @@ const ROS1: &str = "peers: { base: 10.0.0.2 }\ntopics: { \"/**\": {} }";
 const ROS2: &str = "ros2: true\npeers: { robot: 10.0.0.1 }\ntopics: { \"/**\": {} }";
 
 fn text(name: &str, type_name: &str) -> Topic {
-    Topic { definition: "string data\n".into(), ..topic(name, type_name) }
+    defined(name, type_name, "string data\n")
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn a_topic_arrives_typed_as_the_other_ros_has_it_both_ways() {
 #[test]
 fn what_has_no_counterpart_is_refused_to_the_sender_with_its_field() {
     let mut world = World::pair(ROS1, ROS2);
-    let wide = Topic { definition: "wstring label\n".into(), ..topic("/w", "a/msg/Wide") };
+    let wide = defined("/w", "a/msg/Wide", "wstring label\n");
     world.says(1, Event::Offered(wide));
     assert!(world.told(0).is_empty());
     world.run(SECOND);

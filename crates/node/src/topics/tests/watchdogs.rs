@@ -8,7 +8,7 @@ const SHORT: Duration = Duration::from_millis(50);
 
 /// Two numbers: text, then whole.
 fn numbers(name: &str) -> Topic {
-    Topic { definition: "string a\nuint8 b\n".into(), ..topic(name, "x/Numbers") }
+    defined(name, "x/Numbers", "string a\nuint8 b\n")
 }
 
 /// A robot with this watchdog of `/x`, which it reads from the base; nothing has come yet.
@@ -182,7 +182,7 @@ fn a_type_that_is_not_known_is_told_when_offered_and_in_silence() {
     let mut world = World::pair("peers: { base: 10.0.0.2 }\nwatchdogs: { /x: 1s }", BASE);
     world.says(1, Event::Offered(Topic { definition: "".into(), ..numbers("/x") }));
     world.wants(0, "/x", true);
-    let words = ["watchdogs./x", "no message can be made", "x/Numbers is not defined"];
+    let words = ["watchdogs./x", "no message can be made", "x/Numbers is not installed"];
     assert!(world.noticed(0, &words), "{:?}", world.notices(0));
     world.publishes(1, "/x", 0, "hello");
     world.run(SECOND);
@@ -191,14 +191,67 @@ fn a_type_that_is_not_known_is_told_when_offered_and_in_silence() {
     assert_eq!(report(&world), ("silent", 0));
 }
 
+/// A text with the md5 of geometry_msgs/Twist, in which both parts are arrays, and 8 bytes long
+/// when empty.
+fn false_twist() -> Topic {
+    let bar = "=".repeat(80);
+    let text = format!(
+        "geometry_msgs/Vector3[] linear\ngeometry_msgs/Vector3[] angular\n{bar}\n\
+         MSG: geometry_msgs/Vector3\nfloat64 x\nfloat64 y\nfloat64 z\n"
+    );
+    let topic = defined("/x", "geometry_msgs/Twist", &text);
+    assert_eq!(topic.type_hash, "9f195f881246fdfa2798d1d3eebca84a", "as rosmsg md5 says");
+    topic
+}
+
 #[test]
-fn the_message_is_of_the_type_that_the_topic_has_now() {
+fn of_a_definition_whose_hash_leaves_the_layout_open_no_message_is_made() {
+    let robot = "peers: { base: { address: 10.0.0.2, accept: /x } }\nwatchdogs: { /x: 1s }";
+    let mut world = World::pair(robot, BASE);
+    world.says(1, Event::Offered(false_twist()));
+    let words = ["watchdogs./x", "no message can be made", "geometry_msgs/Twist", "install"];
+    assert!(world.noticed(0, &words), "at once: {:?}", world.notices(0));
+    world.wants(0, "/x", true);
+    world.publishes(1, "/x", 0, "hello");
+    world.told(0);
+    world.run(2 * SECOND);
+    assert!(world.told(0).is_empty(), "8 bytes instead of 48");
+    assert_eq!(report(&world), ("silent", 0));
+}
+
+#[test]
+fn a_false_definition_sent_first_by_a_refused_peer_does_not_change_the_message() {
+    let robot = "name: robot\npeers: { thief: 10.0.0.2, base: { address: 10.0.0.3, accept: /x } }\n\
+                 watchdogs: { /x: 1s }";
+    let peer = |name| format!("name: {name}\npeers: {{ robot: 10.0.0.1 }}\ntopics: {{ /x: {{}} }}");
+    let mut world = World::made_of(&[robot, &peer("thief"), &peer("base")], |_| {});
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().join("share/geometry_msgs/msg");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("Twist.msg"), "Vector3 linear\nVector3 angular\n").unwrap();
+    std::fs::write(folder.join("Vector3.msg"), "float64 x\nfloat64 y\nfloat64 z\n").unwrap();
+    world.installed = Installed::new(vec![place.path().into()]);
+    world.says(1, Event::Offered(Topic { definition: "float64 x\n".into(), ..false_twist() }));
+    assert!(world.told(0).is_empty(), "refused");
+    world.says(2, Event::Offered(false_twist()));
+    world.wants(0, "/x", true);
+    assert_eq!(world.told(0), ["advertise /x geometry_msgs/Twist"]);
+    world.publishes(2, "/x", 0, "hello");
+    world.run(2 * SECOND);
+    let zeros = safe(&"\0".repeat(48));
+    assert_eq!(world.told(0).last(), Some(&zeros));
+}
+
+#[test]
+fn a_topic_that_becomes_another_gets_its_safe_message_first() {
     let mut world = guarded("1s");
     world.publishes(1, "/x", 0, "hello");
-    let other = Topic { definition: "uint16 c\n".into(), ..topic("/x", "x/Other") };
+    let other = defined("/x", "x/Other", "uint16 c\n");
     world.says(1, Event::Offered(other));
-    world.run(SECOND);
-    assert_eq!(world.told(0), [hello(), "advertise /x x/Other".into(), safe("\0\0")]);
+    world.run(2 * SECOND);
+    assert_eq!(world.told(0), [hello(), safe(&"\0".repeat(5))], "its readers are still there");
+    world.run(10 * SECOND);
+    assert_eq!(world.told(0), ["unadvertise /x", "advertise /x x/Other"]);
 }
 
 #[test]
@@ -231,7 +284,7 @@ fn a_safe_message_that_is_made_late_is_published_at_once() {
 fn of_the_other_ros_it_is_in_the_bytes_of_this_one() {
     let robot = "ros2: true\npeers: { base: 10.0.0.2 }\nwatchdogs: { /x: { after: 1s, message: { data: hi } } }";
     let mut world = World::pair(robot, BASE);
-    let text = Topic { definition: "string data\n".into(), ..topic("/x", STRING) };
+    let text = defined("/x", STRING, "string data\n");
     world.says(1, Event::Offered(text));
     world.wants(0, "/x", true);
     world.publishes(1, "/x", 0, "\u{2}\0\0\0go");

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the fuzz targets reach of parsers that nobody else calls from outside.
+
+use super::connection;
+use super::header::Header;
+use super::publication::refusal;
+use super::rpc::{read_block, read_outcome};
+use super::slave::{Asked, understand};
+use super::subscription::{Incoming, read_message};
+use super::xmlrpc::{self, Endpoint};
+use crate::{Qos, Topic};
+use std::sync::LazyLock;
+use tokio::io::BufReader;
+use tokio::runtime::{Builder, Runtime};
+
+/// Largest message and block.
+const LIMIT: usize = 4096;
+/// Read ahead of a connection: short, so that what is read is often in two parts.
+const READ_BUFFER_BYTES: usize = 16;
+
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+    Builder::new_current_thread().build().expect("a runtime without sockets and timers")
+});
+
+/// A TCPROS connection: a header, then messages; and blocks as of services.
+pub fn stream(bytes: &[u8]) {
+    RUNTIME.block_on(async {
+        let mut reader = BufReader::with_capacity(READ_BUFFER_BYTES, bytes);
+        if let Ok(header) = Header::read(&mut reader).await {
+            judge(&header);
+        }
+        while let Ok(incoming) = read_message(&mut reader, LIMIT).await {
+            if let Incoming::Message(payload) = incoming {
+                assert!(payload.len() <= LIMIT, "a message within the limit");
+            }
+        }
+        let _ = read_outcome(&mut &*bytes, LIMIT).await;
+        if let Ok(Ok(block)) = read_block(&mut &*bytes, LIMIT).await {
+            assert!(block.len() <= LIMIT, "a block within the limit");
+        }
+    });
+}
+
+fn judge(header: &Header) {
+    let encoded = header.encode();
+    let again = Header::parse(&encoded[4..]).ok();
+    assert_eq!(again.as_ref(), Some(header), "what is written is read");
+    let _ = connection::service_type(header);
+    let topic = Topic {
+        name: "/scan".into(),
+        type_name: "sensor_msgs/LaserScan".into(),
+        type_hash: "90c7ef2dc6895d81024acba2ac42f369".into(),
+        definition: "".into(),
+        qos: Qos::default(),
+    };
+    let _ = refusal(header, &topic);
+}
+
+/// A call of our slave API, and an answer to a call of ours.
+pub fn xml_rpc(bytes: &[u8]) {
+    if let Ok((method, params)) = xmlrpc::parse_call(bytes)
+        && let Asked::Fixed(value) = understand(&method, &params, "/tautline")
+    {
+        assert!(xmlrpc::parse_answer(xmlrpc::render_answer(value).as_bytes()).is_ok());
+    }
+    match xmlrpc::parse_answer(bytes) {
+        Ok(value) => {
+            let (_, _) = (xmlrpc::texts(&value), xmlrpc::pairs(&value));
+            let _ = xmlrpc::unwrap_ros(value);
+        }
+        Err(reason) => drop(xmlrpc::render_fault(-1, &reason)),
+    }
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        let _ = Endpoint::parse(text);
+    }
+}

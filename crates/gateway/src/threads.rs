@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Threads without which the daemon is not whole.
+
+use std::io;
+use std::thread::{Builder, JoinHandle};
+
+/// How a thread ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Its work came to an end.
+    Returned,
+    /// It panicked; the message went to standard error.
+    Panicked,
+}
+
+/// Starts a thread that says how it ended, whatever the cause, as the last thing that it does.
+pub fn spawn(
+    name: &str,
+    ended: impl FnOnce(&str, End) + Send + 'static,
+    work: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    let last = Last { name: name.to_owned(), ended: Some(ended) };
+    Builder::new().name(name.into()).spawn(move || {
+        let _last = last;
+        work();
+    })
+}
+
+/// Dropped when the thread ends, also by a panic.
+struct Last<F: FnOnce(&str, End)> {
+    name: String,
+    ended: Option<F>,
+}
+
+impl<F: FnOnce(&str, End)> Drop for Last<F> {
+    fn drop(&mut self) {
+        let end = if std::thread::panicking() { End::Panicked } else { End::Returned };
+        if let Some(ended) = self.ended.take() {
+            ended(&self.name, end);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn a_thread_says_how_it_ended() {
+        let (sender, ends) = channel();
+        for (name, panics) in [("calm", false), ("wild", true)] {
+            let sender = sender.clone();
+            let ended = move |name: &str, end| sender.send((name.to_owned(), end)).unwrap();
+            let work = move || assert!(!panics, "a panic of the test");
+            let _ = spawn(name, ended, work).unwrap().join();
+        }
+        assert_eq!(ends.recv().unwrap(), ("calm".into(), End::Returned));
+        assert_eq!(ends.recv().unwrap(), ("wild".into(), End::Panicked));
+    }
+}

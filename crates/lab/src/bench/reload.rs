@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Fifty topics flow between two daemons while their files are changed and taken in: what the
+//! changes do not name loses nothing, and is not late. The same load without reloads comes first.
+//!
+//! Both nodes have real-time priority, and their data planes a higher one, as a robot's daemon may
+//! have (`realtime: priority`): what is late is then the nodes' doing, not that of other programs.
+
+use super::case::{Bound, Verdict};
+use super::report::{About, Conclusion, tell, verdict_lines};
+use super::star::{Row, row};
+use super::traffic::{DONE, GO, READY};
+use super::world::{Computer, Link, LinkLimits, Pair};
+use crate::node_file::{NodeFile, control};
+use crate::processes::Process;
+use crate::progress::Progress;
+use crate::stats::{Delay, delay};
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+use std::fmt::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tautline_node::control::Client;
+
+/// As on the command line.
+pub const NAME: &str = "reload";
+
+/// Ample: 52 topics of 200 bytes at 20 Hz take about 3 Mbps.
+const LIMITS: LinkLimits = LinkLimits { rate_bps: Some(20_000_000), loss: 0.0 };
+const TOPICS: u64 = 50;
+const BYTES: u64 = 200;
+const PERIOD_US: u64 = 50_000;
+const LOAD_TIME: Duration = Duration::from_secs(30);
+const START_TIME: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Each change is made, and taken back by the next reload of the same kind.
+const RELOADS: usize = 24;
+const BETWEEN: Duration = Duration::from_secs(1);
+/// Of SCHED_FIFO, for all threads but the data plane.
+const PRIORITY: &str = "10";
+const DATA_PLANE: u8 = 50;
+const LOST: Bound = Bound::AtMost(0.0);
+const LATEST_MS: Bound = Bound::AtMost(20.0);
+
+/// A change of one node's file.
+struct Step {
+    at_robot: bool,
+    what: &'static str,
+    peers: &'static str,
+    more: &'static str,
+    rules: &'static str,
+    rest: &'static str,
+    radios: &'static str,
+}
+
+const PLAIN: Step =
+    Step { at_robot: true, what: "", peers: "", more: "", rules: "", rest: "", radios: "" };
+
+/// What is changed, in turns.
+const STEPS: [Step; 6] = [
+    Step {
+        what: "a topic's priority and rate",
+        rules: "  /changing/a: { priority: 20, rate: 5Hz }\n",
+        ..PLAIN
+    },
+    Step {
+        at_robot: false,
+        what: "a watchdog",
+        rest: "watchdogs: { /changing/b: 500ms }\n",
+        ..PLAIN
+    },
+    Step { what: "a peer", peers: "third", ..PLAIN },
+    Step {
+        at_robot: false,
+        what: "a peer's rights",
+        more: ", max_rate: 100Mbps, max_priority: 250",
+        ..PLAIN
+    },
+    Step {
+        what: "a topic withdrawn, a peer, limits and beacons",
+        peers: "fourth",
+        rules: "  /changing/b: { to: [fourth] }\n",
+        rest: "limits: { queue_time: 1s }\nbeacons: true\n",
+        ..PLAIN
+    },
+    Step {
+        at_robot: false,
+        what: "a radio and the marks",
+        rest: "dscp: { voice_from: 220 }\n",
+        radios: "  veth0: { in_flight: 3 }\n",
+        ..PLAIN
+    },
+];
+
+/// One reload.
+#[derive(Debug, Serialize)]
+struct Reload {
+    /// Since the start of the phase.
+    at_s: f64,
+    /// From the request to its answer.
+    took_ms: f64,
+    what: &'static str,
+    changes: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Figures {
+    phase: &'static str,
+    sent: u64,
+    received: u64,
+    lost: u64,
+    ms: Option<Delay>,
+    /// The largest delay of all messages, in milliseconds.
+    latest_ms: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct ReloadReport {
+    case: &'static str,
+    #[serde(flatten)]
+    about: About,
+    figures: Vec<Figures>,
+    reloads: Vec<Reload>,
+    verdicts: Vec<Verdict>,
+}
+
+struct Scene<'a> {
+    pair: &'a Pair,
+    folder: &'a Path,
+}
+
+fn made() -> Vec<String> {
+    let steady = (0..TOPICS).map(|n| format!("/steady/t{n}:{BYTES}:{PERIOD_US}:{}", n * 1000));
+    let changing = ["a", "b"].map(|name| format!("/changing/{name}:{BYTES}:{PERIOD_US}"));
+    steady.chain(changing).collect()
+}
+
+impl Scene<'_> {
+    /// Writes a node's file with one change, or none.
+    fn write(&self, at_robot: bool, step: Option<&Step>) -> Result<()> {
+        let (own, other) = match at_robot {
+            true => (&self.pair.robot, &self.pair.base),
+            false => (&self.pair.base, &self.pair.robot),
+        };
+        let step = step.unwrap_or(&PLAIN);
+        let (name, address) = other.entry();
+        let mut peers = vec![(name, format!("{address}{}", step.more))];
+        if !step.peers.is_empty() {
+            peers.push((step.peers, String::new()));
+        }
+        let topics = format!(
+            "{}  /steady/**: {{ priority: 200 }}\n  /changing/**: {{ priority: 10 }}\n",
+            step.rules
+        );
+        let file = NodeFile {
+            name: &own.name,
+            peers,
+            radios: step.radios.into(),
+            topics,
+            rest: format!("ros1: false\nrealtime: {{ priority: {DATA_PLANE} }}\n{}", step.rest),
+        };
+        file.write(self.folder).map(drop)
+    }
+
+    fn start(&self, computer: &Computer, made: &[String]) -> Result<Process> {
+        let program = std::env::current_exe()?;
+        let mut command = computer.command("chrt");
+        command.args(["--fifo", PRIORITY]).arg(program);
+        let file = self.folder.join(format!("{}.yaml", computer.name));
+        let samples = self.folder.join(format!("{}.csv", computer.name));
+        command.arg("--inside").arg("traffic").arg(file).arg(samples);
+        for made in made {
+            command.args(["--make", made]);
+        }
+        Process::start_talking(&computer.name, command, self.folder)
+    }
+
+    /// Makes one change, or takes it back.
+    fn reload(&self, since: Instant, step: &Step, back: bool) -> Result<Reload> {
+        self.write(step.at_robot, (!back).then_some(step))?;
+        let name = if step.at_robot { &self.pair.robot.name } else { &self.pair.base.name };
+        let start = Instant::now();
+        let changes = Client::connect(Path::new(&control(name)))?.reload(false)?;
+        let took_ms = start.elapsed().as_secs_f64() * 1e3;
+        ensure!(!changes.is_empty(), "{}: nothing was changed", step.what);
+        let at_s = (start - since).as_secs_f64();
+        Ok(Reload { at_s, took_ms, what: step.what, changes: changes.lines() })
+    }
+}
+
+/// How many messages of each topic have been made since the start.
+fn counts(line: &str) -> Result<Vec<u64>> {
+    line.split_whitespace().map(|count| count.parse().context("no count")).collect()
+}
+
+/// Runs the case; the report and raw samples go to `folder`.
+pub fn run(folder: &Path, as_json: bool) -> Result<Conclusion> {
+    std::fs::create_dir_all(folder)?;
+    let stage = |text: &str, time| (format!("{NAME}: {text}"), time);
+    let progress = Progress::new(vec![
+        stage("starting two nodes", START_TIME),
+        stage("nothing changes", LOAD_TIME),
+        stage("files change", LOAD_TIME),
+    ]);
+    progress.next();
+    let pair = Pair::new(Link::Wire(LIMITS), 1)?;
+    let scene = Scene { pair: &pair, folder };
+    scene.write(true, None)?;
+    scene.write(false, None)?;
+    let mut base = scene.start(&pair.base, &[])?;
+    let mut robot = scene.start(&pair.robot, &made())?;
+    robot.await_line(READY, PATIENCE)?;
+    progress.next();
+    let go = format!("{GO} {}", LOAD_TIME.as_secs());
+    robot.tell(&go)?;
+    let quiet = counts(&robot.await_line(DONE, LOAD_TIME + PATIENCE)?)?;
+    progress.next();
+    robot.tell(&go)?;
+    let since = Instant::now();
+    let mut reloads = Vec::new();
+    for number in 0..RELOADS {
+        std::thread::sleep(BETWEEN);
+        // Each kind is made and taken back in turns.
+        let step = &STEPS[number / 2 % STEPS.len()];
+        reloads.push(scene.reload(since, step, number % 2 == 1)?);
+    }
+    let all = counts(&robot.await_line(DONE, LOAD_TIME + PATIENCE)?)?;
+    robot.close()?;
+    base.close()?;
+    progress.finish();
+    let text = std::fs::read_to_string(folder.join(format!("{}.csv", pair.base.name)))?;
+    let rows: Vec<Row> = text.lines().map(row).collect::<Result<_>>()?;
+    let none = vec![0; quiet.len()];
+    let figures =
+        vec![measure("quiet", &rows, &none, &quiet), measure("reloads", &rows, &quiet, &all)];
+    report(folder, figures, reloads, as_json)
+}
+
+/// Of the steady topics alone: messages from these numbers to those.
+fn measure(phase: &'static str, rows: &[Row], from: &[u64], to: &[u64]) -> Figures {
+    let mut delays = Vec::new();
+    let mut sent = 0;
+    for (topic, (from, to)) in (0..TOPICS).zip(from.iter().zip(to)) {
+        let name = format!("/steady/t{topic}");
+        sent += to - from;
+        let of_phase = rows
+            .iter()
+            .filter(|(topic, [sequence, ..])| *topic == name && (*from..*to).contains(sequence));
+        delays.extend(of_phase.map(|(_, [_, sent, received])| (received - sent) as f64 / 1e6));
+    }
+    let received = delays.len() as u64;
+    let latest_ms = delays.iter().copied().reduce(f64::max);
+    let lost = sent.saturating_sub(received);
+    Figures { phase, sent, received, lost, ms: delay(delays), latest_ms }
+}
+
+fn report(
+    folder: &Path,
+    figures: Vec<Figures>,
+    reloads: Vec<Reload>,
+    as_json: bool,
+) -> Result<Conclusion> {
+    let last = figures.last().context("no figures")?;
+    let verdicts = vec![
+        LOST.judge("unchanged topics: messages lost".into(), Some(last.lost as f64), "messages"),
+        LATEST_MS.judge("unchanged topics: latest message".into(), last.latest_ms, "ms"),
+    ];
+    let conclusion = Conclusion::of(&verdicts);
+    let mut text = table(&figures);
+    let longest = reloads.iter().map(|reload| reload.took_ms).fold(0.0, f64::max);
+    let _ = writeln!(text, "{} reloads, each answered within {longest:.1} ms", reloads.len());
+    text += &verdict_lines(&verdicts);
+    let report = ReloadReport { case: NAME, about: About::now(), figures, reloads, verdicts };
+    let words = format!(
+        "\n{NAME}: {TOPICS} topics of {BYTES} bytes at {} Hz, 20 Mbps\n{text}",
+        1_000_000 / PERIOD_US
+    );
+    tell(&report, folder, as_json, &words)?;
+    Ok(conclusion)
+}
+
+fn table(figures: &[Figures]) -> String {
+    let mut text = String::new();
+    let _ = writeln!(
+        text,
+        "{:8} {:>7} {:>9} {:>5} | ms {:>6} {:>6} {:>6}",
+        "phase", "sent", "received", "lost", "mean", "p99", "latest"
+    );
+    for f in figures {
+        let [mean, p99] = f.ms.map_or([f64::NAN; 2], |d| [d.mean, d.p99]);
+        let _ = writeln!(
+            text,
+            "{:8} {:>7} {:>9} {:>5} | {:>9.2} {:>6.2} {:>6.2}",
+            f.phase,
+            f.sent,
+            f.received,
+            f.lost,
+            mean,
+            p99,
+            f.latest_ms.unwrap_or(f64::NAN)
+        );
+    }
+    text
+}

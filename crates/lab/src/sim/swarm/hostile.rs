@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A station more, in a share of the runs: it holds a key that all its neighbours know, and it
+//! lies to them while there are faults. All that is promised to the others holds beside it.
+//! It has a generator of its own, so that it changes nothing of what a seed draws beside it.
+
+use super::super::net::instant;
+use super::plan::{MS, Plan, chance, pick};
+use super::world::World;
+use crate::liar::{Cast, Liar};
+use fastrand::Rng;
+use std::collections::BTreeMap;
+use tautline_medium::{Motion, NetworkId, StationId};
+use tautline_proto::{
+    ChannelConfig, ChannelId, Event, LinkId, MAX_CHANNELS, Message, OfferedQos, OfferedTopic,
+    PeerId, Rights, Role, SecretKey,
+};
+
+/// Share of the runs that have one.
+const SHARE: f64 = 1.0 / 3.0;
+/// Tells its draws from all others of a seed.
+const SALT: u64 = 0x6c69_6172;
+const NAME: &str = "liar";
+/// Packets that wait at its radio.
+const QUEUE_PACKETS: usize = 50;
+/// Acts between two steps of the phase of faults, at most.
+const MAX_ACTS: usize = 2;
+/// Messages of nodes to it are no longer.
+const MAX_MESSAGE: usize = 5000;
+/// After its last act its queue empties in so long, on the slowest network.
+const QUIET_AFTER: u64 = 10_000 * MS;
+/// What a session's own messages to one peer may take: so many, each of a definition at most
+/// once, the rest short.
+const MAX_OWN_BYTES: u64 = 8 * MAX_CHANNELS as u64 * 1100;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Hostile {
+    random: Rng,
+    station: StationId,
+    network: NetworkId,
+    /// Whether its neighbours pass on what it sends for others.
+    pub relayed: bool,
+    /// How it lies to each neighbour.
+    liars: BTreeMap<usize, Liar>,
+    /// What each neighbour calls it, and offers it.
+    known_as: BTreeMap<usize, (PeerId, ChannelId)>,
+    /// Datagrams sent so far.
+    pub lies: u64,
+}
+
+impl Hostile {
+    /// Draws whether a seed has one, and where it is.
+    pub fn draw(seed: u64, plan: &Plan) -> Option<(Self, Motion)> {
+        let mut random = Rng::with_seed(seed ^ SALT);
+        if !chance(&mut random, SHARE) {
+            return None;
+        }
+        let beside = &plan.stations[random.usize(..plan.stations.len())];
+        let network = pick(&mut random, &beside.networks);
+        let [x, y, z] = beside.motion.place(0);
+        let relayed = random.bool();
+        let hostile = Self {
+            random,
+            station: StationId(plan.stations.len()),
+            network: NetworkId(network),
+            relayed,
+            liars: BTreeMap::new(),
+            known_as: BTreeMap::new(),
+            lies: 0,
+        };
+        Some((hostile, Motion::at([x + 1.0, y + 1.0, z])))
+    }
+
+    /// On which network it is, and what waits there at most.
+    pub fn radio(&self) -> (NetworkId, usize) {
+        (self.network, QUEUE_PACKETS)
+    }
+
+    fn is(&self, station: usize, peer: PeerId) -> bool {
+        self.known_as.get(&station).is_some_and(|(known, _)| *known == peer)
+    }
+}
+
+fn topic() -> ChannelConfig {
+    let topic = OfferedTopic {
+        name: "/to_the_liar".into(),
+        type_name: "swarm/Lie".into(),
+        type_hash: "00".into(),
+        priority: 255,
+        keep_last: 10,
+        lifespan: None,
+        qos: OfferedQos::default(),
+        role: Role::Topic,
+    };
+    ChannelConfig { topic, definition: "x".repeat(5000).into(), repair: true, thin: false }
+}
+
+impl World {
+    /// A node that has just started gets to know the hostile station, if they share a network.
+    pub fn meet_hostile(&mut self, station: usize) -> Result<(), String> {
+        let Some(hostile) = &self.hostile else { return Ok(()) };
+        let (network, relayed) = (hostile.network, hostile.relayed);
+        if !self.plan.stations[station].networks.contains(&network.0) {
+            return Ok(());
+        }
+        let remote = self.net.address(hostile.station, network);
+        let secret = SecretKey::insecure(NAME);
+        let stations = self.plan.stations.iter().map(|it| it.config.key.public().short_name());
+        let team = stations.chain([secret.public().short_name()]).collect();
+        let node = self.plan.stations[station].config.key.public();
+        let now = instant(self.net.now());
+        let endpoint = self.endpoint(station);
+        let known = endpoint.add_peer(NAME, secret.public()).map_err(|error| error.to_string())?;
+        endpoint.set_rights(known, Rights { relayed, ..Rights::default() });
+        let offered = endpoint.offer(now, known, topic()).map_err(|error| error.to_string())?;
+        self.net.add_link_on(network, StationId(station), known, remote);
+        if let Some(hostile) = &mut self.hostile {
+            hostile.known_as.insert(station, (known, offered));
+            let cast = Cast { name: NAME.into(), node, team };
+            hostile.liars.entry(station).or_insert_with(|| Liar::new(cast));
+        }
+        Ok(())
+    }
+
+    /// Whether an event is about the hostile station, of which nothing is promised.
+    pub fn is_of_hostile(&mut self, station: usize, event: &Event) -> bool {
+        let Some(hostile) = &self.hostile else { return false };
+        let of_link = |link: &LinkId| self.view(station).link(*link).peer;
+        let peer = match event {
+            Event::PeerUp { peer, .. }
+            | Event::PeerDown { peer, .. }
+            | Event::PeerLeft { peer }
+            | Event::Offered { peer, .. }
+            | Event::Withdrawn { peer, .. }
+            | Event::Wanted { peer, .. }
+            | Event::Refused { peer, .. }
+            | Event::Message { peer, .. } => *peer,
+            Event::LinkUp { link }
+            | Event::LinkDown { link }
+            | Event::LinkRate { link, .. }
+            | Event::LinkMoved { link, .. } => of_link(link),
+            Event::Notice(_) => return false,
+        };
+        if !hostile.is(station, peer) {
+            return false;
+        }
+        if let Event::Offered { channel, .. } = event {
+            let now = instant(self.net.now());
+            self.endpoint(station).want(now, peer, *channel, true);
+            self.net.drain(StationId(station));
+        }
+        true
+    }
+
+    /// The hostile station takes what came, and acts; the nodes talk to it as well.
+    pub fn lie(&mut self) -> Result<(), String> {
+        let Some(mut hostile) = self.hostile.take() else { return Ok(()) };
+        let now = instant(self.net.now());
+        let mut out = Vec::new();
+        for (sender, datagram) in std::mem::take(&mut self.net.captured) {
+            let Some(liar) = hostile.liars.get_mut(&sender.0) else { continue };
+            if liar.hear(&datagram) {
+                out.extend(liar.packet(now, &[]).map(|packet| (sender.0, packet)));
+            }
+        }
+        let neighbours: Vec<usize> = hostile.liars.keys().copied().collect();
+        for _ in 0..hostile.random.usize(..=MAX_ACTS) {
+            let Some(&victim) = hostile.random.choice(&neighbours) else { break };
+            let random = &mut hostile.random;
+            let draw = &mut |limit: u64| random.u64(..limit.max(1));
+            if let Some(liar) = hostile.liars.get_mut(&victim) {
+                out.extend(liar.act(now, draw).into_iter().map(|datagram| (victim, datagram)));
+            }
+        }
+        hostile.lies += out.len() as u64;
+        for (victim, datagram) in out {
+            let to = self.net.address(StationId(victim), hostile.network);
+            to.into_iter().for_each(|to| self.net.inject(hostile.station, to, datagram.clone()));
+        }
+        if let Some(&victim) = hostile.random.choice(&neighbours)
+            && let Some((peer, channel)) = hostile.known_as.get(&victim).copied()
+        {
+            let payload = vec![1; hostile.random.usize(..MAX_MESSAGE)].into();
+            let message = Message { payload, published: now, source: 0, encoded: false };
+            // It may not be wanted, or there may be no room.
+            let _ = self.endpoint(victim).send(now, peer, channel, message);
+            self.net.drain(StationId(victim));
+        }
+        self.hostile = Some(hostile);
+        self.check_hostile()
+    }
+
+    /// What it sent last is through, and no more comes.
+    pub fn end_lies(&mut self) -> Result<(), String> {
+        if self.hostile.is_none() { Ok(()) } else { self.run(QUIET_AFTER) }
+    }
+
+    /// What nodes hold for it and from it is bounded.
+    fn check_hostile(&self) -> Result<(), String> {
+        let Some(hostile) = &self.hostile else { return Ok(()) };
+        for (&station, &(peer, channel)) in &hostile.known_as {
+            let view = self.view(station);
+            let state = view.peer(peer);
+            let allowed = self.plan.stations[station].config.queue_bytes as u64
+                + state.queued_messages as u64
+                + MAX_OWN_BYTES;
+            if state.queued_bytes > allowed {
+                let found = state.queued_bytes;
+                return Err(format!("{found} bytes wait at station {station} for the liar"));
+            }
+            let channels = view.channels_in(peer).count();
+            if channels > MAX_CHANNELS {
+                return Err(format!("station {station} has {channels} channels of the liar"));
+            }
+            let carried = view.relayed(peer);
+            let sent = view.channel_out(peer, channel).map(|(_, _, stats)| *stats);
+            if let Some(stats) =
+                [Some(carried), sent].into_iter().flatten().find(|it| !it.adds_up())
+            {
+                return Err(format!("station {station} counts {stats:?} for the liar"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,505 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is recorded. [`EVENTS`] describes every event for docs/audit.md; a test holds it
+//! against what is written.
+
+use crate::plain::plain;
+use serde::Serialize;
+
+/// Bytes of one text in a record; longer ones are cut.
+pub const MAX_TEXT: usize = 300;
+/// Changes named in one record; more are counted.
+pub const MAX_CHANGES: usize = 100;
+
+/// Text of whatever origin: bounded, without control characters.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Text(String);
+
+impl Text {
+    /// At most [`MAX_TEXT`] bytes of `text`.
+    pub fn new(text: &str) -> Self {
+        Self(plain(text, MAX_TEXT))
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<T: AsRef<str>> From<T> for Text {
+    fn from(text: T) -> Self {
+        Self::new(text.as_ref())
+    }
+}
+
+/// One event; its name in the record is that of the variant in snake_case.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// The daemon began.
+    Started {
+        /// Its node's name.
+        node: Text,
+        /// Its version.
+        version: &'static str,
+        /// Its process.
+        pid: u32,
+        /// Its public key; none under `security: none`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        key: Option<Text>,
+        /// The robot's file.
+        file: Text,
+        /// SHA-256 of that file.
+        sha256: Text,
+    },
+    /// The daemon ends.
+    Stopped {
+        /// Why, if not by a signal.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        error: Option<Text>,
+    },
+    /// A peer came.
+    Came {
+        /// Its public key.
+        key: Text,
+        /// Where it is.
+        address: Text,
+        /// Whether it is as before.
+        session: Session,
+    },
+    /// A peer went.
+    Went {
+        /// How.
+        reason: Parting,
+    },
+    /// A peer moved.
+    Moved {
+        /// Where it is now.
+        address: Text,
+    },
+    /// No session with somebody who calls, or is called.
+    HandshakeRefused {
+        /// Why.
+        reason: Misfit,
+        /// Where it is.
+        address: Text,
+        /// What it calls itself.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        name: Option<Text>,
+        /// Its public key.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        key: Option<Text>,
+    },
+    /// A topic, service or call of a peer is not taken.
+    Refused {
+        /// Which.
+        kind: Kind,
+        /// Its name at the peer.
+        name: Text,
+        /// Its type.
+        #[serde(rename = "type")]
+        type_name: Text,
+        /// Why.
+        reason: Text,
+    },
+    /// A peer's messages are dropped: they come faster than its rights allow.
+    OverRateBegan {
+        /// The first.
+        topic: Text,
+        /// What is allowed.
+        limit_bps: u64,
+    },
+    /// They are within its rights again.
+    OverRateEnded {
+        /// How many were dropped.
+        messages: u64,
+        /// Their payload.
+        bytes: u64,
+    },
+    /// The running node was changed.
+    Changed {
+        /// Who did.
+        #[serde(flatten)]
+        by: Actor,
+        /// What.
+        changes: Vec<Text>,
+    },
+    /// A change of the running node was asked for and refused.
+    ChangeRefused {
+        /// Who asked.
+        #[serde(flatten)]
+        by: Actor,
+        /// Why.
+        reason: Text,
+    },
+    /// A watchdog answered silence.
+    SafeMessage {
+        /// Of which topic.
+        topic: Text,
+        /// The time without a message.
+        silence_ms: u64,
+        /// Whether there was a safe message to publish.
+        published: bool,
+    },
+    /// Events beyond a quota.
+    LeftOut {
+        /// Whose.
+        about: Text,
+        /// How many.
+        count: u64,
+    },
+    /// Events that could not be written.
+    Lost {
+        /// How many.
+        count: u64,
+    },
+}
+
+impl Event {
+    /// Its name in the record.
+    pub fn name(&self) -> &'static str {
+        let index = match self {
+            Self::Started { .. } => 0,
+            Self::Stopped { .. } => 1,
+            Self::Came { .. } => 2,
+            Self::Went { .. } => 3,
+            Self::Moved { .. } => 4,
+            Self::HandshakeRefused { .. } => 5,
+            Self::Refused { .. } => 6,
+            Self::OverRateBegan { .. } => 7,
+            Self::OverRateEnded { .. } => 8,
+            Self::Changed { .. } => 9,
+            Self::ChangeRefused { .. } => 10,
+            Self::SafeMessage { .. } => 11,
+            Self::LeftOut { .. } => 12,
+            Self::Lost { .. } => 13,
+        };
+        EVENTS[index].name
+    }
+}
+
+/// Whether a peer's session is new.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Session {
+    /// It, or this node, was started anew.
+    New,
+    /// It was out of reach.
+    Same,
+}
+
+/// How a peer went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Parting {
+    /// It said so.
+    Goodbye,
+    /// Nothing comes from it.
+    Silence,
+    /// It was removed from the file.
+    Removed,
+}
+
+/// Why there is no session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Misfit {
+    /// The key is no peer's.
+    UnknownKey,
+    /// The handshake is for another key than this node's.
+    OtherKey,
+    /// A peer's key under another name.
+    WrongName,
+    /// Two nodes have one key.
+    Twin,
+    /// Another version of the protocol.
+    OtherVersion,
+    /// The peer refuses this node.
+    RefusedByPeer,
+}
+
+/// What of a peer is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A topic that it offers.
+    Topic,
+    /// A service that it offers.
+    Service,
+    /// Calls of a service here.
+    Call,
+}
+
+/// Who changed the running node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "by", rename_all = "snake_case")]
+pub enum Actor {
+    /// A local user, through the control socket; as the kernel says (SO_PEERCRED).
+    User {
+        /// User.
+        uid: u32,
+        /// Group.
+        gid: u32,
+        /// Process; 0 where it is in another PID namespace.
+        pid: u32,
+        /// Name of the user in /etc/passwd.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        user: Option<Text>,
+    },
+    /// A signal, which names nobody.
+    Signal,
+    /// The program that this node is a part of.
+    Program,
+}
+
+/// One event in the reference.
+#[derive(Debug)]
+pub struct EventEntry {
+    /// Its name.
+    pub name: &'static str,
+    /// Whether its record names a peer: always, sometimes or never.
+    pub peer: &'static str,
+    /// What happened.
+    pub doc: &'static str,
+    /// Its fields: name and meaning.
+    pub fields: &'static [(&'static str, &'static str)],
+}
+
+const WHO: [(&str, &str); 5] = [
+    (
+        "by",
+        "`user`: through the control socket; `signal`: by SIGHUP; `program`: the program that embeds the node",
+    ),
+    ("uid", "user of the process that asked, as the kernel says (`SO_PEERCRED`)"),
+    ("gid", "its group"),
+    ("pid", "its process, 0 where that is in another PID namespace"),
+    ("user", "name of the user in /etc/passwd, if it is there"),
+];
+
+/// Every event.
+pub const EVENTS: &[EventEntry] = &[
+    EventEntry {
+        name: "started",
+        peer: "never",
+        doc: "The daemon started.",
+        fields: &[
+            ("node", "name of this node"),
+            ("version", "version of Tautline"),
+            ("pid", "process of the daemon"),
+            ("key", "public key of this node; absent under `security: none`"),
+            ("file", "the robot's file"),
+            ("sha256", "SHA-256 of the file as it was read"),
+        ],
+    },
+    EventEntry {
+        name: "stopped",
+        peer: "never",
+        doc: "The daemon stops. A start without a stop before it means that the daemon was killed or crashed.",
+        fields: &[("error", "why it stops; absent where SIGTERM or SIGINT asked it to")],
+    },
+    EventEntry {
+        name: "came",
+        peer: "always",
+        doc: "A peer came up.",
+        fields: &[
+            ("key", "its public key (under `security: none` one made of its name)"),
+            (
+                "address",
+                "where it is; `via NAME`: behind that relay; empty if that is not known yet",
+            ),
+            (
+                "session",
+                "`new`: one of the two nodes was started since; `same`: it was out of reach",
+            ),
+        ],
+    },
+    EventEntry {
+        name: "went",
+        peer: "always",
+        doc: "A peer went down.",
+        fields: &[(
+            "reason",
+            "`goodbye`: it said so; `silence`: nothing comes from it; `removed`: the file does not name it any more",
+        )],
+    },
+    EventEntry {
+        name: "moved",
+        peer: "always",
+        doc: "A peer's address is another.",
+        fields: &[("address", "where it is now")],
+    },
+    EventEntry {
+        name: "handshake_refused",
+        peer: "where it has the key of one",
+        doc: "No session with a node that calls, or is called.",
+        fields: &[
+            (
+                "reason",
+                "`unknown_key`: its key is no peer's; `other_key`: it calls another key than this node's; `wrong_name`: it has a peer's key and another name; `twin`: two nodes have one key; `other_version`: it speaks another version of the protocol; `refused_by_peer`: the peer refuses this node",
+            ),
+            (
+                "address",
+                "where it is. Anybody can write any address into a packet until a handshake has succeeded",
+            ),
+            ("name", "what it calls itself, if it got so far"),
+            ("key", "its public key, if it got so far"),
+        ],
+    },
+    EventEntry {
+        name: "refused",
+        peer: "always",
+        doc: "A topic, a service or calls that a peer offers are not taken.",
+        fields: &[
+            (
+                "kind",
+                "`topic`; `service`: a service that the peer offers; `call`: calls of a service of this robot",
+            ),
+            ("name", "its name, as the peer says"),
+            ("type", "its type, as the peer says"),
+            ("reason", "why, in words"),
+        ],
+    },
+    EventEntry {
+        name: "over_rate_began",
+        peer: "always",
+        doc: "Messages of a peer are dropped: they come faster than `peers.NAME.max_rate`.",
+        fields: &[
+            ("topic", "topic of the first message dropped"),
+            ("limit_bps", "the rate allowed"),
+        ],
+    },
+    EventEntry {
+        name: "over_rate_ended",
+        peer: "always",
+        doc: "Nothing of the peer was dropped for ten seconds.",
+        fields: &[("messages", "messages dropped since it began"), ("bytes", "their payload")],
+    },
+    EventEntry {
+        name: "changed",
+        peer: "never",
+        doc: "The running node was changed, by `tautline set` or by a reload of its file.",
+        fields: &[
+            WHO[0],
+            WHO[1],
+            WHO[2],
+            WHO[3],
+            WHO[4],
+            ("changes", "one text for each change; at most 100"),
+        ],
+    },
+    EventEntry {
+        name: "change_refused",
+        peer: "never",
+        doc: "A change was asked for and refused; nothing was changed.",
+        fields: &[WHO[0], WHO[1], WHO[2], WHO[3], WHO[4], ("reason", "why, in words")],
+    },
+    EventEntry {
+        name: "safe_message",
+        peer: "never",
+        doc: "A watchdog found its topic silent. Repetitions during one silence are not recorded.",
+        fields: &[
+            ("topic", "the topic"),
+            ("silence_ms", "time without a message from any peer (`watchdogs.TOPIC.after`)"),
+            ("published", "`true`: the safe message was published; `false`: none could be made"),
+        ],
+    },
+    EventEntry {
+        name: "left_out",
+        peer: "never",
+        doc: "Events beyond the quota of those whom they are about were not recorded.",
+        fields: &[("about", "whom they were about"), ("count", "how many there were")],
+    },
+    EventEntry {
+        name: "lost",
+        peer: "never",
+        doc: "Events were not written: the disk is full or too slow, or journald takes none.",
+        fields: &[("count", "how many")],
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+    use std::collections::BTreeSet;
+
+    /// One of each, with all of its fields; as many as the reference has.
+    fn all() -> Vec<Event> {
+        let text = || Text::new("x");
+        let some = || Some(text());
+        let by = || Actor::User { uid: 0, gid: 0, pid: 1, user: some() };
+        vec![
+            Event::Started {
+                node: text(),
+                version: "1",
+                pid: 1,
+                key: some(),
+                file: text(),
+                sha256: text(),
+            },
+            Event::Stopped { error: some() },
+            Event::Came { key: text(), address: text(), session: Session::New },
+            Event::Went { reason: Parting::Silence },
+            Event::Moved { address: text() },
+            Event::HandshakeRefused {
+                reason: Misfit::Twin,
+                address: text(),
+                name: some(),
+                key: some(),
+            },
+            Event::Refused { kind: Kind::Call, name: text(), type_name: text(), reason: text() },
+            Event::OverRateBegan { topic: text(), limit_bps: 1 },
+            Event::OverRateEnded { messages: 1, bytes: 1 },
+            Event::Changed { by: by(), changes: vec![text()] },
+            Event::ChangeRefused { by: by(), reason: text() },
+            Event::SafeMessage { topic: text(), silence_ms: 1, published: true },
+            Event::LeftOut { about: text(), count: 1 },
+            Event::Lost { count: 1 },
+        ]
+    }
+
+    #[test]
+    fn the_reference_names_every_event_and_field_that_is_written() {
+        let written: Vec<(String, BTreeSet<String>)> = all()
+            .iter()
+            .map(|event| {
+                let Value::Object(mut fields) = serde_json::to_value(event).unwrap() else {
+                    panic!("{event:?}")
+                };
+                let name = fields.remove("event").unwrap().as_str().unwrap().to_owned();
+                assert_eq!(name, event.name());
+                (name, fields.into_iter().map(|(key, _)| key).collect())
+            })
+            .collect();
+        let described: Vec<(String, BTreeSet<String>)> = EVENTS
+            .iter()
+            .map(|entry| {
+                let fields = entry.fields.iter().map(|(name, _)| (*name).to_owned());
+                (entry.name.to_owned(), fields.collect())
+            })
+            .collect();
+        assert_eq!(written, described);
+    }
+
+    #[test]
+    fn every_word_that_a_field_may_hold_is_in_the_reference() {
+        let words = [
+            serde_json::to_value([Session::New, Session::Same]),
+            serde_json::to_value([Parting::Goodbye, Parting::Silence, Parting::Removed]),
+            serde_json::to_value([
+                Misfit::UnknownKey,
+                Misfit::OtherKey,
+                Misfit::WrongName,
+                Misfit::Twin,
+                Misfit::OtherVersion,
+                Misfit::RefusedByPeer,
+            ]),
+            serde_json::to_value([Kind::Topic, Kind::Service, Kind::Call]),
+        ];
+        let docs: String =
+            EVENTS.iter().flat_map(|entry| entry.fields).map(|(_, doc)| *doc).collect();
+        for word in words.into_iter().flat_map(|words| words.unwrap().as_array().unwrap().clone()) {
+            assert!(docs.contains(&format!("`{}`", word.as_str().unwrap())), "{word}");
+        }
+    }
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Lines to journald by its native protocol (systemd.io/JOURNAL_NATIVE_PROTOCOL): one datagram
+//! of `FIELD=value` lines for each record.
+
+use std::io;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Where journald listens.
+pub(super) const SOCKET: &str = "/run/systemd/journal/socket";
+/// A journal that takes nothing for this time has lost the record.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// `notice` of syslog.
+const PRIORITY: u8 = 5;
+
+/// The system's journal.
+#[derive(Debug)]
+pub(super) struct Journal {
+    socket: UnixDatagram,
+    path: PathBuf,
+}
+
+impl Journal {
+    /// Fails where nobody listens at `path`.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let socket = UnixDatagram::unbound()?;
+        socket.set_write_timeout(Some(PATIENCE))?;
+        UnixDatagram::unbound()?.connect(path)?;
+        Ok(Self { socket, path: path.into() })
+    }
+
+    /// No value has a line feed: texts are plain, and JSON escapes it.
+    pub(super) fn write(&self, line: &str, event: &str, peer: Option<&str>) -> io::Result<()> {
+        let peer = peer.map_or(String::new(), |peer| format!("TAUTLINE_PEER={peer}\n"));
+        let datagram = format!(
+            "MESSAGE={line}\nPRIORITY={PRIORITY}\nSYSLOG_IDENTIFIER=tautline-audit\n\
+             TAUTLINE_EVENT={event}\n{peer}"
+        );
+        // By its path each time: journald may have been restarted.
+        self.socket.send_to(datagram.as_bytes(), &self.path).map(|_| ())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_one_datagram_of_fields_also_after_a_restart_of_the_journal() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        assert!(Journal::open(&path).is_err(), "nobody listens");
+        let mut journald = UnixDatagram::bind(&path).unwrap();
+        let journal = Journal::open(&path).unwrap();
+        for _ in 0..2 {
+            journal.write("{\"event\":\"went\"}", "went", Some("base")).unwrap();
+            let mut buffer = [0; 1000];
+            let length = journald.recv(&mut buffer).unwrap();
+            let expected = "MESSAGE={\"event\":\"went\"}\nPRIORITY=5\n\
+                            SYSLOG_IDENTIFIER=tautline-audit\nTAUTLINE_EVENT=went\n\
+                            TAUTLINE_PEER=base\n";
+            assert_eq!(std::str::from_utf8(&buffer[..length]).unwrap(), expected);
+            drop(journald);
+            assert!(journal.write("{}", "went", None).is_err());
+            std::fs::remove_file(&path).unwrap();
+            journald = UnixDatagram::bind(&path).unwrap();
+        }
+    }
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the data plane records, within quotas.
+
+use super::event::{Actor, Event, MAX_CHANGES, Text};
+use super::writer::Audit;
+use crate::quota::{Allowance, Cause, Quota};
+use tautline_proto::{Duration, Instant};
+
+/// Events recorded about each: enough for a peer of which a hundred topics are refused. One that
+/// does its worst writes 6 MB a day; the default files hold five days of that.
+pub(super) const RECORDED: Allowance = Allowance {
+    period: Duration::from_secs(600),
+    here: 200,
+    peer: 120,
+    key: 10,
+    stranger: 15,
+    safety: 60,
+};
+
+/// Records events about peers, strangers and this node; what is beyond a quota is counted.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    audit: Audit,
+    quota: Quota,
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Self::new(Audit::default())
+    }
+}
+
+impl Recorder {
+    pub(crate) fn new(audit: Audit) -> Self {
+        Self { audit, quota: Quota::new(RECORDED) }
+    }
+
+    /// Records an event that `cause` has brought about; it names a peer where that is one.
+    pub(crate) fn record(&mut self, cause: &Cause, event: Event) {
+        if self.quota.take(cause) {
+            let peer = match cause {
+                Cause::Peer(name) | Cause::Key(Some(name)) => Some(name.as_str()),
+                _ => None,
+            };
+            self.audit.record(peer, event);
+        }
+    }
+
+    /// Records what was done to the running node, or why it was not, and by whom.
+    pub(crate) fn changed(&mut self, by: Actor, outcome: Result<&[String], &str>) {
+        let event = match outcome {
+            Ok(changes) => Event::Changed { by, changes: listed(changes) },
+            Err(reason) => Event::ChangeRefused { by, reason: reason.into() },
+        };
+        self.record(&Cause::Here, event);
+    }
+
+    /// Records how much was left out; call it now and then.
+    pub(crate) fn sweep(&mut self, now: Instant) {
+        let left_out = self.quota.turn(now);
+        self.left_out(left_out);
+    }
+
+    fn left_out(&self, sums: Vec<(Cause, u64)>) {
+        for (cause, count) in sums {
+            let about = cause.to_string().into();
+            self.audit.record(None, Event::LeftOut { about, count });
+        }
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        let left_out = self.quota.end();
+        self.left_out(left_out);
+    }
+}
+
+fn listed(changes: &[String]) -> Vec<Text> {
+    let mut texts: Vec<Text> = changes.iter().take(MAX_CHANGES).map(Text::from).collect();
+    if changes.len() > MAX_CHANGES {
+        let more = changes.len() - MAX_CHANGES + 1;
+        texts.truncate(MAX_CHANGES - 1);
+        texts.push(format!("{more} more").into());
+    }
+    texts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::{AuditLog, Parting};
+    use crate::config::AuditConfig;
+
+    #[test]
+    fn a_peer_that_flaps_fills_its_own_room_alone_and_the_rest_is_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("robot.audit");
+        let config = AuditConfig::Files { path: path.clone(), size: 1 << 20, files: 4 };
+        let log = AuditLog::start(&config).unwrap();
+        let mut recorder = Recorder::new(log.audit());
+        let worst = Cause::Peer("worst".into());
+        for _ in 0..5000 {
+            recorder.record(&worst, Event::Went { reason: Parting::Goodbye });
+        }
+        let topic = || Text::new("/cmd_vel");
+        let safe = Event::SafeMessage { topic: topic(), silence_ms: 500, published: true };
+        recorder.record(&Cause::Safety("/cmd_vel".into()), safe);
+        recorder.changed(Actor::Signal, Ok(&["x".into()]));
+        let many: Vec<String> = (0..1000).map(|i| i.to_string()).collect();
+        recorder.changed(Actor::Signal, Ok(&many));
+        recorder.sweep(Instant(0) + RECORDED.period);
+        recorder.record(&worst, Event::Went { reason: Parting::Silence });
+        drop((recorder, log));
+        let text = std::fs::read_to_string(&path).unwrap();
+        let of = |word: &str| text.lines().filter(|line| line.contains(word)).count() as u32;
+        assert_eq!(of("\"goodbye\""), RECORDED.peer);
+        assert_eq!((of("safe_message"), of("\"silence\"")), (1, 1));
+        assert_eq!(of("\"left_out\",\"about\":\"'worst'\",\"count\":4880}"), 1, "{text}");
+        assert_eq!(of("\"98\",\"901 more\"]"), 1, "{text}");
+    }
+}

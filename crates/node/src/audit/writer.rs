@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The queue of records and the thread that writes them.
+
+use super::event::{Event, Text};
+use super::files::Files;
+use super::journal::{Journal, SOCKET};
+use super::time::rfc3339;
+use crate::config::AuditConfig;
+use serde::Serialize;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+/// Records that wait for the writer; more are counted as lost.
+pub const MAX_QUEUED: usize = 1024;
+/// How soon a count of lost records is written where nothing else is.
+const TURN: Duration = Duration::from_secs(1);
+/// How often a person is told that records cannot be written.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(30);
+
+/// Why there is no audit log.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "audit: {place}: {error}; give 'audit: {{ file: PATH }}' in a folder that this user may write to, or 'audit: false'"
+)]
+pub struct AuditError {
+    place: String,
+    error: io::Error,
+}
+
+/// One line.
+#[derive(Debug, Serialize)]
+struct Record {
+    #[serde(serialize_with = "as_rfc3339")]
+    time: SystemTime,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peer: Option<Text>,
+    #[serde(flatten)]
+    event: Event,
+}
+
+fn as_rfc3339<S: serde::Serializer>(time: &SystemTime, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&rfc3339(*time))
+}
+
+impl Record {
+    fn new(peer: Option<&str>, event: Event) -> Self {
+        Self { time: SystemTime::now(), peer: peer.map(Text::new), event }
+    }
+}
+
+#[derive(Debug)]
+enum Input {
+    Record(Box<Record>),
+    Stop,
+}
+
+/// Where records are handed in, from any thread. Without a log they go nowhere.
+#[derive(Debug, Clone, Default)]
+pub struct Audit(Option<Queue>);
+
+#[derive(Debug, Clone)]
+struct Queue {
+    sender: SyncSender<Input>,
+    lost: Arc<AtomicU64>,
+}
+
+impl Audit {
+    /// Records an event, about `peer` if it is about one. Never waits.
+    pub fn record(&self, peer: Option<&str>, event: Event) {
+        let Some(Queue { sender, lost }) = &self.0 else { return };
+        let record = Box::new(Record::new(peer, event));
+        if sender.try_send(Input::Record(record)).is_err() {
+            lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The log; what waits is written when it is dropped.
+#[derive(Debug)]
+pub struct AuditLog {
+    audit: Audit,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl AuditLog {
+    /// Opens the log that the file asks for, and starts its thread.
+    pub fn start(config: &AuditConfig) -> Result<Self, AuditError> {
+        let failed = |place: &Path| {
+            let place = place.display().to_string();
+            move |error| AuditError { place, error }
+        };
+        let sink = match config {
+            AuditConfig::Off => return Ok(Self { audit: Audit::default(), thread: None }),
+            AuditConfig::Files { path, size, files } => {
+                Sink::Files(Files::open(path, *size, *files).map_err(failed(path))?)
+            }
+            AuditConfig::Journald => {
+                let path = Path::new(SOCKET);
+                Sink::Journal(Journal::open(path).map_err(failed(path))?)
+            }
+        };
+        Self::spawn(sink).map_err(failed(Path::new("starting a thread")))
+    }
+
+    fn spawn(sink: Sink) -> io::Result<Self> {
+        let (sender, inputs) = sync_channel(MAX_QUEUED);
+        let lost = Arc::new(AtomicU64::new(0));
+        let writer = Writer { sink, lost: lost.clone(), complained: None };
+        let run = move || writer.run(&inputs);
+        let thread = std::thread::Builder::new().name("audit".into()).spawn(run)?;
+        let audit = Audit(Some(Queue { sender, lost }));
+        Ok(Self { audit, thread: Some(thread) })
+    }
+
+    /// Where events are handed in.
+    pub fn audit(&self) -> Audit {
+        self.audit.clone()
+    }
+}
+
+impl Drop for AuditLog {
+    fn drop(&mut self) {
+        let (Some(queue), Some(thread)) = (self.audit.0.take(), self.thread.take()) else {
+            return;
+        };
+        // Waits for room; a writer that has panicked takes nothing, and has nothing to end.
+        if queue.sender.send(Input::Stop).is_ok() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Sink {
+    Files(Files),
+    Journal(Journal),
+}
+
+struct Writer {
+    sink: Sink,
+    lost: Arc<AtomicU64>,
+    complained: Option<Instant>,
+}
+
+impl Writer {
+    fn run(mut self, inputs: &Receiver<Input>) {
+        loop {
+            let input = inputs.recv_timeout(TURN);
+            let is_over = match input {
+                Ok(Input::Record(record)) => {
+                    self.write(&record, 1);
+                    false
+                }
+                Err(RecvTimeoutError::Timeout) => false,
+                Ok(Input::Stop) | Err(RecvTimeoutError::Disconnected) => true,
+            };
+            let lost = self.lost.swap(0, Ordering::Relaxed);
+            if lost > 0 {
+                self.write(&Record::new(None, Event::Lost { count: lost }), lost);
+            }
+            if is_over {
+                return;
+            }
+        }
+    }
+
+    /// Writes a record that stands for `count` events.
+    fn write(&mut self, record: &Record, count: u64) {
+        let written = self.try_write(record);
+        if let Err(error) = written {
+            self.lost.fetch_add(count, Ordering::Relaxed);
+            if self.complained.is_none_or(|at| at.elapsed() >= COMPLAIN_EVERY) {
+                self.complained = Some(Instant::now());
+                tracing::error!(%error, "the audit log cannot be written");
+            }
+        }
+    }
+
+    fn try_write(&mut self, record: &Record) -> io::Result<()> {
+        let line = serde_json::to_string(record)?;
+        match &mut self.sink {
+            Sink::Files(files) => files.write(&line),
+            Sink::Journal(journal) => {
+                let peer = record.peer.as_ref().map(Text::as_str);
+                journal.write(&line, record.event.name(), peer)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::net::UnixDatagram;
+
+    fn moved(address: &str) -> Event {
+        Event::Moved { address: address.into() }
+    }
+
+    #[test]
+    fn records_are_lines_of_json_whatever_is_in_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("robot.audit");
+        let config = AuditConfig::Files { path: path.clone(), size: 1 << 20, files: 4 };
+        let log = AuditLog::start(&config).unwrap();
+        let hostile = format!("\"}}\n{{\"event\":\"forged\"}}\u{1b}[2J{}", "x".repeat(10_000));
+        log.audit().record(Some("base"), moved(&hostile));
+        log.audit().record(None, Event::Lost { count: 7 });
+        drop(log);
+        let text = fs::read_to_string(&path).unwrap();
+        let lines: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.len(), 2, "{text}");
+        assert_eq!((&lines[0]["event"], &lines[0]["peer"]), (&"moved".into(), &"base".into()));
+        let address = lines[0]["address"].as_str().unwrap();
+        assert!(address.starts_with("\"}\\n{\"event\":\"forged\"}\\u{1b}[2Jxxx"), "{address}");
+        assert_eq!(address.len(), super::super::MAX_TEXT);
+        assert_eq!((&lines[1]["count"], lines[1].get("peer")), (&7.into(), None));
+        assert_eq!(lines[0]["time"].as_str().unwrap().len(), "2026-11-23T15:04:05.678Z".len());
+        assert!(text.is_ascii());
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_counted_and_nobody_waits() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        let journald = UnixDatagram::bind(&path).unwrap();
+        let log = AuditLog::spawn(Sink::Journal(Journal::open(&path).unwrap())).unwrap();
+        // The kernel holds a few datagrams, the queue some more; nobody reads.
+        let total = 4 * MAX_QUEUED as u64;
+        (0..total).for_each(|_| log.audit().record(None, moved("there")));
+        assert!(log.audit.0.as_ref().unwrap().lost.load(Ordering::Relaxed) > 0);
+        let (written, lost) = std::thread::scope(|scope| {
+            scope.spawn(|| drop(log));
+            let (mut written, mut lost) = (0, 0);
+            let mut buffer = vec![0; 10_000];
+            while written + lost < total {
+                let length = journald.recv(&mut buffer).unwrap();
+                let text = std::str::from_utf8(&buffer[..length]).unwrap();
+                let line = text.lines().next().unwrap().strip_prefix("MESSAGE=").unwrap();
+                let record: serde_json::Value = serde_json::from_str(line).unwrap();
+                match record["event"].as_str().unwrap() {
+                    "moved" => written += 1,
+                    "lost" => lost += record["count"].as_u64().unwrap(),
+                    other => panic!("{other}"),
+                }
+            }
+            (written, lost)
+        });
+        assert_eq!(written + lost, total);
+        assert!(lost > 0 && written > MAX_QUEUED as u64 / 2);
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_written_says_what_to_do() {
+        let path = "/proc/nowhere/robot.audit".into();
+        let config = AuditConfig::Files { path, size: 1 << 20, files: 4 };
+        let error = AuditLog::start(&config).unwrap_err().to_string();
+        for word in ["/proc/nowhere/robot.audit", "audit: { file: PATH }", "audit: false"] {
+            assert!(error.contains(word), "{error}");
+        }
+    }
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `tautline audit`.
+
+use super::{Failure, output};
+use serde_json::{Map, Value};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tautline_node::audit::{EVENTS, EventEntry};
+use tautline_node::config::SYSTEM_LOGS_FOLDER;
+
+/// Longest line that is read; the daemon writes none of this length.
+const MAX_LINE: u64 = 256 * 1024;
+/// Older files that are looked for, as many as the robot's file may ask for.
+const MAX_FILES: u32 = 100;
+/// How often a file is looked at again.
+const FOLLOW_EVERY: Duration = Duration::from_millis(250);
+
+/// Arguments of `tautline audit`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  tautline audit\n  tautline audit --follow --peer base\n  \
+                        tautline audit /var/log/tautline/robot1.audit --event refused --event changed\n\n\
+                        Older files (FILE.1, FILE.2, ...) are read first. docs/audit.md lists the events.")]
+pub struct Arguments {
+    /// The log ('audit:' in the robot's file); by default the one in /var/log/tautline
+    file: Option<PathBuf>,
+    /// Go on with what is written from now on
+    #[arg(long, short)]
+    follow: bool,
+    /// Only events about this peer
+    #[arg(long, value_name = "NAME")]
+    peer: Option<String>,
+    /// Only events of this name; may be given several times
+    #[arg(long, value_name = "NAME", value_parser = event_names())]
+    event: Vec<String>,
+    /// Print the lines as they are in the file
+    #[arg(long)]
+    json: bool,
+}
+
+fn event_names() -> clap::builder::PossibleValuesParser {
+    EVENTS.iter().map(|event| event.name).collect::<Vec<_>>().into()
+}
+
+/// Prints an audit log.
+pub fn audit(arguments: &Arguments) -> Result<(), Failure> {
+    let path = match &arguments.file {
+        Some(path) => path.clone(),
+        None => only_log(Path::new(SYSTEM_LOGS_FOLDER)).map_err(Failure::new)?,
+    };
+    let older = (1..MAX_FILES).rev().map(|number| format!("{}.{number}", path.display()));
+    for older in older.map(PathBuf::from).filter(|older| older.exists()) {
+        let mut lines = Lines::open(&older)?;
+        lines.print(arguments)?;
+        lines.print_rest(arguments)?;
+    }
+    let mut lines = Lines::open(&path)?;
+    lines.print(arguments)?;
+    match arguments.follow {
+        true => follow(&path, lines, arguments),
+        false => lines.print_rest(arguments),
+    }
+}
+
+/// Prints what is written from now on; ends with the program, or when nobody reads any more.
+fn follow(path: &Path, mut lines: Lines, arguments: &Arguments) -> Result<(), Failure> {
+    loop {
+        std::thread::sleep(FOLLOW_EVERY);
+        let is_same = is_at(lines.reader.get_ref(), path);
+        // What was written before the file was put aside comes first.
+        lines.print(arguments)?;
+        if !is_same {
+            lines.print_rest(arguments)?;
+            lines = Lines::open(path)?;
+        }
+    }
+}
+
+fn is_at(file: &File, path: &Path) -> bool {
+    let (Ok(open), Ok(there)) = (file.metadata(), fs::metadata(path)) else { return true };
+    (open.dev(), open.ino()) == (there.dev(), there.ino())
+}
+
+/// The log in `folder`, where there is one alone.
+fn only_log(folder: &Path) -> Result<PathBuf, String> {
+    let place = folder.display();
+    let entries = fs::read_dir(folder).map_err(|error| {
+        format!("{place}: {error}; name the file, which is 'audit:' in the robot's file")
+    })?;
+    let paths = entries.flatten().map(|entry| entry.path());
+    let mut logs: Vec<_> = paths.filter(|it| it.extension() == Some("audit".as_ref())).collect();
+    logs.sort();
+    match &logs[..] {
+        [one] => Ok(one.clone()),
+        [] => Err(format!("no audit log in {place}; name the file ('audit:' in the robot's file)")),
+        _ => {
+            let names: Vec<_> = logs.iter().map(|log| format!("  {}", log.display())).collect();
+            Err(format!("several audit logs; name one of them:\n{}", names.join("\n")))
+        }
+    }
+}
+
+/// A file and the beginning of a line that is still being written.
+struct Lines {
+    reader: BufReader<File>,
+    line: Vec<u8>,
+}
+
+impl Lines {
+    fn open(path: &Path) -> Result<Self, Failure> {
+        let failed = |error| Failure::new(format!("{}: {error}", path.display()));
+        let reader = BufReader::new(File::open(path).map_err(failed)?);
+        Ok(Self { reader, line: Vec::new() })
+    }
+
+    /// Prints those of the whole lines that are asked for.
+    fn print(&mut self, arguments: &Arguments) -> Result<(), Failure> {
+        loop {
+            let room = MAX_LINE.saturating_sub(self.line.len() as u64);
+            let read = self.reader.by_ref().take(room).read_until(b'\n', &mut self.line);
+            read.map_err(|error| Failure::new(format!("reading the audit log: {error}")))?;
+            if self.line.last() != Some(&b'\n') && (self.line.len() as u64) < MAX_LINE {
+                return Ok(());
+            }
+            self.print_rest(arguments)?;
+        }
+    }
+
+    /// Prints what was read since the last whole line.
+    fn print_rest(&mut self, arguments: &Arguments) -> Result<(), Failure> {
+        let line = std::mem::take(&mut self.line);
+        match shown(String::from_utf8_lossy(&line).trim_end(), arguments) {
+            Some(text) => output::print(&format!("{text}\n")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A line as it is printed, if it is asked for. What is no record is shown unless records are chosen.
+fn shown(line: &str, arguments: &Arguments) -> Option<String> {
+    let chooses = arguments.peer.is_some() || !arguments.event.is_empty();
+    let Ok(Value::Object(record)) = serde_json::from_str(line) else {
+        return (!chooses && !line.is_empty()).then(|| format!("not a record: {line:?}"));
+    };
+    let text = |key: &str| record.get(key).and_then(Value::as_str);
+    let of_peer = arguments.peer.is_none() || arguments.peer.as_deref() == text("peer");
+    let named = |event: &str| arguments.event.iter().any(|name| name == event);
+    let of_event = arguments.event.is_empty() || text("event").is_some_and(named);
+    (of_peer && of_event).then(|| match arguments.json {
+        true => line.to_owned(),
+        false => readable(&record),
+    })
+}
+
+/// `TIME  EVENT  [PEER]  FIELD=VALUE ...`
+fn readable(record: &Map<String, Value>) -> String {
+    let text = |key: &str| record.get(key).map(word).unwrap_or_default();
+    let event = text("event");
+    let described = EVENTS.iter().find(|it| it.name == event);
+    let order: Vec<&str> = described
+        .into_iter()
+        .flat_map(|EventEntry { fields, .. }| fields.iter().map(|(name, _)| *name))
+        .collect();
+    let mut fields: Vec<_> = record
+        .iter()
+        .filter(|(key, _)| !["time", "event", "peer"].contains(&key.as_str()))
+        .collect();
+    fields.sort_by_key(|(key, _)| order.iter().position(|name| name == key).unwrap_or(usize::MAX));
+    let mut out = format!("{}  {event:17}", text("time"));
+    if record.contains_key("peer") {
+        out.push_str(&format!("  {} ", text("peer")));
+    }
+    for (key, value) in fields {
+        out.push_str(&format!(" {}={}", quoted(key), word(value)));
+    }
+    out
+}
+
+fn word(value: &Value) -> String {
+    match value {
+        Value::String(text) => quoted(text),
+        other => other.to_string(),
+    }
+}
+
+/// Text as it is where it is one plain word, else in quotes with everything else escaped:
+/// whoever can write to the file could write anything.
+fn quoted(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_graphic() && !['"', '\\', '\''].contains(&c);
+    match !text.is_empty() && text.chars().all(is_plain) {
+        true => text.to_owned(),
+        false => format!("{text:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(peer: Option<&str>, event: &[&str]) -> Arguments {
+        Arguments {
+            file: None,
+            follow: false,
+            peer: peer.map(Into::into),
+            event: event.iter().map(ToString::to_string).collect(),
+            json: false,
+        }
+    }
+
+    const CAME: &str = r#"{"time":"2026-11-23T15:04:07.012Z","peer":"base","event":"came","session":"new","address":"10.0.0.2:1","key":"k"}"#;
+    const SAFE: &str = r#"{"time":"2026-11-23T15:04:08.000Z","event":"safe_message","topic":"/a b\n\u001b[2J","silence_ms":500,"published":true}"#;
+
+    #[test]
+    fn records_are_readable_and_write_nothing_but_text() {
+        let all = arguments(None, &[]);
+        assert_eq!(
+            shown(CAME, &all).unwrap(),
+            "2026-11-23T15:04:07.012Z  came               base  key=k address=10.0.0.2:1 session=new"
+        );
+        assert_eq!(
+            shown(SAFE, &all).unwrap(),
+            "2026-11-23T15:04:08.000Z  safe_message      topic=\"/a b\\n\\u{1b}[2J\" silence_ms=500 \
+             published=true"
+        );
+        assert_eq!(shown("torn \u{1b}", &all).unwrap(), "not a record: \"torn \\u{1b}\"");
+        assert_eq!(shown("", &all), None);
+    }
+
+    #[test]
+    fn records_are_chosen_by_peer_and_event() {
+        let passes = |line, peer, event: &[&str]| shown(line, &arguments(peer, event)).is_some();
+        assert!(passes(CAME, Some("base"), &[]) && !passes(CAME, Some("robot"), &[]));
+        assert!(!passes(SAFE, Some("base"), &[]));
+        assert!(passes(CAME, Some("base"), &["went", "came"]) && !passes(CAME, None, &["went"]));
+        assert!(!passes("torn", None, &["went"]));
+    }
+
+    #[test]
+    fn the_log_is_found_where_there_is_one() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(only_log(folder.path()).unwrap_err().contains("no audit log"));
+        let one = folder.path().join("robot.audit");
+        fs::write(&one, "").unwrap();
+        fs::write(folder.path().join("robot.audit.1"), "").unwrap();
+        assert_eq!(only_log(folder.path()), Ok(one));
+        fs::write(folder.path().join("base.audit"), "").unwrap();
+        assert!(only_log(folder.path()).unwrap_err().contains("base.audit"));
+    }
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `tautline check FILE --as PEER`: what a peer can do here.
+
+use super::{Failure, output, words};
+use serde::Serialize;
+use serde_json::json;
+use tautline_gateway::mapping::{Accept, Pattern, action_of};
+use tautline_gateway::observations::OBSERVATIONS;
+use tautline_node::config::{Config, PeerConfig};
+
+/// Stands for all of [`OBSERVATIONS`].
+const SENSES: &str = "what it senses";
+
+/// One line of the table.
+#[derive(Debug, Serialize)]
+struct Row {
+    /// `publish here`, `serve here`, `read` or `call`.
+    may: &'static str,
+    /// Name or pattern, at the robot that has it.
+    name: String,
+    /// Name or pattern at the other end; `None`: the other end's file says.
+    #[serde(rename = "as")]
+    local: Option<String>,
+    /// Types; none is any.
+    types: Vec<String>,
+}
+
+/// Prints the rights of `peer`.
+pub fn show(config: &Config, peer: &str, as_json: bool) -> Result<(), Failure> {
+    let Some(peer) = config.peers.iter().find(|it| it.name == peer) else {
+        let known: Vec<&str> = config.peers.iter().map(|it| it.name.as_str()).collect();
+        let known = if known.is_empty() { "none".into() } else { known.join(", ") };
+        return Err(Failure::new(format!("no peer '{peer}' in the file; there are: {known}")));
+    };
+    let rows = rows(config, peer);
+    if as_json {
+        return output::print_json(&json!({
+            "node": config.name,
+            "peer": peer.name,
+            "rights": rows,
+            "max_rate_bps": peer.max_rate_bps,
+            "max_priority": peer.max_priority,
+            "relay": peer.relay,
+        }));
+    }
+    output::print(&in_words(config, peer, &rows))
+}
+
+fn in_words(config: &Config, peer: &PeerConfig, rows: &[Row]) -> String {
+    let (here, name) = (&config.name, &peer.name);
+    let senses = OBSERVATIONS.iter().map(|(name, ..)| (*name).to_owned()).collect::<Vec<_>>();
+    let types = |row: &Row| match &row.types[..] {
+        [] => "any".into(),
+        all if all == senses => SENSES.into(),
+        some => some.join(" "),
+    };
+    let table = match rows.is_empty() {
+        true => "  nothing\n".into(),
+        false => {
+            let local = |row: &Row| row.local.clone().unwrap_or_default();
+            let cells = |row: &Row| [row.may.into(), row.name.clone(), local(row), types(row)];
+            let cells: Vec<[String; 4]> = rows.iter().map(cells).collect();
+            output::table(["MAY", "NAME", "HERE", "TYPE"], &cells)
+        }
+    };
+    let relay = if peer.relay { "are forwarded" } else { "are not forwarded" };
+    let senses = match rows.iter().any(|row| row.types == senses) {
+        true => format!("\n{SENSES}: {}\n", senses.join(" ")),
+        false => String::new(),
+    };
+    format!(
+        "What '{name}' can do at '{here}'\n\n{table}{senses}\nmax_rate {}: topics, calls and answers of \
+         '{name}' after decompression\nmax_priority {}, relay {}: its packets for others {relay}\n",
+        words::bit_rate(peer.max_rate_bps as f64),
+        peer.max_priority,
+        peer.relay,
+    )
+}
+
+fn rows(config: &Config, peer: &PeerConfig) -> Vec<Row> {
+    let mut rows = taken(peer);
+    let topics = config.topics.iter().map(|rule| (&rule.pattern, &rule.treatment.to));
+    rows.extend(offered("read", topics, peer, &peer.offer));
+    if !peer.call.is_empty() {
+        let services = config.services.iter().map(|rule| (&rule.pattern, &rule.treatment.to));
+        for row in offered("call", services, peer, &peer.offer) {
+            let own = Pattern::new(&row.name).ok();
+            let both = own.iter().flat_map(|own| overlaps(own, &peer.call));
+            rows.extend(both.map(|name| own_row("call", name)));
+        }
+    }
+    rows.dedup_by(|one, other| (one.may, &one.name) == (other.may, &other.name));
+    rows
+}
+
+/// Of something of this robot, which has one name here.
+fn own_row(may: &'static str, name: String) -> Row {
+    Row { may, local: Some(name.clone()), name, types: Vec::new() }
+}
+
+/// What of the peer is taken here.
+fn taken(peer: &PeerConfig) -> Vec<Row> {
+    let names = &peer.names;
+    let accepted = names.accept.iter().map(|entry: &Accept| Row {
+        may: "publish or serve here",
+        name: entry.pattern.as_str().into(),
+        local: Some(names.local_name(entry.pattern.as_str())),
+        types: entry.types.clone(),
+    });
+    let mut rows: Vec<Row> = accepted.collect();
+    if !names.prefix.is_empty() {
+        let all = format!("{}/**", names.prefix);
+        let senses = OBSERVATIONS.iter().map(|(name, ..)| (*name).to_owned()).collect();
+        for (may, types) in [("publish here", senses), ("serve here", Vec::new())] {
+            rows.push(Row { may, name: "/**".into(), local: Some(all.clone()), types });
+        }
+    }
+    rows
+}
+
+/// What of this robot the peer is offered, of the rules of the file.
+fn offered<'a>(
+    may: &'static str,
+    rules: impl Iterator<Item = (&'a Pattern, &'a Option<Vec<String>>)>,
+    peer: &PeerConfig,
+    offer: &[Pattern],
+) -> Vec<Row> {
+    let for_peer = |to: &Option<Vec<String>>| to.as_ref().is_none_or(|to| to.contains(&peer.name));
+    let names = rules.filter(|(_, to)| for_peer(to)).flat_map(|(pattern, _)| match offer {
+        [] => vec![shown(pattern)],
+        some => overlaps(pattern, some),
+    });
+    names.map(|name| own_row(may, name)).collect()
+}
+
+/// The part of `pattern` that is in any of `others`: names, or patterns that both mean.
+fn overlaps(pattern: &Pattern, others: &[Pattern]) -> Vec<String> {
+    let action = action_of(pattern.as_str()).and_then(|action| Pattern::new(action).ok());
+    let common = |other: &Pattern| {
+        let whole = action.as_ref().is_some_and(|action| other.covers(action));
+        if whole || other.covers(pattern) {
+            Some(shown(pattern))
+        } else if pattern.covers(other) {
+            Some(shown(other))
+        } else if pattern.is_name() || other.is_name() {
+            None
+        } else {
+            Some(format!("{} and {}", pattern.as_str(), other.as_str()))
+        }
+    };
+    let mut found: Vec<String> = others.iter().filter_map(common).collect();
+    found.dedup();
+    found
+}
+
+/// The parts of an action are shown as one.
+fn shown(pattern: &Pattern) -> String {
+    action_of(pattern.as_str()).unwrap_or(pattern.as_str()).to_owned()
+}

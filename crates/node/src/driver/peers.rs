@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which peers and links there are: as the file that holds now says.
+
+use super::links::{HEADER_V4, Link};
+use super::{DATAGRAM_UNKNOWN, Driver};
+use crate::config::{self, PeerConfig};
+use crate::paths::Watched;
+use crate::quota::Cause;
+use std::collections::BTreeSet;
+use tautline_proto::{
+    LinkConfig, LinkId, MAX_LINKS_PER_PEER, PeerId, PublicKey, Rights, SetupError, Transmit,
+};
+
+/// What of the file a link stands for.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Way {
+    /// One with an address.
+    To(config::LinkConfig),
+    /// To wherever the peer calls from.
+    Back,
+    /// Through a neighbour.
+    Via(PeerId),
+}
+
+impl Driver {
+    /// Whether these can be the peers of this node.
+    pub(super) fn check_peers(&self, peers: &[PeerConfig]) -> Result<(), SetupError> {
+        let all: Vec<(&str, PublicKey)> = peers.iter().map(|it| (&*it.name, it.key)).collect();
+        self.endpoint.check_peers(&all)?;
+        let over = peers.iter().find(|it| it.links.len() + it.via.len() > MAX_LINKS_PER_PEER);
+        over.map_or(Ok(()), |peer| Err(SetupError::TooManyLinks(peer.name.clone())))
+    }
+
+    /// The peer of a key.
+    pub(super) fn peer_of(&self, key: PublicKey) -> Option<PeerId> {
+        self.endpoint.peers().find(|id| self.endpoint.peer(*id).key == key)
+    }
+
+    /// Removes peers that are not among these, adds those that are missing, and gives each the
+    /// links of the file. The sessions of those that stay go on.
+    pub(super) fn follow_peers(&mut self, peers: &[PeerConfig]) -> Result<(), SetupError> {
+        let stays = |id: &PeerId| peers.iter().any(|it| it.key == self.endpoint.peer(*id).key);
+        let gone: Vec<PeerId> = self.endpoint.peers().filter(|id| !stays(id)).collect();
+        gone.into_iter().for_each(|id| self.remove_peer(id));
+        for peer in peers {
+            if let Some(id) = self.peer_of(peer.key) {
+                self.endpoint.rename_peer(id, &peer.name);
+            }
+        }
+        for peer in peers {
+            let id = match self.peer_of(peer.key) {
+                Some(id) => id,
+                None => self.endpoint.add_peer(&peer.name, peer.key)?,
+            };
+            let max_priority = peer.max_priority;
+            self.endpoint.set_rights(id, Rights { relayed: peer.relay, max_priority });
+        }
+        for peer in peers {
+            if let Some(id) = self.peer_of(peer.key) {
+                self.follow_links(id, &self.ways(peer))?;
+            }
+        }
+        self.name_relayed_radios();
+        self.follow_paths();
+        Ok(())
+    }
+
+    fn name_relayed_radios(&mut self) {
+        for link in &self.links {
+            if let Some(Way::Via(hop)) = link.way {
+                let name = format!("via {}", self.endpoint.peer(hop).name);
+                self.reporter.name_radio(self.endpoint.link(link.id).radio, &name);
+            }
+        }
+    }
+
+    /// Ends the session with a peer that is not in the file any more.
+    fn remove_peer(&mut self, id: PeerId) {
+        let now = self.now();
+        tracing::info!(peer = self.endpoint.peer(id).name, "peer was removed from the file");
+        self.topics.part(now, &mut self.endpoint, id);
+        let parted = self.endpoint.remove_peer(now, id);
+        parted.goodbyes.iter().for_each(|transmit| self.send_last(transmit));
+        let left: BTreeSet<LinkId> = self.endpoint.links().collect();
+        for index in 0..self.links.len() {
+            if !left.contains(&self.links[index].id) {
+                self.links[index].close();
+            }
+        }
+        self.news.hear_of_links();
+    }
+
+    /// Sends a packet of a link that is there no more.
+    fn send_last(&mut self, transmit: &Transmit) {
+        let Some(id) = transmit.link else { return };
+        let Some(link) = self.links.get_mut(id.0 as usize) else { return };
+        if let Err(error) = link.send_last(transmit) {
+            tracing::debug!(%error, remote = %transmit.remote, "a goodbye was not sent");
+        }
+    }
+
+    fn ways(&self, peer: &PeerConfig) -> Vec<Way> {
+        let mut ways: Vec<Way> = peer.links.iter().cloned().map(Way::To).collect();
+        if peer.is_caller() {
+            ways.push(Way::Back);
+        }
+        // The file has been checked: all of them are there.
+        let named =
+            |via: &String| self.endpoint.peers().find(|id| self.endpoint.peer(*id).name == *via);
+        ways.extend(peer.via.iter().filter_map(named).map(Way::Via));
+        ways
+    }
+
+    /// Keeps the links of a peer that the file still has, and replaces the rest.
+    fn follow_links(&mut self, peer: PeerId, ways: &[Way]) -> Result<(), SetupError> {
+        let own = |link: &&Link| link.way.is_some() && self.endpoint.link(link.id).peer == peer;
+        let mut spare: Vec<LinkId> = self.links.iter().filter(own).map(|link| link.id).collect();
+        let mut kept = Vec::new();
+        for way in ways {
+            let of_way = |id: &LinkId| self.links[id.0 as usize].way.as_ref() == Some(way);
+            kept.push(spare.iter().position(of_way).map(|place| spare.remove(place)));
+        }
+        let now = self.now();
+        for id in spare {
+            self.links[id.0 as usize].close();
+            self.endpoint.remove_link(now, id);
+        }
+        let mut order = Vec::new();
+        for (way, kept) in ways.iter().zip(kept) {
+            order.push(match kept {
+                Some(id) => id,
+                None => self.add_link(peer, way)?,
+            });
+        }
+        self.endpoint.order_links(peer, &order);
+        Ok(())
+    }
+
+    fn add_link(&mut self, peer: PeerId, way: &Way) -> Result<LinkId, SetupError> {
+        let now = self.now();
+        let id = match way {
+            Way::Via(hop) => self.endpoint.add_relayed_link(now, peer, *hop)?,
+            // It moves to its own radio as soon as the way to the peer is known.
+            Way::To(_) | Way::Back => {
+                let datagram_bytes = DATAGRAM_UNKNOWN;
+                let link = LinkConfig { remote: None, datagram_bytes, header_bytes: HEADER_V4 };
+                self.endpoint.add_link(now, peer, self.unknown_radio, link)?
+            }
+        };
+        let mut link = Link { way: Some(way.clone()), ..Link::new(id) };
+        if let Way::To(config) = way {
+            self.next_watch += 1;
+            (link.watch, link.device) = (Some(self.next_watch), config.interface.clone());
+        }
+        link.follows_caller = *way == Way::Back;
+        let index = id.0 as usize;
+        if index == self.links.len() {
+            self.links.push(link);
+        } else {
+            self.links[index] = link;
+        }
+        Ok(id)
+    }
+
+    /// Has the ways of the links there are now looked after, and no others.
+    pub(super) fn follow_paths(&mut self) {
+        let watched = self.links.iter().filter_map(|link| match (link.watch, &link.way) {
+            (Some(number), Some(Way::To(config))) => Some((number, config.clone())),
+            _ => None,
+        });
+        let watched: Watched = watched.collect();
+        if let Some(paths) = &mut self.paths
+            && let Err(error) = paths.set(&watched)
+        {
+            let now = self.now();
+            let text = format!("the paths to peers: starting a thread: {error}");
+            self.topics.notice(now, Cause::Here, &text);
+        }
+    }
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Another file takes the place of the one that holds, between two turns of the loop.
+
+use super::beacons::Beacons;
+use super::{Driver, FULL_PACKET};
+use crate::config::Config;
+use crate::diagnostics::{Diagnostics, LinkTopic};
+use crate::node::Selection;
+use std::sync::PoisonError;
+use tautline_gateway::{Command, Gateway};
+use tautline_proto::{Class, RadioConfig, Rate};
+
+impl Driver {
+    /// Makes `new` hold. What may fail is tried first: upon an error nothing is changed.
+    pub(super) fn reconfigure(&mut self, gateway: &dyn Gateway, new: Config) -> Result<(), String> {
+        self.check_peers(&new.peers).map_err(|error| error.to_string())?;
+        let old = std::mem::replace(&mut self.config, new.clone());
+        self.follow_limits();
+        self.follow_radios(&old);
+        self.follow_peers(&new.peers).map_err(|error| error.to_string())?;
+        let now = self.now();
+        self.topics.reconfigure(now, &mut self.endpoint, &old, &new);
+        if (&old.topics, &old.services) != (&new.topics, &new.services) {
+            let mut selection = self.selection.write().unwrap_or_else(PoisonError::into_inner);
+            *selection = Selection::new(&new);
+            drop(selection);
+            gateway.handle(Command::Reselect);
+        }
+        self.follow_beacons(&new);
+        if old.diagnostics != new.diagnostics {
+            self.follow_diagnostics(&new);
+        }
+        Ok(())
+    }
+
+    fn follow_limits(&mut self) {
+        let limits = &self.config.limits;
+        let percent = super::repair_percent(limits);
+        self.endpoint.set_limits(limits.queue_bytes, limits.queue_time, percent);
+    }
+
+    /// Radios that differ from what they were; the others keep what they have measured.
+    fn follow_radios(&mut self, old: &Config) {
+        let changed = self.radios.iter().filter(|(interface, _)| {
+            Self::radio_config(old, interface) != Self::radio_config(&self.config, interface)
+        });
+        let changed: Vec<_> = changed.map(|(name, id)| (name.clone(), *id)).collect();
+        for (interface, id) in changed {
+            let config = Self::radio_config(&self.config, &interface);
+            self.endpoint.set_radio(id, config);
+        }
+        if old.marking != self.config.marking {
+            // Each class has a socket with its own mark.
+            (0..self.links.len()).for_each(|index| self.reconnect(index));
+        }
+    }
+
+    /// Opens a link's sockets anew. Nobody tells any more when the old ones are drained.
+    fn reconnect(&mut self, index: usize) {
+        let id = self.links[index].id;
+        if self.links[index].path.is_some() {
+            self.connect(index);
+            let now = self.now();
+            for class in Class::ALL {
+                self.endpoint.handle_in_flight(now, id, class, 0);
+            }
+        }
+    }
+
+    /// What the file says of an interface.
+    pub(super) fn radio_config(config: &Config, interface: &str) -> RadioConfig {
+        let set = config.radios.iter().find(|radio| radio.interface == interface);
+        let in_flight = set.map_or(crate::config::DEFAULT_IN_FLIGHT, |radio| radio.in_flight);
+        RadioConfig {
+            rate: set.map_or(Rate::default(), |radio| radio.rate),
+            in_flight_bytes: in_flight as usize * FULL_PACKET,
+            marking: config.marking.clone(),
+        }
+    }
+
+    fn follow_beacons(&mut self, new: &Config) {
+        let before = self.beacons.take();
+        self.beacons = Beacons::new(new, &self.listen);
+        if let Some(before) = before {
+            before.hand_over(self.beacons.as_mut(), &self.listen);
+        }
+    }
+
+    fn follow_diagnostics(&mut self, new: &Config) {
+        let now = self.now();
+        if let Some(gone) = self.diagnostics.take() {
+            self.topics.stop_own(now, &mut self.endpoint, &gone.topic().name);
+        }
+        if let Some(gone) = self.news.set_topic(LinkTopic::new(new)) {
+            self.topics.stop_own(now, &mut self.endpoint, &gone.topic().name);
+        }
+        self.diagnostics = Diagnostics::new(new);
+    }
+}

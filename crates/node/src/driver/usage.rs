@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How much of the data plane's time one peer may use.
+//!
+//! The time that a peer's packets take, with what follows from them, is measured and charged to
+//! it. A peer that has used up its share is not heard: its packets are dropped before they are
+//! decrypted, and since nothing acknowledges them, it sees losses. A packet that does not hold
+//! under the peer's keys is charged to nobody, so that others cannot use up its share.
+
+use crate::limits::{TIME_BURST, TIME_SHARE};
+use std::time::Duration;
+use tautline_proto::{Instant, PeerId};
+
+/// After so long without a drop the next one is reported again.
+const CALM: Duration = Duration::from_secs(10);
+
+/// The time that each peer may still use.
+#[derive(Debug, Default)]
+pub(super) struct Usage(Vec<Share>);
+
+#[derive(Debug)]
+struct Share {
+    /// Below zero after a packet that took longer than what was left.
+    left_ns: i64,
+    filled: Instant,
+    dropped: u64,
+    dropped_at: Option<Instant>,
+}
+
+/// Whether a packet of a peer is to be handled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hearing {
+    Granted,
+    /// The peer has used up its share.
+    Denied {
+        /// It is the first drop after a while.
+        is_news: bool,
+    },
+}
+
+fn nanos(span: Duration) -> i64 {
+    i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)
+}
+
+impl Share {
+    fn new(now: Instant) -> Self {
+        Self { left_ns: nanos(TIME_BURST), filled: now, dropped: 0, dropped_at: None }
+    }
+
+    fn fill(&mut self, now: Instant) {
+        let earned = nanos(now.since(self.filled).mul_f64(TIME_SHARE));
+        self.left_ns = self.left_ns.saturating_add(earned).min(nanos(TIME_BURST));
+        self.filled = now;
+    }
+}
+
+impl Usage {
+    fn share(&mut self, now: Instant, peer: PeerId) -> &mut Share {
+        let index = peer.0 as usize;
+        while self.0.len() <= index {
+            self.0.push(Share::new(now));
+        }
+        &mut self.0[index]
+    }
+
+    /// Whether a packet that claims to be from `peer` is to be handled at `now`.
+    pub(super) fn hear(&mut self, now: Instant, peer: PeerId) -> Hearing {
+        let share = self.share(now, peer);
+        share.fill(now);
+        if share.left_ns > 0 {
+            return Hearing::Granted;
+        }
+        share.dropped += 1;
+        let before = share.dropped_at.replace(now);
+        Hearing::Denied { is_news: before.is_none_or(|at| now.since(at) > CALM) }
+    }
+
+    /// What a peer sent took from `since` to `now`.
+    pub(super) fn charge(&mut self, since: Instant, now: Instant, peer: PeerId) {
+        let spent = nanos(now.since(since));
+        let share = self.share(now, peer);
+        share.left_ns = share.left_ns.saturating_sub(spent);
+    }
+
+    /// Packets that were dropped because their peers had used up their shares.
+    pub(super) fn dropped(&self) -> u64 {
+        self.0.iter().map(|share| share.dropped).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PEER: PeerId = PeerId(2);
+
+    fn at(micros: u64) -> Instant {
+        Instant(1_000_000_000) + Duration::from_micros(micros)
+    }
+
+    #[test]
+    fn a_peer_uses_its_burst_and_then_its_share() {
+        let mut usage = Usage::default();
+        let (mut now, mut heard) = (0, 0);
+        // Each packet takes 100 us, and one comes every 100 us: all the time there is.
+        for _ in 0..20_000 {
+            if usage.hear(at(now), PEER) == Hearing::Granted {
+                usage.charge(at(now), at(now + 100), PEER);
+                heard += 1;
+            }
+            now += 100;
+        }
+        let expected = (TIME_BURST.as_secs_f64() + 2.0 * TIME_SHARE) / 100e-6;
+        assert!((heard as f64 - expected).abs() < 20.0, "{heard} of 20000, {expected} expected");
+        assert_eq!(usage.dropped(), 20_000 - heard);
+        assert_eq!(usage.hear(at(now), PeerId(1)), Hearing::Granted);
+    }
+
+    #[test]
+    fn the_first_drop_after_a_while_is_news() {
+        let mut usage = Usage::default();
+        usage.hear(at(0), PEER);
+        usage.charge(at(0), at(60_000_000), PEER);
+        let denied = |is_news| Hearing::Denied { is_news };
+        assert_eq!(usage.hear(at(1000), PEER), denied(true));
+        assert_eq!(usage.hear(at(2000), PEER), denied(false));
+        assert_eq!(usage.hear(at(20_000_000), PEER), denied(true));
+    }
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Text of others on its way into logs: bounded, and without characters that a
+//! terminal or a reader of lines obeys.
+
+/// Stands for what was cut off.
+const CUT: &str = "...";
+
+/// `text` in at most `most` bytes (at least 3), with control characters escaped.
+pub(crate) fn plain(text: &str, most: usize) -> String {
+    let mut out = String::with_capacity(text.len().min(most));
+    for c in text.chars() {
+        let start = out.len();
+        match is_obeyed(c) {
+            true => out.extend(c.escape_default()),
+            false => out.push(c),
+        }
+        if out.len() > most {
+            out.truncate(start);
+            cut(&mut out, most);
+            break;
+        }
+    }
+    out
+}
+
+/// Control characters, C1 among them, and those that turn the direction of text around.
+fn is_obeyed(c: char) -> bool {
+    let turns = ['\u{200e}'..='\u{200f}', '\u{2028}'..='\u{202e}', '\u{2066}'..='\u{2069}'];
+    c.is_control() || turns.iter().any(|range| range.contains(&c))
+}
+
+fn cut(text: &mut String, most: usize) {
+    let room = text.floor_char_boundary(most.saturating_sub(CUT.len()));
+    text.truncate(room);
+    text.push_str(CUT);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_a_terminal_obeys_is_escaped() {
+        let hostile = "a\nWARN forged\u{1b}[2J\u{9b}0m\u{202e}txt\u{0}";
+        let expected = "a\\nWARN forged\\u{1b}[2J\\u{9b}0m\\u{202e}txt\\u{0}";
+        assert_eq!(plain(hostile, 100), expected);
+        assert_eq!(plain("/größe/室", 100), "/größe/室");
+    }
+
+    #[test]
+    fn long_text_is_cut() {
+        assert_eq!(plain("0123456789", 10), "0123456789");
+        assert_eq!(plain("01234567890", 10), "0123456...");
+        assert_eq!(plain("ääääää", 10), "äää...");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_becomes_short_and_plain(text in any::<String>(), most in 3usize..60) {
+            let plain = plain(&text, most);
+            prop_assert!(plain.len() <= most);
+            prop_assert!(!plain.chars().any(is_obeyed));
+        }
+    }
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How much may be logged about whom in a period. Everybody has a room of their own, so that
+//! nobody can fill that of another: neither a peer that of the others, nor anybody that of
+//! safety notices.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::LazyLock;
+use tautline_proto::{Duration, Instant, Place};
+
+/// Strangers share this many rooms, by their addresses: one of them fills one room.
+pub(crate) const STRANGER_ROOMS: u8 = 8;
+/// Rooms that are kept apart: peers, watchdogs and keys of a file, and strangers.
+pub(crate) const MAX_ROOMS: usize = 2048;
+
+/// Whom something is about, which is whoever can bring it about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Cause {
+    /// This node, its machine and its users.
+    Here,
+    /// The peer of this name.
+    Peer(String),
+    /// A key in two hands: this peer's, or our own.
+    Key(Option<String>),
+    /// Senders of packets that are no peers, of one of the [`STRANGER_ROOMS`].
+    Stranger(u8),
+    /// The watchdog of this topic.
+    Safety(String),
+}
+
+impl Cause {
+    /// A stranger at this address; a /64 network of IPv6 is one.
+    pub(crate) fn stranger(from: Place) -> Self {
+        // Nobody can choose whose room they share.
+        static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+        let room = KEY.hash_one(from.owner()) % u64::from(STRANGER_ROOMS);
+        Self::Stranger(room as u8)
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Here => f.write_str("this node"),
+            Self::Peer(name) => write!(f, "'{name}'"),
+            Self::Key(None) => f.write_str("this node's key"),
+            Self::Key(Some(name)) => write!(f, "the key of '{name}'"),
+            Self::Stranger(_) => f.write_str("strangers"),
+            Self::Safety(topic) => write!(f, "the watchdog of {topic}"),
+        }
+    }
+}
+
+/// How many lines each cause may bring about in a period.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Allowance {
+    pub(crate) period: Duration,
+    pub(crate) here: u32,
+    pub(crate) peer: u32,
+    pub(crate) key: u32,
+    pub(crate) stranger: u32,
+    pub(crate) safety: u32,
+}
+
+impl Allowance {
+    pub(crate) fn of(&self, cause: &Cause) -> u32 {
+        match cause {
+            Cause::Here => self.here,
+            Cause::Peer(_) => self.peer,
+            Cause::Key(_) => self.key,
+            Cause::Stranger(_) => self.stranger,
+            Cause::Safety(_) => self.safety,
+        }
+    }
+}
+
+/// Counts what was logged in the period under way.
+#[derive(Debug)]
+pub(crate) struct Quota {
+    allowance: Allowance,
+    begun: Instant,
+    /// Lines logged and lines left out.
+    counts: BTreeMap<Cause, (u32, u64)>,
+}
+
+impl Quota {
+    pub(crate) fn new(allowance: Allowance) -> Self {
+        Self { allowance, begun: Instant::default(), counts: BTreeMap::new() }
+    }
+
+    /// Whether one more line may be logged; if not, it is counted.
+    pub(crate) fn take(&mut self, cause: &Cause) -> bool {
+        let is_full = self.counts.len() >= MAX_ROOMS;
+        // Beyond the bound of rooms, which no file reaches, this node's has to do.
+        let cause = if is_full && !self.counts.contains_key(cause) { &Cause::Here } else { cause };
+        let most = self.allowance.of(cause);
+        let (logged, left_out) = match self.counts.get_mut(cause) {
+            Some(counts) => counts,
+            None => self.counts.entry(cause.clone()).or_default(),
+        };
+        let room = *logged < most;
+        match room {
+            true => *logged += 1,
+            false => *left_out = left_out.saturating_add(1),
+        }
+        room
+    }
+
+    /// Begins a new period if this one is over; returns how much was left out, about whom.
+    pub(crate) fn turn(&mut self, now: Instant) -> Vec<(Cause, u64)> {
+        if now.since(self.begun) < self.allowance.period {
+            return Vec::new();
+        }
+        self.begun = now;
+        self.end()
+    }
+
+    /// Ends the period; strangers are summed up.
+    pub(crate) fn end(&mut self) -> Vec<(Cause, u64)> {
+        let mut sums: Vec<(Cause, u64)> = Vec::new();
+        for (cause, (_, left_out)) in std::mem::take(&mut self.counts) {
+            match sums.last_mut() {
+                Some((Cause::Stranger(_), sum)) if matches!(cause, Cause::Stranger(_)) => {
+                    *sum = sum.saturating_add(left_out);
+                }
+                _ => sums.push((cause, left_out)),
+            }
+        }
+        sums.retain(|(_, left_out)| *left_out > 0);
+        sums
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    const TEN_SECONDS: Allowance = Allowance {
+        period: Duration::from_secs(10),
+        here: 4,
+        peer: 3,
+        key: 2,
+        stranger: 1,
+        safety: 2,
+    };
+
+    fn at(seconds: u64) -> Instant {
+        Instant(0) + Duration::from_secs(seconds)
+    }
+
+    fn peer(name: &str) -> Cause {
+        Cause::Peer(name.into())
+    }
+
+    #[test]
+    fn nobody_fills_the_room_of_another() {
+        let mut quota = Quota::new(TEN_SECONDS);
+        let passed = (0..5000).filter(|_| quota.take(&peer("worst"))).count();
+        assert_eq!(passed, 3);
+        for room in 0..STRANGER_ROOMS {
+            assert_eq!((0..5000).filter(|_| quota.take(&Cause::Stranger(room))).count(), 1);
+        }
+        for other in [peer("good"), Cause::Here, Cause::Safety("/a".into()), Cause::Key(None)] {
+            assert!(quota.take(&other), "{other}");
+        }
+        assert!(quota.turn(at(9)).is_empty());
+        let strangers = u64::from(STRANGER_ROOMS) * 4999;
+        let mut left_out = quota.turn(at(10));
+        left_out.sort();
+        assert_eq!(left_out, [(peer("worst"), 4997), (Cause::Stranger(0), strangers)]);
+        assert!(quota.take(&peer("worst")), "a new period");
+    }
+
+    #[test]
+    fn the_number_of_rooms_is_bounded() {
+        let mut quota = Quota::new(TEN_SECONDS);
+        let passed = (0..MAX_ROOMS + 1000).filter(|i| quota.take(&peer(&i.to_string()))).count();
+        assert_eq!(passed, MAX_ROOMS + 4);
+        assert_eq!(quota.counts.len(), MAX_ROOMS + 1);
+    }
+
+    #[test]
+    fn strangers_of_one_host_share_a_room_and_many_hosts_have_all() {
+        let of = |text: &str| Cause::stranger(Place::Udp(text.parse().unwrap()));
+        assert_eq!(of("10.0.0.1:1"), of("10.0.0.1:2"));
+        assert_eq!(of("10.0.0.1:1"), of("[::ffff:10.0.0.1]:2"));
+        assert_eq!(of("[2001:db8::1]:1"), of("[2001:db8::ffff:2]:1"));
+        let rooms: BTreeSet<_> = (0..=255).map(|host| of(&format!("10.0.0.{host}:1"))).collect();
+        assert_eq!(rooms.len(), usize::from(STRANGER_ROOMS));
+    }
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Taking a changed file into the running daemon, for SIGHUP and `tautline reload`.
+//!
+//! The file is read and checked as at the start, and compared with what runs ([`difference`]).
+//! Everything that may fail is tried before anything is changed. Then the data plane takes all
+//! of it between two turns of its loop.
+
+mod changes;
+mod diff;
+#[cfg(test)]
+mod tests;
+
+pub use changes::{Change, Changes, Detail, Kind};
+pub use diff::difference;
+
+use crate::audit::Actor;
+use crate::config::{self, Config};
+use crate::control::Inspect;
+use crate::metrics::{MetricsError, MetricsServer};
+use crate::node::Handle;
+use crate::status::{Status, TopicChange};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use tautline_gateway::threads::End;
+
+/// Takes a node's file into it again and again, one at a time. What it says it logs as well.
+pub struct Reloader {
+    file: PathBuf,
+    handle: Arc<Handle>,
+    running: Mutex<Running>,
+}
+
+/// What runs.
+struct Running {
+    config: Config,
+    metrics: Option<MetricsServer>,
+}
+
+impl Reloader {
+    /// `config` is what `file` says; the node of `handle` runs with it. Serves its metrics.
+    pub fn start(file: PathBuf, config: Config, handle: Arc<Handle>) -> Result<Self, MetricsError> {
+        let start = |address| MetricsServer::start(address, handle.clone());
+        let metrics = config.metrics.map(start).transpose()?;
+        Ok(Self { file, handle, running: Mutex::new(Running { config, metrics }) })
+    }
+
+    /// Reads the file; says what differs from what runs, and takes it in unless `dry_run`. Upon
+    /// an error, which is for a person, nothing is changed.
+    fn take(&self, dry_run: bool) -> Result<Changes, String> {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let checked = config::load(&self.file).map_err(|error| error.to_string())?;
+        let place = |reason: String| format!("{}: {reason}", self.file.display());
+        let found = difference(&running.config, &checked.config);
+        let changes =
+            found.map_err(|all| all.into_iter().map(place).collect::<Vec<_>>().join("\n"))?;
+        if !dry_run {
+            for warning in &checked.warnings {
+                tracing::warn!("{}:{warning}", self.file.display());
+            }
+            self.apply(&mut running, checked.config)?;
+        }
+        Ok(changes)
+    }
+
+    fn apply(&self, running: &mut Running, new: Config) -> Result<(), String> {
+        let moved = running.config.metrics != new.metrics;
+        let metrics = match new.metrics.filter(|_| moved) {
+            Some(address) => {
+                let handle = self.handle.clone();
+                Some(MetricsServer::start(address, handle).map_err(|error| error.to_string())?)
+            }
+            None => None,
+        };
+        self.handle.reconfigure(new.clone())?;
+        running.config = new;
+        if moved {
+            running.metrics = metrics;
+        }
+        Ok(())
+    }
+}
+
+impl Inspect for Reloader {
+    fn status(&self) -> Result<Status, String> {
+        self.handle.status()
+    }
+
+    fn change_topic(&self, change: TopicChange, by: Actor) -> Result<Vec<String>, String> {
+        self.handle.change_topic(change, by)
+    }
+
+    fn thread_ended(&self, thread: &str, how: End) {
+        self.handle.thread_ended(thread, how);
+    }
+
+    fn reload(&self, dry_run: bool, by: Actor) -> Result<Changes, String> {
+        let done = self.take(dry_run);
+        if dry_run {
+            return done;
+        }
+        match &done {
+            Ok(changes) => log(changes),
+            Err(error) => tracing::error!("reload: nothing was changed: {error}"),
+        }
+        let lines = done.as_ref().map(Changes::lines).map_err(Clone::clone);
+        self.handle.record_change(by, lines);
+        done
+    }
+}
+
+/// Logs what a reload changed.
+fn log(changes: &Changes) {
+    for line in changes.lines() {
+        tracing::info!("reload: {line}");
+    }
+    if changes.is_empty() {
+        tracing::info!("reload: the file means what runs already");
+    }
+}

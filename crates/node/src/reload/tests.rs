@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The difference between two files.
+
+use super::{Changes, Kind, difference};
+use crate::config::{Config, Surroundings, parse};
+use tautline_proto::SecretKey;
+
+const FILE: &str = "
+name: base
+ros1: false
+peers:
+  robot: { address: 10.0.0.1, prefix: /robot }
+  thief: { address: 10.0.0.2 }
+topics:
+  /scan: { priority: 200 }
+  /camera/**: { priority: 20 }
+services:
+  /set_mode: { timeout: 2s }
+watchdogs:
+  /cmd_vel: 500ms
+radios:
+  wlan0: { rate: 6Mbps }
+";
+
+fn config(file: &str) -> Config {
+    let file = format!("security: none\n{file}");
+    parse(&file, &Surroundings::default()).unwrap_or_else(|all| panic!("{all:?}")).config
+}
+
+/// What differs where one text takes the place of another in the file.
+fn replaced(from: &str, to: &str) -> Result<Changes, Vec<String>> {
+    assert!(FILE.contains(from));
+    difference(&config(FILE), &config(&FILE.replace(from, to)))
+}
+
+fn lines(from: &str, to: &str) -> Vec<String> {
+    replaced(from, to).unwrap().lines()
+}
+
+#[test]
+fn a_file_that_means_the_same_changes_nothing() {
+    assert!(replaced("6Mbps", "6000kbps").unwrap().is_empty());
+    assert!(replaced("peers:", "# a remark\npeers:").unwrap().is_empty());
+}
+
+#[test]
+fn each_kind_of_entry_is_compared_by_its_keys() {
+    let cases = [
+        ("  thief: { address: 10.0.0.2 }\n", "", "peer thief removed"),
+        ("peers:", "peers:\n  third: {}", "peer third added"),
+        ("prefix: /robot ", "prefix: /r1 ", "peer robot changed: prefix /robot -> /r1"),
+        ("10.0.0.2", "10.0.0.9", "peer thief changed: links [10.0.0.2:18470] -> [10.0.0.9:18470]"),
+        (
+            "priority: 200",
+            "priority: 90, rate: 5Hz",
+            "topic /scan changed: priority 200 -> 90, rate none -> 5 Hz",
+        ),
+        ("topics:", "topics:\n  /odom: {}", "topic /odom added"),
+        ("  /scan: { priority: 200 }\n", "", "topic /scan removed"),
+        ("2s", "3s", "service /set_mode changed: timeout 2s -> 3s"),
+        ("500ms", "{ after: 500ms, repeat: 1s }", "watchdog /cmd_vel changed: repeat none -> 1s"),
+        ("6Mbps", "back-pressure", "radio wlan0 changed: rate 6000000 bps -> back-pressure"),
+        (
+            "name: base",
+            "name: base\nbeacons: true",
+            "beacons changed: beacons off -> on all interfaces",
+        ),
+        (
+            "name: base",
+            "name: base\nmetrics: 127.0.0.1:9470",
+            "metrics changed: metrics none -> 127.0.0.1:9470",
+        ),
+        (
+            "name: base",
+            "name: base\nlimits: { queue_time: 1s }",
+            "limits changed: queue_time 2s -> 1s",
+        ),
+        ("name: base", "name: base\ntf: { frames: [map] }", "tf changed: frames none -> [map]"),
+        (
+            "name: base",
+            "name: base\ndiagnostics: false",
+            "diagnostics changed: diagnostics true -> false",
+        ),
+        (
+            "name: base",
+            "name: base\ndscp: { voice_from: 230 }",
+            "dscp changed: priorities [10, 140, 210] -> [10, 140, 230]",
+        ),
+    ];
+    for (from, to, expected) in cases {
+        assert_eq!(lines(from, to), [expected]);
+    }
+}
+
+#[test]
+fn the_order_of_rules_matters_and_that_of_peers_does_not() {
+    let swapped = FILE
+        .replace("/scan: { priority: 200 }", "/tmp: {}")
+        .replace("/camera/**: { priority: 20 }", "/scan: { priority: 200 }")
+        .replace("/tmp: {}", "/camera/**: { priority: 20 }");
+    let found = difference(&config(FILE), &config(&swapped)).unwrap();
+    assert_eq!(
+        found.lines(),
+        ["topic rules changed: order /scan, /camera/** -> /camera/**, /scan"]
+    );
+    let first = "  robot: { address: 10.0.0.1, prefix: /robot }\n";
+    let moved = FILE.replace(first, "").replace("topics:", &format!("{first}topics:"));
+    assert!(difference(&config(FILE), &config(&moved)).unwrap().is_empty());
+}
+
+#[test]
+fn a_peer_with_another_key_is_another_peer_and_one_with_another_name_is_the_same() {
+    let keys = ["a", "b", "c"].map(|name| SecretKey::insecure(name).public());
+    let file = |peers: &str| {
+        let file = format!("name: base\nros1: false\npeers: {{ {peers} }}");
+        let surroundings = Surroundings::default();
+        parse(&file, &surroundings).unwrap_or_else(|all| panic!("{all:?}")).config
+    };
+    let old = file(&format!("robot: {{ key: {} }}, two: {{ key: {} }}", keys[0], keys[1]));
+    let new = file(&format!("robot: {{ key: {} }}, three: {{ key: {} }}", keys[2], keys[1]));
+    let found = difference(&old, &new).unwrap();
+    assert_eq!(
+        found.lines(),
+        ["peer robot removed", "peer robot added", "peer three changed: name two -> three"]
+    );
+    assert_eq!(found.changes[0].kind, Kind::Removed);
+}
+
+#[test]
+fn what_needs_a_restart_is_named_and_nothing_else_is_told() {
+    let cases = [
+        ("name: base", "name: other\nlisten: 127.0.0.1:1", ["name: found other", "listen: found"]),
+        (
+            "name: base",
+            "name: base\ncontrol: /tmp/x\nrealtime: { cpu: 0 }",
+            ["control: found /tmp/x", "realtime"],
+        ),
+        (
+            "ros1: false",
+            "ros1: false\nros2: true\nlimits: { max_message: 4MB }",
+            ["ros1 or ros2", "limits.max_message: found 4000000"],
+        ),
+    ];
+    for (from, to, expected) in cases {
+        let found = replaced(from, to).unwrap_err();
+        assert!(found.len() >= 2, "{found:?}");
+        assert!(found.iter().all(|it| it.ends_with("restart the daemon for this")), "{found:?}");
+        for part in expected {
+            assert!(found.iter().any(|it| it.starts_with(part)), "{part}: {found:?}");
+        }
+    }
+    let mut with_keys = config(FILE);
+    with_keys.security = crate::config::Security::Keys("/etc/base.key".into());
+    let found = difference(&config(FILE), &with_keys).unwrap_err();
+    assert!(found[0].starts_with("key or security: found key: /etc/base.key"), "{found:?}");
+}
+
+#[test]
+fn the_changes_are_json_that_is_read_back() {
+    let changes = replaced("priority: 200", "priority: 90").unwrap();
+    let text = serde_json::to_string(&changes).unwrap();
+    assert!(text.contains(r#""what":"topic","name":"/scan","kind":"changed""#), "{text}");
+    assert_eq!(serde_json::from_str::<Changes>(&text).unwrap(), changes);
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Who came and went: in the log and in the audit log.
+
+use super::Topics;
+use crate::audit::{Event, Misfit, Parting, Session, Text};
+use crate::notices;
+use tautline_gateway::Source;
+use tautline_proto::{Endpoint, Instant, Notice, PeerId, Place};
+
+impl Topics {
+    pub(super) fn record_arrival(
+        &mut self,
+        now: Instant,
+        endpoint: &Endpoint,
+        peer: PeerId,
+        new_session: bool,
+    ) {
+        let cause = self.cause(peer);
+        if self.notices.may_log(now, &cause) {
+            tracing::info!(peer = self.peer_name(peer), new_session, "peer is up");
+        }
+        let event = Event::Came {
+            key: endpoint.peer(peer).key.to_string().into(),
+            address: address(endpoint, peer),
+            session: if new_session { Session::New } else { Session::Same },
+        };
+        self.recorder.record(&cause, event);
+    }
+
+    pub(super) fn record_departure(&mut self, now: Instant, peer: PeerId, said_goodbye: bool) {
+        let cause = self.cause(peer);
+        if self.notices.may_log(now, &cause) {
+            tracing::info!(peer = self.peer_name(peer), said_goodbye, "peer is down");
+        }
+        let reason = if said_goodbye { Parting::Goodbye } else { Parting::Silence };
+        self.recorder.record(&cause, Event::Went { reason });
+    }
+
+    /// A peer is removed from the file.
+    pub(super) fn record_removal(&mut self, peer: PeerId) {
+        let cause = self.cause(peer);
+        self.recorder.record(&cause, Event::Went { reason: Parting::Removed });
+    }
+
+    pub(super) fn record_move(
+        &mut self,
+        now: Instant,
+        endpoint: &Endpoint,
+        peer: PeerId,
+        to: Place,
+    ) {
+        let cause = self.cause(peer);
+        if self.notices.may_log(now, &cause) {
+            tracing::info!(peer = self.peer_name(peer), %to, "peer has moved");
+        }
+        self.recorder.record(&cause, Event::Moved { address: in_words(endpoint, to) });
+    }
+
+    /// Records a handshake that led to no session.
+    pub(super) fn record_notice(&mut self, notice: &Notice) {
+        let (reason, from, name, key) = match notice {
+            Notice::UnknownKey { name, key, from, .. } => {
+                (Misfit::UnknownKey, from, Some(name), Some(key))
+            }
+            Notice::OtherKey { from, .. } => (Misfit::OtherKey, from, None, None),
+            Notice::OtherName { theirs, from, .. } => (Misfit::WrongName, from, Some(theirs), None),
+            Notice::Version { from, .. } => (Misfit::OtherVersion, from, None, None),
+            Notice::Twins { name, from, .. } => (Misfit::Twin, from, Some(name), None),
+            Notice::TheyRefuse { from, .. } => (Misfit::RefusedByPeer, from, None, None),
+            Notice::NotRelayed { .. }
+            | Notice::UnknownEnd { .. }
+            | Notice::RelayLoop { .. }
+            | Notice::TooLarge { .. } => return,
+        };
+        let event = Event::HandshakeRefused {
+            reason,
+            address: from.to_string().into(),
+            name: name.map(Text::from),
+            key: key.map(|key| key.to_string().into()),
+        };
+        self.recorder.record(&notices::cause(notice), event);
+    }
+
+    /// Tells people of a message from a peer that cannot be read.
+    pub(crate) fn bad_message(&mut self, now: Instant, topic: &str, source: Source, reason: &str) {
+        let text = format!("{topic}: {reason}");
+        self.peer_notice(now, PeerId(source.0 >> 8), &text);
+    }
+}
+
+/// Where a peer is: by the link that is up, or else by any.
+fn address(endpoint: &Endpoint, peer: PeerId) -> Text {
+    let links = endpoint.links().map(|link| endpoint.link(link));
+    let known = links.filter(|link| link.peer == peer && link.remote.is_some());
+    let best = known.max_by_key(|link| link.up);
+    best.and_then(|link| link.remote).map_or("".into(), |place| in_words(endpoint, place))
+}
+
+fn in_words(endpoint: &Endpoint, place: Place) -> Text {
+    match place {
+        Place::Udp(address) => address.to_string().into(),
+        Place::Relay { hop, .. } => format!("via {}", endpoint.peer(hop).name).into(),
+    }
+}

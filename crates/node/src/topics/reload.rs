@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Another file takes the place of the one that holds: what it leaves as it is goes on
+//! undisturbed, the rest is offered, withdrawn, published or given up.
+
+use super::rights::Rights;
+use super::waiting::{Act, Denied};
+use super::{Key, LocalTopic, Topics};
+use crate::config::{Config, PeerConfig};
+use std::collections::BTreeMap;
+use tautline_gateway::Command;
+use tautline_gateway::types::Dialect;
+use tautline_gateway::types::installed::Installed;
+use tautline_proto::{ChannelId, Endpoint, Instant, OfferedTopic, PeerId, Role};
+
+/// What the file makes of each channel of a peer.
+type Verdicts = BTreeMap<ChannelId, Verdict>;
+
+/// What the file makes of something that a peer offers.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    /// Taken, under this local name.
+    Taken(String),
+    LeftOut,
+    Waits,
+}
+
+impl Topics {
+    /// Gives up all that a peer has here, and all that is kept for it. It is removed next.
+    pub(crate) fn part(&mut self, now: Instant, endpoint: &mut Endpoint, peer: PeerId) {
+        self.record_removal(peer);
+        self.part_from_services(now, endpoint, peer);
+        let of_peer = |key: &&Key| key.0 == peer;
+        for key in self.remote.keys().filter(of_peer).copied().collect::<Vec<_>>() {
+            self.remote_withdrawn(now, endpoint, key);
+        }
+        self.want_nothing(peer);
+        self.absent.remove(&peer);
+        self.examined.remove(&peer);
+        self.names.remove(&peer);
+        self.waiting.retain(|(other, _), _| *other != peer);
+        for local in self.local.values_mut() {
+            local.channels.remove(&peer);
+        }
+    }
+
+    /// Makes `new` hold in place of `old`. The peers of `endpoint` are those of `new` already.
+    pub(crate) fn reconfigure(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint,
+        old: &Config,
+        new: &Config,
+    ) {
+        self.reconfigure_peers(now, endpoint, old, new);
+        self.rules.clone_from(&new.topics);
+        for name in self.local.keys().cloned().collect::<Vec<_>>() {
+            self.follow_rules(now, endpoint, &name);
+        }
+        self.service_rules.clone_from(&new.services);
+        self.follow_service_rules(now, endpoint);
+        if old.watchdogs != new.watchdogs {
+            self.reconfigure_watchdogs(now, endpoint, &new.watchdogs);
+        }
+        if old.tf != new.tf {
+            self.tf_rules.clone_from(&new.tf);
+            self.read_transforms_anew();
+        }
+    }
+
+    /// Names and rights of all peers; what a peer offers is looked at again where they say
+    /// something else of it.
+    fn reconfigure_peers(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint,
+        old: &Config,
+        new: &Config,
+    ) {
+        for peer in &new.peers {
+            let mut ids = endpoint.peers();
+            let Some(id) = ids.find(|id| endpoint.peer(*id).key == peer.key) else { continue };
+            let known = old.peers.iter().find(|it| it.key == peer.key);
+            if known == Some(peer) {
+                continue;
+            }
+            let before = known.map(|_| self.verdicts(endpoint, id)).unwrap_or_default();
+            self.set_peer(id, peer, known, new.ros().as_ref());
+            for (channel, verdict) in self.verdicts(endpoint, id) {
+                if before.get(&channel).is_some_and(|before| *before != verdict) {
+                    self.look_again(now, endpoint, (id, channel));
+                }
+            }
+        }
+    }
+
+    fn set_peer(
+        &mut self,
+        id: PeerId,
+        peer: &PeerConfig,
+        known: Option<&PeerConfig>,
+        ros: Option<&(Dialect, Installed)>,
+    ) {
+        let index = id.0 as usize;
+        let rights = Rights::new(peer, ros);
+        if index == self.peer_names.len() {
+            self.peer_names.push(peer.name.clone());
+            self.rights.push(rights);
+            return;
+        }
+        self.peer_names[index].clone_from(&peer.name);
+        match known.filter(|known| known.max_rate_bps == peer.max_rate_bps) {
+            // What was taken of the peer a moment ago still counts.
+            Some(_) => self.rights[index].follow(rights),
+            None => self.rights[index] = rights,
+        }
+    }
+
+    fn verdicts(&self, endpoint: &Endpoint, peer: PeerId) -> Verdicts {
+        let verdict = |channel| {
+            let (topic, ..) = endpoint.channel_in(peer, channel)?;
+            Some((channel, self.verdict(peer, topic)))
+        };
+        endpoint.channels_in(peer).filter_map(verdict).collect()
+    }
+
+    fn verdict(&self, peer: PeerId, offered: &OfferedTopic) -> Verdict {
+        let judged = match offered.role {
+            Role::Topic => self.judge(peer, Act::Publish, offered),
+            Role::Answers => self.judge(peer, Act::Serve, offered),
+            Role::Calls if self.rights(peer).may_call(&offered.name) => Ok(offered.name.clone()),
+            Role::Calls => Err(Denied::Waits),
+        };
+        match judged {
+            Ok(name) => Verdict::Taken(name),
+            Err(Denied::LeftOut) => Verdict::LeftOut,
+            Err(Denied::Name(_) | Denied::Text(_) | Denied::Waits) => Verdict::Waits,
+        }
+    }
+
+    /// A channel of a peer is another topic here, or none: as if it had just been offered.
+    fn look_again(&mut self, now: Instant, endpoint: &mut Endpoint, key: Key) {
+        if !self.service_channel_withdrawn(now, endpoint, key) {
+            self.remote_withdrawn(now, endpoint, key);
+        }
+        self.waiting.remove(&key);
+        endpoint.want(now, key.0, key.1, false);
+        endpoint.repeat_offer(now, key.0, key.1);
+    }
+
+    /// Treats a local topic as the file says now, for each peer.
+    fn follow_rules(&mut self, now: Instant, endpoint: &mut Endpoint, name: &str) {
+        let Some(treatment) = self.treatment_of(name) else {
+            return self.local_withdrawn(now, endpoint, name.to_owned());
+        };
+        let Some(mut local) = self.local.remove(name) else { return };
+        if local.treatment != treatment {
+            local.treatment = treatment;
+            // Transforms that wait may be due earlier now.
+            self.next_merged = self.next_merged.map(|_| now);
+        }
+        for peer in endpoint.peers() {
+            if self.is_for(peer, name, local.treatment.to.as_deref()) {
+                self.offer_if_changed(now, endpoint, &mut local, peer);
+            } else {
+                self.take_from(now, endpoint, &mut local, peer);
+            }
+        }
+        self.local.insert(name.to_owned(), local);
+    }
+
+    fn offer_if_changed(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint,
+        local: &mut LocalTopic,
+        peer: PeerId,
+    ) {
+        let config = super::local::channel_config(&local.topic, &local.treatment);
+        let offered = local.channels.get(&peer).and_then(|it| endpoint.channel_out(peer, *it));
+        if offered.is_none_or(|(offered, ..)| *offered != config) {
+            self.offer(now, endpoint, local, peer);
+        }
+    }
+
+    /// A peer may not have a topic any more.
+    fn take_from(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint,
+        local: &mut LocalTopic,
+        peer: PeerId,
+    ) {
+        if let Some(channel) = local.channels.remove(&peer) {
+            endpoint.withdraw(now, peer, channel);
+        }
+        if local.wanted_by.remove(&peer) && local.wanted_by.is_empty() {
+            local.forget_latched();
+            self.gateway(Command::Unsubscribe { topic: local.topic.name.clone() });
+        }
+    }
+
+    /// Other frames leave, or under other names: those that are kept are read again.
+    fn read_transforms_anew(&mut self) {
+        let mut topics = Vec::new();
+        for (name, local) in &mut self.local {
+            if local.transforms.is_some() && !local.wanted_by.is_empty() {
+                local.forget_latched();
+                topics.push(name.clone());
+            }
+        }
+        for topic in topics {
+            self.gateway(Command::Unsubscribe { topic: topic.clone() });
+            self.gateway(Command::Subscribe { topic });
+        }
+    }
+}

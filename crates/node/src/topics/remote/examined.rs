@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a peer's topic is here, before it is published: whether its definition may be used, and
+//! its type in this robot's ROS.
+
+use super::super::{Order, Topics, Translation};
+use super::{Key, RemoteTopic};
+use crate::limits::DEFINITIONS_IN_USE_BYTES;
+use crate::notices::plain;
+use std::sync::Arc;
+use tautline_gateway::Topic;
+use tautline_gateway::types::translate::{LocalForm, Translator};
+use tautline_proto::{ChannelId, Endpoint, Instant, PeerId};
+
+impl Topics {
+    /// Has the next of a peer's topics looked into, unless one is.
+    pub(super) fn examine_next(&mut self, peer: PeerId) {
+        if self.examined.contains_key(&peer) {
+            return;
+        }
+        let of_peer =
+            self.remote.range((peer, ChannelId(0))..).take_while(|(key, _)| key.0 == peer);
+        let Some((&key, remote)) = of_peer.into_iter().find(|(_, remote)| remote.asked) else {
+            return;
+        };
+        self.examined.insert(peer, key);
+        self.orders.push_back(Order::Translate { key, topic: remote.topic.clone() });
+    }
+
+    /// A definition, or an empty one where this peer's take too much memory already.
+    pub(in crate::topics) fn within_budget(
+        &mut self,
+        now: Instant,
+        key: Key,
+        name: &str,
+        definition: Arc<str>,
+    ) -> Arc<str> {
+        if definition.is_empty() {
+            return definition;
+        }
+        let others = self.remote.iter().filter(|(other, _)| other.0 == key.0 && **other != key);
+        let kept: usize = others.map(|(_, remote)| remote.topic.definition.len()).sum();
+        let kept = kept + self.definition_bytes_of_services(key);
+        if kept + definition.len() <= DEFINITIONS_IN_USE_BYTES {
+            return definition;
+        }
+        let (peer, bytes) = (self.peer_name(key.0), definition.len());
+        let text = format!(
+            "{name} of '{peer}': its definition of {bytes} bytes is left out; all definitions of \
+             a peer may have {DEFINITIONS_IN_USE_BYTES} bytes together"
+        );
+        self.peer_notice(now, key.0, &text);
+        "".into()
+    }
+
+    /// What a peer's topic is here: `foreign` was asked about.
+    pub(crate) fn translated(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint,
+        key: Key,
+        foreign: &Topic,
+        found: Result<LocalForm, String>,
+    ) {
+        let is_it = |remote: &&mut RemoteTopic| remote.asked && remote.topic == *foreign;
+        // Else another topic has the number by now, and is looked into in its turn.
+        if let Some(remote) = self.remote.get_mut(&key).filter(is_it) {
+            remote.asked = false;
+            self.is_localized(now, endpoint, key, foreign, found);
+        }
+        self.examined.remove(&key.0);
+        self.examine_next(key.0);
+    }
+
+    fn is_localized(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint,
+        key: Key,
+        foreign: &Topic,
+        found: Result<LocalForm, String>,
+    ) {
+        let cause = self.cause(key.0);
+        let Some(remote) = self.remote.get_mut(&key) else { return };
+        let LocalForm { mut topic, translator, untrusted } = match found {
+            Ok(form) => form,
+            Err(reason) => {
+                remote.translation = Translation::Impossible;
+                self.refuse(now, endpoint, key, &foreign.name, &reason);
+                if let Some(publication) = self.publications.get_mut(&foreign.name) {
+                    publication.from.remove(&key);
+                }
+                return self.release(now, endpoint, &foreign.name);
+            }
+        };
+        for field in translator.iter().flat_map(Translator::one_sided) {
+            if self.notices.may_log(now, &cause) {
+                let (topic, field) = (plain(&topic.name), plain(field));
+                tracing::info!(topic, field, "empty or left out on the way");
+            }
+        }
+        let by = |translator| Translation::By(Arc::new(translator));
+        remote.translation = translator.map_or(Translation::None, by);
+        if let Some(untrusted) = untrusted {
+            let peer = self.peer_name(key.0);
+            let text = format!("{} of '{peer}': {untrusted}, so it is not used", foreign.name);
+            self.peer_notice(now, key.0, &text);
+        }
+        topic.definition = self.within_budget(now, key, &foreign.name, topic.definition);
+        if let Some(remote) = self.remote.get_mut(&key) {
+            remote.topic = topic;
+        }
+        self.publish_for(now, endpoint, key);
+    }
+}

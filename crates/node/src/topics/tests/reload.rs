@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Another file for a running node: what it does not change goes on undisturbed.
+
+use super::*;
+use tautline_gateway::Service;
+
+const ROBOT: &str = "peers: { base: 10.0.0.2 }\ntopics: { /scan: { priority: 200 }, /odom: {} }";
+const BASE: &str = "peers: { robot: 10.0.0.1 }\ntopics: { \"/**\": {} }";
+const TWIST: &str = "geometry_msgs/Twist";
+
+/// A robot whose `/scan` and `/odom` the base reads.
+fn read_by_base() -> World {
+    let mut world = World::pair(ROBOT, BASE);
+    for name in ["/scan", "/odom"] {
+        world.says(0, Event::Offered(topic(name, STRING)));
+        world.wants(1, name, true);
+    }
+    assert_eq!(world.told(0), ["subscribe /scan", "subscribe /odom"]);
+    assert_eq!(world.told(1).len(), 2);
+    world
+}
+
+fn priority(world: &World, topic: &str) -> Option<u8> {
+    let Side { topics, endpoint, .. } = &world.sides[0];
+    let channel = topics.local.get(topic)?.channels.get(&ONLY_PEER)?;
+    Some(endpoint.channel_out(ONLY_PEER, *channel)?.0.topic.priority)
+}
+
+#[test]
+fn a_file_that_means_the_same_disturbs_nothing() {
+    let mut world = read_by_base();
+    let before = world.now;
+    world.reload(0, ROBOT);
+    world.reload(1, BASE);
+    assert!(world.told(0).is_empty() && world.told(1).is_empty());
+    world.publishes(0, "/scan", 0, "on");
+    assert_eq!(world.told(1), ["publish /scan 0 on"]);
+    assert!(world.now > before);
+}
+
+#[test]
+fn rules_are_followed_for_the_topics_that_they_change() {
+    let mut world = read_by_base();
+    world.reload(0, &ROBOT.replace("200", "90").replace(", /odom: {}", ""));
+    assert_eq!(priority(&world, "/scan"), Some(90));
+    assert_eq!(priority(&world, "/odom"), None);
+    assert_eq!(world.told(0), ["unsubscribe /odom"]);
+    assert_eq!(world.told(1), ["unadvertise /odom"], "/scan goes on");
+    // As the gateway says once it may leave again.
+    world.reload(0, ROBOT);
+    world.says(0, Event::Offered(topic("/odom", STRING)));
+    world.wants(1, "/odom", true);
+    world.publishes(0, "/odom", 0, "again");
+    assert!(world.told(1).contains(&"publish /odom 0 again".into()));
+}
+
+#[test]
+fn a_topic_is_taken_from_the_peers_that_may_not_have_it_any_more() {
+    let mut world = read_by_base();
+    let other =
+        "peers: { base: 10.0.0.2, other: {} }\ntopics: { /scan: { to: [other] }, /odom: {} }";
+    // The other one never comes.
+    let text = "security: none\nname: other";
+    let config = config::parse(text, &Surroundings::default()).unwrap().config;
+    let absent = world.side(config);
+    world.sides.push(absent);
+    world.reload(0, other);
+    assert_eq!(world.told(0), ["unsubscribe /scan"]);
+    assert_eq!(world.told(1), ["unadvertise /scan"]);
+    world.publishes(0, "/odom", 0, "on");
+    assert_eq!(world.told(1), ["publish /odom 0 on"]);
+}
+
+#[test]
+fn a_peer_that_is_shut_out_leaves_nothing_here_and_the_other_one_all() {
+    let files = [
+        "name: base\npeers: { robot: 10.0.0.2, thief: 10.0.0.3 }\ntopics: { /cmd: {} }",
+        "name: robot\npeers: { base: 10.0.0.1 }\ntopics: { \"/**\": {} }",
+        "name: thief\npeers: { base: 10.0.0.1 }\ntopics: { \"/**\": {} }\nservices: { \"/**\": {} }",
+    ];
+    let mut world = World::new(&files);
+    let service = Service {
+        name: "/open".into(),
+        type_name: "std_srvs/SetBool".into(),
+        type_hash: "h".into(),
+        definition: "bool data\n---\nbool success\nstring message\n".into(),
+    };
+    world.says(0, Event::Offered(topic("/cmd", STRING)));
+    world.says(1, Event::Offered(topic("/scan", STRING)));
+    world.says(2, Event::Offered(topic("/stolen", STRING)));
+    world.says(2, Event::Offered(topic("/scan", STRING)));
+    world.says(2, Event::ServiceOffered(service));
+    for topic in ["/scan", "/stolen"] {
+        world.wants(0, topic, true);
+    }
+    world.wants(2, "/cmd", true);
+    world.told(0);
+    world.reload(0, "peers: { robot: 10.0.0.2 }\ntopics: { /cmd: {} }");
+    let mut told = world.told(0);
+    told.sort();
+    assert_eq!(told, ["Unserve { service: \"/open\" }", "unadvertise /stolen", "unsubscribe /cmd"]);
+    let topics = &world.sides[0].topics;
+    assert_eq!(topics.remote.len(), 1, "the robot's");
+    assert!(topics.local["/cmd"].channels.keys().all(|peer| *peer == PeerId(0)));
+    world.publishes(1, "/scan", 0, "on");
+    world.publishes(2, "/scan", 0, "false");
+    assert_eq!(world.told(0), ["publish /scan 0 on"]);
+    // A new one has its place.
+    world.reload(0, "peers: { robot: 10.0.0.2, thief: 10.0.0.3 }\ntopics: { /cmd: {} }");
+    world.run(10 * SECOND);
+    assert!(world.told(0).contains(&format!("advertise /stolen {STRING}")));
+    world.publishes(1, "/scan", 0, "still");
+    assert!(world.told(0).contains(&"publish /scan 0 still".into()));
+}
+
+#[test]
+fn names_of_a_peer_change_and_what_keeps_its_name_goes_on() {
+    let mut world = read_by_base();
+    let renamed = BASE.replace("10.0.0.1", "{ address: 10.0.0.1, remap: { /odom: /where } }");
+    world.reload(1, &renamed);
+    assert_eq!(world.told(1), ["unadvertise /odom", &format!("advertise /where {STRING}")]);
+    world.wants(1, "/where", true);
+    world.publishes(0, "/odom", 0, "here");
+    world.publishes(0, "/scan", 0, "on");
+    assert_eq!(world.told(1), ["publish /where 0 here", "publish /scan 0 on"]);
+    world.told(0);
+    let only_scan = BASE.replace("10.0.0.1", "{ address: 10.0.0.1, accept: /scan }");
+    world.reload(1, &only_scan);
+    assert_eq!(world.told(1), ["unadvertise /where"]);
+    world.publishes(0, "/scan", 0, "on");
+    assert_eq!(world.told(1), ["publish /scan 0 on"]);
+    assert_eq!(world.told(0), ["unsubscribe /odom"], "and is not even sent");
+}
+
+#[test]
+fn the_right_to_command_is_given_and_taken() {
+    let plain = "peers: { base: 10.0.0.2 }";
+    let mut world = World::as_written(plain, BASE);
+    world.says(1, Event::Offered(topic("/cmd_vel", TWIST)));
+    assert!(world.told(0).is_empty());
+    world.reload(0, "peers: { base: { address: 10.0.0.2, accept: /cmd_vel } }");
+    assert_eq!(world.told(0), [format!("advertise /cmd_vel {TWIST}")]);
+    world.wants(0, "/cmd_vel", true);
+    world.publishes(1, "/cmd_vel", 0, "go");
+    assert_eq!(world.told(0), ["publish /cmd_vel 0 go"]);
+    world.reload(0, plain);
+    world.publishes(1, "/cmd_vel", 0, "go on");
+    assert_eq!(world.told(0), ["unadvertise /cmd_vel"]);
+    assert!(world.noticed(1, &["'robot' refuses /cmd_vel"]));
+}
+
+#[test]
+fn a_rate_that_a_peer_may_send_at_holds_at_once() {
+    let mut world = read_by_base();
+    world.reload(1, &BASE.replace("10.0.0.1", "{ address: 10.0.0.1, max_rate: 1kbps }"));
+    for _ in 0..5 {
+        world.publishes(0, "/scan", 0, &"x".repeat(100));
+    }
+    assert_eq!(world.told(1).len(), 1);
+    world.reload(1, BASE);
+    world.publishes(0, "/scan", 0, "y");
+    assert_eq!(world.told(1), ["publish /scan 0 y"]);
+}
+
+#[test]
+fn watchdogs_come_change_and_go_while_they_watch() {
+    let robot =
+        |watchdogs: &str| format!("peers: {{ base: 10.0.0.2 }}\nwatchdogs: {{ {watchdogs} }}");
+    let mut world = World::pair(&robot(""), BASE);
+    let numbers = defined("/x", "x/Numbers", "string a\nuint8 b\n");
+    world.says(1, Event::Offered(numbers));
+    world.wants(0, "/x", true);
+    world.reload(0, &robot("/x: 10s"));
+    world.publishes(1, "/x", 0, "go");
+    world.told(0);
+    // Sooner, for a message that has come already.
+    world.reload(0, &robot("/x: { after: 1s, message: { b: 7 } }"));
+    world.run(2 * SECOND);
+    let safe = format!("publish /x {} \0\0\0\0\u{7}", u32::MAX - 1);
+    assert_eq!(world.told(0), [safe]);
+    world.publishes(1, "/x", 0, "go");
+    world.reload(0, &robot(""));
+    world.run(5 * SECOND);
+    assert_eq!(world.told(0), ["publish /x 0 go"], "nobody watches any more");
+    assert_eq!(world.sides[0].topics.watchdogs.reports().count(), 0);
+}
+
+#[test]
+fn services_are_opened_and_closed_to_peers() {
+    let robot = |services: &str| format!("peers: {{ base: 10.0.0.2 }}\nservices: {{ {services} }}");
+    let mut world = World::pair(&robot("/switch: {}"), "peers: { robot: 10.0.0.1 }");
+    let service = Service {
+        name: "/switch".into(),
+        type_name: "std_srvs/SetBool".into(),
+        type_hash: "h".into(),
+        definition: "bool data\n---\nbool success\nstring message\n".into(),
+    };
+    world.says(0, Event::ServiceOffered(service.clone()));
+    assert_eq!(world.told(1).len(), 1);
+    world.reload(0, &robot("/switch: { timeout: 1s }"));
+    world.says(1, Event::Called { service: "/switch".into(), call: 1, request: "x".into() });
+    let call = world.told(0);
+    assert!(call.len() == 1 && call[0].contains("patience: 1s"), "{call:?}");
+    world.reload(0, &robot(""));
+    let told = world.told(1);
+    assert!(told.contains(&"Unserve { service: \"/switch\" }".into()), "{told:?}");
+    world.reload(0, &robot("/switch: {}"));
+    world.says(0, Event::ServiceOffered(service));
+    assert!(world.told(1).iter().any(|it| it.starts_with("Serve ")));
+}
+
+#[test]
+fn frames_that_leave_are_read_anew_when_their_rules_change() {
+    let robot = "peers: { base: 10.0.0.2 }\ntopics: { \"/**\": {} }";
+    let mut world = World::pair(robot, "peers: { robot: 10.0.0.1 }");
+    world.says(0, Event::Offered(topic("/tf", "tf2_msgs/TFMessage")));
+    world.says(0, Event::Offered(topic("/scan", STRING)));
+    for name in ["/tf", "/scan"] {
+        world.wants(1, name, true);
+    }
+    world.told(0);
+    world.reload(0, &format!("{robot}\ntf: {{ prefix: r1 }}"));
+    assert_eq!(world.told(0), ["unsubscribe /tf", "subscribe /tf"]);
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What peers want to do here and the file does not allow: each with the line that would.
+
+use super::rights::{Right, TypeOf};
+use super::{Key, Topics};
+use crate::limits::MAX_WAITING_PER_PEER;
+use tautline_gateway::mapping::{Accepted, NameError, action_of, check_name, is_type};
+use tautline_gateway::types::translate::dialect_of;
+use tautline_proto::{ChannelId, Endpoint, Instant, OfferedTopic, PeerId};
+
+/// Longest name of a topic or type that is taken, in bytes: as file names.
+const MAX_NAME: usize = 255;
+/// Characters of a type's name that are shown.
+const MAX_SHOWN: usize = 128;
+
+/// What a peer wants to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// Publish a topic here.
+    Publish,
+    /// Have a service of its own served here.
+    Serve,
+    /// Call a service or action of this robot.
+    Call,
+}
+
+impl Act {
+    /// As `status` has it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Publish => "publish",
+            Self::Serve => "serve",
+            Self::Call => "call",
+        }
+    }
+}
+
+/// Something that waits for a line in the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    pub(crate) act: Act,
+    /// Of a topic or service of the peer, its name there; of a call, the name here.
+    pub(crate) name: String,
+    pub(crate) type_name: String,
+    /// To be added under peers.NAME.
+    pub(crate) line: String,
+}
+
+/// Why something that a peer offers is not taken.
+#[derive(Debug)]
+pub(super) enum Denied {
+    /// Its name is none.
+    Name(NameError),
+    /// Its name, type or hash is none that ROS could have.
+    Text(String),
+    /// `accept` names other things only.
+    LeftOut,
+    /// No line allows it.
+    Waits,
+}
+
+/// Checks what goes to the ROS master as it is: a character that XML cannot hold, or names without
+/// end, would keep it from answering anybody.
+fn check_texts(offered: &OfferedTopic) -> Result<(), String> {
+    let texts = [
+        ("name", &offered.name),
+        ("type", &offered.type_name),
+        ("hash of its type", &offered.type_hash),
+    ];
+    if let Some((what, text)) = texts.iter().find(|(_, text)| text.len() > MAX_NAME) {
+        return Err(format!("its {what} has {} bytes; allowed: at most {MAX_NAME}", text.len()));
+    }
+    let of_type = |it: &char| it.is_ascii_alphanumeric() || matches!(it, '_' | '/' | '*');
+    match offered.type_name.chars().find(|it| !of_type(it)) {
+        Some(odd) => Err(format!(
+            "its type has the character {odd:?}; allowed: letters, digits, '_' and '/'"
+        )),
+        None => Ok(()),
+    }
+}
+
+impl Topics {
+    /// The name here of a topic or service that a peer offers, if the file allows it.
+    pub(super) fn judge(
+        &self,
+        peer: PeerId,
+        act: Act,
+        offered: &OfferedTopic,
+    ) -> Result<String, Denied> {
+        let rights = self.rights(peer);
+        let (name, hash) = (offered.type_name.as_str(), offered.type_hash.as_str());
+        let is_foreign = self.dialect.is_some_and(|own| dialect_of(name) != own);
+        let found = TypeOf { offered: name, name, hash, is_foreign };
+        let right = match act {
+            Act::Publish => rights.publish(&offered.name, found),
+            _ => rights.serve(&offered.name, found),
+        };
+        // A name that does not start with '/' would not stay under the peer's prefix.
+        check_name(&offered.name).map_err(Denied::Name)?;
+        match right {
+            Right::LeftOut => Err(Denied::LeftOut),
+            Right::Waits => Err(Denied::Waits),
+            Right::Given => {
+                check_texts(offered).map_err(Denied::Text)?;
+                Ok(rights.names.local_name(&offered.name))
+            }
+        }
+    }
+
+    /// Explains at both ends why an offer is not taken.
+    pub(super) fn deny(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint,
+        key: Key,
+        act: Act,
+        offered: &OfferedTopic,
+        denied: &Denied,
+    ) {
+        match denied {
+            // `accept` says what is taken; people find the rest in `status`.
+            Denied::LeftOut => {
+                let waiting = self.waiting_to(act, key.0, &offered.name, &offered.type_name);
+                endpoint.want(now, key.0, key.1, false);
+                self.keep_waiting(key, waiting);
+            }
+            Denied::Name(error) => self.refuse(now, endpoint, key, &offered.name, error),
+            Denied::Text(error) => self.refuse(now, endpoint, key, &offered.name, error),
+            Denied::Waits => {
+                let waiting = self.waiting_to(act, key.0, &offered.name, &offered.type_name);
+                self.wait_for_line(now, endpoint, key, waiting);
+            }
+        }
+    }
+
+    /// All that waits, by peer.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (PeerId, &Waiting)> {
+        self.waiting.iter().map(|((peer, _), waiting)| (*peer, waiting))
+    }
+
+    /// Keeps what a peer wants on a channel, and reports the line at both ends.
+    pub(super) fn wait_for_line(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint,
+        key: Key,
+        waiting: Waiting,
+    ) {
+        let Waiting { act, name, type_name, line } = &waiting;
+        let (here, peer) = (endpoint.name(), self.peer_name(key.0));
+        let text = match act {
+            Act::Publish => format!(
+                "{name} ({type_name}) of '{peer}': '{here}' publishes it only if its file says so; \
+                 add there, under peers.{peer}: {line}"
+            ),
+            Act::Serve => format!(
+                "service {name} ({type_name}) of '{peer}': '{here}' serves it only if its file \
+                 says so; add there, under peers.{peer}: {line}"
+            ),
+            Act::Call => format!(
+                "{name} of '{here}': '{peer}' may call it only if the file of '{here}' says so; \
+                 add there, under peers.{peer}: {line}"
+            ),
+        };
+        endpoint.want(now, key.0, key.1, false);
+        self.tell_both(now, endpoint, key, text);
+        self.keep_waiting(key, waiting);
+    }
+
+    fn keep_waiting(&mut self, key: Key, waiting: Waiting) {
+        let of_peer = self.waiting.range((key.0, ChannelId(0))..).take_while(|it| it.0.0 == key.0);
+        if of_peer.count() < MAX_WAITING_PER_PEER || self.waiting.contains_key(&key) {
+            self.waiting.insert(key, waiting);
+        }
+    }
+
+    /// What waits for a line under `accept`.
+    pub(super) fn waiting_to(
+        &self,
+        act: Act,
+        peer: PeerId,
+        name: &str,
+        type_name: &str,
+    ) -> Waiting {
+        let names = &self.rights(peer).names;
+        // The type in the file may be the right one, of another version.
+        let named = names.accepted(name, |allowed| is_type(allowed, name, type_name));
+        let shown = if named == Accepted::Yes { "any" } else { plain_type(type_name) };
+        Waiting {
+            act,
+            name: name.to_owned(),
+            // A peer may call its type anything; it is shown on terminals.
+            type_name: type_name.escape_debug().take(MAX_SHOWN).collect(),
+            line: format!("accept: {{ {name}: {shown} }}"),
+        }
+    }
+
+    pub(super) fn waiting_to_call(&self, service: &str) -> Waiting {
+        let name = action_of(service).unwrap_or(service).to_owned();
+        let type_name = match action_of(service) {
+            Some(_) => "action".into(),
+            None => self.type_of_service(service).unwrap_or_default().to_owned(),
+        };
+        Waiting { act: Act::Call, line: format!("call: {name}"), name, type_name }
+    }
+}
+
+/// What a peer calls its type, where that can stand in a file.
+fn plain_type(type_name: &str) -> &str {
+    let plain = type_name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'/');
+    let levels = type_name.split('/').filter(|level| !level.is_empty()).count();
+    match plain && (2..=3).contains(&levels) {
+        true => type_name,
+        false => "any",
+    }
+}

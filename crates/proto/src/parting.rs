@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Peers and links that are removed while the others go on.
+//!
+//! Numbers are indices, so what is removed leaves its place to the next peer, link or radio that
+//! is added. Nothing may refer to the old one by then: its timers, events, session numbers and
+//! turns are forgotten with it, and a link's place is not given away while a packet of it still
+//! waits with a relay.
+
+use crate::config::{LinkConfig, RadioConfig};
+use crate::crypto::keys::PublicKey;
+use crate::endpoint::{ChannelId, Endpoint, LinkId, PeerId, RadioId, Timer, Transmit, check_name};
+use crate::error::SetupError;
+use crate::events::Event;
+use crate::link::Link;
+use crate::peer::Peer;
+use crate::radio::Radio;
+use crate::schedule::Carried;
+use crate::stats::OutStats;
+use crate::time::{Duration, Instant};
+use std::collections::BTreeSet;
+
+/// What is left of a peer.
+#[derive(Debug)]
+pub struct Parted {
+    /// Its goodbyes, one for each link that was up. Send them before its sockets are closed.
+    pub goodbyes: Vec<Transmit>,
+    /// The last counters of the channels to it. Nothing waits or is under way any more.
+    pub channels: Vec<(ChannelId, OutStats)>,
+}
+
+/// Places that removed peers, links and radios left.
+#[derive(Debug, Default)]
+pub(crate) struct Vacant {
+    peers: BTreeSet<PeerId>,
+    links: BTreeSet<LinkId>,
+    /// Of links through relays.
+    radios: BTreeSet<RadioId>,
+}
+
+/// Which of our links a peer means by a number.
+pub(crate) enum Numbered {
+    Open(LinkId),
+    Retired,
+    Unknown,
+}
+
+/// Removing.
+impl Endpoint {
+    /// Removes a peer: says goodbye, forgets its keys, and drops what waits for it
+    /// ([`PeerGone`](crate::stats::DropReason::PeerGone)). Links of other peers that lead through
+    /// it are removed as well. From now on its key is a stranger's.
+    pub fn remove_peer(&mut self, now: Instant, peer: PeerId) -> Parted {
+        self.clock_now = now;
+        let goodbyes = self.say_goodbye(now, peer);
+        let through = self.links().filter(|id| self.links[id.0 as usize].via == Some(peer));
+        for id in through.collect::<Vec<_>>() {
+            self.remove_link(now, id);
+        }
+        for id in self.peers[peer.0 as usize].links.clone() {
+            self.remove_link(now, id);
+        }
+        let closed = self.peers[peer.0 as usize].outbox.close();
+        // Those whose packets waited here learn that they do not any more.
+        self.note_held(now);
+        self.forget_passing(now, peer);
+        self.forget_peer(peer);
+        let channels = closed.into_iter().map(|(it, stats)| (ChannelId(it), stats)).collect();
+        Parted { goodbyes, channels }
+    }
+
+    fn say_goodbye(&mut self, now: Instant, peer: PeerId) -> Vec<Transmit> {
+        let links = self.peers[peer.0 as usize].links.clone();
+        let up = links.into_iter().filter(|id| self.links[id.0 as usize].up);
+        let mut goodbyes = Vec::new();
+        for id in up.collect::<Vec<_>>() {
+            self.peers[peer.0 as usize].goodbye_now = true;
+            goodbyes.extend(self.report_packet(now, id, false));
+        }
+        goodbyes
+    }
+
+    /// Forgets all that is known of a peer without links, and leaves an empty place.
+    fn forget_peer(&mut self, peer: PeerId) {
+        for timer in [Timer::Held(peer), Timer::Rekey(peer), Timer::Expiry(peer)] {
+            self.timers.set(timer, None);
+        }
+        self.timers.set(Timer::Partials(peer), None);
+        (0..=u8::MAX).for_each(|number| self.timers.set(Timer::Ack(peer, number), None));
+        self.radios.iter_mut().for_each(|radio| radio.forget(peer));
+        self.by_session.retain(|_, owner| *owner != peer);
+        let state = &self.peers[peer.0 as usize];
+        self.by_key.remove(&state.session.key);
+        self.by_short_name.remove(&state.short_name);
+        let links: BTreeSet<LinkId> = state.retired.iter().copied().collect();
+        self.events.retain(|event| !is_about(event, peer, &links));
+        let next_channel = state.next_channel;
+        let mut empty = Peer::new("", (self.public, self.public), 0, &self.config);
+        // Whoever counts by peer and channel does not take the next peer's channels for these.
+        (empty.gone, empty.next_channel) = (true, next_channel);
+        self.peers[peer.0 as usize] = empty;
+        self.vacant.links.extend(links);
+        self.vacant.peers.insert(peer);
+    }
+
+    /// Removes a link; the session goes on by the others. What was under way on it is sent again.
+    pub fn remove_link(&mut self, now: Instant, id: LinkId) {
+        if self.links[id.0 as usize].gone {
+            return;
+        }
+        self.take_down(now, id);
+        self.lose_all(now, id);
+        let timers = [Timer::Seek, Timer::Path, Timer::Ping, Timer::Silent, Timer::Loss];
+        timers.into_iter().for_each(|timer| self.timers.set(timer(id), None));
+        self.timers.set(Timer::Stall(id), None);
+        let link = &mut self.links[id.0 as usize];
+        let (peer, radio, relayed) = (link.peer, link.radio, link.via.is_some());
+        let config = LinkConfig { remote: None, ..link.config.clone() };
+        *link = Link::successor(link, radio, config);
+        link.gone = true;
+        let state = &mut self.peers[peer.0 as usize];
+        state.links.retain(|other| *other != id);
+        state.retired.push(id);
+        for arrivals in state.arrivals.values_mut().filter(|it| it.via == Some(id)) {
+            arrivals.via = None;
+        }
+        if relayed {
+            self.vacant.radios.insert(radio);
+        }
+    }
+}
+
+/// Adding in place of what was removed.
+impl Endpoint {
+    /// Enters a new peer.
+    pub(crate) fn place_peer(&mut self, mut peer: Peer) -> PeerId {
+        match self.vacant.peers.pop_first() {
+            Some(id) => {
+                peer.next_channel = self.peers[id.0 as usize].next_channel;
+                self.peers[id.0 as usize] = peer;
+                self.share_secret_anew(id);
+                id
+            }
+            None => {
+                self.peers.push(peer);
+                PeerId(self.peers.len() as u32 - 1)
+            }
+        }
+    }
+
+    /// Enters a new link, the last of its peer.
+    pub(crate) fn place_link(
+        &mut self,
+        now: Instant,
+        peer: PeerId,
+        radio: RadioId,
+        config: LinkConfig,
+    ) -> LinkId {
+        let owner = &mut self.peers[peer.0 as usize];
+        if let Some(id) = owner.retired.pop() {
+            owner.links.push(id);
+            let link = &mut self.links[id.0 as usize];
+            *link = Link::successor(link, radio, config);
+            return id;
+        }
+        let link = Link::new(peer, radio, owner.links.len() as u8, config);
+        let id = match self.take_vacant_link(now) {
+            Some(id) => {
+                self.links[id.0 as usize] = link;
+                id
+            }
+            None => {
+                self.links.push(link);
+                LinkId(self.links.len() as u32 - 1)
+            }
+        };
+        self.peers[peer.0 as usize].links.push(id);
+        id
+    }
+
+    fn take_vacant_link(&mut self, now: Instant) -> Option<LinkId> {
+        self.note_held(now);
+        let waits = |id: &LinkId| self.peers.iter().any(|it| it.outbox.held(Carried::Own(*id)) > 0);
+        let id = self.vacant.links.iter().find(|id| !waits(id)).copied()?;
+        self.vacant.links.remove(&id);
+        Some(id)
+    }
+
+    /// A radio of a link through a relay.
+    pub(crate) fn take_vacant_radio(&mut self, config: RadioConfig) -> RadioId {
+        match self.vacant.radios.pop_first() {
+            Some(id) => {
+                self.radios[id.0 as usize] = Radio::new(config);
+                id
+            }
+            None => self.add_radio(config),
+        }
+    }
+}
+
+/// Changing.
+impl Endpoint {
+    /// Whether these can be all the peers of this node: what [`Self::add_peer`] would say of them.
+    pub fn check_peers(&self, peers: &[(&str, PublicKey)]) -> Result<(), SetupError> {
+        let mut names = BTreeSet::from([self.config.name.as_str()]);
+        let mut keys = BTreeSet::from([self.public]);
+        let mut short_names = BTreeSet::from([self.short_name]);
+        for &(name, key) in peers {
+            check_name(name)?;
+            if !names.insert(name) {
+                return Err(SetupError::NameTaken(name.into()));
+            }
+            if !keys.insert(key) {
+                return Err(SetupError::KeyTaken(name.into()));
+            }
+            if !short_names.insert(key.short_name()) {
+                return Err(SetupError::ShortNameTaken(name.into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls a peer by another name, by which it calls itself from now on. Ask
+    /// [`Self::check_peers`] first: several may change names with each other.
+    pub fn rename_peer(&mut self, peer: PeerId, name: &str) {
+        name.clone_into(&mut self.peers[peer.0 as usize].name);
+    }
+
+    /// Says in which order the links of a peer are preferred; those not named come last.
+    pub fn order_links(&mut self, peer: PeerId, order: &[LinkId]) {
+        let place = |id: &LinkId| order.iter().position(|it| it == id).unwrap_or(order.len());
+        self.peers[peer.0 as usize].links.sort_by_key(place);
+    }
+
+    /// Changes bounds of what waits: bytes for one peer, the time they may take to drain, and the
+    /// share of repairs in percent.
+    pub fn set_limits(&mut self, queue_bytes: usize, queue_time: Duration, repair_percent: u32) {
+        self.config.queue_bytes = queue_bytes;
+        self.config.queue_time = queue_time;
+        self.config.repair_percent = repair_percent;
+        for peer in &mut self.peers {
+            peer.outbox.set_repair_percent(repair_percent);
+        }
+    }
+
+    /// Tells again of a channel that a peer offers, as if it had just been offered.
+    pub fn repeat_offer(&mut self, now: Instant, peer: PeerId, channel: ChannelId) {
+        let known = self.channel_in(peer, channel).map(|(topic, ..)| topic.clone());
+        if let Some(topic) = known {
+            self.resolve_definition(now, peer, channel.0, topic);
+        }
+    }
+
+    /// The link of ours that a peer knows by a number.
+    pub(crate) fn numbered(&self, peer: PeerId, number: u8) -> Numbered {
+        let state = &self.peers[peer.0 as usize];
+        let has_it = |id: &&LinkId| self.links[id.0 as usize].number == number;
+        match state.links.iter().find(has_it) {
+            Some(id) => Numbered::Open(*id),
+            None if state.retired.iter().any(|id| has_it(&id)) => Numbered::Retired,
+            None => Numbered::Unknown,
+        }
+    }
+}
+
+fn is_about(event: &Event, gone: PeerId, links: &BTreeSet<LinkId>) -> bool {
+    match event {
+        Event::PeerUp { peer, .. }
+        | Event::PeerDown { peer, .. }
+        | Event::PeerLeft { peer }
+        | Event::Offered { peer, .. }
+        | Event::Withdrawn { peer, .. }
+        | Event::Wanted { peer, .. }
+        | Event::Refused { peer, .. }
+        | Event::Message { peer, .. } => *peer == gone,
+        Event::LinkUp { link }
+        | Event::LinkDown { link }
+        | Event::LinkRate { link, .. }
+        | Event::LinkMoved { link, .. } => links.contains(link),
+        Event::Notice(_) => false,
+    }
+}

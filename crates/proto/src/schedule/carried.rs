@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Packets of others, and our own to nodes beyond a neighbour, that wait here to be relayed.
+
+use super::{Message, Outbox, RELAY};
+use crate::endpoint::{LinkId, PeerId};
+use crate::schedule::MessageId;
+use crate::stats::{DropReason, OutStats, PassedOn};
+use crate::time::Instant;
+use crate::wire::relay::{SHORT_NAME, ShortName};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Whose packet waits here, to be passed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Carried {
+    /// Ours, of a link through a relay.
+    Own(LinkId),
+    /// Others', by the neighbour that it came from.
+    For(PeerId, Flow),
+}
+
+/// All that one node sends another through us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Flow {
+    pub(crate) from: ShortName,
+    pub(crate) to: ShortName,
+}
+
+impl Flow {
+    /// The least of all, in their order.
+    const FIRST: Self = Self { from: ShortName([0; SHORT_NAME]), to: ShortName([0; SHORT_NAME]) };
+}
+
+/// A packet to be passed on.
+#[derive(Debug)]
+pub(crate) struct Parcel {
+    pub(crate) priority: u8,
+    /// The packet and what relays have to know.
+    pub(crate) payload: Vec<u8>,
+    pub(crate) published: Instant,
+    /// When it is worthless.
+    pub(crate) expires: Option<Instant>,
+    pub(crate) carried: Carried,
+    /// The peer it goes to passes it on, and tells of it once it has it.
+    pub(crate) goes_on: bool,
+}
+
+impl Outbox {
+    /// Takes a packet to be passed on.
+    pub(crate) fn carry(&mut self, parcel: Parcel) {
+        let Parcel { priority, payload, published, expires, carried, goes_on } = parcel;
+        let channel = RELAY + u64::from(priority);
+        if !self.channels.contains_key(&channel) {
+            self.add_internal(channel, priority.into());
+        }
+        if let Some(open) = self.channels.get_mut(&channel) {
+            open.stats.accepted += 1;
+            open.stats.bytes += payload.len() as u64;
+        }
+        let message = Message { payload: payload.into(), published, source: 0, encoded: false };
+        self.insert(channel, message, expires, Some((carried, goes_on)));
+    }
+
+    /// What became of packets of others.
+    pub(crate) fn passed_on(&self) -> PassedOn {
+        self.passed_on
+    }
+
+    /// Counters of all packets carried, our own to nodes beyond included.
+    pub(crate) fn carried_stats(&self) -> OutStats {
+        let mut sum = OutStats::default();
+        for (_, channel) in self.channels.range(RELAY..) {
+            sum.add(&channel.stats);
+        }
+        sum
+    }
+
+    pub(super) fn is_of_others(&self, id: MessageId) -> bool {
+        self.messages.get(&id).is_some_and(|it| matches!(it.carried, Some(Carried::For(..))))
+    }
+
+    /// Bytes that wait here, of those packets.
+    pub(crate) fn held(&self, carried: Carried) -> u64 {
+        self.held.get(&carried).copied().unwrap_or(0)
+    }
+
+    /// The same of all packets that came from one neighbour.
+    pub(crate) fn held_from(&self, hop: PeerId) -> u64 {
+        let first = Carried::For(hop, Flow::FIRST);
+        let from = self.held.range(first..).map_while(|(carried, bytes)| match carried {
+            Carried::For(from, _) if *from == hop => Some(*bytes),
+            _ => None,
+        });
+        from.fold(0, u64::saturating_add)
+    }
+
+    /// Whether packets that are passed on may be sent now: they never leave by a link that leads
+    /// through a relay itself.
+    pub(crate) fn let_parcels_leave(&mut self, leave: bool) {
+        self.parcels_leave = leave;
+    }
+
+    /// Whether packets wait to be passed on.
+    pub(crate) fn has_parcels(&self) -> bool {
+        self.ready.iter().any(|turn| self.messages[&turn.id].carried.is_some())
+    }
+
+    /// Drops the packets that wait to be passed on, as when the way to the next node is gone.
+    pub(crate) fn drop_parcels(&mut self, which: impl Fn(Carried) -> bool) {
+        let parcels = self.messages.iter();
+        let parcels = parcels.filter(|(_, it)| it.carried.is_some_and(&which));
+        let gone: Vec<_> = parcels.map(|(id, _)| *id).collect();
+        for id in gone {
+            self.drop_message(id, DropReason::PeerGone);
+        }
+    }
+
+    /// Whose packets wait here more or less than before.
+    pub(crate) fn pop_held_change(&mut self) -> Option<Carried> {
+        self.held_changes.pop_first()
+    }
+}
+
+pub(super) fn change_held(
+    held: &mut BTreeMap<Carried, u64>,
+    changes: &mut BTreeSet<Carried>,
+    carried: Carried,
+    bytes: u64,
+    more: bool,
+) {
+    let sum = held.entry(carried).or_default();
+    *sum = if more { *sum + bytes } else { sum.saturating_sub(bytes) };
+    if *sum == 0 {
+        held.remove(&carried);
+    }
+    changes.insert(carried);
+}

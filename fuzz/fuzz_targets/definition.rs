@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#![no_main]
+//! A definition of either ROS: what is read has a hash, which its own text has as well.
+use tautline_gateway::types::definition::needed_by;
+use tautline_gateway::types::derive::{to_ros1, to_ros2};
+use tautline_gateway::types::hash::type_hash;
+use tautline_gateway::types::{Dialect, Schema};
+
+libfuzzer_sys::fuzz_target!(|input: (bool, &str)| {
+    let (is_ros2, text) = input;
+    let dialect = if is_ros2 { Dialect::Ros2 } else { Dialect::Ros1 };
+    let _ = needed_by("a/A", text, dialect);
+    let Ok(schema) = Schema::parse("a/A", text, dialect) else { return };
+    let again = Schema::parse("a/A", &schema.text(), dialect).expect("its own text is read");
+    assert_eq!(type_hash(&again), type_hash(&schema));
+    match dialect {
+        Dialect::Ros1 => drop(type_hash(&to_ros2(&schema))),
+        Dialect::Ros2 => drop(to_ros1(&schema).map(|other| type_hash(&other))),
+    }
+});

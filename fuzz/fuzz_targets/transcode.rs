@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#![no_main]
+//! A ROS 1 definition, a NUL, and a message: of ROS 1, and of ROS 2. What one pass makes of it,
+//! another way and back leaves as it is.
+use tautline_gateway::types::derive::to_ros2;
+use tautline_gateway::types::{Dialect, Schema, Transcoder};
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let Some(end) = bytes.iter().position(|byte| *byte == 0) else { return };
+    let (text, message) = (String::from_utf8_lossy(&bytes[..end]), &bytes[end + 1..]);
+    let Ok(ros1) = Schema::parse("a/A", &text, Dialect::Ros1) else { return };
+    let transcoder = Transcoder::new(&ros1, &to_ros2(&ros1)).expect("its own counterpart");
+    if let Ok(there) = transcoder.to_ros2(message) {
+        assert!(there.len() <= 8 * message.len() + (1 << 16) + 4);
+        let back = transcoder.to_ros1(&there).expect("what was written is read");
+        assert_eq!(transcoder.to_ros2(&back).as_ref(), Ok(&there));
+    }
+    if let Ok(here) = transcoder.to_ros1(message) {
+        assert!(here.len() <= 8 * message.len() + (1 << 16));
+    }
+});

@@ -1,0 +1,3 @@
+// SPDX-License-Identifier: Apache-2.0
+#![no_main]
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tautline_gateway::ros1::fuzzing::xml_rpc(bytes));
