@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Messages that wait for the gateway's thread; further ones are to be counted as
 /// [`Reason::GatewayBehind`](crate::rejections::Reason). Other commands are never dropped.
-pub const MAX_MESSAGES: usize = 4096;
-/// Bytes of them, unless it is one message alone.
-pub const MAX_BYTES: usize = 64 * 1024 * 1024;
+/// What one peer may send in a second is a small part of it.
+pub const MAX_MESSAGES: usize = 65_536;
+/// Bytes of them, unless it is one message alone: four times what the node has of one peer there.
+pub const MAX_BYTES: usize = 256 << 20;
 
 /// Why a call fails that came when so much waited.
 pub const TOO_MUCH: &str = "too many messages or bytes wait for ROS here";

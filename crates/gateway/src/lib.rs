@@ -17,6 +17,7 @@ mod drops;
 pub mod mapping;
 pub mod networks;
 pub mod observations;
+pub mod plain;
 pub mod rejections;
 #[cfg(feature = "ros1")]
 pub mod ros1;

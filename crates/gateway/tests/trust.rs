@@ -88,6 +88,18 @@ fn the_installed_text_comes_first_then_one_of_the_offered_hash_then_none() {
 }
 
 #[test]
+fn of_a_peers_text_only_what_its_hash_covers_is_handed_on() {
+    let none = Installed::default();
+    let honest = twist("geometry_msgs/Vector3");
+    let smuggled = format!("# of the peer\n{honest}{}\nMSG: a/Unused\nfloat64 x\n", "=".repeat(80));
+    let offered = topic("geometry_msgs/Twist", TWIST_MD5, &smuggled);
+    assert_eq!(&*trusted_definition(&offered, &none).unwrap(), honest);
+    let two = smuggled.replace("a/Unused", "geometry_msgs/Vector3");
+    let offered = topic("geometry_msgs/Twist", TWIST_MD5, &two);
+    assert_eq!(&*trusted_definition(&offered, &none).unwrap(), honest, "the first of two counts");
+}
+
+#[test]
 fn an_md5_does_not_make_a_layout_certain_where_types_are_nested() {
     let (_place, installed) = equipped();
     let none = Installed::default();

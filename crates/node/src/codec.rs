@@ -23,8 +23,9 @@ use tautline_gateway::types::translate::{
 use tautline_gateway::{CallId, Service, Source, Topic};
 use tautline_proto::{Instant, PeerId};
 
-/// What this robot's own topics may have waiting; more is dropped and counted.
-const OWN_SHARE: Share = Share { jobs: 64, bytes: 64 << 20 };
+/// Bytes that this robot's own topics may have waiting; more is dropped and counted.
+pub(crate) const OWN_BYTES: usize = 64 << 20;
+const OWN_SHARE: Share = Share { jobs: 64, bytes: OWN_BYTES };
 /// What each peer may have waiting.
 const PEER_SHARE: Share = Share { jobs: MAX_CODEC_JOBS_PER_PEER, bytes: MAX_CODEC_BYTES_PER_PEER };
 /// Zstandard's level: the fastest of the regular ones.

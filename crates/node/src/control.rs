@@ -12,9 +12,14 @@
 //! Whoever may open the socket may change priorities, so its mode is 0660. A reload takes no text
 //! from the client: who may write the file decides what is in it.
 
+mod clients;
+
+pub use clients::{GIVES_WAY_AFTER, MAX_CLIENTS, MAX_CLIENTS_PER_USER};
+
 use crate::audit::{Actor, Text};
 use crate::reload::Changes;
 use crate::status::{Status, TopicChange};
+use clients::{Clients, Place};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -26,16 +31,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tautline_gateway::threads::{self, End};
 
 /// Longest request; longer ones are refused and the client is disconnected.
 pub const MAX_REQUEST_BYTES: u64 = 64 * 1024;
 /// Longest answer that a client reads.
 pub const MAX_ANSWER_BYTES: u64 = 64 * 1024 * 1024;
-/// Clients served at once; more are told so and disconnected.
-pub const MAX_CLIENTS: usize = 16;
-/// A client that asks nothing for so long is disconnected.
+/// A client without a whole request for so long is disconnected.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// A client that does not take its answer for so long is disconnected.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -211,8 +214,7 @@ fn remove_stale(path: &Path) -> Result<(), ControlError> {
 }
 
 fn accept_clients(listener: &UnixListener, inspect: &Arc<dyn Inspect>, stop: &Arc<AtomicBool>) {
-    // Each client holds a clone, so the count of clones is the count of clients.
-    let slots = Arc::new(());
+    let clients = Clients::new(rustix::process::geteuid().as_raw());
     for client in listener.incoming() {
         if stop.load(Ordering::Relaxed) {
             return;
@@ -221,36 +223,43 @@ fn accept_clients(listener: &UnixListener, inspect: &Arc<dyn Inspect>, stop: &Ar
             std::thread::sleep(ACCEPT_PAUSE);
             continue;
         };
-        let _ = client.set_read_timeout(Some(IDLE_TIMEOUT));
-        let _ = client.set_write_timeout(Some(WRITE_TIMEOUT));
-        if Arc::strong_count(&slots) > MAX_CLIENTS {
-            let _ = reply::<()>(
-                &client,
-                Err(format!("{MAX_CLIENTS} clients are served already; try again later")),
-            );
-            continue;
-        }
-        let (inspect, stop, slot) = (inspect.clone(), stop.clone(), slots.clone());
-        let serve = move || {
-            let _slot = slot;
-            match actor(&client) {
-                Ok(actor) => serve_client(&client, &actor, inspect.as_ref(), &stop),
-                // Nobody changes anything in nobody's name.
-                Err(error) => {
-                    let text = format!("the kernel does not say who asks (SO_PEERCRED): {error}");
-                    let _ = reply::<()>(&client, Err(text));
-                }
-            }
-        };
+        let Some((place, credentials)) = admit(&clients, client) else { continue };
+        let (inspect, stop) = (inspect.clone(), stop.clone());
+        let serve = move || serve_client(&place, &actor(credentials), inspect.as_ref(), &stop);
         // Without a thread the client is disconnected, which is all that can be said to it.
         let _ = std::thread::Builder::new().name("control-client".into()).spawn(serve);
     }
 }
 
+/// User, group and process of a client.
+type Credentials = (u32, u32, u32);
+
+/// Gives a client a place, or says why it gets none.
+fn admit(clients: &Arc<Clients>, client: UnixStream) -> Option<(Place, Credentials)> {
+    let _ = client.set_write_timeout(Some(WRITE_TIMEOUT));
+    let credentials = match crate::sys::peer_credentials(client.as_fd()) {
+        Ok(credentials) => credentials,
+        // Nobody changes anything in nobody's name.
+        Err(error) => {
+            let text = format!("the kernel does not say who asks (SO_PEERCRED): {error}");
+            let _ = reply::<()>(&client, Err(text));
+            return None;
+        }
+    };
+    let client = Arc::new(client);
+    match clients.admit(Instant::now(), credentials.0, client.clone()) {
+        Ok(place) => Some((place, credentials)),
+        Err(reason) => {
+            // Nothing was sent to it before, so this fits.
+            let _ = reply::<()>(&client, Err(reason));
+            None
+        }
+    }
+}
+
 /// The user at the other end.
-fn actor(client: &UnixStream) -> io::Result<Actor> {
-    let (uid, gid, pid) = crate::sys::peer_credentials(client.as_fd())?;
-    Ok(Actor::User { uid, gid, pid, user: user_name(uid).map(Text::from) })
+fn actor((uid, gid, pid): Credentials) -> Actor {
+    Actor::User { uid, gid, pid, user: user_name(uid).map(Text::from) }
 }
 
 /// What /etc/passwd calls a user. Users of other directories have their number alone.
@@ -264,9 +273,28 @@ fn user_name(uid: u32) -> Option<String> {
     })
 }
 
-fn serve_client(client: &UnixStream, actor: &Actor, inspect: &dyn Inspect, stop: &AtomicBool) {
-    let mut reader = BufReader::new(client);
+/// A client that is read from until a time, however slowly it sends.
+struct Reading<'a> {
+    client: &'a UnixStream,
+    until: Instant,
+}
+
+impl Read for Reading<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        self.client.set_read_timeout(Some(left))?;
+        (&mut &*self.client).read(buffer)
+    }
+}
+
+fn serve_client(place: &Place, actor: &Actor, inspect: &dyn Inspect, stop: &AtomicBool) {
+    let client = place.stream();
+    let mut reader = BufReader::new(Reading { client, until: Instant::now() });
     while !stop.load(Ordering::Relaxed) {
+        reader.get_mut().until = Instant::now() + IDLE_TIMEOUT;
         let mut line = Vec::new();
         match (&mut reader).take(MAX_REQUEST_BYTES + 1).read_until(b'\n', &mut line) {
             Ok(0) | Err(_) => return,
@@ -279,9 +307,10 @@ fn serve_client(client: &UnixStream, actor: &Actor, inspect: &dyn Inspect, stop:
             }
             Ok(_) => {}
         }
-        if answer(client, actor, inspect, &line).is_err() {
+        if !place.asked() || answer(client, actor, inspect, &line).is_err() {
             return;
         }
+        place.answered(Instant::now());
     }
 }
 

@@ -2,6 +2,7 @@
 //! What one peer can use of this node at most, whatever it sends. Each bound is per peer, so
 //! that a peer that reaches one takes nothing from the others.
 
+use crate::node::MAX_INPUT_BYTES;
 use std::fmt::Write;
 use std::time::Duration;
 use tautline_proto::Allowance;
@@ -21,6 +22,12 @@ tautline_proto::limits! {
     /// Bytes of the messages of a peer's latched topics that this robot's ROS keeps for subscribers
     /// to come.
     pub const LATCHED_BYTES: usize = 32 << 20;
+    /// Bytes of a peer's messages that this robot's ROS holds: on their way to it, waiting for slow
+    /// subscribers, or kept for those to come (ROS 2: until DDS has them).
+    pub const HELD_BYTES: usize = 64 << 20;
+    /// Bytes that each of its topics may have held beside that, so that commands go on while a
+    /// subscriber of images is slow.
+    pub const HELD_BYTES_OF_EACH_TOPIC: usize = 16 << 10;
     /// Messages of each publisher that are kept at most, whatever the peer offers.
     pub const HISTORY_DEPTH: u32 = 1000;
     /// Calls of a peer that servers on this robot work on at once.
@@ -64,8 +71,94 @@ pub fn markdown() -> String {
             let _ = writeln!(page, "| `{name}` | {} | {meaning} |", grouped(&value));
         }
     }
+    page.push_str(&memory());
+    page.push_str(WHERE_SHOWN);
     page
 }
+
+/// Bytes of a publisher that is remembered, about.
+const SOURCE_BYTES: usize = 200;
+/// Peers of the example.
+const EXAMPLE_PEERS: usize = 10;
+
+/// What of a peer takes memory, and how many bytes at most.
+fn parts_of_a_peer() -> [(&'static str, usize); 11] {
+    use tautline_proto::limits as proto;
+    [
+        ("`QUEUE_BYTES`", proto::QUEUE_BYTES),
+        ("`REASSEMBLY_BYTES`", proto::REASSEMBLY_BYTES),
+        ("`SOURCES` of about 200 bytes", proto::SOURCES * SOURCE_BYTES),
+        ("`DEFINITIONS_BYTES`", proto::DEFINITIONS_BYTES),
+        ("`CONTROL_BYTES_HELD`", proto::CONTROL_BYTES_HELD),
+        ("`RELAYED_BYTES`", proto::RELAYED_BYTES as usize),
+        ("`DEFINITIONS_IN_USE_BYTES`", DEFINITIONS_IN_USE_BYTES),
+        ("`MAX_CODEC_BYTES_PER_PEER`", MAX_CODEC_BYTES_PER_PEER),
+        ("`HELD_BYTES`", HELD_BYTES),
+        (
+            "`HELD_BYTES_OF_EACH_TOPIC` of `PUBLISHED_NAMES`",
+            HELD_BYTES_OF_EACH_TOPIC * PUBLISHED_NAMES,
+        ),
+        ("`LATCHED_BYTES`, in DDS", LATCHED_BYTES),
+    ]
+}
+
+/// The sum for a team.
+fn memory() -> String {
+    let parts = parts_of_a_peer();
+    let of_a_peer: usize = parts.iter().map(|(_, bytes)| bytes).sum();
+    let of_all = MAX_INPUT_BYTES + crate::codec::OWN_BYTES;
+    let queues = tautline_proto::limits::QUEUE_BYTES + tautline_proto::limits::REASSEMBLY_BYTES;
+    let (each, rest, all) =
+        (megabytes(of_a_peer), megabytes(of_a_peer - queues), megabytes(of_all));
+    let example = megabytes(of_all + EXAMPLE_PEERS * of_a_peer);
+    let mut text = String::from(
+        "\n## Memory of a team\n\nA peer that reaches every bound that is in bytes has:\n\n\
+         | bound | MB |\n| --- | --- |\n",
+    );
+    for (name, bytes) in parts {
+        let _ = writeln!(text, "| {name} | {:.1} |", bytes as f64 / 1e6);
+    }
+    let _ = write!(
+        text,
+        "| together | {each} |\n\nWhat waits for the data plane, and of this robot's own topics for \
+         compression, has at most {all} MB. So N peers that do their worst at the same time \
+         take at most **{all} MB + N x {each} MB**: with {EXAMPLE_PEERS} peers {example} MB. With \
+         `queue_bytes` and `reassembly_bytes` in the file it is {all} MB + N x ({rest} MB + \
+         `queue_bytes` + `reassembly_bytes`). The program itself, its bookkeeping for each message \
+         and the DDS library come on top.\n\n\
+         Peers that keep to the protocol have little of this waiting. `MemoryMax` of the systemd unit \
+         is below that sum for a large team: where it is reached, the daemon is killed and started \
+         again. Raise it where several peers are not trusted, and memory allows it.\n"
+    );
+    text
+}
+
+/// In millions of bytes, rounded up.
+fn megabytes(bytes: usize) -> usize {
+    bytes.div_ceil(1_000_000)
+}
+
+/// Reasons are those of `tautline status` and metrics.
+const WHERE_SHOWN: &str = "
+## Where a reached bound shows
+
+| bound | `status` and `top` | metrics | log, and notices in `status` |
+| --- | --- | --- | --- |
+| `queue_bytes`, `queue_time`, `MESSAGES` | the topic's DROPPED: `overflow` | `tautline_topic_dropped` | |
+| `MESSAGE_BYTES` (`max_message`) | the topic's DROPPED: `too_large` | `tautline_topic_dropped` | the topic, with both sizes |
+| `REASSEMBLY_BYTES`, `PARTIAL_MESSAGES`, `CHANNELS`, `SOURCES`, `CONTROL_*`, `RELAYED_*` in packets from a peer | Packets refused: `bound` | `tautline_packets_refused` | |
+| what waits to be passed on to a peer | the peer's PASSED ON, by reason | | |
+| `TIME_SHARE` | Packets refused: `over_time` | `tautline_packets_refused` | |
+| `NEW_SESSIONS`, calls and beacons of strangers | Packets refused: `flood` | `tautline_packets_refused` | |
+| `MAX_RATE` (`max_rate`), `MESSAGES` per second | the topic's DROPPED: `over_rate`; calls: Packets refused: `calls_over_rate` | `tautline_topic_dropped`, `tautline_packets_refused` | the peer and topic; in the audit log `over_rate_began`, `over_rate_ended` |
+| `MAX_CODEC_*` | Packets refused: `codec_behind` | `tautline_packets_refused` | |
+| `HELD_*` | the topic's DROPPED: `slow_subscriber` | `tautline_topic_dropped` | the peer and topic |
+| `LATCHED_BYTES`, `PUBLISHED_NAMES`, `DEFINITIONS_IN_USE_BYTES` | | | the peer and topic |
+| `MAX_SERVING_PER_PEER`, `MAX_PENDING_PER_PEER` | | | the caller gets the reason as its error |
+| what waits for the data plane | Packets refused: `inlet_full` | `tautline_packets_refused` | |
+
+Log lines and notices have quotas of their own; what is beyond them is counted in the log, and in the audit log as `left_out`.
+";
 
 /// A whole number with its digits in groups of three.
 fn grouped(value: &str) -> String {
@@ -75,4 +168,32 @@ fn grouped(value: &str) -> String {
     let groups: Vec<&str> =
         value.as_bytes().rchunks(3).rev().filter_map(|it| std::str::from_utf8(it).ok()).collect();
     groups.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Parts of others that are counted, and sizes of one thing of which those bound the sum.
+    const COUNTED_WITH_OTHERS: [&str; 3] =
+        ["MESSAGE_BYTES", "DEFINITION_BYTES", "RELAYED_PACKET_BYTES"];
+
+    #[test]
+    fn the_sum_has_every_bound_that_is_in_bytes() {
+        let parts = parts_of_a_peer();
+        let all = table().into_iter().chain(tautline_proto::limits::table());
+        for (name, ..) in all.filter(|(name, ..)| name.contains("BYTES")) {
+            let quoted = format!("`{name}`");
+            let is_part = parts.iter().any(|(part, _)| part.contains(&quoted));
+            assert!(is_part || COUNTED_WITH_OTHERS.contains(&name), "{name}");
+        }
+    }
+
+    #[test]
+    fn metrics_that_show_a_bound_exist() {
+        let metrics = include_str!("metrics.rs");
+        for name in WHERE_SHOWN.split('`').filter(|word| word.starts_with("tautline_")) {
+            assert!(metrics.contains(&format!("\"{name}\"")), "{name}");
+        }
+    }
 }

@@ -25,7 +25,7 @@ use tautline_proto::PublicKey;
 /// Inputs that wait for the data plane.
 const MAX_INPUTS: usize = 4096;
 /// Bytes of messages that wait for the data plane; it takes them within microseconds.
-const MAX_INPUT_BYTES: usize = 64 << 20;
+pub(crate) const MAX_INPUT_BYTES: usize = 64 << 20;
 /// How long an inspection waits for the data plane.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 /// The same for a change of many peers and topics at once; below the control socket's.
@@ -140,6 +140,8 @@ pub(crate) enum Input {
     /// Somebody changed the node, or was refused.
     Changed(Actor, Result<Vec<String>, String>),
     Change(TopicChange, Actor, SyncSender<Result<Vec<String>, String>>),
+    /// What was changed so.
+    TopicChanges(SyncSender<Vec<TopicChange>>),
     WatchLinks(SyncSender<Vec<LinkReport>>, SyncSender<Result<(), String>>),
     Shutdown,
 }
@@ -384,6 +386,11 @@ impl Handle {
     pub fn reconfigure(&self, config: Config) -> Result<(), String> {
         let input = |answer| Input::Reconfigure(Box::new(config), answer);
         self.ask_within(RECONFIGURE_TIMEOUT, input)?
+    }
+
+    /// What was changed on topics of the running node, which stays above its file.
+    pub(crate) fn topic_changes(&self) -> Result<Vec<TopicChange>, String> {
+        self.ask(Input::TopicChanges)
     }
 
     /// Records that `by` changed the running node, or why it was refused.

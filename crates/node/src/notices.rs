@@ -12,7 +12,7 @@ use tautline_proto::{Duration, Instant, Notice, Verdict};
 const PERIOD: Duration = Duration::from_secs(30);
 /// Notices logged, and again as many lines that are no notices; more are only counted.
 const LOGGED: Allowance =
-    Allowance { period: PERIOD, here: 20, peer: 20, key: 5, stranger: 5, safety: 5 };
+    Allowance { period: PERIOD, here: 20, user: 20, peer: 20, key: 5, stranger: 5, safety: 5 };
 /// Notices kept for status; the oldest make room.
 const KEPT: Allowance = Allowance { peer: 10, safety: 3, ..LOGGED };
 /// Bytes of a notice.
@@ -93,7 +93,7 @@ impl Notices {
 
 /// A text of a peer's in a line.
 pub(crate) fn plain(text: &str) -> String {
-    crate::plain::plain(text, MAX_TEXT)
+    tautline_gateway::plain::plain(text, MAX_TEXT)
 }
 
 /// Whom a notice is about. Names of peers are those of the file; what a caller calls itself

@@ -11,14 +11,20 @@ use tautline_proto::{Duration, Instant, Place};
 
 /// Strangers share this many rooms, by their addresses: one of them fills one room.
 pub(crate) const STRANGER_ROOMS: u8 = 8;
-/// Rooms that are kept apart: peers, watchdogs and keys of a file, and strangers.
+/// Local users beside root with rooms of their own; further ones share one.
+pub(crate) const MAX_USERS: usize = 32;
+/// Rooms that are kept apart: peers, watchdogs and keys of a file, local users, and strangers.
 pub(crate) const MAX_ROOMS: usize = 2048;
+/// The user whose room nobody else can take.
+const ROOT: u32 = 0;
 
 /// Whom something is about, which is whoever can bring it about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Cause {
-    /// This node, its machine and its users.
+    /// This node, its machine, and signals.
     Here,
+    /// A local user, by number; `None` stands for those beyond [`MAX_USERS`].
+    User(Option<u32>),
     /// The peer of this name.
     Peer(String),
     /// A key in two hands: this peer's, or our own.
@@ -43,6 +49,8 @@ impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Here => f.write_str("this node"),
+            Self::User(Some(uid)) => write!(f, "user {uid}"),
+            Self::User(None) => f.write_str("other users"),
             Self::Peer(name) => write!(f, "'{name}'"),
             Self::Key(None) => f.write_str("this node's key"),
             Self::Key(Some(name)) => write!(f, "the key of '{name}'"),
@@ -57,6 +65,7 @@ impl fmt::Display for Cause {
 pub(crate) struct Allowance {
     pub(crate) period: Duration,
     pub(crate) here: u32,
+    pub(crate) user: u32,
     pub(crate) peer: u32,
     pub(crate) key: u32,
     pub(crate) stranger: u32,
@@ -67,6 +76,7 @@ impl Allowance {
     pub(crate) fn of(&self, cause: &Cause) -> u32 {
         match cause {
             Cause::Here => self.here,
+            Cause::User(_) => self.user,
             Cause::Peer(_) => self.peer,
             Cause::Key(_) => self.key,
             Cause::Stranger(_) => self.stranger,
@@ -91,9 +101,7 @@ impl Quota {
 
     /// Whether one more line may be logged; if not, it is counted.
     pub(crate) fn take(&mut self, cause: &Cause) -> bool {
-        let is_full = self.counts.len() >= MAX_ROOMS;
-        // Beyond the bound of rooms, which no file reaches, this node's has to do.
-        let cause = if is_full && !self.counts.contains_key(cause) { &Cause::Here } else { cause };
+        let cause = self.room_of(cause);
         let most = self.allowance.of(cause);
         let (logged, left_out) = match self.counts.get_mut(cause) {
             Some(counts) => counts,
@@ -105,6 +113,26 @@ impl Quota {
             false => *left_out = left_out.saturating_add(1),
         }
         room
+    }
+
+    /// Whose room has to do where there are too many.
+    fn room_of<'a>(&self, cause: &'a Cause) -> &'a Cause {
+        match cause {
+            known if self.counts.contains_key(known) => known,
+            // Whoever has many user numbers may not take the rooms of peers.
+            Cause::User(Some(uid)) if *uid != ROOT && self.users() >= MAX_USERS => {
+                &Cause::User(None)
+            }
+            // Beyond the bound of rooms, which no file reaches, this node's has to do.
+            _ if self.counts.len() >= MAX_ROOMS => &Cause::Here,
+            new => new,
+        }
+    }
+
+    /// Users beside root that have a room.
+    fn users(&self) -> usize {
+        let first = Cause::User(Some(ROOT + 1));
+        self.counts.range(first..=Cause::User(Some(u32::MAX))).count()
     }
 
     /// Begins a new period if this one is over; returns how much was left out, about whom.
@@ -140,6 +168,7 @@ mod tests {
     const TEN_SECONDS: Allowance = Allowance {
         period: Duration::from_secs(10),
         here: 4,
+        user: 2,
         peer: 3,
         key: 2,
         stranger: 1,
@@ -179,6 +208,16 @@ mod tests {
         let passed = (0..MAX_ROOMS + 1000).filter(|i| quota.take(&peer(&i.to_string()))).count();
         assert_eq!(passed, MAX_ROOMS + 4);
         assert_eq!(quota.counts.len(), MAX_ROOMS + 1);
+    }
+
+    #[test]
+    fn a_user_with_many_numbers_takes_neither_roots_room_nor_that_of_peers() {
+        let mut quota = Quota::new(TEN_SECONDS);
+        let user = |uid| Cause::User(Some(uid));
+        let passed = (1..100_000).filter(|uid| quota.take(&user(*uid))).count();
+        assert_eq!(passed, MAX_USERS + 2);
+        assert_eq!(quota.counts.len(), MAX_USERS + 1);
+        assert!([user(0), peer("good"), Cause::Here].iter().all(|it| quota.take(it)));
     }
 
     #[test]

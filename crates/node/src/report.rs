@@ -4,8 +4,8 @@
 use crate::config::{Config, Security};
 use crate::recent::{Lately, Recent};
 use crate::status::{
-    ClockReport, DelayReport, Direction, GatewayReport, LinkReport, PeerReport, RadioReport,
-    RejectedReport, Status, TopicReport, WaitingReport, WatchdogReport,
+    ClockReport, DelayReport, Direction, GatewayReport, LinesReport, LinkReport, PeerReport,
+    RadioReport, RejectedReport, Status, TopicReport, WaitingReport, WatchdogReport,
 };
 use crate::topics::{Key, LocalTopic, Topics, Waiting};
 use std::collections::BTreeMap;
@@ -86,6 +86,7 @@ impl Reporter {
             links: self.links(endpoint),
             watchdogs: topics.watchdogs.reports().map(watchdog_report).collect(),
             waiting: topics.waiting().map(|(peer, it)| waiting(endpoint, peer, it)).collect(),
+            to_allow_all: lines_to_allow_all(endpoint, topics),
             packets_refused,
             notices: topics.notices.texts(),
         }
@@ -252,8 +253,10 @@ fn incoming(
     if over_rate.messages > 0 {
         dropped.insert("over_rate".into(), over_rate.messages);
     }
-    if let Some((_, count)) = slow_subscribers.iter().find(|(name, _)| name == local_name) {
-        dropped.insert("slow_subscriber".into(), *count);
+    let in_gateway = slow_subscribers.iter().find(|(name, _)| name == local_name);
+    let slow = in_gateway.map_or(0, |(_, count)| *count) + topics.not_held(peer, channel);
+    if slow > 0 {
+        dropped.insert("slow_subscriber".into(), slow);
     }
     Some(TopicReport {
         topic: local_name.into(),
@@ -284,6 +287,12 @@ fn waiting(endpoint: &Endpoint, peer: PeerId, it: &Waiting) -> WaitingReport {
         type_name: it.type_name.clone(),
         line: it.line.clone(),
     }
+}
+
+fn lines_to_allow_all(endpoint: &Endpoint, topics: &Topics) -> Vec<LinesReport> {
+    let name = |peer| endpoint.peer(peer).name.to_owned();
+    let all = topics.lines_to_allow_all();
+    all.map(|(peer, lines)| LinesReport { peer: name(peer), lines }).collect()
 }
 
 fn watchdog_report((topic, state, published): (&str, &str, u64)) -> WatchdogReport {

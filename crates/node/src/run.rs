@@ -5,6 +5,7 @@ use crate::audit::{Actor, AuditLog, Event};
 use crate::config::{Config, Ros1Config, Ros2Config, Security};
 use crate::control;
 use crate::control::Inspect;
+use crate::descriptors;
 use crate::driver::Settings;
 use crate::node::{Handle, Node, RunError};
 use crate::reload::Reloader;
@@ -26,6 +27,7 @@ pub struct Origin {
 /// Runs the daemon until SIGTERM or SIGINT; then what waits is sent, peers are told, and the
 /// gateway unregisters. SIGHUP takes in what has changed in the file.
 pub fn run(config: Config, origin: &Origin) -> Result<(), RunError> {
+    descriptors::raise_limit();
     let mut node = Node::new(config.clone())?;
     let handle = Arc::new(node.handle());
     let reloader = Reloader::start(origin.file.clone(), config.clone(), handle.clone())?;

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// One snapshot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -36,6 +37,9 @@ pub struct Status {
     /// What peers want to do here, each with the line of the file that would allow it.
     #[serde(default)]
     pub waiting: Vec<WaitingReport>,
+    /// For each peer among them, the lines that allow all that it wants.
+    #[serde(default)]
+    pub to_allow_all: Vec<LinesReport>,
     /// Packets that were refused, by reason.
     pub packets_refused: BTreeMap<String, u64>,
     /// Recent things a person should know, newest last.
@@ -293,6 +297,16 @@ pub struct WaitingReport {
     pub line: String,
 }
 
+/// What of a peer's entry in the file allows all that waits for a line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LinesReport {
+    /// The other node.
+    pub peer: String,
+    /// YAML, to be put in place of `accept` and `call` under peers.NAME; what they name so far is
+    /// in it.
+    pub lines: String,
+}
+
 /// A change to topics that match `topic`, on a running node.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct TopicChange {
@@ -304,4 +318,19 @@ pub struct TopicChange {
     /// New rate limit in hertz; 0 lifts it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_hz: Option<f64>,
+}
+
+/// `/scan: priority=9 rate=5Hz`.
+impl fmt::Display for TopicChange {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}:", self.topic)?;
+        if let Some(priority) = self.priority {
+            write!(out, " priority={priority}")?;
+        }
+        match self.rate_hz {
+            None => Ok(()),
+            Some(0.0) => out.write_str(" rate=none"),
+            Some(hz) => write!(out, " rate={hz}Hz"),
+        }
+    }
 }

@@ -100,6 +100,28 @@ fn check_explains_a_good_file() {
     assert_eq!(as_json["peers"][0]["links"][0]["port"], 18470);
 }
 
+#[test]
+fn check_says_where_the_audit_log_goes() {
+    let place = Place::new();
+    let cases = [
+        ("", "the systemd unit turns it on", serde_json::json!(null)),
+        (
+            "audit: { file: /x/r.audit, size: 1MB, files: 3 }\n",
+            "/x/r.audit, at most 3 files of 1.00MB",
+            serde_json::json!({ "to": "file", "file": "/x/r.audit", "size": 1_000_000, "files": 3 }),
+        ),
+        ("audit: { to: journald }\n", "-t tautline-audit", serde_json::json!({ "to": "journald" })),
+    ];
+    for (line, expected, as_json) in cases {
+        place.file("robot.yaml", &format!("name: robot1\nsecurity: none\n{line}"));
+        let text = out(&place.tautline(&["check", "robot.yaml"]));
+        let row = text.lines().find(|row| row.starts_with("audit ")).unwrap();
+        assert!(row.contains(expected), "{row}");
+        let found = json(&place.tautline(&["check", "robot.yaml", "--json"]));
+        assert_eq!(found["audit"], as_json);
+    }
+}
+
 const RIGHTS: &str = "name: robot1\nsecurity: none\npeers:\n  \
     base:\n    accept: { /cmd_vel: geometry_msgs/Twist, \"/plan/**\": any }\n    \
     call: [/set_mode, /navigate]\n    offer: [/scan, /navigate, /set_mode]\n    \
@@ -269,6 +291,9 @@ fn the_one_daemon_is_found_and_shown() {
     let words: Vec<&str> = waiting.split_whitespace().collect();
     assert_eq!(words[..3], ["base", "publish", "/goal"]);
     assert!(waiting.ends_with("accept: { /goal: geometry_msgs/PoseStamped }"), "{text}");
+    let block = "under peers.base; leave out what is not meant:\n    accept:\n      \
+                 /cmd_vel: geometry_msgs/Twist\n      /goal: geometry_msgs/PoseStamped\n";
+    assert!(text.contains(block), "{text}");
     for line in [
         "  rejected < /base/plan: 3 gateway behind",
         "  rejected > other topics: 2 too large",

@@ -254,6 +254,31 @@ fn the_audit_log_is_where_the_file_says_or_the_service_manager_has_a_folder() {
 }
 
 #[test]
+fn a_watchdog_that_no_peer_may_feed_is_a_warning() {
+    let said = |peers: &str, topic: &str| {
+        let file = format!("name: r\npeers: {{ {peers} }}\nwatchdogs: {{ {topic}: 500ms }}\n");
+        warnings(&file).contains(&format!("3:14: watchdogs.{topic}: no peer may publish it"))
+    };
+    for fed in [
+        "b: { accept: /cmd_vel }",
+        "b: {}, c: { accept: { \"/cmd*\": geometry_msgs/Twist } }",
+        "b: { accept: /drive, remap: { /drive: /cmd_vel } }",
+    ] {
+        assert!(!said(fed, "/cmd_vel"), "{fed}");
+    }
+    for unfed in [
+        "",
+        "b: { accept: /cmd }",
+        "b: { prefix: /b, accept: /cmd_vel }",
+        "b: { prefix: /cmd }",
+        "b: { accept: /cmd_vel, remap: { /cmd_vel: /drive } }",
+    ] {
+        assert!(said(unfed, "/cmd_vel"), "{unfed}");
+    }
+    assert!(!said("b: { prefix: /b }", "/b/scan"), "it may be what the peer senses");
+}
+
+#[test]
 fn what_is_odd_but_allowed_is_a_warning() {
     let report = warnings("name: robot1");
     assert!(report.contains("no topics") && report.contains("no peers"), "{report}");

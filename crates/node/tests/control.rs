@@ -8,10 +8,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use tautline_node::audit::Actor;
 use tautline_node::control::{
-    Client, ControlError, ControlServer, MAX_CLIENTS, MAX_REQUEST_BYTES, SOCKET_MODE,
+    Client, ControlError, ControlServer, MAX_CLIENTS_PER_USER, MAX_REQUEST_BYTES, SOCKET_MODE,
 };
 use tautline_node::status::TopicChange;
 
@@ -59,6 +59,35 @@ fn id(option: &str) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
+/// A program in Python, run by a user whom no file names, of the socket's group.
+fn somebody_else(script: &str) -> Command {
+    let mut program = Command::new("setpriv");
+    program.args(["--reuid", "54321", "--regid", "0", "--clear-groups"]);
+    program.args(["/usr/bin/python3", "-c", script]);
+    program
+}
+
+/// Needs root, to become somebody else.
+#[test]
+fn clients_of_one_user_that_ask_nothing_take_no_room_from_root() {
+    assert_eq!(id("-u"), "0", "this test needs root");
+    let (folder, path) = socket();
+    let readable = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), readable).unwrap();
+    let _server = ControlServer::start(&path, FakeNode::new()).unwrap();
+    let script = "import socket, sys\nall = [socket.socket(socket.AF_UNIX) for _ in range(40)]\n\
+                  for s in all: s.connect(sys.argv[1])\nprint('open', flush=True)\nsys.stdin.read()";
+    let mut other = somebody_else(script);
+    let mut other = other.arg(&path).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(other.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    assert_eq!(said, "open\n");
+    let answered = Client::connect(&path).unwrap().status();
+    drop(other.stdin.take());
+    other.wait().unwrap();
+    assert_eq!(answered.unwrap().node, "robot1");
+}
+
 /// Needs root, to become somebody else.
 #[test]
 fn the_user_who_asks_is_whom_the_kernel_says() {
@@ -68,22 +97,10 @@ fn the_user_who_asks_is_whom_the_kernel_says() {
     std::fs::set_permissions(folder.path(), readable).unwrap();
     let node = FakeNode::new();
     let _server = ControlServer::start(&path, node.clone()).unwrap();
-    // Of the socket's group, but another user, whom no file names.
     let script = "import socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\n\
                   s.sendall(b'{\"set\": {\"topic\": \"/scan\", \"priority\": 9, \"uid\": 0}}\\n')\n\
                   print(s.recv(1000).decode())";
-    let mut client = Command::new("setpriv");
-    client.args([
-        "--reuid",
-        "54321",
-        "--regid",
-        "0",
-        "--clear-groups",
-        "/usr/bin/python3",
-        "-c",
-        script,
-    ]);
-    let output = client.arg(&path).output().unwrap();
+    let output = somebody_else(script).arg(&path).output().unwrap();
     assert!(String::from_utf8_lossy(&output.stdout).contains("/scan"), "{output:?}");
     let changes = node.changes.lock().unwrap().clone();
     let [(_, Actor::User { uid: 54321, gid: 0, pid, user: None })] = &changes[..] else {
@@ -169,9 +186,9 @@ fn too_many_clients_are_told_so() {
     let (_folder, path) = socket();
     let _server = ControlServer::start(&path, FakeNode::new()).unwrap();
     let mut clients: Vec<Client> =
-        (0..MAX_CLIENTS).map(|_| Client::connect(&path).unwrap()).collect();
+        (0..MAX_CLIENTS_PER_USER).map(|_| Client::connect(&path).unwrap()).collect();
     // Each has been answered, so each is being served.
     clients.iter_mut().for_each(|client| assert!(client.status().is_ok()));
     let error = Client::connect(&path).unwrap().status().unwrap_err().to_string();
-    assert!(error.contains("clients are served already"), "{error}");
+    assert!(error.contains("of this user are served already"), "{error}");
 }

@@ -14,8 +14,11 @@ use std::time::{Duration, Instant};
 use tautline_gateway::{
     Command as Order, Event, Events, Gateway, GatewayStatus, Qos, Source, Topic,
 };
+use tautline_node::audit::Actor;
 use tautline_node::config::{self, Config, Surroundings};
 use tautline_node::control::Inspect;
+use tautline_node::reload::Reloader;
+use tautline_node::status::TopicChange;
 use tautline_node::{Handle, Node, RunError, Settings, keys};
 
 /// `tautline reload` of a daemon.
@@ -419,5 +422,25 @@ fn what_cannot_be_leaves_everything_as_it_was() {
     let error = robot.handle.reconfigure(wrong).unwrap_err();
     assert!(error.contains("'robot' is taken"), "{error}");
     assert!(robot.handle.status().unwrap().peers.is_empty());
+    robot.stop();
+}
+
+#[test]
+fn a_reload_names_what_was_set_before_and_is_kept() {
+    let place = Place::new();
+    let lines = format!("listen: \"127.0.0.1:{}\"\ntopics: {{ /steady: {{}} }}", free_port());
+    let robot = Running::start("robot", &lines);
+    let file = place.write("robot", "robot", &lines);
+    let config = config::load(&file).unwrap().config;
+    let reloader = Reloader::start(file, config, Arc::new(robot.handle.clone())).unwrap();
+    assert_eq!(reloader.reload(true, Actor::Program).unwrap().kept, []);
+    robot.offer("/steady");
+    let change = TopicChange { topic: "/steady".into(), priority: Some(9), rate_hz: None };
+    reloader.change_topic(change.clone(), Actor::Program).unwrap();
+    place.write("robot", "robot", &lines.replace("{}", "{ priority: 100 }"));
+    for dry_run in [true, false, false] {
+        let changes = reloader.reload(dry_run, Actor::Program).unwrap();
+        assert_eq!(changes.kept, std::slice::from_ref(&change));
+    }
     robot.stop();
 }

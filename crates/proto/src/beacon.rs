@@ -3,16 +3,24 @@
 //! no more: it leads to a call, and only to a peer that is not up.
 
 use crate::bucket::{Allowance, Bucket};
+use crate::crypto::gate::mac;
+use crate::crypto::keys::KEY;
 use crate::crypto::tag::Shared;
 use crate::endpoint::{Endpoint, PeerId, RadioId};
 use crate::place::Place;
 use crate::stats::RefusedPacket;
 use crate::time::Instant;
 use crate::wire::beacon::{Beacon, MAX_TAGS, TAG, emit_beacon};
+use std::net::SocketAddr;
 
 /// Beacons looked at: a tag for each peer takes about 1 us, so that with 256 peers
-/// they cost at most 2 % of a processor.
-const RECEIVED: Allowance = Allowance { burst: 64, per_second: 64 };
+/// they cost at most 4 % of a processor.
+const RECEIVED: Allowance = Allowance { burst: 128, per_second: 128 };
+/// Beacons of one sender (or of those whose addresses fall together) that are looked at. A node
+/// sends one per second from each of its addresses, and a machine may run a few nodes.
+const OF_ONE_SENDER: Allowance = Allowance { burst: 4, per_second: 4 };
+/// Groups that senders fall into: one stranger alone cannot use up what is looked at.
+const GROUPS: usize = 256;
 /// Calls that beacons lead to at once; beyond these the peer is called in its turn. They are
 /// larger than the beacons, which may be replayed from a false address: at most 4 kB/s go there.
 const CALLS: Allowance = Allowance { burst: 16, per_second: 16 };
@@ -25,13 +33,46 @@ pub(crate) struct Beacons {
     /// The peer whose tag is first in the next beacon.
     next: usize,
     received: Bucket,
+    /// Made when the first beacon arrives.
+    senders: Option<Senders>,
     calls: Bucket,
 }
 
 impl Beacons {
     pub(crate) fn new() -> Self {
         let (received, calls) = (Bucket::new(RECEIVED), Bucket::new(CALLS));
-        Self { shared: Vec::new(), next: 0, received, calls }
+        Self { shared: Vec::new(), next: 0, received, senders: None, calls }
+    }
+}
+
+/// What is looked at of each group of senders.
+#[derive(Debug)]
+struct Senders {
+    /// Makes it impossible to choose an address that falls together with another's.
+    secret: [u8; KEY],
+    groups: Vec<Bucket>,
+}
+
+impl Senders {
+    fn new(secret: [u8; KEY]) -> Self {
+        Self { secret, groups: vec![Bucket::new(OF_ONE_SENDER); GROUPS] }
+    }
+
+    /// Takes a token of the group of `from`; `false` if there is none.
+    fn take(&mut self, now: Instant, from: Place) -> bool {
+        let [group, ..] = mac(&self.secret, &[&sender(from)]);
+        self.groups[usize::from(group)].take(now)
+    }
+}
+
+/// Who has an address, as far as beacons tell. All link-local addresses of IPv6 are in one
+/// network, from which beacons of many hosts come: there each address is a sender.
+fn sender(from: Place) -> Vec<u8> {
+    match from {
+        Place::Udp(SocketAddr::V6(v6)) if v6.ip().is_unicast_link_local() => {
+            v6.ip().octets().to_vec()
+        }
+        other => other.owner(),
     }
 }
 
@@ -75,7 +116,7 @@ impl Endpoint {
         if self.peers.iter().all(|peer| peer.up || peer.gone) {
             return Ok(());
         }
-        if !self.beacons.received.take(now) {
+        if !self.may_look_at(now, from) {
             return Err(RefusedPacket::Flood);
         }
         self.share_secrets();
@@ -87,6 +128,16 @@ impl Endpoint {
         link.look_at(from);
         link.call_now |= self.beacons.calls.take(now);
         Ok(())
+    }
+
+    /// Whether a beacon may cost the making of tags.
+    fn may_look_at(&mut self, now: Instant, from: Place) -> bool {
+        let senders = match self.beacons.senders.take() {
+            Some(senders) => senders,
+            None => Senders::new(self.draw_key()),
+        };
+        // A sender that has used up its own takes nothing of what is left for all.
+        self.beacons.senders.insert(senders).take(now, from) && self.beacons.received.take(now)
     }
 
     /// The peer that sent it, if it is not up.

@@ -157,11 +157,16 @@ impl Session {
         self.hang_up();
         let numbers = self.keys.drain(..).chain(self.answered.drain(..).map(|it| it.keys));
         self.released.extend(numbers.map(|keys| keys.local));
+        self.leave_epoch();
+        self.own_epoch = own_epoch;
+    }
+
+    /// The peer's life so far is over.
+    fn leave_epoch(&mut self) {
         self.past.extend(self.epoch.take());
         if self.past.len() > MAX_PAST {
             self.past.pop_front();
         }
-        self.own_epoch = own_epoch;
     }
 
     /// Whether packets under these keys may go on with the session, or begin another.
@@ -344,11 +349,8 @@ impl Session {
         let new_life = self.epoch != Some(keys.epoch);
         if new_life {
             self.released.extend(self.keys.drain(..).map(|old| old.local));
-            self.past.extend(self.epoch);
             self.past.retain(|past| *past != keys.epoch);
-            if self.past.len() > MAX_PAST {
-                self.past.pop_front();
-            }
+            self.leave_epoch();
             self.epoch = Some(keys.epoch);
             self.was_met = true;
             // What another life was told before must not bring that one back.

@@ -3,7 +3,7 @@
 //! is one that may be read.
 
 use super::header::{Header, HeaderError, TAUTLINE_FIELD};
-use super::xmlrpc::{self, CallError, connect, members, text};
+use super::xmlrpc::{self, CallError, MAX_REPLY_BYTES, connect, members, text, told};
 use dxr::Value;
 use std::io;
 use std::sync::Arc;
@@ -42,15 +42,15 @@ impl Description {
 pub(super) enum ConnectError {
     #[error(transparent)]
     Call(#[from] CallError),
-    #[error("{host}:{port}: {source}")]
+    #[error("{}:{port}: {source}", told(host))]
     Connect { host: String, port: u16, source: io::Error },
-    #[error("{host}:{port}: no connection header within {} s", HANDSHAKE_TIMEOUT.as_secs())]
+    #[error("{}:{port}: no connection header within {} s", told(host), HANDSHAKE_TIMEOUT.as_secs())]
     Timeout { host: String, port: u16 },
-    #[error("{host}:{port}: {source}")]
+    #[error("{}:{port}: {source}", told(host))]
     Header { host: String, port: u16, source: HeaderError },
-    #[error("{host}:{port} refuses: {reason}")]
+    #[error("{}:{port} refuses: {}", told(host), told(reason))]
     Refused { host: String, port: u16, reason: String },
-    #[error("it is another Tautline node ('{0}'), which is never read")]
+    #[error("it is another Tautline node ('{}'), which is never read", told(.0))]
     Tautline(String),
 }
 
@@ -93,7 +93,7 @@ impl Identity {
     async fn request_topic(&self, uri: &str, topic: &str) -> Result<(String, u16), CallError> {
         let protocols = Value::Array(vec![Value::Array(vec![text("TCPROS")])]);
         let params = vec![text(&self.node_name), text(topic), protocols];
-        let answer = xmlrpc::call(uri, "requestTopic", params).await?;
+        let answer = xmlrpc::call(uri, "requestTopic", params, MAX_REPLY_BYTES).await?;
         if let [Value::String(protocol), Value::String(host), Value::Integer(port), ..] =
             members(&answer)
             && protocol == "TCPROS"

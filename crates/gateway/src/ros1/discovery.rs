@@ -204,7 +204,8 @@ impl Discovery {
             let listed = snapshot.publishers.get(name);
             for (node, publisher) in &mut watched.publishers {
                 publisher.listed = listed.is_some_and(|nodes| nodes.contains(node));
-                let other_type = matches!((snapshot.types.get(name), publisher.known()),
+                let listed_type = snapshot.types.as_ref().and_then(|types| types.get(name));
+                let other_type = matches!((listed_type, publisher.known()),
                     (Some(listed), Some(known)) if *listed != known.type_name);
                 if !publisher.live && (!publisher.listed || other_type) {
                     self.doubtful.insert(node.clone());

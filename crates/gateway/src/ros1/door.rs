@@ -3,21 +3,23 @@
 //! whoever connects can read, call and redirect. So only programs of this machine, the master's
 //! machine and the networks that the file names are let in.
 
+use super::seats::{Seat, Seats};
 use crate::networks::Network;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Connections to the slave API at once; further ones are closed.
+/// Connections to the slave API at once; the one that is silent for longest gives way to a new one.
 const MAX_API_CONNECTIONS: usize = 128;
 /// Of these, from one address of another machine.
 const MAX_API_PER_ADDRESS: usize = 32;
-/// TCPROS connections whose header has not arrived; further ones are closed.
+/// TCPROS connections whose header has not arrived; the oldest gives way to a new one.
 const MAX_HANDSHAKES: usize = 64;
 /// Of these, from one address of another machine.
 const MAX_HANDSHAKES_PER_ADDRESS: usize = 16;
-/// Subscribers and clients of services at once; further ones are refused.
+/// Subscribers and clients of services at once; the oldest client that never called gives way,
+/// else further ones are refused.
 const MAX_CONNECTIONS: usize = 4096;
 /// Of these, from one address of another machine.
 const MAX_CONNECTIONS_PER_ADDRESS: usize = 1024;
@@ -28,6 +30,10 @@ const MAX_LOGGED: usize = 16;
 
 const NOT_ALLOWED: &str = "it is no address of this machine or of the ROS master's; if a computer of \
                            this robot has it, allow it by ros1: { allow: [ADDRESS] }";
+
+/// An address, and the interface (0 for none) that tells one link-local address from the same one
+/// of another machine behind another interface.
+pub(super) type Local = (IpAddr, u32);
 
 /// What a connection takes up.
 #[derive(Debug, Clone, Copy)]
@@ -44,7 +50,7 @@ pub(super) enum Place {
 pub(super) struct Door {
     allowed: Vec<Network>,
     /// Addresses of the master's host, as last resolved.
-    master: Mutex<Vec<IpAddr>>,
+    master: Mutex<Vec<Local>>,
     api: Arc<Seats>,
     handshakes: Arc<Seats>,
     connections: Arc<Seats>,
@@ -68,15 +74,17 @@ impl Door {
         !self.allowed.is_empty()
     }
 
-    pub fn set_master(&self, addresses: Vec<IpAddr>) {
+    pub fn set_master(&self, addresses: Vec<Local>) {
         *locked(&self.master) = addresses;
     }
 
     /// A seat for a connection; `None`: it is to be closed, and has been logged.
     pub fn enter(&self, place: Place, from: SocketAddr) -> Option<Seat> {
-        let address = from.ip().to_canonical();
-        let is_own = is_of_this_machine(address);
-        if !is_own && !self.is_allowed(address) {
+        let (address, scope) = local(from);
+        let own = || if_addrs::get_if_addrs().unwrap_or_default();
+        // Addresses come and go, so the system is asked each time.
+        let is_own = address.is_loopback() || is_among((address, scope), own().iter().map(of));
+        if !is_own && !self.is_allowed((address, scope)) {
             self.log(address, "is refused", NOT_ALLOWED);
             return None;
         }
@@ -86,15 +94,16 @@ impl Door {
             Place::Connection => &self.connections,
         };
         let seat = seats.take(address, is_own);
-        if seat.is_none() {
-            self.log(address, "is closed", "there are too many at once");
+        let loser = seat.as_ref().map_or(Some(address), |seat| seat.instead_of);
+        if let Some(loser) = loser {
+            self.log(loser, "is closed", "there are too many at once");
         }
         seat
     }
 
-    fn is_allowed(&self, address: IpAddr) -> bool {
-        let named = self.allowed.iter().any(|network| network.contains(address));
-        named || locked(&self.master).contains(&address)
+    fn is_allowed(&self, from: Local) -> bool {
+        let named = self.allowed.iter().any(|network| network.contains(from.0));
+        named || is_among(from, locked(&self.master).iter().copied())
     }
 
     fn log(&self, address: IpAddr, what: &str, why: &str) {
@@ -109,13 +118,23 @@ impl Door {
     }
 }
 
-/// Addresses come and go, so the system is asked each time.
-fn is_of_this_machine(address: IpAddr) -> bool {
-    let has = |it: &if_addrs::Interface| it.ip() == address;
-    address.is_loopback() || if_addrs::get_if_addrs().is_ok_and(|all| all.iter().any(has))
+/// Where a connection is from. The system names the interface for link-local addresses alone.
+pub(super) fn local(from: SocketAddr) -> Local {
+    let scope = if let SocketAddr::V6(v6) = from { v6.scope_id() } else { 0 };
+    (from.ip().to_canonical(), scope)
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// An address of this machine.
+pub(super) fn of(interface: &if_addrs::Interface) -> Local {
+    (interface.ip(), interface.index.unwrap_or(0))
+}
+
+fn is_among((address, scope): Local, mut all: impl Iterator<Item = Local>) -> bool {
+    let link_local = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
+    all.any(|(other, index)| other == address && (!link_local || index == scope))
+}
+
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -140,48 +159,6 @@ impl Refused {
     }
 }
 
-/// Places of one kind.
-struct Seats {
-    all: usize,
-    per_address: usize,
-    taken: Mutex<BTreeMap<IpAddr, usize>>,
-}
-
-impl Seats {
-    fn new(all: usize, per_address: usize) -> Arc<Self> {
-        Arc::new(Self { all, per_address, taken: Mutex::default() })
-    }
-
-    /// Programs of this machine share its addresses, and the whole of the places.
-    fn take(self: &Arc<Self>, address: IpAddr, is_own: bool) -> Option<Seat> {
-        let mut taken = locked(&self.taken);
-        let all: usize = taken.values().sum();
-        let here = taken.get(&address).copied().unwrap_or(0);
-        let limit = if is_own { self.all } else { self.per_address };
-        if all >= self.all || here >= limit {
-            return None;
-        }
-        taken.insert(address, here + 1);
-        Some(Seat { seats: self.clone(), address })
-    }
-}
-
-/// One place, free again when dropped.
-pub(super) struct Seat {
-    seats: Arc<Seats>,
-    address: IpAddr,
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        let mut taken = locked(&self.seats.taken);
-        match taken.get_mut(&self.address) {
-            Some(count) if *count > 1 => *count -= 1,
-            _ => drop(taken.remove(&self.address)),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -197,27 +174,72 @@ mod tests {
         assert!(enters("127.0.0.1") && enters("::1") && enters("10.9.200.1"));
         assert!(enters("::ffff:10.9.0.1"), "as an IPv6 socket has it");
         assert!(!enters("192.0.2.1") && !enters("2001:db8::1"));
-        door.set_master(vec!["192.0.2.1".parse().unwrap()]);
+        door.set_master(vec![("192.0.2.1".parse().unwrap(), 0)]);
         assert!(enters("192.0.2.1"));
         let own = if_addrs::get_if_addrs().unwrap();
-        assert!(own.iter().all(|it| enters(&it.ip().to_string())));
+        let enters = |it: &if_addrs::Interface| door.enter(Place::Api, of_interface(it, 0));
+        assert!(own.iter().all(|it| enters(it).is_some()));
+    }
+
+    fn of_interface(it: &if_addrs::Interface, further: u32) -> SocketAddr {
+        let scope = it.index.unwrap_or(0) + further;
+        match it.ip() {
+            IpAddr::V6(v6) if v6.is_unicast_link_local() => {
+                std::net::SocketAddrV6::new(v6, 4000, 0, scope).into()
+            }
+            address => SocketAddr::new(address, 4000),
+        }
+    }
+
+    #[test]
+    fn a_link_local_address_counts_on_its_own_interface_alone() {
+        let door = Door::new(vec![]);
+        let enters = |text: &str| door.enter(Place::Api, text.parse().unwrap()).is_some();
+        door.set_master(vec![("fe80::7:7".parse().unwrap(), 3)]);
+        assert!(enters("[fe80::7:7%3]:4000"));
+        assert!(!enters("[fe80::7:7%4]:4000") && !enters("[fe80::7:7]:4000"));
+        let own = [("fe80::1".parse().unwrap(), 2), ("10.0.0.1".parse().unwrap(), 2)];
+        let is_own = |text: &str| is_among(local(text.parse().unwrap()), own.into_iter());
+        assert!(is_own("[fe80::1%2]:1") && is_own("10.0.0.1:1"));
+        assert!(!is_own("[fe80::1%3]:1"));
+        for it in if_addrs::get_if_addrs().unwrap() {
+            let elsewhere = of_interface(&it, 1000);
+            let same = elsewhere == of_interface(&it, 0);
+            assert_eq!(door.enter(Place::Api, elsewhere).is_some(), same, "{elsewhere}");
+        }
     }
 
     #[test]
     fn one_address_does_not_take_the_places_of_others() {
         let door = Door::new(vec!["10.9.0.0/16".parse().unwrap()]);
-        let enter = |from: &str| door.enter(Place::Handshake, at(from));
-        let mut held: Vec<_> = (0..100).filter_map(|_| enter("10.9.0.1")).collect();
-        assert_eq!(held.len(), MAX_HANDSHAKES_PER_ADDRESS);
+        let enter = |from: &str| {
+            let seat = door.enter(Place::Connection, at(from))?;
+            seat.keep();
+            Some(seat)
+        };
+        let mut held: Vec<_> = (0..2000).filter_map(|_| enter("10.9.0.1")).collect();
+        assert_eq!(held.len(), MAX_CONNECTIONS_PER_ADDRESS);
         assert!(enter("10.9.0.2").is_some());
-        assert!(door.enter(Place::Connection, at("10.9.0.1")).is_some(), "of another kind");
+        assert!(door.enter(Place::Handshake, at("10.9.0.1")).is_some(), "of another kind");
         held.pop();
         held.extend(enter("10.9.0.1"));
-        assert_eq!(held.len(), MAX_HANDSHAKES_PER_ADDRESS);
-        held.extend((0..1000).filter_map(|_| enter("127.0.0.1")));
-        assert_eq!(held.len(), MAX_HANDSHAKES, "this machine may have the rest");
+        assert_eq!(held.len(), MAX_CONNECTIONS_PER_ADDRESS);
+        held.extend((0..5000).filter_map(|_| enter("127.0.0.1")));
+        assert_eq!(held.len(), MAX_CONNECTIONS, "this machine may have the rest");
         held.clear();
-        assert!(locked(&door.handshakes.taken).is_empty(), "nothing is left");
+        assert_eq!(door.connections.taken(), 0, "nothing is left");
+    }
+
+    #[test]
+    fn silent_connections_do_not_hold_the_door_shut() {
+        let door = Door::new(vec![]);
+        for (place, seats) in [(Place::Handshake, &door.handshakes), (Place::Api, &door.api)] {
+            let enter = || door.enter(place, at("127.0.0.1"));
+            let held: Vec<_> = (0..1000).map(|_| enter().expect("a place")).collect();
+            assert!(seats.taken() <= MAX_API_CONNECTIONS);
+            drop(held);
+            assert_eq!(seats.taken(), 0);
+        }
     }
 
     #[test]

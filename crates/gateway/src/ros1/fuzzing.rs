@@ -4,6 +4,7 @@
 use super::connection;
 use super::header::Header;
 use super::publication::refusal;
+use super::room::Room;
 use super::rpc::{read_block, read_outcome};
 use super::slave::{Asked, understand};
 use super::subscription::{Incoming, read_message};
@@ -34,8 +35,9 @@ pub fn stream(bytes: &[u8]) {
                 assert!(payload.len() <= LIMIT, "a message within the limit");
             }
         }
-        let _ = read_outcome(&mut &*bytes, LIMIT).await;
-        if let Ok(Ok(block)) = read_block(&mut &*bytes, LIMIT).await {
+        let room = Room::new(LIMIT, LIMIT);
+        let _ = read_outcome(&mut &*bytes, LIMIT, &mut room.share()).await;
+        if let Ok(Ok(block)) = read_block(&mut &*bytes, LIMIT, &mut room.share()).await {
             assert!(block.len() <= LIMIT, "a block within the limit");
         }
     });

@@ -3,12 +3,15 @@
 //! fields, each behind its length, all behind the length of the whole
 //! (<https://wiki.ros.org/ROS/Connection%20Header>).
 
+use crate::plain::plain;
 use std::collections::BTreeMap;
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// Longest header taken; the definitions of the largest common types are around 64 KiB.
 pub const MAX_HEADER_BYTES: usize = 512 * 1024;
+/// Bytes that an error shows of a field.
+const MAX_SHOWN: usize = 40;
 /// Most fields taken; ROS itself uses about ten.
 pub const MAX_FIELDS: usize = 64;
 
@@ -116,7 +119,7 @@ fn split_field(field: &[u8]) -> Result<(String, String), HeaderError> {
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
     match field.iter().position(|&byte| byte == b'=') {
         Some(at) if at > 0 => Ok((text(&field[..at]), text(&field[at + 1..]))),
-        _ => Err(HeaderError::NoKey(text(&field[..field.len().min(40)]))),
+        _ => Err(HeaderError::NoKey(plain(&text(field), MAX_SHOWN))),
     }
 }
 

@@ -4,14 +4,18 @@
 
 use super::connection::{ConnectError, Identity};
 use super::discovery::{Checked, Probed, Work};
-use super::master::{Master, Snapshot};
-use super::xmlrpc::{self, CallError, pairs, text};
+use super::master::{Master, Snapshot, Types};
+use super::publication::{shown, typed};
+use super::xmlrpc::{self, CallError, MAX_LIST_BYTES, MAX_REPLY_BYTES, pairs, text};
 use crate::Topic;
 use std::sync::Arc;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 /// Nodes asked for the type they use before a topic is published.
 const MAX_ASKED: usize = 16;
+/// Nodes asked for that at once, for all topics: each may answer with a whole list.
+const MAX_QUESTIONS: usize = 16;
 
 /// Whoever asks.
 #[derive(Clone)]
@@ -19,6 +23,7 @@ pub(super) struct Inquirer {
     pub master: Arc<Master>,
     pub identity: Identity,
     pub own_uri: String,
+    questions: Arc<Semaphore>,
 }
 
 /// The answer to one piece of work.
@@ -35,14 +40,15 @@ pub(super) enum User {
 }
 
 /// The nodes other than `own_name` to ask before publishing `topic`: its
-/// publishers; its subscribers only where the master has another type for it.
+/// publishers; its subscribers only where the master has another type for it, or cannot tell.
 pub(super) fn users(snapshot: &Snapshot, topic: &Topic, own_name: &str) -> Vec<User> {
     let others = |nodes: Option<&std::collections::BTreeSet<String>>| -> Vec<String> {
         nodes.into_iter().flatten().filter(|node| *node != own_name).cloned().collect()
     };
     let publishers = others(snapshot.publishers.get(&topic.name)).into_iter();
     let mut users: Vec<User> = publishers.map(User::Publisher).collect();
-    if snapshot.types.get(&topic.name).is_some_and(|listed| *listed != topic.type_name) {
+    let other = |types: &Types| types.get(&topic.name).is_some_and(|it| *it != topic.type_name);
+    if snapshot.types.as_ref().is_none_or(other) {
         let subscribers = others(snapshot.subscribers.get(&topic.name)).into_iter();
         users.extend(subscribers.map(User::Subscriber));
     }
@@ -51,6 +57,10 @@ pub(super) fn users(snapshot: &Snapshot, topic: &Topic, own_name: &str) -> Vec<U
 }
 
 impl Inquirer {
+    pub fn new(master: Arc<Master>, identity: Identity, own_uri: String) -> Self {
+        Self { master, identity, own_uri, questions: Arc::new(Semaphore::new(MAX_QUESTIONS)) }
+    }
+
     /// Finds out what `work` asks.
     pub async fn find_out(&self, work: Work) -> Found {
         match work {
@@ -82,7 +92,7 @@ impl Inquirer {
     async fn check(&self, node: &str, uri: String) -> Checked {
         let uri = self.master.lookup_node(node).await.unwrap_or(uri);
         let params = vec![text(&self.identity.node_name)];
-        match xmlrpc::call(&uri, "getPublications", params).await {
+        match xmlrpc::call(&uri, "getPublications", params, MAX_LIST_BYTES).await {
             Ok(topics) => Checked::Publishes { uri, topics: pairs(&topics).into_iter().collect() },
             Err(error) if error.nobody_there() => Checked::Gone,
             Err(error) if error.answered() => Checked::Answers,
@@ -97,7 +107,7 @@ impl Inquirer {
             return None;
         }
         let params = vec![text(&self.identity.node_name)];
-        let answer = xmlrpc::call(&uri, "getPid", params).await;
+        let answer = xmlrpc::call(&uri, "getPid", params, MAX_REPLY_BYTES).await;
         answer.is_ok().then_some(uri)
     }
 
@@ -120,6 +130,8 @@ impl Inquirer {
         topic: &Topic,
         user: User,
     ) -> Result<Option<String>, ConnectError> {
+        // Fails only if it were closed.
+        let _asking = self.questions.acquire().await;
         let theirs = match &user {
             User::Publisher(node) => {
                 let uri = self.master.lookup_node(node).await?;
@@ -127,25 +139,59 @@ impl Inquirer {
                 if found.md5 == topic.type_hash {
                     return Ok(None);
                 }
-                format!("{node} publishes it as {} (md5 {})", found.type_name, found.md5)
+                let [node, theirs, md5] = [node, &found.type_name, &found.md5].map(|it| shown(it));
+                format!("{node} publishes it as {theirs} (md5 {md5})")
             }
             User::Subscriber(node) => match self.subscribed_type(node, &topic.name).await? {
                 Some(theirs) if theirs != topic.type_name && theirs != "*" => {
-                    format!("{node} subscribes to it as {theirs}")
+                    format!("{} subscribes to it as {}", shown(node), shown(&theirs))
                 }
                 _ => return Ok(None),
             },
         };
-        Ok(Some(format!(
-            "{} of type {} (md5 {}) is not published at this master: {theirs}",
-            topic.name, topic.type_name, topic.type_hash
-        )))
+        let topic = typed(&topic.name, &topic.type_name, &topic.type_hash);
+        Ok(Some(format!("{topic} is not published at this master: {theirs}")))
     }
 
     async fn subscribed_type(&self, node: &str, topic: &str) -> Result<Option<String>, CallError> {
         let uri = self.master.lookup_node(node).await?;
         let params = vec![text(&self.identity.node_name)];
-        let topics = pairs(&xmlrpc::call(&uri, "getSubscriptions", params).await?);
+        let listed = xmlrpc::call(&uri, "getSubscriptions", params, MAX_LIST_BYTES).await?;
+        let topics = pairs(&listed);
         Ok(topics.into_iter().find(|(name, _)| name == topic).map(|(_, type_name)| type_name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Qos;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn subscribers_are_asked_unless_the_master_has_the_same_type() {
+        let topic = Topic {
+            name: "/scan".into(),
+            type_name: "a/Scan".into(),
+            type_hash: "11".into(),
+            definition: "".into(),
+            qos: Qos::default(),
+        };
+        let of = |node: &str| BTreeMap::from([("/scan".to_owned(), [node.to_owned()].into())]);
+        let asked = |type_name: Option<&str>| {
+            let types = type_name.map(|it| BTreeMap::from([("/scan".to_owned(), it.to_owned())]));
+            let [publishers, subscribers] = ["/a", "/b"].map(of);
+            users(
+                &Snapshot { publishers, subscribers, types, ..Snapshot::default() },
+                &topic,
+                "/us",
+            )
+        };
+        let [one, both] = [1, 2].map(|many| {
+            [User::Publisher("/a".into()), User::Subscriber("/b".into())][..many].to_vec()
+        });
+        assert_eq!(asked(Some("a/Scan")), one);
+        assert_eq!(asked(Some("b/Scan")), both);
+        assert_eq!(asked(None), both, "the master cannot tell");
     }
 }

@@ -3,7 +3,7 @@
 //! which our host name leads; on no other, since the radio's is one of them. Names and addresses
 //! change while we run, so they are looked at again and again.
 
-use super::door::Door;
+use super::door::{self, Door, Local};
 use super::{LISTEN_BACKLOG, Note, Shared, StartError};
 use super::{publication, slave};
 use std::collections::{BTreeMap, BTreeSet};
@@ -68,9 +68,6 @@ fn socket(address: SocketAddr) -> io::Result<socket2::Socket> {
     Ok(socket)
 }
 
-/// An address, and the interface where it is a link-local one.
-type Local = (IpAddr, u32);
-
 /// All listeners.
 pub(super) struct Listening {
     pub host: String,
@@ -123,7 +120,7 @@ impl Listening {
             self.resolve().await;
         }
         let own: Vec<Local> = if_addrs::get_if_addrs()
-            .map(|all| all.iter().map(|it| (it.ip(), it.index.unwrap_or(0))).collect())
+            .map(|all| all.iter().map(door::of).collect())
             .unwrap_or_default();
         let found = self.host_addresses.as_ref().map(|all| local_ones(all, &own));
         let found = found.unwrap_or_default();
@@ -152,7 +149,7 @@ impl Listening {
         self.resolved = Some(Instant::now());
         let master = addresses_of(&self.master_host).await;
         if let Ok(found) = master {
-            self.door.set_master(found.into_iter().map(|(address, _)| address).collect());
+            self.door.set_master(found.into_iter().collect());
         }
         let host = addresses_of(&self.host).await;
         // While a name server is away the last addresses hold.
@@ -223,11 +220,7 @@ async fn addresses_of(host: &str) -> Result<BTreeSet<Local>, String> {
     let lookup = timeout(RESOLVE_TIMEOUT, tokio::net::lookup_host((host, 0))).await;
     let found = lookup.map_err(|_| "the name server does not answer")?;
     let found = found.map_err(|error| error.to_string())?;
-    let local = |address: SocketAddr| match address {
-        SocketAddr::V6(v6) => (IpAddr::from(*v6.ip()).to_canonical(), v6.scope_id()),
-        SocketAddr::V4(v4) => (IpAddr::from(*v4.ip()), 0),
-    };
-    Ok(found.map(local).take(MAX_ADDRESSES).collect())
+    Ok(found.map(door::local).take(MAX_ADDRESSES).collect())
 }
 
 #[cfg(test)]

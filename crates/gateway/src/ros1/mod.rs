@@ -18,7 +18,9 @@
 //! | how services are called and served | `rpc.rs`, `actor/services.rs` |
 //! | what other nodes may call | `slave.rs` |
 //! | on which addresses nodes reach us; whose connections are taken | `listening.rs`; `door.rs` |
-//! | what is asked of the master | `master.rs` |
+//! | which connection gives way when there are too many | `seats.rs` |
+//! | what is asked of the master; which registration comes first | `master.rs`; `turns.rs` |
+//! | how many bytes calls may hold together | `room.rs` |
 
 mod actor;
 mod connection;
@@ -31,10 +33,13 @@ mod inquiry;
 mod listening;
 mod master;
 mod publication;
+mod room;
 mod rpc;
+mod seats;
 mod services;
 mod slave;
 mod subscription;
+mod turns;
 mod xmlrpc;
 
 use crate::backlog::Backlog;

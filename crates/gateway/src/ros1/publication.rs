@@ -8,14 +8,16 @@ use super::connection::Identity;
 use super::door::{Door, Place};
 use super::header::{Header, TAUTLINE_FIELD};
 use super::slave::ACCEPT_PAUSE;
+use super::turns::Turn;
 use super::xmlrpc::tune;
+use crate::plain::plain;
 use crate::{MAX_SOURCES, Source, Topic};
 use bytes::{Buf, Bytes};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc};
@@ -28,8 +30,8 @@ pub(super) const SUBSCRIBER_QUEUE_MESSAGES: usize = 256;
 pub(super) const SUBSCRIBER_QUEUE_BYTES: usize = 8 * 1024 * 1024;
 /// Subscribers of one topic; further ones are refused.
 pub(super) const MAX_SUBSCRIBERS: usize = 256;
-/// Characters that are kept of a text that another node sent.
-const MAX_SHOWN: usize = 120;
+/// Bytes that are kept of a text that another node sent.
+const MAX_SHOWN: usize = 160;
 /// How long a subscriber may take to send its header, or to take ours.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -51,6 +53,8 @@ pub(super) struct Publication {
     pub phase: Phase,
     /// Whether a check or a registration is under way.
     pub busy: bool,
+    /// When it is to be tried at the master.
+    pub turn: Turn,
     /// Once clear of conflicts, a publication stays: who came first holds.
     pub cleared: bool,
     drops: Arc<AtomicU64>,
@@ -81,12 +85,18 @@ impl Publication {
             serial,
             phase: Phase::Pending,
             busy: false,
+            turn: Turn::new(Instant::now()),
             cleared: false,
             drops,
             subscribers: BTreeMap::new(),
             told: BTreeSet::new(),
             latched: Vec::new(),
         }
+    }
+
+    /// Whether it is to be registered when its turn comes.
+    pub fn waits(&self) -> bool {
+        self.phase != Phase::Registered && !self.busy
     }
 
     /// Queues `payload` for every subscriber and, if latched, for those to come.
@@ -138,6 +148,8 @@ impl Publication {
         }
         let reply = self.reply(identity).encode();
         let (waiting, topic) = (queue.clone(), self.topic.name.clone());
+        // Subscribers say nothing more.
+        visitor.seat.keep();
         let task = tokio::spawn(async move {
             serve_subscriber(visitor.stream, reply, &waiting).await;
             drop(visitor.seat);
@@ -160,9 +172,15 @@ impl Publication {
     }
 }
 
-/// What is kept and shown of a text that another node sent, which may be as long as a header.
+/// What is kept and shown of a text that another node sent, which may be as long as a header and
+/// hold anything.
 pub(super) fn shown(text: &str) -> String {
-    text.chars().take(MAX_SHOWN).collect()
+    plain(text, MAX_SHOWN)
+}
+
+/// A topic or service and its type in a line for a person: a peer may have named it.
+pub(super) fn typed(name: &str, type_name: &str, md5: &str) -> String {
+    format!("{} of type {} (md5 {})", shown(name), shown(type_name), shown(md5))
 }
 
 /// Why a subscriber that sent `header` is not served, if so.
@@ -180,10 +198,8 @@ pub(super) fn refusal(header: &Header, topic: &Topic) -> Option<String> {
     let caller = shown(header.get("callerid").unwrap_or("an unnamed node"));
     let type_name = shown(header.get("type").unwrap_or("an unnamed type"));
     let md5 = shown(md5);
-    Some(format!(
-        "{caller} wants {} as {type_name} (md5 {md5}); it is published here as {} (md5 {})",
-        topic.name, topic.type_name, topic.type_hash
-    ))
+    let ours = typed(&topic.name, &topic.type_name, &topic.type_hash);
+    Some(format!("{caller} wants {ours} as {type_name} (md5 {md5})"))
 }
 
 /// Messages that wait for one subscriber.
@@ -275,10 +291,16 @@ pub(super) async fn accept(listener: TcpListener, notes: mpsc::Sender<Note>, doo
         let Some(waiting) = door.enter(Place::Handshake, peer) else { continue };
         let (notes, door) = (notes.clone(), door.clone());
         tokio::spawn(async move {
-            if let Some(note) = introduced(stream, peer, &door).await {
+            let introduced = tokio::select! {
+                introduced = introduced(stream, peer, &door) => introduced,
+                () = waiting.lost() => {
+                    tracing::debug!(%peer, "a silent connection gives way");
+                    None
+                }
+            };
+            if let Some(note) = introduced {
                 let _ = notes.send(note).await;
             }
-            drop(waiting);
         });
     }
 }
@@ -299,13 +321,15 @@ async fn introduced(mut stream: TcpStream, peer: SocketAddr, door: &Door) -> Opt
 
 /// Tells a subscriber why it is not served, and closes.
 pub(super) async fn refuse(visitor: Visitor, reason: String, identity: Identity) {
-    let Visitor { mut stream, peer, seat: _seat } = visitor;
+    let Visitor { mut stream, peer, seat } = visitor;
+    seat.keep();
     let header = Header::default()
         .with("error", &reason)
         .with("callerid", &identity.node_name)
         .with(TAUTLINE_FIELD, &identity.tautline_name);
     let told = timeout(HANDSHAKE_TIMEOUT, stream.write_all(&header.encode())).await;
     tracing::debug!(%peer, reason, told = told.is_ok(), "subscriber refused");
+    drop(seat);
 }
 
 #[cfg(test)]
@@ -375,5 +399,13 @@ mod tests {
         let header = Header::default().with("callerid", &long).with("type", &long);
         let reason = refusal(&header.with("md5sum", &long), &topic).unwrap();
         assert!(reason.len() < 1000, "{} bytes", reason.len());
+    }
+
+    #[test]
+    fn a_refusal_writes_no_lines_of_its_own() {
+        let topic = Topic { type_name: "a/Scan\nWARN forged".into(), ..topic() };
+        let header = Header::default().with("callerid", "/a\nWARN\u{1b}[2J").with("md5sum", "22");
+        let reason = refusal(&header, &topic).unwrap();
+        assert!(!reason.contains(char::is_control), "{reason}");
     }
 }

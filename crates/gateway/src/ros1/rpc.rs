@@ -5,11 +5,14 @@
 
 use super::connection::{self, ConnectError, indefinite, open_service};
 use super::inquiry::Inquirer;
+use super::room::{FREE_BYTES, Room, Share};
+use super::seats::Seat;
 use super::xmlrpc::{CallError, Endpoint};
 use crate::Outcome;
 use bytes::Bytes;
 use std::future::pending;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -75,7 +78,7 @@ impl Inquirer {
         service: &str,
         md5: &str,
         request: Bytes,
-        max_response: usize,
+        (max_response, share): (usize, &mut Share),
         patience: Duration,
     ) -> Outcome {
         let (until, seconds) = (Instant::now() + patience, patience.as_secs_f64());
@@ -93,7 +96,7 @@ impl Inquirer {
             }
             let _ = timeout_at(until, sleep(RETRY)).await;
         };
-        match timeout_at(until, exchange(&mut stream, &request, max_response)).await {
+        match timeout_at(until, exchange(&mut stream, &request, max_response, share)).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(error)) => {
                 Err(format!("the server of {service} left before it answered ({error})"))
@@ -107,42 +110,62 @@ async fn exchange(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     request: &[u8],
     max_response: usize,
+    share: &mut Share,
 ) -> io::Result<Outcome> {
     write_block(stream, None, request).await?;
-    read_outcome(stream, max_response).await
+    read_outcome(stream, max_response, share).await
 }
 
 pub(super) async fn read_outcome(
     stream: &mut (impl AsyncRead + Unpin),
     max_response: usize,
+    share: &mut Share,
 ) -> io::Result<Outcome> {
     let fine = stream.read_u8().await? != 0;
     let limit = if fine { max_response } else { MAX_ERROR_BYTES };
-    Ok(match (fine, read_block(stream, limit).await?) {
+    Ok(match (fine, read_block(stream, limit, share).await?) {
         (true, Ok(response)) => Ok(response),
-        (true, Err(bytes)) => Err(format!("the response has {bytes} bytes; allowed: {limit}")),
+        (true, Err(refused)) => Err(format!("the response {refused}")),
         (false, Ok(text)) => Err(String::from_utf8_lossy(&text).into_owned()),
-        (false, Err(bytes)) => {
-            Err(format!("the server failed, and says so in {bytes} bytes; allowed: {limit}"))
-        }
+        (false, Err(refused)) => Err(format!("the server failed, and the text of it {refused}")),
     })
 }
 
-/// What is behind a length; holds only what has arrived. `Err`: it is longer than `limit`.
+/// Why what is behind a length is not read.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refused {
+    #[error("has {bytes} bytes; allowed: {limit}")]
+    TooLong { bytes: usize, limit: usize },
+    #[error(
+        "finds no room beside those of other connections; {read} of its {bytes} bytes were read"
+    )]
+    NoRoom { bytes: usize, read: usize },
+}
+
+/// What is behind a length; holds only what has arrived.
 pub(super) async fn read_block(
     stream: &mut (impl AsyncRead + Unpin),
     limit: usize,
-) -> io::Result<Result<Bytes, usize>> {
+    share: &mut Share,
+) -> io::Result<Result<Bytes, Refused>> {
     let length = stream.read_u32_le().await? as usize;
     if length > limit {
-        return Ok(Err(length));
+        return Ok(Err(Refused::TooLong { bytes: length, limit }));
     }
-    let mut bytes = Vec::new();
-    stream.take(length as u64).read_to_end(&mut bytes).await?;
-    match bytes.len() {
-        all if all == length => Ok(Ok(bytes.into())),
-        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    let (mut bytes, mut stream) = (Vec::new(), stream.take(length as u64));
+    while bytes.len() < length {
+        if bytes.len() == bytes.capacity() {
+            let room = length.min(FREE_BYTES.max(2 * bytes.len()));
+            if !share.grow_to(room) {
+                return Ok(Err(Refused::NoRoom { bytes: length, read: bytes.len() }));
+            }
+            bytes.reserve_exact(room - bytes.len());
+        }
+        if stream.read_buf(&mut bytes).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
     }
+    Ok(Ok(bytes.into()))
 }
 
 /// `first`, the length of `bytes`, and `bytes`.
@@ -160,7 +183,12 @@ async fn write_block(
 }
 
 /// A request of a local client, and where its outcome goes.
-pub(super) type Asked = (Bytes, oneshot::Sender<Outcome>);
+pub(super) struct Asked {
+    pub request: Bytes,
+    pub outcome: oneshot::Sender<Outcome>,
+    /// Held until the request has been handed on and answered.
+    pub share: Arc<Share>,
+}
 
 /// A local client of a service that we serve.
 pub(super) struct Client {
@@ -171,6 +199,10 @@ pub(super) struct Client {
     pub persistent: bool,
     /// Largest request, in bytes.
     pub max_request: usize,
+    /// Where the requests of all clients have to fit.
+    pub room: Arc<Room>,
+    /// At the door and at the service; until it has called they may go to another client.
+    pub seats: [Seat; 2],
     /// Closed when the service is not served any more.
     pub served: watch::Receiver<()>,
 }
@@ -178,34 +210,68 @@ pub(super) struct Client {
 impl Client {
     /// Answers a probe.
     pub async fn tell(mut self) {
+        self.keep_seats();
         // Whether it heard does not matter.
         let _ = timeout(TRANSFER_TIMEOUT, self.stream.write_all(&self.reply)).await;
     }
 
+    fn keep_seats(&self) {
+        self.seats.iter().for_each(Seat::keep);
+    }
+
     /// Passes its requests on and its outcomes back, until either side ends it.
-    pub async fn serve(self, requests: mpsc::Sender<Asked>) {
-        let Self { mut stream, reply, persistent, max_request, mut served } = self;
-        let mut sent = timeout(TRANSFER_TIMEOUT, stream.write_all(&reply)).await;
+    pub async fn serve(mut self, requests: mpsc::Sender<Asked>) {
+        let mut sent = timeout(TRANSFER_TIMEOUT, self.stream.write_all(&self.reply)).await;
         while matches!(sent, Ok(Ok(()))) {
-            let request = tokio::select! {
-                request = next_request(&mut stream, persistent, max_request) => request,
-                _ = served.changed() => return,
-            };
+            let mut share = self.room.share();
+            let Some(request) = self.request(&mut share).await else { return };
             let (outcome, more) = match request {
-                Err(_) => return,
-                Ok(Err(bytes)) => {
-                    (Err(format!("the request has {bytes} bytes; allowed: {max_request}")), false)
-                }
-                Ok(Ok(request)) => match ask(&mut stream, &requests, request, &mut served).await {
-                    Some(outcome) => (outcome, persistent),
+                Err(refused) => (Err(format!("the request {refused}")), false),
+                Ok(request) => match self.ask(&requests, request, share).await {
+                    Some(outcome) => (outcome, self.persistent),
                     None => return,
                 },
             };
-            sent = timeout(TRANSFER_TIMEOUT, write_outcome(&mut stream, outcome)).await;
+            sent = timeout(TRANSFER_TIMEOUT, write_outcome(&mut self.stream, outcome)).await;
             if !more {
                 return;
             }
         }
+    }
+
+    /// `None` if there is none any more.
+    async fn request(&mut self, share: &mut Share) -> Option<Result<Bytes, Refused>> {
+        let [door, service] = &self.seats;
+        let request = tokio::select! {
+            read = next_request(&mut self.stream, self.persistent, self.max_request, share) => {
+                read.ok()?
+            }
+            _ = self.served.changed() => return None,
+            () = door.lost() => return None,
+            () = service.lost() => return None,
+        };
+        self.keep_seats();
+        Some(request)
+    }
+
+    /// `None` if the client leaves before its outcome comes.
+    async fn ask(
+        &mut self,
+        requests: &mpsc::Sender<Asked>,
+        request: Bytes,
+        share: Share,
+    ) -> Option<Outcome> {
+        let (outcome, comes) = oneshot::channel();
+        let share = Arc::new(share);
+        requests.send(Asked { request, outcome, share: share.clone() }).await.ok()?;
+        let over = || Err("it is not served here any more".into());
+        let outcome = tokio::select! {
+            outcome = comes => Some(outcome.unwrap_or_else(|_| over())),
+            _ = self.served.changed() => Some(over()),
+            () = closed(&self.stream) => None,
+        };
+        drop(share);
+        outcome
     }
 }
 
@@ -214,30 +280,14 @@ async fn next_request(
     stream: &mut TcpStream,
     persistent: bool,
     limit: usize,
-) -> io::Result<Result<Bytes, usize>> {
+    share: &mut Share,
+) -> io::Result<Result<Bytes, Refused>> {
     if persistent && stream.peek(&mut [0]).await? == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    match timeout(TRANSFER_TIMEOUT, read_block(stream, limit)).await {
+    match timeout(TRANSFER_TIMEOUT, read_block(stream, limit, share)).await {
         Ok(read) => read,
         Err(_) => Err(io::ErrorKind::TimedOut.into()),
-    }
-}
-
-/// `None` if the client leaves before its outcome comes.
-async fn ask(
-    stream: &mut TcpStream,
-    requests: &mpsc::Sender<Asked>,
-    request: Bytes,
-    served: &mut watch::Receiver<()>,
-) -> Option<Outcome> {
-    let (outcome, comes) = oneshot::channel();
-    requests.send((request, outcome)).await.ok()?;
-    let over = || Err("it is not served here any more".into());
-    tokio::select! {
-        outcome = comes => Some(outcome.unwrap_or_else(|_| over())),
-        _ = served.changed() => Some(over()),
-        () = closed(stream) => None,
     }
 }
 
@@ -263,13 +313,36 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn share() -> Share {
+        Room::new(1 << 20, 0).share()
+    }
+
+    #[test]
+    fn what_finds_no_room_beside_others_is_refused_and_takes_none() {
+        let room = Room::new(100_000, 0);
+        let mut wire = Vec::new();
+        run(write_block(&mut wire, None, &[7; 80_000])).unwrap();
+        let read =
+            |share: &mut Share| run(read_block(&mut wire.as_slice(), 80_000, share)).unwrap();
+        let (mut one, mut two) = (room.share(), room.share());
+        assert_eq!(read(&mut one).unwrap().len(), 80_000);
+        let refused = read(&mut two).unwrap_err();
+        assert!(matches!(refused, Refused::NoRoom { bytes: 80_000, read: 1.. }), "{refused}");
+        drop((one, two));
+        assert!(read(&mut room.share()).is_ok());
+        let small = [&FREE_BYTES.to_le_bytes()[..4], &[1; FREE_BYTES]].concat();
+        let mut full = room.share();
+        assert!(full.grow_to(100_000 + FREE_BYTES));
+        assert!(run(read_block(&mut small.as_slice(), 80_000, &mut room.share())).unwrap().is_ok());
+    }
+
     fn run<T>(future: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
     }
 
     #[test]
     fn outcomes_are_read_as_ros_documents_them() {
-        let read = |mut bytes: &[u8]| run(read_outcome(&mut bytes, 4));
+        let read = |mut bytes: &[u8]| run(read_outcome(&mut bytes, 4, &mut share()));
         assert_eq!(read(&[1, 2, 0, 0, 0, 7, 8]).unwrap(), Ok(Bytes::from_static(&[7, 8])));
         assert_eq!(read(&[0, 2, 0, 0, 0, b'n', b'o']).unwrap(), Err("no".into()));
         let long = read(&[1, 5, 0, 0, 0]).unwrap().unwrap_err();
@@ -284,15 +357,15 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(bytes: Vec<u8>) {
-            let _ = run(read_outcome(&mut bytes.as_slice(), 100));
-            let _ = run(read_block(&mut bytes.as_slice(), 100));
+            let _ = run(read_outcome(&mut bytes.as_slice(), 100, &mut share()));
+            let _ = run(read_block(&mut bytes.as_slice(), 100, &mut share()));
         }
 
         #[test]
         fn what_is_written_is_read(bytes: Vec<u8>, first in 0..2u8) {
             let mut wire = Vec::new();
             run(write_block(&mut wire, Some(first), &bytes)).unwrap();
-            let outcome = run(read_outcome(&mut wire.as_slice(), bytes.len())).unwrap();
+            let outcome = run(read_outcome(&mut wire.as_slice(), bytes.len(), &mut share())).unwrap();
             prop_assert_eq!(outcome.is_ok(), first == 1);
             if let Ok(response) = outcome {
                 prop_assert_eq!(response, bytes);

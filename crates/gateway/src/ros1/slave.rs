@@ -4,6 +4,8 @@
 
 use super::Note;
 use super::door::{Door, Place};
+use super::publication::shown;
+use super::seats::Seat;
 use super::xmlrpc::{as_text, parse_call, render_answer, render_fault, text, texts};
 use bytes::Bytes;
 use dxr::Value;
@@ -71,17 +73,24 @@ pub(super) async fn serve(
         let Some(seat) = door.enter(Place::Api, peer) else { continue };
         let (node_name, notes) = (node_name.clone(), notes.clone());
         tokio::spawn(async move {
-            serve_connection(stream, &node_name, &notes).await;
-            drop(seat);
+            tokio::select! {
+                () = serve_connection(stream, &node_name, &notes, &seat) => {}
+                () = seat.lost() => tracing::debug!(%peer, "a silent connection gives way"),
+            }
         });
     }
 }
 
-async fn serve_connection(stream: TcpStream, node_name: &str, notes: &mpsc::Sender<Note>) {
+async fn serve_connection(
+    stream: TcpStream,
+    node_name: &str,
+    notes: &mpsc::Sender<Note>,
+    seat: &Seat,
+) {
     // Without it each answer may wait for the caller's delayed acknowledgement.
     let _ = stream.set_nodelay(true);
     let service = hyper::service::service_fn(|request| async move {
-        Ok::<_, Infallible>(respond(request, node_name, notes).await)
+        Ok::<_, Infallible>(respond(request, node_name, notes, seat).await)
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
@@ -105,6 +114,7 @@ async fn respond(
     request: Request<Incoming>,
     node_name: &str,
     notes: &mpsc::Sender<Note>,
+    seat: &Seat,
 ) -> Response<Full<Bytes>> {
     let body = Limited::new(request.into_body(), MAX_REQUEST_BYTES).collect();
     let body = match timeout(REQUEST_TIMEOUT, body).await {
@@ -112,9 +122,10 @@ async fn respond(
         Ok(Err(_)) => return plain(StatusCode::PAYLOAD_TOO_LARGE),
         Err(_) => return plain(StatusCode::REQUEST_TIMEOUT),
     };
+    seat.heard();
     let xml = match parse_call(&body) {
         Ok((method, params)) => answer(&method, &params, node_name, notes).await,
-        Err(reason) => render_fault(-1, &reason),
+        Err(reason) => render_fault(-1, &shown(&reason)),
     };
     let mut response = Response::new(Full::from(xml));
     let xml_type = header::HeaderValue::from_static("text/xml");
@@ -181,7 +192,7 @@ pub(super) fn understand(method: &str, params: &[Value], node_name: &str) -> Ask
         "shutdown" => {
             Asked::State(ApiCall::Shutdown { caller, reason: param(1).unwrap_or_default() })
         }
-        other => Asked::Unknown(other.chars().take(60).collect()),
+        other => Asked::Unknown(shown(other)),
     }
 }
 

@@ -4,6 +4,8 @@
 use super::Note;
 use super::Shared;
 use super::connection::{ConnectError, Description, Identity};
+use super::publication::shown;
+use super::turns::Turn;
 use crate::rejections::Reason;
 use crate::sources::SourceNumbers;
 use crate::{Event, Events, Source};
@@ -15,12 +17,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufRead, AsyncReadExt, BufReader};
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 /// Publishers of one topic that are read; further ones are left out.
 pub(super) const MAX_PUBLISHERS: usize = 256;
+/// Publishers of all topics that are read; further ones are left out.
+pub(super) const MAX_READERS: usize = 4096;
+/// Longest URI of a publisher; one that is longer is left out.
+const MAX_URI_BYTES: usize = 512;
 /// What is read ahead of one connection, so that a small message costs one read.
 const READ_BUFFER_BYTES: usize = 16 * 1024;
 const FIRST_RETRY: Duration = Duration::from_millis(100);
@@ -36,6 +42,8 @@ pub(super) struct Subscription {
     pub registered: bool,
     /// Whether a registration is under way.
     pub registering: bool,
+    /// When it is to be tried at the master.
+    pub turn: Turn,
     /// What the master last said of the topic's publishers.
     pub listed: BTreeSet<String>,
     /// Publishers that must not be read: other Tautline nodes, other types.
@@ -50,6 +58,7 @@ pub(super) struct Reader {
     pub connected: bool,
     listed: Arc<AtomicBool>,
     task: JoinHandle<()>,
+    _place: OwnedSemaphorePermit,
 }
 
 impl Drop for Reader {
@@ -103,6 +112,7 @@ impl Subscription {
             md5: String::new(),
             registered: false,
             registering: false,
+            turn: Turn::new(Instant::now()),
             listed: BTreeSet::new(),
             foreign: BTreeSet::new(),
             readers: BTreeMap::new(),
@@ -110,8 +120,25 @@ impl Subscription {
         }
     }
 
+    /// Whether it is to be registered when its turn comes.
+    pub fn waits(&self) -> bool {
+        !self.registered && !self.registering
+    }
+
+    /// Takes a list of the topic's publishers, as the master tells it or who says to be the master.
+    pub fn list(&mut self, uris: Vec<String>) {
+        let short = uris.into_iter().filter(|uri| uri.len() <= MAX_URI_BYTES);
+        self.listed = short.take(MAX_PUBLISHERS).collect();
+    }
+
     /// Starts to read the publisher at `uri`.
-    pub fn start_reader(&mut self, topic: &str, uri: &str, serial: u64, context: ReaderContext) {
+    pub fn start_reader(
+        &mut self,
+        topic: &str,
+        uri: &str,
+        serial: u64,
+        (context, place): (ReaderContext, OwnedSemaphorePermit),
+    ) {
         let listed = Arc::new(AtomicBool::new(true));
         let run = ReaderRun {
             topic: topic.into(),
@@ -124,7 +151,8 @@ impl Subscription {
             context,
         };
         let task = tokio::spawn(run.run());
-        self.readers.insert(uri.into(), Reader { serial, connected: false, listed, task });
+        let reader = Reader { serial, connected: false, listed, task, _place: place };
+        self.readers.insert(uri.into(), reader);
     }
 
     /// Ends all readers without telling that their sources left.
@@ -214,7 +242,11 @@ impl ReaderRun {
             format!(
                 "the publisher at {} has type {} (md5 {}), the topic is read as {} (md5 {}); \
                  that publisher is left out",
-                self.uri, found.type_name, found.md5, self.type_name, self.md5
+                shown(&self.uri),
+                shown(&found.type_name),
+                shown(&found.md5),
+                shown(&self.type_name),
+                self.md5
             )
         })
     }
@@ -253,7 +285,8 @@ impl ReaderRun {
             let reason = format!(
                 "a message of {bytes} bytes from {} is larger than the maximum of {} bytes and \
                  was left out ({count} so far)",
-                self.uri, self.context.max_message
+                shown(&self.uri),
+                self.context.max_message
             );
             self.context.events.emit(Event::Refused { topic: self.topic.clone(), reason });
         }
@@ -288,4 +321,19 @@ pub(super) async fn read_message(
         }
     }
     Ok(Incoming::Message(payload.freeze()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_publishers_is_bounded_in_number_and_length() {
+        let mut subscription = Subscription::new(1);
+        let long = format!("http://a:1/{}", "x".repeat(200_000));
+        let many = (0..1000).map(|number| format!("http://a:{number}/"));
+        subscription.list(std::iter::once(long).chain(many).collect());
+        assert_eq!(subscription.listed.len(), MAX_PUBLISHERS);
+        assert!(subscription.listed.iter().all(|uri| uri.len() <= MAX_URI_BYTES));
+    }
 }

@@ -2,23 +2,41 @@
 //! XML-RPC: values by `dxr`, HTTP by `hyper`, and the limits that keep a
 //! hostile or hanging far side from costing more than it may.
 
+use crate::plain::plain;
 use bytes::Bytes;
 use dxr::{FaultResponse, MethodCall, MethodResponse, Value};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, Uri, header};
 use hyper_util::rt::TokioIo;
 use quick_xml::events::Event as XmlEvent;
 use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 /// How long any one call may take, from the connection to the last byte of the answer.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(3);
-/// Longest answer taken; a master's list of a thousand topics is around 200 KiB.
-const MAX_ANSWER_BYTES: usize = 8 * 1024 * 1024;
+/// Longest answer taken of the master, whose list of a thousand topics is around 200 KiB.
+const MAX_MASTER_BYTES: usize = 8 * 1024 * 1024;
+/// Longest list of topics taken of any other node, one of many that answer at a time.
+pub(super) const MAX_LIST_BYTES: usize = 512 * 1024;
+/// Longest other answer taken of such a node: where it is, or its process's number.
+pub(super) const MAX_REPLY_BYTES: usize = 16 * 1024;
+/// Longest head of an answer.
+const MAX_HEAD_BYTES: usize = 16 * 1024;
+/// Longer answers are parsed beside the gateway's thread, which has messages to pass on meanwhile.
+const MAX_PARSED_HERE_BYTES: usize = 64 * 1024;
+/// Names of hosts that are looked up at once for nodes that say where they are; the master's is
+/// looked up beside them. One that hangs keeps its place.
+const MAX_LOOK_UPS: usize = 32;
+/// Addresses of one name that are tried.
+const MAX_ADDRESSES: usize = 8;
+/// Bytes of an error's text that are kept.
+const MAX_ERROR_BYTES: usize = 400;
 /// Deepest nesting taken. Each ROS call needs about 20; parsers recurse, so depth costs stack.
 const MAX_XML_DEPTH: usize = 64;
 /// What ROS 1 masters listen on unless told otherwise.
@@ -27,18 +45,23 @@ const DEFAULT_PORT: u16 = 11311;
 /// Why a call gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CallError {
-    #[error("'{0}' is not a URI of the form http://HOST:PORT/")]
+    #[error("'{}' is not a URI of the form http://HOST:PORT/", told(.0))]
     Uri(String),
-    #[error("{host}:{port}: {source}")]
+    #[error("{}:{port}: {source}", told(host))]
     Connect { host: String, port: u16, source: io::Error },
-    #[error("{uri}: no answer to {method} within {} s", CALL_TIMEOUT.as_secs())]
+    #[error("{}: no answer to {method} within {} s", told(uri), CALL_TIMEOUT.as_secs())]
     Timeout { uri: String, method: &'static str },
-    #[error("{uri}: {method}: {source}")]
+    #[error("{}: {method}: {source}", told(uri))]
     Http { uri: String, method: &'static str, source: hyper::Error },
-    #[error("{uri}: {method}: {found}")]
+    #[error("{}: {method}: {}", told(uri), told(found))]
     Answer { uri: String, method: &'static str, found: String },
-    #[error("{uri}: {method} was refused: {reason}")]
+    #[error("{}: {method} was refused: {}", told(uri), told(reason))]
     Refused { uri: String, method: &'static str, reason: String },
+}
+
+/// What others wrote, as it may stand in logs and status.
+pub(super) fn told(text: &str) -> String {
+    plain(text, MAX_ERROR_BYTES)
 }
 
 impl CallError {
@@ -87,10 +110,43 @@ impl Endpoint {
 }
 
 /// Opens a TCP connection without Nagle's delay and with keepalive, trying every address of `host`.
-pub(super) async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
+/// For the master, whose name waits for no other.
+async fn connect_master(host: &str, port: u16) -> io::Result<TcpStream> {
     let stream = TcpStream::connect((host, port)).await?;
     tune(&stream)?;
     Ok(stream)
+}
+
+/// The same for any other node.
+pub(super) async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
+    static LOOK_UPS: Semaphore = Semaphore::const_new(MAX_LOOK_UPS);
+    let stream = match host.parse::<IpAddr>() {
+        Ok(address) => TcpStream::connect((address, port)).await?,
+        Err(_) => {
+            let addresses = look_up((host.into(), port), &LOOK_UPS, to_addresses).await?;
+            TcpStream::connect(&addresses[..]).await?
+        }
+    };
+    tune(&stream)?;
+    Ok(stream)
+}
+
+fn to_addresses(host: (String, u16)) -> io::Result<Vec<SocketAddr>> {
+    Ok(host.to_socket_addrs()?.take(MAX_ADDRESSES).collect())
+}
+
+/// Nobody can end a look-up, so each keeps its place until it ends, even if nobody waits any more.
+async fn look_up<T: Send + 'static>(
+    host: (String, u16),
+    places: &'static Semaphore,
+    ask: impl FnOnce((String, u16)) -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let place = places.acquire().await.map_err(io::Error::other)?;
+    let asked = tokio::task::spawn_blocking(move || {
+        let _place = place;
+        ask(host)
+    });
+    asked.await?
 }
 
 /// No Nagle delay, and a far side that vanished without a word is noticed within about two minutes.
@@ -116,10 +172,15 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    pub async fn open(to: &Endpoint) -> Result<Self, CallError> {
+    pub async fn open_master(to: &Endpoint) -> Result<Self, CallError> {
+        Self::over(connect_master(&to.host, to.port).await, to).await
+    }
+
+    async fn over(stream: io::Result<TcpStream>, to: &Endpoint) -> Result<Self, CallError> {
         let failed = |source| CallError::Connect { host: to.host.clone(), port: to.port, source };
-        let stream = connect(&to.host, to.port).await.map_err(failed)?;
-        let (sender, driver) = http1::handshake(TokioIo::new(stream))
+        let (sender, driver) = http1::Builder::new()
+            .max_buf_size(MAX_HEAD_BYTES)
+            .handshake(TokioIo::new(stream.map_err(failed)?))
             .await
             .map_err(|error| failed(io::Error::other(error)))?;
         let driver = tokio::spawn(async {
@@ -133,12 +194,22 @@ impl Connection {
         !self.sender.is_closed()
     }
 
-    /// Calls `method`; the answer is the third part of ROS's (code, text, value).
-    pub async fn call(
+    /// Calls `method` of the master; the answer is the third part of ROS's (code, text, value).
+    pub async fn call_master(
         &mut self,
         to: &Endpoint,
         method: &'static str,
         params: Vec<Value>,
+    ) -> Result<Value, CallError> {
+        self.call(to, method, params, MAX_MASTER_BYTES).await
+    }
+
+    async fn call(
+        &mut self,
+        to: &Endpoint,
+        method: &'static str,
+        params: Vec<Value>,
+        most: usize,
     ) -> Result<Value, CallError> {
         let odd = |found: String| CallError::Answer { uri: to.uri.clone(), method, found };
         let broken = |source| CallError::Http { uri: to.uri.clone(), method, source };
@@ -155,9 +226,15 @@ impl Connection {
         if !response.status().is_success() {
             return Err(odd(format!("HTTP status {}", response.status())));
         }
-        let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await;
-        let body = body.map_err(|error| odd(error.to_string()))?.to_bytes();
-        let answer = parse_answer(&body).map_err(odd)?;
+        let body = Limited::new(response.into_body(), most).collect().await;
+        let failed = |error: Box<dyn std::error::Error + Send + Sync>| match error
+            .is::<LengthLimitError>()
+        {
+            true => format!("the answer has more than {most} bytes"),
+            false => error.to_string(),
+        };
+        let body = body.map_err(|error| odd(failed(error)))?.to_bytes();
+        let answer = parse(body).await.map_err(odd)?;
         unwrap_ros(answer).map_err(|reason| match reason {
             RosAnswer::Refused(reason) => {
                 CallError::Refused { uri: to.uri.clone(), method, reason }
@@ -167,14 +244,19 @@ impl Connection {
     }
 }
 
-/// One call on a connection of its own, within [`CALL_TIMEOUT`].
+/// One call of any node but the master on a connection of its own, within [`CALL_TIMEOUT`]; the
+/// answer has `most` bytes.
 pub(super) async fn call(
     uri: &str,
     method: &'static str,
     params: Vec<Value>,
+    most: usize,
 ) -> Result<Value, CallError> {
     let to = Endpoint::parse(uri)?;
-    let answer = async { Connection::open(&to).await?.call(&to, method, params).await };
+    let answer = async {
+        let stream = connect(&to.host, to.port).await;
+        Connection::over(stream, &to).await?.call(&to, method, params, most).await
+    };
     timeout(CALL_TIMEOUT, answer)
         .await
         .unwrap_or_else(|_| Err(CallError::Timeout { uri: uri.into(), method }))
@@ -215,6 +297,15 @@ fn shallow_xml(body: &[u8]) -> Result<&str, String> {
             return Err(format!("XML nested deeper than {MAX_XML_DEPTH}"));
         }
     }
+}
+
+/// Parses an answer where that holds up nobody.
+async fn parse(body: Bytes) -> Result<Value, String> {
+    if body.len() <= MAX_PARSED_HERE_BYTES {
+        return parse_answer(&body);
+    }
+    let parsed = tokio::task::spawn_blocking(move || parse_answer(&body)).await;
+    parsed.unwrap_or_else(|error| Err(error.to_string()))
 }
 
 pub(super) fn parse_answer(body: &[u8]) -> Result<Value, String> {
@@ -281,6 +372,8 @@ pub(super) fn pairs(value: &Value) -> Vec<(String, String)> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::io::Write;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
     fn endpoints_are_parsed_with_names_addresses_and_the_usual_port() {
@@ -317,6 +410,86 @@ mod tests {
         let refusal = Value::Array(vec![Value::Integer(0), text("not here"), Value::Integer(0)]);
         let answer = parse_answer(render_answer(refusal).as_bytes()).unwrap();
         assert!(matches!(unwrap_ros(answer), Err(RosAnswer::Refused(why)) if why == "not here"));
+    }
+
+    fn run<T>(future: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+    }
+
+    #[test]
+    fn a_long_answer_is_parsed_beside_the_gateways_thread() {
+        let poll = |length: usize| {
+            let body = Bytes::from(render_answer(text(&"x".repeat(length))));
+            let mut parsed = Box::pin(parse(body));
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            let at_once = parsed.as_mut().poll(&mut context).is_ready();
+            (at_once, parsed)
+        };
+        run(async {
+            assert!(poll(100).0);
+            let (at_once, parsed) = poll(20 * MAX_PARSED_HERE_BYTES);
+            assert!(!at_once);
+            assert_eq!(as_text(&parsed.await.unwrap()).unwrap().len(), 20 * MAX_PARSED_HERE_BYTES);
+        });
+    }
+
+    #[test]
+    fn of_other_nodes_than_the_master_a_short_answer_is_taken() {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let uri = format!("http://{}/", listener.local_addr().unwrap());
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let length = MAX_MASTER_BYTES;
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+            let mut written = stream.write_all(head.as_bytes()).map(|()| 0);
+            while let Ok(bytes @ ..MAX_MASTER_BYTES) = written {
+                written = stream.write_all(&[b' '; 4096]).map(|()| bytes + 4096);
+            }
+            written.is_ok()
+        });
+        let error = run(call(&uri, "requestTopic", vec![], MAX_REPLY_BYTES)).unwrap_err();
+        assert!(error.to_string().contains("more than 16384 bytes"), "{error}");
+        assert!(!server.join().unwrap(), "the rest was not read");
+    }
+
+    #[test]
+    fn look_ups_that_hang_are_few_whoever_waits_for_them() {
+        static PLACES: Semaphore = Semaphore::const_new(2);
+        static BEGUN: AtomicUsize = AtomicUsize::new(0);
+        let (end, ends) = std::sync::mpsc::channel::<()>();
+        let ends = std::sync::Arc::new(std::sync::Mutex::new(ends));
+        run(async {
+            for _ in 0..10 {
+                let ends = ends.clone();
+                let hangs = move |_| {
+                    BEGUN.fetch_add(1, Ordering::Relaxed);
+                    let _ = ends.lock().unwrap().recv();
+                    Ok(())
+                };
+                let asked = look_up(("x".into(), 1), &PLACES, hangs);
+                assert!(timeout(Duration::from_millis(10), asked).await.is_err());
+            }
+            assert!(BEGUN.load(Ordering::Relaxed) <= 2);
+            drop(end);
+            let asked = look_up(("x".into(), 1), &PLACES, |host| Ok(host.1));
+            assert_eq!(asked.await.unwrap(), 1, "there is room again");
+        });
+    }
+
+    #[test]
+    fn errors_hold_no_characters_that_a_terminal_obeys() {
+        let odd = "a\nb\u{1b}[2J".to_owned();
+        let (uri, host, method) = (odd.clone(), odd.clone(), "m");
+        let errors = [
+            CallError::Uri(odd.clone()),
+            CallError::Connect { host, port: 1, source: io::ErrorKind::TimedOut.into() },
+            CallError::Timeout { uri: uri.clone(), method },
+            CallError::Answer { uri: uri.clone(), method, found: odd.clone() },
+            CallError::Refused { uri, method, reason: odd },
+        ];
+        for error in errors.map(|error| error.to_string()) {
+            assert!(error.contains("a\\nb") && !error.contains(char::is_control), "{error}");
+        }
     }
 
     #[test]

@@ -222,10 +222,12 @@ impl Schema {
         &self.structs[0]
     }
 
-    /// The definition as text that [`Schema::parse`] reads, without comments and default values.
+    /// The definition as text that [`Schema::parse`] reads, without comments, default values and
+    /// types that the message does not contain.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        for (number, part) in self.structs.iter().enumerate() {
+        for number in self.contained() {
+            let part = &self.structs[number];
             if number > 0 {
                 text.push_str(&format!("{}\nMSG: {}\n", separator(), part.name));
             }
@@ -237,6 +239,23 @@ impl Schema {
             }
         }
         text
+    }
+
+    /// The message and all types in it, each once, the message first.
+    fn contained(&self) -> Vec<usize> {
+        let (mut found, mut is_found) = (vec![0], vec![false; self.structs.len()]);
+        let mut looked_at = 0;
+        while let Some(number) = found.get(looked_at) {
+            for field in &self.structs[*number].fields {
+                if let Base::Struct(part) = field.base
+                    && !std::mem::replace(&mut is_found[part], true)
+                {
+                    found.push(part);
+                }
+            }
+            looked_at += 1;
+        }
+        found
     }
 
     /// Types may not contain themselves, and not be nested without end.

@@ -38,22 +38,25 @@ pub enum Untrusted {
 
 /// The definition to use for a topic as a peer offers it: empty where there is none. The error is
 /// for a definition that came and is not to be used.
+///
+/// Of a peer's text only what its hash covers is handed on: ROS's tools make code from definitions.
 pub fn trusted_definition(topic: &Topic, installed: &Installed) -> Result<Arc<str>, Untrusted> {
     let name = &topic.type_name;
     let dialect = dialect_of(name);
-    let hash = |text: &str| Schema::parse(name, text, dialect).map(|schema| type_hash(&schema));
+    let parse = |text: &str| Schema::parse(name, text, dialect);
     if !topic.type_hash.is_empty()
         && let Ok(text) = installed.definition(name, dialect)
-        && hash(&text).is_ok_and(|hash| hash == topic.type_hash)
+        && parse(&text).is_ok_and(|schema| type_hash(&schema) == topic.type_hash)
     {
         return Ok(text.into());
     }
     if topic.definition.is_empty() {
         return Ok("".into());
     }
-    let found = hash(&topic.definition).map_err(|error| Untrusted::Unreadable(error.to_string()));
-    belongs(name, &topic.type_hash, found)?;
-    Ok(topic.definition.clone())
+    let schema =
+        parse(&topic.definition).map_err(|error| Untrusted::Unreadable(error.to_string()))?;
+    belongs(name, &topic.type_hash, type_hash(&schema))?;
+    Ok(schema.text().into())
 }
 
 /// The same for a service. The hash of ROS 2 is that of the request, so that the text of its
@@ -71,7 +74,7 @@ pub fn trusted_service(service: &Service, installed: &Installed) -> Result<Arc<s
     if service.definition.is_empty() {
         return Ok("".into());
     }
-    let found = hash(&service.definition).map_err(Untrusted::Unreadable);
+    let found = hash(&service.definition).map_err(Untrusted::Unreadable)?;
     belongs(name, &service.type_hash, found)?;
     Ok(service.definition.clone())
 }
@@ -82,12 +85,7 @@ pub fn service_hash(type_name: &str, text: &str, dialect: Dialect) -> Result<Str
     Ok(service_type_hash(&request, &response))
 }
 
-fn belongs(
-    type_name: &str,
-    offered: &str,
-    found: Result<String, Untrusted>,
-) -> Result<(), Untrusted> {
-    let found = found?;
+fn belongs(type_name: &str, offered: &str, found: String) -> Result<(), Untrusted> {
     match offered {
         "" => Err(Untrusted::NoHash(type_name.into())),
         _ if offered == found => Ok(()),

@@ -2,8 +2,8 @@
 //! What is recorded. [`EVENTS`] describes every event for docs/audit.md; a test holds it
 //! against what is written.
 
-use crate::plain::plain;
 use serde::Serialize;
+use tautline_gateway::plain::plain;
 
 /// Bytes of one text in a record; longer ones are cut.
 pub const MAX_TEXT: usize = 300;

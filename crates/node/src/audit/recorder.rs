@@ -11,6 +11,7 @@ use tautline_proto::{Duration, Instant};
 pub(super) const RECORDED: Allowance = Allowance {
     period: Duration::from_secs(600),
     here: 200,
+    user: 200,
     peer: 120,
     key: 10,
     stranger: 15,
@@ -48,11 +49,15 @@ impl Recorder {
 
     /// Records what was done to the running node, or why it was not, and by whom.
     pub(crate) fn changed(&mut self, by: Actor, outcome: Result<&[String], &str>) {
+        let cause = match by {
+            Actor::User { uid, .. } => Cause::User(Some(uid)),
+            Actor::Signal | Actor::Program => Cause::Here,
+        };
         let event = match outcome {
             Ok(changes) => Event::Changed { by, changes: listed(changes) },
             Err(reason) => Event::ChangeRefused { by, reason: reason.into() },
         };
-        self.record(&Cause::Here, event);
+        self.record(&cause, event);
     }
 
     /// Records how much was left out; call it now and then.
@@ -89,30 +94,79 @@ fn listed(changes: &[String]) -> Vec<Text> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audit::{AuditLog, Parting};
+    use crate::audit::{AuditLog, Misfit, Parting};
     use crate::config::AuditConfig;
+    use std::net::SocketAddr;
 
-    #[test]
-    fn a_peer_that_flaps_fills_its_own_room_alone_and_the_rest_is_counted() {
+    /// What `cause` writes into a log of its own.
+    fn written(cause: impl FnOnce(&mut Recorder)) -> String {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("robot.audit");
         let config = AuditConfig::Files { path: path.clone(), size: 1 << 20, files: 4 };
         let log = AuditLog::start(&config).unwrap();
         let mut recorder = Recorder::new(log.audit());
+        cause(&mut recorder);
+        drop((recorder, log));
+        std::fs::read_to_string(&path).unwrap()
+    }
+
+    fn user(uid: u32) -> Actor {
+        Actor::User { uid, gid: 7, pid: 1, user: None }
+    }
+
+    #[test]
+    fn a_user_who_sets_without_end_hides_neither_another_users_reload_nor_a_signals() {
+        let text = written(|recorder| {
+            for _ in 0..500 {
+                recorder.changed(user(1000), Ok(&["/scan: priority=9".into()]));
+            }
+            recorder.changed(user(1001), Ok(&["peer thief removed".into()]));
+            recorder.changed(user(0), Err("by root"));
+            recorder.changed(Actor::Signal, Ok(&["by a signal".into()]));
+        });
+        let of = |word: &str| text.lines().filter(|line| line.contains(word)).count() as u32;
+        assert_eq!(of("/scan: priority=9"), RECORDED.user);
+        assert_eq!((of("peer thief removed"), of("by root"), of("by a signal")), (1, 1, 1));
+        assert_eq!(of("\"left_out\",\"about\":\"user 1000\",\"count\":300}"), 1, "{text}");
+    }
+
+    #[test]
+    fn one_host_that_calls_without_end_leaves_room_for_strangers_elsewhere() {
+        let of = |text: String| Cause::stranger(text.parse::<SocketAddr>().unwrap().into());
+        let host = of("10.0.0.1:1".into());
+        // In which room an address is changes with every start.
+        let others = (2..255).map(|last| of(format!("10.0.0.{last}:1")));
+        let other = others.into_iter().find(|other| *other != host).unwrap();
+        let refused = |address: &str| Event::HandshakeRefused {
+            reason: Misfit::UnknownKey,
+            address: address.into(),
+            name: None,
+            key: None,
+        };
+        let text = written(|recorder| {
+            (0..500).for_each(|_| recorder.record(&host, refused("flood")));
+            recorder.record(&other, refused("seldom"));
+        });
+        let of = |word: &str| text.lines().filter(|line| line.contains(word)).count() as u32;
+        assert_eq!((of("flood"), of("seldom")), (RECORDED.stranger, 1));
+    }
+
+    #[test]
+    fn a_peer_that_flaps_fills_its_own_room_alone_and_the_rest_is_counted() {
         let worst = Cause::Peer("worst".into());
-        for _ in 0..5000 {
-            recorder.record(&worst, Event::Went { reason: Parting::Goodbye });
-        }
         let topic = || Text::new("/cmd_vel");
         let safe = Event::SafeMessage { topic: topic(), silence_ms: 500, published: true };
-        recorder.record(&Cause::Safety("/cmd_vel".into()), safe);
-        recorder.changed(Actor::Signal, Ok(&["x".into()]));
         let many: Vec<String> = (0..1000).map(|i| i.to_string()).collect();
-        recorder.changed(Actor::Signal, Ok(&many));
-        recorder.sweep(Instant(0) + RECORDED.period);
-        recorder.record(&worst, Event::Went { reason: Parting::Silence });
-        drop((recorder, log));
-        let text = std::fs::read_to_string(&path).unwrap();
+        let text = written(|recorder| {
+            for _ in 0..5000 {
+                recorder.record(&worst, Event::Went { reason: Parting::Goodbye });
+            }
+            recorder.record(&Cause::Safety("/cmd_vel".into()), safe);
+            recorder.changed(Actor::Signal, Ok(&["x".into()]));
+            recorder.changed(Actor::Signal, Ok(&many));
+            recorder.sweep(Instant(0) + RECORDED.period);
+            recorder.record(&worst, Event::Went { reason: Parting::Silence });
+        });
         let of = |word: &str| text.lines().filter(|line| line.contains(word)).count() as u32;
         assert_eq!(of("\"goodbye\""), RECORDED.peer);
         assert_eq!((of("safe_message"), of("\"silence\"")), (1, 1));

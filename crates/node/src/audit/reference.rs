@@ -4,7 +4,7 @@
 use super::event::{EVENTS, EventEntry, MAX_CHANGES, MAX_TEXT};
 use super::recorder::RECORDED;
 use super::writer::MAX_QUEUED;
-use crate::quota::STRANGER_ROOMS;
+use crate::quota::{MAX_USERS, STRANGER_ROOMS};
 use std::fmt::Write;
 
 const HEAD: &str = r#"# The audit log
@@ -43,15 +43,23 @@ pub fn markdown() -> String {
          | events about a key in two hands, for each key | {} in {minutes} minutes |\n\
          | events about strangers, in each of {STRANGER_ROOMS} groups by address | {} in {minutes} minutes |\n\
          | events about the watchdog of one topic | {} in {minutes} minutes |\n\
-         | changes by local users and signals | {} in {minutes} minutes |\n\
+         | changes by root, and by each of {MAX_USERS} other local users | {} in {minutes} minutes |\n\
+         | changes by all further users together | {} in {minutes} minutes |\n\
+         | changes by signals | {} in {minutes} minutes |\n\
          | bytes of one text, longer ones end in `...` | {MAX_TEXT} |\n\
          | texts under `changes` | {MAX_CHANGES} |\n\
          | records that wait for the disk | {MAX_QUEUED} |\n\n\
          Events beyond these are counted: `left_out` when the {minutes} minutes are over or the \
          daemon stops, `lost` as soon as something can be written again. Nobody fills the room \
-         of another, so safe messages are recorded whatever a peer does. Control characters in \
-         texts are escaped.\n",
-        RECORDED.peer, RECORDED.key, RECORDED.stranger, RECORDED.safety, RECORDED.here
+         of another, so safe messages are recorded whatever a peer does, and a reload whatever \
+         another user does. Control characters in texts are escaped.\n",
+        RECORDED.peer,
+        RECORDED.key,
+        RECORDED.stranger,
+        RECORDED.safety,
+        RECORDED.user,
+        RECORDED.user,
+        RECORDED.here
     );
     page.push_str(
         "\n## Events\nEvery line has `time` (RFC 3339, UTC, by this machine's clock) and \

@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tautline_gateway::plain::is_obeyed;
 use tautline_node::audit::{EVENTS, EventEntry};
 use tautline_node::config::SYSTEM_LOGS_FOLDER;
 
@@ -35,7 +36,7 @@ pub struct Arguments {
     /// Only events of this name; may be given several times
     #[arg(long, value_name = "NAME", value_parser = event_names())]
     event: Vec<String>,
-    /// Print the lines as they are in the file
+    /// Print the records as JSON, as they are in the file but for escaped control characters
     #[arg(long)]
     json: bool,
 }
@@ -149,7 +150,7 @@ fn shown(line: &str, arguments: &Arguments) -> Option<String> {
     let named = |event: &str| arguments.event.iter().any(|name| name == event);
     let of_event = arguments.event.is_empty() || text("event").is_some_and(named);
     (of_peer && of_event).then(|| match arguments.json {
-        true => line.to_owned(),
+        true => escaped(line),
         false => readable(&record),
     })
 }
@@ -181,12 +182,27 @@ fn readable(record: &Map<String, Value>) -> String {
 fn word(value: &Value) -> String {
     match value {
         Value::String(text) => quoted(text),
-        other => other.to_string(),
+        other => escaped(&other.to_string()),
     }
 }
 
-/// Text as it is where it is one plain word, else in quotes with everything else escaped:
-/// whoever can write to the file could write anything.
+/// JSON that means the same, without a character that a terminal obeys: JSON escapes only some
+/// of them, and whoever can write to the file could write anything.
+fn escaped(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            // Valid JSON has these between its texts only.
+            '\t' | '\r' | '\n' => out.push(' '),
+            // All of them are below U+10000.
+            c if is_obeyed(c) => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// Text as it is where it is one plain word, else in quotes with everything else escaped.
 fn quoted(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_graphic() && !['"', '\\', '\''].contains(&c);
     match !text.is_empty() && text.chars().all(is_plain) {
@@ -226,6 +242,25 @@ mod tests {
         );
         assert_eq!(shown("torn \u{1b}", &all).unwrap(), "not a record: \"torn \\u{1b}\"");
         assert_eq!(shown("", &all), None);
+    }
+
+    #[test]
+    fn no_character_that_a_terminal_obeys_is_printed_from_wherever_it_stands() {
+        let hostile = "\u{9b}2J\u{202e}txt\u{2066}\u{61c}\u{7f}";
+        let record = serde_json::json!({
+            "time": hostile, "event": hostile, "peer": hostile, hostile: hostile,
+            "changes": [hostile, { hostile: [hostile] }],
+        });
+        let line = format!("{}\r", record.to_string().replacen("{", "{\t", 1));
+        for json in [false, true] {
+            let arguments = Arguments { json, ..arguments(None, &[]) };
+            let text = shown(&line, &arguments).unwrap();
+            assert!(!text.chars().any(is_obeyed), "{text:?}");
+            assert_eq!(text.matches("2J").count(), 8, "{text}");
+            if json {
+                assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), record);
+            }
+        }
     }
 
     #[test]

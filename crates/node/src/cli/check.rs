@@ -12,8 +12,8 @@ use tautline_gateway::tf::Rules;
 use tautline_gateway::types::compose::Written;
 use tautline_node::config::kind::pacing_word;
 use tautline_node::config::{
-    self, Beacons, Checked, Config, ConfigError, LinkConfig, MAX_DEFAULT_MTU, PeerConfig,
-    Ros2Config, Security, WatchdogConfig,
+    self, AuditConfig, Beacons, Checked, Config, ConfigError, LinkConfig, MAX_DEFAULT_MTU,
+    PeerConfig, Ros2Config, Security, WatchdogConfig,
 };
 use tautline_node::keys::{self, KeyFileError};
 use tautline_proto::{Marking, PublicKey, Rate};
@@ -92,6 +92,7 @@ fn in_words(config: &Config) -> String {
         "metrics",
         config.metrics.map_or("none".into(), |address| format!("http://{address}/metrics")),
     );
+    fact("audit", audit(&config.audit));
     fact(
         "beacons",
         match &config.beacons {
@@ -137,6 +138,30 @@ fn in_words(config: &Config) -> String {
         text.push_str(&watchdogs(&config.watchdogs));
     }
     text
+}
+
+/// Where the audit log goes.
+fn audit(audit: &AuditConfig) -> String {
+    match audit {
+        AuditConfig::Off => {
+            "off here; the systemd unit turns it on, unless the file says 'audit: false'".into()
+        }
+        AuditConfig::Files { path, size, files } => {
+            let size = words::bytes(*size as f64);
+            format!("{}, at most {files} files of {size}", path.display())
+        }
+        AuditConfig::Journald => "the system's journal: journalctl -t tautline-audit".into(),
+    }
+}
+
+fn audit_as_json(audit: &AuditConfig) -> Json {
+    match audit {
+        AuditConfig::Off => Json::Null,
+        AuditConfig::Files { path, size, files } => {
+            json!({ "to": "file", "file": path, "size": size, "files": files })
+        }
+        AuditConfig::Journald => json!({ "to": "journald" }),
+    }
 }
 
 /// Who this node is to its peers, or why it cannot start.
@@ -392,6 +417,7 @@ fn as_json(checked: &Checked) -> Json {
         "listen": config.listen,
         "control": config.control,
         "metrics": config.metrics,
+        "audit": audit_as_json(&config.audit),
         "ros1": config.ros1.as_ref().map(|ros1| {
             let allow: Vec<String> = ros1.allow.iter().map(|it| it.to_string()).collect();
             json!({

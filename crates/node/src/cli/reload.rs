@@ -37,10 +37,39 @@ pub fn reload(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 fn text(changes: &Changes, dry_run: bool) -> String {
-    if changes.is_empty() {
-        return "nothing to change: the file means what runs already\n".into();
-    }
-    let head = if dry_run { "would change:\n" } else { "changed:\n" };
+    let head = match (changes.is_empty(), dry_run) {
+        (true, _) => "nothing to change: the file means what runs already\n",
+        (false, true) => "would change:\n",
+        (false, false) => "changed:\n",
+    };
     let lines = changes.lines().into_iter().map(|line| format!("  {line}\n"));
-    std::iter::once(head.to_owned()).chain(lines).collect()
+    let mut text: String = std::iter::once(head.to_owned()).chain(lines).collect();
+    if !changes.kept.is_empty() {
+        text.push_str("kept above the file until the daemon ends, as 'tautline set' changed it:\n");
+        text.extend(changes.kept.iter().map(|change| format!("  {change}\n")));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tautline_node::reload::{Change, Kind};
+    use tautline_node::status::TopicChange;
+
+    #[test]
+    fn what_was_set_before_is_named_whether_the_file_changes_anything_or_not() {
+        let scan = TopicChange { topic: "/scan".into(), priority: Some(9), rate_hz: None };
+        let camera = TopicChange { topic: "/camera/**".into(), priority: None, rate_hz: Some(0.0) };
+        let mut changes = Changes { changes: Vec::new(), kept: vec![scan, camera] };
+        let kept = "kept above the file until the daemon ends, as 'tautline set' changed it:\n  \
+                    /scan: priority=9\n  /camera/**: rate=none\n";
+        let head = "nothing to change: the file means what runs already\n";
+        assert_eq!(text(&changes, true), format!("{head}{kept}"));
+        let (what, name) = ("peer".into(), "thief".into());
+        changes.changes = vec![Change { what, name, kind: Kind::Removed, details: Vec::new() }];
+        assert_eq!(text(&changes, true), format!("would change:\n  peer thief removed\n{kept}"));
+        changes.kept.clear();
+        assert_eq!(text(&changes, false), "changed:\n  peer thief removed\n");
+    }
 }

@@ -9,8 +9,8 @@ use super::{Failure, output};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use tautline_node::status::{
-    Direction, GatewayReport, LinkReport, PeerReport, RadioReport, Status, TopicReport,
-    WaitingReport, WatchdogReport,
+    Direction, GatewayReport, LinesReport, LinkReport, PeerReport, RadioReport, Status,
+    TopicReport, WaitingReport, WatchdogReport,
 };
 
 /// Arguments of `tautline status`.
@@ -91,6 +91,7 @@ pub fn in_words(status: &Status) -> String {
     if !status.waiting.is_empty() {
         let header = ["PEER", "WANTS TO", "NAME", "TYPE", "LINE TO ADD UNDER peers.PEER"];
         section(&mut text, "Not allowed by the file", header, status.waiting.iter().map(waiting));
+        status.to_allow_all.iter().for_each(|it| text.push_str(&to_allow_all(it)));
     }
     let refused = dropped(&status.packets_refused);
     if !refused.is_empty() {
@@ -224,6 +225,13 @@ fn radio(radio: &RadioReport) -> [String; 7] {
 
 fn waiting(it: &WaitingReport) -> [String; 5] {
     [&it.peer, &it.act, &it.name, &it.type_name, &it.line].map(Clone::clone)
+}
+
+fn to_allow_all(LinesReport { peer, lines }: &LinesReport) -> String {
+    format!(
+        "\n  To allow all of '{peer}', in place of 'accept' and 'call' under peers.{peer}; leave out \
+         what is not meant:\n{lines}"
+    )
 }
 
 fn watchdog(watchdog: &WatchdogReport) -> [String; 3] {

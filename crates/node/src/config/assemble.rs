@@ -241,16 +241,11 @@ fn peer(named: &Named, security: &Security) -> Option<PeerConfig> {
     if section.single("address").is_some() {
         links.push(link(section)?);
     }
-    let names = NameMap {
-        prefix: text(section, "prefix").unwrap_or_default(),
-        remap: section.renames("remap").iter().map(|(_, pair)| pair.clone()).collect(),
-        accept: section.typed("accept").iter().filter_map(|(_, it)| accept(it)).collect(),
-    };
     Some(PeerConfig {
         name: named.text.clone(),
         key,
         links,
-        names,
+        names: names(section),
         via: section.list("via").iter().filter_map(|(_, value)| name(value)).collect(),
         relay: flag(section, "relay")?,
         call: patterns(section, "call"),
@@ -258,6 +253,15 @@ fn peer(named: &Named, security: &Security) -> Option<PeerConfig> {
         max_rate_bps: whole(section, "max_rate")?,
         max_priority: whole(section, "max_priority")?.try_into().ok()?,
     })
+}
+
+/// What is taken of a peer, and under which names.
+pub(super) fn names(peer: &Section) -> NameMap {
+    NameMap {
+        prefix: text(peer, "prefix").unwrap_or_default(),
+        remap: peer.renames("remap").iter().map(|(_, pair)| pair.clone()).collect(),
+        accept: peer.typed("accept").iter().filter_map(|(_, it)| accept(it)).collect(),
+    }
 }
 
 fn accept((name, types): &(Value, Vec<Value>)) -> Option<Accept> {

@@ -6,10 +6,10 @@ use super::problem::{Position, Problem, TOP, Warning};
 use super::surroundings::Surroundings;
 use super::validate::{Named, Section};
 use super::yaml::quoted;
-use super::{DEFAULT_PORT, MAX_PEERS, MAX_TOPIC_RULES};
+use super::{DEFAULT_PORT, MAX_PEERS, MAX_TOPIC_RULES, assemble};
 use std::collections::HashMap;
 use std::net::Ipv6Addr;
-use tautline_gateway::mapping::Pattern;
+use tautline_gateway::mapping::{NameMap, Pattern};
 use tautline_proto::{PublicKey, SecretKey};
 
 /// What the checks found.
@@ -41,6 +41,7 @@ pub fn check(file: &Section, surroundings: &Surroundings) -> Findings {
     findings.rules_that_never_match(file);
     findings.peers_without_rights(file);
     findings.services_that_nobody_may_call(file);
+    findings.watchdogs_that_nobody_may_feed(file);
     findings.nothing_to_do(file);
     findings.interfaces_missing(file, surroundings);
     findings
@@ -336,7 +337,7 @@ impl Findings {
     /// Without a line, only observations are taken, and only under a prefix. A peer may be
     /// known for its packets alone, which are forwarded here.
     fn peers_without_rights(&mut self, file: &Section) {
-        let has_ros = file.section("ros1").is_some() || file.section("ros2").is_some();
+        let has_ros = has_ros(file);
         let relays =
             |peer: &Named| matches!(peer.section.single("relay"), Some((_, Value::Flag(true))));
         for peer in file.named("peers").iter().filter(|peer| has_ros && !relays(peer)) {
@@ -369,6 +370,23 @@ impl Findings {
                         format!("no peer may call it: add 'call: {name}' under the peers that may");
                     self.odd(named.at, format!("{group}.{}", named.text), text);
                 }
+            }
+        }
+    }
+
+    /// A watchdog sleeps until a peer has published its topic, so one that no peer may publish
+    /// would protect nobody.
+    fn watchdogs_that_nobody_may_feed(&mut self, file: &Section) {
+        let peers = file.named("peers");
+        let names: Vec<NameMap> = peers.iter().map(|peer| assemble::names(&peer.section)).collect();
+        for watchdog in file.named("watchdogs").iter().filter(|_| has_ros(file)) {
+            let topic = &watchdog.text;
+            if !names.iter().any(|of_peer| may_publish(of_peer, topic)) {
+                let text = format!(
+                    "no peer may publish it, so this watchdog never wakes: add \
+                     'accept: {{ {topic}: TYPE }}' under the peer that does"
+                );
+                self.odd(watchdog.at, format!("watchdogs.{topic}"), text);
             }
         }
     }
@@ -415,6 +433,23 @@ impl Findings {
             }
         }
     }
+}
+
+fn has_ros(file: &Section) -> bool {
+    file.section("ros1").is_some() || file.section("ros2").is_some()
+}
+
+/// Whether something of a peer may have this name here. Under a prefix, what the peer senses may.
+fn may_publish(names: &NameMap, local: &str) -> bool {
+    let NameMap { prefix, remap, accept } = names;
+    let Some(local) = local.strip_prefix(prefix.as_str()).filter(|it| it.starts_with('/')) else {
+        return false;
+    };
+    let renamed = remap.iter().filter(|(_, to)| *to == local).map(|(from, _)| from.as_str());
+    let unchanged = Some(local).filter(|it| !remap.contains_key(*it));
+    let mut theirs = renamed.chain(unchanged);
+    !prefix.is_empty()
+        || theirs.any(|name| accept.iter().any(|entry| entry.pattern.matches_or_action(name)))
 }
 
 fn as_pattern(value: &Value) -> Option<&Pattern> {

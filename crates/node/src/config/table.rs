@@ -389,7 +389,7 @@ const PEERS: Naming = Naming {
             "prefix",
             Kind::RosName,
             Absent("none"),
-            "Put before the names of its topics and services here. Under a prefix, and without `accept`, what it senses is taken (lasers, cameras, odometry, maps, diagnostics, transforms, by name and hash of the type: docs/rights.md lists them), and its services are served.",
+            "Put before the names of its topics and services here. Under a prefix, what it senses is taken (lasers, cameras, odometry, maps, diagnostics, transforms, by name and hash of the type: docs/rights.md lists them), and its services are served.",
             "/base",
         )
         .shown(),

@@ -404,6 +404,7 @@ impl Driver {
                 // Whoever asked may have gone.
                 let _ = answer.try_send(self.topics.set(now, &mut self.endpoint, change, by));
             }
+            Input::TopicChanges(answer) => drop(answer.try_send(self.topics.changes())),
             Input::WatchLinks(sender, answer) => {
                 // Whoever asked may have gone.
                 let _ = answer.try_send(self.watch_links(sender));

@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What differs between two files, for a person and as JSON.
 
+use crate::status::TopicChange;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// All that differs. Empty where the files mean the same.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Changes {
     /// One for each entry, in the order of the file's sections.
     pub changes: Vec<Change>,
+    /// What `tautline set` changed on the running daemon: it stays above the file until the daemon
+    /// ends.
+    #[serde(default)]
+    pub kept: Vec<TopicChange>,
 }
 
 /// One entry that was added, removed or changed.

@@ -68,7 +68,7 @@ pub fn difference(old: &Config, new: &Config) -> Result<Changes, Vec<String>> {
     single("metrics", &old.metrics, metrics, |it| vec![("metrics", or_none(*it))], &mut all);
     let flag = |it: &bool| vec![("diagnostics", it.to_string())];
     single("diagnostics", &old.diagnostics, diagnostics, flag, &mut all);
-    Ok(Changes { changes: all })
+    Ok(Changes { changes: all, kept: Vec::new() })
 }
 
 /// What was agreed with others when the daemon started, or is bound to its threads and sockets.

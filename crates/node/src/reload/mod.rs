@@ -51,8 +51,9 @@ impl Reloader {
         let checked = config::load(&self.file).map_err(|error| error.to_string())?;
         let place = |reason: String| format!("{}: {reason}", self.file.display());
         let found = difference(&running.config, &checked.config);
-        let changes =
+        let mut changes =
             found.map_err(|all| all.into_iter().map(place).collect::<Vec<_>>().join("\n"))?;
+        changes.kept = self.handle.topic_changes()?;
         if !dry_run {
             for warning in &checked.warnings {
                 tracing::warn!("{}:{warning}", self.file.display());
@@ -115,5 +116,8 @@ fn log(changes: &Changes) {
     }
     if changes.is_empty() {
         tracing::info!("reload: the file means what runs already");
+    }
+    for change in &changes.kept {
+        tracing::info!("reload: kept, as 'tautline set' changed it: {change}");
     }
 }

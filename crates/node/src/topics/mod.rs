@@ -3,6 +3,7 @@
 //! exchange between gateways and protocol. Without I/O: what it wants done to
 //! the gateway it returns as [`Order`]s.
 
+mod lines;
 mod local;
 mod own;
 mod record;
@@ -26,7 +27,7 @@ use crate::quota::Cause;
 use crate::status::TopicChange;
 use bytes::Bytes;
 pub(crate) use remote::Key;
-use remote::{Absence, Publication, RemoteTopic};
+use remote::{Absence, Held, Publication, RemoteTopic};
 use rights::Rights;
 use services::Services;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -130,6 +131,8 @@ pub(crate) struct Topics {
     publications: BTreeMap<String, Publication>,
     /// Names under which topics of each peer were published.
     names: BTreeMap<PeerId, BTreeSet<String>>,
+    /// What this robot's ROS holds of each peer's messages.
+    held: BTreeMap<PeerId, Held>,
     absent: BTreeMap<PeerId, Absence>,
     pub(crate) watchdogs: Watchdogs,
     orders: VecDeque<Order>,
@@ -161,6 +164,7 @@ impl Topics {
             examined: BTreeMap::new(),
             publications: BTreeMap::new(),
             names: BTreeMap::new(),
+            held: BTreeMap::new(),
             absent: BTreeMap::new(),
             watchdogs: Watchdogs::new(&config.watchdogs),
             orders: VecDeque::new(),
@@ -233,6 +237,11 @@ impl Topics {
         Some(found)
     }
 
+    /// What was changed on the running node and stays above its file.
+    pub(crate) fn changes(&self) -> Vec<TopicChange> {
+        self.changes.iter().map(|(_, change)| change.clone()).collect()
+    }
+
     /// Does [`Topics::change`] for `by`, and records it.
     pub(crate) fn set(
         &mut self,
@@ -241,7 +250,7 @@ impl Topics {
         change: TopicChange,
         by: Actor,
     ) -> Result<Vec<String>, String> {
-        let words = format!("{}: {}", change.topic, in_words(&change));
+        let words = change.to_string();
         let outcome = self.change(now, endpoint, change);
         match &outcome {
             // Topics that come later are meant as well, so the pattern is what counts.
@@ -319,13 +328,4 @@ impl Topics {
         }
         self.local.insert(name.to_owned(), local);
     }
-}
-
-fn in_words(change: &TopicChange) -> String {
-    let priority = change.priority.map(|priority| format!("priority={priority}"));
-    let rate = change.rate_hz.map(|rate| match rate {
-        0.0 => "rate=none".into(),
-        hz => format!("rate={hz}Hz"),
-    });
-    priority.into_iter().chain(rate).collect::<Vec<_>>().join(" ")
 }

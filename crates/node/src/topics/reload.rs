@@ -37,6 +37,7 @@ impl Topics {
         self.absent.remove(&peer);
         self.examined.remove(&peer);
         self.names.remove(&peer);
+        self.held.remove(&peer);
         self.waiting.retain(|(other, _), _| *other != peer);
         for local in self.local.values_mut() {
             local.channels.remove(&peer);

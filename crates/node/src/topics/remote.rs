@@ -3,15 +3,17 @@
 
 mod absent;
 mod examined;
+mod held;
 mod kept;
 
 use super::rights::{OverRate, Right, TypeOf};
 use super::waiting::Act;
 use super::{Order, Topics, Translation};
 use crate::codec::{Incoming, decompressed_size};
-use crate::limits::{HISTORY_DEPTH, LATCHED_BYTES, PUBLISHED_NAMES};
+use crate::limits::{HELD_BYTES, HISTORY_DEPTH, LATCHED_BYTES, PUBLISHED_NAMES};
 use crate::notices;
 use bytes::Bytes;
+pub(super) use held::Held;
 use kept::Kept;
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -60,6 +62,10 @@ pub(super) struct RemoteTopic {
     stale_since: Option<Instant>,
     /// What is kept of it for subscribers to come.
     kept: Kept,
+    /// What this robot's ROS holds of it.
+    held: Held,
+    /// Messages that were dropped because it held too much.
+    not_held: u64,
 }
 
 /// A topic that we publish locally, for one or more peers or for ourselves.
@@ -146,6 +152,11 @@ impl Topics {
     /// What of a peer's topic came too fast to be taken.
     pub(crate) fn over_rate(&self, peer: PeerId, channel: ChannelId) -> OverRate {
         self.remote.get(&(peer, channel)).map(|remote| remote.over_rate).unwrap_or_default()
+    }
+
+    /// Messages of a peer's topic that were dropped because local subscribers are slow.
+    pub(crate) fn not_held(&self, peer: PeerId, channel: ChannelId) -> u64 {
+        self.remote.get(&(peer, channel)).map_or(0, |remote| remote.not_held)
     }
 
     /// Channels that a local publication is fed from now.
@@ -236,6 +247,11 @@ impl Topics {
                 && known.topic.type_name == offered.type_name
                 && known.topic.type_hash == offered.type_hash
         });
+        let before = self.remote.remove(&key);
+        let not_held = before.as_ref().map_or(0, |it| it.not_held);
+        let of_peer = self.held.entry(key.0).or_default();
+        let (kept, held) =
+            before.map_or_else(|| (Kept::default(), of_peer.beside()), |it| (it.kept, it.held));
         let remote = RemoteTopic {
             translation: if goes_on { Translation::None } else { Translation::Asked },
             asked: true,
@@ -261,7 +277,9 @@ impl Topics {
             encoded: false,
             over_rate,
             stale_since: None,
-            kept: self.remote.remove(&key).map(|before| before.kept).unwrap_or_default(),
+            kept,
+            held,
+            not_held,
         };
         self.remote.insert(key, remote);
         self.examine_next(key.0);
@@ -521,7 +539,7 @@ impl Topics {
             let message = Incoming { key, topic, source, payload, encoded, translator, expires };
             self.orders.push_back(Order::Decode(message));
         } else {
-            self.hand_over(now, topic, source, message.payload);
+            self.hand_over(now, key, source, message.payload);
         }
     }
 
@@ -531,11 +549,22 @@ impl Topics {
         let Incoming { key, topic, source, payload, expires, .. } = message;
         let is_it = self.remote.get(&key).is_some_and(|it| it.topic.name == topic);
         if is_it && self.is_published(key) && expires.is_none_or(|at| now <= at) {
-            self.hand_over(now, topic, source, payload);
+            self.hand_over(now, key, source, payload);
         }
     }
 
-    fn hand_over(&mut self, now: Instant, topic: String, source: Source, payload: Bytes) {
+    fn hand_over(&mut self, now: Instant, key: Key, source: Source, payload: Bytes) {
+        let Some(remote) = self.remote.get_mut(&key) else { return };
+        let topic = remote.topic.name.clone();
+        let Some(payload) = remote.held.hold(payload) else {
+            remote.not_held += 1;
+            let peer = self.peer_name(key.0);
+            let text = format!(
+                "{topic}, perhaps others too: messages of '{peer}' are dropped; local subscribers \
+                 are so slow that more than {HELD_BYTES} bytes of it wait for them"
+            );
+            return self.peer_notice(now, key.0, &text);
+        };
         self.handed_over(now, &topic);
         self.gateway(Command::Publish { topic, source, payload });
     }
@@ -544,7 +573,9 @@ impl Topics {
     /// peer; else people are told.
     fn may_keep(&mut self, now: Instant, key: Key, source: Source, bytes: usize) -> bool {
         let Some(remote) = self.remote.get(&key) else { return false };
-        let qos = remote.topic.qos;
+        // The first of several that are published under one name decides.
+        let Some(publication) = self.publications.get(&remote.topic.name) else { return false };
+        let qos = publication.topic.qos;
         if !qos.transient_local {
             return true;
         }

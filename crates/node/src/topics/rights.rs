@@ -22,7 +22,7 @@ const CALM: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Rights {
     pub(super) names: NameMap,
-    call: Vec<Pattern>,
+    pub(super) call: Vec<Pattern>,
     offer: Vec<Pattern>,
     /// Of the types that `accept` names, those installed here, as messages and as services.
     messages: BTreeMap<String, String>,

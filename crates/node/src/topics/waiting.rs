@@ -42,6 +42,8 @@ pub(crate) struct Waiting {
     /// Of a topic or service of the peer, its name there; of a call, the name here.
     pub(crate) name: String,
     pub(crate) type_name: String,
+    /// The type to be written in the file; `None` is any.
+    pub(crate) allowed: Option<String>,
     /// To be added under peers.NAME.
     pub(crate) line: String,
 }
@@ -146,7 +148,7 @@ impl Topics {
         key: Key,
         waiting: Waiting,
     ) {
-        let Waiting { act, name, type_name, line } = &waiting;
+        let Waiting { act, name, type_name, line, .. } = &waiting;
         let (here, peer) = (endpoint.name(), self.peer_name(key.0));
         let text = match act {
             Act::Publish => format!(
@@ -185,13 +187,15 @@ impl Topics {
         let names = &self.rights(peer).names;
         // The type in the file may be the right one, of another version.
         let named = names.accepted(name, |allowed| is_type(allowed, name, type_name));
-        let shown = if named == Accepted::Yes { "any" } else { plain_type(type_name) };
+        let allowed = if named == Accepted::Yes { None } else { plain_type(type_name) };
+        let shown = allowed.unwrap_or("any");
         Waiting {
             act,
             name: name.to_owned(),
             // A peer may call its type anything; it is shown on terminals.
             type_name: type_name.escape_debug().take(MAX_SHOWN).collect(),
             line: format!("accept: {{ {name}: {shown} }}"),
+            allowed: allowed.map(str::to_owned),
         }
     }
 
@@ -201,16 +205,14 @@ impl Topics {
             Some(_) => "action".into(),
             None => self.type_of_service(service).unwrap_or_default().to_owned(),
         };
-        Waiting { act: Act::Call, line: format!("call: {name}"), name, type_name }
+        let line = format!("call: {name}");
+        Waiting { act: Act::Call, name, type_name, allowed: None, line }
     }
 }
 
 /// What a peer calls its type, where that can stand in a file.
-fn plain_type(type_name: &str) -> &str {
+fn plain_type(type_name: &str) -> Option<&str> {
     let plain = type_name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'/');
     let levels = type_name.split('/').filter(|level| !level.is_empty()).count();
-    match plain && (2..=3).contains(&levels) {
-        true => type_name,
-        false => "any",
-    }
+    (plain && (2..=3).contains(&levels)).then_some(type_name)
 }

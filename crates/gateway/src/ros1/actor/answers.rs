@@ -5,7 +5,7 @@ use super::Actor;
 use crate::ros1::publication::Phase;
 use crate::ros1::publication::shown;
 use crate::ros1::slave::{ApiCall, failure, success};
-use crate::ros1::subscription::{MAX_PUBLISHERS, Subscription};
+use crate::ros1::subscription::Subscription;
 use crate::ros1::xmlrpc::text;
 use crate::sparing::Sparing;
 use dxr::Value;
@@ -19,7 +19,7 @@ impl Actor {
             }
             ApiCall::PublisherUpdate { topic, publishers } => {
                 if let Some(subscription) = self.subscriptions.get_mut(&topic) {
-                    subscription.listed = publishers.into_iter().take(MAX_PUBLISHERS).collect();
+                    subscription.list(publishers);
                     self.refresh(&topic);
                     self.poll();
                 }
@@ -73,7 +73,7 @@ impl Actor {
             .is_some_and(|found| !matches!(found.phase, Phase::Conflict(_)));
         if !published {
             let node = &self.setup.options.node_name;
-            return failure(&format!("{node} does not publish {topic}"));
+            return failure(&format!("{node} does not publish {}", shown(topic)));
         }
         if !protocols.iter().any(|protocol| protocol == "TCPROS") {
             return failure("only TCPROS is supported");

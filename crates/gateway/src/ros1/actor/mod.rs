@@ -13,13 +13,13 @@ mod upkeep;
 
 use super::connection::Identity;
 use super::discovery::Discovery;
-use super::door::Seat;
 use super::header::Header;
 use super::inquiry::{Found, Inquirer};
 use super::master::{Master, Snapshot};
 use super::publication::Publication;
+use super::seats::Seat;
 use super::slave::ApiCall;
-use super::subscription::{ReaderNote, Subscription};
+use super::subscription::{MAX_READERS, ReaderNote, Subscription};
 use super::xmlrpc::{CallError, Endpoint};
 use super::{Order, Ros1Options, Shared};
 use crate::backlog::TOO_MUCH;
@@ -31,7 +31,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::net::TcpStream;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::sleep_until;
 
 /// Notes of tasks that wait for the actor; further tasks wait in turn.
@@ -91,6 +91,8 @@ pub(super) struct Actor {
     inquirer: Inquirer,
     discovery: Discovery,
     subscriptions: BTreeMap<String, Subscription>,
+    /// Places for the readers of all subscriptions.
+    readers: Arc<Semaphore>,
     publications: BTreeMap<String, Publication>,
     services: ServiceState,
     notes: mpsc::Sender<Note>,
@@ -114,19 +116,12 @@ impl Actor {
             &setup.own_services,
         ));
         Self {
-            inquirer: Inquirer {
-                master,
-                identity: setup.identity.clone(),
-                own_uri: setup.own_uri.clone(),
-            },
+            inquirer: Inquirer::new(master, setup.identity.clone(), setup.own_uri.clone()),
             discovery: Discovery::new(&node_name, setup.selector.clone()),
             subscriptions: BTreeMap::new(),
+            readers: Arc::new(Semaphore::new(MAX_READERS)),
             publications: BTreeMap::new(),
-            services: ServiceState::new(
-                &node_name,
-                setup.selector.clone(),
-                setup.options.installed.clone(),
-            ),
+            services: ServiceState::new(&setup.options, setup.selector.clone()),
             notes,
             received,
             next_serial: 0,

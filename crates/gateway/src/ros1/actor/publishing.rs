@@ -7,6 +7,7 @@ use crate::ros1::publication::{self, MAX_SUBSCRIBERS, Phase, Publication, refusa
 use crate::sparing::Sparing;
 use crate::{Event, Source, Topic};
 use bytes::Bytes;
+use std::time::Instant;
 
 impl Actor {
     pub(super) fn advertise(&mut self, topic: Topic) {
@@ -54,14 +55,16 @@ impl Actor {
             Ok(()) => {
                 publication.phase = Phase::Registered;
                 publication.cleared = true;
+                publication.turn.accepted();
                 self.setup.shared.health().conflicts.remove(topic);
                 // More may wait than were registered at once.
                 let mut all = self.publications.values();
-                if all.any(|found| found.phase == Phase::Pending && !found.busy) {
+                if all.any(|found| found.waits() && !found.turn.was_rejected()) {
                     self.poll();
                 }
             }
             Err(NotAdvertised::Conflict(reason)) => {
+                publication.turn.rejected(Instant::now());
                 let phase = Phase::Conflict(reason.clone());
                 if publication.phase != phase {
                     publication.phase = phase;
@@ -72,6 +75,7 @@ impl Actor {
                 }
             }
             Err(NotAdvertised::Master(error)) => {
+                publication.turn.rejected(Instant::now());
                 static SPARING: Sparing = Sparing::new();
                 if let Some(left_out) = SPARING.next() {
                     tracing::warn!(topic, %error, left_out, "advertising at the ROS master");
@@ -96,7 +100,7 @@ impl Actor {
             .get_mut(name)
             .filter(|found| !matches!(found.phase, Phase::Conflict(_)));
         let Some(publication) = published else {
-            let name: String = name.chars().take(256).collect();
+            let name = publication::shown(name);
             let reason = format!("{} does not publish '{name}'", identity.node_name);
             tokio::spawn(publication::refuse(visitor, reason, identity));
             return;

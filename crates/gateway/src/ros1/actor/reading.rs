@@ -3,7 +3,9 @@
 
 use super::{Actor, Note};
 use crate::Event;
-use crate::ros1::subscription::{Foreign, MAX_PUBLISHERS, ReaderContext, ReaderNote, Subscription};
+use crate::ros1::subscription::{
+    Foreign, MAX_PUBLISHERS, MAX_READERS, ReaderContext, ReaderNote, Subscription,
+};
 use crate::ros1::xmlrpc::CallError;
 use crate::sparing::Sparing;
 use std::time::Instant;
@@ -45,15 +47,17 @@ impl Actor {
         match publishers {
             Ok(uris) => {
                 subscription.registered = true;
-                subscription.listed = uris.into_iter().take(MAX_PUBLISHERS).collect();
+                subscription.turn.accepted();
+                subscription.list(uris);
                 self.refresh(topic);
                 // More may wait than were registered at once.
-                if self.subscriptions.values().any(|found| !found.registered && !found.registering)
-                {
+                let mut all = self.subscriptions.values();
+                if all.any(|found| found.waits() && !found.turn.was_rejected()) {
                     self.poll();
                 }
             }
             Err(error) => {
+                subscription.turn.rejected(Instant::now());
                 static SPARING: Sparing = Sparing::new();
                 if let Some(left_out) = SPARING.next() {
                     tracing::warn!(topic, %error, left_out, "subscribing at the ROS master");
@@ -92,13 +96,24 @@ impl Actor {
                 self.discovery.on_live(topic, uri);
             }
         }
-        let new: Vec<String> = wanted
-            .into_iter()
-            .filter(|uri| !subscription.readers.contains_key(uri))
-            .filter(|uri| !subscription.foreign.contains(uri))
+        // Those known to fit come before those of whom the master alone, or a stranger, tells.
+        let new: Vec<String> = fitting
+            .iter()
+            .chain(wanted.difference(&fitting))
+            .filter(|uri| **uri != self.setup.own_uri)
+            .filter(|uri| !subscription.readers.contains_key(*uri))
+            .filter(|uri| !subscription.foreign.contains(*uri))
             .take(MAX_PUBLISHERS.saturating_sub(subscription.readers.len()))
+            .cloned()
             .collect();
         for uri in new {
+            let Ok(place) = self.readers.clone().try_acquire_owned() else {
+                static SPARING: Sparing = Sparing::new();
+                if let Some(left_out) = SPARING.next() {
+                    tracing::warn!(topic, left_out, "{MAX_READERS} publishers are read already");
+                }
+                return;
+            };
             self.next_serial += 1;
             let context = ReaderContext {
                 identity: self.setup.identity.clone(),
@@ -107,7 +122,7 @@ impl Actor {
                 shared: self.setup.shared.clone(),
                 notes: self.notes.clone(),
             };
-            subscription.start_reader(topic, &uri, self.next_serial, context);
+            subscription.start_reader(topic, &uri, self.next_serial, (context, place));
         }
     }
 

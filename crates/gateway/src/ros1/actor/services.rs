@@ -2,11 +2,15 @@
 //! Services: those of local servers, and those served on behalf of peers.
 
 use super::{Actor, Note, Visitor};
+use crate::ros1::Ros1Options;
 use crate::ros1::header::{Header, TAUTLINE_FIELD};
 use crate::ros1::master::Snapshot;
-use crate::ros1::publication::refuse;
+use crate::ros1::publication::{refuse, shown, typed};
+use crate::ros1::room::{Room, Share};
 use crate::ros1::rpc::{Asked, Client, Probed};
+use crate::ros1::seats::{Seat, Seats};
 use crate::ros1::services::{Change, Services};
+use crate::ros1::turns::{self, Turn};
 use crate::ros1::xmlrpc::CallError;
 use crate::sparing::Sparing;
 use crate::types::Dialect;
@@ -14,15 +18,20 @@ use crate::types::installed::Installed;
 use crate::{CallId, Event, Outcome, Selector, Service};
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// Calls of local servers that may be under way; further ones fail.
 const MAX_CALLS: usize = 1024;
-/// Connections of local clients to one service; further ones are refused. Each has one call under
-/// way at most.
+/// Connections of local clients to one service; the oldest that never called gives way to a new
+/// one, else further ones are refused. Each has one call under way at most.
 const MAX_CLIENTS: usize = 256;
+/// Bytes of the requests of all local clients that are read or under way, beside a little for each.
+const REQUESTS_BYTES: usize = 64 << 20;
+/// Bytes of the responses of all local servers that are read, beside a little for each.
+const RESPONSES_BYTES: usize = 64 << 20;
 /// Types whose definitions are remembered.
 const MAX_DEFINITIONS: usize = 1024;
 
@@ -36,6 +45,8 @@ pub(in crate::ros1) struct ServiceState {
     calls: HashSet<CallId>,
     installed: Installed,
     definitions: HashMap<String, Arc<str>>,
+    requests: Arc<Room>,
+    responses: Arc<Room>,
 }
 
 /// A service that is to be served.
@@ -44,10 +55,21 @@ struct Serving {
     serial: u64,
     registered: bool,
     busy: bool,
+    /// When it is to be tried at the master.
+    turn: Turn,
+    /// Whether another node serves it.
+    other: bool,
     refused: Option<String>,
-    clients: usize,
+    clients: Arc<Seats>,
     /// Its clients' connections end with it.
     served: watch::Sender<()>,
+}
+
+impl Serving {
+    /// Whether it is to be registered when its turn comes.
+    fn waits(&self) -> bool {
+        !self.registered && !self.busy && !self.other
+    }
 }
 
 /// What tasks tell of services.
@@ -55,19 +77,20 @@ pub(in crate::ros1) enum ServiceNote {
     Probed { service: String, found: Probed },
     Registered { service: String, serial: u64, outcome: Result<(), CallError> },
     Requested { service: String, serial: u64, asked: Asked },
-    ClientLeft { service: String, serial: u64 },
-    Done { service: String, call: CallId, bytes: usize, outcome: Outcome },
+    Done { service: String, call: CallId, bytes: usize, outcome: Outcome, share: Share },
 }
 
 impl ServiceState {
-    pub fn new(own_name: &str, selector: Selector, installed: Installed) -> Self {
+    pub fn new(options: &Ros1Options, selector: Selector) -> Self {
         Self {
-            discovery: Services::new(own_name, selector),
+            discovery: Services::new(&options.node_name, selector),
             serving: BTreeMap::new(),
             callers: HashMap::new(),
             calls: HashSet::new(),
-            installed,
+            installed: options.installed.clone(),
             definitions: HashMap::new(),
+            requests: Room::new(REQUESTS_BYTES, options.max_message),
+            responses: Room::new(RESPONSES_BYTES, options.max_message),
         }
     }
 
@@ -101,12 +124,7 @@ impl Actor {
             ServiceNote::Requested { service, serial, asked } => {
                 self.requested(service, serial, asked);
             }
-            ServiceNote::ClientLeft { service, serial } => {
-                if let Some(serving) = self.serving(&service, serial) {
-                    serving.clients = serving.clients.saturating_sub(1);
-                }
-            }
-            ServiceNote::Done { service, call, bytes, outcome } => {
+            ServiceNote::Done { service, call, bytes, outcome, share } => {
                 self.setup.shared.backlog.release(bytes);
                 self.services.calls.remove(&call);
                 if outcome.is_err() {
@@ -114,6 +132,7 @@ impl Actor {
                     self.after_service_discovery();
                 }
                 self.emit(Event::Answered { service, call, outcome });
+                drop(share);
             }
         }
     }
@@ -154,8 +173,10 @@ impl Actor {
             serial: self.serial(),
             registered: false,
             busy: false,
+            turn: Turn::new(Instant::now()),
+            other: false,
             refused: None,
-            clients: 0,
+            clients: Seats::new(MAX_CLIENTS, MAX_CLIENTS),
             served: watch::channel(()).0,
         };
         self.services.serving.insert(name, serving);
@@ -185,36 +206,40 @@ impl Actor {
                 self.unregister_service(name);
             }
         }
-        let (mut missing, mut refused) = (Vec::new(), Vec::new());
+        let mut refused = Vec::new();
         for (name, serving) in &mut self.services.serving {
             let nodes = snapshot.services.get(name);
             serving.registered &= nodes.is_some_and(|nodes| nodes.contains(&own_name));
             let other = nodes.into_iter().flatten().find(|node| **node != own_name);
-            if let Some(other) = other {
-                refused.push((name.clone(), other.clone()));
-            } else if !serving.registered && !serving.busy {
-                serving.busy = true;
-                missing.push((name.clone(), serving.serial));
-            }
+            serving.other = other.is_some();
+            refused.extend(other.map(|other| (name.clone(), other.clone())));
         }
         for (name, node) in refused {
             self.refuse_service(&name, &node);
         }
-        for (service, serial) in missing {
-            let master = self.inquirer.master.clone();
-            self.spawn(async move {
-                let outcome = master.register_service(&service).await;
-                Note::Service(ServiceNote::Registered { service, serial, outcome })
-            });
+        let all = &self.services.serving;
+        let waiting = all.iter().filter(|(_, it)| it.waits()).map(|(name, it)| (name, it.turn));
+        let busy = all.values().filter(|it| it.busy).map(|it| it.turn);
+        for service in turns::choose(waiting, busy, Instant::now()) {
+            self.register_service(service);
         }
+    }
+
+    fn register_service(&mut self, service: String) {
+        let Some(serving) = self.services.serving.get_mut(&service) else { return };
+        serving.busy = true;
+        let (serial, master) = (serving.serial, self.inquirer.master.clone());
+        self.spawn(async move {
+            let outcome = master.register_service(&service).await;
+            Note::Service(ServiceNote::Registered { service, serial, outcome })
+        });
     }
 
     fn refuse_service(&mut self, name: &str, node: &str) {
         let Some(serving) = self.services.serving.get_mut(name) else { return };
-        let reason = format!(
-            "{name} of type {} (md5 {}) is not served at this master: {node} serves it itself",
-            serving.service.type_name, serving.service.type_hash
-        );
+        let service = typed(name, &serving.service.type_name, &serving.service.type_hash);
+        let node = shown(node);
+        let reason = format!("{service} is not served at this master: {node} serves it itself");
         if serving.refused.as_ref() == Some(&reason) {
             return;
         }
@@ -232,9 +257,16 @@ impl Actor {
             Ok(()) => {
                 serving.registered = true;
                 serving.refused = None;
+                serving.turn.accepted();
                 self.setup.shared.health().conflicts.remove(&trouble_key(name));
+                // More may wait than were registered at once.
+                let mut all = self.services.serving.values();
+                if all.any(|it| it.waits() && !it.turn.was_rejected()) {
+                    self.poll();
+                }
             }
             Err(error) => {
+                serving.turn.rejected(Instant::now());
                 static SPARING: Sparing = Sparing::new();
                 if let Some(left_out) = SPARING.next() {
                     let text = "registering a service at the ROS master";
@@ -250,20 +282,17 @@ impl Actor {
         let name = header.get("service").unwrap_or_default().to_owned();
         let max_request = self.setup.options.max_message;
         let notes = self.notes.clone();
-        let serving = self.services.serving.get_mut(&name).filter(|it| it.refused.is_none());
-        let refusal = match &serving {
-            None => {
-                let name: String = name.chars().take(256).collect();
-                Some(format!("{} does not serve '{name}'", identity.node_name))
-            }
-            Some(serving) if serving.clients >= MAX_CLIENTS => {
-                Some(format!("{name} has its maximum of {MAX_CLIENTS} clients"))
-            }
-            Some(serving) => refusal(header, &serving.service),
+        let serving = self.services.serving.get(&name).filter(|it| it.refused.is_none());
+        let admitted = match serving {
+            None => Err(format!("{} does not serve '{}'", identity.node_name, shown(&name))),
+            Some(serving) => admit(header, serving).map(|seat| (serving, seat)),
         };
-        let (Some(serving), None) = (serving, &refusal) else {
-            tokio::spawn(refuse(visitor, refusal.unwrap_or_default(), identity));
-            return;
+        let (serving, seat) = match admitted {
+            Ok(admitted) => admitted,
+            Err(reason) => {
+                tokio::spawn(refuse(visitor, reason, identity));
+                return;
+            }
         };
         let service = &serving.service;
         let reply = Header::default()
@@ -279,24 +308,21 @@ impl Actor {
             reply: reply.encode(),
             persistent: says("persistent"),
             max_request,
+            room: self.services.requests.clone(),
+            seats: [visitor.seat, seat],
             served: serving.served.subscribe(),
         };
-        serving.clients += 1;
         let (serial, probe) = (serving.serial, says("probe"));
-        let seat = visitor.seat;
         tokio::spawn(async move {
             match probe {
                 true => client.tell().await,
                 false => pass_on(client, &name, serial, &notes).await,
             }
-            drop(seat);
-            let left = ServiceNote::ClientLeft { service: name, serial };
-            // Fails only while the gateway stops.
-            let _ = notes.send(Note::Service(left)).await;
         });
     }
 
-    fn requested(&mut self, service: String, serial: u64, (request, outcome): Asked) {
+    fn requested(&mut self, service: String, serial: u64, asked: Asked) {
+        let Asked { request, outcome, share } = asked;
         // Else the sender is dropped, which the client is told.
         if self.serving(&service, serial).is_none() {
             return;
@@ -307,6 +333,7 @@ impl Actor {
         callers.retain(|_, caller| !caller.is_closed());
         callers.insert(call, outcome);
         self.emit(Event::Called { service, call, request });
+        drop(share);
     }
 
     pub(super) fn answer(&mut self, call: CallId, outcome: Outcome) {
@@ -339,10 +366,11 @@ impl Actor {
         // The bytes are of the type that was offered.
         let md5 = self.services.discovery.md5(&service).unwrap_or("*").to_owned();
         let (inquirer, limit) = (self.inquirer.clone(), self.setup.options.max_message);
+        let mut share = self.services.responses.share();
         self.spawn(async move {
-            let called = inquirer.call_service(&service, &md5, request, limit, patience);
-            let outcome = called.await;
-            Note::Service(ServiceNote::Done { service, call, bytes, outcome })
+            let most = (limit, &mut share);
+            let outcome = inquirer.call_service(&service, &md5, request, most, patience).await;
+            Note::Service(ServiceNote::Done { service, call, bytes, outcome, share })
         });
     }
 }
@@ -362,10 +390,21 @@ async fn pass_on(client: Client, service: &str, serial: u64, notes: &mpsc::Sende
     tokio::join!(client.serve(requests), forward);
 }
 
+/// A place for a client that sent `header`, or why it is not served.
+fn admit(header: &Header, serving: &Serving) -> Result<Seat, String> {
+    if let Some(reason) = refusal(header, &serving.service) {
+        return Err(reason);
+    }
+    // All clients count alike: who may connect at all was decided at the door.
+    let seat = serving.clients.take(Ipv4Addr::UNSPECIFIED.into(), true);
+    let name = &serving.service.name;
+    seat.ok_or_else(|| format!("{name} has its maximum of {MAX_CLIENTS} clients"))
+}
+
 /// Why a client that sent `header` is not served, if so.
 fn refusal(header: &Header, service: &Service) -> Option<String> {
     if let Some(name) = header.get(TAUTLINE_FIELD) {
-        let name: String = name.chars().take(80).collect();
+        let name = shown(name);
         return Some(format!("Tautline node '{name}' must not call what Tautline serves"));
     }
     let Some(md5) = header.get("md5sum") else {
@@ -374,12 +413,11 @@ fn refusal(header: &Header, service: &Service) -> Option<String> {
     if md5 == "*" || service.type_hash.is_empty() || md5 == service.type_hash {
         return None;
     }
-    let caller = header.get("callerid").unwrap_or("an unnamed node");
-    let type_name = header.get("type").unwrap_or("an unnamed type");
-    Some(format!(
-        "{caller} calls {} as {type_name} (md5 {md5}); it is served here as {} (md5 {})",
-        service.name, service.type_name, service.type_hash
-    ))
+    let caller = shown(header.get("callerid").unwrap_or("an unnamed node"));
+    let type_name = shown(header.get("type").unwrap_or("an unnamed type"));
+    let md5 = shown(md5);
+    let ours = typed(&service.name, &service.type_name, &service.type_hash);
+    Some(format!("{caller} calls {ours} as {type_name} (md5 {md5})"))
 }
 
 /// Services and topics may have the same name.

@@ -4,7 +4,8 @@
 use super::{Actor, NotAdvertised, Note, Poll};
 use crate::ros1::inquiry::users;
 use crate::ros1::master::Snapshot;
-use crate::ros1::publication::Phase;
+use crate::ros1::publication::{Phase, shown};
+use crate::ros1::turns;
 use crate::ros1::xmlrpc::CallError;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -12,8 +13,6 @@ use tokio::time::timeout;
 
 /// How often the master is asked what it knows.
 const POLL_PERIOD: Duration = Duration::from_secs(1);
-/// Registrations under way at once; the rest follows at the next poll.
-const MAX_REGISTRATIONS: usize = 32;
 /// How long unregistering may take when the gateway stops.
 const UNREGISTER_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -79,8 +78,9 @@ impl Actor {
         let own_name = &self.setup.options.node_name;
         self.setup.shared.health().name_trouble = uri.map_or_else(String::new, |uri| {
             format!(
-                "another node at {uri} goes by our name {own_name}; nothing is registered until \
-                 it leaves"
+                "another node at {} goes by our name {own_name}; nothing is registered until \
+                 it leaves",
+                shown(&uri)
             )
         });
     }
@@ -114,57 +114,54 @@ impl Actor {
     }
 
     fn register_subscribers(&mut self) {
-        let under_way = self.subscriptions.values().filter(|found| found.registering).count();
-        let missing: Vec<(String, u64)> = self
-            .subscriptions
-            .iter_mut()
-            .filter(|(_, found)| !found.registered && !found.registering)
-            .take(MAX_REGISTRATIONS.saturating_sub(under_way))
-            .map(|(topic, found)| {
-                found.registering = true;
-                (topic.clone(), found.serial)
-            })
-            .collect();
-        for (topic, serial) in missing {
-            let offered = self.discovery.offered(&topic);
-            let type_name = offered.map_or("*".into(), |topic| topic.type_name.clone());
-            let master = self.inquirer.master.clone();
-            self.spawn(async move {
-                let publishers = master.register_subscriber(&topic, &type_name).await;
-                Note::Subscribed { topic, serial, publishers }
-            });
+        let all = &self.subscriptions;
+        let waiting = all.iter().filter(|(_, it)| it.waits()).map(|(topic, it)| (topic, it.turn));
+        let busy = all.values().filter(|it| it.registering).map(|it| it.turn);
+        for topic in turns::choose(waiting, busy, Instant::now()) {
+            self.register_subscriber(topic);
         }
     }
 
+    fn register_subscriber(&mut self, topic: String) {
+        let Some(subscription) = self.subscriptions.get_mut(&topic) else { return };
+        subscription.registering = true;
+        let serial = subscription.serial;
+        let offered = self.discovery.offered(&topic);
+        let type_name = offered.map_or("*".into(), |topic| topic.type_name.clone());
+        let master = self.inquirer.master.clone();
+        self.spawn(async move {
+            let publishers = master.register_subscriber(&topic, &type_name).await;
+            Note::Subscribed { topic, serial, publishers }
+        });
+    }
+
     fn register_publishers(&mut self, snapshot: &Snapshot) {
-        let under_way = self.publications.values().filter(|found| found.busy).count();
-        let own_name = self.setup.options.node_name.as_str();
-        let missing: Vec<_> = self
-            .publications
-            .values_mut()
-            .filter(|found| found.phase != Phase::Registered && !found.busy)
-            .take(MAX_REGISTRATIONS.saturating_sub(under_way))
-            .map(|found| {
-                found.busy = true;
-                let asked =
-                    if found.cleared { vec![] } else { users(snapshot, &found.topic, own_name) };
-                (found.topic.clone(), found.serial, asked)
-            })
-            .collect();
-        for (topic, serial, asked) in missing {
-            let inquirer = self.inquirer.clone();
-            self.spawn(async move {
-                let outcome = match inquirer.conflict(&topic, asked).await {
-                    Some(conflict) => Err(NotAdvertised::Conflict(conflict)),
-                    None => inquirer
-                        .master
-                        .register_publisher(&topic.name, &topic.type_name)
-                        .await
-                        .map_err(NotAdvertised::Master),
-                };
-                Note::Advertised { topic: topic.name, serial, outcome }
-            });
+        let all = &self.publications;
+        let waiting = all.iter().filter(|(_, it)| it.waits()).map(|(topic, it)| (topic, it.turn));
+        let busy = all.values().filter(|it| it.busy).map(|it| it.turn);
+        for topic in turns::choose(waiting, busy, Instant::now()) {
+            self.register_publisher(&topic, snapshot);
         }
+    }
+
+    fn register_publisher(&mut self, topic: &str, snapshot: &Snapshot) {
+        let own_name = self.setup.options.node_name.as_str();
+        let Some(found) = self.publications.get_mut(topic) else { return };
+        found.busy = true;
+        let asked = if found.cleared { vec![] } else { users(snapshot, &found.topic, own_name) };
+        let (topic, serial) = (found.topic.clone(), found.serial);
+        let inquirer = self.inquirer.clone();
+        self.spawn(async move {
+            let outcome = match inquirer.conflict(&topic, asked).await {
+                Some(conflict) => Err(NotAdvertised::Conflict(conflict)),
+                None => inquirer
+                    .master
+                    .register_publisher(&topic.name, &topic.type_name)
+                    .await
+                    .map_err(NotAdvertised::Master),
+            };
+            Note::Advertised { topic: topic.name, serial, outcome }
+        });
     }
 
     pub(super) fn unregister_subscriber(&self, topic: &str) {

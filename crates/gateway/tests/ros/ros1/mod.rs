@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The ROS 1 gateway against a real master and real rospy nodes.
 
+mod hostile;
 mod nodes;
 mod services;
 

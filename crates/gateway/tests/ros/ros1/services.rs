@@ -14,7 +14,7 @@ const LEVEL: &str = "roscpp/SetLoggerLevel";
 /// Of roscpp/SetLoggerLevel.
 const LEVEL_MD5: &str = "51da076440d78ca1684d36c868df61ea";
 
-fn level_service(name: &str) -> Service {
+pub fn level_service(name: &str) -> Service {
     Service {
         name: name.into(),
         type_name: LEVEL.into(),
@@ -24,7 +24,7 @@ fn level_service(name: &str) -> Service {
 }
 
 /// A request of SetLoggerLevel.
-fn level(logger: &str) -> Vec<u8> {
+pub fn level(logger: &str) -> Vec<u8> {
     let text = |text: &str| [&(text.len() as u32).to_le_bytes(), text.as_bytes()].concat();
     [text(logger), text("x")].concat()
 }
@@ -163,7 +163,7 @@ fn local_clients_are_served_and_answered_out_of_order() {
 }
 
 /// Connects to a service and exchanges headers.
-fn connect(service: &str, fields: &[(&str, &str)], address: &str) -> (TcpStream, Header) {
+pub fn connect(service: &str, fields: &[(&str, &str)], address: &str) -> (TcpStream, Header) {
     let mut stream = TcpStream::connect(address).unwrap();
     let header = Header::default().with("service", service).with("callerid", "/raw");
     let header = fields.iter().fold(header, |header, (key, value)| header.with(key, value));
@@ -176,7 +176,7 @@ fn connect(service: &str, fields: &[(&str, &str)], address: &str) -> (TcpStream,
 }
 
 /// Where a service is, by the master.
-fn address(agent: &mut Agent, service: &str) -> String {
+pub fn address(agent: &mut Agent, service: &str) -> String {
     wait_for("registration", || {
         let found = agent.order(json!({"do": "where", "service": service}));
         Some(found["uri"].as_str()?.strip_prefix("rosrpc://")?.to_owned())

@@ -43,7 +43,7 @@ fn type_and_definition_arrive_with_the_offer() {
     let Some(Command::Advertise { topic }) = world.sides[1].commands.first() else {
         panic!("{:?}", world.sides[1].commands)
     };
-    assert_eq!(*topic, map);
+    assert_eq!(*topic, Topic { definition: "string data\n".into(), ..map });
     assert!(world.notices(1).is_empty(), "{:?}", world.notices(1));
 }
 
@@ -87,8 +87,8 @@ fn no_peer_takes_away_what_is_known_of_a_type() {
 fn the_definitions_of_one_peer_take_a_bounded_memory() {
     let mut world = World::pair(ROBOT, "peers: { robot: 10.0.0.1 }");
     let text = |number: usize| {
-        let line = format!("# {}\n", "x".repeat(1000));
-        format!("uint8 n{number}\n{}", line.repeat(1000))
+        let constant = |n| format!("string C{n}={}\n", "x".repeat(1000));
+        format!("uint8 n{number}\n{}", (0..1000).map(constant).collect::<String>())
     };
     for number in 0..6 {
         let topic = defined(&format!("/x{number}"), &format!("x/Y{number}"), &text(number));
@@ -399,4 +399,26 @@ fn names_of_one_peer_are_bounded_as_long_as_the_daemon_runs() {
     assert!(world.noticed(1, &["names of this peer were published already"]));
     world.says(0, Event::Offered(topic("/n7", STRING)));
     assert_eq!(world.told(1), [format!("advertise /n7 {STRING}")], "a name that was there is");
+}
+
+#[test]
+fn what_waits_for_slow_subscribers_is_bounded_and_other_topics_of_the_peer_go_on() {
+    let mut world = World::pair(ROBOT, "peers: { robot: 10.0.0.1 }");
+    for name in ["/image", "/stop"] {
+        world.says(0, Event::Offered(topic(name, STRING)));
+        world.wants(1, name, true);
+    }
+    world.told(1);
+    // Whoever takes them has not let go of them until it is asked what it was told.
+    for _ in 0..20 {
+        world.publishes(0, "/image", 0, &"x".repeat(5_000_000));
+        world.run(10 * SECOND);
+    }
+    world.publishes(0, "/stop", 0, "now");
+    let told = world.told(1);
+    assert_eq!(told.len(), 13 + 1, "13 of 5 MB each");
+    assert!(told[13].starts_with("publish /stop"), "{}", told[13]);
+    assert!(world.noticed(1, &["/image", "'robot'", "slow"]), "{:?}", world.notices(1));
+    world.publishes(0, "/image", 0, "x");
+    assert_eq!(world.told(1).len(), 1);
 }

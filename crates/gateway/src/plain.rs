@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Text of others on its way into logs: bounded, and without characters that a
+//! Text of others on its way into logs and status: bounded, and without characters that a
 //! terminal or a reader of lines obeys.
 
 /// Stands for what was cut off.
 const CUT: &str = "...";
 
 /// `text` in at most `most` bytes (at least 3), with control characters escaped.
-pub(crate) fn plain(text: &str, most: usize) -> String {
+pub fn plain(text: &str, most: usize) -> String {
     let mut out = String::with_capacity(text.len().min(most));
     for c in text.chars() {
         let start = out.len();
@@ -23,9 +23,15 @@ pub(crate) fn plain(text: &str, most: usize) -> String {
     out
 }
 
-/// Control characters, C1 among them, and those that turn the direction of text around.
-fn is_obeyed(c: char) -> bool {
-    let turns = ['\u{200e}'..='\u{200f}', '\u{2028}'..='\u{202e}', '\u{2066}'..='\u{2069}'];
+/// Whether a terminal obeys a character in place of showing it: control characters, C1 among
+/// them, and those that turn the direction of text around (Unicode's Bidi_Control).
+pub fn is_obeyed(c: char) -> bool {
+    let turns = [
+        '\u{61c}'..='\u{61c}',
+        '\u{200e}'..='\u{200f}',
+        '\u{2028}'..='\u{202e}',
+        '\u{2066}'..='\u{2069}',
+    ];
     c.is_control() || turns.iter().any(|range| range.contains(&c))
 }
 

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Who is served at the control socket. One user takes no room from another beyond a bound, and
+//! none at all from root and the daemon's own user; whoever asks nothing gives way.
+
+use rustix::net::SendFlags;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Clients of one user that are served at once; more are told so and disconnected.
+pub const MAX_CLIENTS_PER_USER: usize = 8;
+/// Clients of all users that are neither root nor the daemon's own; the room of those two is
+/// kept beside it.
+pub const MAX_CLIENTS: usize = 24;
+/// A client that has asked nothing for so long gives way where there is no room for another.
+/// `tautline top` asks once per second.
+pub const GIVES_WAY_AFTER: Duration = Duration::from_secs(5);
+/// What a client that gives way is told.
+const GAVE_WAY: &[u8] =
+    b"{\"error\":\"this connection asked nothing for a while and gave way to another\"}\n";
+const ROOT: u32 = 0;
+
+/// All who are served.
+#[derive(Debug)]
+pub(super) struct Clients {
+    /// The daemon's own user.
+    own: u32,
+    all: Mutex<Vec<Client>>,
+}
+
+#[derive(Debug)]
+struct Client {
+    uid: u32,
+    stream: Arc<UnixStream>,
+    /// Since when it has asked nothing; `None` while it is answered.
+    idle_since: Option<Instant>,
+}
+
+impl Clients {
+    pub(super) fn new(own: u32) -> Arc<Self> {
+        Arc::new(Self { own, all: Mutex::default() })
+    }
+
+    /// Makes room for a client of a user; the error is for the client.
+    pub(super) fn admit(
+        self: &Arc<Self>,
+        now: Instant,
+        uid: u32,
+        stream: Arc<UnixStream>,
+    ) -> Result<Place, String> {
+        let mut all = self.lock();
+        let of_user = |it: &Client| it.uid == uid;
+        if !makes_room(&mut all, now, MAX_CLIENTS_PER_USER, of_user) {
+            let most = MAX_CLIENTS_PER_USER;
+            return Err(format!("{most} clients of this user are served already; end one of them"));
+        }
+        let is_other = |it: &Client| !self.is_kept(it.uid);
+        if !self.is_kept(uid) && !makes_room(&mut all, now, MAX_CLIENTS, is_other) {
+            return Err(format!("{MAX_CLIENTS} clients are served already; try again later"));
+        }
+        all.push(Client { uid, stream: stream.clone(), idle_since: Some(now) });
+        Ok(Place { stream, clients: self.clone() })
+    }
+
+    /// Whether others take no room from this user.
+    fn is_kept(&self, uid: u32) -> bool {
+        uid == ROOT || uid == self.own
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Client>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether there is room beside fewer than `most` of those that `counts` counts; if need be, the
+/// one among them that has been idle for longest is disconnected.
+fn makes_room(
+    all: &mut Vec<Client>,
+    now: Instant,
+    most: usize,
+    counts: impl Fn(&Client) -> bool,
+) -> bool {
+    if all.iter().filter(|it| counts(it)).count() < most {
+        return true;
+    }
+    let idle = all.iter().enumerate().filter(|(_, it)| counts(it));
+    let idle = idle.filter_map(|(index, it)| Some((it.idle_since?, index)));
+    match idle.min() {
+        Some((since, index)) if now.saturating_duration_since(since) >= GIVES_WAY_AFTER => {
+            disconnect(&all.swap_remove(index).stream);
+            true
+        }
+        _ => false,
+    }
+}
+
+fn disconnect(stream: &UnixStream) {
+    // One that takes no answers may not hold up those who come: what does not fit is left out.
+    let _ = rustix::net::send(stream, GAVE_WAY, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    let _ = stream.shutdown(Shutdown::Both);
+}
+
+/// A client's place among those served; free again when dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    stream: Arc<UnixStream>,
+    clients: Arc<Clients>,
+}
+
+impl Place {
+    pub(super) fn stream(&self) -> &UnixStream {
+        &self.stream
+    }
+
+    /// The client has asked; `false` if it had to give way just before.
+    pub(super) fn asked(&self) -> bool {
+        self.set_idle(None)
+    }
+
+    /// The client has its answer.
+    pub(super) fn answered(&self, now: Instant) {
+        self.set_idle(Some(now));
+    }
+
+    fn set_idle(&self, since: Option<Instant>) -> bool {
+        let mut all = self.clients.lock();
+        let own = all.iter_mut().find(|it| Arc::ptr_eq(&it.stream, &self.stream));
+        own.map(|client| client.idle_since = since).is_some()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.clients.lock().retain(|it| !Arc::ptr_eq(&it.stream, &self.stream));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    const OWN: u32 = 990;
+
+    struct Door {
+        clients: Arc<Clients>,
+        start: Instant,
+    }
+
+    impl Door {
+        fn new() -> Self {
+            Self { clients: Clients::new(OWN), start: Instant::now() }
+        }
+
+        fn at(&self, seconds: u64) -> Instant {
+            self.start + Duration::from_secs(seconds)
+        }
+
+        fn admit(&self, seconds: u64, uid: u32) -> Result<(Place, UnixStream), String> {
+            let (here, there) = UnixStream::pair().unwrap();
+            Ok((self.clients.admit(self.at(seconds), uid, here.into())?, there))
+        }
+    }
+
+    #[test]
+    fn one_user_has_a_bounded_part_and_all_of_them_leave_room_for_root_and_the_daemons_own() {
+        let door = Door::new();
+        let of_all = |uids: std::ops::Range<u32>| -> Vec<_> {
+            let many = uids.flat_map(|uid| std::iter::repeat_n(uid, 20));
+            many.filter_map(|uid| door.admit(0, uid).ok()).collect()
+        };
+        let first = of_all(1000..1001);
+        assert_eq!(first.len(), MAX_CLIENTS_PER_USER);
+        let error = door.admit(1, 1000).unwrap_err();
+        assert!(error.contains("of this user"), "{error}");
+        let more = of_all(1001..1020);
+        assert_eq!(first.len() + more.len(), MAX_CLIENTS);
+        for uid in [ROOT, OWN] {
+            assert_eq!(of_all(uid..uid + 1).len(), MAX_CLIENTS_PER_USER, "{uid}");
+        }
+        drop(first);
+        assert!(door.admit(1, 1000).is_ok(), "places are free again");
+    }
+
+    #[test]
+    fn who_asks_nothing_gives_way_oldest_first_and_who_polls_or_is_answered_stays() {
+        let door = Door::new();
+        let mut served: Vec<_> = (0..MAX_CLIENTS_PER_USER as u64)
+            .map(|second| door.admit(second, 1000).unwrap())
+            .collect();
+        let (polls, waits) = (&served[0].0, &served[1].0);
+        assert!(polls.asked() && waits.asked());
+        polls.answered(door.at(8));
+        assert!(door.admit(GIVES_WAY_AFTER.as_secs() + 1, 1000).is_err(), "none idle for so long");
+        let new = door.admit(GIVES_WAY_AFTER.as_secs() + 2, 1000).unwrap();
+        let mut told = String::new();
+        served[2].1.read_to_string(&mut told).unwrap();
+        assert!(told.contains("gave way"), "{told}");
+        assert!(!served[2].0.asked(), "it has no place any more");
+        for other in [0, 1, 3, 4, 5, 6, 7] {
+            assert!(served[other].0.asked(), "{other}");
+        }
+        assert!(new.0.asked());
+    }
+
+    #[test]
+    fn the_room_of_all_users_is_made_by_whoever_is_idle() {
+        let door = Door::new();
+        let idle: Vec<_> =
+            (0..MAX_CLIENTS as u32).map(|index| door.admit(0, 1000 + index / 8).unwrap()).collect();
+        assert!(door.admit(1, 2000).unwrap_err().contains("try again later"));
+        assert!(door.admit(60, 2000).is_ok());
+        assert_eq!(idle.iter().filter(|(place, _)| place.asked()).count(), MAX_CLIENTS - 1);
+    }
+}

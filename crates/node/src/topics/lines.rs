@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+//! All that waits for lines under one peer, as a piece of the file: `accept` and `call` stand there
+//! once each, so that what they name so far is in it as well.
+
+use super::Topics;
+use super::waiting::{Act, Waiting};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use tautline_gateway::mapping::{Accept, Pattern};
+use tautline_proto::PeerId;
+
+/// In front of the keys of a peer, as in the files of the README.
+const INDENT: &str = "    ";
+
+impl Topics {
+    /// For each peer of which something waits, the lines under peers.NAME that allow all of it, in
+    /// place of its `accept` and `call`.
+    pub(crate) fn lines_to_allow_all(&self) -> impl Iterator<Item = (PeerId, String)> {
+        let mut of_peers: BTreeMap<PeerId, Vec<&Waiting>> = BTreeMap::new();
+        for (peer, waiting) in self.waiting() {
+            of_peers.entry(peer).or_default().push(waiting);
+        }
+        of_peers.into_iter().map(|(peer, waiting)| {
+            let rights = self.rights(peer);
+            (peer, lines(&rights.names.accept, &rights.call, &waiting))
+        })
+    }
+}
+
+/// `accept` and `call`, each where something waits for it.
+fn lines(accept: &[Accept], call: &[Pattern], waiting: &[&Waiting]) -> String {
+    let mut text = String::new();
+    let (calls, offers): (Vec<&Waiting>, _) = waiting.iter().partition(|it| it.act == Act::Call);
+    if !offers.is_empty() {
+        let _ = writeln!(text, "{INDENT}accept:");
+        for (name, types) in accepted(accept, &offers) {
+            let _ = writeln!(text, "{INDENT}  {}: {}", written(name), in_file(&types));
+        }
+    }
+    if !calls.is_empty() {
+        let mut names: Vec<&str> = call.iter().map(Pattern::as_str).collect();
+        names.extend(calls.iter().map(|it| it.name.as_str()));
+        let names: Vec<String> = once_each(names).into_iter().map(written).collect();
+        let _ = writeln!(text, "{INDENT}call: [{}]", names.join(", "));
+    }
+    text
+}
+
+/// Names and their types, in the order of the file; no types are any.
+fn accepted<'a>(accept: &'a [Accept], offers: &[&'a Waiting]) -> Vec<(&'a str, Vec<&'a str>)> {
+    let known = |entry: &'a Accept| {
+        (entry.pattern.as_str(), entry.types.iter().map(String::as_str).collect())
+    };
+    let mut all: Vec<(&str, Vec<&str>)> = accept.iter().map(known).collect();
+    for Waiting { name, allowed, .. } in offers {
+        match (all.iter_mut().find(|(other, _)| other == name), allowed) {
+            (None, allowed) => all.push((name, allowed.iter().map(String::as_str).collect())),
+            (Some((_, types)), None) => types.clear(),
+            (Some((_, types)), Some(_)) if types.is_empty() => {}
+            (Some((_, types)), Some(allowed)) => types.push(allowed),
+        }
+    }
+    all.into_iter().map(|(name, types)| (name, once_each(types))).collect()
+}
+
+fn once_each(mut all: Vec<&str>) -> Vec<&str> {
+    let mut seen = std::collections::BTreeSet::new();
+    all.retain(|it| seen.insert(*it));
+    all
+}
+
+fn in_file(types: &[&str]) -> String {
+    match types {
+        [] => "any".into(),
+        [one] => (*one).into(),
+        several => format!("[{}]", several.join(", ")),
+    }
+}
+
+/// YAML takes some characters for something else.
+fn written(name: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '/';
+    if name.chars().all(is_plain) { name.into() } else { format!("{name:?}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{PeerConfig, Surroundings, parse};
+
+    /// The base as a file has it with these lines under its name.
+    fn base(lines: &str) -> PeerConfig {
+        let file = format!("name: r\nsecurity: none\nros1: false\npeers:\n  base:\n{lines}");
+        let parsed = parse(&file, &Surroundings::default());
+        parsed.unwrap_or_else(|all| panic!("{file}\n{all:?}")).config.peers.remove(0)
+    }
+
+    fn waiting(act: Act, name: &str, allowed: Option<&str>) -> Waiting {
+        let allowed = allowed.map(str::to_owned);
+        Waiting { act, name: name.into(), type_name: String::new(), allowed, line: String::new() }
+    }
+
+    #[test]
+    fn all_that_waits_of_a_peer_is_one_piece_of_the_file_with_what_is_there() {
+        let before = base(
+            "    accept: { /cmd_vel: geometry_msgs/Twist, \"/plan/**\": any, /x: a/B }\n    \
+             call: [/set_mode, \"/light/*\"]\n",
+        );
+        let all = [
+            waiting(Act::Publish, "/goal", Some("geometry_msgs/PoseStamped")),
+            waiting(Act::Call, "/reboot", None),
+            waiting(Act::Publish, "/x", Some("a/C")),
+            waiting(Act::Serve, "/reset", Some("std_srvs/msg/Empty")),
+            waiting(Act::Publish, "/cmd_vel", None),
+            waiting(Act::Publish, "/goal", Some("geometry_msgs/PoseStamped")),
+        ];
+        let text = lines(&before.names.accept, &before.call, &all.iter().collect::<Vec<_>>());
+        let expected = "    accept:\n      /cmd_vel: any\n      \"/plan/**\": any\n      \
+                        /x: [a/B, a/C]\n      /goal: geometry_msgs/PoseStamped\n      \
+                        /reset: std_srvs/msg/Empty\n    call: [/set_mode, \"/light/*\", /reboot]\n";
+        assert_eq!(text, expected);
+        let after = base(&text);
+        assert_eq!(after.names.accept.len(), 5);
+        assert_eq!(after.names.accept[2].types, ["a/B", "a/C"]);
+        assert_eq!(after.call.len(), 3);
+    }
+
+    #[test]
+    fn of_what_nothing_waits_for_nothing_is_said() {
+        let reboot = waiting(Act::Call, "/reboot", None);
+        assert_eq!(lines(&[], &[], &[&reboot]), "    call: [/reboot]\n");
+        let goal = waiting(Act::Publish, "/goal", None);
+        let call = base("    call: /reboot\n").call;
+        assert_eq!(lines(&[], &call, &[&goal]), "    accept:\n      /goal: any\n");
+    }
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What this robot's ROS holds of a peer's messages: on their way to it, waiting for slow
+//! subscribers, or kept for those to come. A message counts until its last copy is gone.
+
+use crate::limits::{HELD_BYTES, HELD_BYTES_OF_EACH_TOPIC};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Bytes held of one topic, and of all topics of its peer.
+#[derive(Debug, Clone, Default)]
+pub(in crate::topics) struct Held {
+    topic: Arc<AtomicUsize>,
+    peer: Arc<AtomicUsize>,
+}
+
+impl Held {
+    /// Of another topic of the same peer.
+    pub(super) fn beside(&self) -> Self {
+        Self { topic: Arc::default(), peer: self.peer.clone() }
+    }
+
+    /// The message as it is handed on, unless too much is held already. A topic whose subscribers
+    /// keep up goes on beside others whose subscribers do not.
+    pub(super) fn hold(&self, payload: Bytes) -> Option<Bytes> {
+        let bytes = payload.len();
+        let fits = |held: &AtomicUsize, most| held.load(Ordering::Relaxed) + bytes <= most;
+        if !fits(&self.peer, HELD_BYTES) && !fits(&self.topic, HELD_BYTES_OF_EACH_TOPIC) {
+            return None;
+        }
+        for held in [&self.topic, &self.peer] {
+            held.fetch_add(bytes, Ordering::Relaxed);
+        }
+        Some(Bytes::from_owner(Counted { payload, of: self.clone() }))
+    }
+}
+
+/// A message that counts while it exists.
+struct Counted {
+    payload: Bytes,
+    of: Held,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.payload
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        for held in [&self.of.topic, &self.of.peer] {
+            held.fetch_sub(self.payload.len(), Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_slow_subscriber_leaves_waiting_is_bounded_and_other_topics_go_on() {
+        let camera = Held::default();
+        let command = camera.beside();
+        let image = || Bytes::from(vec![0; HELD_BYTES / 4]);
+        let waiting: Vec<_> = (0..4).map(|_| camera.hold(image()).unwrap()).collect();
+        assert_eq!(waiting[0].len(), HELD_BYTES / 4);
+        let second_subscriber = waiting.clone();
+        assert!(camera.hold(image()).is_none());
+        let small = || Bytes::from(vec![0; HELD_BYTES_OF_EACH_TOPIC]);
+        let one = command.hold(small()).unwrap();
+        assert!(command.hold(small()).is_none(), "its own subscriber is slow as well");
+        drop((one, waiting));
+        assert!(camera.hold(image()).is_none(), "the other subscriber has them still");
+        drop(second_subscriber);
+        assert!(camera.hold(image()).is_some());
+    }
+}
