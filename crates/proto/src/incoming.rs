@@ -200,6 +200,7 @@ impl Endpoint {
         let assumed = told.unwrap_or(rtt.unwrap_or_default() / 2).max(held_back);
         let transit = Transit { assumed, measured: told.or(measured) };
         let mut acked_links = BTreeSet::new();
+        let mut refuses_relay = false;
         for frame in &frames {
             match frame {
                 Frame::Goodbye => {
@@ -220,8 +221,14 @@ impl Endpoint {
                     self.refused.add(RefusedPacket::Malformed);
                 }
                 Frame::Ack(ack) => self.handle_ack(now, peer, time, ack),
+                Frame::Relay(..) if !self.may_relay(peer) => refuses_relay = true,
                 frame => self.handle_frame(now, (peer, radio), transit, frame),
             }
+        }
+        // Once for all of them: people are told of each, which takes longer than the rest.
+        if refuses_relay {
+            self.notice(Notice::NotRelayed { name: self.peers[peer.0 as usize].name.clone() });
+            return Err(RefusedPacket::NotRelayed);
         }
         Ok(())
     }
@@ -370,10 +377,6 @@ impl Endpoint {
                 let taken = inbox.take(now, transit, data, bytes);
                 self.handle_taken(now, peer, ChannelId(data.channel), taken);
                 self.arm_partials(now, peer);
-            }
-            Frame::Relay(..) if !self.may_relay(peer) => {
-                self.refused.add(RefusedPacket::NotRelayed);
-                self.notice(Notice::NotRelayed { name: self.peers[peer.0 as usize].name.clone() });
             }
             Frame::Relay(data, bytes) => {
                 let inbox = &mut self.peers[peer.0 as usize].inbox;

@@ -24,7 +24,7 @@ use crate::wire::control::OfferedTopic;
 use crate::wire::frame::{Data, Fragment};
 use bytes::Bytes;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 /// Channel of the session's own messages.
@@ -130,7 +130,8 @@ struct SourceQueue {
     took: Option<(Duration, u32)>,
     last_number: u64,
     newest_delivered: u64,
-    not_begun: VecDeque<MessageId>,
+    /// Oldest first: ids grow.
+    not_begun: BTreeSet<MessageId>,
     begun: BTreeMap<u64, MessageId>,
 }
 
@@ -413,7 +414,7 @@ impl Outbox {
         self.next_id += 1;
         let due = expires.unwrap_or(message.published + DEFAULT_DUE);
         let turn = Turn { rank: Reverse(open.rank), due, id };
-        open.sources.entry(message.source).or_default().not_begun.push_back(id);
+        open.sources.entry(message.source).or_default().not_begun.insert(id);
         if channel == CONTROL {
             open.stats.accepted += 1;
         } else {
@@ -479,7 +480,7 @@ impl Outbox {
             let victim = self.by_worth.iter().find(|(_, begun, id)| {
                 let message = &self.messages[id];
                 let queue = &self.channels[&message.channel].sources[&message.source];
-                !begun && queue.not_begun.back() != Some(id)
+                !begun && queue.not_begun.last() != Some(id)
             });
             let Some(&(_, _, id)) = victim else { return };
             self.drop_message(id, DropReason::Overflow);
@@ -541,7 +542,7 @@ impl Outbox {
         if let Some(queue) = channel.sources.get_mut(&message.source) {
             match message.number {
                 Some(number) => drop(queue.begun.remove(&number)),
-                None => queue.not_begun.retain(|other| *other != id),
+                None => drop(queue.not_begun.remove(&id)),
             }
         }
         Some(channel)
@@ -578,7 +579,7 @@ impl Outbox {
         let message = &self.messages[&id];
         let (None, Some(end)) = (message.number, message.lifespan_end) else { return false };
         let queue = &self.channels[&message.channel].sources[&message.source];
-        let Some((took, bytes)) = queue.took.filter(|_| queue.not_begun.back() != Some(&id)) else {
+        let Some((took, bytes)) = queue.took.filter(|_| queue.not_begun.last() != Some(&id)) else {
             return false;
         };
         let share = f64::from(message.extent()) / f64::from(bytes);
@@ -674,7 +675,7 @@ impl Outbox {
                 .and_then(|c| c.sources.get_mut(&message.source));
             if let Some(queue) = queue {
                 queue.last_number = number;
-                queue.not_begun.retain(|id| *id != piece.message);
+                queue.not_begun.remove(&piece.message);
                 queue.begun.insert(number, piece.message);
             }
             if message.channel != CONTROL {

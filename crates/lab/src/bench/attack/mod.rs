@@ -53,7 +53,7 @@ const AROUND: Duration = Duration::from_secs(5);
 pub enum Rights {
     /// Its key and no more.
     Default,
-    /// All topics are taken, and its packets for others passed on.
+    /// All topics are taken, and its packets for others passed on, below commands and laser.
     Generous,
 }
 
@@ -72,7 +72,7 @@ impl Rights {
     fn lines(self) -> &'static str {
         match self {
             Self::Default => "",
-            Self::Generous => ", accept: \"/**\", relay: true",
+            Self::Generous => ", accept: \"/**\", relay: true, max_priority: 100",
         }
     }
 }
