@@ -24,7 +24,10 @@ tautline_proto::limits! {
     pub const LATCHED_BYTES: usize = 32 << 20;
     /// Bytes of a peer's messages that this robot's ROS holds: on their way to it, waiting for slow
     /// subscribers, or kept for those to come (ROS 2: until DDS has them).
+    /// A message of each topic and the next go on beside that.
     pub const HELD_BYTES: usize = 64 << 20;
+    /// Bytes of all of these.
+    pub const MAX_HELD_BYTES: usize = 128 << 20;
     /// Bytes that each of its topics may have held beside that, so that commands go on while a
     /// subscriber of images is slow.
     pub const HELD_BYTES_OF_EACH_TOPIC: usize = 16 << 10;
@@ -93,7 +96,7 @@ fn parts_of_a_peer() -> [(&'static str, usize); 11] {
         ("`RELAYED_BYTES`", proto::RELAYED_BYTES as usize),
         ("`DEFINITIONS_IN_USE_BYTES`", DEFINITIONS_IN_USE_BYTES),
         ("`MAX_CODEC_BYTES_PER_PEER`", MAX_CODEC_BYTES_PER_PEER),
-        ("`HELD_BYTES`", HELD_BYTES),
+        ("`MAX_HELD_BYTES`", MAX_HELD_BYTES),
         (
             "`HELD_BYTES_OF_EACH_TOPIC` of `PUBLISHED_NAMES`",
             HELD_BYTES_OF_EACH_TOPIC * PUBLISHED_NAMES,
@@ -175,8 +178,8 @@ mod tests {
     use super::*;
 
     /// Parts of others that are counted, and sizes of one thing of which those bound the sum.
-    const COUNTED_WITH_OTHERS: [&str; 3] =
-        ["MESSAGE_BYTES", "DEFINITION_BYTES", "RELAYED_PACKET_BYTES"];
+    const COUNTED_WITH_OTHERS: [&str; 4] =
+        ["MESSAGE_BYTES", "DEFINITION_BYTES", "RELAYED_PACKET_BYTES", "HELD_BYTES"];
 
     #[test]
     fn the_sum_has_every_bound_that_is_in_bytes() {

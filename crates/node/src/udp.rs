@@ -33,7 +33,9 @@ fn unbound(local: SocketAddr, only_v6: bool) -> io::Result<Socket> {
 
 fn open(local: SocketAddr, only_v6: bool, device: Option<&str>) -> io::Result<Socket> {
     let socket = unbound(local, only_v6)?;
-    socket.set_reuse_address(true)?;
+    // Each link has a socket of its own at the same port. Not SO_REUSEADDR: with that any local
+    // user could have one there, too.
+    socket.set_reuse_port(true)?;
     socket.set_nonblocking(true)?;
     // Best effort: the kernel caps it at net.core.rmem_max.
     let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES);

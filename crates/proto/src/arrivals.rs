@@ -76,7 +76,7 @@ impl Arrivals {
 
     /// The number expected next.
     pub(crate) fn expected(&self) -> u64 {
-        self.largest + 1
+        self.largest.saturating_add(1)
     }
 
     fn mark(&mut self, number: u64, value: bool) -> bool {
@@ -97,13 +97,13 @@ impl Arrivals {
     /// Whether a packet of this number would be new.
     pub(crate) fn is_new(&self, number: u64) -> bool {
         number > self.largest
-            || (number != 0 && number + WINDOW > self.largest && !self.has(number))
+            || (number != 0 && number.saturating_add(WINDOW) > self.largest && !self.has(number))
     }
 
     /// Enters a packet that [`Self::is_new`].
     pub(crate) fn insert(&mut self, now: Instant, number: u64) {
         if number > self.largest {
-            let skipped = (self.largest + 1).max(number.saturating_sub(WINDOW - 1));
+            let skipped = self.expected().max(number.saturating_sub(WINDOW - 1));
             for missing in skipped..number {
                 self.mark(missing, false);
             }
@@ -116,7 +116,7 @@ impl Arrivals {
     /// A packet took so much longer than the fastest of late.
     pub(crate) fn note_wait(&mut self, waited: Duration) {
         self.delayed = waited > self.told + SURPRISE;
-        self.timed += 1;
+        self.timed = self.timed.saturating_add(1);
         self.least_waited = self.least_waited.min(waited);
         self.waited += waited;
     }

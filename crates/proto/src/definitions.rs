@@ -20,6 +20,8 @@ pub(crate) struct Definitions {
     texts: HashMap<Key, Arc<str>>,
     bytes: usize,
     max_bytes: usize,
+    /// A topic went, or changed, since it was last looked for those that no topic uses.
+    may_have_unused: bool,
 }
 
 fn key(topic: &OfferedTopic) -> Key {
@@ -32,7 +34,7 @@ fn cost(key: &Key, text: &str) -> usize {
 
 impl Definitions {
     pub(crate) fn new(max_bytes: usize) -> Self {
-        Self { texts: HashMap::new(), bytes: 0, max_bytes }
+        Self { texts: HashMap::new(), bytes: 0, max_bytes, may_have_unused: false }
     }
 
     pub(crate) fn get(&self, topic: &OfferedTopic) -> Option<Arc<str>> {
@@ -54,8 +56,17 @@ impl Definitions {
         fits
     }
 
+    /// A topic is not offered any more as it was.
+    pub(crate) fn topic_went(&mut self) {
+        self.may_have_unused = true;
+    }
+
     /// Forgets those that no topic uses.
     pub(crate) fn retain_used<'a>(&mut self, topics: impl Iterator<Item = &'a OfferedTopic>) {
+        // A walk over all topics for each definition that finds no room would take a second.
+        if !std::mem::take(&mut self.may_have_unused) {
+            return;
+        }
         let used: HashSet<Key> = topics.map(key).collect();
         self.texts.retain(|key, _| used.contains(key));
         self.bytes = self.texts.iter().map(|(key, text)| cost(key, text)).sum();

@@ -511,12 +511,16 @@ impl Endpoint {
                     return self.refused.add(RefusedPacket::Bound);
                 }
                 if state.inbox.offered(offer.channel, offer.topic.clone()) {
+                    if known {
+                        state.definitions.topic_went();
+                    }
                     self.resolve_definition(now, peer, offer.channel, offer.topic);
                 }
             }
             Control::Withdraw { channel } => {
                 state.awaiting_definition.remove(&channel);
                 if state.inbox.withdrawn(channel) {
+                    state.definitions.topic_went();
                     let channel = ChannelId(channel);
                     self.events.push_back(Event::Withdrawn { peer, channel });
                 }

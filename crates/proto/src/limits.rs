@@ -54,6 +54,10 @@ limits! {
     /// Control messages that may wait for a peer while it still gets answers: an offer, a question, a
     /// definition and a wish for each channel, twice over.
     pub const CONTROL_BACKLOG: u64 = 8 * CHANNELS as u64;
+    /// Packets of control messages to a peer that go before what other peers are sent; the rest goes
+    /// before images of others, and after their lasers and commands. A peer that makes us answer
+    /// without end, or says that nothing arrives, holds up no commands.
+    pub const CONTROL_FIRST: Allowance = Allowance { burst: 256, per_second: 16 };
     /// New sessions that a peer may begin by starting again, several times in a row where it fails
     /// at start.
     pub const NEW_SESSIONS: Allowance = Allowance { burst: 16, per_second: 1 };

@@ -241,6 +241,9 @@ impl Endpoint {
         if state.session.calls_as() != Some(answer.your_session) {
             return Err(RefusedPacket::Duplicate);
         }
+        if !state.session.may_finish(now) {
+            return Err(RefusedPacket::Flood);
+        }
         let met = state.session.finish(now, answer, state.up);
         self.release_numbers(peer);
         match met.ok_or(RefusedPacket::Unauthentic)? {

@@ -51,6 +51,8 @@ pub(crate) struct Peer {
     pub(crate) definitions: Definitions,
     /// What it may still have handled of control messages; lasts over sessions.
     pub(crate) control: Bucket,
+    /// Packets of control messages to it that may still go before what others are sent.
+    pub(crate) control_first: Bucket,
     /// Challenges of it that may still be echoed.
     pub(crate) echoes: Bucket,
 }
@@ -83,6 +85,7 @@ impl Peer {
             defined: BTreeSet::new(),
             definitions: Definitions::new(limits::DEFINITIONS_BYTES),
             control: Bucket::new(limits::CONTROL_MESSAGES),
+            control_first: Bucket::new(limits::CONTROL_FIRST),
             echoes: Bucket::new(limits::ECHOES),
         }
     }

@@ -33,7 +33,7 @@ pub(crate) const CONTROL: u64 = 0;
 /// wire, where numbers stay far below.
 pub(crate) const RELAY: u64 = 1 << 63;
 /// Above all priorities.
-const CONTROL_RANK: u16 = 256;
+pub(crate) const CONTROL_RANK: u16 = 256;
 /// The same through relays: calls and heartbeats pass definitions.
 const CARRIED_CONTROL: u8 = 254;
 /// Publishers told apart on one channel; more share the last number.

@@ -23,6 +23,10 @@ const CALL_LIFE: Duration = Duration::from_secs(5);
 const MAX_ANSWERED: usize = 4;
 /// Calls at once with a cookie: twice as often as a peer is sought.
 const COOKIE_CALLS: Allowance = Allowance { burst: 2, per_second: 12 };
+/// Answers to our calls that are opened: each costs a key agreement of about 50 us. Whoever hears
+/// a call and knows our public key can make some that do not hold; among ten times as many a true
+/// one is opened within a few calls.
+const ANSWERS: Allowance = Allowance { burst: 100, per_second: 100 };
 /// An answer not used for so long never will be.
 const ANSWER_LIFE: Duration = Duration::from_secs(10);
 /// Keys good for receiving: the newest, and those that packets under way may have.
@@ -105,6 +109,8 @@ pub(crate) struct Session {
     lives: Bucket,
     /// Calls that its cookies may still bring about.
     cookie_calls: Bucket,
+    /// Answers to our calls that may still cost a key agreement.
+    answers: Bucket,
     past: VecDeque<u64>,
     /// Numbers that are not in use any more.
     pub(crate) released: Vec<u32>,
@@ -132,6 +138,7 @@ impl Session {
             own_epoch,
             lives: Bucket::new(limits::NEW_SESSIONS),
             cookie_calls: Bucket::new(COOKIE_CALLS),
+            answers: Bucket::new(ANSWERS),
             past: VecDeque::new(),
             released: Vec::new(),
         }
@@ -280,6 +287,11 @@ impl Session {
         let mut answer = start_answer(session, call.session, &noise);
         answer.extend_from_slice(&self.proof.mac(&answer));
         Some((split, answer))
+    }
+
+    /// Whether another answer may cost a key agreement.
+    pub(crate) fn may_finish(&mut self, now: Instant) -> bool {
+        self.answers.take(now)
     }
 
     /// Reads the answer to our call. `alive`: the session is, by some link.

@@ -8,7 +8,7 @@ use crate::link::Link;
 use crate::place::Place;
 use crate::rate::{Ask, Release};
 use crate::reliable::Piece;
-use crate::schedule::Turn;
+use crate::schedule::{CONTROL_RANK, Turn};
 use crate::select::link_for;
 use crate::time::Instant;
 use crate::wire::frame::{ClockReport, put_goodbye, put_held, put_ping};
@@ -23,6 +23,10 @@ const HEADER_ESTIMATE: usize = 64;
 /// Bytes that one acknowledgement may take: type, length, link, number, delay, two waits, and
 /// two varints of two bytes for each range (numbers span the receiver's window of 1024).
 const MAX_ACK_BYTES: usize = 2 + 1 + 10 + 5 + 5 + 5 + ACK_RANGES * 4;
+
+/// Where a peer's control messages beyond `limits::CONTROL_FIRST` stand among what other peers
+/// are sent: below lasers and commands, above images.
+const LATE_CONTROL_RANK: u16 = 128;
 
 /// Reports of one radio that may be in the kernel at once: one on the air, and the next.
 const MAX_REPORTS: usize = 2;
@@ -365,7 +369,9 @@ impl Endpoint {
         let peers = (0..self.peers.len() as u32).map(PeerId).filter(|peer| !but.contains(peer));
         for peer in peers.collect::<Vec<_>>() {
             let Some((turn, link)) = self.next_of_peer(now, radio, peer) else { continue };
-            let rank = turn.rank.0;
+            let late = turn.rank.0 == CONTROL_RANK
+                && !self.peers[peer.0 as usize].control_first.has_one(now);
+            let rank = if late { LATE_CONTROL_RANK } else { turn.rank.0 };
             if best_rank.is_none_or(|best| rank > best) {
                 best_rank = Some(rank);
                 candidates.clear();
@@ -411,8 +417,12 @@ impl Endpoint {
         let mut datagram = self.start_packet(now, id, false)?;
         let datagram_bytes = self.datagram_bytes(id);
         let link = &mut self.links[id.0 as usize];
-        let outbox = &mut self.peers[peer.0 as usize].outbox;
+        let state = &mut self.peers[peer.0 as usize];
+        let outbox = &mut state.outbox;
         let urgency = outbox.next_urgency(now);
+        if outbox.next_turn(now).is_some_and(|turn| turn.rank.0 == CONTROL_RANK) {
+            state.control_first.take(now);
+        }
         let mut pieces = Vec::new();
         let mut whole_within = None;
         loop {

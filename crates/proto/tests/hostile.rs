@@ -10,6 +10,8 @@ use net::{MS, Net, Pipe, address, channel, number_of, payload, topic};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use std::collections::HashSet;
+use tautline_proto::crypto::gate::Proof;
+use tautline_proto::stats::RefusedPacket;
 use tautline_proto::wire::beacon::emit_beacon;
 use tautline_proto::wire::control::Control;
 use tautline_proto::wire::cursor::Reader;
@@ -17,7 +19,9 @@ use tautline_proto::wire::frame::{
     Frame, put_challenge, put_echo, put_goodbye, put_held, put_ping,
 };
 use tautline_proto::wire::packet::{Packet, SESSION_HEADER, start_answer, start_call};
-use tautline_proto::{ChannelId, Config, Event, LinkId, PeerId, Transmit};
+use tautline_proto::{
+    ChannelId, Config, Event, LinkConfig, LinkId, PeerId, RadioId, SecretKey, Transmit,
+};
 
 /// Bytes that get past the first checks more often than any would.
 fn bytes_like(starts: &'static [&'static [u8]], len: usize) -> impl Strategy<Value = Vec<u8>> {
@@ -257,4 +261,33 @@ proptest! {
         let out = attacked.endpoint.channel_out(PEER, ChannelId(1)).map(|c| c.2.adds_up());
         prop_assert_eq!(out, Some(true));
     }
+}
+
+#[test]
+fn forged_answers_cost_few_key_agreements() {
+    let mut net = Net::new(3);
+    let robot = net.add("robot", Config::default(), Pipe::of(6_000_000));
+    let endpoint = &mut net.nodes[robot].endpoint;
+    let base = endpoint.add_peer("base", SecretKey::insecure("base").public()).unwrap();
+    let link = LinkConfig { remote: Some(address(50)), datagram_bytes: 1472, header_bytes: 28 };
+    endpoint.add_link(net.now, base, RadioId(0), link).unwrap();
+    let proof = Proof::of(&endpoint.key());
+    net.run(1000 * MS);
+    // Whoever hears a call knows its number.
+    let mut calls =
+        net.nodes[robot].sent.iter().filter_map(|it| match Packet::parse(&it.datagram) {
+            Ok(Packet::Call(call)) => Some(call.session),
+            _ => None,
+        });
+    let session = calls.next_back().expect("it calls");
+    for drawn in 0..1000u64 {
+        let noise: Vec<u8> = (0..57).map(|i| (drawn >> (i % 8)) as u8 ^ i as u8).collect();
+        let mut answer = start_answer(77, session, &noise);
+        let code = proof.mac(&answer);
+        answer.extend_from_slice(&code);
+        net.inject(robot, address(51), &answer);
+    }
+    let refused = net.nodes[robot].endpoint.refused_packets();
+    assert_eq!(refused.get(RefusedPacket::Unauthentic), 100);
+    assert_eq!(refused.get(RefusedPacket::Flood), 900);
 }

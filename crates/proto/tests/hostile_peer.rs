@@ -11,7 +11,7 @@ use tautline_proto::crypto::noise::Caller;
 use tautline_proto::crypto::seal::Sealer;
 use tautline_proto::stats::RefusedPacket;
 use tautline_proto::wire::control::{Control, Offer};
-use tautline_proto::wire::frame::{Data, Fragment, put_goodbye, put_held, put_ping};
+use tautline_proto::wire::frame::{Ack, Data, Fragment, put_goodbye, put_held, put_ping};
 use tautline_proto::wire::packet::{Greeting, Packet, SessionHeader, start_call};
 use tautline_proto::wire::relay::{Held, RelayHeader, ShortName};
 use tautline_proto::{
@@ -115,6 +115,21 @@ impl Liar {
             data(100, number, fragment).emit_relay(piece, &mut frame);
             self.send(net, &frame);
         }
+    }
+    /// Acknowledges the newest packet alone, as if all others were lost.
+    fn acknowledge_newest(&mut self, net: &mut Net) {
+        let to_us = net.nodes[self.node].sent.iter().filter(|it| it.remote == self.from);
+        let numbers = to_us.filter_map(|it| match Packet::parse(&it.datagram) {
+            Ok(Packet::Session(header, _)) => Some(u64::from(header.number)),
+            _ => None,
+        });
+        let Some(newest) = numbers.max() else { return };
+        let (delay, ranges) = (Duration::ZERO, vec![(newest, newest)]);
+        let ack = Ack { link: 0, delay, waited: delay, least_waited: delay, ranges };
+        let mut frames = Vec::new();
+        ack.emit(&mut frames);
+        put_ping(&mut frames);
+        self.send(net, &frames);
     }
 }
 
@@ -438,4 +453,29 @@ fn packets_of_a_peer_are_taken_only_by_the_relays_that_the_file_names() {
     liar.relay(&mut net, 1, &header.before(&packet.unwrap()));
     assert_eq!(refused(&net, 0, RefusedPacket::UnknownSession), before + 1);
     assert!(net.nodes[0].received.is_empty());
+}
+
+#[test]
+fn what_is_owed_to_one_peer_does_not_go_before_commands_to_another() {
+    let mut net = Net::pair(5, &Pipe::of(MBPS_6));
+    let open = net.open(0, PeerId(0), channel(topic("/cmd_vel", 220)));
+    let mut liar = Liar::meet(&mut net, 0, "liar");
+    net.nodes[1].received.clear();
+    for step in 0..400 {
+        net.send(0, PeerId(0), open, payload(step, 100));
+        // Each offer is refused at length.
+        for _ in 0..20 {
+            let (now, channel) = (net.now, ChannelId(1));
+            liar.control(&mut net, &Control::Offer(Offer { channel: 1, topic: topic("/x", 1) }));
+            net.nodes[0].endpoint.refuse(now, liar.peer, channel, "r".repeat(1000));
+        }
+        if step % 3 == 0 {
+            liar.acknowledge_newest(&mut net);
+            net.nodes[0].sent.clear();
+        }
+        net.run(20 * MS);
+    }
+    let late = net.nodes[1].received[100..].iter().enumerate();
+    let late = late.filter(|(_, (_, _, _, it))| it.age > 20 * MS).count();
+    assert_eq!((net.nodes[1].received.len(), late), (400, 0));
 }

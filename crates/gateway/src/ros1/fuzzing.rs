@@ -30,12 +30,12 @@ pub fn stream(bytes: &[u8]) {
         if let Ok(header) = Header::read(&mut reader).await {
             judge(&header);
         }
-        while let Ok(incoming) = read_message(&mut reader, LIMIT).await {
+        let room = Room::new(LIMIT, LIMIT);
+        while let Ok(incoming) = read_message(&mut reader, LIMIT, room.share()).await {
             if let Incoming::Message(payload) = incoming {
                 assert!(payload.len() <= LIMIT, "a message within the limit");
             }
         }
-        let room = Room::new(LIMIT, LIMIT);
         let _ = read_outcome(&mut &*bytes, LIMIT, &mut room.share()).await;
         if let Ok(Ok(block)) = read_block(&mut &*bytes, LIMIT, &mut room.share()).await {
             assert!(block.len() <= LIMIT, "a block within the limit");

@@ -201,7 +201,7 @@ pub(super) struct Client {
     pub max_request: usize,
     /// Where the requests of all clients have to fit.
     pub room: Arc<Room>,
-    /// At the door and at the service; until it has called they may go to another client.
+    /// At the door and at the service; between its calls they may go to another client.
     pub seats: [Seat; 2],
     /// Closed when the service is not served any more.
     pub served: watch::Receiver<()>,
@@ -233,6 +233,7 @@ impl Client {
                 },
             };
             sent = timeout(TRANSFER_TIMEOUT, write_outcome(&mut self.stream, outcome)).await;
+            self.seats.iter().for_each(Seat::heard);
             if !more {
                 return;
             }

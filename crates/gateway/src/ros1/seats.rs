@@ -97,10 +97,11 @@ impl Seat {
         let now = held.next();
         if let Some(holder) = held.holders.get_mut(&self.id) {
             holder.since = now;
+            holder.evicted = Some(self.evicted.clone());
         }
     }
 
-    /// The connection never has to give way from now on.
+    /// The connection has not to give way until it is [`Seat::heard`] again.
     pub fn keep(&self) {
         if let Some(holder) = locked(&self.seats.held).holders.get_mut(&self.id) {
             holder.evicted = None;
@@ -139,11 +140,14 @@ mod tests {
     }
 
     #[test]
-    fn who_is_to_be_kept_never_gives_way() {
+    fn who_is_to_be_kept_gives_way_only_once_it_was_heard() {
         let seats = Seats::new(2, 2);
         let kept: Vec<Seat> = (0..2).map(|_| seats.take(HERE, true).unwrap()).collect();
         kept.iter().for_each(Seat::keep);
         assert!(seats.take(HERE, true).is_none() && !kept.iter().any(is_lost));
+        kept[1].heard();
+        let _new = seats.take(HERE, true).unwrap();
+        assert!(!is_lost(&kept[0]) && is_lost(&kept[1]));
     }
 
     #[test]

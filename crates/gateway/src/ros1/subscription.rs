@@ -5,6 +5,7 @@ use super::Note;
 use super::Shared;
 use super::connection::{ConnectError, Description, Identity};
 use super::publication::shown;
+use super::room::{Room, Share};
 use super::turns::Turn;
 use crate::rejections::Reason;
 use crate::sources::SourceNumbers;
@@ -29,6 +30,9 @@ pub(super) const MAX_READERS: usize = 4096;
 const MAX_URI_BYTES: usize = 512;
 /// What is read ahead of one connection, so that a small message costs one read.
 const READ_BUFFER_BYTES: usize = 16 * 1024;
+/// Bytes of messages of all local publishers that have not arrived whole, beside a little for
+/// each. A publisher beyond that is connected to anew: twenty cameras at once do not reach it.
+pub(super) const BEGUN_BYTES: usize = 128 << 20;
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_secs(10);
 
@@ -102,6 +106,8 @@ pub(super) struct ReaderContext {
     pub events: Arc<dyn Events>,
     pub shared: Arc<Shared>,
     pub notes: mpsc::Sender<Note>,
+    /// Where all messages that have only begun to arrive have to fit.
+    pub begun: Arc<Room>,
 }
 
 impl Subscription {
@@ -262,7 +268,8 @@ impl ReaderRun {
         let mut reader = BufReader::with_capacity(READ_BUFFER_BYTES, stream);
         let mut oversize = 0u64;
         loop {
-            match read_message(&mut reader, self.context.max_message).await {
+            let share = self.context.begun.share();
+            match read_message(&mut reader, self.context.max_message, share).await {
                 Ok(Incoming::Message(payload)) => self.context.events.emit(Event::Message {
                     topic: self.topic.clone(),
                     source,
@@ -302,6 +309,7 @@ pub(super) enum Incoming {
 pub(super) async fn read_message(
     reader: &mut (impl AsyncBufRead + Unpin),
     max_message: usize,
+    mut share: Share,
 ) -> io::Result<Incoming> {
     let length = reader.read_u32_le().await? as usize;
     if length > max_message {
@@ -318,6 +326,9 @@ pub(super) async fn read_message(
     while payload.len() < length {
         if rest.read_buf(&mut payload).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if !share.grow_to(payload.len()) {
+            return Err(io::Error::other("too many messages of local publishers have only begun"));
         }
     }
     Ok(Incoming::Message(payload.freeze()))

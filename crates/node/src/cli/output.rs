@@ -4,6 +4,10 @@
 use super::Failure;
 use serde::Serialize;
 use std::io::{self, ErrorKind, Write};
+use tautline_gateway::plain::plain;
+
+/// Longest cell of a table, in bytes.
+const MAX_CELL: usize = 1000;
 
 /// Writes `text`. A reader that has left (`tautline top --json | head`) is no failure, and ends the program.
 pub fn print(text: &str) -> Result<(), Failure> {
@@ -22,8 +26,11 @@ pub fn print_json(value: &impl Serialize) -> Result<(), Failure> {
 
 /// Rows under a header, columns aligned, two spaces in front of each line.
 pub fn table<const COLUMNS: usize>(header: [&str; COLUMNS], rows: &[[String; COLUMNS]]) -> String {
+    // Local nodes may call their topics and types anything.
+    let plain_row = |row: &[String; COLUMNS]| row.each_ref().map(|cell| plain(cell, MAX_CELL));
+    let rows: Vec<_> = rows.iter().map(plain_row).collect();
     let mut widths = header.map(|name| name.chars().count());
-    for row in rows {
+    for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
@@ -40,6 +47,14 @@ pub fn table<const COLUMNS: usize>(header: [&str; COLUMNS], rows: &[[String; COL
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_that_local_nodes_chose_write_no_lines_of_their_own() {
+        let rows = [["/a\u{9b}2J\n\nPeers\n  base  up".into(), "1".into()]];
+        let text = table(["TOPIC", "PRIORITY"], &rows);
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert!(!text.contains('\u{9b}'));
+    }
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {

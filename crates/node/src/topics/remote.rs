@@ -231,6 +231,7 @@ impl Topics {
         let over_rate = self.over_rate(key.0, key.1);
         let judged = self.judge(key.0, Act::Publish, &offered);
         let local_name = judged.as_deref().ok();
+        let (kept, held, not_held) = self.goes_on_counting(key, &offered.name, local_name);
         self.replace_earlier(now, endpoint, key, &offered.name, local_name);
         let name = match judged {
             Ok(name) => name,
@@ -247,11 +248,6 @@ impl Topics {
                 && known.topic.type_name == offered.type_name
                 && known.topic.type_hash == offered.type_hash
         });
-        let before = self.remote.remove(&key);
-        let not_held = before.as_ref().map_or(0, |it| it.not_held);
-        let of_peer = self.held.entry(key.0).or_default();
-        let (kept, held) =
-            before.map_or_else(|| (Kept::default(), of_peer.beside()), |it| (it.kept, it.held));
         let remote = RemoteTopic {
             translation: if goes_on { Translation::None } else { Translation::Asked },
             asked: true,
@@ -297,6 +293,25 @@ impl Topics {
         let (peer, here) = (self.peer_name(key.0), endpoint.name());
         let text = format!("{name} of '{peer}' at '{here}': {reason}");
         self.tell_both(now, endpoint, key, text);
+    }
+
+    /// What ROS here keeps and holds of a topic counts on where it is offered again, under this
+    /// number or another: its publication goes on.
+    fn goes_on_counting(
+        &mut self,
+        key: Key,
+        offered_name: &str,
+        local_name: Option<&str>,
+    ) -> (Kept, Held, u64) {
+        let mut of_peer = self.remote.iter_mut().filter(|(other, _)| other.0 == key.0);
+        let earlier = of_peer.find(|(other, it)| {
+            let is_it = **other == key || it.offered_name == offered_name;
+            is_it && Some(&*it.topic.name) == local_name
+        });
+        match earlier {
+            Some((_, it)) => (std::mem::take(&mut it.kept), it.held.clone(), it.not_held),
+            None => (Kept::default(), self.held.entry(key.0).or_default().beside(), 0),
+        }
     }
 
     /// A new session may give this number to another topic, or this topic another number.

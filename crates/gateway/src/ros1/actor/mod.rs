@@ -17,9 +17,10 @@ use super::header::Header;
 use super::inquiry::{Found, Inquirer};
 use super::master::{Master, Snapshot};
 use super::publication::Publication;
+use super::room::Room;
 use super::seats::Seat;
 use super::slave::ApiCall;
-use super::subscription::{MAX_READERS, ReaderNote, Subscription};
+use super::subscription::{BEGUN_BYTES, MAX_READERS, ReaderNote, Subscription};
 use super::xmlrpc::{CallError, Endpoint};
 use super::{Order, Ros1Options, Shared};
 use crate::backlog::TOO_MUCH;
@@ -93,6 +94,7 @@ pub(super) struct Actor {
     subscriptions: BTreeMap<String, Subscription>,
     /// Places for the readers of all subscriptions.
     readers: Arc<Semaphore>,
+    begun: Arc<Room>,
     publications: BTreeMap<String, Publication>,
     services: ServiceState,
     notes: mpsc::Sender<Note>,
@@ -120,6 +122,7 @@ impl Actor {
             discovery: Discovery::new(&node_name, setup.selector.clone()),
             subscriptions: BTreeMap::new(),
             readers: Arc::new(Semaphore::new(MAX_READERS)),
+            begun: Room::new(BEGUN_BYTES, setup.options.max_message),
             publications: BTreeMap::new(),
             services: ServiceState::new(&setup.options, setup.selector.clone()),
             notes,

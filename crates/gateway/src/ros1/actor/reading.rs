@@ -121,6 +121,7 @@ impl Actor {
                 events: self.setup.events.clone(),
                 shared: self.setup.shared.clone(),
                 notes: self.notes.clone(),
+                begun: self.begun.clone(),
             };
             subscription.start_reader(topic, &uri, self.next_serial, (context, place));
         }

@@ -11,7 +11,7 @@ use crate::ros1::rpc::{Asked, Client, Probed};
 use crate::ros1::seats::{Seat, Seats};
 use crate::ros1::services::{Change, Services};
 use crate::ros1::turns::{self, Turn};
-use crate::ros1::xmlrpc::CallError;
+use crate::ros1::xmlrpc::{CallError, told};
 use crate::sparing::Sparing;
 use crate::types::Dialect;
 use crate::types::installed::Installed;
@@ -101,7 +101,12 @@ impl ServiceState {
         }
         let found = self.installed.service(type_name, Dialect::Ros1).map(Arc::from);
         let definition: Arc<str> = found.unwrap_or_else(|error| {
-            tracing::info!("robots of ROS 2 have to know {type_name} themselves: {error}");
+            static SPARING: Sparing = Sparing::new();
+            if let Some(left_out) = SPARING.next() {
+                let (type_name, error) = (shown(type_name), told(&error.to_string()));
+                let text = format!("robots of ROS 2 have to know {type_name} themselves: {error}");
+                tracing::info!(left_out, "{text}");
+            }
             "".into()
         });
         if self.definitions.len() < MAX_DEFINITIONS {

@@ -2,7 +2,7 @@
 //! What this robot's ROS holds of a peer's messages: on their way to it, waiting for slow
 //! subscribers, or kept for those to come. A message counts until its last copy is gone.
 
-use crate::limits::{HELD_BYTES, HELD_BYTES_OF_EACH_TOPIC};
+use crate::limits::{HELD_BYTES, HELD_BYTES_OF_EACH_TOPIC, MAX_HELD_BYTES};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,11 +21,15 @@ impl Held {
     }
 
     /// The message as it is handed on, unless too much is held already. A topic whose subscribers
-    /// keep up goes on beside others whose subscribers do not.
+    /// keep up goes on beside others whose subscribers do not: one message of it and the next.
     pub(super) fn hold(&self, payload: Bytes) -> Option<Bytes> {
         let bytes = payload.len();
         let fits = |held: &AtomicUsize, most| held.load(Ordering::Relaxed) + bytes <= most;
-        if !fits(&self.peer, HELD_BYTES) && !fits(&self.topic, HELD_BYTES_OF_EACH_TOPIC) {
+        let keeps_up = fits(&self.topic, 2 * bytes) && fits(&self.peer, MAX_HELD_BYTES);
+        if !fits(&self.peer, HELD_BYTES)
+            && !keeps_up
+            && !fits(&self.topic, HELD_BYTES_OF_EACH_TOPIC)
+        {
             return None;
         }
         for held in [&self.topic, &self.peer] {
@@ -68,10 +72,16 @@ mod tests {
         assert_eq!(waiting[0].len(), HELD_BYTES / 4);
         let second_subscriber = waiting.clone();
         assert!(camera.hold(image()).is_none());
+        // The subscribers of another camera keep up, and so it goes on.
+        let (other, third) = (camera.beside(), camera.beside());
+        let newest = (other.hold(image()).unwrap(), other.hold(image()).unwrap());
+        assert!(other.hold(image()).is_none());
+        let images: Vec<_> = (0..3).map_while(|_| third.hold(image())).collect();
+        assert_eq!(images.len(), 2, "all that is held is bounded, too");
         let small = || Bytes::from(vec![0; HELD_BYTES_OF_EACH_TOPIC]);
         let one = command.hold(small()).unwrap();
         assert!(command.hold(small()).is_none(), "its own subscriber is slow as well");
-        drop((one, waiting));
+        drop((one, waiting, newest, images));
         assert!(camera.hold(image()).is_none(), "the other subscriber has them still");
         drop(second_subscriber);
         assert!(camera.hold(image()).is_some());
