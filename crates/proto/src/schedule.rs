@@ -33,7 +33,7 @@ pub(crate) const CONTROL: u64 = 0;
 /// wire, where numbers stay far below.
 pub(crate) const RELAY: u64 = 1 << 63;
 /// Above all priorities.
-pub(crate) const CONTROL_RANK: u16 = 256;
+const CONTROL_RANK: u16 = 256;
 /// The same through relays: calls and heartbeats pass definitions.
 const CARRIED_CONTROL: u8 = 254;
 /// Publishers told apart on one channel; more share the last number.
@@ -79,6 +79,11 @@ impl Turn {
     /// Of its message; what is the session's own is above nearly all.
     pub(crate) fn priority(&self) -> u8 {
         u8::try_from(self.rank.0).unwrap_or(CARRIED_CONTROL)
+    }
+
+    /// Whether it is of the session's own messages.
+    pub(crate) fn is_control(&self) -> bool {
+        self.rank.0 == CONTROL_RANK
     }
 }
 
@@ -548,10 +553,9 @@ impl Outbox {
         Some(channel)
     }
 
-    /// Priority and end of what is sent next; what is the session's own is above all.
-    pub(crate) fn next_urgency(&mut self, now: Instant) -> Option<(u8, Option<Instant>)> {
-        let turn = self.next_turn(now)?;
-        Some((turn.priority(), self.messages[&turn.id].lifespan_end))
+    /// Priority and end of what has a turn; what is the session's own is above all.
+    pub(crate) fn urgency(&self, turn: Turn) -> (u8, Option<Instant>) {
+        (turn.priority(), self.messages[&turn.id].lifespan_end)
     }
 
     /// The best turn of what may be sent now; what would be sent in vain is dropped.

@@ -8,7 +8,7 @@ use crate::link::Link;
 use crate::place::Place;
 use crate::rate::{Ask, Release};
 use crate::reliable::Piece;
-use crate::schedule::{CONTROL_RANK, Turn};
+use crate::schedule::Turn;
 use crate::select::link_for;
 use crate::time::Instant;
 use crate::wire::frame::{ClockReport, put_goodbye, put_held, put_ping};
@@ -319,7 +319,7 @@ impl Endpoint {
     ) -> (bool, Release) {
         let outbox = &mut self.peers[peer.0 as usize].outbox;
         let waiting = outbox.waiting_bytes() as usize;
-        let priority = outbox.next_urgency(now).map_or(0, |(priority, _)| priority);
+        let priority = outbox.next_turn(now).map_or(0, |turn| turn.priority());
         if self.links[link.0 as usize].via.is_some() {
             let way = &self.links[link.0 as usize].on_the_way;
             return (false, if way.admits(priority) { Release::Now } else { Release::Drained });
@@ -369,8 +369,8 @@ impl Endpoint {
         let peers = (0..self.peers.len() as u32).map(PeerId).filter(|peer| !but.contains(peer));
         for peer in peers.collect::<Vec<_>>() {
             let Some((turn, link)) = self.next_of_peer(now, radio, peer) else { continue };
-            let late = turn.rank.0 == CONTROL_RANK
-                && !self.peers[peer.0 as usize].control_first.has_one(now);
+            let first = &self.peers[peer.0 as usize].control_first;
+            let late = turn.is_control() && !first.has_one(now);
             let rank = if late { LATE_CONTROL_RANK } else { turn.rank.0 };
             if best_rank.is_none_or(|best| rank > best) {
                 best_rank = Some(rank);
@@ -419,8 +419,9 @@ impl Endpoint {
         let link = &mut self.links[id.0 as usize];
         let state = &mut self.peers[peer.0 as usize];
         let outbox = &mut state.outbox;
-        let urgency = outbox.next_urgency(now);
-        if outbox.next_turn(now).is_some_and(|turn| turn.rank.0 == CONTROL_RANK) {
+        let turn = outbox.next_turn(now);
+        let urgency = turn.map(|turn| outbox.urgency(turn));
+        if turn.is_some_and(|turn| turn.is_control()) {
             state.control_first.take(now);
         }
         let mut pieces = Vec::new();
