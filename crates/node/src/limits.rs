@@ -37,6 +37,8 @@ tautline_proto::limits! {
     pub const MAX_SERVING_PER_PEER: usize = 64;
     /// Calls of this robot's nodes that wait for an answer of one peer.
     pub const MAX_PENDING_PER_PEER: usize = 64;
+    /// Those of them to one service: clients of one that hangs leave places for the others.
+    pub const MAX_PENDING_PER_SERVICE: usize = 32;
     /// How long a call to a peer waits, whatever the peer's file says. The result of an action is
     /// waited for until the action ends.
     pub const MAX_CALL_TIMEOUT: Duration = Duration::from_secs(600);
@@ -157,7 +159,7 @@ const WHERE_SHOWN: &str = "
 | `MAX_CODEC_*` | Packets refused: `codec_behind` | `tautline_packets_refused` | |
 | `HELD_*` | the topic's DROPPED: `slow_subscriber` | `tautline_topic_dropped` | the peer and topic |
 | `LATCHED_BYTES`, `PUBLISHED_NAMES`, `DEFINITIONS_IN_USE_BYTES` | | | the peer and topic |
-| `MAX_SERVING_PER_PEER`, `MAX_PENDING_PER_PEER` | | | the caller gets the reason as its error |
+| `MAX_SERVING_PER_PEER`, `MAX_PENDING_PER_PEER`, `MAX_PENDING_PER_SERVICE` | | | the caller gets the reason as its error |
 | what waits for the data plane | Packets refused: `inlet_full` | `tautline_packets_refused` | |
 
 Log lines and notices have quotas of their own; what is beyond them is counted in the log, and in the audit log as `left_out`.

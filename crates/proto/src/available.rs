@@ -82,7 +82,7 @@ impl Endpoint {
         let (available_bps, _) = self.room(now, id);
         let link = &mut self.links[id.0 as usize];
         if link.up && link.available.tells(now, available_bps) {
-            self.events.push_back(Event::LinkRate { link: id, available_bps });
+            self.emit(Event::LinkRate { link: id, available_bps });
         }
     }
 }

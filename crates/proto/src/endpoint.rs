@@ -10,7 +10,7 @@ use crate::crypto::gate::{Admission, Gate};
 use crate::crypto::keys::{KEY, PublicKey};
 use crate::definitions::Definitions;
 use crate::error::{OfferError, SendError, SetupError};
-use crate::events::Event;
+use crate::events::{Event, Events};
 use crate::link::Link;
 use crate::parting::Vacant;
 use crate::peer::Peer;
@@ -117,7 +117,7 @@ pub struct Endpoint {
     pub(crate) sender: Option<PeerId>,
     /// Where packets are decrypted.
     pub(crate) scratch: Vec<u8>,
-    pub(crate) events: VecDeque<Event>,
+    pub(crate) events: Events,
     /// Of what the application offers.
     pub(crate) definitions: Definitions,
     pub(crate) refused: RefusedPackets,
@@ -160,7 +160,7 @@ impl Endpoint {
             handed: false,
             sender: None,
             scratch: Vec::new(),
-            events: VecDeque::new(),
+            events: Events::default(),
             definitions: Definitions::new(MAX_DEFINITIONS_BYTES),
             refused: RefusedPackets::default(),
             wall_origin: None,
@@ -442,9 +442,35 @@ fn check_texts(config: &ChannelConfig) -> Result<(), OfferError> {
 
 /// Outputs and state.
 impl Endpoint {
-    /// The next thing the application should know.
+    /// The next thing the application should know. Those of one peer keep their order; peers take
+    /// turns.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        self.poll_event_of().map(|(_, event)| event)
+    }
+
+    /// The same with the peer that the event is about, or whose packet brought it about.
+    pub fn poll_event_of(&mut self) -> Option<(Option<PeerId>, Event)> {
+        self.events.pop()
+    }
+
+    /// Tells the application.
+    pub(crate) fn emit(&mut self, event: Event) {
+        let peer = match &event {
+            Event::PeerUp { peer, .. }
+            | Event::PeerDown { peer, .. }
+            | Event::PeerLeft { peer }
+            | Event::Offered { peer, .. }
+            | Event::Withdrawn { peer, .. }
+            | Event::Wanted { peer, .. }
+            | Event::Refused { peer, .. }
+            | Event::Message { peer, .. } => Some(*peer),
+            Event::LinkUp { link }
+            | Event::LinkDown { link }
+            | Event::LinkRate { link, .. }
+            | Event::LinkMoved { link, .. } => Some(self.links[link.0 as usize].peer),
+            Event::Notice(_) => self.sender,
+        };
+        self.events.push(peer, event);
     }
 
     /// When [`Self::handle_timeout`] has to be called next, if nothing else happens before.

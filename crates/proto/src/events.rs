@@ -7,6 +7,7 @@ use crate::place::Place;
 use crate::receive::Received;
 use crate::wire::control::OfferedTopic;
 use crate::wire::packet::Verdict;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Something the application should know. Drain with [`Endpoint::poll_event`].
@@ -107,24 +108,54 @@ pub enum Event {
     Notice(Notice),
 }
 
-impl Event {
-    /// The peer whose packet brought it about, where one did.
-    pub fn sender(&self) -> Option<PeerId> {
-        match self {
-            Self::PeerUp { peer, .. }
-            | Self::PeerLeft { peer }
-            | Self::Offered { peer, .. }
-            | Self::Withdrawn { peer, .. }
-            | Self::Wanted { peer, .. }
-            | Self::Refused { peer, .. }
-            | Self::Message { peer, .. } => Some(*peer),
-            Self::PeerDown { .. }
-            | Self::LinkUp { .. }
-            | Self::LinkDown { .. }
-            | Self::LinkRate { .. }
-            | Self::LinkMoved { .. }
-            | Self::Notice(_) => None,
+/// Events that wait for the application, in one queue for each peer: one that brings about many
+/// delays those of the others by one at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Events {
+    /// Place 0 for those of no peer, then one place for each peer.
+    queues: Vec<VecDeque<Event>>,
+    /// Places of the queues that are not empty, whose turn is next first.
+    ready: VecDeque<usize>,
+}
+
+fn place(peer: Option<PeerId>) -> usize {
+    peer.map_or(0, |peer| peer.0 as usize + 1)
+}
+
+impl Events {
+    pub(crate) fn push(&mut self, peer: Option<PeerId>, event: Event) {
+        let place = place(peer);
+        if self.queues.len() <= place {
+            self.queues.resize_with(place + 1, VecDeque::new);
         }
+        if self.queues[place].is_empty() {
+            self.ready.push_back(place);
+        }
+        self.queues[place].push_back(event);
+    }
+
+    /// The next event, and the peer that it is about or that brought it about.
+    pub(crate) fn pop(&mut self) -> Option<(Option<PeerId>, Event)> {
+        let place = self.ready.pop_front()?;
+        let event = self.queues[place].pop_front()?;
+        if !self.queues[place].is_empty() {
+            self.ready.push_back(place);
+        }
+        let peer = place.checked_sub(1).map(|index| PeerId(index as u32));
+        Some((peer, event))
+    }
+
+    /// How many of this peer wait.
+    pub(crate) fn waiting(&self, peer: PeerId) -> usize {
+        self.queues.get(place(Some(peer))).map_or(0, VecDeque::len)
+    }
+
+    pub(crate) fn forget(&mut self, peer: PeerId) {
+        let place = place(Some(peer));
+        if let Some(queue) = self.queues.get_mut(place) {
+            *queue = VecDeque::new();
+        }
+        self.ready.retain(|other| *other != place);
     }
 }
 
@@ -211,4 +242,40 @@ pub enum Notice {
         /// The most.
         allowed: usize,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(peer: u32, channel: u64) -> Event {
+        Event::Wanted { peer: PeerId(peer), channel: ChannelId(channel), wanted: true }
+    }
+
+    #[test]
+    fn a_peer_with_many_events_delays_others_by_one_at_a_time() {
+        let mut events = Events::default();
+        (0..1000).for_each(|channel| events.push(Some(PeerId(3)), wanted(3, channel)));
+        events.push(Some(PeerId(1)), wanted(1, 0));
+        events.push(Some(PeerId(1)), wanted(1, 1));
+        assert_eq!(events.waiting(PeerId(3)), 1000);
+        let first: Vec<_> = std::iter::from_fn(|| events.pop()).take(4).collect();
+        let of = |peer, channel| (Some(PeerId(peer)), wanted(peer, channel));
+        assert_eq!(first, [of(3, 0), of(1, 0), of(3, 1), of(1, 1)]);
+        let rest: Vec<_> = std::iter::from_fn(|| events.pop()).collect();
+        assert!(rest.iter().eq(&(2..1000).map(|channel| of(3, channel)).collect::<Vec<_>>()));
+    }
+
+    #[test]
+    fn what_was_forgotten_takes_no_turn() {
+        let mut events = Events::default();
+        events.push(Some(PeerId(0)), wanted(0, 1));
+        events.push(None, wanted(7, 1));
+        events.forget(PeerId(0));
+        events.forget(PeerId(9));
+        assert_eq!(events.pop(), Some((None, wanted(7, 1))));
+        assert_eq!(events.pop(), None);
+        events.push(Some(PeerId(0)), wanted(0, 2));
+        assert_eq!(events.pop(), Some((Some(PeerId(0)), wanted(0, 2))));
+    }
 }

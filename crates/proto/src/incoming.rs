@@ -38,9 +38,8 @@ impl Endpoint {
         from: SocketAddr,
         bytes: &[u8],
     ) -> Option<PeerId> {
-        self.sender = None;
         self.receive(now, radio, from.into(), None, bytes);
-        self.sender
+        self.sender.take()
     }
 
     /// Takes a packet; `transit`: its age, where relays have told it.
@@ -247,7 +246,9 @@ impl Endpoint {
             Frame::Data(data, bytes) => Some((data, bytes.len())),
             _ => None,
         });
-        let admits = state.inbox.admits(data, state.control.has_one(now));
+        let mut data = data.peekable();
+        let has_room = data.peek().is_none() || self.events.waiting(peer) < limits::EVENTS;
+        let admits = has_room && state.inbox.admits(data, state.control.has_one(now));
         if admits { Ok(()) } else { Err(RefusedPacket::Bound) }
     }
 
@@ -332,11 +333,11 @@ impl Endpoint {
         link.last_eliciting = now;
         let peer = link.peer;
         self.arm_link(id);
-        self.events.push_back(Event::LinkUp { link: id });
+        self.emit(Event::LinkUp { link: id });
         let peer_state = &mut self.peers[peer.0 as usize];
         if !std::mem::replace(&mut peer_state.up, true) {
             peer_state.inbox.resume(now);
-            self.events.push_back(Event::PeerUp { peer, new_session: false });
+            self.emit(Event::PeerUp { peer, new_session: false });
         }
     }
 
@@ -351,13 +352,13 @@ impl Endpoint {
         self.timers.set(Timer::Ping(id), None);
         self.timers.set(Timer::Silent(id), None);
         self.timers.set(Timer::Seek(id), Some(now));
-        self.events.push_back(Event::LinkDown { link: id });
+        self.emit(Event::LinkDown { link: id });
         let peer = self.links[id.0 as usize].peer;
         let state = &mut self.peers[peer.0 as usize];
         if state.up && !state.links.iter().any(|l| self.links[l.0 as usize].up) {
             state.up = false;
             let said_goodbye = state.said_goodbye;
-            self.events.push_back(Event::PeerDown { peer, said_goodbye });
+            self.emit(Event::PeerDown { peer, said_goodbye });
         }
         if !self.direct_links(peer).any(|link| link.up) {
             self.forget_passing(now, peer);
@@ -406,7 +407,7 @@ impl Endpoint {
         match taken {
             Taken::Nothing => {}
             Taken::Message(message) => {
-                self.events.push_back(Event::Message { peer, channel, message });
+                self.emit(Event::Message { peer, channel, message });
             }
             Taken::Control(messages) => {
                 for bytes in messages {
@@ -522,13 +523,13 @@ impl Endpoint {
                 if state.inbox.withdrawn(channel) {
                     state.definitions.topic_went();
                     let channel = ChannelId(channel);
-                    self.events.push_back(Event::Withdrawn { peer, channel });
+                    self.emit(Event::Withdrawn { peer, channel });
                 }
             }
             Control::Want { channel, wanted } => {
                 if state.outbox.set_wanted(channel, wanted) {
                     let channel = ChannelId(channel);
-                    self.events.push_back(Event::Wanted { peer, channel, wanted });
+                    self.emit(Event::Wanted { peer, channel, wanted });
                 }
             }
             Control::GetDefinition { channel } => {
@@ -543,7 +544,7 @@ impl Endpoint {
             Control::Definition { channel, text } => self.handle_definition(peer, channel, text),
             Control::Refuse { channel, reason } => {
                 let channel = ChannelId(channel);
-                self.events.push_back(Event::Refused { peer, channel, reason });
+                self.emit(Event::Refused { peer, channel, reason });
             }
             Control::Unknown(_) => {}
         }
@@ -560,7 +561,7 @@ impl Endpoint {
         let known = self.definitions.get(&topic).or_else(|| state.definitions.get(&topic));
         if let Some(definition) = known {
             let channel = ChannelId(channel);
-            self.events.push_back(Event::Offered { peer, channel, topic, definition });
+            self.emit(Event::Offered { peer, channel, topic, definition });
             return;
         }
         if state.awaiting_definition.insert(channel) {
@@ -585,11 +586,11 @@ impl Endpoint {
             }
         }
         let channel = ChannelId(channel);
-        self.events.push_back(Event::Offered { peer, channel, topic, definition });
+        self.emit(Event::Offered { peer, channel, topic, definition });
     }
 
     pub(crate) fn notice(&mut self, notice: Notice) {
-        self.events.push_back(Event::Notice(notice));
+        self.emit(Event::Notice(notice));
     }
 }
 

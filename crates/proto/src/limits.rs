@@ -51,6 +51,9 @@ limits! {
     /// 2000 topics that starts again sends two for each. Packets with more of them are not
     /// acknowledged, so that a peer that keeps to the protocol sends them again later.
     pub const CONTROL_MESSAGES: Allowance = Allowance { burst: CHANNELS as u32, per_second: 200 };
+    /// Events of a peer that wait to be handled. Packets with data that come on top are not
+    /// acknowledged, so that they are sent again later.
+    pub const EVENTS: usize = 1024;
     /// Control messages that may wait for a peer while it still gets answers: an offer, a question, a
     /// definition and a wish for each channel, twice over.
     pub const CONTROL_BACKLOG: u64 = 8 * CHANNELS as u64;

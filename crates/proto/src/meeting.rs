@@ -314,7 +314,7 @@ impl Endpoint {
         let state = &mut self.peers[peer.0 as usize];
         state.announce_all(now);
         state.up = true;
-        self.events.push_back(Event::PeerUp { peer, new_session: true });
+        self.emit(Event::PeerUp { peer, new_session: true });
     }
 
     /// One of both ends said goodbye. The next session, if there is one, is another.
@@ -328,7 +328,7 @@ impl Endpoint {
         self.forget_passing(now, peer);
         self.reset_session(now, peer);
         self.timers.set(Timer::Rekey(peer), None);
-        self.events.push_back(Event::PeerLeft { peer });
+        self.emit(Event::PeerLeft { peer });
     }
 
     fn reset_session(&mut self, now: Instant, peer: PeerId) {

@@ -10,7 +10,6 @@ use crate::config::{LinkConfig, RadioConfig};
 use crate::crypto::keys::PublicKey;
 use crate::endpoint::{ChannelId, Endpoint, LinkId, PeerId, RadioId, Timer, Transmit, check_name};
 use crate::error::SetupError;
-use crate::events::Event;
 use crate::link::Link;
 use crate::peer::Peer;
 use crate::radio::Radio;
@@ -92,7 +91,7 @@ impl Endpoint {
         self.by_key.remove(&state.session.key);
         self.by_short_name.remove(&state.short_name);
         let links: BTreeSet<LinkId> = state.retired.iter().copied().collect();
-        self.events.retain(|event| !is_about(event, peer, &links));
+        self.events.forget(peer);
         let next_channel = state.next_channel;
         let mut empty = Peer::new("", (self.public, self.public), 0, &self.config);
         // Whoever counts by peer and channel does not take the next peer's channels for these.
@@ -259,23 +258,5 @@ impl Endpoint {
             None if state.retired.iter().any(|id| has_it(&id)) => Numbered::Retired,
             None => Numbered::Unknown,
         }
-    }
-}
-
-fn is_about(event: &Event, gone: PeerId, links: &BTreeSet<LinkId>) -> bool {
-    match event {
-        Event::PeerUp { peer, .. }
-        | Event::PeerDown { peer, .. }
-        | Event::PeerLeft { peer }
-        | Event::Offered { peer, .. }
-        | Event::Withdrawn { peer, .. }
-        | Event::Wanted { peer, .. }
-        | Event::Refused { peer, .. }
-        | Event::Message { peer, .. } => *peer == gone,
-        Event::LinkUp { link }
-        | Event::LinkDown { link }
-        | Event::LinkRate { link, .. }
-        | Event::LinkMoved { link, .. } => links.contains(link),
-        Event::Notice(_) => false,
     }
 }

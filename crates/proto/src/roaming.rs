@@ -138,7 +138,7 @@ impl Endpoint {
         if moved {
             // What is under way to the old address will hardly arrive.
             self.lose_all(now, id);
-            self.events.push_back(Event::LinkMoved { link: id, to: remote });
+            self.emit(Event::LinkMoved { link: id, to: remote });
         }
     }
 }

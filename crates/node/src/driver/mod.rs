@@ -45,6 +45,9 @@ const TAG_WAKE: u64 = 1;
 const TAG_LINKS: u64 = 2;
 /// Inputs taken before packets get their turn.
 const INPUT_BATCH: usize = 256;
+/// Time for the protocol's events before sockets and timers get their turn: one packet can bring
+/// a thousand of them.
+const EVENT_TIME: Duration = Duration::from_millis(1);
 /// Sockets heard of in one turn of the loop.
 const MAX_READY: usize = 64;
 /// Longest time that leaving may take, for what is queued to drain.
@@ -99,6 +102,8 @@ pub(crate) struct Driver {
     inputs: Receiver<Input>,
     /// More inputs may be waiting than were taken.
     more_inputs: bool,
+    /// More events of the protocol may be waiting than were handled.
+    more_events: bool,
     /// More packets may leave than were sent.
     unsent: bool,
     waiting: Arc<Waiting>,
@@ -176,6 +181,7 @@ impl Driver {
             strangers: HashMap::new(),
             inputs,
             more_inputs: false,
+            more_events: false,
             unsent: false,
             waiting,
             buffer: vec![0; MAX_DATAGRAM],
@@ -311,7 +317,7 @@ impl Driver {
     /// Sleeps until something happens, with nanoseconds: a millisecond is a third of a packet at 3 Mbps.
     fn wait(&mut self, wake_at: Option<Instant>) -> Result<(), RunError> {
         let unread = self.listen_readable || self.links_readable();
-        let unfinished = unread || self.more_inputs || self.unsent;
+        let unfinished = unread || self.more_inputs || self.more_events || self.unsent;
         let due = [self.endpoint.poll_timeout(), self.topics.poll_timeout(), wake_at];
         let due = due.into_iter().flatten().min();
         let timeout = match due {
@@ -459,20 +465,26 @@ impl Driver {
         self.diagnostics = Some(diagnostics);
     }
 
-    /// Hands out everything the protocol and the topics want done.
+    /// Hands out what the protocol and the topics want done, as far as there is time.
     fn drain(&mut self, gateway: &dyn Gateway, codec: &Codec) {
+        let begun = self.now();
         self.transmit();
         loop {
             let mut idle = true;
-            while let Some(event) = self.endpoint.poll_event() {
+            self.more_events = false;
+            while let Some((peer, event)) = self.endpoint.poll_event_of() {
                 let now = self.now();
                 self.news.hear(&event);
-                let sender = event.sender();
                 self.topics.on_remote(now, &mut self.endpoint, event);
-                if let Some(peer) = sender {
-                    self.usage.charge(now, self.clock.now(), peer);
+                let done = self.now();
+                if let Some(peer) = peer {
+                    self.usage.charge(now, done, peer);
                 }
                 idle = false;
+                if done.since(begun) > EVENT_TIME {
+                    self.more_events = true;
+                    break;
+                }
             }
             while let Some(order) = self.topics.poll_order() {
                 match order {
@@ -496,6 +508,9 @@ impl Driver {
                 return;
             }
             self.transmit();
+            if self.more_events {
+                return;
+            }
         }
     }
 

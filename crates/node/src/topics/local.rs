@@ -14,6 +14,10 @@ use tautline_proto::{
 /// Bytes kept of one publisher for peers that come late, unless it is one message alone.
 const MAX_LATCHED_BYTES: usize = 16 << 20;
 
+/// A topic is read for so long after the last peer has ceased to want it. A peer that wants it
+/// again and again, or comes back in a new session, then makes no work for the ROS master.
+const LINGER: Duration = Duration::from_secs(10);
+
 /// A topic that local nodes publish.
 #[derive(Debug)]
 pub(crate) struct LocalTopic {
@@ -24,7 +28,9 @@ pub(crate) struct LocalTopic {
     /// Others on this robot publish on it.
     pub(super) others: bool,
     pub(crate) channels: BTreeMap<PeerId, ChannelId>,
-    pub(super) wanted_by: BTreeSet<PeerId>,
+    wanted_by: BTreeSet<PeerId>,
+    /// It is still read, although no peer has wanted it since then.
+    unwanted_since: Option<Instant>,
     last_taken: Option<Instant>,
     pub(crate) rate_limited: u64,
     /// The last messages of each publisher, for peers that come late.
@@ -43,6 +49,7 @@ impl LocalTopic {
             others: false,
             channels: BTreeMap::new(),
             wanted_by: BTreeSet::new(),
+            unwanted_since: None,
             last_taken: None,
             rate_limited: 0,
             latched: BTreeMap::new(),
@@ -51,6 +58,27 @@ impl LocalTopic {
 
     pub(super) fn is_of_type(&self, other: &Topic) -> bool {
         (&self.topic.type_name, &self.topic.type_hash) == (&other.type_name, &other.type_hash)
+    }
+
+    pub(super) fn is_wanted(&self) -> bool {
+        !self.wanted_by.is_empty()
+    }
+
+    /// Whether the gateway reads it.
+    pub(super) fn is_read(&self) -> bool {
+        self.is_wanted() || self.unwanted_since.is_some()
+    }
+
+    /// Whether it is news that this peer wants it.
+    pub(super) fn wanted_by(&mut self, peer: PeerId) -> bool {
+        self.unwanted_since = None;
+        self.wanted_by.insert(peer)
+    }
+
+    pub(super) fn not_wanted_by(&mut self, now: Instant, peer: PeerId) {
+        if self.wanted_by.remove(&peer) && self.wanted_by.is_empty() {
+            self.unwanted_since = Some(now);
+        }
     }
 
     /// Forgets what is kept for peers that come late: nobody reads the topic any more, and
@@ -203,10 +231,25 @@ impl Topics {
         let Some(gone) = self.local.remove(&topic) else {
             return;
         };
-        for (peer, channel) in gone.channels {
-            endpoint.withdraw(now, peer, channel);
+        for (peer, channel) in &gone.channels {
+            endpoint.withdraw(now, *peer, *channel);
         }
-        if !gone.wanted_by.is_empty() {
+        if gone.is_read() {
+            self.gateway(Command::Unsubscribe { topic });
+        }
+    }
+
+    /// Stops reading what no peer has wanted for [`LINGER`].
+    pub(super) fn stop_reading(&mut self, now: Instant) {
+        let mut unwanted = Vec::new();
+        for (name, local) in &mut self.local {
+            if local.unwanted_since.is_some_and(|at| now.since(at) >= LINGER) {
+                local.unwanted_since = None;
+                local.forget_latched();
+                unwanted.push(name.clone());
+            }
+        }
+        for topic in unwanted {
             self.gateway(Command::Unsubscribe { topic });
         }
     }
@@ -247,6 +290,9 @@ impl Topics {
         let Some(local) = self.local.get(&message.topic) else {
             return;
         };
+        if !local.is_wanted() && !local.topic.qos.transient_local {
+            return;
+        }
         match local.treatment.compression {
             Compression::Zstd => self.orders.push_back(Order::Compress(message)),
             Compression::None => self.send(now, endpoint, message),
@@ -258,7 +304,7 @@ impl Topics {
         let Some(local) = self.local.get_mut(&message.topic) else {
             return;
         };
-        if local.wanted_by.is_empty() {
+        if !local.is_read() {
             return;
         }
         if local.topic.qos.transient_local {

@@ -27,7 +27,7 @@ use crate::quota::Cause;
 use crate::status::TopicChange;
 use bytes::Bytes;
 pub(crate) use remote::Key;
-use remote::{Absence, Held, Publication, RemoteTopic};
+use remote::{Absence, Catalog, Held, Publication};
 use rights::Rights;
 use services::Services;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -36,7 +36,7 @@ use tautline_gateway::mapping::{Pattern, ServiceRule, TopicRule, Treatment, trea
 use tautline_gateway::types::Dialect;
 use tautline_gateway::types::compose::Fields;
 use tautline_gateway::{Command, Service, Source, Topic, tf};
-use tautline_proto::{ChannelId, Endpoint, Instant, PeerId};
+use tautline_proto::{Endpoint, Instant, PeerId};
 pub(crate) use waiting::Waiting;
 use watchdogs::Watchdogs;
 pub(crate) use watchdogs::{Safe, safe_message};
@@ -124,7 +124,7 @@ pub(crate) struct Topics {
     service_rules: Vec<ServiceRule>,
     services: Services,
     pub(crate) local: BTreeMap<String, LocalTopic>,
-    remote: BTreeMap<(PeerId, ChannelId), RemoteTopic>,
+    remote: Catalog,
     /// Of each peer's topics the one that is being looked into: a peer with many, or with
     /// definitions that take long, holds up its own alone.
     examined: BTreeMap<PeerId, Key>,
@@ -134,6 +134,8 @@ pub(crate) struct Topics {
     /// What this robot's ROS holds of each peer's messages.
     held: BTreeMap<PeerId, Held>,
     absent: BTreeMap<PeerId, Absence>,
+    /// What of peers that are back is still to be published.
+    returning: BTreeMap<PeerId, VecDeque<Key>>,
     pub(crate) watchdogs: Watchdogs,
     orders: VecDeque<Order>,
     /// What leaves on topics of tf.
@@ -160,12 +162,13 @@ impl Topics {
             service_rules: config.services.clone(),
             services: Services::default(),
             local: BTreeMap::new(),
-            remote: BTreeMap::new(),
+            remote: Catalog::default(),
             examined: BTreeMap::new(),
             publications: BTreeMap::new(),
             names: BTreeMap::new(),
             held: BTreeMap::new(),
             absent: BTreeMap::new(),
+            returning: BTreeMap::new(),
             watchdogs: Watchdogs::new(&config.watchdogs),
             orders: VecDeque::new(),
             tf_rules: config.tf.clone(),

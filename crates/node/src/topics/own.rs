@@ -76,7 +76,7 @@ impl Topics {
     }
 
     fn own_is_wanted_by_peers(&self, name: &str) -> bool {
-        self.local.get(name).is_some_and(|it| it.own && !it.wanted_by.is_empty())
+        self.local.get(name).is_some_and(|it| it.own && it.is_wanted())
     }
 
     /// Sends a message on it to whoever listens.

@@ -29,12 +29,12 @@ impl Topics {
     pub(crate) fn part(&mut self, now: Instant, endpoint: &mut Endpoint, peer: PeerId) {
         self.record_removal(peer);
         self.part_from_services(now, endpoint, peer);
-        let of_peer = |key: &&Key| key.0 == peer;
-        for key in self.remote.keys().filter(of_peer).copied().collect::<Vec<_>>() {
+        for key in self.remote.of_peer(peer).map(|(key, _)| key).collect::<Vec<_>>() {
             self.remote_withdrawn(now, endpoint, key);
         }
-        self.want_nothing(peer);
+        self.want_nothing(now, peer);
         self.absent.remove(&peer);
+        self.returning.remove(&peer);
         self.examined.remove(&peer);
         self.names.remove(&peer);
         self.held.remove(&peer);
@@ -194,17 +194,14 @@ impl Topics {
         if let Some(channel) = local.channels.remove(&peer) {
             endpoint.withdraw(now, peer, channel);
         }
-        if local.wanted_by.remove(&peer) && local.wanted_by.is_empty() {
-            local.forget_latched();
-            self.gateway(Command::Unsubscribe { topic: local.topic.name.clone() });
-        }
+        local.not_wanted_by(now, peer);
     }
 
     /// Other frames leave, or under other names: those that are kept are read again.
     fn read_transforms_anew(&mut self) {
         let mut topics = Vec::new();
         for (name, local) in &mut self.local {
-            if local.transforms.is_some() && !local.wanted_by.is_empty() {
+            if local.transforms.is_some() && local.is_read() {
                 local.forget_latched();
                 topics.push(name.clone());
             }

@@ -2,6 +2,7 @@
 //! What comes from peers: topics that they offer or want, and their messages.
 
 mod absent;
+mod catalog;
 mod examined;
 mod held;
 mod kept;
@@ -13,10 +14,12 @@ use crate::codec::{Incoming, decompressed_size};
 use crate::limits::{HELD_BYTES, HISTORY_DEPTH, LATCHED_BYTES, PUBLISHED_NAMES};
 use crate::notices;
 use bytes::Bytes;
+pub(super) use catalog::Catalog;
 pub(super) use held::Held;
 use kept::Kept;
 use std::collections::BTreeSet;
 use std::fmt::Display;
+use std::iter;
 use std::sync::Arc;
 use tautline_gateway::types::translate::{Translator, dialect_of};
 use tautline_gateway::{Command, Liveliness, Qos, Source, Topic};
@@ -26,6 +29,9 @@ use tautline_proto::{
 
 /// A channel that a peer had in its last session and has not offered again is given up after so long.
 pub(super) const REOFFER_GRACE: Duration = Duration::from_secs(5);
+
+/// Topics of past sessions that are given up in one sweep: all of a peer's in four seconds.
+const WITHDRAWN_PER_SWEEP: usize = 1024;
 
 /// For a peer that has been down for so long nothing is read any more; through shorter
 /// outages what is published waits, as far as lifespan and queue allow.
@@ -113,7 +119,7 @@ impl Topics {
             }
             Event::Refused { peer, channel, reason } => {
                 if !self.calls_refused(now, endpoint, (peer, channel), &reason) {
-                    self.remote_refused(now, (peer, channel), &reason);
+                    self.remote_refused(now, endpoint, (peer, channel), &reason);
                 }
             }
             Event::PeerUp { peer, new_session } => {
@@ -144,19 +150,19 @@ impl Topics {
 
     /// Local name of a peer's topic and whether it is wanted here.
     pub(crate) fn incoming(&self, peer: PeerId, channel: ChannelId) -> Option<(&str, bool)> {
-        let remote = self.remote.get(&(peer, channel))?;
+        let remote = self.remote.get((peer, channel))?;
         let name = remote.topic.name.as_str();
         Some((name, self.is_published((peer, channel)) && self.publications[name].wanted))
     }
 
     /// What of a peer's topic came too fast to be taken.
     pub(crate) fn over_rate(&self, peer: PeerId, channel: ChannelId) -> OverRate {
-        self.remote.get(&(peer, channel)).map(|remote| remote.over_rate).unwrap_or_default()
+        self.remote.get((peer, channel)).map(|remote| remote.over_rate).unwrap_or_default()
     }
 
     /// Messages of a peer's topic that were dropped because local subscribers are slow.
     pub(crate) fn not_held(&self, peer: PeerId, channel: ChannelId) -> u64 {
-        self.remote.get(&(peer, channel)).map_or(0, |remote| remote.not_held)
+        self.remote.get((peer, channel)).map_or(0, |remote| remote.not_held)
     }
 
     /// Channels that a local publication is fed from now.
@@ -169,32 +175,26 @@ impl Topics {
     /// Whether messages of this channel are published here.
     fn is_published(&self, key: Key) -> bool {
         let usable = |r: &&RemoteTopic| r.stale_since.is_none() && r.translation.is_known();
-        let remote = self.remote.get(&key).filter(usable);
+        let remote = self.remote.get(key).filter(usable);
         let publication = remote.and_then(|r| self.publications.get(&r.topic.name));
         publication.is_some_and(|p| p.from.contains(&key))
     }
 
     fn new_session(&mut self, now: Instant, peer: PeerId) {
-        for (_, remote) in self.remote.iter_mut().filter(|((p, _), _)| *p == peer) {
+        for remote in self.remote.of_peer_mut(peer) {
             remote.stale_since.get_or_insert(now);
             remote.over_rate = OverRate::default();
         }
         self.waiting.retain(|(other, _), _| *other != peer);
-        self.want_nothing(peer);
+        self.want_nothing(now, peer);
+        self.returning.remove(&peer);
         self.new_session_of_services(now, peer);
     }
 
-    /// Stops reading what only this peer wanted.
-    pub(super) fn want_nothing(&mut self, peer: PeerId) {
-        let mut unwanted = Vec::new();
-        for (name, local) in &mut self.local {
-            if local.wanted_by.remove(&peer) && local.wanted_by.is_empty() {
-                local.forget_latched();
-                unwanted.push(name.clone());
-            }
-        }
-        for topic in unwanted {
-            self.gateway(Command::Unsubscribe { topic });
+    /// The peer wants nothing of what is published here.
+    pub(super) fn want_nothing(&mut self, now: Instant, peer: PeerId) {
+        for local in self.local.values_mut() {
+            local.not_wanted_by(now, peer);
         }
     }
 
@@ -202,9 +202,8 @@ impl Topics {
     pub(crate) fn sweep(&mut self, now: Instant, endpoint: &mut Endpoint) {
         let over = |since: Option<Instant>| since.is_some_and(|at| now.since(at) > REOFFER_GRACE);
         let remote = self.remote.iter();
-        let gone: Vec<_> =
-            remote.filter(|(_, r)| over(r.stale_since)).map(|(key, _)| *key).collect();
-        for key in gone {
+        let gone = remote.filter(|(_, r)| over(r.stale_since)).map(|(key, _)| key);
+        for key in gone.take(WITHDRAWN_PER_SWEEP).collect::<Vec<_>>() {
             self.remote_withdrawn(now, endpoint, key);
         }
         self.sweep_services(now, endpoint);
@@ -214,6 +213,8 @@ impl Topics {
         }
         self.sweep_watchdogs(now, endpoint);
         self.give_up_absent(now, endpoint);
+        self.publish_all_returning(now, endpoint);
+        self.stop_reading(now);
         self.sweep_rights(now);
         self.notices.sweep(now);
         self.recorder.sweep(now);
@@ -242,7 +243,7 @@ impl Topics {
         let topic_type = offered.type_name.clone();
         let definition = self.within_budget(now, key, &offered.name, definition);
         // An offer of the same type, with another QoS, does not interrupt what comes.
-        let goes_on = self.remote.get(&key).is_some_and(|known| {
+        let goes_on = self.remote.get(key).is_some_and(|known| {
             !foreign
                 && known.translation.is_known()
                 && known.topic.type_name == offered.type_name
@@ -303,13 +304,11 @@ impl Topics {
         offered_name: &str,
         local_name: Option<&str>,
     ) -> (Kept, Held, u64) {
-        let mut of_peer = self.remote.iter_mut().filter(|(other, _)| other.0 == key.0);
-        let earlier = of_peer.find(|(other, it)| {
-            let is_it = **other == key || it.offered_name == offered_name;
-            is_it && Some(&*it.topic.name) == local_name
-        });
-        match earlier {
-            Some((_, it)) => (std::mem::take(&mut it.kept), it.held.clone(), it.not_held),
+        let earlier = iter::once(key).chain(self.remote.offered_as(key.0, offered_name));
+        let is_it = |it: &RemoteTopic| Some(&*it.topic.name) == local_name;
+        let earlier = earlier.filter(|other| self.remote.get(*other).is_some_and(is_it)).min();
+        match earlier.and_then(|other| self.remote.get_mut(other)) {
+            Some(it) => (std::mem::take(&mut it.kept), it.held.clone(), it.not_held),
             None => (Kept::default(), self.held.entry(key.0).or_default().beside(), 0),
         }
     }
@@ -323,22 +322,18 @@ impl Topics {
         offered_name: &str,
         local_name: Option<&str>,
     ) {
-        let earlier = self.remote.iter().filter(|(other, remote)| {
-            let same_name = Some(remote.topic.name.as_str()) == local_name;
-            if **other == key {
-                !same_name
-            } else {
-                other.0 == key.0 && remote.offered_name == offered_name
-            }
-        });
-        for old in earlier.map(|(key, _)| *key).collect::<Vec<_>>() {
-            let name = self.remote.get(&old).map(|r| r.topic.name.clone());
+        let named = self.remote.offered_as(key.0, offered_name).filter(|other| *other != key);
+        for old in iter::once(key).chain(named).collect::<Vec<_>>() {
+            let name = self.remote.get(old).map(|r| r.topic.name.clone());
             if name.as_deref() != local_name {
                 self.remote_withdrawn(now, endpoint, old);
                 continue;
             }
+            if old == key {
+                continue;
+            }
             // The publication goes on, fed from the new number.
-            self.remote.remove(&old);
+            self.remote.remove(old);
             if let Some(publication) = name.and_then(|n| self.publications.get_mut(&n)) {
                 publication.from.remove(&old);
             }
@@ -347,7 +342,7 @@ impl Topics {
 
     /// Publishes a peer's topic here, or refuses it where another of its name has another type.
     fn publish_for(&mut self, now: Instant, endpoint: &mut Endpoint, key: Key) {
-        let Some(mut topic) = self.remote.get(&key).map(|r| r.topic.clone()) else {
+        let Some(mut topic) = self.remote.get(key).map(|r| r.topic.clone()) else {
             return;
         };
         if !self.may_publish(key) {
@@ -393,7 +388,7 @@ impl Topics {
 
     /// What a topic is here is known for certain only once it is translated.
     fn may_publish(&self, key: Key) -> bool {
-        self.remote.get(&key).is_some_and(|remote| {
+        self.remote.get(key).is_some_and(|remote| {
             let Topic { type_name: name, type_hash: hash, .. } = &remote.topic;
             let found = TypeOf { offered: &remote.offered_type, name, hash, is_foreign: false };
             self.rights(key.0).publish(&remote.offered_name, found) == Right::Given
@@ -402,7 +397,7 @@ impl Topics {
 
     /// Forgets a topic that this robot publishes only with a line in its file.
     fn give_up(&mut self, now: Instant, endpoint: &mut Endpoint, key: Key) {
-        let Some(found) = self.remote.get(&key) else { return };
+        let Some(found) = self.remote.get(key) else { return };
         let name = found.offered_name.clone();
         let waiting = self.waiting_to(Act::Publish, key.0, &name, &found.offered_type);
         self.remote_withdrawn(now, endpoint, key);
@@ -420,7 +415,7 @@ impl Topics {
     }
 
     fn refuse_type(&mut self, now: Instant, endpoint: &mut Endpoint, key: Key) {
-        let Some(found) = self.remote.get(&key) else { return };
+        let Some(found) = self.remote.get(key) else { return };
         let Some(first) = self.publications.get(&found.topic.name) else { return };
         let other = first.from.iter().find(|other| **other != key);
         let text = format!(
@@ -442,7 +437,7 @@ impl Topics {
     }
 
     pub(super) fn remote_withdrawn(&mut self, now: Instant, endpoint: &mut Endpoint, key: Key) {
-        let Some(gone) = self.remote.remove(&key) else {
+        let Some(gone) = self.remote.remove(key) else {
             return;
         };
         let name = gone.topic.name;
@@ -463,11 +458,10 @@ impl Topics {
         self.publications.remove(name);
         self.gateway(Command::Unadvertise { topic: name.to_owned() });
         // Those refused because of its type may have the name now.
-        let refused = self.remote.iter();
+        let refused = self.remote.named(name).filter(|(_, r)| r.stale_since.is_none());
         let refused: Vec<_> = refused
-            .filter(|(_, r)| r.topic.name == name && r.stale_since.is_none())
             .filter(|(key, r)| r.translation.is_known() && !r.asked && !self.is_given_up(key.0))
-            .map(|(key, _)| *key)
+            .map(|(key, _)| key)
             .collect();
         for key in refused {
             self.publish_for(now, endpoint, key);
@@ -476,43 +470,36 @@ impl Topics {
 
     fn remote_wanted(&mut self, now: Instant, endpoint: &mut Endpoint, key: Key, wanted: bool) {
         let (peer, channel) = key;
-        let Some((name, local)) = self.local_of(key) else {
-            return;
-        };
-        let topic = name.to_owned();
-        let changed =
-            if wanted { local.wanted_by.insert(peer) } else { local.wanted_by.remove(&peer) };
-        if !changed {
+        let Some(local) = self.local_of(endpoint, key) else { return };
+        if !wanted {
+            return local.not_wanted_by(now, peer);
+        }
+        let was_read = local.is_read();
+        if !local.wanted_by(peer) {
             return;
         }
-        match (wanted, local.wanted_by.len()) {
-            (true, 1) => self.gateway(Command::Subscribe { topic }),
-            (true, _) => {
-                let latched: Vec<_> = local.latched.values().flatten().cloned().collect();
-                for mut message in latched {
-                    // Published long ago, but as new to this peer as if it were now: lifespan is for the stream.
-                    message.published = now;
-                    self.send_to(now, endpoint, peer, channel, &message);
-                }
-            }
-            (false, 0) => {
-                local.forget_latched();
-                self.gateway(Command::Unsubscribe { topic });
-            }
-            (false, _) => {}
+        if !was_read {
+            let topic = local.topic.name.clone();
+            return self.gateway(Command::Subscribe { topic });
+        }
+        let latched: Vec<_> = local.latched.values().flatten().cloned().collect();
+        for mut message in latched {
+            // Published long ago, but as new to this peer as if it were now: lifespan is for the stream.
+            message.published = now;
+            self.send_to(now, endpoint, peer, channel, &message);
         }
     }
 
     /// The local topic that is offered to a peer under this number.
-    fn local_of(&mut self, key: Key) -> Option<(&str, &mut super::LocalTopic)> {
-        let mut local = self.local.iter_mut();
-        let found = local.find(|(_, l)| l.channels.get(&key.0) == Some(&key.1));
-        found.map(|(name, local)| (name.as_str(), local))
+    fn local_of(&mut self, endpoint: &Endpoint, key: Key) -> Option<&mut super::LocalTopic> {
+        let (offered, ..) = endpoint.channel_out(key.0, key.1)?;
+        let local = self.local.get_mut(&offered.topic.name)?;
+        (local.channels.get(&key.0) == Some(&key.1)).then_some(local)
     }
 
-    fn remote_refused(&mut self, now: Instant, key: Key, reason: &str) {
+    fn remote_refused(&mut self, now: Instant, endpoint: &Endpoint, key: Key, reason: &str) {
         // A refusal may cross our withdrawal.
-        if self.local_of(key).is_some() {
+        if self.local_of(endpoint, key).is_some() {
             let text = format!("'{}' refuses {reason}", self.peer_name(key.0));
             self.peer_notice(now, key.0, &text);
         }
@@ -537,7 +524,7 @@ impl Topics {
         if !self.within_rate(now, endpoint, key, bytes) || !self.may_keep(now, key, source, bytes) {
             return;
         }
-        let Some(remote) = self.remote.get_mut(&key) else {
+        let Some(remote) = self.remote.get_mut(key) else {
             return;
         };
         remote.encoded |= message.encoded;
@@ -562,14 +549,14 @@ impl Topics {
     /// its topic is not published any more.
     pub(crate) fn decoded(&mut self, now: Instant, message: Incoming) {
         let Incoming { key, topic, source, payload, expires, .. } = message;
-        let is_it = self.remote.get(&key).is_some_and(|it| it.topic.name == topic);
+        let is_it = self.remote.get(key).is_some_and(|it| it.topic.name == topic);
         if is_it && self.is_published(key) && expires.is_none_or(|at| now <= at) {
             self.hand_over(now, key, source, payload);
         }
     }
 
     fn hand_over(&mut self, now: Instant, key: Key, source: Source, payload: Bytes) {
-        let Some(remote) = self.remote.get_mut(&key) else { return };
+        let Some(remote) = self.remote.get_mut(key) else { return };
         let topic = remote.topic.name.clone();
         let Some(payload) = remote.held.hold(payload) else {
             remote.not_held += 1;
@@ -587,7 +574,7 @@ impl Topics {
     /// Whether there is room for what a message of a latched topic adds to what is kept of its
     /// peer; else people are told.
     fn may_keep(&mut self, now: Instant, key: Key, source: Source, bytes: usize) -> bool {
-        let Some(remote) = self.remote.get(&key) else { return false };
+        let Some(remote) = self.remote.get(key) else { return false };
         // The first of several that are published under one name decides.
         let Some(publication) = self.publications.get(&remote.topic.name) else { return false };
         let qos = publication.topic.qos;
@@ -595,11 +582,11 @@ impl Topics {
             return true;
         }
         let own = remote.kept.bytes();
-        let of_peer = self.remote.range((key.0, ChannelId(0))..=(key.0, ChannelId(u64::MAX)));
+        let of_peer = self.remote.of_peer(key.0);
         let others = of_peer.map(|(_, it)| it.kept.bytes()).sum::<usize>() - own;
         let fits = others + remote.kept.bytes_with(source, bytes, qos.depth) <= LATCHED_BYTES;
         if fits {
-            if let Some(remote) = self.remote.get_mut(&key) {
+            if let Some(remote) = self.remote.get_mut(key) {
                 remote.kept.add(source, bytes, qos.depth);
             }
             return true;

@@ -280,7 +280,7 @@ impl Topics {
         let burst = rights.burst.get_or_insert(begun);
         burst.last = now;
         burst.dropped.add(bytes);
-        match self.remote.get_mut(&key) {
+        match self.remote.get_mut(key) {
             Some(remote) => remote.over_rate.add(bytes),
             None => self.calls_over_rate += 1,
         }

@@ -122,7 +122,7 @@ impl Topics {
     ) {
         let topic = message.topic.clone();
         // What nobody reads any more must not be kept for whoever reads next.
-        let local = self.local.get_mut(&topic).filter(|local| !local.wanted_by.is_empty());
+        let local = self.local.get_mut(&topic).filter(|local| local.is_read());
         match local.map(|local| local.reduce(&self.tf_rules, message)) {
             Some(Ok(Some(message))) => return self.forward(now, endpoint, message),
             Some(Ok(None)) | None => {}

@@ -3,8 +3,13 @@
 //! stays published. Nothing else of them does, and nothing is read for them.
 
 use super::super::Topics;
-use super::{Absence, PATIENCE};
+use super::{Absence, PATIENCE, RemoteTopic};
+use std::collections::VecDeque;
 use tautline_proto::{Endpoint, Instant, PeerId};
+
+/// Topics of a peer that is back which are published again at a time, and then each second: nobody
+/// read them when it went, and each one is a call to the ROS master.
+const RESUMED_PER_SWEEP: usize = 256;
 
 impl Topics {
     /// Gives up peers that have been away for long.
@@ -17,7 +22,8 @@ impl Topics {
             }
         }
         for peer in gone {
-            self.want_nothing(peer);
+            self.returning.remove(&peer);
+            self.want_nothing(now, peer);
             self.unpublish_unwanted(now, endpoint, peer);
         }
     }
@@ -29,13 +35,14 @@ impl Topics {
     /// Stops publishing what this peer alone offers and nobody here reads.
     fn unpublish_unwanted(&mut self, now: Instant, endpoint: &mut Endpoint, peer: PeerId) {
         let mut unwanted = Vec::new();
-        for (name, publication) in &mut self.publications {
-            if !publication.wanted && !self.watchdogs.holds(name) {
-                let before = publication.from.len();
-                publication.from.retain(|key| key.0 != peer);
-                if publication.from.len() < before {
-                    unwanted.push(name.clone());
-                }
+        for (key, remote) in self.remote.of_peer(peer) {
+            let name = &remote.topic.name;
+            let publication = self.publications.get_mut(name).filter(|it| !it.wanted);
+            let Some(publication) = publication.filter(|_| !self.watchdogs.holds(name)) else {
+                continue;
+            };
+            if publication.from.remove(&key) {
+                unwanted.push(name.clone());
             }
         }
         for name in unwanted {
@@ -52,11 +59,30 @@ impl Topics {
                 self.remote_wanted(now, endpoint, (peer, channel), true);
             }
         }
-        let of_peer = self.remote.iter().filter(|(key, _)| key.0 == peer);
+        let of_peer = self.remote.of_peer(peer);
         let known = of_peer.filter(|(_, it)| it.translation.is_known() && !it.asked);
-        let keys: Vec<_> = known.map(|(key, _)| *key).collect();
-        for key in keys.into_iter().filter(|key| !self.is_published(*key)).collect::<Vec<_>>() {
-            self.publish_for(now, endpoint, key);
+        let keys = known.map(|(key, _)| key).filter(|key| !self.is_published(*key)).collect();
+        self.returning.insert(peer, keys);
+        self.publish_returning(now, endpoint, peer);
+    }
+
+    /// Publishes again what peers had before they were given up, a few topics of each at a time.
+    pub(super) fn publish_all_returning(&mut self, now: Instant, endpoint: &mut Endpoint) {
+        for peer in self.returning.keys().copied().collect::<Vec<_>>() {
+            self.publish_returning(now, endpoint, peer);
+        }
+    }
+
+    fn publish_returning(&mut self, now: Instant, endpoint: &mut Endpoint, peer: PeerId) {
+        for _ in 0..RESUMED_PER_SWEEP {
+            let Some(key) = self.returning.get_mut(&peer).and_then(VecDeque::pop_front) else {
+                self.returning.remove(&peer);
+                return;
+            };
+            let is_known = |it: &RemoteTopic| it.translation.is_known() && !it.asked;
+            if self.remote.get(key).is_some_and(is_known) && !self.is_published(key) {
+                self.publish_for(now, endpoint, key);
+            }
         }
     }
 }

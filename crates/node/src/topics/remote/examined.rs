@@ -9,7 +9,7 @@ use crate::notices::plain;
 use std::sync::Arc;
 use tautline_gateway::Topic;
 use tautline_gateway::types::translate::{LocalForm, Translator};
-use tautline_proto::{ChannelId, Endpoint, Instant, PeerId};
+use tautline_proto::{Endpoint, Instant, PeerId};
 
 impl Topics {
     /// Has the next of a peer's topics looked into, unless one is.
@@ -17,11 +17,8 @@ impl Topics {
         if self.examined.contains_key(&peer) {
             return;
         }
-        let of_peer =
-            self.remote.range((peer, ChannelId(0))..).take_while(|(key, _)| key.0 == peer);
-        let Some((&key, remote)) = of_peer.into_iter().find(|(_, remote)| remote.asked) else {
-            return;
-        };
+        let mut of_peer = self.remote.of_peer(peer);
+        let Some((key, remote)) = of_peer.find(|(_, remote)| remote.asked) else { return };
         self.examined.insert(peer, key);
         self.orders.push_back(Order::Translate { key, topic: remote.topic.clone() });
     }
@@ -37,7 +34,7 @@ impl Topics {
         if definition.is_empty() {
             return definition;
         }
-        let others = self.remote.iter().filter(|(other, _)| other.0 == key.0 && **other != key);
+        let others = self.remote.of_peer(key.0).filter(|(other, _)| *other != key);
         let kept: usize = others.map(|(_, remote)| remote.topic.definition.len()).sum();
         let kept = kept + self.definition_bytes_of_services(key);
         if kept + definition.len() <= DEFINITIONS_IN_USE_BYTES {
@@ -63,7 +60,7 @@ impl Topics {
     ) {
         let is_it = |remote: &&mut RemoteTopic| remote.asked && remote.topic == *foreign;
         // Else another topic has the number by now, and is looked into in its turn.
-        if let Some(remote) = self.remote.get_mut(&key).filter(is_it) {
+        if let Some(remote) = self.remote.get_mut(key).filter(is_it) {
             remote.asked = false;
             self.is_localized(now, endpoint, key, foreign, found);
         }
@@ -80,7 +77,7 @@ impl Topics {
         found: Result<LocalForm, String>,
     ) {
         let cause = self.cause(key.0);
-        let Some(remote) = self.remote.get_mut(&key) else { return };
+        let Some(remote) = self.remote.get_mut(key) else { return };
         let LocalForm { mut topic, translator, untrusted } = match found {
             Ok(form) => form,
             Err(reason) => {
@@ -106,8 +103,8 @@ impl Topics {
             self.peer_notice(now, key.0, &text);
         }
         topic.definition = self.within_budget(now, key, &foreign.name, topic.definition);
-        if let Some(remote) = self.remote.get_mut(&key) {
-            remote.topic = topic;
+        if let Some(remote) = self.remote.get_mut(key) {
+            remote.topic = Topic { name: foreign.name.clone(), ..topic };
         }
         self.publish_for(now, endpoint, key);
     }

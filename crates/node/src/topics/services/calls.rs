@@ -3,7 +3,7 @@
 
 use super::{RemoteService, Services};
 use crate::codec::Turning;
-use crate::limits::{MAX_PENDING_PER_PEER, MAX_SERVING_PER_PEER};
+use crate::limits::{MAX_PENDING_PER_PEER, MAX_PENDING_PER_SERVICE, MAX_SERVING_PER_PEER};
 use crate::notices::plain;
 use crate::topics::{Key, Order, Topics, Translation};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -90,6 +90,10 @@ impl Services {
         self.pending.values().filter(|it| it.key.0 == peer).count()
     }
 
+    fn pending_of(&self, service: Key) -> usize {
+        self.pending.values().filter(|it| it.key == service).count()
+    }
+
     fn serving_of(&self, peer: PeerId) -> usize {
         self.serving.values().filter(|it| it.peer == peer).count()
     }
@@ -143,6 +147,9 @@ impl Topics {
             Some((peer, _)) if self.services.pending_at(peer) >= MAX_PENDING_PER_PEER => {
                 let peer = self.peer_name(peer);
                 Some(format!("{MAX_PENDING_PER_PEER} calls to '{peer}' are under way already"))
+            }
+            Some(key) if self.services.pending_of(key) >= MAX_PENDING_PER_SERVICE => {
+                Some(format!("{MAX_PENDING_PER_SERVICE} calls of {service} are under way already"))
             }
             Some(key) if self.services.remote[&key].refused.is_some() => {
                 self.services.remote[&key].refused.clone()

@@ -95,7 +95,7 @@ fn the_definitions_of_one_peer_take_a_bounded_memory() {
         world.says(0, Event::Offered(topic));
         world.run(10 * SECOND);
     }
-    let kept = world.sides[1].topics.remote.values().map(|it| it.topic.definition.len());
+    let kept = world.sides[1].topics.remote.iter().map(|(_, it)| it.topic.definition.len());
     let kept: usize = kept.sum();
     assert!((3 << 20..=4 << 20).contains(&kept), "{kept}");
     assert_eq!(world.told(1).len(), 6, "all are published");
@@ -270,13 +270,25 @@ fn a_number_of_an_earlier_session_is_not_used_for_its_new_topic() {
 fn when_the_receiver_restarts_the_source_stops_reading_until_it_wants_again() {
     let mut world = listening();
     world.restart(1);
-    world.run(2 * SECOND);
+    world.run(LINGERED);
     assert_eq!(world.told(0), ["unsubscribe /scan"], "/odom was not read");
     let mut told = world.told(1);
     told.sort();
     assert_eq!(told, ["/odom", "/scan"].map(|name| format!("advertise {name} {STRING}")));
     world.wants(1, "/scan", true);
     assert_eq!(world.told(0), ["subscribe /scan"]);
+}
+
+#[test]
+fn a_receiver_that_restarts_and_wants_the_same_is_no_news_to_the_sources_ros() {
+    let mut world = listening();
+    world.restart(1);
+    world.run(2 * SECOND);
+    world.wants(1, "/scan", true);
+    world.publishes(0, "/scan", 0, "on");
+    assert_eq!(world.told(1).last().map(String::as_str), Some("publish /scan 0 on"));
+    world.run(LINGERED);
+    assert!(world.told(0).is_empty());
 }
 
 #[test]
@@ -421,4 +433,30 @@ fn what_waits_for_slow_subscribers_is_bounded_and_other_topics_of_the_peer_go_on
     assert!(world.noticed(1, &["/image", "'robot'", "slow"]), "{:?}", world.notices(1));
     world.publishes(0, "/image", 0, "x");
     assert_eq!(world.told(1).len(), 1);
+}
+
+/// A thousand topics of a peer that is away, and back.
+#[test]
+fn what_nobody_reads_of_a_peer_that_comes_back_is_published_a_few_at_a_time() {
+    let mut world = World::pair(ROBOT, "peers: { robot: 10.0.0.1 }");
+    for number in 0..1000 {
+        world.says(0, Event::Offered(topic(&format!("/n{number}"), STRING)));
+    }
+    world.run(20 * SECOND);
+    world.wants(1, "/n7", true);
+    world.told(1);
+    world.sides.iter_mut().for_each(|side| side.deaf = true);
+    world.run(30 * SECOND);
+    let count = |told: &[String], word| told.iter().filter(|it| it.starts_with(word)).count();
+    assert_eq!(count(&world.told(1), "unadvertise"), 999, "/n7 is read");
+    world.sides.iter_mut().for_each(|side| side.deaf = false);
+    let mut each = Vec::new();
+    while each.iter().sum::<usize>() < 999 {
+        world.run(SECOND);
+        each.push(count(&world.told(1), "advertise"));
+        assert!(each.len() < 60, "{each:?}");
+    }
+    assert!(each.iter().all(|it| *it <= 512) && each.iter().filter(|it| **it > 0).count() >= 3);
+    world.publishes(0, "/n7", 0, "on");
+    assert_eq!(world.told(1), ["publish /n7 0 on"]);
 }

@@ -28,6 +28,8 @@ use tautline_proto::{
 };
 
 const SECOND: Duration = Duration::from_secs(1);
+/// A topic that nobody wants is not read any more after this time.
+const LINGERED: Duration = Duration::from_secs(12);
 const STRING: &str = "std_msgs/String";
 
 /// One node: what its gateway is told is recorded, what it says is given by the test.

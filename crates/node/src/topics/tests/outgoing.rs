@@ -34,9 +34,25 @@ fn a_topic_is_read_only_while_a_peer_wants_it() {
     world.publishes(0, "/scan", 3, "hello");
     assert_eq!(world.told(1), ["publish /scan 3 hello"]);
     world.wants(1, "/scan", false);
+    world.publishes(0, "/scan", 3, "unheard");
+    world.run(LINGERED);
     assert_eq!(world.told(0), ["unsubscribe /scan"]);
     world.publishes(0, "/scan", 3, "unheard");
     assert!(world.told(1).is_empty());
+}
+
+#[test]
+fn wishes_that_come_and_go_are_no_work_for_the_ros_master() {
+    let mut world = offered("{ /scan: {} }");
+    for round in 0..20 {
+        world.wants(1, "/scan", true);
+        world.publishes(0, "/scan", 3, &format!("{round}"));
+        world.wants(1, "/scan", false);
+        world.run(SECOND);
+    }
+    assert_eq!(world.told(0), ["subscribe /scan"]);
+    let heard = world.told(1).iter().filter(|it| it.starts_with("publish")).count();
+    assert_eq!(heard, 20);
 }
 
 #[test]
@@ -72,6 +88,7 @@ fn it_is_read_until_the_last_of_several_peers_does_not_want_it() {
     world.wants(1, "/scan", false);
     assert!(world.told(0).is_empty());
     world.wants(2, "/scan", false);
+    world.run(LINGERED);
     assert_eq!(world.told(0), ["unsubscribe /scan"]);
 }
 
@@ -195,6 +212,7 @@ fn what_was_latched_is_forgotten_when_nobody_reads_the_topic_any_more() {
     world.wants(1, "/map", true);
     world.publishes(0, "/map", 1, "one");
     world.wants(1, "/map", false);
+    world.run(LINGERED);
     world.told(2);
     world.wants(1, "/map", true);
     world.wants(2, "/map", true);
@@ -204,7 +222,7 @@ fn what_was_latched_is_forgotten_when_nobody_reads_the_topic_any_more() {
     // The same when the peers restart.
     world.restart(1);
     world.restart(2);
-    world.run(3 * SECOND);
+    world.run(LINGERED);
     world.wants(1, "/map", true);
     world.wants(2, "/map", true);
     assert!(!world.told(2).contains(&"publish /map 1 two".into()));
@@ -363,7 +381,7 @@ fn nothing_is_read_for_a_peer_that_stays_away_until_it_is_back() {
     world.sides.iter_mut().for_each(|side| side.deaf = true);
     world.run(8 * SECOND);
     assert_eq!(world.told(0), [""; 0], "a short outage changes nothing");
-    world.run(8 * SECOND);
+    world.run(3 * SECOND + LINGERED);
     assert_eq!(world.told(0), ["unsubscribe /scan"]);
     world.sides.iter_mut().for_each(|side| side.deaf = false);
     world.run(4 * SECOND);

@@ -65,6 +65,7 @@ fn a_topic_is_taken_from_the_peers_that_may_not_have_it_any_more() {
     let absent = world.side(config);
     world.sides.push(absent);
     world.reload(0, other);
+    world.run(LINGERED);
     assert_eq!(world.told(0), ["unsubscribe /scan"]);
     assert_eq!(world.told(1), ["unadvertise /scan"]);
     world.publishes(0, "/odom", 0, "on");
@@ -98,13 +99,15 @@ fn a_peer_that_is_shut_out_leaves_nothing_here_and_the_other_one_all() {
     world.reload(0, "peers: { robot: 10.0.0.2 }\ntopics: { /cmd: {} }");
     let mut told = world.told(0);
     told.sort();
-    assert_eq!(told, ["Unserve { service: \"/open\" }", "unadvertise /stolen", "unsubscribe /cmd"]);
+    assert_eq!(told, ["Unserve { service: \"/open\" }", "unadvertise /stolen"]);
     let topics = &world.sides[0].topics;
     assert_eq!(topics.remote.len(), 1, "the robot's");
     assert!(topics.local["/cmd"].channels.keys().all(|peer| *peer == PeerId(0)));
     world.publishes(1, "/scan", 0, "on");
     world.publishes(2, "/scan", 0, "false");
     assert_eq!(world.told(0), ["publish /scan 0 on"]);
+    world.run(LINGERED);
+    assert_eq!(world.told(0), ["unsubscribe /cmd"]);
     // A new one has its place.
     world.reload(0, "peers: { robot: 10.0.0.2, thief: 10.0.0.3 }\ntopics: { /cmd: {} }");
     world.run(10 * SECOND);
@@ -129,6 +132,7 @@ fn names_of_a_peer_change_and_what_keeps_its_name_goes_on() {
     assert_eq!(world.told(1), ["unadvertise /where"]);
     world.publishes(0, "/scan", 0, "on");
     assert_eq!(world.told(1), ["publish /scan 0 on"]);
+    world.run(LINGERED);
     assert_eq!(world.told(0), ["unsubscribe /odom"], "and is not even sent");
 }
 

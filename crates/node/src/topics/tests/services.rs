@@ -144,7 +144,7 @@ fn after_a_restart_old_calls_fail_and_new_ones_pass() {
 #[test]
 fn names_are_mapped_and_of_two_servers_the_second_steps_in() {
     let robot = |name: &str| {
-        format!("name: {name}\npeers: {{ base: 10.0.0.3 }}\nservices: {{ /switch: {{}} }}\n")
+        format!("name: {name}\npeers: {{ base: 10.0.0.3 }}\nservices: {{ \"/**\": {{}} }}\n")
     };
     let base = "name: base\npeers:\n  r1: { address: 10.0.0.1, prefix: /r }\n  \
                 r2: { address: 10.0.0.2, prefix: /r }\n";
@@ -416,26 +416,35 @@ fn one_peers_calls_take_no_room_from_anothers() {
 #[test]
 fn calls_to_one_peer_take_no_room_from_those_to_another() {
     use crate::limits::MAX_PENDING_PER_PEER as MOST;
+    use crate::limits::MAX_PENDING_PER_SERVICE as OF_ONE;
     let robot = |name: &str| {
-        format!("name: {name}\npeers: {{ base: 10.0.0.3 }}\nservices: {{ /switch: {{}} }}\n")
+        format!("name: {name}\npeers: {{ base: 10.0.0.3 }}\nservices: {{ \"/**\": {{}} }}\n")
     };
     let base = "name: base\npeers:\n  r1: { address: 10.0.0.1, prefix: /r1 }\n  \
                 r2: { address: 10.0.0.2, prefix: /r2 }\n";
     let mut world = World::new(&[&robot("r1"), &robot("r2"), base]);
     for robot in 0..2 {
-        world.says(robot, Event::ServiceOffered(service("/switch")));
+        for name in ["/switch", "/door", "/lamp"] {
+            world.says(robot, Event::ServiceOffered(service(name)));
+        }
     }
     let call = |name: &str, call| Event::Called { service: name.into(), call, request: "x".into() };
-    for n in 0..MOST as u64 {
-        let (now, side) = (world.now, &mut world.sides[2]);
-        side.topics.on_local(now, &mut side.endpoint, call("/r1/switch", n));
-    }
+    let call_many = |world: &mut World, name: &str, calls: std::ops::Range<usize>| {
+        for n in calls {
+            let (now, side) = (world.now, &mut world.sides[2]);
+            side.topics.on_local(now, &mut side.endpoint, call(name, n as u64));
+        }
+    };
+    call_many(&mut world, "/r1/switch", 0..OF_ONE);
     dealings(&mut world, 2);
     world.says(2, call("/r1/switch", 1000));
-    assert_eq!(
-        dealings(&mut world, 2),
-        [format!("fail /r1/switch 1000 {MOST} calls to 'r1' are under way already")]
-    );
+    let of_one = format!("fail /r1/switch 1000 {OF_ONE} calls of /r1/switch are under way already");
+    assert_eq!(dealings(&mut world, 2), [of_one]);
+    call_many(&mut world, "/r1/door", OF_ONE..MOST);
+    assert_eq!(dealings(&mut world, 2), [""; 0], "another service of the peer has room");
+    world.says(2, call("/r1/lamp", 1001));
+    let of_all = format!("fail /r1/lamp 1001 {MOST} calls to 'r1' are under way already");
+    assert_eq!(dealings(&mut world, 2), [of_all]);
     world.says(2, call("/r2/switch", 1001));
     assert_eq!(dealings(&mut world, 1).len(), 1);
 }

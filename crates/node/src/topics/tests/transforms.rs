@@ -253,6 +253,7 @@ fn what_was_kept_is_forgotten_when_nobody_reads_the_topic_any_more() {
     let mut world = offering(fixed("/tf_static"), "topics: { /tf_static: {} }");
     publish(&mut world, "/tf_static", 0, &tf("base>laser@1"));
     world.wants(1, "/tf_static", false);
+    world.run(LINGERED);
     // Read before its reader heard that it is not wanted.
     publish(&mut world, "/tf_static", 1, &tf("base>camera@1"));
     arrived(&mut world, 1, "/tf_static");
