@@ -30,6 +30,8 @@ pub struct DdsError {
     pub what: &'static str,
     /// In Cyclone DDS's words.
     pub reason: String,
+    /// A writer had no room within its `max_blocking_time`; later it may have.
+    pub full: bool,
 }
 
 type Result<T> = std::result::Result<T, DdsError>;
@@ -38,5 +40,6 @@ fn check(what: &'static str, code: i32) -> Result<i32> {
     if code >= 0 {
         return Ok(code);
     }
-    Err(DdsError { what, reason: log::reason(code) })
+    let full = code == cyclors::DDS_RETCODE_TIMEOUT;
+    Err(DdsError { what, reason: log::reason(code), full })
 }

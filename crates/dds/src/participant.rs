@@ -170,11 +170,12 @@ impl Participant {
     pub fn new(id: u32, range: Range, user_data: &[u8]) -> Result<Arc<Participant>> {
         if id > MAX_DOMAIN {
             let reason = format!("{id}; allowed: 0 to {MAX_DOMAIN}");
-            return Err(DdsError { what: "domain", reason });
+            return Err(DdsError { what: "domain", reason, full: false });
         }
         crate::log::take_over();
         unsafe {
-            let nul = |_| DdsError { what: "configuration", reason: "holds a NUL".into() };
+            let reason = "holds a NUL".to_owned();
+            let nul = |_| DdsError { what: "configuration", reason, full: false };
             let config = CString::new(range.config()).map_err(nul)?;
             // Deleted with all in it, should there be no participant.
             let domain = Entity(check("domain", dds_create_domain(id, config.as_ptr()))?);

@@ -34,6 +34,9 @@ pub struct Qos {
     pub miss_nothing: bool,
     /// Match no endpoint of the same participant.
     pub ignore_own: bool,
+    /// Of a reliable writer, in nanoseconds: how long a write waits for room. With 0 it fails at
+    /// once, but asks subscribers for acknowledgements. Others are told, and match whatever it is.
+    pub max_blocking_time: i64,
 }
 
 impl Default for Qos {
@@ -50,6 +53,7 @@ impl Default for Qos {
             representation: vec![0],
             miss_nothing: false,
             ignore_own: false,
+            max_blocking_time: 100_000_000,
         }
     }
 }
@@ -67,7 +71,7 @@ impl Qos {
     pub fn native(&self) -> Native {
         unsafe {
             let q = dds_create_qos();
-            dds_qset_reliability(q, self.reliable as u32, 100_000_000);
+            dds_qset_reliability(q, self.reliable as u32, self.max_blocking_time);
             dds_qset_durability(q, self.durability);
             dds_qset_history(q, self.keep_all as u32, self.depth);
             if self.durability >= 1 {

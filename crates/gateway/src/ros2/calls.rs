@@ -12,7 +12,7 @@ use super::servers::{Offer, Server};
 use super::subscription::Context;
 use crate::{CallId, Event, Events, Outcome};
 use bytes::Bytes;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tautline_dds::{DdsError, Guid, RawReader, RawWriter, SampleInfo, Specification};
@@ -34,6 +34,7 @@ pub struct Calls {
 }
 
 /// A call that is to be sent. Its bytes count among those that wait for ROS 2.
+#[derive(Clone)]
 pub struct Call {
     pub service: String,
     pub call: CallId,
@@ -138,21 +139,29 @@ impl Calls {
             }
         }
         let Some(client) = self.clients.get(service) else { return new };
-        let met = client.met(&offer.servers);
-        let Some(first) = met.first() else { return new };
         let mut room = client.room(Instant::now());
+        // Who was met costs more to ask.
+        let met = if room > 0 { client.met(&offer.servers) } else { Vec::new() };
+        let Some(first) = met.first() else { return new };
         let goes = |it: &mut Call| {
             let goes = it.service == service && room > 0;
             room -= usize::from(goes);
             goes
         };
-        for call in self.waiting.extract_if(.., goes) {
+        let mut going: VecDeque<Call> = self.waiting.extract_if(.., goes).collect();
+        while let Some(call) = going.pop_front() {
+            let sent = client.send(&call, first, &met);
+            if sent.as_ref().is_err_and(|error| error.full) {
+                // Those behind it would have no room either.
+                going.push_front(call);
+                break;
+            }
             context.shared.backlog.release(call.request.len());
-            let id = call.call;
-            if let Err(error) = client.send(call, first, &met) {
-                tell(context.events.as_ref(), service, id, Err(error.to_string()));
+            if let Err(error) = sent {
+                tell(context.events.as_ref(), service, call.call, Err(error.to_string()));
             }
         }
+        self.waiting.splice(..0, going);
         new
     }
 
@@ -245,8 +254,8 @@ impl Client {
 
     /// Requests are written by one thread, and the reply may come at once: what is awaited is
     /// entered first.
-    fn send(&self, call: Call, first: &Server, servers: &[Server]) -> Result<(), DdsError> {
-        let Call { call, request, patience, until, .. } = call;
+    fn send(&self, call: &Call, first: &Server, servers: &[Server]) -> Result<(), DdsError> {
+        let Call { call, request, patience, until, .. } = call.clone();
         let seq = self.requests.next();
         let (payload, related) = self.identity.request(&first.reader, seq, request);
         let servers = servers.iter().map(|it| it.reader).collect();

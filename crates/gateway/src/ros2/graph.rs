@@ -4,6 +4,8 @@
 
 use crate::types::transcode::cursor::{Reader, Writer};
 use crate::types::transcode::{MAX_PADDING, TranscodeError, at_end, cdr_reader, cdr_writer};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 
 /// Its DDS topic; unlike others it has no prefix.
 pub const TOPIC: &str = "ros_discovery_info";
@@ -35,6 +37,64 @@ pub struct Node {
     pub readers: Vec<Gid>,
     /// GUIDs of its writers.
     pub writers: Vec<Gid>,
+}
+
+/// When our node is shown again: at once after a quiet time, and at most every [`INTERVAL`].
+#[derive(Debug)]
+pub struct Pace {
+    /// It has other endpoints than it shows.
+    pub changed: bool,
+    shown: Option<Instant>,
+}
+
+/// Least time between two messages of ours, each of which has all our endpoints.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+impl Default for Pace {
+    /// It is not shown yet.
+    fn default() -> Self {
+        Self { changed: true, shown: None }
+    }
+}
+
+impl Pace {
+    /// When the node is to be shown, if it has changed.
+    pub fn due(&self, now: Instant) -> Option<Instant> {
+        self.changed.then(|| self.shown.map_or(now, |at| at + INTERVAL))
+    }
+
+    /// Whether the node is to be shown now; if so, it counts as shown.
+    pub fn take(&mut self, now: Instant) -> bool {
+        let is_due = self.due(now).is_some_and(|due| due <= now);
+        if is_due {
+            *self = Self { changed: false, shown: Some(now) };
+        }
+        is_due
+    }
+}
+
+/// What participants' messages tell of the ROS at hand. They are read on Cyclone DDS's thread: the
+/// thread that shows our node is told once of any number of them.
+#[derive(Debug, Default)]
+pub struct Heard {
+    twenty_four: AtomicBool,
+    told: AtomicBool,
+}
+
+impl Heard {
+    /// Takes a message in; `true`: the other thread is to be told to look.
+    pub fn take(&self, message: &[u8]) -> bool {
+        let Some((_, _, gid_bytes)) = read(message) else { return false };
+        let new = gid_bytes == GidBytes::TwentyFour;
+        self.twenty_four.swap(new, SeqCst) != new && !self.told.swap(true, SeqCst)
+    }
+
+    /// The size of a GUID. From now on the other thread is told of a change anew.
+    pub fn look(&self) -> GidBytes {
+        // Before it looks, so that no change is missed.
+        self.told.store(false, SeqCst);
+        if self.twenty_four.load(SeqCst) { GidBytes::TwentyFour } else { GidBytes::Sixteen }
+    }
 }
 
 /// A participant's nodes as CDR, the encapsulation included.
@@ -121,6 +181,37 @@ mod tests {
             },
             Node { namespace: "/robot1".into(), name: "n".into(), ..Node::default() },
         ]
+    }
+
+    #[test]
+    fn the_node_is_shown_at_once_then_at_intervals_and_never_left_as_it_was() {
+        let (mut pace, start) = (Pace::default(), Instant::now());
+        assert_eq!(pace.due(start), Some(start));
+        let mut shown = Vec::new();
+        for ms in 0..1000 {
+            pace.changed = true;
+            shown.extend(pace.take(start + Duration::from_millis(ms)).then_some(ms));
+        }
+        assert_eq!(shown, (0..1000).step_by(100).collect::<Vec<_>>());
+        let last = start + 10 * INTERVAL;
+        assert_eq!(pace.due(start), Some(last), "the last change is shown as well");
+        assert!(pace.take(last) && pace.due(last).is_none());
+        pace.changed = true;
+        assert!(pace.take(last + 2 * INTERVAL), "at once after a quiet time");
+    }
+
+    #[test]
+    fn a_flood_of_messages_is_told_once_and_the_last_counts() {
+        let heard = Heard::default();
+        let message = |size| write(&[7; 16], &nodes(), size).unwrap();
+        let (short, long) = (message(GidBytes::Sixteen), message(GidBytes::TwentyFour));
+        assert!(!heard.take(&short) && !heard.take(b"nonsense"), "as was assumed");
+        assert!(heard.take(&long));
+        let flood = [&short, &long].repeat(100);
+        assert!(!flood.iter().any(|it| heard.take(it)), "told already");
+        assert_eq!(heard.look(), GidBytes::TwentyFour);
+        assert!(!heard.take(&long) && heard.take(&short));
+        assert_eq!(heard.look(), GidBytes::Sixteen);
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //! | which topics are offered and wanted, with which quality of service | `discovery.rs` |
 //! | how messages are read | `subscription.rs` |
 //! | how messages reach local subscribers | `publication.rs` |
+//! | which peer's message is written next | `outbox.rs` |
 //! | how many messages late joiners get | `history.rs` |
 //! | how our node shows in the ROS graph | `graph.rs` |
 //! | what happens to services | `actor/services.rs` |
@@ -28,6 +29,7 @@ mod discovery;
 pub mod graph;
 mod history;
 pub mod names;
+mod outbox;
 mod pairing;
 mod publication;
 mod qos;
@@ -43,6 +45,7 @@ use crate::types::installed::Installed;
 use crate::{CallId, Command, Events, Gateway, GatewayStatus, Selector, Source};
 use actor::{Actor, Setup};
 use bytes::Bytes;
+use outbox::Outbox;
 use publication::Publication;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -108,8 +111,8 @@ enum Order {
         call: CallId,
     },
     Discovered(Discovery),
-    /// A participant's message on the ROS graph.
-    Graph(Bytes),
+    /// Participants give GUIDs another size in the ROS graph; one such order waits at a time.
+    Graph,
     /// Our node has one more writer.
     Redraw,
     Stop,
@@ -141,6 +144,8 @@ struct Health {
     troubles: BTreeMap<(String, &'static str), String>,
 }
 
+/// Messages taken from the node before the next one is written.
+const TAKEN_AT_ONCE: usize = 1024;
 /// Troubles that [`Health`] holds; what comes after is left out of status.
 const MAX_TROUBLES: usize = 1024;
 
@@ -209,7 +214,7 @@ impl Ros2 {
         let writes = shared.clone();
         let threads = vec![
             spawn("ros2", told.clone(), move || actor.run(&received))?,
-            spawn("ros2-out", told, move || write(&writes.backlog, &to_write))?,
+            spawn("ros2-out", told, move || write(&writes, &to_write))?,
         ];
         Ok(Self { orders, outbound, shared, location, threads })
     }
@@ -234,10 +239,29 @@ fn spawn(
     threads::spawn(name, ended, work).map_err(StartError::Thread)
 }
 
-fn write(backlog: &Backlog, messages: &Receiver<Outbound>) {
-    for Outbound { publication, source, payload } in messages {
-        backlog.release(payload.len());
-        publication.write(source, payload);
+/// Writes what comes, until the gateway has ended and nothing waits.
+fn write(shared: &Shared, messages: &Receiver<Outbound>) {
+    let mut outbox = Outbox::default();
+    loop {
+        if outbox.is_empty() {
+            let Ok(first) = messages.recv() else { return };
+            take_in(shared, &mut outbox, first);
+        }
+        let more = messages.try_iter().take(TAKEN_AT_ONCE);
+        more.for_each(|message| take_in(shared, &mut outbox, message));
+        if let Some(Outbound { publication, source, payload }) = outbox.next() {
+            shared.backlog.release(payload.len());
+            publication.write(source, payload);
+        }
+    }
+}
+
+fn take_in(shared: &Shared, outbox: &mut Outbox<Outbound>, message: Outbound) {
+    // As the node numbers sources.
+    let peer = message.source.0 >> 8;
+    if let Err(refused) = outbox.push(peer, message.payload.len(), message) {
+        shared.backlog.release(refused.payload.len());
+        shared.rejections.add(&refused.publication.topic.name, Reason::GatewayBehind);
     }
 }
 

@@ -61,6 +61,9 @@ pub fn to_write(qos: &Qos, user_data: String) -> Dds {
         ),
         user_data: user_data.into_bytes(),
         ignore_own: true,
+        // The writing thread serves all peers and waits for no room. (Cyclone DDS 11.0.1 lets a
+        // writer that keeps the last wait only beyond 2 GB.) What fails is dropped and counted.
+        max_blocking_time: 0,
         ..Dds::default()
     }
 }

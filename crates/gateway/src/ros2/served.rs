@@ -3,7 +3,7 @@
 
 use super::Shared;
 use super::names::{self, Meaning};
-use super::pairing::{Caller, participant};
+use super::pairing::Caller;
 use super::subscription::{Context, Marked};
 use crate::rejections::Reason;
 use crate::{CallId, Event, Events, Service};
@@ -80,10 +80,9 @@ impl Served {
         lock(&self.callers).retain(|_, caller| caller.writer != client);
     }
 
-    /// Whether a reply would reach the participant of the caller.
-    pub fn reaches(&self, caller: &Caller) -> bool {
-        let readers = self.replies.matched();
-        readers.iter().any(|reader| participant(reader) == participant(&caller.writer))
+    /// Readers that a reply would reach now. Each is looked up, which takes its time.
+    pub fn met(&self) -> Vec<Guid> {
+        self.replies.matched()
     }
 
     /// Answers.
@@ -99,6 +98,8 @@ pub fn qos(type_hash: &str, tautline_name: &str) -> Dds {
         keep_all: true,
         miss_nothing: true,
         ignore_own: true,
+        // The actor writes them: it tries again what waits for room.
+        max_blocking_time: 0,
         user_data: names::endpoint_user_data(type_hash, tautline_name).into_bytes(),
         ..Dds::default()
     }
@@ -125,7 +126,7 @@ impl Taker {
             return reject(Reason::CallerGone);
         };
         // Meant for a local server: another Tautline calls none of ours.
-        if self.marked.read().unwrap_or_else(PoisonError::into_inner).contains(&writer) {
+        if self.marked.contains(&writer) {
             return;
         }
         if payload.len() > self.max_message {

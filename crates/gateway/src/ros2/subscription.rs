@@ -7,16 +7,49 @@ use super::pairing::is_cdr;
 use super::qos;
 use crate::rejections::Reason;
 use crate::sources::SourceNumbers;
+use crate::sparing::Sparing;
 use crate::{Event, Events, Source};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
-use tautline_dds::{DdsError, Guid, Participant, Qos as Dds, RawReader, SampleInfo, Specification};
+use tautline_dds::{
+    DdsError, Discovery, Guid, Participant, Qos as Dds, RawReader, SampleInfo, Specification,
+};
 
 /// Writers of Tautline nodes on this machine, whose messages are not carried on. Entered on
 /// the thread that discovers them, before their first message can be read.
-pub type Marked = Arc<RwLock<HashSet<Guid>>>;
+#[derive(Clone, Default)]
+pub struct Marked(Arc<RwLock<HashSet<Guid>>>);
+
+/// Such writers that are remembered; further ones are taken for local publishers.
+pub const MAX_MARKED: usize = 65_536;
+
+impl Marked {
+    /// Takes in one event.
+    pub fn note(&self, event: &Discovery) {
+        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        match event {
+            Discovery::Writer(it) if names::is_of_tautline(&it.qos.user_data) => {
+                if all.len() < MAX_MARKED || all.contains(&it.guid) {
+                    all.insert(it.guid);
+                    return;
+                }
+                static SPARING: Sparing = Sparing::new();
+                if let Some(left_out) = SPARING.next() {
+                    tracing::warn!(left_out, "too many writers of Tautline nodes on this machine");
+                }
+            }
+            Discovery::WriterGone { guid } => drop(all.remove(guid)),
+            _ => {}
+        }
+    }
+
+    /// Whether a writer is a Tautline node's.
+    pub fn contains(&self, writer: &Guid) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).contains(writer)
+    }
+}
 
 /// A topic being read.
 pub struct Subscription {
@@ -122,7 +155,7 @@ impl Taker {
         let Some(writer) = info.writer else {
             return self.reject(Reason::PublisherGone);
         };
-        if self.marked.read().unwrap_or_else(PoisonError::into_inner).contains(&writer) {
+        if self.marked.contains(&writer) {
             return;
         }
         if !is_cdr(&payload) {
@@ -138,5 +171,42 @@ impl Taker {
 
     fn reject(&self, reason: Reason) {
         self.shared.rejections.add(&self.topic, reason);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tautline_dds::Endpoint;
+
+    fn guid(number: usize) -> Guid {
+        let mut guid = Guid::default();
+        guid[..8].copy_from_slice(&number.to_be_bytes());
+        guid
+    }
+
+    #[test]
+    fn writers_of_tautline_nodes_are_remembered_until_they_leave_up_to_a_bound() {
+        let marked = Marked::default();
+        let writer = |number: usize, user_data: Vec<u8>| {
+            Discovery::Writer(Endpoint {
+                guid: guid(number),
+                topic: "rt/scan".into(),
+                type_name: String::new(),
+                keyless: true,
+                qos: Dds { user_data, ..Dds::default() },
+            })
+        };
+        let ours = || names::endpoint_user_data("", "base").into_bytes();
+        marked.note(&writer(0, Vec::new()));
+        assert!(!marked.contains(&guid(0)));
+        for number in 1..=MAX_MARKED + 1 {
+            marked.note(&writer(number, ours()));
+        }
+        assert!(marked.contains(&guid(1)) && marked.contains(&guid(MAX_MARKED)));
+        assert!(!marked.contains(&guid(MAX_MARKED + 1)));
+        marked.note(&Discovery::WriterGone { guid: guid(1) });
+        marked.note(&writer(MAX_MARKED + 1, ours()));
+        assert!(!marked.contains(&guid(1)) && marked.contains(&guid(MAX_MARKED + 1)));
     }
 }

@@ -4,15 +4,17 @@
 mod services;
 
 use super::discovery::{Change, Domain, Offer};
-use super::graph::{self, GidBytes, Node};
+use super::graph::{self, GidBytes, Heard, Node, Pace};
 use super::history::Histories;
 use super::names;
 use super::publication::Publication;
 use super::subscription::{Marked, Subscription};
 use super::{Order, Ros2Options, Shared, qos};
 use crate::backlog::TOO_MUCH;
+use crate::sparing::Sparing;
 use crate::types::{Dialect, Schema, hash};
 use crate::{Event, Events, Named, Selector, Topic};
+use bytes::Bytes;
 use services::Services;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -51,10 +53,10 @@ pub struct Actor {
     definitions: HashMap<String, Arc<str>>,
     histories: Histories,
     gid_bytes: GidBytes,
+    heard: Arc<Heard>,
     graph: RawWriter,
     _graph_reader: RawReader,
-    /// Our node has other readers or writers than it shows.
-    redraw: bool,
+    redraw: Pace,
 }
 
 /// A topic that peers publish here.
@@ -77,14 +79,26 @@ impl Actor {
         let marked = Marked::default();
         let (mark, orders) = (marked.clone(), setup.orders.clone());
         setup.participant.discover(move |event| {
-            note_mark(&mark, &event);
+            mark.note(&event);
             // Fails only while the gateway stops.
             let _ = orders.send(Order::Discovered(event));
         })?;
-        let dds = Dds { durability: 1, depth: 1, ignore_own: true, ..Dds::default() };
+        let dds = Dds {
+            durability: 1,
+            depth: 1,
+            ignore_own: true,
+            max_blocking_time: 0,
+            ..Dds::default()
+        };
         let about = Specification { topic: graph::TOPIC, type_name: graph::TYPE, qos: &dds };
         let orders = setup.orders.clone();
-        let hear = move |bytes, _: &_| drop(orders.send(Order::Graph(bytes)));
+        let heard = Arc::<Heard>::default();
+        let hears = heard.clone();
+        let hear = move |bytes: Bytes, _: &_| {
+            if hears.take(&bytes) {
+                let _ = orders.send(Order::Graph);
+            }
+        };
         let reader = RawReader::new(&setup.participant, about, hear, |_, _| ())?;
         Ok(Self {
             graph: RawWriter::new(&setup.participant, about, |_, _| ())?,
@@ -98,14 +112,15 @@ impl Actor {
             definitions: HashMap::new(),
             histories: Histories::default(),
             gid_bytes: GidBytes::Sixteen,
-            redraw: true,
+            heard,
+            redraw: Pace::default(),
             setup,
         })
     }
 
     /// Runs until told to stop, or until nobody can give orders any more.
     pub fn run(mut self, orders: &Receiver<Order>) {
-        self.show_node();
+        self.show_node_if_due();
         while let Ok(first) = self.next(orders) {
             let mut touched = self.look_at_histories();
             let more = std::iter::from_fn(|| orders.try_recv().ok()).take(BATCH);
@@ -113,8 +128,8 @@ impl Actor {
                 match order {
                     Order::Do(command) => self.command(command, &mut touched),
                     Order::Discovered(event) => self.discovered(event, &mut touched),
-                    Order::Graph(bytes) => self.heard(&bytes),
-                    Order::Redraw => self.redraw = true,
+                    Order::Graph => self.heard(),
+                    Order::Redraw => self.redraw.changed = true,
                     Order::TooMuch { service, call } => {
                         let outcome = Err(TOO_MUCH.into());
                         self.emit(Event::Answered { service, call, outcome });
@@ -130,9 +145,7 @@ impl Actor {
                 self.settle_service(service);
             }
             self.advance_services(Instant::now());
-            if std::mem::take(&mut self.redraw) {
-                self.show_node();
-            }
+            self.show_node_if_due();
         }
     }
 
@@ -161,7 +174,8 @@ impl Actor {
     /// The next order; `None` when something else is due first.
     fn next(&self, orders: &Receiver<Order>) -> Result<Option<Order>, RecvTimeoutError> {
         let now = Instant::now();
-        let due = self.histories.next_due().into_iter().chain(self.services.next_wake(now)).min();
+        let due = [self.histories.next_due(), self.services.next_wake(now), self.redraw.due(now)];
+        let due = due.into_iter().flatten().min();
         let Some(wake) = due else {
             return orders.recv().map(Some).map_err(|_| RecvTimeoutError::Disconnected);
         };
@@ -184,7 +198,7 @@ impl Actor {
                 touched.topics.insert(topic);
             }
             Unsubscribe { topic } => {
-                self.redraw |= self.subscribed.remove(&topic).is_some();
+                self.redraw.changed |= self.subscribed.remove(&topic).is_some();
                 self.setup.shared.health().set(&topic, "reading", String::new());
             }
             Advertise { topic } => {
@@ -249,9 +263,9 @@ impl Actor {
     }
 
     /// How long GUIDs are depends on the ROS at hand, and others tell it.
-    fn heard(&mut self, message: &[u8]) {
-        let Some((_, _, gid_bytes)) = graph::read(message) else { return };
-        self.redraw |= self.gid_bytes != gid_bytes;
+    fn heard(&mut self) {
+        let gid_bytes = self.heard.look();
+        self.redraw.changed |= self.gid_bytes != gid_bytes;
         self.gid_bytes = gid_bytes;
     }
 
@@ -360,7 +374,7 @@ impl Actor {
                     new.inherit(before);
                 }
                 *slot = Some(new);
-                self.redraw = true;
+                self.redraw.changed = true;
             }
             Err(error) => {
                 let shared = &self.setup.shared;
@@ -417,7 +431,7 @@ impl Actor {
         all.write()
             .unwrap_or_else(PoisonError::into_inner)
             .insert(name.into(), Arc::new(publication));
-        self.redraw = true;
+        self.redraw.changed = true;
         Ok(())
     }
 
@@ -445,7 +459,7 @@ impl Actor {
     fn remove_publication(&mut self, name: &str) {
         let all = &self.setup.shared.publications;
         let gone = all.write().unwrap_or_else(PoisonError::into_inner).remove(name);
-        self.redraw |= gone.is_some();
+        self.redraw.changed |= gone.is_some();
     }
 
     fn unadvertise(&mut self, name: &str) {
@@ -457,6 +471,12 @@ impl Actor {
         self.setup.shared.drops.leave(name);
         if self.advertised.remove(name).is_some_and(|it| it.wanted) {
             self.emit(Event::Wanted { topic: name.into(), wanted: false });
+        }
+    }
+
+    fn show_node_if_due(&mut self) {
+        if self.redraw.take(Instant::now()) {
+            self.show_node();
         }
     }
 
@@ -478,19 +498,12 @@ impl Actor {
             Err(error) => return tracing::error!(%error, "the graph's message"),
         };
         if let Err(error) = written {
-            tracing::warn!(%error, "our node is not shown in the graph");
+            // Tried again after the interval, as any change.
+            self.redraw.changed = true;
+            static SPARING: Sparing = Sparing::new();
+            if let Some(left_out) = SPARING.next() {
+                tracing::warn!(%error, left_out, "our node is not shown in the graph");
+            }
         }
-    }
-}
-
-/// Remembers writers of other Tautline nodes.
-fn note_mark(marked: &Marked, event: &Discovery) {
-    let mut all = marked.write().unwrap_or_else(PoisonError::into_inner);
-    match event {
-        Discovery::Writer(it) if names::is_of_tautline(&it.qos.user_data) => {
-            all.insert(it.guid);
-        }
-        Discovery::WriterGone { guid } => drop(all.remove(guid)),
-        _ => {}
     }
 }

@@ -5,7 +5,7 @@ use super::{Actor, Setup};
 use crate::rejections::Reason;
 use crate::ros2::Shared;
 use crate::ros2::calls::{Call, Calls};
-use crate::ros2::pairing::{Caller, is_cdr};
+use crate::ros2::pairing::{Caller, is_cdr, participant};
 use crate::ros2::served::Served;
 use crate::ros2::servers::{Offer, Servers};
 use crate::ros2::subscription::{Context, Marked};
@@ -33,6 +33,8 @@ pub struct Services {
     /// Services that are to be served, and what became of them.
     serving: BTreeMap<String, Serving>,
     replies: Vec<Reply>,
+    /// When replies that could not be sent are tried again.
+    retry: Option<Instant>,
 }
 
 struct Serving {
@@ -47,16 +49,17 @@ struct Reply {
     caller: Caller,
     response: Bytes,
     until: Instant,
+    /// It could not be sent at once.
+    tried: bool,
 }
 
 impl Services {
     /// When something has to be looked at next.
     pub fn next_wake(&self, now: Instant) -> Option<Instant> {
         let wanted = self.calls.wanted();
-        let meeting =
-            !self.replies.is_empty() || wanted.iter().any(|it| self.offered.contains_key(it));
+        let meeting = wanted.iter().any(|it| self.offered.contains_key(it));
         let soon = meeting.then_some(now + MEETING);
-        soon.into_iter().chain(self.calls.next_end()).min()
+        [soon, self.retry, self.calls.next_end()].into_iter().flatten().min()
     }
 
     /// GUIDs of our readers and writers.
@@ -106,7 +109,8 @@ impl Actor {
     pub fn settle_service(&mut self, name: &str) {
         let offer = self.offer_of(name);
         let events = self.setup.events.clone();
-        self.redraw |= self.services.calls.servers_changed(name, offer.as_ref(), events.as_ref());
+        self.redraw.changed |=
+            self.services.calls.servers_changed(name, offer.as_ref(), events.as_ref());
         self.settle_serving(name);
         let Some(offer) = offer else {
             self.setup.shared.health().set(name, "servers", String::new());
@@ -144,12 +148,12 @@ impl Actor {
                 self.services.serving.insert(name.clone(), new);
             }
         }
-        self.redraw = true;
+        self.redraw.changed = true;
         self.settle_serving(&name);
     }
 
     pub fn unserve(&mut self, name: &str) {
-        self.redraw |= self.services.serving.remove(name).is_some();
+        self.redraw.changed |= self.services.serving.remove(name).is_some();
         let mut health = self.setup.shared.health();
         for kind in ["serving", "calling", "clients"] {
             health.set(name, kind, String::new());
@@ -189,7 +193,7 @@ impl Actor {
             Some(Ok(served)) => {
                 serving.served = Some(served);
                 serving.refused = None;
-                self.redraw = true;
+                self.redraw.changed = true;
                 self.setup.shared.health().set(name, "serving", String::new());
             }
             Some(Err(error)) => self.refuse_service(name, error.to_string()),
@@ -204,7 +208,7 @@ impl Actor {
     /// Tells peers, once for each reason.
     fn refuse_service(&mut self, name: &str, reason: String) {
         let Some(serving) = self.services.serving.get_mut(name) else { return };
-        self.redraw |= serving.served.take().is_some();
+        self.redraw.changed |= serving.served.take().is_some();
         if serving.refused.as_ref() == Some(&reason) {
             return;
         }
@@ -237,7 +241,13 @@ impl Actor {
         match (caller, outcome) {
             (Some(caller), Ok(response)) => {
                 let until = Instant::now() + REPLY_PATIENCE;
-                self.services.replies.push(Reply { service, caller, response, until });
+                self.services.replies.push(Reply {
+                    service,
+                    caller,
+                    response,
+                    until,
+                    tried: false,
+                });
             }
             (_, outcome) => self.release(&outcome),
         }
@@ -255,7 +265,7 @@ impl Actor {
         for service in self.services.calls.wanted() {
             let Some(offer) = self.offer_of(&service) else { continue };
             let context = Self::context(&self.setup, &self.marked);
-            self.redraw |= self.services.calls.send(&service, &offer, &context);
+            self.redraw.changed |= self.services.calls.send(&service, &offer, &context);
         }
         let offered = &self.services.offered;
         let served = |service: &str| offered.contains_key(service);
@@ -265,37 +275,60 @@ impl Actor {
     }
 
     fn send_replies(&mut self, now: Instant) {
-        let Services { replies, serving, .. } = &mut self.services;
+        let Services { replies, serving, retry, .. } = &mut self.services;
         let shared = &self.setup.shared;
-        replies.retain(|reply| {
+        let again = retry.take_if(|at| *at <= now).is_some();
+        // Asked once for each service.
+        let mut met = BTreeMap::<String, Vec<Guid>>::new();
+        replies.retain_mut(|reply| {
+            if std::mem::replace(&mut reply.tried, true) && !again {
+                return true;
+            }
             let served = serving.get(&reply.service).and_then(|it| it.served.as_ref());
-            let waits = served.is_some_and(|it| !it.reaches(&reply.caller)) && now < reply.until;
+            // One that is not served any more has no caller that waits.
+            let waits = served.is_some_and(|it| {
+                let met = met.entry(reply.service.clone()).or_insert_with(|| it.met());
+                !send_reply(it, met, reply, shared, now)
+            });
             if !waits {
                 shared.backlog.release(reply.response.len());
-                // One that is not served any more has no caller that waits.
-                served.inspect(|it| send_reply(it, reply, shared));
             }
             waits
         });
+        if replies.is_empty() {
+            *retry = None;
+        } else {
+            retry.get_or_insert(now + MEETING);
+        }
     }
 }
 
-fn send_reply(served: &Served, reply: &Reply, shared: &Shared) {
-    let reject = |why| shared.rejections.add(&reply.service, why);
+/// `false`: it is to be tried again, since its caller was not met yet or does not keep up.
+fn send_reply(served: &Served, met: &[Guid], reply: &Reply, shared: &Shared, now: Instant) -> bool {
+    let has_time = now < reply.until;
+    let reject = |why| {
+        shared.rejections.add(&reply.service, why);
+        true
+    };
     if !is_cdr(&reply.response) {
         return reject(Reason::NotCdr);
     }
-    if !served.reaches(&reply.caller) {
-        return reject(Reason::CallerGone);
+    let caller = participant(&reply.caller.writer);
+    if !met.iter().any(|reader| participant(reader) == caller) {
+        return !has_time && reject(Reason::CallerGone);
     }
     let written: Result<(), DdsError> = served.reply(&reply.caller, reply.response.clone());
     if let Err(error) = written {
+        if error.full && has_time {
+            return false;
+        }
         static SPARING: Sparing = Sparing::new();
         if let Some(left_out) = SPARING.next() {
             tracing::warn!(service = reply.service, %error, left_out, "a response is not written");
         }
-        reject(Reason::NotWritten);
+        return reject(Reason::NotWritten);
     }
+    true
 }
 
 fn several(name: &str, offer: &Offer) -> String {
