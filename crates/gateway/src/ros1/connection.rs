@@ -2,8 +2,11 @@
 //! Connecting to a publisher: where it is, what it publishes, and whether it
 //! is one that may be read.
 
+use super::definitions::Definitions;
 use super::header::{Header, HeaderError, TAUTLINE_FIELD};
-use super::xmlrpc::{self, CallError, MAX_REPLY_BYTES, connect, members, text, told};
+use super::shown;
+use super::xmlrpc::{self, CallError, MAX_REPLY_BYTES, connect, members, text};
+use crate::types::definition::MAX_NAME_BYTES;
 use dxr::Value;
 use std::io;
 use std::sync::Arc;
@@ -20,6 +23,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct Identity {
     pub node_name: String,
     pub tautline_name: String,
+    pub definitions: Arc<Definitions>,
 }
 
 /// What a publisher says of its topic.
@@ -42,15 +46,15 @@ impl Description {
 pub(super) enum ConnectError {
     #[error(transparent)]
     Call(#[from] CallError),
-    #[error("{}:{port}: {source}", told(host))]
+    #[error("{}:{port}: {source}", shown(host))]
     Connect { host: String, port: u16, source: io::Error },
-    #[error("{}:{port}: no connection header within {} s", told(host), HANDSHAKE_TIMEOUT.as_secs())]
+    #[error("{}:{port}: no connection header within {} s", shown(host), HANDSHAKE_TIMEOUT.as_secs())]
     Timeout { host: String, port: u16 },
-    #[error("{}:{port}: {source}", told(host))]
+    #[error("{}:{port}: {source}", shown(host))]
     Header { host: String, port: u16, source: HeaderError },
-    #[error("{}:{port} refuses: {}", told(host), told(reason))]
+    #[error("{}:{port} refuses: {}", shown(host), shown(reason))]
     Refused { host: String, port: u16, reason: String },
-    #[error("it is another Tautline node ('{}'), which is never read", told(.0))]
+    #[error("it is another Tautline node ('{}'), which is never read", shown(.0))]
     Tautline(String),
 }
 
@@ -74,7 +78,7 @@ impl Identity {
         topic: &str,
     ) -> Result<(TcpStream, Description), ConnectError> {
         let (host, port) = self.request_topic(uri, topic).await?;
-        match timeout(HANDSHAKE_TIMEOUT, self.shake_hands(&host, port, topic)).await {
+        match timeout(HANDSHAKE_TIMEOUT, self.shake_hands(uri, (&host, port), topic)).await {
             Ok(done) => done,
             Err(_) => Err(ConnectError::Timeout { host, port }),
         }
@@ -107,15 +111,16 @@ impl Identity {
 
     async fn shake_hands(
         &self,
-        host: &str,
-        port: u16,
+        uri: &str,
+        (host, port): (&str, u16),
         topic: &str,
     ) -> Result<(TcpStream, Description), ConnectError> {
         let (stream, header) = exchange(host, port, &self.request(topic)).await?;
-        match describe(&header) {
-            Some(description) => Ok((stream, description)),
-            None => Err(indefinite(host, port)),
-        }
+        let mut found = describe(&header).ok_or_else(|| indefinite(host, port))?;
+        let text = header.get("message_definition").unwrap_or_default();
+        let known_as = (found.type_name.as_str(), found.md5.as_str());
+        found.definition = self.definitions.take((uri, topic), known_as, text).await;
+        Ok((stream, found))
     }
 }
 
@@ -152,7 +157,7 @@ pub(super) async fn open_service(
 }
 
 pub(super) fn indefinite(host: &str, port: u16) -> ConnectError {
-    let reason = "its header lacks a definite type or md5sum".into();
+    let reason = "its header lacks a definite type or md5sum, or has one that is too long".into();
     ConnectError::Refused { host: host.into(), port, reason }
 }
 
@@ -161,13 +166,14 @@ pub(super) fn service_type(header: &Header) -> Option<(String, String)> {
     describe(header).map(|it| (it.type_name, it.md5))
 }
 
-/// `None` where the publisher does not know its own type yet.
+/// `None` where the publisher does not know its own type yet. Its definition is yet to be taken.
 fn describe(header: &Header) -> Option<Description> {
-    let definite = |key| header.get(key).filter(|value| !value.is_empty() && *value != "*");
+    let fits = |it: &&str| !it.is_empty() && *it != "*" && it.len() <= MAX_NAME_BYTES;
+    let definite = |key| header.get(key).filter(fits);
     Some(Description {
         type_name: definite("type")?.into(),
         md5: definite("md5sum")?.into(),
-        definition: header.get("message_definition").unwrap_or_default().into(),
+        definition: "".into(),
         latching: header.get("latching").is_some_and(|value| value.trim() == "1"),
     })
 }
@@ -180,6 +186,7 @@ mod tests {
     fn a_publisher_without_a_definite_type_is_not_described() {
         let header = Header::default().with("type", "std_msgs/String").with("md5sum", "*");
         assert_eq!(describe(&header), None);
+        assert_eq!(describe(&header.clone().with("md5sum", &"9".repeat(300))), None);
         let header = header.with("md5sum", "992c").with("latching", "1");
         let description = describe(&header).unwrap();
         assert!(description.latching && description.same_type("std_msgs/String", "992c"));

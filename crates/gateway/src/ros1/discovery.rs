@@ -9,14 +9,13 @@
 
 use super::connection::Description;
 use super::master::Snapshot;
+use super::turns::{self, Turn};
 use crate::{Event, Named, Qos, Selector, Topic};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// Topics watched at most; further ones are not offered.
 const MAX_TOPICS: usize = 4096;
-/// Probes and checks under way at once.
-const MAX_WORK: usize = 16;
 /// How often a node that the master does not list, or that is doubtful, is asked itself.
 const CHECK_PERIOD: Duration = Duration::from_secs(5);
 /// Longest pause between two attempts to probe a publisher.
@@ -28,7 +27,12 @@ const MAX_SILENT_CHECKS: u32 = 3;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Work {
     /// Where is `node`, and what does it publish on `topic`?
-    Probe { topic: String, node: String },
+    Probe {
+        topic: String,
+        node: String,
+        /// Whether that failed before.
+        again: bool,
+    },
     /// Does `node`, last seen at `uri`, live, and which topics does it publish?
     Check { node: String, uri: String },
 }
@@ -80,8 +84,8 @@ struct Publisher {
     /// Another process has its name: probed again, and offered as it was meanwhile.
     replaced: bool,
     busy: bool,
-    due: Instant,
-    failures: u32,
+    /// When it is to be probed, if it is.
+    turn: Turn,
 }
 
 impl Publisher {
@@ -93,21 +97,28 @@ impl Publisher {
             state: State::Unknown,
             replaced: false,
             busy: false,
-            due: now,
-            failures: 0,
+            turn: Turn::new(now),
         }
+    }
+
+    /// Whether it is to be probed when its turn comes.
+    fn waits(&self) -> bool {
+        !self.busy && (self.replaced || matches!(self.state, State::Unknown))
     }
 
     fn known(&self) -> Option<&Description> {
         if let State::Known(description) = &self.state { Some(description) } else { None }
     }
 
+    /// A probe under way counts until it ends.
+    fn stays(&self) -> bool {
+        self.listed || self.busy || self.known().is_some()
+    }
+
     /// Probed again, later and later.
     fn doubt(&mut self, now: Instant) {
         self.state = State::Unknown;
-        let pause = Duration::from_secs(1 << self.failures.min(5));
-        self.due = now + pause.min(LAST_RETRY);
-        self.failures = self.failures.saturating_add(1);
+        self.turn.failed(now, LAST_RETRY);
     }
 
     /// Probed again at once.
@@ -119,8 +130,7 @@ impl Publisher {
     fn replace(&mut self, now: Instant) {
         self.replaced = true;
         self.live = false;
-        self.failures = 0;
-        self.due = now;
+        self.turn = Turn::new(now);
     }
 }
 
@@ -130,10 +140,9 @@ struct Watched {
     offered: Option<Topic>,
 }
 
-/// When a node was last checked, and how often in vain.
+/// When a node may be checked again, and how often it was in vain.
 struct NodeCheck {
-    at: Instant,
-    silent: u32,
+    turn: Turn,
     busy: bool,
 }
 
@@ -147,7 +156,6 @@ pub(super) struct Discovery {
     doubtful: BTreeSet<String>,
     /// The node checked last in the round of all.
     round_at: String,
-    under_way: usize,
     changes: Vec<Event>,
 }
 
@@ -160,7 +168,6 @@ impl Discovery {
             checks: BTreeMap::new(),
             doubtful: BTreeSet::new(),
             round_at: String::new(),
-            under_way: 0,
             changes: Vec::new(),
         }
     }
@@ -211,7 +218,7 @@ impl Discovery {
                     self.doubtful.insert(node.clone());
                 }
             }
-            watched.publishers.retain(|_, found| found.listed || found.known().is_some());
+            watched.publishers.retain(|_, found| found.stays());
         }
         self.next_in_round();
         self.settle_all();
@@ -247,43 +254,55 @@ impl Discovery {
 
     /// What to find out now; each result comes back by `on_probed` or `on_checked`.
     pub fn take_work(&mut self, now: Instant) -> Vec<Work> {
-        let mut work = Vec::new();
-        self.take_probes(now, &mut work);
-        self.take_checks(now, &mut work);
-        self.under_way += work.len();
+        let mut work = self.take_probes(now);
+        work.extend(self.take_checks(now));
         work
     }
 
-    fn take_probes(&mut self, now: Instant, work: &mut Vec<Work>) {
-        for (topic, watched) in &mut self.topics {
-            for (node, publisher) in &mut watched.publishers {
-                if self.under_way + work.len() >= MAX_WORK {
-                    return;
-                }
-                let unknown = publisher.replaced || matches!(publisher.state, State::Unknown);
-                if unknown && !publisher.busy && publisher.due <= now {
-                    publisher.busy = true;
-                    work.push(Work::Probe { topic: topic.clone(), node: node.clone() });
-                }
-            }
-        }
+    fn take_probes(&mut self, now: Instant) -> Vec<Work> {
+        let all = || {
+            self.topics.iter().flat_map(|(topic, watched)| {
+                watched.publishers.iter().map(move |(node, it)| ((topic, node), node.as_str(), it))
+            })
+        };
+        let waiting =
+            all().filter(|(.., it)| it.waits()).map(|(key, node, it)| (key, node, it.turn));
+        let busy = all().filter(|(.., it)| it.busy).map(|(_, node, it)| (node, it.turn));
+        let chosen: Vec<(String, String)> = turns::choose_of_nodes(waiting, busy, now)
+            .into_iter()
+            .map(|(topic, node)| (topic.clone(), node.clone()))
+            .collect();
+        let probe = |(topic, node): (String, String)| {
+            let publisher = self.topics.get_mut(&topic)?.publishers.get_mut(&node)?;
+            publisher.busy = true;
+            Some(Work::Probe { topic, node, again: publisher.turn.was_rejected() })
+        };
+        chosen.into_iter().filter_map(probe).collect()
     }
 
-    fn take_checks(&mut self, now: Instant, work: &mut Vec<Work>) {
-        for node in std::mem::take(&mut self.doubtful) {
-            let recent = self
-                .checks
-                .get(&node)
-                .is_some_and(|check| check.busy || now < check.at + CHECK_PERIOD);
-            let Some(uri) = self.uri_of(&node).filter(|_| !recent) else { continue };
-            if self.under_way + work.len() >= MAX_WORK {
-                self.doubtful.insert(node);
-                continue;
-            }
-            let silent = self.checks.get(&node).map_or(0, |check| check.silent);
-            self.checks.insert(node.clone(), NodeCheck { at: now, silent, busy: true });
+    fn take_checks(&mut self, now: Instant) -> Vec<Work> {
+        let turn = |node: &String| self.checks.get(node).map_or(Turn::new(now), |it| it.turn);
+        let recent = |node: &String| self.checks.get(node).is_some_and(|it| it.busy);
+        let waiting: Vec<(String, Turn)> = std::mem::take(&mut self.doubtful)
+            .into_iter()
+            .map(|node| (turn(&node), node))
+            .filter(|(turn, node)| turn.is_due(now) && !recent(node))
+            .map(|(turn, node)| (node, turn))
+            .collect();
+        let busy = self.checks.values().filter(|it| it.busy).map(|it| it.turn);
+        let chosen = turns::choose(waiting.iter().map(|(node, turn)| (node, *turn)), busy, now);
+        self.doubtful.extend(waiting.into_iter().map(|(node, _)| node));
+        let mut work = Vec::new();
+        for node in chosen {
+            self.doubtful.remove(&node);
+            let Some(uri) = self.uri_of(&node) else { continue };
+            let check = self.checks.entry(node.clone());
+            let check = check.or_insert(NodeCheck { turn: Turn::new(now), busy: false });
+            check.busy = true;
+            check.turn.wait_until(now + CHECK_PERIOD);
             work.push(Work::Check { node, uri });
         }
+        work
     }
 
     fn uri_of(&self, node: &str) -> Option<String> {
@@ -293,7 +312,6 @@ impl Discovery {
 
     /// Takes the result of a probe.
     pub fn on_probed(&mut self, topic: &str, node: &str, found: Probed, now: Instant) {
-        self.under_way = self.under_way.saturating_sub(1);
         let Some(publisher) =
             self.topics.get_mut(topic).and_then(|watched| watched.publishers.get_mut(node))
         else {
@@ -303,7 +321,7 @@ impl Discovery {
         match found {
             Probed::Publisher { uri, description } => {
                 publisher.uri = uri;
-                publisher.failures = 0;
+                publisher.turn.accepted();
                 publisher.state = State::Known(description);
             }
             Probed::Foreign => publisher.state = State::Foreign,
@@ -317,13 +335,15 @@ impl Discovery {
 
     /// Takes the result of a check.
     pub fn on_checked(&mut self, node: &str, found: Checked, now: Instant) {
-        self.under_way = self.under_way.saturating_sub(1);
         let silent = matches!(found, Checked::Silent);
         let mut gone = matches!(found, Checked::Gone);
         if let Some(check) = self.checks.get_mut(node) {
             check.busy = false;
-            check.silent = if silent { check.silent + 1 } else { 0 };
-            gone |= check.silent >= MAX_SILENT_CHECKS;
+            match silent {
+                true => check.turn.count_failure(),
+                false => check.turn.accepted(),
+            }
+            gone |= check.turn.failures() >= MAX_SILENT_CHECKS;
         }
         if matches!(found, Checked::Answers) || (silent && !gone) {
             return;
@@ -332,7 +352,7 @@ impl Discovery {
             if let Some(publisher) = watched.publishers.get_mut(node) {
                 judge(publisher, topic, &found, now);
             }
-            watched.publishers.retain(|_, left| left.listed || left.known().is_some());
+            watched.publishers.retain(|_, left| left.stays());
         }
         self.settle_all();
     }

@@ -88,7 +88,7 @@ fn selected_topics_of_others_are_probed_once_and_offered() {
     let mut bench = Bench::new();
     let all = [("/out/a", "/n"), ("/out/a", "/us"), ("/out/b", "/us"), ("/private", "/n")];
     bench.snapshot(&all);
-    let probe = Work::Probe { topic: "/out/a".into(), node: "/n".into() };
+    let probe = Work::Probe { topic: "/out/a".into(), node: "/n".into(), again: false };
     assert_eq!(bench.discovery.take_work(bench.now), [probe]);
     bench.snapshot(&all);
     assert_eq!(bench.discovery.take_work(bench.now), []);
@@ -198,7 +198,7 @@ fn a_node_that_came_back_elsewhere_is_probed_anew_and_its_new_type_offered() {
     bench.snapshot(&[("/out/a", "/n")]);
     bench.checks();
     bench.checked(publishes("http://robot:2000/", "/out/a", "T"));
-    let probe = Work::Probe { topic: "/out/a".into(), node: "/n".into() };
+    let probe = Work::Probe { topic: "/out/a".into(), node: "/n".into(), again: false };
     assert!(bench.discovery.take_work(bench.now).contains(&probe));
     assert_eq!(bench.changes(), Vec::<String>::new(), "offered until that is known");
     bench.discovery.on_probed("/out/a", "/n", publisher("U"), bench.now);
@@ -242,4 +242,73 @@ fn a_change_of_latching_is_offered_again() {
     bench.discovery.on_connected("/out/a", URI, &latching);
     assert!(bench.discovery.offered("/out/a").unwrap().qos.transient_local);
     assert_eq!(bench.changes(), ["offered /out/a T"]);
+}
+
+#[test]
+fn publishers_that_do_not_answer_hold_up_no_other() {
+    let mut bench = Bench::new();
+    let names: Vec<String> = (0..1000).map(|number| format!("/out/a{number:03}")).collect();
+    let mut all: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "/hangs")).collect();
+    all.push(("/out/z", "/n"));
+    bench.snapshot(&all);
+    let probe = Work::Probe { topic: "/out/z".into(), node: "/n".into(), again: false };
+    assert!(bench.discovery.take_work(bench.now).contains(&probe), "another node has a place");
+    // Each publisher a node of its own, and all of them failed before.
+    let mut bench = Bench::new();
+    let mut all: Vec<(&str, &str)> =
+        names.iter().map(|name| (name.as_str(), name.as_str())).collect();
+    bench.snapshot(&all);
+    for _ in 0..1000 {
+        for work in bench.discovery.take_work(bench.now) {
+            let Work::Probe { topic, node, .. } = work else { panic!("{work:?}") };
+            let failed = Probed::Failed { reason: "late".into() };
+            bench.discovery.on_probed(&topic, &node, failed, bench.now);
+        }
+    }
+    bench.pass(LAST_RETRY);
+    assert_eq!(bench.discovery.take_work(bench.now).len(), turns::MAX_AGAIN);
+    all.push(("/out/z", "/n"));
+    bench.snapshot(&all);
+    assert_eq!(bench.discovery.take_work(bench.now), [probe]);
+}
+
+#[test]
+fn nodes_that_hang_hold_up_no_check_of_another() {
+    let mut bench = Bench::new();
+    let names: Vec<String> = (0..200).map(|number| format!("/h{number:03}")).collect();
+    let mut all: Vec<(&str, &str)> = names.iter().map(|name| ("/out/a", name.as_str())).collect();
+    all.push(("/out/z", "/z"));
+    bench.snapshot(&all);
+    for _ in 0..200 {
+        for work in bench.discovery.take_work(bench.now) {
+            let Work::Probe { topic, node, .. } = work else { continue };
+            bench.discovery.on_probed(&topic, &node, publisher("T"), bench.now);
+        }
+    }
+    // The master forgets those that hang; their checks never end, or in silence.
+    for _ in 0..100 {
+        bench.snapshot(&[("/out/z", "/z")]);
+        for node in bench.checks() {
+            match node.as_str() {
+                "/z" => return,
+                _ => bench.discovery.on_checked(&node, Checked::Silent, bench.now),
+            }
+        }
+        bench.pass(CHECK_PERIOD);
+    }
+    panic!("never checked");
+}
+
+#[test]
+fn what_comes_and_goes_begins_no_further_probes() {
+    let mut bench = Bench::new();
+    let mut begun = 0;
+    for round in 0..100 {
+        let names: Vec<String> = (0..100).map(|n| format!("/out/{round}_{n}")).collect();
+        let all: Vec<(&str, &str)> =
+            names.iter().map(|name| (name.as_str(), name.as_str())).collect();
+        bench.snapshot(&all);
+        begun += bench.discovery.take_work(bench.now).len();
+    }
+    assert_eq!(begun, turns::MAX_FIRST);
 }

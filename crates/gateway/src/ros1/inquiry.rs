@@ -5,17 +5,34 @@
 use super::connection::{ConnectError, Identity};
 use super::discovery::{Checked, Probed, Work};
 use super::master::{Master, Snapshot, Types};
-use super::publication::{shown, typed};
+use super::publication::typed;
+use super::shown;
 use super::xmlrpc::{self, CallError, MAX_LIST_BYTES, MAX_REPLY_BYTES, pairs, text};
 use crate::Topic;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 /// Nodes asked for the type they use before a topic is published.
 const MAX_ASKED: usize = 16;
 /// Nodes asked for that at once, for all topics: each may answer with a whole list.
 const MAX_QUESTIONS: usize = 16;
+
+/// How long the first probe may take: who does not answer holds a place among the new for so
+/// long, and waits with those that failed from then on.
+const FIRST_PATIENCE: Duration = Duration::from_secs(1);
+/// Why such a probe failed.
+pub(super) const NOT_AT_ONCE: &str = "no answer to the first probe within 1 s";
+
+/// What `probe` finds; `None` if it is the first one and takes too long.
+pub(super) async fn patiently<T>(again: bool, probe: impl Future<Output = T>) -> Option<T> {
+    match again {
+        true => Some(probe.await),
+        false => timeout(FIRST_PATIENCE, probe).await.ok(),
+    }
+}
 
 /// Whoever asks.
 #[derive(Clone)]
@@ -64,8 +81,9 @@ impl Inquirer {
     /// Finds out what `work` asks.
     pub async fn find_out(&self, work: Work) -> Found {
         match work {
-            Work::Probe { topic, node } => {
-                let found = self.probe(&topic, &node).await;
+            Work::Probe { topic, node, again } => {
+                let found = patiently(again, self.probe(&topic, &node)).await;
+                let found = found.unwrap_or(Probed::Failed { reason: NOT_AT_ONCE.into() });
                 Found::Probed { topic, node, found }
             }
             Work::Check { node, uri } => {

@@ -14,16 +14,19 @@
 //! | how a publisher is found, probed and connected to | `connection.rs`, `inquiry.rs` |
 //! | how messages are read | `subscription.rs` |
 //! | how messages reach local subscribers, queues, latching | `publication.rs` |
+//! | which definitions of local publishers are kept | `definitions.rs` |
 //! | which services are offered, and when no longer | `services.rs` |
 //! | how services are called and served | `rpc.rs`, `actor/services.rs` |
 //! | what other nodes may call | `slave.rs` |
 //! | on which addresses nodes reach us; whose connections are taken | `listening.rs`; `door.rs` |
 //! | which connection gives way when there are too many | `seats.rs` |
 //! | what is asked of the master; which registration comes first | `master.rs`; `turns.rs` |
+//! | how names of hosts are looked up | `look_ups.rs` |
 //! | how many bytes calls may hold together | `room.rs` |
 
 mod actor;
 mod connection;
+mod definitions;
 mod discovery;
 mod door;
 #[cfg(fuzzing)]
@@ -31,6 +34,7 @@ pub mod fuzzing;
 pub mod header;
 mod inquiry;
 mod listening;
+mod look_ups;
 mod master;
 mod publication;
 mod room;
@@ -45,12 +49,14 @@ mod xmlrpc;
 use crate::backlog::Backlog;
 use crate::drops::Drops;
 use crate::networks::Network;
+use crate::plain::plain;
 use crate::rejections::{Reason, Rejections};
 use crate::threads;
 use crate::types::installed::Installed;
 use crate::{CallId, Command, Events, Gateway, GatewayStatus, Selector};
 use actor::{Actor, Note, Setup};
 use connection::Identity;
+use definitions::Definitions;
 use door::Door;
 use listening::{Listening, Port};
 use std::collections::BTreeMap;
@@ -63,6 +69,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// What may be left when the runtime stops: lookups of names that hang.
 const RUNTIME_STOP: Duration = Duration::from_millis(200);
+/// Bytes that are kept of a text that others wrote.
+const MAX_SHOWN: usize = 240;
 /// Connections that the system may hold before they are accepted.
 const LISTEN_BACKLOG: i32 = 128;
 
@@ -183,6 +191,7 @@ impl Ros1 {
             identity: Identity {
                 node_name: options.node_name.clone(),
                 tautline_name: options.tautline_name.clone(),
+                definitions: Definitions::new(options.installed.clone()),
             },
             options,
             master,
@@ -260,6 +269,12 @@ impl Gateway for Ros1 {
             tracing::error!("the ROS 1 thread had panicked");
         }
     }
+}
+
+/// What is kept of a text that others wrote, which may be as long as a header and hold anything,
+/// and how it may stand in logs and status.
+fn shown(text: &str) -> String {
+    plain(text, MAX_SHOWN)
 }
 
 /// The URI of our services, as masters and nodes will call it; `host` has passed [`own_uri`].

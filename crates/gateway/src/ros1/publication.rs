@@ -7,10 +7,10 @@ use super::actor::Visitor;
 use super::connection::Identity;
 use super::door::{Door, Place};
 use super::header::{Header, TAUTLINE_FIELD};
+use super::shown;
 use super::slave::ACCEPT_PAUSE;
 use super::turns::Turn;
 use super::xmlrpc::tune;
-use crate::plain::plain;
 use crate::{MAX_SOURCES, Source, Topic};
 use bytes::{Buf, Bytes};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -30,8 +30,6 @@ pub(super) const SUBSCRIBER_QUEUE_MESSAGES: usize = 256;
 pub(super) const SUBSCRIBER_QUEUE_BYTES: usize = 8 * 1024 * 1024;
 /// Subscribers of one topic; further ones are refused.
 pub(super) const MAX_SUBSCRIBERS: usize = 256;
-/// Bytes that are kept of a text that another node sent.
-const MAX_SHOWN: usize = 160;
 /// How long a subscriber may take to send its header, or to take ours.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -170,12 +168,6 @@ impl Publication {
             .with("latching", latching)
             .with(TAUTLINE_FIELD, &identity.tautline_name)
     }
-}
-
-/// What is kept and shown of a text that another node sent, which may be as long as a header and
-/// hold anything.
-pub(super) fn shown(text: &str) -> String {
-    plain(text, MAX_SHOWN)
 }
 
 /// A topic or service and its type in a line for a person: a peer may have named it.

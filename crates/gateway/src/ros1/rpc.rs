@@ -4,7 +4,7 @@
 //! three is behind its length.
 
 use super::connection::{self, ConnectError, indefinite, open_service};
-use super::inquiry::Inquirer;
+use super::inquiry::{Inquirer, NOT_AT_ONCE, patiently};
 use super::room::{FREE_BYTES, Room, Share};
 use super::seats::Seat;
 use super::xmlrpc::{CallError, Endpoint};
@@ -42,11 +42,12 @@ pub(super) enum Probed {
 
 impl Inquirer {
     /// Who serves `service` as which type.
-    pub async fn probe_service(&self, service: &str) -> Probed {
-        match self.reach(service, "*", true).await {
-            Ok((_, type_name, md5)) => Probed::Server { type_name, md5 },
-            Err(ConnectError::Tautline(_)) => Probed::Foreign,
-            Err(error) => Probed::Failed { reason: error.to_string() },
+    pub async fn probe_service(&self, service: &str, again: bool) -> Probed {
+        match patiently(again, self.reach(service, "*", true)).await {
+            Some(Ok((_, type_name, md5))) => Probed::Server { type_name, md5 },
+            Some(Err(ConnectError::Tautline(_))) => Probed::Foreign,
+            Some(Err(error)) => Probed::Failed { reason: error.to_string() },
+            None => Probed::Failed { reason: NOT_AT_ONCE.into() },
         }
     }
 

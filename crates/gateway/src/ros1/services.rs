@@ -6,14 +6,13 @@
 
 use super::master::NodesByTopic;
 use super::rpc::Probed;
+use super::turns::{self, Turn};
 use crate::{Named, Selector};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Services watched at most; further ones are not offered.
 const MAX_SERVICES: usize = 4096;
-/// Probes under way at once.
-const MAX_PROBES: usize = 8;
 /// Longest pause between two attempts to probe a server that does not answer.
 const LAST_RETRY: Duration = Duration::from_secs(30);
 
@@ -30,12 +29,14 @@ pub(super) enum Change {
 struct Watched {
     /// Who serves, as the master lists it.
     node: String,
+    listed: bool,
     offered: Option<Type>,
     busy: bool,
-    /// When it is to be probed; `None`: in its turn among all, or never if it is a Tautline's.
-    due: Option<Instant>,
+    /// Whether it is to be probed when its turn comes; if not, in the round of all, or never if
+    /// it is a Tautline's.
+    doubtful: bool,
+    turn: Turn,
     foreign: bool,
-    failures: u32,
 }
 
 /// The state machine.
@@ -84,11 +85,12 @@ impl Services {
         };
         let changes = &mut self.changes;
         self.all.retain(|service, watched| {
-            let listed = other(service).is_some();
-            if !listed && watched.offered.is_some() {
+            watched.listed = other(service).is_some();
+            if !watched.listed && watched.offered.take().is_some() {
                 changes.push(Change::Withdrawn(service.clone()));
             }
-            listed
+            // A probe under way counts until it ends.
+            watched.listed || watched.busy
         });
         for service in services.keys() {
             let Some(node) = other(service) else { continue };
@@ -98,7 +100,7 @@ impl Services {
                 // Another process, maybe of another type.
                 Some(known) => {
                     known.node = node;
-                    (known.foreign, known.failures, known.due) = (false, 0, Some(now));
+                    (known.foreign, known.doubtful, known.turn) = (false, true, Turn::new(now));
                 }
                 None if room && (self.selector)(Named::Service(service)) => {
                     self.all.insert(service.clone(), Watched::new(node, now));
@@ -122,38 +124,52 @@ impl Services {
     /// Has a service probed that may have gone.
     pub fn suspect(&mut self, service: &str, now: Instant) {
         if let Some(watched) = self.all.get_mut(service).filter(|it| it.offered.is_some()) {
-            watched.due = Some(now);
+            watched.doubtful = true;
+            watched.turn.wait_until(now);
         }
+    }
+
+    /// Whether a probe of `service` failed before.
+    pub fn failed_before(&self, service: &str) -> bool {
+        self.all.get(service).is_some_and(|it| it.turn.was_rejected())
     }
 
     /// Services to be probed now; each result comes back by `on_probed`.
     pub fn take_work(&mut self, now: Instant) -> Vec<String> {
-        let under_way = self.all.values().filter(|it| it.busy).count();
-        let due = |it: &Watched| !it.busy && !it.foreign && it.due.is_some_and(|due| due <= now);
-        let due = self.all.iter_mut().filter(|(_, it)| due(it));
-        let begin = |(name, it): (&String, &mut Watched)| {
-            (it.busy, it.due) = (true, None);
-            name.clone()
-        };
-        due.take(MAX_PROBES.saturating_sub(under_way)).map(begin).collect()
+        let waits = |it: &Watched| !it.busy && !it.foreign && it.doubtful;
+        let all = self.all.iter().filter(|(_, it)| waits(it));
+        let waiting = all.map(|(service, it)| (service, it.node.as_str(), it.turn));
+        let busy = self.all.values().filter(|it| it.busy);
+        let busy = busy.map(|it| (it.node.as_str(), it.turn));
+        let chosen = turns::choose_of_nodes(waiting, busy, now);
+        let chosen: Vec<String> = chosen.into_iter().cloned().collect();
+        for service in &chosen {
+            if let Some(watched) = self.all.get_mut(service) {
+                (watched.busy, watched.doubtful) = (true, false);
+            }
+        }
+        chosen
     }
 
     /// Takes the result of a probe.
     pub fn on_probed(&mut self, service: &str, found: Probed, now: Instant) {
         let Some(watched) = self.all.get_mut(service) else { return };
         watched.busy = false;
+        if !watched.listed {
+            self.all.remove(service);
+            return;
+        }
         watched.foreign = matches!(found, Probed::Foreign);
         let offered = match found {
             Probed::Server { type_name, md5 } => {
-                watched.failures = 0;
+                watched.turn.accepted();
                 Some((type_name, md5))
             }
             Probed::Foreign => None,
             Probed::Failed { reason } => {
                 tracing::debug!(service, reason, "server could not be probed");
-                let pause = Duration::from_secs(1 << watched.failures.min(5));
-                watched.due = Some(now + pause.min(LAST_RETRY));
-                watched.failures = watched.failures.saturating_add(1);
+                watched.doubtful = true;
+                watched.turn.failed(now, LAST_RETRY);
                 None
             }
         };
@@ -170,8 +186,8 @@ impl Services {
 
 impl Watched {
     fn new(node: String, now: Instant) -> Self {
-        let (offered, due) = (None, Some(now));
-        Self { node, offered, busy: false, due, foreign: false, failures: 0 }
+        let (offered, turn) = (None, Turn::new(now));
+        Self { node, listed: true, offered, busy: false, doubtful: true, turn, foreign: false }
     }
 }
 
@@ -246,7 +262,47 @@ mod tests {
         let all: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "/n")).collect();
         services.on_snapshot(&listing(&all), now);
         assert_eq!(services.all.len(), MAX_SERVICES);
-        assert_eq!(services.take_work(now).len(), MAX_PROBES);
+        let under_way = services.take_work(now).len();
+        assert!((1..=turns::MAX_FIRST).contains(&under_way), "{under_way}");
         assert!(services.take_work(now).is_empty());
+    }
+
+    #[test]
+    fn servers_that_do_not_answer_hold_up_no_other() {
+        let (mut services, now) = services();
+        let names: Vec<String> = (0..1000).map(|number| format!("/a{number:03}")).collect();
+        let mut all: Vec<(&str, &str)> =
+            names.iter().map(|name| (name.as_str(), "/hangs")).collect();
+        all.push(("/z", "/n"));
+        services.on_snapshot(&listing(&all), now);
+        assert!(services.take_work(now).contains(&"/z".into()), "another node's has a place");
+        services.on_probed("/z", server("1"), now);
+        // Each server of its own, and all of them failed before.
+        let mut all: Vec<(&str, &str)> =
+            names.iter().map(|name| (name.as_str(), name.as_str())).collect();
+        services.on_snapshot(&listing(&all), now);
+        for _ in 0..1000 {
+            for service in services.take_work(now) {
+                services.on_probed(&service, Probed::Failed { reason: "late".into() }, now);
+            }
+        }
+        let later = now + LAST_RETRY;
+        assert_eq!(services.take_work(later).len(), turns::MAX_AGAIN);
+        all.push(("/z", "/n"));
+        services.on_snapshot(&listing(&all), later);
+        assert_eq!(services.take_work(later), ["/z"]);
+    }
+
+    #[test]
+    fn what_comes_and_goes_begins_no_further_probes() {
+        let (mut services, now) = services();
+        for round in 0..100 {
+            let names: Vec<String> = (0..100).map(|n| format!("/s{round}_{n}")).collect();
+            let all: Vec<(&str, &str)> =
+                names.iter().map(|name| (name.as_str(), name.as_str())).collect();
+            services.on_snapshot(&listing(&all), now);
+            services.take_work(now);
+        }
+        assert_eq!(services.all.values().filter(|it| it.busy).count(), turns::MAX_FIRST);
     }
 }

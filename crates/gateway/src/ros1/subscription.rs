@@ -4,8 +4,8 @@
 use super::Note;
 use super::Shared;
 use super::connection::{ConnectError, Description, Identity};
-use super::publication::shown;
 use super::room::{Room, Share};
+use super::shown;
 use super::turns::Turn;
 use crate::rejections::Reason;
 use crate::sources::SourceNumbers;

@@ -1,44 +1,69 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whose registration at the master is tried next. The master rejects some for ever, among them
-//! those that a peer means to have rejected; so the rejected ones wait longer and longer, and have
-//! places of their own, few beside those of the others.
+//! What is tried next: registrations at the master, probes and checks of nodes. Some fail for
+//! ever, among them those that a peer or a local program means to fail. So those that failed wait
+//! longer and longer, and have places of their own, few beside those of the others.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Registrations of one kind under way at once that were not rejected before.
-const MAX_FIRST: usize = 32;
-/// Registrations of one kind under way at once that were rejected before.
-const MAX_AGAIN: usize = 8;
-/// Pause after the first rejection; each further one doubles it.
+/// Attempts of one kind under way at once that did not fail before.
+pub(super) const MAX_FIRST: usize = 32;
+/// Attempts of one kind under way at once that failed before.
+pub(super) const MAX_AGAIN: usize = 8;
+/// Of either, probes of one node: one that hangs holds few places, whatever it registered.
+const MAX_OF_NODE: usize = 4;
+/// Pause after the first failure; each further one doubles it.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// Longest pause after a rejection.
+/// Longest pause after a rejection by the master.
 const LAST_PAUSE: Duration = Duration::from_secs(8);
 
-/// When one registration is to be tried.
+/// When something is to be tried.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Turn {
     due: Instant,
-    rejections: u32,
+    failures: u32,
 }
 
 impl Turn {
     pub fn new(now: Instant) -> Self {
-        Self { due: now, rejections: 0 }
+        Self { due: now, failures: 0 }
     }
 
     /// Tried again after a pause.
     pub fn rejected(&mut self, now: Instant) {
-        let pause = FIRST_PAUSE.saturating_mul(1 << self.rejections.min(8));
-        self.due = now + pause.min(LAST_PAUSE);
-        self.rejections = self.rejections.saturating_add(1);
+        self.failed(now, LAST_PAUSE);
+    }
+
+    /// Tried again after a pause, at most the `longest`.
+    pub fn failed(&mut self, now: Instant, longest: Duration) {
+        let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(8));
+        self.wait_until(now + pause.min(longest));
+        self.count_failure();
+    }
+
+    pub fn count_failure(&mut self) {
+        self.failures = self.failures.saturating_add(1);
+    }
+
+    /// Not tried before it is due.
+    pub fn wait_until(&mut self, due: Instant) {
+        self.due = due;
     }
 
     pub fn accepted(&mut self) {
-        self.rejections = 0;
+        self.failures = 0;
+    }
+
+    pub fn failures(&self) -> u32 {
+        self.failures
     }
 
     pub fn was_rejected(&self) -> bool {
-        self.rejections > 0
+        self.failures > 0
+    }
+
+    pub fn is_due(&self, now: Instant) -> bool {
+        self.due <= now
     }
 }
 
@@ -49,18 +74,50 @@ pub(super) fn choose<'a>(
     under_way: impl Iterator<Item = Turn>,
     now: Instant,
 ) -> Vec<String> {
+    let waiting = waiting.map(|(name, turn)| (name, "", turn));
+    let under_way = under_way.map(|turn| ("", turn));
+    choose_among(waiting, under_way, now, usize::MAX).into_iter().cloned().collect()
+}
+
+/// The same for what asks nodes, whose names come second: each node has few places.
+pub(super) fn choose_of_nodes<'a, K>(
+    waiting: impl Iterator<Item = (K, &'a str, Turn)>,
+    under_way: impl Iterator<Item = (&'a str, Turn)>,
+    now: Instant,
+) -> Vec<K> {
+    choose_among(waiting, under_way, now, MAX_OF_NODE)
+}
+
+fn choose_among<'a, K>(
+    waiting: impl Iterator<Item = (K, &'a str, Turn)>,
+    under_way: impl Iterator<Item = (&'a str, Turn)>,
+    now: Instant,
+    most_of_node: usize,
+) -> Vec<K> {
     let (again, first): (Vec<_>, Vec<_>) =
-        waiting.filter(|(_, turn)| turn.due <= now).partition(|(_, turn)| turn.was_rejected());
-    let (trying_again, trying): (Vec<_>, Vec<_>) = under_way.partition(Turn::was_rejected);
-    let groups = [
-        (first, MAX_FIRST.saturating_sub(trying.len())),
-        (again, MAX_AGAIN.saturating_sub(trying_again.len())),
-    ];
-    let names = |(mut group, places): (Vec<(&'a String, Turn)>, usize)| {
-        group.sort_by_key(|(_, turn)| turn.due);
-        group.into_iter().take(places).map(|(name, _)| name.clone())
-    };
-    groups.into_iter().flat_map(names).collect()
+        waiting.filter(|(.., turn)| turn.is_due(now)).partition(|(.., turn)| turn.was_rejected());
+    let (trying_again, trying): (Vec<_>, Vec<_>) =
+        under_way.partition(|(_, turn)| turn.was_rejected());
+    let mut chosen = Vec::new();
+    for (mut group, trying, places) in
+        [(first, trying, MAX_FIRST), (again, trying_again, MAX_AGAIN)]
+    {
+        let mut of_node: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut free = places.saturating_sub(trying.len());
+        trying.iter().for_each(|(node, _)| *of_node.entry(node).or_default() += 1);
+        group.sort_by_key(|(.., turn)| turn.due);
+        for (name, node, _) in group {
+            let held = of_node.entry(node).or_default();
+            if free == 0 {
+                break;
+            }
+            if *held < most_of_node {
+                (*held, free) = (*held + 1, free - 1);
+                chosen.push(name);
+            }
+        }
+    }
+    chosen
 }
 
 #[cfg(test)]
@@ -127,6 +184,21 @@ mod tests {
         let mut turn = Turn::new(now);
         (0..100).for_each(|_| turn.rejected(now));
         assert_eq!(turn.due, now + LAST_PAUSE);
+    }
+
+    #[test]
+    fn one_node_holds_few_places_however_much_of_it_waits() {
+        let now = Instant::now();
+        let (names, turn) = ((0..1000).map(|n| n.to_string()), Turn::new(now));
+        let hanging: Vec<String> = names.collect();
+        let waiting = || {
+            let hanging = hanging.iter().map(|name| (name.as_str(), "/hangs", turn));
+            hanging.chain([("last", "/answers", turn)])
+        };
+        let chosen = choose_of_nodes(waiting(), std::iter::empty(), now);
+        assert_eq!((chosen.len(), chosen[MAX_OF_NODE]), (MAX_OF_NODE + 1, "last"));
+        let under_way = std::iter::repeat_n(("/hangs", turn), MAX_OF_NODE);
+        assert_eq!(choose_of_nodes(waiting(), under_way, now), ["last"]);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //! XML-RPC: values by `dxr`, HTTP by `hyper`, and the limits that keep a
 //! hostile or hanging far side from costing more than it may.
 
-use crate::plain::plain;
+use super::look_ups::LookUps;
+use super::shown;
 use bytes::Bytes;
 use dxr::{FaultResponse, MethodCall, MethodResponse, Value};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -11,7 +12,7 @@ use hyper::{Request, Uri, header};
 use hyper_util::rt::TokioIo;
 use quick_xml::events::Event as XmlEvent;
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::IpAddr;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
@@ -28,15 +29,11 @@ pub(super) const MAX_LIST_BYTES: usize = 512 * 1024;
 pub(super) const MAX_REPLY_BYTES: usize = 16 * 1024;
 /// Longest head of an answer.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
-/// Longer answers are parsed beside the gateway's thread, which has messages to pass on meanwhile.
-const MAX_PARSED_HERE_BYTES: usize = 64 * 1024;
-/// Names of hosts that are looked up at once for nodes that say where they are; the master's is
-/// looked up beside them. One that hangs keeps its place.
-const MAX_LOOK_UPS: usize = 32;
-/// Addresses of one name that are tried.
-const MAX_ADDRESSES: usize = 8;
-/// Bytes of an error's text that are kept.
-const MAX_ERROR_BYTES: usize = 400;
+/// What is longer is parsed beside the gateway's thread, which has messages to pass on meanwhile.
+const MAX_PARSED_HERE_BYTES: usize = 16 * 1024;
+/// Long answers and requests of other nodes than the master that are parsed at once; further ones
+/// wait. The master's wait for none.
+const MAX_PARSED_AT_ONCE: usize = 2;
 /// Deepest nesting taken. Each ROS call needs about 20; parsers recurse, so depth costs stack.
 const MAX_XML_DEPTH: usize = 64;
 /// What ROS 1 masters listen on unless told otherwise.
@@ -45,23 +42,18 @@ const DEFAULT_PORT: u16 = 11311;
 /// Why a call gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CallError {
-    #[error("'{}' is not a URI of the form http://HOST:PORT/", told(.0))]
+    #[error("'{}' is not a URI of the form http://HOST:PORT/", shown(.0))]
     Uri(String),
-    #[error("{}:{port}: {source}", told(host))]
+    #[error("{}:{port}: {source}", shown(host))]
     Connect { host: String, port: u16, source: io::Error },
-    #[error("{}: no answer to {method} within {} s", told(uri), CALL_TIMEOUT.as_secs())]
+    #[error("{}: no answer to {method} within {} s", shown(uri), CALL_TIMEOUT.as_secs())]
     Timeout { uri: String, method: &'static str },
-    #[error("{}: {method}: {source}", told(uri))]
+    #[error("{}: {method}: {source}", shown(uri))]
     Http { uri: String, method: &'static str, source: hyper::Error },
-    #[error("{}: {method}: {}", told(uri), told(found))]
+    #[error("{}: {method}: {}", shown(uri), shown(found))]
     Answer { uri: String, method: &'static str, found: String },
-    #[error("{}: {method} was refused: {}", told(uri), told(reason))]
+    #[error("{}: {method} was refused: {}", shown(uri), shown(reason))]
     Refused { uri: String, method: &'static str, reason: String },
-}
-
-/// What others wrote, as it may stand in logs and status.
-pub(super) fn told(text: &str) -> String {
-    plain(text, MAX_ERROR_BYTES)
 }
 
 impl CallError {
@@ -119,34 +111,13 @@ async fn connect_master(host: &str, port: u16) -> io::Result<TcpStream> {
 
 /// The same for any other node.
 pub(super) async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
-    static LOOK_UPS: Semaphore = Semaphore::const_new(MAX_LOOK_UPS);
+    static LOOK_UPS: LookUps = LookUps::new();
     let stream = match host.parse::<IpAddr>() {
         Ok(address) => TcpStream::connect((address, port)).await?,
-        Err(_) => {
-            let addresses = look_up((host.into(), port), &LOOK_UPS, to_addresses).await?;
-            TcpStream::connect(&addresses[..]).await?
-        }
+        Err(_) => TcpStream::connect(&LOOK_UPS.addresses(host, port).await?[..]).await?,
     };
     tune(&stream)?;
     Ok(stream)
-}
-
-fn to_addresses(host: (String, u16)) -> io::Result<Vec<SocketAddr>> {
-    Ok(host.to_socket_addrs()?.take(MAX_ADDRESSES).collect())
-}
-
-/// Nobody can end a look-up, so each keeps its place until it ends, even if nobody waits any more.
-async fn look_up<T: Send + 'static>(
-    host: (String, u16),
-    places: &'static Semaphore,
-    ask: impl FnOnce((String, u16)) -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    let place = places.acquire().await.map_err(io::Error::other)?;
-    let asked = tokio::task::spawn_blocking(move || {
-        let _place = place;
-        ask(host)
-    });
-    asked.await?
 }
 
 /// No Nagle delay, and a far side that vanished without a word is noticed within about two minutes.
@@ -234,7 +205,11 @@ impl Connection {
             false => error.to_string(),
         };
         let body = body.map_err(|error| odd(failed(error)))?.to_bytes();
-        let answer = parse(body).await.map_err(odd)?;
+        let answer = match most {
+            MAX_MASTER_BYTES => parse_masters(body).await,
+            _ => parse_apart(body, parse_answer).await,
+        };
+        let answer = answer.map_err(odd)?;
         unwrap_ros(answer).map_err(|reason| match reason {
             RosAnswer::Refused(reason) => {
                 CallError::Refused { uri: to.uri.clone(), method, reason }
@@ -299,8 +274,26 @@ fn shallow_xml(body: &[u8]) -> Result<&str, String> {
     }
 }
 
-/// Parses an answer where that holds up nobody.
-async fn parse(body: Bytes) -> Result<Value, String> {
+/// Parses what another node than the master sent where that holds up nobody.
+pub(super) async fn parse_apart<T: Send + 'static>(
+    body: Bytes,
+    parse: impl FnOnce(&[u8]) -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    static PLACES: Semaphore = Semaphore::const_new(MAX_PARSED_AT_ONCE);
+    if body.len() <= MAX_PARSED_HERE_BYTES {
+        return parse(&body);
+    }
+    let place = PLACES.acquire().await.map_err(|error| error.to_string())?;
+    // The place is kept until the work ends, even if nobody waits any more.
+    let work = move || {
+        let _place = place;
+        parse(&body)
+    };
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.to_string()))
+}
+
+/// The same for the master.
+async fn parse_masters(body: Bytes) -> Result<Value, String> {
     if body.len() <= MAX_PARSED_HERE_BYTES {
         return parse_answer(&body);
     }
@@ -372,8 +365,7 @@ pub(super) fn pairs(value: &Value) -> Vec<(String, String)> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::io::Write;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::io::{Read, Write};
 
     #[test]
     fn endpoints_are_parsed_with_names_addresses_and_the_usual_port() {
@@ -417,19 +409,14 @@ mod tests {
     }
 
     #[test]
-    fn a_long_answer_is_parsed_beside_the_gateways_thread() {
-        let poll = |length: usize| {
-            let body = Bytes::from(render_answer(text(&"x".repeat(length))));
-            let mut parsed = Box::pin(parse(body));
-            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-            let at_once = parsed.as_mut().poll(&mut context).is_ready();
-            (at_once, parsed)
-        };
+    fn what_is_long_is_parsed_beside_the_gateways_thread() {
+        let (thread, other) = (std::thread::current().id(), std::thread::current);
+        let parse = move |body: &[u8]| Ok((other().id() == thread, body.len()));
         run(async {
-            assert!(poll(100).0);
-            let (at_once, parsed) = poll(20 * MAX_PARSED_HERE_BYTES);
-            assert!(!at_once);
-            assert_eq!(as_text(&parsed.await.unwrap()).unwrap().len(), 20 * MAX_PARSED_HERE_BYTES);
+            for (length, here) in [(100, true), (2 * MAX_PARSED_HERE_BYTES, false)] {
+                let parsed = parse_apart(vec![b' '; length].into(), parse).await;
+                assert_eq!(parsed, Ok((here, length)));
+            }
         });
     }
 
@@ -439,6 +426,8 @@ mod tests {
         let uri = format!("http://{}/", listener.local_addr().unwrap());
         let server = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
+            // No answer comes before its question.
+            let _ = stream.read(&mut [0; 4096]).unwrap();
             let length = MAX_MASTER_BYTES;
             let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
             let mut written = stream.write_all(head.as_bytes()).map(|()| 0);
@@ -450,30 +439,6 @@ mod tests {
         let error = run(call(&uri, "requestTopic", vec![], MAX_REPLY_BYTES)).unwrap_err();
         assert!(error.to_string().contains("more than 16384 bytes"), "{error}");
         assert!(!server.join().unwrap(), "the rest was not read");
-    }
-
-    #[test]
-    fn look_ups_that_hang_are_few_whoever_waits_for_them() {
-        static PLACES: Semaphore = Semaphore::const_new(2);
-        static BEGUN: AtomicUsize = AtomicUsize::new(0);
-        let (end, ends) = std::sync::mpsc::channel::<()>();
-        let ends = std::sync::Arc::new(std::sync::Mutex::new(ends));
-        run(async {
-            for _ in 0..10 {
-                let ends = ends.clone();
-                let hangs = move |_| {
-                    BEGUN.fetch_add(1, Ordering::Relaxed);
-                    let _ = ends.lock().unwrap().recv();
-                    Ok(())
-                };
-                let asked = look_up(("x".into(), 1), &PLACES, hangs);
-                assert!(timeout(Duration::from_millis(10), asked).await.is_err());
-            }
-            assert!(BEGUN.load(Ordering::Relaxed) <= 2);
-            drop(end);
-            let asked = look_up(("x".into(), 1), &PLACES, |host| Ok(host.1));
-            assert_eq!(asked.await.unwrap(), 1, "there is room again");
-        });
     }
 
     #[test]

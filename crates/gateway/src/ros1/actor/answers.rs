@@ -3,7 +3,7 @@
 
 use super::Actor;
 use crate::ros1::publication::Phase;
-use crate::ros1::publication::shown;
+use crate::ros1::shown;
 use crate::ros1::slave::{ApiCall, failure, success};
 use crate::ros1::subscription::Subscription;
 use crate::ros1::xmlrpc::text;

@@ -4,6 +4,7 @@
 use super::{Actor, NotAdvertised, Visitor};
 use crate::ros1::header::{Header, TAUTLINE_FIELD};
 use crate::ros1::publication::{self, MAX_SUBSCRIBERS, Phase, Publication, refusal};
+use crate::ros1::shown;
 use crate::sparing::Sparing;
 use crate::{Event, Source, Topic};
 use bytes::Bytes;
@@ -100,7 +101,7 @@ impl Actor {
             .get_mut(name)
             .filter(|found| !matches!(found.phase, Phase::Conflict(_)));
         let Some(publication) = published else {
-            let name = publication::shown(name);
+            let name = shown(name);
             let reason = format!("{} does not publish '{name}'", identity.node_name);
             tokio::spawn(publication::refuse(visitor, reason, identity));
             return;

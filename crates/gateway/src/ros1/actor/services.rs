@@ -5,13 +5,14 @@ use super::{Actor, Note, Visitor};
 use crate::ros1::Ros1Options;
 use crate::ros1::header::{Header, TAUTLINE_FIELD};
 use crate::ros1::master::Snapshot;
-use crate::ros1::publication::{refuse, shown, typed};
+use crate::ros1::publication::{refuse, typed};
 use crate::ros1::room::{Room, Share};
 use crate::ros1::rpc::{Asked, Client, Probed};
 use crate::ros1::seats::{Seat, Seats};
 use crate::ros1::services::{Change, Services};
+use crate::ros1::shown;
 use crate::ros1::turns::{self, Turn};
-use crate::ros1::xmlrpc::{CallError, told};
+use crate::ros1::xmlrpc::CallError;
 use crate::sparing::Sparing;
 use crate::types::Dialect;
 use crate::types::installed::Installed;
@@ -103,7 +104,7 @@ impl ServiceState {
         let definition: Arc<str> = found.unwrap_or_else(|error| {
             static SPARING: Sparing = Sparing::new();
             if let Some(left_out) = SPARING.next() {
-                let (type_name, error) = (shown(type_name), told(&error.to_string()));
+                let (type_name, error) = (shown(type_name), shown(&error.to_string()));
                 let text = format!("robots of ROS 2 have to know {type_name} themselves: {error}");
                 tracing::info!(left_out, "{text}");
             }
@@ -160,8 +161,9 @@ impl Actor {
         }
         for service in self.services.discovery.take_work(Instant::now()) {
             let inquirer = self.inquirer.clone();
+            let again = self.services.discovery.failed_before(&service);
             self.spawn(async move {
-                let found = inquirer.probe_service(&service).await;
+                let found = inquirer.probe_service(&service, again).await;
                 Note::Service(ServiceNote::Probed { service, found })
             });
         }

@@ -4,7 +4,8 @@
 use super::{Actor, NotAdvertised, Note, Poll};
 use crate::ros1::inquiry::users;
 use crate::ros1::master::Snapshot;
-use crate::ros1::publication::{Phase, shown};
+use crate::ros1::publication::Phase;
+use crate::ros1::shown;
 use crate::ros1::turns;
 use crate::ros1::xmlrpc::CallError;
 use std::collections::BTreeSet;
