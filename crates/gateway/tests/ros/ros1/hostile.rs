@@ -119,7 +119,7 @@ fn an_answer_of_the_slave_api_is_short_however_long_the_call_is() {
         let (_, subscribed) = registered(&mut agent, "/tautline_short");
         (!subscribed.is_empty()).then_some(())
     });
-    let long = format!("/{}", "&".repeat(40_000));
+    let long = format!("/{}", "&".repeat(20_000));
     let params = json!(["/t", long, [["TCPROS"]]]);
     let order = json!({"do": "call", "node": "/tautline_short", "method": "requestTopic",
         "params": params});
