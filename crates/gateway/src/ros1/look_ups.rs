@@ -1,21 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Looking up the names of hosts of local nodes. Any program can tell a name whose look-up hangs,
-//! and nobody can end one. So names in the file of hosts need no look-up, and names that hung
-//! before have places of their own.
+//! and nobody can end one. So names in the file of hosts need no look-up; names that resolved
+//! before, and those that hung before, have places of their own.
 
 use super::door::locked;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Mutex;
 use tokio::sync::Semaphore;
 
-/// Names looked up at once; the master's is looked up beside them. One that hangs keeps its place.
-const MAX_FIRST: usize = 32;
+/// Names looked up at once that never resolved; the master's is looked up beside them. One that
+/// hangs keeps its place.
+const MAX_FIRST: usize = 24;
+/// Names looked up at once that resolved before: endless new ones take none of these places.
+const MAX_KNOWN: usize = 8;
 /// Names looked up at once whose look-up hung before.
 const MAX_AGAIN: usize = 4;
 /// Names remembered that hung; beyond them the first by name is forgotten.
 const MAX_HUNG: usize = 256;
+/// Names remembered that resolved; beyond them the one asked for longest ago is forgotten.
+const MAX_RESOLVED: usize = 256;
 /// Addresses of one name that are tried.
 const MAX_ADDRESSES: usize = 8;
 /// Names of hosts that the machine itself knows.
@@ -27,8 +32,11 @@ const MAX_HOSTS_BYTES: u64 = 64 * 1024;
 #[derive(Debug)]
 pub(super) struct LookUps {
     first: Semaphore,
+    known: Semaphore,
     again: Semaphore,
     hung: Mutex<BTreeSet<String>>,
+    /// The one asked for last comes last.
+    resolved: Mutex<VecDeque<String>>,
 }
 
 /// Remembers a name as hung when nobody waits for it any more.
@@ -56,8 +64,10 @@ impl LookUps {
     pub const fn new() -> Self {
         Self {
             first: Semaphore::const_new(MAX_FIRST),
+            known: Semaphore::const_new(MAX_KNOWN),
             again: Semaphore::const_new(MAX_AGAIN),
             hung: Mutex::new(BTreeSet::new()),
+            resolved: Mutex::new(VecDeque::new()),
         }
     }
 
@@ -78,9 +88,7 @@ impl LookUps {
         host: &str,
         ask: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
-        let hung = locked(&self.hung).contains(host);
-        let places = if hung { &self.again } else { &self.first };
-        let place = places.acquire().await.map_err(io::Error::other)?;
+        let place = self.places(host).acquire().await.map_err(io::Error::other)?;
         let mut waiting = Waiting { all: self, host, answered: false };
         let asked = tokio::task::spawn_blocking(move || {
             let _place = place;
@@ -88,7 +96,28 @@ impl LookUps {
         });
         let found = asked.await;
         waiting.answered = true;
-        found?
+        let found = found??;
+        self.remember(host);
+        Ok(found)
+    }
+
+    fn places(&self, host: &str) -> &Semaphore {
+        if locked(&self.resolved).iter().any(|it| it == host) {
+            &self.known
+        } else if locked(&self.hung).contains(host) {
+            &self.again
+        } else {
+            &self.first
+        }
+    }
+
+    fn remember(&self, host: &str) {
+        let mut resolved = locked(&self.resolved);
+        resolved.retain(|it| it != host);
+        if resolved.len() >= MAX_RESOLVED {
+            resolved.pop_front();
+        }
+        resolved.push_back(host.to_owned());
     }
 }
 
@@ -156,5 +185,27 @@ mod tests {
             assert_eq!(ALL.look_up("hangs", || Ok(2)).await.unwrap(), 2, "there is room again");
             assert!(locked(&ALL.hung).is_empty(), "it answered");
         });
+    }
+    #[test]
+    fn endless_new_names_hold_up_none_that_resolved_before() {
+        static ALL: LookUps = LookUps::new();
+        let (end, ends) = channel::<()>();
+        let ends = Arc::new(Mutex::new(ends));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            assert_eq!(ALL.look_up("robot2", || Ok(1)).await.unwrap(), 1);
+            for number in 0..2 * MAX_FIRST {
+                let (ends, name) = (ends.clone(), format!("new{number}"));
+                let asked = ALL.look_up(&name, move || Ok(locked(&ends).recv().is_ok()));
+                assert!(timeout(Duration::from_millis(1), asked).await.is_err());
+            }
+            assert_eq!(ALL.first.available_permits(), 0);
+            assert_eq!(ALL.look_up("robot2", || Ok(2)).await.unwrap(), 2);
+            drop(end);
+        });
+        for number in 0..2 * MAX_RESOLVED {
+            ALL.remember(&number.to_string());
+        }
+        assert_eq!(locked(&ALL.resolved).len(), MAX_RESOLVED);
     }
 }
