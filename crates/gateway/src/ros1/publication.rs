@@ -5,18 +5,19 @@
 use super::Note;
 use super::actor::Visitor;
 use super::connection::Identity;
-use super::door::{Door, Place};
+use super::door::{Door, Place, local, locked};
 use super::header::{Header, TAUTLINE_FIELD};
 use super::shown;
 use super::slave::ACCEPT_PAUSE;
 use super::turns::Turn;
 use super::xmlrpc::tune;
+use crate::sparing::Sparing;
 use crate::{MAX_SOURCES, Source, Topic};
 use bytes::{Buf, Bytes};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -28,8 +29,12 @@ use tokio::time::{sleep, timeout};
 pub(super) const SUBSCRIBER_QUEUE_MESSAGES: usize = 256;
 /// Bytes that wait for one slow subscriber; the newest message waits whatever its size.
 pub(super) const SUBSCRIBER_QUEUE_BYTES: usize = 8 * 1024 * 1024;
-/// Subscribers of one topic; further ones are refused.
-pub(super) const MAX_SUBSCRIBERS: usize = 256;
+/// Subscribers of one topic; further ones are refused, unless one is stalled.
+const MAX_SUBSCRIBERS: usize = 256;
+/// Of these, from one node: one address and name. Most have one, and some the last of a crash.
+const MAX_SUBSCRIBERS_OF_NODE: usize = 16;
+/// A subscriber that took nothing for so long of what waits for it gives way where places run out.
+const STALLED: Duration = Duration::from_secs(30);
 /// How long a subscriber may take to send its header, or to take ours.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -66,6 +71,7 @@ pub(super) struct Publication {
 /// One local subscriber; its connection closes when dropped.
 pub(super) struct Subscriber {
     pub caller: String,
+    address: IpAddr,
     queue: Arc<Queue>,
     task: JoinHandle<()>,
 }
@@ -130,6 +136,50 @@ impl Publication {
         self.told.len() < MAX_SUBSCRIBERS && self.told.insert(refusal.into())
     }
 
+    /// Makes room for a subscriber, maybe in place of a stalled one; fails with the reason.
+    pub fn make_room(
+        &mut self,
+        peer: SocketAddr,
+        caller: &str,
+        now: Instant,
+    ) -> Result<(), String> {
+        let (address, caller) = (local(peer).0, shown(caller));
+        let same = |it: &Subscriber| it.address == address && it.caller == caller;
+        let own = self.subscribers.values().filter(|it| same(it)).count();
+        let full = |most: usize| format!("its maximum of {most} subscribers");
+        let name = shown(&self.topic.name);
+        if own >= MAX_SUBSCRIBERS_OF_NODE && !self.close_stalled(now, same) {
+            let full = full(MAX_SUBSCRIBERS_OF_NODE);
+            return Err(format!("{name} has {full} from '{caller}' at {address}"));
+        }
+        if self.subscribers.len() >= MAX_SUBSCRIBERS && !self.close_stalled(now, |_| true) {
+            return Err(format!("{name} has {}", full(MAX_SUBSCRIBERS)));
+        }
+        Ok(())
+    }
+
+    /// Closes the subscriber among `these` that is stalled for longest, if one is.
+    fn close_stalled(&mut self, now: Instant, these: impl Fn(&Subscriber) -> bool) -> bool {
+        let stalled = |(id, it): (&u64, &Subscriber)| {
+            let since = it.queue.untaken_since().filter(|_| these(it))?;
+            (now.saturating_duration_since(since) >= STALLED).then_some((since, *id))
+        };
+        let Some((_, id)) = self.subscribers.iter().filter_map(stalled).min() else {
+            return false;
+        };
+        static SPARING: Sparing = Sparing::new();
+        if let (Some(closed), Some(left_out)) = (self.subscribers.remove(&id), SPARING.next()) {
+            tracing::warn!(
+                topic = shown(&self.topic.name),
+                left_out,
+                "subscriber {} took nothing for {} s and gives way to a new one",
+                closed.caller,
+                STALLED.as_secs()
+            );
+        }
+        true
+    }
+
     /// Serves a subscriber that was found fit.
     pub fn add_subscriber(
         &mut self,
@@ -146,6 +196,7 @@ impl Publication {
         }
         let reply = self.reply(identity).encode();
         let (waiting, topic) = (queue.clone(), self.topic.name.clone());
+        let address = local(visitor.peer).0;
         // Subscribers say nothing more.
         visitor.seat.keep();
         let task = tokio::spawn(async move {
@@ -154,7 +205,7 @@ impl Publication {
             // Fails only while the gateway stops.
             let _ = notes.send(Note::SubscriberLeft { topic, id }).await;
         });
-        self.subscribers.insert(id, Subscriber { caller: shown(caller), queue, task });
+        self.subscribers.insert(id, Subscriber { caller: shown(caller), address, queue, task });
     }
 
     fn reply(&self, identity: &Identity) -> Header {
@@ -205,12 +256,15 @@ struct Queue {
 struct Waiting {
     messages: VecDeque<Bytes>,
     bytes: usize,
+    /// Since when the subscriber took nothing of what waits; `None` if nothing does.
+    untaken: Option<Instant>,
 }
 
 impl Queue {
     /// Adds a message; gives the number of older ones that had to go.
     fn push(&self, payload: Bytes) -> u64 {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = locked(&self.waiting);
+        waiting.untaken.get_or_insert_with(Instant::now);
         waiting.bytes += payload.len();
         waiting.messages.push_back(payload);
         let mut dropped = 0;
@@ -227,7 +281,18 @@ impl Queue {
     }
 
     fn pop(&self) -> Option<Bytes> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop()
+        locked(&self.waiting).pop()
+    }
+
+    /// The subscriber took something, maybe `all` of the message that was begun.
+    fn taken(&self, all: bool) {
+        let mut waiting = locked(&self.waiting);
+        let more = !all || !waiting.messages.is_empty();
+        waiting.untaken = more.then(Instant::now);
+    }
+
+    fn untaken_since(&self) -> Option<Instant> {
+        locked(&self.waiting).untaken
     }
 }
 
@@ -263,7 +328,13 @@ async fn write_messages(
         };
         // Both parts go in one writev; what a queue holds is far below 4 GiB.
         let length = u32::try_from(payload.len()).unwrap_or(u32::MAX).to_le_bytes();
-        writer.write_all_buf(&mut Buf::chain(&length[..], payload)).await?;
+        let mut left = Buf::chain(&length[..], payload);
+        while left.has_remaining() {
+            if writer.write_buf(&mut left).await? == 0 {
+                return Err(std::io::ErrorKind::WriteZero.into());
+            }
+            queue.taken(!left.has_remaining());
+        }
     }
 }
 
@@ -326,8 +397,62 @@ pub(super) async fn refuse(visitor: Visitor, reason: String, identity: Identity)
 
 #[cfg(test)]
 mod tests {
+    use super::super::definitions::Definitions;
+    use super::super::seats::Seats;
     use super::*;
     use crate::Qos;
+    use crate::types::installed::Installed;
+
+    /// One end in `publication`; of the other nothing is read. Buffers are small.
+    async fn silent(publication: &mut Publication, seats: &Arc<Seats>, id: u64) -> TcpStream {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        let far = socket.connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, peer) = listener.accept().await.unwrap();
+        socket2::SockRef::from(&stream).set_send_buffer_size(4096).unwrap();
+        let seat = seats.take(peer.ip(), true).unwrap();
+        let identity = Identity {
+            node_name: "/t".into(),
+            tautline_name: "t".into(),
+            definitions: Definitions::new(Installed::new(vec![])),
+        };
+        let visitor = Visitor { stream, peer, seat };
+        let notes = mpsc::channel(1).0;
+        publication.add_subscriber(id, visitor, &format!("/n{id}"), &identity, notes);
+        far
+    }
+
+    #[test]
+    fn subscribers_that_take_nothing_keep_no_new_one_out() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let work = async {
+            let (most, peer) = (MAX_SUBSCRIBERS as u64, "127.0.0.1:9".parse().unwrap());
+            let mut publication = Publication::new(topic(), 0, Arc::default());
+            let seats = Seats::new(2 * MAX_SUBSCRIBERS, 1);
+            let mut far = Vec::new();
+            for id in 0..most {
+                far.push(silent(&mut publication, &seats, id).await);
+            }
+            let later = || Instant::now() + STALLED;
+            assert!(publication.make_room(peer, "/new", later()).is_err(), "nothing waits");
+            publication.publish(Source(0), vec![0; 1 << 20].into());
+            assert!(publication.make_room(peer, "/new", Instant::now()).is_err(), "not for long");
+            // The first that reads again has it all, so that nothing waits for it.
+            far[0].read_exact(&mut vec![0; 1 << 20]).await.unwrap();
+            let mut rest = [0; 4096];
+            while publication.subscribers[&0].queue.untaken_since().is_some() {
+                let _ = timeout(Duration::from_millis(1), far[0].read(&mut rest)).await;
+            }
+            for id in most..most + 8 {
+                publication.make_room(peer, "/new", later()).unwrap();
+                far.push(silent(&mut publication, &seats, id).await);
+                assert_eq!(publication.subscribers.len(), MAX_SUBSCRIBERS);
+            }
+            assert!(publication.subscribers.contains_key(&0), "it took what there was");
+        };
+        runtime.block_on(async { timeout(Duration::from_secs(300), work).await.expect("an end") });
+    }
 
     fn topic() -> Topic {
         Topic {

@@ -3,7 +3,7 @@
 
 use super::{Actor, NotAdvertised, Visitor};
 use crate::ros1::header::{Header, TAUTLINE_FIELD};
-use crate::ros1::publication::{self, MAX_SUBSCRIBERS, Phase, Publication, refusal};
+use crate::ros1::publication::{self, Phase, Publication, refusal};
 use crate::ros1::shown;
 use crate::sparing::Sparing;
 use crate::{Event, Source, Topic};
@@ -106,18 +106,16 @@ impl Actor {
             tokio::spawn(publication::refuse(visitor, reason, identity));
             return;
         };
-        let mut reason = refusal(header, &publication.topic);
-        if reason.is_none() && publication.subscribers.len() >= MAX_SUBSCRIBERS {
-            reason = Some(format!("{name} has its maximum of {MAX_SUBSCRIBERS} subscribers"));
-        }
-        if let Some(reason) = reason {
+        let caller = header.get("callerid").unwrap_or_default();
+        let fit = refusal(header, &publication.topic).map_or(Ok(()), Err);
+        let room = |()| publication.make_room(visitor.peer, caller, Instant::now());
+        if let Err(reason) = fit.and_then(room) {
             if header.get(TAUTLINE_FIELD).is_none() && publication.tells(&reason) {
                 self.emit(Event::Refused { topic: name.into(), reason: reason.clone() });
             }
             tokio::spawn(publication::refuse(visitor, reason, identity));
             return;
         }
-        let caller = header.get("callerid").unwrap_or_default();
         publication.add_subscriber(id, visitor, caller, &identity, self.notes.clone());
         if publication.subscribers.len() == 1 {
             self.emit(Event::Wanted { topic: name.into(), wanted: true });

@@ -2,13 +2,14 @@
 //! A real master that was filled or rejects, and local programs that hold connections.
 
 use super::nodes::{Master, start, string_topic, watch};
-use super::services::{address, connect, level, level_service};
+use super::services::{address, connect, greet, level, level_service};
 use super::{STRING, registered, send_until_read};
 use crate::bench::wait_for;
 use serde_json::json;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
+use tautline_gateway::ros1::header::Header;
 
 /// Calls the master and reads its answer.
 fn call_master(master: &Master, method: &str, params: &[&str]) {
@@ -48,6 +49,32 @@ fn types_beyond_what_is_taken_of_a_master_hold_nothing_up() {
     send_until_read(&mut agent, &gateway, "/filled/y", &json!({"data": "hello"}));
     assert!(gateway.status().connected);
     assert_eq!(gateway.status().trouble, "");
+}
+
+#[test]
+fn one_node_takes_few_of_a_topics_places() {
+    let master = Master::shared();
+    let gateway = watch(&master.uri, "places");
+    let mut agent = start(&master.uri, "/places_agent");
+    let topic = "/places_in/x";
+    gateway.advertise(&string_topic(topic, false));
+    wait_for("advertised", || {
+        (!registered(&mut agent, "/tautline_places").0.is_empty()).then_some(())
+    });
+    let order = json!({"do": "call", "node": "/tautline_places", "method": "requestTopic",
+        "params": ["/t", topic, [["TCPROS"]]]});
+    let found = agent.order(order)["answer"][2].clone();
+    let address = format!("{}:{}", found[1].as_str().unwrap(), found[2]);
+    let come = |caller: &str| {
+        let header = Header::default().with("topic", topic).with("md5sum", "*");
+        greet(&address, &header.with("callerid", caller))
+    };
+    let silent: Vec<_> = (0..300).map(|_| come("/silent")).collect();
+    let served = silent.iter().filter(|(_, header)| header.get("error").is_none()).count();
+    assert_eq!(served, 16);
+    assert!(silent[299].1.get("error").unwrap().contains("'/silent'"));
+    assert!(come("/other").1.get("error").is_none());
+    agent.subscribe(topic, STRING);
 }
 
 #[test]

@@ -164,9 +164,14 @@ fn local_clients_are_served_and_answered_out_of_order() {
 
 /// Connects to a service and exchanges headers.
 pub fn connect(service: &str, fields: &[(&str, &str)], address: &str) -> (TcpStream, Header) {
-    let mut stream = TcpStream::connect(address).unwrap();
     let header = Header::default().with("service", service).with("callerid", "/raw");
     let header = fields.iter().fold(header, |header, (key, value)| header.with(key, value));
+    greet(address, &header)
+}
+
+/// A connection that sent `header`, with the header of the answer.
+pub fn greet(address: &str, header: &Header) -> (TcpStream, Header) {
+    let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(&header.encode()).unwrap();
     let mut length = [0; 4];
     stream.read_exact(&mut length).unwrap();
