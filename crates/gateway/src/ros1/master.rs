@@ -2,7 +2,10 @@
 //! The ROS 1 master, as a node calls it (<https://wiki.ros.org/ROS/Master_API>).
 
 use super::door::locked;
-use super::xmlrpc::{CALL_TIMEOUT, CallError, Connection, Endpoint, members, pairs, text, texts};
+use super::xmlrpc::{
+    CALL_TIMEOUT, CallError, Connection, Endpoint, masters_answer, members, pairs, text, texts,
+};
+use bytes::Bytes;
 use dxr::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -178,12 +181,24 @@ impl Master {
         self.call_over(&mut *self.connection.lock().await, method, params).await
     }
 
+    /// The time limit is for the answer's last byte. A long one is parsed after it: one that was
+    /// given up would be parsed all the same, and beside the next.
     async fn call_over(
         &self,
         slot: &mut Option<Connection>,
         method: &'static str,
         params: Vec<Value>,
     ) -> Result<Value, CallError> {
+        let body = self.exchange(slot, method, params).await?;
+        masters_answer(&self.endpoint, method, body).await
+    }
+
+    async fn exchange(
+        &self,
+        slot: &mut Option<Connection>,
+        method: &'static str,
+        params: Vec<Value>,
+    ) -> Result<Bytes, CallError> {
         let late = || CallError::Timeout { uri: self.endpoint.uri.clone(), method };
         if let Some(open) = slot.take().filter(Connection::is_open) {
             let (used, answer) = timeout(CALL_TIMEOUT, self.call_on(open, method, params.clone()))
@@ -209,7 +224,7 @@ impl Master {
         mut connection: Connection,
         method: &'static str,
         params: Vec<Value>,
-    ) -> (Connection, Result<Value, CallError>) {
+    ) -> (Connection, Result<Bytes, CallError>) {
         let mut all = vec![text(&self.node_name)];
         all.extend(params);
         let answer = connection.call_master(&self.endpoint, method, all).await;
@@ -229,7 +244,7 @@ fn nodes_by_topic(value: &Value) -> NodesByTopic {
 
 #[cfg(test)]
 mod tests {
-    use super::super::xmlrpc::{parse_call, render_answer, render_fault};
+    use super::super::xmlrpc::{MAX_MASTER_BYTES, parse_call, render_answer, render_fault};
     use super::*;
     use std::io::{BufRead, BufReader, Read, Write};
     use std::net::{TcpListener, TcpStream};
@@ -296,7 +311,7 @@ mod tests {
     fn a_list_of_types_that_is_too_long_is_done_without() {
         let (master, asked) = master(|method| match method {
             "getSystemState" => state(),
-            _ => types(9_000_000),
+            _ => types(MAX_MASTER_BYTES),
         });
         for _ in 0..3 {
             let snapshot = run(master.poll()).unwrap();
@@ -307,6 +322,35 @@ mod tests {
         let times = |method| asked.iter().filter(|it| *it == method).count();
         assert_eq!(times("getTopicTypes"), 1, "not at each poll");
         assert!(times("getSystemState") >= 3);
+    }
+
+    #[test]
+    fn a_state_that_is_too_large_is_told_with_both_sizes() {
+        let (master, _) = master(|_| types(MAX_MASTER_BYTES));
+        let error = run(master.poll()).unwrap_err();
+        let length = types(MAX_MASTER_BYTES).len();
+        let sizes = format!("{length} bytes; allowed: {MAX_MASTER_BYTES}");
+        assert!(error.to_string().contains(&sizes), "{error}");
+        assert!(matches!(error, CallError::TooLarge { .. }));
+    }
+
+    #[test]
+    fn the_names_of_many_peers_are_taken() {
+        let (master, _) = master(|method| match method {
+            "getSystemState" => {
+                let list = |all: Vec<Value>| Value::Array(all);
+                // As long as 65536 names, in fewer parts: this is no test of speed.
+                let name = |number: u32| text(&format!("/{number}{}", "x".repeat(28_000)));
+                let topic = |number| list(vec![name(number), list(vec![text("/tautline")])]);
+                success(list(vec![
+                    list((0..1000).map(topic).collect()),
+                    list(vec![]),
+                    list(vec![]),
+                ]))
+            }
+            _ => types(7),
+        });
+        assert_eq!(run(master.poll()).unwrap().publishers.len(), 1000);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use super::shown;
 use bytes::Bytes;
 use dxr::{FaultResponse, MethodCall, MethodResponse, Value};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::body::Body;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, Uri, header};
 use hyper_util::rt::TokioIo;
@@ -21,8 +22,8 @@ use tokio::time::timeout;
 
 /// How long any one call may take, from the connection to the last byte of the answer.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(3);
-/// Longest answer taken of the master, whose list of a thousand topics is around 200 KiB.
-const MAX_MASTER_BYTES: usize = 8 * 1024 * 1024;
+/// Longest answer taken of the master: 16 peers of 4096 published names of 255 bytes make 29 MB.
+pub(super) const MAX_MASTER_BYTES: usize = 32 * 1024 * 1024;
 /// Longest list of topics taken of any other node, one of many that answer at a time.
 pub(super) const MAX_LIST_BYTES: usize = 512 * 1024;
 /// Longest other answer taken of such a node: where it is, or its process's number.
@@ -52,6 +53,8 @@ pub(super) enum CallError {
     Http { uri: String, method: &'static str, source: hyper::Error },
     #[error("{}: {method}: {}", shown(uri), shown(found))]
     Answer { uri: String, method: &'static str, found: String },
+    #[error("{}: the answer to {method} is too large: {found} bytes; allowed: {most}", shown(uri))]
+    TooLarge { uri: String, method: &'static str, found: String, most: usize },
     #[error("{}: {method} was refused: {}", shown(uri), shown(reason))]
     Refused { uri: String, method: &'static str, reason: String },
 }
@@ -65,7 +68,7 @@ impl CallError {
 
     /// Whether it was answered, if only with a refusal.
     pub fn answered(&self) -> bool {
-        matches!(self, Self::Refused { .. } | Self::Answer { .. })
+        matches!(self, Self::Refused { .. } | Self::Answer { .. } | Self::TooLarge { .. })
     }
 }
 
@@ -165,23 +168,24 @@ impl Connection {
         !self.sender.is_closed()
     }
 
-    /// Calls `method` of the master; the answer is the third part of ROS's (code, text, value).
+    /// Calls `method` of the master; gives the answer, which [`masters_answer`] reads.
     pub async fn call_master(
         &mut self,
         to: &Endpoint,
         method: &'static str,
         params: Vec<Value>,
-    ) -> Result<Value, CallError> {
-        self.call(to, method, params, MAX_MASTER_BYTES).await
+    ) -> Result<Bytes, CallError> {
+        self.exchange(to, method, params, MAX_MASTER_BYTES).await
     }
 
-    async fn call(
+    /// Calls `method`; gives the body of the answer.
+    async fn exchange(
         &mut self,
         to: &Endpoint,
         method: &'static str,
         params: Vec<Value>,
         most: usize,
-    ) -> Result<Value, CallError> {
+    ) -> Result<Bytes, CallError> {
         let odd = |found: String| CallError::Answer { uri: to.uri.clone(), method, found };
         let broken = |source| CallError::Http { uri: to.uri.clone(), method, source };
         let body = MethodCall { name: method.into(), params }
@@ -197,26 +201,38 @@ impl Connection {
         if !response.status().is_success() {
             return Err(odd(format!("HTTP status {}", response.status())));
         }
-        let body = Limited::new(response.into_body(), most).collect().await;
-        let failed = |error: Box<dyn std::error::Error + Send + Sync>| match error
-            .is::<LengthLimitError>()
-        {
-            true => format!("the answer has more than {most} bytes"),
-            false => error.to_string(),
-        };
-        let body = body.map_err(|error| odd(failed(error)))?.to_bytes();
-        let answer = match most {
-            MAX_MASTER_BYTES => parse_masters(body).await,
-            _ => parse_apart(body, parse_answer).await,
-        };
-        let answer = answer.map_err(odd)?;
-        unwrap_ros(answer).map_err(|reason| match reason {
-            RosAnswer::Refused(reason) => {
-                CallError::Refused { uri: to.uri.clone(), method, reason }
-            }
-            RosAnswer::Odd(found) => odd(found),
-        })
+        let too_large = |found| CallError::TooLarge { uri: to.uri.clone(), method, found, most };
+        let announced = response.body().size_hint().lower();
+        if announced > most as u64 {
+            return Err(too_large(announced.to_string()));
+        }
+        match Limited::new(response.into_body(), most).collect().await {
+            Ok(body) => Ok(body.to_bytes()),
+            Err(error) if error.is::<LengthLimitError>() => Err(too_large(format!("over {most}"))),
+            Err(error) => Err(odd(error.to_string())),
+        }
     }
+}
+
+/// Reads an answer of the master; the value is the third part of ROS's (code, text, value).
+pub(super) async fn masters_answer(
+    to: &Endpoint,
+    method: &'static str,
+    body: Bytes,
+) -> Result<Value, CallError> {
+    value_of(parse_masters(body).await, to, method)
+}
+
+fn value_of(
+    answer: Result<Value, String>,
+    to: &Endpoint,
+    method: &'static str,
+) -> Result<Value, CallError> {
+    let odd = |found| CallError::Answer { uri: to.uri.clone(), method, found };
+    unwrap_ros(answer.map_err(odd)?).map_err(|reason| match reason {
+        RosAnswer::Refused(reason) => CallError::Refused { uri: to.uri.clone(), method, reason },
+        RosAnswer::Odd(found) => odd(found),
+    })
 }
 
 /// One call of any node but the master on a connection of its own, within [`CALL_TIMEOUT`]; the
@@ -230,7 +246,9 @@ pub(super) async fn call(
     let to = Endpoint::parse(uri)?;
     let answer = async {
         let stream = connect(&to.host, to.port).await;
-        Connection::over(stream, &to).await?.call(&to, method, params, most).await
+        let mut connection = Connection::over(stream, &to).await?;
+        let body = connection.exchange(&to, method, params, most).await?;
+        value_of(parse_apart(body, parse_answer).await, &to, method)
     };
     timeout(CALL_TIMEOUT, answer)
         .await
@@ -428,8 +446,8 @@ mod tests {
             let (mut stream, _) = listener.accept().unwrap();
             // No answer comes before its question.
             let _ = stream.read(&mut [0; 4096]).unwrap();
-            let length = MAX_MASTER_BYTES;
-            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+            // Without a length, as long as the connection lasts.
+            let head = "HTTP/1.1 200 OK\r\n\r\n";
             let mut written = stream.write_all(head.as_bytes()).map(|()| 0);
             while let Ok(bytes @ ..MAX_MASTER_BYTES) = written {
                 written = stream.write_all(&[b' '; 4096]).map(|()| bytes + 4096);
@@ -437,7 +455,7 @@ mod tests {
             written.is_ok()
         });
         let error = run(call(&uri, "requestTopic", vec![], MAX_REPLY_BYTES)).unwrap_err();
-        assert!(error.to_string().contains("more than 16384 bytes"), "{error}");
+        assert!(error.to_string().contains("over 16384 bytes; allowed: 16384"), "{error}");
         assert!(!server.join().unwrap(), "the rest was not read");
     }
 

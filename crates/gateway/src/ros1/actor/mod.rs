@@ -101,6 +101,7 @@ pub(super) struct Actor {
     received: mpsc::Receiver<Note>,
     next_serial: u64,
     polling: bool,
+    poll_began: Instant,
     poll_again: bool,
     next_poll: Instant,
     /// Whether a master told us that another node took our name.
@@ -129,6 +130,7 @@ impl Actor {
             received,
             next_serial: 0,
             polling: false,
+            poll_began: Instant::now(),
             poll_again: false,
             next_poll: Instant::now(),
             name_taken: false,

@@ -17,6 +17,22 @@ const POLL_PERIOD: Duration = Duration::from_secs(1);
 /// How long unregistering may take when the gateway stops.
 const UNREGISTER_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The pause after a poll that took so long. Lists that take long cost a core each time.
+fn rest_after(took: Duration) -> Duration {
+    if took > POLL_PERIOD { took } else { Duration::ZERO }
+}
+
+/// Whether a master that gave this error is there, and what is wrong.
+fn trouble(error: &CallError) -> (bool, String) {
+    match error {
+        CallError::TooLarge { .. } => (
+            true,
+            format!("the ROS master lists too much, so what it knew before goes on: {error}"),
+        ),
+        _ => (false, format!("the ROS master does not answer: {error}")),
+    }
+}
+
 impl Actor {
     pub(super) fn poll(&mut self) {
         self.next_poll = Instant::now() + POLL_PERIOD;
@@ -25,6 +41,7 @@ impl Actor {
             return;
         }
         self.polling = true;
+        self.poll_began = Instant::now();
         let (inquirer, name_taken) = (self.inquirer.clone(), self.name_taken);
         self.spawn(async move {
             let snapshot = match inquirer.master.poll().await {
@@ -39,7 +56,9 @@ impl Actor {
     pub(super) fn polled(&mut self, result: Result<Poll, CallError>) {
         self.polling = false;
         if std::mem::take(&mut self.poll_again) {
-            self.next_poll = Instant::now();
+            let rest =
+                result.as_ref().map_or(Duration::ZERO, |_| rest_after(self.poll_began.elapsed()));
+            self.next_poll = Instant::now() + rest;
         }
         match result {
             Ok(poll) => {
@@ -55,8 +74,8 @@ impl Actor {
                 self.discovery.on_snapshot(&poll.snapshot, Instant::now());
             }
             Err(error) => {
-                let trouble = format!("the ROS master does not answer: {error}");
-                self.set_health(false, &trouble);
+                let (connected, trouble) = trouble(&error);
+                self.set_health(connected, &trouble);
             }
         }
         self.after_discovery();
@@ -191,5 +210,16 @@ impl Actor {
             Err(_) => format!("it took more than {} s", UNREGISTER_TIMEOUT.as_secs()),
         };
         tracing::warn!("still registered at the ROS master: {trouble}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn polls_of_a_master_that_lists_much_leave_time_between() {
+        assert_eq!(rest_after(POLL_PERIOD / 2), Duration::ZERO);
+        assert_eq!(rest_after(3 * POLL_PERIOD), 3 * POLL_PERIOD);
     }
 }

@@ -52,6 +52,32 @@ fn types_beyond_what_is_taken_of_a_master_hold_nothing_up() {
 }
 
 #[test]
+fn a_master_that_lists_too_much_is_told_and_what_was_known_goes_on() {
+    let master = Master::alone(crate::bench::free_port());
+    let gateway = watch(&master.uri, "much");
+    let mut agent = start(&master.uri, "/much_agent");
+    agent.advertise("/much/y", STRING, false);
+    gateway.offered("/much/y");
+    gateway.subscribe("/much/y");
+    send_until_read(&mut agent, &gateway, "/much/y", &json!({"data": "before"}));
+    let long = |number: u32| format!("/evil/{number}{}", "x".repeat(4_000_000));
+    let params = |number| ["/evil".to_owned(), long(number), "http://127.0.0.1:9/".to_owned()];
+    for number in 0..9 {
+        let [node, topic, uri] = params(number);
+        call_master(&master, "registerPublisher", &[&node, &topic, "a/B", &uri]);
+    }
+    wait_for("trouble", || gateway.status().trouble.contains("lists too much").then_some(()));
+    let status = gateway.status();
+    assert!(status.connected && status.trouble.contains("allowed: 33554432"), "{}", status.trouble);
+    send_until_read(&mut agent, &gateway, "/much/y", &json!({"data": "still"}));
+    for number in 0..9 {
+        let [node, topic, uri] = params(number);
+        call_master(&master, "unregisterPublisher", &[&node, &topic, &uri]);
+    }
+    wait_for("an end of trouble", || gateway.status().trouble.is_empty().then_some(()));
+}
+
+#[test]
 fn one_node_takes_few_of_a_topics_places() {
     let master = Master::shared();
     let gateway = watch(&master.uri, "places");
