@@ -11,7 +11,6 @@ use crate::place::Place;
 use crate::stats::RefusedPacket;
 use crate::time::Instant;
 use crate::wire::beacon::{Beacon, MAX_TAGS, TAG, emit_beacon};
-use std::net::SocketAddr;
 
 /// Beacons looked at: a tag for each peer takes about 1 us, so that with 256 peers
 /// they cost at most 4 % of a processor.
@@ -60,19 +59,8 @@ impl Senders {
 
     /// Takes a token of the group of `from`; `false` if there is none.
     fn take(&mut self, now: Instant, from: Place) -> bool {
-        let [group, ..] = mac(&self.secret, &[&sender(from)]);
+        let [group, ..] = mac(&self.secret, &[&from.owner()]);
         self.groups[usize::from(group)].take(now)
-    }
-}
-
-/// Who has an address, as far as beacons tell. All link-local addresses of IPv6 are in one
-/// network, from which beacons of many hosts come: there each address is a sender.
-fn sender(from: Place) -> Vec<u8> {
-    match from {
-        Place::Udp(SocketAddr::V6(v6)) if v6.ip().is_unicast_link_local() => {
-            v6.ip().octets().to_vec()
-        }
-        other => other.owner(),
     }
 }
 
