@@ -83,6 +83,9 @@ pub fn markdown() -> String {
 
 /// Bytes of a publisher that is remembered, about.
 const SOURCE_BYTES: usize = 200;
+/// Bytes of a control message that waits, with what is kept about it, about: the longest text in
+/// one that a peer can cause at will has 1024.
+const CONTROL_MESSAGE_BYTES: usize = 1400;
 /// Peers of the example.
 const EXAMPLE_PEERS: usize = 10;
 
@@ -95,7 +98,10 @@ fn parts_of_a_peer() -> [(&'static str, usize); 11] {
         ("`SOURCES` of about 200 bytes", proto::SOURCES * SOURCE_BYTES),
         ("`DEFINITIONS_BYTES`", proto::DEFINITIONS_BYTES),
         ("`CONTROL_BYTES_HELD`", proto::CONTROL_BYTES_HELD),
-        ("`RELAYED_BYTES`", proto::RELAYED_BYTES as usize),
+        (
+            "`CONTROL_BACKLOG` of about 1400 bytes",
+            proto::CONTROL_BACKLOG as usize * CONTROL_MESSAGE_BYTES,
+        ),
         ("`DEFINITIONS_IN_USE_BYTES`", DEFINITIONS_IN_USE_BYTES),
         ("`MAX_CODEC_BYTES_PER_PEER`", MAX_CODEC_BYTES_PER_PEER),
         ("`MAX_HELD_BYTES`", MAX_HELD_BYTES),
@@ -115,7 +121,10 @@ fn memory() -> String {
     let queues = tautline_proto::limits::QUEUE_BYTES + tautline_proto::limits::REASSEMBLY_BYTES;
     let (each, rest, all) =
         (megabytes(of_a_peer), megabytes(of_a_peer - queues), megabytes(of_all));
-    let example = megabytes(of_all + EXAMPLE_PEERS * of_a_peer);
+    let relayed = tautline_proto::limits::RELAYED_BYTES as usize;
+    let pairs = EXAMPLE_PEERS * (EXAMPLE_PEERS - 1);
+    let example = megabytes(of_all + EXAMPLE_PEERS * of_a_peer + pairs * relayed);
+    let relayed = relayed as f64 / 1e6;
     let mut text = String::from(
         "\n## Memory of a team\n\nA peer that reaches every bound that is in bytes has:\n\n\
          | bound | MB |\n| --- | --- |\n",
@@ -125,12 +134,14 @@ fn memory() -> String {
     }
     let _ = write!(
         text,
-        "| together | {each} |\n\nWhat waits for the data plane, and of this robot's own topics for \
-         compression, has at most {all} MB. So N peers that do their worst at the same time \
-         take at most **{all} MB + N x {each} MB**: with {EXAMPLE_PEERS} peers {example} MB. With \
-         `queue_bytes` and `reassembly_bytes` in the file it is {all} MB + N x ({rest} MB + \
-         `queue_bytes` + `reassembly_bytes`). The program itself, its bookkeeping for each message \
-         and the DDS library come on top.\n\n\
+        "| together | {each} |\n\nA peer that may have packets relayed has `RELAYED_BYTES` waiting \
+         for each other peer beside that: {relayed:.1} MB. What waits for the data plane, and of this \
+         robot's own topics for compression, has at most {all} MB. So N peers that do their worst \
+         at the same time take at most **{all} MB + N x {each} MB + N x (N - 1) x {relayed:.1} \
+         MB**: with {EXAMPLE_PEERS} peers {example} MB. With `queue_bytes` and `reassembly_bytes` \
+         in the file, N x ({rest} MB + `queue_bytes` + `reassembly_bytes`) takes the place of \
+         N x {each} MB. The program itself, its bookkeeping for each message and the DDS library \
+         come on top.\n\n\
          Peers that keep to the protocol have little of this waiting. `MemoryMax` of the systemd unit \
          is below that sum for a large team: where it is reached, the daemon is killed and started \
          again. Raise it where several peers are not trusted, and memory allows it.\n"
@@ -180,8 +191,15 @@ mod tests {
     use super::*;
 
     /// Parts of others that are counted, and sizes of one thing of which those bound the sum.
-    const COUNTED_WITH_OTHERS: [&str; 4] =
-        ["MESSAGE_BYTES", "DEFINITION_BYTES", "RELAYED_PACKET_BYTES", "HELD_BYTES"];
+    const COUNTED_WITH_OTHERS: [&str; 6] = [
+        "MESSAGE_BYTES",
+        "DEFINITION_BYTES",
+        "RELAYED_PACKET_BYTES",
+        "RELAYED_OVERHEAD_BYTES",
+        // For each pair of peers.
+        "RELAYED_BYTES",
+        "HELD_BYTES",
+    ];
 
     #[test]
     fn the_sum_has_every_bound_that_is_in_bytes() {
@@ -191,6 +209,16 @@ mod tests {
             let quoted = format!("`{name}`");
             let is_part = parts.iter().any(|(part, _)| part.contains(&quoted));
             assert!(is_part || COUNTED_WITH_OTHERS.contains(&name), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_sum_has_what_waits_for_a_peer_and_what_each_has_for_each_other() {
+        let page = memory();
+        for part in
+            ["| `CONTROL_BACKLOG` of about 1400 bytes | 45.9 |", " MB + N x (N - 1) x 0.3 MB**"]
+        {
+            assert!(page.contains(part), "{page}");
         }
     }
 

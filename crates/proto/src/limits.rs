@@ -68,9 +68,12 @@ limits! {
     pub const ECHOES: Allowance = Allowance { burst: 4 * LINKS as u32, per_second: 40 };
     /// Bytes of one relayed packet: jumbo frames fit.
     pub const RELAYED_PACKET_BYTES: usize = 16 << 10;
-    /// Bytes that a peer may have waiting here for another, to be relayed. A sender that keeps to its
-    /// window has at most 8 KB of each pair of nodes on the whole path.
+    /// Bytes that a peer may have waiting here for another, to be relayed, with
+    /// `RELAYED_OVERHEAD_BYTES` for each packet. A sender that keeps to its window has at most 8 KB
+    /// of each pair of nodes on the whole path.
     pub const RELAYED_BYTES: u64 = 256 << 10;
+    /// Bytes that a packet waiting to be relayed counts beside its own: what is kept about it, about.
+    pub const RELAYED_OVERHEAD_BYTES: u64 = 512;
     /// Pairs of nodes whose relayed packets from a peer are told apart.
     pub const RELAYED_FLOWS: usize = 64;
 }

@@ -9,8 +9,8 @@
 mod carried;
 mod fate;
 
-use carried::change_held;
 pub(crate) use carried::{Carried, Flow, Parcel};
+use carried::{Sum, change_held};
 
 use crate::budget::RepairBudget;
 use crate::config::{ChannelConfig, Config};
@@ -174,7 +174,7 @@ pub(crate) struct Outbox {
     next_id: u64,
     repairs: RepairBudget,
     /// Bytes of packets for others that have not been sent on.
-    held: BTreeMap<Carried, u64>,
+    held: BTreeMap<Carried, Sum>,
     held_changes: BTreeSet<Carried>,
     passed_on: PassedOn,
     parcels_leave: bool,

@@ -3,6 +3,7 @@
 
 use super::{Message, Outbox, RELAY};
 use crate::endpoint::{LinkId, PeerId};
+use crate::limits;
 use crate::schedule::MessageId;
 use crate::stats::{DropReason, OutStats, PassedOn};
 use crate::time::Instant;
@@ -80,14 +81,14 @@ impl Outbox {
 
     /// Bytes that wait here, of those packets.
     pub(crate) fn held(&self, carried: Carried) -> u64 {
-        self.held.get(&carried).copied().unwrap_or(0)
+        self.held.get(&carried).map_or(0, |sum| sum.bytes)
     }
 
-    /// The same of all packets that came from one neighbour.
+    /// What all packets that came from one neighbour take, with what is kept about each.
     pub(crate) fn held_from(&self, hop: PeerId) -> u64 {
         let first = Carried::For(hop, Flow::FIRST);
-        let from = self.held.range(first..).map_while(|(carried, bytes)| match carried {
-            Carried::For(from, _) if *from == hop => Some(*bytes),
+        let from = self.held.range(first..).map_while(|(carried, sum)| match carried {
+            Carried::For(from, _) if *from == hop => Some(sum.taken()),
             _ => None,
         });
         from.fold(0, u64::saturating_add)
@@ -120,17 +121,53 @@ impl Outbox {
     }
 }
 
+/// Packets that wait here.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Sum {
+    bytes: u64,
+    packets: u64,
+}
+
+impl Sum {
+    /// Memory, about.
+    fn taken(&self) -> u64 {
+        self.bytes + self.packets * limits::RELAYED_OVERHEAD_BYTES
+    }
+}
+
+/// A packet of `bytes` is among those that wait, or is no more.
 pub(super) fn change_held(
-    held: &mut BTreeMap<Carried, u64>,
+    held: &mut BTreeMap<Carried, Sum>,
     changes: &mut BTreeSet<Carried>,
     carried: Carried,
     bytes: u64,
     more: bool,
 ) {
     let sum = held.entry(carried).or_default();
-    *sum = if more { *sum + bytes } else { sum.saturating_sub(bytes) };
-    if *sum == 0 {
+    if more {
+        *sum = Sum { bytes: sum.bytes + bytes, packets: sum.packets + 1 };
+    } else {
+        sum.bytes = sum.bytes.saturating_sub(bytes);
+        sum.packets = sum.packets.saturating_sub(1);
+    }
+    if sum.packets == 0 {
         held.remove(&carried);
     }
     changes.insert(carried);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_small_packets_take_what_is_kept_about_them_as_well() {
+        let (mut held, mut changes) = (BTreeMap::new(), BTreeSet::new());
+        let carried = Carried::Own(LinkId(0));
+        (0..100).for_each(|_| change_held(&mut held, &mut changes, carried, 8, true));
+        let sum: Sum = held[&carried];
+        assert_eq!((sum.bytes, sum.taken()), (800, 800 + 100 * limits::RELAYED_OVERHEAD_BYTES));
+        (0..100).for_each(|_| change_held(&mut held, &mut changes, carried, 8, false));
+        assert!(held.is_empty());
+    }
 }
