@@ -4,11 +4,16 @@
 //! `prometheus-client` writes the text and `httparse` reads the request; what
 //! is left of HTTP is one answer per connection, so no server library is used.
 
+mod connections;
+
+pub use connections::{MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS};
+
 use crate::control::Inspect;
 use crate::status::{
     ClockReport, DelayReport, Direction, GatewayReport, GivenUpReport, LinkReport, PeerReport,
     RadioReport, RejectedReport, Status, TopicReport,
 };
+use connections::{Connections, Served};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::metrics::MetricType;
@@ -22,8 +27,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tautline_gateway::threads;
 
-/// Connections served at once; more are closed.
-pub const MAX_CONNECTIONS: usize = 8;
 /// Longest head of a request.
 pub const MAX_HEAD_BYTES: usize = 8 * 1024;
 /// Most header lines in a request.
@@ -96,34 +99,31 @@ impl Drop for MetricsServer {
 }
 
 fn accept_connections(listener: &TcpListener, inspect: &Arc<dyn Inspect>, stop: &AtomicBool) {
-    // Each connection holds a clone, so the count of clones is the count of connections.
-    let slots = Arc::new(());
-    for connection in listener.incoming() {
+    let connections = Arc::<Connections>::default();
+    loop {
+        let accepted = listener.accept();
         if stop.load(Ordering::Relaxed) {
             return;
         }
-        let Ok(connection) = connection else {
+        let Ok((stream, from)) = accepted else {
             std::thread::sleep(ACCEPT_PAUSE);
             continue;
         };
-        if Arc::strong_count(&slots) > MAX_CONNECTIONS {
-            continue;
-        }
-        let (inspect, slot) = (inspect.clone(), slots.clone());
-        let serve = move || {
-            let _slot = slot;
-            let _ = serve_connection(connection, inspect.as_ref());
-        };
+        let Some(served) = connections.admit(stream, from) else { continue };
+        let inspect = inspect.clone();
+        let serve = move || drop(serve_connection(&served, inspect.as_ref()));
         let _ = std::thread::Builder::new().name("metrics-client".into()).spawn(serve);
     }
 }
 
-fn serve_connection(mut connection: TcpStream, inspect: &dyn Inspect) -> io::Result<()> {
-    connection.set_write_timeout(Some(CONNECTION_TIMEOUT))?;
+fn serve_connection(served: &Served, inspect: &dyn Inspect) -> io::Result<()> {
+    let deadline = Instant::now() + CONNECTION_TIMEOUT;
+    let mut connection = Timed { stream: served.stream(), deadline };
     let (status, kind, body) = match read_target(&mut connection)? {
-        Ok(target) if target == "/metrics" => match inspect.status() {
-            Ok(status) => ("200 OK", OPENMETRICS, openmetrics(&status)),
-            Err(reason) => ("503 Service Unavailable", PLAIN, reason),
+        Ok(target) if target == "/metrics" => match served.work(|| page(inspect)) {
+            Some(Ok(page)) => ("200 OK", OPENMETRICS, page),
+            Some(Err(reason)) => ("503 Service Unavailable", PLAIN, reason),
+            None => return Ok(()),
         },
         Ok(_) => ("404 Not Found", PLAIN, "only /metrics is here\n".into()),
         Err(refusal) => (refusal, PLAIN, format!("{refusal}\n")),
@@ -136,13 +136,46 @@ fn serve_connection(mut connection: TcpStream, inspect: &dyn Inspect) -> io::Res
     connection.write_all(body.as_bytes())
 }
 
+fn page(inspect: &dyn Inspect) -> Result<String, String> {
+    inspect.status().map(|status| openmetrics(&status))
+}
+
+/// A connection that is read and written until a time, however slow its client is.
+struct Timed<'a> {
+    stream: &'a TcpStream,
+    deadline: Instant,
+}
+
+impl Timed<'_> {
+    /// The time left; no timeout of a socket is zero.
+    fn left(&self) -> io::Result<Duration> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+    }
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(self.left()?))?;
+        (&mut &*self.stream).read(buffer)
+    }
+}
+
+impl Write for Timed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(self.left()?))?;
+        (&mut &*self.stream).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// The path asked for with GET, without its query, or the status line to refuse with.
-fn read_target(connection: &mut TcpStream) -> io::Result<Result<String, &'static str>> {
-    let deadline = Instant::now() + CONNECTION_TIMEOUT;
+fn read_target(connection: &mut impl Read) -> io::Result<Result<String, &'static str>> {
     let mut head = Vec::new();
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        connection.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
         let mut piece = [0; 1024];
         let length = connection.read(&mut piece)?;
         head.extend_from_slice(&piece[..length]);
@@ -150,7 +183,7 @@ fn read_target(connection: &mut TcpStream) -> io::Result<Result<String, &'static
         let mut request = httparse::Request::new(&mut headers);
         match request.parse(&head) {
             Ok(httparse::Status::Complete(_)) => return Ok(target(&request)),
-            Ok(httparse::Status::Partial) if length == 0 || left.is_zero() => {
+            Ok(httparse::Status::Partial) if length == 0 => {
                 return Ok(Err("408 Request Timeout"));
             }
             Ok(httparse::Status::Partial) if head.len() > MAX_HEAD_BYTES => {

@@ -9,7 +9,9 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use tautline_node::audit::Actor;
 use tautline_node::control::Inspect;
-use tautline_node::metrics::{MAX_HEAD_BYTES, MetricsServer, openmetrics};
+use tautline_node::metrics::{
+    MAX_CONNECTIONS_PER_ADDRESS, MAX_HEAD_BYTES, MetricsServer, openmetrics,
+};
 use tautline_node::status::{Status, TopicChange};
 
 fn server() -> MetricsServer {
@@ -51,6 +53,16 @@ fn anything_else_is_refused_in_the_words_of_http() {
         "{answer}"
     );
     assert_eq!(first_line(b"GET /metrics HTTP/1.1\r\n\r\n"), "HTTP/1.1 200 OK");
+}
+
+#[test]
+fn prometheus_gets_its_page_beside_any_number_of_silent_connections() {
+    let server = server();
+    let connect = || TcpStream::connect(server.address()).unwrap();
+    let silent: Vec<_> = (0..3 * MAX_CONNECTIONS_PER_ADDRESS).map(|_| connect()).collect();
+    let answer = exchange(&server, b"GET /metrics HTTP/1.1\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    drop(silent);
 }
 
 #[test]

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Who is served. A connection that waits for its client, to ask or to take its answer, gives
+//! way to a new one: whoever opens many and says nothing keeps nobody out.
+
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tautline_proto::Place;
+
+/// Connections served at once.
+pub const MAX_CONNECTIONS: usize = 32;
+/// Connections of one address (of IPv6: of one /64 network) that are served at once.
+pub const MAX_CONNECTIONS_PER_ADDRESS: usize = 8;
+/// Threads: those of connections that have given way are about to end.
+const MAX_THREADS: usize = 2 * MAX_CONNECTIONS;
+
+/// All that are served, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Connections(Mutex<Vec<Connection>>);
+
+#[derive(Debug)]
+struct Connection {
+    owner: Vec<u8>,
+    stream: Arc<TcpStream>,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// For its client.
+    Waits,
+    /// The node makes its answer.
+    Works,
+    /// It has given way; its thread has not ended yet.
+    Closed,
+}
+
+impl Connections {
+    /// Makes room for a connection; `None` if all that count are at work, or
+    /// too many have just given way.
+    pub(super) fn admit(self: &Arc<Self>, stream: TcpStream, from: SocketAddr) -> Option<Served> {
+        let owner = Place::from(from).owner();
+        let stream = Arc::new(stream);
+        let mut all = self.lock();
+        let has_room = all.len() < MAX_THREADS
+            && makes_room(&mut all, MAX_CONNECTIONS_PER_ADDRESS, |it| it.owner == owner)
+            && makes_room(&mut all, MAX_CONNECTIONS, |_| true);
+        if !has_room {
+            return None;
+        }
+        all.push(Connection { owner, stream: stream.clone(), state: State::Waits });
+        Some(Served { stream, connections: self.clone() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Connection>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether there is room beside fewer than `most` of those that `counts` counts; if need be, the
+/// oldest of them that waits for its client is closed.
+fn makes_room(all: &mut [Connection], most: usize, counts: impl Fn(&Connection) -> bool) -> bool {
+    if all.iter().filter(|it| it.state != State::Closed && counts(it)).count() < most {
+        return true;
+    }
+    let Some(oldest) = all.iter_mut().find(|it| it.state == State::Waits && counts(it)) else {
+        return false;
+    };
+    oldest.state = State::Closed;
+    let _ = oldest.stream.shutdown(Shutdown::Both);
+    true
+}
+
+/// A connection that is served; its place is free again when dropped.
+#[derive(Debug)]
+pub(super) struct Served {
+    stream: Arc<TcpStream>,
+    connections: Arc<Connections>,
+}
+
+impl Served {
+    pub(super) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// Does what does not depend on the client, and does not give way meanwhile; `None` if it
+    /// has given way before.
+    pub(super) fn work<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        if !self.becomes(State::Works) {
+            return None;
+        }
+        let done = work();
+        self.becomes(State::Waits);
+        Some(done)
+    }
+
+    /// Whether it has not given way.
+    fn becomes(&self, state: State) -> bool {
+        let mut all = self.connections.lock();
+        let own = all.iter_mut().find(|it| Arc::ptr_eq(&it.stream, &self.stream));
+        let open = own.filter(|it| it.state != State::Closed);
+        open.map(|it| it.state = state).is_some()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.connections.lock().retain(|it| !Arc::ptr_eq(&it.stream, &self.stream));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::net::{IpAddr, TcpListener};
+
+    struct Door {
+        listener: TcpListener,
+        connections: Arc<Connections>,
+    }
+
+    impl Door {
+        fn new() -> Self {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            Self { listener, connections: Arc::default() }
+        }
+
+        /// A connection as if it came from `from`, and its other end.
+        fn admit(&self, from: &str) -> Option<(Served, TcpStream)> {
+            let there = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
+            let (here, _) = self.listener.accept().unwrap();
+            let from = SocketAddr::new(from.parse::<IpAddr>().unwrap(), 1);
+            Some((self.connections.admit(here, from)?, there))
+        }
+    }
+
+    fn is_closed(there: &mut TcpStream) -> bool {
+        there.set_nonblocking(true).unwrap();
+        matches!(there.read(&mut [0]), Ok(0))
+    }
+
+    #[test]
+    fn the_oldest_that_is_silent_gives_way_and_those_at_work_stay() {
+        let door = Door::new();
+        let mut of_one: Vec<_> =
+            (0..MAX_CONNECTIONS_PER_ADDRESS).map(|_| door.admit("10.0.0.1").unwrap()).collect();
+        let other = door.admit("10.0.0.2").unwrap();
+        of_one[0].0.becomes(State::Works);
+        let new = door.admit("10.0.0.1").unwrap();
+        let closed: Vec<_> = of_one.iter_mut().map(|(_, there)| is_closed(there)).collect();
+        assert_eq!(closed.iter().filter(|it| **it).count(), 1);
+        assert!(closed[1], "the oldest that waits: {closed:?}");
+        assert_eq!(of_one[1].0.work(|| "an answer"), None, "whatever it had asked before");
+        assert_eq!(of_one[2].0.work(|| "an answer"), Some("an answer"));
+        drop(of_one.remove(1));
+        assert!(of_one.iter().chain([&new]).all(|(served, _)| served.becomes(State::Works)));
+        assert!(door.admit("10.0.0.1").is_none(), "all are at work");
+        assert!(door.admit("10.0.0.2").is_some(), "which is nothing to others");
+        drop((of_one, other));
+        assert!(door.admit("10.0.0.1").is_some(), "places are free again");
+    }
+
+    #[test]
+    fn many_addresses_have_a_bound_together() {
+        let door = Door::new();
+        let all: Vec<_> =
+            (0..100).filter_map(|host| door.admit(&format!("10.0.1.{host}"))).collect();
+        assert_eq!(all.len(), MAX_THREADS, "no thread has ended");
+        let open = all.iter().filter(|(served, _)| served.becomes(State::Waits)).count();
+        assert_eq!(open, MAX_CONNECTIONS);
+        drop(all);
+        assert_eq!(door.connections.lock().len(), 0);
+    }
+}
