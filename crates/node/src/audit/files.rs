@@ -2,14 +2,21 @@
 //! A file of lines that is bounded: when it is full it becomes `NAME.1`, that one `NAME.2`, and
 //! so on; the oldest is removed.
 
+use rustix::process::geteuid;
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Of a new file: its owner writes, its group reads.
 const MODE: u32 = 0o640;
+/// In the mode of a file: group or others may write.
+const NOT_ONLY_OWNER_WRITES: u32 = 0o022;
+/// In the mode of a folder: others may write; and who does may only remove their own.
+const OTHERS_WRITE: u32 = 0o002;
+const STICKY: u32 = 0o1000;
+const ROOT: u32 = 0;
 
 /// Lines in files.
 #[derive(Debug)]
@@ -29,6 +36,11 @@ impl Files {
     /// Goes on where the file ends.
     pub(super) fn open(path: &Path, size: u64, count: u32) -> io::Result<Self> {
         let (file, written, torn) = open(path)?;
+        for older in (1..count).map(|number| numbered(path, number)) {
+            if let Ok(found) = fs::symlink_metadata(&older) {
+                check_file(&format!("{}: ", older.display()), &found)?;
+            }
+        }
         Ok(Self { path: path.into(), size, count, file, written, torn })
     }
 
@@ -83,17 +95,71 @@ fn rename(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// The file, its length, and whether its last line has no end. A link or a pipe in its place
-/// is refused: the folder may be open to others.
+/// Refuses a file that another local user may have made, or could write to: the log would be
+/// theirs, or the file that it leads to would be spoilt. `place` begins the error.
+fn check_file(place: &str, found: &Metadata) -> io::Result<()> {
+    let kind = found.file_type();
+    let wrong = match found.nlink() {
+        _ if kind.is_symlink() => Some("a symbolic link".to_owned()),
+        _ if kind.is_dir() => Some("a folder".to_owned()),
+        _ if !kind.is_file() => Some("a pipe, socket or device".to_owned()),
+        0 | 1 => of_others(found),
+        names => Some(format!("a file that has {names} names (hard links)")),
+    };
+    let allowed = "a regular file with one name, of this user or root, that neither group nor \
+                   others may write";
+    refuse(place, wrong, &format!("{allowed}; move it away"))
+}
+
+/// Refuses a folder in which every local user may swap files. One of a group is allowed, since
+/// /var/log is often that of syslog: each file is checked.
+fn check_folder(path: &Path) -> io::Result<()> {
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    let place = format!("its folder {}: ", folder.display());
+    let mode = fs::metadata(folder)?.mode();
+    let wrong = (mode & (OTHERS_WRITE | STICKY) == OTHERS_WRITE).then(|| shown(mode));
+    refuse(&place, wrong, "one that others may not write to, or that has the sticky bit")
+}
+
+/// What lets another local user write to a file.
+fn of_others(found: &Metadata) -> Option<String> {
+    let (owner, mode) = (found.uid(), found.mode());
+    if owner != ROOT && owner != geteuid().as_raw() {
+        return Some(format!("owner {owner}"));
+    }
+    (mode & NOT_ONLY_OWNER_WRITES != 0).then(|| shown(mode))
+}
+
+fn shown(mode: u32) -> String {
+    format!("mode {:04o}", mode & 0o7777)
+}
+
+fn refuse(place: &str, wrong: Option<String>, allowed: &str) -> io::Result<()> {
+    match wrong {
+        None => Ok(()),
+        Some(wrong) => {
+            let text = format!("{place}found {wrong}; allowed is {allowed}");
+            Err(io::Error::new(ErrorKind::InvalidInput, text))
+        }
+    }
+}
+
+/// The file, its length, and whether its last line has no end.
 fn open(path: &Path) -> io::Result<(File, u64, bool)> {
+    check_folder(path)?;
+    if let Ok(found) = fs::symlink_metadata(path) {
+        // What is opened below is checked again; this one has the words for a link.
+        check_file("", &found)?;
+    }
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
     let mut options = OpenOptions::new();
     options.append(true).read(true).create(true).mode(MODE).custom_flags(flags);
     let file = options.open(path)?;
     let found = file.metadata()?;
-    if !found.is_file() {
-        return Err(io::Error::new(ErrorKind::InvalidInput, "it is not a regular file"));
-    }
+    check_file("", &found)?;
     let mut last = [b'\n'];
     if found.len() > 0 {
         file.read_exact_at(&mut last, found.len() - 1)?;
@@ -104,7 +170,7 @@ fn open(path: &Path) -> io::Result<(File, u64, bool)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
     fn folder() -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
@@ -164,18 +230,68 @@ mod tests {
         assert_eq!(text(&path), "three\n");
     }
 
+    fn set_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn error(path: &Path) -> String {
+        Files::open(path, 1000, 4).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_another_user_made_or_may_write_is_refused_with_what_was_found() {
+        let (folder, path) = folder();
+        for name in [path.clone(), numbered(&path, 1), numbered(&path, 3)] {
+            fs::write(&name, "before\n").unwrap();
+            set_mode(&name, 0o640);
+            Files::open(&path, 1000, 4).unwrap();
+            set_mode(&name, 0o660);
+            let text = error(&path);
+            assert!(text.contains("mode 0660") && text.contains("allowed is"), "{text}");
+            set_mode(&name, 0o640);
+            fs::hard_link(&name, folder.path().join("other")).unwrap();
+            assert!(error(&path).contains("2 names"), "{}", error(&path));
+            fs::remove_file(folder.path().join("other")).unwrap();
+            // Only root can give a file away.
+            if geteuid().is_root() {
+                chown(&name, Some(65534), None).unwrap();
+                assert!(error(&path).contains("owner 65534"), "{}", error(&path));
+            }
+            fs::remove_file(&name).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_folder_of_a_group_is_taken_and_one_of_everybody_is_refused() {
+        let (folder, path) = folder();
+        set_mode(folder.path(), 0o777);
+        let text = error(&path);
+        assert!(text.contains("its folder") && text.contains("mode 0777"), "{text}");
+        assert!(!path.exists(), "nothing is made there");
+        for mode in [0o775, 0o1777] {
+            set_mode(folder.path(), mode);
+            Files::open(&path, 1000, 4).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_new_file_is_its_owners() {
+        let (_folder, path) = folder();
+        Files::open(&path, 1000, 4).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o137, 0);
+    }
+
     #[test]
     fn links_pipes_and_folders_are_refused() {
         let (folder, path) = folder();
         let victim = folder.path().join("victim");
         fs::write(&victim, "precious").unwrap();
         symlink(&victim, &path).unwrap();
-        assert!(Files::open(&path, 1000, 4).is_err());
+        assert!(error(&path).contains("a symbolic link"), "{}", error(&path));
         assert_eq!(text(&victim), "precious");
         fs::remove_file(&path).unwrap();
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
-        let error = Files::open(&path, 1000, 4).unwrap_err();
-        assert!(error.to_string().contains("regular file"), "{error}");
+        assert!(error(&path).contains("regular file"), "{}", error(&path));
         assert!(Files::open(folder.path(), 1000, 4).is_err());
     }
 }

@@ -26,7 +26,7 @@ $ tautline audit --event refused /var/log/tautline/robot1.audit
 ## Where it is
 `audit:` in the robot's file ([keys](configuration.md#audit)). Under the systemd unit it is on: `LogsDirectory=` gives the daemon /var/log/tautline, and the log is NAME.audit there. A daemon that is started by hand in a terminal keeps none unless its file says so, since its user may not write to /var/log.
 
-A full file becomes FILE.1, that one FILE.2, and so on; the oldest is removed. With the defaults there are at most 4 files of 8 MiB. New files have mode 0640; the unit's UMask makes that 0600. A link or a pipe in place of the file is refused. `audit: { to: journald }` sends each line to the journal instead, with the fields `TAUTLINE_EVENT` and `TAUTLINE_PEER`: `journalctl -t tautline-audit TAUTLINE_PEER=base`.
+A full file becomes FILE.1, that one FILE.2, and so on; the oldest is removed. With the defaults there are at most 4 files of 8 MiB. New files have mode 0640; the unit's UMask makes that 0600. The file and its older ones must be of the user that runs the daemon, or root, and neither group nor others may write them; a link, a pipe, or a file with a second name (hard link) in their place is refused, and so is a folder that everybody may write to without the sticky bit. `audit: { to: journald }` sends each line to the journal instead, with the fields `TAUTLINE_EVENT` and `TAUTLINE_PEER`: `journalctl -t tautline-audit TAUTLINE_PEER=base`.
 
 The log is on the robot: who has the robot, or its root, can change it. Where that matters, send it on at once: by journald, or any program that reads lines of JSON.
 "#;
