@@ -36,7 +36,7 @@ pub(crate) enum Cause {
 }
 
 impl Cause {
-    /// A stranger at this address; a /64 network of IPv6 is one.
+    /// A stranger at this address; a /64 network of IPv6 is one, but not that of a link.
     pub(crate) fn stranger(from: Place) -> Self {
         // Nobody can choose whose room they share.
         static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
@@ -135,9 +135,14 @@ impl Quota {
         self.counts.range(first..=Cause::User(Some(u32::MAX))).count()
     }
 
+    /// Whether the period is over.
+    pub(crate) fn is_over(&self, now: Instant) -> bool {
+        now.since(self.begun) >= self.allowance.period
+    }
+
     /// Begins a new period if this one is over; returns how much was left out, about whom.
     pub(crate) fn turn(&mut self, now: Instant) -> Vec<(Cause, u64)> {
-        if now.since(self.begun) < self.allowance.period {
+        if !self.is_over(now) {
             return Vec::new();
         }
         self.begun = now;

@@ -156,6 +156,12 @@ pub enum Event {
 }
 
 impl Event {
+    /// Whether somebody alone can bring it about again and again, so that a count says as much.
+    /// For the others each time matters.
+    pub(super) fn is_merged(&self) -> bool {
+        matches!(self, Self::HandshakeRefused { .. } | Self::Refused { .. })
+    }
+
     /// Its name in the record.
     pub fn name(&self) -> &'static str {
         let index = match self {

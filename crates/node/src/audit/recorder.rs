@@ -4,6 +4,7 @@
 use super::event::{Actor, Event, MAX_CHANGES, Text};
 use super::writer::Audit;
 use crate::quota::{Allowance, Cause, Quota};
+use std::collections::BTreeMap;
 use tautline_proto::{Duration, Instant};
 
 /// Events recorded about each: enough for a peer of which a hundred topics are refused. One that
@@ -18,11 +19,17 @@ pub(super) const RECORDED: Allowance = Allowance {
     safety: 60,
 };
 
+/// Events of each cause of which repetitions are counted in place of being recorded.
+pub(super) const MAX_MERGED: usize = 16;
+
 /// Records events about peers, strangers and this node; what is beyond a quota is counted.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     audit: Audit,
     quota: Quota,
+    /// Recorded in this period, and how often each happened again. Only what the quota let pass
+    /// is here, which bounds it.
+    merged: BTreeMap<Cause, Vec<(Event, u64)>>,
 }
 
 impl Default for Recorder {
@@ -33,18 +40,27 @@ impl Default for Recorder {
 
 impl Recorder {
     pub(crate) fn new(audit: Audit) -> Self {
-        Self { audit, quota: Quota::new(RECORDED) }
+        Self { audit, quota: Quota::new(RECORDED), merged: BTreeMap::new() }
     }
 
-    /// Records an event that `cause` has brought about; it names a peer where that is one.
+    /// Records an event that `cause` has brought about; it names a peer where that is one. One
+    /// that equals another is counted, and takes nothing of the quota.
     pub(crate) fn record(&mut self, cause: &Cause, event: Event) {
-        if self.quota.take(cause) {
-            let peer = match cause {
-                Cause::Peer(name) | Cause::Key(Some(name)) => Some(name.as_str()),
-                _ => None,
-            };
-            self.audit.record(peer, event);
+        let known = self.merged.get_mut(cause);
+        if let Some((_, again)) = known.and_then(|all| all.iter_mut().find(|it| it.0 == event)) {
+            *again = again.saturating_add(1);
+            return;
         }
+        if !self.quota.take(cause) {
+            return;
+        }
+        if event.is_merged() {
+            let known = self.merged.entry(cause.clone()).or_default();
+            if known.len() < MAX_MERGED {
+                known.push((event.clone(), 0));
+            }
+        }
+        self.audit.record(peer_of(cause), event);
     }
 
     /// Records what was done to the running node, or why it was not, and by whom.
@@ -60,14 +76,22 @@ impl Recorder {
         self.record(&cause, event);
     }
 
-    /// Records how much was left out; call it now and then.
+    /// Records how much was merged and left out; call it now and then.
     pub(crate) fn sweep(&mut self, now: Instant) {
-        let left_out = self.quota.turn(now);
-        self.left_out(left_out);
+        if self.quota.is_over(now) {
+            let left_out = self.quota.turn(now);
+            self.sum_up(left_out);
+        }
     }
 
-    fn left_out(&self, sums: Vec<(Cause, u64)>) {
-        for (cause, count) in sums {
+    /// At the end of a period.
+    fn sum_up(&mut self, left_out: Vec<(Cause, u64)>) {
+        for (cause, events) in std::mem::take(&mut self.merged) {
+            for (event, again) in events.into_iter().filter(|(_, again)| *again > 0) {
+                self.audit.repeated(peer_of(&cause), event, again);
+            }
+        }
+        for (cause, count) in left_out {
             let about = cause.to_string().into();
             self.audit.record(None, Event::LeftOut { about, count });
         }
@@ -77,7 +101,15 @@ impl Recorder {
 impl Drop for Recorder {
     fn drop(&mut self) {
         let left_out = self.quota.end();
-        self.left_out(left_out);
+        self.sum_up(left_out);
+    }
+}
+
+/// The peer that a cause names.
+fn peer_of(cause: &Cause) -> Option<&str> {
+    match cause {
+        Cause::Peer(name) | Cause::Key(Some(name)) => Some(name),
+        _ => None,
     }
 }
 
@@ -144,11 +176,32 @@ mod tests {
             key: None,
         };
         let text = written(|recorder| {
-            (0..500).for_each(|_| recorder.record(&host, refused("flood")));
+            (0..500).for_each(|port| recorder.record(&host, refused(&format!("flood {port}"))));
             recorder.record(&other, refused("seldom"));
         });
         let of = |word: &str| text.lines().filter(|line| line.contains(word)).count() as u32;
         assert_eq!((of("flood"), of("seldom")), (RECORDED.stranger, 1));
+    }
+
+    #[test]
+    fn equal_events_are_one_line_and_their_count_and_leave_the_quota_to_others() {
+        let base = Cause::Peer("base".into());
+        let refused = |name: &str| Event::Refused {
+            kind: crate::audit::Kind::Call,
+            name: name.into(),
+            type_name: "T".into(),
+            reason: "no line".into(),
+        };
+        let text = written(|recorder| {
+            (0..5000).for_each(|_| recorder.record(&base, refused("/often")));
+            recorder.record(&base, refused("/seldom"));
+            recorder.sweep(Instant(0) + RECORDED.period);
+            recorder.record(&base, refused("/often"));
+        });
+        let of = |word: &str| text.lines().filter(|line| line.contains(word)).count();
+        assert_eq!((of("/often"), of("/seldom"), of("left_out")), (3, 1, 0), "{text}");
+        let merged = text.lines().find(|line| line.contains("\"again\":4999")).unwrap();
+        assert!(merged.contains("\"peer\":\"base\"") && merged.contains("/often"), "{merged}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! docs/audit.md: `UPDATE=1 cargo test -p tautline-node --test generated` writes it.
 
 use super::event::{EVENTS, EventEntry, MAX_CHANGES, MAX_TEXT};
-use super::recorder::RECORDED;
+use super::recorder::{MAX_MERGED, RECORDED};
 use super::writer::MAX_QUEUED;
 use crate::quota::{MAX_USERS, STRANGER_ROOMS};
 use std::fmt::Write;
@@ -49,6 +49,10 @@ pub fn markdown() -> String {
          | bytes of one text, longer ones end in `...` | {MAX_TEXT} |\n\
          | texts under `changes` | {MAX_CHANGES} |\n\
          | records that wait for the disk | {MAX_QUEUED} |\n\n\
+         Equal `refused` and `handshake_refused` events are one: the first is recorded at once, \
+         and when the {minutes} minutes are over, or the daemon stops, once more with `again`, \
+         which is how often it happened after that. Up to {MAX_MERGED} of each peer, and of each \
+         group of strangers, are merged so.\n\n\
          Events beyond these are counted: `left_out` when the {minutes} minutes are over or the \
          daemon stops, `lost` as soon as something can be written again. Nobody fills the room \
          of another, so safe messages are recorded whatever a peer does, and a reload whatever \

@@ -41,6 +41,9 @@ struct Record {
     peer: Option<Text>,
     #[serde(flatten)]
     event: Event,
+    /// It happened so many times more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    again: Option<u64>,
 }
 
 fn as_rfc3339<S: serde::Serializer>(time: &SystemTime, to: S) -> Result<S::Ok, S::Error> {
@@ -49,7 +52,7 @@ fn as_rfc3339<S: serde::Serializer>(time: &SystemTime, to: S) -> Result<S::Ok, S
 
 impl Record {
     fn new(peer: Option<&str>, event: Event) -> Self {
-        Self { time: SystemTime::now(), peer: peer.map(Text::new), event }
+        Self { time: SystemTime::now(), peer: peer.map(Text::new), event, again: None }
     }
 }
 
@@ -72,9 +75,17 @@ struct Queue {
 impl Audit {
     /// Records an event, about `peer` if it is about one. Never waits.
     pub fn record(&self, peer: Option<&str>, event: Event) {
+        self.hand_in(Record::new(peer, event));
+    }
+
+    /// Records that an event happened `again` times after it was recorded.
+    pub(super) fn repeated(&self, peer: Option<&str>, event: Event, again: u64) {
+        self.hand_in(Record { again: Some(again), ..Record::new(peer, event) });
+    }
+
+    fn hand_in(&self, record: Record) {
         let Some(Queue { sender, lost }) = &self.0 else { return };
-        let record = Box::new(Record::new(peer, event));
-        if sender.try_send(Input::Record(record)).is_err() {
+        if sender.try_send(Input::Record(Box::new(record))).is_err() {
             lost.fetch_add(1, Ordering::Relaxed);
         }
     }
