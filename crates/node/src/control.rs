@@ -42,7 +42,8 @@ pub const MAX_ANSWER_BYTES: u64 = 64 * 1024 * 1024;
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// A client that does not take its answer for so long is disconnected.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a client waits for an answer.
+/// How long a client waits for an answer; for that to a reload it waits until the daemon ends, and
+/// says so each time.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Mode of the socket: its owner and group.
 pub const SOCKET_MODE: u32 = 0o660;
@@ -366,29 +367,49 @@ impl Client {
 
     /// The node's state now.
     pub fn status(&mut self) -> Result<Status, ControlError> {
-        self.ask(&Request::Get(Subject::Status))
+        self.ask(&Request::Get(Subject::Status), None)
     }
 
     /// Changes topics; returns those changed.
     pub fn change_topic(&mut self, change: TopicChange) -> Result<Vec<String>, ControlError> {
-        self.ask(&Request::Set(change))
+        self.ask(&Request::Set(change), None)
     }
 
     /// Has the daemon read its file again; returns what changed, or with `dry_run` would.
-    pub fn reload(&mut self, dry_run: bool) -> Result<Changes, ControlError> {
-        self.ask(&Request::Reload { dry_run })
+    /// A reload cannot be taken back, so this waits for as long as it takes, and calls `waits`
+    /// each time that [`ANSWER_TIMEOUT`] is over.
+    pub fn reload(
+        &mut self,
+        dry_run: bool,
+        mut waits: impl FnMut(),
+    ) -> Result<Changes, ControlError> {
+        self.ask(&Request::Reload { dry_run }, Some(&mut waits))
     }
 
-    fn ask<T: DeserializeOwned>(&mut self, request: &Request) -> Result<T, ControlError> {
+    fn ask<T: DeserializeOwned>(
+        &mut self,
+        request: &Request,
+        mut waits: Option<&mut dyn FnMut()>,
+    ) -> Result<T, ControlError> {
         let mut line =
             serde_json::to_vec(request).map_err(|e| ControlError::Answer(e.to_string()))?;
         line.push(b'\n');
         // A daemon that refuses says why before it closes, so the answer is read even after a failed write.
         let written = self.reader.get_mut().write_all(&line);
         let mut answer = Vec::new();
-        let read = (&mut self.reader).take(MAX_ANSWER_BYTES).read_until(b'\n', &mut answer);
-        read.and_then(|length| {
-            if length == 0 { written.and(Err(ErrorKind::UnexpectedEof.into())) } else { Ok(()) }
+        let read = loop {
+            let room = MAX_ANSWER_BYTES.saturating_sub(answer.len() as u64);
+            match ((&mut self.reader).take(room).read_until(b'\n', &mut answer), &mut waits) {
+                (Err(error), Some(waits)) if error.kind() == ErrorKind::WouldBlock => (**waits)(),
+                (read, _) => break read,
+            }
+        };
+        read.and_then(|_| {
+            if answer.is_empty() {
+                written.and(Err(ErrorKind::UnexpectedEof.into()))
+            } else {
+                Ok(())
+            }
         })
         .map_err(system(&self.path, "waiting for an answer"))?;
         match serde_json::from_slice(&answer) {

@@ -28,7 +28,7 @@ const MAX_INPUTS: usize = 4096;
 pub(crate) const MAX_INPUT_BYTES: usize = 64 << 20;
 /// How long an inspection waits for the data plane.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
-/// The same for a change of many peers and topics at once; below the control socket's.
+/// The same for a change of many peers and topics at once.
 const RECONFIGURE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Why a node cannot start or go on.
@@ -125,7 +125,7 @@ pub(crate) enum Input {
         path: crate::paths::Path,
     },
     /// Another file holds from now on.
-    Reconfigure(Box<Config>, SyncSender<Result<(), String>>),
+    Reconfigure(Box<Config>, Question<Result<(), String>>),
     /// Interfaces, addresses or routes of this machine are others.
     NetworkChanged,
     /// Something a person should know.
@@ -136,14 +136,32 @@ pub(crate) enum Input {
         source: Source,
         reason: String,
     },
-    Status(SyncSender<Status>),
+    Status(Question<Status>),
     /// Somebody changed the node, or was refused.
     Changed(Actor, Result<Vec<String>, String>),
-    Change(TopicChange, Actor, SyncSender<Result<Vec<String>, String>>),
+    Change(TopicChange, Actor, Question<Result<Vec<String>, String>>),
     /// What was changed so.
-    TopicChanges(SyncSender<Vec<TopicChange>>),
-    WatchLinks(SyncSender<Vec<LinkReport>>, SyncSender<Result<(), String>>),
+    TopicChanges(Question<Vec<TopicChange>>),
+    WatchLinks(SyncSender<Vec<LinkReport>>, Question<Result<(), String>>),
     Shutdown,
+}
+
+/// What somebody asks of the data plane. Either it is done, or who asked is told that it is not:
+/// a change that comes too late is not made.
+pub(crate) struct Question<T> {
+    answer: SyncSender<T>,
+    /// By the data plane, which does it now, or by who asked, who has given up.
+    taken: Arc<AtomicBool>,
+}
+
+impl<T> Question<T> {
+    /// Does what was asked, unless who asked has given up.
+    pub(crate) fn answer(self, make: impl FnOnce() -> T) {
+        if !self.taken.swap(true, Ordering::AcqRel) {
+            // Whoever asked may have gone.
+            let _ = self.answer.try_send(make());
+        }
+    }
 }
 
 /// The way into the data plane from other threads.
@@ -398,20 +416,27 @@ impl Handle {
         self.inlet.push(Input::Changed(by, outcome));
     }
 
-    fn ask<T>(&self, input: impl FnOnce(SyncSender<T>) -> Input) -> Result<T, String> {
+    fn ask<T>(&self, input: impl FnOnce(Question<T>) -> Input) -> Result<T, String> {
         self.ask_within(ANSWER_TIMEOUT, input)
     }
 
     fn ask_within<T>(
         &self,
         timeout: Duration,
-        input: impl FnOnce(SyncSender<T>) -> Input,
+        input: impl FnOnce(Question<T>) -> Input,
     ) -> Result<T, String> {
         let (sender, answer) = sync_channel(1);
-        if !self.inlet.push(input(sender)) {
+        let taken = Arc::new(AtomicBool::new(false));
+        if !self.inlet.push(input(Question { answer: sender, taken: taken.clone() })) {
             return Err("the node has stopped".into());
         }
-        answer.recv_timeout(timeout).map_err(|_| "the node does not answer".into())
+        let found = answer.recv_timeout(timeout);
+        let found = match found {
+            // It is being done, which takes longer: too late to say no.
+            Err(_) if taken.swap(true, Ordering::AcqRel) => answer.recv().ok(),
+            found => found.ok(),
+        };
+        found.ok_or_else(|| "the node does not answer".into())
     }
 }
 
@@ -464,6 +489,30 @@ mod tests {
     fn free_port() -> u16 {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.local_addr().unwrap().port()
+    }
+
+    #[test]
+    fn what_is_refused_for_lateness_is_not_done_later_and_what_was_begun_is_waited_for() {
+        let done = Arc::new(AtomicU64::new(0));
+        run(|node| {
+            let handle = node.handle();
+            let change = TopicChange { topic: "/a".into(), priority: Some(9), rate_hz: None };
+            let ask = |question| Input::Change(change, Actor::Program, question);
+            // Nobody takes inputs yet.
+            handle.ask_within(Duration::ZERO, ask).unwrap_err();
+            let done = done.clone();
+            std::thread::spawn(move || {
+                // The data plane takes inputs in order, so that the change was looked at before.
+                let changes = handle.ask_within(Duration::from_secs(60), Input::TopicChanges);
+                done.store(1 + changes.unwrap().len() as u64, Ordering::Relaxed);
+                handle.thread_ended("of the test", End::Returned);
+            });
+        });
+        assert_eq!(done.load(Ordering::Relaxed), 1, "asked, and nothing was changed");
+        let (sender, answer) = sync_channel::<()>(1);
+        let question = Question { answer: sender, taken: Arc::new(AtomicBool::new(true)) };
+        question.answer(|| panic!("who asked has given up"));
+        answer.recv().unwrap_err();
     }
 
     #[test]

@@ -192,3 +192,19 @@ fn too_many_clients_are_told_so() {
     let error = Client::connect(&path).unwrap().status().unwrap_err().to_string();
     assert!(error.contains("of this user are served already"), "{error}");
 }
+
+#[test]
+fn a_reload_that_takes_long_is_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("slow.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let (waited, has_waited) = std::sync::mpsc::channel();
+    let daemon = std::thread::spawn(move || {
+        let mut client = listener.accept().unwrap().0;
+        has_waited.recv().unwrap();
+        client.write_all(b"{\"error\":\"no such peer\"}\n").unwrap();
+    });
+    let answer = Client::connect(&path).unwrap().reload(false, || waited.send(()).unwrap());
+    assert!(answer.unwrap_err().to_string().contains("no such peer"));
+    daemon.join().unwrap();
+}

@@ -179,7 +179,7 @@ impl Scene<'_> {
         self.write(step.at_robot, (!back).then_some(step))?;
         let name = if step.at_robot { &self.pair.robot.name } else { &self.pair.base.name };
         let start = Instant::now();
-        let changes = Client::connect(Path::new(&control(name)))?.reload(false)?;
+        let changes = Client::connect(Path::new(&control(name)))?.reload(false, || {})?;
         let took_ms = start.elapsed().as_secs_f64() * 1e3;
         ensure!(!changes.is_empty(), "{}: nothing was changed", step.what);
         let at_s = (start - since).as_secs_f64();

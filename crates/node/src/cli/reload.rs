@@ -3,6 +3,7 @@
 
 use super::find::Daemon;
 use super::{Failure, output};
+use std::io::Write;
 use tautline_node::reload::Changes;
 
 /// Arguments of `tautline reload`.
@@ -12,7 +13,7 @@ use tautline_node::reload::Changes;
                         messages and the connection to ROS go on. A peer whose entry is gone, or has another\n\
                         key, is shut out at once.\n\n\
                         A file with a mistake changes nothing. These need a restart: name, listen, control, key,\n\
-                        security, ros1, ros2, realtime, limits.max_message, limits.reassembly_bytes.\n\n\
+                        security, ros1, ros2, realtime, audit, limits.max_message, limits.reassembly_bytes.\n\n\
                         Examples:\n  tautline check robot.yaml && tautline reload --dry-run\n  tautline reload\n  \
                         kill -HUP PID         the same; the outcome is in the log"
 )]
@@ -29,11 +30,19 @@ pub struct Arguments {
 
 /// Has the running daemon read its file again.
 pub fn reload(arguments: &Arguments) -> Result<(), Failure> {
-    let changes = arguments.daemon.connect()?.reload(arguments.dry_run).map_err(Failure::new)?;
+    let changes =
+        arguments.daemon.connect()?.reload(arguments.dry_run, || waits(arguments.dry_run));
+    let changes = changes.map_err(Failure::new)?;
     match arguments.json {
         true => output::print_json(&changes),
         false => output::print(&text(&changes, arguments.dry_run)),
     }
+}
+
+fn waits(dry_run: bool) {
+    let more = if dry_run { "" } else { "; the change may still be made after Ctrl-C" };
+    // Without standard error there is nobody to tell.
+    let _ = writeln!(std::io::stderr(), "waiting: the daemon has not answered yet{more}");
 }
 
 fn text(changes: &Changes, dry_run: bool) -> String {

@@ -33,7 +33,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, SystemTime};
 use tautline_gateway::{Event as LocalEvent, Gateway};
@@ -389,9 +389,8 @@ impl Driver {
                 self.topics.turned(now, &mut self.endpoint, service, call, outcome, is_answer);
             }
             Input::Path { watch, path } => self.take_path(watch, path),
-            Input::Reconfigure(config, answer) => {
-                // Whoever asked may have gone.
-                let _ = answer.try_send(self.reconfigure(gateway, *config));
+            Input::Reconfigure(config, question) => {
+                question.answer(|| self.reconfigure(gateway, *config));
             }
             Input::NetworkChanged => {
                 self.refresh_followers();
@@ -401,29 +400,22 @@ impl Driver {
             Input::BadMessage { topic, source, reason } => {
                 self.topics.bad_message(now, &topic, source, &reason);
             }
-            Input::Status(answer) => self.answer_status(gateway, codec, &answer),
+            Input::Status(question) => question.answer(|| self.status(gateway, codec)),
             Input::Changed(by, outcome) => {
                 let outcome = outcome.as_ref().map(Vec::as_slice).map_err(String::as_str);
                 self.topics.recorder.changed(by, outcome);
             }
-            Input::Change(change, by, answer) => {
-                // Whoever asked may have gone.
-                let _ = answer.try_send(self.topics.set(now, &mut self.endpoint, change, by));
+            Input::Change(change, by, question) => {
+                question.answer(|| self.topics.set(now, &mut self.endpoint, change, by));
             }
-            Input::TopicChanges(answer) => drop(answer.try_send(self.topics.changes())),
-            Input::WatchLinks(sender, answer) => {
-                // Whoever asked may have gone.
-                let _ = answer.try_send(self.watch_links(sender));
+            Input::TopicChanges(question) => question.answer(|| self.topics.changes()),
+            Input::WatchLinks(sender, question) => {
+                question.answer(|| self.watch_links(sender));
             }
             Input::Shutdown => {
                 self.drain_until.get_or_insert(now + DRAIN_TIME);
             }
         }
-    }
-
-    fn answer_status(&self, gateway: &dyn Gateway, codec: &Codec, answer: &SyncSender<Status>) {
-        // Whoever asked may have gone.
-        let _ = answer.try_send(self.status(gateway, codec));
     }
 
     fn status(&self, gateway: &dyn Gateway, codec: &Codec) -> Status {
