@@ -36,7 +36,7 @@ pub enum KeyFileError {
         mode: u32,
     },
     /// Somebody else could change it, or give it away.
-    #[error("{}: found the owner with user id {owner}; allowed: {user}, as which this program runs, or root (chown {user} {})", .path.display(), .path.display())]
+    #[error("{}: found the owner with user id {owner}; allowed: {user}, as which this program runs, or root. Is {owner} the user of the daemon? Then run this as that user, and change nothing; if not: chown {user} {}", .path.display(), .path.display())]
     Owner {
         /// The file.
         path: PathBuf,
@@ -184,7 +184,8 @@ mod tests {
         let error = load(&path).unwrap_err().to_string();
         assert!(error.contains("640") && error.contains("chmod 600"), "{error}");
         let error = check_owner(&path, 1000, 999).unwrap_err().to_string();
-        assert!(error.contains("1000") && error.contains("chown 999"), "{error}");
+        assert!(error.contains("Is 1000 the user of the daemon?"), "{error}");
+        assert!(error.contains("if not: chown 999"), "{error}");
         assert!(check_owner(&path, 999, 999).is_ok() && check_owner(&path, 0, 999).is_ok());
         for bad in ["", "tautline-secret-key: AAAA", "hello", "a: b\nc: d"] {
             std::fs::write(&path, bad).unwrap();

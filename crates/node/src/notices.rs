@@ -6,7 +6,7 @@
 
 use crate::quota::{Allowance, Cause, MAX_ROOMS, Quota};
 use std::collections::{BTreeMap, VecDeque};
-use tautline_proto::{Duration, Instant, Notice, Verdict};
+use tautline_proto::{Duration, Instant, Notice, PublicKey, Verdict};
 
 /// A notice that repeats is logged again after this time.
 const PERIOD: Duration = Duration::from_secs(30);
@@ -117,14 +117,12 @@ pub(crate) fn cause(notice: &Notice) -> Cause {
 /// The notice for a person at the node `here`.
 pub(crate) fn text(notice: &Notice, here: &str) -> String {
     match notice {
-        Notice::UnknownKey { name, key, from, known_name: true } => format!(
-            "the node at {from} that calls itself '{name}' has the key {key}; peers.{name} has \
-             another: correct the one that is wrong (tautline keygen --show, on '{name}')"
-        ),
-        Notice::UnknownKey { name, key, from, known_name: false } => format!(
-            "a node that calls itself '{name}' calls from {from} with the key {key}, which is no \
-             peer's of '{here}'; add it under peers: if it belongs here"
-        ),
+        Notice::UnknownKey { name, key, from, known_name: true } => {
+            format!("the node at {from} that calls itself '{name}'{}", other_key_of(name, key))
+        }
+        Notice::UnknownKey { name, key, from, known_name: false } => {
+            format!("a node that calls itself '{name}' calls from {from}{}", no_peers(key, here))
+        }
         Notice::OtherKey { name, from } => {
             let who =
                 name.as_ref().map_or(String::new(), |it| format!(", where '{it}' is expected"));
@@ -176,9 +174,32 @@ pub(crate) fn text(notice: &Notice, here: &str) -> String {
     }
 }
 
+fn other_key_of(name: &str, key: &PublicKey) -> String {
+    format!(
+        " has the key {key}; peers.{name} has another: correct the one that is wrong \
+         (tautline keygen --show, on '{name}')"
+    )
+}
+
+fn no_peers(key: &PublicKey, here: &str) -> String {
+    format!(
+        " with the key {key}, which is no peer's of '{here}': add it under peers: if it belongs \
+         here, and leave it if it was removed on purpose"
+    )
+}
+
+/// Leaves out those that say the key of this peer is not known: the file was mended. The end of
+/// a notice is not the caller's to choose, as its name is.
+pub(crate) fn drop_untrue(notices: &mut Vec<String>, peer: &str, key: &PublicKey, here: &str) {
+    let untrue = [other_key_of(peer, key), no_peers(key, here)];
+    notices.retain(|text| !untrue.iter().any(|end| text.ends_with(end)));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::SocketAddr;
+    use tautline_proto::SecretKey;
 
     fn at(seconds: u64) -> Instant {
         Instant(0) + Duration::from_secs(seconds)
@@ -245,6 +266,23 @@ mod tests {
         }
         assert_eq!(notices.kept.len(), MAX_ROOMS);
         assert_eq!(notices.texts()[0], "notice 10");
+    }
+
+    #[test]
+    fn a_key_that_has_become_a_peers_is_no_more_unknown_and_no_name_hides_a_stranger() {
+        let key = |name: &str| SecretKey::insecure(name).public();
+        let unknown = |name: String, of: &str, known_name| {
+            let from = "10.0.0.7:1".parse::<SocketAddr>().unwrap().into();
+            text(&Notice::UnknownKey { name, key: key(of), from, known_name }, "base")
+        };
+        let stranger = unknown(no_peers(&key("robot"), "base"), "thief", false);
+        let mut notices = vec![
+            unknown("robot".into(), "robot", true),
+            stranger.clone(),
+            unknown("other".into(), "robot", false),
+        ];
+        drop_untrue(&mut notices, "robot", &key("robot"), "base");
+        assert_eq!(notices, [stranger]);
     }
 
     #[test]

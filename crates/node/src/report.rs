@@ -2,6 +2,7 @@
 //! The snapshot of a running node, put together from its parts.
 
 use crate::config::{Config, Security};
+use crate::notices;
 use crate::recent::{Lately, Recent};
 use crate::status::{
     ClockReport, DelayReport, Direction, GatewayReport, LinesReport, LinkReport, PeerReport,
@@ -88,7 +89,7 @@ impl Reporter {
             waiting: topics.waiting().map(|(peer, it)| waiting(endpoint, peer, it)).collect(),
             to_allow_all: lines_to_allow_all(endpoint, topics),
             packets_refused,
-            notices: topics.notices.texts(),
+            notices: still_true(topics.notices.texts(), endpoint),
         }
     }
 
@@ -328,4 +329,12 @@ fn delay_report(delays: &Delays) -> Option<DelayReport> {
         max_ms: millis(delays.max),
         buckets: filled.map(|b| (millis(Delays::bound(b)), delays.counts[b])).collect(),
     })
+}
+
+/// Without notices that a key is unknown which has become a peer's since.
+fn still_true(mut notices: Vec<String>, endpoint: &Endpoint) -> Vec<String> {
+    for peer in endpoint.peers().map(|id| endpoint.peer(id)) {
+        notices::drop_untrue(&mut notices, peer.name, &peer.key, endpoint.name());
+    }
+    notices
 }

@@ -3,7 +3,7 @@
 
 use super::changes::{Change, Changes, Detail, Kind};
 use crate::config::{
-    Beacons, Config, Limits, LinkConfig, PeerConfig, RadioConfig, Realtime, Security,
+    AuditConfig, Beacons, Config, Limits, LinkConfig, PeerConfig, RadioConfig, Realtime, Security,
     WatchdogConfig,
 };
 use std::fmt::{Debug, Display};
@@ -115,7 +115,7 @@ fn fixed_keys(old: &Config, new: &Config) -> Vec<String> {
         fixed("realtime", shown(&old.realtime), shown(&new.realtime));
     }
     if old.audit != new.audit {
-        fixed("audit", shown(&old.audit), shown(&new.audit));
+        fixed("audit", audit(&old.audit), audit(&new.audit));
     }
     let bytes = |limits: &Limits| {
         [("max_message", limits.max_message), ("reassembly_bytes", limits.reassembly_bytes)]
@@ -230,6 +230,17 @@ fn text(pattern: &Pattern) -> String {
 
 fn path(path: &std::path::Path) -> String {
     path.display().to_string()
+}
+
+/// As in the file.
+fn audit(of: &AuditConfig) -> String {
+    match of {
+        AuditConfig::Off => "false".into(),
+        AuditConfig::Journald => "{ to: journald }".into(),
+        AuditConfig::Files { path: file, size, files } => {
+            format!("{{ file: {}, size: {size}, files: {files} }}", path(file))
+        }
+    }
 }
 
 fn shown(value: &impl Debug) -> String {
