@@ -10,13 +10,15 @@ not_run=$2
 shift 2
 
 installed() {
-    cargo "+$1" --version >/dev/null 2>&1
+    # An installation that was cut off may have one of them alone.
+    cargo "+$1" --version >/dev/null 2>&1 && rustc "+$1" --version >/dev/null 2>&1
 }
 
 # Installs without asking where rustup installs what it is asked for.
 export RUSTUP_AUTO_INSTALL=0
 if ! installed $pinned && command -v rustup >/dev/null; then
-    timeout 300 rustup toolchain install $pinned --profile minimal >/dev/null 2>&1 || true
+    timeout 300 rustup toolchain install $pinned --profile minimal >/dev/null 2>&1 ||
+        rustup toolchain uninstall $pinned >/dev/null 2>&1 || true
 fi
 if installed $pinned; then
     toolchain=$pinned
