@@ -33,6 +33,14 @@ impl Progress {
         Self::with(stages, true)
     }
 
+    /// Announces the stages of a case, and enters the first.
+    pub fn of(case: &str, stages: &[(&str, Duration)]) -> Self {
+        let named = stages.iter().map(|(text, time)| (format!("{case}: {text}"), *time));
+        let progress = Self::new(named.collect());
+        progress.next();
+        progress
+    }
+
     fn with(stages: Vec<(String, Duration)>, quiet: bool) -> Self {
         let state = State {
             stage: "starting".into(),

@@ -132,10 +132,23 @@ impl Samples {
             .zip(0..)
             .map(|(sent, k): (&u64, u64)| sent.saturating_sub(k * period_ns));
         let earliest = starts.clone().min()?;
-        let mut late: Vec<f64> = starts.map(|start| ms(start - earliest)).collect();
-        late.sort_by(f64::total_cmp);
-        Some(Lateness { p99: nearest_rank(&late, 0.99), max: *late.last()? })
+        lateness(starts.map(|start| ms(start - earliest)).collect())
     }
+}
+
+/// Figures of lateness in milliseconds; `None` of none.
+fn lateness(mut late: Vec<f64>) -> Option<Lateness> {
+    late.sort_by(f64::total_cmp);
+    let max = *late.last()?;
+    Some(Lateness { p99: nearest_rank(&late, 0.99), max })
+}
+
+/// The middle one, or the mean of the two in the middle; `None` of none.
+pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let mut sorted: Vec<f64> = values.into_iter().collect();
+    sorted.sort_by(f64::total_cmp);
+    let upper = *sorted.get(sorted.len() / 2)?;
+    Some((sorted[(sorted.len() - 1) / 2] + upper) / 2.0)
 }
 
 fn ms(nanoseconds: u64) -> f64 {
@@ -248,6 +261,14 @@ mod tests {
     fn nothing_received_has_no_delay() {
         let summary = samples(3, &[]).summary(Some(Duration::from_millis(20)));
         assert_eq!((summary.delay_ms, summary.gap_ms, summary.mdr_percent), (None, None, 0.0));
+    }
+
+    #[test]
+    fn a_median_is_between_the_two_in_the_middle() {
+        assert_eq!(median([3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median([2.0, 1.0]), Some(1.5));
+        assert_eq!(median([1.0, f64::INFINITY]), Some(f64::INFINITY));
+        assert_eq!(median([]), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 #[allow(dead_code)]
 mod running;
 
-#[path = "../../lab/src/bench/attack/peer.rs"]
+#[path = "../../lab/src/bench/attack/peer/mod.rs"]
 mod peer;
 
 use peer::{Identity, Peer, data, topic};

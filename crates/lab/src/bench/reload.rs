@@ -195,13 +195,14 @@ fn counts(line: &str) -> Result<Vec<u64>> {
 /// Runs the case; the report and raw samples go to `folder`.
 pub fn run(folder: &Path, as_json: bool) -> Result<Conclusion> {
     std::fs::create_dir_all(folder)?;
-    let stage = |text: &str, time| (format!("{NAME}: {text}"), time);
-    let progress = Progress::new(vec![
-        stage("starting two nodes", START_TIME),
-        stage("nothing changes", LOAD_TIME),
-        stage("files change", LOAD_TIME),
-    ]);
-    progress.next();
+    let progress = Progress::of(
+        NAME,
+        &[
+            ("starting two nodes", START_TIME),
+            ("nothing changes", LOAD_TIME),
+            ("files change", LOAD_TIME),
+        ],
+    );
     let pair = Pair::new(Link::Wire(LIMITS), 1)?;
     let scene = Scene { pair: &pair, folder };
     scene.write(true, None)?;

@@ -167,7 +167,7 @@ impl Report {
     /// Judges the median of those runs that count.
     pub fn new(case: &'static Case, time: Duration, runs: &Runs) -> Result<Self> {
         let p99_of_runs: Vec<Option<f64>> = runs.counted.iter().map(laser_p99).collect();
-        let quoted = median(&p99_of_runs);
+        let quoted = index_of_median(&p99_of_runs);
         let nothing = Outcomes::new();
         let outcomes = quoted.map_or(&nothing, |run| &runs.counted[run]);
         let ours = outcomes.values().next();
@@ -442,7 +442,7 @@ fn by_transport<T>(
 }
 
 /// Index of the median, a run without the figure counting as the worst; `None` of no runs.
-fn median(figures: &[Option<f64>]) -> Option<usize> {
+fn index_of_median(figures: &[Option<f64>]) -> Option<usize> {
     let mut order: Vec<usize> = (0..figures.len()).collect();
     order.sort_by(|&a, &b| {
         let figure = |index: usize| figures[index].unwrap_or(f64::INFINITY);
@@ -463,10 +463,10 @@ mod tests {
 
     #[test]
     fn the_quoted_run_is_the_median_and_a_failed_one_the_worst() {
-        assert_eq!(median(&[Some(9.0), Some(3.0), Some(5.0)]), Some(2));
-        assert_eq!(median(&[None, Some(3.0), Some(5.0)]), Some(2));
-        assert_eq!(median(&[Some(1.0)]), Some(0));
-        assert_eq!(median(&[]), None);
+        assert_eq!(index_of_median(&[Some(9.0), Some(3.0), Some(5.0)]), Some(2));
+        assert_eq!(index_of_median(&[None, Some(3.0), Some(5.0)]), Some(2));
+        assert_eq!(index_of_median(&[Some(1.0)]), Some(0));
+        assert_eq!(index_of_median(&[]), None);
     }
 
     #[test]

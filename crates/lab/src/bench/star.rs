@@ -142,13 +142,14 @@ fn start(
 /// Runs the case; the report and raw samples go to `folder`.
 pub fn run(folder: &Path, as_json: bool) -> Result<Conclusion> {
     std::fs::create_dir_all(folder)?;
-    let stage = |text: &str, time| (format!("{NAME}: {text}"), time);
-    let progress = Progress::new(vec![
-        stage("starting six nodes", START_TIME),
-        stage("all five connected", LOAD_TIME),
-        stage("one of them unplugged", LOAD_TIME),
-    ]);
-    progress.next();
+    let progress = Progress::of(
+        NAME,
+        &[
+            ("starting six nodes", START_TIME),
+            ("all five connected", LOAD_TIME),
+            ("one of them unplugged", LOAD_TIME),
+        ],
+    );
     let star = Star::new(PEERS, LIMITS)?;
     let mut scene = Scene::new(&star, folder)?;
     progress.next();

@@ -280,15 +280,27 @@ impl Load {
 
     /// Has all publishers publish for `time`; returns when the counted time began.
     pub fn publish(&mut self, time: Duration) -> Result<u64> {
+        let first_ns = self.begin(time)?;
+        self.await_published(time)?;
+        Ok(first_ns)
+    }
+
+    /// Has all publishers begin to publish for `time`; returns when the counted time begins.
+    pub fn begin(&mut self, time: Duration) -> Result<u64> {
         let first_ns = monotonic_ns() + COUNTDOWN.as_nanos() as u64;
         for (flow, publisher) in &mut self.publishers {
             let start_ns = first_ns + flow.offset().as_nanos() as u64;
             publisher.tell(&format!("start {start_ns} {}", flow.count(time)))?;
         }
+        Ok(first_ns)
+    }
+
+    /// Waits until what was begun for `time` is published.
+    pub fn await_published(&mut self, time: Duration) -> Result<()> {
         for (_, publisher) in &mut self.publishers {
             publisher.await_line("done", COUNTDOWN + time + LATENESS)?;
         }
-        Ok(first_ns)
+        Ok(())
     }
 
     /// Waits for what is still on its way.

@@ -11,10 +11,10 @@ mod toll;
 
 use super::case::{Bound, Verdict};
 use super::daemon::DaemonSetup;
-use super::flood::median;
 use super::flows::Flow;
 use super::report::{About, Conclusion, tell, verdict_lines};
 use crate::progress::Progress;
+use crate::stats::median;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 pub use kinds::Kind;

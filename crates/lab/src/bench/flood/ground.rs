@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Robot and base with their masters, joined by 6 Mbps, on the first processor; and an attacker.
 
+use super::super::case::Bound;
 use super::super::ros::{Middleware, Ros, RosProgram};
 use super::super::world::{Computer, Link, LinkLimits, Pair};
 use super::attacker::Attacker;
@@ -10,12 +11,22 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tautline_proto::PublicKey;
 
 /// Numbers of the daemons.
 pub const ROBOT: usize = 0;
 pub const BASE: usize = 1;
 pub const NAMES: [&str; 2] = ["robot", "base"];
+
+/// Counted time of a phase: 500 scans.
+pub const COUNTED: Duration = Duration::from_secs(10);
+/// The attacker is under way before what is measured.
+pub const LEAD: Duration = Duration::from_millis(500);
+/// P99 of a flow, of its median without an attack in the same run.
+pub const TIMES_QUIET: Bound = Bound::AtMost(1.5);
+/// Messages of a flow, percent of those sent.
+pub const RECEIVED: Bound = Bound::AtLeast(100.0);
 
 const LINK: Link = Link::Wire(LinkLimits { rate_bps: Some(6_000_000), loss: 0.0 });
 

@@ -13,10 +13,12 @@ use super::case::{Bound, Verdict};
 use super::daemon::DaemonSetup;
 use super::report::{About, Conclusion, tell, verdict_lines};
 use crate::progress::Progress;
+use crate::stats::median;
 use anyhow::Result;
 use attacker::RATE_PER_S;
 use forgery::Forgery;
-use scene::{Attack, COUNTED, Figures, Meeting, Restart, Scene};
+use ground::{COUNTED, RECEIVED, TIMES_QUIET};
+use scene::{Attack, Figures, Meeting, Restart, Scene};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::Path;
@@ -25,9 +27,6 @@ use std::time::Duration;
 /// As on the command line.
 pub const NAME: &str = "flood";
 
-/// Laser p99, of its value without forged handshakes in the same run.
-const LASER_TIMES_QUIET: Bound = Bound::AtMost(1.5);
-const LASER_RECEIVED: Bound = Bound::AtLeast(100.0);
 /// Of what was meant to be sent, as the victim's kernel counted it.
 const RATE_PERCENT: Bound = Bound::AtLeast(95.0);
 /// Bytes that leave towards the attacker, of those that came.
@@ -117,13 +116,6 @@ fn name(attack: Option<Attack>) -> String {
     attack.map_or("quiet".into(), |it| format!("{} to {}", it.forgery.name(), it.victim_name()))
 }
 
-/// Of as many values as there are; `None` of none.
-pub(super) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let mut sorted: Vec<f64> = values.collect();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len().saturating_sub(1) / 2).copied()
-}
-
 fn verdicts(phases: &[Figures]) -> Vec<Verdict> {
     let of = |phase: &str, value: fn(&Figures) -> Option<f64>| {
         median(phases.iter().filter(|it| it.phase == phase).filter_map(value))
@@ -134,9 +126,9 @@ fn verdicts(phases: &[Figures]) -> Vec<Verdict> {
         let phase = name(Some(attack));
         let what = |text: &str| format!("{phase}: {text}");
         let times = of(&phase, Figures::laser_p99).zip(quiet).map(|(p99, quiet)| p99 / quiet);
-        verdicts.push(LASER_TIMES_QUIET.judge(what("laser p99"), times, "times the quiet one"));
+        verdicts.push(TIMES_QUIET.judge(what("laser p99"), times, "times the quiet one"));
         let received = of(&phase, |it| Some(it.laser.mdr_percent));
-        verdicts.push(LASER_RECEIVED.judge(what("laser received"), received, "%"));
+        verdicts.push(RECEIVED.judge(what("laser received"), received, "%"));
         let rate = of(&phase, Figures::rate_percent);
         verdicts.push(RATE_PERCENT.judge(what("forged handshakes"), rate, "% of those meant"));
         let answered = of(&phase, Figures::answered_percent);

@@ -10,7 +10,7 @@ use super::super::world::Computer;
 use super::attacker::{Counters, Flood, RATE_PER_S};
 use super::forgery::{Forgery, Tap};
 use super::ground::{
-    BASE, Ground, NAMES, ROBOT, edit_base, key, refused, refused_since, subfolder,
+    BASE, COUNTED, Ground, LEAD, NAMES, ROBOT, edit_base, key, refused, refused_since, subfolder,
 };
 use super::name;
 use crate::processes::POLL_PERIOD;
@@ -23,10 +23,6 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tautline_proto::PublicKey;
 
-/// Counted time of a phase: 500 scans.
-pub const COUNTED: Duration = Duration::from_secs(10);
-/// The attacker is under way before what is measured.
-const LEAD: Duration = Duration::from_millis(500);
 /// Longest wait for a peer to be met, or to be missed.
 const MEETING_PATIENCE: Duration = Duration::from_secs(60);
 /// After that a daemon has given up the socket towards a peer that is gone.

@@ -13,7 +13,7 @@ use super::ros::{self, Middleware, Range, ros2_packages};
 use super::trial::Load as RosLoad;
 use super::world::{Link, LinkLimits, Pair};
 use crate::progress::Progress;
-use crate::stats::Samples;
+use crate::stats::{Samples, median};
 use anyhow::{Context, Result};
 use ends::By;
 use serde::Serialize;
@@ -162,7 +162,7 @@ fn burst_rate(samples: &Samples, burst: u64) -> f64 {
         let seconds = last.saturating_sub(samples.sent_ns[(number * burst) as usize]) as f64 / 1e9;
         Some(of_burst.count() as f64 / seconds)
     };
-    median(&(0..bursts).map(|number| rate(number).unwrap_or(0.0)).collect::<Vec<_>>())
+    median((0..bursts).map(|number| rate(number).unwrap_or(0.0))).unwrap_or(f64::NAN)
 }
 
 /// Runs the case; the report and raw samples go to `folder`.
@@ -341,7 +341,7 @@ impl Row {
     }
 
     fn verdict(&self) -> Option<Verdict> {
-        let (past, through) = (median(&self.past), median(&self.through));
+        let (past, through) = (middle(&self.past), middle(&self.through));
         let (bound, what, found, unit) = match self.target? {
             Target::Added(bound) => (bound, ", added", through - past, self.unit),
             Target::Share(bound) => {
@@ -353,11 +353,9 @@ impl Row {
     }
 }
 
-/// Of an odd number of values; of none, no number.
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len().saturating_sub(1) / 2).copied().unwrap_or(f64::NAN)
+/// Of none, no number.
+fn middle(values: &[f64]) -> f64 {
+    median(values.iter().copied()).unwrap_or(f64::NAN)
 }
 
 /// Medians of the rounds, with the least and the most.
@@ -370,7 +368,7 @@ fn table(rows: &[Row]) -> String {
         let least = values.iter().copied().fold(f64::INFINITY, f64::min);
         let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let spread = format!("({} to {})", figure(least), figure(most));
-        format!("{:>10} {spread:>24}", figure(median(values)))
+        format!("{:>10} {spread:>24}", figure(middle(values)))
     };
     for row in rows {
         let (past, through) = (part(&row.past), part(&row.through));

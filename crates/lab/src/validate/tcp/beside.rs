@@ -2,7 +2,7 @@
 //! A TCP download beside Tautline, through the same router's queue.
 
 use super::{
-    NODES_AROUND, Punctual, Run, S, TCP_BYTES, TCP_SHARE, delays, late, mbps, median, run_in_time,
+    NODES_AROUND, Punctual, Run, S, TCP_BYTES, TCP_SHARE, delays, late, mbps, middle, run_in_time,
     scenario_text, tcp,
 };
 use crate::progress::Progress;
@@ -95,9 +95,9 @@ fn one(congestion: &'static str, first: First, runs: u64, progress: &Progress) -
     Ok(Pair {
         congestion,
         first,
-        tcp_percent: median(by_tcp.into_iter()),
-        tautline_percent: median(by_tautline.into_iter()),
-        laser_p99_ms: median(lasers.into_iter()),
+        tcp_percent: middle(by_tcp),
+        tautline_percent: middle(by_tautline),
+        laser_p99_ms: middle(lasers),
         laser_lost,
         emulator,
         seconds,

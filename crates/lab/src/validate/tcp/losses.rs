@@ -2,11 +2,11 @@
 //! Rates and losses: each alone on the way.
 
 use super::{
-    NODES_AROUND, Punctual, S, TCP_AROUND, TCP_BYTES, TCP_SHARE, delays, late, mbps, median,
+    NODES_AROUND, Punctual, S, TCP_AROUND, TCP_BYTES, TCP_SHARE, delays, late, mbps, middle,
     run_in_time, scenario_text, tcp,
 };
 use crate::progress::Progress;
-use crate::stats::p99;
+use crate::stats::{median, p99};
 use crate::validate::far::{LASER_BYTES, PAYLOAD_SHARE, load};
 use anyhow::Result;
 use serde::Serialize;
@@ -87,9 +87,9 @@ impl Sender {
             sender: self,
             mbps: rate,
             loss_percent,
-            goodput_percent: median(percents.iter().copied()),
+            goodput_percent: middle(percents.iter().copied()),
             goodput_percent_of_runs: percents,
-            laser_p99_ms: (!lasers.is_empty()).then(|| median(lasers.into_iter())),
+            laser_p99_ms: median(lasers),
             laser_lost,
             emulator,
         })

@@ -2,7 +2,7 @@
 //! The rate of the slow link falls to an eighth and comes back, with Tautline on it.
 
 use super::{
-    NODES_AROUND, Punctual, Run, S, delays, late, mbps, median, run_in_time, scenario_text,
+    NODES_AROUND, Punctual, Run, S, delays, late, mbps, middle, run_in_time, scenario_text,
 };
 use crate::progress::Progress;
 use crate::stats::worst;
@@ -64,9 +64,9 @@ pub fn run(runs: u64, progress: &Progress) -> Result<Step> {
     };
     let share = |from: u64, to: u64, rate: u64| {
         let fits = rate as f64 * PAYLOAD_SHARE - LASER_MBPS;
-        median(bulks.iter().map(|bulk| 100.0 * mbps(bulk, BULK_BYTES, (from * S, to * S)) / fits))
+        middle(bulks.iter().map(|bulk| 100.0 * mbps(bulk, BULK_BYTES, (from * S, to * S)) / fits))
     };
-    let middle = |from: u64, to: u64| median(worst_of(from, to).into_iter());
+    let middle = |from: u64, to: u64| middle(worst_of(from, to));
     Ok(Step {
         down_ms: middle(DOWN_S, DOWN_S + 1),
         up_ms: middle(UP_S, UP_S + 1),
