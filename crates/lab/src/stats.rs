@@ -137,7 +137,7 @@ impl Samples {
 }
 
 /// Figures of lateness in milliseconds; `None` of none.
-fn lateness(mut late: Vec<f64>) -> Option<Lateness> {
+pub fn lateness(mut late: Vec<f64>) -> Option<Lateness> {
     late.sort_by(f64::total_cmp);
     let max = *late.last()?;
     Some(Lateness { p99: nearest_rank(&late, 0.99), max })

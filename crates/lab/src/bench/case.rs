@@ -49,16 +49,21 @@ pub enum Bound {
 }
 
 impl Bound {
+    /// Whether `found` is within it.
+    pub fn holds(self, found: f64) -> bool {
+        match self {
+            AtLeast(limit) => found >= limit,
+            AtMost(limit) => found <= limit,
+        }
+    }
+
     /// What `found` amounts to.
     pub fn judge(self, what: String, found: Option<f64>, unit: &'static str) -> Verdict {
         let (word, limit) = match self {
             AtLeast(limit) => ("at least", limit),
             AtMost(limit) => ("at most", limit),
         };
-        let reached = found.is_some_and(|found| match self {
-            AtLeast(limit) => found >= limit,
-            AtMost(limit) => found <= limit,
-        });
+        let reached = found.is_some_and(|found| self.holds(found));
         // A ratio may have more digits than anyone wants.
         let limit = (limit * 100.0).round() / 100.0;
         Verdict { what, target: format!("{word} {limit} {unit}"), found, unit, reached }

@@ -66,8 +66,9 @@ pub enum Command {
         /// Which ROS the robots run; 2 is rclpy over Fast DDS, which crates/lab/ros2.sh installs.
         #[arg(long, value_enum, default_value_t = Ros::One)]
         ros: Ros,
-        /// How often each case is run; the median run is quoted. Over a radio a run during
-        /// which the emulator was late is repeated. By default 1; of recovery 10 of each interruption.
+        /// How often each case is run; the median run is quoted, of attack the median of each
+        /// phase. Over a radio a run during which the emulator was late is repeated. By default 1;
+        /// of recovery 10 of each interruption.
         #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100))]
         runs: Option<u64>,
         /// Print the report as JSON instead of a table.
@@ -257,11 +258,11 @@ impl Bench<'_> {
             None if name == recovery::NAME => self.run_recovery(),
             None => {
                 let daemons = self.choice.daemons(self.ros, None)?;
-                let folder = self.folder.join(name);
+                let (folder, runs) = (self.folder.join(name), self.runs.unwrap_or(1));
                 match name {
                     crypto::NAME => crypto::run(&daemons, &folder, self.json),
-                    flood::NAME => flood::run(&daemons, self.runs.unwrap_or(1), &folder, self.json),
-                    attack::NAME => attack::run(&daemons, self.kinds, &folder, self.json),
+                    flood::NAME => flood::run(&daemons, runs, &folder, self.json),
+                    attack::NAME => attack::run(&daemons, self.kinds, runs, &folder, self.json),
                     gateway::NAME => gateway::run(name, &daemons, &folder, self.json),
                     _ => alone::run(name, &daemons, &folder, self.json),
                 }

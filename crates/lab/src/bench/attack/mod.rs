@@ -2,22 +2,27 @@
 //! A peer with a valid key that turns against the base: what each kind of its packets does to
 //! the messages of the others, and to the daemon; and what is left of it once it has gone.
 //!
-//! The attacker has a processor of its own; all else shares the first one, quiet or not.
+//! The attacker has a processor of its own; all else shares the first one, quiet or not. A phase
+//! in which the machine itself was late ([`probe`]) is made again, before anyone has looked at its
+//! delays; what died, grew or was left in it counts all the same.
 
+mod judge;
 mod kinds;
 mod peer;
+mod probe;
 mod scene;
 mod toll;
 
-use super::case::{Bound, Verdict};
+use super::case::Verdict;
 use super::daemon::DaemonSetup;
-use super::flows::Flow;
+use super::flood::ground::COUNTED;
 use super::report::{About, Conclusion, tell, verdict_lines};
 use crate::progress::Progress;
-use crate::stats::median;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
+use judge::{FLOWS, Quiet, quiet_lines, verdicts};
 pub use kinds::Kind;
+use probe::LATE_OVER_MS;
 use scene::{AFTER, Figures, Scene};
 use serde::Serialize;
 use std::fmt::Write;
@@ -29,29 +34,21 @@ pub const NAME: &str = "attack";
 
 /// Packets of the attacker per second.
 const RATE_PER_S: u32 = 20_000;
-/// Counted time of a phase: 500 scans.
-const COUNTED: Duration = Duration::from_secs(10);
+/// A phase in which the machine was late is made again, so that there are at most so many.
+const ATTEMPTS: usize = 3;
 /// A quiet phase comes before every so many kinds.
 const KINDS_BETWEEN_QUIET: usize = 6;
-
-/// P99 of laser and commands, of its median without an attack in the same run.
-const TIMES_QUIET: Bound = Bound::AtMost(1.5);
-const RECEIVED: Bound = Bound::AtLeast(100.0);
-/// Memory above that of the idle daemon.
-const GROWTH_MB: Bound = Bound::AtMost(64.0);
-/// The same 10 s after the attacker has gone: what an allocator keeps of a load.
-const LEFT_MB: Bound = Bound::AtMost(16.0);
-const NOTHING: Bound = Bound::AtMost(0.0);
 
 const START_TIME: Duration = Duration::from_secs(14);
 /// A phase beside its counted time and [`AFTER`].
 const AROUND: Duration = Duration::from_secs(5);
 
 /// What the base's file lets the attacker do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Rights {
     /// Its key and no more.
+    #[default]
     Default,
     /// All topics are taken, and its packets for others passed on, below commands and laser.
     Generous,
@@ -84,43 +81,56 @@ struct AttackReport {
     about: About,
     meant_per_s: u32,
     counted_s: f64,
+    machine_late_over_ms: f64,
+    quiet: Vec<Quiet>,
+    /// With those that were made again.
     phases: Vec<Figures>,
     verdicts: Vec<Verdict>,
 }
 
-/// Runs the case with these kinds, or all; the report and raw samples go to `folder`.
+/// Runs the case so often with these kinds, or all; the report and raw samples go to `folder`.
 pub fn run(
     setup: &DaemonSetup,
     kinds: &[Kind],
+    runs: u64,
     folder: &Path,
     as_json: bool,
 ) -> Result<Conclusion> {
     let kinds = if kinds.is_empty() { Kind::value_variants() } else { kinds };
     let order = order(kinds);
-    let progress = Progress::new(stages(&order));
+    let progress = Progress::new(stages(&order, runs));
     let mut phases = Vec::new();
     for rights in Rights::ALL {
         progress.next();
         let folder = folder.join(rights.name());
         std::fs::create_dir_all(&folder)?;
         let mut scene = Scene::new(setup, &folder, rights)?;
-        for (number, kind) in order.iter().enumerate() {
+        let each = (1..=runs).flat_map(|run| order.iter().map(move |kind| (run, kind)));
+        for (run, kind) in each {
             progress.next();
-            let name = kind.map_or("quiet".into(), Kind::name);
-            let figures = scene.phase(number, *kind);
-            let figures = figures.with_context(|| format!("{}, {name}", rights.name()))?;
-            if let Some(died) = &figures.died {
-                progress.say(&format!("{NAME}: {}, {name}: {died}", rights.name()));
-            }
-            phases.push(figures);
+            let name = format!("{}, {}", rights.name(), kind.map_or("quiet".into(), Kind::name));
+            let say = |text: &str| progress.say(&format!("{NAME}: {name}: {text}"));
+            let made = attempts(|| scene.phase(run, *kind), say);
+            phases.extend(made.with_context(|| name.clone())?);
         }
     }
     progress.finish();
-    let verdicts = verdicts(&phases);
+    let (quiet, verdicts) = (Quiet::all(&phases), verdicts(&phases));
     let conclusion = Conclusion::of(&verdicts);
-    let text = table(&phases) + "\n" + &verdict_lines(&verdicts);
+    let text =
+        [table(&phases), quiet_lines(&quiet) + &late_line(&phases), verdict_lines(&verdicts)];
+    let text = text.join("\n");
     let (about, counted_s, meant_per_s) = (About::now(), COUNTED.as_secs_f64(), RATE_PER_S);
-    let report = AttackReport { case: NAME, about, meant_per_s, counted_s, phases, verdicts };
+    let report = AttackReport {
+        case: NAME,
+        about,
+        meant_per_s,
+        counted_s,
+        machine_late_over_ms: LATE_OVER_MS,
+        quiet,
+        phases,
+        verdicts,
+    };
     let raw = format!("report.json and raw samples are in {}", folder.display());
     let words = format!(
         "\n{NAME}: a peer sends the base {RATE_PER_S} packets/s, beside laser, images and commands \
@@ -140,60 +150,72 @@ fn order(kinds: &[Kind]) -> Vec<Option<Kind>> {
     order
 }
 
-fn stages(order: &[Option<Kind>]) -> Vec<(String, Duration)> {
+fn stages(order: &[Option<Kind>], runs: u64) -> Vec<(String, Duration)> {
     let mut stages = Vec::new();
     for rights in Rights::ALL {
         let rights = rights.name();
         stages.push((format!("{NAME}: {rights} rights: masters, daemons"), START_TIME));
-        for kind in order {
+        for kind in (0..runs).flat_map(|_| order) {
+            let after = kind.map_or(Duration::ZERO, |_| AFTER);
             let kind = kind.map_or("quiet".into(), Kind::name);
-            stages.push((format!("{NAME}: {rights} rights: {kind}"), COUNTED + AFTER + AROUND));
+            stages.push((format!("{NAME}: {rights} rights: {kind}"), COUNTED + after + AROUND));
         }
     }
     stages
 }
 
-/// The quiet p99 of a flow under the same rights.
-fn quiet_p99(phases: &[Figures], rights: Rights, flow: Flow) -> Option<f64> {
-    let quiet = phases.iter().filter(|it| it.rights == rights && it.kind.is_none());
-    median(quiet.map(|it| it.p99(flow)))
+/// A phase, and again while the machine was late; of several the last is judged.
+fn attempts(
+    mut phase: impl FnMut() -> Result<Figures>,
+    say: impl Fn(&str),
+) -> Result<Vec<Figures>> {
+    let mut attempts = Vec::new();
+    loop {
+        let mut figures = phase()?;
+        if let Some(died) = &figures.died {
+            say(died);
+        }
+        figures.judged = !figures.machine_was_late() || attempts.len() + 1 == ATTEMPTS;
+        let judged = figures.judged;
+        attempts.push(figures);
+        if judged {
+            return Ok(attempts);
+        }
+        say("made again, the machine was late");
+    }
 }
 
-fn verdicts(phases: &[Figures]) -> Vec<Verdict> {
-    let mut verdicts = Vec::new();
-    for it in phases {
-        let Some(kind) = it.kind else { continue };
-        let name = format!("{} rights, {}", it.rights.name(), kind.name());
-        let what = |text: &str| format!("{name}: {text}");
-        let died = f64::from(u8::from(it.died.is_some()));
-        verdicts.push(NOTHING.judge(what("daemons that died"), Some(died), ""));
-        for flow in [Flow::Laser, Flow::Command] {
-            let quiet = quiet_p99(phases, it.rights, flow);
-            let times = quiet.map(|quiet| it.p99(flow) / quiet);
-            let p99 = what(&format!("{} p99", flow.name()));
-            verdicts.push(TIMES_QUIET.judge(p99, times, "times the quiet one"));
-            let received = what(&format!("{} received", flow.name()));
-            verdicts.push(RECEIVED.judge(received, Some(it.received_percent(flow)), "%"));
-        }
-        verdicts.push(GROWTH_MB.judge(what("memory grown"), Some(it.growth_mb()), "MB"));
-        verdicts.push(LEFT_MB.judge(what("memory left"), it.left_mb(), "MB"));
-        let left = (it.died.is_none()).then_some(it.left.len() as f64);
-        verdicts.push(NOTHING.judge(what("other things left"), left, ""));
-    }
-    verdicts
+/// How often the machine was late, without an attack and with one: the kernel's work on packets
+/// could make it late, too.
+fn late_line(phases: &[Figures]) -> String {
+    let of = |attacked: bool| {
+        let all = phases.iter().filter(move |it| it.kind.is_some() == attacked);
+        let late = all.clone().filter(|it| it.machine_was_late()).count();
+        let kept = all.clone().filter(|it| it.judged && it.machine_was_late()).count();
+        (late, all.count(), kept)
+    };
+    let ((quiet, quiets, kept), (attacked, attacks, kept_attacks)) = (of(false), of(true));
+    format!(
+        "the machine was late (p99 over {LATE_OVER_MS} ms) in {quiet} of {quiets} quiet phases and \
+         {attacked} of {attacks} under attack; {} were judged all the same, the others made again\n",
+        kept + kept_attacks
+    )
 }
 
 fn table(phases: &[Figures]) -> String {
     let mut text = format!(
-        "{:8} {:12} | {:>6} {:>7} {:>6} | {:>6} {:>7} {:>6} | {:>6} {:>7} {:>7} {:>4} {:>6} | {:>7} {:>6} {:>7} | died, left, refused\n",
+        "{:8} {:12} | {:>7} {:>6} {:>7} {:>6} | {:>7} {:>6} {:>7} {:>6} | {:>6} {:>6} {:>7} {:>7} {:>4} {:>6} | {:>7} {:>6} {:>7} | died, left, refused\n",
         "rights",
         "kind",
-        "laser%",
+        "laser",
+        "p50",
         "p99",
         "times",
-        "comm.%",
+        "command",
+        "p50",
         "p99",
         "times",
+        "late",
         "CPU%",
         "grown",
         "left MB",
@@ -206,14 +228,16 @@ fn table(phases: &[Figures]) -> String {
     for it in phases {
         let kind = it.kind.map_or("quiet".into(), Kind::name);
         let _ = write!(text, "{:8} {kind:12}", it.rights.name());
-        for flow in [Flow::Laser, Flow::Command] {
-            let (received, p99) = (it.received_percent(flow), it.p99(flow));
-            let times = p99 / quiet_p99(phases, it.rights, flow).unwrap_or(f64::NAN);
-            let _ = write!(text, " | {received:>6.1} {p99:>7.2} {times:>6.2}");
+        for flow in FLOWS {
+            let (received, p50, p99) = (it.received_of_sent(flow), it.p50(flow), it.p99(flow));
+            let times =
+                p99 / Quiet::of(phases, it.rights, flow).map_or(f64::NAN, |quiet| quiet.median_ms);
+            let _ = write!(text, " | {received:>7} {p50:>6.2} {p99:>7.2} {times:>6.2}");
         }
         let _ = writeln!(
             text,
-            " | {:>6.1} {:>7.1} {:>7.1} {:>4} {:>6} | {:>7.0} {:>6.1} {:>7.0} | {}",
+            " | {:>6.2} {:>6.1} {:>7.1} {:>7.1} {:>4} {:>6} | {:>7.0} {:>6.1} {:>7.0} | {}",
+            it.machine_late_ms.map_or(f64::NAN, |late| late.p99),
             it.toll.cpu_percent.unwrap_or(f64::NAN),
             it.growth_mb(),
             it.left_mb().unwrap_or(f64::NAN),
@@ -230,6 +254,9 @@ fn table(phases: &[Figures]) -> String {
 
 fn remarks(it: &Figures) -> String {
     let mut remarks: Vec<String> = Vec::new();
+    if !it.judged {
+        remarks.push("made again".into());
+    }
     if let Some(died) = &it.died {
         let first = died.split(';').next().unwrap_or_default();
         remarks.push(format!("DIED: {first}"));
@@ -245,6 +272,28 @@ fn remarks(it: &Figures) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::Lateness;
+
+    #[test]
+    fn a_phase_is_made_again_while_the_machine_was_late_and_the_last_is_judged() {
+        let judged = |late_ms: &[Option<f64>]| {
+            let mut late_ms = late_ms.iter();
+            let phase = || {
+                let late = late_ms.next().copied().flatten();
+                let machine_late_ms = late.map(|p99| Lateness { p99, max: 9.0 });
+                Ok(Figures { machine_late_ms, ..Figures::default() })
+            };
+            let made = attempts(phase, |_| ()).unwrap();
+            (made.iter().map(|it| it.judged).collect::<Vec<_>>(), late_line(&made))
+        };
+        let late = Some(LATE_OVER_MS + 0.1);
+        assert_eq!(judged(&[Some(LATE_OVER_MS)]).0, [true]);
+        assert_eq!(judged(&[None]).0, [true]);
+        assert_eq!(judged(&[late, Some(0.1)]).0, [false, true]);
+        let (all, line) = judged(&[late; 3]);
+        assert_eq!(all, [false, false, true]);
+        assert!(line.contains("in 3 of 3 quiet phases and 0 of 0 under attack; 1 were"), "{line}");
+    }
 
     #[test]
     fn every_kind_stands_between_quiet_phases() {
@@ -252,6 +301,6 @@ mod tests {
         let order = order(all);
         assert_eq!((order.first(), order.last()), (Some(&None), Some(&None)));
         assert_eq!(order.iter().flatten().count(), all.len());
-        assert_eq!(stages(&order).len(), Rights::ALL.len() * (1 + order.len()));
+        assert_eq!(stages(&order, 3).len(), Rights::ALL.len() * (1 + 3 * order.len()));
     }
 }

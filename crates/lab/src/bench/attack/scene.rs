@@ -4,7 +4,7 @@
 use super::super::daemon::{Daemon, DaemonSetup};
 use super::super::flood::attacker::{Counters, at_rate};
 use super::super::flood::ground::{
-    BASE, Ground, ROBOT, edit_base, key, program, refused, refused_since, subfolder,
+    BASE, COUNTED, Ground, LEAD, ROBOT, edit_base, key, program, refused, refused_since, subfolder,
 };
 use super::super::flows::{ALL, Flow};
 use super::super::ros::{self, Middleware, Ros, START_PATIENCE};
@@ -12,11 +12,12 @@ use super::super::trial::Load;
 use super::super::usage::MachineTicks;
 use super::kinds::{Barrage, CALLED_SERVICE, Kind};
 use super::peer::{Identity, Peer};
+use super::probe::{LATE_OVER_MS, Probe};
 use super::toll::{Meter, Toll};
-use super::{COUNTED, RATE_PER_S, Rights};
+use super::{RATE_PER_S, Rights};
 use crate::air::kernel::punctual::stay_on;
 use crate::processes::Process;
-use crate::stats::Summary;
+use crate::stats::{Lateness, Summary};
 use anyhow::{Context, Result, anyhow};
 use serde::Serialize;
 use serde_json::Value;
@@ -31,8 +32,6 @@ use tautline_proto::PublicKey;
 
 /// The attacker's name in the base's file.
 const MALLORY: &str = "mallory";
-/// The attack is under way before what is measured.
-const LEAD: Duration = Duration::from_millis(500);
 /// After the attacker has gone, until nothing of it may be left.
 pub const AFTER: Duration = Duration::from_secs(10);
 /// A daemon whose memory is so far above what it was is started anew before the next phase.
@@ -45,11 +44,17 @@ const FEW_BYTES: u64 = 1000;
 const NAMED: usize = 5;
 
 /// Figures of one phase.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct Figures {
     pub rights: Rights,
+    /// From 1.
+    pub run: u64,
     /// `None`: quiet.
     pub kind: Option<Kind>,
+    /// It was not made again: its delays are judged.
+    pub judged: bool,
+    /// How late the machine itself was; `None` where that could not be seen.
+    pub machine_late_ms: Option<Lateness>,
     pub flows: BTreeMap<Flow, Summary>,
     /// Of the attacked daemon.
     pub toll: Toll,
@@ -81,9 +86,25 @@ impl Figures {
         delay.map_or(f64::INFINITY, |delay| delay.p99)
     }
 
+    /// Milliseconds; infinite if none arrived.
+    pub fn p50(&self, flow: Flow) -> f64 {
+        let delay = self.flows.get(&flow).and_then(|summary| summary.delay_ms);
+        delay.map_or(f64::INFINITY, |delay| delay.p50)
+    }
+
+    /// The machine itself was late, as far as that is known.
+    pub fn machine_was_late(&self) -> bool {
+        self.machine_late_ms.is_some_and(|late| late.p99 > LATE_OVER_MS)
+    }
+
     /// Messages received, of those sent.
     pub fn received_percent(&self, flow: Flow) -> f64 {
         self.flows.get(&flow).map_or(0.0, |summary| summary.mdr_percent)
+    }
+
+    /// How many messages its figures are of, for tables.
+    pub fn received_of_sent(&self, flow: Flow) -> String {
+        self.flows.get(&flow).map_or("none".into(), |it| format!("{}/{}", it.received, it.sent))
     }
 
     /// By how much the daemon's memory grew at most, in 10^6 bytes.
@@ -105,6 +126,8 @@ pub struct Scene<'a> {
     daemons: Vec<Daemon>,
     /// Of the base, idle.
     idle_bytes: u64,
+    /// Phases so far.
+    made: usize,
     identity: Identity,
     robot: PublicKey,
     _attacked: Process,
@@ -141,6 +164,7 @@ impl<'a> Scene<'a> {
             rights,
             daemons,
             idle_bytes: 0,
+            made: 0,
             identity,
             robot,
             _attacked: attacked,
@@ -162,9 +186,10 @@ impl<'a> Scene<'a> {
     }
 
     /// The load once, under attack or not.
-    pub fn phase(&mut self, number: usize, kind: Option<Kind>) -> Result<Figures> {
+    pub fn phase(&mut self, run: u64, kind: Option<Kind>) -> Result<Figures> {
         let phase = kind.map_or("quiet".into(), Kind::name);
-        let folder = subfolder(self.folder, &format!("{number}-{phase}"))?;
+        let folder = subfolder(self.folder, &format!("{}-{phase}", self.made))?;
+        self.made += 1;
         let registered = self.registered()?;
         let middleware = Middleware::own(Ros::One);
         let mut load = Load::start(middleware, &ALL, &self.ground.pair, &folder)?;
@@ -174,7 +199,10 @@ impl<'a> Scene<'a> {
         let before = Counters::of(self.ground.computer(BASE))?;
         let assault = kind.map(|kind| self.assault(kind, before)).transpose()?;
         std::thread::sleep(LEAD);
-        load.publish(COUNTED)?;
+        let first_ns = load.begin(COUNTED)?;
+        let probe = Probe::start(first_ns..first_ns + COUNTED.as_nanos() as u64);
+        load.await_published(COUNTED)?;
+        let machine_late_ms = probe.end()?;
         let toll = meter.stop(&self.daemons[BASE])?;
         let machine_busy_percent = MachineTicks::now()?.busy_percent_since(ticks);
         let rates = assault.map(|it| self.end(it)).transpose()?.unwrap_or_default();
@@ -182,25 +210,26 @@ impl<'a> Scene<'a> {
         load.drain(COUNTED)?;
         load.write()?;
         load.leave()?;
-        std::thread::sleep(AFTER.saturating_sub(gone.elapsed()));
+        if kind.is_some() {
+            std::thread::sleep(AFTER.saturating_sub(gone.elapsed()));
+        }
         let summary = |flow: Flow| -> Result<(Flow, Summary)> {
             Ok((flow, ros::samples(&folder, flow)?.summary(Some(flow.period()))))
         };
         let mut figures = Figures {
             rights: self.rights,
+            run,
             kind,
+            machine_late_ms,
             flows: ALL.into_iter().map(summary).collect::<Result<_>>()?,
             toll,
             idle_bytes: self.idle_bytes,
-            after_bytes: None,
             machine_busy_percent,
             received_per_s: rates.received_per_s,
             overflowed_percent: rates.overflowed_percent,
             answers_per_s: rates.answers_per_s,
             agreed: rates.agreed,
-            refused: BTreeMap::new(),
-            died: None,
-            left: vec![],
+            ..Figures::default()
         };
         self.look_back(&mut figures, &registered, &refused_before)?;
         Ok(figures)

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How late the machine itself is on the victims' processor, whatever is done there.
+//!
+//! A thread before all ordinary ones asks to be woken every millisecond. The attacked daemon and
+//! the publishers are ordinary threads: they cannot make it late, however much of the processor
+//! they use. What can is the host that takes the processor away, and interrupts.
+
+use crate::air::kernel::punctual::{Rank, be_punctual};
+use crate::clock::monotonic_ns;
+use crate::stats::{Lateness, lateness};
+use anyhow::{Result, anyhow};
+use std::ops::Range;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+const EVERY_NS: u64 = 1_000_000;
+/// A machine that is later than this at the 99th percentile is late.
+pub const LATE_OVER_MS: f64 = 0.5;
+
+/// The thread.
+pub struct Probe(JoinHandle<Result<Option<Lateness>>>);
+
+impl Probe {
+    /// Watches the calling thread's processor for a span of nanoseconds, and ends with it.
+    pub fn start(span: Range<u64>) -> Self {
+        Self(std::thread::spawn(move || watch(span)))
+    }
+
+    /// Waits for the end of the span; milliseconds, `None` where a thread cannot be put first.
+    pub fn end(self) -> Result<Option<Lateness>> {
+        self.0.join().map_err(|_| anyhow!("the probe panicked"))?
+    }
+}
+
+fn watch(span: Range<u64>) -> Result<Option<Lateness>> {
+    if !be_punctual(Rank::Emulator)? {
+        return Ok(None);
+    }
+    // What was due before it had its rank tells nothing.
+    let mut due = span.start.max(monotonic_ns() + EVERY_NS);
+    let mut late_ms = Vec::new();
+    while due < span.end {
+        std::thread::sleep(Duration::from_nanos(due.saturating_sub(monotonic_ns())));
+        due = note(due..span.end, monotonic_ns(), &mut late_ms);
+    }
+    Ok(lateness(late_ms))
+}
+
+/// Notes how late all is that was due by now; returns what is due next.
+fn note(due: Range<u64>, now: u64, late_ms: &mut Vec<f64>) -> u64 {
+    let Range { start: mut next, end } = due;
+    while next < end && next <= now {
+        late_ms.push((now - next) as f64 / 1e6);
+        next += EVERY_NS;
+    }
+    next
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_makes_all_late_that_was_due_in_it() {
+        let mut late_ms = Vec::new();
+        assert_eq!(note(0..EVERY_NS, 0, &mut late_ms), EVERY_NS);
+        assert_eq!(note(EVERY_NS..9 * EVERY_NS, 4 * EVERY_NS, &mut late_ms), 5 * EVERY_NS);
+        assert_eq!(late_ms, [0.0, 3.0, 2.0, 1.0, 0.0]);
+        // Nothing is due after the end.
+        assert_eq!(note(5 * EVERY_NS..6 * EVERY_NS, 50 * EVERY_NS, &mut late_ms), 6 * EVERY_NS);
+        assert_eq!(late_ms.len(), 6);
+    }
+}
