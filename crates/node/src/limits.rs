@@ -90,11 +90,12 @@ const CONTROL_MESSAGE_BYTES: usize = 1400;
 const EXAMPLE_PEERS: usize = 10;
 
 /// What of a peer takes memory, and how many bytes at most.
-fn parts_of_a_peer() -> [(&'static str, usize); 11] {
+fn parts_of_a_peer() -> [(&'static str, usize); 12] {
     use tautline_proto::limits as proto;
     [
         ("`QUEUE_BYTES`", proto::QUEUE_BYTES),
         ("`REASSEMBLY_BYTES`", proto::REASSEMBLY_BYTES),
+        ("`EVENT_BYTES`", proto::EVENT_BYTES),
         ("`SOURCES` of about 200 bytes", proto::SOURCES * SOURCE_BYTES),
         ("`DEFINITIONS_BYTES`", proto::DEFINITIONS_BYTES),
         ("`CONTROL_BYTES_HELD`", proto::CONTROL_BYTES_HELD),
@@ -216,7 +217,7 @@ mod tests {
     fn the_sum_has_what_waits_for_a_peer_and_what_each_has_for_each_other() {
         let page = memory();
         for part in
-            ["| `CONTROL_BACKLOG` of about 1400 bytes | 45.9 |", " MB + N x (N - 1) x 0.3 MB**"]
+            ["| `CONTROL_BACKLOG` of about 1400 bytes | 45.9 |", " MB + N x (N - 1) x 1.0 MB**"]
         {
             assert!(page.contains(part), "{page}");
         }

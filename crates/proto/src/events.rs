@@ -3,6 +3,7 @@
 
 use crate::crypto::keys::PublicKey;
 use crate::endpoint::{ChannelId, LinkId, PeerId};
+use crate::limits::{EVENT_BYTES, EVENTS};
 use crate::place::Place;
 use crate::receive::Received;
 use crate::wire::control::OfferedTopic;
@@ -113,9 +114,20 @@ pub enum Event {
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     /// Place 0 for those of no peer, then one place for each peer.
-    queues: Vec<VecDeque<Event>>,
+    queues: Vec<Queue>,
     /// Places of the queues that are not empty, whose turn is next first.
     ready: VecDeque<usize>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    events: VecDeque<Event>,
+    /// Of the messages among them.
+    bytes: usize,
+}
+
+fn bytes_of(event: &Event) -> usize {
+    if let Event::Message { message, .. } = event { message.payload.len() } else { 0 }
 }
 
 fn place(peer: Option<PeerId>) -> usize {
@@ -126,34 +138,39 @@ impl Events {
     pub(crate) fn push(&mut self, peer: Option<PeerId>, event: Event) {
         let place = place(peer);
         if self.queues.len() <= place {
-            self.queues.resize_with(place + 1, VecDeque::new);
+            self.queues.resize_with(place + 1, Queue::default);
         }
-        if self.queues[place].is_empty() {
+        let queue = &mut self.queues[place];
+        if queue.events.is_empty() {
             self.ready.push_back(place);
         }
-        self.queues[place].push_back(event);
+        queue.bytes += bytes_of(&event);
+        queue.events.push_back(event);
     }
 
     /// The next event, and the peer that it is about or that brought it about.
     pub(crate) fn pop(&mut self) -> Option<(Option<PeerId>, Event)> {
         let place = self.ready.pop_front()?;
-        let event = self.queues[place].pop_front()?;
-        if !self.queues[place].is_empty() {
+        let queue = &mut self.queues[place];
+        let event = queue.events.pop_front()?;
+        queue.bytes -= bytes_of(&event);
+        if !queue.events.is_empty() {
             self.ready.push_back(place);
         }
         let peer = place.checked_sub(1).map(|index| PeerId(index as u32));
         Some((peer, event))
     }
 
-    /// How many of this peer wait.
-    pub(crate) fn waiting(&self, peer: PeerId) -> usize {
-        self.queues.get(place(Some(peer))).map_or(0, VecDeque::len)
+    /// Whether more of this peer, or of none, may wait.
+    pub(crate) fn has_room(&self, peer: Option<PeerId>) -> bool {
+        let fits = |it: &Queue| it.events.len() < EVENTS && it.bytes < EVENT_BYTES;
+        self.queues.get(place(peer)).is_none_or(fits)
     }
 
     pub(crate) fn forget(&mut self, peer: PeerId) {
         let place = place(Some(peer));
         if let Some(queue) = self.queues.get_mut(place) {
-            *queue = VecDeque::new();
+            *queue = Queue::default();
         }
         self.ready.retain(|other| *other != place);
     }
@@ -247,6 +264,7 @@ pub enum Notice {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::Duration;
 
     fn wanted(peer: u32, channel: u64) -> Event {
         Event::Wanted { peer: PeerId(peer), channel: ChannelId(channel), wanted: true }
@@ -258,12 +276,29 @@ mod tests {
         (0..1000).for_each(|channel| events.push(Some(PeerId(3)), wanted(3, channel)));
         events.push(Some(PeerId(1)), wanted(1, 0));
         events.push(Some(PeerId(1)), wanted(1, 1));
-        assert_eq!(events.waiting(PeerId(3)), 1000);
         let first: Vec<_> = std::iter::from_fn(|| events.pop()).take(4).collect();
         let of = |peer, channel| (Some(PeerId(peer)), wanted(peer, channel));
         assert_eq!(first, [of(3, 0), of(1, 0), of(3, 1), of(1, 1)]);
         let rest: Vec<_> = std::iter::from_fn(|| events.pop()).collect();
         assert!(rest.iter().eq(&(2..1000).map(|channel| of(3, channel)).collect::<Vec<_>>()));
+    }
+
+    #[test]
+    fn what_waits_of_one_peer_is_bounded_in_number_and_bytes() {
+        let mut events = Events::default();
+        let (one, two) = (PeerId(1), PeerId(2));
+        (0..EVENTS as u64).for_each(|channel| events.push(Some(one), wanted(1, channel)));
+        assert!(!events.has_room(Some(one)) && events.has_room(Some(two)));
+        let message = Received {
+            source: 0,
+            payload: vec![0; EVENT_BYTES].into(),
+            encoded: false,
+            age: Duration::ZERO,
+        };
+        events.push(Some(two), Event::Message { peer: two, channel: ChannelId(1), message });
+        assert!(!events.has_room(Some(two)) && events.has_room(None));
+        while events.pop().is_some() {}
+        assert!(events.has_room(Some(one)) && events.has_room(Some(two)));
     }
 
     #[test]

@@ -247,7 +247,7 @@ impl Endpoint {
             _ => None,
         });
         let mut data = data.peekable();
-        let has_room = data.peek().is_none() || self.events.waiting(peer) < limits::EVENTS;
+        let has_room = data.peek().is_none() || self.events.has_room(Some(peer));
         let admits = has_room && state.inbox.admits(data, state.control.has_one(now));
         if admits { Ok(()) } else { Err(RefusedPacket::Bound) }
     }
@@ -589,8 +589,11 @@ impl Endpoint {
         self.emit(Event::Offered { peer, channel, topic, definition });
     }
 
+    /// Tells people, unless so much waits already that they will be told enough.
     pub(crate) fn notice(&mut self, notice: Notice) {
-        self.emit(Event::Notice(notice));
+        if self.events.has_room(self.sender) {
+            self.emit(Event::Notice(notice));
+        }
     }
 }
 

@@ -7,8 +7,9 @@
 //! [`Endpoint::send`]; and `poll_*`, which drain outputs. After any input or
 //! mutator, and after [`Endpoint::handle_timeout`] at the time that
 //! [`Endpoint::poll_timeout`] gave, call [`Endpoint::poll_transmit`] and
-//! [`Endpoint::poll_event`] until they return `None`: what is not drained is
-//! held, and nothing bounds it but this contract. `now` never goes back.
+//! [`Endpoint::poll_event`] until they return `None`. Events may be left for
+//! a moment: where [`limits::EVENTS`] of a peer wait, further packets of it are
+//! refused. `now` never goes back.
 //!
 //! ```
 //! use tautline_proto::{Config, Endpoint, Instant, LinkConfig, RadioConfig, SecretKey};

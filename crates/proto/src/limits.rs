@@ -54,6 +54,8 @@ limits! {
     /// Events of a peer that wait to be handled. Packets with data that come on top are not
     /// acknowledged, so that they are sent again later.
     pub const EVENTS: usize = 1024;
+    /// Bytes of the messages among them, unless it is one message alone.
+    pub const EVENT_BYTES: usize = 16_000_000;
     /// Control messages that may wait for a peer while it still gets answers: an offer, a question, a
     /// definition and a wish for each channel, twice over.
     pub const CONTROL_BACKLOG: u64 = 8 * CHANNELS as u64;
@@ -70,8 +72,8 @@ limits! {
     pub const RELAYED_PACKET_BYTES: usize = 16 << 10;
     /// Bytes that a peer may have waiting here for another, to be relayed, with
     /// `RELAYED_OVERHEAD_BYTES` for each packet. A sender that keeps to its window has at most 8 KB
-    /// of each pair of nodes on the whole path.
-    pub const RELAYED_BYTES: u64 = 256 << 10;
+    /// of each pair of nodes on the whole path, beside that.
+    pub const RELAYED_BYTES: u64 = 1 << 20;
     /// Bytes that a packet waiting to be relayed counts beside its own: what is kept about it, about.
     pub const RELAYED_OVERHEAD_BYTES: u64 = 512;
     /// Pairs of nodes whose relayed packets from a peer are told apart.

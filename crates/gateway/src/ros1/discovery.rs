@@ -275,7 +275,9 @@ impl Discovery {
         let probe = |(topic, node): (String, String)| {
             let publisher = self.topics.get_mut(&topic)?.publishers.get_mut(&node)?;
             publisher.busy = true;
-            Some(Work::Probe { topic, node, again: publisher.turn.was_rejected() })
+            // What is offered stays so while one packet is lost.
+            let again = publisher.turn.was_rejected() || publisher.known().is_some();
+            Some(Work::Probe { topic, node, again })
         };
         chosen.into_iter().filter_map(probe).collect()
     }

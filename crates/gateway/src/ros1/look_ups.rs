@@ -54,6 +54,7 @@ impl Drop for Waiting<'_> {
             return;
         }
         hung.insert(self.host.to_owned());
+        locked(&self.all.resolved).retain(|it| it != self.host);
         if hung.len() > MAX_HUNG {
             hung.pop_first();
         }

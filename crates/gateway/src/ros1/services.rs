@@ -129,9 +129,10 @@ impl Services {
         }
     }
 
-    /// Whether a probe of `service` failed before.
-    pub fn failed_before(&self, service: &str) -> bool {
-        self.all.get(service).is_some_and(|it| it.turn.was_rejected())
+    /// Whether a probe of `service` may take long: it failed before, or the service is offered,
+    /// and one packet that is lost must not end the calls under way.
+    pub fn deserves_patience(&self, service: &str) -> bool {
+        self.all.get(service).is_some_and(|it| it.turn.was_rejected() || it.offered.is_some())
     }
 
     /// Services to be probed now; each result comes back by `on_probed`.

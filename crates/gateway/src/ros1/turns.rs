@@ -94,10 +94,13 @@ fn choose_among<'a, K>(
     now: Instant,
     most_of_node: usize,
 ) -> Vec<K> {
-    let (again, first): (Vec<_>, Vec<_>) =
-        waiting.filter(|(.., turn)| turn.is_due(now)).partition(|(.., turn)| turn.was_rejected());
     let (trying_again, trying): (Vec<_>, Vec<_>) =
         under_way.partition(|(_, turn)| turn.was_rejected());
+    if trying.len() >= MAX_FIRST && trying_again.len() >= MAX_AGAIN {
+        return Vec::new();
+    }
+    let (again, first): (Vec<_>, Vec<_>) =
+        waiting.filter(|(.., turn)| turn.is_due(now)).partition(|(.., turn)| turn.was_rejected());
     let mut chosen = Vec::new();
     for (mut group, trying, places) in
         [(first, trying, MAX_FIRST), (again, trying_again, MAX_AGAIN)]

@@ -256,10 +256,21 @@ fn write(shared: &Shared, messages: &Receiver<Outbound>) {
     }
 }
 
+/// Peers have lower numbers.
+const NODE_ITSELF: u32 = u32::MAX >> 8;
+
 fn take_in(shared: &Shared, outbox: &mut Outbox<Outbound>, message: Outbound) {
     // As the node numbers sources.
     let peer = message.source.0 >> 8;
-    if let Err(refused) = outbox.push(peer, message.payload.len(), message) {
+    let bytes = message.payload.len();
+    // A watchdog's stop comes after the commands that arrived before it.
+    let is_before = |it: &Outbound| Arc::ptr_eq(&it.publication, &message.publication);
+    let before = (peer == NODE_ITSELF).then(|| outbox.last_with(is_before)).flatten();
+    let pushed = match before {
+        Some(before) => outbox.push(before, bytes, message),
+        None => Err(message),
+    };
+    if let Err(refused) = pushed.or_else(|message| outbox.push(peer, bytes, message)) {
         shared.backlog.release(refused.payload.len());
         shared.rejections.add(&refused.publication.topic.name, Reason::GatewayBehind);
     }

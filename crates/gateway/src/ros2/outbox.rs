@@ -47,6 +47,13 @@ impl<M> Outbox<M> {
         Ok(())
     }
 
+    /// The peer whose last waiting message of this kind is furthest from its turn.
+    pub fn last_with(&self, is_it: impl Fn(&M) -> bool) -> Option<u32> {
+        let last = |queue: &Queue<M>| queue.messages.iter().rposition(|(_, it)| is_it(it));
+        let all = self.peers.iter().filter_map(|(peer, queue)| Some((last(queue)?, *peer)));
+        all.max().map(|(_, peer)| peer)
+    }
+
     /// The oldest message of the peer that has its turn.
     pub fn next(&mut self) -> Option<M> {
         let peer = self.turns.pop_front()?;
@@ -82,6 +89,18 @@ mod tests {
         assert_eq!(all[..6], [(1, 0), (2, 0), (3, 0), (1, 1), (2, 1), (1, 2)]);
         assert!(all[5..].iter().map(|it| it.1).eq(2..1000));
         assert!(outbox.is_empty() && outbox.peers.is_empty());
+    }
+
+    #[test]
+    fn the_last_of_a_kind_is_found_whoever_sent_it() {
+        let mut outbox = Outbox::default();
+        for (peer, message) in [(1, 'a'), (1, 'b'), (2, 'b'), (2, 'b'), (2, 'b'), (2, 'a')] {
+            outbox.push(peer, 1, message).unwrap();
+        }
+        assert_eq!(outbox.last_with(|it| *it == 'a'), Some(2));
+        assert_eq!(outbox.last_with(|it| *it == 'c'), None);
+        outbox.push(1, 1, 'b').unwrap();
+        assert_eq!(outbox.last_with(|it| *it == 'b'), Some(2));
     }
 
     #[test]

@@ -459,7 +459,7 @@ impl Driver {
 
     /// Hands out what the protocol and the topics want done, as far as there is time.
     fn drain(&mut self, gateway: &dyn Gateway, codec: &Codec) {
-        let begun = self.now();
+        let mut spent = Duration::ZERO;
         self.transmit();
         loop {
             let mut idle = true;
@@ -473,7 +473,8 @@ impl Driver {
                     self.usage.charge(now, done, peer);
                 }
                 idle = false;
-                if done.since(begun) > EVENT_TIME {
+                spent += done.since(now);
+                if spent > EVENT_TIME {
                     self.more_events = true;
                     break;
                 }

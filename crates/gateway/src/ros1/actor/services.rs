@@ -161,7 +161,7 @@ impl Actor {
         }
         for service in self.services.discovery.take_work(Instant::now()) {
             let inquirer = self.inquirer.clone();
-            let again = self.services.discovery.failed_before(&service);
+            let again = self.services.discovery.deserves_patience(&service);
             self.spawn(async move {
                 let found = inquirer.probe_service(&service, again).await;
                 Note::Service(ServiceNote::Probed { service, found })

@@ -156,9 +156,8 @@ fn stages(order: &[Option<Kind>], runs: u64) -> Vec<(String, Duration)> {
         let rights = rights.name();
         stages.push((format!("{NAME}: {rights} rights: masters, daemons"), START_TIME));
         for kind in (0..runs).flat_map(|_| order) {
-            let after = kind.map_or(Duration::ZERO, |_| AFTER);
             let kind = kind.map_or("quiet".into(), Kind::name);
-            stages.push((format!("{NAME}: {rights} rights: {kind}"), COUNTED + after + AROUND));
+            stages.push((format!("{NAME}: {rights} rights: {kind}"), COUNTED + AFTER + AROUND));
         }
     }
     stages

@@ -210,9 +210,8 @@ impl<'a> Scene<'a> {
         load.drain(COUNTED)?;
         load.write()?;
         load.leave()?;
-        if kind.is_some() {
-            std::thread::sleep(AFTER.saturating_sub(gone.elapsed()));
-        }
+        // After quiet phases as well: of programs that come back sooner messages were lost.
+        std::thread::sleep(AFTER.saturating_sub(gone.elapsed()));
         let summary = |flow: Flow| -> Result<(Flow, Summary)> {
             Ok((flow, ros::samples(&folder, flow)?.summary(Some(flow.period()))))
         };
