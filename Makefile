@@ -52,8 +52,8 @@ test: setup ros2
 	@mkdir -p target && rm -f $(NOT_RUN)
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	@# Floods hold more connections than the usual 1024.
-	ulimit -n 8192 2>/dev/null; cargo test --workspace --locked
+	@# Floods hold more connections than the usual 1024. All failures are shown, not the first alone.
+	ulimit -n 8192 2>/dev/null; cargo test --workspace --locked --no-fail-fast
 	@$(MAKE) --no-print-directory deny smoke realtime fuzz
 	@echo "make test: passed$$(test ! -s $(NOT_RUN) || sed -z 's/\n/, /g; s/, $$//; s/^/; not run: /' $(NOT_RUN))"
 

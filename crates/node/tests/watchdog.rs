@@ -141,7 +141,7 @@ fn misbehave(robot: &Daemon, port: u16, stop: &AtomicBool) -> u64 {
 /// Lines of the log and records that a peer alone may cause in `seconds`, as docs/audit.md says.
 fn bounds(seconds: f64) -> (usize, usize) {
     let lines = 2 * (20 + 1) * (1 + (seconds / 30.0) as usize);
-    (lines, 120 * (1 + (seconds / 600.0) as usize))
+    (lines, (120 + 16) * (1 + (seconds / 600.0) as usize))
 }
 
 #[test]

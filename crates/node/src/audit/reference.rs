@@ -39,9 +39,9 @@ pub fn markdown() -> String {
         page,
         "\n## What bounds it\n\
          | what | most |\n| --- | --- |\n\
-         | events about one peer | {} in {minutes} minutes |\n\
+         | events about one peer | {} in {minutes} minutes, and {MAX_MERGED} records with `again` |\n\
          | events about a key in two hands, for each key | {} in {minutes} minutes |\n\
-         | events about strangers, in each of {STRANGER_ROOMS} groups by address | {} in {minutes} minutes |\n\
+         | events about strangers, in each of {STRANGER_ROOMS} groups by address | {} in {minutes} minutes, and {MAX_MERGED} records with `again` |\n\
          | events about the watchdog of one topic | {} in {minutes} minutes |\n\
          | changes by root, and by each of {MAX_USERS} other local users | {} in {minutes} minutes |\n\
          | changes by all further users together | {} in {minutes} minutes |\n\
