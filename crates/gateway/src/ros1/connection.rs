@@ -59,10 +59,10 @@ pub(super) enum ConnectError {
 }
 
 impl Identity {
-    /// The header with which we ask for a topic of any type.
-    fn request(&self, topic: &str) -> Header {
+    /// The header with which `caller` asks for a topic of any type.
+    fn request(&self, caller: &str, topic: &str) -> Header {
         Header::default()
-            .with("callerid", &self.node_name)
+            .with("callerid", caller)
             .with("topic", topic)
             .with("type", "*")
             .with("md5sum", "*")
@@ -77,8 +77,26 @@ impl Identity {
         uri: &str,
         topic: &str,
     ) -> Result<(TcpStream, Description), ConnectError> {
+        self.open_as(&self.node_name, uri, topic).await
+    }
+
+    /// What the publisher at `uri` says of its topic. A name of its own keeps the reader of that
+    /// topic alive: rospy closes a connection when another of the same name comes.
+    pub async fn probe(&self, uri: &str, topic: &str) -> Result<Description, ConnectError> {
+        let caller = format!("{}_probe", self.node_name);
+        Ok(self.open_as(&caller, uri, topic).await?.1)
+    }
+
+    async fn open_as(
+        &self,
+        caller: &str,
+        uri: &str,
+        topic: &str,
+    ) -> Result<(TcpStream, Description), ConnectError> {
         let (host, port) = self.request_topic(uri, topic).await?;
-        match timeout(HANDSHAKE_TIMEOUT, self.shake_hands(uri, (&host, port), topic)).await {
+        let request = self.request(caller, topic);
+        let opened = self.shake_hands(uri, (&host, port), topic, &request);
+        match timeout(HANDSHAKE_TIMEOUT, opened).await {
             Ok(done) => done,
             Err(_) => Err(ConnectError::Timeout { host, port }),
         }
@@ -114,8 +132,9 @@ impl Identity {
         uri: &str,
         (host, port): (&str, u16),
         topic: &str,
+        request: &Header,
     ) -> Result<(TcpStream, Description), ConnectError> {
-        let (stream, header) = exchange(host, port, &self.request(topic)).await?;
+        let (stream, header) = exchange(host, port, request).await?;
         let mut found = describe(&header).ok_or_else(|| indefinite(host, port))?;
         let text = header.get("message_definition").unwrap_or_default();
         let known_as = (found.type_name.as_str(), found.md5.as_str());

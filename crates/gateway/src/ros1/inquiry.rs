@@ -99,8 +99,8 @@ impl Inquirer {
             Ok(uri) => uri,
             Err(error) => return Probed::Failed { reason: error.to_string() },
         };
-        match self.identity.open(&uri, topic).await {
-            Ok((_, description)) => Probed::Publisher { uri, description },
+        match self.identity.probe(&uri, topic).await {
+            Ok(description) => Probed::Publisher { uri, description },
             Err(ConnectError::Tautline(_)) => Probed::Foreign,
             Err(error) => Probed::Failed { reason: error.to_string() },
         }
@@ -153,7 +153,7 @@ impl Inquirer {
         let theirs = match &user {
             User::Publisher(node) => {
                 let uri = self.master.lookup_node(node).await?;
-                let (_, found) = self.identity.open(&uri, &topic.name).await?;
+                let found = self.identity.probe(&uri, &topic.name).await?;
                 if found.md5 == topic.type_hash {
                     return Ok(None);
                 }

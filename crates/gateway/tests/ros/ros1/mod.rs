@@ -204,6 +204,28 @@ fn a_publisher_that_crashed_is_withdrawn_though_the_master_still_lists_it() {
 }
 
 #[test]
+fn a_publisher_is_probed_while_it_is_read_and_nothing_is_lost() {
+    let master = Master::shared();
+    let gateway = watch(&master.uri, "probed");
+    let mut agent = start(&master.uri, "/probed_agent");
+    agent.advertise("/probed/text", STRING, false);
+    let topic = gateway.offered("/probed/text");
+    gateway.subscribe("/probed/text");
+    send_until_read(&mut agent, &gateway, "/probed/text", &json!({"data": "before"}));
+    // A peer has the topic, too: local publishers are asked for its type.
+    gateway.advertise(&topic);
+    let (texts, count) = (json!({"data": "in a row"}), 100);
+    agent.order(json!({
+        "do": "send", "topic": "/probed/text", "fields": texts, "count": count, "hz": 50
+    }));
+    wait_for("all in a row", || {
+        let read = gateway.messages("/probed/text");
+        let in_a_row = read.iter().filter(|(_, payload)| payload.ends_with(b"in a row"));
+        (in_a_row.count() == count).then_some(())
+    });
+}
+
+#[test]
 fn a_topic_that_comes_back_with_another_type_is_offered_again() {
     let master = Master::shared();
     let gateway = watch(&master.uri, "change");
