@@ -282,7 +282,7 @@ fn one_neighbour_fills_a_bounded_part_of_anothers_queue() {
         liar.relay(&mut net, number, &header.before(&[7; 1200]));
     }
     let queued = net.nodes[1].endpoint.peer(PeerId(1)).queued_bytes;
-    assert!(queued < 300_000, "{queued} bytes wait");
+    assert!(queued < tautline_proto::limits::RELAYED_BYTES, "{queued} bytes wait");
     assert!(refused(&net, 1, RefusedPacket::Bound) > 1000);
 }
 
