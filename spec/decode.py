@@ -27,6 +27,7 @@ U32, U64 = 2**32 - 1, 2**64 - 1
 TEXT_BYTES = 1024
 DEFINITION_BYTES = 1 << 20
 ACK_RUNS = 32
+MAX_CHANNEL = 2**63 - 1
 
 
 class Refused(ValueError):
@@ -373,7 +374,7 @@ def parse_frames(data):
 
 def parse_message(body):
     """The fields of a data frame, which a relay frame has as well."""
-    channel, number, flags = body.varint("channel"), body.varint("number"), body.u8()
+    channel, number, flags = body.varint("channel", MAX_CHANNEL), body.varint("number"), body.u8()
     check(number and not flags & ~7, "number or flags")
     age = body.varint("age", U32)
     source = body.varint("source", U32) if flags & 2 else 0
@@ -510,7 +511,7 @@ def parse_control(data):
     kind = reader.u8()
     if not 1 <= kind <= 6:
         return {"unknown": kind}
-    channel = reader.varint("channel")
+    channel = reader.varint("channel", MAX_CHANNEL)
     check(channel, "channel")
     if kind == 1:
         return {"offer": parse_offer(reader, channel)}
