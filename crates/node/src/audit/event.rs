@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is recorded. [`EVENTS`] describes every event for docs/audit.md; a test holds it
-//! against what is written.
+//! Events of the audit log. [`EVENTS`] describes every event for docs/audit.md; a test compares it
+//! with the records.
 
 use serde::Serialize;
 use tautline_gateway::plain::plain;
 
-/// Bytes of one text in a record; longer ones are cut.
+/// Maximum bytes of one text in a record; longer texts are cut.
 pub const MAX_TEXT: usize = 300;
-/// Changes named in one record; more are counted.
+/// Maximum number of changes named in one record; further changes are counted.
 pub const MAX_CHANGES: usize = 100;
 
-/// Text of whatever origin: bounded, without control characters.
+/// Text from any source, bounded in length and without control characters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Text(String);
 
 impl Text {
-    /// At most [`MAX_TEXT`] bytes of `text`.
+    /// Returns at most [`MAX_TEXT`] bytes of `text`.
     pub fn new(text: &str) -> Self {
         Self(plain(text, MAX_TEXT))
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -32,137 +32,137 @@ impl<T: AsRef<str>> From<T> for Text {
     }
 }
 
-/// One event; its name in the record is that of the variant in snake_case.
+/// One event. Its name in the record is the name of the variant in snake_case.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
-    /// The daemon began.
+    /// The daemon started.
     Started {
-        /// Its node's name.
+        /// Name of the node.
         node: Text,
-        /// Its version.
+        /// Version of the daemon.
         version: &'static str,
-        /// Its process.
+        /// Process id of the daemon.
         pid: u32,
-        /// Its public key; none under `security: none`.
+        /// Public key of the node; none under `security: none`.
         #[serde(skip_serializing_if = "Option::is_none")]
         key: Option<Text>,
-        /// The robot's file.
+        /// Path of the robot's file.
         file: Text,
-        /// SHA-256 of that file.
+        /// SHA-256 of the robot's file.
         sha256: Text,
     },
-    /// The daemon ends.
+    /// The daemon stops.
     Stopped {
-        /// Why, if not by a signal.
+        /// Reason, unless a signal stopped the daemon.
         #[serde(skip_serializing_if = "Option::is_none")]
         error: Option<Text>,
     },
-    /// A peer came.
+    /// A peer is up.
     Came {
-        /// Its public key.
+        /// Public key of the peer.
         key: Text,
-        /// Where it is.
+        /// Address of the peer.
         address: Text,
-        /// Whether it is as before.
+        /// Whether the session is a new one.
         session: Session,
     },
-    /// A peer went.
+    /// A peer is down.
     Went {
-        /// How.
+        /// Cause.
         reason: Parting,
     },
-    /// A peer moved.
+    /// The address of a peer changed.
     Moved {
-        /// Where it is now.
+        /// New address.
         address: Text,
     },
-    /// No session with somebody who calls, or is called.
+    /// A handshake failed. The other node is the initiator or the responder.
     HandshakeRefused {
-        /// Why.
+        /// Reason.
         reason: Misfit,
-        /// Where it is.
+        /// Address of the other node.
         address: Text,
-        /// What it calls itself.
+        /// Name that the other node claims.
         #[serde(skip_serializing_if = "Option::is_none")]
         name: Option<Text>,
-        /// Its public key.
+        /// Public key of the other node.
         #[serde(skip_serializing_if = "Option::is_none")]
         key: Option<Text>,
     },
-    /// A topic, service or call of a peer is not taken.
+    /// A topic, service or call of a peer is refused.
     Refused {
-        /// Which.
+        /// Kind of the refused object.
         kind: Kind,
-        /// Its name at the peer.
+        /// Name at the peer.
         name: Text,
-        /// Its type.
+        /// Type name.
         #[serde(rename = "type")]
         type_name: Text,
-        /// Why.
+        /// Reason.
         reason: Text,
     },
-    /// A peer's messages are dropped: they come faster than its rights allow.
+    /// A peer's messages are dropped, because they exceed the rate that its rights allow.
     OverRateBegan {
-        /// The first.
+        /// Topic of the first dropped message.
         topic: Text,
-        /// What is allowed.
+        /// Allowed rate, in bits per second.
         limit_bps: u64,
     },
-    /// They are within its rights again.
+    /// A peer's messages are within the allowed rate again.
     OverRateEnded {
-        /// How many were dropped.
+        /// Dropped messages.
         messages: u64,
-        /// Their payload.
+        /// Payload bytes of the dropped messages.
         bytes: u64,
     },
     /// The running node was changed.
     Changed {
-        /// Who did.
+        /// Author of the change.
         #[serde(flatten)]
         by: Actor,
-        /// What.
+        /// Description of each change.
         changes: Vec<Text>,
     },
-    /// A change of the running node was asked for and refused.
+    /// A requested change of the running node was refused.
     ChangeRefused {
-        /// Who asked.
+        /// Author of the request.
         #[serde(flatten)]
         by: Actor,
-        /// Why.
+        /// Reason.
         reason: Text,
     },
-    /// A watchdog answered silence.
+    /// A watchdog's topic timed out.
     SafeMessage {
-        /// Of which topic.
+        /// Topic of the watchdog.
         topic: Text,
-        /// The time without a message.
+        /// Time without a message.
         silence_ms: u64,
-        /// Whether there was a safe message to publish.
+        /// Whether a safe message was published.
         published: bool,
     },
-    /// Events beyond a quota.
+    /// Events that exceeded a quota.
     LeftOut {
-        /// Whose.
+        /// Description of the quota's cause.
         about: Text,
-        /// How many.
+        /// Number of events.
         count: u64,
     },
     /// Events that could not be written.
     Lost {
-        /// How many.
+        /// Number of events.
         count: u64,
     },
 }
 
 impl Event {
-    /// Whether somebody alone can bring it about again and again, so that a count says as much.
-    /// For the others each time matters.
+    /// Whether a single sender can repeat the event at will, so that a count is enough. For the
+    /// other events each occurrence matters.
     pub(super) fn is_merged(&self) -> bool {
         matches!(self, Self::HandshakeRefused { .. } | Self::Refused { .. })
     }
 
-    /// Its name in the record.
+    /// Returns the event's name in the record.
     pub fn name(&self) -> &'static str {
         let index = match self {
             Self::Started { .. } => 0,
@@ -188,86 +188,86 @@ impl Event {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Session {
-    /// It, or this node, was started anew.
+    /// One of the two nodes restarted.
     New,
-    /// It was out of reach.
+    /// The peer was unreachable.
     Same,
 }
 
-/// How a peer went.
+/// The cause of a peer down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Parting {
-    /// It said so.
+    /// The peer sent a goodbye.
     Goodbye,
-    /// Nothing comes from it.
+    /// No packet arrives from the peer.
     Silence,
-    /// It was removed from the file.
+    /// The peer was removed from the robot's file.
     Removed,
 }
 
-/// Why there is no session.
+/// The reason of a failed handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Misfit {
-    /// The key is no peer's.
+    /// The key belongs to no peer.
     UnknownKey,
-    /// The handshake is for another key than this node's.
+    /// The handshake is for a key other than this node's.
     OtherKey,
-    /// A peer's key under another name.
+    /// The key belongs to a peer with another name.
     WrongName,
-    /// Two nodes have one key.
+    /// Two nodes use the same key.
     Twin,
-    /// Another version of the protocol.
+    /// The other node has another protocol version.
     OtherVersion,
     /// The peer refuses this node.
     RefusedByPeer,
 }
 
-/// What of a peer is refused.
+/// The kind of object that a peer is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// A topic that it offers.
+    /// A topic that the peer advertises.
     Topic,
-    /// A service that it offers.
+    /// A service that the peer advertises.
     Service,
-    /// Calls of a service here.
+    /// Calls of a service of this robot.
     Call,
 }
 
-/// Who changed the running node.
+/// The author of a change of the running node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "by", rename_all = "snake_case")]
 pub enum Actor {
-    /// A local user, through the control socket; as the kernel says (SO_PEERCRED).
+    /// A local user on the control socket, as the kernel reports it (SO_PEERCRED).
     User {
-        /// User.
+        /// User id.
         uid: u32,
-        /// Group.
+        /// Group id.
         gid: u32,
-        /// Process; 0 where it is in another PID namespace.
+        /// Process id; 0 where the process is in another PID namespace.
         pid: u32,
-        /// Name of the user in /etc/passwd.
+        /// User name in /etc/passwd.
         #[serde(skip_serializing_if = "Option::is_none")]
         user: Option<Text>,
     },
-    /// A signal, which names nobody.
+    /// A signal, which carries no identity.
     Signal,
-    /// The program that this node is a part of.
+    /// The program that embeds the node.
     Program,
 }
 
-/// One event in the reference.
+/// The description of one event in the reference.
 #[derive(Debug)]
 pub struct EventEntry {
-    /// Its name.
+    /// Name of the event.
     pub name: &'static str,
-    /// Whether its record names a peer: always, sometimes or never.
+    /// Whether the record names a peer: always, sometimes or never.
     pub peer: &'static str,
-    /// What happened.
+    /// Meaning of the event.
     pub doc: &'static str,
-    /// Its fields: name and meaning.
+    /// Fields: name and meaning.
     pub fields: &'static [(&'static str, &'static str)],
 }
 
@@ -282,7 +282,7 @@ const WHO: [(&str, &str); 5] = [
     ("user", "name of the user in /etc/passwd, if it is there"),
 ];
 
-/// Every event.
+/// All events.
 pub const EVENTS: &[EventEntry] = &[
     EventEntry {
         name: "started",
@@ -429,7 +429,7 @@ mod tests {
     use serde_json::Value;
     use std::collections::BTreeSet;
 
-    /// One of each, with all of its fields; as many as the reference has.
+    /// One event of each kind with all of its fields, in the order of the reference.
     fn all() -> Vec<Event> {
         let text = || Text::new("x");
         let some = || Some(text());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A file of lines that is bounded: when it is full it becomes `NAME.1`, that one `NAME.2`, and
-//! so on; the oldest is removed.
+//! A bounded file of lines. A full file is renamed to `NAME.1`, the earlier `NAME.1` to `NAME.2`,
+//! and so on; the oldest file is removed.
 
 use rustix::process::geteuid;
 use std::ffi::OsString;
@@ -9,31 +9,32 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Of a new file: its owner writes, its group reads.
+/// Mode of a new file: the owner may write, the group may read.
 const MODE: u32 = 0o640;
-/// In the mode of a file: group or others may write.
+/// Mode bits of a file that group or others may write to.
 const NOT_ONLY_OWNER_WRITES: u32 = 0o022;
-/// In the mode of a folder: others may write; and who does may only remove their own.
+/// Mode bits of a folder: others may write; with the sticky bit they may remove only their own
+/// files.
 const OTHERS_WRITE: u32 = 0o002;
 const STICKY: u32 = 0o1000;
 const ROOT: u32 = 0;
 
-/// Lines in files.
+/// Lines in rotated files.
 #[derive(Debug)]
 pub(super) struct Files {
     path: PathBuf,
-    /// Most bytes of one file.
+    /// Maximum bytes of one file.
     size: u64,
-    /// Most files, the current one among them.
+    /// Maximum number of files, including the current one.
     count: u32,
     file: File,
     written: u64,
-    /// The file ends within a line.
+    /// Whether the file ends within a line.
     torn: bool,
 }
 
 impl Files {
-    /// Goes on where the file ends.
+    /// Opens the files and continues at the end of the current one.
     pub(super) fn open(path: &Path, size: u64, count: u32) -> io::Result<Self> {
         let (file, written, torn) = open(path)?;
         for older in (1..count).map(|number| numbered(path, number)) {
@@ -44,7 +45,7 @@ impl Files {
         Ok(Self { path: path.into(), size, count, file, written, torn })
     }
 
-    /// Writes a line; `line` has no line feed.
+    /// Writes a line; `line` contains no line feed.
     pub(super) fn write(&mut self, line: &str) -> io::Result<()> {
         if !self.is_there() {
             (self.file, self.written, self.torn) = open(&self.path)?;
@@ -60,7 +61,7 @@ impl Files {
         Ok(())
     }
 
-    /// Whether nobody has moved or removed the file.
+    /// Whether the open file is still at its path, neither moved nor removed.
     fn is_there(&self) -> bool {
         let (Ok(ours), Ok(there)) = (self.file.metadata(), fs::symlink_metadata(&self.path)) else {
             return false;
@@ -81,7 +82,7 @@ impl Files {
     }
 }
 
-/// The name of an older file; 1 is the newest of them.
+/// Returns the path of an older file; number 1 is the newest of them.
 pub(super) fn numbered(path: &Path, number: u32) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(format!(".{number}"));
@@ -95,8 +96,9 @@ fn rename(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Refuses a file that another local user may have made, or could write to: the log would be
-/// theirs, or the file that it leads to would be spoilt. `place` begins the error.
+/// Refuses a file that another local user may have created or could write to. Otherwise that user
+/// could read or forge the log, or a link could direct the log into another file. `place` begins
+/// the error.
 fn check_file(place: &str, found: &Metadata) -> io::Result<()> {
     let kind = found.file_type();
     let wrong = match found.nlink() {
@@ -111,8 +113,8 @@ fn check_file(place: &str, found: &Metadata) -> io::Result<()> {
     refuse(place, wrong, &format!("{allowed}; move it away"))
 }
 
-/// Refuses a folder in which every local user may swap files. One of a group is allowed, since
-/// /var/log is often that of syslog: each file is checked.
+/// Refuses a folder in which every local user may replace files. A folder that a group may write to
+/// is allowed, because /var/log often belongs to the group of syslog; each file is checked.
 fn check_folder(path: &Path) -> io::Result<()> {
     let folder = match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
@@ -124,7 +126,7 @@ fn check_folder(path: &Path) -> io::Result<()> {
     refuse(&place, wrong, "one that others may not write to, or that has the sticky bit")
 }
 
-/// What lets another local user write to a file.
+/// Describes the owner or mode by which another local user may write to a file.
 fn of_others(found: &Metadata) -> Option<String> {
     let (owner, mode) = (found.uid(), found.mode());
     if owner != ROOT && owner != geteuid().as_raw() {
@@ -147,11 +149,11 @@ fn refuse(place: &str, wrong: Option<String>, allowed: &str) -> io::Result<()> {
     }
 }
 
-/// The file, its length, and whether its last line has no end.
+/// Opens the file; returns it, its length, and whether its last line is incomplete.
 fn open(path: &Path) -> io::Result<(File, u64, bool)> {
     check_folder(path)?;
     if let Ok(found) = fs::symlink_metadata(path) {
-        // What is opened below is checked again; this one has the words for a link.
+        // The opened file is checked again below. This check has the error text for a link.
         check_file("", &found)?;
     }
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
@@ -191,7 +193,7 @@ mod tests {
             let all: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|it| it.unwrap()).collect();
             assert!(all.len() <= 3 && all.iter().all(|it| it.metadata().unwrap().len() <= 100));
         }
-        // Ten lines in each.
+        // Each file holds ten lines.
         assert_eq!(text(&path).lines().next_back(), Some("line 0999"));
         assert_eq!(text(&numbered(&path, 1)).lines().next(), Some("line 0980"));
         assert_eq!(text(&numbered(&path, 2)).lines().next(), Some("line 0970"));
@@ -252,7 +254,7 @@ mod tests {
             fs::hard_link(&name, folder.path().join("other")).unwrap();
             assert!(error(&path).contains("2 names"), "{}", error(&path));
             fs::remove_file(folder.path().join("other")).unwrap();
-            // Only root can give a file away.
+            // Only root can change the owner of a file.
             if geteuid().is_root() {
                 chown(&name, Some(65534), None).unwrap();
                 assert!(error(&path).contains("owner 65534"), "{}", error(&path));

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Lines to journald by its native protocol (systemd.io/JOURNAL_NATIVE_PROTOCOL): one datagram
-//! of `FIELD=value` lines for each record.
+//! Records to journald in its native protocol (systemd.io/JOURNAL_NATIVE_PROTOCOL): one datagram of
+//! `FIELD=value` lines for each record.
 
 use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where journald listens.
+/// Path of journald's socket.
 pub(super) const SOCKET: &str = "/run/systemd/journal/socket";
-/// A journal that takes nothing for this time has lost the record.
+/// Send timeout of one record; after it the record is lost.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// `notice` of syslog.
+/// Syslog priority `notice`.
 const PRIORITY: u8 = 5;
 
-/// The system's journal.
+/// A connection to the system's journal.
 #[derive(Debug)]
 pub(super) struct Journal {
     socket: UnixDatagram,
@@ -22,7 +22,7 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Fails where nobody listens at `path`.
+    /// Fails if nobody listens at `path`.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let socket = UnixDatagram::unbound()?;
         socket.set_write_timeout(Some(PATIENCE))?;
@@ -30,14 +30,15 @@ impl Journal {
         Ok(Self { socket, path: path.into() })
     }
 
-    /// No value has a line feed: texts are plain, and JSON escapes it.
+    /// Writes a record. No value contains a line feed: texts are plain, and JSON escapes line
+    /// feeds.
     pub(super) fn write(&self, line: &str, event: &str, peer: Option<&str>) -> io::Result<()> {
         let peer = peer.map_or(String::new(), |peer| format!("TAUTLINE_PEER={peer}\n"));
         let datagram = format!(
             "MESSAGE={line}\nPRIORITY={PRIORITY}\nSYSLOG_IDENTIFIER=tautline-audit\n\
              TAUTLINE_EVENT={event}\n{peer}"
         );
-        // By its path each time: journald may have been restarted.
+        // The datagram is sent by path each time, because journald may have restarted.
         self.socket.send_to(datagram.as_bytes(), &self.path).map(|_| ())
     }
 }

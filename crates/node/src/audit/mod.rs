@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The audit log: who came and went, what was refused, what was changed and by whom, which safe
-//! messages were published. JSON, one line per event, in files that rotate or in the journal.
+//! The audit log: peers up and down, refusals, changes and their authors, published safe messages.
+//! Each event is one line of JSON, in files that rotate or in the journal.
 //!
 //! ```text
 //! data plane ─▶ Recorder (quotas per peer) ─▶ Audit (bounded queue) ─▶ writer thread ─▶ files or journald
 //! run.rs: started, stopped ──────────────────▶
 //! ```
 //!
-//! Nobody waits for the disk: an event that finds the queue full is counted, and the count is
-//! an event of its own.
+//! No thread waits for the disk. If the queue is full, an event is counted, and the count is an
+//! event of its own.
 
 mod event;
 mod files;

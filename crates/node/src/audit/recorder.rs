@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the data plane records, within quotas.
+//! Quotas on the events that the data plane records.
 
 use super::event::{Actor, Event, MAX_CHANGES, Text};
 use super::writer::Audit;
@@ -7,8 +7,9 @@ use crate::quota::{Allowance, Cause, Quota};
 use std::collections::BTreeMap;
 use tautline_proto::{Duration, Instant};
 
-/// Events recorded about each: enough for a peer of which a hundred topics are refused. One that
-/// does its worst writes 6 MB a day; the default files hold five days of that.
+/// Events recorded for each cause; enough for a peer of which a hundred topics are refused. A peer
+/// that causes as many events as possible writes 6 MB a day; the default files hold five days of
+/// that.
 pub(super) const RECORDED: Allowance = Allowance {
     period: Duration::from_secs(600),
     here: 200,
@@ -19,16 +20,16 @@ pub(super) const RECORDED: Allowance = Allowance {
     safety: 60,
 };
 
-/// Events of each cause of which repetitions are counted in place of being recorded.
+/// Maximum number of events of each cause whose repetitions are counted instead of recorded.
 pub(super) const MAX_MERGED: usize = 16;
 
-/// Records events about peers, strangers and this node; what is beyond a quota is counted.
+/// Records events about peers, strangers and this node; counts events that exceed a quota.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     audit: Audit,
     quota: Quota,
-    /// Recorded in this period, and how often each happened again. Only what the quota let pass
-    /// is here, which bounds it.
+    /// Events recorded in this period, each with its number of repetitions. Only events within the
+    /// quota are here, which bounds the map.
     merged: BTreeMap<Cause, Vec<(Event, u64)>>,
 }
 
@@ -43,8 +44,8 @@ impl Recorder {
         Self { audit, quota: Quota::new(RECORDED), merged: BTreeMap::new() }
     }
 
-    /// Records an event that `cause` has brought about; it names a peer where that is one. One
-    /// that equals another is counted, and takes nothing of the quota.
+    /// Records an event of `cause`; the record names the peer if `cause` is a peer. A repetition of
+    /// an equal event is counted and does not use the quota.
     pub(crate) fn record(&mut self, cause: &Cause, event: Event) {
         let known = self.merged.get_mut(cause);
         if let Some((_, again)) = known.and_then(|all| all.iter_mut().find(|it| it.0 == event)) {
@@ -63,7 +64,7 @@ impl Recorder {
         self.audit.record(peer_of(cause), event);
     }
 
-    /// Records what was done to the running node, or why it was not, and by whom.
+    /// Records a change of the running node, or the reason of its refusal, with its author.
     pub(crate) fn changed(&mut self, by: Actor, outcome: Result<&[String], &str>) {
         let cause = match by {
             Actor::User { uid, .. } => Cause::User(Some(uid)),
@@ -76,7 +77,7 @@ impl Recorder {
         self.record(&cause, event);
     }
 
-    /// Records how much was merged and left out; call it now and then.
+    /// Records the merged and left-out events once a period is over; call it periodically.
     pub(crate) fn sweep(&mut self, now: Instant) {
         if self.quota.is_over(now) {
             let left_out = self.quota.turn(now);
@@ -84,7 +85,7 @@ impl Recorder {
         }
     }
 
-    /// At the end of a period.
+    /// Records the merged and left-out events of a period.
     fn sum_up(&mut self, left_out: Vec<(Cause, u64)>) {
         for (cause, events) in std::mem::take(&mut self.merged) {
             for (event, again) in events.into_iter().filter(|(_, again)| *again > 0) {
@@ -105,7 +106,7 @@ impl Drop for Recorder {
     }
 }
 
-/// The peer that a cause names.
+/// Returns the peer that a cause names.
 fn peer_of(cause: &Cause) -> Option<&str> {
     match cause {
         Cause::Peer(name) | Cause::Key(Some(name)) => Some(name),
@@ -130,7 +131,7 @@ mod tests {
     use crate::config::AuditConfig;
     use std::net::SocketAddr;
 
-    /// What `cause` writes into a log of its own.
+    /// Returns the log that `cause` writes.
     fn written(cause: impl FnOnce(&mut Recorder)) -> String {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("robot.audit");
@@ -166,7 +167,7 @@ mod tests {
     fn one_host_that_calls_without_end_leaves_room_for_strangers_elsewhere() {
         let of = |text: String| Cause::stranger(text.parse::<SocketAddr>().unwrap().into());
         let host = of("10.0.0.1:1".into());
-        // In which room an address is changes with every start.
+        // The quota that an address falls into changes with every start.
         let others = (2..255).map(|last| of(format!("10.0.0.{last}:1")));
         let other = others.into_iter().find(|other| *other != host).unwrap();
         let refused = |address: &str| Event::HandshakeRefused {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! docs/audit.md: `UPDATE=1 cargo test -p tautline-node --test generated` writes it.
+//! docs/audit.md, written by `UPDATE=1 cargo test -p tautline-node --test generated`.
 
 use super::event::{EVENTS, EventEntry, MAX_CHANGES, MAX_TEXT};
 use super::recorder::{MAX_MERGED, RECORDED};
@@ -31,7 +31,7 @@ A full file becomes FILE.1, that one FILE.2, and so on; the oldest is removed. W
 The log is on the robot: who has the robot, or its root, can change it. Where that matters, send it on at once: by journald, or any program that reads lines of JSON.
 "#;
 
-/// The page.
+/// Returns the page.
 pub fn markdown() -> String {
     let mut page = HEAD.to_owned();
     let minutes = RECORDED.period.as_secs() / 60;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Times of day in words.
+//! Times of day as text.
 
 use std::time::{Duration, SystemTime};
 
 const SECONDS_PER_DAY: u64 = 86_400;
 
-/// `2026-11-23T15:04:05.678Z` (RFC 3339, UTC). A time before 1970 is 1970.
+/// Formats a time as `2026-11-23T15:04:05.678Z` (RFC 3339, UTC). A time before 1970 counts as 1970.
 pub(super) fn rfc3339(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     let (days, second) = (since.as_secs() / SECONDS_PER_DAY, since.as_secs() % SECONDS_PER_DAY);
@@ -15,10 +15,10 @@ pub(super) fn rfc3339(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
 }
 
-/// Year, month and day, `days` after 1970-01-01 (Hinnant, "chrono-compatible low-level date
-/// algorithms", `civil_from_days`).
+/// Returns year, month and day of the date `days` after 1970-01-01 (Hinnant, "chrono-compatible
+/// low-level date algorithms", `civil_from_days`).
 fn date(days: u64) -> (u64, u64, u64) {
-    // Counted from 0000-03-01, so that a leap day is the last of its year.
+    // Days count from 0000-03-01, so that a leap day is the last day of its year.
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let year_of_era =
@@ -34,7 +34,7 @@ fn date(days: u64) -> (u64, u64, u64) {
 mod tests {
     use super::*;
 
-    /// As `date -u -d @SECONDS` has it.
+    /// The expected texts are the output of `date -u -d @SECONDS`.
     #[test]
     fn times_are_those_of_the_calendar() {
         let text = |millis| rfc3339(SystemTime::UNIX_EPOCH + Duration::from_millis(millis));

@@ -15,14 +15,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Records that wait for the writer; more are counted as lost.
+/// Maximum number of records queued for the writer; further records are counted as lost.
 pub const MAX_QUEUED: usize = 1024;
-/// How soon a count of lost records is written where nothing else is.
+/// Interval at which lost records are written when no other record is.
 const TURN: Duration = Duration::from_secs(1);
-/// How often a person is told that records cannot be written.
+/// Minimum interval between two log lines about a failed write.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(30);
 
-/// Why there is no audit log.
+/// The reason why the audit log cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "audit: {place}: {error}; give 'audit: {{ file: PATH }}' in a folder that this user may write to, or 'audit: false'"
@@ -32,7 +32,7 @@ pub struct AuditError {
     error: io::Error,
 }
 
-/// One line.
+/// One line of the log.
 #[derive(Debug, Serialize)]
 struct Record {
     #[serde(serialize_with = "as_rfc3339")]
@@ -41,7 +41,7 @@ struct Record {
     peer: Option<Text>,
     #[serde(flatten)]
     event: Event,
-    /// It happened so many times more.
+    /// Number of repetitions.
     #[serde(skip_serializing_if = "Option::is_none")]
     again: Option<u64>,
 }
@@ -62,7 +62,7 @@ enum Input {
     Stop,
 }
 
-/// Where records are handed in, from any thread. Without a log they go nowhere.
+/// A handle that accepts records from any thread. Without a log it discards them.
 #[derive(Debug, Clone, Default)]
 pub struct Audit(Option<Queue>);
 
@@ -73,12 +73,12 @@ struct Queue {
 }
 
 impl Audit {
-    /// Records an event, about `peer` if it is about one. Never waits.
+    /// Records an event, about `peer` if given. Never blocks.
     pub fn record(&self, peer: Option<&str>, event: Event) {
         self.hand_in(Record::new(peer, event));
     }
 
-    /// Records that an event happened `again` times after it was recorded.
+    /// Records that an event was repeated `again` times after it was recorded.
     pub(super) fn repeated(&self, peer: Option<&str>, event: Event, again: u64) {
         self.hand_in(Record { again: Some(again), ..Record::new(peer, event) });
     }
@@ -91,7 +91,7 @@ impl Audit {
     }
 }
 
-/// The log; what waits is written when it is dropped.
+/// The audit log. Dropping it writes the queued records.
 #[derive(Debug)]
 pub struct AuditLog {
     audit: Audit,
@@ -99,7 +99,7 @@ pub struct AuditLog {
 }
 
 impl AuditLog {
-    /// Opens the log that the file asks for, and starts its thread.
+    /// Opens the configured log and starts its thread.
     pub fn start(config: &AuditConfig) -> Result<Self, AuditError> {
         let failed = |place: &Path| {
             let place = place.display().to_string();
@@ -128,7 +128,7 @@ impl AuditLog {
         Ok(Self { audit, thread: Some(thread) })
     }
 
-    /// Where events are handed in.
+    /// Returns a handle that accepts records.
     pub fn audit(&self) -> Audit {
         self.audit.clone()
     }
@@ -139,7 +139,8 @@ impl Drop for AuditLog {
         let (Some(queue), Some(thread)) = (self.audit.0.take(), self.thread.take()) else {
             return;
         };
-        // Waits for room; a writer that has panicked takes nothing, and has nothing to end.
+        // Blocks until the queue has a free slot. If the writer has panicked, the send fails and
+        // there is no thread to stop.
         if queue.sender.send(Input::Stop).is_ok() {
             let _ = thread.join();
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From checked sections to [`Config`]. Every function gives `None` only where
-//! a problem has been reported, or where the option table lacks a default that
-//! is taken for granted here, which the tests would show.
+//! Conversion of checked sections to [`Config`]. A function returns `None` only after a problem has
+//! been reported, or if the option table lacks a default that this file expects, which the tests
+//! would detect.
 
 use super::kind::{ANY_TYPE, Kind, Value};
 use super::problem::Problem;
@@ -24,7 +24,7 @@ use tautline_gateway::types::definition::short_name;
 use tautline_gateway::types::installed::Installed;
 use tautline_proto::{Marking, SecretKey};
 
-/// The whole file as a [`Config`]; values from outside the file that are wrong are added to `problems`.
+/// Converts the whole file to a [`Config`]; adds wrong values from outside the file to `problems`.
 pub fn config(
     file: &Section,
     surroundings: &Surroundings,
@@ -77,10 +77,10 @@ pub fn config(
     })
 }
 
-/// A value from outside the file, for a key that is not in it.
+/// A value from outside the file, for a key that the file omits.
 struct Outside<'a> {
     section: &'a Section,
-    /// Of the section in the file.
+    /// Path of the section in the file.
     path: &'a str,
     problems: &'a mut Vec<Problem>,
 }
@@ -151,7 +151,7 @@ fn beacons(file: &Section) -> Beacons {
     }
 }
 
-/// Without a word of it in the file, only a service manager's folder for logs is written to.
+/// Without an `audit` key, the log goes only to a folder that the service manager provides.
 fn audit(file: &Section, from: &Surroundings, name: &str) -> Option<AuditConfig> {
     let section = file.section("audit");
     let is_meant = file.is_given("audit") || from.logs_folder.is_some();
@@ -170,7 +170,7 @@ fn audit(file: &Section, from: &Surroundings, name: &str) -> Option<AuditConfig>
     Some(AuditConfig::Files { path, size: whole(section, "size")?, files })
 }
 
-/// Where types are installed, as the file says.
+/// Returns the folders of installed types that the file names.
 fn folders(section: &Section) -> Vec<PathBuf> {
     texts(section.list("definitions")).into_iter().map(Into::into).collect()
 }
@@ -255,7 +255,7 @@ fn peer(named: &Named, security: &Security) -> Option<PeerConfig> {
     })
 }
 
-/// What is taken of a peer, and under which names.
+/// Returns the accepted names of a peer and their names on this robot.
 pub(super) fn names(peer: &Section) -> NameMap {
     NameMap {
         prefix: text(peer, "prefix").unwrap_or_default(),
@@ -283,7 +283,7 @@ fn link(section: &Section) -> Option<LinkConfig> {
     })
 }
 
-/// Those of actions come first: they name their topics.
+/// Rules of actions precede rules of topics, because an action names its topics exactly.
 fn topics(file: &Section) -> Option<Vec<TopicRule>> {
     let mut rules = Vec::new();
     for action in file.named("actions") {
@@ -327,7 +327,7 @@ fn calls(section: &Section) -> Option<ServiceTreatment> {
     })
 }
 
-/// `None` is everyone.
+/// Returns the peers of `to`; `None` means all peers.
 fn destinations(section: &Section) -> Option<Vec<String>> {
     Some(texts(section.list("to"))).filter(|all| !all.is_empty())
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checks between keys: each is right by itself, but do they fit together?
+//! Checks across keys whose values are valid one by one.
 
 use super::kind::Value;
 use super::problem::{Position, Problem, TOP, Warning};
@@ -12,12 +12,12 @@ use std::net::Ipv6Addr;
 use tautline_gateway::mapping::{NameMap, Pattern};
 use tautline_proto::{PublicKey, SecretKey};
 
-/// What the checks found.
+/// Results of the checks.
 #[derive(Debug, Default)]
 pub struct Findings {
-    /// What must change.
+    /// Errors, which prevent the use of the file.
     pub problems: Vec<Problem>,
-    /// What is probably not meant.
+    /// Values that are valid but probably not meant.
     pub warnings: Vec<Warning>,
 }
 
@@ -79,7 +79,7 @@ impl Findings {
         }
     }
 
-    /// One daemon serves one kind; a robot with both runs two.
+    /// A daemon serves one kind of ROS; a robot with both runs two daemons.
     fn two_kinds_of_ros(&mut self, file: &Section) {
         let both = file.section("ros2").is_some() && file.section("ros1").is_some();
         if both && file.is_given("ros1") {
@@ -99,14 +99,14 @@ impl Findings {
         }
     }
 
-    /// Whoever is not known by a key would be anybody.
+    /// Without a key, anybody could be the peer.
     fn keys_of_peers(&mut self, file: &Section) {
         let secure = text(file, "security") != Some("none");
         let mut owners: HashMap<PublicKey, &str> = HashMap::new();
         for peer in file.named("peers") {
             let place = format!("peers.{}.key", peer.text);
             let Some((at, Value::Key(key))) = peer.section.single("key") else {
-                // Where it is given and is no key, that has been said.
+                // A key that is present but invalid has already been reported.
                 if secure && !peer.section.is_given("key") {
                     let allowed = "its public key, which `tautline keygen` shows there; or \
                                    'security: none' at the top, on closed test networks";
@@ -127,7 +127,7 @@ impl Findings {
         }
     }
 
-    /// A relay is a neighbour: it has a way of its own.
+    /// A relay is a neighbour: it has a path that leads through no other relay.
     fn relays(&mut self, file: &Section) {
         let peers = file.named("peers");
         for peer in peers {
@@ -198,7 +198,7 @@ impl Findings {
         }
     }
 
-    /// fe80::/10 is on every interface, so it says nothing without one (RFC 4007, 6).
+    /// fe80::/10 exists on every interface, so an address needs its interface (RFC 4007, 6).
     fn link_local_addresses(&mut self, file: &Section) {
         for peer in file.named("peers") {
             let links = peer.section.sections("links");
@@ -260,7 +260,7 @@ impl Findings {
         }
     }
 
-    /// Each of them says how many messages wait.
+    /// Both keys set how many messages are queued.
     fn ways_to_give_way(&mut self, file: &Section) {
         for topic in file.named("topics") {
             if let (Some(word), Some((at, Value::Whole(count)))) =
@@ -334,8 +334,8 @@ impl Findings {
         }
     }
 
-    /// Without a line, only observations are taken, and only under a prefix. A peer may be
-    /// known for its packets alone, which are forwarded here.
+    /// Without `accept`, only observations are accepted, and only under a prefix. A peer may be in
+    /// the file only because this node relays its packets.
     fn peers_without_rights(&mut self, file: &Section) {
         let has_ros = has_ros(file);
         let relays =
@@ -353,7 +353,7 @@ impl Findings {
         }
     }
 
-    /// A call acts, so it needs a line under the peer that calls.
+    /// A service call can move the robot, so it needs a line under the peer that calls.
     fn services_that_nobody_may_call(&mut self, file: &Section) {
         let calls = file.named("peers").iter().flat_map(|peer| peer.section.list("call"));
         let calls: Vec<&Pattern> = calls.filter_map(|(_, value)| as_pattern(value)).collect();
@@ -374,8 +374,8 @@ impl Findings {
         }
     }
 
-    /// A watchdog sleeps until a peer has published its topic, so one that no peer may publish
-    /// would protect nobody.
+    /// A watchdog starts with the first message that a peer publishes on its topic. A watchdog
+    /// whose topic no peer may publish would never start.
     fn watchdogs_that_nobody_may_feed(&mut self, file: &Section) {
         let peers = file.named("peers");
         let names: Vec<NameMap> = peers.iter().map(|peer| assemble::names(&peer.section)).collect();
@@ -439,7 +439,8 @@ fn has_ros(file: &Section) -> bool {
     file.section("ros1").is_some() || file.section("ros2").is_some()
 }
 
-/// Whether something of a peer may have this name here. Under a prefix, what the peer senses may.
+/// Whether a topic of the peer may have this name here. Under a prefix, the peer's observations
+/// may.
 fn may_publish(names: &NameMap, local: &str) -> bool {
     let NameMap { prefix, remap, accept } = names;
     let Some(local) = local.strip_prefix(prefix.as_str()).filter(|it| it.starts_with('/')) else {
@@ -459,7 +460,8 @@ fn as_pattern(value: &Value) -> Option<&Pattern> {
     }
 }
 
-/// YAML takes a star at the start of a word, and words in braces, for something else.
+/// Quotes a pattern, because YAML has another meaning for a star at the start of a word and for
+/// words in braces.
 fn quoted_if_pattern(name: &str) -> String {
     if name.contains('*') { format!("\"{name}\"") } else { name.into() }
 }

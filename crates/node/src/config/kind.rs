@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The kinds of single values in the robot's file: how each is read, and what
-//! is allowed in words (for errors and the reference) and as a JSON Schema.
+//! Kinds of single values in the robot's file: how each is parsed, and its allowed values in words
+//! (for errors and the reference) and as a JSON Schema.
 
 use super::units;
 use serde_json::{Value as Json, json};
@@ -11,19 +11,19 @@ use tautline_gateway::networks::{self, Network};
 use tautline_gateway::tf::MAX_PREFIX;
 use tautline_proto::{PublicKey, Rate};
 
-/// Longest name of a node.
+/// Maximum bytes of a node's name.
 pub const MAX_NODE_NAME: usize = tautline_proto::wire::packet::MAX_NAME;
-/// Longest path of a Unix socket on Linux (sun_path is 108 bytes with its final zero).
+/// Maximum bytes of the path of a Unix socket on Linux (sun_path is 108 bytes with its final zero).
 pub const MAX_SOCKET_PATH: usize = 107;
-/// Longest interface name on Linux (IFNAMSIZ is 16 with its final zero).
+/// Maximum bytes of an interface name on Linux (IFNAMSIZ is 16 with its final zero).
 pub const MAX_INTERFACE_NAME: usize = 15;
-/// Longest host name (RFC 1035, 2.3.4).
+/// Maximum bytes of a host name (RFC 1035, 2.3.4).
 pub const MAX_HOST_NAME: usize = 255;
 
 /// A kind of single value. Ranges are inclusive and written as in the file.
 #[derive(Debug, Clone, Copy)]
 pub enum Kind {
-    /// The name of a node.
+    /// Name of a node.
     NodeName,
     /// Absolute path of a Unix socket.
     SocketPath,
@@ -45,17 +45,17 @@ pub enum Kind {
     RosName,
     /// ROS name or pattern of names.
     Pattern,
-    /// Type of a topic, service or action, or any.
+    /// Type of a topic, service or action, or any type.
     TypeName,
     /// Name of a tf frame or pattern of names.
     Frames,
-    /// What stands before names of tf frames.
+    /// Prefix of names of tf frames.
     FramePrefix,
     /// Path of a folder.
     Folder,
     /// Path of a file.
     File,
-    /// A public key.
+    /// Public key.
     PublicKey,
     /// `true` or `false`.
     Flag,
@@ -63,49 +63,49 @@ pub enum Kind {
     Whole(u64, u64),
     /// Time with a unit.
     Duration(&'static str, &'static str),
-    /// Bits per second with a unit.
+    /// Bit rate with a unit.
     BitRate(&'static str, &'static str),
-    /// How a radio is paced: a word, or bits per second with a unit.
+    /// Rate control of a radio: a word, or a bit rate with a unit.
     Pacing(&'static str, &'static str),
-    /// Hertz.
+    /// Frequency in hertz.
     Frequency(&'static str, &'static str),
-    /// Bytes.
+    /// Number of bytes.
     Bytes(&'static str, &'static str),
-    /// Share of one, or per cent.
+    /// Fraction of one, or per cent.
     Share,
     /// One of these words.
     OneOf(&'static [&'static str]),
 }
 
-/// A value that was read and is in its range.
+/// A parsed value within its range.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     /// Name, path, URI or word.
     Text(String),
-    /// Address and port here.
+    /// Local address and port.
     Listen(SocketAddr),
-    /// Host and port elsewhere.
+    /// Remote host and port.
     Endpoint(String, Option<u16>),
     /// Name or pattern.
     Pattern(Pattern),
-    /// Whom a peer has to be.
+    /// Public key that identifies a peer.
     Key(PublicKey),
-    /// Addresses.
+    /// Network of addresses.
     Network(Network),
-    /// Switch.
+    /// Boolean.
     Flag(bool),
     /// Count, bytes or bits per second.
     Whole(u64),
-    /// How a radio is paced.
+    /// Rate control of a radio.
     Pacing(Rate),
-    /// Hertz or share.
+    /// Hertz or fraction of one.
     Real(f64),
     /// Time.
     Duration(Duration),
 }
 
 impl Kind {
-    /// Reads `text`; the error says what is allowed.
+    /// Parses `text`; the error names the allowed values.
     pub fn parse(&self, text: &str) -> Result<Value, String> {
         match self {
             Kind::RosName => check_name(text).map_err(|e| self.allowed_because(e.to_string()))?,
@@ -162,7 +162,7 @@ impl Kind {
         }
     }
 
-    /// What is allowed, in words.
+    /// Describes the allowed values.
     pub fn allowed(&self) -> String {
         match self {
             Kind::NodeName => format!("1 to {MAX_NODE_NAME} letters, digits, '_' or '-'"),
@@ -206,7 +206,7 @@ impl Kind {
         }
     }
 
-    /// JSON Schema of the value as YAML delivers it.
+    /// Returns the JSON Schema of the value as YAML delivers it.
     pub fn schema(&self) -> Json {
         let text = |pattern: &str| json!({ "type": "string", "pattern": pattern });
         match self {
@@ -275,7 +275,7 @@ fn within<T: PartialOrd>(
     parse(text).filter(|value| *value >= min && *value <= max)
 }
 
-/// Words for how a radio is paced.
+/// Words for the rate control of a radio.
 const PACINGS: [(&str, Rate); 4] = [
     ("auto", Rate::Auto),
     ("back-pressure", Rate::BackPressure),
@@ -283,7 +283,7 @@ const PACINGS: [(&str, Rate); 4] = [
     ("aimd", Rate::Aimd),
 ];
 
-/// How the file says it.
+/// Returns the word of `rate` in the file.
 pub fn pacing_word(rate: Rate) -> Option<&'static str> {
     PACINGS.iter().find(|(_, it)| *it == rate).map(|(word, _)| *word)
 }
@@ -308,7 +308,7 @@ fn is_node_name(text: &str) -> bool {
     fits && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }
 
-/// In place of a type: whatever it is.
+/// The word in place of a type that accepts every type.
 pub const ANY_TYPE: &str = "any";
 
 fn is_type_name(text: &str) -> bool {
@@ -339,7 +339,7 @@ fn is_host(text: &str) -> bool {
 
 fn is_host_name(text: &str) -> bool {
     let fits = (1..=MAX_HOST_NAME).contains(&text.len()) && !text.starts_with(['-', '.']);
-    // Digits and dots alone can only be meant as an IPv4 address, and then must be one.
+    // A text of digits and dots can only be meant as an IPv4 address, and must then be a valid one.
     let looks_like_ipv4 = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     let is_right = !looks_like_ipv4 || text.parse::<std::net::Ipv4Addr>().is_ok();
     fits && is_right && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
@@ -362,7 +362,7 @@ fn listen(text: &str, bare_port_address: &str) -> Option<Value> {
     (address.port() != 0).then_some(Value::Listen(address))
 }
 
-/// `HOST`, `HOST:PORT`, `IPV6`, `[IPV6]` or `[IPV6]:PORT`, with or without `%zone`.
+/// Parses `HOST`, `HOST:PORT`, `IPV6`, `[IPV6]` or `[IPV6]:PORT`, with or without `%zone`.
 fn endpoint(text: &str) -> Option<Value> {
     if is_ipv6(text) {
         return Some(Value::Endpoint(text.into(), None));

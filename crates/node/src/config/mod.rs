@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The robot's file, validated: values that cannot be illegal.
+//! The robot's file, validated: its types hold only valid values.
 //!
-//! YAML text becomes a tree with places (`yaml`), which is held against the
-//! option table (`table`, `validate`), checked as a whole (`cross`) and
-//! turned into [`Config`] (`assemble`). All that is wrong is reported at once.
+//! YAML text becomes a tree with positions (`yaml`). The tree is checked against the option table
+//! (`table`, `validate`), then as a whole (`cross`), and converted to [`Config`] (`assemble`). One
+//! run reports all problems.
 
 mod assemble;
 mod cross;
@@ -34,30 +34,30 @@ use tautline_gateway::types::compose::Fields;
 use tautline_gateway::types::installed::Installed;
 use tautline_proto::{Marking, PublicKey, Rate};
 
-/// Most peers of one node.
+/// Maximum number of peers of one node.
 pub const MAX_PEERS: usize = 256;
-/// Most rules under `topics`, and most watchdogs.
+/// Maximum number of rules under `topics`, and of watchdogs.
 pub const MAX_TOPIC_RULES: usize = 1024;
 
-/// A file that can be used.
+/// A valid file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Checked {
-    /// Its values, every default filled in.
+    /// Values, with all defaults.
     pub config: Config,
-    /// What is allowed but probably not meant, in the file's order.
+    /// Values that are valid but probably not meant, in the file's order.
     pub warnings: Vec<Warning>,
     /// SHA-256 of the text, in hexadecimal digits.
     pub sha256: String,
 }
 
-/// Reads and checks `file` in this process's surroundings.
+/// Reads and checks `file` in the surroundings of this process.
 pub fn load(file: &Path) -> Result<Checked, ConfigError> {
     let text = read(file)?;
     parse(&text, &Surroundings::of(file))
         .map_err(|problems| ConfigError::Invalid { file: file.into(), problems })
 }
 
-/// The text of `file`, which is UTF-8 and at most [`MAX_FILE_BYTES`] long.
+/// Reads the text of `file`, which is UTF-8 of at most [`MAX_FILE_BYTES`].
 pub fn read(file: &Path) -> Result<String, ConfigError> {
     let unreadable = |cause| ConfigError::Unreadable { file: file.into(), cause };
     let open = std::fs::File::open(file).map_err(unreadable)?;
@@ -86,7 +86,7 @@ fn not_text(bytes: &[u8], valid: usize) -> Problem {
     }
 }
 
-/// Checks a file's text; the error is every problem in the file's order, at least one.
+/// Checks the text of a file; the error lists every problem in the file's order, at least one.
 pub fn parse(text: &str, surroundings: &Surroundings) -> Result<Checked, Vec<Problem>> {
     let mut problems = Vec::new();
     let root = yaml::read(text, &mut problems).map_err(|problem| vec![problem])?;
@@ -109,120 +109,123 @@ fn sha256(text: &str) -> String {
     digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The one UDP port of Tautline (unassigned at IANA, outside Linux's ephemeral range).
+/// Default UDP port of Tautline (unassigned at IANA, outside Linux's ephemeral range).
 pub const DEFAULT_PORT: u16 = 18470;
 
-/// Everything `tautline run` needs, every default filled in.
+/// The configuration of `tautline run`, with all defaults.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// This node's name, unique in the team.
+    /// Name of this node, unique in the team.
     pub name: String,
-    /// Where packets are received.
+    /// Address and port on which packets are received.
     pub listen: SocketAddr,
-    /// Unix socket of the command line.
+    /// Path of the control socket.
     pub control: PathBuf,
-    /// Where Prometheus may ask for metrics; `None` is nowhere.
+    /// Address of the Prometheus metrics; `None` disables them.
     pub metrics: Option<SocketAddr>,
-    /// On which interfaces peers are told where this node is.
+    /// Interfaces on which this node sends beacons.
     pub beacons: Beacons,
-    /// Where events are recorded.
+    /// Destination of the audit log.
     pub audit: AuditConfig,
-    /// How peers are known.
+    /// Authentication of peers.
     pub security: Security,
-    /// Whether the node tells of itself on the robot's /diagnostics.
+    /// Whether the node publishes its state on the robot's /diagnostics.
     pub diagnostics: bool,
-    /// The ROS 1 side; `None` switches it off.
+    /// ROS 1 side; `None` disables it.
     pub ros1: Option<Ros1Config>,
-    /// The ROS 2 side; only where there is no ROS 1.
+    /// ROS 2 side; set only without a ROS 1 side.
     pub ros2: Option<Ros2Config>,
     /// Radios that differ from the default, by interface.
     pub radios: Vec<RadioConfig>,
-    /// How packets are marked; `None` leaves them as they are.
+    /// DSCP marking of packets; `None` leaves packets unmarked.
     pub marking: Option<Marking>,
-    /// The other nodes.
+    /// Other nodes.
     pub peers: Vec<PeerConfig>,
-    /// What is sent from here; the first rule that matches a topic counts.
+    /// Rules for sent topics; the first rule that matches a topic applies.
     pub topics: Vec<TopicRule>,
-    /// Services of this robot that peers may call; the first rule that matches counts.
+    /// Services of this robot that peers may call; the first rule that matches applies.
     pub services: Vec<ServiceRule>,
-    /// Topics from peers whose silence is answered, by local name.
+    /// Watchdogs of topics from peers, by local name.
     pub watchdogs: Vec<WatchdogConfig>,
-    /// What leaves on topics of tf's types, and under which names.
+    /// Rules for the transforms that are sent: which frames, and under which names.
     pub tf: tf::Rules,
-    /// Bounds and budgets.
+    /// Limits and budgets.
     pub limits: Limits,
     /// Real-time options of the data-plane thread.
     pub realtime: Realtime,
 }
 
-/// On which interfaces a node tells its peers where it is.
+/// The interfaces on which a node sends beacons.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Beacons {
-    /// On none.
+    /// No interface.
     Off,
-    /// On all that are up, reach groups and are no loopback.
+    /// All interfaces that are up, support multicast and are no loopback.
     Everywhere,
-    /// On these, while they are there.
+    /// These interfaces, while they exist.
     On(Vec<String>),
 }
 
-/// Where events are recorded.
+/// The destination of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuditConfig {
-    /// Nowhere.
+    /// No log.
     Off,
-    /// In files that rotate.
+    /// Files that rotate.
     Files {
-        /// The current one; older ones have `.1`, `.2` and so on behind it.
+        /// Path of the current file; older files append `.1`, `.2` and so on.
         path: PathBuf,
-        /// Most bytes of one file.
+        /// Maximum bytes of one file.
         size: u64,
-        /// Most files.
+        /// Maximum number of files.
         files: u32,
     },
-    /// In the system's journal.
+    /// The system's journal.
     Journald,
 }
 
-/// How nodes know each other.
+/// The authentication of nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Security {
-    /// By keys; the node's own is in this file.
+    /// By keys. This file holds the node's own key.
     Keys(PathBuf),
-    /// By names: the keys are made of them, and anybody can do that.
+    /// By names. Keys derive from names, so anybody can produce them.
     None,
 }
 
-/// The ROS 1 side.
+/// Configuration of the ROS 1 side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ros1Config {
-    /// `http://host:port`; the file's, else ROS_MASTER_URI, else `http://localhost:11311`.
+    /// ROS master as `http://host:port`: from the file, else ROS_MASTER_URI, else
+    /// `http://localhost:11311`.
     pub master: String,
-    /// The name or address local nodes reach this one by; the file's, else ROS_HOSTNAME, else ROS_IP, else the machine's name.
+    /// Name or address by which local nodes reach this one: from the file, else ROS_HOSTNAME, else
+    /// ROS_IP, else the machine's name.
     pub host: String,
-    /// Computers beside this one and the master's whose nodes may connect.
+    /// Computers whose nodes may connect, in addition to this machine and the master's.
     pub allow: Vec<Network>,
-    /// This node's ROS name (`/tautline`).
+    /// ROS name of this node (`/tautline`).
     pub node_name: String,
-    /// Where types are; the file's folders, else CMAKE_PREFIX_PATH, ROS_PACKAGE_PATH and `/usr`.
+    /// Installed types: in the file's folders, else in those of CMAKE_PREFIX_PATH, ROS_PACKAGE_PATH
+    /// and `/usr`.
     pub installed: Installed,
 }
 
-/// The ROS 2 side.
+/// Configuration of the ROS 2 side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ros2Config {
-    /// The file's, else ROS_DOMAIN_ID, else 0; at most [`MAX_DOMAIN`].
+    /// Domain: from the file, else ROS_DOMAIN_ID, else 0; at most [`MAX_DOMAIN`].
     pub domain: u32,
-    /// Local nodes speak over loopback only.
+    /// Whether local nodes communicate only over loopback.
     pub localhost: bool,
-    /// This node's ROS name (`/tautline`).
+    /// ROS name of this node (`/tautline`).
     pub node_name: String,
-    /// Where types are installed; the file's, else AMENT_PREFIX_PATH.
+    /// Folders of installed types: from the file, else AMENT_PREFIX_PATH.
     pub definitions: Vec<PathBuf>,
 }
 
 impl Config {
-    /// Which ROS this robot has, and where its types are installed.
+    /// Returns the kind of ROS on this robot and its installed types.
     pub fn ros(&self) -> Option<(Dialect, Installed)> {
         let ros1 = self.ros1.as_ref().map(|it| (Dialect::Ros1, it.installed.clone()));
         let ros2 = |it: &Ros2Config| (Dialect::Ros2, Installed::new(it.definitions.clone()));
@@ -238,56 +241,58 @@ pub const MAX_DOMAIN: u32 = 232;
 pub struct RadioConfig {
     /// Interface name (`wlan0`).
     pub interface: String,
-    /// How packets are let go.
+    /// Rate control.
     pub rate: Rate,
-    /// How many full packets may wait in the kernel at once.
+    /// Maximum number of full packets in the kernel.
     pub in_flight: u32,
 }
 
-/// Full packets that may wait in the kernel, unless the file says otherwise: the
-/// least that keeps a real MAC busy (one reaches 86-88 % of a 6-54 Mbps DCF link, two 97 % or more).
+/// Default for the maximum full packets in the kernel: the least that keeps a real MAC busy (one
+/// packet reaches 86-88 % of a 6-54 Mbps DCF link, two reach 97 % or more).
 pub const DEFAULT_IN_FLIGHT: u32 = 2;
 
-/// One other node.
+/// One peer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PeerConfig {
-    /// Its name, as in its own file.
+    /// Name of the peer, as in its own file.
     pub name: String,
-    /// Whom it has to be.
+    /// Public key that the peer must prove.
     pub key: PublicKey,
-    /// Paths to it; empty: it is the one that calls, unless others lead there.
+    /// Paths to the peer. If empty, the peer initiates the handshake, or relays lead to it.
     pub links: Vec<LinkConfig>,
-    /// Peers that lead there.
+    /// Relays that lead to the peer.
     pub via: Vec<String>,
-    /// Whether its packets for others are passed on.
+    /// Whether this node relays the peer's packets.
     pub relay: bool,
-    /// Names of its topics here.
+    /// Accepted names of the peer and their names on this robot.
     pub names: NameMap,
-    /// This robot's services and actions that it may call.
+    /// Services and actions of this robot that the peer may call.
     pub call: Vec<Pattern>,
-    /// This robot's topics, services and actions that it is offered; empty is all.
+    /// Topics, services and actions of this robot that are advertised to the peer; empty means all.
     pub offer: Vec<Pattern>,
-    /// What is taken of its topics, calls and answers after decompression, in bits per second.
+    /// Maximum accepted rate of the peer's topics, calls and responses after decompression, in bits
+    /// per second.
     pub max_rate_bps: u64,
-    /// The highest priority that its topics may have where they are passed on.
+    /// Maximum priority of the peer's topics where they are forwarded.
     pub max_priority: u8,
 }
 
-/// What happens when a topic from peers goes silent.
+/// A watchdog: the reaction to a timeout of a topic from peers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WatchdogConfig {
-    /// Its local name.
+    /// Local name of the topic.
     pub topic: String,
-    /// Longest time between two messages.
+    /// Timeout: maximum time between two messages.
     pub after: Duration,
-    /// Fields of the safe message; those left out are zero, false or empty.
+    /// Fields of the safe message; omitted fields are zero, false or empty.
     pub message: Fields,
-    /// How often it is published while the topic stays silent; `None` is once.
+    /// Interval of the safe message during the timeout; `None` publishes it once.
     pub repeat: Option<Duration>,
 }
 
 impl PeerConfig {
-    /// Whether it has a link without address, which leads to where it calls from.
+    /// Whether the peer has a link without a configured address. That link takes the address from
+    /// which the peer initiates the handshake.
     pub fn is_caller(&self) -> bool {
         self.links.is_empty() && self.via.is_empty()
     }
@@ -296,41 +301,41 @@ impl PeerConfig {
 /// One path to a peer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkConfig {
-    /// Host name or address, as written.
+    /// Host name or address, as in the file.
     pub host: String,
     /// UDP port.
     pub port: u16,
-    /// Interface to leave by; `None` is the routing table's choice.
+    /// Outgoing interface; `None` leaves the choice to the routing table.
     pub interface: Option<String>,
-    /// IP packet size; `None` is the interface's, at most [`MAX_DEFAULT_MTU`].
+    /// IP packet size; `None` means the interface's MTU, at most [`MAX_DEFAULT_MTU`].
     pub mtu: Option<u16>,
 }
 
-/// Interfaces with a larger MTU (loopback) still get packets of this size unless the file says otherwise.
+/// Default packet size for interfaces with a larger MTU (loopback).
 pub const MAX_DEFAULT_MTU: u16 = 1500;
 
-/// Bounds and budgets.
+/// Limits and budgets.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
-    /// Largest message carried, in bytes.
+    /// Maximum bytes of one message.
     pub max_message: usize,
-    /// Bytes that may wait for one peer.
+    /// Maximum bytes queued for one peer.
     pub queue_bytes: usize,
-    /// Time the queue of one peer may take to drain.
+    /// Maximum time to drain the queue of one peer.
     pub queue_time: Duration,
-    /// Bytes of incomplete messages from one peer.
+    /// Maximum bytes of incomplete messages from one peer.
     pub reassembly_bytes: usize,
-    /// Share of the bytes sent that repairs may add, 0-1.
+    /// Fraction of the sent bytes that repairs may add, 0-1.
     pub repair_budget: f64,
 }
 
 /// Real-time options of the data-plane thread.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Realtime {
-    /// SCHED_FIFO priority 1-99; `None` is the normal scheduler.
+    /// SCHED_FIFO priority 1-99; `None` means the normal scheduler.
     pub priority: Option<u8>,
-    /// CPU to stay on.
+    /// CPU that the thread is bound to.
     pub cpu: Option<u32>,
-    /// Lock all memory.
+    /// Whether all memory is locked.
     pub lock_memory: bool,
 }

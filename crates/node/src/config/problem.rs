@@ -1,39 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is wrong with a robot's file, and where.
+//! Problems of a robot's file, with their positions.
 
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
 
-/// Problems listed for one file; the rest is only counted.
+/// Maximum number of problems listed for one file; further problems are counted.
 pub const MAX_PROBLEMS: usize = 100;
 
-/// Edits between a known name and one that may be a slip of it.
+/// Maximum number of edits between a known name and a probable misspelling of it.
 const MAX_SLIP: usize = 3;
 
-/// A place in the file, both counted from 1.
+/// A position in the file; line and column count from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Position {
-    /// Line.
+    /// Line number.
     pub line: usize,
-    /// Column in characters.
+    /// Column, in characters.
     pub column: usize,
 }
 
-/// The beginning of the file, for what belongs to no line.
+/// The start of the file, the position of problems without a line.
 pub const TOP: Position = Position { line: 1, column: 1 };
 
-/// One thing that must change before the file can be used.
+/// One error, which prevents the use of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// Where.
+    /// Position.
     #[serde(flatten)]
     pub at: Position,
     /// Path of the key (`peers.robot2.mtu`), empty for the whole file.
     pub key: String,
-    /// What stands there.
+    /// Value in the file.
     pub found: String,
-    /// What may stand there.
+    /// Allowed values.
     pub allowed: String,
 }
 
@@ -44,15 +44,15 @@ impl fmt::Display for Problem {
     }
 }
 
-/// One thing that is allowed but probably not meant.
+/// A value that is valid but probably not meant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Warning {
-    /// Where.
+    /// Position.
     #[serde(flatten)]
     pub at: Position,
     /// Path of the key, empty for the whole file.
     pub key: String,
-    /// What is odd, for a person.
+    /// Description for people.
     pub text: String,
 }
 
@@ -68,23 +68,23 @@ fn write_place(f: &mut fmt::Formatter<'_>, at: Position, key: &str) -> fmt::Resu
     if key.is_empty() { Ok(()) } else { write!(f, "{key}: ") }
 }
 
-/// Why a file cannot be used.
+/// The reason why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// It could not be read.
+    /// The file could not be read.
     #[error("{}: cannot be read: {cause}", file.display())]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         cause: std::io::Error,
     },
-    /// It was read and is not right.
+    /// The file was read and is invalid.
     #[error("{}", in_lines(file, problems))]
     Invalid {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// Everything that is wrong, at least one, in the file's order.
+        /// All problems, at least one, in the file's order.
         problems: Vec<Problem>,
     },
 }
@@ -98,11 +98,11 @@ fn in_lines(file: &std::path::Path, problems: &[Problem]) -> String {
     lines.join("\n")
 }
 
-/// The one of `names` that `found` is probably a slip of.
+/// Returns the one of `names` of which `found` is probably a misspelling.
 pub fn nearest<'n>(names: impl IntoIterator<Item = &'n str>, found: &str) -> Option<&'n str> {
     let plain = |name: &str| name.to_lowercase().replace('-', "_");
     let found = plain(found);
-    // No need to compare with what is much longer or shorter, which costs the product of both.
+    // Names of a very different length are skipped: a comparison costs the product of both lengths.
     let close = names.into_iter().filter(|name| name.len().abs_diff(found.len()) <= MAX_SLIP);
     let distance = |name: &str| strsim::damerau_levenshtein(&plain(name), &found);
     let (distance, name) = close.map(|name| (distance(name), name)).min()?;

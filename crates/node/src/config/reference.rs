@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! docs/configuration.md, from the option table.
+//! docs/configuration.md, generated from the option table.
 
 use super::kind::Kind;
 use super::table::{FILE, Naming, Preset, Setting, Shape};
@@ -10,7 +10,7 @@ use std::fmt::Write;
 /// A file that uses most of the format; it passes `tautline check`.
 pub const EXAMPLE: &str = include_str!("example.yaml");
 
-/// The whole page.
+/// Returns the whole page.
 pub fn markdown() -> String {
     let mut page = format!(
         "<!-- Generated from the option table by `UPDATE=1 cargo test -p tautline-node --test generated`. -->\n\
@@ -80,7 +80,7 @@ fn preset(setting: &Setting) -> String {
     }
 }
 
-/// What `setting` allows, in words.
+/// Describes the values that `setting` allows.
 fn allowed(setting: &Setting) -> String {
     match &setting.shape {
         Shape::Single(kind) => kind.allowed(),

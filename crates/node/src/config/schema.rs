@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! docs/robot.schema.json, from the option table.
+//! docs/robot.schema.json, generated from the option table.
 
 use super::kind::Kind;
 use super::table::{FILE, Naming, Preset, Setting, Shape};
 use serde_json::{Map, Value as Json, json};
 
-/// The schema (JSON Schema 2020-12) of the robot's file.
+/// Returns the schema (JSON Schema 2020-12) of the robot's file.
 pub fn schema() -> Json {
     let mut schema = object(FILE);
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
@@ -25,7 +25,7 @@ fn property(setting: &Setting) -> Json {
     let mut schema = shape(&setting.shape);
     schema["description"] = setting.doc.into();
     if let Preset::Value(value) = setting.preset {
-        // Numbers and switches keep their type, quantities with a unit stay text.
+        // Numbers and booleans keep their type; quantities with a unit stay text.
         schema["default"] = serde_json::from_str(value).unwrap_or_else(|_| value.into());
     }
     schema
@@ -78,7 +78,7 @@ fn named(naming: &Naming) -> Json {
     json!({ "anyOf": whole })
 }
 
-/// The list form: names, or sections with their name under `key`.
+/// Returns the schema of the list form: names, or sections with their name under `key`.
 fn list(naming: &Naming, key: &str) -> Json {
     let name: Kind = naming.names;
     let mut entry = object(naming.options);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The file that `tautline init` writes, from the option table.
+//! The file that `tautline init` writes, generated from the option table.
 
 use super::table::{FILE, Preset, Setting, Shape};
 
@@ -9,7 +9,7 @@ const HEADER: &str = "\
 
 ";
 
-/// A commented file that passes `tautline check` as it is.
+/// Returns a commented file that passes `tautline check` unchanged.
 pub fn starter() -> String {
     let mut lines = Vec::new();
     settings(&mut lines, FILE, 0, false);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a file's meaning takes from outside it, gathered once so that reading
-//! a file is a pure function of the file and of this.
+//! Inputs of the configuration from outside the file. They are gathered once, so that reading a
+//! file is a pure function of the file and these inputs.
 
 use std::path::{Path, PathBuf};
 
-/// Environment of the process and facts about the machine.
+/// Environment of the process and properties of the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Surroundings {
-    /// Of the robot's file.
+    /// Folder of the robot's file.
     pub folder: PathBuf,
     /// ROS_MASTER_URI.
     pub ros_master_uri: Option<String>,
@@ -17,34 +17,34 @@ pub struct Surroundings {
     pub ros_ip: Option<String>,
     /// CMAKE_PREFIX_PATH, which ROS 1 sets.
     pub cmake_prefix_path: Option<String>,
-    /// ROS_PACKAGE_PATH, which it sets as well.
+    /// ROS_PACKAGE_PATH, which ROS 1 sets as well.
     pub ros_package_path: Option<String>,
     /// ROS_DOMAIN_ID.
     pub ros_domain_id: Option<String>,
     /// ROS_AUTOMATIC_DISCOVERY_RANGE.
     pub ros_discovery_range: Option<String>,
-    /// ROS_LOCALHOST_ONLY, what ROS 2 had before that.
+    /// ROS_LOCALHOST_ONLY, the predecessor of ROS_AUTOMATIC_DISCOVERY_RANGE in ROS 2.
     pub ros_localhost_only: Option<String>,
     /// AMENT_PREFIX_PATH.
     pub ament_prefix_path: Option<String>,
     /// XDG_RUNTIME_DIR.
     pub runtime_folder: Option<PathBuf>,
-    /// LOGS_DIRECTORY, which systemd sets; of several the first.
+    /// LOGS_DIRECTORY, which systemd sets; the first folder if it lists several.
     pub logs_folder: Option<PathBuf>,
-    /// The machine's name; `None` where the system does not say.
+    /// Name of the machine; `None` if the system reports none.
     pub host_name: Option<String>,
     /// Names of the network interfaces; `None` if unknown.
     pub interfaces: Option<Vec<String>>,
 }
 
-/// Where audit logs are when there is no LOGS_DIRECTORY.
+/// Folder of audit logs without LOGS_DIRECTORY.
 pub const SYSTEM_LOGS_FOLDER: &str = "/var/log/tautline";
 
-/// Where control sockets are when there is no XDG_RUNTIME_DIR.
+/// Folder of control sockets without XDG_RUNTIME_DIR.
 pub const SYSTEM_CONTROL_FOLDER: &str = "/run/tautline";
 
 impl Surroundings {
-    /// Those of this process, for a file there.
+    /// Returns the surroundings of this process, for a file at this path.
     pub fn of(file: &Path) -> Self {
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         Self {
@@ -69,7 +69,7 @@ impl Surroundings {
         }
     }
 
-    /// Where the control socket of node `name` is unless its file says otherwise.
+    /// Returns the default control socket of node `name`.
     pub fn control_socket(&self, name: &str) -> PathBuf {
         let file = format!("{name}.sock");
         match &self.runtime_folder {
@@ -78,7 +78,7 @@ impl Surroundings {
         }
     }
 
-    /// Folders in which control sockets are looked for, most likely first.
+    /// Returns the folders that are searched for control sockets, the most likely first.
     pub fn control_folders(&self) -> Vec<PathBuf> {
         let own = self.runtime_folder.iter().map(|folder| folder.join("tautline"));
         own.chain([PathBuf::from(SYSTEM_CONTROL_FOLDER)]).collect()

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The option table: every key of the robot's file, once. Validation, defaults,
-//! docs/configuration.md, docs/robot.schema.json and the file that `tautline
-//! init` writes all come from here.
+//! The option table: every key of the robot's file. It is the source of validation, defaults,
+//! docs/configuration.md, docs/robot.schema.json and the file that `tautline init` writes.
 
 use super::MAX_DOMAIN;
 use super::kind::Kind;
@@ -11,49 +10,49 @@ use tautline_gateway::mapping::WhenSlow;
 /// One key.
 #[derive(Debug)]
 pub struct Setting {
-    /// Its name in the file.
+    /// Name in the file.
     pub name: &'static str,
-    /// What it holds.
+    /// Form of the value.
     pub shape: Shape,
-    /// What holds without it.
+    /// Value of an absent key.
     pub preset: Preset,
-    /// One sentence for a person.
+    /// One sentence for people.
     pub doc: &'static str,
-    /// An example of the value, as YAML on one line; empty for sections.
+    /// Example of the value, as YAML on one line; empty for sections.
     pub example: &'static str,
-    /// Whether `tautline init` writes it without a comment sign.
+    /// Whether `tautline init` writes the key without a comment sign.
     pub in_starter: bool,
 }
 
-/// What holds when a key is not there.
+/// The value of an absent key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Preset {
-    /// The key must be there.
+    /// The key is required.
     Required,
-    /// Nothing; the sentence says what that means.
+    /// No value; the sentence describes the effect.
     Absent(&'static str),
     /// This value, as in the file.
     Value(&'static str),
-    /// A value found when the file is read, in words.
+    /// A value computed when the file is read, in words.
     Computed(&'static str),
 }
 
-/// What a key holds.
+/// The form of a key's value.
 #[derive(Debug)]
 pub enum Shape {
     /// One value.
     Single(Kind),
-    /// A list of values; one alone may stand without brackets.
+    /// A list of values; a single value needs no brackets.
     List(Kind),
-    /// A list of values, one alone, or a map from values to the types that are meant.
+    /// A list of values, a single value, or a map from values to their types.
     Typed(Kind),
     /// A map from names to names.
     Renames(Kind),
-    /// Keys of its own.
+    /// A section with these keys.
     Section(&'static [Setting]),
-    /// Keys of its own, or `true` or `false`.
+    /// A section with these keys, or `true` or `false`.
     Switch(&'static [Setting]),
-    /// A map from the fields of a message to values, of a type that is not known yet.
+    /// A map from the fields of a message to values. The message type is not known yet.
     Fields,
     /// A list of sections.
     Sections(&'static [Setting]),
@@ -64,15 +63,15 @@ pub enum Shape {
 /// A map from names to sections.
 #[derive(Debug)]
 pub struct Naming {
-    /// What the names are.
+    /// Kind of the names.
     pub names: Kind,
-    /// A name for the starter file and the docs.
+    /// Example name for the starter file and the docs.
     pub example: &'static str,
-    /// The key meant by a single value in place of a section.
+    /// Key that a single value in place of a section sets.
     pub short_for: Option<&'static str>,
-    /// Whether a list of names, or of sections with this key, may stand for the map.
+    /// Key that holds the name in the list form; `None` allows only the map.
     pub list_with: Option<&'static str>,
-    /// Keys of each.
+    /// Keys of each section.
     pub options: &'static [Setting],
 }
 
@@ -267,7 +266,7 @@ const AUDIT: &[Setting] = &[
     ),
 ];
 
-/// Where events may be recorded.
+/// Destinations of the audit log.
 const AUDIT_LOGS: &[&str] = &["file", "journald"];
 
 const ROS1: &[Setting] = &[
@@ -331,13 +330,14 @@ const ROS2: &[Setting] = &[
     ),
 ];
 
-/// Where ROS 2 nodes may look for each other, of what ROS_AUTOMATIC_DISCOVERY_RANGE may be.
+/// Discovery ranges of ROS 2 nodes that Tautline supports, of the values of
+/// ROS_AUTOMATIC_DISCOVERY_RANGE.
 pub const RANGES: &[&str] = &["subnet", "localhost"];
 
-/// How peers may be known.
+/// Modes of `security`.
 pub const SECURITY: &[&str] = &["keys", "none"];
 
-/// Nobody has the secret to it: its bytes are text.
+/// Nobody has the secret key: the bytes of this public key are text.
 const EXAMPLE_KEY: &str = "cHVibGljIGtleSBvZiBiYXNlLCBhbiBleGFtcGxlLi4=";
 
 const PEERS: Naming = Naming {
@@ -534,7 +534,7 @@ const DSCP: &[Setting] = &[
 ];
 
 const DSCP_KIND: Kind = Kind::Whole(0, 63);
-/// One more than the highest priority.
+/// One more than the highest priority; as a limit it matches no packet.
 const FROM_KIND: Kind = Kind::Whole(0, 256);
 
 const SERVICES: Naming = Naming {

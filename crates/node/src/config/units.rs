@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Quantities as people write them: `500ms`, `6Mbps`, `5Hz`, `8MB`, `30%`.
-//! Used by the robot's file and by `tautline set`.
+//! Quantities as people write them: `500ms`, `6Mbps`, `5Hz`, `8MB`, `30%`. The robot's file and
+//! `tautline set` use them.
 
 use std::time::Duration;
 
-/// Units of time and how many nanoseconds each is.
+/// Units of time, in nanoseconds.
 pub const TIME_UNITS: &[(&str, f64)] =
     &[("us", 1e3), ("ms", 1e6), ("s", 1e9), ("min", 60e9), ("h", 3600e9)];
-/// Units of a rate and how many bits per second each is.
+/// Units of a bit rate, in bits per second.
 pub const BIT_RATE_UNITS: &[(&str, f64)] =
     &[("bps", 1.0), ("kbps", 1e3), ("Mbps", 1e6), ("Gbps", 1e9)];
-/// Units of frequency in hertz; none is hertz too.
+/// Units of frequency, in hertz; no unit means hertz.
 pub const FREQUENCY_UNITS: &[(&str, f64)] = &[("", 1.0), ("Hz", 1.0), ("kHz", 1e3)];
-/// Units of size in bytes: MB is 10^6, MiB is 2^20; none is bytes.
+/// Units of size, in bytes: MB is 10^6, MiB is 2^20; no unit means bytes.
 pub const BYTE_UNITS: &[(&str, f64)] = &[
     ("", 1.0),
     ("B", 1.0),
@@ -24,10 +24,10 @@ pub const BYTE_UNITS: &[(&str, f64)] = &[
     ("MiB", 1048576.0),
     ("GiB", 1073741824.0),
 ];
-/// Units of a share of one.
+/// Units of a fraction of one.
 pub const SHARE_UNITS: &[(&str, f64)] = &[("", 1.0), ("%", 0.01)];
 
-/// `text` as a number times one of `units`; `None` if it is not that.
+/// Parses `text` as a number times one of `units`; `None` if it is not in this form.
 pub fn quantity(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     let digits_end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits_end);
@@ -36,28 +36,28 @@ pub fn quantity(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     Some(number * scale).filter(|value| value.is_finite())
 }
 
-/// A time such as `500ms` or `2s`; a unit is needed.
+/// Parses a time such as `500ms` or `2s`; the unit is required.
 pub fn duration(text: &str) -> Option<Duration> {
     let nanoseconds = quantity(text, TIME_UNITS)?;
     (nanoseconds < u64::MAX as f64).then(|| Duration::from_nanos(nanoseconds.round() as u64))
 }
 
-/// A rate such as `6Mbps` in bits per second; a unit is needed.
+/// Parses a rate such as `6Mbps`, in bits per second; the unit is required.
 pub fn bit_rate(text: &str) -> Option<u64> {
     whole(quantity(text, BIT_RATE_UNITS)?)
 }
 
-/// A frequency such as `5Hz` or `5`, in hertz.
+/// Parses a frequency such as `5Hz` or `5`, in hertz.
 pub fn frequency(text: &str) -> Option<f64> {
     quantity(text, FREQUENCY_UNITS)
 }
 
-/// A size such as `8MB`, `64KiB` or `1500`, in bytes.
+/// Parses a size such as `8MB`, `64KiB` or `1500`, in bytes.
 pub fn bytes(text: &str) -> Option<u64> {
     whole(quantity(text, BYTE_UNITS)?)
 }
 
-/// A share such as `30%` or `0.3`, not checked against any range.
+/// Parses a fraction such as `30%` or `0.3`, without a range check.
 pub fn share(text: &str) -> Option<f64> {
     quantity(text, SHARE_UNITS)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Holds a file's tree against the option table: unknown keys, wrong types and
-//! values out of range become problems, defaults are filled in.
+//! Checks a file's tree against the option table: unknown keys, wrong types and values out of range
+//! become problems; absent keys get their defaults.
 
 use super::kind::{Kind, Value};
 use super::problem::{self, Position, Problem};
@@ -9,10 +9,10 @@ use super::yaml::{Key, Node, Yaml, quoted};
 use std::collections::BTreeMap;
 use tautline_gateway::types::compose::{Fields, Written};
 
-/// The keys of one section that are there and right, or have a default.
+/// The valid keys of one section, including defaults.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Section {
-    /// Where it starts.
+    /// Start of the section.
     pub at: Position,
     entries: BTreeMap<&'static str, Entry>,
 }
@@ -20,17 +20,17 @@ pub struct Section {
 #[derive(Debug, Clone, PartialEq)]
 struct Entry {
     at: Position,
-    /// Not a default.
+    /// Whether the key is in the file, not a default.
     given: bool,
     content: Content,
 }
 
-/// A value and its place.
+/// A value and its position.
 pub type At<T> = (Position, T);
-/// A value with the types that go with it, none where any does.
+/// A value with its types; no types means any type.
 pub type Typed = At<(Value, Vec<Value>)>;
 
-/// What a key holds, read.
+/// The parsed value of a key.
 #[derive(Debug, Clone, PartialEq)]
 enum Content {
     Single(Value),
@@ -47,18 +47,18 @@ enum Content {
 /// One section of a map from names to sections.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Named {
-    /// Where its name stands.
+    /// Position of the name.
     pub at: Position,
-    /// Its name.
+    /// Name.
     pub name: Value,
-    /// Its name as in the file.
+    /// Name as in the file.
     pub text: String,
-    /// Its keys.
+    /// Keys of the section.
     pub section: Section,
 }
 
 impl Section {
-    /// The value under `key` and its place.
+    /// Returns the value under `key` and its position.
     pub fn single(&self, key: &str) -> Option<At<&Value>> {
         match self.entries.get(key)? {
             Entry { at, content: Content::Single(value), .. } => Some((*at, value)),
@@ -66,7 +66,7 @@ impl Section {
         }
     }
 
-    /// The list under `key`; empty if there is none.
+    /// Returns the list under `key`; empty if there is none.
     pub fn list(&self, key: &str) -> &[At<Value>] {
         match self.content(key) {
             Some(Content::List(list)) => list,
@@ -74,7 +74,8 @@ impl Section {
         }
     }
 
-    /// The values under `key` with their types, none where any is meant; empty if there are none.
+    /// Returns the values under `key` with their types (no types means any type); empty if there
+    /// are no values.
     pub fn typed(&self, key: &str) -> &[Typed] {
         match self.content(key) {
             Some(Content::Typed(entries)) => entries,
@@ -82,7 +83,7 @@ impl Section {
         }
     }
 
-    /// The renames under `key`; empty if there are none.
+    /// Returns the renames under `key`; empty if there are none.
     pub fn renames(&self, key: &str) -> &[At<(String, String)>] {
         match self.content(key) {
             Some(Content::Renames(pairs)) => pairs,
@@ -90,7 +91,7 @@ impl Section {
         }
     }
 
-    /// A message's fields under `key`; empty if there are none.
+    /// Returns a message's fields under `key`; empty if there are none.
     pub fn fields(&self, key: &str) -> &[(String, Written)] {
         match self.content(key) {
             Some(Content::Fields(fields)) => fields,
@@ -98,7 +99,7 @@ impl Section {
         }
     }
 
-    /// The section under `key`; `None` if it is switched off or wrong.
+    /// Returns the section under `key`; `None` if it is disabled or wrong.
     pub fn section(&self, key: &str) -> Option<&Section> {
         match self.content(key)? {
             Content::Section(section) => Some(section),
@@ -106,7 +107,7 @@ impl Section {
         }
     }
 
-    /// The sections listed under `key`; empty if there are none.
+    /// Returns the sections listed under `key`; empty if there are none.
     pub fn sections(&self, key: &str) -> &[Section] {
         match self.content(key) {
             Some(Content::Sections(sections)) => sections,
@@ -114,7 +115,7 @@ impl Section {
         }
     }
 
-    /// The named sections under `key`; empty if there are none.
+    /// Returns the named sections under `key`; empty if there are none.
     pub fn named(&self, key: &str) -> &[Named] {
         match self.content(key) {
             Some(Content::Named(named)) => named,
@@ -122,12 +123,12 @@ impl Section {
         }
     }
 
-    /// Whether `key` is in the file, and right.
+    /// Whether `key` is in the file and valid.
     pub fn is_given(&self, key: &str) -> bool {
         self.entries.get(key).is_some_and(|entry| entry.given)
     }
 
-    /// Where `key` stands; the section's start if it is not in the file.
+    /// Returns the position of `key`; the section's start if it is not in the file.
     pub fn place(&self, key: &str) -> Position {
         self.entries.get(key).map_or(self.at, |entry| entry.at)
     }
@@ -137,7 +138,7 @@ impl Section {
     }
 }
 
-/// Reads `node` as a section with `settings`; what is wrong is added to `problems` and left out.
+/// Reads `node` as a section with `settings`; wrong values are added to `problems` and omitted.
 pub fn section(settings: &'static [Setting], node: &Node, problems: &mut Vec<Problem>) -> Section {
     Walk { problems }.section(settings, node, "")
 }
@@ -327,7 +328,7 @@ impl Walk<'_> {
         Some(renames)
     }
 
-    /// A value whose type is known only to the gateway.
+    /// Reads a value whose type is known only to the gateway.
     fn written(&mut self, node: &Node, path: &str) -> Option<Written> {
         Some(match &node.yaml {
             Yaml::Scalar(text) => Written::One(text.clone()),
@@ -414,7 +415,7 @@ impl Walk<'_> {
         Some(Named { at: key.at, name: name?, text: key.name.clone(), section })
     }
 
-    /// An entry of the list form: a name alone, or a section with its name under `name_key`.
+    /// Reads an entry of the list form: a name alone, or a section with its name under `name_key`.
     fn listed(
         &mut self,
         naming: &'static Naming,
@@ -462,7 +463,7 @@ impl Walk<'_> {
     }
 }
 
-/// `key` below `path`.
+/// Joins `path` and `key` with a dot.
 pub fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.into() } else { format!("{path}.{key}") }
 }

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-//! YAML text to a tree in which every value knows its place.
+//! A tree of YAML values with their positions.
 //!
-//! Built on the parser's events rather than on a ready-made document, so that
-//! depth is bounded while reading and a key given twice is reported with both
-//! places instead of the last one silently winning.
+//! The tree is built from the parser's events instead of a finished document. Depth is therefore
+//! limited during reading, and a key given twice is reported with both positions instead of the
+//! last one silently winning.
 
 use super::problem::{Position, Problem, TOP};
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span, StrInput};
 use std::collections::HashMap;
 
-/// Largest file that is read; hundreds of topics fit many times over.
+/// Maximum bytes of a file; hundreds of topics take a small part of that.
 pub const MAX_FILE_BYTES: usize = 256 * 1024;
-/// Deepest nesting; the format itself needs five levels.
+/// Maximum nesting; the format itself needs five levels.
 pub const MAX_NESTING: usize = 16;
-/// Longest piece of the file that an error repeats.
+/// Maximum characters of the file that an error quotes.
 const MAX_QUOTED_CHARS: usize = 60;
 
-/// One value and its place.
+/// One value and its position.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    /// Where it starts.
+    /// Start of the value.
     pub at: Position,
-    /// What it is.
+    /// Value.
     pub yaml: Yaml,
 }
 
-/// What may stand in the file.
+/// The forms of a value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Yaml {
     /// Nothing after the colon, `~` or `null`.
@@ -38,17 +38,17 @@ pub enum Yaml {
     Map(Vec<(Key, Node)>),
 }
 
-/// A key and its place.
+/// A key and its position.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Key {
-    /// Where it starts.
+    /// Start of the key.
     pub at: Position,
-    /// As written, without quotes.
+    /// Key as written, without quotes.
     pub name: String,
 }
 
 impl Node {
-    /// The value in the words of an error message.
+    /// Describes the value for an error message.
     pub fn in_words(&self) -> String {
         match &self.yaml {
             Yaml::Nothing => "nothing".into(),
@@ -59,7 +59,7 @@ impl Node {
     }
 }
 
-/// `text` in quotes on one line, cut to a length that fits in a message.
+/// Returns `text` in quotes on one line, cut to a length that fits in a message.
 pub fn quoted(text: &str) -> String {
     let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     if clean.chars().count() <= MAX_QUOTED_CHARS {
@@ -69,8 +69,8 @@ pub fn quoted(text: &str) -> String {
     format!("'{start}...'")
 }
 
-/// Reads one document. Text that is not YAML gives an `Err`; keys given twice
-/// are added to `problems` and the first one is kept.
+/// Reads one document. Text that is not YAML is an `Err`. A key given twice is added to `problems`,
+/// and the first one is kept.
 pub fn read(text: &str, problems: &mut Vec<Problem>) -> Result<Node, Problem> {
     if text.len() > MAX_FILE_BYTES {
         return Err(too_large());
@@ -90,7 +90,7 @@ pub fn read(text: &str, problems: &mut Vec<Problem>) -> Result<Node, Problem> {
     Ok(root.unwrap_or(Node { at: TOP, yaml: Yaml::Nothing }))
 }
 
-/// The problem of a file over [`MAX_FILE_BYTES`].
+/// Returns the problem of a file over [`MAX_FILE_BYTES`].
 pub fn too_large() -> Problem {
     problem(TOP, "a larger file".into(), &format!("at most {MAX_FILE_BYTES} bytes"))
 }
