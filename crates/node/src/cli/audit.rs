@@ -12,11 +12,11 @@ use tautline_gateway::plain::is_obeyed;
 use tautline_node::audit::{EVENTS, EventEntry};
 use tautline_node::config::SYSTEM_LOGS_FOLDER;
 
-/// Longest line that is read; the daemon writes none of this length.
+/// Maximum bytes of a line; the daemon writes shorter lines.
 const MAX_LINE: u64 = 256 * 1024;
-/// Older files that are looked for, as many as the robot's file may ask for.
+/// Maximum number of older files that are searched, equal to the limit of the robot's file.
 const MAX_FILES: u32 = 100;
-/// How often a file is looked at again.
+/// Interval at which a followed file is checked.
 const FOLLOW_EVERY: Duration = Duration::from_millis(250);
 
 /// Arguments of `tautline audit`.
@@ -65,12 +65,12 @@ pub fn audit(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// Prints what is written from now on; ends with the program, or when nobody reads any more.
+/// Prints records as they are written. Ends with the program, or when the reader closes the pipe.
 fn follow(path: &Path, mut lines: Lines, arguments: &Arguments) -> Result<(), Failure> {
     loop {
         std::thread::sleep(FOLLOW_EVERY);
         let is_same = is_at(lines.reader.get_ref(), path);
-        // What was written before the file was put aside comes first.
+        // Records written before the file was renamed come first.
         lines.print(arguments)?;
         if !is_same {
             lines.print_rest(arguments)?;
@@ -84,7 +84,7 @@ fn is_at(file: &File, path: &Path) -> bool {
     (open.dev(), open.ino()) == (there.dev(), there.ino())
 }
 
-/// The log in `folder`, where there is one alone.
+/// Returns the log in `folder` if there is exactly one.
 fn only_log(folder: &Path) -> Result<PathBuf, String> {
     let place = folder.display();
     let entries = fs::read_dir(folder).map_err(|error| {
@@ -116,7 +116,7 @@ impl Lines {
         Ok(Self { reader, line: Vec::new() })
     }
 
-    /// Prints those of the whole lines that are asked for.
+    /// Prints the complete lines that match `arguments`.
     fn print(&mut self, arguments: &Arguments) -> Result<(), Failure> {
         loop {
             let room = MAX_LINE.saturating_sub(self.line.len() as u64);
@@ -129,7 +129,7 @@ impl Lines {
         }
     }
 
-    /// Prints what was read since the last whole line.
+    /// Prints the bytes read since the last complete line.
     fn print_rest(&mut self, arguments: &Arguments) -> Result<(), Failure> {
         let line = std::mem::take(&mut self.line);
         match shown(String::from_utf8_lossy(&line).trim_end(), arguments) {
@@ -139,7 +139,8 @@ impl Lines {
     }
 }
 
-/// A line as it is printed, if it is asked for. What is no record is shown unless records are chosen.
+/// Formats a line, if it matches `arguments`. A line that is no record is shown unless `arguments`
+/// select records.
 fn shown(line: &str, arguments: &Arguments) -> Option<String> {
     let chooses = arguments.peer.is_some() || !arguments.event.is_empty();
     let Ok(Value::Object(record)) = serde_json::from_str(line) else {
@@ -155,7 +156,7 @@ fn shown(line: &str, arguments: &Arguments) -> Option<String> {
     })
 }
 
-/// `TIME  EVENT  [PEER]  FIELD=VALUE ...`
+/// Formats a record as `TIME  EVENT  [PEER]  FIELD=VALUE ...`.
 fn readable(record: &Map<String, Value>) -> String {
     let text = |key: &str| record.get(key).map(word).unwrap_or_default();
     let event = text("event");
@@ -186,13 +187,13 @@ fn word(value: &Value) -> String {
     }
 }
 
-/// JSON that means the same, without a character that a terminal obeys: JSON escapes only some
-/// of them, and whoever can write to the file could write anything.
+/// Returns equivalent JSON without characters that a terminal interprets. JSON escapes only some of
+/// them, and anybody with write access to the file could put any bytes there.
 fn escaped(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
         match c {
-            // Valid JSON has these between its texts only.
+            // Valid JSON has these only between its strings.
             '\t' | '\r' | '\n' => out.push(' '),
             // All of them are below U+10000.
             c if is_obeyed(c) => out.push_str(&format!("\\u{:04x}", u32::from(c))),
@@ -202,7 +203,7 @@ fn escaped(json: &str) -> String {
     out
 }
 
-/// Text as it is where it is one plain word, else in quotes with everything else escaped.
+/// Returns text unchanged if it is one plain word, else quoted and escaped.
 fn quoted(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_graphic() && !['"', '\\', '\''].contains(&c);
     match !text.is_empty() && text.chars().all(is_plain) {

@@ -140,7 +140,7 @@ fn in_words(config: &Config) -> String {
     text
 }
 
-/// Where the audit log goes.
+/// Describes the destination of the audit log.
 fn audit(audit: &AuditConfig) -> String {
     match audit {
         AuditConfig::Off => {
@@ -164,7 +164,7 @@ fn audit_as_json(audit: &AuditConfig) -> Json {
     }
 }
 
-/// Who this node is to its peers, or why it cannot start.
+/// Describes this node's identity to its peers, or why the node cannot start.
 fn key(config: &Config) -> String {
     match own_key(config) {
         None => "none: anybody on the network can speak for any node".into(),
@@ -173,7 +173,7 @@ fn key(config: &Config) -> String {
     }
 }
 
-/// The public key and its file, where there is security.
+/// Returns the public key and its file; `None` under `security: none`.
 fn own_key(config: &Config) -> Option<Result<(PublicKey, &Path), KeyFileError>> {
     match &config.security {
         Security::None => None,
@@ -256,7 +256,7 @@ fn peers(peers: &[PeerConfig]) -> String {
     }
 }
 
-/// One row per link, the first one with the peer's name.
+/// Returns one row per link; the first row has the peer's name.
 fn peer_rows(peer: &PeerConfig) -> Vec<[String; 5]> {
     let other =
         |reached: String| [String::new(), reached, String::new(), String::new(), String::new()];
@@ -310,7 +310,7 @@ fn names(peer: &PeerConfig) -> String {
     text
 }
 
-/// From which priority on packets bear which DSCP.
+/// Describes which DSCP applies from which priority on.
 fn marking(config: &Config) -> String {
     let Some(Marking { from, dscp }) = &config.marking else { return "off".into() };
     let class = |class: usize| format!("{} from priority {}", dscp[class], from[class - 1]);
@@ -318,7 +318,7 @@ fn marking(config: &Config) -> String {
     format!("DSCP {classes}, {} below", dscp[0])
 }
 
-/// By what packets are let go, in words.
+/// Describes the signal that controls the rate.
 fn pacing(rate: Rate) -> String {
     match rate {
         Rate::Auto => "back-pressure and reports".into(),
@@ -376,7 +376,7 @@ fn topic_row(rule: &TopicRule) -> [String; 8] {
     ]
 }
 
-/// What waits where a link cannot carry all.
+/// Describes which messages stay queued when a link cannot carry all.
 fn when_slow(treatment: &Treatment) -> String {
     match (treatment.when_slow, treatment.keep_last) {
         (Some(WhenSlow::Latest), _) => "newest waits".into(),
@@ -508,7 +508,7 @@ fn watchdog_as_json(watchdog: &WatchdogConfig) -> Json {
     })
 }
 
-/// As in the file: what a value means depends on its field's type.
+/// Returns the value as in the file: its meaning depends on the type of its field.
 fn written(value: &Written) -> Json {
     match value {
         Written::One(text) => text.as_str().into(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which daemon is meant: its control socket.
+//! Selection of the daemon: its control socket.
 
 use super::Failure;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Connects to the daemon meant, or explains which there are.
+    /// Connects to the selected daemon; the error lists the running daemons.
     pub fn connect(&self) -> Result<Client, Failure> {
         Client::connect(&self.socket()?).map_err(Failure::new)
     }
@@ -34,7 +34,7 @@ impl Daemon {
     }
 }
 
-/// The one socket in `folders`, or that of `node`.
+/// Returns the only socket in `folders`, or the socket of `node`.
 fn choose(folders: &[PathBuf], node: Option<&str>) -> Result<PathBuf, String> {
     let all: Vec<PathBuf> = folders.iter().flat_map(|folder| sockets(folder)).collect();
     let meant: Vec<&PathBuf> = all

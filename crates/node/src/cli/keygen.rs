@@ -23,7 +23,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Makes a key, or shows one.
+/// Generates a key or shows an existing one.
 pub fn keygen(arguments: &Arguments) -> Result<(), Failure> {
     let Arguments { file, show, json } = arguments;
     let public = match show {

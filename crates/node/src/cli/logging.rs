@@ -11,7 +11,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer as _, Registry};
 
-/// All of this project's crates begin with this.
+/// Prefix of the names of this project's crates.
 const OWN_CRATES: &str = "tautline";
 
 /// How each event is written.
@@ -30,7 +30,7 @@ pub fn start(filter: &str, format: LogFormat) -> Result<(), Failure> {
         && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
     let to_stderr =
         Layer::<Registry>::default().with_writer(std::io::stderr).with_ansi(is_for_people);
-    // The journal has a time for each line already.
+    // The journal adds a time to each line itself.
     let in_journal = std::env::var_os("JOURNAL_STREAM").is_some();
     let layer = match (format, in_journal) {
         (LogFormat::Json, _) => to_stderr.json().boxed(),

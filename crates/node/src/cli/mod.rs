@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The command line: what can be asked, and where it is answered.
+//! The command line: arguments and the modules of the commands.
 
 mod audit;
 mod check;
@@ -19,8 +19,8 @@ mod words;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
-/// Exit code of `run` when the file is wrong (EX_CONFIG of sysexits.h), so that
-/// systemd does not start it again and again.
+/// Exit code of `run` for a wrong file (EX_CONFIG of sysexits.h). systemd does not restart the
+/// daemon on this code.
 pub const EXIT_CONFIG: u8 = 78;
 
 #[derive(Debug, Parser)]
@@ -60,7 +60,7 @@ enum Command {
     Reload(reload::Arguments),
 }
 
-/// Why a command failed: an exit code and what to say.
+/// A failed command: exit code and error text.
 #[derive(Debug)]
 pub struct Failure {
     exit_code: u8,
@@ -68,18 +68,18 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Says `text` and exits with 1.
+    /// Creates a failure with `text` and exit code 1.
     pub fn new(text: impl ToString) -> Self {
         Self { exit_code: 1, text: text.to_string() }
     }
 
-    /// Says `text` and exits with `exit_code`.
+    /// Creates a failure with `text` and `exit_code`.
     pub fn with_code(exit_code: u8, text: impl ToString) -> Self {
         Self { exit_code, text: text.to_string() }
     }
 }
 
-/// Runs the command of this process's arguments.
+/// Runs the command that this process's arguments select.
 pub fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Run(arguments) => run::run(&arguments),

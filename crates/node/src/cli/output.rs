@@ -6,10 +6,11 @@ use serde::Serialize;
 use std::io::{self, ErrorKind, Write};
 use tautline_gateway::plain::plain;
 
-/// Longest cell of a table, in bytes.
+/// Maximum bytes of one cell of a table.
 const MAX_CELL: usize = 1000;
 
-/// Writes `text`. A reader that has left (`tautline top --json | head`) is no failure, and ends the program.
+/// Writes `text`. If the reader has closed the pipe (`tautline top --json | head`), the program
+/// ends successfully.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -24,9 +25,9 @@ pub fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     print(&format!("{text}\n"))
 }
 
-/// Rows under a header, columns aligned, two spaces in front of each line.
+/// Formats rows under a header: aligned columns, two spaces before each line.
 pub fn table<const COLUMNS: usize>(header: [&str; COLUMNS], rows: &[[String; COLUMNS]]) -> String {
-    // Local nodes may call their topics and types anything.
+    // Names of topics and types come from local nodes and may contain any characters.
     let plain_row = |row: &[String; COLUMNS]| row.each_ref().map(|cell| plain(cell, MAX_CELL));
     let rows: Vec<_> = rows.iter().map(plain_row).collect();
     let mut widths = header.map(|name| name.chars().count());

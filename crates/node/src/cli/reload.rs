@@ -28,7 +28,7 @@ pub struct Arguments {
     daemon: Daemon,
 }
 
-/// Has the running daemon read its file again.
+/// Makes the running daemon read its file again.
 pub fn reload(arguments: &Arguments) -> Result<(), Failure> {
     let changes =
         arguments.daemon.connect()?.reload(arguments.dry_run, || waits(arguments.dry_run));
@@ -41,7 +41,7 @@ pub fn reload(arguments: &Arguments) -> Result<(), Failure> {
 
 fn waits(dry_run: bool) {
     let more = if dry_run { "" } else { "; the change may still be made after Ctrl-C" };
-    // Without standard error there is nobody to tell.
+    // Without standard error the notice has no reader.
     let _ = writeln!(std::io::stderr(), "waiting: the daemon has not answered yet{more}");
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `tautline check FILE --as PEER`: what a peer can do here.
+//! `tautline check FILE --as PEER`: the rights of a peer on this robot.
 
 use super::{Failure, output, words};
 use serde::Serialize;
@@ -8,7 +8,7 @@ use tautline_gateway::mapping::{Accept, Pattern, action_of};
 use tautline_gateway::observations::OBSERVATIONS;
 use tautline_node::config::{Config, PeerConfig};
 
-/// Stands for all of [`OBSERVATIONS`].
+/// Text that stands for all of [`OBSERVATIONS`].
 const SENSES: &str = "what it senses";
 
 /// One line of the table.
@@ -16,12 +16,12 @@ const SENSES: &str = "what it senses";
 struct Row {
     /// `publish here`, `serve here`, `read` or `call`.
     may: &'static str,
-    /// Name or pattern, at the robot that has it.
+    /// Name or pattern on the robot that owns it.
     name: String,
-    /// Name or pattern at the other end; `None`: the other end's file says.
+    /// Name or pattern on the other robot; `None`: the other robot's file determines it.
     #[serde(rename = "as")]
     local: Option<String>,
-    /// Types; none is any.
+    /// Type names; empty means any type.
     types: Vec<String>,
 }
 
@@ -93,12 +93,12 @@ fn rows(config: &Config, peer: &PeerConfig) -> Vec<Row> {
     rows
 }
 
-/// Of something of this robot, which has one name here.
+/// Returns the row of an object of this robot, which has one name here.
 fn own_row(may: &'static str, name: String) -> Row {
     Row { may, local: Some(name.clone()), name, types: Vec::new() }
 }
 
-/// What of the peer is taken here.
+/// Returns the peer's topics and services that are accepted here.
 fn taken(peer: &PeerConfig) -> Vec<Row> {
     let names = &peer.names;
     let accepted = names.accept.iter().map(|entry: &Accept| Row {
@@ -118,7 +118,8 @@ fn taken(peer: &PeerConfig) -> Vec<Row> {
     rows
 }
 
-/// What of this robot the peer is offered, of the rules of the file.
+/// Returns the objects of this robot, among those in the rules of the file, that are advertised to
+/// the peer.
 fn offered<'a>(
     may: &'static str,
     rules: impl Iterator<Item = (&'a Pattern, &'a Option<Vec<String>>)>,
@@ -133,7 +134,7 @@ fn offered<'a>(
     names.map(|name| own_row(may, name)).collect()
 }
 
-/// The part of `pattern` that is in any of `others`: names, or patterns that both mean.
+/// Returns the part of `pattern` that any of `others` covers, as names or patterns.
 fn overlaps(pattern: &Pattern, others: &[Pattern]) -> Vec<String> {
     let action = action_of(pattern.as_str()).and_then(|action| Pattern::new(action).ok());
     let common = |other: &Pattern| {
@@ -153,7 +154,7 @@ fn overlaps(pattern: &Pattern, others: &[Pattern]) -> Vec<String> {
     found
 }
 
-/// The parts of an action are shown as one.
+/// Names the action for a topic or service that is part of one.
 fn shown(pattern: &Pattern) -> String {
     action_of(pattern.as_str()).unwrap_or(pattern.as_str()).to_owned()
 }

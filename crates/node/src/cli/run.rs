@@ -24,7 +24,7 @@ pub struct Arguments {
     log_format: LogFormat,
 }
 
-/// Runs the daemon until it is told to stop.
+/// Runs the daemon until a signal stops it.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let checked = config::load(&arguments.file).map_err(|e| Failure::with_code(EXIT_CONFIG, e))?;
     logging::start(&arguments.log, arguments.log_format)?;

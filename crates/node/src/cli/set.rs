@@ -7,7 +7,7 @@ use tautline_gateway::mapping::Pattern;
 use tautline_node::config::units;
 use tautline_node::status::TopicChange;
 
-/// Highest rate that can be set, in hertz; as in the file.
+/// Maximum rate in hertz, as in the file.
 const MAX_RATE_HZ: f64 = 100_000.0;
 
 /// Arguments of `tautline set`.

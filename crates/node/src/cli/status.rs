@@ -34,7 +34,7 @@ pub fn status(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.json { output::print_json(&status) } else { output::print(&in_words(&status)) }
 }
 
-/// A snapshot as text.
+/// Formats a snapshot as text.
 pub fn in_words(status: &Status) -> String {
     let mut text = format!(
         "{}  tautline {}, up {}, listens on UDP {}\n{}",
@@ -103,7 +103,7 @@ pub fn in_words(status: &Status) -> String {
     text
 }
 
-/// Who this node is; loudly, where nobody can know that.
+/// Describes this node's identity; with a conspicuous warning where nothing proves it.
 pub fn security(status: &Status) -> String {
     match &status.key {
         Some(key) => format!("key {key}\n"),
@@ -124,7 +124,7 @@ fn section<const N: usize>(
     let _ = write!(text, "\n{title}\n{body}");
 }
 
-/// A line for each topic.
+/// Formats a line for each topic.
 fn rejected(gateway: &GatewayReport) -> String {
     let mut topics = BTreeMap::<_, BTreeMap<String, u64>>::new();
     for it in &gateway.rejected {
@@ -153,7 +153,7 @@ fn peer(peer: &PeerReport) -> [String; 6] {
     ]
 }
 
-/// An arrow in the message's direction: `>` leaves this robot.
+/// Returns an arrow in the direction of the message: `>` is sent by this robot.
 pub fn arrow(direction: Direction) -> &'static str {
     match direction {
         Direction::Out => ">",
@@ -186,7 +186,7 @@ fn topic(topic: &TopicReport) -> [String; 13] {
     ]
 }
 
-/// What is given up now and why, a line for each topic and peer; empty if nothing is.
+/// Formats the recent drops with reasons, a line for each topic and peer; empty if there are none.
 fn given_up(topics: &[TopicReport]) -> String {
     let line = |topic: &TopicReport| {
         let given_up = topic.given_up.as_ref()?.in_words();
@@ -197,7 +197,7 @@ fn given_up(topics: &[TopicReport]) -> String {
     if lines.is_empty() { lines } else { format!("\nGiven up lately\n{lines}") }
 }
 
-/// Drops with those left out at the source among them.
+/// Formats the drops, including messages that the rate limit omitted at the source.
 fn all_dropped(topic: &TopicReport) -> String {
     let mut reasons = topic.dropped.clone();
     if topic.rate_limited > 0 {

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Numbers as people read them.
+//! Numbers formatted for people.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tautline_node::status::ClockReport;
 
-/// What stands for a value that is not known.
+/// Text for an unknown value.
 pub const UNKNOWN: &str = "-";
 
-/// How many milliseconds a peer's clock is ahead, and how well that is known.
+/// Formats a peer's clock offset (positive: the peer is ahead) and its error bound, in
+/// milliseconds.
 pub fn clock_offset(clock: Option<&ClockReport>) -> String {
     clock.map_or(UNKNOWN.into(), |clock| {
         let offset = clock.offset_ms.map_or(UNKNOWN.into(), |ms| format!("{ms:+.1}"));
@@ -16,10 +17,10 @@ pub fn clock_offset(clock: Option<&ClockReport>) -> String {
     })
 }
 
-/// `1234567.0` as `1.23M`: three digits that count.
+/// Formats `1234567.0` as `1.23M`: three significant digits.
 pub fn short(value: f64) -> String {
     let steps = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
-    // The border is where rounding would give four digits.
+    // The limit is the value that rounds to four digits.
     match steps.into_iter().find(|(scale, _)| value >= 0.9995 * scale) {
         Some((scale, letter)) => format!("{}{letter}", three_digits(value / scale)),
         None if value.fract() == 0.0 => format!("{value:.0}"),
@@ -35,27 +36,27 @@ fn three_digits(value: f64) -> String {
     }
 }
 
-/// Bits per second with its unit.
+/// Formats bits per second with the unit.
 pub fn bit_rate(bits_per_second: f64) -> String {
     format!("{}bps", short(bits_per_second))
 }
 
-/// Bytes with its unit.
+/// Formats bytes with the unit.
 pub fn bytes(count: f64) -> String {
     format!("{}B", short(count))
 }
 
-/// Milliseconds, without the unit.
+/// Formats milliseconds without the unit.
 pub fn milliseconds(value: Option<f64>) -> String {
     value.map_or(UNKNOWN.into(), three_digits)
 }
 
-/// A share of one in per cent.
+/// Formats a fraction of one in per cent.
 pub fn percent(share: Option<f64>) -> String {
     share.map_or(UNKNOWN.into(), |share| format!("{:.1}%", share * 100.0))
 }
 
-/// Seconds as `3d 4h`, `2h 5min`, `5min 3s` or `3s`.
+/// Formats seconds as `3d 4h`, `2h 5min`, `5min 3s` or `3s`.
 pub fn uptime(seconds: f64) -> String {
     let s = seconds.max(0.0) as u64;
     match (s / 86_400, s / 3600 % 24, s / 60 % 60, s % 60) {
@@ -66,7 +67,7 @@ pub fn uptime(seconds: f64) -> String {
     }
 }
 
-/// A configured time, in the file's manner.
+/// Formats a configured time in the notation of the file.
 pub fn duration(duration: Duration) -> String {
     match duration.as_secs_f64() {
         s if s >= 1.0 => format!("{s}s"),
@@ -74,7 +75,7 @@ pub fn duration(duration: Duration) -> String {
     }
 }
 
-/// `12 expired, 3 lost`, most first; empty for nothing.
+/// Formats counts as `12 expired, 3 lost`, the largest first; empty for none.
 pub fn dropped(reasons: &BTreeMap<String, u64>) -> String {
     let mut counts: Vec<(&String, &u64)> =
         reasons.iter().filter(|(_, count)| **count > 0).collect();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A snapshot to try `top` with.
+//! A snapshot for tests of `top`.
 
 use tautline_node::status::Status;
 
-/// The state of a busy robot at `uptime_s`, its counters as large as then.
+/// Returns the state of a busy robot at `uptime_s`, with counters that match that time.
 pub fn status(uptime_s: f64) -> Status {
     let mut status: Status =
         serde_json::from_str(include_str!("fixture.json")).expect("fixture.json is a Status");

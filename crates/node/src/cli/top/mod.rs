@@ -24,11 +24,11 @@ use view::Choices;
 
 /// Time between two snapshots.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// How soon a key is seen.
+/// Maximum delay of a key press.
 const KEY_WAIT: Duration = Duration::from_millis(100);
-/// Width where there is no terminal to ask.
+/// Width without a terminal.
 const WIDTH_WITHOUT_TERMINAL: u16 = 160;
-/// Most lines that `--once` prints.
+/// Maximum lines that `--once` prints.
 const MAX_HEIGHT: usize = 2000;
 
 /// Arguments of `tautline top`.
@@ -86,13 +86,13 @@ fn print_once(mut client: Client, first: &Status) -> Result<(), Failure> {
     output::print(&as_text(first, &second, width()))
 }
 
-/// The terminal's width; into a file or pipe, wide enough that names are whole.
+/// Returns the terminal's width; for a file or pipe, a width that leaves names whole.
 fn width() -> u16 {
     let of_terminal = std::io::stdout().is_terminal().then(|| terminal::size().ok()).flatten();
     of_terminal.map_or(WIDTH_WITHOUT_TERMINAL, |(columns, _)| columns)
 }
 
-/// The whole picture as lines without colour.
+/// Returns the whole screen as lines without colour.
 fn as_text(previous: &Status, current: &Status, width: u16) -> String {
     let height = view::full_height(current).min(MAX_HEIGHT) as u16;
     let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
@@ -104,12 +104,13 @@ fn as_text(previous: &Status, current: &Status, width: u16) -> String {
     format!("{}\n", text.join("\n").trim_end())
 }
 
-/// What the watching thread sends: a snapshot, or why there is none.
+/// A message of the watching thread: a snapshot, or the reason why there is none.
 type News = Result<Status, String>;
 
 fn live(client: Client, first: Status, daemon: Daemon) -> Result<(), Failure> {
     let (sender, news) = sync_channel(1);
-    // A daemon that is slow to answer must not make the keys slow, hence a thread; it ends with the channel.
+    // A separate thread keeps the keys responsive while the daemon is slow to answer. The thread
+    // ends with the channel.
     let watching = std::thread::Builder::new().spawn(move || watch(client, &daemon, &sender));
     watching.map_err(|e| Failure::new(format!("starting a thread: {e}")))?;
     let mut terminal = ratatui::try_init().map_err(|e| Failure::new(format!("terminal: {e}")))?;
@@ -174,7 +175,7 @@ fn show(
     }
 }
 
-/// Applies a key; `true` is the wish to quit.
+/// Applies a key; returns `true` if the key quits.
 fn apply(key: KeyEvent, choices: &mut Choices, topics: usize) -> bool {
     match key.code {
         KeyCode::Char('q') | KeyCode::Esc => return true,

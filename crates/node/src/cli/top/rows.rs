@@ -4,9 +4,9 @@
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 
-/// Between two columns.
+/// Columns between two cells.
 const GAP: usize = 1;
-/// What stands for text that is cut off.
+/// Mark in place of text that is cut off.
 const CUT: char = '…';
 
 /// One column.
@@ -21,22 +21,22 @@ pub struct Column {
 #[derive(Debug, Clone, Copy)]
 enum Width {
     Fixed(usize),
-    /// Shares what is left with this weight.
+    /// Weight in the division of the remaining width.
     Flexible(usize),
 }
 
 impl Column {
-    /// Aligned left, of `width` characters.
+    /// Returns a left-aligned column of `width` characters.
     pub const fn left(title: &'static str, width: usize) -> Self {
         Self { title, width: Width::Fixed(width), is_right_aligned: false, keeps_end: false }
     }
 
-    /// Aligned right, of `width` characters.
+    /// Returns a right-aligned column of `width` characters.
     pub const fn right(title: &'static str, width: usize) -> Self {
         Self { is_right_aligned: true, ..Self::left(title, width) }
     }
 
-    /// Aligned left, shares what is left over with `weight`.
+    /// Returns a left-aligned column that takes a part of the remaining width by `weight`.
     pub const fn flexible(title: &'static str, weight: usize) -> Self {
         Self { width: Width::Flexible(weight), ..Self::left(title, 0) }
     }
@@ -58,7 +58,7 @@ impl Column {
     }
 }
 
-/// `text`, cut at its end where it is longer than `width` characters.
+/// Returns `text`, cut at its end if it is longer than `width` characters.
 pub fn cut(text: &str, width: usize) -> String {
     match width.checked_sub(1) {
         Some(kept) if text.chars().count() > width => {
@@ -71,16 +71,16 @@ pub fn cut(text: &str, width: usize) -> String {
 
 /// One cell.
 pub type Cell = (String, Style);
-/// One row, a cell for each column.
+/// One row: a cell for each column.
 pub type Row = Vec<Cell>;
 
-/// Text in a style.
+/// Returns text in a style.
 pub fn cell(text: String, style: Style) -> Cell {
     (text, style)
 }
 
-/// A blank line, a header and `rows` in at most `height` lines of `width`
-/// characters; the last line tells of rows that do not fit.
+/// Returns a blank line, a header and `rows` in at most `height` lines of `width` characters. The
+/// last line counts rows that do not fit.
 pub fn rows(columns: &[Column], rows: Vec<Row>, width: usize, height: usize) -> Vec<Line<'static>> {
     let Some(room) = height.checked_sub(2) else {
         return Vec::new();
@@ -118,7 +118,7 @@ fn line(columns: &[Column], widths: &[usize], row: Row) -> Line<'static> {
         row.into_iter().zip(columns.iter().zip(widths)).enumerate()
     {
         if i > 0 {
-            // Underlined with the titles, so that the header is one line across.
+            // The gap is underlined with the titles, so that the header is one continuous line.
             let gap_style = if style.add_modifier.contains(Modifier::UNDERLINED) {
                 style
             } else {

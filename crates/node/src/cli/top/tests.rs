@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the picture shows, drawn on a terminal in memory.
+//! Tests of the screen, drawn on a terminal in memory.
 
 use super::fixture::status;
 use super::view::{self, Choices, Sort};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What `top` draws: a pure function of two snapshots, the reader's choices and the size.
+//! The screen of `top`: a pure function of two snapshots, the user's choices and the size.
 
 use super::rows::{Column, Row, cell, cut, rows};
 use crate::cli::status::arrow;
@@ -12,29 +12,29 @@ use ratatui::widgets::Widget;
 use tautline_node::rates::{LinkRates, RadioRates, Rates, TopicRates};
 use tautline_node::status::{PeerReport, Status};
 
-/// Notices shown at the bottom, the newest.
+/// Maximum number of notices at the bottom; the newest are shown.
 const MAX_NOTICES: usize = 3;
-/// Lines the topics keep however many links there are: a blank one, the header and some rows.
+/// Minimum lines of the topics for any number of links: a blank line, the header and some rows.
 const MIN_TOPIC_LINES: usize = 7;
 
-/// What the topics are ordered by.
+/// The order of the topics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sort {
-    /// As the node reports them.
+    /// Order of the node's report.
     #[default]
     Node,
     /// Highest priority first.
     Priority,
-    /// Most bandwidth first.
+    /// Highest bandwidth first.
     Bandwidth,
-    /// Longest 99th percentile first.
+    /// Longest 99th percentile of the delay first.
     Delay,
-    /// Most dropped in the interval first.
+    /// Most drops in the interval first.
     Dropped,
 }
 
 impl Sort {
-    /// The next order in turn.
+    /// Returns the next order of the cycle.
     pub fn next(self) -> Self {
         match self {
             Sort::Node => Sort::Priority,
@@ -56,24 +56,24 @@ impl Sort {
     }
 }
 
-/// The reader's choices and the connection's state.
+/// The user's choices and the state of the connection.
 #[derive(Debug, Clone, Default)]
 pub struct Choices {
     /// Order of the topics.
     pub sort: Sort,
-    /// Topics scrolled past.
+    /// Number of topics scrolled past.
     pub scrolled: usize,
-    /// Whether the picture stands still.
+    /// Whether the screen is frozen.
     pub paused: bool,
-    /// Whether colours may be used.
+    /// Whether colours are allowed.
     pub colours: bool,
-    /// Why there is nothing newer; empty when all is well.
+    /// Reason why no newer snapshot is available; empty without a problem.
     pub trouble: String,
     /// Whether the line of keys is shown.
     pub keys: bool,
 }
 
-/// Draws everything.
+/// Draws the whole screen.
 pub fn draw(status: &Status, rates: &Rates, choices: &Choices, area: Rect, buffer: &mut Buffer) {
     let screen = Screen { status, rates, choices, width: area.width as usize };
     for (line, y) in screen.lines(area.height as usize).into_iter().zip(area.y..area.bottom()) {
@@ -81,7 +81,7 @@ pub fn draw(status: &Status, rates: &Rates, choices: &Choices, area: Rect, buffe
     }
 }
 
-/// Lines needed to show everything.
+/// Returns the number of lines that show everything.
 pub fn full_height(status: &Status) -> usize {
     let lines = |rows: usize| rows.max(1) + 2;
     let topics = lines(status.topics.len()).max(MIN_TOPIC_LINES);
@@ -170,7 +170,7 @@ impl Screen<'_> {
             let peers = status.peers.iter().map(|peer| self.peer(peer, clocks));
             Line::from_iter(second.iter().cloned().chain(peers))
         };
-        // States come first where there is no room for both.
+        // Without space for both, states precede clocks.
         let with_clocks = Some(line(true)).filter(|it| it.width() <= self.width);
         vec![Line::from(first), with_clocks.unwrap_or_else(|| line(false))]
     }
@@ -257,7 +257,7 @@ impl Screen<'_> {
             Column::right("SENDS", 8),
             Column::right("GETS", 8),
         ];
-        // What there is room for on wide terminals alone.
+        // These columns fit only on wide terminals.
         if self.is_wide() {
             columns.extend([Column::right("REPAIRS", 7), Column::left("PACED BY", 13)]);
         }
@@ -309,7 +309,8 @@ impl Screen<'_> {
     }
 }
 
-/// The share given up lately and its first reason, then all that was dropped since the start.
+/// Formats the fraction of recent drops with their most frequent reason, then all drops since the
+/// start.
 fn dropped(topic: &TopicRates) -> String {
     let all = words::dropped(&topic.dropped);
     let Some(lately) = &topic.given_up else { return all };
@@ -336,7 +337,7 @@ fn radio(radio: &RadioRates) -> Row {
     texts.into_iter().map(|text| cell(text, Style::new())).collect()
 }
 
-/// Largest first; equal ones and what is unknown stay in the node's order.
+/// Sorts the largest value first; equal and unknown values keep the node's order.
 fn sort(topics: &mut [&TopicRates], by: Sort) {
     let largest_first = |topics: &mut [&TopicRates], value: fn(&TopicRates) -> f64| {
         topics.sort_by(|a, b| value(b).total_cmp(&value(a)));
