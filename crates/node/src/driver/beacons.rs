@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Beacons: told to the groups of the local network, and heard there. They leave by
-//! the socket that is open to everybody, since where they come from is what they say.
+//! Beacons, sent to multicast groups of the local network and received from them. They leave by the
+//! listening socket, which is open to everybody, because their source address is the information.
 
 use super::Driver;
 use crate::config::{self, Config};
@@ -14,36 +14,38 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::AsFd;
 use tautline_proto::{Duration, Instant};
 
-/// Of the site's own (RFC 2365, section 6.1); the last bytes are the usual port.
+/// Group of the IPv4 Local Scope (RFC 2365, section 6.1); its last two bytes are the default port.
 const GROUP_V4: Ipv4Addr = Ipv4Addr::new(239, 255, 72, 38);
-/// On the link, assigned by nobody (RFC 3307, section 4.3).
+/// Group of link-local scope without an assignment (RFC 3307, section 4.3).
 const GROUP_V6: Ipv6Addr = Ipv6Addr::new(0xff12, 0, 0, 0, 0, 0, 0x8000, 0x4826);
-/// How often a beacon is sent while all peers are up: for those that cannot tell yet that
-/// they are not. Else with every sweep.
+/// Interval of beacons while all peers are up: some may be down without knowing it yet. Otherwise
+/// each sweep sends a beacon.
 const SELDOM: Duration = Duration::from_secs(10);
-/// Addresses that beacons leave from; Linux lets a socket into 20 groups of IPv4.
+/// Maximum number of addresses that send beacons; Linux limits a socket to 20 groups of IPv4.
 const MAX_PLACES: usize = 32;
 
-/// Where beacons are sent and heard.
+/// Sending and receiving of beacons.
 pub(super) struct Beacons {
-    /// The node tells of itself.
+    /// Whether the node sends beacons.
     sends: bool,
-    /// Interfaces; `None` is all.
+    /// Interfaces; `None` means all.
     only: Option<Vec<String>>,
     joined: BTreeSet<Group>,
     sent_at: Option<Instant>,
 }
 
-/// An address here that beacons leave from; of IPv6 one for each interface, as the kernel chooses.
+/// A local address that sends beacons. For IPv6 it is one address for each interface, which the
+/// kernel selects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     interface: u32,
-    /// `None` is IPv6.
+    /// `None` means IPv6.
     v4: Option<Ipv4Addr>,
 }
 
 impl Beacons {
-    /// `None` where there are none to be sent or heard: a peer without address may be found by its own.
+    /// Returns `None` if beacons are neither sent nor received. Without sending, the node still
+    /// listens if a peer has no address, because that peer's beacon may reveal it.
     pub(super) fn new(config: &Config, listen: &UdpSocket) -> Option<Self> {
         let (sends, only) = match &config.beacons {
             config::Beacons::Off => (false, None),
@@ -55,8 +57,8 @@ impl Beacons {
         hears.then(|| Self { sends, only, joined: BTreeSet::new(), sent_at: None })
     }
 
-    /// The file says something else of beacons: `next` goes on with the groups that were joined,
-    /// or none is of use any more.
+    /// Applies a changed configuration: `next` takes over the joined groups; without `next` the
+    /// socket leaves them.
     pub(super) fn hand_over(self, next: Option<&mut Self>, listen: &UdpSocket) {
         match next {
             Some(next) => next.joined = self.joined,
@@ -75,7 +77,7 @@ impl Beacons {
         chosen && ours && sys::takes_groups(listen.as_fd(), name).unwrap_or(false)
     }
 
-    /// Where beacons may be sent and heard now.
+    /// Returns the addresses at which beacons can be sent and received now.
     fn places(&self, listen: &UdpSocket, address: IpAddr) -> io::Result<BTreeSet<Place>> {
         let all = if_addrs::get_if_addrs()?;
         let here = all.iter().filter(|interface| self.takes(interface, listen, address));
@@ -91,7 +93,8 @@ impl Beacons {
     }
 }
 
-/// One hop, and none of it comes back. What does not fit the socket's family is refused, and need not be.
+/// Limits beacons to one hop and disables their loopback. The kernel refuses an option of another
+/// address family, which is not needed.
 fn prepare(listen: &UdpSocket, address: SocketAddr) {
     let socket = SockRef::from(listen);
     let _ = socket.set_multicast_ttl_v4(1);
@@ -107,7 +110,7 @@ impl Place {
         Group { interface: self.interface, is_v6: self.v4.is_none() }
     }
 
-    /// Makes `listen` send to the group from here; the group's address.
+    /// Makes `listen` send to the group from this address; returns the group's address.
     fn aim(&self, listen: &UdpSocket, port: u16) -> io::Result<SocketAddr> {
         Ok(match self.v4 {
             Some(address) => {
@@ -136,7 +139,7 @@ impl Group {
         }
     }
 
-    /// Its interface may be gone, and the kernel still count it.
+    /// Leaves the group. The kernel may still count a group whose interface has disappeared.
     fn leave(self, listen: &UdpSocket) {
         let socket = SockRef::from(listen);
         let interface = InterfaceIndexOrAddress::Index(self.interface);
@@ -148,7 +151,7 @@ impl Group {
 }
 
 impl Driver {
-    /// Follows interfaces that come and go, and tells peers where we are when it is time to.
+    /// Follows changes of the interfaces, and sends a beacon when one is due.
     pub(super) fn sweep_beacons(&mut self) {
         let Some(mut beacons) = self.beacons.take() else { return };
         let now = self.now();
@@ -162,7 +165,7 @@ impl Driver {
         self.beacons = Some(beacons);
     }
 
-    /// With the next sweep, since peers may be near who were not.
+    /// Sends a beacon in the next sweep, because other peers may be near now.
     pub(super) fn hasten_beacons(&mut self) {
         if let Some(beacons) = &mut self.beacons {
             beacons.sent_at = None;
@@ -171,7 +174,7 @@ impl Driver {
 
     fn turn_beacons(&mut self, beacons: &mut Beacons) -> io::Result<()> {
         let places = beacons.places(&self.listen, self.address.ip())?;
-        // What is sent to a group does not come to a socket that is bound to another address.
+        // A socket that is bound to a unicast address receives no packets to a group.
         if self.address.ip().is_unspecified() {
             self.follow_groups(&mut beacons.joined, &places);
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packets in and out: which socket belongs to which link, and where it leads.
+//! Packets of links: the sockets of each link and the addresses that they lead to.
 
 use super::Driver;
 use super::peers::Way;
@@ -14,16 +14,18 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tautline_proto::{Class, Instant, LinkConfig, LinkId, Marking, RadioId, Transmit};
 
-/// Datagrams read from one socket before others get their turn.
+/// Maximum number of datagrams read from one socket before the next socket.
 const READ_BATCH: usize = 64;
-/// Time after which others get their turn, however few were read: what packets bring about may
-/// take hundreds of microseconds each.
+/// Time after which the next socket is read, even after few datagrams: the effects of one packet
+/// may take hundreds of microseconds.
 const READ_TIME: Duration = Duration::from_micros(200);
-/// The same for the socket that is open to strangers.
+/// Maximum number of datagrams read from the listening socket, which is open to strangers.
 const LISTEN_BATCH: usize = 16;
-/// Packets sent before inputs are looked at again, where the kernel takes all of them at once.
+/// Maximum number of packets sent before inputs are checked again, if the kernel takes all of them
+/// immediately.
 const TRANSMIT_BATCH: usize = 64;
-/// Strangers whose way back is looked up in one second; each takes the time of several packets.
+/// Maximum number of strangers per second whose route is looked up; a lookup takes the time of
+/// several packets.
 const MAX_STRANGERS: usize = 32;
 /// Bytes of IP and UDP headers.
 pub(super) const HEADER_V4: usize = 28;
@@ -31,15 +33,16 @@ const HEADER_V6: usize = 48;
 
 pub(super) struct Link {
     pub(super) id: LinkId,
-    /// What of the file it stands for; `None` once it was removed.
+    /// Entry of the file that the link represents; `None` after its removal.
     pub(super) way: Option<Way>,
-    /// Under which number its way is looked after.
+    /// Number under which the link's path is watched.
     pub(super) watch: Option<u64>,
-    /// One for each class that is marked; none while they cannot be opened.
+    /// One socket for each marked class; empty while they cannot be opened.
     pub(super) sockets: Vec<ClassSocket>,
     pub(super) path: Option<Path>,
     pub(super) device: Option<String>,
-    /// It has no address of its own and leads to wherever the peer called from.
+    /// Whether the link has no configured address and leads to the address from which the peer
+    /// initiated the handshake.
     pub(super) follows_caller: bool,
 }
 
@@ -47,7 +50,7 @@ pub(super) struct Link {
 pub(super) struct ClassSocket {
     class: Class,
     socket: LinkSocket,
-    /// More may be waiting in it than was read.
+    /// Whether the socket may hold more datagrams than were read.
     readable: bool,
 }
 
@@ -57,12 +60,12 @@ impl Link {
         Self { id, way: None, watch: None, sockets, path, device, follows_caller: false }
     }
 
-    /// It is removed: closes its sockets, and leaves its place to the next link.
+    /// Removes the link: closes its sockets and frees its slot for another link.
     pub(super) fn close(&mut self) {
         *self = Self::new(self.id);
     }
 
-    /// Sends a packet of which nothing is counted any more.
+    /// Sends a packet that the protocol no longer counts.
     pub(super) fn send_last(&mut self, transmit: &Transmit) -> io::Result<()> {
         let of_class = self.sockets.iter_mut().find(|it| it.class == transmit.class);
         let Some(of_class) = of_class else { return Ok(()) };
@@ -71,17 +74,17 @@ impl Link {
     }
 }
 
-/// Bytes that IP and UDP add to a datagram.
+/// Returns the bytes that IP and UDP add to a datagram.
 fn header_bytes(remote: SocketAddr) -> usize {
     if remote.is_ipv6() { HEADER_V6 } else { HEADER_V4 }
 }
 
-/// What epoll says of a link's socket: the link's number and its place among the sockets.
+/// Returns the epoll tag of a link's socket: the link's number and the socket's index in the link.
 fn tag(link: usize, place: usize) -> u64 {
     super::TAG_LINKS + (link * Class::ALL.len() + place) as u64
 }
 
-/// Classes with sockets of their own, and their DSCPs.
+/// Returns the classes with sockets of their own, and their DSCPs.
 fn marks(marking: Option<&Marking>) -> Vec<(Class, u8)> {
     match marking {
         Some(marking) => Class::ALL.map(|class| (class, marking.dscp(class))).to_vec(),
@@ -89,9 +92,9 @@ fn marks(marking: Option<&Marking>) -> Vec<(Class, u8)> {
     }
 }
 
-/// In.
+/// Receiving.
 impl Driver {
-    /// `number`: as in [`tag`].
+    /// Handles an epoll event; `number` is the [`tag`] without its offset.
     pub(super) fn link_ready(&mut self, number: usize, flags: epoll::EventFlags) {
         let now = self.now();
         let (index, place) = (number / Class::ALL.len(), number % Class::ALL.len());
@@ -103,7 +106,7 @@ impl Driver {
         self.endpoint.handle_in_flight(now, link.id, of_class.class, in_flight);
     }
 
-    /// Whether more may be waiting in a link's sockets than was read.
+    /// Whether a link's sockets may hold more datagrams than were read.
     pub(super) fn links_readable(&self) -> bool {
         self.links.iter().flat_map(|link| &link.sockets).any(|it| it.readable)
     }
@@ -136,7 +139,7 @@ impl Driver {
                     *readable = false;
                     return;
                 }
-                // An ICMP error of an earlier packet; reading it cleared it.
+                // This is an ICMP error of an earlier packet; reading it cleared it.
                 Err(_) => {}
             }
         }
@@ -159,8 +162,8 @@ impl Driver {
         }
     }
 
-    /// Takes the datagram that the first `len` bytes of the buffer are, unless its sender has used
-    /// up its share of our time.
+    /// Handles the datagram in the first `len` bytes of the buffer, unless its sender has used up
+    /// its share of the loop's time.
     fn take_datagram(&mut self, radio: RadioId, from: SocketAddr, len: usize) {
         let now = self.clock.now();
         let datagram = &self.buffer[..len];
@@ -185,9 +188,9 @@ impl Driver {
         }
     }
 
-    /// The radio by which answers to `from` leave, from where the first `len` bytes of the
-    /// buffer came. It is not looked up for what anybody can make: under flood that alone
-    /// would hold the loop up for a hundredth of its time.
+    /// Returns the radio by which responses to `from`, the source of the first `len` bytes of the
+    /// buffer, leave. Packets that anybody can forge cause no lookup: under flood the lookups alone
+    /// would delay the loop for a hundredth of its time.
     fn radio_towards(&mut self, from: SocketAddr, len: usize) -> RadioId {
         let mut known = self.links.iter();
         if let Some(link) = known.find(|l| l.path.as_ref().is_some_and(|p| p.remote == from)) {
@@ -211,7 +214,7 @@ impl Driver {
 
 /// Sockets.
 impl Driver {
-    /// Takes the way of a link, unless that was removed meanwhile.
+    /// Sets the path of a link, unless the link was removed meanwhile.
     pub(super) fn take_path(&mut self, watch: u64, path: Path) {
         let of_watch = |link: &Link| link.watch == Some(watch);
         if let Some(index) = self.links.iter().position(of_watch) {
@@ -219,7 +222,7 @@ impl Driver {
         }
     }
 
-    /// Opens or moves the sockets of a link.
+    /// Opens the sockets of a link, or moves them to another path.
     fn set_path(&mut self, index: usize, path: Path) {
         let now = self.now();
         let radio = self.radio(&path.interface);
@@ -260,13 +263,14 @@ impl Driver {
         }
     }
 
-    /// Looks after sockets that could not be opened, and after callers that may come from elsewhere now.
+    /// Reopens sockets that failed to open. Resets links of peers that are down and may initiate
+    /// the next handshake from another address.
     pub(super) fn sweep_links(&mut self) {
         self.strangers.clear();
         for index in 0..self.links.len() {
             let link = &mut self.links[index];
             if link.follows_caller && !self.endpoint.link(link.id).up {
-                // Our own address on the way to it may have changed as well.
+                // The local address on the path to the peer may have changed as well.
                 (link.path, link.sockets) = (None, Vec::new());
             } else if link.sockets.is_empty() {
                 self.connect(index);
@@ -274,7 +278,7 @@ impl Driver {
         }
     }
 
-    /// Looks at the ways to those who called us: we may have to answer from elsewhere now.
+    /// Checks the routes to peers that initiated the handshake: the local address may have changed.
     pub(super) fn refresh_followers(&mut self) {
         self.strangers.clear();
         for index in 0..self.links.len() {
@@ -290,7 +294,8 @@ impl Driver {
         }
     }
 
-    /// Connects a link to where its peer called from, or has moved to.
+    /// Connects a link to the address from which its peer initiated the handshake, or to which the
+    /// peer moved.
     fn follow_caller(&mut self, index: usize, remote: SocketAddr) {
         let link = &mut self.links[index];
         if link.path.as_ref().is_some_and(|p| p.remote == remote) {
@@ -317,7 +322,8 @@ impl Driver {
         }
     }
 
-    /// Trouble with a link; where it leads is what its peer says.
+    /// Logs a notice about a link under the name of its peer, which determines where the link
+    /// leads.
     fn link_notice(&mut self, index: usize, text: &str) {
         let peer = self.endpoint.link(self.links[index].id).peer;
         let cause = Cause::Peer(self.endpoint.peer(peer).name.into());
@@ -325,9 +331,9 @@ impl Driver {
     }
 }
 
-/// Out.
+/// Sending.
 impl Driver {
-    /// Sends what may leave now; sets `unsent` if there may be more.
+    /// Sends the packets that may leave now; sets `unsent` if there may be more.
     pub(super) fn transmit(&mut self) {
         for _ in 0..TRANSMIT_BATCH {
             let now = self.now();
@@ -337,7 +343,7 @@ impl Driver {
             };
             match transmit.link {
                 Some(id) => self.send_on(now, id, &transmit),
-                // An answer to a stranger is worth no second attempt.
+                // A response to a stranger is not worth a second attempt.
                 None => drop(self.listen.send_to(&transmit.datagram, self.mapped(transmit.remote))),
             }
         }
@@ -362,7 +368,7 @@ impl Driver {
         self.endpoint.handle_in_flight(now, id, class, in_flight);
     }
 
-    /// An address as the listening socket takes it.
+    /// Converts an address for the listening socket.
     pub(super) fn mapped(&self, remote: SocketAddr) -> SocketAddr {
         match remote {
             SocketAddr::V4(v4) if self.address.is_ipv6() => {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The data plane: one thread that waits, hands one input to the protocol and
-//! drains its outputs.
+//! The data plane: one thread that waits, passes one input to the protocol and drains its outputs.
 
 mod beacons;
 mod links;
@@ -43,39 +42,39 @@ use usage::Usage;
 const TAG_LISTEN: u64 = 0;
 const TAG_WAKE: u64 = 1;
 const TAG_LINKS: u64 = 2;
-/// Inputs taken before packets get their turn.
+/// Maximum number of inputs taken before packets are served.
 const INPUT_BATCH: usize = 256;
-/// Time for the protocol's events before sockets and timers get their turn: one packet can bring
-/// a thousand of them.
+/// Maximum time for the protocol's events before sockets and timers are served: one packet can
+/// cause a thousand events.
 const EVENT_TIME: Duration = Duration::from_millis(1);
-/// Sockets heard of in one turn of the loop.
+/// Maximum number of sockets reported in one iteration of the loop.
 const MAX_READY: usize = 64;
-/// Longest time that leaving may take, for what is queued to drain.
+/// Maximum time at shutdown for the queues to drain.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
-/// How often links that failed and topics of peers that restarted are looked through.
+/// Interval at which failed links and topics of restarted peers are checked.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
-/// Packet size that the in-flight budget counts in.
+/// Packet size that the in-flight budget is counted in, in bytes.
 const FULL_PACKET: usize = 1500;
-/// A step of this machine's clock that people are told of.
+/// Minimum step of this machine's clock that causes a notice.
 const CLOCK_JUMP: Duration = Duration::from_millis(100);
-/// A difference of two machines' clocks that people are told of: tf looks up to the millisecond.
+/// Minimum difference of two machines' clocks that causes a notice: tf looks up to the millisecond.
 const CLOCKS_APART: Duration = Duration::from_millis(100);
-/// Largest datagram on a way that is not known: fits the smallest MTU of IPv6, 1280 bytes.
+/// Maximum datagram on an unknown path, in bytes: fits the minimum MTU of IPv6, 1280 bytes.
 const DATAGRAM_UNKNOWN: usize = 1200;
 
-/// How the data plane is run, beyond the file.
+/// Settings of the data plane that are not in the robot's file.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// How often to tell the service manager that the loop turns.
+    /// Interval at which the loop reports to the service manager that it runs.
     pub watchdog: Option<Duration>,
 }
 
-/// The loop and all it owns.
+/// The event loop and its state.
 pub(crate) struct Driver {
     clock: Clock,
-    /// What holds now.
+    /// Configuration in effect.
     config: Config,
-    /// What may leave, as gateways ask.
+    /// Topics and services that may be sent; gateways read it.
     selection: Arc<RwLock<Selection>>,
     endpoint: Endpoint,
     topics: Topics,
@@ -89,32 +88,32 @@ pub(crate) struct Driver {
     address: SocketAddr,
     listen_readable: bool,
     links: Vec<Link>,
-    /// Looks after the ways to peers; there while the loop turns.
+    /// Watches the paths to peers; set while the loop runs.
     paths: Option<Paths>,
-    /// The number of the last link whose way is looked after.
+    /// Number of the last link whose path is watched.
     next_watch: u64,
     beacons: Option<Beacons>,
     radios: BTreeMap<String, RadioId>,
-    /// Stands for the interface of a way that is not known.
+    /// Radio of links whose interface is unknown.
     unknown_radio: RadioId,
-    /// Radios towards those who called lately and have no link.
+    /// Radios towards recent initiators without a link.
     strangers: HashMap<IpAddr, RadioId>,
     inputs: Receiver<Input>,
-    /// More inputs may be waiting than were taken.
+    /// Whether more inputs may be queued than were taken.
     more_inputs: bool,
-    /// More events of the protocol may be waiting than were handled.
+    /// Whether more events of the protocol may be queued than were handled.
     more_events: bool,
-    /// More packets may leave than were sent.
+    /// Whether more packets may leave than were sent.
     unsent: bool,
     waiting: Arc<Waiting>,
     buffer: Vec<u8>,
     ready: Vec<epoll::Event>,
     drain_until: Option<Instant>,
-    /// The time of day when [`Clock`] began, in microseconds since 1970, as last looked at.
+    /// Time of day at the start of [`Clock`], in microseconds since 1970, as last measured.
     wall_origin_us: Option<i64>,
 }
 
-/// Time since the start, asleep or awake: peers compare their clocks with it.
+/// Time since the start, including suspend: peers compare their clocks with it.
 struct Clock(Duration);
 
 impl Clock {
@@ -132,7 +131,7 @@ impl Clock {
 }
 
 fn since_boot() -> Duration {
-    // Neither is ever negative.
+    // Neither field is ever negative.
     let time = clock_gettime(ClockId::Boottime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
@@ -199,12 +198,13 @@ impl Driver {
         self.endpoint.key()
     }
 
-    /// Records what happens from now on.
+    /// Records events in `audit` from now on.
     pub(crate) fn record_in(&mut self, audit: Audit) {
         self.topics.recorder = Recorder::new(audit);
     }
 
-    /// Tells the protocol the time of day, and people if it was set.
+    /// Passes the time of day to the protocol; logs a notice if a clock was set or differs from a
+    /// peer's.
     fn look_at_clock(&mut self) {
         let now = self.now();
         let since_1970 = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
@@ -241,7 +241,7 @@ impl Driver {
         self.clock.now()
     }
 
-    /// The radio of an interface; by default every interface is one.
+    /// Returns the radio of an interface; by default each interface is a radio.
     fn radio(&mut self, interface: &str) -> RadioId {
         if let Some(&known) = self.radios.get(interface) {
             return known;
@@ -252,7 +252,7 @@ impl Driver {
         id
     }
 
-    /// Runs until shut down, then unregisters the gateway.
+    /// Runs until shutdown, then unregisters the gateway.
     pub(crate) fn run(
         mut self,
         gateway: Box<dyn Gateway>,
@@ -264,7 +264,7 @@ impl Driver {
         self.follow_paths();
         realtime::enter(&self.config.realtime);
         let result = self.turn(&*gateway, codec, settings);
-        // Whoever waits to hand us something is released, the gateway's own thread among them.
+        // Every thread that is blocked on an input is released, including the gateway's own.
         self.waiting.close();
         drop(self);
         gateway.shutdown();
@@ -314,7 +314,8 @@ impl Driver {
         }
     }
 
-    /// Sleeps until something happens, with nanoseconds: a millisecond is a third of a packet at 3 Mbps.
+    /// Sleeps until the next event, with nanosecond resolution: a millisecond is a third of a
+    /// packet at 3 Mbps.
     fn wait(&mut self, wake_at: Option<Instant>) -> Result<(), RunError> {
         let unread = self.listen_readable || self.links_readable();
         let unfinished = unread || self.more_inputs || self.more_events || self.unsent;
@@ -433,14 +434,14 @@ impl Driver {
         )
     }
 
-    /// Tells of this node on /diagnostics if anybody listens; called once per second.
+    /// Publishes this node's state on /diagnostics if anybody listens; called once per second.
     fn diagnose(&mut self, gateway: &dyn Gateway, codec: &Codec) {
         let Some(mut diagnostics) = self.diagnostics.take() else { return };
         let now = self.now();
         let topic = diagnostics.topic().clone();
         self.topics.publish_own(now, &mut self.endpoint, &topic);
         if self.topics.own_is_wanted(&topic.name) {
-            // The clock of other ROS nodes; one before 1970 is as good as none.
+            // Other ROS nodes use this clock; a time before 1970 is as good as none.
             let stamp = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
             match diagnostics.message(self.status(gateway, codec), stamp) {
                 Ok(message) => {
@@ -457,7 +458,7 @@ impl Driver {
         self.diagnostics = Some(diagnostics);
     }
 
-    /// Hands out what the protocol and the topics want done, as far as there is time.
+    /// Executes the requests of the protocol and the topics, within a time limit.
     fn drain(&mut self, gateway: &dyn Gateway, codec: &Codec) {
         let mut spent = Duration::ZERO;
         self.transmit();
@@ -484,7 +485,7 @@ impl Driver {
                     Order::Gateway(command) => gateway.handle(command),
                     Order::Compress(message) => drop(codec.push(Job::Compress(message))),
                     Order::Decode(message) => drop(codec.push(Job::Decode(message))),
-                    // Asked again after a while, should it be dropped.
+                    // A dropped job is requested again later.
                     Order::Translate { key, topic } => {
                         codec.push(Job::Translate { key, topic });
                     }

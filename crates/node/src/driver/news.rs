@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Telling of links: local ROS nodes by a topic, applications that embed the node by
+//! Reports of links: to local ROS nodes by a topic, to applications that embed the node by
 //! [`Handle::watch_links`](crate::Handle::watch_links).
 
 use super::Driver;
@@ -10,17 +10,17 @@ use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::SystemTime;
 use tautline_proto::{Duration, Event, Instant};
 
-/// Applications that may be told.
+/// Maximum number of applications that receive reports.
 const MAX_WATCHERS: usize = 16;
-/// Least time between two times that all is told, however many links there are.
+/// Minimum interval between two reports of all links, for any number of links.
 const TELL_EVERY: Duration = Duration::from_millis(250);
 
-/// What of the links is to be told to whom.
+/// Pending reports of links and their receivers.
 #[derive(Debug, Default)]
 pub(super) struct News {
     topic: Option<LinkTopic>,
     watchers: Vec<Watcher>,
-    /// When what happened since is to be told.
+    /// Time at which changes since the last report are reported.
     due: Option<Instant>,
     told: Instant,
 }
@@ -28,12 +28,12 @@ pub(super) struct News {
 #[derive(Debug)]
 struct Watcher {
     sender: SyncSender<Vec<LinkReport>>,
-    /// It had not taken what was told before, and has not got the latest.
+    /// Whether the channel was full, so that the application lacks the latest report.
     owed: bool,
 }
 
 impl Watcher {
-    /// Whether it is still there.
+    /// Sends a report; returns whether the application still receives.
     fn tell(&mut self, links: &[LinkReport]) -> bool {
         let sent = self.sender.try_send(links.to_vec());
         self.owed = matches!(sent, Err(TrySendError::Full(_)));
@@ -42,36 +42,36 @@ impl Watcher {
 }
 
 impl News {
-    /// `topic`: what local ROS nodes are told on, if they are.
+    /// Creates the reports; local ROS nodes receive them on `topic`, if given.
     pub(super) fn new(topic: Option<LinkTopic>) -> Self {
         Self { topic, ..Self::default() }
     }
 
-    /// Looks whether an event is news.
+    /// Schedules a report if the event concerns a link.
     pub(super) fn hear(&mut self, event: &Event) {
         if matches!(event, Event::LinkUp { .. } | Event::LinkDown { .. } | Event::LinkRate { .. }) {
             self.hear_of_links();
         }
     }
 
-    /// Links were removed.
+    /// Schedules a report, also after the removal of links.
     pub(super) fn hear_of_links(&mut self) {
         self.due.get_or_insert(self.told + TELL_EVERY);
     }
 
-    /// What local ROS nodes are told on from now on; returns what they were.
+    /// Sets the topic for local ROS nodes; returns the previous one.
     pub(super) fn set_topic(&mut self, topic: Option<LinkTopic>) -> Option<LinkTopic> {
         std::mem::replace(&mut self.topic, topic)
     }
 
-    /// When [`Driver::tell_news`] has something to do.
+    /// Returns the time at which [`Driver::tell_news`] has work.
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
     }
 }
 
 impl Driver {
-    /// Tells of the links if something happened.
+    /// Reports the links if a change is due.
     pub(super) fn tell_news(&mut self, now: Instant) {
         if self.news.due.is_some_and(|at| at <= now) {
             let links = self.reporter.links(&self.endpoint);
@@ -81,11 +81,11 @@ impl Driver {
         }
     }
 
-    /// Tells of the links however little happened: local ROS nodes, and applications that have
-    /// not got the latest. Called once per second.
+    /// Reports the links even without a change: to local ROS nodes, and to applications that lack
+    /// the latest report. Called once per second.
     pub(super) fn tell_links(&mut self, now: Instant) {
         if let Some(topic) = &self.news.topic {
-            // Peers have links of their own; nothing of ours is offered to them.
+            // Peers have links of their own; this topic is not advertised to them.
             self.topics.publish_own_here(topic.topic());
         }
         let is_owed = self.news.watchers.iter().any(|watcher| watcher.owed);
@@ -108,13 +108,13 @@ impl Driver {
         topic.is_some_and(|topic| self.topics.own_is_wanted(&topic.topic().name))
     }
 
-    /// Publishes an array if anybody listens.
+    /// Publishes an array of links if anybody listens.
     fn publish_links(&mut self, now: Instant, links: &[LinkReport]) {
         let Some(topic) = self.news.topic.as_ref().filter(|_| self.topic_is_heard()) else {
             return;
         };
         let name = topic.topic().name.clone();
-        // The clock of other ROS nodes; one before 1970 is as good as none.
+        // Other ROS nodes use this clock; a time before 1970 is as good as none.
         let stamp = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         match topic.message(now.since(Instant::default()), links, stamp) {
             Ok(message) => self.topics.send_own(now, &mut self.endpoint, &name, message),
@@ -122,14 +122,14 @@ impl Driver {
         }
     }
 
-    /// Tells one more application from now on, of what is at once.
+    /// Adds an application that receives reports, the current one immediately.
     pub(super) fn watch_links(
         &mut self,
         sender: SyncSender<Vec<LinkReport>>,
     ) -> Result<(), String> {
         let links = self.reporter.links(&self.endpoint);
         if self.news.watchers.len() == MAX_WATCHERS {
-            // Those that have gone make room.
+            // Disconnected applications free their slots.
             self.news.watchers.retain_mut(|watcher| watcher.tell(&links));
         }
         if self.news.watchers.len() == MAX_WATCHERS {

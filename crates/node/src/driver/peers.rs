@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which peers and links there are: as the file that holds now says.
+//! Peers and links according to the current file.
 
 use super::links::{HEADER_V4, Link};
 use super::{DATAGRAM_UNKNOWN, Driver};
@@ -11,19 +11,19 @@ use tautline_proto::{
     LinkConfig, LinkId, MAX_LINKS_PER_PEER, PeerId, PublicKey, Rights, SetupError, Transmit,
 };
 
-/// What of the file a link stands for.
+/// The entry of the file that a link represents.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Way {
-    /// One with an address.
+    /// A link with an address.
     To(config::LinkConfig),
-    /// To wherever the peer calls from.
+    /// A link to the address from which the peer initiates the handshake.
     Back,
-    /// Through a neighbour.
+    /// A link through a relay.
     Via(PeerId),
 }
 
 impl Driver {
-    /// Whether these can be the peers of this node.
+    /// Checks whether this node can have these peers.
     pub(super) fn check_peers(&self, peers: &[PeerConfig]) -> Result<(), SetupError> {
         let all: Vec<(&str, PublicKey)> = peers.iter().map(|it| (&*it.name, it.key)).collect();
         self.endpoint.check_peers(&all)?;
@@ -31,13 +31,13 @@ impl Driver {
         over.map_or(Ok(()), |peer| Err(SetupError::TooManyLinks(peer.name.clone())))
     }
 
-    /// The peer of a key.
+    /// Returns the peer with this key.
     pub(super) fn peer_of(&self, key: PublicKey) -> Option<PeerId> {
         self.endpoint.peers().find(|id| self.endpoint.peer(*id).key == key)
     }
 
-    /// Removes peers that are not among these, adds those that are missing, and gives each the
-    /// links of the file. The sessions of those that stay go on.
+    /// Removes peers that are not among `peers`, adds missing peers, and gives each peer the links
+    /// of the file. The sessions of the remaining peers continue.
     pub(super) fn follow_peers(&mut self, peers: &[PeerConfig]) -> Result<(), SetupError> {
         let stays = |id: &PeerId| peers.iter().any(|it| it.key == self.endpoint.peer(*id).key);
         let gone: Vec<PeerId> = self.endpoint.peers().filter(|id| !stays(id)).collect();
@@ -74,7 +74,7 @@ impl Driver {
         }
     }
 
-    /// Ends the session with a peer that is not in the file any more.
+    /// Ends the session with a peer that is no longer in the file.
     fn remove_peer(&mut self, id: PeerId) {
         let now = self.now();
         tracing::info!(peer = self.endpoint.peer(id).name, "peer was removed from the file");
@@ -90,7 +90,7 @@ impl Driver {
         self.news.hear_of_links();
     }
 
-    /// Sends a packet of a link that is there no more.
+    /// Sends a packet of a removed link.
     fn send_last(&mut self, transmit: &Transmit) {
         let Some(id) = transmit.link else { return };
         let Some(link) = self.links.get_mut(id.0 as usize) else { return };
@@ -104,14 +104,14 @@ impl Driver {
         if peer.is_caller() {
             ways.push(Way::Back);
         }
-        // The file has been checked: all of them are there.
+        // The file has been checked: all relays exist.
         let named =
             |via: &String| self.endpoint.peers().find(|id| self.endpoint.peer(*id).name == *via);
         ways.extend(peer.via.iter().filter_map(named).map(Way::Via));
         ways
     }
 
-    /// Keeps the links of a peer that the file still has, and replaces the rest.
+    /// Keeps the links of a peer that are still in the file, and replaces the others.
     fn follow_links(&mut self, peer: PeerId, ways: &[Way]) -> Result<(), SetupError> {
         let own = |link: &&Link| link.way.is_some() && self.endpoint.link(link.id).peer == peer;
         let mut spare: Vec<LinkId> = self.links.iter().filter(own).map(|link| link.id).collect();
@@ -140,7 +140,7 @@ impl Driver {
         let now = self.now();
         let id = match way {
             Way::Via(hop) => self.endpoint.add_relayed_link(now, peer, *hop)?,
-            // It moves to its own radio as soon as the way to the peer is known.
+            // The link moves to its own radio as soon as the path to the peer is known.
             Way::To(_) | Way::Back => {
                 let datagram_bytes = DATAGRAM_UNKNOWN;
                 let link = LinkConfig { remote: None, datagram_bytes, header_bytes: HEADER_V4 };
@@ -162,7 +162,7 @@ impl Driver {
         Ok(id)
     }
 
-    /// Has the ways of the links there are now looked after, and no others.
+    /// Watches the paths of the current links and no others.
     pub(super) fn follow_paths(&mut self) {
         let watched = self.links.iter().filter_map(|link| match (link.watch, &link.way) {
             (Some(number), Some(Way::To(config))) => Some((number, config.clone())),

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Real-time options of the data-plane thread. What the system refuses is
-//! said, and done without.
+//! Real-time options of the data-plane thread. An option that the system refuses is logged and
+//! omitted.
 
 use crate::config::Realtime;
 use std::io;
 
-/// Puts the calling thread under `options`.
+/// Applies `options` to the calling thread.
 pub(super) fn enter(options: &Realtime) {
     if let Some(cpu) = options.cpu {
         let mut set = rustix::thread::CpuSet::new();

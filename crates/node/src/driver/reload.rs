@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Another file takes the place of the one that holds, between two turns of the loop.
+//! Replacement of the configuration, between two iterations of the loop.
 
 use super::beacons::Beacons;
 use super::{Driver, FULL_PACKET};
@@ -11,7 +11,7 @@ use tautline_gateway::{Command, Gateway};
 use tautline_proto::{Class, RadioConfig, Rate};
 
 impl Driver {
-    /// Makes `new` hold. What may fail is tried first: upon an error nothing is changed.
+    /// Applies `new`. Steps that may fail come first: after an error nothing has changed.
     pub(super) fn reconfigure(&mut self, gateway: &dyn Gateway, new: Config) -> Result<(), String> {
         self.check_peers(&new.peers).map_err(|error| error.to_string())?;
         let old = std::mem::replace(&mut self.config, new.clone());
@@ -39,7 +39,7 @@ impl Driver {
         self.endpoint.set_limits(limits.queue_bytes, limits.queue_time, percent);
     }
 
-    /// Radios that differ from what they were; the others keep what they have measured.
+    /// Applies changed settings of radios; the other radios keep their measurements.
     fn follow_radios(&mut self, old: &Config) {
         let changed = self.radios.iter().filter(|(interface, _)| {
             Self::radio_config(old, interface) != Self::radio_config(&self.config, interface)
@@ -55,7 +55,7 @@ impl Driver {
         }
     }
 
-    /// Opens a link's sockets anew. Nobody tells any more when the old ones are drained.
+    /// Opens a link's sockets again. The closed sockets no longer report when they are drained.
     fn reconnect(&mut self, index: usize) {
         let id = self.links[index].id;
         if self.links[index].path.is_some() {
@@ -67,7 +67,7 @@ impl Driver {
         }
     }
 
-    /// What the file says of an interface.
+    /// Returns the configuration of an interface's radio.
     pub(super) fn radio_config(config: &Config, interface: &str) -> RadioConfig {
         let set = config.radios.iter().find(|radio| radio.interface == interface);
         let in_flight = set.map_or(crate::config::DEFAULT_IN_FLIGHT, |radio| radio.in_flight);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How much of the data plane's time one peer may use.
+//! A limit on the data plane's time for each peer.
 //!
-//! The time that a peer's packets take, with what follows from them, is measured and charged to
-//! it. A peer that has used up its share is not heard: its packets are dropped before they are
-//! decrypted, and since nothing acknowledges them, it sees losses. A packet that does not hold
-//! under the peer's keys is charged to nobody, so that others cannot use up its share.
+//! The time that a peer's packets and their effects take is measured and charged to the peer. After
+//! a peer has used up its share, its packets are dropped before decryption. They are not
+//! acknowledged, so the peer detects losses. A packet that fails authentication under the peer's
+//! keys is charged to no peer, so that others cannot use up its share.
 
 use crate::limits::{TIME_BURST, TIME_SHARE};
 use std::time::Duration;
 use tautline_proto::{Instant, PeerId};
 
-/// After so long without a drop the next one is reported again.
+/// Time without a drop after which the next drop is reported again.
 const CALM: Duration = Duration::from_secs(10);
 
 /// The time that each peer may still use.
@@ -19,20 +19,20 @@ pub(super) struct Usage(Vec<Share>);
 
 #[derive(Debug)]
 struct Share {
-    /// Below zero after a packet that took longer than what was left.
+    /// Negative after a packet that took longer than the remaining time.
     left_ns: i64,
     filled: Instant,
     dropped: u64,
     dropped_at: Option<Instant>,
 }
 
-/// Whether a packet of a peer is to be handled.
+/// Whether a packet of a peer is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hearing {
     Granted,
     /// The peer has used up its share.
     Denied {
-        /// It is the first drop after a while.
+        /// Whether this is the first drop after a time without drops.
         is_news: bool,
     },
 }
@@ -62,7 +62,7 @@ impl Usage {
         &mut self.0[index]
     }
 
-    /// Whether a packet that claims to be from `peer` is to be handled at `now`.
+    /// Decides whether a packet that claims to be from `peer` is handled at `now`.
     pub(super) fn hear(&mut self, now: Instant, peer: PeerId) -> Hearing {
         let share = self.share(now, peer);
         share.fill(now);
@@ -74,14 +74,14 @@ impl Usage {
         Hearing::Denied { is_news: before.is_none_or(|at| now.since(at) > CALM) }
     }
 
-    /// What a peer sent took from `since` to `now`.
+    /// Charges `peer` for the time from `since` to `now`.
     pub(super) fn charge(&mut self, since: Instant, now: Instant, peer: PeerId) {
         let spent = nanos(now.since(since));
         let share = self.share(now, peer);
         share.left_ns = share.left_ns.saturating_sub(spent);
     }
 
-    /// Packets that were dropped because their peers had used up their shares.
+    /// Returns the number of packets dropped because their peers had used up their shares.
     pub(super) fn dropped(&self) -> u64 {
         self.0.iter().map(|share| share.dropped).sum()
     }
@@ -101,7 +101,7 @@ mod tests {
     fn a_peer_uses_its_burst_and_then_its_share() {
         let mut usage = Usage::default();
         let (mut now, mut heard) = (0, 0);
-        // Each packet takes 100 us, and one comes every 100 us: all the time there is.
+        // Each packet takes 100 us, and one arrives every 100 us: the whole time of the loop.
         for _ in 0..20_000 {
             if usage.hear(at(now), PEER) == Hearing::Granted {
                 usage.charge(at(now), at(now + 100), PEER);
