@@ -21,7 +21,7 @@ fn tautline(arguments: &[&str]) -> (bool, String) {
     (output.status.success(), String::from_utf8(text).unwrap())
 }
 
-/// Every record is one of the reference, with no other fields.
+/// Checks that the reference describes every record and all its fields.
 fn assert_described(records: &[Value]) {
     for record in records {
         let event = record["event"].as_str().unwrap();
@@ -88,7 +88,7 @@ fn who_comes_goes_and_is_refused_and_who_changes_what_is_recorded() {
     assert_printed(&path.display().to_string(), records.len());
 }
 
-/// What `tautline audit` makes of the log.
+/// Checks the output of `tautline audit` for the log.
 fn assert_printed(path: &str, records: usize) {
     let (done, text) = tautline(&["audit", path]);
     assert!(done && text.lines().count() == records, "{text}");
@@ -111,7 +111,7 @@ fn strangers_without_end_leave_room_for_each_other_and_for_peers() {
     );
     let mut base = place.start("base", &file);
     let flood = UdpSocket::bind("127.0.0.1:0").unwrap();
-    // Under a flood calls have to show a cookie; those of before are enough here.
+    // Under flood an initiation needs a cookie; the initiations before that are enough here.
     for drawn in 0..400 {
         let name = format!("stranger{drawn}");
         flood.send_to(&hostile::call(&name, "base", drawn).1, ("127.0.0.1", port)).unwrap();

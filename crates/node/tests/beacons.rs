@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Daemons that know no address of each other, on a network of their own.
+//! Daemons without configured addresses of each other, in a separate network.
 
 #[allow(dead_code)]
 mod running;
@@ -8,7 +8,7 @@ use running::enclosure::Enclosure;
 use running::{Daemon, Place, wait_for};
 use tautline_node::keys;
 
-/// Two machines without a cable between them yet.
+/// Two machines that are not yet connected by a cable.
 struct Pair {
     place: Place,
     robot: Enclosure,
@@ -39,7 +39,7 @@ impl Pair {
         self.place.start_as("base", "base", lines, Some(&self.base))
     }
 
-    /// Leaves each machine its link-local address of IPv6.
+    /// Removes the IPv4 addresses; each machine keeps its link-local IPv6 address.
     fn take_ipv4_away(&self) {
         self.robot.ip("addr del 10.77.0.1/24 dev wire");
         self.base.ip("addr del 10.77.0.2/24 dev wire");
@@ -54,7 +54,7 @@ fn wait_until_met(robot: &Daemon, base: &Daemon) {
     }
 }
 
-/// Waits until a daemon's only link leads to an address that begins like this.
+/// Waits until a daemon's only link leads to an address with this prefix.
 fn wait_for_remote(daemon: &Daemon, start: &str) {
     wait_for(format!("the link leads to {start}"), || {
         let remote = daemon.status().links[0].remote.clone();
@@ -92,13 +92,13 @@ fn without_an_address_of_ipv4_they_meet_over_that_of_the_link() {
 #[test]
 fn a_socket_open_to_both_hears_ipv4_as_well() {
     let pair = Pair::joined();
-    // The one that tells has no IPv6 to be heard by.
+    // The node that sends beacons has no IPv6.
     let robot = pair.start_robot(&format!("listen: 0.0.0.0:18470\nbeacons: true\n{TO_BASE}"));
     let base = pair.start_base(&format!("listen: \"[::]:18470\"\n{TO_ROBOT}"));
     wait_until_met(&robot, &base);
     drop(robot);
     base.wait_for_state("robot", "down");
-    // And the other way about.
+    // The reverse case.
     drop(base);
     let robot = pair.start_robot(&format!("listen: 0.0.0.0:18470\n{TO_BASE}"));
     let base = pair.start_base(&format!("listen: \"[::]:18470\"\nbeacons: true\n{TO_ROBOT}"));
@@ -141,7 +141,7 @@ fn interfaces_that_come_and_go_are_followed() {
 
 #[test]
 fn a_robot_whose_address_changed_while_it_was_down_is_found_again() {
-    // With its old address in the file, and without.
+    // Once with its old address in the file, once without.
     for to_robot in ["robot: 10.77.0.1", "robot: {}"] {
         let pair = Pair::joined();
         let v4 = "listen: 0.0.0.0:18470\nbeacons: true";

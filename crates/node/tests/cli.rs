@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The command line as a user meets it: the built program, its output and exit codes.
+//! The command line from the user's side: the built program, its output and exit codes.
 
 mod fake;
 
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use tautline_node::control::ControlServer;
 
-/// A folder that is the program's working and runtime folder, and no ROS around.
+/// A folder that serves as working and runtime folder of the program, without ROS.
 struct Place(tempfile::TempDir);
 
 impl Place {

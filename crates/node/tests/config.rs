@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The robot's file: what is understood, what is refused and in which words.
+//! The robot's file: accepted and refused texts, and the wording of errors.
 
 use proptest::prelude::*;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ fn surroundings() -> Surroundings {
     }
 }
 
-/// Most of these files are about other things than who peers are.
+/// Adds `security: none`, because most of these files do not test keys.
 fn keyless(text: &str) -> String {
     let says = ["security:", "key:"].iter().any(|word| text.contains(word));
     let security = if !text.contains("peers:") || says { "" } else { "\nsecurity: none\n" };
@@ -58,7 +58,7 @@ fn bad_files_are_explained_as_the_golden_page_says() {
     assert_eq!(now.len(), expected.len());
 }
 
-/// One case of the page (title, file, `---`, report) with the report anew.
+/// Returns one case of the page (title, file, `---`, report) with a new report.
 fn explained(case: &str) -> String {
     let (title, rest) = case.split_once('\n').unwrap();
     let end_of_file = if rest.starts_with("---\n") { 0 } else { rest.find("\n---\n").unwrap() + 1 };
@@ -300,14 +300,14 @@ fn what_is_odd_but_allowed_is_a_warning() {
 fn the_starter_file_passes_as_written_and_with_every_option_taken() {
     let written = starter::starter();
     assert_eq!(warnings(&written), "");
-    // `links` stands in place of `address` and `when_slow` of `keep_last`, so that not both can be
-    // taken; `via` names a second peer.
+    // `links` replaces `address` and `when_slow` replaces `keep_last`, so only one of each pair is
+    // allowed; `via` names a second peer.
     let is_option = |line: &&str| {
         !["#links", "#via", "#when_slow"].iter().any(|key| line.trim_start().starts_with(key))
     };
     let taken: String =
         written.lines().filter(is_option).map(|line| format!("{}\n", uncommented(line))).collect();
-    // Nor can both kinds of ROS.
+    // The two kinds of ROS exclude each other as well.
     for (other, kind) in [("ros1:", "ros2"), ("ros2:", "ros1")] {
         let (before, section) = taken.split_once(other).unwrap();
         let (_, after) = section.split_once("\n\n").unwrap();
@@ -339,7 +339,7 @@ fn hostile_files_are_refused_early() {
     let refused = |text: &str| in_lines(&parse(text, &surroundings()).unwrap_err());
     assert!(refused(&"a".repeat(MAX_FILE_BYTES + 1)).contains("a larger file"));
     let too_deep = format!("more than {MAX_NESTING} levels");
-    // The parser looks ahead in brackets and braces, so there its own limit may come first.
+    // The parser looks ahead within brackets and braces, so its own limit may apply first.
     let far_too_deep = "recursion limit exceeded";
     for (piece, times, reason) in [
         ("[", 20, &*too_deep),

@@ -53,13 +53,13 @@ fn one_connection_serves_many_requests() {
     assert_eq!(client.status().unwrap().node, "robot1");
 }
 
-/// What `id` says of this process.
+/// Returns the output of `id` for this process.
 fn id(option: &str) -> String {
     let output = Command::new("id").arg(option).output().unwrap();
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// A program in Python, run by a user whom no file names, of the socket's group.
+/// Returns a Python program that runs as an unnamed user with the socket's group.
 fn somebody_else(script: &str) -> Command {
     let mut program = Command::new("setpriv");
     program.args(["--reuid", "54321", "--regid", "0", "--clear-groups"]);
@@ -67,7 +67,7 @@ fn somebody_else(script: &str) -> Command {
     program
 }
 
-/// Needs root, to become somebody else.
+/// Needs root to switch to another user.
 #[test]
 fn clients_of_one_user_that_ask_nothing_take_no_room_from_root() {
     assert_eq!(id("-u"), "0", "this test needs root");
@@ -88,7 +88,7 @@ fn clients_of_one_user_that_ask_nothing_take_no_room_from_root() {
     assert_eq!(answered.unwrap().node, "robot1");
 }
 
-/// Needs root, to become somebody else.
+/// Needs root to switch to another user.
 #[test]
 fn the_user_who_asks_is_whom_the_kernel_says() {
     assert_eq!(id("-u"), "0", "this test needs root");
@@ -187,7 +187,7 @@ fn too_many_clients_are_told_so() {
     let _server = ControlServer::start(&path, FakeNode::new()).unwrap();
     let mut clients: Vec<Client> =
         (0..MAX_CLIENTS_PER_USER).map(|_| Client::connect(&path).unwrap()).collect();
-    // Each has been answered, so each is being served.
+    // Each client has received a response, so each is connected.
     clients.iter_mut().for_each(|client| assert!(client.status().is_ok()));
     let error = Client::connect(&path).unwrap().status().unwrap_err().to_string();
     assert!(error.contains("of this user are served already"), "{error}");

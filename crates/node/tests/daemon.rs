@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The daemon as others meet it: real processes and sockets on this machine.
+//! The daemon from the outside: real processes and sockets on this machine.
 
 #[allow(dead_code)]
 mod running;
@@ -15,17 +15,17 @@ use tautline_proto::wire::VERSION;
 use tautline_proto::wire::beacon::emit_beacon;
 use tautline_proto::wire::packet::{Packet, SessionHeader, start_answer};
 
-/// Lines of a file: where it listens, and its peers.
+/// Returns lines of a file: the listening address and the peers.
 fn lines(listen: impl std::fmt::Display, peers: &str) -> String {
     format!("listen: \"{listen}\"\npeers: {{ {peers} }}")
 }
 
-/// A call of a node without security, to another.
+/// Returns the handshake initiation of a node without security to another node.
 fn call(name: &str, to: &str, drawn: u64) -> Vec<u8> {
     hostile::call(name, to, drawn).1
 }
 
-/// The same packet as another version of the format would begin it.
+/// Returns the same packet with another version of the format.
 fn of_version(version: u8, mut packet: Vec<u8>) -> Vec<u8> {
     packet[1] = version << 4 | packet[1] & 0xf;
     packet
@@ -33,7 +33,7 @@ fn of_version(version: u8, mut packet: Vec<u8>) -> Vec<u8> {
 
 #[test]
 fn two_daemons_meet_over_ipv4_and_ipv6() {
-    // What each listens on, and how the other reaches it.
+    // Listening address, and the address by which the peer reaches it.
     let families = [
         ("127.0.0.1", "127.0.0.1"),
         ("[::1]", "[::1]"),
@@ -71,7 +71,7 @@ fn a_peer_without_address_is_answered_where_it_calls_from() {
         robot.wait_for_state("base", "up");
         robot.kill();
         base.wait_for_state("robot", "down");
-        // It may come back from elsewhere.
+        // The robot may return at another address.
         let robot = place.start("robot", &lines(format!("[::]:{}", free_port()), &to_base));
         base.wait_for_state("robot", "up");
         robot.wait_for_state("base", "up");
@@ -142,7 +142,7 @@ fn keys_protect_and_a_wrong_one_meets_nobody() {
     base.wait_for_notice(&["'robot'", &robot_key.to_string(), "peers.robot has another"]);
     assert_eq!(robot.peer_state("base"), "connecting");
     base.kill();
-    // One who knows another key of us, and is not expected anywhere.
+    // The robot knows another key of this base, and the base's file has no address of the robot.
     keys::generate(&place.path("base2.key")).unwrap();
     let to_robot = format!("robot: {{ key: {robot_key} }}");
     let own = format!("key: {}\n", place.path("base2.key").display());
@@ -193,7 +193,7 @@ impl Random {
         (0..self.below(most + 1)).map(|_| self.next() as u8).collect()
     }
 
-    /// Noise, or a packet of the format with a few bytes changed, cut or added.
+    /// Returns noise, or a packet of the format with a few bytes changed, cut or added.
     fn datagram(&mut self) -> Vec<u8> {
         let mut packet = match self.below(7) {
             0 => return self.bytes(1400),
@@ -227,7 +227,7 @@ impl Random {
 #[test]
 fn random_and_mutated_datagrams_are_counted_and_change_nothing_else() {
     const DATAGRAMS: u64 = 200_000;
-    /// Few enough for the smallest usual receive buffer.
+    /// Small enough for the smallest usual receive buffer.
     const BATCH: u64 = 100;
     let (place, base_port, robot_port) = (Place::new(), free_port(), free_port());
     let to_base = format!("base: \"127.0.0.1:{base_port}\"");
@@ -245,12 +245,12 @@ fn random_and_mutated_datagrams_are_counted_and_change_nothing_else() {
         for _ in 0..BATCH {
             let datagram = random.datagram();
             hostile.send_to(&datagram, ("127.0.0.1", base_port)).unwrap();
-            // Other teams may have beacons.
+            // Beacons of other teams are ignored without being counted.
             let passed_over = matches!(Packet::parse(&datagram), Ok(Packet::Beacon(_)));
             expected += u64::from(!passed_over);
         }
         wait_for("all are refused and counted", || (refused() >= expected).then_some(()));
-        // The first batch has brought all code and buffers into memory.
+        // After the first batch all code and buffers are in memory.
         before.get_or_insert_with(|| base.resident_bytes());
     }
     let grown = base.resident_bytes().saturating_sub(before.unwrap());
@@ -259,7 +259,7 @@ fn random_and_mutated_datagrams_are_counted_and_change_nothing_else() {
     assert!(base.status().notices.len() <= 50);
     let (log, uptime_s) = (base.log(), base.status().uptime_s);
     let logged = log.lines().filter(|line| line.contains("WARN")).count();
-    // Five of each of eight groups of strangers in 30 s, and a few of the peer and of sums.
+    // Five lines of each of eight groups of strangers in 30 s, and a few of the peer and of sums.
     assert!(logged <= 60 * (1 + (uptime_s / 30.0) as usize), "{logged} lines in {uptime_s} s");
 }
 
@@ -278,7 +278,8 @@ fn sigterm_says_goodbye_and_leaves_nothing_behind() {
     let gone = Instant::now();
     assert_eq!(ended.code(), Some(0), "{}", robot.log());
     base.wait_for_state("robot", "down");
-    // Without a goodbye it takes the silence of a link timeout, most of a second after the last packet.
+    // Without a goodbye the peer is down only after the link timeout, most of a second after the
+    // last packet.
     assert!(gone.elapsed() < Duration::from_millis(1500), "only after {:?}", gone.elapsed());
     assert!(!robot.control.exists());
 }
@@ -328,7 +329,7 @@ fn two_daemons_meet_through_a_third_and_clocks_of_neighbours_are_known() {
         let peers = robot.status().peers;
         peers.into_iter().find(|peer| peer.name == "relay")?.clock.filter(|c| c.offset_ms.is_some())
     });
-    // One machine has one clock.
+    // Both nodes run on the clock of one machine.
     assert!(clock.offset_ms.unwrap().abs() <= clock.bound_ms, "{clock:?}");
 }
 
@@ -351,7 +352,7 @@ fn a_port_in_use_is_a_clear_error() {
     }
 }
 
-/// Two daemons without a network between them get one twice, and lose it twice.
+/// Two daemons without a network get an interface twice and lose it twice.
 fn meet_over_an_interface_that_comes_and_goes(to_base: &str, to_robot: &str) {
     let place = Place::new();
     let hosts = place.path("hosts");
@@ -376,7 +377,7 @@ fn meet_over_an_interface_that_comes_and_goes(to_base: &str, to_robot: &str) {
 
 #[test]
 fn an_interface_may_come_go_and_return_while_the_daemons_run() {
-    // One of them insists on the interface, the other takes the route there is.
+    // One file names the interface; the other uses the existing route.
     let to_base = "base: { address: 10.77.0.2, interface: wire }";
     meet_over_an_interface_that_comes_and_goes(to_base, "robot: 10.77.0.1");
 }

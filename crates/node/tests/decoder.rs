@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The wire format in a second implementation, which was made from spec/protocol.md alone:
-//! against the vectors, and as a peer of real daemons.
+//! A second implementation of the wire format, written from spec/protocol.md alone: tested against
+//! the vectors, and as a peer of real daemons.
 
 #[allow(dead_code)]
 mod running;
@@ -24,7 +24,7 @@ use tautline_node::keys;
 
 const STRING: &str = "std_msgs/String";
 
-/// A program of spec/, run by Debian's Python; fails the test where it cannot run.
+/// Returns a program of spec/ for Debian's Python; fails the test if it cannot run.
 fn program(name: &str) -> Command {
     let mut python = Command::new("/usr/bin/python3");
     let found = python.args(["-c", "import cryptography"]).output();
@@ -41,7 +41,7 @@ fn spec() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../spec")
 }
 
-/// spec/peer.py; ended when dropped.
+/// spec/peer.py; killed when dropped.
 struct Peer {
     child: Child,
     events: Arc<Mutex<Vec<Value>>>,
@@ -78,7 +78,7 @@ impl Peer {
         Self { child, events }
     }
 
-    /// Waits for an event of that kind that fits.
+    /// Waits for an event of this kind that matches.
     fn wait(&self, kind: &str, fits: impl Fn(&Value) -> bool) -> Value {
         wait_for(format!("'{kind}' at the peer"), || {
             let events = self.events.lock().unwrap();
@@ -86,7 +86,7 @@ impl Peer {
         })
     }
 
-    /// Waits for a packet from the daemon with a frame of that kind that fits.
+    /// Waits for a packet from the daemon with a frame of this kind that matches.
     fn wait_for_frame(&self, kind: &str, fits: impl Fn(&Value) -> bool) {
         self.wait("got", |event| {
             let frames = event["frames"].as_array().into_iter().flatten();
@@ -101,7 +101,7 @@ impl Peer {
     }
 }
 
-/// The keys of the peer, called robot, and of a daemon, called base; and where they listen.
+/// The keys of the peer, called robot, and of a daemon, called base, and their ports.
 struct Pair {
     place: Place,
     robot_key: String,
@@ -118,7 +118,7 @@ impl Pair {
         Self { place, robot_key, base_key, robot_port: free_port(), base_port: free_port() }
     }
 
-    /// `robot` is what the file says of the peer beside its key.
+    /// `robot` contains the peer's options in addition to its key.
     fn start_base(&self, robot: &str, lines: &str) -> Daemon {
         let (port, key) = (self.base_port, &self.robot_key);
         let peers = format!("peers: {{ robot: {{ key: \"{key}\"{robot} }} }}");
@@ -156,7 +156,7 @@ fn another_implementation_exchanges_topics_with_a_daemon() {
         clock.offset_ms.filter(|offset| offset.abs() <= clock.bound_ms)
     });
 
-    // What it offers is asked for, and handed to rospy by its definition.
+    // The peer's topic is subscribed and reaches rospy with its definition.
     let mut node = ros1::start(&master.uri, "/node");
     node.subscribe("/spoken", STRING);
     let control = |kind: &'static str| move |event: &Value| event["control"].get(kind).is_some();
@@ -165,7 +165,7 @@ fn another_implementation_exchanges_topics_with_a_daemon() {
     let spoken = wait_for("what the peer says", || node.received("/spoken").first().cloned());
     assert_eq!(bytes_of(&spoken), b"\x05\0\0\0hello");
 
-    // What it is offered it wants, and gets.
+    // The peer subscribes to the advertised topic and receives its messages.
     node.advertise("/heard", STRING, false);
     let offered = peer.wait("told", |event| event["control"]["offer"]["name"] == "/heard");
     assert_eq!(offered["control"]["offer"]["type"], STRING);

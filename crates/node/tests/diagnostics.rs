@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! /diagnostics and /tautline/link of real daemons, read by rospy and rclpy: a robot of ROS 2 and a base station
-//! of ROS 1, in a network of their own.
+//! /diagnostics and /tautline/link of real daemons, read by rospy and rclpy: a robot of ROS 2 and a
+//! base station of ROS 1, in a separate network.
 
 #[allow(dead_code)]
 mod running;
@@ -58,7 +58,7 @@ impl Team {
     }
 }
 
-/// The latest status of this name that a node has read.
+/// Returns the latest status of this name that a node has received.
 fn latest(agent: &Agent, name: &str) -> Option<Value> {
     latest_on(agent, TOPIC, name)
 }
@@ -67,7 +67,7 @@ fn latest_on(agent: &Agent, topic: &str, name: &str) -> Option<Value> {
     statuses(agent, topic).into_iter().rev().find(|status| status["name"] == name)
 }
 
-/// All that a node has read.
+/// Returns all statuses that a node has received.
 fn statuses(agent: &Agent, topic: &str) -> Vec<Value> {
     let all = agent.received(topic);
     all.iter().flat_map(|it| it["fields"]["status"].as_array().unwrap()).cloned().collect()
@@ -92,7 +92,7 @@ fn rclpy_on_the_robot_and_rospy_at_the_base_read_of_links_and_drops() {
     let mut here = ros2::start("kilted", "LOCALHOST", "listener");
     here.order(json!({"do": "subscribe", "topic": TOPIC, "type": TYPE, "fields": true}));
     let mut there = ros1::start(&team.master.uri, "/listener");
-    // Any type, decoded by the definition that comes with it.
+    // Any type, decoded with the definition that arrives with it.
     there.order(json!({"do": "subscribe", "topic": TOPIC, "type": "*", "fields": true}));
 
     let peer = wait_for_status(&here, "tautline robot: peer base", |it| it["level"] == OK);
@@ -102,17 +102,17 @@ fn rclpy_on_the_robot_and_rospy_at_the_base_read_of_links_and_drops() {
     let graph = here.graph(TOPIC);
     let (told, read) = (&graph["publishers"][0], &graph["subscribers"]);
     assert_eq!((&told["node"], &told["type"]), (&json!("/tautline"), &json!(TYPE)));
-    // By the hash that rclpy's own library has.
+    // The hash equals that of rclpy's own library.
     let own = read.as_array().unwrap().iter().find(|it| it["node"] == "/listener").unwrap();
     assert_eq!(told["hash"], own["hash"]);
-    // The base station has its robot's beside its own.
+    // The base station has the robot's statuses in addition to its own.
     for name in ["tautline robot: peer base", "tautline base: peer robot"] {
         let told = wait_for_status(&there, name, |it| it["level"] == OK);
         assert_eq!(told["message"], "up");
     }
     assert!(latest(&here, "tautline base: node").is_none(), "the base has no rule for it");
 
-    // What is too large for the robot's node is counted everywhere.
+    // Both sides count a message that is too large for the robot's node.
     here.publisher("/map", "std_msgs/msg/String", json!({}));
     there.order(json!({"do": "subscribe", "topic": "/map", "type": "std_msgs/String"}));
     let drops = "tautline robot: drops";
@@ -140,7 +140,7 @@ fn programs_of_either_ros_read_what_their_own_links_have_room_for() {
     if !ros2::inside_as("programs_of_either_ros_read_what_their_own_links_have_room_for") {
         return;
     }
-    // A rule that means it does not take it to peers either.
+    // A rule that matches the topic does not send it to peers either.
     let mut team = Team::start("\"/**\": {}");
     let mut here = ros2::start("kilted", "LOCALHOST", "listener");
     here.order(json!({"do": "subscribe", "topic": LINK, "type": TYPE, "fields": true}));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The nftables rules of docs/radio-firewall.md, loaded on two machines joined by a wire: what
-//! Tautline and IP need passes, the rest does not.
+//! The nftables rules of docs/radio-firewall.md, loaded on two machines connected by a wire: they
+//! pass the packets that Tautline and IP need and drop all others.
 
 #[allow(dead_code)]
 mod running;
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 const RULES: &str = include_str!("../../../packaging/radio-firewall.nft");
-/// The port of a ROS master, with whatever behind it.
+/// The port of a ROS master; here another program listens on it.
 const MASTER_PORT: &str = "11311";
 const ROBOT: &str = "10.77.0.1";
 
@@ -39,7 +39,7 @@ fn nft(enclosure: &Enclosure, words: &str) -> Command {
     command
 }
 
-/// Packets that a counter of the rules has seen.
+/// Returns the packets that a counter of the rules has counted.
 fn counted(enclosure: &Enclosure, name: &str) -> u64 {
     let list = format!("list counter inet tautline_radio {name}");
     let output = nft(enclosure, &list).output().unwrap();
@@ -93,7 +93,7 @@ fn the_rules_let_in_peers_and_what_ip_needs_and_nothing_else() {
     ping.args(["-c", "1", "-W", "5", ROBOT]);
     assert!(succeeds(ping), "ping");
 
-    // Peers find each other by beacons, and then talk. Tracked packets would not pass.
+    // Peers find each other by beacons and exchange packets. Tracked packets would be dropped.
     let no_tracked = "insert rule inet tautline_radio tautline ct state new,established drop";
     assert!(succeeds(nft(&robot, no_tracked)) && succeeds(nft(&base, no_tracked)));
     let lines =

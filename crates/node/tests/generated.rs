@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Files written from the option table: `UPDATE=1 cargo test -p tautline-node --test generated`
-//! writes them anew, without it they must already be what the table says.
+//! Files generated from the option table. `UPDATE=1 cargo test -p tautline-node --test generated`
+//! writes them; without `UPDATE` they must match the table.
 
 use serde_json::{Value as Json, json};
 use std::path::Path;
@@ -90,7 +90,7 @@ fn the_schema_refuses_what_the_daemon_refuses() {
     }
 }
 
-/// All Rust sources below `crates/`.
+/// Collects all Rust sources below `crates/`.
 fn sources(folder: &Path, all: &mut String) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Peers with valid keys that turn against a running daemon.
+//! Peers with valid keys that attack a running daemon.
 
 #[allow(dead_code)]
 mod running;
@@ -19,26 +19,26 @@ use tautline_proto::wire::packet::Packet;
 use tautline_proto::wire::relay::{Held, RelayHeader, ShortName};
 
 const BASE: &str = "base";
-/// How long a condition may take to come true.
+/// Maximum time until a condition holds.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A daemon that takes nothing new for so long will not.
+/// Time without progress after which a daemon counts as stalled.
 const SILENCE: Duration = Duration::from_secs(3);
-/// What a peer may cost.
+/// Maximum memory that a peer may cost, in bytes.
 const MOST_BYTES: u64 = 64_000_000;
 
-/// A daemon with these peers, and where it listens.
+/// Starts a daemon with these peers; returns it and its port.
 fn base(place: &Place, peers: &str) -> (Daemon, u16) {
     let port = free_port();
     let lines = format!("listen: \"127.0.0.1:{port}\"\npeers: {{ {peers} }}");
     (place.start(BASE, &lines), port)
 }
 
-/// The short name of a node under `security: none`.
+/// Returns the short name of a node under `security: none`.
 fn short(name: &str) -> ShortName {
     SecretKey::insecure(name).public().short_name()
 }
 
-/// A hand-made peer that has met the daemon at that port.
+/// Returns a hand-made peer with a session to the daemon at this port.
 fn meet(name: &str, port: u16) -> Peer {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     socket.connect((Ipv4Addr::LOCALHOST, port)).unwrap();
@@ -46,20 +46,20 @@ fn meet(name: &str, port: u16) -> Peer {
     Peer::meet(socket, Identity { name: name.into(), secret, other }).unwrap()
 }
 
-/// Whether a daemon lives; a dead one is a zombie until its `Daemon` is dropped.
+/// Whether a daemon runs; a dead one is a zombie until its `Daemon` is dropped.
 fn is_running(daemon: &Daemon) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.pid()));
     status.is_ok_and(|status| !status.contains("State:\tZ"))
 }
 
-/// Sends what waits until the daemon has acknowledged all of it.
+/// Sends queued frames until the daemon has acknowledged all of them.
 fn settle(peer: &mut Peer, daemon: &Daemon) {
     let settled = peer.run_until(PATIENCE, |it| it.is_settled() || !is_running(daemon)).unwrap();
     assert!(is_running(daemon), "the daemon has died:\n{}", daemon.log());
     assert!(settled, "not acknowledged: {} frames", peer.backlog());
 }
 
-/// The same, unless the daemon stops taking what the peer sends.
+/// Sends queued frames until all are acknowledged or the daemon stalls.
 fn settle_or_stall(peer: &mut Peer, daemon: &Daemon) {
     let mut before = (0, 0);
     let mut progress = |it: &Peer| {
@@ -75,7 +75,7 @@ fn settle_or_stall(peer: &mut Peer, daemon: &Daemon) {
     assert!(is_running(daemon), "the daemon has died:\n{}", daemon.log());
 }
 
-/// A packet for another node, from whom it says.
+/// Returns a relayed packet for another node, with its claimed sender.
 fn relayed(peer: &mut Peer, from: Option<&str>, to: &str) -> Vec<u8> {
     let (from, to) = (from.map(short), Some(short(to)));
     let payload = RelayHeader { hops: 8, life: None, from, to }.before(&[0; 64]);
@@ -117,7 +117,7 @@ fn what_waits_is_told_by_the_next_hop_alone() {
     let second = relayed(&mut alice, None, "bob");
     alice.queue(vec![second]);
     settle(&mut alice, &daemon);
-    // What is told is told again within a fraction of a second.
+    // A relay backlog report is repeated within a fraction of a second.
     let is_lie = |held: &Held| held.bytes > 1 << 20;
     let lied = alice.run_until(SILENCE, |it| it.heard.held.iter().any(is_lie)).unwrap();
     assert!(!lied, "alice was told: {:?}", alice.heard.held.last());
@@ -179,7 +179,7 @@ fn a_peer_that_leaves_and_comes_does_not_fill_the_log() {
             mallory.listen_for(Duration::from_millis(2), |_| false).unwrap();
         }
     }
-    // What came before it has been taken when this is.
+    // When this advertisement is handled, all earlier packets have been handled.
     let mut alive = meet("mallory", port);
     alive.offer(1, topic("/text", "std_msgs/String", "992ce8a1687cec8c8bd883ec73ca41d1"));
     settle(&mut alive, &daemon);
@@ -198,11 +198,12 @@ fn one_forged_cookie_leads_to_one_call() {
     let mut buffer = [0; 2048];
     let (len, from) = far.recv_from(&mut buffer).expect("the daemon calls");
     let Ok(Packet::Call(call)) = Packet::parse(&buffer[..len]) else { panic!("not a call") };
-    // Whoever sees a call and knows the called one's public key can answer so.
+    // Anybody who sees an initiation and knows the responder's public key can forge this cookie
+    // reply.
     let proof = Proof::of(&SecretKey::insecure("far").public());
     let cookie = proof.cookie(call.session, &call.mac1, [7; 12], &[9; 16]).unwrap();
     far.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
-    // Far more of them than calls that it makes meanwhile without any cookie.
+    // Far more cookie replies than initiations that the daemon sends meanwhile without any cookie.
     let (rounds, of_each, mut calls) = (20, 50, 0);
     for _ in 0..rounds {
         for _ in 0..of_each {

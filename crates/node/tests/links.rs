@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an application that embeds the node is told of its links, and what is given up where
-//! they cannot carry all: two nodes in one process, over loopback.
+//! Reports of links to an application that embeds the node, and of drops on slow links: two nodes
+//! in one process, over loopback.
 
 #[allow(dead_code)]
 mod running;
@@ -20,7 +20,7 @@ use tautline_node::{Handle, Node, RunError, Settings};
 const IMAGE: &str = "/image";
 const RATE_BPS: u64 = 2_000_000;
 
-/// Listens to whatever peers have.
+/// Subscribes to all topics of peers.
 struct Listener(Arc<dyn Events>);
 
 impl Gateway for Listener {
@@ -48,7 +48,7 @@ impl Running {
         let file = format!("name: {name}\nsecurity: none\nros1: false\n{lines}\n");
         let config = config::parse(&file, &Surroundings::default()).unwrap().config;
         let (sender, started) = sync_channel(1);
-        // A node stays on its thread.
+        // A node cannot change its thread.
         let thread = std::thread::spawn(move || {
             let node = Node::new(config).unwrap();
             sender.send((node.handle(), node.events())).unwrap();
@@ -82,7 +82,7 @@ fn pair(topics: &str) -> [Running; 2] {
     [Running::start("robot", &robot_file), Running::start("base", &base_file)]
 }
 
-/// The next news in which the link is as it should be.
+/// Waits for a report in which a link matches.
 fn wait_for_link(news: &Receiver<Vec<LinkReport>>, fits: impl Fn(&LinkReport) -> bool) {
     wait_for("the link", || {
         let links = news.recv_timeout(Duration::from_secs(20)).expect("it is told in time");
@@ -155,7 +155,7 @@ fn what_the_link_does_not_carry_is_given_up_as_the_file_says_and_explained() {
             found.is_some()
         });
         let found = found.unwrap();
-        // 2 of 4.8 Mbps and of every second image there is room for.
+        // The link has capacity for 2 of 4.8 Mbps, and for every second image.
         assert!((0.4..0.8).contains(&found.share()), "{way}: {found:?}");
         assert!(found.reasons[reason] * 10 >= found.messages * 9, "{way}: {found:?}");
         assert!(found.why.starts_with(words), "{way}: {found:?}");

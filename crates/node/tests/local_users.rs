@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What other users of a robot's machine cannot do to its daemon.
+//! Attacks of other users of a robot's machine on its daemon.
 
 #[allow(dead_code)]
 mod running;
@@ -10,7 +10,7 @@ use std::process::Command;
 
 const NOBODY: u32 = 65534;
 
-/// Takes a port that is in use, as far as the system lets it.
+/// A program that tries to bind a port in use.
 const THIEF: &str = "
 import socket, sys
 thief = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -22,7 +22,7 @@ fn exchange(server: &MetricsServer, request: &[u8]) -> String {
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.write_all(request).unwrap();
     let mut answer = Vec::new();
-    // A server that has refused may close before all was read, which resets the connection.
+    // A server that refuses may close before it has read everything, which resets the connection.
     let _ = stream.read_to_end(&mut answer);
     String::from_utf8(answer).unwrap()
 }

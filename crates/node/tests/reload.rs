@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A changed file for a running daemon: over the control socket, by SIGHUP, and under load.
+//! Reload of a changed file into a running daemon: over the control socket, by SIGHUP, and under
+//! load.
 
 #[allow(dead_code)]
 mod running;
@@ -21,7 +22,7 @@ use tautline_node::reload::Reloader;
 use tautline_node::status::TopicChange;
 use tautline_node::{Handle, Node, RunError, Settings, keys};
 
-/// `tautline reload` of a daemon.
+/// Runs `tautline reload` for a daemon.
 fn reload(daemon: &Daemon, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tautline"));
     command.arg("reload").args(arguments).arg("--control").arg(&daemon.control).output().unwrap()
@@ -32,7 +33,7 @@ fn out(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// Why a reload was refused.
+/// Returns the reason why a reload was refused.
 fn refused(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stdout));
     String::from_utf8(output.stderr.clone()).unwrap()
@@ -55,7 +56,7 @@ impl Team {
         Self { place, ports }
     }
 
-    /// The rest of the file of `name`, with these peers.
+    /// Returns the rest of the file of `name`, with these peers.
     fn lines(&self, name: &str, peers: &[&str], more: &str) -> String {
         let find = |name: &str| self.ports.iter().find(|(other, ..)| *other == name).unwrap();
         let peer = |peer: &&str| {
@@ -118,7 +119,7 @@ fn a_peer_is_shut_out_at_once_and_another_joins_while_the_rest_goes_on() {
     guest.wait_for_state("base", "up");
     assert!(base.log().contains("reload: peer guest added"));
 
-    // And back again, at which it starts anew.
+    // The thief returns to the file and gets a new session.
     team.rewrite("base", &["robot", "guest", "thief"], "");
     assert_eq!(out(&reload(&base, &[])), "changed:\n  peer thief added\n");
     base.wait_for_state("thief", "up");
@@ -166,7 +167,7 @@ fn a_wrong_file_changes_nothing_and_says_what_check_says() {
     assert_eq!(base.peer_state("robot"), "up");
     assert_eq!(new_sessions(&base, "robot"), 1);
 
-    // Of a file that is right, but for a restart, nothing is taken either.
+    // A valid file whose changes need a restart is refused as a whole as well.
     let lines = team.lines("base", &[], "realtime: { cpu: 0 }");
     let elsewhere = format!("127.0.0.1:{}", free_port());
     let lines = lines.replace(&format!("127.0.0.1:{}", team.ports[0].1), &elsewhere);
@@ -248,14 +249,14 @@ fn links_follow_the_file_within_the_session() {
     assert_eq!((new_sessions(&base, "robot"), new_sessions(&robot, "base")), (1, 1));
 }
 
-/// What a node told its gateway, and the numbers of the messages on `/steady`.
+/// Commands of a node to its gateway, and the numbers of the messages on `/steady`.
 #[derive(Default)]
 struct Heard {
     orders: Vec<String>,
     steady: Vec<u64>,
 }
 
-/// Reads whatever peers have.
+/// Subscribes to all topics of peers.
 struct Reader {
     events: Arc<dyn Events>,
     heard: Arc<Mutex<Heard>>,
@@ -305,7 +306,7 @@ impl Running {
         let heard = Arc::<Mutex<Heard>>::default();
         let (sender, started) = sync_channel(1);
         let kept = heard.clone();
-        // A node stays on its thread.
+        // A node cannot change its thread.
         let thread = std::thread::spawn(move || {
             let node = Node::new(config).unwrap();
             sender.send((node.handle(), node.events())).unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! README's two files, with real masters, rospy nodes and two daemons: what arrives without a
-//! line, what only with one, and what people find out about it.
+//! The two files of README, with real masters, rospy nodes and two daemons: which topics arrive
+//! without a line, which only with one, and how people learn about it.
 
 #[allow(dead_code)]
 mod running;
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 const README: &str = include_str!("../../../README.md");
 
-/// The first files of README: the robot's and the base's.
+/// Returns the first files of README: the robot's and the base's.
 fn files() -> [String; 2] {
     let mut blocks = README.split("```yaml\n").skip(1);
     let mut next = |name: &str| {
@@ -32,7 +32,7 @@ fn files() -> [String; 2] {
     [next("robot1"), next("base")]
 }
 
-/// Sends until it arrives.
+/// Sends until the message arrives.
 fn arrives(from: &mut Agent, to: &Agent, [here, there]: [&str; 2], message: &Value) {
     wait_for(there, || {
         from.send(here, message.clone());
@@ -83,7 +83,8 @@ fn a_laser_arrives_at_once_and_what_could_act_waits_for_its_line() {
     let command = json!({ "linear": { "x": 0.5 } });
     arrives(&mut at_base, &on_robot, ["/cmd_vel", "/cmd_vel"], &command);
 
-    // Nothing else is taken, and the base knows the line; robot1's file names all that it takes.
+    // Nothing else is accepted. The base reports the missing line; robot1's file names all topics
+    // that it accepts.
     assert_eq!(line_for(&base, "/goal"), "accept: { /goal: geometry_msgs/PoseStamped }");
     base.wait_for_notice(&["/goal", "of 'robot1'", "under peers.robot1", "accept: { /goal"]);
     assert!(at_base.received("/robot1/goal").is_empty());

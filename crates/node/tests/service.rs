@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What systemd hears. The functions read the process's environment, so a
-//! child (this program again) calls them and the parent plays systemd.
+//! The notifications to systemd. The functions read the process's environment, so a child (this
+//! program again) calls them and the parent acts as systemd.
 
 #[allow(dead_code)]
 mod running;
@@ -71,7 +71,7 @@ fn the_daemon_may_open_as_many_files_as_the_system_allows() {
 }
 
 const UNIT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/tautline.service");
-/// What `systemd-analyze security` may find at most; 0 is the best, 10 the worst.
+/// Maximum exposure that `systemd-analyze security` may report; 0 is the best, 10 the worst.
 const MOST_EXPOSED: f64 = 1.5;
 
 #[test]
@@ -89,7 +89,7 @@ fn the_unit_leaves_little_exposed() {
     assert!(level <= MOST_EXPOSED, "{text}");
 }
 
-/// The daemon in namespaces of its own, under what its unit says.
+/// The daemon in separate namespaces, confined as in its unit.
 struct Confined {
     child: Child,
     place: running::Place,
@@ -103,7 +103,8 @@ impl Drop for Confined {
 }
 
 impl Confined {
-    /// With this file, and `more` options of unshare; returns once it has said that it is ready.
+    /// Starts with this file and `more` options of unshare; returns after the daemon has reported
+    /// that it is ready.
     fn start(place: running::Place, more: &str, lines: &str) -> Self {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/service/confine.py");
         let [file, log, notify] = ["robot.yaml", "log", "notify"].map(|name| place.path(name));
@@ -114,9 +115,9 @@ impl Confined {
         systemd.set_read_timeout(Some(DEADLINE)).unwrap();
         let child = Command::new("unshare")
             .args(["--user", "--map-root-user", "--mount", "--pid", "--fork", "--kill-child"])
-            // The loopback of a network of its own is down at first.
+            // In a separate network, loopback is down at first.
             .args([more, "sh", "-c", "ip link set lo up 2>/dev/null; exec \"$@\"", "sh"])
-            // Debian's, which has seccomp.
+            // Debian's Python has seccomp.
             .args(["/usr/bin/python3", script, UNIT, env!("CARGO_BIN_EXE_tautline"), "run"])
             .arg(&file)
             .env("NOTIFY_SOCKET", &notify)
@@ -146,7 +147,7 @@ impl Confined {
     }
 }
 
-/// A key file for the daemon; gives the public key of another one.
+/// Creates a key file for the daemon; returns the public key of another node.
 fn make_keys(place: &running::Place) -> String {
     let [_, key] = ["robot.key", "base.key"].map(|name| {
         let mut keygen = Command::new(env!("CARGO_BIN_EXE_tautline"));
@@ -178,7 +179,7 @@ fn the_daemon_runs_within_what_its_unit_allows() {
         Some(page)
     });
     assert!(page.contains("200 OK"), "{page}");
-    // The way to the peer is found, by name and on an interface.
+    // The path to the peer is found, by name and on an interface.
     running::wait_for("a path", || {
         daemon.status().links.iter().any(|link| link.radio == "lo").then_some(())
     });

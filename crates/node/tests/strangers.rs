@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A machine on the radio's network without a key, beside a robot with a real master, a real
-//! rospy node and the daemon: what of ROS 1 it reaches.
+//! A machine on the radio's network without a key, next to a robot with a real master, a real rospy
+//! node and the daemon: which of the ROS 1 sockets it reaches.
 
 #[allow(dead_code)]
 mod running;
@@ -10,12 +10,12 @@ use running::{Daemon, Place, wait_for};
 use serde_json::Value;
 use std::process::{Child, Command, Stdio};
 
-/// The robot's and the stranger's address on the wire between them.
+/// Addresses of the robot and the stranger on the wire between them.
 const ROBOT: &str = "10.77.0.1";
 const STRANGER: &str = "10.77.0.2";
 const MASTER: &str = "http://127.0.0.1:11311";
 
-/// Killed when dropped.
+/// A child process, killed when dropped.
 struct Program(Child);
 
 impl Drop for Program {
@@ -33,7 +33,7 @@ struct World {
     place: Place,
 }
 
-/// Debian's Python and ROS 1, whatever else is installed.
+/// Returns a command with Debian's Python and ROS 1, independent of other installations.
 fn ros(enclosure: &Enclosure, place: &Place, program: &str) -> Command {
     let mut command = enclosure.command("env");
     command.args(["PATH=/usr/bin:/bin:/usr/sbin:/sbin", "PYTHONUNBUFFERED=1"]);
@@ -65,7 +65,7 @@ impl World {
         Self { daemon, robot, stranger, _master: master, place }
     }
 
-    /// What `script` prints, as JSON, run on one of the two machines.
+    /// Runs `script` on one of the two machines; returns its output as JSON.
     fn python(&self, on: &Enclosure, script: &str, arguments: &[&str]) -> Value {
         let mut command = ros(on, &self.place, "python3");
         let output = command.args(["-c", script]).args(arguments).output().unwrap();
@@ -74,7 +74,7 @@ impl World {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}\n{errors}"))
     }
 
-    /// Ports of the slave API and of TCPROS, as the robot's own nodes find them.
+    /// Returns the ports of the slave API and of TCPROS, as the robot's own nodes find them.
     fn ports(&self) -> [String; 2] {
         let ports = wait_for("the daemon at the master", || {
             let found = self.python(&self.robot, PORTS, &[MASTER]);
@@ -83,7 +83,7 @@ impl World {
         [&ports[0], &ports[1]].map(|port| port.as_u64().unwrap().to_string())
     }
 
-    /// What one of the machines gets of the robot's sockets at `host`.
+    /// Returns the result of access to the robot's sockets at `host` from one of the machines.
     fn attempt(&self, from: &Enclosure, host: &str) -> Value {
         let [api, tcpros] = self.ports();
         self.python(from, ATTEMPT, &[host, &api, &tcpros])
@@ -105,7 +105,7 @@ except Exception as error:
     print(json.dumps(str(error)))
 "#;
 
-/// Calls two methods of the slave API, and asks for a topic by TCPROS.
+/// Calls two methods of the slave API and requests a topic by TCPROS.
 const ATTEMPT: &str = r#"
 import json, socket, struct, sys, xmlrpc.client
 host, api, tcpros = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
@@ -158,7 +158,7 @@ fn a_stranger_gets_nothing_where_the_robots_host_is_the_radios_address() {
     assert_served(&world.attempt(&world.robot, "127.0.0.1"));
     let bytes = world.python(&world.robot, LISTEN, &[]);
     assert!(bytes.as_u64().unwrap() > 16, "a rospy node reads: {bytes}");
-    // Two calls and a connection were refused; the log tells it once.
+    // Two calls and a connection were refused; the log has one line for them.
     let log = world.daemon.log();
     let refusals = log.lines().filter(|line| line.contains(STRANGER) && line.contains("refused"));
     assert_eq!(refusals.count(), 1, "{log}");
@@ -174,7 +174,7 @@ fn what_the_file_allows_is_served() {
 fn on_the_radios_address_nothing_listens_unless_the_host_leads_to_it() {
     let world = World::new("host: localhost");
     assert_gets_nothing(&world.attempt(&world.stranger, ROBOT));
-    // Not even to the robot itself: the port is closed.
+    // The port is closed for the robot itself as well.
     let closed = world.attempt(&world.robot, ROBOT);
     assert_eq!(closed["read"], "nothing: ConnectionRefusedError", "{closed}");
     assert_served(&world.attempt(&world.robot, "127.0.0.1"));

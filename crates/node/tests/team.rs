@@ -19,7 +19,7 @@ use ros1::Master;
 use running::{Daemon, Place, free_port as udp_port};
 use serde_json::{Value, json};
 
-/// The files of two daemons that know each other.
+/// Returns the files of two daemons that are peers of each other.
 fn files(first: &str, second: &str) -> [String; 2] {
     let ports = [(); 2].map(|()| udp_port());
     let file = |here: usize, peer: &str, lines: &str| {
@@ -32,7 +32,7 @@ fn files(first: &str, second: &str) -> [String; 2] {
     [file(0, "base", first), file(1, "robot", second)]
 }
 
-/// Two daemons that know each other.
+/// Starts two daemons that are peers of each other.
 fn pair(place: &Place, first: &str, second: &str) -> [Daemon; 2] {
     let [first, second] = files(first, second);
     [place.start("robot", &first), place.start("base", &second)]
@@ -43,7 +43,8 @@ fn ros2_lines(domain: u32) -> String {
     format!("ros1: false\nros2: {{ domain: {domain}, definitions: {} }}\n", kilted.display())
 }
 
-/// Sends until the other side has it; gives what was sent and the report of its arrival.
+/// Sends until the other side has received the message; returns the sent bytes and the report of
+/// the arrival.
 fn send_until(from: &mut Agent, to: &Agent, there: &str, order: &Value) -> (Vec<u8>, Value) {
     wait_for(&format!("message on {there}"), || {
         let sent = bytes_of(&from.order(order.clone()));
@@ -68,7 +69,7 @@ fn a_topic_of_either_ros_arrives_typed_at_the_other() {
     let mut one = ros1::start(&master.uri, "/one");
     let mut two = ros2::start("kilted", "SUBNET", "two");
 
-    // Nested, with a header, arrays and text: values come through, not bytes.
+    // Nested fields, a header, arrays and text: values are translated, not bytes.
     one.advertise("/from1/scan", "sensor_msgs/LaserScan", false);
     two.subscriber("/from1/scan", "sensor_msgs/msg/LaserScan", json!({}));
     let fields = json!({
@@ -92,11 +93,11 @@ fn a_topic_of_either_ros_arrives_typed_at_the_other() {
     let fields = json!({ "linear": { "x": 0.25 }, "angular": { "z": -1.0 } });
     let order = json!({ "do": "send", "topic": "/from2/cmd_vel", "fields": fields });
     let (sent, got) = send_until(&mut two, &one, "/from2/cmd_vel", &order);
-    // Six numbers of 64 bits lie alike in both.
+    // Six 64-bit numbers have the same layout in both.
     assert_eq!(bytes_of(&got), sent[4..]);
     assert_eq!(got["header"]["type"], "geometry_msgs/Twist");
 
-    // Latched there, transient local here; and what ROS 2 has no more is told.
+    // Latched there, transient local here.
     one.advertise("/from1/map", "std_msgs/String", true);
     one.send("/from1/map", json!({ "data": "the map" }));
     let late = json!({ "latch": true });
@@ -199,7 +200,7 @@ fn two_robots_of_ros_2_keep_their_domains_and_names_apart() {
     base.subscriber("/robot1/front/scan", string, json!({ "best_effort": true }));
     let order = json!({ "do": "send", "topic": "/scan", "fields": { "data": "x" } });
     send_until(&mut robot, &base, "/robot1/front/scan", &order);
-    // The graph tells of a node at most ten times a second, its first message may come before.
+    // The graph reports a node at most ten times a second; its first message may arrive earlier.
     let shown = wait_for("the publisher's node", || {
         let shown = base.graph("/robot1/front/scan")["publishers"][0].clone();
         (shown["node"] == "/tautline").then_some(shown)
@@ -234,7 +235,8 @@ fn static_transforms_of_ros_1_are_all_there_for_who_comes_late_in_ros_2() {
         });
         agent.send("/tf_static", json!({ "transforms": [transform] }));
     }
-    // The first wants it; the second finds what the base's daemon keeps.
+    // The first reader creates the subscription; the second one receives the messages that the
+    // base's daemon keeps.
     for _ in 0..2 {
         let output = std::process::Command::new(ros2::installation("cyclone").join("bin/python"))
             .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/team/tf.py"))
@@ -284,7 +286,7 @@ fn a_service_of_either_ros_is_called_from_the_other() {
         bytes_of(&report)
     };
 
-    // Names of fields differ in case; what is echoed has come through both ways.
+    // Field names differ in case; the echoed fields have been translated in both directions.
     two.order(json!({ "do": "serve", "service": "/of2/set", "type": type2, "fields": answer(""), "echo": true }));
     let info = json!({ "camera_info": { "width": 640, "distortion_model": "plumb_bob",
         "K": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0] } });
@@ -305,7 +307,7 @@ fn a_service_of_either_ros_is_called_from_the_other() {
     let got = response(&two, 2);
     assert!(got.windows(4).any(|part| part == b"done"), "{got:?}");
 
-    // Nobody answers: the caller in ROS 1 is told who, what and how long.
+    // Without a response the caller in ROS 1 gets an error with service, peer and timeout.
     two.order(json!({ "do": "serve", "service": "/of2/slow", "type": type2, "hold": true }));
     one.order(json!({ "do": "call_service", "service": "/of2/slow", "type": type1, "fields": {}, "id": 3 }));
     let error = answered(&one, 3)["error"].to_string();

@@ -29,7 +29,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// `robot` sends what these lines of its file say.
+    /// Starts the pair; `lines` of the file of `robot` determine what it sends.
     fn start(lines: &str) -> Self {
         let place = Place::new();
         let masters = [(); 2].map(|()| Master::alone(free_port()));
@@ -53,7 +53,7 @@ impl Pair {
     }
 }
 
-/// A message's fields: `parent>child@x`, stamped 7 s.
+/// Returns a message's fields: `parent>child@x`, stamped 7 s.
 fn fields(transforms: &[&str]) -> Value {
     let each = transforms.iter().map(|transform| {
         let (names, x) = transform.split_once('@').unwrap();
@@ -67,7 +67,7 @@ fn fields(transforms: &[&str]) -> Value {
     json!({ "transforms": each.collect::<Vec<_>>() })
 }
 
-/// Each child of a message with its parent and x.
+/// Returns each child of a message with its parent and x.
 fn read(report: &Value) -> BTreeMap<String, (String, f64)> {
     let transforms = report["fields"]["transforms"].as_array().unwrap();
     let each = transforms.iter().map(|it| {
@@ -92,7 +92,7 @@ fn subscribe(agent: &mut Agent, topic: &str) {
     agent.order(json!({ "do": "subscribe", "topic": topic, "type": TF, "fields": true }));
 }
 
-/// Waits for a message that says this.
+/// Waits for a message with these transforms.
 fn wait_for(agent: &Agent, topic: &str, expected: &BTreeMap<String, (String, f64)>) {
     agent.wait(&format!("{expected:?}"), |report| {
         report["got"] == topic && read(report) == *expected

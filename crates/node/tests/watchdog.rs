@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A robot whose commands stop coming, with real masters, rospy nodes and two daemons.
+//! A robot whose commands stop arriving, with real masters, rospy nodes and two daemons.
 
 #[allow(dead_code)]
 mod running;
@@ -25,9 +25,9 @@ const NAME: &str = "/cmd_vel";
 struct Team {
     robot: Daemon,
     base: Daemon,
-    /// At the base.
+    /// Node at the base.
     driver: Agent,
-    /// On the robot.
+    /// Node on the robot.
     wheels: Agent,
     robot_port: u16,
     _masters: [Master; 2],
@@ -35,12 +35,12 @@ struct Team {
 }
 
 impl Team {
-    /// The robot is driving already; `message` is what its watchdog is to say.
+    /// Starts a robot that is already driving; `message` is the safe message of its watchdog.
     fn driving(message: &str) -> Self {
         Self::driving_beside(message, "", "")
     }
 
-    /// The same, with more peers of the robot and lines of its file.
+    /// Does the same, with more peers of the robot and lines of its file.
     fn driving_beside(message: &str, peers: &str, lines: &str) -> Self {
         let place = Place::new();
         let masters = [(); 2].map(|()| Master::alone(free_port()));
@@ -75,19 +75,19 @@ impl Team {
     }
 }
 
-/// The bytes of the last command that the wheels got.
+/// Returns the bytes of the last command that the wheels have received.
 fn last(wheels: &Agent) -> Option<Vec<u8>> {
     wheels.received(NAME).last().map(|report: &Value| bytes_of(report))
 }
 
-/// Waits until the wheels were told this, and as often as the robot's daemon says.
+/// Waits until the wheels have received this command, as many times as the robot's daemon reports.
 fn assert_told(wheels: &Agent, robot: &Daemon, expected: &[u8]) {
     wait_for("the safe message", || last(wheels).filter(|got| got == expected));
     robot.wait_for_notice(&[NAME, "nothing from peers for 500ms", "was published"]);
     let status = robot.status();
     let [watchdog] = &status.watchdogs[..] else { panic!("{:?}", status.watchdogs) };
     assert_eq!((&*watchdog.topic, &*watchdog.state), (NAME, "silent"));
-    // Once, unless a busy machine was silent before.
+    // Once, unless a busy machine caused an earlier timeout.
     let safe = wheels.received(NAME).iter().filter(|got| bytes_of(got) == expected).count();
     assert_eq!(safe as u64, watchdog.published);
 }
@@ -107,7 +107,7 @@ fn when_the_bases_daemon_is_killed_the_wheels_get_the_safe_message() {
     assert_told(&team.wheels, &team.robot, &creep);
 }
 
-/// Says so when dropped.
+/// A guard that sets the flag when dropped.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -116,7 +116,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Comes, goes and offers commands that it may not send, as fast as the daemon listens.
+/// Connects, disconnects and advertises commands that it may not send, as fast as the daemon reads.
 fn misbehave(robot: &Daemon, port: u16, stop: &AtomicBool) -> u64 {
     let (mut epoch, mut flaps) = (1, 0);
     while !stop.load(Ordering::Relaxed) {
@@ -126,7 +126,7 @@ fn misbehave(robot: &Daemon, port: u16, stop: &AtomicBool) -> u64 {
             for turn in 0..20 {
                 worst.offer_command(1 + round * 20 + turn, &format!("/t{round}_{turn}"));
             }
-            // The loop has read what was sent before.
+            // The loop has read the packets before.
             robot.status();
         }
         for _ in 0..20 {
@@ -138,7 +138,8 @@ fn misbehave(robot: &Daemon, port: u16, stop: &AtomicBool) -> u64 {
     flaps
 }
 
-/// Lines of the log and records that a peer alone may cause in `seconds`, as docs/audit.md says.
+/// Returns the maximum lines of the log and records that a single peer may cause in `seconds`, as
+/// documented in docs/audit.md.
 fn bounds(seconds: f64) -> (usize, usize) {
     let lines = 2 * (20 + 1) * (1 + (seconds / 30.0) as usize);
     (lines, (120 + 16) * (1 + (seconds / 600.0) as usize))
@@ -153,11 +154,11 @@ fn a_safe_message_is_told_and_recorded_while_a_peer_flaps_and_is_refused_without
     let (robot, stop) = (&team.robot, AtomicBool::new(false));
     let flaps = std::thread::scope(|scope| {
         let worst = scope.spawn(|| misbehave(robot, team.robot_port, &stop));
-        // Also where the test fails, which would otherwise wait for it.
+        // The guard also stops the peer if the test fails, which would otherwise wait for it.
         let stopped = Stop(&stop);
         robot.wait_for_record(&path, "refused", Some("worst"));
         robot.wait_for_notice(&["'worst'", "publishes it only if its file says so"]);
-        // Its quotas are used up.
+        // The peer's quotas are exhausted.
         wait_for("line after line", || (robot.log().matches("worst").count() > 20).then_some(()));
         team.driver.signal("-KILL");
         assert_told(&team.wheels, robot, &[0; 48]);

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What waits for the worker: a queue for each owner, served in turns, so that a flood of one
-//! peer delays the others by one message and takes no room from them.
+//! The jobs queued for the worker: one queue for each owner, served in round robin. A flood of one
+//! peer delays the others by one job and takes none of their capacity.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use tautline_proto::PeerId;
 
-/// Who made the work: this robot (`None`) or a peer.
+/// The origin of a job: this robot (`None`) or a peer.
 pub(super) type Owner = Option<PeerId>;
 
-/// How much of one owner waits at most.
+/// Maximum queue of one owner.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Share {
     pub(super) jobs: usize,
-    /// Unless it is one job alone.
+    /// Maximum bytes; a single job may be larger.
     pub(super) bytes: usize,
 }
 
-/// Jobs that wait, by owner.
+/// Queued jobs, by owner.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     state: Mutex<State<T>>,
@@ -27,7 +27,7 @@ pub(super) struct Queue<T> {
 #[derive(Debug)]
 struct State<T> {
     owners: BTreeMap<Owner, Waiting<T>>,
-    /// Those with jobs, next first.
+    /// Owners with jobs, the next one first.
     turns: VecDeque<Owner>,
     closed: bool,
 }
@@ -45,11 +45,11 @@ impl<T> Queue<T> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<T>> {
-        // Nothing panics while it is held.
+        // No code panics while it holds the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `false`: its owner has its share waiting already.
+    /// Queues a job; returns `false` if the owner's queue is full.
     pub(super) fn push(&self, owner: Owner, share: Share, job: T, bytes: usize) -> bool {
         let mut state = self.state();
         let empty = || Waiting { jobs: VecDeque::new(), bytes: 0 };
@@ -68,7 +68,7 @@ impl<T> Queue<T> {
         true
     }
 
-    /// The next job; waits for one. `None`: the queue is closed.
+    /// Returns the next job; blocks until there is one. `None` means that the queue is closed.
     pub(super) fn pop(&self) -> Option<T> {
         let mut state = self.state();
         loop {
@@ -82,7 +82,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Ends the worker; what waits is dropped.
+    /// Ends the worker; drops queued jobs.
     pub(super) fn close(&self) {
         self.state().closed = true;
         self.filled.notify_all();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who is served at the control socket. One user takes no room from another beyond a bound, and
-//! none at all from root and the daemon's own user; whoever asks nothing gives way.
+//! Admission of clients to the control socket. Each user has a limited number of connections, and
+//! connections are reserved for root and the daemon's own user. An idle client is disconnected when
+//! its slot is needed.
 
 use rustix::net::SendFlags;
 use std::net::Shutdown;
@@ -8,23 +9,23 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Clients of one user that are served at once; more are told so and disconnected.
+/// Maximum number of clients of one user; a further client gets an error and is disconnected.
 pub const MAX_CLIENTS_PER_USER: usize = 8;
-/// Clients of all users that are neither root nor the daemon's own; the room of those two is
-/// kept beside it.
+/// Maximum number of clients of all users except root and the daemon's own user, which have slots
+/// in addition.
 pub const MAX_CLIENTS: usize = 24;
-/// A client that has asked nothing for so long gives way where there is no room for another.
+/// Time without a request after which a client is disconnected if another one needs its slot.
 /// `tautline top` asks once per second.
 pub const GIVES_WAY_AFTER: Duration = Duration::from_secs(5);
-/// What a client that gives way is told.
+/// Error sent to a client that is disconnected because it is idle.
 const GAVE_WAY: &[u8] =
     b"{\"error\":\"this connection asked nothing for a while and gave way to another\"}\n";
 const ROOT: u32 = 0;
 
-/// All who are served.
+/// All connected clients.
 #[derive(Debug)]
 pub(super) struct Clients {
-    /// The daemon's own user.
+    /// User id of the daemon.
     own: u32,
     all: Mutex<Vec<Client>>,
 }
@@ -33,7 +34,7 @@ pub(super) struct Clients {
 struct Client {
     uid: u32,
     stream: Arc<UnixStream>,
-    /// Since when it has asked nothing; `None` while it is answered.
+    /// Time of the last response; `None` while a request is processed.
     idle_since: Option<Instant>,
 }
 
@@ -42,7 +43,7 @@ impl Clients {
         Arc::new(Self { own, all: Mutex::default() })
     }
 
-    /// Makes room for a client of a user; the error is for the client.
+    /// Admits a client of a user; the error is for the client.
     pub(super) fn admit(
         self: &Arc<Self>,
         now: Instant,
@@ -63,7 +64,7 @@ impl Clients {
         Ok(Place { stream, clients: self.clone() })
     }
 
-    /// Whether others take no room from this user.
+    /// Whether slots are reserved for this user.
     fn is_kept(&self, uid: u32) -> bool {
         uid == ROOT || uid == self.own
     }
@@ -73,8 +74,8 @@ impl Clients {
     }
 }
 
-/// Whether there is room beside fewer than `most` of those that `counts` counts; if need be, the
-/// one among them that has been idle for longest is disconnected.
+/// Returns whether fewer than `most` clients match `counts`. If necessary, disconnects the matching
+/// client that has been idle for longest.
 fn makes_room(
     all: &mut Vec<Client>,
     now: Instant,
@@ -96,12 +97,12 @@ fn makes_room(
 }
 
 fn disconnect(stream: &UnixStream) {
-    // One that takes no answers may not hold up those who come: what does not fit is left out.
+    // A client that does not read must not delay new clients: bytes that do not fit are discarded.
     let _ = rustix::net::send(stream, GAVE_WAY, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     let _ = stream.shutdown(Shutdown::Both);
 }
 
-/// A client's place among those served; free again when dropped.
+/// A client's slot, freed when dropped.
 #[derive(Debug)]
 pub(super) struct Place {
     stream: Arc<UnixStream>,
@@ -113,12 +114,12 @@ impl Place {
         &self.stream
     }
 
-    /// The client has asked; `false` if it had to give way just before.
+    /// Marks the client as busy; returns `false` if it has just been disconnected.
     pub(super) fn asked(&self) -> bool {
         self.set_idle(None)
     }
 
-    /// The client has its answer.
+    /// Marks the client as idle.
     pub(super) fn answered(&self, now: Instant) {
         self.set_idle(Some(now));
     }

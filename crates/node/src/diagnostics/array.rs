@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `diagnostic_msgs/DiagnosticArray`: a topic of it, its type, and its bytes.
+//! `diagnostic_msgs/DiagnosticArray`: its topic, type and serialization.
 
 use bytes::Bytes;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tautline_gateway::{Qos, Topic};
 
 pub(super) const TYPE_NAME: &str = "diagnostic_msgs/DiagnosticArray";
 pub(super) const MD5: &str = "60810da900de1dd6ddd437c3503511da";
-/// With all nested types, as in a connection header.
+/// Definition with all nested types, as in a connection header.
 pub(super) const DEFINITION: &str = "\
 Header header
 DiagnosticStatus[] status
@@ -40,11 +40,11 @@ string key
 string value
 ";
 
-/// A topic of such arrays, as the robot's ROS has it.
+/// A topic of arrays, as the robot's ROS names it.
 #[derive(Debug)]
 pub(super) struct Arrays {
     pub(super) topic: Topic,
-    /// Into ROS 2's bytes, where the robot has ROS 2.
+    /// Translation to the serialization of ROS 2; `None` on a robot with ROS 1.
     translator: Option<Translator>,
 }
 
@@ -66,7 +66,7 @@ impl Arrays {
         Some(Self { topic, translator: Some(translator) })
     }
 
-    /// The bytes of an array; `stamp` is the time since 1970.
+    /// Serializes an array; `stamp` is the time since 1970.
     pub(super) fn message(
         &self,
         statuses: &[DiagnosticStatus],
@@ -80,7 +80,7 @@ impl Arrays {
     }
 }
 
-/// How well it is; the numbers are the message's.
+/// Severity; the numbers are those of the message definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
     Ok = 0,
@@ -93,13 +93,13 @@ pub(super) enum Level {
 pub(super) struct DiagnosticStatus {
     pub(super) level: Level,
     pub(super) name: String,
-    /// One line for a person.
+    /// One line for people.
     pub(super) message: String,
     pub(super) hardware_id: String,
     pub(super) values: Vec<(String, String)>,
 }
 
-/// An array of them as ROS 1 has it.
+/// Serializes an array for ROS 1.
 fn serialized(statuses: &[DiagnosticStatus], stamp: Duration) -> Vec<u8> {
     let mut out = Vec::new();
     // Header: seq, stamp, frame_id.
@@ -126,7 +126,7 @@ fn number(out: &mut Vec<u8>, number: u32) {
     out.extend_from_slice(&number.to_le_bytes());
 }
 
-/// What is told is bounded far below 4 GiB.
+/// Appends a length. The content is limited far below 4 GiB.
 fn length(out: &mut Vec<u8>, count: usize) {
     number(out, u32::try_from(count).unwrap_or(u32::MAX));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a program on the robot is told of the links, so that it can make as much data as they
-//! carry: on `NODE/link`, each link a state whose keys have their units in their names.
+//! Link states for programs on the robot, which adapt their data rate to them. The topic is
+//! `NODE/link`; each link is a status whose keys contain their units.
 
 use super::WINDOW;
 use super::array::{Arrays, DiagnosticStatus, Level};
@@ -13,20 +13,20 @@ use std::time::Duration;
 use tautline_gateway::Topic;
 use tautline_gateway::types::transcode::TranscodeError;
 
-/// Below the node's own name.
+/// Name below the node's own name.
 const TOPIC: &str = "link";
 
-/// Makes the arrays of links.
+/// A source of arrays of links.
 #[derive(Debug)]
 pub(crate) struct LinkTopic {
     arrays: Arrays,
     node: String,
-    /// Once per second, oldest first: when since the start, and what was.
+    /// Snapshots, one per second, the oldest first, with their time since the start.
     earlier: VecDeque<(Duration, Vec<LinkReport>)>,
 }
 
 impl LinkTopic {
-    /// `None` for a node that has no ROS, or shall not tell.
+    /// Returns `None` for a node without ROS or with `diagnostics: false`.
     pub(crate) fn new(config: &Config) -> Option<Self> {
         let (dialect, _) = config.ros().filter(|_| config.diagnostics)?;
         let own_name = match (&config.ros1, &config.ros2) {
@@ -40,13 +40,13 @@ impl LinkTopic {
         })
     }
 
-    /// As the robot's ROS has it.
+    /// Returns the topic as the robot's ROS names it.
     pub(crate) fn topic(&self) -> &Topic {
         &self.arrays.topic
     }
 
-    /// The next array: what is now, `uptime` after the start, and rates over the last seconds;
-    /// `stamp` is the time since 1970.
+    /// Returns the next array: the current state, `uptime` after the start, and rates over the last
+    /// seconds; `stamp` is the time since 1970.
     pub(crate) fn message(
         &self,
         uptime: Duration,
@@ -79,7 +79,7 @@ impl LinkTopic {
         }
     }
 
-    /// To be called once per second, with what is then.
+    /// Stores a snapshot of the current state; called once per second.
     pub(crate) fn keep(&mut self, uptime: Duration, links: Vec<LinkReport>) {
         if self.earlier.len() == WINDOW {
             self.earlier.pop_front();
@@ -87,16 +87,16 @@ impl LinkTopic {
         self.earlier.push_back((uptime, links));
     }
 
-    /// Nobody listens.
+    /// Discards the snapshots when nobody listens.
     pub(crate) fn rest(&mut self) {
         self.earlier.clear();
     }
 }
 
-/// What is not known is left out.
+/// Returns the keys and values; unknown values are omitted.
 fn values(link: &LinkRates) -> Vec<(String, String)> {
     let available_bps = if link.up { link.available_bps } else { Some(0) };
-    // Without an earlier snapshot it would be that since the start.
+    // Without an earlier snapshot the loss would be that since the start.
     let loss = link.loss.filter(|_| link.sent_bps.is_some());
     let all = [
         ("peer", Some(link.peer.clone())),

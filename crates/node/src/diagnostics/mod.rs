@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What this node tells of itself to its robot's ROS, as arrays of states with a level each: of
-//! everything on /diagnostics, once per second, and of its links for programs that adapt to them.
-//! Pure: from snapshots to bytes.
+//! Reports of the node's state to the robot's ROS, as arrays of statuses with a level each: the
+//! whole state on /diagnostics, once per second, and the links for programs that adapt to them.
+//! Pure conversion from snapshots to bytes.
 //!
 //! | To change | open |
 //! |---|---|
-//! | what is told on /diagnostics, and at which level | `statuses.rs` |
-//! | what is told of links | `links.rs` |
+//! | contents and levels of /diagnostics | `statuses.rs` |
+//! | contents of the link topic | `links.rs` |
 //! | the message's type and bytes | `array.rs` |
 
 mod array;
@@ -23,33 +23,34 @@ use std::time::Duration;
 use tautline_gateway::Topic;
 use tautline_gateway::types::transcode::TranscodeError;
 
-/// Where ROS's tools look for it.
+/// The topic that ROS's tools read.
 const TOPIC: &str = "/diagnostics";
-/// Snapshots that are kept, one per second: what grows from the oldest to now counts as growing.
+/// Number of snapshots, one per second. A counter that grows from the oldest snapshot to the
+/// current state counts as growing.
 const WINDOW: usize = 5;
 
-/// Makes the arrays of /diagnostics.
+/// A source of the arrays of /diagnostics.
 #[derive(Debug)]
 pub(crate) struct Diagnostics {
     arrays: Arrays,
-    /// Oldest first.
+    /// Snapshots, the oldest first.
     earlier: VecDeque<Status>,
 }
 
 impl Diagnostics {
-    /// `None` for a node that has no ROS, or shall not tell.
+    /// Returns `None` for a node without ROS or with `diagnostics: false`.
     pub(crate) fn new(config: &Config) -> Option<Self> {
         let (dialect, _) = config.ros().filter(|_| config.diagnostics)?;
         let arrays = Arrays::new(TOPIC, dialect)?;
         Some(Self { arrays, earlier: VecDeque::with_capacity(WINDOW) })
     }
 
-    /// As the robot's ROS has it.
+    /// Returns the topic as the robot's ROS names it.
     pub(crate) fn topic(&self) -> &Topic {
         &self.arrays.topic
     }
 
-    /// The next array; `stamp` is the time since 1970.
+    /// Returns the next array; `stamp` is the time since 1970.
     pub(crate) fn message(
         &mut self,
         status: Status,
@@ -63,7 +64,8 @@ impl Diagnostics {
         self.arrays.message(&statuses, stamp)
     }
 
-    /// Nobody listens: what happens meanwhile is not told later as if it were new.
+    /// Discards the snapshots when nobody listens, so that changes in the meantime are not reported
+    /// later as new.
     pub(crate) fn rest(&mut self) {
         self.earlier.clear();
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is told: the node, each peer with its links, each radio, and what is dropped.
+//! The statuses: the node, each peer with its links, each radio, and the drops.
 
 use super::array::{DiagnosticStatus, Level};
 use crate::rates::{self, LinkRates, RadioRates, Rates};
@@ -7,21 +7,21 @@ use crate::status::{Direction, PeerReport, Status, TopicReport};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-/// Reasons told one by one; the rest is told as a sum.
+/// Maximum number of drop reasons reported one by one; the rest is reported as a sum.
 const MAX_DROPPED: usize = 64;
-/// Topics told of that give up messages now.
+/// Maximum number of topics reported with recent drops.
 const MAX_GIVEN_UP: usize = 16;
-/// Notices told, the newest.
+/// Maximum number of notices reported; the newest are reported.
 const MAX_NOTICES: usize = 5;
-/// Characters of a line for a person; what is longer is cut.
+/// Maximum characters of a line for people; longer lines are cut.
 const MAX_LINE: usize = 300;
-/// What is not known.
+/// Text for an unknown value.
 const UNKNOWN: &str = "-";
-/// Messages left out because the file says so: told, but nothing to warn of.
+/// Reasons that the file intends; they are reported without a warning.
 const INTENDED: [&str; 2] = [RATE_LIMITED, "no_named_frame"];
 const RATE_LIMITED: &str = "rate_limited";
 
-/// All states of `now`; rates and growth are since `earlier`.
+/// Returns all statuses of `now`; rates and growth are since `earlier`.
 pub(super) fn of(earlier: Option<&Status>, now: &Status) -> Vec<DiagnosticStatus> {
     let rates = rates::between(earlier, now);
     let mut all = vec![node(earlier, now)];
@@ -31,7 +31,7 @@ pub(super) fn of(earlier: Option<&Status>, now: &Status) -> Vec<DiagnosticStatus
     all
 }
 
-/// The parts of several robots may meet on one base station, so the node is in every name.
+/// The node is in every name, because the statuses of several robots may reach one base station.
 fn status(
     of: &Status,
     part: &str,
@@ -58,7 +58,7 @@ fn value(key: impl Into<String>, value: impl Display) -> (String, String) {
     (key.into(), value.to_string())
 }
 
-/// A number with one digit behind the point.
+/// Formats a number with one digit after the decimal point.
 fn tenths(number: Option<f64>) -> String {
     number.map_or(UNKNOWN.into(), |number| format!("{number:.1}"))
 }
@@ -83,7 +83,7 @@ fn node(earlier: Option<&Status>, now: &Status) -> DiagnosticStatus {
     status(now, "node", condition(earlier, now), values)
 }
 
-/// The worst that can be said of the node.
+/// Returns the most severe condition of the node.
 fn condition(earlier: Option<&Status>, now: &Status) -> (Level, String) {
     if let Some(gateway) = now.gateways.iter().find(|gateway| !gateway.connected) {
         let text = format!("{} at {} does not answer", gateway.kind, gateway.location);
@@ -146,7 +146,7 @@ fn radio(now: &Status, radio: &RadioRates) -> DiagnosticStatus {
     status(now, &format!("radio {}", radio.radio), condition, values)
 }
 
-/// Counts since the start, by what they are of (`/scan > base`) and reason.
+/// Counts since the start, by object (`/scan > base`) and reason.
 type Counts = BTreeMap<(String, String), u64>;
 
 fn counts(status: &Status) -> Counts {
@@ -174,7 +174,7 @@ fn topic_and_peer(topic: &TopicReport) -> String {
     format!("{} {arrow} {}", topic.topic, topic.peer)
 }
 
-/// What was dropped, or refused, of what and why.
+/// Dropped or refused messages or packets of one object for one reason.
 struct Dropped {
     of: String,
     reason: String,
@@ -188,7 +188,7 @@ impl Dropped {
     }
 }
 
-/// What topics give up now, and why.
+/// Returns the recent drops of each topic with their reasons.
 fn given_up(now: &Status) -> Vec<(String, String)> {
     let told = now.topics.iter().filter_map(|topic| {
         let lately = topic.given_up.as_ref()?;
@@ -197,7 +197,7 @@ fn given_up(now: &Status) -> Vec<(String, String)> {
     told.take(MAX_GIVEN_UP).collect()
 }
 
-/// The share and the reasons where they are known, else a count.
+/// Describes the drops by fraction and reasons if these are known, else by count.
 fn in_words(now: &Status, dropped: &Dropped) -> String {
     let Dropped { of, reason, grown, .. } = dropped;
     let topic = now.topics.iter().find(|topic| topic_and_peer(topic) == *of);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is told of a snapshot, and whether others can read it.
+//! Tests of the statuses of a snapshot and of their serialization.
 
 use super::array::{DEFINITION, DiagnosticStatus, Level, MD5, TYPE_NAME};
 use super::*;
@@ -9,11 +9,11 @@ use tautline_gateway::types::installed::Installed;
 use tautline_gateway::types::translate::translate;
 use tautline_gateway::types::{Dialect, Schema, Transcoder, hash};
 
-/// Of Kilted's diagnostic_msgs (share/diagnostic_msgs/msg/DiagnosticArray.json).
+/// Type hash of diagnostic_msgs in ROS 2 Kilted (share/diagnostic_msgs/msg/DiagnosticArray.json).
 const RIHS01: &str = "RIHS01_5a8a36efb05fb25070fa0fb3810290c0e6cd4862b54a8fb975a1ee8dc55a333e";
 const STAMP: Duration = Duration::new(1_700_000_000, 500_000_000);
 
-/// A robot on which all is well but for the peer 'robot2'.
+/// A robot without problems except for the peer 'robot2'.
 fn status(uptime_s: f64) -> Status {
     let status: Status = serde_json::from_str(include_str!("../cli/top/fixture.json")).unwrap();
     Status { uptime_s, ..status }
@@ -46,7 +46,7 @@ fn the_type_is_the_one_that_both_kinds_of_ros_have() {
     let ros2 = diagnostics("ros2: true").unwrap();
     assert_eq!(ros2.arrays.topic.type_name, "diagnostic_msgs/msg/DiagnosticArray");
     assert_eq!(ros2.arrays.topic.type_hash, RIHS01);
-    // What a peer of ROS 1 makes of it.
+    // This is the translation at a peer of ROS 1.
     let (back, _) = translate(&ros2.arrays.topic, Dialect::Ros1, &Installed::default()).unwrap();
     assert_eq!((&*back.type_name, &*back.type_hash), (TYPE_NAME, MD5));
 }
@@ -161,7 +161,7 @@ fn what_a_topic_gives_up_now_is_told_with_its_reason() {
     let of = "/camera/front/image_color/compressed > base";
     assert_eq!(drops.message, format!("being dropped: {of}: {words}"));
     assert_eq!(value(&drops, &format!("{of} lately")), words);
-    // What is dropped for another reason is told by its count.
+    // Drops for another reason are reported as a count.
     now.topics[1].dropped.insert("expired".into(), 1300);
     let drops = told(Some(&earlier), &now, "drops");
     assert_eq!(drops.message, format!("being dropped: {of}: 96 expired, and 1 more"));

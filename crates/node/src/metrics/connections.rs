@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who is served. A connection that waits for its client, to ask or to take its answer, gives
-//! way to a new one: whoever opens many and says nothing keeps nobody out.
+//! Admission of connections to the metrics port. A connection that waits for its client (for the
+//! request or for the client to read) is closed when a new one needs its slot, so many silent
+//! connections exclude nobody.
 
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tautline_proto::Place;
 
-/// Connections served at once.
+/// Maximum number of connections.
 pub const MAX_CONNECTIONS: usize = 32;
-/// Connections of one address (of IPv6: of one /64 network) that are served at once.
+/// Maximum number of connections of one address (of IPv6: of one /64 network).
 pub const MAX_CONNECTIONS_PER_ADDRESS: usize = 8;
-/// Threads: those of connections that have given way are about to end.
+/// Maximum number of threads, including those of closed connections that are about to end.
 const MAX_THREADS: usize = 2 * MAX_CONNECTIONS;
 
-/// All that are served, oldest first.
+/// All connections, the oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Connections(Mutex<Vec<Connection>>);
 
@@ -26,17 +27,17 @@ struct Connection {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// For its client.
+    /// The connection waits for its client.
     Waits,
-    /// The node makes its answer.
+    /// The node produces the response.
     Works,
-    /// It has given way; its thread has not ended yet.
+    /// The connection was closed for another one; its thread has not ended yet.
     Closed,
 }
 
 impl Connections {
-    /// Makes room for a connection; `None` if all that count are at work, or
-    /// too many have just given way.
+    /// Admits a connection; `None` if all connections that count are at work, or if too many were
+    /// closed just before.
     pub(super) fn admit(self: &Arc<Self>, stream: TcpStream, from: SocketAddr) -> Option<Served> {
         let owner = Place::from(from).owner();
         let stream = Arc::new(stream);
@@ -56,8 +57,8 @@ impl Connections {
     }
 }
 
-/// Whether there is room beside fewer than `most` of those that `counts` counts; if need be, the
-/// oldest of them that waits for its client is closed.
+/// Returns whether fewer than `most` open connections match `counts`. If necessary, closes the
+/// oldest matching connection that waits for its client.
 fn makes_room(all: &mut [Connection], most: usize, counts: impl Fn(&Connection) -> bool) -> bool {
     if all.iter().filter(|it| it.state != State::Closed && counts(it)).count() < most {
         return true;
@@ -70,7 +71,7 @@ fn makes_room(all: &mut [Connection], most: usize, counts: impl Fn(&Connection) 
     true
 }
 
-/// A connection that is served; its place is free again when dropped.
+/// An admitted connection; frees its slot when dropped.
 #[derive(Debug)]
 pub(super) struct Served {
     stream: Arc<TcpStream>,
@@ -82,8 +83,8 @@ impl Served {
         &self.stream
     }
 
-    /// Does what does not depend on the client, and does not give way meanwhile; `None` if it
-    /// has given way before.
+    /// Runs `work`, which does not depend on the client; the connection is not closed meanwhile.
+    /// Returns `None` if it was closed before.
     pub(super) fn work<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         if !self.becomes(State::Works) {
             return None;
@@ -93,7 +94,7 @@ impl Served {
         Some(done)
     }
 
-    /// Whether it has not given way.
+    /// Sets the state; returns whether the connection is still open.
     fn becomes(&self, state: State) -> bool {
         let mut all = self.connections.lock();
         let own = all.iter_mut().find(|it| Arc::ptr_eq(&it.stream, &self.stream));
@@ -125,7 +126,7 @@ mod tests {
             Self { listener, connections: Arc::default() }
         }
 
-        /// A connection as if it came from `from`, and its other end.
+        /// Admits a connection as if it came from `from`; returns it and its other end.
         fn admit(&self, from: &str) -> Option<(Served, TcpStream)> {
             let there = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
             let (here, _) = self.listener.accept().unwrap();

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What differs between two files, for a person and as JSON.
+//! Differences between two files, for people and as JSON.
 
 use crate::status::TopicChange;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// All that differs. Empty where the files mean the same.
+/// All differences; empty if the files have the same meaning.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Changes {
-    /// One for each entry, in the order of the file's sections.
+    /// One change for each entry, in the order of the file's sections.
     pub changes: Vec<Change>,
-    /// What `tautline set` changed on the running daemon: it stays above the file until the daemon
-    /// ends.
+    /// Changes by `tautline set` on the running daemon. They override the file until the daemon
+    /// stops.
     #[serde(default)]
     pub kept: Vec<TopicChange>,
 }
@@ -19,52 +19,53 @@ pub struct Changes {
 /// One entry that was added, removed or changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// What it is: `peer`, `topic`, `service`, `radio`, `watchdog`, or a key of the whole node.
+    /// Type of the entry: `peer`, `topic`, `service`, `radio`, `watchdog`, or a key of the whole
+    /// node.
     pub what: String,
-    /// Which one; empty where there is only one.
+    /// Name of the entry; empty if there is only one of its type.
     pub name: String,
-    /// What becomes of it.
+    /// Kind of the change.
     pub kind: Kind,
-    /// What of a changed one differs.
+    /// Differences of a changed entry.
     pub details: Vec<Detail>,
 }
 
-/// What becomes of an entry.
+/// The kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// It was not there.
+    /// The entry is new.
     Added,
-    /// It is not there any more.
+    /// The entry was removed.
     Removed,
-    /// It was there, and differs.
+    /// The entry has other values.
     Changed,
 }
 
-/// One key that differs.
+/// One key with another value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Detail {
-    /// The key, as in the file.
+    /// Key, as in the file.
     pub key: String,
-    /// Its value so far.
+    /// Previous value.
     pub before: String,
-    /// Its value from now on.
+    /// New value.
     pub after: String,
 }
 
 impl Changes {
-    /// Whether the files mean the same.
+    /// Whether the files have the same meaning.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
 
-    /// One short line for each change, for a log.
+    /// Returns one short line for each change, for a log.
     pub fn lines(&self) -> Vec<String> {
         self.changes.iter().map(ToString::to_string).collect()
     }
 }
 
-/// `topic /scan changed: priority 200 -> 220, rate none -> 5 Hz`.
+/// Formats a change as `topic /scan changed: priority 200 -> 220, rate none -> 5 Hz`.
 impl fmt::Display for Change {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.what)?;

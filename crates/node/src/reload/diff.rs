@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The difference between the configuration that runs and another one. Pure.
+//! The difference between the running configuration and another one. Pure.
 
 use super::changes::{Change, Changes, Detail, Kind};
 use crate::config::{
@@ -14,14 +14,14 @@ use tautline_proto::{Marking, Rate};
 /// Keys of an entry, as in the file, and their values as text.
 type Described = Vec<(&'static str, String)>;
 
-/// What a running daemon has to change so that `new` holds in place of `old`. The error names
-/// every difference that a running daemon cannot take.
+/// Returns the changes that turn `old` into `new`. The error lists every difference that needs a
+/// restart.
 pub fn difference(old: &Config, new: &Config) -> Result<Changes, Vec<String>> {
     let fixed = fixed_keys(old, new);
     if !fixed.is_empty() {
         return Err(fixed);
     }
-    // A key that is added to the file is added here, or above if it needs a restart.
+    // A new key of the file belongs here, or above if it needs a restart.
     let Config {
         name: _,
         listen: _,
@@ -71,7 +71,8 @@ pub fn difference(old: &Config, new: &Config) -> Result<Changes, Vec<String>> {
     Ok(Changes { changes: all, kept: Vec::new() })
 }
 
-/// What was agreed with others when the daemon started, or is bound to its threads and sockets.
+/// Returns the differences that need a restart: agreed with other programs at the start, or bound
+/// to threads and sockets.
 fn fixed_keys(old: &Config, new: &Config) -> Vec<String> {
     let mut found = Vec::new();
     let mut fixed = |key: &str, before: String, after: String| {
@@ -128,7 +129,7 @@ fn fixed_keys(old: &Config, new: &Config) -> Vec<String> {
     found
 }
 
-/// Peers are known by their keys: one with another key is another peer, whatever its name.
+/// Keys identify peers: an entry with another key is another peer, even under the same name.
 fn peers_differ(old: &[PeerConfig], new: &[PeerConfig], all: &mut Vec<Change>) {
     for gone in old.iter().filter(|it| !new.iter().any(|other| other.key == it.key)) {
         all.push(change("peer", &gone.name, Kind::Removed));
@@ -145,7 +146,7 @@ fn change(what: &str, name: &str, kind: Kind) -> Change {
     Change { what: what.into(), name: name.into(), kind, details: Vec::new() }
 }
 
-/// Adds what differs between two versions of one entry.
+/// Adds the differences between two versions of one entry.
 fn changed<T: PartialEq>(
     what: &str,
     name: &str,
@@ -183,7 +184,7 @@ fn single<T: PartialEq>(
     changed(what, "", (old, new), describe, all);
 }
 
-/// Entries of which each counts for itself.
+/// Compares entries that are independent of each other.
 fn set<T: PartialEq>(
     what: &str,
     old: &[(String, T)],
@@ -203,7 +204,7 @@ fn set<T: PartialEq>(
     }
 }
 
-/// Entries of which the first that matches counts, so that their order matters as well.
+/// Compares entries of which the first match applies, so that their order matters as well.
 fn named<T: PartialEq>(
     what: &str,
     old: &[(String, T)],
@@ -232,7 +233,7 @@ fn path(path: &std::path::Path) -> String {
     path.display().to_string()
 }
 
-/// As in the file.
+/// Formats the value as in the file.
 fn audit(of: &AuditConfig) -> String {
     match of {
         AuditConfig::Off => "false".into(),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Taking a changed file into the running daemon, for SIGHUP and `tautline reload`.
+//! Reload of a changed file into the running daemon, for SIGHUP and `tautline reload`.
 //!
-//! The file is read and checked as at the start, and compared with what runs ([`difference`]).
-//! Everything that may fail is tried before anything is changed. Then the data plane takes all
-//! of it between two turns of its loop.
+//! The file is read and checked as at the start, and compared with the running configuration
+//! ([`difference`]). All steps that may fail are tried before the first change. Then the data plane
+//! applies all changes between two iterations of its loop.
 
 mod changes;
 mod diff;
@@ -23,29 +23,30 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use tautline_gateway::threads::End;
 
-/// Takes a node's file into it again and again, one at a time. What it says it logs as well.
+/// Reloads a node's file, one reload at a time. Results are also logged.
 pub struct Reloader {
     file: PathBuf,
     handle: Arc<Handle>,
     running: Mutex<Running>,
 }
 
-/// What runs.
+/// The running configuration and its metrics server.
 struct Running {
     config: Config,
     metrics: Option<MetricsServer>,
 }
 
 impl Reloader {
-    /// `config` is what `file` says; the node of `handle` runs with it. Serves its metrics.
+    /// Starts with `config`, the content of `file`, with which the node of `handle` runs. Serves
+    /// its metrics.
     pub fn start(file: PathBuf, config: Config, handle: Arc<Handle>) -> Result<Self, MetricsError> {
         let start = |address| MetricsServer::start(address, handle.clone());
         let metrics = config.metrics.map(start).transpose()?;
         Ok(Self { file, handle, running: Mutex::new(Running { config, metrics }) })
     }
 
-    /// Reads the file; says what differs from what runs, and takes it in unless `dry_run`. Upon
-    /// an error, which is for a person, nothing is changed.
+    /// Reads the file, returns its differences from the running configuration, and applies them
+    /// unless `dry_run`. After an error, which is for people, nothing has changed.
     fn take(&self, dry_run: bool) -> Result<Changes, String> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let checked = config::load(&self.file).map_err(|error| error.to_string())?;
@@ -109,7 +110,7 @@ impl Inspect for Reloader {
     }
 }
 
-/// Logs what a reload changed.
+/// Logs the changes of a reload.
 fn log(changes: &Changes) {
     for line in changes.lines() {
         tracing::info!("reload: {line}");

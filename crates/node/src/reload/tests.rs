@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The difference between two files.
+//! Tests of the difference between two files.
 
 use super::{Changes, Kind, difference};
 use crate::config::{Config, Surroundings, parse};
@@ -27,7 +27,7 @@ fn config(file: &str) -> Config {
     parse(&file, &Surroundings::default()).unwrap_or_else(|all| panic!("{all:?}")).config
 }
 
-/// What differs where one text takes the place of another in the file.
+/// Returns the changes after replacing one text of the file by another.
 fn replaced(from: &str, to: &str) -> Result<Changes, Vec<String>> {
     assert!(FILE.contains(from));
     difference(&config(FILE), &config(&FILE.replace(from, to)))

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A node that is always the same, to ask over its control socket.
+//! A node with a constant state, for tests of the control socket.
 
 use std::sync::{Arc, Mutex};
 use tautline_node::audit::Actor;
 use tautline_node::control::Inspect;
 use tautline_node::status::{Status, TopicChange};
 
-/// What it says of itself.
+/// Returns the state that the node reports.
 pub fn status() -> Status {
     serde_json::from_str(include_str!("../../src/cli/top/fixture.json")).unwrap()
 }
 
-/// Answers with [`status`] and remembers changes.
+/// A node that responds with [`status`] and stores changes.
 #[derive(Default)]
 pub struct FakeNode {
     pub changes: Mutex<Vec<(TopicChange, Actor)>>,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A network of its own, held by a sleeping process and gone with it.
+//! A separate network, held by a sleeping process and removed with it.
 
 use super::wait_for;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command};
 
-/// Namespaces for the network and for what is mounted, and one for users where we are not root.
+/// Namespaces for network and mounts, and a user namespace if this process is not root.
 pub struct Enclosure {
     holder: Child,
     is_root: bool,
@@ -23,7 +23,7 @@ const NEEDED: &str = "this test needs namespaces of its own: run it as root, or 
                       them (sysctl kernel.unprivileged_userns_clone=1 user.max_user_namespaces=1000)";
 
 impl Enclosure {
-    /// `hosts` stands for /etc/hosts inside.
+    /// Creates an enclosure in which `hosts` replaces /etc/hosts.
     pub fn new(hosts: &Path) -> Self {
         let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
         let mut unshare = Command::new("unshare");
@@ -34,7 +34,7 @@ impl Enclosure {
         Self::hold(unshare, hosts, is_root)
     }
 
-    /// Another one whose network can be joined to this one's.
+    /// Creates another enclosure whose network can be joined to this one's.
     pub fn neighbour(&self, hosts: &Path) -> Self {
         let mut unshare = self.command("unshare");
         unshare.args(["--net", "--mount"]);
@@ -54,7 +54,7 @@ impl Enclosure {
         enclosure
     }
 
-    /// `program`, to be run inside.
+    /// Returns a command that runs `program` inside.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.args(["--target", &self.holder.id().to_string(), "--net", "--mount"]);
@@ -71,13 +71,13 @@ impl Enclosure {
         assert!(done.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&done.stderr));
     }
 
-    /// Joins two enclosures by a cable, `wire` with 10.77.0.1 and fe80::77:1 here, and
-    /// 10.77.0.2 and fe80::77:2 there.
+    /// Joins two enclosures by a cable: `wire` has 10.77.0.1 and fe80::77:1 here, 10.77.0.2 and
+    /// fe80::77:2 there.
     pub fn join(&self, other: &Self) {
         let there = other.holder.id();
         self.ip(&format!("link add wire type veth peer name wire netns {there}"));
         for (enclosure, host) in [(self, 1), (other, 2)] {
-            // Without a second link-local address of the kernel's choice.
+            // No second link-local address that the kernel selects.
             enclosure.ip("link set wire addrgenmode none");
             enclosure.ip(&format!("addr add 10.77.0.{host}/24 dev wire"));
             enclosure.ip(&format!("addr add fe80::77:{host}/64 dev wire nodad"));

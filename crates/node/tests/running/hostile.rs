@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A peer by hand, under `security: none`: it meets a daemon as the protocol says, and then
-//! sends it whatever it likes.
+//! A hand-made peer under `security: none`: it completes the handshake with a daemon according to
+//! the protocol, and then sends arbitrary packets.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use tautline_proto::wire::frame::{Data, put_goodbye, put_ping};
 use tautline_proto::wire::packet::{Greeting, Packet, SessionHeader, start_call};
 use tautline_proto::{Instant, OfferedQos, OfferedTopic, Role, SecretKey};
 
-/// Time for an answer, before the call is made again.
+/// Timeout of a response, after which the initiation is repeated.
 const PATIENCE: Duration = Duration::from_millis(500);
 const OWN_SESSION: u32 = 7;
-/// The md5 of geometry_msgs/Twist.
+/// MD5 sum of geometry_msgs/Twist.
 const TWIST_MD5: &str = "9f195f881246fdfa2798d1d3eebca84a";
 
-/// A call of a node without security, to another.
+/// Returns the handshake initiation of a node without security to another node.
 pub fn call(name: &str, to: &str, drawn: u64) -> (Caller, Vec<u8>) {
     let (own, other) = (SecretKey::insecure(name), SecretKey::insecure(to).public());
     let mut random = [0; 32];
@@ -39,7 +39,8 @@ pub struct Hostile {
 }
 
 impl Hostile {
-    /// Meets the node `to` as its peer `name`, in the life `epoch`.
+    /// Completes the handshake with the node `to` as its peer `name`, with the session epoch
+    /// `epoch`.
     pub fn meet(name: &str, to: &str, port: u16, epoch: u64) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.connect(("127.0.0.1", port)).unwrap();
@@ -61,7 +62,7 @@ impl Hostile {
         unreachable!("it calls until it is answered")
     }
 
-    /// Frames in a packet of the session with the next number.
+    /// Sends frames in a packet of the session with the next number.
     pub fn send(&mut self, frames: &[u8]) {
         self.packet += 1;
         let (session, number) = (self.session, self.packet as u32);
@@ -70,7 +71,7 @@ impl Hostile {
         datagram.extend_from_slice(&0u32.to_le_bytes());
         datagram.extend_from_slice(frames);
         self.sealer.seal(0, self.packet, &mut datagram);
-        // A daemon that has gone takes nothing.
+        // A stopped daemon receives nothing.
         let _ = self.socket.send(&datagram);
     }
 
@@ -102,7 +103,8 @@ impl Hostile {
         self.send(&frame);
     }
 
-    /// Offers a command, which makes a robot move, with a definition in case it is asked for.
+    /// Advertises a command, which moves a robot; includes the definition in case the daemon asks
+    /// for it.
     pub fn offer_command(&mut self, channel: u64, name: &str) {
         let topic = OfferedTopic {
             name: name.into(),

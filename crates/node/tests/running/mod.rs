@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The built program running as a daemon, without ROS unless its file says otherwise.
+//! The built program running as a daemon, without ROS unless its file configures it.
 
 pub mod enclosure;
 pub mod hostile;
@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 use tautline_node::control::Client;
 use tautline_node::status::Status;
 
-/// How long a condition may take to come true before the test fails.
+/// Maximum time until a condition holds; then the test fails.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// Pause between looks.
+/// Interval between two checks.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A UDP port that nobody uses, given out once.
+/// Returns an unused UDP port, each port only once.
 pub fn free_port() -> u16 {
     static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     loop {
@@ -32,7 +32,7 @@ pub fn free_port() -> u16 {
     }
 }
 
-/// Waits until `look` finds something.
+/// Waits until `look` returns a value.
 pub fn wait_for<T>(what: impl Display, mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -61,7 +61,7 @@ impl Place {
         self.start_as(name, name, lines, None)
     }
 
-    /// Starts node `name` with files called `files`, in an enclosure if one is given.
+    /// Starts node `name` with files named `files`, in an enclosure if one is given.
     pub fn start_as(
         &self,
         files: &str,
@@ -79,13 +79,13 @@ impl Place {
         wait_for(format!("{files} runs"), || {
             let ended = daemon.child.try_wait().unwrap();
             assert!(ended.is_none(), "{files} ended: {ended:?}\n{}", daemon.log());
-            // Before it says this, a signal would end it, and its other files may not be there.
+            // Before this line a signal would kill the daemon, and its other files may not exist.
             daemon.log().contains(" running name=").then_some(())
         });
         daemon
     }
 
-    /// Writes the file of node `name`, as it is started or in place of that.
+    /// Writes the file of node `name`, for its start or as a replacement.
     pub fn write(&self, files: &str, name: &str, lines: &str) -> PathBuf {
         let control = self.path(&format!("{files}.sock"));
         let file = self.path(&format!("{files}.yaml"));
@@ -132,7 +132,7 @@ impl Daemon {
         self.child.id()
     }
 
-    /// Its log so far.
+    /// Returns the log so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
     }
@@ -154,7 +154,7 @@ impl Daemon {
         });
     }
 
-    /// Waits for a notice with all of `words` in it, in status and in the log.
+    /// Waits for a notice that contains all of `words`, in status and in the log.
     pub fn wait_for_notice(&self, words: &[&str]) {
         let has_all = |text: &str| words.iter().all(|word| text.contains(word));
         wait_for(format!("{words:?} at {}", self.control.display()), || {
@@ -163,15 +163,15 @@ impl Daemon {
         });
     }
 
-    /// Lines of its audit log so far, which its file has put at `path`.
+    /// Returns the records so far of the audit log, which the file has placed at `path`.
     pub fn audited(&self, path: &std::path::Path) -> Vec<serde_json::Value> {
         let text = std::fs::read_to_string(path).unwrap();
-        // The last may be under way.
+        // The last line may be incomplete.
         let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
         whole.map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Waits for a record of `event`, about `peer` if one is given.
+    /// Waits for a record of `event`, about `peer` if given.
     pub fn wait_for_record(
         &self,
         path: &std::path::Path,
@@ -196,13 +196,13 @@ impl Daemon {
         wait_for("the daemon ends", || self.child.try_wait().unwrap())
     }
 
-    /// Kills it without warning.
+    /// Kills the daemon without warning.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Memory in use, in bytes.
+    /// Returns the memory in use, in bytes.
     pub fn resident_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
