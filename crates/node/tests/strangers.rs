@@ -45,7 +45,7 @@ fn ros(enclosure: &Enclosure, place: &Place, program: &str) -> Command {
 }
 
 impl World {
-    /// A robot whose file says this of its ROS 1.
+    /// Starts a robot whose file has this ROS 1 section.
     fn new(ros1: &str) -> Self {
         let place = Place::new();
         let hosts = place.path("hosts");

@@ -244,7 +244,7 @@ mod tests {
         let path = folder.path().join("journal");
         let journald = UnixDatagram::bind(&path).unwrap();
         let log = AuditLog::spawn(Sink::Journal(Journal::open(&path).unwrap())).unwrap();
-        // The kernel holds a few datagrams, the queue some more; nobody reads.
+        // The kernel and the queue hold some of the records; nobody reads them.
         let total = 4 * MAX_QUEUED as u64;
         (0..total).for_each(|_| log.audit().record(None, moved("there")));
         assert!(log.audit.0.as_ref().unwrap().lost.load(Ordering::Relaxed) > 0);
