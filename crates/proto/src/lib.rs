@@ -40,43 +40,27 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod arrivals;
-mod available;
-mod beacon;
+mod address;
+mod arena;
 mod bucket;
-mod budget;
 mod class;
 mod clock;
 mod config;
 pub mod crypto;
-mod definitions;
+mod delivery;
 mod endpoint;
 mod error;
-mod events;
-mod fragment;
-mod incoming;
+mod ids;
 pub mod limits;
-mod link;
-mod meeting;
-mod parting;
-mod peer;
-mod place;
-mod radio;
+mod path;
 pub mod rate;
-mod receive;
-mod relay;
-mod reliable;
-mod roaming;
-mod schedule;
-mod select;
+mod recovery;
 mod session;
 pub mod stats;
 mod time;
-mod timer;
-mod transmit;
-mod views;
 pub mod wire;
 
+pub use address::Place;
 pub use bucket::Allowance;
 pub use class::{Class, Marking};
 pub use clock::ClockView;
@@ -85,15 +69,15 @@ pub use config::{
     RadioConfig, Rate,
 };
 pub use crypto::keys::{KeyError, PublicKey, SecretKey};
-pub use endpoint::{ChannelId, Endpoint, LinkId, PeerId, RadioId, Transmit};
+pub use delivery::inbox::Received;
+pub use delivery::outbox::Message;
+pub use endpoint::events::{Event, Notice};
+pub use endpoint::relay::Rights;
+pub use endpoint::removal::Parted;
+pub use endpoint::views::{LinkView, PeerView, RadioView};
+pub use endpoint::{Endpoint, Transmit};
 pub use error::{OfferError, SendError, SetupError};
-pub use events::{Event, Notice};
-pub use parting::Parted;
-pub use place::Place;
-pub use receive::Received;
-pub use relay::Rights;
-pub use schedule::Message;
+pub use ids::{ChannelId, LinkId, PeerId, RadioId};
 pub use time::{Duration, Instant};
-pub use views::{LinkView, PeerView, RadioView};
 pub use wire::control::{OfferedQos, OfferedTopic, Role};
 pub use wire::packet::Verdict;

@@ -5,6 +5,7 @@
 //! while both nodes live. Handshakes that cross do no harm: all keys of one
 //! session are good for receiving, the newest for sending.
 
+use crate::address::Place;
 use crate::bucket::{Allowance, Bucket};
 use crate::config::{KEYS_LIFE, REKEY_AFTER};
 use crate::crypto::gate::{Jar, Proof};
@@ -12,7 +13,6 @@ use crate::crypto::keys::{KEY, PublicKey, SecretKey};
 use crate::crypto::noise::{Called, Caller, Split};
 use crate::crypto::seal::Sealer;
 use crate::limits;
-use crate::place::Place;
 use crate::time::{Duration, Instant};
 use crate::wire::packet::{Answer, Call, Cookie, Greeting, MAC, Verdict, start_answer, start_call};
 use std::collections::VecDeque;

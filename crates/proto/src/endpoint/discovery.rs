@@ -2,12 +2,13 @@
 //! Peers on the local network are found by their beacons. A beacon is a hint and
 //! no more: it leads to a call, and only to a peer that is not up.
 
+use crate::address::Place;
 use crate::bucket::{Allowance, Bucket};
 use crate::crypto::gate::mac;
 use crate::crypto::keys::KEY;
 use crate::crypto::tag::Shared;
-use crate::endpoint::{Endpoint, PeerId, RadioId};
-use crate::place::Place;
+use crate::endpoint::Endpoint;
+use crate::ids::{PeerId, RadioId};
 use crate::stats::RefusedPacket;
 use crate::time::Instant;
 use crate::wire::beacon::{Beacon, MAX_TAGS, TAG, emit_beacon};
@@ -88,7 +89,7 @@ impl Endpoint {
 
     /// The secret with the peer that had this one's number is of no use any more.
     pub(crate) fn share_secret_anew(&mut self, peer: PeerId) {
-        let state = &self.peers[peer.0 as usize];
+        let state = &self.peers[peer];
         if let Some(shared) = self.beacons.shared.get_mut(peer.0 as usize) {
             *shared = Shared::new(&self.config.key, &state.session.key);
         }
@@ -112,7 +113,7 @@ impl Endpoint {
         let Some(peer) = self.sender_sought(beacon) else { return Ok(()) };
         let link = self.link_towards(peer, radio, from).ok_or(RefusedPacket::UnknownSession)?;
         self.set_link_radio(link, radio);
-        let link = &mut self.links[link.0 as usize];
+        let link = &mut self.links[link];
         link.look_at(from);
         link.call_now |= self.beacons.calls.take(now);
         Ok(())

@@ -2,9 +2,9 @@
 //! Packets of others, and our own to nodes beyond a neighbour, that wait here to be relayed.
 
 use super::{Message, Outbox, RELAY};
-use crate::endpoint::{LinkId, PeerId};
+use crate::delivery::MessageId;
+use crate::ids::{LinkId, PeerId};
 use crate::limits;
-use crate::schedule::MessageId;
 use crate::stats::{DropReason, OutStats, PassedOn};
 use crate::time::Instant;
 use crate::wire::relay::{SHORT_NAME, ShortName};

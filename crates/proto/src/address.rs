@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Where packets come from and go to.
 
-use crate::endpoint::PeerId;
+use crate::ids::PeerId;
 use crate::wire::relay::ShortName;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};

@@ -8,12 +8,13 @@
 
 use crate::config::{LinkConfig, RadioConfig};
 use crate::crypto::keys::PublicKey;
-use crate::endpoint::{ChannelId, Endpoint, LinkId, PeerId, RadioId, Timer, Transmit, check_name};
+use crate::delivery::outbox::Carried;
+use crate::endpoint::peer::Peer;
+use crate::endpoint::{Endpoint, Timer, Transmit, check_name};
 use crate::error::SetupError;
-use crate::link::Link;
-use crate::peer::Peer;
-use crate::radio::Radio;
-use crate::schedule::Carried;
+use crate::ids::{ChannelId, LinkId, PeerId, RadioId};
+use crate::path::link::Link;
+use crate::path::radio::Radio;
 use crate::stats::OutStats;
 use crate::time::{Duration, Instant};
 use std::collections::BTreeSet;
@@ -51,14 +52,14 @@ impl Endpoint {
     pub fn remove_peer(&mut self, now: Instant, peer: PeerId) -> Parted {
         self.clock_now = now;
         let goodbyes = self.say_goodbye(now, peer);
-        let through = self.links().filter(|id| self.links[id.0 as usize].via == Some(peer));
+        let through = self.links().filter(|id| self.links[*id].via == Some(peer));
         for id in through.collect::<Vec<_>>() {
             self.remove_link(now, id);
         }
-        for id in self.peers[peer.0 as usize].links.clone() {
+        for id in self.peers[peer].links.clone() {
             self.remove_link(now, id);
         }
-        let closed = self.peers[peer.0 as usize].outbox.close();
+        let closed = self.peers[peer].outbox.close();
         // Those whose packets waited here learn that they do not any more.
         self.note_held(now);
         self.forget_passing(now, peer);
@@ -68,11 +69,11 @@ impl Endpoint {
     }
 
     fn say_goodbye(&mut self, now: Instant, peer: PeerId) -> Vec<Transmit> {
-        let links = self.peers[peer.0 as usize].links.clone();
-        let up = links.into_iter().filter(|id| self.links[id.0 as usize].up);
+        let links = self.peers[peer].links.clone();
+        let up = links.into_iter().filter(|id| self.links[*id].up);
         let mut goodbyes = Vec::new();
         for id in up.collect::<Vec<_>>() {
-            self.peers[peer.0 as usize].goodbye_now = true;
+            self.peers[peer].goodbye_now = true;
             goodbyes.extend(self.report_packet(now, id, false));
         }
         goodbyes
@@ -87,7 +88,7 @@ impl Endpoint {
         (0..=u8::MAX).for_each(|number| self.timers.set(Timer::Ack(peer, number), None));
         self.radios.iter_mut().for_each(|radio| radio.forget(peer));
         self.by_session.retain(|_, owner| *owner != peer);
-        let state = &self.peers[peer.0 as usize];
+        let state = &self.peers[peer];
         self.by_key.remove(&state.session.key);
         self.by_short_name.remove(&state.short_name);
         let links: BTreeSet<LinkId> = state.retired.iter().copied().collect();
@@ -96,14 +97,14 @@ impl Endpoint {
         let mut empty = Peer::new("", (self.public, self.public), 0, &self.config);
         // Whoever counts by peer and channel does not take the next peer's channels for these.
         (empty.gone, empty.next_channel) = (true, next_channel);
-        self.peers[peer.0 as usize] = empty;
+        self.peers[peer] = empty;
         self.vacant.links.extend(links);
         self.vacant.peers.insert(peer);
     }
 
     /// Removes a link; the session goes on by the others. What was under way on it is sent again.
     pub fn remove_link(&mut self, now: Instant, id: LinkId) {
-        if self.links[id.0 as usize].gone {
+        if self.links[id].gone {
             return;
         }
         self.take_down(now, id);
@@ -111,12 +112,12 @@ impl Endpoint {
         let timers = [Timer::Seek, Timer::Path, Timer::Ping, Timer::Silent, Timer::Loss];
         timers.into_iter().for_each(|timer| self.timers.set(timer(id), None));
         self.timers.set(Timer::Stall(id), None);
-        let link = &mut self.links[id.0 as usize];
+        let link = &mut self.links[id];
         let (peer, radio, relayed) = (link.peer, link.radio, link.via.is_some());
         let config = LinkConfig { remote: None, ..link.config.clone() };
         *link = Link::successor(link, radio, config);
         link.gone = true;
-        let state = &mut self.peers[peer.0 as usize];
+        let state = &mut self.peers[peer];
         state.links.retain(|other| *other != id);
         state.retired.push(id);
         for arrivals in state.arrivals.values_mut().filter(|it| it.via == Some(id)) {
@@ -134,15 +135,12 @@ impl Endpoint {
     pub(crate) fn place_peer(&mut self, mut peer: Peer) -> PeerId {
         match self.vacant.peers.pop_first() {
             Some(id) => {
-                peer.next_channel = self.peers[id.0 as usize].next_channel;
-                self.peers[id.0 as usize] = peer;
+                peer.next_channel = self.peers[id].next_channel;
+                self.peers[id] = peer;
                 self.share_secret_anew(id);
                 id
             }
-            None => {
-                self.peers.push(peer);
-                PeerId(self.peers.len() as u32 - 1)
-            }
+            None => self.peers.push(peer),
         }
     }
 
@@ -154,25 +152,22 @@ impl Endpoint {
         radio: RadioId,
         config: LinkConfig,
     ) -> LinkId {
-        let owner = &mut self.peers[peer.0 as usize];
+        let owner = &mut self.peers[peer];
         if let Some(id) = owner.retired.pop() {
             owner.links.push(id);
-            let link = &mut self.links[id.0 as usize];
+            let link = &mut self.links[id];
             *link = Link::successor(link, radio, config);
             return id;
         }
         let link = Link::new(peer, radio, owner.links.len() as u8, config);
         let id = match self.take_vacant_link(now) {
             Some(id) => {
-                self.links[id.0 as usize] = link;
+                self.links[id] = link;
                 id
             }
-            None => {
-                self.links.push(link);
-                LinkId(self.links.len() as u32 - 1)
-            }
+            None => self.links.push(link),
         };
-        self.peers[peer.0 as usize].links.push(id);
+        self.peers[peer].links.push(id);
         id
     }
 
@@ -188,7 +183,7 @@ impl Endpoint {
     pub(crate) fn take_vacant_radio(&mut self, config: RadioConfig) -> RadioId {
         match self.vacant.radios.pop_first() {
             Some(id) => {
-                self.radios[id.0 as usize] = Radio::new(config);
+                self.radios[id] = Radio::new(config);
                 id
             }
             None => self.add_radio(config),
@@ -221,13 +216,13 @@ impl Endpoint {
     /// Calls a peer by another name, by which it calls itself from now on. Ask
     /// [`Self::check_peers`] first: several may change names with each other.
     pub fn rename_peer(&mut self, peer: PeerId, name: &str) {
-        name.clone_into(&mut self.peers[peer.0 as usize].name);
+        name.clone_into(&mut self.peers[peer].name);
     }
 
     /// Says in which order the links of a peer are preferred; those not named come last.
     pub fn order_links(&mut self, peer: PeerId, order: &[LinkId]) {
         let place = |id: &LinkId| order.iter().position(|it| it == id).unwrap_or(order.len());
-        self.peers[peer.0 as usize].links.sort_by_key(place);
+        self.peers[peer].links.sort_by_key(place);
     }
 
     /// Changes bounds of what waits: bytes for one peer, the time they may take to drain, and the
@@ -236,7 +231,7 @@ impl Endpoint {
         self.config.queue_bytes = queue_bytes;
         self.config.queue_time = queue_time;
         self.config.repair_percent = repair_percent;
-        for peer in &mut self.peers {
+        for peer in self.peers.iter_mut() {
             peer.outbox.set_repair_percent(repair_percent);
         }
     }
@@ -251,8 +246,8 @@ impl Endpoint {
 
     /// The link of ours that a peer knows by a number.
     pub(crate) fn numbered(&self, peer: PeerId, number: u8) -> Numbered {
-        let state = &self.peers[peer.0 as usize];
-        let has_it = |id: &&LinkId| self.links[id.0 as usize].number == number;
+        let state = &self.peers[peer];
+        let has_it = |id: &&LinkId| self.links[**id].number == number;
         match state.links.iter().find(has_it) {
             Some(id) => Numbered::Open(*id),
             None if state.retired.iter().any(|id| has_it(&id)) => Numbered::Retired,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What an endpoint tells its application.
 
+use crate::address::Place;
 use crate::crypto::keys::PublicKey;
-use crate::endpoint::{ChannelId, LinkId, PeerId};
+use crate::delivery::inbox::Received;
+use crate::ids::{ChannelId, LinkId, PeerId};
 use crate::limits::{EVENT_BYTES, EVENTS};
-use crate::place::Place;
-use crate::receive::Received;
 use crate::wire::control::OfferedTopic;
 use crate::wire::packet::Verdict;
 use std::collections::VecDeque;

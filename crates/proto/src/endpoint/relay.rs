@@ -8,31 +8,26 @@
 //! whose budget is what may wait on the way: the relay tells what it holds, so that
 //! the queue stays where the newest still wins, with the sender.
 
+use crate::address::Place;
 use crate::class::Class;
 use crate::config::{LinkConfig, MIN_DATAGRAM, RadioConfig, Rate};
-use crate::endpoint::{Endpoint, LinkId, PeerId, RadioId, Timer, Transmit};
+use crate::delivery::inbox::Received;
+use crate::delivery::outbox::{Carried, Flow, Parcel};
+use crate::endpoint::events::Notice;
+use crate::endpoint::{Endpoint, Timer, Transmit};
 use crate::error::SetupError;
-use crate::events::Notice;
+use crate::ids::{LinkId, PeerId, RadioId};
 use crate::limits;
-use crate::link::Link;
-use crate::place::Place;
-use crate::receive::Received;
-use crate::schedule::{Carried, Flow, Parcel};
+use crate::path::link::Link;
+use crate::path::relay_window::WINDOW;
 use crate::stats::{OutStats, PassedOn, RefusedPacket};
 use crate::time::{Duration, Instant};
 use crate::wire::cursor::Reader;
 use crate::wire::relay::{Held, RelayHeader, ShortName};
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// Relays that a packet passes at most; a route in a circle ends there.
 const HOPS: u8 = 8;
-/// A packet may follow to a node behind a relay while fewer bytes than this have not been sent
-/// on by the last relay: one full packet at a time. With two of them the laser's p99 over three
-/// hops was 55 ms in place of 37, and fewer images arrived (`tautline-lab validate relays`).
-const WINDOW: usize = 1000;
-/// All priorities together may have so many times that on the way.
-const MAX_WINDOWS: usize = 8;
 /// What a hop puts around a packet that it carries: 29 of its own packet, type, length, priority,
 /// number, flags and age of the frame, 14 with a piece's place, and 8 of [`RelayHeader`].
 const HOP_BYTES: usize = 64;
@@ -112,39 +107,6 @@ impl Told {
     }
 }
 
-/// What is on the way by a link through a relay, as far as can be told: the relay
-/// sends the highest priority first.
-#[derive(Debug, Default)]
-pub(crate) struct OnTheWay(BTreeMap<Reverse<u8>, usize>);
-
-impl OnTheWay {
-    fn add(&mut self, priority: u8, bytes: usize) {
-        *self.0.entry(Reverse(priority)).or_default() += bytes;
-    }
-
-    fn shrink_to(&mut self, bytes: usize) {
-        let mut gone = self.total().saturating_sub(bytes);
-        while let Some(mut highest) = self.0.first_entry().filter(|_| gone > 0) {
-            let part = gone.min(*highest.get());
-            gone -= part;
-            *highest.get_mut() -= part;
-            if *highest.get() == 0 {
-                highest.remove();
-            }
-        }
-    }
-
-    fn total(&self) -> usize {
-        self.0.values().sum()
-    }
-
-    /// Whether another packet may follow: only what it would have to wait for counts.
-    pub(crate) fn admits(&self, priority: u8) -> bool {
-        let ahead: usize = self.0.range(..=Reverse(priority)).map(|(_, bytes)| bytes).sum();
-        ahead < WINDOW && self.total() < MAX_WINDOWS * WINDOW
-    }
-}
-
 /// Setting up.
 impl Endpoint {
     /// Adds a link to a peer through another peer.
@@ -158,11 +120,11 @@ impl Endpoint {
         let (rate, marking) = (Rate::BackPressure, None);
         let config = RadioConfig { rate, in_flight_bytes: WINDOW, marking };
         let radio = self.take_vacant_radio(config);
-        self.radios[radio.0 as usize].make_relayed(WINDOW);
+        self.radios[radio].make_relayed(WINDOW);
         let config = LinkConfig { remote: None, datagram_bytes: MIN_DATAGRAM, header_bytes: 0 };
         let id = self.add_link(now, peer, radio, config)?;
-        let end = self.peers[peer.0 as usize].short_name;
-        let link = &mut self.links[id.0 as usize];
+        let end = self.peers[peer].short_name;
+        let link = &mut self.links[id];
         link.via = Some(via);
         link.controller = None;
         link.ledger = link.ledger.successor(true);
@@ -172,29 +134,29 @@ impl Endpoint {
 
     /// Says what a peer may do here.
     pub fn set_rights(&mut self, peer: PeerId, rights: Rights) {
-        self.peers[peer.0 as usize].rights = rights;
+        self.peers[peer].rights = rights;
     }
 
     /// Packets carried by way of a peer, of others and our own to nodes beyond it: how many, and
     /// what became of them.
     pub fn relayed(&self, peer: PeerId) -> OutStats {
-        self.peers[peer.0 as usize].outbox.carried_stats()
+        self.peers[peer].outbox.carried_stats()
     }
 
     /// Packets of others alone that were passed on to a peer.
     pub fn passed_on(&self, peer: PeerId) -> PassedOn {
-        self.peers[peer.0 as usize].outbox.passed_on()
+        self.peers[peer].outbox.passed_on()
     }
 
     /// The links of a peer that lead there without a relay.
     pub(crate) fn direct_links(&self, peer: PeerId) -> impl Iterator<Item = &Link> {
-        let links = self.peers[peer.0 as usize].links.iter().map(|id| &self.links[id.0 as usize]);
+        let links = self.peers[peer].links.iter().map(|id| &self.links[*id]);
         links.filter(|link| link.via.is_none())
     }
 
     /// Largest datagram of a link now: through a relay, what the way there has room for.
     pub(crate) fn datagram_bytes(&self, id: LinkId) -> usize {
-        let link = &self.links[id.0 as usize];
+        let link = &self.links[id];
         let Some(hop) = link.via else { return link.config.datagram_bytes };
         let direct = self.direct_links(hop).map(|link| link.config.datagram_bytes);
         direct.min().unwrap_or(MIN_DATAGRAM).saturating_sub(HOP_BYTES).max(MIN_DATAGRAM)
@@ -220,7 +182,7 @@ impl Endpoint {
             to: Some(end),
         };
         let payload = header.before(&datagram);
-        self.links[id.0 as usize].on_the_way.add(priority, payload.len());
+        self.links[id].on_the_way.add(priority, payload.len());
         let carried = Carried::Own(id);
         let goes_on = true;
         let parcel = Parcel { priority, payload, published: now, expires, carried, goes_on };
@@ -231,7 +193,7 @@ impl Endpoint {
     /// Queues a packet for the neighbour `hop`.
     fn carry(&mut self, now: Instant, hop: PeerId, parcel: Parcel) {
         let queue_bytes = self.config.queue_bytes;
-        let outbox = &mut self.peers[hop.0 as usize].outbox;
+        let outbox = &mut self.peers[hop].outbox;
         outbox.carry(parcel);
         outbox.enforce_bytes(queue_bytes);
         self.arm_expiry(now, hop);
@@ -239,8 +201,8 @@ impl Endpoint {
 
     /// Tells links and neighbours of what waits on the way, where that has changed.
     pub(crate) fn note_held(&mut self, now: Instant) {
-        for index in 0..self.peers.len() {
-            while let Some(carried) = self.peers[index].outbox.pop_held_change() {
+        for id in self.peers.ids() {
+            while let Some(carried) = self.peers[id].outbox.pop_held_change() {
                 match carried {
                     Carried::Own(id) => self.note_on_the_way(now, id),
                     Carried::For(hop, flow) => self.plan_held(now, hop, flow),
@@ -257,19 +219,19 @@ impl Endpoint {
     /// What is on the way by a link of ours.
     fn note_on_the_way(&mut self, now: Instant, id: LinkId) {
         let own = self.held(Carried::Own(id)) as usize;
-        let link = &self.links[id.0 as usize];
+        let link = &self.links[id];
         if link.gone {
             return;
         }
         let bytes = own.saturating_add(link.held_there);
-        self.links[id.0 as usize].on_the_way.shrink_to(bytes);
+        self.links[id].on_the_way.shrink_to(bytes);
         self.handle_in_flight(now, id, Class::BestEffort, bytes);
     }
 
     fn plan_held(&mut self, now: Instant, hop: PeerId, flow: Flow) {
         let Some(Passing { beyond, .. }) = self.flows.get(&(hop, flow)).copied() else { return };
         let bytes = self.held(Carried::For(hop, flow)).saturating_add(beyond);
-        let told = &mut self.peers[hop.0 as usize].told;
+        let told = &mut self.peers[hop].told;
         let entry = told.entry(flow).or_default();
         if bytes != entry.bytes || entry.times == 0 {
             entry.change(now, bytes);
@@ -280,17 +242,17 @@ impl Endpoint {
 
     /// A packet that tells a neighbour what waits here, if one is due.
     pub(crate) fn poll_held(&mut self, now: Instant) -> Option<Transmit> {
-        for index in 0..self.peers.len() {
+        for id in self.peers.ids() {
             let due = |told: &Told| told.due.is_some_and(|at| at <= now);
-            if !self.peers[index].told.values().any(due) {
+            if !self.peers[id].told.values().any(due) {
                 continue;
             }
-            let links = &self.peers[index].links;
+            let links = &self.peers[id].links;
             let open = |link: &Link| link.via.is_none() && link.is_heard();
-            let up = links.iter().find(|id| open(&self.links[id.0 as usize])).copied();
+            let up = links.iter().find(|id| open(&self.links[**id])).copied();
             match up {
                 Some(link) => return self.report(now, link, false),
-                None => self.peers[index].told.clear(),
+                None => self.peers[id].told.clear(),
             }
         }
         None
@@ -298,8 +260,8 @@ impl Endpoint {
 
     /// What is on the way from here of what came by a neighbour, told on any packet to it.
     pub(crate) fn take_held(&mut self, now: Instant, hop: PeerId) -> Vec<Held> {
-        let neighbour = self.peers[hop.0 as usize].short_name;
-        let told = &mut self.peers[hop.0 as usize].told;
+        let neighbour = self.peers[hop].short_name;
+        let told = &mut self.peers[hop].told;
         let mut all = Vec::new();
         // What is new goes with the acknowledgement of what made it so.
         let tell = |it: &Told| it.due.is_some_and(|at| at <= now || it.is_news());
@@ -343,10 +305,10 @@ impl Endpoint {
     /// A peer is not reached any more, but perhaps through others: nothing passes by it.
     pub(crate) fn forget_passing(&mut self, now: Instant, gone: PeerId) {
         self.flows.retain(|(hop, _), _| *hop != gone);
-        self.peers[gone.0 as usize].told.clear();
+        self.peers[gone].told.clear();
         self.timers.set(Timer::Held(gone), None);
-        self.peers[gone.0 as usize].outbox.drop_parcels(|_| true);
-        for state in &mut self.peers {
+        self.peers[gone].outbox.drop_parcels(|_| true);
+        for state in self.peers.iter_mut() {
             state.outbox.drop_parcels(|it| matches!(it, Carried::For(hop, _) if hop == gone));
         }
         let beyond = self.flows.iter_mut().filter(|(_, passing)| passing.next == gone);
@@ -381,11 +343,11 @@ impl Endpoint {
             return;
         }
         let place = Place::Relay { hop, end: held.to };
-        let Some(index) = self.links.iter().position(|link| link.remote == Some(place)) else {
+        let Some(id) = self.links.position(|link| link.remote == Some(place)) else {
             return;
         };
-        self.links[index].held_there = bytes as usize;
-        self.note_on_the_way(now, LinkId(index as u32));
+        self.links[id].held_there = bytes as usize;
+        self.note_on_the_way(now, id);
     }
 
     /// Takes a packet for us or for others that has come whole from `hop`.
@@ -403,26 +365,26 @@ impl Endpoint {
         if header.life.is_some_and(|life| message.age > life) {
             return Err(RefusedPacket::TooOld);
         }
-        let from = header.from.unwrap_or(self.peers[hop.0 as usize].short_name);
+        let from = header.from.unwrap_or(self.peers[hop].short_name);
         let Some(to) = header.to.filter(|to| *to != self.short_name) else {
             let place = Place::Relay { hop, end: from };
             self.receive(now, radio, place, Some(message.age), packet);
             return Ok(());
         };
         let Some(rights) = self.relay_rights(hop, from) else {
-            self.notice(Notice::NotRelayed { name: self.peers[hop.0 as usize].name.clone() });
+            self.notice(Notice::NotRelayed { name: self.peers[hop].name.clone() });
             return Err(RefusedPacket::NotRelayed);
         };
         let Some(&peer) = self.by_short_name.get(&to) else {
-            self.notice(Notice::UnknownEnd { name: self.peers[hop.0 as usize].name.clone() });
+            self.notice(Notice::UnknownEnd { name: self.peers[hop].name.clone() });
             return Err(RefusedPacket::NoRoute);
         };
         let next = self.next_hop(peer, hop)?;
         let Some(hops) = header.hops.checked_sub(1) else {
-            self.notice(Notice::RelayLoop { name: self.peers[hop.0 as usize].name.clone() });
+            self.notice(Notice::RelayLoop { name: self.peers[hop].name.clone() });
             return Err(RefusedPacket::RelayLoop);
         };
-        let last = self.peers[next.0 as usize].short_name == to;
+        let last = self.peers[next].short_name == to;
         let to_told = (!last).then_some(to);
         let onward = RelayHeader { hops, life: header.life, from: Some(from), to: to_told };
         let payload = onward.before(packet);
@@ -430,7 +392,7 @@ impl Endpoint {
         let expires = header.life.map(|life| published + life);
         let priority = priority.min(rights.max_priority);
         let flow = Flow { from, to };
-        if self.peers[next.0 as usize].outbox.held_from(hop) >= limits::RELAYED_BYTES {
+        if self.peers[next].outbox.held_from(hop) >= limits::RELAYED_BYTES {
             return Err(RefusedPacket::Bound);
         }
         self.note_passing(hop, next, flow);
@@ -444,7 +406,7 @@ impl Endpoint {
     /// because a `via` of the file names it.
     pub(crate) fn may_relay(&self, hop: PeerId) -> bool {
         let named = || self.links.iter().any(|link| link.via == Some(hop));
-        self.peers[hop.0 as usize].rights.relayed || named()
+        self.peers[hop].rights.relayed || named()
     }
 
     /// The rights of packets for others that `hop` sends and that claim to be from `from`: anyone
@@ -453,23 +415,23 @@ impl Endpoint {
     fn relay_rights(&self, hop: PeerId, from: ShortName) -> Option<Rights> {
         let owner = match self.by_short_name.get(&from) {
             Some(&sender) if sender != hop => {
-                let links = self.peers[sender.0 as usize].links.iter();
-                let mut vias = links.map(|id| self.links[id.0 as usize].via);
+                let links = self.peers[sender].links.iter();
+                let mut vias = links.map(|id| self.links[*id].via);
                 vias.any(|via| via == Some(hop)).then_some(sender)?
             }
             _ => hop,
         };
-        Some(self.peers[owner.0 as usize].rights).filter(|rights| rights.relayed)
+        Some(self.peers[owner].rights).filter(|rights| rights.relayed)
     }
 
     /// The neighbour that packets for a peer go to, never where they came from: the first way of
     /// the file that is open, else one where nothing has been heard for a moment.
     fn next_hop(&mut self, peer: PeerId, came_from: PeerId) -> Result<PeerId, RefusedPacket> {
-        let ways = self.peers[peer.0 as usize].links.iter().map(|id| &self.links[id.0 as usize]);
+        let ways = self.peers[peer].links.iter().map(|id| &self.links[*id]);
         let onward: Vec<_> =
             ways.map(|link| link.via.unwrap_or(peer)).filter(|hop| *hop != came_from).collect();
         if onward.is_empty() {
-            self.notice(Notice::RelayLoop { name: self.peers[came_from.0 as usize].name.clone() });
+            self.notice(Notice::RelayLoop { name: self.peers[came_from].name.clone() });
         }
         let is_up = |hop: &&PeerId| self.direct_links(**hop).any(|link| link.up);
         let open = onward.iter().find(|hop| self.is_heard(**hop));

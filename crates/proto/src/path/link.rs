@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One path to a peer: its packet numbers, its losses, and whether it is up.
 
-use crate::available::Available;
+use crate::address::Place;
 use crate::class::{Class, InFlight};
 use crate::config::LinkConfig;
-use crate::endpoint::{PeerId, RadioId};
-use crate::place::Place;
+use crate::ids::{PeerId, RadioId};
+use crate::path::headroom::Available;
+use crate::path::relay_window::OnTheWay;
 use crate::rate::{Controller, Report};
-use crate::relay::OnTheWay;
-use crate::reliable::{Ledger, Outcome};
-use crate::roaming::Candidate;
+use crate::recovery::sent::{Ledger, Outcome};
 use crate::stats::LinkStats;
 use crate::time::{Duration, Instant};
 use crate::wire::frame::Ack;
+use std::net::SocketAddr;
 
 /// Least time without a packet after which a link is down: three heartbeats.
 const TIMEOUT_MIN: Duration = Duration::from_millis(750);
@@ -26,6 +26,16 @@ const RELAY_STALL: Duration = Duration::from_millis(500);
 
 /// What left within so long counts when it is asked what is urgent.
 const LATE: Duration = Duration::from_secs(1);
+
+/// An address that a peer's packets come from, not yet shown to be its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Candidate {
+    pub(crate) radio: RadioId,
+    pub(crate) remote: SocketAddr,
+    pub(crate) token: u64,
+    pub(crate) challenges: u8,
+    pub(crate) due: bool,
+}
 
 #[derive(Debug)]
 pub(crate) struct Link {

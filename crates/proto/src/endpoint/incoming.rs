@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What arrives at an endpoint: datagrams, and times that have come.
 
-use crate::arrivals::Arrivals;
+use crate::address::Place;
 use crate::class::Class;
 use crate::config::MAX_CHANNELS;
-use crate::endpoint::{ChannelId, Endpoint, LinkId, PeerId, RadioId, Timer};
-use crate::events::{Event, Notice};
+use crate::delivery::inbox::{PARTIAL_TIMEOUT, Taken, Transit};
+use crate::endpoint::events::{Event, Notice};
+use crate::endpoint::removal::Numbered;
+use crate::endpoint::{Endpoint, Timer};
+use crate::ids::{ChannelId, LinkId, PeerId, RadioId};
 use crate::limits;
-use crate::parting::Numbered;
-use crate::place::Place;
-use crate::receive::{PARTIAL_TIMEOUT, Taken, Transit};
-use crate::reliable::Outcome;
+use crate::recovery::received::Arrivals;
+use crate::recovery::sent::Outcome;
 use crate::session::Standing;
 use crate::stats::RefusedPacket;
 use crate::time::{Duration, Instant};
@@ -99,11 +100,11 @@ impl Endpoint {
 
     /// Tells how many bytes of IP packets of `link` and `class` are in the kernel.
     pub fn handle_in_flight(&mut self, now: Instant, link: LinkId, class: Class, bytes: usize) {
-        let state = &mut self.links[link.0 as usize];
+        let state = &mut self.links[link];
         let drained = state.in_flight.of(class).saturating_sub(bytes);
         state.on_in_flight(now, class, bytes);
         if drained > 0 && state.up {
-            self.radios[state.radio.0 as usize].pacer.on_drained(now, drained);
+            self.radios[state.radio].pacer.on_drained(now, drained);
         }
         self.arm_link(link);
     }
@@ -116,19 +117,19 @@ impl Endpoint {
                 Timer::Seek(link) => self.on_seek_timer(now, link),
                 Timer::Path(link) => self.on_path_timer(link),
                 Timer::Rekey(peer) => self.on_rekey_timer(now, peer),
-                Timer::Ping(link) => self.links[link.0 as usize].ping_now = true,
+                Timer::Ping(link) => self.links[link].ping_now = true,
                 Timer::Silent(link) => self.take_down(now, link),
                 Timer::Loss(link) => {
-                    let outcome = self.links[link.0 as usize].ledger.on_timer(now);
+                    let outcome = self.links[link].ledger.on_timer(now);
                     self.apply_outcome(now, link, outcome);
                 }
-                Timer::Stall(link) => self.links[link.0 as usize].stalled = true,
+                Timer::Stall(link) => self.links[link].stalled = true,
                 Timer::Expiry(peer) => {
-                    self.peers[peer.0 as usize].outbox.expire(now);
+                    self.peers[peer].outbox.expire(now);
                     self.arm_expiry(now, peer);
                 }
                 Timer::Partials(peer) => {
-                    let state = &mut self.peers[peer.0 as usize];
+                    let state = &mut self.peers[peer];
                     state.inbox.expire(now, state.up);
                     self.arm_partials(now, peer);
                 }
@@ -146,7 +147,7 @@ impl Endpoint {
         datagram: &mut [u8],
     ) -> Result<(), RefusedPacket> {
         let peer = *self.by_session.get(&header.session).ok_or(RefusedPacket::UnknownSession)?;
-        let state = &self.peers[peer.0 as usize];
+        let state = &self.peers[peer];
         let (keys, known) =
             state.session.find(now, header.session).ok_or(RefusedPacket::UnknownSession)?;
         let arrivals = state.arrivals.get(&header.link);
@@ -163,12 +164,10 @@ impl Endpoint {
         // From here on it is the peer's, whatever it says; of a relayed packet, the relay's.
         self.sender.get_or_insert(peer);
         let epoch = keys.epoch;
-        if !known && !self.peers[peer.0 as usize].session.may_begin(now, epoch) {
+        if !known && !self.peers[peer].session.may_begin(now, epoch) {
             return Err(RefusedPacket::Flood);
         }
-        if let Standing::Fresh { new_life, to } =
-            self.peers[peer.0 as usize].session.confirm(header.session)
-        {
+        if let Standing::Fresh { new_life, to } = self.peers[peer].session.confirm(header.session) {
             self.start_keys(now, peer, new_life);
             // Who has our answer receives where it went.
             let link = self.link_towards(peer, radio, from).filter(|_| from == to);
@@ -188,14 +187,14 @@ impl Endpoint {
         let link = self.attribute(now, peer, radio, from, (header.link, number, expected))?;
         let time = time.map(u32::from_le_bytes);
         self.enter(now, peer, link, header, (number, len, time), &frames);
-        if self.links[link.0 as usize].remote == Some(from) {
+        if self.links[link].remote == Some(from) {
             self.mark_received(now, link, len);
         }
-        let clock = &mut self.peers[peer.0 as usize].clock;
+        let clock = &mut self.peers[peer].clock;
         let measured = time.and_then(|time| clock.transit(now, time));
         let held_back = time.and_then(|time| clock.least_transit(now, time)).unwrap_or_default();
         // What waited in a queue far away, or was held back, is older than half a round trip says.
-        let rtt = self.links[link.0 as usize].ledger.rtt().smoothed();
+        let rtt = self.links[link].ledger.rtt().smoothed();
         let assumed = told.unwrap_or(rtt.unwrap_or_default() / 2).max(held_back);
         let transit = Transit { assumed, measured: told.or(measured) };
         let mut acked_links = BTreeSet::new();
@@ -203,16 +202,16 @@ impl Endpoint {
         for frame in &frames {
             match frame {
                 Frame::Goodbye => {
-                    self.peers[peer.0 as usize].said_goodbye = true;
+                    self.peers[peer].said_goodbye = true;
                     self.end_session(now, peer);
-                    self.peers[peer.0 as usize].said_goodbye = false;
+                    self.peers[peer].said_goodbye = false;
                     return Ok(());
                 }
                 Frame::Challenge(token) => self.echo(now, link, radio, from, *token),
                 Frame::Echo(token) => self.handle_echo(now, peer, radio, from, *token),
                 Frame::Clock(report) => {
                     let (wall, Some(time)) = (self.wall(now), time) else { continue };
-                    self.peers[peer.0 as usize].clock.on_report(now, time, report, wall);
+                    self.peers[peer].clock.on_report(now, time, report, wall);
                 }
                 Frame::Held(held) => self.handle_held(now, peer, held),
                 // Each costs a look through all packets under way; one tells all of a link.
@@ -226,22 +225,22 @@ impl Endpoint {
         }
         // Once for all of them: people are told of each, which takes longer than the rest.
         if refuses_relay {
-            self.notice(Notice::NotRelayed { name: self.peers[peer.0 as usize].name.clone() });
+            self.notice(Notice::NotRelayed { name: self.peers[peer].name.clone() });
             return Err(RefusedPacket::NotRelayed);
         }
         Ok(())
     }
 
     fn note_duplicate(&mut self, peer: PeerId, number: u8) {
-        let arrivals = self.peers[peer.0 as usize].arrivals.get(&number);
+        let arrivals = self.peers[peer].arrivals.get(&number);
         if let Some(via) = arrivals.and_then(|arrivals| arrivals.via) {
-            self.links[via.0 as usize].stats.duplicate_packets += 1;
+            self.links[via].stats.duplicate_packets += 1;
         }
     }
 
     /// Whether there is room for what the frames hold.
     fn admit(&self, now: Instant, peer: PeerId, frames: &[Frame<'_>]) -> Result<(), RefusedPacket> {
-        let state = &self.peers[peer.0 as usize];
+        let state = &self.peers[peer];
         let data = frames.iter().filter_map(|frame| match frame {
             Frame::Data(data, bytes) => Some((data, bytes.len())),
             _ => None,
@@ -269,7 +268,7 @@ impl Endpoint {
         if matches!(from, Place::Relay { .. }) {
             return Err(RefusedPacket::UnknownSession);
         }
-        let arrivals = &self.peers[peer.0 as usize].arrivals;
+        let arrivals = &self.peers[peer].arrivals;
         let before = arrivals.get(&their_link).and_then(|arrivals| arrivals.via);
         // Two links of the peer do not lead to one of ours, but while one of them is mistaken.
         let mut others = arrivals.iter().filter(|(number, _)| **number != their_link);
@@ -292,7 +291,7 @@ impl Endpoint {
         (number, len, time): (u64, usize, Option<u32>),
         frames: &[Frame<'_>],
     ) {
-        let state = &mut self.peers[peer.0 as usize];
+        let state = &mut self.peers[peer];
         let arrivals = state.arrivals.entry(header.link).or_insert_with(Arrivals::new);
         let gap = number != arrivals.expected();
         arrivals.insert(now, number);
@@ -307,7 +306,7 @@ impl Endpoint {
             } else if frames.iter().any(|f| matches!(f, Frame::Relay(..))) {
                 arrivals.plan_hop_ack(now, header.ack_soon, gap);
             } else {
-                let ip_bytes = len + self.links[link.0 as usize].config.header_bytes;
+                let ip_bytes = len + self.links[link].config.header_bytes;
                 arrivals.plan_ack(now, ip_bytes, header.ack_soon, gap);
             }
             let due = arrivals.ack_due();
@@ -317,7 +316,7 @@ impl Endpoint {
 
     /// Something of the session came by `link`: it is up.
     pub(crate) fn mark_received(&mut self, now: Instant, id: LinkId, datagram_len: usize) {
-        let link = &mut self.links[id.0 as usize];
+        let link = &mut self.links[id];
         link.last_received = Some(now);
         if datagram_len > 0 {
             link.stats.received_packets += 1;
@@ -334,7 +333,7 @@ impl Endpoint {
         let peer = link.peer;
         self.arm_link(id);
         self.emit(Event::LinkUp { link: id });
-        let peer_state = &mut self.peers[peer.0 as usize];
+        let peer_state = &mut self.peers[peer];
         if !std::mem::replace(&mut peer_state.up, true) {
             peer_state.inbox.resume(now);
             self.emit(Event::PeerUp { peer, new_session: false });
@@ -342,7 +341,7 @@ impl Endpoint {
     }
 
     pub(crate) fn take_down(&mut self, now: Instant, id: LinkId) {
-        let link = &mut self.links[id.0 as usize];
+        let link = &mut self.links[id];
         if !std::mem::replace(&mut link.up, false) {
             return;
         }
@@ -353,9 +352,9 @@ impl Endpoint {
         self.timers.set(Timer::Silent(id), None);
         self.timers.set(Timer::Seek(id), Some(now));
         self.emit(Event::LinkDown { link: id });
-        let peer = self.links[id.0 as usize].peer;
-        let state = &mut self.peers[peer.0 as usize];
-        if state.up && !state.links.iter().any(|l| self.links[l.0 as usize].up) {
+        let peer = self.links[id].peer;
+        let state = &mut self.peers[peer];
+        if state.up && !state.links.iter().any(|l| self.links[*l].up) {
             state.up = false;
             let said_goodbye = state.said_goodbye;
             self.emit(Event::PeerDown { peer, said_goodbye });
@@ -374,13 +373,13 @@ impl Endpoint {
     ) {
         match frame {
             Frame::Data(data, bytes) => {
-                let inbox = &mut self.peers[peer.0 as usize].inbox;
+                let inbox = &mut self.peers[peer].inbox;
                 let taken = inbox.take(now, transit, data, bytes);
                 self.handle_taken(now, peer, ChannelId(data.channel), taken);
                 self.arm_partials(now, peer);
             }
             Frame::Relay(data, bytes) => {
-                let inbox = &mut self.peers[peer.0 as usize].inbox;
+                let inbox = &mut self.peers[peer].inbox;
                 let taken = inbox.take_carried(now, transit, data, bytes);
                 if let Taken::Message(message) = &taken {
                     let priority = data.channel as u8;
@@ -413,7 +412,7 @@ impl Endpoint {
                 for bytes in messages {
                     // What was held for one that is missing, or came in one packet, may be more
                     // than there are tokens.
-                    self.peers[peer.0 as usize].control.charge(now);
+                    self.peers[peer].control.charge(now);
                     match Control::parse(&bytes) {
                         Ok(control) => self.handle_control(now, peer, control),
                         Err(_) => self.refused.add(RefusedPacket::Malformed),
@@ -423,7 +422,7 @@ impl Endpoint {
             Taken::UnknownChannel => self.refused.add(RefusedPacket::UnknownChannel),
             Taken::Bound => self.refused.add(RefusedPacket::Bound),
             Taken::TooLarge(found) => {
-                let state = &self.peers[peer.0 as usize];
+                let state = &self.peers[peer];
                 let topic = state.inbox.channels.get(&channel.0).map(|c| c.topic.name.clone());
                 let notice = Notice::TooLarge {
                     peer: state.name.clone(),
@@ -444,7 +443,7 @@ impl Endpoint {
             Numbered::Retired => return,
             Numbered::Unknown => return self.refused.add(RefusedPacket::Malformed),
         };
-        let link = &mut self.links[id.0 as usize];
+        let link = &mut self.links[id];
         match link.ledger.acknowledge(now, ack) {
             Ok(outcome) => {
                 link.report(now, time, ack, &outcome);
@@ -456,7 +455,7 @@ impl Endpoint {
     }
 
     pub(crate) fn apply_outcome(&mut self, now: Instant, id: LinkId, outcome: Outcome) {
-        let link = &mut self.links[id.0 as usize];
+        let link = &mut self.links[id];
         link.stats.acked_packets += outcome.acked_packets;
         link.stats.lost_packets += outcome.lost_packets;
         link.stats.spurious_losses += outcome.spurious_losses;
@@ -466,7 +465,7 @@ impl Endpoint {
         // The next ping need not wait for a heartbeat: whether the peer is there is the question.
         link.ping_now |= link.up && (fell_silent || outcome.overdue && outcome.lost_packets > 0);
         let peer = link.peer;
-        let outbox = &mut self.peers[peer.0 as usize].outbox;
+        let outbox = &mut self.peers[peer].outbox;
         for piece in &outcome.acked {
             outbox.acked(piece);
         }
@@ -485,11 +484,11 @@ impl Endpoint {
     /// What is under way on a link that has gone silent will not arrive; to send
     /// it again later costs no budget, since it is no answer to congestion.
     pub(crate) fn lose_all(&mut self, now: Instant, id: LinkId) {
-        let link = &mut self.links[id.0 as usize];
+        let link = &mut self.links[id];
         let outcome = link.ledger.lose_all();
         link.stats.lost_packets += outcome.lost_packets;
         let peer = link.peer;
-        let outbox = &mut self.peers[peer.0 as usize].outbox;
+        let outbox = &mut self.peers[peer].outbox;
         for piece in &outcome.lost {
             if outbox.lost(now, piece, true) {
                 outbox.forgive(piece);
@@ -500,7 +499,7 @@ impl Endpoint {
     }
 
     fn handle_control(&mut self, now: Instant, peer: PeerId, control: Control) {
-        let state = &mut self.peers[peer.0 as usize];
+        let state = &mut self.peers[peer];
         let wants_answer = matches!(control, Control::Offer(_) | Control::GetDefinition { .. });
         if wants_answer && state.outbox.control_backlog() >= limits::CONTROL_BACKLOG {
             return self.refused.add(RefusedPacket::Bound);
@@ -557,7 +556,7 @@ impl Endpoint {
         channel: u64,
         topic: OfferedTopic,
     ) {
-        let state = &mut self.peers[peer.0 as usize];
+        let state = &mut self.peers[peer];
         let known = self.definitions.get(&topic).or_else(|| state.definitions.get(&topic));
         if let Some(definition) = known {
             let channel = ChannelId(channel);
@@ -570,7 +569,7 @@ impl Endpoint {
     }
 
     fn handle_definition(&mut self, peer: PeerId, channel: u64, text: String) {
-        let state = &mut self.peers[peer.0 as usize];
+        let state = &mut self.peers[peer];
         if !state.awaiting_definition.remove(&channel) {
             return;
         }
@@ -615,7 +614,7 @@ fn parse_frames(bytes: &[u8]) -> Result<Vec<Frame<'_>>, WireError> {
 /// Timers.
 impl Endpoint {
     pub(crate) fn arm_link(&mut self, id: LinkId) {
-        let link = &self.links[id.0 as usize];
+        let link = &self.links[id];
         self.timers.set(Timer::Loss(id), link.ledger.timer());
         self.timers.set(Timer::Stall(id), link.stall_at());
         let pause = if link.silent { PROBE_EVERY } else { self.config.heartbeat };
@@ -624,7 +623,7 @@ impl Endpoint {
     }
 
     pub(crate) fn arm_expiry(&mut self, now: Instant, peer: PeerId) {
-        let outbox = &mut self.peers[peer.0 as usize].outbox;
+        let outbox = &mut self.peers[peer].outbox;
         let mut at = outbox.next_expiry();
         if outbox.waiting_messages() > 0 && outbox.next_turn(now).is_none() {
             at = Some(at.map_or(now + REPAIR_POLL, |at| at.min(now + REPAIR_POLL)));
@@ -633,7 +632,7 @@ impl Endpoint {
     }
 
     fn arm_partials(&mut self, now: Instant, peer: PeerId) {
-        let inbox = &self.peers[peer.0 as usize].inbox;
+        let inbox = &self.peers[peer].inbox;
         // Incomplete messages are few and their end is not urgent: a tenth of their time is exact enough.
         if inbox.has_partials() && !self.timers.is_set(&Timer::Partials(peer)) {
             self.timers.set(Timer::Partials(peer), Some(now + PARTIAL_TIMEOUT / 10));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which packets of a link arrived: the receiver's window, and when it says so.
 
-use crate::endpoint::LinkId;
-use crate::reliable::{ACK_DELAY, ACK_SOON_DELAY};
+use crate::ids::LinkId;
+use crate::recovery::sent::{ACK_DELAY, ACK_SOON_DELAY};
 use crate::time::{Duration, Instant};
 use crate::wire::frame::{Ack, MAX_ACK_RANGES};
 

@@ -2,7 +2,7 @@
 //! What becomes of a message once pieces of it were sent: acknowledged, in doubt, lost.
 
 use super::{CONTROL, Outbox};
-use crate::reliable::Piece;
+use crate::delivery::Piece;
 use crate::stats::DropReason;
 use crate::time::{Duration, Instant};
 

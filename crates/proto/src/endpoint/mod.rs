@@ -1,28 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The state machine of one node. See the crate's documentation for the contract.
 
-use crate::beacon::Beacons;
+pub(crate) mod discovery;
+pub(crate) mod events;
+mod handshake;
+mod headroom;
+mod incoming;
+mod migration;
+pub(crate) mod peer;
+pub(crate) mod relay;
+pub(crate) mod removal;
+pub(crate) mod timer;
+mod transmit;
+pub(crate) mod views;
+
+use crate::address::Place;
+use crate::arena::Arena;
 use crate::class::Class;
 use crate::config::{
     ChannelConfig, Config, LinkConfig, MAX_CHANNELS, MAX_LINKS_PER_PEER, MIN_DATAGRAM, RadioConfig,
 };
 use crate::crypto::gate::{Admission, Gate};
 use crate::crypto::keys::{KEY, PublicKey};
-use crate::definitions::Definitions;
+use crate::delivery::definitions::Definitions;
+use crate::delivery::outbox::{Flow, Message, RELAY};
+use crate::endpoint::discovery::Beacons;
+use crate::endpoint::events::{Event, Events};
+use crate::endpoint::peer::Peer;
+use crate::endpoint::relay::Passing;
+use crate::endpoint::removal::Vacant;
+use crate::endpoint::timer::TimerTable;
+use crate::endpoint::views::{LinkView, PeerView, RadioView};
 use crate::error::{OfferError, SendError, SetupError};
-use crate::events::{Event, Events};
-use crate::link::Link;
-use crate::parting::Vacant;
-use crate::peer::Peer;
-use crate::place::Place;
-use crate::radio::Radio;
+use crate::ids::{ChannelId, LinkId, PeerId, RadioId};
+use crate::path::link::Link;
+use crate::path::radio::Radio;
 use crate::rate::of_link;
-use crate::relay::Passing;
-use crate::schedule::{Flow, Message, RELAY};
 use crate::stats::{InStats, OutStats, RefusedPackets};
 use crate::time::Instant;
-use crate::timer::TimerTable;
-use crate::views::{LinkView, PeerView, RadioView};
 use crate::wire::control::{Control, MAX_DEFINITION, MAX_TEXT, OfferedTopic};
 use crate::wire::packet::{Call, MAX_NAME};
 use crate::wire::relay::ShortName;
@@ -31,19 +46,6 @@ use std::net::SocketAddr;
 
 /// Definitions of the application's own topics that are remembered, in bytes.
 const MAX_DEFINITIONS_BYTES: usize = 16 << 20;
-
-/// A peer of this endpoint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PeerId(pub u32);
-/// A link of this endpoint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LinkId(pub u32);
-/// A radio of this endpoint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RadioId(pub u32);
-/// A channel to or from one peer, numbered by its sender, from 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ChannelId(pub u64);
 
 /// A datagram to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,9 +94,9 @@ pub(crate) enum Timer {
 pub struct Endpoint {
     pub(crate) config: Config,
     pub(crate) random: Box<dyn FnMut() -> u64 + Send>,
-    pub(crate) radios: Vec<Radio>,
-    pub(crate) links: Vec<Link>,
-    pub(crate) peers: Vec<Peer>,
+    pub(crate) radios: Arena<RadioId, Radio>,
+    pub(crate) links: Arena<LinkId, Link>,
+    pub(crate) peers: Arena<PeerId, Peer>,
     /// What removed peers and links leave to the next ones.
     pub(crate) vacant: Vacant,
     pub(crate) by_session: HashMap<u32, PeerId>,
@@ -149,9 +151,9 @@ impl Endpoint {
             beacons: Beacons::new(),
             config,
             random,
-            radios: Vec::new(),
-            links: Vec::new(),
-            peers: Vec::new(),
+            radios: Arena::new(),
+            links: Arena::new(),
+            peers: Arena::new(),
             vacant: Vacant::default(),
             by_session: HashMap::new(),
             by_key: HashMap::new(),
@@ -180,15 +182,13 @@ impl Endpoint {
 
     /// Adds a radio.
     pub fn add_radio(&mut self, config: RadioConfig) -> RadioId {
-        self.radios.push(Radio::new(config));
-        RadioId(self.radios.len() as u32 - 1)
+        self.radios.push(Radio::new(config))
     }
 
     /// Changes a radio.
     pub fn set_radio(&mut self, radio: RadioId, config: RadioConfig) {
-        self.radios[radio.0 as usize].set_config(config);
-        let ids: Vec<_> =
-            self.links().filter(|id| self.links[id.0 as usize].radio == radio).collect();
+        self.radios[radio].set_config(config);
+        let ids: Vec<_> = self.links().filter(|id| self.links[*id].radio == radio).collect();
         for id in ids {
             self.set_controller(id);
         }
@@ -223,7 +223,7 @@ impl Endpoint {
         config: LinkConfig,
     ) -> Result<LinkId, SetupError> {
         check_datagram(config.datagram_bytes)?;
-        let owner = &self.peers[peer.0 as usize];
+        let owner = &self.peers[peer];
         if owner.links.len() == MAX_LINKS_PER_PEER {
             return Err(SetupError::TooManyLinks(owner.name.clone()));
         }
@@ -243,7 +243,7 @@ impl Endpoint {
     ) -> Result<(), SetupError> {
         check_datagram(config.datagram_bytes)?;
         self.set_link_radio(id, radio);
-        let link = &mut self.links[id.0 as usize];
+        let link = &mut self.links[id];
         // An address that the peer called from is newer than one that has long been in the file.
         if link.config.remote != config.remote {
             link.remote = config.remote.map(Place::Udp);
@@ -255,7 +255,7 @@ impl Endpoint {
 
     /// Our own address on a link may be another: the peer learns it from the next packet.
     pub fn announce_move(&mut self, now: Instant, id: LinkId) {
-        let link = &mut self.links[id.0 as usize];
+        let link = &mut self.links[id];
         if link.up {
             link.ping_now = true;
         } else {
@@ -274,14 +274,14 @@ impl Endpoint {
     ) -> Result<(), SetupError> {
         check_datagram(datagram_bytes)?;
         self.set_link_radio(id, radio);
-        let link = &mut self.links[id.0 as usize];
+        let link = &mut self.links[id];
         (link.config.datagram_bytes, link.config.header_bytes) = (datagram_bytes, header_bytes);
         Ok(())
     }
 
     /// A link leaves by another radio, and by another way.
     pub(crate) fn set_link_radio(&mut self, id: LinkId, radio: RadioId) {
-        let link = &mut self.links[id.0 as usize];
+        let link = &mut self.links[id];
         if std::mem::replace(&mut link.radio, radio) != radio {
             self.set_controller(id);
         }
@@ -289,8 +289,8 @@ impl Endpoint {
 
     /// What lets packets go on a link, beside its radio: as that is configured.
     pub(crate) fn set_controller(&mut self, id: LinkId) {
-        let link = &mut self.links[id.0 as usize];
-        let config = &self.radios[link.radio.0 as usize].config;
+        let link = &mut self.links[id];
+        let config = &self.radios[link.radio].config;
         link.controller = of_link(config).filter(|_| link.via.is_none());
     }
 
@@ -327,11 +327,11 @@ impl Endpoint {
         config: ChannelConfig,
     ) -> Result<ChannelId, OfferError> {
         check_texts(&config)?;
-        let open = self.peers[peer.0 as usize].outbox.channels().count();
+        let open = self.peers[peer].outbox.channels().count();
         if open >= MAX_CHANNELS {
             return Err(OfferError::TooMany(open));
         }
-        let channel = ChannelId(self.peers[peer.0 as usize].draw_channel());
+        let channel = ChannelId(self.peers[peer].draw_channel());
         self.change_offer(now, peer, channel, config)?;
         Ok(channel)
     }
@@ -347,7 +347,7 @@ impl Endpoint {
         check_texts(&config)?;
         // One that finds no room is asked for by peers' offers as any other.
         let _ = self.definitions.insert(&config.topic, &config.definition);
-        let peer = &mut self.peers[peer.0 as usize];
+        let peer = &mut self.peers[peer];
         peer.outbox.set_channel(channel.0, config);
         peer.announce(now, channel.0);
         Ok(())
@@ -355,7 +355,7 @@ impl Endpoint {
 
     /// Ends a channel to a peer; what waits for it is dropped. Returns its last counters.
     pub fn withdraw(&mut self, now: Instant, peer: PeerId, channel: ChannelId) -> Option<OutStats> {
-        let peer = &mut self.peers[peer.0 as usize];
+        let peer = &mut self.peers[peer];
         let last = peer.outbox.close_channel(channel.0)?;
         peer.defined.remove(&channel.0);
         peer.tell(now, &Control::Withdraw { channel: channel.0 });
@@ -364,7 +364,7 @@ impl Endpoint {
 
     /// Asks a peer for the messages of a channel it offered, or to stop.
     pub fn want(&mut self, now: Instant, peer: PeerId, channel: ChannelId, wanted: bool) {
-        let peer = &mut self.peers[peer.0 as usize];
+        let peer = &mut self.peers[peer];
         let Some(open) = peer.inbox.channels.get_mut(&channel.0) else { return };
         if std::mem::replace(&mut open.wanted, wanted) != wanted {
             peer.tell(now, &Control::Want { channel: channel.0, wanted });
@@ -373,7 +373,7 @@ impl Endpoint {
 
     /// Tells a peer that a channel it offered cannot be taken.
     pub fn refuse(&mut self, now: Instant, peer: PeerId, channel: ChannelId, reason: String) {
-        self.peers[peer.0 as usize].tell(now, &Control::Refuse { channel: channel.0, reason });
+        self.peers[peer].tell(now, &Control::Refuse { channel: channel.0, reason });
     }
 
     /// Queues a message on a channel that the peer wants.
@@ -385,7 +385,7 @@ impl Endpoint {
         message: Message,
     ) -> Result<(), SendError> {
         let rate_bps = self.share_bps(peer);
-        let outbox = &mut self.peers[peer.0 as usize].outbox;
+        let outbox = &mut self.peers[peer].outbox;
         let done = outbox.accept(now, &self.config, rate_bps, channel.0, message);
         self.arm_expiry(now, peer);
         done
@@ -393,14 +393,13 @@ impl Endpoint {
 
     /// The measured rate of the peer's radio, shared among the peers that wait for it.
     fn share_bps(&self, peer: PeerId) -> Option<u64> {
-        let links = &self.peers[peer.0 as usize].links;
-        let link = links.iter().find(|l| self.links[l.0 as usize].carries_data())?;
-        let radio = self.links[link.0 as usize].radio;
+        let links = &self.peers[peer].links;
+        let link = links.iter().find(|l| self.links[**l].carries_data())?;
+        let radio = self.links[*link].radio;
         let busy = self.peers.iter().filter(|p| p.outbox.waiting_bytes() > 0);
-        let sharing = busy
-            .filter(|p| p.links.iter().any(|l| self.links[l.0 as usize].radio == radio))
-            .count();
-        Some(self.radios[radio.0 as usize].measured_bps()? / sharing.max(1) as u64)
+        let sharing =
+            busy.filter(|p| p.links.iter().any(|l| self.links[*l].radio == radio)).count();
+        Some(self.radios[radio].measured_bps()? / sharing.max(1) as u64)
     }
 
     /// Says goodbye to all peers with the next packets.
@@ -467,7 +466,7 @@ impl Endpoint {
             Event::LinkUp { link }
             | Event::LinkDown { link }
             | Event::LinkRate { link, .. }
-            | Event::LinkMoved { link, .. } => Some(self.links[link.0 as usize].peer),
+            | Event::LinkMoved { link, .. } => Some(self.links[*link].peer),
             Event::Notice(_) => self.sender,
         };
         self.events.push(peer, event);
@@ -495,7 +494,7 @@ impl Endpoint {
 
     /// State of a peer.
     pub fn peer(&self, peer: PeerId) -> PeerView<'_> {
-        let peer = &self.peers[peer.0 as usize];
+        let peer = &self.peers[peer];
         PeerView {
             name: &peer.name,
             up: peer.up,
@@ -519,7 +518,7 @@ impl Endpoint {
         peer: PeerId,
         channel: ChannelId,
     ) -> Option<(&ChannelConfig, bool, &OutStats)> {
-        let outbox = &self.peers[peer.0 as usize].outbox;
+        let outbox = &self.peers[peer].outbox;
         let config = outbox.config(channel.0)?;
         Some((config, outbox.is_wanted(channel.0), outbox.stats(channel.0)?))
     }
@@ -530,20 +529,20 @@ impl Endpoint {
         peer: PeerId,
         channel: ChannelId,
     ) -> Option<(&OfferedTopic, bool, &InStats)> {
-        let open = self.peers[peer.0 as usize].inbox.channels.get(&channel.0)?;
+        let open = self.peers[peer].inbox.channels.get(&channel.0)?;
         Some((&open.topic, open.wanted, &open.stats))
     }
 
     /// Channels from a peer.
     pub fn channels_in(&self, peer: PeerId) -> impl Iterator<Item = ChannelId> + '_ {
-        let channels = self.peers[peer.0 as usize].inbox.channels.keys();
+        let channels = self.peers[peer].inbox.channels.keys();
         channels.filter(|c| **c < RELAY).map(|c| ChannelId(*c))
     }
 
     /// State of a link.
     pub fn link(&self, link: LinkId) -> LinkView<'_> {
         let (available_bps, signal) = self.room(self.clock_now, link);
-        let link = &self.links[link.0 as usize];
+        let link = &self.links[link];
         LinkView {
             peer: link.peer,
             radio: link.radio,
@@ -567,7 +566,7 @@ impl Endpoint {
 
     /// State of a radio.
     pub fn radio(&self, id: RadioId) -> RadioView {
-        let radio = &self.radios[id.0 as usize];
+        let radio = &self.radios[id];
         RadioView {
             signal: radio.pacer.signal(),
             configured_bps: radio.config.rate.fixed_bps(),
@@ -581,7 +580,7 @@ impl Endpoint {
 
     /// All radios.
     pub fn radios(&self) -> impl Iterator<Item = RadioId> + use<> {
-        (0..self.radios.len() as u32).map(RadioId)
+        self.radios.ids()
     }
 
     /// Whether nothing waits for a peer that is up.

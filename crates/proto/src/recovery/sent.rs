@@ -8,11 +8,10 @@
 //! in RFC 9002, section 5.
 
 use crate::class::{CLASSES, Class};
-use crate::schedule::MessageId;
+use crate::delivery::Piece;
 use crate::time::{Duration, Instant, smooth};
 use crate::wire::frame::Ack;
 use std::collections::VecDeque;
-use std::ops::Range;
 
 /// Packets of one link whose outcome is remembered.
 const MAX_SENT: usize = 8192;
@@ -42,19 +41,6 @@ const MAX_BACKOFF: u32 = 6;
 const SILENT_AFTER: u32 = 3;
 /// A packet of which the driver does not tell that it left counts as gone after so long.
 const MAX_HELD: Duration = Duration::from_secs(1);
-
-/// A piece of a message in a packet.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Piece {
-    pub(crate) message: MessageId,
-    pub(crate) range: Range<u32>,
-}
-
-impl Piece {
-    pub(crate) fn len(&self) -> u32 {
-        self.range.end - self.range.start
-    }
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
@@ -477,6 +463,7 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::delivery::MessageId;
 
     const MS: u64 = 1_000_000;
     const BE: Class = Class::BestEffort;

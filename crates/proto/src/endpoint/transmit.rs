@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Building packets, at the moment they leave.
 
-use crate::arrivals::ACK_RANGES;
+use crate::address::Place;
 use crate::class::{Class, InFlight};
-use crate::endpoint::{Endpoint, LinkId, PeerId, RadioId, Timer, Transmit};
-use crate::link::Link;
-use crate::place::Place;
+use crate::delivery::Piece;
+use crate::delivery::outbox::Turn;
+use crate::endpoint::{Endpoint, Timer, Transmit};
+use crate::ids::{LinkId, PeerId, RadioId};
+use crate::path::link::Link;
+use crate::path::select::link_for;
 use crate::rate::{Ask, Release};
-use crate::reliable::Piece;
-use crate::schedule::Turn;
-use crate::select::link_for;
+use crate::recovery::received::ACK_RANGES;
 use crate::time::Instant;
 use crate::wire::frame::{ClockReport, put_goodbye, put_held, put_ping};
 use crate::wire::packet::{SESSION_HEADER, SessionHeader, TAG, TIME_BYTES};
@@ -64,22 +65,22 @@ impl Endpoint {
         datagram: Vec<u8>,
         urgency: Option<(u8, Option<Instant>)>,
     ) -> Option<Transmit> {
-        let place = self.links[id.0 as usize].remote?;
-        let radio = self.links[id.0 as usize].radio;
+        let place = self.links[id].remote?;
+        let radio = self.links[id].radio;
         let in_flight = self.in_flight(radio).total();
         let priority = urgency.map(|(priority, _)| priority);
         let class = self.class(id, priority);
-        let link = &mut self.links[id.0 as usize];
+        let link = &mut self.links[id];
         let ip_bytes = datagram.len() + link.config.header_bytes;
         link.on_sent(now, class, ip_bytes);
         if let Some(priority) = priority {
             link.note_priority(now, priority);
         }
-        self.radios[radio.0 as usize].on_sent(now, ip_bytes, in_flight);
+        self.radios[radio].on_sent(now, ip_bytes, in_flight);
         self.arm_link(id);
         match place {
             Place::Udp(remote) => {
-                let (link, dscp) = (Some(id), self.radios[radio.0 as usize].dscp(class));
+                let (link, dscp) = (Some(id), self.radios[radio].dscp(class));
                 Some(Transmit { radio, link, remote, datagram, priority, class, dscp })
             }
             Place::Relay { hop, end } => {
@@ -91,8 +92,8 @@ impl Endpoint {
 
     /// Acknowledgements, pings and goodbyes: small, and never behind data.
     fn poll_reports(&mut self, now: Instant) -> Option<Transmit> {
-        for index in 0..self.links.len() {
-            let (id, link) = (LinkId(index as u32), &mut self.links[index]);
+        for id in self.links.ids() {
+            let link = &mut self.links[id];
             if link.ping_now && !link.reporting {
                 link.ping_now = false;
                 if link.remote.is_some() && self.has_keys(id) {
@@ -100,14 +101,14 @@ impl Endpoint {
                 }
             }
         }
-        let peers = (0..self.peers.len() as u32).map(PeerId);
-        let mut due: Vec<_> = peers.filter_map(|peer| self.due_report(now, peer)).collect();
+        let mut due: Vec<_> =
+            self.peers.ids().filter_map(|peer| self.due_report(now, peer)).collect();
         due.sort_unstable();
         for (_, peer, came_by) in due {
             match self.report_link(peer, came_by) {
                 Some(link) if self.may_report(link) => return self.report(now, link, false),
                 Some(_) => {}
-                None => self.peers[peer.0 as usize].goodbye_now = false,
+                None => self.peers[peer].goodbye_now = false,
             }
         }
         None
@@ -115,7 +116,7 @@ impl Endpoint {
 
     /// Since when a peer is owed a report, and the link that it is about, if it is about one.
     fn due_report(&self, now: Instant, peer: PeerId) -> Option<(Instant, PeerId, Option<LinkId>)> {
-        let state = &self.peers[peer.0 as usize];
+        let state = &self.peers[peer];
         let due = state.arrivals.values().filter_map(|it| Some((it.ack_due()?, it.via)));
         let first = due.filter(|(at, _)| *at <= now).min();
         // What it is to pass on goes first: others' goodbyes among it.
@@ -128,8 +129,8 @@ impl Endpoint {
     /// no more of them: what waits with us is of now when it leaves, and one tells of all since
     /// the last.
     fn may_report(&self, id: LinkId) -> bool {
-        let link = &self.links[id.0 as usize];
-        if self.peers[link.peer.0 as usize].goodbye_now || link.via.is_some() {
+        let link = &self.links[id];
+        if self.peers[link.peer].goodbye_now || link.via.is_some() {
             return true;
         }
         let reporting = |it: &&Link| it.radio == link.radio && it.reporting && !it.stalled;
@@ -138,15 +139,15 @@ impl Endpoint {
 
     /// Where a report goes: the way the packets came, for that way is open; else any.
     fn report_link(&self, peer: PeerId, came_by: Option<LinkId>) -> Option<LinkId> {
-        let up = |id: &LinkId| self.links[id.0 as usize].up;
-        let carries = |id: &LinkId| self.links[id.0 as usize].carries_data();
-        let links = &self.peers[peer.0 as usize].links;
+        let up = |id: &LinkId| self.links[*id].up;
+        let carries = |id: &LinkId| self.links[*id].carries_data();
+        let links = &self.peers[peer].links;
         let any = || links.iter().find(|l| carries(l)).or_else(|| links.iter().find(|l| up(l)));
         came_by.filter(up).or_else(|| any().copied())
     }
 
     fn has_keys(&self, id: LinkId) -> bool {
-        self.peers[self.links[id.0 as usize].peer.0 as usize].session.keys().is_some()
+        self.peers[self.links[id].peer].session.keys().is_some()
     }
 
     /// A packet with one frame of no consequence, to wherever.
@@ -159,22 +160,16 @@ impl Endpoint {
         let mut datagram = self.start_header(now, id)?;
         put(&mut datagram);
         self.seal(id, &mut datagram);
-        self.links[id.0 as usize].ledger.record(
-            now,
-            Class::BestEffort,
-            Vec::new(),
-            (false, false),
-            0,
-        );
+        self.links[id].ledger.record(now, Class::BestEffort, Vec::new(), (false, false), 0);
         Some(datagram)
     }
 
     /// A packet without messages; with a goodbye it ends the session.
     pub(crate) fn report(&mut self, now: Instant, id: LinkId, ping: bool) -> Option<Transmit> {
-        let peer = self.links[id.0 as usize].peer;
-        let leaves = self.peers[peer.0 as usize].goodbye_now;
+        let peer = self.links[id].peer;
+        let leaves = self.peers[peer].goodbye_now;
         let transmit = self.report_packet(now, id, ping);
-        if leaves && !self.peers[peer.0 as usize].goodbye_now {
+        if leaves && !self.peers[peer].goodbye_now {
             self.end_session(now, peer);
         }
         transmit
@@ -186,26 +181,26 @@ impl Endpoint {
         id: LinkId,
         ping: bool,
     ) -> Option<Transmit> {
-        let peer = self.links[id.0 as usize].peer;
+        let peer = self.links[id].peer;
         let mut datagram = self.start_packet(now, id, !ping)?;
         if ping {
             put_ping(&mut datagram);
-            let least = self.peers[peer.0 as usize].clock.least();
+            let least = self.peers[peer].clock.least();
             ClockReport { least, wall: self.wall(now) }.emit(&mut datagram);
             SessionHeader::mark_ack_soon(&mut datagram);
-            self.links[id.0 as usize].last_eliciting = now;
+            self.links[id].last_eliciting = now;
         }
-        if std::mem::take(&mut self.peers[peer.0 as usize].goodbye_now) {
+        if std::mem::take(&mut self.peers[peer].goodbye_now) {
             put_goodbye(&mut datagram);
         }
-        self.links[id.0 as usize].reporting = true;
+        self.links[id].reporting = true;
         self.finish_packet(now, id, datagram, Vec::new(), (ping, ping), None)
     }
 
     /// Header and clock.
     fn start_header(&self, now: Instant, id: LinkId) -> Option<Vec<u8>> {
-        let link = &self.links[id.0 as usize];
-        let keys = self.peers[link.peer.0 as usize].session.keys()?;
+        let link = &self.links[id];
+        let keys = self.peers[link.peer].session.keys()?;
         let header = SessionHeader {
             ack_soon: false,
             relayed: link.via.is_some(),
@@ -222,8 +217,8 @@ impl Endpoint {
 
     /// Encrypts a packet that has the link's next number.
     fn seal(&self, id: LinkId, datagram: &mut Vec<u8>) {
-        let link = &self.links[id.0 as usize];
-        if let Some(keys) = self.peers[link.peer.0 as usize].session.keys() {
+        let link = &self.links[id];
+        if let Some(keys) = self.peers[link.peer].session.keys() {
             keys.sealer.seal(link.number, link.ledger.next_number(), datagram);
         }
     }
@@ -232,7 +227,7 @@ impl Endpoint {
     /// that is up. `alone`: the packet is for them only.
     fn start_packet(&mut self, now: Instant, id: LinkId, alone: bool) -> Option<Vec<u8>> {
         let mut datagram = self.start_header(now, id)?;
-        let link = &self.links[id.0 as usize];
+        let link = &self.links[id];
         let peer = link.peer;
         let capacity = self.datagram_bytes(id) - TAG;
         if link.via.is_none() {
@@ -242,12 +237,12 @@ impl Endpoint {
                 }
             }
         }
-        let state = &mut self.peers[peer.0 as usize];
+        let state = &mut self.peers[peer];
         for (number, arrivals) in &mut state.arrivals {
             if datagram.len() + MAX_ACK_BYTES > capacity {
                 break;
             }
-            if arrivals.via.is_some_and(|via| via != id && self.links[via.0 as usize].up) {
+            if arrivals.via.is_some_and(|via| via != id && self.links[via].up) {
                 continue;
             }
             if let Some(ack) = arrivals.take_ack(now, *number, alone) {
@@ -269,18 +264,18 @@ impl Endpoint {
     ) -> Option<Transmit> {
         self.seal(id, &mut datagram);
         let class = self.class(id, urgency.map(|(priority, _)| priority));
-        let link = &mut self.links[id.0 as usize];
+        let link = &mut self.links[id];
         let peer = link.peer;
         let ip_bytes = datagram.len() + link.config.header_bytes;
         let forgotten = link.ledger.record(now, class, pieces, ends, ip_bytes);
         for piece in &forgotten {
-            let _ = self.peers[peer.0 as usize].outbox.lost(now, piece, true);
+            let _ = self.peers[peer].outbox.lost(now, piece, true);
         }
         self.sent(now, id, datagram, urgency)
     }
 
     fn poll_data(&mut self, now: Instant) -> Option<Transmit> {
-        (0..self.radios.len() as u32).find_map(|radio| self.poll_radio(now, RadioId(radio)))
+        self.radios.ids().find_map(|radio| self.poll_radio(now, radio))
     }
 
     fn poll_radio(&mut self, now: Instant, radio: RadioId) -> Option<Transmit> {
@@ -304,7 +299,7 @@ impl Endpoint {
             held_far.push(peer);
         }
         if held_far.is_empty() {
-            self.radios[radio.0 as usize].on_idle();
+            self.radios[radio].on_idle();
         }
         None
     }
@@ -317,19 +312,19 @@ impl Endpoint {
         peer: PeerId,
         link: LinkId,
     ) -> (bool, Release) {
-        let outbox = &mut self.peers[peer.0 as usize].outbox;
+        let outbox = &mut self.peers[peer].outbox;
         let waiting = outbox.waiting_bytes() as usize;
         let priority = outbox.next_turn(now).map_or(0, |turn| turn.priority());
-        if self.links[link.0 as usize].via.is_some() {
-            let way = &self.links[link.0 as usize].on_the_way;
+        if self.links[link].via.is_some() {
+            let way = &self.links[link].on_the_way;
             return (false, if way.admits(priority) { Release::Now } else { Release::Drained });
         }
-        let header_bytes = self.links[link.0 as usize].config.header_bytes;
+        let header_bytes = self.links[link].config.header_bytes;
         let datagram = (waiting + HEADER_ESTIMATE).min(self.datagram_bytes(link));
         let ahead = self.in_flight(radio).ahead_of(self.class(link, Some(priority)));
-        let link = &mut self.links[link.0 as usize];
+        let link = &mut self.links[link];
         let ask = Ask { bytes: datagram + header_bytes, urgent: link.is_urgent(priority) };
-        let local = self.radios[radio.0 as usize].pacer.release(now, ask, ahead);
+        let local = self.radios[radio].pacer.release(now, ask, ahead);
         let (far, release) = match &mut link.controller {
             Some(controller) if local == Release::Now => {
                 (true, controller.release(now, ask, link.ledger.outstanding_bytes()))
@@ -338,7 +333,7 @@ impl Endpoint {
         };
         if release != Release::Now {
             link.available.held_far = far;
-            self.radios[radio.0 as usize].on_held_back(far);
+            self.radios[radio].on_held_back(far);
         }
         (far, release)
     }
@@ -353,8 +348,8 @@ impl Endpoint {
 
     /// The class of a packet on a link with messages of this priority at most, or with none.
     fn class(&self, link: LinkId, priority: Option<u8>) -> Class {
-        let radio = self.links[link.0 as usize].radio;
-        self.radios[radio.0 as usize].class(priority)
+        let radio = self.links[link].radio;
+        self.radios[radio].class(priority)
     }
 
     /// The peer whose turn it is, but for some: highest priority first, then least served.
@@ -366,10 +361,10 @@ impl Endpoint {
     ) -> Option<(PeerId, LinkId)> {
         let mut best_rank = None;
         let mut candidates: Vec<(PeerId, LinkId)> = Vec::new();
-        let peers = (0..self.peers.len() as u32).map(PeerId).filter(|peer| !but.contains(peer));
+        let peers = self.peers.ids().filter(|peer| !but.contains(peer));
         for peer in peers.collect::<Vec<_>>() {
             let Some((turn, link)) = self.next_of_peer(now, radio, peer) else { continue };
-            let first = &self.peers[peer.0 as usize].control_first;
+            let first = &self.peers[peer].control_first;
             let late = turn.is_control() && !first.has_one(now);
             let rank = if late { LATE_CONTROL_RANK } else { turn.rank.0 };
             if best_rank.is_none_or(|best| rank > best) {
@@ -380,7 +375,7 @@ impl Endpoint {
                 candidates.push((peer, link));
             }
         }
-        let chosen = self.radios[radio.0 as usize].next_peer(candidates.iter().map(|c| c.0))?;
+        let chosen = self.radios[radio].next_peer(candidates.iter().map(|c| c.0))?;
         candidates.into_iter().find(|(peer, _)| *peer == chosen)
     }
 
@@ -393,14 +388,14 @@ impl Endpoint {
         peer: PeerId,
     ) -> Option<(Turn, LinkId)> {
         for parcels in [true, false] {
-            let outbox = &mut self.peers[peer.0 as usize].outbox;
+            let outbox = &mut self.peers[peer].outbox;
             outbox.let_parcels_leave(parcels);
             let turn = outbox.next_turn(now)?;
-            let class = self.radios[radio.0 as usize].class(Some(turn.priority()));
+            let class = self.radios[radio].class(Some(turn.priority()));
             let heard = |hop| self.is_heard(hop);
-            let links = &self.peers[peer.0 as usize].links;
+            let links = &self.peers[peer].links;
             let link = link_for(links, &self.links, (radio, class), heard)?;
-            if !parcels || self.links[link.0 as usize].via.is_none() {
+            if !parcels || self.links[link].via.is_none() {
                 return Some((turn, link));
             }
         }
@@ -416,8 +411,8 @@ impl Endpoint {
     ) -> Option<Transmit> {
         let mut datagram = self.start_packet(now, id, false)?;
         let datagram_bytes = self.datagram_bytes(id);
-        let link = &mut self.links[id.0 as usize];
-        let state = &mut self.peers[peer.0 as usize];
+        let link = &mut self.links[id];
+        let state = &mut self.peers[peer];
         let outbox = &mut state.outbox;
         let turn = outbox.next_turn(now);
         let urgency = turn.map(|turn| outbox.urgency(turn));
@@ -449,7 +444,7 @@ impl Endpoint {
         link.last_eliciting = now;
         let eliciting = !pieces.is_empty();
         debug_assert!(eliciting || datagram.len() > SESSION_HEADER + TIME_BYTES);
-        self.radios[radio.0 as usize].on_data_sent(now, peer, ip_bytes);
+        self.radios[radio].on_data_sent(now, peer, ip_bytes);
         self.arm_expiry(now, peer);
         let ends = (eliciting, ack_soon);
         self.finish_packet(now, id, datagram, pieces, ends, urgency)

@@ -2,37 +2,27 @@
 //! A peer whose address changes: packets that hold tell of the new one, and it is
 //! used once the peer has shown that it receives there (RFC 9000, section 8.2).
 
-use crate::endpoint::{Endpoint, LinkId, PeerId, RadioId, Timer, Transmit};
-use crate::events::Event;
-use crate::link::Link;
-use crate::place::Place;
+use crate::address::Place;
+use crate::endpoint::events::Event;
+use crate::endpoint::{Endpoint, Timer, Transmit};
+use crate::ids::{LinkId, PeerId, RadioId};
+use crate::path::link::{Candidate, Link};
 use crate::stats::RefusedPacket;
 use crate::time::{Duration, Instant};
 use crate::wire::frame::{put_challenge, put_echo};
 use std::cmp::Reverse;
-use std::net::SocketAddr;
 
 /// A challenge that is not echoed is repeated after so long.
 const CHALLENGE_AGAIN: Duration = Duration::from_millis(100);
 /// Challenges sent to one address; the next packet from there starts anew.
 const MAX_CHALLENGES: u8 = 4;
 
-/// An address that a peer's packets come from, not yet shown to be its own.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Candidate {
-    radio: RadioId,
-    remote: SocketAddr,
-    token: u64,
-    challenges: u8,
-    due: bool,
-}
-
 impl Endpoint {
     /// The link of a peer that packets from there came by.
     pub(crate) fn link_from(&self, peer: PeerId, radio: RadioId, from: Place) -> Option<LinkId> {
-        let links = &self.peers[peer.0 as usize].links;
-        let leads = |id: &&LinkId| self.links[id.0 as usize].remote == Some(from);
-        let exact = |id: &&LinkId| leads(id) && self.links[id.0 as usize].radio == radio;
+        let links = &self.peers[peer].links;
+        let leads = |id: &&LinkId| self.links[**id].remote == Some(from);
+        let exact = |id: &&LinkId| leads(id) && self.links[**id].radio == radio;
         links.iter().find(exact).or_else(|| links.iter().find(leads)).copied()
     }
 
@@ -43,10 +33,10 @@ impl Endpoint {
         if known.is_some() || matches!(from, Place::Relay { .. }) {
             return known;
         }
-        let links = self.peers[peer.0 as usize].links.iter();
-        let direct = links.filter(|id| self.links[id.0 as usize].via.is_none());
+        let links = self.peers[peer].links.iter();
+        let direct = links.filter(|id| self.links[**id].via.is_none());
         let worth = |id: &&LinkId| {
-            let link = &self.links[id.0 as usize];
+            let link = &self.links[**id];
             let open = link.remote.is_none() || link.config.remote.is_none();
             (link.radio == radio, !link.is_heard(), open, Reverse(link.number))
         };
@@ -57,18 +47,18 @@ impl Endpoint {
     pub(crate) fn challenge(&mut self, now: Instant, id: LinkId, radio: RadioId, remote: Place) {
         // Which relays lead to a peer is for the file to say.
         let Place::Udp(remote) = remote else { return };
-        let known = self.links[id.0 as usize].candidate.as_ref();
+        let known = self.links[id].candidate.as_ref();
         if known.is_some_and(|it| (it.radio, it.remote) == (radio, remote)) {
             return;
         }
         let token = self.draw_token();
         let candidate = Candidate { radio, remote, token, challenges: 0, due: true };
-        self.links[id.0 as usize].candidate = Some(candidate);
+        self.links[id].candidate = Some(candidate);
         self.timers.set(Timer::Path(id), Some(now + CHALLENGE_AGAIN));
     }
 
     pub(crate) fn on_path_timer(&mut self, id: LinkId) {
-        let slot = &mut self.links[id.0 as usize].candidate;
+        let slot = &mut self.links[id].candidate;
         match slot {
             Some(candidate) if candidate.challenges < MAX_CHALLENGES => candidate.due = true,
             _ => *slot = None,
@@ -77,8 +67,8 @@ impl Endpoint {
 
     pub(crate) fn poll_challenge(&mut self, now: Instant) -> Option<Transmit> {
         let due = |link: &Link| link.candidate.as_ref().is_some_and(|it| it.due);
-        let id = LinkId(self.links.iter().position(due)? as u32);
-        let candidate = self.links[id.0 as usize].candidate.as_mut()?;
+        let id = self.links.position(due)?;
+        let candidate = self.links[id].candidate.as_mut()?;
         candidate.due = false;
         candidate.challenges += 1;
         let (radio, remote, token) = (candidate.radio, candidate.remote, candidate.token);
@@ -96,8 +86,8 @@ impl Endpoint {
         from: Place,
         token: u64,
     ) {
-        let peer = self.links[id.0 as usize].peer;
-        if !self.peers[peer.0 as usize].echoes.take(now) {
+        let peer = self.links[id].peer;
+        if !self.peers[peer].echoes.take(now) {
             return self.refused.add(RefusedPacket::Bound);
         }
         let datagram = self.aside(now, id, |out| put_echo(token, out));
@@ -113,9 +103,9 @@ impl Endpoint {
         from: Place,
         token: u64,
     ) {
-        let links = &self.peers[peer.0 as usize].links;
+        let links = &self.peers[peer].links;
         let shown = links.iter().copied().find(|id| {
-            let candidate = self.links[id.0 as usize].candidate.as_ref();
+            let candidate = self.links[*id].candidate.as_ref();
             let right = |it: &&Candidate| (it.token, it.radio) == (token, radio);
             candidate.filter(right).is_some_and(|it| Place::Udp(it.remote) == from)
         });
@@ -127,7 +117,7 @@ impl Endpoint {
 
     /// `remote` is where the peer receives now.
     pub(crate) fn move_link(&mut self, now: Instant, id: LinkId, radio: RadioId, remote: Place) {
-        let link = &mut self.links[id.0 as usize];
+        let link = &mut self.links[id];
         link.candidate = None;
         self.timers.set(Timer::Path(id), None);
         if link.remote == Some(remote) {

@@ -6,18 +6,18 @@
 //! [`crate::radio`]. A message of higher priority overtakes at the next packet,
 //! because a packet is only cut from a message when it is about to leave.
 
-mod carried;
-mod fate;
+mod outcome;
+mod relayed;
 
-pub(crate) use carried::{Carried, Flow, Parcel};
-use carried::{Sum, change_held};
+pub(crate) use relayed::{Carried, Flow, Parcel};
+use relayed::{Sum, change_held};
 
-use crate::budget::RepairBudget;
 use crate::config::{ChannelConfig, Config};
+use crate::delivery::fragment::RangeSet;
+use crate::delivery::repair_budget::RepairBudget;
+use crate::delivery::{MessageId, Piece};
 use crate::error::SendError;
-use crate::fragment::RangeSet;
 use crate::limits;
-use crate::reliable::Piece;
 use crate::stats::{DropReason, OutStats, PassedOn};
 use crate::time::{Duration, Instant};
 use crate::wire::control::OfferedTopic;
@@ -49,10 +49,6 @@ const MAX_SCAN: usize = 64;
 const IN_VAIN_PATIENCE: f64 = 1.5;
 /// On its way it is for at most this part of its lifespan: one over so much.
 const IN_VAIN_MARGIN: u32 = 8;
-
-/// Identifies a message within one endpoint; drawn in order of arrival.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct MessageId(pub(crate) u64);
 
 /// A message handed over for sending.
 #[derive(Debug, Clone)]

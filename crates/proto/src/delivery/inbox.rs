@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Messages arriving from one peer: put together, each handed over once.
 
-use crate::fragment::{Inserted, Partial};
+use crate::delivery::fragment::{Inserted, Partial};
+use crate::delivery::outbox::{CONTROL, MAX_SOURCES, RELAY};
 use crate::limits;
-use crate::schedule::{CONTROL, MAX_SOURCES, RELAY};
 use crate::stats::{DropReason, InStats};
 use crate::time::{Duration, Instant};
 use crate::wire::control::{MAX_DEFINITION, OfferedTopic};

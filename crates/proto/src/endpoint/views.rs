@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! State of an endpoint, for statistics.
 
+use crate::address::Place;
 use crate::clock::ClockView;
 use crate::crypto::keys::PublicKey;
-use crate::endpoint::{PeerId, RadioId};
-use crate::place::Place;
+use crate::ids::{PeerId, RadioId};
 use crate::stats::LinkStats;
 use crate::time::Duration;
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How two nodes meet: calls, answers and cookies, out and in.
 
+use crate::address::Place;
 use crate::crypto::gate::Admission;
 use crate::crypto::noise::Called;
-use crate::endpoint::{Endpoint, LinkId, PeerId, RadioId, Timer, Transmit};
-use crate::events::{Event, Notice};
-use crate::link::Link;
-use crate::place::Place;
+use crate::endpoint::events::{Event, Notice};
+use crate::endpoint::{Endpoint, Timer, Transmit};
+use crate::ids::{LinkId, PeerId, RadioId};
+use crate::path::link::Link;
 use crate::session::Met;
 use crate::stats::RefusedPacket;
 use crate::time::{Duration, Instant};
@@ -29,8 +30,8 @@ const MAX_REPLIES: usize = 64;
 /// Out.
 impl Endpoint {
     pub(crate) fn on_seek_timer(&mut self, now: Instant, id: LinkId) {
-        let link = &mut self.links[id.0 as usize];
-        let peer = &self.peers[link.peer.0 as usize];
+        let link = &mut self.links[id];
+        let peer = &self.peers[link.peer];
         if link.is_heard() {
             return;
         }
@@ -40,11 +41,11 @@ impl Endpoint {
         }
         let (via, reachable) = (link.via, link.remote.is_some());
         let reachable = reachable && via.is_none_or(|hop| self.is_heard(hop));
-        let link = &mut self.links[id.0 as usize];
+        let link = &mut self.links[id];
         link.seeks = link.seeks.wrapping_add(1);
         // While the peer is heard by another link its keys are good, and a ping will do.
-        let heard = peer.links.iter().any(|other| self.links[other.0 as usize].is_heard());
-        let link = &mut self.links[id.0 as usize];
+        let heard = peer.links.iter().any(|other| self.links[*other].is_heard());
+        let link = &mut self.links[id];
         if peer.session.keys().is_some() && (heard || link.seeks.is_multiple_of(2)) {
             link.ping_now = reachable;
         } else {
@@ -63,7 +64,7 @@ impl Endpoint {
 
     /// Makes new keys before the old ones end, and forgets those that have.
     pub(crate) fn on_rekey_timer(&mut self, now: Instant, peer: PeerId) {
-        let state = &mut self.peers[peer.0 as usize];
+        let state = &mut self.peers[peer];
         state.session.expire_keys(now);
         let rekey_at = state.session.rekey_at();
         if rekey_at.is_none() {
@@ -71,9 +72,9 @@ impl Endpoint {
                 self.take_down(now, id);
             }
         } else if rekey_at.is_some_and(|at| at <= now) {
-            let any = state.links.iter().find(|id| self.links[id.0 as usize].up);
+            let any = state.links.iter().find(|id| self.links[**id].up);
             if let Some(id) = any {
-                self.links[id.0 as usize].call_now = true;
+                self.links[*id].call_now = true;
             }
         }
         self.release_numbers(peer);
@@ -82,22 +83,22 @@ impl Endpoint {
     }
 
     pub(crate) fn poll_call(&mut self, now: Instant) -> Option<Transmit> {
-        let index = self.links.iter().position(|l| l.call_now)?;
-        self.links[index].call_now = false;
-        let peer = self.links[index].peer;
+        let id = self.links.position(|l| l.call_now)?;
+        self.links[id].call_now = false;
+        let peer = self.links[id].peer;
         let (session, drawn) = (self.draw_session(peer), self.draw_key());
-        let state = &mut self.peers[peer.0 as usize].session;
+        let state = &mut self.peers[peer].session;
         let greeting = Greeting { epoch: state.own_epoch(), name: &self.config.name };
         let datagram = state.call(now, &self.config.key, &greeting, session, drawn);
         if state.calls_as() != Some(session) {
             state.released.push(session);
         }
         self.release_numbers(peer);
-        self.sent(now, LinkId(index as u32), datagram?, None)
+        self.sent(now, id, datagram?, None)
     }
 
     fn release_numbers(&mut self, peer: PeerId) {
-        for number in self.peers[peer.0 as usize].session.released.drain(..) {
+        for number in self.peers[peer].session.released.drain(..) {
             self.by_session.remove(&number);
         }
     }
@@ -112,11 +113,11 @@ impl Endpoint {
     pub(crate) fn poll_reply(&mut self, now: Instant) -> Option<Transmit> {
         let (radio, place, datagram) = self.replies.pop_front()?;
         let leads = |link: &Link| link.remote == Some(place);
-        let exact = self.links.iter().position(|link| leads(link) && link.radio == radio);
+        let exact = self.links.position(|link| leads(link) && link.radio == radio);
         // A link's own socket leaves by its own interface; a relay is reached by links alone.
-        match (exact.or_else(|| self.links.iter().position(leads)), place) {
-            (Some(index), place) if exact.is_some() || matches!(place, Place::Relay { .. }) => {
-                self.sent(now, LinkId(index as u32), datagram, None)
+        match (exact.or_else(|| self.links.position(leads)), place) {
+            (Some(id), place) if exact.is_some() || matches!(place, Place::Relay { .. }) => {
+                self.sent(now, id, datagram, None)
             }
             (_, Place::Udp(remote)) => Some(Transmit::aside(radio, remote, datagram)),
             (_, Place::Relay { .. }) => None,
@@ -156,7 +157,7 @@ impl Endpoint {
         let payload = called.payload.clone();
         let greeting = Greeting::parse(&payload).map_err(|_| RefusedPacket::Malformed)?;
         let peer = self.known_caller(from, &called, &greeting)?;
-        let state = &self.peers[peer.0 as usize];
+        let state = &self.peers[peer];
         let verdict = match () {
             () if greeting.name != state.name => {
                 let (name, theirs) = (state.name.clone(), greeting.name.to_owned());
@@ -170,7 +171,7 @@ impl Endpoint {
             () => Verdict::Welcome,
         };
         let session = self.draw_session(peer);
-        let state = &mut self.peers[peer.0 as usize].session;
+        let state = &mut self.peers[peer].session;
         let epochs = (greeting.epoch, state.own_epoch());
         let answer = if verdict == Verdict::Welcome {
             state.answer(now, from, called, call, epochs, session)
@@ -213,13 +214,13 @@ impl Endpoint {
         }
         self.strangers_told_again = now + TELL_AGAIN;
         let link = self.links.iter().find(|link| link.remote == Some(from) && !link.is_heard());
-        let name = link.map(|link| self.peers[link.peer.0 as usize].name.clone());
+        let name = link.map(|link| self.peers[link.peer].name.clone());
         self.notice(Notice::OtherKey { name, from });
     }
 
     fn notice_twins(&mut self, peer: PeerId, from: Place) {
-        let state = &self.peers[peer.0 as usize];
-        let links = state.links.iter().map(|id| &self.links[id.0 as usize]);
+        let state = &self.peers[peer];
+        let links = state.links.iter().map(|id| &self.links[*id]);
         let other = links.filter(|link| link.up).find_map(|link| link.remote);
         let name = state.name.clone();
         self.notice(Notice::Twins { name, from, other });
@@ -237,7 +238,7 @@ impl Endpoint {
         if !self.gate.knows_us(answer) {
             return Err(RefusedPacket::Unauthentic);
         }
-        let state = &mut self.peers[peer.0 as usize];
+        let state = &mut self.peers[peer];
         if state.session.calls_as() != Some(answer.your_session) {
             return Err(RefusedPacket::Duplicate);
         }
@@ -251,18 +252,18 @@ impl Endpoint {
                 self.start_keys(now, peer, new_life);
                 let link = self.link_towards(peer, radio, from);
                 let link = link.ok_or(RefusedPacket::UnknownSession)?;
-                if self.links[link.0 as usize].remote == Some(from) {
+                if self.links[link].remote == Some(from) {
                     self.mark_received(now, link, 0);
                 } else {
                     // An answer may be recorded here and sent from there.
                     self.challenge(now, link, radio, from);
                 }
                 // The other end sends under these keys once it has seen them used.
-                self.links[link.0 as usize].ping_now = true;
+                self.links[link].ping_now = true;
                 Ok(())
             }
             Met::Refused(verdict) => {
-                let name = self.peers[peer.0 as usize].name.clone();
+                let name = self.peers[peer].name.clone();
                 self.notice(Notice::TheyRefuse { name, from, verdict });
                 Ok(())
             }
@@ -281,7 +282,7 @@ impl Endpoint {
     ) -> Result<(), RefusedPacket> {
         let known = self.by_session.get(&cookie.your_session).copied();
         let peer = known.ok_or(RefusedPacket::UnknownSession)?;
-        let state = &mut self.peers[peer.0 as usize];
+        let state = &mut self.peers[peer];
         if state.session.calls_as() != Some(cookie.your_session) {
             return Err(RefusedPacket::Duplicate);
         }
@@ -290,10 +291,10 @@ impl Endpoint {
             Some(false) => return Err(RefusedPacket::Flood),
             None => return Err(RefusedPacket::Unauthentic),
         }
-        let links = &self.peers[peer.0 as usize].links;
-        let link = links.iter().find(|id| self.links[id.0 as usize].remote == Some(from));
+        let links = &self.peers[peer].links;
+        let link = links.iter().find(|id| self.links[**id].remote == Some(from));
         if let Some(id) = link {
-            self.links[id.0 as usize].call_now = true;
+            self.links[*id].call_now = true;
         }
         Ok(())
     }
@@ -304,14 +305,14 @@ impl Endpoint {
             self.start_session(now, peer);
         }
         self.release_numbers(peer);
-        let at = self.peers[peer.0 as usize].session.rekey_at();
+        let at = self.peers[peer].session.rekey_at();
         self.timers.set(Timer::Rekey(peer), at);
     }
 
     /// The other end began anew: whatever was under way is over.
     fn start_session(&mut self, now: Instant, peer: PeerId) {
         self.reset_session(now, peer);
-        let state = &mut self.peers[peer.0 as usize];
+        let state = &mut self.peers[peer];
         state.announce_all(now);
         state.up = true;
         self.emit(Event::PeerUp { peer, new_session: true });
@@ -319,11 +320,11 @@ impl Endpoint {
 
     /// One of both ends said goodbye. The next session, if there is one, is another.
     pub(crate) fn end_session(&mut self, now: Instant, peer: PeerId) {
-        for id in self.peers[peer.0 as usize].links.clone() {
+        for id in self.peers[peer].links.clone() {
             self.take_down(now, id);
         }
         let epoch = self.draw_token();
-        self.peers[peer.0 as usize].session.end(epoch);
+        self.peers[peer].session.end(epoch);
         self.release_numbers(peer);
         self.forget_passing(now, peer);
         self.reset_session(now, peer);
@@ -332,10 +333,10 @@ impl Endpoint {
     }
 
     fn reset_session(&mut self, now: Instant, peer: PeerId) {
-        let state = &mut self.peers[peer.0 as usize];
+        let state = &mut self.peers[peer];
         state.end_session(&self.config);
         for link in state.links.clone() {
-            self.links[link.0 as usize].reset();
+            self.links[link].reset();
             self.timers.set(Timer::Loss(link), None);
             self.timers.set(Timer::Silent(link), None);
             self.timers.set(Timer::Path(link), None);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a link has room for, and when the application is told that this is another.
 
-use crate::endpoint::{Endpoint, LinkId};
-use crate::events::Event;
 use crate::time::{Duration, Instant};
 
 /// The application is told of a change of more than this part of what it was told last: one over
@@ -37,7 +35,7 @@ impl Available {
     }
 
     /// Whether `bps` is to be told now; then it counts as told.
-    fn tells(&mut self, now: Instant, bps: Option<u64>) -> bool {
+    pub(crate) fn tells(&mut self, now: Instant, bps: Option<u64>) -> bool {
         let tells = self
             .told
             .is_none_or(|told| now.since(told.at) >= TELL_EVERY && is_material(told.bps, bps));
@@ -59,32 +57,6 @@ fn is_material(before: Option<u64>, now: Option<u64>) -> bool {
 pub(crate) fn faded(bps: u64, since: Duration) -> Option<u64> {
     let bound = bps as f64 * GROWTH.powf(since.as_secs_f64());
     (bound < MOST).then_some(bound as u64)
-}
-
-impl Endpoint {
-    /// What a link lets go now, in bits per second of IP packets, and the signal that held a
-    /// packet of it back last.
-    pub(crate) fn room(&self, now: Instant, id: LinkId) -> (Option<u64>, &'static str) {
-        let link = &self.links[id.0 as usize];
-        let radio = &self.radios[link.radio.0 as usize];
-        let near = [radio.config.rate.fixed_bps(), radio.room_bps(now)];
-        match &link.controller {
-            Some(far) if link.available.held_far => (far.rate_bps(), far.signal()),
-            far => {
-                let far = far.as_ref().and_then(|far| far.rate_bps());
-                (near.into_iter().chain([far]).flatten().min(), radio.pacer.signal())
-            }
-        }
-    }
-
-    /// Tells the application what a link has room for, if that is news.
-    pub(crate) fn tell_room(&mut self, now: Instant, id: LinkId) {
-        let (available_bps, _) = self.room(now, id);
-        let link = &mut self.links[id.0 as usize];
-        if link.up && link.available.tells(now, available_bps) {
-            self.emit(Event::LinkRate { link: id, available_bps });
-        }
-    }
 }
 
 #[cfg(test)]

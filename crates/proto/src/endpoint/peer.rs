@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One other node: the session with it and what waits in either direction.
 
-use crate::arrivals::Arrivals;
 use crate::bucket::Bucket;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::crypto::keys::PublicKey;
-use crate::definitions::Definitions;
-use crate::endpoint::LinkId;
+use crate::delivery::definitions::Definitions;
+use crate::delivery::inbox::Inbox;
+use crate::delivery::outbox::{Flow, Outbox};
+use crate::endpoint::relay::{Rights, Told};
+use crate::ids::LinkId;
 use crate::limits;
-use crate::receive::Inbox;
-use crate::relay::{Rights, Told};
-use crate::schedule::{Flow, Outbox};
+use crate::recovery::received::Arrivals;
 use crate::session::Session;
 use crate::time::Instant;
 use crate::wire::control::Control;

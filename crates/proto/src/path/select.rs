@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which link carries a peer's next packet: decided when the packet is built.
 
+use crate::arena::Arena;
 use crate::class::Class;
-use crate::endpoint::{LinkId, PeerId, RadioId};
-use crate::link::Link;
+use crate::ids::{LinkId, PeerId, RadioId};
+use crate::path::link::Link;
 
 /// The first link, in the order of the file, that is up and not stalled; else one on which no
 /// packet of the class or a higher one is stuck. One through a relay only while that is `heard`.
 /// Policies over several links (stripe, copy, failover by topic) belong here.
 pub(crate) fn link_for(
     peer_links: &[LinkId],
-    links: &[Link],
+    links: &Arena<LinkId, Link>,
     (radio, class): (RadioId, Class),
     heard: impl Fn(PeerId) -> bool,
 ) -> Option<LinkId> {
     let usable = peer_links.iter().filter(|id| {
-        let link = &links[id.0 as usize];
+        let link = &links[**id];
         link.carries_class(class) && link.via.is_none_or(&heard)
     });
-    let first = usable.min_by_key(|id| links[id.0 as usize].stalled);
-    first.copied().filter(|id| links[id.0 as usize].radio == radio)
+    let first = usable.min_by_key(|id| links[**id].stalled);
+    first.copied().filter(|id| links[*id].radio == radio)
 }

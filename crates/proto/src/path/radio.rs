@@ -2,10 +2,10 @@
 //! A radio: what several links share as their bottleneck. Pacing and turns
 //! between peers live here.
 
-use crate::available::faded;
 use crate::class::Class;
 use crate::config::RadioConfig;
-use crate::endpoint::PeerId;
+use crate::ids::PeerId;
+use crate::path::headroom::faded;
 use crate::rate::{Controller, Window, of_radio};
 use crate::time::{Duration, Instant};
 use std::collections::HashMap;
