@@ -5,14 +5,14 @@
 #[path = "../../crates/proto/tests/attacker/mod.rs"]
 mod attacker;
 
-use tautline_proto::crypto::gate::{Jar, Proof};
+use tautline_proto::crypto::cookies::{CookieJar, MacKey};
 use tautline_proto::{PublicKey, SecretKey};
 
 /// Ends a packet of a handshake with the codes of who knows the key.
 fn prove(key: &PublicKey, mut packet: Vec<u8>, codes: usize) -> Vec<u8> {
-    let proof = Proof::of(key);
+    let proof = MacKey::of(key);
     if codes == 2 {
-        Jar::default().prove(tautline_proto::Instant(0), &proof, &mut packet);
+        CookieJar::default().prove(tautline_proto::Instant(0), &proof, &mut packet);
     } else {
         let mac = proof.mac(&packet);
         packet.extend_from_slice(&mac);

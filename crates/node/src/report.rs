@@ -111,8 +111,8 @@ impl Reporter {
             wanted_bps: rates.map(|rates| rates.wanted_bps),
             sent_bps: rates.map(|rates| rates.sent_bps),
             clock: view.clock.map(clock_report),
-            relayed_packets: endpoint.passed_on(id).packets,
-            relayed_dropped: drops(&endpoint.passed_on(id).dropped),
+            relayed_packets: endpoint.forwarded(id).packets,
+            relayed_dropped: drops(&endpoint.forwarded(id).dropped),
         }
     }
 

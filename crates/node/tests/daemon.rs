@@ -13,7 +13,7 @@ use tautline_node::keys;
 use tautline_proto::SecretKey;
 use tautline_proto::wire::VERSION;
 use tautline_proto::wire::beacon::emit_beacon;
-use tautline_proto::wire::packet::{Packet, SessionHeader, start_answer};
+use tautline_proto::wire::packet::{Packet, SessionHeader, start_response};
 
 /// Returns lines of a file: the listening address and the peers.
 fn lines(listen: impl std::fmt::Display, peers: &str) -> String {
@@ -199,7 +199,7 @@ impl Random {
             0 => return self.bytes(1400),
             1 => call("robot", "elsewhere", self.next()),
             2 => call(&format!("stranger{}", self.next()), "base", 9),
-            3 => start_answer(1, self.next() as u32 | 1, &[7; 57]),
+            3 => start_response(1, self.next() as u32 | 1, &[7; 57]),
             4 => of_version(self.next() as u8 & 0xf, call("other", "base", 9)),
             5 => emit_beacon(self.next(), [[7; 8], [8; 8]].into_iter()),
             _ => {

@@ -12,7 +12,7 @@ use running::{Daemon, Place, free_port, wait_for};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
 use tautline_proto::SecretKey;
-use tautline_proto::crypto::gate::Proof;
+use tautline_proto::crypto::cookies::MacKey;
 use tautline_proto::wire::control::Control;
 use tautline_proto::wire::frame::{put_goodbye, put_held, put_ping};
 use tautline_proto::wire::packet::Packet;
@@ -197,10 +197,10 @@ fn one_forged_cookie_leads_to_one_call() {
     far.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut buffer = [0; 2048];
     let (len, from) = far.recv_from(&mut buffer).expect("the daemon calls");
-    let Ok(Packet::Call(call)) = Packet::parse(&buffer[..len]) else { panic!("not a call") };
+    let Ok(Packet::Initiation(call)) = Packet::parse(&buffer[..len]) else { panic!("not a call") };
     // Anybody who sees an initiation and knows the responder's public key can forge this cookie
     // reply.
-    let proof = Proof::of(&SecretKey::insecure("far").public());
+    let proof = MacKey::of(&SecretKey::insecure("far").public());
     let cookie = proof.cookie(call.session, &call.mac1, [7; 12], &[9; 16]).unwrap();
     far.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     // Far more cookie replies than initiations that the daemon sends meanwhile without any cookie.

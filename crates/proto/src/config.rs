@@ -127,7 +127,7 @@ pub const HEARTBEAT: Duration = Duration::from_millis(250);
 /// ChaCha20-Poly1305 allows under one key: 2^48 packets here.
 pub const REKEY_AFTER: Duration = Duration::from_secs(120);
 /// Keys are forgotten after so long.
-pub const KEYS_LIFE: Duration = Duration::from_secs(180);
+pub const KEY_LIFETIME: Duration = Duration::from_secs(180);
 /// Smallest datagram a link may have: room for the headers and some bytes of a message.
 pub const MIN_DATAGRAM: usize = 256;
 /// Links of one peer (the number travels in one byte, and each costs receive state).

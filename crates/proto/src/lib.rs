@@ -73,7 +73,7 @@ pub use delivery::inbox::Received;
 pub use delivery::outbox::Message;
 pub use endpoint::events::{Event, Notice};
 pub use endpoint::relay::Rights;
-pub use endpoint::removal::Parted;
+pub use endpoint::removal::RemovedPeer;
 pub use endpoint::views::{LinkView, PeerView, RadioView};
 pub use endpoint::{Endpoint, Transmit};
 pub use error::{OfferError, SendError, SetupError};

@@ -147,7 +147,7 @@ impl OutStats {
 
 /// Packets of others that went to a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct PassedOn {
+pub struct Forwarded {
     /// Packets that it has.
     pub packets: u64,
     /// Packets dropped here, by reason.

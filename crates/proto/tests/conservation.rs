@@ -89,7 +89,7 @@ struct Sent {
     len: usize,
     at: Instant,
     lifespan: Option<Duration>,
-    arrivals: u32,
+    received_packets: u32,
 }
 
 /// A topic of one node.
@@ -157,7 +157,7 @@ impl Swarm {
             *self.tiny.entry((node, channel, payload)).or_default() += 1;
         }
         let lifespan = topic.config.topic.lifespan;
-        self.sent.push(Sent { node, channel, source, len, at: now, lifespan, arrivals: 0 });
+        self.sent.push(Sent { node, channel, source, len, at: now, lifespan, received_packets: 0 });
         true
     }
 
@@ -193,8 +193,8 @@ impl Swarm {
         assert_eq!((sent.node, sent.channel), (node, channel), "message {number}");
         assert_eq!((message.source, message.encoded), (sent.source, sent.source == 1));
         assert!(*bytes == payload(number, sent.len), "bytes of message {number} differ");
-        sent.arrivals += 1;
-        assert_eq!(sent.arrivals, 1, "message {number} came twice");
+        sent.received_packets += 1;
+        assert_eq!(sent.received_packets, 1, "message {number} came twice");
         let Some(lifespan) = sent.lifespan else { return };
         assert!(*age <= lifespan, "message {number} is said to be {age:?} old");
         let true_age = at.since(sent.at);
@@ -345,7 +345,7 @@ impl Swarm {
         self.run(MS * 100);
         assert_eq!(self.drops(), before, "drops of sender and receiver");
         let missing: Vec<_> = (first..self.sent.len())
-            .filter(|n| self.sent[*n].arrivals == 0 && self.sent[*n].len >= 4)
+            .filter(|n| self.sent[*n].received_packets == 0 && self.sent[*n].len >= 4)
             .collect();
         assert!(missing.is_empty(), "messages {missing:?} did not arrive");
     }
@@ -400,7 +400,7 @@ fn a_clean_run_below_the_rate_drops_nothing() {
         swarm.check();
         let none = vec![Default::default(); swarm.drops().len()];
         assert_eq!(swarm.drops(), none, "drops of sender and receiver");
-        assert!(swarm.sent.iter().all(|s| s.arrivals == 1), "each message came once");
+        assert!(swarm.sent.iter().all(|s| s.received_packets == 1), "each message came once");
         for node in &swarm.net.nodes {
             assert_eq!(
                 node.endpoint.refused_packets().total(),

@@ -7,12 +7,12 @@ use attacker::{Attacked, PEER, data, topic};
 use cap::Cap;
 use std::alloc::System;
 use std::sync::Mutex;
-use tautline_proto::crypto::gate::{Jar, Proof};
-use tautline_proto::crypto::noise::Caller;
+use tautline_proto::crypto::cookies::{CookieJar, MacKey};
+use tautline_proto::crypto::noise::Initiator;
 use tautline_proto::stats::RefusedPacket;
 use tautline_proto::wire::control::Control;
 use tautline_proto::wire::frame::{Ack, Fragment};
-use tautline_proto::wire::packet::{Greeting, SessionHeader, start_call};
+use tautline_proto::wire::packet::{Greeting, SessionHeader, start_initiation};
 use tautline_proto::{Config, Duration, Event, PublicKey, SecretKey};
 
 #[global_allocator]
@@ -91,9 +91,9 @@ fn call(attacked: &Attacked, secret: &SecretKey, name: &str, epoch: u64, drawn: 
     let mut random = [0; 32];
     random[..8].copy_from_slice(&drawn.to_le_bytes());
     let payload = Greeting { epoch, name }.emit();
-    let (_, noise) = Caller::call(secret, &node, random, &payload).unwrap();
-    let mut call = start_call(1, &noise);
-    Jar::default().prove(attacked.now, &Proof::of(&node), &mut call);
+    let (_, noise) = Initiator::call(secret, &node, random, &payload).unwrap();
+    let mut call = start_initiation(1, &noise);
+    CookieJar::default().prove(attacked.now, &MacKey::of(&node), &mut call);
     call
 }
 
@@ -113,8 +113,8 @@ fn only_packets_of_a_session_bear_our_number() {
 #[test]
 fn calls_of_who_does_not_know_the_key() {
     let attacked = flood(MB, |attacked, n| {
-        let mut call = start_call(n as u32 + 1, &[n as u8; 130]);
-        Jar::default().prove(attacked.now, &Proof::of(&PublicKey([3; 32])), &mut call);
+        let mut call = start_initiation(n as u32 + 1, &[n as u8; 130]);
+        CookieJar::default().prove(attacked.now, &MacKey::of(&PublicKey([3; 32])), &mut call);
         attacked.inject(&call);
     });
     assert_eq!(refused(&attacked, RefusedPacket::Unauthentic), TIMES);

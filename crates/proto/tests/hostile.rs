@@ -10,7 +10,7 @@ use net::{MS, Net, Pipe, address, channel, number_of, payload, topic};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use std::collections::HashSet;
-use tautline_proto::crypto::gate::Proof;
+use tautline_proto::crypto::cookies::MacKey;
 use tautline_proto::stats::RefusedPacket;
 use tautline_proto::wire::beacon::emit_beacon;
 use tautline_proto::wire::control::Control;
@@ -18,7 +18,7 @@ use tautline_proto::wire::cursor::Reader;
 use tautline_proto::wire::frame::{
     Frame, put_challenge, put_echo, put_goodbye, put_held, put_ping,
 };
-use tautline_proto::wire::packet::{Packet, SESSION_HEADER, start_answer, start_call};
+use tautline_proto::wire::packet::{Packet, SESSION_HEADER, start_initiation, start_response};
 use tautline_proto::{
     ChannelId, Config, Event, LinkConfig, LinkId, PeerId, RadioId, SecretKey, Transmit,
 };
@@ -46,11 +46,13 @@ const CONTROLS: &[&[u8]] = &[b"", b"\x01\x01", b"\x02", b"\x03\x02", b"\x05\x01\
 
 fn emit_packet(packet: &Packet<'_>) -> Option<Vec<u8>> {
     Some(match packet {
-        Packet::Call(it) => [&start_call(it.session, it.noise)[..], &it.mac1, &it.mac2].concat(),
-        Packet::Answer(it) => {
-            [&start_answer(it.session, it.your_session, it.noise)[..], &it.mac1].concat()
+        Packet::Initiation(it) => {
+            [&start_initiation(it.session, it.noise)[..], &it.mac1, &it.mac2].concat()
         }
-        Packet::Cookie(cookie) => cookie.emit(),
+        Packet::Response(it) => {
+            [&start_response(it.session, it.your_session, it.noise)[..], &it.mac1].concat()
+        }
+        Packet::CookieReply(cookie) => cookie.emit(),
         Packet::Beacon(beacon) => emit_beacon(beacon.salt, beacon.tags()),
         Packet::Session(header, sealed) => [&header.emit(0), *sealed].concat(),
         Packet::OtherVersion(_) => return None,
@@ -115,7 +117,7 @@ fn accounted(net: &Net, node: usize) -> u64 {
 fn inject(net: &mut Net, datagram: &[u8]) {
     let before = accounted(net, 1);
     net.inject(1, address(0), datagram);
-    let call = matches!(Packet::parse(datagram), Ok(Packet::Call(_)));
+    let call = matches!(Packet::parse(datagram), Ok(Packet::Initiation(_)));
     assert!(call || accounted(net, 1) > before, "not counted: {datagram:02x?}");
 }
 
@@ -271,18 +273,18 @@ fn forged_answers_cost_few_key_agreements() {
     let base = endpoint.add_peer("base", SecretKey::insecure("base").public()).unwrap();
     let link = LinkConfig { remote: Some(address(50)), datagram_bytes: 1472, header_bytes: 28 };
     endpoint.add_link(net.now, base, RadioId(0), link).unwrap();
-    let proof = Proof::of(&endpoint.key());
+    let proof = MacKey::of(&endpoint.key());
     net.run(1000 * MS);
     // Whoever hears a call knows its number.
     let mut calls =
         net.nodes[robot].sent.iter().filter_map(|it| match Packet::parse(&it.datagram) {
-            Ok(Packet::Call(call)) => Some(call.session),
+            Ok(Packet::Initiation(call)) => Some(call.session),
             _ => None,
         });
     let session = calls.next_back().expect("it calls");
     for drawn in 0..1000u64 {
         let noise: Vec<u8> = (0..57).map(|i| (drawn >> (i % 8)) as u8 ^ i as u8).collect();
-        let mut answer = start_answer(77, session, &noise);
+        let mut answer = start_response(77, session, &noise);
         let code = proof.mac(&answer);
         answer.extend_from_slice(&code);
         net.inject(robot, address(51), &answer);

@@ -6,13 +6,13 @@ mod net;
 
 use net::*;
 use std::net::SocketAddr;
-use tautline_proto::crypto::gate::{Jar, Proof};
-use tautline_proto::crypto::noise::Caller;
+use tautline_proto::crypto::cookies::{CookieJar, MacKey};
+use tautline_proto::crypto::noise::Initiator;
 use tautline_proto::crypto::seal::Sealer;
 use tautline_proto::stats::RefusedPacket;
 use tautline_proto::wire::control::{Control, Offer};
 use tautline_proto::wire::frame::{Ack, Data, Fragment, put_goodbye, put_held, put_ping};
-use tautline_proto::wire::packet::{Greeting, Packet, SessionHeader, start_call};
+use tautline_proto::wire::packet::{Greeting, Packet, SessionHeader, start_initiation};
 use tautline_proto::wire::relay::{Held, RelayHeader, ShortName};
 use tautline_proto::{
     ChannelId, Config, Duration, Event, LinkConfig, PeerId, RadioId, Rights, SecretKey,
@@ -55,15 +55,15 @@ impl Liar {
         let payload = Greeting { epoch, name: self.name }.emit();
         let drawn = [(net.rng.next() & 0xff) as u8; 32];
         let secret = SecretKey::insecure(self.name);
-        let (mut caller, noise) = Caller::call(&secret, &node_key, drawn, &payload).unwrap();
-        let mut call = start_call(7, &noise);
-        Jar::default().prove(net.now, &Proof::of(&node_key), &mut call);
+        let (mut caller, noise) = Initiator::call(&secret, &node_key, drawn, &payload).unwrap();
+        let mut call = start_initiation(7, &noise);
+        CookieJar::default().prove(net.now, &MacKey::of(&node_key), &mut call);
         net.nodes[self.node].sent.clear();
         net.inject(self.node, self.from, &call);
         let sent = std::mem::take(&mut net.nodes[self.node].sent);
         let answers = sent.iter().filter(|it| it.remote == self.from);
         let met = answers.filter_map(|transmit| match Packet::parse(&transmit.datagram) {
-            Ok(Packet::Answer(answer)) => {
+            Ok(Packet::Response(answer)) => {
                 let (split, _) = caller.finish(answer.noise).ok()?;
                 Some((answer.session, Sealer::new(&split)?))
             }
@@ -249,17 +249,17 @@ fn sums_of_what_waits_saturate() {
 #[test]
 fn rights_to_be_relayed_do_not_follow_the_name_that_a_packet_claims() {
     let (mut net, _, _, mut liar) = relayed_pair();
-    let passed_on = |net: &Net| {
+    let forwarded = |net: &Net| {
         let base = net.nodes[1].endpoint.peers().nth(1).unwrap();
         net.nodes[1].endpoint.relayed(base).accepted
     };
-    let before = passed_on(&net);
+    let before = forwarded(&net);
     for (number, claimed) in ["robot", "base", "nobody", "liar"].into_iter().enumerate() {
         let (from, to) = (Some(short_name(claimed)), Some(short_name("base")));
         let header = RelayHeader { hops: 8, life: None, from, to };
         liar.relay(&mut net, number as u64 + 1, &header.before(&[7; 100]));
     }
-    assert_eq!(passed_on(&net), before);
+    assert_eq!(forwarded(&net), before);
     assert_eq!(refused(&net, 1, RefusedPacket::NotRelayed), 4);
     // With the right, it may speak for itself and for nodes that nobody here knows.
     net.nodes[1].endpoint.set_rights(liar.peer, RELAYED);
@@ -269,7 +269,7 @@ fn rights_to_be_relayed_do_not_follow_the_name_that_a_packet_claims() {
         liar.relay(&mut net, number as u64 + 11, &header.before(&[7; 100]));
     }
     assert_eq!(refused(&net, 1, RefusedPacket::NotRelayed), 6);
-    assert_eq!(passed_on(&net), before + 2);
+    assert_eq!(forwarded(&net), before + 2);
 }
 
 #[test]
@@ -418,15 +418,15 @@ fn a_forged_cookie_brings_about_few_calls() {
     net.run(100 * MS);
     let calls = |net: &Net| {
         let sent = net.nodes[0].sent.iter();
-        sent.filter(|it| matches!(Packet::parse(&it.datagram), Ok(Packet::Call(_)))).count()
+        sent.filter(|it| matches!(Packet::parse(&it.datagram), Ok(Packet::Initiation(_)))).count()
     };
     let start = calls(&net);
     let mut forged = Vec::new();
     for _ in 0..2000 {
         let call = net.nodes[0].sent.iter().rev().find(|it| it.datagram[1] & 0xf == 0).unwrap();
-        let Ok(Packet::Call(call)) = Packet::parse(&call.datagram) else { panic!("a call") };
+        let Ok(Packet::Initiation(call)) = Packet::parse(&call.datagram) else { panic!("a call") };
         // Whoever hears the call and knows the base's public key can make it.
-        let cookie = Proof::of(&base).cookie(call.session, &call.mac1, [1; 12], &[2; 16]);
+        let cookie = MacKey::of(&base).cookie(call.session, &call.mac1, [1; 12], &[2; 16]);
         forged.clone_from(&cookie.unwrap());
         net.inject(0, address(1), &forged);
         net.run(MS);

@@ -61,14 +61,14 @@ impl Joined {
             self.now = self.now + STEP;
             for from in 0..2 {
                 self.nodes[from].handle_timeout(self.now);
-                self.carry(from);
+                self.enqueue_relayed(from);
                 self.take_events(from);
             }
         }
     }
 
     /// One packet for each radio in each step, so that something is always under way.
-    fn carry(&mut self, from: usize) {
+    fn enqueue_relayed(&mut self, from: usize) {
         for _ in 0..2 {
             let Some(transmit) = self.nodes[from].poll_transmit(self.now) else { return };
             let radio = transmit.radio;

@@ -5,10 +5,10 @@ mod net;
 
 use net::*;
 use std::net::SocketAddr;
-use tautline_proto::crypto::gate::{Jar, Proof};
-use tautline_proto::crypto::noise::Caller;
+use tautline_proto::crypto::cookies::{CookieJar, MacKey};
+use tautline_proto::crypto::noise::Initiator;
 use tautline_proto::stats::{DropReason, RefusedPacket};
-use tautline_proto::wire::packet::{Greeting, MAGIC, Packet, start_call};
+use tautline_proto::wire::packet::{Greeting, MAGIC, Packet, start_initiation};
 use tautline_proto::{
     ChannelConfig, Config, Event, LinkConfig, LinkId, Notice, PeerId, RadioId, SecretKey, Transmit,
     Verdict,
@@ -399,9 +399,9 @@ fn a_node_with_our_own_key_is_named() {
     let mut net = Net::pair(19, &Pipe::of(6_000_000));
     let secret = SecretKey::insecure("robot");
     let greeting = Greeting { epoch: 7, name: "clone" }.emit();
-    let (_, noise) = Caller::call(&secret, &secret.public(), [5; 32], &greeting).unwrap();
-    let mut call = start_call(1, &noise);
-    Jar::default().prove(net.now, &Proof::of(&secret.public()), &mut call);
+    let (_, noise) = Initiator::call(&secret, &secret.public(), [5; 32], &greeting).unwrap();
+    let mut call = start_initiation(1, &noise);
+    CookieJar::default().prove(net.now, &MacKey::of(&secret.public()), &mut call);
     net.inject(0, address(9), &call);
     let (name, from, other) = ("clone".into(), address(9).into(), None);
     assert_eq!(notices(&net, 0), [Notice::Twins { name, from, other }]);

@@ -7,8 +7,8 @@
 
 use serde_json::{Value, json};
 use std::path::PathBuf;
-use tautline_proto::crypto::gate::{Jar, Proof};
-use tautline_proto::crypto::noise::{Called, Caller, Split};
+use tautline_proto::crypto::cookies::{CookieJar, MacKey};
+use tautline_proto::crypto::noise::{Initiator, ReceivedInitiation, Split};
 use tautline_proto::crypto::seal::Sealer;
 use tautline_proto::crypto::tag::Shared;
 use tautline_proto::wire::WireError;
@@ -20,7 +20,7 @@ use tautline_proto::wire::frame::{
     put_ping,
 };
 use tautline_proto::wire::packet::{
-    Greeting, Packet, SessionHeader, full_number, start_answer, start_call,
+    Greeting, Packet, SessionHeader, full_number, start_initiation, start_response,
 };
 use tautline_proto::wire::relay::{Held, RelayHeader, ShortName};
 use tautline_proto::{Duration, Instant, OfferedQos, OfferedTopic, Role, SecretKey, Verdict};
@@ -358,14 +358,14 @@ impl End {
 /// What a handshake's inputs lead to.
 fn transcript(vector: &Value) -> Vec<(&'static str, Vec<u8>)> {
     let (caller, called) = (End::read(&vector["caller"]), End::read(&vector["called"]));
-    let (now, proof) = (Instant(0), Proof::of(&called.secret.public()));
+    let (now, proof) = (Instant(0), MacKey::of(&called.secret.public()));
     let greeting = Greeting { epoch: caller.epoch, name: text(&vector["caller"]["name"]) };
     let public = called.secret.public();
-    let made = Caller::call(&caller.secret, &public, caller.ephemeral, &greeting.emit());
+    let made = Initiator::call(&caller.secret, &public, caller.ephemeral, &greeting.emit());
     let (mut calling, noise) = made.expect("good keys");
-    let mut jar = Jar::default();
-    let call = |jar: &Jar| {
-        let mut packet = start_call(caller.session, &noise);
+    let mut jar = CookieJar::default();
+    let call = |jar: &CookieJar| {
+        let mut packet = start_initiation(caller.session, &noise);
         let mac1 = jar.prove(now, &proof, &mut packet);
         (packet, mac1)
     };
@@ -375,17 +375,20 @@ fn transcript(vector: &Value) -> Vec<(&'static str, Vec<u8>)> {
         let value = unhex(&cookie["value"]).try_into().expect("16 bytes");
         let nonce = unhex(&cookie["nonce"]).try_into().expect("12 bytes");
         cookie_packet = proof.cookie(caller.session, &mac1, nonce, &value).expect("it is sealed");
-        let Ok(Packet::Cookie(cookie)) = Packet::parse(&cookie_packet) else { panic!("a cookie") };
+        let Ok(Packet::CookieReply(cookie)) = Packet::parse(&cookie_packet) else {
+            panic!("a cookie")
+        };
         assert!(jar.take(now, &proof, &mac1, &cookie));
     }
     let call = call(&jar).0;
-    let Ok(Packet::Call(read)) = Packet::parse(&call) else { panic!("a call") };
-    let read = Called::read(&called.secret, called.ephemeral, read.noise).expect("it holds");
+    let Ok(Packet::Initiation(read)) = Packet::parse(&call) else { panic!("a call") };
+    let read =
+        ReceivedInitiation::read(&called.secret, called.ephemeral, read.noise).expect("it holds");
     assert_eq!(read.caller, caller.secret.public());
     assert_eq!(Greeting::parse(&read.payload), Ok(greeting));
     let (theirs, noise) = read.answer(&Verdict::Welcome.emit(called.epoch)).expect("it answers");
-    let mut answer = start_answer(called.session, caller.session, &noise);
-    answer.extend_from_slice(&Proof::of(&caller.secret.public()).mac(&answer));
+    let mut answer = start_response(called.session, caller.session, &noise);
+    answer.extend_from_slice(&MacKey::of(&caller.secret.public()).mac(&answer));
     let (ours, payload) = calling.finish(&noise).expect("it holds");
     assert_eq!(Verdict::parse(&payload), Ok((called.epoch, Verdict::Welcome)));
     assert_eq!((ours.seal, ours.open), (theirs.open, theirs.seal));

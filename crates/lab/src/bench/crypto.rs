@@ -14,11 +14,11 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant as Clock};
-use tautline_proto::crypto::gate::{Admission, Gate, Proof};
+use tautline_proto::crypto::cookies::{Admission, CookieChecker, MacKey};
 use tautline_proto::crypto::noise::Split;
 use tautline_proto::crypto::seal::Sealer;
 use tautline_proto::wire::packet::{
-    MAC, Packet, SESSION_HEADER, SessionHeader, TAG, TIME_BYTES, start_call,
+    MAC, Packet, SESSION_HEADER, SessionHeader, TAG, TIME_BYTES, start_initiation,
 };
 use tautline_proto::{Config, Endpoint, Event, Instant, LinkConfig, RadioConfig, SecretKey};
 
@@ -220,15 +220,15 @@ impl Forged {
 /// Judges calls from parsing to the verdict, under flood.
 fn calls(forged: Forged) -> Result<Batches> {
     let secret = SecretKey::insecure("base");
-    let mut packet = start_call(7, &[1; NOISE_BYTES]);
-    let mac1 = Proof::of(&secret.public()).mac(&packet);
+    let mut packet = start_initiation(7, &[1; NOISE_BYTES]);
+    let mac1 = MacKey::of(&secret.public()).mac(&packet);
     let good = [&packet[..], &mac1, &[0; MAC]].concat();
     let bad = if forged == Forged::Stranger { [0; MAC] } else { mac1 };
     packet.extend_from_slice(&bad);
     packet.extend_from_slice(&[0; MAC]);
     let mut batches = Batches::new();
     for _ in 0..BATCHES {
-        let mut gate = Gate::new(&secret);
+        let mut gate = CookieChecker::new(&secret);
         let enough = |admission: &Admission| match forged {
             Forged::Silent => *admission == Admission::Flood,
             _ => *admission != Admission::Admit,
@@ -247,8 +247,8 @@ fn calls(forged: Forged) -> Result<Batches> {
     Ok(batches)
 }
 
-fn judge(gate: &mut Gate, packet: &[u8]) -> Result<Admission> {
-    let Ok(Packet::Call(call)) = Packet::parse(packet) else { anyhow::bail!("not a call") };
+fn judge(gate: &mut CookieChecker, packet: &[u8]) -> Result<Admission> {
+    let Ok(Packet::Initiation(call)) = Packet::parse(packet) else { anyhow::bail!("not a call") };
     Ok(gate.judge(Instant(1), (&[10, 0, 0, 1, 1, 0], &[10, 0, 0, 1]), &call, || [3; 32]))
 }
 

@@ -4,12 +4,12 @@
 
 use std::net::UdpSocket;
 use std::time::Duration;
-use tautline_proto::crypto::gate::{Jar, Proof};
-use tautline_proto::crypto::noise::Caller;
+use tautline_proto::crypto::cookies::{CookieJar, MacKey};
+use tautline_proto::crypto::noise::Initiator;
 use tautline_proto::crypto::seal::Sealer;
 use tautline_proto::wire::control::{Control, Offer};
 use tautline_proto::wire::frame::{Data, put_goodbye, put_ping};
-use tautline_proto::wire::packet::{Greeting, Packet, SessionHeader, start_call};
+use tautline_proto::wire::packet::{Greeting, Packet, SessionHeader, start_initiation};
 use tautline_proto::{Instant, OfferedQos, OfferedTopic, Role, SecretKey};
 
 /// Timeout of a response, after which the initiation is repeated.
@@ -19,14 +19,14 @@ const OWN_SESSION: u32 = 7;
 const TWIST_MD5: &str = "9f195f881246fdfa2798d1d3eebca84a";
 
 /// Returns the handshake initiation of a node without security to another node.
-pub fn call(name: &str, to: &str, drawn: u64) -> (Caller, Vec<u8>) {
+pub fn call(name: &str, to: &str, drawn: u64) -> (Initiator, Vec<u8>) {
     let (own, other) = (SecretKey::insecure(name), SecretKey::insecure(to).public());
     let mut random = [0; 32];
     random[..8].copy_from_slice(&drawn.to_le_bytes());
     let greeting = Greeting { epoch: drawn, name }.emit();
-    let (caller, noise) = Caller::call(&own, &other, random, &greeting).unwrap();
-    let mut packet = start_call(OWN_SESSION, &noise);
-    Jar::default().prove(Instant(0), &Proof::of(&other), &mut packet);
+    let (caller, noise) = Initiator::call(&own, &other, random, &greeting).unwrap();
+    let mut packet = start_initiation(OWN_SESSION, &noise);
+    CookieJar::default().prove(Instant(0), &MacKey::of(&other), &mut packet);
     (caller, packet)
 }
 
@@ -50,7 +50,9 @@ impl Hostile {
             let (mut caller, call) = call(name, to, drawn);
             socket.send(&call).unwrap();
             while let Ok(length) = socket.recv(&mut buffer) {
-                let Ok(Packet::Answer(answer)) = Packet::parse(&buffer[..length]) else { continue };
+                let Ok(Packet::Response(answer)) = Packet::parse(&buffer[..length]) else {
+                    continue;
+                };
                 let Ok((split, _)) = caller.finish(answer.noise) else { continue };
                 let sealer = Sealer::new(&split).unwrap();
                 let session = answer.session;

@@ -7,7 +7,7 @@
 //! `seal` the encryption of session packets, `gate` what a call has to show before any key
 //! agreement is done for it, `tag` how peers know each other's beacons.
 
-pub mod gate;
+pub mod cookies;
 pub mod keys;
 pub mod noise;
 pub mod seal;

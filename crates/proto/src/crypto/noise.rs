@@ -37,10 +37,10 @@ pub struct Split {
 }
 
 /// The caller's side, waiting for the answer.
-pub struct Caller(Box<HandshakeState>);
+pub struct Initiator(Box<HandshakeState>);
 
 /// The side that is called, having read the first message.
-pub struct Called {
+pub struct ReceivedInitiation {
     state: Box<HandshakeState>,
     /// Who calls: proven, but perhaps by a message recorded earlier.
     pub caller: PublicKey,
@@ -48,7 +48,7 @@ pub struct Called {
     pub payload: Vec<u8>,
 }
 
-impl Caller {
+impl Initiator {
     /// The first message to the owner of `remote`. `drawn` is fresh randomness.
     pub fn call(
         secret: &SecretKey,
@@ -73,7 +73,7 @@ impl Caller {
     }
 }
 
-impl Called {
+impl ReceivedInitiation {
     /// Reads a first message.
     pub fn read(secret: &SecretKey, drawn: [u8; KEY], message: &[u8]) -> Result<Self, Failed> {
         let mut state = builder(drawn)?
@@ -219,8 +219,8 @@ mod tests {
     fn both_ends_get_the_same_keys_and_know_each_other() {
         let (robot, base) = keys();
         let (mut caller, first) =
-            Caller::call(&robot, &base.public(), [1; 32], b"payload").unwrap();
-        let called = Called::read(&base, [2; 32], &first).unwrap();
+            Initiator::call(&robot, &base.public(), [1; 32], b"payload").unwrap();
+        let called = ReceivedInitiation::read(&base, [2; 32], &first).unwrap();
         assert_eq!((called.caller, &called.payload[..]), (robot.public(), &b"payload"[..]));
         let (theirs, second) = called.answer(b"back").unwrap();
         let (ours, payload) = caller.finish(&second).unwrap();
@@ -233,15 +233,16 @@ mod tests {
     fn a_call_to_somebody_else_cannot_be_read() {
         let (robot, base) = keys();
         let other = SecretKey::insecure("other");
-        let (_, first) = Caller::call(&robot, &base.public(), [1; 32], b"").unwrap();
-        assert!(Called::read(&other, [2; 32], &first).is_err());
+        let (_, first) = Initiator::call(&robot, &base.public(), [1; 32], b"").unwrap();
+        assert!(ReceivedInitiation::read(&other, [2; 32], &first).is_err());
     }
 
     #[test]
     fn a_forged_answer_leaves_the_call_open() {
         let (robot, base) = keys();
-        let (mut caller, first) = Caller::call(&robot, &base.public(), [1; 32], b"").unwrap();
-        let (_, second) = Called::read(&base, [2; 32], &first).unwrap().answer(b"").unwrap();
+        let (mut caller, first) = Initiator::call(&robot, &base.public(), [1; 32], b"").unwrap();
+        let (_, second) =
+            ReceivedInitiation::read(&base, [2; 32], &first).unwrap().answer(b"").unwrap();
         for at in 0..second.len() {
             let mut forged = second.clone();
             forged[at] ^= 1;

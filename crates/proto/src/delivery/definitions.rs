@@ -57,7 +57,7 @@ impl Definitions {
     }
 
     /// A topic is not offered any more as it was.
-    pub(crate) fn topic_went(&mut self) {
+    pub(crate) fn topic_removed(&mut self) {
         self.may_have_unused = true;
     }
 

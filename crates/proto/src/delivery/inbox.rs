@@ -199,7 +199,7 @@ impl Inbox {
     }
 
     /// Takes a packet for others, or a piece of one.
-    pub(crate) fn take_carried(
+    pub(crate) fn take_relayed(
         &mut self,
         now: Instant,
         transit: Transit,

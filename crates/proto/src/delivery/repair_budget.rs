@@ -54,7 +54,7 @@ impl RepairBudget {
     }
 
     /// To send so many bytes again will cost nothing.
-    pub(crate) fn forgive(&mut self, bytes: u32) {
+    pub(crate) fn refund(&mut self, bytes: u32) {
         self.credit += i64::from(bytes);
     }
 

@@ -4,7 +4,7 @@
 
 use crate::address::Place;
 use crate::bucket::{Allowance, Bucket};
-use crate::crypto::gate::mac;
+use crate::crypto::cookies::mac;
 use crate::crypto::keys::KEY;
 use crate::crypto::tag::Shared;
 use crate::endpoint::Endpoint;
@@ -88,7 +88,7 @@ impl Endpoint {
     }
 
     /// The secret with the peer that had this one's number is of no use any more.
-    pub(crate) fn share_secret_anew(&mut self, peer: PeerId) {
+    pub(crate) fn renew_shared_secret(&mut self, peer: PeerId) {
         let state = &self.peers[peer];
         if let Some(shared) = self.beacons.shared.get_mut(peer.0 as usize) {
             *shared = Shared::new(&self.config.key, &state.session.key);
@@ -105,22 +105,22 @@ impl Endpoint {
         if self.peers.iter().all(|peer| peer.up || peer.gone) {
             return Ok(());
         }
-        if !self.may_look_at(now, from) {
+        if !self.may_examine(now, from) {
             return Err(RefusedPacket::Flood);
         }
         self.share_secrets();
         // One of nobody we look for is no fault: other teams have beacons as well.
-        let Some(peer) = self.sender_sought(beacon) else { return Ok(()) };
+        let Some(peer) = self.sender_of(beacon) else { return Ok(()) };
         let link = self.link_towards(peer, radio, from).ok_or(RefusedPacket::UnknownSession)?;
         self.set_link_radio(link, radio);
         let link = &mut self.links[link];
-        link.look_at(from);
-        link.call_now |= self.beacons.calls.take(now);
+        link.try_address(from);
+        link.initiate_now |= self.beacons.calls.take(now);
         Ok(())
     }
 
     /// Whether a beacon may cost the making of tags.
-    fn may_look_at(&mut self, now: Instant, from: Place) -> bool {
+    fn may_examine(&mut self, now: Instant, from: Place) -> bool {
         let senders = match self.beacons.senders.take() {
             Some(senders) => senders,
             None => Senders::new(self.draw_key()),
@@ -130,7 +130,7 @@ impl Endpoint {
     }
 
     /// The peer that sent it, if it is not up.
-    fn sender_sought(&self, beacon: &Beacon<'_>) -> Option<PeerId> {
+    fn sender_of(&self, beacon: &Beacon<'_>) -> Option<PeerId> {
         let tags: Vec<[u8; TAG]> = beacon.tags().collect();
         let mut peers = self.peers.iter().zip(&self.beacons.shared);
         let sent = peers.position(|(peer, shared)| {

@@ -2,59 +2,59 @@
 //! How two nodes meet: calls, answers and cookies, out and in.
 
 use crate::address::Place;
-use crate::crypto::gate::Admission;
-use crate::crypto::noise::Called;
+use crate::crypto::cookies::Admission;
+use crate::crypto::noise::ReceivedInitiation;
 use crate::endpoint::events::{Event, Notice};
 use crate::endpoint::{Endpoint, Timer, Transmit};
 use crate::ids::{LinkId, PeerId, RadioId};
 use crate::path::link::Link;
-use crate::session::Met;
+use crate::session::HandshakeOutcome;
 use crate::stats::RefusedPacket;
 use crate::time::{Duration, Instant};
-use crate::wire::packet::{Answer, Call, Cookie, Greeting, Verdict};
+use crate::wire::packet::{CookieReply, Greeting, Initiation, Response, Verdict};
 
 /// A link that is down is asked, and its peer called, in turns so often. A ping takes 73 bytes
 /// of IP and a call at most 234: together 0.48 % of 1.5 Mbps, and the way back is found in
 /// 170 ms where keys are still known, in 340 ms where not.
-const SEEK_EVERY: Duration = Duration::from_millis(170);
-/// The same for a peer that has been away for [`LONG_AWAY`].
-const SEEK_SELDOM: Duration = Duration::from_millis(500);
-const LONG_AWAY: Duration = Duration::from_secs(300);
+const RECONNECT_INTERVAL: Duration = Duration::from_millis(170);
+/// The same for a peer that has been away for [`LONG_DOWN`].
+const RECONNECT_INTERVAL_LONG_DOWN: Duration = Duration::from_millis(500);
+const LONG_DOWN: Duration = Duration::from_secs(300);
 /// New keys that did not come are asked for again after so long.
-const REKEY_AGAIN: Duration = Duration::from_millis(500);
+const REKEY_RETRY: Duration = Duration::from_millis(500);
 /// Of strangers' calls a person is told so often at most: anybody may send them.
-const TELL_AGAIN: Duration = Duration::from_millis(250);
+const NOTICE_INTERVAL: Duration = Duration::from_millis(250);
 /// Answers that may wait to be sent.
 const MAX_REPLIES: usize = 64;
 
 /// Out.
 impl Endpoint {
-    pub(crate) fn on_seek_timer(&mut self, now: Instant, id: LinkId) {
+    pub(crate) fn on_reconnect_timer(&mut self, now: Instant, id: LinkId) {
         let link = &mut self.links[id];
         let peer = &self.peers[link.peer];
         if link.is_heard() {
             return;
         }
         // Calls and pings take turns, and each of them goes to both addresses.
-        if !link.up && link.seeks.is_multiple_of(2) {
+        if !link.up && link.reconnect_attempts.is_multiple_of(2) {
             link.try_other_address();
         }
         let (via, reachable) = (link.via, link.remote.is_some());
         let reachable = reachable && via.is_none_or(|hop| self.is_heard(hop));
         let link = &mut self.links[id];
-        link.seeks = link.seeks.wrapping_add(1);
+        link.reconnect_attempts = link.reconnect_attempts.wrapping_add(1);
         // While the peer is heard by another link its keys are good, and a ping will do.
         let heard = peer.links.iter().any(|other| self.links[*other].is_heard());
         let link = &mut self.links[id];
-        if peer.session.keys().is_some() && (heard || link.seeks.is_multiple_of(2)) {
+        if peer.session.keys().is_some() && (heard || link.reconnect_attempts.is_multiple_of(2)) {
             link.ping_now = reachable;
         } else {
-            link.call_now = reachable;
+            link.initiate_now = reachable;
         }
-        let away = link.last_received.is_none_or(|at| now.since(at) > LONG_AWAY);
-        let started = now.0 > LONG_AWAY.as_nanos() as u64;
-        let wait = if away && started { SEEK_SELDOM } else { SEEK_EVERY };
-        self.timers.set(Timer::Seek(id), Some(now + wait));
+        let away = link.last_received.is_none_or(|at| now.since(at) > LONG_DOWN);
+        let started = now.0 > LONG_DOWN.as_nanos() as u64;
+        let wait = if away && started { RECONNECT_INTERVAL_LONG_DOWN } else { RECONNECT_INTERVAL };
+        self.timers.set(Timer::Reconnect(id), Some(now + wait));
     }
 
     /// Whether packets come from a peer itself.
@@ -69,28 +69,28 @@ impl Endpoint {
         let rekey_at = state.session.rekey_at();
         if rekey_at.is_none() {
             for id in state.links.clone() {
-                self.take_down(now, id);
+                self.mark_down(now, id);
             }
         } else if rekey_at.is_some_and(|at| at <= now) {
             let any = state.links.iter().find(|id| self.links[**id].up);
             if let Some(id) = any {
-                self.links[*id].call_now = true;
+                self.links[*id].initiate_now = true;
             }
         }
         self.release_numbers(peer);
-        let again = rekey_at.map(|at| at.max(now + REKEY_AGAIN));
+        let again = rekey_at.map(|at| at.max(now + REKEY_RETRY));
         self.timers.set(Timer::Rekey(peer), again);
     }
 
-    pub(crate) fn poll_call(&mut self, now: Instant) -> Option<Transmit> {
-        let id = self.links.position(|l| l.call_now)?;
-        self.links[id].call_now = false;
+    pub(crate) fn poll_initiation(&mut self, now: Instant) -> Option<Transmit> {
+        let id = self.links.position(|l| l.initiate_now)?;
+        self.links[id].initiate_now = false;
         let peer = self.links[id].peer;
         let (session, drawn) = (self.draw_session(peer), self.draw_key());
         let state = &mut self.peers[peer].session;
         let greeting = Greeting { epoch: state.own_epoch(), name: &self.config.name };
         let datagram = state.call(now, &self.config.key, &greeting, session, drawn);
-        if state.calls_as() != Some(session) {
+        if state.pending_session() != Some(session) {
             state.released.push(session);
         }
         self.release_numbers(peer);
@@ -127,14 +127,14 @@ impl Endpoint {
 
 /// In.
 impl Endpoint {
-    pub(crate) fn handle_call(
+    pub(crate) fn handle_initiation(
         &mut self,
         now: Instant,
         radio: RadioId,
         from: Place,
-        call: &Call<'_>,
+        call: &Initiation<'_>,
     ) -> Result<(), RefusedPacket> {
-        match self.judge_call(now, from, call) {
+        match self.check_initiation(now, from, call) {
             Admission::Admit => {}
             Admission::Stranger => {
                 self.notice_other_key(now, from);
@@ -146,17 +146,17 @@ impl Endpoint {
                 return Err(RefusedPacket::Flood);
             }
         }
-        let again = self.peers.iter_mut().find_map(|p| p.session.answer_again(call, from));
+        let again = self.peers.iter_mut().find_map(|p| p.session.repeat_response(call, from));
         if again.is_some() {
             self.reply(radio, from, again);
             return Ok(());
         }
         let drawn = self.draw_key();
-        let called = Called::read(&self.config.key, drawn, call.noise)
+        let called = ReceivedInitiation::read(&self.config.key, drawn, call.noise)
             .map_err(|_| RefusedPacket::Unauthentic)?;
         let payload = called.payload.clone();
         let greeting = Greeting::parse(&payload).map_err(|_| RefusedPacket::Malformed)?;
-        let peer = self.known_caller(from, &called, &greeting)?;
+        let peer = self.known_initiator(from, &called, &greeting)?;
         let state = &self.peers[peer];
         let verdict = match () {
             () if greeting.name != state.name => {
@@ -164,8 +164,8 @@ impl Endpoint {
                 self.notice(Notice::OtherName { name, theirs, from });
                 Verdict::Name
             }
-            () if state.up && state.session.is_past(greeting.epoch) => {
-                self.notice_twins(peer, from);
+            () if state.up && state.session.is_past_epoch(greeting.epoch) => {
+                self.notice_duplicate_key(peer, from);
                 Verdict::Twin
             }
             () => Verdict::Welcome,
@@ -185,10 +185,10 @@ impl Endpoint {
     }
 
     /// The peer that calls, if it is one.
-    fn known_caller(
+    fn known_initiator(
         &mut self,
         from: Place,
-        called: &Called,
+        called: &ReceivedInitiation,
         greeting: &Greeting<'_>,
     ) -> Result<PeerId, RefusedPacket> {
         if let Some(&peer) = self.by_key.get(&called.caller) {
@@ -209,16 +209,16 @@ impl Endpoint {
 
     /// Of a call for another key than ours: a peer's may be misled by its file, as long as one is away.
     fn notice_other_key(&mut self, now: Instant, from: Place) {
-        if now < self.strangers_told_again || self.peers.iter().all(|peer| peer.up || peer.gone) {
+        if now < self.next_stranger_notice || self.peers.iter().all(|peer| peer.up || peer.gone) {
             return;
         }
-        self.strangers_told_again = now + TELL_AGAIN;
+        self.next_stranger_notice = now + NOTICE_INTERVAL;
         let link = self.links.iter().find(|link| link.remote == Some(from) && !link.is_heard());
         let name = link.map(|link| self.peers[link.peer].name.clone());
         self.notice(Notice::OtherKey { name, from });
     }
 
-    fn notice_twins(&mut self, peer: PeerId, from: Place) {
+    fn notice_duplicate_key(&mut self, peer: PeerId, from: Place) {
         let state = &self.peers[peer];
         let links = state.links.iter().map(|id| &self.links[*id]);
         let other = links.filter(|link| link.up).find_map(|link| link.remote);
@@ -226,12 +226,12 @@ impl Endpoint {
         self.notice(Notice::Twins { name, from, other });
     }
 
-    pub(crate) fn handle_answer(
+    pub(crate) fn handle_response(
         &mut self,
         now: Instant,
         radio: RadioId,
         from: Place,
-        answer: &Answer<'_>,
+        answer: &Response<'_>,
     ) -> Result<(), RefusedPacket> {
         let known = self.by_session.get(&answer.your_session).copied();
         let peer = known.ok_or(RefusedPacket::UnknownSession)?;
@@ -239,17 +239,17 @@ impl Endpoint {
             return Err(RefusedPacket::Unauthentic);
         }
         let state = &mut self.peers[peer];
-        if state.session.calls_as() != Some(answer.your_session) {
+        if state.session.pending_session() != Some(answer.your_session) {
             return Err(RefusedPacket::Duplicate);
         }
-        if !state.session.may_finish(now) {
+        if !state.session.may_complete(now) {
             return Err(RefusedPacket::Flood);
         }
         let met = state.session.finish(now, answer, state.up);
         self.release_numbers(peer);
         match met.ok_or(RefusedPacket::Unauthentic)? {
-            Met::Keys { new_life } => {
-                self.start_keys(now, peer, new_life);
+            HandshakeOutcome::Keys { new_epoch } => {
+                self.start_keys(now, peer, new_epoch);
                 let link = self.link_towards(peer, radio, from);
                 let link = link.ok_or(RefusedPacket::UnknownSession)?;
                 if self.links[link].remote == Some(from) {
@@ -262,31 +262,31 @@ impl Endpoint {
                 self.links[link].ping_now = true;
                 Ok(())
             }
-            Met::Refused(verdict) => {
+            HandshakeOutcome::Refused(verdict) => {
                 let name = self.peers[peer].name.clone();
                 self.notice(Notice::TheyRefuse { name, from, verdict });
                 Ok(())
             }
-            Met::Past => {
-                self.notice_twins(peer, from);
+            HandshakeOutcome::Past => {
+                self.notice_duplicate_key(peer, from);
                 Err(RefusedPacket::WrongKey)
             }
         }
     }
 
-    pub(crate) fn handle_cookie(
+    pub(crate) fn handle_cookie_reply(
         &mut self,
         now: Instant,
         from: Place,
-        cookie: &Cookie<'_>,
+        cookie: &CookieReply<'_>,
     ) -> Result<(), RefusedPacket> {
         let known = self.by_session.get(&cookie.your_session).copied();
         let peer = known.ok_or(RefusedPacket::UnknownSession)?;
         let state = &mut self.peers[peer];
-        if state.session.calls_as() != Some(cookie.your_session) {
+        if state.session.pending_session() != Some(cookie.your_session) {
             return Err(RefusedPacket::Duplicate);
         }
-        match state.session.take_cookie(now, cookie) {
+        match state.session.accept_cookie(now, cookie) {
             Some(true) => {}
             Some(false) => return Err(RefusedPacket::Flood),
             None => return Err(RefusedPacket::Unauthentic),
@@ -294,14 +294,14 @@ impl Endpoint {
         let links = &self.peers[peer].links;
         let link = links.iter().find(|id| self.links[**id].remote == Some(from));
         if let Some(id) = link {
-            self.links[*id].call_now = true;
+            self.links[*id].initiate_now = true;
         }
         Ok(())
     }
 
     /// New keys are in use.
-    pub(crate) fn start_keys(&mut self, now: Instant, peer: PeerId, new_life: bool) {
-        if new_life {
+    pub(crate) fn start_keys(&mut self, now: Instant, peer: PeerId, new_epoch: bool) {
+        if new_epoch {
             self.start_session(now, peer);
         }
         self.release_numbers(peer);
@@ -321,12 +321,12 @@ impl Endpoint {
     /// One of both ends said goodbye. The next session, if there is one, is another.
     pub(crate) fn end_session(&mut self, now: Instant, peer: PeerId) {
         for id in self.peers[peer].links.clone() {
-            self.take_down(now, id);
+            self.mark_down(now, id);
         }
         let epoch = self.draw_token();
         self.peers[peer].session.end(epoch);
         self.release_numbers(peer);
-        self.forget_passing(now, peer);
+        self.forget_routes(now, peer);
         self.reset_session(now, peer);
         self.timers.set(Timer::Rekey(peer), None);
         self.emit(Event::PeerLeft { peer });
@@ -340,7 +340,7 @@ impl Endpoint {
             self.timers.set(Timer::Loss(link), None);
             self.timers.set(Timer::Silent(link), None);
             self.timers.set(Timer::Path(link), None);
-            self.timers.set(Timer::Seek(link), Some(now));
+            self.timers.set(Timer::Reconnect(link), Some(now));
         }
     }
 }

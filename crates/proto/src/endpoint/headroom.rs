@@ -14,7 +14,7 @@ impl Endpoint {
         let radio = &self.radios[link.radio];
         let near = [radio.config.rate.fixed_bps(), radio.room_bps(now)];
         match &link.controller {
-            Some(far) if link.available.held_far => (far.rate_bps(), far.signal()),
+            Some(far) if link.headroom.limited_by_path => (far.rate_bps(), far.signal()),
             far => {
                 let far = far.as_ref().and_then(|far| far.rate_bps());
                 (near.into_iter().chain([far]).flatten().min(), radio.pacer.signal())
@@ -23,10 +23,10 @@ impl Endpoint {
     }
 
     /// Tells the application what a link has room for, if that is news.
-    pub(crate) fn tell_room(&mut self, now: Instant, id: LinkId) {
+    pub(crate) fn report_headroom(&mut self, now: Instant, id: LinkId) {
         let (available_bps, _) = self.room(now, id);
         let link = &mut self.links[id];
-        if link.up && link.available.tells(now, available_bps) {
+        if link.up && link.headroom.should_report(now, available_bps) {
             self.emit(Event::LinkRate { link: id, available_bps });
         }
     }

@@ -10,9 +10,9 @@ use crate::endpoint::removal::Numbered;
 use crate::endpoint::{Endpoint, Timer};
 use crate::ids::{ChannelId, LinkId, PeerId, RadioId};
 use crate::limits;
-use crate::recovery::received::Arrivals;
+use crate::recovery::received::ReceivedPackets;
 use crate::recovery::sent::Outcome;
-use crate::session::Standing;
+use crate::session::KeyStatus;
 use crate::stats::RefusedPacket;
 use crate::time::{Duration, Instant};
 use crate::wire::control::{Control, OfferedTopic};
@@ -63,9 +63,9 @@ impl Endpoint {
                 self.scratch = scratch;
                 result
             }
-            Ok(Packet::Call(call)) => self.handle_call(now, radio, from, &call),
-            Ok(Packet::Answer(answer)) => self.handle_answer(now, radio, from, &answer),
-            Ok(Packet::Cookie(cookie)) => self.handle_cookie(now, from, &cookie),
+            Ok(Packet::Initiation(call)) => self.handle_initiation(now, radio, from, &call),
+            Ok(Packet::Response(answer)) => self.handle_response(now, radio, from, &answer),
+            Ok(Packet::CookieReply(cookie)) => self.handle_cookie_reply(now, from, &cookie),
             Ok(Packet::Beacon(beacon)) => self.handle_beacon(now, radio, from, &beacon),
             Ok(Packet::OtherVersion(theirs)) => {
                 self.notice(Notice::Version { from, theirs, ours: VERSION });
@@ -92,7 +92,7 @@ impl Endpoint {
     pub fn bears_our_number(&self, bytes: &[u8]) -> bool {
         let number = match Packet::parse(bytes) {
             Ok(Packet::Session(header, _)) => header.session,
-            Ok(Packet::Answer(answer)) => answer.your_session,
+            Ok(Packet::Response(answer)) => answer.your_session,
             _ => return false,
         };
         self.by_session.contains_key(&number)
@@ -114,13 +114,13 @@ impl Endpoint {
         self.clock_now = now;
         while let Some(timer) = self.timers.pop(now) {
             match timer {
-                Timer::Seek(link) => self.on_seek_timer(now, link),
+                Timer::Reconnect(link) => self.on_reconnect_timer(now, link),
                 Timer::Path(link) => self.on_path_timer(link),
                 Timer::Rekey(peer) => self.on_rekey_timer(now, peer),
                 Timer::Ping(link) => self.links[link].ping_now = true,
-                Timer::Silent(link) => self.take_down(now, link),
+                Timer::Silent(link) => self.mark_down(now, link),
                 Timer::Loss(link) => {
-                    let outcome = self.links[link].ledger.on_timer(now);
+                    let outcome = self.links[link].sent_packets.on_timer(now);
                     self.apply_outcome(now, link, outcome);
                 }
                 Timer::Stall(link) => self.links[link].stalled = true,
@@ -150,9 +150,9 @@ impl Endpoint {
         let state = &self.peers[peer];
         let (keys, known) =
             state.session.find(now, header.session).ok_or(RefusedPacket::UnknownSession)?;
-        let arrivals = state.arrivals.get(&header.link);
+        let arrivals = state.received_packets.get(&header.link);
         let arrivals = arrivals.filter(|_| known || state.session.continues(keys));
-        let expected = arrivals.map_or(1, Arrivals::expected);
+        let expected = arrivals.map_or(1, ReceivedPackets::expected);
         let number = full_number(header.number, expected);
         if arrivals.is_some_and(|arrivals| !arrivals.is_new(number)) {
             self.note_duplicate(peer, header.link);
@@ -167,8 +167,9 @@ impl Endpoint {
         if !known && !self.peers[peer].session.may_begin(now, epoch) {
             return Err(RefusedPacket::Flood);
         }
-        if let Standing::Fresh { new_life, to } = self.peers[peer].session.confirm(header.session) {
-            self.start_keys(now, peer, new_life);
+        if let KeyStatus::Fresh { new_epoch, to } = self.peers[peer].session.confirm(header.session)
+        {
+            self.start_keys(now, peer, new_epoch);
             // Who has our answer receives where it went.
             let link = self.link_towards(peer, radio, from).filter(|_| from == to);
             if let Some(link) = link {
@@ -194,7 +195,7 @@ impl Endpoint {
         let measured = time.and_then(|time| clock.transit(now, time));
         let held_back = time.and_then(|time| clock.least_transit(now, time)).unwrap_or_default();
         // What waited in a queue far away, or was held back, is older than half a round trip says.
-        let rtt = self.links[link].ledger.rtt().smoothed();
+        let rtt = self.links[link].sent_packets.rtt().smoothed();
         let assumed = told.unwrap_or(rtt.unwrap_or_default() / 2).max(held_back);
         let transit = Transit { assumed, measured: told.or(measured) };
         let mut acked_links = BTreeSet::new();
@@ -213,7 +214,7 @@ impl Endpoint {
                     let (wall, Some(time)) = (self.wall(now), time) else { continue };
                     self.peers[peer].clock.on_report(now, time, report, wall);
                 }
-                Frame::Held(held) => self.handle_held(now, peer, held),
+                Frame::Held(held) => self.handle_backlog_report(now, peer, held),
                 // Each costs a look through all packets under way; one tells all of a link.
                 Frame::Ack(ack) if !acked_links.insert(ack.link) => {
                     self.refused.add(RefusedPacket::Malformed);
@@ -232,7 +233,7 @@ impl Endpoint {
     }
 
     fn note_duplicate(&mut self, peer: PeerId, number: u8) {
-        let arrivals = self.peers[peer].arrivals.get(&number);
+        let arrivals = self.peers[peer].received_packets.get(&number);
         if let Some(via) = arrivals.and_then(|arrivals| arrivals.via) {
             self.links[via].stats.duplicate_packets += 1;
         }
@@ -268,7 +269,7 @@ impl Endpoint {
         if matches!(from, Place::Relay { .. }) {
             return Err(RefusedPacket::UnknownSession);
         }
-        let arrivals = &self.peers[peer].arrivals;
+        let arrivals = &self.peers[peer].received_packets;
         let before = arrivals.get(&their_link).and_then(|arrivals| arrivals.via);
         // Two links of the peer do not lead to one of ours, but while one of them is mistaken.
         let mut others = arrivals.iter().filter(|(number, _)| **number != their_link);
@@ -292,7 +293,8 @@ impl Endpoint {
         frames: &[Frame<'_>],
     ) {
         let state = &mut self.peers[peer];
-        let arrivals = state.arrivals.entry(header.link).or_insert_with(Arrivals::new);
+        let arrivals =
+            state.received_packets.entry(header.link).or_insert_with(ReceivedPackets::new);
         let gap = number != arrivals.expected();
         arrivals.insert(now, number);
         if let Some(time) = time {
@@ -328,7 +330,7 @@ impl Endpoint {
             return;
         }
         link.up = true;
-        link.settle_address();
+        link.confirm_address();
         link.last_eliciting = now;
         let peer = link.peer;
         self.arm_link(id);
@@ -340,17 +342,17 @@ impl Endpoint {
         }
     }
 
-    pub(crate) fn take_down(&mut self, now: Instant, id: LinkId) {
+    pub(crate) fn mark_down(&mut self, now: Instant, id: LinkId) {
         let link = &mut self.links[id];
         if !std::mem::replace(&mut link.up, false) {
             return;
         }
         link.silent = false;
-        link.available.forget();
-        self.lose_all(now, id);
+        link.headroom.forget();
+        self.mark_all_lost(now, id);
         self.timers.set(Timer::Ping(id), None);
         self.timers.set(Timer::Silent(id), None);
-        self.timers.set(Timer::Seek(id), Some(now));
+        self.timers.set(Timer::Reconnect(id), Some(now));
         self.emit(Event::LinkDown { link: id });
         let peer = self.links[id].peer;
         let state = &mut self.peers[peer];
@@ -360,7 +362,7 @@ impl Endpoint {
             self.emit(Event::PeerDown { peer, said_goodbye });
         }
         if !self.direct_links(peer).any(|link| link.up) {
-            self.forget_passing(now, peer);
+            self.forget_routes(now, peer);
         }
     }
 
@@ -380,7 +382,7 @@ impl Endpoint {
             }
             Frame::Relay(data, bytes) => {
                 let inbox = &mut self.peers[peer].inbox;
-                let taken = inbox.take_carried(now, transit, data, bytes);
+                let taken = inbox.take_relayed(now, transit, data, bytes);
                 if let Taken::Message(message) = &taken {
                     let priority = data.channel as u8;
                     if let Err(reason) = self.handle_relay(now, radio, peer, priority, message) {
@@ -444,11 +446,11 @@ impl Endpoint {
             Numbered::Unknown => return self.refused.add(RefusedPacket::Malformed),
         };
         let link = &mut self.links[id];
-        match link.ledger.acknowledge(now, ack) {
+        match link.sent_packets.acknowledge(now, ack) {
             Ok(outcome) => {
                 link.report(now, time, ack, &outcome);
                 self.apply_outcome(now, id, outcome);
-                self.tell_room(now, id);
+                self.report_headroom(now, id);
             }
             Err(()) => self.refused.add(RefusedPacket::Malformed),
         }
@@ -459,7 +461,7 @@ impl Endpoint {
         link.stats.acked_packets += outcome.acked_packets;
         link.stats.lost_packets += outcome.lost_packets;
         link.stats.spurious_losses += outcome.spurious_losses;
-        let silent = link.ledger.is_silent();
+        let silent = link.sent_packets.is_silent();
         let fell_silent = silent && !link.silent;
         link.silent = silent;
         // The next ping need not wait for a heartbeat: whether the peer is there is the question.
@@ -473,9 +475,9 @@ impl Endpoint {
             let _ = outbox.lost(now, piece, !outcome.overdue);
         }
         if fell_silent {
-            self.lose_all(now, id);
+            self.mark_all_lost(now, id);
             // The peer may have started again, and not know our keys.
-            self.timers.set(Timer::Seek(id), Some(now));
+            self.timers.set(Timer::Reconnect(id), Some(now));
         }
         self.arm_link(id);
         self.arm_expiry(now, peer);
@@ -483,15 +485,15 @@ impl Endpoint {
 
     /// What is under way on a link that has gone silent will not arrive; to send
     /// it again later costs no budget, since it is no answer to congestion.
-    pub(crate) fn lose_all(&mut self, now: Instant, id: LinkId) {
+    pub(crate) fn mark_all_lost(&mut self, now: Instant, id: LinkId) {
         let link = &mut self.links[id];
-        let outcome = link.ledger.lose_all();
+        let outcome = link.sent_packets.mark_all_lost();
         link.stats.lost_packets += outcome.lost_packets;
         let peer = link.peer;
         let outbox = &mut self.peers[peer].outbox;
         for piece in &outcome.lost {
             if outbox.lost(now, piece, true) {
-                outbox.forgive(piece);
+                outbox.refund(piece);
             }
         }
         self.arm_link(id);
@@ -512,7 +514,7 @@ impl Endpoint {
                 }
                 if state.inbox.offered(offer.channel, offer.topic.clone()) {
                     if known {
-                        state.definitions.topic_went();
+                        state.definitions.topic_removed();
                     }
                     self.resolve_definition(now, peer, offer.channel, offer.topic);
                 }
@@ -520,7 +522,7 @@ impl Endpoint {
             Control::Withdraw { channel } => {
                 state.awaiting_definition.remove(&channel);
                 if state.inbox.withdrawn(channel) {
-                    state.definitions.topic_went();
+                    state.definitions.topic_removed();
                     let channel = ChannelId(channel);
                     self.emit(Event::Withdrawn { peer, channel });
                 }
@@ -615,7 +617,7 @@ fn parse_frames(bytes: &[u8]) -> Result<Vec<Frame<'_>>, WireError> {
 impl Endpoint {
     pub(crate) fn arm_link(&mut self, id: LinkId) {
         let link = &self.links[id];
-        self.timers.set(Timer::Loss(id), link.ledger.timer());
+        self.timers.set(Timer::Loss(id), link.sent_packets.timer());
         self.timers.set(Timer::Stall(id), link.stall_at());
         let pause = if link.silent { PROBE_EVERY } else { self.config.heartbeat };
         let ping_at = link.up.then(|| link.last_eliciting + pause);
@@ -625,7 +627,7 @@ impl Endpoint {
     pub(crate) fn arm_expiry(&mut self, now: Instant, peer: PeerId) {
         let outbox = &mut self.peers[peer].outbox;
         let mut at = outbox.next_expiry();
-        if outbox.waiting_messages() > 0 && outbox.next_turn(now).is_none() {
+        if outbox.waiting_messages() > 0 && outbox.next_in_order(now).is_none() {
             at = Some(at.map_or(now + REPAIR_POLL, |at| at.min(now + REPAIR_POLL)));
         }
         self.timers.set(Timer::Expiry(peer), at);

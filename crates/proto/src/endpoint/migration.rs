@@ -13,7 +13,7 @@ use crate::wire::frame::{put_challenge, put_echo};
 use std::cmp::Reverse;
 
 /// A challenge that is not echoed is repeated after so long.
-const CHALLENGE_AGAIN: Duration = Duration::from_millis(100);
+const CHALLENGE_RETRY: Duration = Duration::from_millis(100);
 /// Challenges sent to one address; the next packet from there starts anew.
 const MAX_CHALLENGES: u8 = 4;
 
@@ -54,7 +54,7 @@ impl Endpoint {
         let token = self.draw_token();
         let candidate = Candidate { radio, remote, token, challenges: 0, due: true };
         self.links[id].candidate = Some(candidate);
-        self.timers.set(Timer::Path(id), Some(now + CHALLENGE_AGAIN));
+        self.timers.set(Timer::Path(id), Some(now + CHALLENGE_RETRY));
     }
 
     pub(crate) fn on_path_timer(&mut self, id: LinkId) {
@@ -72,7 +72,7 @@ impl Endpoint {
         candidate.due = false;
         candidate.challenges += 1;
         let (radio, remote, token) = (candidate.radio, candidate.remote, candidate.token);
-        self.timers.set(Timer::Path(id), Some(now + CHALLENGE_AGAIN));
+        self.timers.set(Timer::Path(id), Some(now + CHALLENGE_RETRY));
         let datagram = self.aside(now, id, |out| put_challenge(token, out))?;
         Some(Transmit::aside(radio, remote, datagram))
     }
@@ -127,7 +127,7 @@ impl Endpoint {
         (link.remote, link.radio) = (Some(remote), radio);
         if moved {
             // What is under way to the old address will hardly arrive.
-            self.lose_all(now, id);
+            self.mark_all_lost(now, id);
             self.emit(Event::LinkMoved { link: id, to: remote });
         }
     }

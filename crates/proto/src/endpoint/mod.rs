@@ -20,14 +20,14 @@ use crate::class::Class;
 use crate::config::{
     ChannelConfig, Config, LinkConfig, MAX_CHANNELS, MAX_LINKS_PER_PEER, MIN_DATAGRAM, RadioConfig,
 };
-use crate::crypto::gate::{Admission, Gate};
+use crate::crypto::cookies::{Admission, CookieChecker};
 use crate::crypto::keys::{KEY, PublicKey};
 use crate::delivery::definitions::Definitions;
 use crate::delivery::outbox::{Flow, Message, RELAY};
 use crate::endpoint::discovery::Beacons;
 use crate::endpoint::events::{Event, Events};
 use crate::endpoint::peer::Peer;
-use crate::endpoint::relay::Passing;
+use crate::endpoint::relay::RelayRoute;
 use crate::endpoint::removal::Vacant;
 use crate::endpoint::timer::TimerTable;
 use crate::endpoint::views::{LinkView, PeerView, RadioView};
@@ -39,7 +39,7 @@ use crate::rate::of_link;
 use crate::stats::{InStats, OutStats, RefusedPackets};
 use crate::time::Instant;
 use crate::wire::control::{Control, MAX_DEFINITION, MAX_TEXT, OfferedTopic};
-use crate::wire::packet::{Call, MAX_NAME};
+use crate::wire::packet::{Initiation, MAX_NAME};
 use crate::wire::relay::ShortName;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -76,7 +76,7 @@ impl Transmit {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Timer {
-    Seek(LinkId),
+    Reconnect(LinkId),
     Path(LinkId),
     Held(PeerId),
     Rekey(PeerId),
@@ -102,13 +102,13 @@ pub struct Endpoint {
     pub(crate) by_session: HashMap<u32, PeerId>,
     pub(crate) by_key: HashMap<PublicKey, PeerId>,
     pub(crate) by_short_name: HashMap<ShortName, PeerId>,
-    pub(crate) flows: BTreeMap<(PeerId, Flow), Passing>,
+    pub(crate) routes: BTreeMap<(PeerId, Flow), RelayRoute>,
     /// From when on a person may be told of strangers' calls.
-    pub(crate) strangers_told_again: Instant,
+    pub(crate) next_stranger_notice: Instant,
     /// Made of the secret one, which takes as long as many packets.
     pub(crate) public: PublicKey,
     pub(crate) short_name: ShortName,
-    pub(crate) gate: Gate,
+    pub(crate) gate: CookieChecker,
     pub(crate) beacons: Beacons,
     pub(crate) timers: TimerTable<Timer>,
     /// Answers and echoes, to wherever what they answer came from.
@@ -142,12 +142,12 @@ impl Endpoint {
         check_name(&config.name)?;
         let public = config.key.public();
         Ok(Self {
-            gate: Gate::new(&config.key),
+            gate: CookieChecker::new(&config.key),
             public,
             short_name: public.short_name(),
             by_short_name: HashMap::new(),
-            flows: BTreeMap::new(),
-            strangers_told_again: Instant::default(),
+            routes: BTreeMap::new(),
+            next_stranger_notice: Instant::default(),
             beacons: Beacons::new(),
             config,
             random,
@@ -229,7 +229,7 @@ impl Endpoint {
         }
         let id = self.place_link(now, peer, radio, config);
         self.set_controller(id);
-        self.timers.set(Timer::Seek(id), Some(now));
+        self.timers.set(Timer::Reconnect(id), Some(now));
         Ok(id)
     }
 
@@ -259,7 +259,7 @@ impl Endpoint {
         if link.up {
             link.ping_now = true;
         } else {
-            self.timers.set(Timer::Seek(id), Some(now));
+            self.timers.set(Timer::Reconnect(id), Some(now));
         }
     }
 
@@ -314,7 +314,12 @@ impl Endpoint {
     }
 
     /// Whether a call may cost a key agreement.
-    pub(crate) fn judge_call(&mut self, now: Instant, from: Place, call: &Call<'_>) -> Admission {
+    pub(crate) fn check_initiation(
+        &mut self,
+        now: Instant,
+        from: Place,
+        call: &Initiation<'_>,
+    ) -> Admission {
         let Self { gate, random, .. } = self;
         gate.judge(now, (&from.bytes(), &from.owner()), call, || draw_key(random))
     }
@@ -499,7 +504,7 @@ impl Endpoint {
             name: &peer.name,
             up: peer.up,
             clock: peer.clock.view(self.clock_now),
-            met: peer.session.was_met(),
+            met: peer.session.was_established(),
             key: peer.session.key,
             queued_messages: peer.outbox.waiting_messages(),
             queued_bytes: peer.outbox.waiting_bytes(),
@@ -550,7 +555,7 @@ impl Endpoint {
             up: link.up,
             stalled: link.stalled,
             datagram_bytes: link.config.datagram_bytes,
-            rtt: link.ledger.rtt().smoothed(),
+            rtt: link.sent_packets.rtt().smoothed(),
             rate_bps: link.controller.as_ref().and_then(|it| it.rate_bps()),
             available_bps,
             signal,

@@ -8,10 +8,10 @@ use crate::crypto::keys::PublicKey;
 use crate::delivery::definitions::Definitions;
 use crate::delivery::inbox::Inbox;
 use crate::delivery::outbox::{Flow, Outbox};
-use crate::endpoint::relay::{Rights, Told};
+use crate::endpoint::relay::{BacklogReport, Rights};
 use crate::ids::LinkId;
 use crate::limits;
-use crate::recovery::received::Arrivals;
+use crate::recovery::received::ReceivedPackets;
 use crate::session::Session;
 use crate::time::Instant;
 use crate::wire::control::Control;
@@ -34,14 +34,14 @@ pub(crate) struct Peer {
     pub(crate) clock: Clock,
     pub(crate) rights: Rights,
     /// What it is told of its packets for others that wait here.
-    pub(crate) told: BTreeMap<Flow, Told>,
+    pub(crate) backlog_reports: BTreeMap<Flow, BacklogReport>,
     pub(crate) goodbye_now: bool,
     /// Its goodbye is what takes its links down now.
     pub(crate) said_goodbye: bool,
     pub(crate) outbox: Outbox,
     pub(crate) inbox: Inbox,
     /// By the peer's number of the link.
-    pub(crate) arrivals: BTreeMap<u8, Arrivals>,
+    pub(crate) received_packets: BTreeMap<u8, ReceivedPackets>,
     pub(crate) next_channel: u64,
     /// Channels whose definition was asked for.
     pub(crate) awaiting_definition: BTreeSet<u64>,
@@ -74,12 +74,12 @@ impl Peer {
             up: false,
             clock: Clock::default(),
             rights: Rights::default(),
-            told: BTreeMap::new(),
+            backlog_reports: BTreeMap::new(),
             goodbye_now: false,
             said_goodbye: false,
             outbox: Outbox::new(config.repair_percent),
             inbox: Inbox::new(config.max_message, config.reassembly_bytes),
-            arrivals: BTreeMap::new(),
+            received_packets: BTreeMap::new(),
             next_channel: 1,
             awaiting_definition: BTreeSet::new(),
             defined: BTreeSet::new(),
@@ -97,9 +97,9 @@ impl Peer {
 
     /// Everything agreed or under way in a session is over.
     pub(crate) fn end_session(&mut self, config: &Config) {
-        self.arrivals.clear();
+        self.received_packets.clear();
         self.clock = Clock::default();
-        self.told.clear();
+        self.backlog_reports.clear();
         self.awaiting_definition.clear();
         self.defined.clear();
         self.inbox = Inbox::new(config.max_message, config.reassembly_bytes);
@@ -125,7 +125,7 @@ impl Peer {
 
     /// Queues one of the session's own messages, if there is a session.
     pub(crate) fn tell(&mut self, now: Instant, control: &Control) {
-        if self.session.is_met() {
+        if self.session.is_established() {
             self.outbox.accept_control(now, control.emit());
         }
     }

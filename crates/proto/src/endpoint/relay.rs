@@ -12,7 +12,7 @@ use crate::address::Place;
 use crate::class::Class;
 use crate::config::{LinkConfig, MIN_DATAGRAM, RadioConfig, Rate};
 use crate::delivery::inbox::Received;
-use crate::delivery::outbox::{Carried, Flow, Parcel};
+use crate::delivery::outbox::{Flow, RelayOrigin, RelayedPacket};
 use crate::endpoint::events::Notice;
 use crate::endpoint::{Endpoint, Timer, Transmit};
 use crate::error::SetupError;
@@ -20,7 +20,7 @@ use crate::ids::{LinkId, PeerId, RadioId};
 use crate::limits;
 use crate::path::link::Link;
 use crate::path::relay_window::WINDOW;
-use crate::stats::{OutStats, PassedOn, RefusedPacket};
+use crate::stats::{Forwarded, OutStats, RefusedPacket};
 use crate::time::{Duration, Instant};
 use crate::wire::cursor::Reader;
 use crate::wire::relay::{Held, RelayHeader, ShortName};
@@ -34,12 +34,13 @@ const HOP_BYTES: usize = 64;
 /// An acknowledgement, a heartbeat or a call that is older says nothing of the way.
 const REPORT_LIFE: Duration = Duration::from_secs(1);
 /// That more waits than before is told after so long, with an acknowledgement if there is one.
-const HELD_MORE: Duration = Duration::from_millis(10);
+const BACKLOG_REPORT_DELAY: Duration = Duration::from_millis(10);
 /// What is told of what waits is told again after so long, should it be lost.
-const HELD_AGAIN: [Duration; 2] = [Duration::from_millis(30), Duration::from_millis(150)];
+const BACKLOG_REPORT_REPEATS: [Duration; 2] =
+    [Duration::from_millis(30), Duration::from_millis(150)];
 
 /// A neighbour that reports more has made it up; sums of so much cannot overflow.
-const MOST_HELD: u64 = u32::MAX as u64;
+const MAX_REPORTED_BACKLOG: u64 = u32::MAX as u64;
 
 /// What a peer may do here beyond its own topics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +59,7 @@ impl Default for Rights {
 
 /// What is known of packets of others beside those that wait here.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Passing {
+pub(crate) struct RelayRoute {
     /// The neighbour that they go to. Only its reports count.
     next: PeerId,
     /// Bytes that wait farther on, as that neighbour reports.
@@ -67,19 +68,19 @@ pub(crate) struct Passing {
 
 /// What a neighbour is told of what is on the way from here.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Told {
+pub(crate) struct BacklogReport {
     bytes: u64,
     /// What it was told last, and how often.
-    told: u64,
+    backlog_reports: u64,
     times: usize,
     /// When it is to be told.
     due: Option<Instant>,
 }
 
-impl Told {
+impl BacklogReport {
     /// What was told to an earlier entry is not known any more.
     fn is_news(&self) -> bool {
-        self.times == 0 || self.bytes != self.told
+        self.times == 0 || self.bytes != self.backlog_reports
     }
 
     fn change(&mut self, now: Instant, bytes: u64) {
@@ -87,22 +88,22 @@ impl Told {
         self.bytes = bytes;
         self.due = if self.is_news() {
             // That more waits, its sender knows; that there is room, it waits for.
-            let due = if bytes < self.told { now } else { now + HELD_MORE };
+            let due = if bytes < self.backlog_reports { now } else { now + BACKLOG_REPORT_DELAY };
             Some(pending.map_or(due, |before| before.min(due)))
         } else {
             self.again_at(now)
         };
     }
 
-    fn on_told(&mut self, now: Instant) {
+    fn on_reported(&mut self, now: Instant) {
         self.times = if self.is_news() { 1 } else { self.times + 1 };
-        self.told = self.bytes;
+        self.backlog_reports = self.bytes;
         self.due = self.again_at(now);
     }
 
     /// Should it be lost.
     fn again_at(&self, now: Instant) -> Option<Instant> {
-        let wait = HELD_AGAIN.get(self.times.checked_sub(1)?)?;
+        let wait = BACKLOG_REPORT_REPEATS.get(self.times.checked_sub(1)?)?;
         Some(now + *wait)
     }
 }
@@ -127,7 +128,7 @@ impl Endpoint {
         let link = &mut self.links[id];
         link.via = Some(via);
         link.controller = None;
-        link.ledger = link.ledger.successor(true);
+        link.sent_packets = link.sent_packets.successor(true);
         link.remote = Some(Place::Relay { hop: via, end });
         Ok(id)
     }
@@ -140,12 +141,12 @@ impl Endpoint {
     /// Packets carried by way of a peer, of others and our own to nodes beyond it: how many, and
     /// what became of them.
     pub fn relayed(&self, peer: PeerId) -> OutStats {
-        self.peers[peer].outbox.carried_stats()
+        self.peers[peer].outbox.relayed_stats()
     }
 
     /// Packets of others alone that were passed on to a peer.
-    pub fn passed_on(&self, peer: PeerId) -> PassedOn {
-        self.peers[peer].outbox.passed_on()
+    pub fn forwarded(&self, peer: PeerId) -> Forwarded {
+        self.peers[peer].outbox.forwarded()
     }
 
     /// The links of a peer that lead there without a relay.
@@ -182,69 +183,79 @@ impl Endpoint {
             to: Some(end),
         };
         let payload = header.before(&datagram);
-        self.links[id].on_the_way.add(priority, payload.len());
-        let carried = Carried::Own(id);
-        let goes_on = true;
-        let parcel = Parcel { priority, payload, published: now, expires, carried, goes_on };
-        self.carry(now, hop, parcel);
+        self.links[id].relay_window.add(priority, payload.len());
+        let origin = RelayOrigin::Own(id);
+        let is_forwarded_again = true;
+        let parcel = RelayedPacket {
+            priority,
+            payload,
+            published: now,
+            expires,
+            origin,
+            is_forwarded_again,
+        };
+        self.enqueue_relayed(now, hop, parcel);
         self.handed = true;
     }
 
     /// Queues a packet for the neighbour `hop`.
-    fn carry(&mut self, now: Instant, hop: PeerId, parcel: Parcel) {
+    fn enqueue_relayed(&mut self, now: Instant, hop: PeerId, parcel: RelayedPacket) {
         let queue_bytes = self.config.queue_bytes;
         let outbox = &mut self.peers[hop].outbox;
-        outbox.carry(parcel);
+        outbox.enqueue_relayed(parcel);
         outbox.enforce_bytes(queue_bytes);
         self.arm_expiry(now, hop);
     }
 
     /// Tells links and neighbours of what waits on the way, where that has changed.
-    pub(crate) fn note_held(&mut self, now: Instant) {
+    pub(crate) fn note_backlogs(&mut self, now: Instant) {
         for id in self.peers.ids() {
-            while let Some(carried) = self.peers[id].outbox.pop_held_change() {
-                match carried {
-                    Carried::Own(id) => self.note_on_the_way(now, id),
-                    Carried::For(hop, flow) => self.plan_held(now, hop, flow),
+            while let Some(origin) = self.peers[id].outbox.pop_backlog_change() {
+                match origin {
+                    RelayOrigin::Own(id) => self.update_relay_window(now, id),
+                    RelayOrigin::For(hop, flow) => self.plan_backlog_report(now, hop, flow),
                 }
             }
         }
     }
 
-    fn held(&self, carried: Carried) -> u64 {
-        let held = self.peers.iter().map(|peer| peer.outbox.held(carried));
+    fn held(&self, origin: RelayOrigin) -> u64 {
+        let held = self.peers.iter().map(|peer| peer.outbox.held(origin));
         held.fold(0, u64::saturating_add)
     }
 
     /// What is on the way by a link of ours.
-    fn note_on_the_way(&mut self, now: Instant, id: LinkId) {
-        let own = self.held(Carried::Own(id)) as usize;
+    fn update_relay_window(&mut self, now: Instant, id: LinkId) {
+        let own = self.held(RelayOrigin::Own(id)) as usize;
         let link = &self.links[id];
         if link.gone {
             return;
         }
-        let bytes = own.saturating_add(link.held_there);
-        self.links[id].on_the_way.shrink_to(bytes);
+        let bytes = own.saturating_add(link.remote_backlog);
+        self.links[id].relay_window.shrink_to(bytes);
         self.handle_in_flight(now, id, Class::BestEffort, bytes);
     }
 
-    fn plan_held(&mut self, now: Instant, hop: PeerId, flow: Flow) {
-        let Some(Passing { beyond, .. }) = self.flows.get(&(hop, flow)).copied() else { return };
-        let bytes = self.held(Carried::For(hop, flow)).saturating_add(beyond);
-        let told = &mut self.peers[hop].told;
-        let entry = told.entry(flow).or_default();
+    fn plan_backlog_report(&mut self, now: Instant, hop: PeerId, flow: Flow) {
+        let Some(RelayRoute { beyond, .. }) = self.routes.get(&(hop, flow)).copied() else {
+            return;
+        };
+        let bytes = self.held(RelayOrigin::For(hop, flow)).saturating_add(beyond);
+        let backlog_reports = &mut self.peers[hop].backlog_reports;
+        let entry = backlog_reports.entry(flow).or_default();
         if bytes != entry.bytes || entry.times == 0 {
             entry.change(now, bytes);
         }
-        let first = told.values().filter_map(|entry| entry.due).min();
+        let first = backlog_reports.values().filter_map(|entry| entry.due).min();
         self.timers.set(Timer::Held(hop), first);
     }
 
     /// A packet that tells a neighbour what waits here, if one is due.
-    pub(crate) fn poll_held(&mut self, now: Instant) -> Option<Transmit> {
+    pub(crate) fn poll_backlog_report(&mut self, now: Instant) -> Option<Transmit> {
         for id in self.peers.ids() {
-            let due = |told: &Told| told.due.is_some_and(|at| at <= now);
-            if !self.peers[id].told.values().any(due) {
+            let due =
+                |backlog_reports: &BacklogReport| backlog_reports.due.is_some_and(|at| at <= now);
+            if !self.peers[id].backlog_reports.values().any(due) {
                 continue;
             }
             let links = &self.peers[id].links;
@@ -252,72 +263,72 @@ impl Endpoint {
             let up = links.iter().find(|id| open(&self.links[**id])).copied();
             match up {
                 Some(link) => return self.report(now, link, false),
-                None => self.peers[id].told.clear(),
+                None => self.peers[id].backlog_reports.clear(),
             }
         }
         None
     }
 
     /// What is on the way from here of what came by a neighbour, told on any packet to it.
-    pub(crate) fn take_held(&mut self, now: Instant, hop: PeerId) -> Vec<Held> {
+    pub(crate) fn due_backlog_reports(&mut self, now: Instant, hop: PeerId) -> Vec<Held> {
         let neighbour = self.peers[hop].short_name;
-        let told = &mut self.peers[hop].told;
+        let backlog_reports = &mut self.peers[hop].backlog_reports;
         let mut all = Vec::new();
         // What is new goes with the acknowledgement of what made it so.
-        let tell = |it: &Told| it.due.is_some_and(|at| at <= now || it.is_news());
-        for (flow, entry) in told.iter_mut().filter(|(_, it)| tell(it)) {
+        let tell = |it: &BacklogReport| it.due.is_some_and(|at| at <= now || it.is_news());
+        for (flow, entry) in backlog_reports.iter_mut().filter(|(_, it)| tell(it)) {
             let from = Some(flow.from).filter(|from| *from != neighbour);
             all.push(Held { to: flow.to, bytes: entry.bytes, from });
-            entry.on_told(now);
+            entry.on_reported(now);
         }
-        told.retain(|_, entry| entry.due.is_some() || entry.bytes > 0);
-        let next = told.values().filter_map(|entry| entry.due).min();
+        backlog_reports.retain(|_, entry| entry.due.is_some() || entry.bytes > 0);
+        let next = backlog_reports.values().filter_map(|entry| entry.due).min();
         self.timers.set(Timer::Held(hop), next);
         all
     }
 
     /// Packets of others come by `hop` and go to `next`.
-    fn note_passing(&mut self, hop: PeerId, next: PeerId, flow: Flow) {
-        let known = self.flows.get_mut(&(hop, flow));
-        if let Some(passing) = known {
-            if std::mem::replace(&mut passing.next, next) != next {
-                passing.beyond = 0;
+    fn note_route(&mut self, hop: PeerId, next: PeerId, flow: Flow) {
+        let known = self.routes.get_mut(&(hop, flow));
+        if let Some(route) = known {
+            if std::mem::replace(&mut route.next, next) != next {
+                route.beyond = 0;
             }
             return;
         }
-        let of_hop = |flows: &BTreeMap<(PeerId, Flow), Passing>| {
-            flows.keys().filter(|(from, _)| *from == hop).count()
+        let of_hop = |routes: &BTreeMap<(PeerId, Flow), RelayRoute>| {
+            routes.keys().filter(|(from, _)| *from == hop).count()
         };
-        if of_hop(&self.flows) >= limits::RELAYED_FLOWS {
-            let idle = self.flows.iter().filter(|(key, _)| key.0 == hop);
-            let idle = idle.filter(|(_, passing)| passing.beyond == 0).map(|(key, _)| *key);
+        if of_hop(&self.routes) >= limits::RELAYED_FLOWS {
+            let idle = self.routes.iter().filter(|(key, _)| key.0 == hop);
+            let idle = idle.filter(|(_, route)| route.beyond == 0).map(|(key, _)| *key);
             for key in idle.collect::<Vec<_>>() {
-                if self.held(Carried::For(key.0, key.1)) == 0 {
-                    self.flows.remove(&key);
+                if self.held(RelayOrigin::For(key.0, key.1)) == 0 {
+                    self.routes.remove(&key);
                 }
             }
         }
-        if of_hop(&self.flows) < limits::RELAYED_FLOWS {
-            self.flows.insert((hop, flow), Passing { next, beyond: 0 });
+        if of_hop(&self.routes) < limits::RELAYED_FLOWS {
+            self.routes.insert((hop, flow), RelayRoute { next, beyond: 0 });
         }
     }
 
     /// A peer is not reached any more, but perhaps through others: nothing passes by it.
-    pub(crate) fn forget_passing(&mut self, now: Instant, gone: PeerId) {
-        self.flows.retain(|(hop, _), _| *hop != gone);
-        self.peers[gone].told.clear();
+    pub(crate) fn forget_routes(&mut self, now: Instant, gone: PeerId) {
+        self.routes.retain(|(hop, _), _| *hop != gone);
+        self.peers[gone].backlog_reports.clear();
         self.timers.set(Timer::Held(gone), None);
-        self.peers[gone].outbox.drop_parcels(|_| true);
+        self.peers[gone].outbox.drop_relayed(|_| true);
         for state in self.peers.iter_mut() {
-            state.outbox.drop_parcels(|it| matches!(it, Carried::For(hop, _) if hop == gone));
+            state.outbox.drop_relayed(|it| matches!(it, RelayOrigin::For(hop, _) if hop == gone));
         }
-        let beyond = self.flows.iter_mut().filter(|(_, passing)| passing.next == gone);
-        let changed = beyond.map(|(key, passing)| {
-            passing.beyond = 0;
+        let beyond = self.routes.iter_mut().filter(|(_, route)| route.next == gone);
+        let changed = beyond.map(|(key, route)| {
+            route.beyond = 0;
             *key
         });
         for (hop, flow) in changed.collect::<Vec<_>>() {
-            self.plan_held(now, hop, flow);
+            self.plan_backlog_report(now, hop, flow);
         }
     }
 }
@@ -325,20 +336,20 @@ impl Endpoint {
 /// In.
 impl Endpoint {
     /// A neighbour tells what is on the way from there.
-    pub(crate) fn handle_held(&mut self, now: Instant, hop: PeerId, held: &Held) {
-        let bytes = held.bytes.min(MOST_HELD);
+    pub(crate) fn handle_backlog_report(&mut self, now: Instant, hop: PeerId, held: &Held) {
+        let bytes = held.bytes.min(MAX_REPORTED_BACKLOG);
         if let Some(from) = held.from {
             let flow = Flow { from, to: held.to };
-            let passing = self.flows.iter_mut().filter(|((_, it), _)| *it == flow);
-            let passing = passing.filter(|(_, passing)| passing.next == hop);
-            let reported: Vec<_> = passing
-                .map(|((from, _), passing)| {
-                    passing.beyond = bytes;
+            let route = self.routes.iter_mut().filter(|((_, it), _)| *it == flow);
+            let route = route.filter(|(_, route)| route.next == hop);
+            let reported: Vec<_> = route
+                .map(|((from, _), route)| {
+                    route.beyond = bytes;
                     *from
                 })
                 .collect();
             for from in reported {
-                self.plan_held(now, from, flow);
+                self.plan_backlog_report(now, from, flow);
             }
             return;
         }
@@ -346,8 +357,8 @@ impl Endpoint {
         let Some(id) = self.links.position(|link| link.remote == Some(place)) else {
             return;
         };
-        self.links[id].held_there = bytes as usize;
-        self.note_on_the_way(now, id);
+        self.links[id].remote_backlog = bytes as usize;
+        self.update_relay_window(now, id);
     }
 
     /// Takes a packet for us or for others that has come whole from `hop`.
@@ -395,10 +406,17 @@ impl Endpoint {
         if self.peers[next].outbox.held_from(hop) >= limits::RELAYED_BYTES {
             return Err(RefusedPacket::Bound);
         }
-        self.note_passing(hop, next, flow);
-        let carried = Carried::For(hop, flow);
-        let parcel = Parcel { priority, payload, published, expires, carried, goes_on: !last };
-        self.carry(now, next, parcel);
+        self.note_route(hop, next, flow);
+        let origin = RelayOrigin::For(hop, flow);
+        let parcel = RelayedPacket {
+            priority,
+            payload,
+            published,
+            expires,
+            origin,
+            is_forwarded_again: !last,
+        };
+        self.enqueue_relayed(now, next, parcel);
         Ok(())
     }
 

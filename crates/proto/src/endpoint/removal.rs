@@ -8,7 +8,7 @@
 
 use crate::config::{LinkConfig, RadioConfig};
 use crate::crypto::keys::PublicKey;
-use crate::delivery::outbox::Carried;
+use crate::delivery::outbox::RelayOrigin;
 use crate::endpoint::peer::Peer;
 use crate::endpoint::{Endpoint, Timer, Transmit, check_name};
 use crate::error::SetupError;
@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 
 /// What is left of a peer.
 #[derive(Debug)]
-pub struct Parted {
+pub struct RemovedPeer {
     /// Its goodbyes, one for each link that was up. Send them before its sockets are closed.
     pub goodbyes: Vec<Transmit>,
     /// The last counters of the channels to it. Nothing waits or is under way any more.
@@ -49,7 +49,7 @@ impl Endpoint {
     /// Removes a peer: says goodbye, forgets its keys, and drops what waits for it
     /// ([`PeerGone`](crate::stats::DropReason::PeerGone)). Links of other peers that lead through
     /// it are removed as well. From now on its key is a stranger's.
-    pub fn remove_peer(&mut self, now: Instant, peer: PeerId) -> Parted {
+    pub fn remove_peer(&mut self, now: Instant, peer: PeerId) -> RemovedPeer {
         self.clock_now = now;
         let goodbyes = self.say_goodbye(now, peer);
         let through = self.links().filter(|id| self.links[*id].via == Some(peer));
@@ -61,11 +61,11 @@ impl Endpoint {
         }
         let closed = self.peers[peer].outbox.close();
         // Those whose packets waited here learn that they do not any more.
-        self.note_held(now);
-        self.forget_passing(now, peer);
+        self.note_backlogs(now);
+        self.forget_routes(now, peer);
         self.forget_peer(peer);
         let channels = closed.into_iter().map(|(it, stats)| (ChannelId(it), stats)).collect();
-        Parted { goodbyes, channels }
+        RemovedPeer { goodbyes, channels }
     }
 
     fn say_goodbye(&mut self, now: Instant, peer: PeerId) -> Vec<Transmit> {
@@ -107,9 +107,9 @@ impl Endpoint {
         if self.links[id].gone {
             return;
         }
-        self.take_down(now, id);
-        self.lose_all(now, id);
-        let timers = [Timer::Seek, Timer::Path, Timer::Ping, Timer::Silent, Timer::Loss];
+        self.mark_down(now, id);
+        self.mark_all_lost(now, id);
+        let timers = [Timer::Reconnect, Timer::Path, Timer::Ping, Timer::Silent, Timer::Loss];
         timers.into_iter().for_each(|timer| self.timers.set(timer(id), None));
         self.timers.set(Timer::Stall(id), None);
         let link = &mut self.links[id];
@@ -120,7 +120,7 @@ impl Endpoint {
         let state = &mut self.peers[peer];
         state.links.retain(|other| *other != id);
         state.retired.push(id);
-        for arrivals in state.arrivals.values_mut().filter(|it| it.via == Some(id)) {
+        for arrivals in state.received_packets.values_mut().filter(|it| it.via == Some(id)) {
             arrivals.via = None;
         }
         if relayed {
@@ -137,7 +137,7 @@ impl Endpoint {
             Some(id) => {
                 peer.next_channel = self.peers[id].next_channel;
                 self.peers[id] = peer;
-                self.share_secret_anew(id);
+                self.renew_shared_secret(id);
                 id
             }
             None => self.peers.push(peer),
@@ -172,8 +172,9 @@ impl Endpoint {
     }
 
     fn take_vacant_link(&mut self, now: Instant) -> Option<LinkId> {
-        self.note_held(now);
-        let waits = |id: &LinkId| self.peers.iter().any(|it| it.outbox.held(Carried::Own(*id)) > 0);
+        self.note_backlogs(now);
+        let waits =
+            |id: &LinkId| self.peers.iter().any(|it| it.outbox.held(RelayOrigin::Own(*id)) > 0);
         let id = self.vacant.links.iter().find(|id| !waits(id)).copied()?;
         self.vacant.links.remove(&id);
         Some(id)

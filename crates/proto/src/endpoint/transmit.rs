@@ -4,7 +4,7 @@
 use crate::address::Place;
 use crate::class::{Class, InFlight};
 use crate::delivery::Piece;
-use crate::delivery::outbox::Turn;
+use crate::delivery::outbox::SendOrder;
 use crate::endpoint::{Endpoint, Timer, Transmit};
 use crate::ids::{LinkId, PeerId, RadioId};
 use crate::path::link::Link;
@@ -33,20 +33,20 @@ const LATE_CONTROL_RANK: u16 = 128;
 const MAX_REPORTS: usize = 2;
 
 /// Bytes that telling what waits here for one node may take.
-const MAX_HELD_BYTES: usize = 2 + 3 + 10 + 3;
+const MAX_BACKLOG_REPORT_BYTES: usize = 2 + 3 + 10 + 3;
 
 impl Endpoint {
     /// The next datagram to be sent now. Call until it returns `None`, then
     /// again after the next input or timeout.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
         loop {
-            self.note_held(now);
+            self.note_backlogs(now);
             let transmit = self
                 .poll_reply(now)
-                .or_else(|| self.poll_call(now))
+                .or_else(|| self.poll_initiation(now))
                 .or_else(|| self.poll_challenge(now))
                 .or_else(|| self.poll_reports(now))
-                .or_else(|| self.poll_held(now))
+                .or_else(|| self.poll_backlog_report(now))
                 .or_else(|| self.poll_data(now));
             // What was handed to a relay waits in its queue, and may leave at once.
             if transmit.is_some() || !std::mem::take(&mut self.handed) {
@@ -117,10 +117,10 @@ impl Endpoint {
     /// Since when a peer is owed a report, and the link that it is about, if it is about one.
     fn due_report(&self, now: Instant, peer: PeerId) -> Option<(Instant, PeerId, Option<LinkId>)> {
         let state = &self.peers[peer];
-        let due = state.arrivals.values().filter_map(|it| Some((it.ack_due()?, it.via)));
+        let due = state.received_packets.values().filter_map(|it| Some((it.ack_due()?, it.via)));
         let first = due.filter(|(at, _)| *at <= now).min();
         // What it is to pass on goes first: others' goodbyes among it.
-        let leaves = state.goodbye_now && !state.outbox.has_parcels();
+        let leaves = state.goodbye_now && !state.outbox.has_relayed();
         let goodbye = leaves.then_some((Instant::default(), None));
         goodbye.or(first).map(|(at, came_by)| (at, peer, came_by))
     }
@@ -160,7 +160,7 @@ impl Endpoint {
         let mut datagram = self.start_header(now, id)?;
         put(&mut datagram);
         self.seal(id, &mut datagram);
-        self.links[id].ledger.record(now, Class::BestEffort, Vec::new(), (false, false), 0);
+        self.links[id].sent_packets.record(now, Class::BestEffort, Vec::new(), (false, false), 0);
         Some(datagram)
     }
 
@@ -206,7 +206,7 @@ impl Endpoint {
             relayed: link.via.is_some(),
             link: link.number,
             session: keys.remote,
-            number: link.ledger.next_number() as u32,
+            number: link.sent_packets.next_number() as u32,
         };
         let mut datagram = header.emit(self.datagram_bytes(id));
         if link.via.is_none() {
@@ -219,7 +219,7 @@ impl Endpoint {
     fn seal(&self, id: LinkId, datagram: &mut Vec<u8>) {
         let link = &self.links[id];
         if let Some(keys) = self.peers[link.peer].session.keys() {
-            keys.sealer.seal(link.number, link.ledger.next_number(), datagram);
+            keys.sealer.seal(link.number, link.sent_packets.next_number(), datagram);
         }
     }
 
@@ -231,14 +231,14 @@ impl Endpoint {
         let peer = link.peer;
         let capacity = self.datagram_bytes(id) - TAG;
         if link.via.is_none() {
-            for held in self.take_held(now, peer) {
-                if datagram.len() + MAX_HELD_BYTES <= capacity {
+            for held in self.due_backlog_reports(now, peer) {
+                if datagram.len() + MAX_BACKLOG_REPORT_BYTES <= capacity {
                     put_held(&held, &mut datagram);
                 }
             }
         }
         let state = &mut self.peers[peer];
-        for (number, arrivals) in &mut state.arrivals {
+        for (number, arrivals) in &mut state.received_packets {
             if datagram.len() + MAX_ACK_BYTES > capacity {
                 break;
             }
@@ -267,7 +267,7 @@ impl Endpoint {
         let link = &mut self.links[id];
         let peer = link.peer;
         let ip_bytes = datagram.len() + link.config.header_bytes;
-        let forgotten = link.ledger.record(now, class, pieces, ends, ip_bytes);
+        let forgotten = link.sent_packets.record(now, class, pieces, ends, ip_bytes);
         for piece in &forgotten {
             let _ = self.peers[peer].outbox.lost(now, piece, true);
         }
@@ -279,9 +279,9 @@ impl Endpoint {
     }
 
     fn poll_radio(&mut self, now: Instant, radio: RadioId) -> Option<Transmit> {
-        let mut held_far = Vec::new();
+        let mut limited_by_path = Vec::new();
         let mut due = None;
-        while let Some((peer, link)) = self.next_peer(now, radio, &held_far) {
+        while let Some((peer, link)) = self.next_peer(now, radio, &limited_by_path) {
             let (far, release) = self.may_leave(now, radio, peer, link);
             match release {
                 Release::Now => return self.data_packet(now, radio, peer, link),
@@ -296,9 +296,9 @@ impl Endpoint {
             if !far {
                 return None;
             }
-            held_far.push(peer);
+            limited_by_path.push(peer);
         }
-        if held_far.is_empty() {
+        if limited_by_path.is_empty() {
             self.radios[radio].on_idle();
         }
         None
@@ -314,9 +314,9 @@ impl Endpoint {
     ) -> (bool, Release) {
         let outbox = &mut self.peers[peer].outbox;
         let waiting = outbox.waiting_bytes() as usize;
-        let priority = outbox.next_turn(now).map_or(0, |turn| turn.priority());
+        let priority = outbox.next_in_order(now).map_or(0, |order| order.priority());
         if self.links[link].via.is_some() {
-            let way = &self.links[link].on_the_way;
+            let way = &self.links[link].relay_window;
             return (false, if way.admits(priority) { Release::Now } else { Release::Drained });
         }
         let header_bytes = self.links[link].config.header_bytes;
@@ -327,12 +327,12 @@ impl Endpoint {
         let local = self.radios[radio].pacer.release(now, ask, ahead);
         let (far, release) = match &mut link.controller {
             Some(controller) if local == Release::Now => {
-                (true, controller.release(now, ask, link.ledger.outstanding_bytes()))
+                (true, controller.release(now, ask, link.sent_packets.outstanding_bytes()))
             }
             _ => (false, local),
         };
         if release != Release::Now {
-            link.available.held_far = far;
+            link.headroom.limited_by_path = far;
             self.radios[radio].on_held_back(far);
         }
         (far, release)
@@ -363,10 +363,10 @@ impl Endpoint {
         let mut candidates: Vec<(PeerId, LinkId)> = Vec::new();
         let peers = self.peers.ids().filter(|peer| !but.contains(peer));
         for peer in peers.collect::<Vec<_>>() {
-            let Some((turn, link)) = self.next_of_peer(now, radio, peer) else { continue };
+            let Some((order, link)) = self.next_of_peer(now, radio, peer) else { continue };
             let first = &self.peers[peer].control_first;
-            let late = turn.is_control() && !first.has_one(now);
-            let rank = if late { LATE_CONTROL_RANK } else { turn.rank.0 };
+            let late = order.is_control() && !first.has_one(now);
+            let rank = if late { LATE_CONTROL_RANK } else { order.rank.0 };
             if best_rank.is_none_or(|best| rank > best) {
                 best_rank = Some(rank);
                 candidates.clear();
@@ -386,17 +386,17 @@ impl Endpoint {
         now: Instant,
         radio: RadioId,
         peer: PeerId,
-    ) -> Option<(Turn, LinkId)> {
+    ) -> Option<(SendOrder, LinkId)> {
         for parcels in [true, false] {
             let outbox = &mut self.peers[peer].outbox;
-            outbox.let_parcels_leave(parcels);
-            let turn = outbox.next_turn(now)?;
-            let class = self.radios[radio].class(Some(turn.priority()));
+            outbox.release_relayed(parcels);
+            let order = outbox.next_in_order(now)?;
+            let class = self.radios[radio].class(Some(order.priority()));
             let heard = |hop| self.is_heard(hop);
             let links = &self.peers[peer].links;
             let link = link_for(links, &self.links, (radio, class), heard)?;
             if !parcels || self.links[link].via.is_none() {
-                return Some((turn, link));
+                return Some((order, link));
             }
         }
         None
@@ -414,16 +414,16 @@ impl Endpoint {
         let link = &mut self.links[id];
         let state = &mut self.peers[peer];
         let outbox = &mut state.outbox;
-        let turn = outbox.next_turn(now);
-        let urgency = turn.map(|turn| outbox.urgency(turn));
-        if turn.is_some_and(|turn| turn.is_control()) {
+        let order = outbox.next_in_order(now);
+        let urgency = order.map(|order| outbox.urgency(order));
+        if order.is_some_and(|order| order.is_control()) {
             state.control_first.take(now);
         }
         let mut pieces = Vec::new();
         let mut whole_within = None;
         loop {
             let room = datagram_bytes.saturating_sub(datagram.len() + TAG);
-            let Some(cut) = outbox.cut(now, room, whole_within) else { break };
+            let Some(cut) = outbox.next_frame(now, room, whole_within) else { break };
             if cut.repair {
                 link.stats.repair_bytes += cut.bytes.len() as u64;
             }
@@ -435,9 +435,9 @@ impl Endpoint {
             whole_within = Some(SHARE_BYTES);
         }
         let ip_bytes = datagram.len() + TAG + link.config.header_bytes;
-        let under_way = link.ledger.outstanding_bytes() + ip_bytes;
+        let under_way = link.sent_packets.outstanding_bytes() + ip_bytes;
         let asked = link.controller.as_ref().is_some_and(|it| it.wants_report(under_way));
-        let ack_soon = asked || outbox.next_turn(now).is_none();
+        let ack_soon = asked || outbox.next_in_order(now).is_none();
         if ack_soon {
             SessionHeader::mark_ack_soon(&mut datagram);
         }

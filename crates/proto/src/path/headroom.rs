@@ -7,7 +7,7 @@ use crate::time::{Duration, Instant};
 /// so much. Less is what a controller does all the time.
 const MATERIAL: u64 = 4;
 /// Least time between two such events of one link.
-const TELL_EVERY: Duration = Duration::from_millis(250);
+const REPORT_INTERVAL: Duration = Duration::from_millis(250);
 /// What a radio carried when it was last busy says less and less: with each second since, it may
 /// be so much more.
 const GROWTH: f64 = 1.25;
@@ -16,33 +16,33 @@ const MOST: f64 = 1e10;
 
 /// What one link was held back by, and what was told of it.
 #[derive(Debug, Default)]
-pub(crate) struct Available {
+pub(crate) struct Headroom {
     /// Its own controller held a packet back last, not its radio.
-    pub(crate) held_far: bool,
-    told: Option<Told>,
+    pub(crate) limited_by_path: bool,
+    last_report: Option<LastReport>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Told {
+struct LastReport {
     at: Instant,
     bps: Option<u64>,
 }
 
-impl Available {
+impl Headroom {
     /// The link is down: when it is up again, all is told anew.
     pub(crate) fn forget(&mut self) {
         *self = Self::default();
     }
 
     /// Whether `bps` is to be told now; then it counts as told.
-    pub(crate) fn tells(&mut self, now: Instant, bps: Option<u64>) -> bool {
-        let tells = self
-            .told
-            .is_none_or(|told| now.since(told.at) >= TELL_EVERY && is_material(told.bps, bps));
-        if tells {
-            self.told = Some(Told { at: now, bps });
+    pub(crate) fn should_report(&mut self, now: Instant, bps: Option<u64>) -> bool {
+        let should_report = self.last_report.is_none_or(|last_report| {
+            now.since(last_report.at) >= REPORT_INTERVAL && is_material(last_report.bps, bps)
+        });
+        if should_report {
+            self.last_report = Some(LastReport { at: now, bps });
         }
-        tells
+        should_report
     }
 }
 
@@ -67,19 +67,21 @@ mod tests {
 
     #[test]
     fn only_changes_of_more_than_a_quarter_are_told_and_not_more_than_four_a_second() {
-        let mut available = Available::default();
+        let mut headroom = Headroom::default();
         let mut now = Instant(1_000_000_000);
-        assert!(available.tells(now, Some(4000)), "the first");
+        assert!(headroom.should_report(now, Some(4000)), "the first");
         now = now + MS * 250;
-        assert!(!available.tells(now, Some(5000)) && !available.tells(now, Some(3000)));
-        assert!(available.tells(now, Some(5001)));
-        assert!(!available.tells(now + MS * 249, Some(100)), "too soon");
-        assert!(available.tells(now + MS * 250, Some(100)));
+        assert!(
+            !headroom.should_report(now, Some(5000)) && !headroom.should_report(now, Some(3000))
+        );
+        assert!(headroom.should_report(now, Some(5001)));
+        assert!(!headroom.should_report(now + MS * 249, Some(100)), "too soon");
+        assert!(headroom.should_report(now + MS * 250, Some(100)));
         now = now + MS * 500;
-        assert!(available.tells(now, None), "it is not known any more");
-        assert!(!available.tells(now + MS * 500, None));
-        available.forget();
-        assert!(available.tells(now, None));
+        assert!(headroom.should_report(now, None), "it is not known any more");
+        assert!(!headroom.should_report(now + MS * 500, None));
+        headroom.forget();
+        assert!(headroom.should_report(now, None));
     }
 
     #[test]

@@ -5,10 +5,10 @@ use crate::address::Place;
 use crate::class::{Class, InFlight};
 use crate::config::LinkConfig;
 use crate::ids::{PeerId, RadioId};
-use crate::path::headroom::Available;
-use crate::path::relay_window::OnTheWay;
+use crate::path::headroom::Headroom;
+use crate::path::relay_window::RelayWindow;
 use crate::rate::{Controller, Report};
-use crate::recovery::sent::{Ledger, Outcome};
+use crate::recovery::sent::{Outcome, SentPackets};
 use crate::stats::LinkStats;
 use crate::time::{Duration, Instant};
 use crate::wire::frame::Ack;
@@ -48,11 +48,11 @@ pub(crate) struct Link {
     /// The peer that passes its packets on.
     pub(crate) via: Option<PeerId>,
     /// Of those, what waits there, in bytes.
-    pub(crate) held_there: usize,
-    pub(crate) on_the_way: OnTheWay,
+    pub(crate) remote_backlog: usize,
+    pub(crate) relay_window: RelayWindow,
     /// Its number in our packets to the peer.
     pub(crate) number: u8,
-    pub(crate) ledger: Ledger,
+    pub(crate) sent_packets: SentPackets,
     pub(crate) up: bool,
     /// Packets leave and nothing comes back: it carries pings only, until one is answered.
     pub(crate) silent: bool,
@@ -60,8 +60,8 @@ pub(crate) struct Link {
     /// When something that asks for an acknowledgement was last sent.
     pub(crate) last_eliciting: Instant,
     /// How often the peer was sought by it.
-    pub(crate) seeks: u32,
-    pub(crate) call_now: bool,
+    pub(crate) reconnect_attempts: u32,
+    pub(crate) initiate_now: bool,
     pub(crate) ping_now: bool,
     /// A packet without messages is in the kernel, as far as is known.
     pub(crate) reporting: bool,
@@ -73,7 +73,7 @@ pub(crate) struct Link {
     told: Option<Place>,
     /// Lets packets go by what the peer reports, if anything does.
     pub(crate) controller: Option<Box<dyn Controller>>,
-    pub(crate) available: Available,
+    pub(crate) headroom: Headroom,
     /// The lowest priority of messages that left of late, and when.
     lowest: (u8, Instant),
     /// Bytes of our packets in the kernel.
@@ -91,24 +91,24 @@ impl Link {
             radio,
             remote: config.remote.map(Place::Udp),
             via: None,
-            held_there: 0,
-            on_the_way: OnTheWay::default(),
+            remote_backlog: 0,
+            relay_window: RelayWindow::default(),
             config,
             number,
-            ledger: Ledger::new(),
+            sent_packets: SentPackets::new(),
             up: false,
             silent: false,
             last_received: None,
             last_eliciting: Instant::default(),
-            seeks: 0,
-            call_now: false,
+            reconnect_attempts: 0,
+            initiate_now: false,
             ping_now: false,
             reporting: false,
             candidate: None,
             other: None,
             told: None,
             controller: None,
-            available: Available::default(),
+            headroom: Headroom::default(),
             lowest: (u8::MAX, Instant::default()),
             in_flight: InFlight::default(),
             drained_at: Instant::default(),
@@ -119,8 +119,8 @@ impl Link {
 
     /// One that takes the number of a link that was removed, and goes on with its packet numbers.
     pub(crate) fn successor(before: &Self, radio: RadioId, config: LinkConfig) -> Self {
-        let ledger = before.ledger.successor(false);
-        Self { ledger, ..Self::new(before.peer, radio, before.number, config) }
+        let sent_packets = before.sent_packets.successor(false);
+        Self { sent_packets, ..Self::new(before.peer, radio, before.number, config) }
     }
 
     pub(crate) fn carries_data(&self) -> bool {
@@ -134,7 +134,7 @@ impl Link {
     }
 
     fn is_open(&self) -> bool {
-        self.up && !self.silent && self.remote.is_some() && !self.ledger.is_full()
+        self.up && !self.silent && self.remote.is_some() && !self.sent_packets.is_full()
     }
 
     /// Bytes that count against the radio's budget.
@@ -149,7 +149,7 @@ impl Link {
 
     /// How long nothing may come before the link is down, where the file does not say.
     pub(crate) fn timeout(&self) -> Duration {
-        let (smoothed, variation) = self.ledger.rtt().known().unwrap_or_default();
+        let (smoothed, variation) = self.sent_packets.rtt().known().unwrap_or_default();
         (TIMEOUT_MIN + smoothed + variation * 4).min(TIMEOUT_MAX)
     }
 
@@ -165,13 +165,13 @@ impl Link {
     }
 
     /// Packets came from its address: no other is looked for.
-    pub(crate) fn settle_address(&mut self) {
+    pub(crate) fn confirm_address(&mut self) {
         (self.other, self.told) = (None, None);
     }
 
     /// A beacon tells of an address, which may be false: the peer is looked for there, and
     /// still where the file says that it is, or where it was.
-    pub(crate) fn look_at(&mut self, remote: Place) {
+    pub(crate) fn try_address(&mut self, remote: Place) {
         if self.remote != Some(remote) {
             let replaces_told = self.told.is_some() && self.told == self.remote;
             if !replaces_told || self.other.is_none() {
@@ -188,15 +188,16 @@ impl Link {
         if let Some(controller) = &mut self.controller {
             controller.on_new_session();
         }
-        self.ledger = if self.via.is_some() { Ledger::relayed() } else { Ledger::new() };
+        self.sent_packets =
+            if self.via.is_some() { SentPackets::relayed() } else { SentPackets::new() };
         self.up = false;
         self.silent = false;
         self.ping_now = false;
         self.reporting = false;
         self.candidate = None;
-        self.available.forget();
-        self.held_there = 0;
-        self.on_the_way = OnTheWay::default();
+        self.headroom.forget();
+        self.remote_backlog = 0;
+        self.relay_window = RelayWindow::default();
     }
 
     /// Messages of this priority leave.
@@ -218,7 +219,7 @@ impl Link {
         }
         self.in_flight.set(class, self.in_flight.of(class).saturating_add(ip_bytes));
         if let Some(controller) = &mut self.controller {
-            controller.on_sent(now, ip_bytes, self.ledger.outstanding_bytes());
+            controller.on_sent(now, ip_bytes, self.sent_packets.outstanding_bytes());
         }
         self.stats.sent_packets += 1;
         self.stats.sent_bytes += ip_bytes as u64;
@@ -239,7 +240,7 @@ impl Link {
             least_waited: ack.least_waited.saturating_sub(held),
             ago: newest.ago,
             rtt: newest.ago.saturating_sub(ack.delay),
-            outstanding: self.ledger.outstanding_bytes(),
+            outstanding: self.sent_packets.outstanding_bytes(),
         };
         controller.on_report(now, &report);
     }
@@ -253,7 +254,7 @@ impl Link {
         self.in_flight.set(class, bytes);
         // Within a class, what was handed over first leaves first; it may have been other than that.
         self.reporting &= !drains && self.in_flight.total() > 0;
-        self.ledger.on_in_flight(now, class, bytes);
+        self.sent_packets.on_in_flight(now, class, bytes);
         // With a relay something is always on the way, be it heartbeats.
         if self.in_flight.total() == 0 || drains && self.via.is_some() {
             self.stalled = false;

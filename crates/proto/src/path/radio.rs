@@ -17,7 +17,7 @@ const RATE_SPAN: Duration = Duration::from_millis(100);
 pub(crate) struct Radio {
     pub(crate) config: RadioConfig,
     pub(crate) pacer: Box<dyn Controller>,
-    turns: Turns,
+    fair_queue: FairQueue,
     meter: Meter,
     pub(crate) sent_packets: u64,
     pub(crate) sent_bytes: u64,
@@ -29,7 +29,7 @@ impl Radio {
         Self {
             config,
             pacer,
-            turns: Turns::default(),
+            fair_queue: FairQueue::default(),
             meter: Meter::default(),
             sent_packets: 0,
             sent_bytes: 0,
@@ -58,12 +58,12 @@ impl Radio {
 
     /// A peer was removed: whoever gets its number owes nothing.
     pub(crate) fn forget(&mut self, peer: PeerId) {
-        self.turns.finish.remove(&peer);
+        self.fair_queue.finish.remove(&peer);
     }
 
     /// A packet with messages left for `peer`.
     pub(crate) fn on_data_sent(&mut self, now: Instant, peer: PeerId, bytes: usize) {
-        self.turns.took(peer, bytes);
+        self.fair_queue.charge(peer, bytes);
         self.meter.add(now, bytes);
     }
 
@@ -86,7 +86,7 @@ impl Radio {
 
     /// A packet was held back: `far`, for what is slow beyond the radio.
     pub(crate) fn on_held_back(&mut self, far: bool) {
-        self.meter.held_far |= far;
+        self.meter.limited_by_path |= far;
     }
 
     /// What the radio itself lets go, as far as it is known, in bits per second of IP packets.
@@ -96,7 +96,7 @@ impl Radio {
     }
 
     pub(crate) fn next_peer(&self, candidates: impl Iterator<Item = PeerId>) -> Option<PeerId> {
-        candidates.min_by_key(|peer| (self.turns.start(*peer), *peer))
+        candidates.min_by_key(|peer| (self.fair_queue.start(*peer), *peer))
     }
 }
 
@@ -104,17 +104,17 @@ impl Radio {
 /// Cheng, 1996) with equal weights. On one radio bytes stand for airtime until
 /// links have rates of their own.
 #[derive(Debug, Default)]
-struct Turns {
+struct FairQueue {
     now: u64,
     finish: HashMap<PeerId, u64>,
 }
 
-impl Turns {
+impl FairQueue {
     fn start(&self, peer: PeerId) -> u64 {
         self.finish.get(&peer).copied().unwrap_or(0).max(self.now)
     }
 
-    fn took(&mut self, peer: PeerId, bytes: usize) {
+    fn charge(&mut self, peer: PeerId, bytes: usize) {
         let start = self.start(peer);
         self.now = start;
         self.finish.insert(peer, start + bytes as u64);
@@ -127,7 +127,7 @@ struct Meter {
     bytes: usize,
     rate_bps: Option<u64>,
     /// In this span a packet was held back for what is slow beyond the radio.
-    held_far: bool,
+    limited_by_path: bool,
     /// The rate of the last span in which none was, and when that ended.
     own: Option<(u64, Instant)>,
 }
@@ -136,7 +136,7 @@ impl Meter {
     fn add(&mut self, now: Instant, bytes: usize) {
         let Some(since) = self.since else {
             // Bytes count from the packet after the first: the span starts when that one left.
-            (self.since, self.bytes, self.held_far) = (Some(now), 0, false);
+            (self.since, self.bytes, self.limited_by_path) = (Some(now), 0, false);
             return;
         };
         self.bytes += bytes;
@@ -146,10 +146,10 @@ impl Meter {
         }
         let rate = (self.bytes as f64 * 8.0 / span.as_secs_f64()) as u64;
         self.rate_bps = Some(self.rate_bps.map_or(rate, |before| (before * 3 + rate) / 4));
-        if !self.held_far {
+        if !self.limited_by_path {
             let before = self.own.filter(|(_, at)| now.since(*at) < RATE_SPAN * 5);
             self.own = Some((before.map_or(rate, |(before, _)| (before + rate) / 2), now));
         }
-        (self.since, self.bytes, self.held_far) = (Some(now), 0, false);
+        (self.since, self.bytes, self.limited_by_path) = (Some(now), 0, false);
     }
 }

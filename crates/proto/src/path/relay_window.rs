@@ -14,9 +14,9 @@ const MAX_WINDOWS: usize = 8;
 /// What is on the way by a link through a relay, as far as can be told: the relay
 /// sends the highest priority first.
 #[derive(Debug, Default)]
-pub(crate) struct OnTheWay(BTreeMap<Reverse<u8>, usize>);
+pub(crate) struct RelayWindow(BTreeMap<Reverse<u8>, usize>);
 
-impl OnTheWay {
+impl RelayWindow {
     pub(crate) fn add(&mut self, priority: u8, bytes: usize) {
         *self.0.entry(Reverse(priority)).or_default() += bytes;
     }

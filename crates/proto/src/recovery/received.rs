@@ -35,7 +35,7 @@ const RUN_BYTES: usize = 4500;
 
 /// The packets received on one link of a peer.
 #[derive(Debug)]
-pub(crate) struct Arrivals {
+pub(crate) struct ReceivedPackets {
     largest: u64,
     largest_at: Instant,
     /// Bit `n % WINDOW` is set if packet `n`, within the window, arrived.
@@ -56,7 +56,7 @@ pub(crate) struct Arrivals {
     alarmed: Option<Instant>,
 }
 
-impl Arrivals {
+impl ReceivedPackets {
     pub(crate) fn new() -> Self {
         Self {
             largest: 0,
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn arrivals_name_every_run_and_refuse_repeats() {
-        let mut arrivals = Arrivals::new();
+        let mut arrivals = ReceivedPackets::new();
         for number in [1, 2, 4, 7] {
             assert!(arrivals.is_new(number));
             arrivals.insert(Instant(number), number);
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn the_window_forgets_what_is_too_old_and_nothing_else() {
-        let mut arrivals = Arrivals::new();
+        let mut arrivals = ReceivedPackets::new();
         arrivals.insert(Instant(0), 1);
         arrivals.insert(Instant(0), 5000);
         assert!(!arrivals.is_new(1) && !arrivals.is_new(5000 - WINDOW));
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn acknowledgements_are_spaced_even_under_reordering() {
-        let mut arrivals = Arrivals::new();
+        let mut arrivals = ReceivedPackets::new();
         arrivals.insert(Instant(0), 1);
         arrivals.plan_ack(Instant(0), 100, false, true);
         assert_eq!(arrivals.ack_due(), Some(Instant(0)));
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn acknowledgements_take_a_fiftieth_of_the_time_that_they_cost() {
-        let mut arrivals = Arrivals::new();
+        let mut arrivals = ReceivedPackets::new();
         let (mut now, mut number, mut sent) = (0, 0, 0);
         // A gap with every packet, at 6 Mbps.
         while now < 10_000 * MS {

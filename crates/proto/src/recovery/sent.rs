@@ -139,7 +139,7 @@ type LastAcked = (u64, Instant);
 
 /// The packets sent on one link.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct SentPackets {
     /// Number of `packets[0]`.
     first: u64,
     packets: VecDeque<Sent>,
@@ -162,7 +162,7 @@ pub(crate) struct Ledger {
     relayed: bool,
 }
 
-impl Ledger {
+impl SentPackets {
     pub(crate) fn new() -> Self {
         Self {
             first: 1,
@@ -368,7 +368,7 @@ impl Ledger {
     }
 
     /// Takes everything outstanding for lost, as when the link went down.
-    pub(crate) fn lose_all(&mut self) -> Outcome {
+    pub(crate) fn mark_all_lost(&mut self) -> Outcome {
         let mut outcome = Outcome::default();
         for index in 0..self.packets.len() {
             if self.packets[index].fate == Fate::Outstanding {
@@ -487,8 +487,8 @@ mod tests {
         pieces.iter().map(|p| p.message.0).collect()
     }
 
-    fn ledger_of(packets: u64) -> Ledger {
-        let mut ledger = Ledger::new();
+    fn ledger_of(packets: u64) -> SentPackets {
+        let mut ledger = SentPackets::new();
         for n in 1..=packets {
             assert_eq!(ledger.next_number(), n);
             ledger.record(Instant(n * MS), BE, piece(n), ELICITING, 100);
@@ -532,7 +532,7 @@ mod tests {
 
     #[test]
     fn nothing_is_overdue_while_the_driver_holds_it() {
-        let mut ledger = Ledger::new();
+        let mut ledger = SentPackets::new();
         for n in 1..=2 {
             ledger.record(Instant(0), BE, piece(n), ELICITING, 1500);
         }
@@ -547,7 +547,7 @@ mod tests {
 
     #[test]
     fn a_higher_class_that_overtakes_is_no_sign_of_loss_and_a_lower_one_is() {
-        let mut ledger = Ledger::new();
+        let mut ledger = SentPackets::new();
         for (n, class) in [(1, BE), (2, Class::Voice), (3, BE)] {
             ledger.record(Instant(n * MS), class, piece(n), ELICITING, 1000);
         }
@@ -570,7 +570,7 @@ mod tests {
 
     #[test]
     fn what_is_overdue_of_one_class_does_not_wait_for_another() {
-        let mut ledger = Ledger::new();
+        let mut ledger = SentPackets::new();
         ledger.record(Instant(0), BE, piece(1), ELICITING, 1500);
         ledger.record(Instant(MS), Class::Voice, piece(2), ELICITING, 100);
         ledger.on_in_flight(Instant(2 * MS), Class::Voice, 0);
@@ -586,7 +586,7 @@ mod tests {
 
     #[test]
     fn the_ledger_is_bounded() {
-        let mut ledger = Ledger::new();
+        let mut ledger = SentPackets::new();
         let mut evicted = 0;
         for n in 0..MAX_SENT as u64 + 10 {
             evicted += ledger.record(Instant(n), BE, piece(n), ELICITING, 100).len();

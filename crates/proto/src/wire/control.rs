@@ -153,7 +153,7 @@ const REFUSE: u8 = 6;
 const TRANSIENT_LOCAL: u8 = 1;
 const RELIABLE: u8 = 2;
 const MANUAL_LIVELINESS: u8 = 4;
-const ANSWERS: u8 = 8;
+const RESPONSES: u8 = 8;
 const CALLS: u8 = 16;
 
 impl Control {
@@ -236,7 +236,7 @@ fn read_topic(reader: &mut Reader<'_>) -> Result<OfferedTopic, WireError> {
         qos.deadline = read_time(reader, "deadline")?;
         qos.lease = read_time(reader, "lease")?;
     }
-    let role = match flags & (ANSWERS | CALLS) {
+    let role = match flags & (RESPONSES | CALLS) {
         0 => Role::Topic,
         CALLS => Role::Calls,
         _ => Role::Answers,
@@ -257,7 +257,7 @@ fn put_topic(out: &mut Vec<u8>, topic: &OfferedTopic) {
             | flag(manual_liveliness, MANUAL_LIVELINESS)
             | match topic.role {
                 Role::Topic => 0,
-                Role::Answers => ANSWERS,
+                Role::Answers => RESPONSES,
                 Role::Calls => CALLS,
             },
     );

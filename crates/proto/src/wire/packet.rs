@@ -39,11 +39,11 @@ const LINK: u8 = 0x0f;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Packet<'a> {
     /// First message of a handshake.
-    Call(Call<'a>),
+    Initiation(Initiation<'a>),
     /// Second message of a handshake.
-    Answer(Answer<'a>),
+    Response(Response<'a>),
     /// In place of an answer, while under flood.
-    Cookie(Cookie<'a>),
+    CookieReply(CookieReply<'a>),
     /// Tells peers where the sender is.
     Beacon(Beacon<'a>),
     /// Carries frames, encrypted.
@@ -54,7 +54,7 @@ pub enum Packet<'a> {
 
 /// First message of a handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Call<'a> {
+pub struct Initiation<'a> {
     /// The number the caller wants to see on packets to it; not 0.
     pub session: u32,
     /// First message of Noise IK; its payload is a [`Greeting`].
@@ -69,7 +69,7 @@ pub struct Call<'a> {
 
 /// Second message of a handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Answer<'a> {
+pub struct Response<'a> {
     /// The number the sender wants to see on packets to it; not 0.
     pub session: u32,
     /// The caller's number.
@@ -84,7 +84,7 @@ pub struct Answer<'a> {
 
 /// In place of an answer, while under flood: what the caller has to show with its next call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cookie<'a> {
+pub struct CookieReply<'a> {
     /// The caller's number.
     pub your_session: u32,
     /// Of the encryption.
@@ -172,9 +172,9 @@ impl<'a> Packet<'a> {
         let (version, kind) = (version_and_kind >> 4, version_and_kind & 0xf);
         match kind {
             _ if version != VERSION => Ok(Self::OtherVersion(version)),
-            KIND_CALL => read_call(bytes, &mut reader).map(Self::Call),
-            KIND_ANSWER => read_answer(bytes, &mut reader).map(Self::Answer),
-            KIND_COOKIE => read_cookie(&mut reader).map(Self::Cookie),
+            KIND_CALL => read_initiation(bytes, &mut reader).map(Self::Initiation),
+            KIND_ANSWER => read_response(bytes, &mut reader).map(Self::Response),
+            KIND_COOKIE => read_cookie_reply(&mut reader).map(Self::CookieReply),
             KIND_BEACON => Beacon::read(&mut reader).map(Self::Beacon),
             _ => Err(WireError::Value("kind")),
         }
@@ -220,27 +220,30 @@ fn before_codes<'a>(
     Ok((&rest[..len], &bytes[..bytes.len() - codes * MAC]))
 }
 
-fn read_call<'a>(bytes: &'a [u8], reader: &mut Reader<'a>) -> Result<Call<'a>, WireError> {
+fn read_initiation<'a>(
+    bytes: &'a [u8],
+    reader: &mut Reader<'a>,
+) -> Result<Initiation<'a>, WireError> {
     let session = read_number(reader)?;
     let (noise, proven) = before_codes(bytes, reader, 2)?;
     if noise.len() < NOISE_FIRST {
         return Err(WireError::Truncated);
     }
-    Ok(Call { session, noise, proven, mac1: reader.array()?, mac2: reader.array()? })
+    Ok(Initiation { session, noise, proven, mac1: reader.array()?, mac2: reader.array()? })
 }
 
-fn read_answer<'a>(bytes: &'a [u8], reader: &mut Reader<'a>) -> Result<Answer<'a>, WireError> {
+fn read_response<'a>(bytes: &'a [u8], reader: &mut Reader<'a>) -> Result<Response<'a>, WireError> {
     let (session, your_session) = (read_number(reader)?, read_number(reader)?);
     let (noise, proven) = before_codes(bytes, reader, 1)?;
     if noise.len() < NOISE_SECOND + ANSWER_PAYLOAD {
         return Err(WireError::Truncated);
     }
-    Ok(Answer { session, your_session, noise, proven, mac1: reader.array()? })
+    Ok(Response { session, your_session, noise, proven, mac1: reader.array()? })
 }
 
-fn read_cookie<'a>(reader: &mut Reader<'a>) -> Result<Cookie<'a>, WireError> {
+fn read_cookie_reply<'a>(reader: &mut Reader<'a>) -> Result<CookieReply<'a>, WireError> {
     let (your_session, nonce) = (read_number(reader)?, reader.array()?);
-    Ok(Cookie { your_session, nonce, sealed: reader.bytes(COOKIE + TAG)? })
+    Ok(CookieReply { your_session, nonce, sealed: reader.bytes(COOKIE + TAG)? })
 }
 
 pub(super) fn start(kind: u8) -> Vec<u8> {
@@ -248,7 +251,7 @@ pub(super) fn start(kind: u8) -> Vec<u8> {
 }
 
 /// A call up to its codes.
-pub fn start_call(session: u32, noise: &[u8]) -> Vec<u8> {
+pub fn start_initiation(session: u32, noise: &[u8]) -> Vec<u8> {
     let mut out = start(KIND_CALL);
     out.extend_from_slice(&session.to_le_bytes());
     out.extend_from_slice(noise);
@@ -256,7 +259,7 @@ pub fn start_call(session: u32, noise: &[u8]) -> Vec<u8> {
 }
 
 /// An answer up to its code.
-pub fn start_answer(session: u32, your_session: u32, noise: &[u8]) -> Vec<u8> {
+pub fn start_response(session: u32, your_session: u32, noise: &[u8]) -> Vec<u8> {
     let mut out = start(KIND_ANSWER);
     out.extend_from_slice(&session.to_le_bytes());
     out.extend_from_slice(&your_session.to_le_bytes());
@@ -264,7 +267,7 @@ pub fn start_answer(session: u32, your_session: u32, noise: &[u8]) -> Vec<u8> {
     out
 }
 
-impl Cookie<'_> {
+impl CookieReply<'_> {
     /// The whole datagram.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = start(KIND_COOKIE);

@@ -5,15 +5,15 @@
 #![allow(dead_code, reason = "each user takes its part")]
 
 use std::collections::{BTreeMap, VecDeque};
-use tautline_proto::crypto::gate::{Jar, Proof};
-use tautline_proto::crypto::noise::Caller;
+use tautline_proto::crypto::cookies::{CookieJar, MacKey};
+use tautline_proto::crypto::noise::Initiator;
 use tautline_proto::crypto::seal::Sealer;
 use tautline_proto::wire::control::{Control, MAX_TEXT, Offer};
 use tautline_proto::wire::frame::{
     Ack, ClockReport, Data, Fragment, MAX_CHANNEL, put_challenge, put_echo, put_goodbye, put_held,
     put_ping,
 };
-use tautline_proto::wire::packet::{Greeting, Packet, SessionHeader, start_call};
+use tautline_proto::wire::packet::{Greeting, Packet, SessionHeader, start_initiation};
 use tautline_proto::wire::relay::{Held, RelayHeader, ShortName};
 use tautline_proto::{Duration, Instant, OfferedQos, OfferedTopic, PublicKey, Role, SecretKey};
 
@@ -48,7 +48,7 @@ pub struct Liar {
     secret: SecretKey,
     epoch: u64,
     drawn: u8,
-    calling: Option<Caller>,
+    calling: Option<Initiator>,
     called: Option<Instant>,
     /// The node's number of the session.
     session: u32,
@@ -132,18 +132,18 @@ impl Liar {
         self.called = Some(now);
         let payload = Greeting { epoch: self.epoch, name: &self.cast.name }.emit();
         let (node, drawn) = (&self.cast.node, [self.drawn; 32]);
-        let Ok((caller, noise)) = Caller::call(&self.secret, node, drawn, &payload) else {
+        let Ok((caller, noise)) = Initiator::call(&self.secret, node, drawn, &payload) else {
             return Vec::new();
         };
-        let mut call = start_call(1 + u32::from(self.drawn), &noise);
-        Jar::default().prove(now, &Proof::of(node), &mut call);
+        let mut call = start_initiation(1 + u32::from(self.drawn), &noise);
+        CookieJar::default().prove(now, &MacKey::of(node), &mut call);
         self.calling = Some(caller);
         call
     }
 
     /// Takes what the node sent to the liar; a packet is due if it was the answer to its call.
     pub fn hear(&mut self, datagram: &[u8]) -> bool {
-        let Ok(Packet::Answer(answer)) = Packet::parse(datagram) else {
+        let Ok(Packet::Response(answer)) = Packet::parse(datagram) else {
             remember(&mut self.heard, datagram);
             return false;
         };

@@ -4,12 +4,12 @@
 #![allow(dead_code, reason = "each user takes its part")]
 
 use std::net::SocketAddr;
-use tautline_proto::crypto::gate::{Jar, Proof};
-use tautline_proto::crypto::noise::Caller;
+use tautline_proto::crypto::cookies::{CookieJar, MacKey};
+use tautline_proto::crypto::noise::Initiator;
 use tautline_proto::crypto::seal::Sealer;
 use tautline_proto::wire::control::Control;
 use tautline_proto::wire::frame::{Data, Fragment};
-use tautline_proto::wire::packet::{Greeting, Packet, SessionHeader, start_call};
+use tautline_proto::wire::packet::{Greeting, Packet, SessionHeader, start_initiation};
 use tautline_proto::{
     ChannelConfig, ChannelId, Config, Duration, Endpoint, Event, Instant, LinkConfig, OfferedTopic,
     PeerId, RadioConfig, RadioId, SecretKey,
@@ -79,14 +79,14 @@ impl Attacked {
     }
 
     /// A call of the peer's in the life `epoch`.
-    pub fn call(&self, epoch: u64, drawn: u8) -> (Caller, Vec<u8>) {
+    pub fn call(&self, epoch: u64, drawn: u8) -> (Initiator, Vec<u8>) {
         let node = SecretKey::insecure(self.endpoint.name()).public();
         let payload = Greeting { epoch, name: NAME }.emit();
         let secret = SecretKey::insecure(NAME);
         let (caller, noise) =
-            Caller::call(&secret, &node, [drawn; 32], &payload).expect("good keys");
-        let mut call = start_call(SESSION, &noise);
-        Jar::default().prove(self.now, &Proof::of(&node), &mut call);
+            Initiator::call(&secret, &node, [drawn; 32], &payload).expect("good keys");
+        let mut call = start_initiation(SESSION, &noise);
+        CookieJar::default().prove(self.now, &MacKey::of(&node), &mut call);
         (caller, call)
     }
 
@@ -94,7 +94,7 @@ impl Attacked {
         let (mut caller, call) = self.call(1, 1);
         self.endpoint.handle_packet(self.now, RadioId(0), self.from, &call);
         while let Some(transmit) = self.endpoint.poll_transmit(self.now) {
-            if let Ok(Packet::Answer(answer)) = Packet::parse(&transmit.datagram) {
+            if let Ok(Packet::Response(answer)) = Packet::parse(&transmit.datagram) {
                 let (split, _) = caller.finish(answer.noise).expect("an answer that holds");
                 (self.session, self.sealer) = (answer.session, Sealer::new(&split));
             }

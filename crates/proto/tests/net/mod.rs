@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::net::SocketAddr;
 use tautline_proto::{
     ChannelConfig, ChannelId, Class, Config, Duration, Endpoint, Event, Instant, LinkConfig,
-    LinkId, Message, OfferedTopic, Parted, PeerId, RadioConfig, RadioId, Received, SecretKey,
+    LinkId, Message, OfferedTopic, PeerId, RadioConfig, RadioId, Received, RemovedPeer, SecretKey,
     SendError, Transmit,
 };
 
@@ -222,7 +222,7 @@ impl Net {
     }
 
     /// `node` removes a peer; its goodbyes leave.
-    pub fn part(&mut self, node: usize, peer: PeerId) -> Parted {
+    pub fn part(&mut self, node: usize, peer: PeerId) -> RemovedPeer {
         let mut parted = self.nodes[node].endpoint.remove_peer(self.now, peer);
         for transmit in parted.goodbyes.drain(..) {
             self.transmit(node, transmit);

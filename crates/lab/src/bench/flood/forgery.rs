@@ -9,8 +9,8 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, ipproto, re
 use serde::Serialize;
 use std::os::fd::OwnedFd;
 use tautline_proto::PublicKey;
-use tautline_proto::crypto::gate::Proof;
-use tautline_proto::wire::packet::{MAC, Packet, start_call};
+use tautline_proto::crypto::cookies::MacKey;
+use tautline_proto::wire::packet::{MAC, Packet, start_initiation};
 
 /// Different packets of one kind, sent again and again.
 const DIFFERENT: usize = 4096;
@@ -49,11 +49,11 @@ impl Forgery {
         if self == Self::Replays {
             return vec![recorded.to_vec()];
         }
-        let proof = Proof::of(key);
+        let proof = MacKey::of(key);
         let mut random = fastrand::Rng::with_seed(1);
         let mut noise = |len| -> Vec<u8> { (0..len).map(|_| random.u8(..)).collect() };
         let mut datagram = |number: u32| {
-            let mut call = start_call(number, &noise(NOISE_BYTES));
+            let mut call = start_initiation(number, &noise(NOISE_BYTES));
             match self {
                 Self::Calls => {
                     call.extend_from_slice(&proof.mac(&call));
@@ -95,7 +95,7 @@ impl Tap {
             let packet = &buffer[..len];
             let header = packet.first().map_or(0, |first| usize::from(first & 0xf) * 4);
             let datagram = packet.get(header + UDP_HEADER..).unwrap_or_default();
-            if let Ok(Packet::Call(_)) = Packet::parse(datagram) {
+            if let Ok(Packet::Initiation(_)) = Packet::parse(datagram) {
                 return Ok(Some(datagram.to_vec()));
             }
         }
@@ -107,13 +107,13 @@ mod tests {
     use super::*;
     use tautline_proto::Instant;
     use tautline_proto::SecretKey;
-    use tautline_proto::crypto::gate::{Admission, Gate};
+    use tautline_proto::crypto::cookies::{Admission, CookieChecker};
 
     fn admissions(forgery: Forgery) -> Vec<Option<Admission>> {
         let secret = SecretKey::insecure("base");
-        let mut gate = Gate::new(&secret);
+        let mut gate = CookieChecker::new(&secret);
         let judge = |datagram: &Vec<u8>| match Packet::parse(datagram) {
-            Ok(Packet::Call(call)) => Some(gate.judge(
+            Ok(Packet::Initiation(call)) => Some(gate.judge(
                 Instant(0),
                 (&[192, 0, 2, 1, 1, 0], &[192, 0, 2, 1]),
                 &call,

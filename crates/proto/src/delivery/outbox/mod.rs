@@ -9,7 +9,7 @@
 mod outcome;
 mod relayed;
 
-pub(crate) use relayed::{Carried, Flow, Parcel};
+pub(crate) use relayed::{Flow, RelayOrigin, RelayedPacket};
 use relayed::{Sum, change_held};
 
 use crate::config::{ChannelConfig, Config};
@@ -18,7 +18,7 @@ use crate::delivery::repair_budget::RepairBudget;
 use crate::delivery::{MessageId, Piece};
 use crate::error::SendError;
 use crate::limits;
-use crate::stats::{DropReason, OutStats, PassedOn};
+use crate::stats::{DropReason, Forwarded, OutStats};
 use crate::time::{Duration, Instant};
 use crate::wire::control::OfferedTopic;
 use crate::wire::frame::{Data, Fragment};
@@ -35,7 +35,7 @@ pub(crate) const RELAY: u64 = 1 << 63;
 /// Above all priorities.
 const CONTROL_RANK: u16 = 256;
 /// The same through relays: calls and heartbeats pass definitions.
-const CARRIED_CONTROL: u8 = 254;
+const RELAYED_CONTROL: u8 = 254;
 /// Publishers told apart on one channel; more share the last number.
 pub(crate) const MAX_SOURCES: u32 = limits::SOURCES_PER_CHANNEL;
 /// A message without lifespan counts as due so long after its publication.
@@ -46,9 +46,9 @@ const MIN_PIECE: usize = 64;
 const MAX_SCAN: usize = 64;
 
 /// A message may take so much longer to be sent than the one before it took.
-const IN_VAIN_PATIENCE: f64 = 1.5;
+const LATE_SEND_FACTOR: f64 = 1.5;
 /// On its way it is for at most this part of its lifespan: one over so much.
-const IN_VAIN_MARGIN: u32 = 8;
+const TRANSIT_SHARE: u32 = 8;
 
 /// A message handed over for sending.
 #[derive(Debug, Clone)]
@@ -65,16 +65,16 @@ pub struct Message {
 
 /// Place in the order of sending; smaller is sooner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Turn {
+pub(crate) struct SendOrder {
     pub(crate) rank: Reverse<u16>,
     due: Instant,
     id: MessageId,
 }
 
-impl Turn {
+impl SendOrder {
     /// Of its message; what is the session's own is above nearly all.
     pub(crate) fn priority(&self) -> u8 {
-        u8::try_from(self.rank.0).unwrap_or(CARRIED_CONTROL)
+        u8::try_from(self.rank.0).unwrap_or(RELAYED_CONTROL)
     }
 
     /// Whether it is of the session's own messages.
@@ -85,9 +85,9 @@ impl Turn {
 
 #[derive(Debug)]
 struct Outgoing {
-    carried: Option<Carried>,
+    origin: Option<RelayOrigin>,
     /// It counts as held until the peer has it, not until it is sent.
-    goes_on: bool,
+    is_forwarded_again: bool,
     channel: u64,
     source: u32,
     /// From its first packet on.
@@ -99,7 +99,7 @@ struct Outgoing {
     lifespan_end: Option<Instant>,
     /// When it is looked at again: at the end of its lifespan, or of doubts.
     expires: Option<Instant>,
-    turn: Turn,
+    order: SendOrder,
     /// First byte not yet sent.
     next: u32,
     repairs: RangeSet,
@@ -107,7 +107,7 @@ struct Outgoing {
     queued: bool,
     /// What seems lost and is not repaired: dropped as lost when `expires` comes, unless
     /// the acknowledgement of all of it does.
-    doubts: RangeSet,
+    suspected: RangeSet,
 }
 
 impl Outgoing {
@@ -120,8 +120,8 @@ impl Outgoing {
         u64::from(self.extent() - self.next) + self.repairs.len()
     }
 
-    fn is_doubtful(&self) -> bool {
-        self.doubts.first().is_some()
+    fn is_suspected(&self) -> bool {
+        self.suspected.first().is_some()
     }
 }
 
@@ -132,7 +132,7 @@ struct SourceQueue {
     last_number: u64,
     newest_delivered: u64,
     /// Oldest first: ids grow.
-    not_begun: BTreeSet<MessageId>,
+    unsent: BTreeSet<MessageId>,
     begun: BTreeMap<u64, MessageId>,
 }
 
@@ -147,7 +147,7 @@ struct OutChannel {
 
 /// A frame to be sent.
 #[derive(Debug)]
-pub(crate) struct Cut {
+pub(crate) struct FrameToSend {
     pub(crate) data: Data,
     pub(crate) bytes: Bytes,
     pub(crate) piece: Piece,
@@ -161,19 +161,19 @@ pub(crate) struct Cut {
 pub(crate) struct Outbox {
     channels: BTreeMap<u64, OutChannel>,
     messages: HashMap<MessageId, Outgoing>,
-    ready: BTreeSet<Turn>,
+    ready: BTreeSet<SendOrder>,
     expiries: BTreeSet<(Instant, MessageId)>,
     /// All but the session's own, in the order they are given up: low priority, not begun, oldest.
-    by_worth: BTreeSet<(u16, bool, MessageId)>,
+    eviction_order: BTreeSet<(u16, bool, MessageId)>,
     held_bytes: usize,
     waiting_bytes: u64,
     next_id: u64,
     repairs: RepairBudget,
     /// Bytes of packets for others that have not been sent on.
-    held: BTreeMap<Carried, Sum>,
-    held_changes: BTreeSet<Carried>,
-    passed_on: PassedOn,
-    parcels_leave: bool,
+    held: BTreeMap<RelayOrigin, Sum>,
+    held_changes: BTreeSet<RelayOrigin>,
+    forwarded: Forwarded,
+    relayed_released: bool,
 }
 
 impl Outbox {
@@ -183,15 +183,15 @@ impl Outbox {
             messages: HashMap::new(),
             ready: BTreeSet::new(),
             expiries: BTreeSet::new(),
-            by_worth: BTreeSet::new(),
+            eviction_order: BTreeSet::new(),
             held_bytes: 0,
             waiting_bytes: 0,
             next_id: 1,
             repairs: RepairBudget::new(repair_percent),
             held: BTreeMap::new(),
             held_changes: BTreeSet::new(),
-            passed_on: PassedOn::default(),
-            parcels_leave: true,
+            forwarded: Forwarded::default(),
+            relayed_released: true,
         };
         outbox.add_control();
         outbox
@@ -210,7 +210,7 @@ impl Outbox {
             fresh.channels.insert(channel, kept);
         }
         fresh.held_changes = std::mem::take(&mut self.held_changes);
-        fresh.passed_on = self.passed_on;
+        fresh.forwarded = self.forwarded;
         *self = fresh;
     }
 
@@ -274,12 +274,12 @@ impl Outbox {
         }
         for (id, message) in self.messages.iter_mut().filter(|(_, m)| m.channel == channel) {
             let begun = message.number.is_some();
-            self.by_worth.remove(&(message.turn.rank.0, begun, *id));
-            self.by_worth.insert((rank, begun, *id));
-            let queued = self.ready.remove(&message.turn);
-            message.turn.rank = Reverse(rank);
+            self.eviction_order.remove(&(message.order.rank.0, begun, *id));
+            self.eviction_order.insert((rank, begun, *id));
+            let queued = self.ready.remove(&message.order);
+            message.order.rank = Reverse(rank);
             if queued {
-                self.ready.insert(message.turn);
+                self.ready.insert(message.order);
             }
         }
     }
@@ -408,27 +408,27 @@ impl Outbox {
         channel: u64,
         message: Message,
         expires: Option<Instant>,
-        carried: Option<(Carried, bool)>,
+        origin: Option<(RelayOrigin, bool)>,
     ) {
         let Some(open) = self.channels.get_mut(&channel) else { return };
         let id = MessageId(self.next_id);
         self.next_id += 1;
         let due = expires.unwrap_or(message.published + DEFAULT_DUE);
-        let turn = Turn { rank: Reverse(open.rank), due, id };
-        open.sources.entry(message.source).or_default().not_begun.insert(id);
+        let order = SendOrder { rank: Reverse(open.rank), due, id };
+        open.sources.entry(message.source).or_default().unsent.insert(id);
         if channel == CONTROL {
             open.stats.accepted += 1;
         } else {
-            self.by_worth.insert((open.rank, false, id));
+            self.eviction_order.insert((open.rank, false, id));
         }
         if let Some(at) = expires {
             self.expiries.insert((at, id));
         }
         self.held_bytes += message.payload.len();
-        let (carried, goes_on) = carried.unzip();
+        let (origin, is_forwarded_again) = origin.unzip();
         let outgoing = Outgoing {
-            carried,
-            goes_on: goes_on.unwrap_or(false),
+            origin,
+            is_forwarded_again: is_forwarded_again.unwrap_or(false),
             channel,
             source: message.source,
             number: None,
@@ -438,29 +438,29 @@ impl Outbox {
             first_sent: Instant::NEVER,
             lifespan_end: expires,
             expires,
-            turn,
+            order,
             next: 0,
             repairs: RangeSet::default(),
             acked: RangeSet::default(),
             queued: true,
-            doubts: RangeSet::default(),
+            suspected: RangeSet::default(),
         };
         open.stats.queued += 1;
         self.waiting_bytes += outgoing.waiting_bytes();
-        if let Some(carried) = carried {
+        if let Some(origin) = origin {
             let bytes = outgoing.payload.len() as u64;
-            change_held(&mut self.held, &mut self.held_changes, carried, bytes, true);
+            change_held(&mut self.held, &mut self.held_changes, origin, bytes, true);
         }
         self.messages.insert(id, outgoing);
-        self.ready.insert(turn);
+        self.ready.insert(order);
     }
 
     fn keep_last(&mut self, channel: u64, source: u32) {
         let Some(open) = self.channels.get(&channel) else { return };
         let keep = open.config.topic.keep_last.max(1) as usize;
         let Some(queue) = open.sources.get(&source) else { return };
-        let surplus = queue.not_begun.len().saturating_sub(keep);
-        let oldest: Vec<_> = queue.not_begun.iter().take(surplus).copied().collect();
+        let surplus = queue.unsent.len().saturating_sub(keep);
+        let oldest: Vec<_> = queue.unsent.iter().take(surplus).copied().collect();
         for id in oldest {
             self.drop_message(id, DropReason::Superseded);
         }
@@ -468,7 +468,7 @@ impl Outbox {
 
     pub(crate) fn enforce_bytes(&mut self, queue_bytes: usize) {
         while self.held_bytes > queue_bytes || self.messages.len() > limits::MESSAGES {
-            let Some(&(_, _, id)) = self.by_worth.first() else { return };
+            let Some(&(_, _, id)) = self.eviction_order.first() else { return };
             self.drop_message(id, DropReason::Overflow);
         }
     }
@@ -478,10 +478,10 @@ impl Outbox {
     fn enforce_time(&mut self, queue_time: Duration, rate_bps: u64) {
         let bound = u128::from(rate_bps) * queue_time.as_millis() / 8000;
         while u128::from(self.waiting_bytes) > bound {
-            let victim = self.by_worth.iter().find(|(_, begun, id)| {
+            let victim = self.eviction_order.iter().find(|(_, begun, id)| {
                 let message = &self.messages[id];
                 let queue = &self.channels[&message.channel].sources[&message.source];
-                !begun && queue.not_begun.last() != Some(id)
+                !begun && queue.unsent.last() != Some(id)
             });
             let Some(&(_, _, id)) = victim else { return };
             self.drop_message(id, DropReason::Overflow);
@@ -493,7 +493,7 @@ impl Outbox {
         while let Some(&(at, id)) = self.expiries.first().filter(|(at, _)| *at <= now) {
             self.expiries.remove(&(at, id));
             match self.messages.get(&id) {
-                Some(message) if message.is_doubtful() => self.drop_message(id, DropReason::Lost),
+                Some(message) if message.is_suspected() => self.drop_message(id, DropReason::Lost),
                 Some(message) if message.queued => self.drop_message(id, DropReason::Expired),
                 _ => {}
             }
@@ -512,7 +512,7 @@ impl Outbox {
 
     fn drop_message(&mut self, id: MessageId, reason: DropReason) {
         if self.is_of_others(id) {
-            self.passed_on.dropped.add(reason);
+            self.forwarded.dropped.add(reason);
         }
         if let Some(channel) = self.take(id) {
             channel.stats.dropped.add(reason);
@@ -522,17 +522,17 @@ impl Outbox {
     /// Forgets a message everywhere; returns its channel for the count of its end.
     fn take(&mut self, id: MessageId) -> Option<&mut OutChannel> {
         let message = self.messages.remove(&id)?;
-        self.ready.remove(&message.turn);
-        self.by_worth.remove(&(message.turn.rank.0, message.number.is_some(), id));
+        self.ready.remove(&message.order);
+        self.eviction_order.remove(&(message.order.rank.0, message.number.is_some(), id));
         if let Some(at) = message.expires {
             self.expiries.remove(&(at, id));
         }
         self.held_bytes -= message.payload.len();
         self.waiting_bytes -= message.waiting_bytes();
-        let held = message.queued || message.goes_on;
-        if let Some(carried) = message.carried.filter(|_| held) {
+        let held = message.queued || message.is_forwarded_again;
+        if let Some(origin) = message.origin.filter(|_| held) {
             let bytes = message.payload.len() as u64;
-            change_held(&mut self.held, &mut self.held_changes, carried, bytes, false);
+            change_held(&mut self.held, &mut self.held_changes, origin, bytes, false);
         }
         let channel = self.channels.get_mut(&message.channel)?;
         if message.queued {
@@ -543,31 +543,33 @@ impl Outbox {
         if let Some(queue) = channel.sources.get_mut(&message.source) {
             match message.number {
                 Some(number) => drop(queue.begun.remove(&number)),
-                None => drop(queue.not_begun.remove(&id)),
+                None => drop(queue.unsent.remove(&id)),
             }
         }
         Some(channel)
     }
 
     /// Priority and end of what has a turn; what is the session's own is above all.
-    pub(crate) fn urgency(&self, turn: Turn) -> (u8, Option<Instant>) {
-        (turn.priority(), self.messages[&turn.id].lifespan_end)
+    pub(crate) fn urgency(&self, order: SendOrder) -> (u8, Option<Instant>) {
+        (order.priority(), self.messages[&order.id].lifespan_end)
     }
 
     /// The best turn of what may be sent now; what would be sent in vain is dropped.
-    pub(crate) fn next_turn(&mut self, now: Instant) -> Option<Turn> {
+    pub(crate) fn next_in_order(&mut self, now: Instant) -> Option<SendOrder> {
         self.expire(now);
         self.repairs.trickle(now);
         loop {
-            let may_leave =
-                |turn: &&Turn| self.parcels_leave || self.messages[&turn.id].carried.is_none();
-            let eligible = |turn: &&Turn| self.next_range(&self.messages[&turn.id]).is_some();
+            let may_leave = |order: &&SendOrder| {
+                self.relayed_released || self.messages[&order.id].origin.is_none()
+            };
+            let eligible =
+                |order: &&SendOrder| self.next_range(&self.messages[&order.id]).is_some();
             let mut ready = self.ready.iter().filter(may_leave).take(MAX_SCAN);
-            let turn = ready.find(eligible).copied()?;
-            if !self.is_in_vain(now, turn.id) {
-                return Some(turn);
+            let order = ready.find(eligible).copied()?;
+            if !self.cannot_arrive_in_time(now, order.id) {
+                return Some(order);
             }
-            self.drop_message(turn.id, DropReason::Expired);
+            self.drop_message(order.id, DropReason::Expired);
         }
     }
 
@@ -575,16 +577,16 @@ impl Outbox {
     /// source waits. On a link that is too slow for long, all would be begun shortly before
     /// their end otherwise, and none arrive. Without a newer one it is tried: the estimate, by
     /// the time that the message before took, may be wrong.
-    fn is_in_vain(&self, now: Instant, id: MessageId) -> bool {
+    fn cannot_arrive_in_time(&self, now: Instant, id: MessageId) -> bool {
         let message = &self.messages[&id];
         let (None, Some(end)) = (message.number, message.lifespan_end) else { return false };
         let queue = &self.channels[&message.channel].sources[&message.source];
-        let Some((took, bytes)) = queue.took.filter(|_| queue.not_begun.last() != Some(&id)) else {
+        let Some((took, bytes)) = queue.took.filter(|_| queue.unsent.last() != Some(&id)) else {
             return false;
         };
         let share = f64::from(message.extent()) / f64::from(bytes);
-        let margin = end.since(message.published) / IN_VAIN_MARGIN;
-        now + took.mul_f64(share * IN_VAIN_PATIENCE) + margin > end
+        let margin = end.since(message.published) / TRANSIT_SHARE;
+        now + took.mul_f64(share * LATE_SEND_FACTOR) + margin > end
     }
 
     /// What of a message is to be sent next: a repair, if there is budget, or what was never sent.
@@ -600,23 +602,23 @@ impl Outbox {
     }
 
     /// Sending this piece again will cost no budget.
-    pub(crate) fn forgive(&mut self, piece: &Piece) {
+    pub(crate) fn refund(&mut self, piece: &Piece) {
         if self.messages.get(&piece.message).is_some_and(|it| it.channel != CONTROL) {
-            self.repairs.forgive(piece.len());
+            self.repairs.refund(piece.len());
         }
     }
 
     /// Cuts the next frame, of at most `room` bytes. `whole_within` takes only
     /// what fits entirely in so many bytes, to share a packet without delaying it.
-    pub(crate) fn cut(
+    pub(crate) fn next_frame(
         &mut self,
         now: Instant,
         room: usize,
         whole_within: Option<usize>,
-    ) -> Option<Cut> {
-        let turn = self.next_turn(now)?;
-        let (range, repair) = self.next_range(&self.messages[&turn.id])?;
-        let message = &self.messages[&turn.id];
+    ) -> Option<FrameToSend> {
+        let order = self.next_in_order(now)?;
+        let (range, repair) = self.next_range(&self.messages[&order.id])?;
+        let message = &self.messages[&order.id];
         let number = message.number.unwrap_or_else(|| self.upcoming_number(message));
         let mut data = Data {
             channel: if message.channel >= RELAY {
@@ -647,17 +649,17 @@ impl Outbox {
         if whole_within.is_some_and(|limit| end != range.end || too_much(limit)) {
             return None;
         }
-        let piece = Piece { message: turn.id, range: range.start..end };
+        let piece = Piece { message: order.id, range: range.start..end };
         let relayed = message.channel >= RELAY;
-        self.mark_cut(now, number, &piece, repair);
-        Some(Cut { data, bytes, piece, repair, relayed })
+        self.mark_framed(now, number, &piece, repair);
+        Some(FrameToSend { data, bytes, piece, repair, relayed })
     }
 
     fn upcoming_number(&self, message: &Outgoing) -> u64 {
         self.channels[&message.channel].sources[&message.source].last_number + 1
     }
 
-    fn mark_cut(&mut self, now: Instant, number: u64, piece: &Piece, repair: bool) {
+    fn mark_framed(&mut self, now: Instant, number: u64, piece: &Piece, repair: bool) {
         let Some(message) = self.messages.get_mut(&piece.message) else { return };
         // What needs no credit leaves no debt, which would stop all else for a minute.
         match repair {
@@ -675,13 +677,13 @@ impl Outbox {
                 .and_then(|c| c.sources.get_mut(&message.source));
             if let Some(queue) = queue {
                 queue.last_number = number;
-                queue.not_begun.remove(&piece.message);
+                queue.unsent.remove(&piece.message);
                 queue.begun.insert(number, piece.message);
             }
             if message.channel != CONTROL {
-                let rank = message.turn.rank.0;
-                self.by_worth.remove(&(rank, false, piece.message));
-                self.by_worth.insert((rank, true, piece.message));
+                let rank = message.order.rank.0;
+                self.eviction_order.remove(&(rank, false, piece.message));
+                self.eviction_order.insert((rank, true, piece.message));
             }
         }
         if repair {
@@ -708,17 +710,17 @@ impl Outbox {
             return;
         }
         message.queued = queued;
-        if let Some(carried) = message.carried.filter(|_| !message.goes_on) {
+        if let Some(origin) = message.origin.filter(|_| !message.is_forwarded_again) {
             let bytes = message.payload.len() as u64;
-            change_held(&mut self.held, &mut self.held_changes, carried, bytes, queued);
+            change_held(&mut self.held, &mut self.held_changes, origin, bytes, queued);
         }
         let stats = self.channels.get_mut(&message.channel).map(|c| &mut c.stats);
         let Some(stats) = stats else { return };
         if queued {
-            self.ready.insert(message.turn);
+            self.ready.insert(message.order);
             (stats.queued, stats.sent) = (stats.queued + 1, stats.sent - 1);
         } else {
-            self.ready.remove(&message.turn);
+            self.ready.remove(&message.order);
             (stats.queued, stats.sent) = (stats.queued - 1, stats.sent + 1);
         }
     }

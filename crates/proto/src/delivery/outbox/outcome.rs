@@ -23,13 +23,13 @@ impl Outbox {
         self.waiting_bytes += message.waiting_bytes();
         if message.acked.contains(&(0..message.extent())) {
             let (channel, source, number) = (message.channel, message.source, message.number);
-            self.passed_on.packets += u64::from(self.is_of_others(piece.message));
+            self.forwarded.packets += u64::from(self.is_of_others(piece.message));
             if let Some(open) = self.take(piece.message) {
                 open.stats.delivered += 1;
             }
             self.supersede(channel, source, number.unwrap_or(0));
         } else {
-            self.believe(piece);
+            self.clear_suspicion(piece);
             self.settle(piece.message);
         }
     }
@@ -65,7 +65,7 @@ impl Outbox {
                 return false;
             }
             if !channel.config.repair {
-                self.doubt(now, piece, certain);
+                self.suspect(now, piece, certain);
                 return false;
             }
         }
@@ -86,13 +86,13 @@ impl Outbox {
 
     /// A piece that will not be repaired seems lost. If that is certain the rest of its message
     /// is of no use; an overdue acknowledgement may still come, so the rest goes on meanwhile.
-    fn doubt(&mut self, now: Instant, piece: &Piece, certain: bool) {
+    fn suspect(&mut self, now: Instant, piece: &Piece, certain: bool) {
         let id = piece.message;
         let Some(message) = self.messages.get_mut(&id) else { return };
         if message.queued && certain {
             return self.drop_message(id, DropReason::Lost);
         }
-        if message.doubts.insert(piece.range.clone()).is_none() {
+        if message.suspected.insert(piece.range.clone()).is_none() {
             return self.drop_message(id, DropReason::Lost);
         }
         let given_up = now + LOST_GRACE;
@@ -101,13 +101,13 @@ impl Outbox {
     }
 
     /// What seemed lost may have been acknowledged after all.
-    fn believe(&mut self, piece: &Piece) {
+    fn clear_suspicion(&mut self, piece: &Piece) {
         let Some(message) = self.messages.get_mut(&piece.message) else { return };
-        if !message.is_doubtful() {
+        if !message.is_suspected() {
             return;
         }
-        message.doubts.remove(&piece.range);
-        if !message.is_doubtful() {
+        message.suspected.remove(&piece.range);
+        if !message.is_suspected() {
             let end = message.lifespan_end;
             self.set_expiry(piece.message, end);
         }

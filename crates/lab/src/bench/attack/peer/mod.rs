@@ -13,12 +13,12 @@ use std::hash::{BuildHasher, Hasher};
 use std::io::{self, ErrorKind};
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
-use tautline_proto::crypto::gate::{Jar, Proof};
-use tautline_proto::crypto::noise::Caller;
+use tautline_proto::crypto::cookies::{CookieJar, MacKey};
+use tautline_proto::crypto::noise::Initiator;
 use tautline_proto::crypto::seal::Sealer;
 use tautline_proto::wire::control::OfferedTopic;
 use tautline_proto::wire::frame::{Ack, Data, Fragment};
-use tautline_proto::wire::packet::{Greeting, start_call};
+use tautline_proto::wire::packet::{Greeting, start_initiation};
 use tautline_proto::wire::relay::Held;
 use tautline_proto::{OfferedQos, PublicKey, Role, SecretKey};
 
@@ -98,7 +98,7 @@ struct Keys {
 
 struct Calling {
     session: u32,
-    caller: Caller,
+    caller: Initiator,
     epoch: u64,
 }
 
@@ -131,7 +131,7 @@ pub struct Peer {
     own: Identity,
     /// The life of this peer, by which the other node sees that it started again.
     epoch: u64,
-    jar: Jar,
+    jar: CookieJar,
     calls: VecDeque<Calling>,
     /// The first code of the last call, which a cookie answers.
     mac1: [u8; 16],
@@ -232,7 +232,7 @@ impl Peer {
             socket,
             own,
             epoch: drawn(),
-            jar: Jar::default(),
+            jar: CookieJar::default(),
             calls: VecDeque::new(),
             mac1: [0; 16],
             keys: None,
@@ -267,13 +267,13 @@ impl Peer {
         random.chunks_mut(8).for_each(|it| it.copy_from_slice(&drawn().to_le_bytes()));
         let session = (drawn() as u32).max(1);
         let Ok((caller, noise)) =
-            Caller::call(&self.own.secret, &self.own.other, random, &greeting)
+            Initiator::call(&self.own.secret, &self.own.other, random, &greeting)
         else {
             return Vec::new();
         };
-        let mut call = start_call(session, &noise);
+        let mut call = start_initiation(session, &noise);
         let now = self.clock();
-        self.mac1 = self.jar.prove(now, &Proof::of(&self.own.other), &mut call);
+        self.mac1 = self.jar.prove(now, &MacKey::of(&self.own.other), &mut call);
         if self.calls.len() == MAX_CALLS {
             self.calls.pop_front();
         }

@@ -7,7 +7,7 @@ use super::{
 };
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
-use tautline_proto::crypto::gate::Proof;
+use tautline_proto::crypto::cookies::MacKey;
 use tautline_proto::crypto::seal::Sealer;
 use tautline_proto::wire::control::{Control, Offer};
 use tautline_proto::wire::cursor::Reader;
@@ -50,7 +50,7 @@ impl Peer {
     fn take(&mut self, datagram: &mut [u8]) -> io::Result<()> {
         let copy = datagram.to_vec();
         match Packet::parse(&copy) {
-            Ok(Packet::Answer(answer)) => {
+            Ok(Packet::Response(answer)) => {
                 let known = self.calls.iter().position(|it| it.session == answer.your_session);
                 let Some(mut calling) = known.and_then(|at| self.calls.remove(at)) else {
                     return Ok(());
@@ -62,9 +62,9 @@ impl Peer {
                     None => Ok(()),
                 }
             }
-            Ok(Packet::Cookie(cookie)) => {
+            Ok(Packet::CookieReply(cookie)) => {
                 let now = self.clock();
-                self.jar.take(now, &Proof::of(&self.own.other), &self.mac1, &cookie);
+                self.jar.take(now, &MacKey::of(&self.own.other), &self.mac1, &cookie);
                 Ok(())
             }
             Ok(Packet::Session(header, _)) => self.take_session(&header, datagram),

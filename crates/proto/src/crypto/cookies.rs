@@ -7,7 +7,7 @@ use super::keys::{KEY, PublicKey, SecretKey, hash};
 use super::seal::{open_once, seal_once};
 use crate::bucket::{Allowance, Bucket};
 use crate::time::{Duration, Instant};
-use crate::wire::packet::{Answer, COOKIE, Call, Cookie, MAC};
+use crate::wire::packet::{COOKIE, CookieReply, Initiation, MAC, Response};
 use ring::hmac;
 
 /// Calls answered without a cookie: so many at once, and so many in a second. A key
@@ -39,8 +39,8 @@ pub enum Admission {
 
 /// The one who is called.
 #[derive(Debug)]
-pub struct Gate {
-    own: Proof,
+pub struct CookieChecker {
+    own: MacKey,
     /// Cookies are made of the first; the second is the one before it.
     secrets: [[u8; KEY]; 2],
     renew_at: Instant,
@@ -49,11 +49,11 @@ pub struct Gate {
     groups: Vec<Bucket>,
 }
 
-impl Gate {
+impl CookieChecker {
     /// For the owner of `secret`.
     pub fn new(secret: &SecretKey) -> Self {
         Self {
-            own: Proof::of(&secret.public()),
+            own: MacKey::of(&secret.public()),
             secrets: [[0; KEY]; 2],
             renew_at: Instant::default(),
             free: Bucket::new(FREE),
@@ -63,7 +63,7 @@ impl Gate {
     }
 
     /// Whether `answer` comes from somebody who knows our public key.
-    pub fn knows_us(&self, answer: &Answer<'_>) -> bool {
+    pub fn knows_us(&self, answer: &Response<'_>) -> bool {
         self.own.holds(answer.proven, &answer.mac1)
     }
 
@@ -73,7 +73,7 @@ impl Gate {
         &mut self,
         now: Instant,
         (from, owner): (&[u8], &[u8]),
-        call: &Call<'_>,
+        call: &Initiation<'_>,
         mut draw: impl FnMut() -> [u8; KEY],
     ) -> Admission {
         if !self.own.holds(call.proven, &call.mac1) {
@@ -109,12 +109,12 @@ impl Gate {
 
 /// What somebody who knows a public key can make of it.
 #[derive(Debug, Clone)]
-pub struct Proof {
+pub struct MacKey {
     mac_key: [u8; KEY],
     cookie_key: [u8; KEY],
 }
 
-impl Proof {
+impl MacKey {
     /// For packets to the owner of `key`.
     pub fn of(key: &PublicKey) -> Self {
         Self {
@@ -142,7 +142,7 @@ impl Proof {
         cookie: &[u8; COOKIE],
     ) -> Option<Vec<u8>> {
         let sealed = seal_once(&self.cookie_key(mac1), nonce, cookie)?;
-        Some(Cookie { your_session: session, nonce, sealed: &sealed }.emit())
+        Some(CookieReply { your_session: session, nonce, sealed: &sealed }.emit())
     }
 
     /// Of the one cookie that answers the call with this code.
@@ -153,16 +153,16 @@ impl Proof {
 
 /// A caller's cookie, if it was asked for one.
 #[derive(Debug, Clone, Default)]
-pub struct Jar(Option<([u8; COOKIE], Instant)>);
+pub struct CookieJar(Option<([u8; COOKIE], Instant)>);
 
-impl Jar {
+impl CookieJar {
     /// Takes a cookie that answers the call with the code `mac1` to the owner of `proof`.
     pub fn take(
         &mut self,
         now: Instant,
-        proof: &Proof,
+        proof: &MacKey,
         mac1: &[u8; MAC],
-        cookie: &Cookie<'_>,
+        cookie: &CookieReply<'_>,
     ) -> bool {
         let opened = open_once(&proof.cookie_key(mac1), cookie.nonce, cookie.sealed);
         let Some(opened) = opened.and_then(|bytes| bytes.try_into().ok()) else { return false };
@@ -171,7 +171,7 @@ impl Jar {
     }
 
     /// Ends a call with its codes: `packet` is all before them. Returns the first.
-    pub fn prove(&self, now: Instant, proof: &Proof, packet: &mut Vec<u8>) -> [u8; MAC] {
+    pub fn prove(&self, now: Instant, proof: &MacKey, packet: &mut Vec<u8>) -> [u8; MAC] {
         let mac1 = proof.mac(packet);
         let mac2 = match &self.0 {
             Some((cookie, until)) if now < *until => mac(cookie, &[packet, &mac1]),
@@ -200,26 +200,26 @@ fn cookie(secret: &[u8; KEY], from: &[u8]) -> [u8; COOKIE] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::packet::{Packet, start_call};
+    use crate::wire::packet::{Packet, start_initiation};
 
     const HOUR: Instant = Instant(3_600_000_000_000);
 
     struct Doorstep {
-        gate: Gate,
-        proof: Proof,
-        jar: Jar,
+        gate: CookieChecker,
+        proof: MacKey,
+        jar: CookieJar,
         drawn: u8,
     }
 
     impl Doorstep {
         fn new() -> Self {
             let secret = SecretKey::insecure("base");
-            let proof = Proof::of(&secret.public());
-            Self { gate: Gate::new(&secret), proof, jar: Jar::default(), drawn: 0 }
+            let proof = MacKey::of(&secret.public());
+            Self { gate: CookieChecker::new(&secret), proof, jar: CookieJar::default(), drawn: 0 }
         }
 
         fn call(&self, now: Instant) -> Vec<u8> {
-            let mut packet = start_call(7, &[1; 120]);
+            let mut packet = start_initiation(7, &[1; 120]);
             self.jar.prove(now, &self.proof, &mut packet);
             packet
         }
@@ -229,7 +229,7 @@ mod tests {
         }
 
         fn judge_port(&mut self, now: Instant, host: u8, port: u8, packet: &[u8]) -> Admission {
-            let Ok(Packet::Call(call)) = Packet::parse(packet) else { panic!("a call") };
+            let Ok(Packet::Initiation(call)) = Packet::parse(packet) else { panic!("a call") };
             let Self { gate, drawn, .. } = self;
             gate.judge(now, (&[10, 0, 0, host, port], &[10, 0, 0, host]), &call, || {
                 *drawn += 1;
@@ -239,8 +239,10 @@ mod tests {
 
         fn take(&mut self, now: Instant, call: &[u8], answer: &Admission) {
             let Admission::Ask(datagram) = answer else { panic!("{answer:?}") };
-            let Ok(Packet::Cookie(cookie)) = Packet::parse(datagram) else { panic!("a cookie") };
-            let Ok(Packet::Call(call)) = Packet::parse(call) else { panic!("a call") };
+            let Ok(Packet::CookieReply(cookie)) = Packet::parse(datagram) else {
+                panic!("a cookie")
+            };
+            let Ok(Packet::Initiation(call)) = Packet::parse(call) else { panic!("a call") };
             assert!(datagram.len() < call.proven.len(), "no amplification");
             assert!(self.jar.take(now, &self.proof, &call.mac1, &cookie));
         }
@@ -323,7 +325,7 @@ mod tests {
         let call = door.call(HOUR);
         while door.judge(HOUR, 1, &call) == Admission::Admit {}
         let Admission::Ask(datagram) = door.judge(HOUR, 1, &call) else { panic!("a cookie") };
-        let Ok(Packet::Cookie(cookie)) = Packet::parse(&datagram) else { panic!("a cookie") };
+        let Ok(Packet::CookieReply(cookie)) = Packet::parse(&datagram) else { panic!("a cookie") };
         assert!(!door.jar.take(HOUR, &door.proof, &[9; MAC], &cookie));
     }
 }
