@@ -83,8 +83,11 @@ impl Endpoint {
     }
 
     pub(crate) fn poll_initiation(&mut self, now: Instant) -> Option<Transmit> {
-        let id = self.links.position(|l| l.initiate_now)?;
-        self.links[id].initiate_now = false;
+        // A radio that does not get rid of the last one gets no other: a queue of them would be
+        // older than the state that their responses need.
+        let id = self.links.position(|l| l.initiate_now && !l.reporting)?;
+        let link = &mut self.links[id];
+        (link.initiate_now, link.reporting) = (false, true);
         let peer = self.links[id].peer;
         let (session, drawn) = (self.draw_session(peer), self.draw_key());
         let state = &mut self.peers[peer].session;
@@ -106,22 +109,35 @@ impl Endpoint {
     /// Queues an answer to where what it answers came from.
     pub(crate) fn reply(&mut self, radio: RadioId, remote: Place, datagram: Option<Vec<u8>>) {
         if let Some(datagram) = datagram.filter(|_| self.replies.len() < MAX_REPLIES) {
+            // The newest is of the newest state.
+            self.replies.retain(|(by, to, _)| (*by, *to) != (radio, remote));
             self.replies.push_back((radio, remote, datagram));
         }
     }
 
     pub(crate) fn poll_reply(&mut self, now: Instant) -> Option<Transmit> {
-        let (radio, place, datagram) = self.replies.pop_front()?;
-        let leads = |link: &Link| link.remote == Some(place);
-        let exact = self.links.position(|link| leads(link) && link.radio == radio);
-        // A link's own socket leaves by its own interface; a relay is reached by links alone.
-        match (exact.or_else(|| self.links.position(leads)), place) {
-            (Some(id), place) if exact.is_some() || matches!(place, Place::Relay { .. }) => {
+        let open = |radio: RadioId, place: Place| {
+            self.link_of_reply(radio, place).is_none_or(|id| !self.links[id].reporting)
+        };
+        let index = self.replies.iter().position(|(radio, place, _)| open(*radio, *place))?;
+        let (radio, place, datagram) = self.replies.remove(index)?;
+        match (self.link_of_reply(radio, place), place) {
+            (Some(id), _) => {
+                self.links[id].reporting = true;
                 self.sent(now, id, datagram, None)
             }
-            (_, Place::Udp(remote)) => Some(Transmit::aside(radio, remote, datagram)),
-            (_, Place::Relay { .. }) => None,
+            (None, Place::Udp(remote)) => Some(Transmit::aside(radio, remote, datagram)),
+            (None, Place::Relay { .. }) => None,
         }
+    }
+
+    /// The link that leads where a reply goes. A link's own socket leaves by its own interface; a
+    /// relay is reached by links alone.
+    fn link_of_reply(&self, radio: RadioId, place: Place) -> Option<LinkId> {
+        let leads = |link: &Link| link.remote == Some(place);
+        let exact = self.links.position(|link| leads(link) && link.radio == radio);
+        let any = || self.links.position(leads).filter(|_| matches!(place, Place::Relay { .. }));
+        exact.or_else(any)
     }
 }
 
