@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! All that waits for lines under one peer, as a piece of the file: `accept` and `call` stand there
-//! once each, so that what they name so far is in it as well.
+//! All missing lines under one peer, as a fragment of the file. `accept` and `call` appear once
+//! each, so the fragment includes their present entries.
 
 use super::Topics;
 use super::waiting::{Act, Waiting};
@@ -9,11 +9,11 @@ use std::fmt::Write;
 use tautline_gateway::mapping::{Accept, Pattern};
 use tautline_proto::PeerId;
 
-/// In front of the keys of a peer, as in the files of the README.
+/// Indentation of a peer's keys, as in the files of the README.
 const INDENT: &str = "    ";
 
 impl Topics {
-    /// For each peer of which something waits, the lines under peers.NAME that allow all of it, in
+    /// Returns, for each peer with requests, the lines under peers.NAME that allow all of them, in
     /// place of its `accept` and `call`.
     pub(crate) fn lines_to_allow_all(&self) -> impl Iterator<Item = (PeerId, String)> {
         let mut of_peers: BTreeMap<PeerId, Vec<&Waiting>> = BTreeMap::new();
@@ -27,7 +27,7 @@ impl Topics {
     }
 }
 
-/// `accept` and `call`, each where something waits for it.
+/// Returns `accept` and `call`, each only if a request needs it.
 fn lines(accept: &[Accept], call: &[Pattern], waiting: &[&Waiting]) -> String {
     let mut text = String::new();
     let (calls, offers): (Vec<&Waiting>, _) = waiting.iter().partition(|it| it.act == Act::Call);
@@ -46,7 +46,7 @@ fn lines(accept: &[Accept], call: &[Pattern], waiting: &[&Waiting]) -> String {
     text
 }
 
-/// Names and their types, in the order of the file; no types are any.
+/// Returns names with their types, in the order of the file; no types means any.
 fn accepted<'a>(accept: &'a [Accept], offers: &[&'a Waiting]) -> Vec<(&'a str, Vec<&'a str>)> {
     let known = |entry: &'a Accept| {
         (entry.pattern.as_str(), entry.types.iter().map(String::as_str).collect())
@@ -77,7 +77,7 @@ fn in_file(types: &[&str]) -> String {
     }
 }
 
-/// YAML takes some characters for something else.
+/// Quotes a name with characters that are special in YAML.
 fn written(name: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '/';
     if name.chars().all(is_plain) { name.into() } else { format!("{name:?}") }
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
     use crate::config::{PeerConfig, Surroundings, parse};
 
-    /// The base as a file has it with these lines under its name.
+    /// Returns the peer `base` of a file that has these lines under its name.
     fn base(lines: &str) -> PeerConfig {
         let file = format!("name: r\nsecurity: none\nros1: false\npeers:\n  base:\n{lines}");
         let parsed = parse(&file, &Surroundings::default());

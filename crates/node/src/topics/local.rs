@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What comes from the gateway: topics that local nodes publish, and their messages.
+//! Events of the gateway: topics that local nodes publish, and their messages.
 
 use super::transforms::Transforms;
 use super::{Order, Outgoing, Topics};
@@ -11,11 +11,11 @@ use tautline_proto::{
     PeerId, Role, SendError,
 };
 
-/// Bytes kept of one publisher for peers that come late, unless it is one message alone.
+/// Most bytes kept of one publisher for late joiners; a single larger message is kept as well.
 const MAX_LATCHED_BYTES: usize = 16 << 20;
 
-/// A topic is read for so long after the last peer has ceased to want it. A peer that wants it
-/// again and again, or comes back in a new session, then makes no work for the ROS master.
+/// Time for which a topic is still read after the last peer has unsubscribed. A peer that
+/// subscribes repeatedly, or returns in a new session, then causes no work for the ROS master.
 const LINGER: Duration = Duration::from_secs(10);
 
 /// A topic that local nodes publish.
@@ -23,19 +23,19 @@ const LINGER: Duration = Duration::from_secs(10);
 pub(crate) struct LocalTopic {
     pub(crate) topic: Topic,
     pub(crate) treatment: Treatment,
-    /// This node publishes on it, too.
+    /// Whether this node itself publishes on it.
     pub(super) own: bool,
-    /// Others on this robot publish on it.
+    /// Whether other nodes on this robot publish on it.
     pub(super) others: bool,
     pub(crate) channels: BTreeMap<PeerId, ChannelId>,
     wanted_by: BTreeSet<PeerId>,
-    /// It is still read, although no peer has wanted it since then.
+    /// Time at which the last peer unsubscribed, while the topic is still read.
     unwanted_since: Option<Instant>,
     last_taken: Option<Instant>,
     pub(crate) rate_limited: u64,
-    /// The last messages of each publisher, for peers that come late.
+    /// The last messages of each publisher, for late joiners.
     pub(super) latched: BTreeMap<Source, VecDeque<Outgoing>>,
-    /// What is known of its transforms, if it is a topic of tf.
+    /// The state of its transforms, if it is a tf topic.
     pub(crate) transforms: Option<Transforms>,
 }
 
@@ -64,12 +64,12 @@ impl LocalTopic {
         !self.wanted_by.is_empty()
     }
 
-    /// Whether the gateway reads it.
+    /// Whether the gateway reads the topic.
     pub(super) fn is_read(&self) -> bool {
         self.is_wanted() || self.unwanted_since.is_some()
     }
 
-    /// Whether it is news that this peer wants it.
+    /// Adds a peer's interest; returns whether it is new.
     pub(super) fn wanted_by(&mut self, peer: PeerId) -> bool {
         self.unwanted_since = None;
         self.wanted_by.insert(peer)
@@ -81,8 +81,8 @@ impl LocalTopic {
         }
     }
 
-    /// Forgets what is kept for peers that come late: nobody reads the topic any more, and
-    /// whoever does next gets it anew from its publishers.
+    /// Forgets the messages kept for late joiners: the gateway stops reading the topic, and a later
+    /// subscription gets them from the publishers again.
     pub(super) fn forget_latched(&mut self) {
         self.latched.clear();
         if let Some(transforms) = &mut self.transforms {
@@ -90,7 +90,7 @@ impl LocalTopic {
         }
     }
 
-    /// As many as their publisher keeps, of at most [`MAX_LATCHED_BYTES`].
+    /// Keeps a message for late joiners: as many as the QoS depth, in [`MAX_LATCHED_BYTES`].
     fn keep_latched(&mut self, message: Outgoing) {
         let kept = self.latched.entry(message.source).or_default();
         kept.push_back(message);
@@ -103,12 +103,12 @@ impl LocalTopic {
         }
     }
 
-    /// When the next message may be taken at one in `period`; `None` is now.
+    /// Returns the time of the next message at one per `period`; `None` means now.
     pub(super) fn next_within(&self, period: Duration) -> Option<Instant> {
         Some(self.last_taken? + period)
     }
 
-    /// Whether a message may be taken at one in `period`.
+    /// Whether a message may be taken now at one per `period`; if so, it is counted.
     pub(super) fn within(&mut self, now: Instant, period: Duration) -> bool {
         let Some(last) = self.last_taken else {
             self.last_taken = Some(now);
@@ -117,8 +117,8 @@ impl LocalTopic {
         if now.since(last) < period {
             return false;
         }
-        // Counting from the planned time keeps the average at the limit, and forgives a message
-        // that is early after one that was late: jitter does not halve a publisher at just the limit.
+        // Counting from the planned time keeps the average at the limit and allows an early message
+        // after a late one: jitter does not halve the rate of a publisher exactly at the limit.
         let planned = last + period;
         let resumes = now.since(planned) > period;
         self.last_taken = Some(if resumes { now } else { planned });
@@ -137,7 +137,7 @@ impl Topics {
                 }
             }
             Event::Withdrawn { topic } => {
-                // What this node publishes itself stays offered.
+                // A topic that this node itself publishes stays advertised.
                 match self.local.get_mut(&topic).filter(|local| local.own) {
                     Some(local) => local.others = false,
                     None => self.local_withdrawn(now, endpoint, topic),
@@ -167,7 +167,7 @@ impl Topics {
             return;
         };
         if self.local.get(&name).is_some_and(|l| !l.is_of_type(&topic)) {
-            // What waits is of the old type, and must not be read as the new one.
+            // Queued messages have the old type and must not be read as the new one.
             self.local_withdrawn(now, endpoint, name.clone());
         }
         let mut local = match self.local.remove(&name) {
@@ -197,14 +197,15 @@ impl Topics {
         }
     }
 
-    /// Whether `name`, which a rule offers `to` these peers or to all, is for this one.
+    /// Whether `name` is for this peer: by `to` of its rule (`None` is all peers) and by the peer's
+    /// rights.
     pub(super) fn is_for(&self, peer: PeerId, name: &str, to: Option<&[String]>) -> bool {
         to.is_none_or(|to| to.iter().any(|it| it == self.peer_name(peer)))
             && self.rights(peer).is_offered(name)
     }
 
-    /// Offers a channel, or changes what is offered on the `known` one. Returns which one it is;
-    /// people are told if there is none.
+    /// Advertises a channel, or updates the advertisement on the `known` one. Returns the channel
+    /// if there is one; adds a notice on failure.
     pub(super) fn offer_channel(
         &mut self,
         now: Instant,
@@ -239,7 +240,7 @@ impl Topics {
         }
     }
 
-    /// Stops reading what no peer has wanted for [`LINGER`].
+    /// Stops reading topics that no peer has subscribed to for [`LINGER`].
     pub(super) fn stop_reading(&mut self, now: Instant) {
         let mut unwanted = Vec::new();
         for (name, local) in &mut self.local {
@@ -276,7 +277,7 @@ impl Topics {
         if local.transforms.is_some() {
             return self.local_transforms(now, endpoint, message);
         }
-        // Of a latched topic each publisher's last message counts, and it may be its only one.
+        // On a latched topic each publisher's last message counts, and it may be its only one.
         let limit = local.treatment.period().filter(|_| !local.topic.qos.transient_local);
         if limit.is_some_and(|period| !local.within(now, period)) {
             local.rate_limited += 1;
@@ -285,7 +286,7 @@ impl Topics {
         self.forward(now, endpoint, message);
     }
 
-    /// Sends a message that was taken, by way of the codec where its topic is compressed.
+    /// Sends a message that passed the rate limit; on a compressed topic, through the codec.
     pub(super) fn forward(&mut self, now: Instant, endpoint: &mut Endpoint, message: Outgoing) {
         let Some(local) = self.local.get(&message.topic) else {
             return;
@@ -299,7 +300,7 @@ impl Topics {
         }
     }
 
-    /// Queues a message for every peer that wants it.
+    /// Queues a message for every subscribed peer.
     pub(crate) fn send(&mut self, now: Instant, endpoint: &mut Endpoint, message: Outgoing) {
         let Some(local) = self.local.get_mut(&message.topic) else {
             return;
@@ -338,7 +339,7 @@ impl Topics {
             },
         );
         match sent {
-            // The peer has just ceased to want it, of which we are about to hear.
+            // The peer has just unsubscribed; its event follows.
             Ok(()) | Err(SendError::NotWanted) => {}
             Err(error) => {
                 let (topic, here, name) = (&message.topic, endpoint.name(), self.peer_name(peer));
@@ -369,7 +370,7 @@ impl Topics {
 
 pub(super) fn channel_config(topic: &Topic, treatment: &Treatment) -> ChannelConfig {
     let keep_last = u32::from(treatment.keep_last(&topic.type_name));
-    // Each message of a latched topic counts, and each one of tf tells of other frames.
+    // Each message of a latched topic counts, and each tf message describes other frames.
     let all_count = topic.qos.transient_local || Transforms::of_type(&topic.type_name).is_some();
     let thin = treatment.when_slow(&topic.type_name) == Some(WhenSlow::Thin) && !all_count;
     ChannelConfig {
@@ -378,12 +379,12 @@ pub(super) fn channel_config(topic: &Topic, treatment: &Treatment) -> ChannelCon
             type_name: topic.type_name.clone(),
             type_hash: topic.type_hash.clone(),
             priority: treatment.priority,
-            // What late joiners are to get must not be replaced on its way.
+            // A message for late joiners must not be replaced in the queue.
             keep_last: match topic.qos.transient_local {
                 true => keep_last.max(topic.qos.depth),
                 false => keep_last,
             },
-            // What is worthless to either is not sent.
+            // A message past either lifespan is worthless, and is not sent.
             lifespan: treatment.lifespan.into_iter().chain(topic.qos.lifespan).min(),
             qos: OfferedQos {
                 transient_local: topic.qos.transient_local,

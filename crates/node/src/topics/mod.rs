@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which local topic is which channel to which peer, and the reverse: the
-//! exchange between gateways and protocol. Without I/O: what it wants done to
-//! the gateway it returns as [`Order`]s.
+//! The mapping between local topics and channels of peers: the exchange between gateway and
+//! protocol. It does no I/O: work for other parts of the daemon is returned as [`Order`]s.
 
 mod lines;
 mod local;
@@ -41,38 +40,38 @@ pub(crate) use waiting::Waiting;
 use watchdogs::Watchdogs;
 pub(crate) use watchdogs::{Safe, safe_message};
 
-/// Changes on the running node that are remembered; one that another of the same pattern
-/// replaces does not count.
+/// Most changes kept on the running node. A change that a later one of the same pattern replaces
+/// does not count.
 const MAX_CHANGES: usize = 1024;
-/// Rates that a change may set, in hertz, as in the file.
+/// Rates that a change may set, in hertz; the file has the same limits.
 const RATES_HZ: std::ops::RangeInclusive<f64> = 0.001..=100_000.0;
 
-/// Something to be done outside.
+/// Work for another part of the daemon.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// To the gateway.
+    /// A command to the gateway.
     Gateway(Command),
-    /// Compress, and bring the result back by [`Topics::send`].
+    /// Compress a message; [`Topics::send`] takes the result.
     Compress(Outgoing),
-    /// Make a message what it was, and what this robot's ROS takes; then publish it.
+    /// Decompress or translate a message for this robot's ROS; [`Topics::decoded`] publishes it.
     Decode(Incoming),
-    /// Find out what a peer's topic is here: whether its definition may be used, and its type in
-    /// this robot's ROS. [`Topics::translated`] has the result.
+    /// Check the definition of a peer's topic and find its type in this robot's ROS;
+    /// [`Topics::translated`] takes the result.
     Translate { key: Key, topic: Topic },
-    /// The same of a service of the other ROS, by [`Topics::service_translated`].
+    /// The same for a service of the other ROS; [`Topics::service_translated`] takes the result.
     TranslateService { key: Key, service: Service },
-    /// Make the safe message of a topic, and bring it back by [`Topics::composed`].
+    /// Compose the safe message of a topic; [`Topics::composed`] takes it.
     Compose { topic: Topic, fields: Arc<Fields> },
-    /// Make a call or an answer what the other side takes; [`Topics::turned`] has it back.
+    /// Translate a call or a response between ROS 1 and ROS 2; [`Topics::turned`] takes the result.
     Turn(Turning),
 }
 
-/// What lies between the ROS of something that a peer has and this robot's.
+/// The translation between a peer's topic or service and this robot's ROS.
 #[derive(Debug)]
 enum Translation<T> {
-    /// They are of one kind.
+    /// Both use the same ROS.
     None,
-    /// Being looked into.
+    /// Requested, no result yet.
     Asked,
     Impossible,
     By(Arc<T>),
@@ -90,13 +89,13 @@ impl<T> Clone for Translation<T> {
 }
 
 impl<T> Translation<T> {
-    /// Whether there is a way from one to the other, and it is known.
+    /// Whether no translation is needed, or the translation is known.
     fn is_known(&self) -> bool {
         matches!(self, Self::None | Self::By(_))
     }
 }
 
-/// A message on its way from the gateway to the protocol.
+/// A message from the gateway to the protocol.
 #[derive(Debug, Clone)]
 pub(crate) struct Outgoing {
     pub(crate) topic: String,
@@ -106,48 +105,48 @@ pub(crate) struct Outgoing {
     pub(crate) published: Instant,
 }
 
-/// The exchange.
+/// The state of the exchange between gateway and protocol.
 #[derive(Debug)]
 pub(crate) struct Topics {
     rules: Vec<TopicRule>,
-    /// Made on the running node, oldest first; later ones count.
+    /// Changes on the running node, oldest first; a later one overrides an earlier one.
     changes: Vec<(Pattern, TopicChange)>,
-    /// Whose types this robot's ROS takes.
+    /// The ROS whose types this robot uses.
     dialect: Option<Dialect>,
     peer_names: Vec<String>,
     rights: Vec<Rights>,
-    /// What peers want to do here and the file does not allow.
+    /// Requests of peers that the file does not allow.
     waiting: BTreeMap<Key, Waiting>,
-    /// Calls and answers of peers that came faster than they are taken.
+    /// Calls and responses of peers that were dropped above their rate.
     pub(crate) calls_over_rate: u64,
     max_message: usize,
     service_rules: Vec<ServiceRule>,
     services: Services,
     pub(crate) local: BTreeMap<String, LocalTopic>,
     remote: Catalog,
-    /// Of each peer's topics the one that is being looked into: a peer with many, or with
-    /// definitions that take long, holds up its own alone.
+    /// The topic of each peer that is being examined. A peer with many topics, or with slow
+    /// definitions, delays only its own.
     examined: BTreeMap<PeerId, Key>,
     publications: BTreeMap<String, Publication>,
     /// Names under which topics of each peer were published.
     names: BTreeMap<PeerId, BTreeSet<String>>,
-    /// What this robot's ROS holds of each peer's messages.
+    /// Bytes of each peer's messages that this robot's ROS holds.
     held: BTreeMap<PeerId, Held>,
     absent: BTreeMap<PeerId, Absence>,
-    /// What of peers that are back is still to be published.
+    /// Topics of returned peers that are still to be published.
     returning: BTreeMap<PeerId, VecDeque<Key>>,
     pub(crate) watchdogs: Watchdogs,
     orders: VecDeque<Order>,
-    /// What leaves on topics of tf.
+    /// Which frames are sent on tf topics, and under which names.
     tf_rules: tf::Rules,
-    /// No merged message of tf is due before; `None` if no transform waits.
+    /// Lower bound of the time when a merged tf message is due; `None` if no transform is queued.
     next_merged: Option<Instant>,
     pub(crate) notices: Notices,
     pub(crate) recorder: Recorder,
 }
 
 impl Topics {
-    /// Peers are numbered in the order of the file.
+    /// Creates the exchange; peers are numbered in the order of the file.
     pub(crate) fn new(config: &Config) -> Self {
         let ros = config.ros();
         Self {
@@ -178,18 +177,18 @@ impl Topics {
         }
     }
 
-    /// The next thing to be done outside.
+    /// Returns the next order.
     pub(crate) fn poll_order(&mut self) -> Option<Order> {
         self.orders.pop_front()
     }
 
-    /// When [`Topics::handle_timeout`] has something to do.
+    /// Returns the time at which [`Topics::handle_timeout`] is due.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let due = [self.next_merged, self.next_call_due(), self.watchdogs.poll_timeout()];
         due.into_iter().flatten().min()
     }
 
-    /// Does what is due by the clock.
+    /// Does the work that is due at `now`.
     pub(crate) fn handle_timeout(&mut self, now: Instant, endpoint: &mut Endpoint) {
         self.send_due(now, endpoint);
         self.give_up_calls(now);
@@ -200,22 +199,22 @@ impl Topics {
         &self.peer_names[peer.0 as usize]
     }
 
-    /// Everything that this peer brings about.
+    /// Returns the cause of all events that this peer triggers.
     fn cause(&self, peer: PeerId) -> Cause {
         Cause::Peer(self.peer_name(peer).to_owned())
     }
 
-    /// Tells people of trouble.
+    /// Adds a notice.
     pub(crate) fn notice(&mut self, now: Instant, cause: Cause, text: &str) {
         self.notices.add(now, cause, text);
     }
 
-    /// Tells people of trouble that a peer brought about.
+    /// Adds a notice about a peer.
     pub(crate) fn peer_notice(&mut self, now: Instant, peer: PeerId, text: &str) {
         self.notices.add(now, self.cause(peer), text);
     }
 
-    /// Tells people of trouble with a topic of peers: that of the first who has it.
+    /// Adds a notice about a topic of peers; its cause is the first peer that feeds the topic.
     fn topic_notice(&mut self, now: Instant, topic: &str, text: &str) {
         let from = self.publications.get(topic).and_then(|it| it.from.first());
         let cause = from.map_or(Cause::Here, |(peer, _)| self.cause(*peer));
@@ -226,7 +225,7 @@ impl Topics {
         self.orders.push_back(Order::Gateway(command));
     }
 
-    /// What the file says of a topic, with what was changed since.
+    /// Returns the treatment of a topic: the file's rule with the changes since.
     fn treatment_of(&self, name: &str) -> Option<Treatment> {
         let mut found = treatment(&self.rules, name)?.clone();
         for (_, change) in self.changes.iter().filter(|(p, _)| p.matches(name)) {
@@ -240,12 +239,12 @@ impl Topics {
         Some(found)
     }
 
-    /// What was changed on the running node and stays above its file.
+    /// Returns the changes on the running node, which override the file.
     pub(crate) fn changes(&self) -> Vec<TopicChange> {
         self.changes.iter().map(|(_, change)| change.clone()).collect()
     }
 
-    /// Does [`Topics::change`] for `by`, and records it.
+    /// Calls [`Topics::change`] for `by`, and records the outcome.
     pub(crate) fn set(
         &mut self,
         now: Instant,
@@ -256,14 +255,14 @@ impl Topics {
         let words = change.to_string();
         let outcome = self.change(now, endpoint, change);
         match &outcome {
-            // Topics that come later are meant as well, so the pattern is what counts.
+            // The pattern is recorded too: it also applies to topics that appear later.
             Ok(topics) => self.recorder.changed(by, Ok(&[&[words], &topics[..]].concat())),
             Err(reason) => self.recorder.changed(by, Err(&format!("{words}: {reason}"))),
         }
         outcome
     }
 
-    /// Changes the topics named on the running node; returns which they were.
+    /// Changes the treatment of the matching topics on the running node; returns their names.
     pub(crate) fn change(
         &mut self,
         now: Instant,
@@ -287,7 +286,7 @@ impl Topics {
         Ok(names)
     }
 
-    /// The topics sent from here that `pattern` means, at least one.
+    /// Returns the topics sent from here that match `pattern`, at least one.
     fn matching(&self, pattern: &Pattern) -> Result<Vec<String>, String> {
         let known = self.local.keys();
         let names: Vec<_> = known.filter(|n| pattern.matches(n)).cloned().collect();
@@ -299,7 +298,7 @@ impl Topics {
         Err(format!("no topic sent from here matches '{}'; there are: {known}", pattern.as_str()))
     }
 
-    /// Enters a change; what it replaces of earlier ones is forgotten.
+    /// Adds a change, and removes the parts of earlier changes that it replaces.
     fn remember(&mut self, pattern: Pattern, change: TopicChange) -> Result<(), String> {
         for (_, before) in self.changes.iter_mut().filter(|(p, _)| *p == pattern) {
             before.priority = before.priority.filter(|_| change.priority.is_none());
@@ -324,7 +323,7 @@ impl Topics {
             return;
         };
         local.treatment = found;
-        // Transforms that wait may be due earlier now.
+        // Queued transforms may be due earlier now.
         self.next_merged = self.next_merged.map(|_| now);
         for peer in local.channels.keys().copied().collect::<Vec<_>>() {
             self.offer(now, endpoint, &mut local, peer);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A topic that this node itself publishes: to local subscribers, and to peers like a topic of
-//! local publishers.
+//! Topics that this node itself publishes: to local subscribers, and to peers in the same manner as
+//! topics of local publishers.
 
 use super::remote::{Publication, is_same_type};
 use super::{Outgoing, Topics};
@@ -9,15 +9,15 @@ use std::collections::BTreeSet;
 use tautline_gateway::{Command, MAX_SOURCES, Source, Topic};
 use tautline_proto::{Endpoint, Instant};
 
-/// Our number towards peers; local publishers have lower ones.
+/// Our source number towards peers; local publishers have lower ones.
 const SOURCE_TO_PEERS: Source = Source(MAX_SOURCES);
-/// Our number here; publishers at peers have lower ones.
+/// Our source number here; publishers at peers have lower ones.
 const SOURCE_HERE: Source = Source(u32::MAX);
 
 impl Topics {
-    /// Publishes `topic` here, and offers it to peers where a rule of the file names it; to be
-    /// repeated, since others may take or leave the name. Where they have it with another type,
-    /// theirs stays.
+    /// Publishes `topic` here, and advertises it to peers if a rule of the file names it. To be
+    /// repeated, since others may take or free the name. If others use it with another type, theirs
+    /// stays.
     pub(crate) fn publish_own(&mut self, now: Instant, endpoint: &mut Endpoint, topic: &Topic) {
         self.publish_own_here(topic);
         if !self.local.contains_key(&topic.name) {
@@ -28,7 +28,7 @@ impl Topics {
         }
     }
 
-    /// Publishes `topic` here alone, whatever the file says of its name; to be repeated as above.
+    /// Publishes `topic` only here, whatever the file states for its name; to be repeated as well.
     pub(crate) fn publish_own_here(&mut self, topic: &Topic) {
         let Some(publication) = self.publications.get_mut(&topic.name) else {
             let topic = topic.clone();
@@ -53,7 +53,7 @@ impl Topics {
         }
     }
 
-    /// Publishes `name` no more; what others publish under it goes on.
+    /// Stops publishing `name`; other publishers of the name continue.
     pub(crate) fn stop_own(&mut self, now: Instant, endpoint: &mut Endpoint, name: &str) {
         match self.local.get_mut(name).filter(|local| local.own) {
             Some(local) if local.others => local.own = false,
@@ -66,7 +66,7 @@ impl Topics {
         }
     }
 
-    /// Whether anybody listens, here or at a peer.
+    /// Whether the topic has subscribers, here or at a peer.
     pub(crate) fn own_is_wanted(&self, name: &str) -> bool {
         self.own_is_wanted_here(name) || self.own_is_wanted_by_peers(name)
     }
@@ -79,7 +79,7 @@ impl Topics {
         self.local.get(name).is_some_and(|it| it.own && it.is_wanted())
     }
 
-    /// Sends a message on it to whoever listens.
+    /// Sends a message on the topic to its subscribers.
     pub(crate) fn send_own(
         &mut self,
         now: Instant,

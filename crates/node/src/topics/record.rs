@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who came and went: in the log and in the audit log.
+//! Peers up and down, their moves, and failed handshakes: in the log and the audit log.
 
 use super::Topics;
 use crate::audit::{Event, Misfit, Parting, Session, Text};
@@ -36,7 +36,7 @@ impl Topics {
         self.recorder.record(&cause, Event::Went { reason });
     }
 
-    /// A peer is removed from the file.
+    /// Records that a peer was removed from the file.
     pub(super) fn record_removal(&mut self, peer: PeerId) {
         let cause = self.cause(peer);
         self.recorder.record(&cause, Event::Went { reason: Parting::Removed });
@@ -56,7 +56,7 @@ impl Topics {
         self.recorder.record(&cause, Event::Moved { address: in_words(endpoint, to) });
     }
 
-    /// Records a handshake that led to no session.
+    /// Records a handshake that established no session.
     pub(super) fn record_notice(&mut self, notice: &Notice) {
         let (reason, from, name, key) = match notice {
             Notice::UnknownKey { name, key, from, .. } => {
@@ -81,14 +81,14 @@ impl Topics {
         self.recorder.record(&notices::cause(notice), event);
     }
 
-    /// Tells people of a message from a peer that cannot be read.
+    /// Adds a notice about a message from a peer that cannot be read.
     pub(crate) fn bad_message(&mut self, now: Instant, topic: &str, source: Source, reason: &str) {
         let text = format!("{topic}: {reason}");
         self.peer_notice(now, PeerId(source.0 >> 8), &text);
     }
 }
 
-/// Where a peer is: by the link that is up, or else by any.
+/// Returns the address of a peer: of a link that is up, or else of any link.
 fn address(endpoint: &Endpoint, peer: PeerId) -> Text {
     let links = endpoint.links().map(|link| endpoint.link(link));
     let known = links.filter(|link| link.peer == peer && link.remote.is_some());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Another file takes the place of the one that holds: what it leaves as it is goes on
-//! undisturbed, the rest is offered, withdrawn, published or given up.
+//! Reload of the file: unchanged parts continue undisturbed; the rest is advertised, withdrawn,
+//! published or given up.
 
 use super::rights::Rights;
 use super::waiting::{Act, Denied};
@@ -12,20 +12,21 @@ use tautline_gateway::types::Dialect;
 use tautline_gateway::types::installed::Installed;
 use tautline_proto::{ChannelId, Endpoint, Instant, OfferedTopic, PeerId, Role};
 
-/// What the file makes of each channel of a peer.
+/// The file's decisions on the channels of a peer.
 type Verdicts = BTreeMap<ChannelId, Verdict>;
 
-/// What the file makes of something that a peer offers.
+/// The file's decision on an advertisement of a peer.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
-    /// Taken, under this local name.
+    /// Accepted, under this local name.
     Taken(String),
     LeftOut,
     Waits,
 }
 
 impl Topics {
-    /// Gives up all that a peer has here, and all that is kept for it. It is removed next.
+    /// Gives up everything that a peer has here, and everything kept for it. The caller then
+    /// removes the peer.
     pub(crate) fn part(&mut self, now: Instant, endpoint: &mut Endpoint, peer: PeerId) {
         self.record_removal(peer);
         self.part_from_services(now, endpoint, peer);
@@ -44,7 +45,7 @@ impl Topics {
         }
     }
 
-    /// Makes `new` hold in place of `old`. The peers of `endpoint` are those of `new` already.
+    /// Replaces the configuration `old` by `new`. `endpoint` already has the peers of `new`.
     pub(crate) fn reconfigure(
         &mut self,
         now: Instant,
@@ -68,8 +69,8 @@ impl Topics {
         }
     }
 
-    /// Names and rights of all peers; what a peer offers is looked at again where they say
-    /// something else of it.
+    /// Applies the names and rights of all peers. An advertisement is examined again if the
+    /// decision on it changes.
     fn reconfigure_peers(
         &mut self,
         now: Instant,
@@ -110,7 +111,7 @@ impl Topics {
         }
         self.peer_names[index].clone_from(&peer.name);
         match known.filter(|known| known.max_rate_bps == peer.max_rate_bps) {
-            // What was taken of the peer a moment ago still counts.
+            // Tokens that the peer has taken still count.
             Some(_) => self.rights[index].follow(rights),
             None => self.rights[index] = rights,
         }
@@ -138,7 +139,7 @@ impl Topics {
         }
     }
 
-    /// A channel of a peer is another topic here, or none: as if it had just been offered.
+    /// Treats a channel of a peer as newly advertised, since it is another topic here now, or none.
     fn look_again(&mut self, now: Instant, endpoint: &mut Endpoint, key: Key) {
         if !self.service_channel_withdrawn(now, endpoint, key) {
             self.remote_withdrawn(now, endpoint, key);
@@ -148,7 +149,7 @@ impl Topics {
         endpoint.repeat_offer(now, key.0, key.1);
     }
 
-    /// Treats a local topic as the file says now, for each peer.
+    /// Applies the new rules to a local topic, for each peer.
     fn follow_rules(&mut self, now: Instant, endpoint: &mut Endpoint, name: &str) {
         let Some(treatment) = self.treatment_of(name) else {
             return self.local_withdrawn(now, endpoint, name.to_owned());
@@ -156,7 +157,7 @@ impl Topics {
         let Some(mut local) = self.local.remove(name) else { return };
         if local.treatment != treatment {
             local.treatment = treatment;
-            // Transforms that wait may be due earlier now.
+            // Queued transforms may be due earlier now.
             self.next_merged = self.next_merged.map(|_| now);
         }
         for peer in endpoint.peers() {
@@ -183,7 +184,7 @@ impl Topics {
         }
     }
 
-    /// A peer may not have a topic any more.
+    /// Withdraws a topic from a peer that may not have it any more.
     fn take_from(
         &mut self,
         now: Instant,
@@ -197,7 +198,7 @@ impl Topics {
         local.not_wanted_by(now, peer);
     }
 
-    /// Other frames leave, or under other names: those that are kept are read again.
+    /// Reads tf topics again, because the frames to be sent or their names have changed.
     fn read_transforms_anew(&mut self) {
         let mut topics = Vec::new();
         for (name, local) in &mut self.local {

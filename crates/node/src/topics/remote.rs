@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What comes from peers: topics that they offer or want, and their messages.
+//! Events of peers: topics that they advertise or subscribe to, and their messages.
 
 mod absent;
 mod catalog;
@@ -27,20 +27,20 @@ use tautline_proto::{
     ChannelId, Duration, Endpoint, Event, Instant, OfferedTopic, PeerId, Received, Role,
 };
 
-/// A channel that a peer had in its last session and has not offered again is given up after so long.
+/// Time after which a channel of a peer's last session is given up if it is not advertised again.
 pub(super) const REOFFER_GRACE: Duration = Duration::from_secs(5);
 
-/// Topics of past sessions that are given up in one sweep: all of a peer's in four seconds.
+/// Most topics of past sessions given up per sweep: all of a peer's in four seconds.
 const WITHDRAWN_PER_SWEEP: usize = 1024;
 
-/// For a peer that has been down for so long nothing is read any more; through shorter
-/// outages what is published waits, as far as lifespan and queue allow.
+/// Outage of a peer after which nothing is read for it. In a shorter outage, published messages are
+/// queued within lifespan and queue limits.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A channel of one peer.
 pub(crate) type Key = (PeerId, ChannelId);
 
-/// A peer that is down.
+/// The state of a peer that is down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Absence {
     Since(Instant),
@@ -48,38 +48,39 @@ pub(super) enum Absence {
     GivenUp,
 }
 
-/// A topic that a peer offers.
+/// A topic that a peer advertises.
 #[derive(Debug)]
 pub(super) struct RemoteTopic {
     /// Its name at the peer.
     pub(super) offered_name: String,
     /// Its type at the peer.
     offered_type: String,
-    /// As it is published here; as the peer has it until it is known what it is here.
+    /// The topic as published here; as the peer has it until its local form is known.
     pub(super) topic: Topic,
     translation: Translation<Translator>,
-    /// It is not known yet what it is here. Messages go on as before, if there were any.
+    /// Whether its local form is still unknown. Messages continue as before, if there were any.
     asked: bool,
-    /// Some of its messages came compressed: all take the same way, to stay in order.
+    /// Whether a message came compressed: then all pass through the codec, to stay in order.
     encoded: bool,
-    /// In this session of the peer.
+    /// Messages dropped above the rate, in this session of the peer.
     pub(super) over_rate: OverRate,
-    /// The peer started a new session and has not offered it again: its number may be another topic's now.
+    /// Time since which the peer has a new session without advertising the topic again. Its number
+    /// may now belong to another topic.
     stale_since: Option<Instant>,
-    /// What is kept of it for subscribers to come.
+    /// Messages that this robot's ROS keeps for late joiners.
     kept: Kept,
-    /// What this robot's ROS holds of it.
+    /// Bytes that this robot's ROS holds.
     held: Held,
-    /// Messages that were dropped because it held too much.
+    /// Messages dropped because this robot's ROS held too many bytes.
     not_held: u64,
 }
 
-/// A topic that we publish locally, for one or more peers or for ourselves.
+/// A topic that is published locally, for peers or for this node.
 #[derive(Debug)]
 pub(super) struct Publication {
     pub(super) topic: Topic,
     pub(super) from: BTreeSet<Key>,
-    /// This node publishes on it, too.
+    /// Whether this node itself publishes on it.
     pub(super) own: bool,
     pub(super) wanted: bool,
 }
@@ -99,7 +100,7 @@ impl Topics {
                 self.waiting.remove(&key);
                 match topic.role {
                     Role::Topic => {
-                        // In a new session the number of a service may be a topic's.
+                        // A new session may give a service's number to a topic.
                         self.service_channel_withdrawn(now, endpoint, key);
                         self.remote_offered(now, endpoint, key, topic, definition);
                     }
@@ -148,24 +149,24 @@ impl Topics {
         }
     }
 
-    /// Local name of a peer's topic and whether it is wanted here.
+    /// Returns the local name of a peer's topic, and whether it has local subscribers.
     pub(crate) fn incoming(&self, peer: PeerId, channel: ChannelId) -> Option<(&str, bool)> {
         let remote = self.remote.get((peer, channel))?;
         let name = remote.topic.name.as_str();
         Some((name, self.is_published((peer, channel)) && self.publications[name].wanted))
     }
 
-    /// What of a peer's topic came too fast to be taken.
+    /// Returns the messages of a peer's topic that were dropped above the rate.
     pub(crate) fn over_rate(&self, peer: PeerId, channel: ChannelId) -> OverRate {
         self.remote.get((peer, channel)).map(|remote| remote.over_rate).unwrap_or_default()
     }
 
-    /// Messages of a peer's topic that were dropped because local subscribers are slow.
+    /// Returns the number of messages of a peer's topic dropped because local subscribers are slow.
     pub(crate) fn not_held(&self, peer: PeerId, channel: ChannelId) -> u64 {
         self.remote.get((peer, channel)).map_or(0, |remote| remote.not_held)
     }
 
-    /// Channels that a local publication is fed from now.
+    /// Returns the channels that currently feed a local publication.
     pub(super) fn offering(&self, topic: &str) -> Vec<Key> {
         let from = self.publications.get(topic).map(|p| p.from.iter());
         let from = from.into_iter().flatten().copied();
@@ -191,14 +192,15 @@ impl Topics {
         self.new_session_of_services(now, peer);
     }
 
-    /// The peer wants nothing of what is published here.
+    /// Removes the peer's interest in all local topics.
     pub(super) fn want_nothing(&mut self, now: Instant, peer: PeerId) {
         for local in self.local.values_mut() {
             local.not_wanted_by(now, peer);
         }
     }
 
-    /// Gives up what peers had in their last session and do not offer any more.
+    /// Gives up topics that peers had in their last session and do not advertise any more, and does
+    /// the other periodic work.
     pub(crate) fn sweep(&mut self, now: Instant, endpoint: &mut Endpoint) {
         let over = |since: Option<Instant>| since.is_some_and(|at| now.since(at) > REOFFER_GRACE);
         let remote = self.remote.iter();
@@ -207,7 +209,7 @@ impl Topics {
             self.remote_withdrawn(now, endpoint, key);
         }
         self.sweep_services(now, endpoint);
-        // Whoever looks into them may have been too busy to take the questions.
+        // The thread that examines them may have been too busy to take the requests.
         for peer in std::mem::take(&mut self.examined).into_keys() {
             self.examine_next(peer);
         }
@@ -242,7 +244,7 @@ impl Topics {
         };
         let topic_type = offered.type_name.clone();
         let definition = self.within_budget(now, key, &offered.name, definition);
-        // An offer of the same type, with another QoS, does not interrupt what comes.
+        // A new advertisement of the same type with another QoS does not interrupt messages.
         let goes_on = self.remote.get(key).is_some_and(|known| {
             !foreign
                 && known.translation.is_known()
@@ -282,7 +284,7 @@ impl Topics {
         self.examine_next(key.0);
     }
 
-    /// Tells both ends why something that a peer offers cannot be had here.
+    /// Reports at both ends why a peer's topic or service cannot be used here.
     pub(super) fn refuse(
         &mut self,
         now: Instant,
@@ -296,8 +298,8 @@ impl Topics {
         self.tell_both(now, endpoint, key, text);
     }
 
-    /// What ROS here keeps and holds of a topic counts on where it is offered again, under this
-    /// number or another: its publication goes on.
+    /// Returns the counters of a topic that is advertised again, under this number or another. Its
+    /// publication continues, and ROS here still keeps and holds its messages.
     fn goes_on_counting(
         &mut self,
         key: Key,
@@ -313,7 +315,8 @@ impl Topics {
         }
     }
 
-    /// A new session may give this number to another topic, or this topic another number.
+    /// Removes the earlier topics in place of an advertised one. A new session may give this number
+    /// to another topic, or this topic another number.
     fn replace_earlier(
         &mut self,
         now: Instant,
@@ -332,7 +335,7 @@ impl Topics {
             if old == key {
                 continue;
             }
-            // The publication goes on, fed from the new number.
+            // The publication continues, fed from the new number.
             self.remote.remove(old);
             if let Some(publication) = name.and_then(|n| self.publications.get_mut(&n)) {
                 publication.from.remove(&old);
@@ -340,7 +343,7 @@ impl Topics {
         }
     }
 
-    /// Publishes a peer's topic here, or refuses it where another of its name has another type.
+    /// Publishes a peer's topic here, or refuses it if its name is published with another type.
     fn publish_for(&mut self, now: Instant, endpoint: &mut Endpoint, key: Key) {
         let Some(mut topic) = self.remote.get(key).map(|r| r.topic.clone()) else {
             return;
@@ -353,7 +356,7 @@ impl Topics {
             return self.refuse(now, endpoint, key, &topic.name, &reason);
         }
         let known = self.publications.get(&topic.name);
-        // A watchdog's readers get its safe message before the topic is another.
+        // A guarded topic keeps its type, so that its readers get the watchdog's safe message.
         let guarded = self.watchdogs.holds(&topic.name);
         let shared =
             |p: &&Publication| guarded || p.own || p.from.iter().any(|other| *other != key);
@@ -361,9 +364,9 @@ impl Topics {
             if !is_same_type(&known.topic, &topic) {
                 return self.refuse_type(now, endpoint, key);
             }
-            // One latched publisher is enough for late joiners to be served.
+            // One latched publisher suffices to serve late joiners.
             topic.qos = topic.qos.united(known.topic.qos);
-            // What is known already of the type no other peer takes away.
+            // A known hash or definition stays, whatever another peer advertises.
             if !known.topic.type_hash.is_empty() {
                 topic.type_hash = known.topic.type_hash.clone();
                 if !known.topic.definition.is_empty() {
@@ -386,7 +389,7 @@ impl Topics {
         endpoint.want(now, key.0, key.1, wanted);
     }
 
-    /// What a topic is here is known for certain only once it is translated.
+    /// Whether a topic may be published here. Its local type is certain only after translation.
     fn may_publish(&self, key: Key) -> bool {
         self.remote.get(key).is_some_and(|remote| {
             let Topic { type_name: name, type_hash: hash, .. } = &remote.topic;
@@ -395,7 +398,7 @@ impl Topics {
         })
     }
 
-    /// Forgets a topic that this robot publishes only with a line in its file.
+    /// Gives up a topic that this robot publishes only with a line in its file.
     fn give_up(&mut self, now: Instant, endpoint: &mut Endpoint, key: Key) {
         let Some(found) = self.remote.get(key) else { return };
         let name = found.offered_name.clone();
@@ -404,8 +407,8 @@ impl Topics {
         self.wait_for_line(now, endpoint, key, waiting);
     }
 
-    /// Whether a topic of this name is published here, or may be: a ROS master forgets no name and
-    /// its type as long as it runs.
+    /// Whether a topic of this name is published here, or may be. Names are limited, because a ROS
+    /// master keeps each name and its type as long as it runs.
     fn may_have_name(&mut self, peer: PeerId, name: &str) -> bool {
         let names = self.names.entry(peer).or_default();
         if names.len() < PUBLISHED_NAMES {
@@ -449,7 +452,7 @@ impl Topics {
         }
     }
 
-    /// Stops publishing a topic that comes from nobody any more.
+    /// Stops publishing a topic that has no publisher any more.
     pub(super) fn release(&mut self, now: Instant, endpoint: &mut Endpoint, name: &str) {
         let over = |it: &Publication| it.from.is_empty() && !it.own;
         if !self.publications.get(name).is_some_and(over) {
@@ -457,7 +460,7 @@ impl Topics {
         }
         self.publications.remove(name);
         self.gateway(Command::Unadvertise { topic: name.to_owned() });
-        // Those refused because of its type may have the name now.
+        // Topics refused because of its type may take the name now.
         let refused = self.remote.named(name).filter(|(_, r)| r.stale_since.is_none());
         let refused: Vec<_> = refused
             .filter(|(key, r)| r.translation.is_known() && !r.asked && !self.is_given_up(key.0))
@@ -484,13 +487,13 @@ impl Topics {
         }
         let latched: Vec<_> = local.latched.values().flatten().cloned().collect();
         for mut message in latched {
-            // Published long ago, but as new to this peer as if it were now: lifespan is for the stream.
+            // To this peer, the message is as new as one published now: lifespan is for the stream.
             message.published = now;
             self.send_to(now, endpoint, peer, channel, &message);
         }
     }
 
-    /// The local topic that is offered to a peer under this number.
+    /// Returns the local topic that is advertised to a peer under this number.
     fn local_of(&mut self, endpoint: &Endpoint, key: Key) -> Option<&mut super::LocalTopic> {
         let (offered, ..) = endpoint.channel_out(key.0, key.1)?;
         let local = self.local.get_mut(&offered.topic.name)?;
@@ -519,7 +522,7 @@ impl Topics {
             true => decompressed_size(&message.payload, self.max_message),
             false => message.payload.len(),
         };
-        // Publishers are told apart over all peers.
+        // Sources are distinct across all peers.
         let source = Source(key.0.0 << 8 | (message.source & 0xff));
         if !self.within_rate(now, endpoint, key, bytes) || !self.may_keep(now, key, source, bytes) {
             return;
@@ -545,8 +548,8 @@ impl Topics {
         }
     }
 
-    /// Publishes a message that was decompressed or translated, unless it is too old by now, or
-    /// its topic is not published any more.
+    /// Publishes a decompressed or translated message, unless it has expired or its topic is no
+    /// longer published.
     pub(crate) fn decoded(&mut self, now: Instant, message: Incoming) {
         let Incoming { key, topic, source, payload, expires, .. } = message;
         let is_it = self.remote.get(key).is_some_and(|it| it.topic.name == topic);
@@ -571,11 +574,11 @@ impl Topics {
         self.gateway(Command::Publish { topic, source, payload });
     }
 
-    /// Whether there is room for what a message of a latched topic adds to what is kept of its
-    /// peer; else people are told.
+    /// Whether a message of a latched topic fits into the bytes kept for its peer; if not, a notice
+    /// is added.
     fn may_keep(&mut self, now: Instant, key: Key, source: Source, bytes: usize) -> bool {
         let Some(remote) = self.remote.get(key) else { return false };
-        // The first of several that are published under one name decides.
+        // Several topics may share the publication; its QoS applies.
         let Some(publication) = self.publications.get(&remote.topic.name) else { return false };
         let qos = publication.topic.qos;
         if !qos.transient_local {
@@ -601,7 +604,7 @@ impl Topics {
     }
 }
 
-/// A hash that is not known differs from none.
+/// Whether two topics have the same type. An unknown hash matches any hash.
 pub(super) fn is_same_type(one: &Topic, other: &Topic) -> bool {
     let unknown = one.type_hash.is_empty() || other.type_hash.is_empty();
     one.type_name == other.type_name && (unknown || one.type_hash == other.type_hash)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a peer may do here: publish, serve, call, be offered, send so much, have its topics
-//! passed on so high.
+//! The rights of a peer: what it may publish, serve, call and be offered, at which rate, and at
+//! which priority its topics are relayed.
 
 use super::{Key, Topics};
 use crate::audit::{self, Kind};
@@ -15,47 +15,48 @@ use tautline_gateway::types::installed::Installed;
 use tautline_gateway::types::own::{message_hash, service_hash};
 use tautline_proto::{Duration, Endpoint, Instant, OfferedTopic, PeerId, Role};
 
-/// After so long without a drop another one is told again.
+/// Time without a drop after which another drop is reported again.
 const CALM: Duration = Duration::from_secs(10);
 
-/// Rights of one peer.
+/// The rights of one peer.
 #[derive(Debug)]
 pub(super) struct Rights {
     pub(super) names: NameMap,
     pub(super) call: Vec<Pattern>,
     offer: Vec<Pattern>,
-    /// Of the types that `accept` names, those installed here, as messages and as services.
+    /// Hashes of the types that `accept` names and that are installed here: as messages, and as
+    /// services.
     messages: BTreeMap<String, String>,
     services: BTreeMap<String, String>,
     rate: Rate,
     max_priority: u8,
-    /// What came too fast since it was recorded that messages do.
+    /// Messages dropped above the rate since this was recorded.
     burst: Option<Burst>,
 }
 
-/// What the file says of something that a peer wants to do here.
+/// The file's decision on a request of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Right {
     Given,
-    /// `accept` names other things only.
+    /// `accept` names only other things.
     LeftOut,
     /// No line allows it.
     Waits,
 }
 
-/// A type as a peer offers it, and as it is here where that is known.
+/// A type as a peer advertises it, and its local form where that is known.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TypeOf<'a> {
-    /// As the peer has it.
+    /// At the peer.
     pub(super) offered: &'a str,
-    /// As it is here; the same where both robots have one kind of ROS.
+    /// The local form; the same where both robots use the same ROS.
     pub(super) name: &'a str,
     pub(super) hash: &'a str,
-    /// `name` and `hash` are of the other ROS: what they are here is not known yet.
+    /// Whether `name` and `hash` are of the other ROS, because the local form is not known yet.
     pub(super) is_foreign: bool,
 }
 
-/// Messages of one channel that came faster than they are taken.
+/// Messages of one channel that were dropped above the rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct OverRate {
     pub(crate) messages: u64,
@@ -69,18 +70,18 @@ impl OverRate {
     }
 }
 
-/// Messages of all channels that came faster than they are taken, with pauses below [`CALM`].
+/// Messages of all channels that were dropped above the rate, with pauses below [`CALM`].
 #[derive(Debug)]
 struct Burst {
     last: Instant,
     dropped: OverRate,
 }
 
-/// One second's worth of bits or messages, which come back as time passes.
+/// A token bucket that holds one second's worth of bits or messages.
 #[derive(Debug)]
 struct Bucket {
     per_second: u64,
-    /// Below zero after a message larger than the bucket.
+    /// Negative after a message larger than the bucket.
     left: f64,
     filled: Instant,
 }
@@ -96,14 +97,14 @@ impl Bucket {
         (self.left, self.filled) = ((self.left + passed * full).min(full), now);
     }
 
-    /// Whether there is enough for `amount`. One larger than the bucket needs a full one: it could
-    /// never pass else.
+    /// Whether there are tokens for `amount`. An amount larger than the bucket needs a full one;
+    /// otherwise it could never pass.
     fn has(&self, amount: f64) -> bool {
         self.left >= amount.min(self.per_second as f64)
     }
 }
 
-/// What may come of a peer.
+/// The rate at which messages of a peer are taken.
 #[derive(Debug)]
 struct Rate {
     bits: Bucket,
@@ -116,7 +117,7 @@ impl Rate {
         Self { bits: Bucket::new(rate_bps), messages }
     }
 
-    /// Takes a message if there is enough for it.
+    /// Takes a message if both buckets have tokens for it.
     fn take(&mut self, now: Instant, bytes: usize) -> bool {
         let bits = bytes as f64 * 8.0;
         self.bits.fill(now);
@@ -152,16 +153,16 @@ impl Rights {
         }
     }
 
-    /// Whether a topic that the peer has under `name` may be published here.
+    /// Returns the right to publish here a topic that the peer has under `name`.
     pub(super) fn publish(&self, name: &str, found: TypeOf<'_>) -> Right {
-        // An action's topics are read by its clients alone, under a name that they chose.
+        // Only clients of an action read its topics, under a name that they chose.
         let default =
             is_observation(found.name, found.hash) || is_action_topic(name, found.offered);
         self.right(name, found, &self.messages, default)
     }
 
-    /// Whether a service that the peer has under `name` may be served here: under a prefix its
-    /// clients name this peer.
+    /// Returns the right to serve here a service that the peer has under `name`. A prefix suffices:
+    /// clients then name this peer explicitly.
     pub(super) fn serve(&self, name: &str, found: TypeOf<'_>) -> Right {
         self.right(name, found, &self.services, true)
     }
@@ -175,7 +176,7 @@ impl Rights {
     ) -> Right {
         let fits = |allowed: &str| {
             let known = hashes.get(allowed).filter(|_| !found.is_foreign);
-            // ROS 2 before Iron has no hashes, and matches by name.
+            // ROS 2 before Iron has no hashes and matches types by name.
             let unknown = found.hash.is_empty() && found.name.matches('/').count() > 1;
             (is_type(allowed, name, found.offered) || is_type(allowed, name, found.name))
                 && known.is_none_or(|own| unknown || own == found.hash)
@@ -194,12 +195,13 @@ impl Rights {
         self.call.iter().any(|pattern| pattern.matches_or_action(name))
     }
 
-    /// Whether the peer is offered a topic or service of this robot.
+    /// Whether a topic or service of this robot is advertised to the peer.
     pub(super) fn is_offered(&self, name: &str) -> bool {
         self.offer.is_empty() || self.offer.iter().any(|it| it.matches_or_action(name))
     }
 
-    /// Other rights, of the same rate: what was taken of it still counts.
+    /// Replaces the rights but keeps the rate, which must be the same: tokens already taken still
+    /// count.
     pub(super) fn follow(&mut self, new: Self) {
         let before = std::mem::replace(self, new);
         (self.rate, self.burst) = (before.rate, before.burst);
@@ -211,7 +213,7 @@ impl Topics {
         &self.rights[peer.0 as usize]
     }
 
-    /// Tells people at both ends why something of a peer is not taken.
+    /// Reports at both ends why a request of a peer is refused.
     pub(super) fn tell_both(
         &mut self,
         now: Instant,
@@ -224,7 +226,7 @@ impl Topics {
         endpoint.refuse(now, key.0, key.1, text);
     }
 
-    /// Records that a topic, a service or calls of a peer are not taken.
+    /// Records that a topic, a service or calls of a peer are refused.
     pub(super) fn record_refusal(&mut self, endpoint: &Endpoint, key: Key, reason: &str) {
         let Some((offered, ..)) = endpoint.channel_in(key.0, key.1) else { return };
         let kind = match offered.role {
@@ -237,7 +239,7 @@ impl Topics {
         self.recorder.record(&self.cause(key.0), event);
     }
 
-    /// Tells of an offer above the peer's highest priority.
+    /// Adds a notice about an advertisement above the peer's highest priority.
     pub(super) fn check_priority(
         &mut self,
         now: Instant,
@@ -258,8 +260,8 @@ impl Topics {
         self.peer_notice(now, peer, &text);
     }
 
-    /// Whether a message of `bytes` is within what is taken of its peer; else it is counted, and
-    /// the first of many is reported at both ends.
+    /// Whether a message of `bytes` is within the rate of its peer. If not, it is counted, and the
+    /// first of a burst is reported at both ends.
     pub(super) fn within_rate(
         &mut self,
         now: Instant,
@@ -272,7 +274,7 @@ impl Topics {
             return true;
         }
         let rate_bps = rights.rate.bits.per_second;
-        // The one before may be over since the last sweep.
+        // The previous burst may have ended since the last sweep.
         self.sweep_rights(now);
         let rights = &mut self.rights[key.0.0 as usize];
         let is_news = rights.burst.is_none();
@@ -303,7 +305,7 @@ impl Topics {
         false
     }
 
-    /// Records that nothing of a peer was dropped for a while.
+    /// Records the end of bursts: nothing of the peer was dropped for [`CALM`].
     pub(super) fn sweep_rights(&mut self, now: Instant) {
         for (rights, name) in self.rights.iter_mut().zip(&self.peer_names) {
             let over = |burst: &mut Burst| now.since(burst.last) > CALM;

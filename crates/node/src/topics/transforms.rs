@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What becomes of messages on topics of tf: frames that are not named stay here, names get
-//! the robot's prefix, and under a rate limit transforms are merged rather than left out.
-//! Static transforms are always merged, so that one message has those of all publishers:
-//! whoever comes late may be given only the last one.
+//! Messages of tf topics: only the configured frames are sent, names get the robot's prefix, and
+//! under a rate limit transforms are merged instead of dropped. Static transforms are always
+//! merged, so that one message has those of all publishers: a late joiner may get only the last
+//! one.
 
 use super::{LocalTopic, Outgoing, Topics};
 use crate::quota::Cause;
@@ -13,13 +13,13 @@ use tautline_gateway::tf::{Encoding, MAX_TRANSFORMS, Merger, Rules};
 use tautline_gateway::types::transcode::TranscodeError;
 use tautline_proto::{Duration, Endpoint, Instant};
 
-/// Static transforms are sent at most so often: those of publishers that start together share
-/// a message.
+/// Shortest time between messages of static transforms: those of publishers that start together
+/// share a message.
 pub(super) const STATIC_PERIOD: Duration = Duration::from_millis(100);
-/// A merged message is the robot's, not one publisher's.
+/// A merged message belongs to the robot, not to one publisher.
 const MERGED: Source = Source(0);
 
-/// What is known of the transforms of one topic.
+/// The transforms of one topic.
 #[derive(Debug)]
 pub(crate) struct Transforms {
     encoding: Encoding,
@@ -29,13 +29,13 @@ pub(crate) struct Transforms {
 }
 
 impl Transforms {
-    /// `None` if the type is not of tf.
+    /// Returns `None` if the type is not a tf type.
     pub(super) fn of_type(type_name: &str) -> Option<Self> {
         let encoding = Encoding::of_type(type_name)?;
         Some(Self { encoding, merger: Merger::default(), dropped: BTreeMap::new() })
     }
 
-    /// Forgets what was to be sent, and what was kept for those who come late.
+    /// Forgets queued transforms and those kept for late joiners.
     pub(super) fn forget(&mut self) {
         self.merger.clear();
     }
@@ -49,7 +49,7 @@ impl Transforms {
         format!("a message of its publishers cannot be read: {error}")
     }
 
-    /// One message of all that is known; what was sent is kept if someone may come late.
+    /// Returns one message of all known transforms; with `keep`, they are kept for late joiners.
     fn merged(&mut self, keep: bool) -> Result<Bytes, String> {
         let message = self.encoding.emit(&self.merger.latest());
         self.merger.sent(keep);
@@ -58,7 +58,7 @@ impl Transforms {
 }
 
 impl LocalTopic {
-    /// Least time between two merged messages; `None` if each message goes by itself.
+    /// Returns the shortest time between two merged messages; `None` if messages are not merged.
     fn merging_period(&self) -> Option<Duration> {
         match self.topic.qos.transient_local {
             true => Some(STATIC_PERIOD),
@@ -66,8 +66,8 @@ impl LocalTopic {
         }
     }
 
-    /// What of a message leaves at once; the rest waits to be merged, or does not leave. The
-    /// error is for people.
+    /// Returns the part of a message that is sent immediately. The rest is queued to be merged, or
+    /// is not sent. The error is for people.
     fn reduce(&mut self, rules: &Rules, message: Outgoing) -> Result<Option<Outgoing>, String> {
         let merges = self.merging_period().is_some();
         if !merges && rules.change_nothing() {
@@ -90,7 +90,7 @@ impl LocalTopic {
         let source = if self.topic.qos.transient_local { message.source } else { MERGED };
         let waited = transforms.merger.has_news();
         let without_room = transforms.merger.add(source, leaving);
-        // Others speak for it: the message that waits already, or the one sent last.
+        // Its content is in the queued message already, or in the last one sent.
         self.rate_limited += u64::from(waited || !transforms.merger.has_news());
         if without_room == 0 {
             return Ok(None);
@@ -113,7 +113,7 @@ impl Topics {
         }
     }
 
-    /// Takes a message on a topic of tf.
+    /// Handles a message of a tf topic.
     pub(super) fn local_transforms(
         &mut self,
         now: Instant,
@@ -121,7 +121,7 @@ impl Topics {
         message: Outgoing,
     ) {
         let topic = message.topic.clone();
-        // What nobody reads any more must not be kept for whoever reads next.
+        // Messages that nobody reads any more must not be kept for the next reader.
         let local = self.local.get_mut(&topic).filter(|local| local.is_read());
         match local.map(|local| local.reduce(&self.tf_rules, message)) {
             Some(Ok(Some(message))) => return self.forward(now, endpoint, message),
@@ -131,7 +131,7 @@ impl Topics {
         self.send_merged(now, endpoint, &topic);
     }
 
-    /// A publisher left, and takes its static transforms with it.
+    /// Removes the static transforms of a publisher that has left.
     pub(super) fn transforms_gone(
         &mut self,
         now: Instant,
@@ -146,7 +146,7 @@ impl Topics {
         self.send_merged(now, endpoint, topic);
     }
 
-    /// Sends what is new of the transforms of a topic, at once or as soon as its rate allows.
+    /// Sends the new transforms of a topic, immediately or as soon as its rate allows.
     fn send_merged(&mut self, now: Instant, endpoint: &mut Endpoint, topic: &str) {
         let Some(local) = self.local.get_mut(topic) else {
             return;
@@ -154,7 +154,7 @@ impl Topics {
         if !local.transforms.as_ref().is_some_and(|transforms| transforms.merger.has_news()) {
             return;
         }
-        // The limit may have been lifted meanwhile.
+        // The limit may have been lifted since.
         let period = local.merging_period().unwrap_or(Duration::ZERO);
         if !local.within(now, period) {
             let due = local.next_within(period);

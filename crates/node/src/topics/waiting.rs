@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What peers want to do here and the file does not allow: each with the line that would.
+//! Requests of peers that the file does not allow, each with the line that would allow it.
 
 use super::rights::{Right, TypeOf};
 use super::{Key, Topics};
@@ -8,24 +8,24 @@ use tautline_gateway::mapping::{Accepted, NameError, action_of, check_name, is_t
 use tautline_gateway::types::translate::dialect_of;
 use tautline_proto::{ChannelId, Endpoint, Instant, OfferedTopic, PeerId};
 
-/// Longest name of a topic or type that is taken, in bytes: as file names.
+/// Longest accepted name of a topic or type, in bytes; file names have the same limit.
 const MAX_NAME: usize = 255;
-/// Characters of a type's name that are shown.
+/// Most characters shown of a type's name.
 const MAX_SHOWN: usize = 128;
 
-/// What a peer wants to do.
+/// A kind of request of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Act {
     /// Publish a topic here.
     Publish,
-    /// Have a service of its own served here.
+    /// Serve one of its services here.
     Serve,
     /// Call a service or action of this robot.
     Call,
 }
 
 impl Act {
-    /// As `status` has it.
+    /// Returns the word that `status` shows.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Publish => "publish",
@@ -35,34 +35,34 @@ impl Act {
     }
 }
 
-/// Something that waits for a line in the file.
+/// A request that needs a line in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Waiting {
     pub(crate) act: Act,
-    /// Of a topic or service of the peer, its name there; of a call, the name here.
+    /// The name at the peer, of a topic or service; the name here, of a call.
     pub(crate) name: String,
     pub(crate) type_name: String,
     /// The type to be written in the file; `None` is any.
     pub(crate) allowed: Option<String>,
-    /// To be added under peers.NAME.
+    /// The line to be added under peers.NAME.
     pub(crate) line: String,
 }
 
-/// Why something that a peer offers is not taken.
+/// The reason why an advertisement of a peer is not accepted.
 #[derive(Debug)]
 pub(super) enum Denied {
-    /// Its name is none.
+    /// Its name is invalid.
     Name(NameError),
-    /// Its name, type or hash is none that ROS could have.
+    /// Its name, type or hash is impossible in ROS.
     Text(String),
-    /// `accept` names other things only.
+    /// `accept` names only other things.
     LeftOut,
     /// No line allows it.
     Waits,
 }
 
-/// Checks what goes to the ROS master as it is: a character that XML cannot hold, or names without
-/// end, would keep it from answering anybody.
+/// Checks texts that reach the ROS master unchanged: a character that XML cannot hold, or a name of
+/// unlimited length, would keep the master from answering anybody.
 fn check_texts(offered: &OfferedTopic) -> Result<(), String> {
     let texts = [
         ("name", &offered.name),
@@ -82,7 +82,7 @@ fn check_texts(offered: &OfferedTopic) -> Result<(), String> {
 }
 
 impl Topics {
-    /// The name here of a topic or service that a peer offers, if the file allows it.
+    /// Returns the local name of a topic or service that a peer advertises, if the file allows it.
     pub(super) fn judge(
         &self,
         peer: PeerId,
@@ -97,7 +97,7 @@ impl Topics {
             Act::Publish => rights.publish(&offered.name, found),
             _ => rights.serve(&offered.name, found),
         };
-        // A name that does not start with '/' would not stay under the peer's prefix.
+        // A name without a leading '/' would not stay under the peer's prefix.
         check_name(&offered.name).map_err(Denied::Name)?;
         match right {
             Right::LeftOut => Err(Denied::LeftOut),
@@ -109,7 +109,7 @@ impl Topics {
         }
     }
 
-    /// Explains at both ends why an offer is not taken.
+    /// Refuses an advertisement; both ends get the reason, unless `accept` names only other things.
     pub(super) fn deny(
         &mut self,
         now: Instant,
@@ -120,7 +120,7 @@ impl Topics {
         denied: &Denied,
     ) {
         match denied {
-            // `accept` says what is taken; people find the rest in `status`.
+            // `accept` states what is taken; `status` lists the rest.
             Denied::LeftOut => {
                 let waiting = self.waiting_to(act, key.0, &offered.name, &offered.type_name);
                 endpoint.want(now, key.0, key.1, false);
@@ -135,12 +135,12 @@ impl Topics {
         }
     }
 
-    /// All that waits, by peer.
+    /// Returns all requests that need a line, with their peers.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = (PeerId, &Waiting)> {
         self.waiting.iter().map(|((peer, _), waiting)| (*peer, waiting))
     }
 
-    /// Keeps what a peer wants on a channel, and reports the line at both ends.
+    /// Keeps a peer's request on a channel, and reports the missing line at both ends.
     pub(super) fn wait_for_line(
         &mut self,
         now: Instant,
@@ -176,7 +176,7 @@ impl Topics {
         }
     }
 
-    /// What waits for a line under `accept`.
+    /// Returns a request that needs a line under `accept`.
     pub(super) fn waiting_to(
         &self,
         act: Act,
@@ -185,14 +185,14 @@ impl Topics {
         type_name: &str,
     ) -> Waiting {
         let names = &self.rights(peer).names;
-        // The type in the file may be the right one, of another version.
+        // The file may name the right type in another version.
         let named = names.accepted(name, |allowed| is_type(allowed, name, type_name));
         let allowed = if named == Accepted::Yes { None } else { plain_type(type_name) };
         let shown = allowed.unwrap_or("any");
         Waiting {
             act,
             name: name.to_owned(),
-            // A peer may call its type anything; it is shown on terminals.
+            // A peer chooses its type's name freely, and the name is shown on terminals.
             type_name: type_name.escape_debug().take(MAX_SHOWN).collect(),
             line: format!("accept: {{ {name}: {shown} }}"),
             allowed: allowed.map(str::to_owned),
@@ -210,7 +210,7 @@ impl Topics {
     }
 }
 
-/// What a peer calls its type, where that can stand in a file.
+/// Returns a peer's type name if it can be written in a file.
 fn plain_type(type_name: &str) -> Option<&str> {
     let plain = type_name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'/');
     let levels = type_name.split('/').filter(|level| !level.is_empty()).count();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A safe message where a topic from peers goes silent, whatever the reason: its publisher, the
-//! peer or the radio is gone, or all that comes is too old.
+//! Watchdogs: a safe message where a topic from peers goes silent, for any reason: its publisher,
+//! the peer or the radio fails, or all messages are too old.
 //!
-//! A watchdog is armed by a message that came from a peer, and bites when none was handed over
-//! for its time. Until the next message it then sleeps, or repeats itself.
+//! A message from a peer arms the watchdog. It bites when no message is handed over for its time.
+//! Then it sleeps, or repeats the safe message, until the next message.
 
 use super::{Order, Topics};
 use crate::audit;
@@ -18,22 +18,22 @@ use tautline_gateway::types::trust::certain_schema;
 use tautline_gateway::{Command, Source, Topic};
 use tautline_proto::{Duration, Endpoint, Instant};
 
-/// Our number as a publisher of safe messages; publishers at peers have lower ones.
+/// Our source number for safe messages; publishers at peers have lower ones.
 const SOURCE: Source = Source(u32::MAX - 1);
-/// A topic that no peer offers any more is published so long after the safe message, which is
-/// on its way to subscribers.
+/// Time for which a topic that no peer advertises stays published after its safe message, which is
+/// still in transit to subscribers.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// A safe message, made on the thread 'types': definitions come from peers and may be large.
+/// A safe message, composed on the thread 'types': definitions come from peers and may be large.
 #[derive(Debug)]
 pub(crate) struct Safe {
     message: Bytes,
-    /// What of the file does not fit the type: then all fields are zero.
+    /// The mismatch between the file and the type; then all fields are zero.
     problem: Option<String>,
 }
 
-/// The safe message of at most `limit` bytes for a topic as it is published here. The error is
-/// for a person.
+/// Composes the safe message, of at most `limit` bytes, for a topic as it is published here. The
+/// error is for people.
 pub(crate) fn safe_message(
     topic: &Topic,
     fields: &Fields,
@@ -49,15 +49,15 @@ pub(crate) fn safe_message(
     Ok(Safe { message: message.into(), problem })
 }
 
-/// What a watchdog has to say.
+/// The safe message of a watchdog.
 #[derive(Debug)]
 enum Bite {
-    /// No topic of its name has come from a peer.
+    /// No peer's topic of its name has been published yet.
     Unknown,
-    /// Being made for this topic.
+    /// Being composed for this topic.
     Asked(Topic),
     Ready(Topic, Bytes),
-    /// Cannot be made.
+    /// Cannot be composed.
     Impossible(Topic),
 }
 
@@ -73,15 +73,15 @@ impl Bite {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Asleep,
-    /// Messages come; silence lasts too long from then.
+    /// Messages arrive; without another one the watchdog bites at this time.
     Armed(Instant),
-    /// The topic is silent, and the message is still being made.
+    /// The topic is silent, and the safe message is still being composed.
     Late,
-    /// The topic is silent, which was answered then; and will be again.
+    /// The topic is silent: the time of the last bite, and of the next one.
     Silent(Instant, Option<Instant>),
 }
 
-/// One topic's.
+/// The watchdog of one topic.
 #[derive(Debug)]
 struct Watchdog {
     after: Duration,
@@ -89,7 +89,7 @@ struct Watchdog {
     fields: Arc<Fields>,
     bite: Bite,
     state: State,
-    /// Safe messages published.
+    /// Number of safe messages published.
     bites: u64,
 }
 
@@ -105,7 +105,7 @@ impl Watchdog {
         }
     }
 
-    /// The file says something else of it. It stays armed, and silent.
+    /// Applies a changed configuration; the watchdog stays armed or silent.
     fn follow(&mut self, now: Instant, config: &WatchdogConfig) {
         if let State::Armed(due) = &mut self.state
             && self.after != config.after
@@ -133,7 +133,7 @@ impl Watchdog {
     }
 }
 
-/// All of them, by the local names of their topics.
+/// All watchdogs, by the local names of their topics.
 #[derive(Debug, Default)]
 pub(crate) struct Watchdogs(BTreeMap<String, Watchdog>);
 
@@ -143,7 +143,7 @@ impl Watchdogs {
         Self(configs.iter().map(named).collect())
     }
 
-    /// Whether a topic has to stay published although no peer offers it.
+    /// Whether a topic must stay published although no peer advertises it.
     pub(super) fn holds(&self, topic: &str) -> bool {
         self.0.get(topic).is_some_and(|watchdog| watchdog.state != State::Asleep)
     }
@@ -152,7 +152,7 @@ impl Watchdogs {
         self.0.values().filter_map(Watchdog::due).min()
     }
 
-    /// Name, state and number of safe messages of each.
+    /// Returns the name, the state and the number of safe messages of each watchdog.
     pub(crate) fn reports(&self) -> impl Iterator<Item = (&str, &'static str, u64)> {
         self.0.iter().map(|(topic, watchdog)| {
             let state = match watchdog.state {
@@ -166,7 +166,7 @@ impl Watchdogs {
 }
 
 impl Topics {
-    /// Other watchdogs hold: those of topics that had one already go on.
+    /// Replaces the watchdogs; those of topics that already had one continue.
     pub(super) fn reconfigure_watchdogs(
         &mut self,
         now: Instant,
@@ -184,11 +184,11 @@ impl Topics {
                 self.watch(&topic);
             }
         }
-        // Topics may have been published for those that are gone alone.
+        // Topics may have been published only for watchdogs that are removed.
         before.into_keys().for_each(|name| self.release(now, endpoint, &name));
     }
 
-    /// A topic from peers is published here now: its safe message has to be of its type.
+    /// Requests the safe message of a topic from peers that is published now, in the topic's type.
     pub(super) fn watch(&mut self, topic: &Topic) {
         let Some(watchdog) = self.watchdogs.0.get_mut(&topic.name) else { return };
         let is_known = watchdog.bite.topic().is_some_and(|known| {
@@ -203,12 +203,12 @@ impl Topics {
         self.orders.push_back(Order::Compose { topic, fields });
     }
 
-    /// The safe message that was asked for.
+    /// Takes a safe message that was requested.
     pub(crate) fn composed(&mut self, now: Instant, topic: &Topic, made: Result<Safe, String>) {
         let name = topic.name.clone();
         let Some(watchdog) = self.watchdogs.0.get_mut(&name) else { return };
         if !matches!(&watchdog.bite, Bite::Asked(asked) if asked == topic) {
-            // Of another type by now, or asked for twice.
+            // The type has changed since, or the message was requested twice.
             return;
         }
         let is_late = watchdog.state == State::Late;
@@ -235,7 +235,7 @@ impl Topics {
         }
     }
 
-    /// A message from a peer was handed to the gateway.
+    /// Rearms the watchdog: a message from a peer was handed to the gateway.
     pub(crate) fn handed_over(&mut self, now: Instant, topic: &str) {
         let Some(watchdog) = self.watchdogs.0.get_mut(topic) else { return };
         let was_silent = matches!(watchdog.state, State::Late | State::Silent(..));
@@ -245,7 +245,7 @@ impl Topics {
         watchdog.state = State::Armed(now + watchdog.after);
     }
 
-    /// Lets those bite whose time has come.
+    /// Runs the watchdogs that are due.
     pub(super) fn run_watchdogs(&mut self, now: Instant) {
         let is_due = |watchdog: &Watchdog| watchdog.due().is_some_and(|due| due <= now);
         let due = self.watchdogs.0.iter().filter(|(_, watchdog)| is_due(watchdog));
@@ -259,7 +259,7 @@ impl Topics {
         let wanted = self.publications.get(name).is_some_and(|it| it.wanted);
         let Some(watchdog) = self.watchdogs.0.get_mut(name) else { return };
         if !wanted {
-            // Nobody listens, so that nobody sent it: there is nothing to make safe.
+            // Without a subscriber, peers send nothing: there is nothing to make safe.
             watchdog.state = State::Asleep;
             return;
         }
@@ -290,8 +290,8 @@ impl Topics {
         }
     }
 
-    /// Asks again for messages that may have been forgotten, and gives up what is published
-    /// for watchdogs alone.
+    /// Requests safe messages again, since a request may be lost, and stops publishing topics that
+    /// are published only for watchdogs.
     pub(super) fn sweep_watchdogs(&mut self, now: Instant, endpoint: &mut Endpoint) {
         let mut over = Vec::new();
         let long_ago = |at: Instant| now.since(at) > LINGER;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Peers that are away for long. Their session may go on later, so that what somebody here reads
-//! stays published. Nothing else of them does, and nothing is read for them.
+//! Peers that are down for long. Their session may continue later, so their topics stay published
+//! while somebody here reads them. Their other topics do not, and nothing is read for them.
 
 use super::super::Topics;
 use super::{Absence, PATIENCE, RemoteTopic};
 use std::collections::VecDeque;
 use tautline_proto::{Endpoint, Instant, PeerId};
 
-/// Topics of a peer that is back which are published again at a time, and then each second: nobody
-/// read them when it went, and each one is a call to the ROS master.
+/// Topics of a returned peer that are published again immediately, and then each second: nobody
+/// read them when it disconnected, and each one is a call to the ROS master.
 const RESUMED_PER_SWEEP: usize = 256;
 
 impl Topics {
-    /// Gives up peers that have been away for long.
+    /// Gives up peers that have been down for longer than [`PATIENCE`].
     pub(super) fn give_up_absent(&mut self, now: Instant, endpoint: &mut Endpoint) {
         let mut gone = Vec::new();
         for (peer, absence) in &mut self.absent {
@@ -32,7 +32,7 @@ impl Topics {
         self.absent.get(&peer) == Some(&Absence::GivenUp)
     }
 
-    /// Stops publishing what this peer alone offers and nobody here reads.
+    /// Stops publishing topics that only this peer advertises and nobody here reads.
     fn unpublish_unwanted(&mut self, now: Instant, endpoint: &mut Endpoint, peer: PeerId) {
         let mut unwanted = Vec::new();
         for (key, remote) in self.remote.of_peer(peer) {
@@ -50,8 +50,7 @@ impl Topics {
         }
     }
 
-    /// A peer that was given up is back in the same session: it wants what it wanted, and has
-    /// what it had.
+    /// Resumes the session of a peer that was given up: its interests and its topics are unchanged.
     pub(super) fn resume(&mut self, now: Instant, endpoint: &mut Endpoint, peer: PeerId) {
         let channels = self.local.values().filter_map(|l| l.channels.get(&peer).copied());
         for channel in channels.collect::<Vec<_>>() {
@@ -66,7 +65,7 @@ impl Topics {
         self.publish_returning(now, endpoint, peer);
     }
 
-    /// Publishes again what peers had before they were given up, a few topics of each at a time.
+    /// Publishes again the topics of peers that were given up, a few of each peer at a time.
     pub(super) fn publish_all_returning(&mut self, now: Instant, endpoint: &mut Endpoint) {
         for peer in self.returning.keys().copied().collect::<Vec<_>>() {
             self.publish_returning(now, endpoint, peer);

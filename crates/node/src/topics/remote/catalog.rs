@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The topics that peers offer, by number, by their name here and by their name at the peer. A
-//! peer has thousands of them, and each offer and each withdrawal asks for those of one name.
+//! The topics that peers advertise, by number, by local name and by name at the peer. A peer may
+//! have thousands, and each advertisement and each withdrawal looks up those of one name.
 
 use super::{Key, RemoteTopic};
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ use tautline_proto::{ChannelId, PeerId};
 
 const NO_PEER: Key = (PeerId(0), ChannelId(0));
 
-/// All of them. A topic keeps its names as long as it is here.
+/// All topics of peers. The names of a topic do not change while it is here.
 #[derive(Debug, Default)]
 pub(in crate::topics) struct Catalog {
     topics: BTreeMap<Key, RemoteTopic>,
@@ -18,7 +18,7 @@ pub(in crate::topics) struct Catalog {
 }
 
 impl Catalog {
-    /// Enters a topic in place of the one that had its number.
+    /// Inserts a topic in place of the one with its number.
     pub(super) fn insert(&mut self, key: Key, topic: RemoteTopic) {
         self.remove(key);
         self.by_name.insert((topic.topic.name.clone(), key));
@@ -37,7 +37,7 @@ impl Catalog {
         self.topics.get(&key)
     }
 
-    /// The names must stay as they are.
+    /// Returns a topic to be modified; its names must not change.
     pub(in crate::topics) fn get_mut(&mut self, key: Key) -> Option<&mut RemoteTopic> {
         self.topics.get_mut(&key)
     }
@@ -51,7 +51,7 @@ impl Catalog {
         self.topics.len()
     }
 
-    /// Those of one peer.
+    /// Returns the topics of one peer.
     pub(in crate::topics) fn of_peer(
         &self,
         peer: PeerId,
@@ -65,7 +65,7 @@ impl Catalog {
         all.map(|(_, topic)| topic)
     }
 
-    /// Those that have this name here, whoever offers them.
+    /// Returns the topics of this local name, of all peers.
     pub(super) fn named(&self, name: &str) -> impl Iterator<Item = (Key, &RemoteTopic)> {
         let from = Bound::Included((name.to_owned(), NO_PEER));
         let keys = self.by_name.range((from, Bound::Unbounded));
@@ -73,7 +73,8 @@ impl Catalog {
         keys.filter_map(|key| Some((key, self.topics.get(&key)?)))
     }
 
-    /// Those that a peer offers under this name; more than one only while numbers change.
+    /// Returns the topics that a peer advertises under this name; more than one only while numbers
+    /// change.
     pub(super) fn offered_as(&self, peer: PeerId, name: &str) -> impl Iterator<Item = Key> {
         let from = Bound::Included((peer, name.to_owned(), ChannelId(0)));
         let keys = self.by_offered_name.range((from, Bound::Unbounded));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a peer's topic is here, before it is published: whether its definition may be used, and
+//! Examination of a peer's topic before it is published: whether its definition may be used, and
 //! its type in this robot's ROS.
 
 use super::super::{Order, Topics, Translation};
@@ -12,7 +12,7 @@ use tautline_gateway::types::translate::{LocalForm, Translator};
 use tautline_proto::{Endpoint, Instant, PeerId};
 
 impl Topics {
-    /// Has the next of a peer's topics looked into, unless one is.
+    /// Requests the examination of the peer's next topic, unless one is under way.
     pub(super) fn examine_next(&mut self, peer: PeerId) {
         if self.examined.contains_key(&peer) {
             return;
@@ -23,7 +23,8 @@ impl Topics {
         self.orders.push_back(Order::Translate { key, topic: remote.topic.clone() });
     }
 
-    /// A definition, or an empty one where this peer's take too much memory already.
+    /// Returns the definition, or an empty one if this peer's definitions take too much memory
+    /// already.
     pub(in crate::topics) fn within_budget(
         &mut self,
         now: Instant,
@@ -49,7 +50,7 @@ impl Topics {
         "".into()
     }
 
-    /// What a peer's topic is here: `foreign` was asked about.
+    /// Takes the local form of a peer's topic, requested as `foreign`.
     pub(crate) fn translated(
         &mut self,
         now: Instant,
@@ -59,7 +60,7 @@ impl Topics {
         found: Result<LocalForm, String>,
     ) {
         let is_it = |remote: &&mut RemoteTopic| remote.asked && remote.topic == *foreign;
-        // Else another topic has the number by now, and is looked into in its turn.
+        // Otherwise another topic has the number now, and is examined later.
         if let Some(remote) = self.remote.get_mut(key).filter(is_it) {
             remote.asked = false;
             self.is_localized(now, endpoint, key, foreign, found);

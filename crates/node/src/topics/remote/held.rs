@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What this robot's ROS holds of a peer's messages: on their way to it, waiting for slow
-//! subscribers, or kept for those to come. A message counts until its last copy is gone.
+//! Bytes of a peer's messages that this robot's ROS holds: in transit to it, queued for slow
+//! subscribers, or kept for late joiners. A message counts until its last copy is dropped.
 
 use crate::limits::{HELD_BYTES, HELD_BYTES_OF_EACH_TOPIC, MAX_HELD_BYTES};
 use bytes::Bytes;
@@ -15,13 +15,13 @@ pub(in crate::topics) struct Held {
 }
 
 impl Held {
-    /// Of another topic of the same peer.
+    /// Returns the counters of another topic of the same peer.
     pub(super) fn beside(&self) -> Self {
         Self { topic: Arc::default(), peer: self.peer.clone() }
     }
 
-    /// The message as it is handed on, unless too much is held already. A topic whose subscribers
-    /// keep up goes on beside others whose subscribers do not: one message of it and the next.
+    /// Returns the message as it is handed on, unless too many bytes are held already. A topic
+    /// whose subscribers keep up continues alongside others: it may hold one message and the next.
     pub(super) fn hold(&self, payload: Bytes) -> Option<Bytes> {
         let bytes = payload.len();
         let fits = |held: &AtomicUsize, most| held.load(Ordering::Relaxed) + bytes <= most;
@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(waiting[0].len(), HELD_BYTES / 4);
         let second_subscriber = waiting.clone();
         assert!(camera.hold(image()).is_none());
-        // The subscribers of another camera keep up, and so it goes on.
+        // The subscribers of another camera keep up, so it continues.
         let (other, third) = (camera.beside(), camera.beside());
         let newest = (other.hold(image()).unwrap(), other.hold(image()).unwrap());
         assert!(other.hold(image()).is_none());

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How much a latched topic of a peer makes this robot's ROS keep for subscribers to come: the
-//! last messages of each publisher, as many as the topic's depth says.
+//! Bytes that a latched topic of a peer makes this robot's ROS keep for late joiners: the last
+//! messages of each publisher, as many as the topic's depth.
 
 use std::collections::{BTreeMap, VecDeque};
 use tautline_gateway::Source;
 
-/// Lengths of the messages that are kept of one topic.
+/// The lengths of the messages kept of one topic.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     lengths: BTreeMap<Source, VecDeque<usize>>,
@@ -13,12 +13,12 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Bytes that are kept.
+    /// Returns the bytes that are kept.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Bytes that would be kept with another message of `len` bytes.
+    /// Returns the bytes that would be kept after another message of `len` bytes.
     pub(super) fn bytes_with(&self, source: Source, len: usize, depth: u32) -> usize {
         let known = self.lengths.get(&source);
         let surplus = known.map_or(0, |it| (it.len() + 1).saturating_sub(depth.max(1) as usize));
@@ -26,7 +26,7 @@ impl Kept {
         self.bytes - replaced + len
     }
 
-    /// Another message was published.
+    /// Counts another published message.
     pub(super) fn add(&mut self, source: Source, len: usize, depth: u32) {
         self.bytes = self.bytes_with(source, len, depth);
         let lengths = self.lengths.entry(source).or_default();

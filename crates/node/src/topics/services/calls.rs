@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Calls under way: from here to peers, and from peers to here.
+//! Calls under way: to peers, and from peers.
 
 use super::{RemoteService, Services};
 use crate::codec::Turning;
@@ -13,9 +13,9 @@ use tautline_proto::{Endpoint, Instant, Message, PeerId, SendError};
 
 const DONE: u8 = 0;
 const FAILED: u8 = 1;
-/// Messages that wait for a peer and beyond which no more calls of it are refused with an answer.
+/// Messages queued for a peer beyond which its excess calls get no response.
 const MAX_REFUSALS: usize = 256;
-/// Bytes of an answer that are looked at for why a call failed.
+/// Most bytes of a response that are read for the reason of a failed call.
 const MAX_REASON: usize = 1000;
 
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(super) struct Pending {
     pub(super) service: String,
     pub(super) key: Key,
     due: Instant,
-    /// Not sent yet: the peer is about to want it.
+    /// The call, until it is sent; the peer is about to subscribe to it.
     unsent: Option<Bytes>,
 }
 
@@ -31,12 +31,12 @@ pub(super) struct Pending {
 pub(super) struct Serving {
     pub(super) service: String,
     pub(super) peer: PeerId,
-    /// The peer's number of it.
+    /// The peer's number of the call.
     theirs: u64,
     pub(super) due: Instant,
 }
 
-/// A call, or an answer to one.
+/// A call or a response.
 struct Parsed {
     call: u64,
     rest: Bytes,
@@ -100,7 +100,7 @@ impl Services {
 }
 
 impl Topics {
-    /// A call is as the peer takes it, or an answer as the caller does.
+    /// Takes a call translated for the peer, or a response translated for the caller.
     pub(crate) fn turned(
         &mut self,
         now: Instant,
@@ -124,7 +124,7 @@ impl Topics {
         }
     }
 
-    /// Ends calls from here without an answer.
+    /// Ends calls to peers with an error.
     pub(super) fn fail(&mut self, which: impl Fn(&Pending) -> bool, reason: &str) {
         let ended: Vec<_> = self.services.pending.extract_if(.., |_, it| which(it)).collect();
         for (call, pending) in ended {
@@ -133,7 +133,7 @@ impl Topics {
         }
     }
 
-    /// A local client calls a service of a peer.
+    /// Handles a call of a local client to a peer's service.
     pub(in crate::topics) fn called(
         &mut self,
         now: Instant,
@@ -177,7 +177,7 @@ impl Topics {
         }
     }
 
-    /// Sends the calls that wait until their service's peer wants them.
+    /// Sends the queued calls of a service; without the peer's interest they stay queued.
     fn send_calls(&mut self, now: Instant, endpoint: &mut Endpoint, key: Key) {
         let Some(channel) = self.services.remote.get(&key).and_then(|it| it.calls) else { return };
         let mut failed = Vec::new();
@@ -196,7 +196,7 @@ impl Topics {
         }
     }
 
-    /// Whether the channel is one of calls; those that waited for it are sent.
+    /// Whether the channel belongs to a service. With the peer's interest, queued calls are sent.
     pub(in crate::topics) fn calls_wanted(
         &mut self,
         now: Instant,
@@ -217,7 +217,7 @@ impl Topics {
         true
     }
 
-    /// What came of a call that was handed to a local server.
+    /// Returns the outcome of a call from the local server to the peer.
     pub(in crate::topics) fn answered(
         &mut self,
         now: Instant,
@@ -240,7 +240,7 @@ impl Topics {
         }
     }
 
-    /// Whether the message was a service's: a call to be handed on, or the answer to one.
+    /// Whether the message belongs to a service: a call to be handed on, or a response.
     pub(in crate::topics) fn service_message(
         &mut self,
         now: Instant,
@@ -300,7 +300,7 @@ impl Topics {
         let serving = Serving { service: service.clone(), peer, theirs, due: now + patience };
         self.services.serving.insert(call, serving);
         if full && endpoint.peer(peer).queued_messages >= MAX_REFUSALS {
-            // It gets no answers as long as it does not take those that wait.
+            // A peer that does not take its queued responses gets no more.
             self.services.serving.remove(&call);
             return;
         }
@@ -314,7 +314,7 @@ impl Topics {
         self.gateway(Command::Call { service, call, request, patience });
     }
 
-    /// When the next call is to be given up.
+    /// Returns the time at which the next call times out.
     pub(in crate::topics) fn next_call_due(&self) -> Option<Instant> {
         self.services.pending.values().map(|pending| pending.due).min()
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Services across the radio: which peer serves what, and the calls under way.
+//! Services across the radio: which peer serves which service, and the calls under way.
 //!
-//! A service is a channel of answers from the robot that has its server, and a channel of
-//! calls to it from each robot that may call. Each call is a message, handed on once however
-//! often its packets are repeated; who waits for its answer stops at the service's timeout.
+//! A service has a channel of responses from the robot with its server, and a channel of calls to
+//! it from each robot that may call. Each call is a message, passed to the server once even if its
+//! packets are repeated. Its caller stops waiting at the service's timeout.
 
 mod calls;
 mod reload;
@@ -25,23 +25,23 @@ use tautline_proto::{
     ChannelConfig, ChannelId, Endpoint, Instant, OfferedQos, OfferedTopic, PeerId, Role,
 };
 
-/// None replaces another.
+/// No call or response replaces another.
 const KEEP_ALL: u32 = 65_535;
 
-/// All that is known of services.
+/// The state of all services.
 #[derive(Debug, Default)]
 pub(super) struct Services {
-    /// Served on this robot, by local name.
+    /// Services of this robot, by local name.
     local: BTreeMap<String, LocalService>,
-    /// Offered by peers, by the channel of their answers.
+    /// Services that peers advertise, by the channel of their responses.
     remote: BTreeMap<Key, RemoteService>,
-    /// Which peer's is served here, by local name.
+    /// The peer's service that is served here, by local name.
     served: BTreeMap<String, Key>,
     /// Services of this robot, by the channel on which a peer calls them.
     callers: BTreeMap<Key, String>,
-    /// Calls from here.
+    /// Calls to peers.
     pending: BTreeMap<CallId, Pending>,
-    /// Calls to here.
+    /// Calls from peers.
     serving: BTreeMap<CallId, Serving>,
     next_call: CallId,
 }
@@ -56,18 +56,18 @@ struct LocalService {
 #[derive(Debug)]
 struct RemoteService {
     offered_name: String,
-    /// Under its local name, otherwise as the peer has it.
+    /// The service as the peer has it, but under its local name.
     foreign: Service,
-    /// As it is served here; the same where both robots have one kind of ROS.
+    /// The service as served here; the same where both robots use the same ROS.
     service: Service,
     translation: Translation<ServiceTranslator>,
     priority: u8,
     timeout: tautline_proto::Duration,
-    /// Ours to the peer.
+    /// Our channel of calls to the peer.
     calls: Option<ChannelId>,
-    /// Why the peer takes no calls.
+    /// The reason why the peer takes no calls.
     refused: Option<String>,
-    /// The peer began a new session and has not offered it again.
+    /// Time since which the peer has a new session without advertising the service again.
     stale_since: Option<Instant>,
 }
 
@@ -115,7 +115,7 @@ fn channel(
 }
 
 impl Topics {
-    /// A server on this robot: its service is offered to those who may call it.
+    /// Advertises a service of this robot to the peers that its rule and their rights allow.
     pub(in crate::topics) fn service_offered(
         &mut self,
         now: Instant,
@@ -145,7 +145,7 @@ impl Topics {
         self.let_in(now, endpoint, &name);
     }
 
-    /// Those who offered to call a service before it was served here may call it now.
+    /// Opens the channels of peers that advertised calls before the service was served here.
     fn let_in(&mut self, now: Instant, endpoint: &mut Endpoint, name: &str) {
         let mut waiting = Vec::new();
         let local = self.services.local.get(name);
@@ -174,11 +174,11 @@ impl Topics {
         for (peer, channel) in gone.answers {
             endpoint.withdraw(now, peer, channel);
         }
-        // What is under way is answered by the gateway, to nobody.
+        // The gateway still answers the calls under way; their responses are discarded.
         self.services.serving.retain(|_, serving| serving.service != name);
     }
 
-    /// A peer offers a service, or to call one of ours.
+    /// Handles a peer's advertisement of a service, or of calls to ours.
     pub(in crate::topics) fn service_channel_offered(
         &mut self,
         now: Instant,
@@ -191,7 +191,7 @@ impl Topics {
             return self.calls_offered(now, endpoint, key, &offered.name);
         }
         let is_foreign = self.dialect.is_some_and(|own| dialect_of(&offered.type_name) != own);
-        // Between robots of one ROS calls pass as bytes.
+        // Between robots of the same ROS, calls pass as bytes.
         let definition = if is_foreign { definition } else { "".into() };
         let definition = self.within_budget(now, key, &offered.name, definition);
         let judged = self.judge(key.0, Act::Serve, &offered);
@@ -224,8 +224,8 @@ impl Topics {
         }
     }
 
-    /// How long a call of a peer's service waits: at most as long as the peer says, and as a rule
-    /// of this file for its name here says.
+    /// Returns the timeout of calls to a peer's service: at most that of the peer, and at most that
+    /// of this file's rule for the local name.
     fn patience(&self, name: &str, said: tautline_proto::Duration) -> tautline_proto::Duration {
         if is_result(name) {
             return said.min(RESULT_TIMEOUT);
@@ -238,7 +238,8 @@ impl Topics {
         self.services.local.get(name).map(|it| it.service.type_name.as_str())
     }
 
-    /// What a service is here is known for certain only once it is translated.
+    /// Serves a service if the peer has the right. Its local type is certain only after
+    /// translation.
     fn serve_if_allowed(&mut self, now: Instant, endpoint: &mut Endpoint, key: Key) {
         let Some(remote) = self.services.remote.get(&key) else { return };
         let (offered, here) = (&remote.foreign.type_name, &remote.service);
@@ -253,14 +254,14 @@ impl Topics {
         self.wait_for_line(now, endpoint, key, waiting);
     }
 
-    /// Bytes of the definitions that are kept of the peer's other services.
+    /// Returns the bytes of definitions kept of the peer's other services.
     pub(in crate::topics) fn definition_bytes_of_services(&self, key: Key) -> usize {
         let others = self.services.remote.iter();
         let others = others.filter(|(other, _)| other.0 == key.0 && **other != key);
         others.map(|(_, it)| it.foreign.definition.len() + it.service.definition.len()).sum()
     }
 
-    /// Offers to call a peer's service, on the channel that there is if there is one.
+    /// Advertises calls to a peer's service, on the existing channel if there is one.
     fn offer_calls(
         &mut self,
         now: Instant,
@@ -273,7 +274,7 @@ impl Topics {
         remote.calls = self.offer_channel(now, endpoint, peer, remote.calls, config);
     }
 
-    /// What a peer's service is here: `foreign` was asked about.
+    /// Takes the local form of a peer's service, requested as `foreign`.
     pub(crate) fn service_translated(
         &mut self,
         now: Instant,
@@ -297,8 +298,9 @@ impl Topics {
         }
     }
 
-    /// A new session may give this number to another service, or this service another number.
-    /// Returns what is known of `service`, whose clients go on; others make place for it.
+    /// Removes the earlier services in place of an advertised one. A new session may give this
+    /// number to another service, or this service another number. Returns the state of `service` if
+    /// it is known; its clients continue.
     fn replace_service(
         &mut self,
         now: Instant,
@@ -327,7 +329,8 @@ impl Topics {
         known
     }
 
-    /// Serves what a peer offers under a local name, if any does.
+    /// Serves a service that a peer advertises under a local name, or stops serving if no peer
+    /// does.
     fn serve(&mut self, name: &str) {
         let offers = self.services.remote.iter();
         let mut offers = offers.filter(|(_, it)| it.service.name == name && it.can_be_served());
@@ -358,7 +361,7 @@ impl Topics {
             self.services.callers.insert(key, name.to_owned());
             return endpoint.want(now, key.0, key.1, true);
         }
-        // It may have been another service's.
+        // The channel may have belonged to another service.
         self.services.callers.remove(&key);
         if is_offered {
             let waiting = self.waiting_to_call(name);
@@ -367,13 +370,13 @@ impl Topics {
             if is_served {
                 self.record_refusal(endpoint, key, "the service is not offered to this peer");
             }
-            // The peer's calls wait: the service may be back in a moment.
+            // The peer's calls stay queued: the service may return soon.
             endpoint.want(now, key.0, key.1, false);
         }
     }
 
-    /// Whether the channel is a service's, of calls or answers, about which the peer complains.
-    /// Where it takes no calls, callers have the reason at once.
+    /// Whether a refused channel belongs to a service, of calls or responses. If the peer takes no
+    /// calls, callers get the reason immediately.
     pub(in crate::topics) fn calls_refused(
         &mut self,
         now: Instant,
@@ -398,7 +401,7 @@ impl Topics {
         true
     }
 
-    /// Whether the channel was a service's.
+    /// Removes a channel of a service; returns whether it belonged to one.
     pub(in crate::topics) fn service_channel_withdrawn(
         &mut self,
         now: Instant,
@@ -426,7 +429,7 @@ impl Topics {
         true
     }
 
-    /// Calls to a peer that has begun a new session are lost, and so are its own.
+    /// Ends the calls to and from a peer that has started a new session: they are lost.
     pub(in crate::topics) fn new_session_of_services(&mut self, now: Instant, peer: PeerId) {
         for (_, remote) in self.services.remote.iter_mut().filter(|((p, _), _)| *p == peer) {
             remote.stale_since.get_or_insert(now);
@@ -437,7 +440,7 @@ impl Topics {
         self.fail(|pending| pending.key.0 == peer, &reason);
     }
 
-    /// Gives up services that a peer has not offered in its new session.
+    /// Gives up services that a peer has not advertised in its new session.
     pub(in crate::topics) fn sweep_services(&mut self, now: Instant, endpoint: &mut Endpoint) {
         let over = |since: Option<Instant>| since.is_some_and(|at| now.since(at) > REOFFER_GRACE);
         let remote = self.services.remote.iter();
@@ -447,7 +450,7 @@ impl Topics {
             self.remove_service(now, endpoint, key);
         }
         self.services.serving.retain(|_, serving| serving.due > now);
-        // Whoever looks into it may have been too busy to take the question.
+        // The thread that examines them may have been too busy to take the request.
         let remote = self.services.remote.iter();
         let asked = remote.filter(|(_, it)| matches!(it.translation, Translation::Asked));
         let again = asked.map(|(key, it)| (*key, it.foreign.clone()));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What another file changes of services, and what goes with a peer.
+//! Services after a reload of the file, and services of a removed peer.
 
 use super::channel;
 use crate::topics::{Key, Topics};
@@ -7,7 +7,7 @@ use tautline_gateway::mapping::{ServiceTreatment, service_treatment};
 use tautline_proto::{Endpoint, Instant, PeerId, Role};
 
 impl Topics {
-    /// Gives up what a peer serves and what it calls.
+    /// Gives up the services that a peer serves and its calls.
     pub(in crate::topics) fn part_from_services(
         &mut self,
         now: Instant,
@@ -25,7 +25,7 @@ impl Topics {
         }
     }
 
-    /// Offers the services of this robot as the file says now.
+    /// Advertises the services of this robot by the new rules.
     pub(in crate::topics) fn follow_service_rules(
         &mut self,
         now: Instant,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What of all this is recorded.
+//! Audit log records of the exchange.
 
 use super::*;
 use crate::audit::{Actor, AuditLog, Recorder};
@@ -15,7 +15,7 @@ struct Recorded {
     _folder: tempfile::TempDir,
 }
 
-/// Records from now on.
+/// Starts to record.
 fn record(world: &mut World, side: usize) -> Recorded {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit");
@@ -25,7 +25,7 @@ fn record(world: &mut World, side: usize) -> Recorded {
     Recorded { log, path, _folder: folder }
 }
 
-/// What was recorded.
+/// Returns the records.
 fn records(world: World, recorded: Recorded) -> Vec<Value> {
     drop((world, recorded.log));
     let text = std::fs::read_to_string(&recorded.path).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a node takes: under which names, of which types, and for how long.
+//! Topics that a node takes: their names, their types, and for how long.
 
 use super::super::remote::REOFFER_GRACE;
 use super::*;
@@ -7,7 +7,7 @@ use tautline_proto::{ChannelId, OfferedQos, OfferedTopic, Role};
 
 const ROBOT: &str = "peers: { base: 10.0.0.2 }\ntopics: { \"/**\": {} }";
 
-/// Two robots (0, 1) that offer everything to a base (2) with more lines in its file.
+/// Two robots (0, 1) that advertise everything to a base (2), which has more lines in its file.
 fn team(base: &str) -> World {
     let robot =
         |name| format!("name: {name}\npeers: {{ base: 10.0.0.3 }}\ntopics: {{ \"/**\": {{}} }}\n");
@@ -72,7 +72,7 @@ fn no_peer_takes_away_what_is_known_of_a_type() {
     let honest = defined("/tf", STRING, "string data\n");
     world.says(0, Event::Offered(honest.clone()));
     world.told(2);
-    // It is another text of the same md5, or none, or the hash is left out.
+    // Another text with the same md5, no text, or no hash.
     let commented = Topic { definition: "string data # x\n".into(), ..honest.clone() };
     let bare = Topic { definition: "".into(), ..honest.clone() };
     let nameless = Topic { type_hash: String::new(), ..bare.clone() };
@@ -193,7 +193,7 @@ fn what_the_local_middleware_refuses_the_offering_side_hears() {
     assert!(world.notices(1).is_empty());
 }
 
-/// A pair whose base listens to `/scan` of the robot, both of which the robot offers.
+/// A pair whose robot advertises `/odom` and `/scan`, and whose base subscribes to `/scan`.
 fn listening() -> World {
     let mut world = World::pair(ROBOT, "peers: { robot: 10.0.0.1 }");
     world.says(0, Event::Offered(topic("/odom", STRING)));
@@ -221,7 +221,7 @@ fn a_peer_that_restarts_goes_on_under_other_numbers_without_a_gap_in_the_adverti
     let mut world = listening();
     world.restart(0);
     world.run(2 * SECOND);
-    // In another order, so that each number is another topic's.
+    // In another order, so that each number belongs to another topic.
     world.says(0, Event::Offered(topic("/scan", STRING)));
     assert_eq!(world.told(0), ["subscribe /scan"], "it is still wanted");
     world.publishes(0, "/scan", 0, "hello");
@@ -251,8 +251,8 @@ fn a_number_of_an_earlier_session_is_not_used_for_its_new_topic() {
     world.told(1);
     world.restart(0);
     world.run(2 * SECOND);
-    // The number of /scan is that of /secret now, which the base does not accept.
-    // Until its definition has arrived the base does not even know that.
+    // The number of /scan now belongs to /secret, which the base does not accept. Until its
+    // definition has arrived, the base does not know this.
     world.sides[0].deaf = true;
     world.says(0, Event::Offered(topic("/secret", "std_msgs/Header")));
     world.wants(1, "/scan", true);
@@ -321,7 +321,7 @@ fn offered(peer: u32, channel: u64, name: &str) -> tautline_proto::Event {
     }
 }
 
-/// The topic that is to be looked into next.
+/// The topic to be examined next.
 fn asked(topics: &mut Topics) -> Option<(PeerId, Topic)> {
     match topics.poll_order()? {
         Order::Translate { key, topic } => Some((key.0, topic)),
@@ -344,7 +344,7 @@ fn topics_are_looked_into_one_of_each_peer_at_a_time() {
     first.sort_by_key(|(peer, _)| *peer);
     assert_eq!(first.each_ref().map(|(_, topic)| &*topic.name), ["/of0/1", "/of1/1"]);
     assert!(asked(topics).is_none());
-    // The next in turn when one is done; or all again where a question was lost.
+    // The next topic follows when one is done; all are requested again if a request was lost.
     let [(_, done), _] = first;
     let found = localize(&done, None, &Installed::default());
     topics.translated(now, endpoint, (PeerId(0), ChannelId(1)), &done, found);
@@ -421,7 +421,7 @@ fn what_waits_for_slow_subscribers_is_bounded_and_other_topics_of_the_peer_go_on
         world.wants(1, name, true);
     }
     world.told(1);
-    // Whoever takes them has not let go of them until it is asked what it was told.
+    // The recorded commands hold the messages until the test takes the commands.
     for _ in 0..20 {
         world.publishes(0, "/image", 0, &"x".repeat(5_000_000));
         world.run(10 * SECOND);
@@ -435,7 +435,7 @@ fn what_waits_for_slow_subscribers_is_bounded_and_other_topics_of_the_peer_go_on
     assert_eq!(world.told(1).len(), 1);
 }
 
-/// A thousand topics of a peer that is away, and back.
+/// A thousand topics of a peer that goes down and returns.
 #[test]
 fn what_nobody_reads_of_a_peer_that_comes_back_is_published_a_few_at_a_time() {
     let mut world = World::pair(ROBOT, "peers: { robot: 10.0.0.1 }");

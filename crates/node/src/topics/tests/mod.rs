@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The exchange with real protocol endpoints between, in virtual time.
+//! The exchange between real protocol endpoints, in virtual time.
 
 mod audit;
 mod incoming;
@@ -28,17 +28,17 @@ use tautline_proto::{
 };
 
 const SECOND: Duration = Duration::from_secs(1);
-/// A topic that nobody wants is not read any more after this time.
+/// Time after which a topic without subscribers is no longer read.
 const LINGERED: Duration = Duration::from_secs(12);
 const STRING: &str = "std_msgs/String";
 
-/// One node: what its gateway is told is recorded, what it says is given by the test.
+/// One node: commands to its gateway are recorded, events from it are given by the test.
 struct Side {
     endpoint: Endpoint,
     topics: Topics,
     config: config::Config,
     commands: Vec<Command>,
-    /// Packets to this node are lost.
+    /// Whether packets to this node are lost.
     deaf: bool,
 }
 
@@ -46,9 +46,9 @@ struct World {
     now: Instant,
     sides: Vec<Side>,
     seed: u64,
-    /// What all nodes have of types.
+    /// The message types installed at all nodes.
     installed: Installed,
-    /// What is changed in what a file says.
+    /// A change to each configuration after it is parsed.
     change: fn(&mut config::Config),
 }
 
@@ -66,7 +66,7 @@ fn topic(name: &str, type_name: &str) -> Topic {
     }
 }
 
-/// A topic whose definition is this text.
+/// A topic whose definition is `text`.
 fn defined(name: &str, type_name: &str, text: &str) -> Topic {
     let schema = Schema::parse(type_name, text, dialect_of(type_name)).unwrap();
     let type_hash = type_hash(&schema);
@@ -77,7 +77,7 @@ fn latched(name: &str) -> Topic {
     Topic { qos: Qos { transient_local: true, ..Qos::default() }, ..topic(name, STRING) }
 }
 
-/// A command in short, for comparisons.
+/// A command in short form, for comparisons.
 fn short(command: &Command) -> String {
     match command {
         Command::Subscribe { topic } => format!("subscribe {topic}"),
@@ -91,7 +91,7 @@ fn short(command: &Command) -> String {
     }
 }
 
-/// Whatever peers offer is taken, and they may call all that is served.
+/// Accepts everything that peers advertise, and lets them call every service.
 fn trusting(config: &mut config::Config) {
     let all = || Pattern::new("/**").unwrap();
     for peer in &mut config.peers {
@@ -105,13 +105,13 @@ fn trusting(config: &mut config::Config) {
 }
 
 impl World {
-    /// Nodes by their files; each knows all others that its file names, and trusts those of
-    /// which the file does not say what they may do.
+    /// Creates nodes from their files. Each knows all others that its file names, and trusts those
+    /// for which the file states no rights.
     fn new(files: &[&str]) -> Self {
         Self::made_of(files, trusting)
     }
 
-    /// Likewise, but each peer may do what the file says and no more.
+    /// Creates a pair whose peers have only the rights that the files state.
     fn as_written(robot: &str, base: &str) -> Self {
         let robot = format!("name: robot\n{robot}\n");
         let base = format!("name: base\n{base}\n");
@@ -140,7 +140,7 @@ impl World {
         world
     }
 
-    /// `robot` (0) and `base` (1), with more lines in the file of each.
+    /// Creates `robot` (0) and `base` (1), with more lines in the file of each.
     fn pair(robot: &str, base: &str) -> Self {
         let robot = format!("name: robot\n{robot}\n");
         let base = format!("name: base\n{base}\n");
@@ -181,7 +181,7 @@ impl World {
         }
     }
 
-    /// Another file takes the place of a node's, as the driver does it.
+    /// Replaces the file of a node, as the driver does.
     fn reload(&mut self, side: usize, lines: &str) {
         let now = self.now;
         let name = self.sides[side].config.name.clone();
@@ -201,14 +201,14 @@ impl World {
         self.run(Duration::from_millis(100));
     }
 
-    /// The node starts anew, as after a crash.
+    /// Restarts a node, as after a crash.
     fn restart(&mut self, side: usize) {
         let config = self.sides[side].config.clone();
         self.sides[side] = self.side(config);
         self.add_links(side);
     }
 
-    /// Hands over what waits until all is quiet, without time passing.
+    /// Delivers everything that is queued, without time passing.
     fn settle(&mut self) {
         while (0..self.sides.len()).any(|side| self.drain(side)) {}
     }
@@ -302,7 +302,7 @@ impl World {
         self.now = end;
     }
 
-    /// The gateway of a node says something.
+    /// Gives a node an event of its gateway.
     fn says(&mut self, side: usize, event: Event) {
         let side = &mut self.sides[side];
         side.topics.on_local(self.now, &mut side.endpoint, event);
@@ -317,7 +317,7 @@ impl World {
         self.says(side, message(topic, source, text.as_bytes()));
     }
 
-    /// What the gateway of a node was told since last asked.
+    /// Returns the commands to a node's gateway since the last call.
     fn told(&mut self, side: usize) -> Vec<String> {
         self.settle();
         std::mem::take(&mut self.sides[side].commands).iter().map(short).collect()
@@ -327,7 +327,7 @@ impl World {
         self.sides[side].topics.notices.texts()
     }
 
-    /// Whether a node told people something with all of `words` in it.
+    /// Whether a notice of a node has all of `words` in it.
     fn noticed(&self, side: usize, words: &[&str]) -> bool {
         self.notices(side).iter().any(|n| words.iter().all(|word| n.contains(word)))
     }
@@ -342,5 +342,5 @@ fn message(topic: &str, source: u32, payload: &[u8]) -> Event {
     }
 }
 
-/// The number of a side as another one's only peer.
+/// The only peer of a side, in a pair.
 const ONLY_PEER: PeerId = PeerId(0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a node sends: which topics, to whom, how many messages.
+//! Topics that a node sends: which ones, to which peers, and how many messages.
 
 use super::super::MAX_CHANGES;
 use super::*;
@@ -8,7 +8,7 @@ use crate::status::TopicChange;
 const ROBOT: &str = "peers: { base: 10.0.0.2 }\ntopics: { \"/**\": {} }";
 const BASE: &str = "peers: { robot: 10.0.0.1 }";
 
-/// A robot that offers `/scan` to a base.
+/// A robot that advertises `/scan` to a base.
 fn offered(topics: &str) -> World {
     let mut world = World::pair(&format!("peers: {{ base: 10.0.0.2 }}\ntopics: {topics}"), BASE);
     world.says(0, Event::Offered(topic("/scan", STRING)));
@@ -92,7 +92,7 @@ fn it_is_read_until_the_last_of_several_peers_does_not_want_it() {
     assert_eq!(world.told(0), ["unsubscribe /scan"]);
 }
 
-/// How many of the messages published at `period` come through in `span` under `topics`' rule for `/scan`.
+/// Number of messages that arrive in `span` under `rule` for `/scan`, published at `period`.
 fn carried(rule: &str, period: Duration, jitter: Duration, span: Duration) -> usize {
     let mut world = offered(&format!("{{ /scan: {rule} }}"));
     world.wants(1, "/scan", true);
@@ -100,7 +100,7 @@ fn carried(rule: &str, period: Duration, jitter: Duration, span: Duration) -> us
     let start = world.now;
     let count = span.as_micros() / period.as_micros();
     for n in 0..count as u32 {
-        // Late and in time in turns.
+        // Late and on time in alternation.
         let shift = if n % 2 == 0 { jitter } else { Duration::ZERO };
         let at = start + period * n + shift;
         world.run(at.since(world.now));
@@ -160,7 +160,7 @@ fn the_last_message_of_each_latched_publisher_reaches_a_peer_that_comes_late() {
     world.publishes(0, "/map", 2, "two");
     world.publishes(0, "/map", 3, "three");
     world.says(0, Event::SourceGone { topic: "/map".into(), source: Source(2) });
-    // One more publisher that is not latched: the topic is offered again.
+    // Another publisher, which is not latched: the topic is advertised again.
     world.says(0, Event::Offered(latched("/map")));
     world.told(2);
     world.wants(2, "/map", true);
@@ -200,7 +200,7 @@ fn a_topic_gives_way_as_the_file_says_and_else_by_its_kind() {
     assert_eq!(keeps(&mut world, topic("/few", image)), (3, false));
     assert_eq!(keeps(&mut world, topic("/image", image)), (1, false));
     assert_eq!(keeps(&mut world, topic("/log", STRING)), (10, false));
-    // Each message of these counts.
+    // Each message of these topics counts.
     assert_eq!(keeps(&mut world, latched("/thin")), (1, false));
     assert_eq!(keeps(&mut world, topic("/thin", "tf2_msgs/TFMessage")), (1, false));
 }
@@ -252,7 +252,7 @@ fn a_topic_of_another_type_is_another_topic() {
     world.wants(1, "/scan", true);
     world.told(0);
     world.told(1);
-    // Waits at the robot while the base does not hear, and must not arrive as the new type.
+    // The message is queued while the base is deaf, and must not arrive as the new type.
     world.sides[1].deaf = true;
     world.publishes(0, "/scan", 0, "of the old type");
     world.sides[1].deaf = false;
@@ -304,7 +304,7 @@ fn change(
     changed
 }
 
-/// Priority that a topic has at the sender and as the receiver knows it, and its rate.
+/// Priority of a topic at the sender and at the receiver, and its rate.
 fn treatment(world: &World, name: &str) -> (u8, u8, Option<f64>) {
     let local = &world.sides[0].topics.local[name];
     let channel = local.channels[&ONLY_PEER];
@@ -367,7 +367,7 @@ fn changes_that_are_replaced_are_forgotten_and_the_rest_are_bounded() {
     assert_eq!(world.sides[0].topics.changes.len(), MAX_CHANGES);
 }
 
-/// The `n`-th of 32768 patterns that mean `/scan`: none to seven stars after each character.
+/// The `n`-th of 32768 patterns that match `/scan`: none to seven stars after each character.
 fn pattern_of_scan(n: usize) -> String {
     let stars = |place| "*".repeat(n >> (3 * place) & 7);
     "/scan".chars().enumerate().map(|(place, c)| format!("{c}{}", stars(place))).collect()

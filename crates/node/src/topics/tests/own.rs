@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A topic that the node itself publishes, beside local publishers and peers of its name.
+//! A topic that the node itself publishes, alongside local publishers and peers of its name.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn advertised() -> [String; 1] {
 }
 
 impl World {
-    /// What a node does once per second; gives whether anybody listens.
+    /// Publishes once, as a node does each second; returns whether there are subscribers.
     fn tells(&mut self, side: usize, text: &str) -> bool {
         let side = &mut self.sides[side];
         side.topics.publish_own(self.now, &mut side.endpoint, &own());
@@ -86,7 +86,7 @@ fn a_base_station_tells_of_itself_beside_its_robots() {
     let both =
         [format!("publish {NAME} 64 robot 2"), format!("publish {NAME} {} base 2", u32::MAX)];
     assert_eq!(world.told(1), both);
-    // The robot starts again, without it.
+    // The robot restarts without the topic.
     world.sides[0].config.topics.clear();
     world.restart(0);
     world.run(10 * SECOND);

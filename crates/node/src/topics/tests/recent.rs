@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is told of messages given up lately, from the counters of real endpoints.
+//! Recently dropped messages as reported, from the counters of real endpoints.
 
 use super::*;
 use crate::recent::Recent;
@@ -40,7 +40,7 @@ fn what_is_given_up_is_told_for_ten_seconds_with_the_reason() {
     world.sides.iter_mut().for_each(|side| side.deaf = true);
     world.streams(&mut recent, 3);
     let told = world.given_up(&recent).unwrap();
-    // The newest one waits.
+    // The newest message is still queued.
     assert!((28..=30).contains(&told.messages) && told.of > told.messages, "{told:?}");
     assert_eq!(told.reasons.keys().next_back().unwrap(), "superseded");
     assert!(told.why.contains("newer ones replaced them"), "{told:?}");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Another file for a running node: what it does not change goes on undisturbed.
+//! Reload of the file of a running node: unchanged parts continue undisturbed.
 
 use super::*;
 use tautline_gateway::Service;
@@ -46,7 +46,7 @@ fn rules_are_followed_for_the_topics_that_they_change() {
     assert_eq!(priority(&world, "/odom"), None);
     assert_eq!(world.told(0), ["unsubscribe /odom"]);
     assert_eq!(world.told(1), ["unadvertise /odom"], "/scan goes on");
-    // As the gateway says once it may leave again.
+    // The gateway repeats the event once the topic may be sent again.
     world.reload(0, ROBOT);
     world.says(0, Event::Offered(topic("/odom", STRING)));
     world.wants(1, "/odom", true);
@@ -59,7 +59,7 @@ fn a_topic_is_taken_from_the_peers_that_may_not_have_it_any_more() {
     let mut world = read_by_base();
     let other =
         "peers: { base: 10.0.0.2, other: {} }\ntopics: { /scan: { to: [other] }, /odom: {} }";
-    // The other one never comes.
+    // The other peer never connects.
     let text = "security: none\nname: other";
     let config = config::parse(text, &Surroundings::default()).unwrap().config;
     let absent = world.side(config);
@@ -108,7 +108,7 @@ fn a_peer_that_is_shut_out_leaves_nothing_here_and_the_other_one_all() {
     assert_eq!(world.told(0), ["publish /scan 0 on"]);
     world.run(LINGERED);
     assert_eq!(world.told(0), ["unsubscribe /cmd"]);
-    // A new one has its place.
+    // A new peer takes its place.
     world.reload(0, "peers: { robot: 10.0.0.2, thief: 10.0.0.3 }\ntopics: { /cmd: {} }");
     world.run(10 * SECOND);
     assert!(world.told(0).contains(&format!("advertise /stolen {STRING}")));
@@ -177,7 +177,7 @@ fn watchdogs_come_change_and_go_while_they_watch() {
     world.reload(0, &robot("/x: 10s"));
     world.publishes(1, "/x", 0, "go");
     world.told(0);
-    // Sooner, for a message that has come already.
+    // The shorter time applies to a message that has already arrived.
     world.reload(0, &robot("/x: { after: 1s, message: { b: 7 } }"));
     world.run(2 * SECOND);
     let safe = format!("publish /x {} \0\0\0\0\u{7}", u32::MAX - 1);

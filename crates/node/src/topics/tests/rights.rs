@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a peer may do here, and what both ends are told of the rest.
+//! Rights of a peer here, and the reports of refusals at both ends.
 
 use super::*;
 
@@ -27,12 +27,12 @@ fn robot(keys: &str) -> World {
     World::as_written(&robot, BASE)
 }
 
-/// The lines that a node waits for.
+/// Lines that a node reports as missing.
 fn lines(world: &World, side: usize) -> Vec<String> {
     world.sides[side].topics.waiting().map(|(_, waiting)| waiting.line.clone()).collect()
 }
 
-/// That nothing of a topic is taken, and that both ends have the line to add.
+/// Asserts that nothing of a topic is taken, and that both ends report the line to add.
 fn assert_waits(world: &mut World, name: &str, line: &str) {
     assert!(world.told(0).is_empty(), "{name}");
     world.wants(0, name, true);
@@ -46,7 +46,7 @@ fn assert_waits(world: &mut World, name: &str, line: &str) {
 
 #[test]
 fn without_a_line_nothing_is_taken_that_could_act() {
-    // All that a review saw taken, and what it expected to be.
+    // All topics that a review found accepted, and those that it expected to be accepted.
     let acting = [
         ("/move_base/goal", "move_base_msgs/MoveBaseActionGoal"),
         ("/move_base_simple/goal", "geometry_msgs/PoseStamped"),
@@ -100,7 +100,7 @@ fn a_name_cannot_leave_the_prefix() {
         "peers: { base: { address: 10.0.0.2, prefix: /base } }",
         "peers: { robot: 10.0.0.1 }",
     );
-    // As a peer that lies: its own node would not let it.
+    // A lying peer: its own node would not allow this.
     let config = tautline_proto::ChannelConfig {
         topic: tautline_proto::OfferedTopic {
             name: "2/scan".into(),
@@ -255,7 +255,7 @@ fn a_peer_is_offered_what_its_line_names_and_no_more() {
     assert_eq!(world.told(0), [advertised("/scan", STRING), advertised("/map_updates", STRING)]);
 }
 
-/// A robot that takes 8 kbps of the base, two of whose topics it reads.
+/// A robot that takes 8 kbps from the base, and reads two topics of it.
 fn limited() -> World {
     let robot = "peers: { base: { address: 10.0.0.2, max_rate: 8kbps } }";
     let base = "peers: { robot: 10.0.0.1 }\n\
@@ -282,7 +282,7 @@ fn what_comes_faster_than_is_taken_is_dropped_counted_by_topic_and_told_once() {
     let mut world = limited();
     let text = "x".repeat(500);
     for _ in 0..4 {
-        // A tenth of a second passes, in which 100 bytes come back.
+        // A tenth of a second passes, which refills 100 bytes.
         world.publishes(1, "/image", 0, &text);
     }
     assert_eq!(world.told(0).len(), 2);

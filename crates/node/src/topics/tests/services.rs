@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Calls from one robot to another: once, answered or given up, whoever restarts.
+//! Calls from one robot to another: once, answered or given up, whichever robot restarts.
 
 use super::*;
 use tautline_gateway::Service;
@@ -27,7 +27,7 @@ fn answered(call: u64, outcome: Result<&'static str, &str>) -> Event {
     Event::Answered { service: "/switch".into(), call, outcome }
 }
 
-/// The calls and answers in what a node told its gateway.
+/// The calls and responses among the commands to a node's gateway.
 fn dealings(world: &mut World, side: usize) -> Vec<String> {
     let text = |bytes: &bytes::Bytes| String::from_utf8_lossy(bytes).into_owned();
     let line = |command: Command| match command {
@@ -79,7 +79,7 @@ fn what_is_not_answered_is_given_up_with_its_reason() {
     world.run(2 * SECOND);
     let failed = dealings(&mut world, 1);
     assert_eq!(failed, ["fail /switch 7 no answer of /switch from 'robot' within 2 s"]);
-    // Too late.
+    // The response is too late.
     world.says(0, answered(1, Ok("done")));
     assert!(dealings(&mut world, 1).is_empty());
     world.says(1, Event::Called { service: "/other".into(), call: 9, request: "".into() });
@@ -113,7 +113,7 @@ fn only_services_that_the_file_names_are_offered_and_an_action_is_three() {
     assert_eq!(served, expected.map(|name| format!("serve {name} std_srvs/SetBool")));
     world.says(0, Event::Offered(topic("/go/_action/feedback", STRING)));
     assert_eq!(world.told(1), [format!("advertise /go/_action/feedback {STRING}")]);
-    // The result is waited for.
+    // The result has no short timeout.
     let request = Event::Called { service: expected[2].into(), call: 1, request: "".into() };
     world.says(1, request);
     world.run(600 * SECOND);
@@ -163,7 +163,7 @@ fn names_are_mapped_and_of_two_servers_the_second_steps_in() {
 fn of_ros2() -> Service {
     Service {
         type_name: "std_srvs/srv/SetBool".into(),
-        // Of std_srvs/srv/SetBool_Request, as ROS 2 has it.
+        // The hash of std_srvs/srv/SetBool_Request in ROS 2.
         type_hash: "RIHS01_c62fbb99d94e1b25e8ef9e109f9581956bb1b3361a45a4e5810c36a90d29932e".into(),
         ..service("/switch")
     }
@@ -188,7 +188,7 @@ fn a_service_of_ros_2_is_called_from_ros_1() {
     assert_eq!(dealings(&mut world, 0), ["call /switch 1 \0\u{1}\0\0\u{1} 2s"]);
     world.says(0, answered(1, Ok("\0\u{1}\0\0\u{1}\0\0\0\u{3}\0\0\0ok\0")));
     assert_eq!(dealings(&mut world, 1), ["answer /switch 7 \u{1}\u{2}\0\0\0ok"]);
-    // What is not as the type says reaches nobody, and the caller is told.
+    // A request that does not match the type reaches no server, and the caller gets an error.
     world.says(1, called(8, "too long"));
     let failed = dealings(&mut world, 1);
     assert!(
@@ -198,8 +198,8 @@ fn a_service_of_ros_2_is_called_from_ros_1() {
     assert!(dealings(&mut world, 0).is_empty());
 }
 
-/// A client of a robot that has begun a new session, before which it served these; nothing is
-/// told that was to be told by then.
+/// A client of a robot that has started a new session after serving `services`; the commands until
+/// then are discarded.
 fn restarted(services: &[&str]) -> World {
     let mut world = World::pair("peers: { base: 10.0.0.2 }\nservices: { \"/**\": {} }", CLIENT);
     for name in services {
@@ -218,7 +218,7 @@ fn calls(world: &mut World, name: &str, call: u64) {
 #[test]
 fn after_a_restart_in_another_order_each_call_reaches_its_own_service() {
     let mut world = restarted(&["/a", "/b", "/c"]);
-    // Each number is another service's now, and nobody serves /b any more.
+    // Each number belongs to another service now, and nobody serves /b any more.
     world.says(0, Event::ServiceOffered(service("/c")));
     calls(&mut world, "/c", 1);
     calls(&mut world, "/a", 2);
@@ -293,7 +293,7 @@ fn a_topic_may_have_the_number_that_a_service_had() {
     assert_eq!(world.told(1), ["publish /scan 0 hello"]);
 }
 
-/// A robot whose file has these keys for the base, which has `keys` for the robot.
+/// A robot whose file has the keys `server` for the base, which has `client` for the robot.
 fn with_rights(server: &str, client: &str) -> World {
     let server = format!(
         "peers: {{ base: {{ address: 10.0.0.2{server} }} }}\n\
@@ -341,7 +341,7 @@ fn an_action_is_allowed_and_taken_by_its_name() {
         assert!(told[0].starts_with(&format!("advertise {under}/go/_action/feedback")), "{told:?}");
         assert!(lines(&world, 0).is_empty() && lines(&world, 1).is_empty());
     }
-    // Without a line, one line is named for all three.
+    // Without a line, one line is reported for all three.
     let mut world = with_rights("", ", accept: /go");
     for name in &parts {
         world.says(0, Event::ServiceOffered(service(name)));
@@ -375,7 +375,7 @@ fn a_service_of_a_peer_takes_no_free_name_without_a_line() {
     }
 }
 
-/// Two bases of one robot; the first has made as many calls as it may, and more.
+/// Two bases of one robot; the first makes more calls than it may.
 fn one_base_floods() -> World {
     let robot = "name: robot\npeers: { a: 10.0.0.2, b: 10.0.0.3 }\nservices: { /switch: {} }\n";
     let base = |name: &str| format!("name: {name}\n{CLIENT}\n");
@@ -391,7 +391,7 @@ fn one_peers_calls_take_no_room_from_anothers() {
     use crate::limits::MAX_SERVING_PER_PEER as MOST;
     let mut world = one_base_floods();
     for call in 0..MOST as u64 + 10 {
-        // Past what its own node lets through: another one's would not.
+        // The call bypasses the caller's own limits: another implementation may have none.
         let now = world.now;
         let payload = [&call.to_le_bytes()[..1], b"x"].concat();
         let flood = tautline_proto::Message {
@@ -452,7 +452,7 @@ fn calls_to_one_peer_take_no_room_from_those_to_another() {
 #[test]
 fn a_caller_waits_no_longer_than_it_would() {
     let mut world = World::pair("peers: { base: 10.0.0.2 }", CLIENT);
-    // A peer that says 49 days: its file would not let it.
+    // A peer that advertises 49 days, which no file allows.
     let config = tautline_proto::ChannelConfig {
         topic: tautline_proto::OfferedTopic {
             name: "/switch".into(),
@@ -488,7 +488,7 @@ fn calls_count_for_a_peers_rate() {
     );
     world.says(0, Event::ServiceOffered(service("/switch")));
     for call in 0..4 {
-        // A tenth of a second passes, in which 100 bytes come back.
+        // A tenth of a second passes, which refills 100 bytes.
         world.says(1, called(call, "x".repeat(450).leak()));
     }
     assert_eq!(dealings(&mut world, 0).len(), 2);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Topics of tf: which frames leave, under which names, in how many messages.
+//! Topics of tf: which frames are sent, under which names, in how many messages.
 
 use super::super::transforms::STATIC_PERIOD;
 use super::*;
@@ -8,7 +8,7 @@ use crate::status::TopicChange;
 const TF: &str = "tf2_msgs/TFMessage";
 const BASE: &str = "peers: { robot: 10.0.0.1 }";
 
-/// A ROS 1 message of `parent>child@x` transforms, stamped alike.
+/// Encodes `parent>child@x` transforms as a ROS 1 message; all have the same stamp.
 fn tf(transforms: &str) -> Vec<u8> {
     let transforms: Vec<&str> = transforms.split_whitespace().collect();
     let mut bytes = (transforms.len() as u32).to_le_bytes().to_vec();
@@ -26,7 +26,7 @@ fn tf(transforms: &str) -> Vec<u8> {
     bytes
 }
 
-/// The reverse of [`tf`].
+/// Decodes the result of [`tf`].
 fn read(mut bytes: &[u8]) -> String {
     let number = |bytes: &mut &[u8]| {
         let (number, rest) = bytes.split_at(4);
@@ -51,7 +51,7 @@ fn read(mut bytes: &[u8]) -> String {
     words.join(" ")
 }
 
-/// What was published at a side on `topic` since last asked, each with its publisher.
+/// Returns the messages published at a side on `topic` since the last call, with their sources.
 fn arrived(world: &mut World, side: usize, topic: &str) -> Vec<(u32, String)> {
     world.settle();
     let published = |command: Command| match command {
@@ -63,15 +63,15 @@ fn arrived(world: &mut World, side: usize, topic: &str) -> Vec<(u32, String)> {
     std::mem::take(&mut world.sides[side].commands).into_iter().filter_map(published).collect()
 }
 
-/// A message that waits for no answer and lets no time pass.
+/// Publishes a message and lets no time pass.
 fn publish(world: &mut World, topic: &str, source: u32, payload: &[u8]) {
     let side = &mut world.sides[0];
     side.topics.on_local(world.now, &mut side.endpoint, message(topic, source, payload));
 }
 
-/// A robot that offers a topic of tf, wanted by a base.
+/// A robot that advertises a tf topic, to which a base subscribes.
 fn offering(offered: Topic, lines: &str) -> World {
-    // Both are of the ROS that the type is of.
+    // Both use the ROS of the type.
     let ros2 = if offered.type_name.contains("/msg/") { "ros2: true\n" } else { "" };
     let robot = format!("{ros2}peers: {{ base: 10.0.0.2 }}\n{lines}");
     let mut world = World::pair(&robot, &format!("{ros2}{BASE}"));
@@ -147,7 +147,7 @@ fn what_is_not_renewed_is_not_sent_again_and_nothing_wakes_the_node() {
 fn a_busy_tf_is_sent_at_its_rate_on_average_with_every_frame() {
     let mut world = offering(topic("/tf", TF), "topics: { /tf: { rate: 10Hz } }");
     let start = world.now;
-    // Two publishers in turns, one of which a decimation to 10 Hz would never hear.
+    // Two publishers alternate; a decimation to 10 Hz would miss one of them completely.
     for n in 0..2000u32 {
         let at = start + Duration::from_millis(5) * n;
         world.run(at.since(world.now));
@@ -222,7 +222,7 @@ fn static_transforms_of_all_publishers_come_in_one_message_also_to_a_latecomer()
     assert_eq!(arrived(&mut world, 1, "/tf_static"), [of("base>laser@1"), of(all)]);
     world.wants(2, "/tf_static", true);
     assert_eq!(arrived(&mut world, 2, "/tf_static"), [of(all)]);
-    // The same again, and again: nobody needs it.
+    // The same transform again changes nothing, and is not sent.
     publish(&mut world, "/tf_static", 1, &tf("base>laser@1"));
     world.run(SECOND);
     assert!(arrived(&mut world, 1, "/tf_static").is_empty());
@@ -254,7 +254,7 @@ fn what_was_kept_is_forgotten_when_nobody_reads_the_topic_any_more() {
     publish(&mut world, "/tf_static", 0, &tf("base>laser@1"));
     world.wants(1, "/tf_static", false);
     world.run(LINGERED);
-    // Read before its reader heard that it is not wanted.
+    // The message was read before the gateway unsubscribed.
     publish(&mut world, "/tf_static", 1, &tf("base>camera@1"));
     arrived(&mut world, 1, "/tf_static");
     world.wants(1, "/tf_static", true);

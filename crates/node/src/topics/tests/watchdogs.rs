@@ -6,12 +6,12 @@ use super::*;
 const BASE: &str = "peers: { robot: 10.0.0.1 }\ntopics: { \"/**\": {} }";
 const SHORT: Duration = Duration::from_millis(50);
 
-/// Two numbers: text, then whole.
+/// A type of a text and a whole number.
 fn numbers(name: &str) -> Topic {
     defined(name, "x/Numbers", "string a\nuint8 b\n")
 }
 
-/// A robot with this watchdog of `/x`, which it reads from the base; nothing has come yet.
+/// A robot with this watchdog of `/x`, which it reads from the base; no message has arrived yet.
 fn guarded(watchdog: &str) -> World {
     let robot = format!("peers: {{ base: 10.0.0.2 }}\nwatchdogs: {{ /x: {watchdog} }}");
     let mut world = World::pair(&robot, BASE);
@@ -72,7 +72,7 @@ fn it_is_repeated_where_the_file_says_so_until_messages_come_again() {
     world.run(SECOND + Duration::from_millis(800));
     let expected = safe("\u{2}\0\0\0hi\u{7}");
     let mut told = vec![hello()];
-    // After 1, 1.25, 1.5 and 1.75 s of silence, of which 0.1 had passed.
+    // After a silence of 1, 1.25, 1.5 and 1.75 s, of which 0.1 s had passed.
     told.resize(5, expected.clone());
     assert_eq!(world.told(0), told);
     world.publishes(1, "/x", 0, "hello");
@@ -107,7 +107,7 @@ fn a_topic_that_is_withdrawn_stays_published_until_its_safe_message_is_out() {
     assert_eq!(world.told(0), [hello(), zeros()]);
     world.run(5 * SECOND);
     assert_eq!(world.told(0), ["unadvertise /x"]);
-    // And again.
+    // The same again.
     world.says(1, Event::Offered(numbers("/x")));
     world.wants(0, "/x", true);
     assert_eq!(world.told(0), ["advertise /x x/Numbers"]);
@@ -191,8 +191,8 @@ fn a_type_that_is_not_known_is_told_when_offered_and_in_silence() {
     assert_eq!(report(&world), ("silent", 0));
 }
 
-/// A text with the md5 of geometry_msgs/Twist, in which both parts are arrays, and 8 bytes long
-/// when empty.
+/// A text with the md5 of geometry_msgs/Twist in which both parts are arrays; an empty message of
+/// it has 8 bytes.
 fn false_twist() -> Topic {
     let bar = "=".repeat(80);
     let text = format!(
