@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compression, and translation between the two kinds of ROS, on a thread of its own, so that
-//! a large message being worked on holds up no other topic. What peers say of their types is read
-//! on a second one, so that a definition which takes long holds up no message.
+//! Compression, and translation between ROS 1 and ROS 2, on a thread of its own, so that work on a
+//! large message delays no other topic. A second thread reads peers' type definitions, so that a
+//! slow definition delays no message.
 
 mod queue;
 
@@ -23,41 +23,41 @@ use tautline_gateway::types::translate::{
 use tautline_gateway::{CallId, Service, Source, Topic};
 use tautline_proto::{Instant, PeerId};
 
-/// Bytes that this robot's own topics may have waiting; more is dropped and counted.
+/// Most bytes of this robot's own topics that may be queued; more are dropped and counted.
 pub(crate) const OWN_BYTES: usize = 64 << 20;
 const OWN_SHARE: Share = Share { jobs: 64, bytes: OWN_BYTES };
-/// What each peer may have waiting.
+/// Limits of the queued jobs of each peer.
 const PEER_SHARE: Share = Share { jobs: MAX_CODEC_JOBS_PER_PEER, bytes: MAX_CODEC_BYTES_PER_PEER };
-/// Zstandard's level: the fastest of the regular ones.
+/// Level of Zstandard: the fastest of the regular ones.
 const LEVEL: i32 = 1;
 
-/// One message to work on.
+/// A job of a worker.
 pub(crate) enum Job {
     Compress(Outgoing),
     Decode(Incoming),
-    /// Find out what a peer's topic is here.
+    /// Find the local form of a peer's topic.
     Translate {
         key: Key,
         topic: Topic,
     },
-    /// The same of a service of the other ROS.
+    /// The same for a service of the other ROS.
     TranslateService {
         key: Key,
         service: Service,
     },
-    /// Make the safe message of a topic.
+    /// Compose the safe message of a topic.
     Compose {
         topic: Topic,
         fields: Arc<Fields>,
     },
-    /// Make a call, or its answer, what the other side takes.
+    /// Translate a call, or its response, for the other side.
     Turn(Turning),
 }
 
-/// A call of a service of the other ROS on its way there, or its answer on its way back.
+/// A call of a service of the other ROS, or its response.
 #[derive(Debug)]
 pub(crate) struct Turning {
-    /// At the other end.
+    /// The peer at the other end.
     pub(crate) peer: PeerId,
     /// Local name.
     pub(crate) service: String,
@@ -67,8 +67,8 @@ pub(crate) struct Turning {
     pub(crate) is_answer: bool,
 }
 
-/// A message to be published here, once it is as it was, and as this robot's ROS has it. One
-/// that is so already only takes its turn behind others of its topic.
+/// A message to be published here after decompression and translation. A message that needs neither
+/// is queued only to keep the order of its topic.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     pub(crate) key: Key,
@@ -108,16 +108,16 @@ impl Job {
     }
 }
 
-/// The workers.
+/// The worker threads.
 pub(crate) struct Codec {
     jobs: Arc<Queue<Job>>,
     questions: Arc<Queue<Job>>,
-    /// Messages dropped because the worker was behind, or that could not be read.
+    /// Messages dropped because the worker was behind, or because they could not be read.
     pub(crate) dropped: Arc<AtomicU64>,
 }
 
 impl Codec {
-    /// Starts the workers, which end with this value.
+    /// Starts the workers, which end when this value is dropped.
     pub(crate) fn start(inlet: Inlet, config: &Config) -> io::Result<Self> {
         let dropped = Arc::<AtomicU64>::default();
         let worker = Worker {
@@ -134,12 +134,13 @@ impl Codec {
         Ok(Self { jobs, questions, dropped })
     }
 
-    /// `false`: too much of its owner waits already, and the job is dropped and counted.
+    /// Queues a job. Returns `false` if too many of its owner are queued: the job is dropped and
+    /// counted.
     pub(crate) fn push(&self, job: Job) -> bool {
         let (owner, bytes) = (job.owner(), job.bytes());
         let share = if owner.is_some() { PEER_SHARE } else { OWN_SHARE };
         if job.is_about_types() {
-            // Asked again later, where there is no room.
+            // These are requested again later, if the queue is full.
             return self.questions.push(owner, share, job, bytes);
         }
         let taken = self.jobs.push(owner, share, job, bytes);
@@ -172,11 +173,11 @@ impl Worker {
         }
     }
 
-    /// Does a job. What peers sent is read here: should that panic, the job fails alone.
+    /// Does a job. Peers' data is read here: if that panics, only the job fails.
     fn work(&self, job: Job) {
         match job {
             Job::Compress(message) => {
-                // It is this robot's own; should that panic, it is counted and in the log.
+                // The message is this robot's own; a panic is counted and in the log.
                 if let Ok(message) = self.contained(|| Ok(compressed(message))) {
                     let bytes = message.payload.len();
                     self.inlet.offer(Input::Encoded(message), bytes);
@@ -212,7 +213,7 @@ impl Worker {
         }
     }
 
-    /// As [`contained`], and counted.
+    /// Runs `work` as [`contained`] does, and counts a panic.
     fn contained<T>(&self, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
         let mut done = false;
         let outcome = contained(|| {
@@ -268,15 +269,15 @@ fn turned(
     })
 }
 
-/// What `work` comes to, or the word that it panicked.
+/// Returns the result of `work`, or an error if it panics.
 fn contained<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    // Nothing that is half changed outlives the job.
+    // No partly changed state outlives the job.
     let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
     let fault = "a fault in this program (its message is in the log; please report it)";
     done.unwrap_or_else(|_| Err(fault.into()))
 }
 
-/// The message compressed, or as it was where that is not smaller.
+/// Returns the message compressed, or unchanged if that is not smaller.
 fn compressed(message: Outgoing) -> Outgoing {
     match zstd::bulk::compress(&message.payload, LEVEL) {
         Ok(smaller) if smaller.len() < message.payload.len() => {
@@ -286,17 +287,17 @@ fn compressed(message: Outgoing) -> Outgoing {
     }
 }
 
-/// What a compressed payload costs, judged before it is decompressed: what it says it becomes
-/// ([`decompress`] makes no more of it), at most `max_message` and at least what arrived.
+/// Returns the cost of a compressed payload before it is decompressed: the size that it claims,
+/// which [`decompress`] does not exceed; at most `max_message`, and at least its own size.
 pub(crate) fn decompressed_size(payload: &[u8], max_message: usize) -> usize {
     let claimed = zstd::zstd_safe::get_frame_content_size(payload).ok().flatten();
     let claimed = claimed.and_then(|n| usize::try_from(n).ok()).unwrap_or(max_message);
     claimed.min(max_message).max(payload.len())
 }
 
-/// The original of a compressed payload of at most `max_message` bytes.
+/// Decompresses a payload to at most `max_message` bytes.
 fn decompress(payload: &[u8], max_message: usize) -> io::Result<Bytes> {
-    // The frame tells its size (RFC 8878, 3.1.1.4); a lie is caught by the bound and by the decoder.
+    // The frame states its size (RFC 8878, 3.1.1.4); the limit and the decoder catch a false one.
     let claimed = zstd::zstd_safe::get_frame_content_size(payload).ok().flatten();
     let claimed = claimed.and_then(|n| usize::try_from(n).ok()).unwrap_or(max_message);
     if claimed > max_message {

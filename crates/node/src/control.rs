@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The Unix socket by which the command line reaches the daemon. One JSON text
-//! per line each way:
+//! The Unix socket between the command line and the daemon. Requests and answers are JSON texts,
+//! one per line:
 //!
 //! | request | answer |
 //! | --- | --- |
@@ -9,8 +9,8 @@
 //! | `{"reload": {"dry_run": false}}` | `{"ok": CHANGES}`, taken from the daemon's own file |
 //! | anything that fails | `{"error": "why"}` |
 //!
-//! Whoever may open the socket may change priorities, so its mode is 0660. A reload takes no text
-//! from the client: who may write the file decides what is in it.
+//! Everybody who may open the socket may change priorities, so its mode is 0660. A reload takes no
+//! text from the client: only those who may write the file decide on its contents.
 
 mod clients;
 
@@ -38,38 +38,38 @@ use tautline_gateway::threads::{self, End};
 pub const MAX_REQUEST_BYTES: u64 = 64 * 1024;
 /// Longest answer that a client reads.
 pub const MAX_ANSWER_BYTES: u64 = 64 * 1024 * 1024;
-/// A client without a whole request for so long is disconnected.
+/// Time without a whole request after which a client is disconnected.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// A client that does not take its answer for so long is disconnected.
+/// Time after which a client that does not take its answer is disconnected.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a client waits for an answer; for that to a reload it waits until the daemon ends, and
-/// says so each time.
+/// Time that a client waits for an answer. For the answer to a reload it waits until the daemon
+/// ends, and reports each such period.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Mode of the socket: its owner and group.
 pub const SOCKET_MODE: u32 = 0o660;
-/// Bytes of /etc/passwd that are looked through for a user's name.
+/// Most bytes of /etc/passwd that are searched for a user's name.
 const MAX_PASSWD_BYTES: u64 = 1 << 20;
-/// Wait after a failed `accept` (out of descriptors), so that it does not spin.
+/// Pause after a failed `accept` (no free descriptors), to avoid a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What the command line may ask of the running node.
+/// The requests of the command line to the running node.
 pub trait Inspect: Send + Sync + 'static {
-    /// A snapshot; blocks for about a second at most.
+    /// Returns a snapshot; blocks for about a second at most.
     fn status(&self) -> Result<Status, String>;
-    /// Changes topics for `by` and returns the local topics changed; the error explains, naming
-    /// known topics.
+    /// Changes topics for `by` and returns the changed local topics. The error explains the cause
+    /// and names the known topics.
     fn change_topic(&self, change: TopicChange, by: Actor) -> Result<Vec<String>, String>;
-    /// Reads the file of the daemon again and takes in what differs, for `by`, or only says what
-    /// that is. The error explains, and then nothing is changed.
+    /// Reads the daemon's file again and applies the differences for `by`, or with `dry_run` only
+    /// returns them. The error explains the cause; then nothing is changed.
     fn reload(&self, dry_run: bool, by: Actor) -> Result<Changes, String> {
         let _ = (dry_run, by);
         Err("this node was not started from a file".into())
     }
-    /// A thread that serves requests has ended.
+    /// Reports that a thread that serves requests has ended.
     fn thread_ended(&self, _thread: &str, _how: End) {}
 }
 
-/// One request.
+/// A request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Request {
@@ -79,12 +79,12 @@ pub enum Request {
     Set(TopicChange),
     /// `{"reload": {"dry_run": true}}`.
     Reload {
-        /// Say what would be changed, and change nothing.
+        /// Whether to return the changes without applying them.
         dry_run: bool,
     },
 }
 
-/// What can be got.
+/// The subject of a `get` request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Subject {
@@ -92,7 +92,7 @@ pub enum Subject {
     Status,
 }
 
-/// One answer.
+/// An answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Answer<T> {
@@ -100,37 +100,37 @@ enum Answer<T> {
     Error(String),
 }
 
-/// Why the control socket cannot be served or used.
+/// The reason why the control socket cannot be served or used.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// Nobody listens there.
+    /// No daemon listens there.
     #[error("no daemon answers at {}; start it with: tautline run FILE", .0.display())]
     NoDaemon(PathBuf),
     /// Another daemon listens there.
     #[error("another daemon already answers at {}; stop it, or give this one another 'control:' (or name)", .0.display())]
     AnotherDaemon(PathBuf),
-    /// Something else is in the way.
+    /// The path exists and is no socket.
     #[error("{} exists and is not a socket; remove it, or give another 'control:'", .0.display())]
     NotASocket(PathBuf),
-    /// The system refused.
+    /// The system returned an error.
     #[error("control socket {}: {doing}: {source}", path.display())]
     System {
         /// The socket.
         path: PathBuf,
-        /// What was tried.
+        /// The operation that was tried.
         doing: &'static str,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The answer is not one of this protocol.
+    /// The answer does not follow this protocol.
     #[error("the daemon's answer is not understood ({0}); are both of one version?")]
     Answer(String),
-    /// The daemon says no.
+    /// The daemon refused the request.
     #[error("{0}")]
     Refused(String),
 }
 
-/// Serves requests until dropped.
+/// A server that answers requests until dropped.
 #[derive(Debug)]
 pub struct ControlServer {
     path: PathBuf,
@@ -140,7 +140,7 @@ pub struct ControlServer {
 }
 
 impl ControlServer {
-    /// Binds `path` (making its folder) and answers with `inspect` on threads of its own.
+    /// Binds `path` (creating its folder) and answers with `inspect` on threads of its own.
     pub fn start(path: &Path, inspect: Arc<dyn Inspect>) -> Result<Self, ControlError> {
         let listener = bind(path)?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -155,7 +155,7 @@ impl ControlServer {
         Ok(Self { path: path.into(), identity: identity(path), stop, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// Returns the path on which it listens.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -164,12 +164,12 @@ impl ControlServer {
 impl Drop for ControlServer {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // A connection of our own wakes `accept`.
+        // A connection from this process wakes `accept`.
         let woken = UnixStream::connect(&self.path).is_ok();
         if let Some(thread) = self.thread.take().filter(|_| woken) {
             let _ = thread.join();
         }
-        // By now the file may be another daemon's.
+        // The file may belong to another daemon by now.
         if self.identity.is_some() && identity(&self.path) == self.identity {
             let _ = fs::remove_file(&self.path);
         }
@@ -197,7 +197,7 @@ fn bind(path: &Path) -> Result<UnixListener, ControlError> {
     Ok(listener)
 }
 
-/// Removes a socket left by a daemon that died: one on which nobody listens.
+/// Removes the socket of a daemon that has died, on which no process listens.
 fn remove_stale(path: &Path) -> Result<(), ControlError> {
     let Ok(file) = fs::symlink_metadata(path) else {
         return Ok(());
@@ -227,7 +227,7 @@ fn accept_clients(listener: &UnixListener, inspect: &Arc<dyn Inspect>, stop: &Ar
         let Some((place, credentials)) = admit(&clients, client) else { continue };
         let (inspect, stop) = (inspect.clone(), stop.clone());
         let serve = move || serve_client(&place, &actor(credentials), inspect.as_ref(), &stop);
-        // Without a thread the client is disconnected, which is all that can be said to it.
+        // Without a thread the client is disconnected, which is the only possible reply.
         let _ = std::thread::Builder::new().name("control-client".into()).spawn(serve);
     }
 }
@@ -235,12 +235,12 @@ fn accept_clients(listener: &UnixListener, inspect: &Arc<dyn Inspect>, stop: &Ar
 /// User, group and process of a client.
 type Credentials = (u32, u32, u32);
 
-/// Gives a client a place, or says why it gets none.
+/// Returns a slot for a client, or sends it the reason why there is none.
 fn admit(clients: &Arc<Clients>, client: UnixStream) -> Option<(Place, Credentials)> {
     let _ = client.set_write_timeout(Some(WRITE_TIMEOUT));
     let credentials = match crate::sys::peer_credentials(client.as_fd()) {
         Ok(credentials) => credentials,
-        // Nobody changes anything in nobody's name.
+        // No change is made for an unknown user.
         Err(error) => {
             let text = format!("the kernel does not say who asks (SO_PEERCRED): {error}");
             let _ = reply::<()>(&client, Err(text));
@@ -251,19 +251,19 @@ fn admit(clients: &Arc<Clients>, client: UnixStream) -> Option<(Place, Credentia
     match clients.admit(Instant::now(), credentials.0, client.clone()) {
         Ok(place) => Some((place, credentials)),
         Err(reason) => {
-            // Nothing was sent to it before, so this fits.
+            // Nothing was sent to the client before, so this fits.
             let _ = reply::<()>(&client, Err(reason));
             None
         }
     }
 }
 
-/// The user at the other end.
+/// Returns the user at the other end.
 fn actor((uid, gid, pid): Credentials) -> Actor {
     Actor::User { uid, gid, pid, user: user_name(uid).map(Text::from) }
 }
 
-/// What /etc/passwd calls a user. Users of other directories have their number alone.
+/// Returns a user's name from /etc/passwd. Users of other directories have only a number.
 fn user_name(uid: u32) -> Option<String> {
     let mut text = String::new();
     fs::File::open("/etc/passwd").ok()?.take(MAX_PASSWD_BYTES).read_to_string(&mut text).ok()?;
@@ -274,7 +274,7 @@ fn user_name(uid: u32) -> Option<String> {
     })
 }
 
-/// A client that is read from until a time, however slowly it sends.
+/// A client that is read until a deadline, however slowly it sends.
 struct Reading<'a> {
     client: &'a UnixStream,
     until: Instant,
@@ -365,19 +365,19 @@ impl Client {
         Ok(Self { path: path.into(), reader: BufReader::new(stream) })
     }
 
-    /// The node's state now.
+    /// Returns the current state of the node.
     pub fn status(&mut self) -> Result<Status, ControlError> {
         self.ask(&Request::Get(Subject::Status), None)
     }
 
-    /// Changes topics; returns those changed.
+    /// Changes topics; returns the changed ones.
     pub fn change_topic(&mut self, change: TopicChange) -> Result<Vec<String>, ControlError> {
         self.ask(&Request::Set(change), None)
     }
 
-    /// Has the daemon read its file again; returns what changed, or with `dry_run` would.
-    /// A reload cannot be taken back, so this waits for as long as it takes, and calls `waits`
-    /// each time that [`ANSWER_TIMEOUT`] is over.
+    /// Makes the daemon read its file again; returns the changes, with `dry_run` without applying
+    /// them. A reload cannot be undone, so this waits until it is done, and calls `waits` after
+    /// each [`ANSWER_TIMEOUT`].
     pub fn reload(
         &mut self,
         dry_run: bool,
@@ -394,7 +394,8 @@ impl Client {
         let mut line =
             serde_json::to_vec(request).map_err(|e| ControlError::Answer(e.to_string()))?;
         line.push(b'\n');
-        // A daemon that refuses says why before it closes, so the answer is read even after a failed write.
+        // A daemon that refuses sends the reason before it closes, so the answer is read even after
+        // a failed write.
         let written = self.reader.get_mut().write_all(&line);
         let mut answer = Vec::new();
         let read = loop {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How many sockets and files the daemon may have open.
+//! The limit of sockets and files that the daemon may open.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Raises the soft limit to the hard one. Each link has four sockets and each connection of ROS 1
-/// one; the usual soft limit, 1024, is for programs that use select(2), which nothing here does.
+/// one. The usual soft limit, 1024, is for programs that use select(2), which nothing here does.
 pub(crate) fn raise_limit() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let shown = |limit: Option<u64>| limit.map_or("no limit".into(), |most| most.to_string());

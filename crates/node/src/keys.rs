@@ -8,26 +8,26 @@ use std::path::{Path, PathBuf};
 use tautline_proto::crypto::keys::encode;
 use tautline_proto::{PublicKey, SecretKey};
 
-/// Longest key file: a comment and a line.
+/// Longest key file in bytes: a comment and a line.
 const MAX_FILE: u64 = 4096;
-/// What stands before the secret key.
+/// The label before the secret key.
 const LABEL: &str = "tautline-secret-key:";
-/// Permissions by which others than the owner could read or change it.
+/// Permissions with which others than the owner could read or change the file.
 const OTHERS: u32 = 0o077;
 
-/// Why a key file cannot be used.
+/// The reason why a key file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
-    /// There is none.
+    /// The file does not exist.
     #[error("{}: there is no key; make one with: tautline keygen {}", .0.display(), .0.display())]
     Missing(PathBuf),
-    /// There is one already.
+    /// The file exists already.
     #[error("{}: there is a key already; peers know this node by it, so it is not replaced", .0.display())]
     Exists(PathBuf),
-    /// The system does not let us.
+    /// The system returned an error.
     #[error("{}: {}", .0.display(), .1)]
     System(PathBuf, std::io::Error),
-    /// Others could be this node.
+    /// Others could read the key and act as this node.
     #[error("{}: found permissions {mode:03o}, by which others can read or change it; allowed: 600 (chmod 600 {}), and a new key if anybody may have read it", .path.display(), .path.display())]
     Open {
         /// The file.
@@ -35,27 +35,27 @@ pub enum KeyFileError {
         /// Its permissions.
         mode: u32,
     },
-    /// Somebody else could change it, or give it away.
+    /// Another user could change the file, or give it away.
     #[error("{}: found the owner with user id {owner}; allowed: {user}, as which this program runs, or root. Is {owner} the user of the daemon? Then run this as that user, and change nothing; if not: chown {user} {}", .path.display(), .path.display())]
     Owner {
         /// The file.
         path: PathBuf,
         /// Its owner.
         owner: u32,
-        /// Who this process is.
+        /// The user of this process.
         user: u32,
     },
-    /// Something else.
+    /// The contents are not a key.
     #[error("{}: found {found}; allowed: '{LABEL}' and the base64 of 32 bytes, on one line, and comments (#)", .path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What stands there.
+        /// The contents, in words.
         found: &'static str,
     },
 }
 
-/// Reads a key that only its owner can read, who is this process's user or root.
+/// Reads a key that only its owner can read. The owner must be this process's user or root.
 pub fn load(path: &Path) -> Result<SecretKey, KeyFileError> {
     let system = |error: std::io::Error| match error.kind() {
         ErrorKind::NotFound => KeyFileError::Missing(path.into()),
@@ -77,7 +77,7 @@ pub fn load(path: &Path) -> Result<SecretKey, KeyFileError> {
     parse(&bytes).map_err(|found| KeyFileError::Malformed { path: path.into(), found })
 }
 
-/// Whoever owns a file can let others read it at any time, and put another key there.
+/// The owner of a file can let others read it at any time, and replace the key.
 fn check_owner(path: &Path, owner: u32, user: u32) -> Result<(), KeyFileError> {
     match owner == user || owner == 0 {
         true => Ok(()),
@@ -85,7 +85,7 @@ fn check_owner(path: &Path, owner: u32, user: u32) -> Result<(), KeyFileError> {
     }
 }
 
-/// The error says what was found, and nothing of it.
+/// Parses a key file. The error describes the contents and includes no part of them.
 fn parse(bytes: &[u8]) -> Result<SecretKey, &'static str> {
     if bytes.len() as u64 > MAX_FILE {
         return Err("more than 4096 bytes");
@@ -101,7 +101,7 @@ fn parse(bytes: &[u8]) -> Result<SecretKey, &'static str> {
     key.trim().parse().map_err(|_| "a key that is not the base64 of 32 bytes")
 }
 
-/// Makes a key and the file for it; never replaces one. Returns what others know it by.
+/// Makes a key and its file; never replaces one. Returns the public key.
 pub fn generate(path: &Path) -> Result<PublicKey, KeyFileError> {
     let system = |error: std::io::Error| match error.kind() {
         ErrorKind::AlreadyExists => KeyFileError::Exists(path.into()),
@@ -122,7 +122,7 @@ pub fn generate(path: &Path) -> Result<PublicKey, KeyFileError> {
     Ok(key.public())
 }
 
-/// Randomness of the system.
+/// Fills `bytes` with randomness of the system.
 fn fill(bytes: &mut [u8]) -> std::io::Result<()> {
     let mut filled = 0;
     while filled < bytes.len() {
@@ -135,8 +135,8 @@ fn fill(bytes: &mut [u8]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Randomness of the system as the protocol takes it. Keys are drawn from it: without
-/// it this process must not go on.
+/// Returns randomness of the system, for the protocol. Keys are drawn from it: without it this
+/// process must not continue.
 pub(crate) fn random() -> u64 {
     let mut bytes = [0; 8];
     if let Err(error) = fill(&mut bytes) {
@@ -167,7 +167,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("robot.key");
         generate(&path).unwrap();
-        // Only root can give a file away; anybody can have one that is root's.
+        // Only root can give a file away; any user can have a file that belongs to root.
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
             assert!(matches!(load(&path), Err(KeyFileError::Owner { owner: 65_534, .. })));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The Tautline node: the daemon behind `tautline run` and what the command
-//! line, metrics and other front ends use of it.
+//! The Tautline node: the daemon of `tautline run`, and the parts of it that the command line,
+//! metrics and other front ends use.
 
 pub mod audit;
 mod codec;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `GET /metrics` for Prometheus, in OpenMetrics text.
 //!
-//! `prometheus-client` writes the text and `httparse` reads the request; what
-//! is left of HTTP is one answer per connection, so no server library is used.
+//! `prometheus-client` writes the text and `httparse` reads the request. The rest of HTTP is one
+//! answer per connection, so no server library is used.
 
 mod connections;
 
@@ -27,19 +27,19 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tautline_gateway::threads;
 
-/// Longest head of a request.
+/// Longest head of a request, in bytes.
 pub const MAX_HEAD_BYTES: usize = 8 * 1024;
 /// Most header lines in a request.
 pub const MAX_HEADERS: usize = 64;
-/// A connection lives no longer.
+/// Longest life of a connection.
 pub const CONNECTION_TIMEOUT: Duration = Duration::from_secs(5);
-/// Wait after a failed `accept` (out of descriptors), so that it does not spin.
+/// Pause after a failed `accept` (no free descriptors), to avoid a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// Why metrics cannot be served.
+/// The reason why metrics cannot be served.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "metrics address {address}: {source}; allowed under 'metrics:' is a free address of this machine"
@@ -47,11 +47,11 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 pub struct MetricsError {
     /// The address from the file.
     pub address: SocketAddr,
-    /// What the system says.
+    /// The error of the system.
     pub source: io::Error,
 }
 
-/// Serves metrics until dropped.
+/// A server that answers requests until dropped.
 #[derive(Debug)]
 pub struct MetricsServer {
     address: SocketAddr,
@@ -81,7 +81,7 @@ impl MetricsServer {
         Ok(Self { address: bound, stop, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// Returns the address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -90,7 +90,7 @@ impl MetricsServer {
 impl Drop for MetricsServer {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // A connection of our own wakes `accept`; 0.0.0.0 and :: are reached as localhost.
+        // A connection from this process wakes `accept`; 0.0.0.0 and :: are reached as localhost.
         let woken = TcpStream::connect_timeout(&self.address, CONNECTION_TIMEOUT).is_ok();
         if let Some(thread) = self.thread.take().filter(|_| woken) {
             let _ = thread.join();
@@ -140,14 +140,14 @@ fn page(inspect: &dyn Inspect) -> Result<String, String> {
     inspect.status().map(|status| openmetrics(&status))
 }
 
-/// A connection that is read and written until a time, however slow its client is.
+/// A connection that is read and written until a deadline, however slow its client is.
 struct Timed<'a> {
     stream: &'a TcpStream,
     deadline: Instant,
 }
 
 impl Timed<'_> {
-    /// The time left; no timeout of a socket is zero.
+    /// Returns the time left, which is never zero: no socket timeout may be zero.
     fn left(&self) -> io::Result<Duration> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
@@ -172,7 +172,7 @@ impl Write for Timed<'_> {
     }
 }
 
-/// The path asked for with GET, without its query, or the status line to refuse with.
+/// Returns the path requested with GET, without its query, or the status line of the refusal.
 fn read_target(connection: &mut impl Read) -> io::Result<Result<String, &'static str>> {
     let mut head = Vec::new();
     loop {
@@ -203,7 +203,7 @@ fn target(request: &httparse::Request) -> Result<String, &'static str> {
     }
 }
 
-/// `status` as OpenMetrics text.
+/// Returns `status` as OpenMetrics text.
 pub fn openmetrics(status: &Status) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Snapshot(status.clone())));
@@ -473,17 +473,17 @@ fn link_labels(link: &LinkReport) -> Labels<'_> {
     vec![("peer", &link.peer), ("radio", &link.radio), ("remote", &link.remote)]
 }
 
-/// Bounds of the delay histogram in milliseconds, the same for every topic and
-/// scrape: octaves of 0.1 ms, as the node counts them, so that none is rounded.
+/// Bounds of the delay histogram in milliseconds, the same for every topic and scrape: octaves of
+/// 0.1 ms, as the node counts them, so that none is rounded.
 const DELAY_BOUNDS_MS: [f64; 14] =
     [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6, 819.2, 1638.4];
 
-/// Sum, count and buckets, the last one without a bound as the format wants.
+/// Returns sum, count and buckets, the last one without a bound as the format requires.
 fn histogram_in_seconds(delay: &DelayReport) -> (f64, u64, Vec<(f64, u64)>) {
     let mut buckets: Vec<(f64, u64)> = DELAY_BOUNDS_MS.map(|bound| (bound / 1e3, 0)).to_vec();
     buckets.push((f64::INFINITY, 0));
     for (bound_ms, count) in &delay.buckets {
-        // A little less than the bound, so that its own rounding does not move it up.
+        // Slightly below the bound, so that its own rounding does not move it up.
         let place = DELAY_BOUNDS_MS.partition_point(|known| *known < bound_ms * (1.0 - 1e-6));
         buckets[place].1 += count;
     }

@@ -22,32 +22,32 @@ use tautline_gateway::{
 };
 use tautline_proto::PublicKey;
 
-/// Inputs that wait for the data plane.
+/// Most inputs queued for the data plane.
 const MAX_INPUTS: usize = 4096;
-/// Bytes of messages that wait for the data plane; it takes them within microseconds.
+/// Most bytes of messages queued for the data plane, which takes them within microseconds.
 pub(crate) const MAX_INPUT_BYTES: usize = 64 << 20;
-/// How long an inspection waits for the data plane.
+/// Time that an inspection waits for the data plane.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
-/// The same for a change of many peers and topics at once.
+/// The same for a change of many peers and topics.
 const RECONFIGURE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Why a node cannot start or go on.
+/// The reason why a node cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The port or address cannot be used.
     #[error("cannot listen on {address} (listen:): {error}{}", listen_advice(error))]
     Listen {
-        /// What was asked for.
+        /// The address and port from the configuration.
         address: std::net::SocketAddr,
-        /// What the system says.
+        /// The error of the system.
         error: std::io::Error,
     },
-    /// The kernel refused something basic.
+    /// The kernel refused a basic operation.
     #[error("{what}: {error}")]
     System {
-        /// What was tried.
+        /// The operation that was tried.
         what: &'static str,
-        /// What the system says.
+        /// The error of the system.
         error: std::io::Error,
     },
     /// The node's own key cannot be used.
@@ -69,7 +69,7 @@ pub enum RunError {
     Thread {
         /// Its name.
         thread: String,
-        /// By a panic, or otherwise.
+        /// Whether it ended by a panic, or otherwise.
         how: &'static str,
     },
     /// The audit log cannot be opened.
@@ -90,15 +90,15 @@ fn listen_advice(error: &std::io::Error) -> &'static str {
     }
 }
 
-/// What the data plane takes in beside packets.
+/// An input of the data plane other than packets.
 pub(crate) enum Input {
     Local(Event),
     Encoded(crate::topics::Outgoing),
-    /// A message as it is published here.
+    /// A message to be published here.
     Decoded(crate::codec::Incoming),
     Translated {
         key: crate::topics::Key,
-        /// What was asked about.
+        /// The request.
         foreign: Topic,
         found: Box<Result<LocalForm, String>>,
     },
@@ -112,7 +112,7 @@ pub(crate) enum Input {
         topic: Topic,
         made: Result<crate::topics::Safe, String>,
     },
-    /// A call to be sent, or an answer to be handed to the caller.
+    /// A call to be sent, or a response to be handed to the caller.
     Turned {
         service: String,
         call: CallId,
@@ -120,67 +120,67 @@ pub(crate) enum Input {
         is_answer: bool,
     },
     Path {
-        /// Of which link: see [`crate::paths::Paths`].
+        /// The number of the link: see [`crate::paths::Paths`].
         watch: u64,
         path: crate::paths::Path,
     },
-    /// Another file holds from now on.
+    /// A new configuration replaces the current one.
     Reconfigure(Box<Config>, Question<Result<(), String>>),
-    /// Interfaces, addresses or routes of this machine are others.
+    /// Interfaces, addresses or routes of this machine have changed.
     NetworkChanged,
-    /// Something a person should know.
+    /// A notice for people.
     Notice(String),
-    /// What is wrong with a message from a peer.
+    /// The fault of a message from a peer.
     BadMessage {
         topic: String,
         source: Source,
         reason: String,
     },
     Status(Question<Status>),
-    /// Somebody changed the node, or was refused.
+    /// A user changed the node, or was refused.
     Changed(Actor, Result<Vec<String>, String>),
     Change(TopicChange, Actor, Question<Result<Vec<String>, String>>),
-    /// What was changed so.
+    /// Asks for all changes made by `Change`.
     TopicChanges(Question<Vec<TopicChange>>),
     WatchLinks(SyncSender<Vec<LinkReport>>, Question<Result<(), String>>),
     Shutdown,
 }
 
-/// What somebody asks of the data plane. Either it is done, or who asked is told that it is not:
-/// a change that comes too late is not made.
+/// A request to the data plane. Either it is done, or the requester learns that it is not: no
+/// change is made after its requester has given up.
 pub(crate) struct Question<T> {
     answer: SyncSender<T>,
-    /// By the data plane, which does it now, or by who asked, who has given up.
+    /// Set by the data plane when it starts, or by the requester when it gives up.
     taken: Arc<AtomicBool>,
 }
 
 impl<T> Question<T> {
-    /// Does what was asked, unless who asked has given up.
+    /// Does the request, unless the requester has given up.
     pub(crate) fn answer(self, make: impl FnOnce() -> T) {
         if !self.taken.swap(true, Ordering::AcqRel) {
-            // Whoever asked may have gone.
+            // The requester may be gone.
             let _ = self.answer.try_send(make());
         }
     }
 }
 
-/// The way into the data plane from other threads.
+/// The input of the data plane for other threads.
 #[derive(Clone)]
 pub(crate) struct Inlet {
     sender: SyncSender<Input>,
     pub(crate) waiting: Arc<Waiting>,
 }
 
-/// What waits in the inlet.
+/// The state of the inlet's queue.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     wake: OwnedFd,
     bytes: AtomicUsize,
-    /// Messages that found the inlet full.
+    /// Messages refused because the inlet was full.
     pub(crate) refused: AtomicU64,
-    /// The data plane has ended.
+    /// Whether the data plane has ended.
     closed: AtomicBool,
-    /// The first thread that has ended before.
+    /// The first thread that ended before the data plane.
     ended: OnceLock<(String, End)>,
 }
 
@@ -195,7 +195,7 @@ impl Inlet {
         threads::spawn(name, move |name, how| waiting.thread_ended(name, how), work).map(drop)
     }
 
-    /// Hands over what must not be lost; waits while the inlet is full.
+    /// Hands over an input that must not be lost; blocks while the inlet is full.
     pub(crate) fn push(&self, input: Input) -> bool {
         let done = self.sender.send(input).is_ok();
         self.waiting.wake_up();
@@ -220,12 +220,12 @@ impl Inlet {
 }
 
 impl Waiting {
-    /// Becomes readable when there is input.
+    /// Returns a descriptor that is readable when there is input.
     pub(crate) fn wake(&self) -> &OwnedFd {
         &self.wake
     }
 
-    /// Whether nobody takes anything any more.
+    /// Whether the data plane has ended.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
     }
@@ -234,17 +234,17 @@ impl Waiting {
         self.closed.store(true, Ordering::Relaxed);
     }
 
-    /// A thread of the daemon has ended, which ends the data plane unless it has done so before.
+    /// Stops the data plane because a thread of the daemon has ended before it.
     pub(crate) fn thread_ended(&self, thread: &str, how: End) {
         if self.is_closed() {
             return;
         }
-        // Only the first is told.
+        // Only the first thread is reported.
         let _ = self.ended.set((thread.to_owned(), how));
         self.wake_up();
     }
 
-    /// The thread without which the daemon cannot go on.
+    /// Returns the error of the thread that ended, without which the daemon cannot continue.
     pub(crate) fn failure(&self) -> Option<RunError> {
         let (thread, how) = self.ended.get()?;
         let how = match how {
@@ -255,7 +255,7 @@ impl Waiting {
     }
 
     fn wake_up(&self) {
-        // Fails only if the counter is full, when the data plane is about to wake anyway.
+        // This fails only if the counter is full; then the data plane is about to wake anyway.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
@@ -280,7 +280,7 @@ impl Events for Inlet {
     }
 }
 
-/// What may leave, by the file that holds now.
+/// The rules that select topics and services to be sent, from the current configuration.
 #[derive(Debug)]
 pub(crate) struct Selection {
     pub(crate) topics: Vec<TopicRule>,
@@ -327,22 +327,23 @@ impl Node {
         Ok(Self { config, selection, driver, inlet })
     }
 
-    /// Records what happens from now on in this log.
+    /// Records later events in this audit log.
     pub fn record_in(&mut self, audit: Audit) {
         self.driver.record_in(audit);
     }
 
-    /// The public key that peers know this node by.
+    /// Returns the public key by which peers know this node.
     pub fn key(&self) -> PublicKey {
         self.driver.key()
     }
 
-    /// Where a gateway delivers its events.
+    /// Returns the receiver of a gateway's events.
     pub fn events(&self) -> Arc<dyn Events> {
         Arc::new(self.inlet.clone())
     }
 
-    /// What may leave, by the file that holds when it is asked.
+    /// Returns a selector of topics and services to be sent, which follows the current
+    /// configuration.
     pub fn selector(&self) -> Selector {
         let selection = self.selection.clone();
         Arc::new(move |named| {
@@ -350,13 +351,13 @@ impl Node {
         })
     }
 
-    /// A handle for the command line, metrics and signals.
+    /// Returns a handle for the command line, metrics and signals.
     pub fn handle(&self) -> Handle {
         Handle { inlet: self.inlet.clone() }
     }
 
-    /// Runs the data plane on this thread until [`Handle::shutdown`]; the
-    /// gateway is unregistered before this returns.
+    /// Runs the data plane on this thread until [`Handle::shutdown`]. The gateway is unregistered
+    /// before this returns.
     pub fn run(self, gateway: Box<dyn Gateway>, settings: &Settings) -> Result<(), RunError> {
         let codec = Codec::start(self.inlet.clone(), &self.config)
             .map_err(|error| RunError::System { what: "starting a thread", error })?;
@@ -373,16 +374,16 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Drains what waits, says goodbye and ends [`Node::run`].
+    /// Drains the queues, sends goodbyes and ends [`Node::run`].
     pub fn shutdown(&self) {
         self.inlet.push(Input::Shutdown);
     }
 
-    /// All links as they are now, and again whenever one comes up, goes down, or has room for
-    /// another rate ([`LinkReport::available_bps`], by more than a quarter): an application can
-    /// make as much data as they carry. At most four times a second; one that is slow to take
-    /// them misses what was between, and has the latest within a second. Fails where the node
-    /// has stopped, or tells too many applications already.
+    /// Returns the reports of all links: the current ones, and new ones when a link comes up, goes
+    /// down or changes its available rate ([`LinkReport::available_bps`]) by more than a quarter.
+    /// An application can adapt its data rate to them. Reports arrive at most four times a second;
+    /// a slow receiver misses some, and has the latest within a second. Fails if the node has
+    /// stopped, or reports to too many applications already.
     pub fn watch_links(&self) -> Result<Receiver<Vec<LinkReport>>, String> {
         let (sender, links) = sync_channel(1);
         self.ask(|answer| Input::WatchLinks(sender, answer))??;
@@ -398,15 +399,14 @@ impl Handle {
         self.inlet.spawn(name, work)
     }
 
-    /// Makes `config` hold in place of what the node runs with. What the two may not differ in
-    /// ([`difference`](crate::reload::difference)) is not looked at. Upon an error nothing is
-    /// changed.
+    /// Replaces the running configuration by `config`. Keys in which the two may not differ
+    /// ([`difference`](crate::reload::difference)) are not checked. On an error nothing is changed.
     pub fn reconfigure(&self, config: Config) -> Result<(), String> {
         let input = |answer| Input::Reconfigure(Box::new(config), answer);
         self.ask_within(RECONFIGURE_TIMEOUT, input)?
     }
 
-    /// What was changed on topics of the running node, which stays above its file.
+    /// Returns the changes to topics of the running node, which override its file.
     pub(crate) fn topic_changes(&self) -> Result<Vec<TopicChange>, String> {
         self.ask(Input::TopicChanges)
     }
@@ -432,7 +432,7 @@ impl Handle {
         }
         let found = answer.recv_timeout(timeout);
         let found = match found {
-            // It is being done, which takes longer: too late to say no.
+            // The data plane has started, and takes longer than the timeout: too late to give up.
             Err(_) if taken.swap(true, Ordering::AcqRel) => answer.recv().ok(),
             found => found.ok(),
         };
@@ -460,7 +460,7 @@ mod tests {
     use crate::config::{Surroundings, parse};
     use tautline_gateway::{Command, GatewayStatus};
 
-    /// Takes everything; says so when it is shut down.
+    /// A gateway that takes every command; it reports its shutdown.
     struct Quiet(SyncSender<()>);
 
     impl Gateway for Quiet {
@@ -498,11 +498,11 @@ mod tests {
             let handle = node.handle();
             let change = TopicChange { topic: "/a".into(), priority: Some(9), rate_hz: None };
             let ask = |question| Input::Change(change, Actor::Program, question);
-            // Nobody takes inputs yet.
+            // The data plane does not take inputs yet.
             handle.ask_within(Duration::ZERO, ask).unwrap_err();
             let done = done.clone();
             std::thread::spawn(move || {
-                // The data plane takes inputs in order, so that the change was looked at before.
+                // The data plane takes inputs in order: the change has been examined before.
                 let changes = handle.ask_within(Duration::from_secs(60), Input::TopicChanges);
                 done.store(1 + changes.unwrap().len() as u64, Ordering::Relaxed);
                 handle.thread_ended("of the test", End::Returned);
@@ -521,7 +521,7 @@ mod tests {
         assert!(error.contains("'wild' has panicked"), "{error}");
         let error = run(|node| node.inlet.spawn("calm", || {}).unwrap());
         assert!(error.contains("'calm' has ended"), "{error}");
-        // As gateways, the control socket and metrics tell of theirs.
+        // Gateways, the control socket and metrics report the end of their threads in this manner.
         let error = run(|node| node.events().ended("ros1", End::Panicked));
         assert!(error.contains("'ros1' has panicked"), "{error}");
         let error = run(|node| node.handle().thread_ended("control", End::Returned));

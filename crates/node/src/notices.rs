@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What people should know: faults between nodes in words (what was found,
-//! where, and what to do), logged once and kept for status; and lines that are logged alone.
-//! Everything that a peer or a stranger can cause to be logged passes here: neither the log
-//! nor memory may grow with what they send.
+//! Notices for people: faults between nodes in words (what was found, where, and what to do),
+//! logged once and kept for `status`; and lines that are only logged. Everything that a peer or a
+//! stranger can cause to be logged passes here: neither the log nor memory may grow with their
+//! input.
 
 use crate::quota::{Allowance, Cause, MAX_ROOMS, Quota};
 use std::collections::{BTreeMap, VecDeque};
 use tautline_proto::{Duration, Instant, Notice, PublicKey, Verdict};
 
-/// A notice that repeats is logged again after this time.
+/// Time after which a repeated notice is logged again.
 const PERIOD: Duration = Duration::from_secs(30);
-/// Notices logged, and again as many lines that are no notices; more are only counted.
+/// Notices logged per cause, and the same number of other lines; more are only counted.
 const LOGGED: Allowance =
     Allowance { period: PERIOD, here: 20, user: 20, peer: 20, key: 5, stranger: 5, safety: 5 };
-/// Notices kept for status; the oldest make room.
+/// Notices kept for `status` per cause; the oldest are dropped.
 const KEPT: Allowance = Allowance { peer: 10, safety: 3, ..LOGGED };
-/// Bytes of a notice.
+/// Most bytes of a notice.
 const MAX_TEXT: usize = 600;
 
 /// Recent notices.
 #[derive(Debug)]
 pub(crate) struct Notices {
-    /// When each was logged last, oldest first.
+    /// The notices by cause, each with the time it was logged last, oldest first.
     kept: BTreeMap<Cause, VecDeque<(Instant, String)>>,
     notices: Quota,
     lines: Quota,
@@ -35,7 +35,7 @@ impl Default for Notices {
 }
 
 impl Notices {
-    /// Logs and keeps a notice, unless it or too many others were logged a moment ago.
+    /// Logs and keeps a notice, unless it or too many others were logged recently.
     pub(crate) fn add(&mut self, now: Instant, cause: Cause, text: &str) {
         self.sweep(now);
         let text = plain(text);
@@ -72,7 +72,7 @@ impl Notices {
         self.lines.take(cause)
     }
 
-    /// Logs how much was left out; call it now and then.
+    /// Logs the number of lines left out; to be called periodically.
     pub(crate) fn sweep(&mut self, now: Instant) {
         let seconds = PERIOD.as_secs();
         for (cause, count) in self.notices.turn(now) {
@@ -83,7 +83,7 @@ impl Notices {
         }
     }
 
-    /// Those kept, newest last.
+    /// Returns the kept notices, newest last.
     pub(crate) fn texts(&self) -> Vec<String> {
         let mut all: Vec<_> = self.kept.values().flatten().collect();
         all.sort_by_key(|(at, _)| *at);
@@ -91,13 +91,13 @@ impl Notices {
     }
 }
 
-/// A text of a peer's in a line.
+/// Returns a peer's text on one line.
 pub(crate) fn plain(text: &str) -> String {
     tautline_gateway::plain::plain(text, MAX_TEXT)
 }
 
-/// Whom a notice is about. Names of peers are those of the file; what a caller calls itself
-/// makes no room of its own.
+/// Returns the cause of a notice. Names of peers are those of the file; the name in a stranger's
+/// handshake gets no budget of its own.
 pub(crate) fn cause(notice: &Notice) -> Cause {
     match notice {
         Notice::UnknownKey { from, .. }
@@ -114,7 +114,7 @@ pub(crate) fn cause(notice: &Notice) -> Cause {
     }
 }
 
-/// The notice for a person at the node `here`.
+/// Returns the notice for a person at the node `here`.
 pub(crate) fn text(notice: &Notice, here: &str) -> String {
     match notice {
         Notice::UnknownKey { name, key, from, known_name: true } => {
@@ -188,8 +188,8 @@ fn no_peers(key: &PublicKey, here: &str) -> String {
     )
 }
 
-/// Leaves out those that say the key of this peer is not known: the file was mended. The end of
-/// a notice is not the caller's to choose, as its name is.
+/// Removes notices that the key of this peer is unknown, after the file was corrected. A stranger
+/// chooses the name in a notice, but not its end.
 pub(crate) fn drop_untrue(notices: &mut Vec<String>, peer: &str, key: &PublicKey, here: &str) {
     let untrue = [other_key_of(peer, key), no_peers(key, here)];
     notices.retain(|text| !untrue.iter().any(|end| text.ends_with(end)));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which way leads to a peer: name resolution and routes, looked at again and
-//! again on a thread of its own, because both may block and both may change.
+//! Paths to peers: name resolution and routes, checked periodically on threads of their own,
+//! because both may block and both may change.
 
 use crate::config::{LinkConfig, MAX_DEFAULT_MTU};
 use crate::node::{Inlet, Input};
@@ -18,30 +18,30 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tautline_gateway::threads;
 
-/// How often routes are looked at, if the kernel tells of no change.
+/// Interval of route checks without a change reported by the kernel.
 const CHECK_EVERY: Duration = Duration::from_secs(2);
-/// After a change others of the same occasion are waited for so long.
+/// Time to wait after a change for related changes.
 const SETTLING: Duration = Duration::from_millis(10);
 /// Links, addresses and routes of IPv4 and IPv6 (RTMGRP_* of linux/rtnetlink.h).
 const CHANGES: u32 = 0x1 | 0x10 | 0x40 | 0x100 | 0x400;
-/// How often a name that was resolved is resolved again.
+/// Interval at which a resolved name is resolved again.
 const RESOLVE_EVERY: Duration = Duration::from_secs(30);
 
-/// A way to a peer as it is now.
+/// The current path to a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Path {
     pub(crate) remote: SocketAddr,
-    /// Address that packets leave from.
+    /// Source address of the packets.
     pub(crate) local: IpAddr,
-    /// Interface that packets leave by.
+    /// Interface that sends the packets.
     pub(crate) interface: String,
-    /// Its number: one that returns under its old name has another.
+    /// The interface's index; an interface that returns under its old name has another one.
     pub(crate) index: u32,
-    /// Largest IP packet.
+    /// Largest IP packet, in bytes.
     pub(crate) mtu: usize,
 }
 
-/// Finds the way that packets to `remote` take now.
+/// Finds the current path of packets to `remote`.
 pub(crate) fn route(
     remote: SocketAddr,
     interface: Option<&str>,
@@ -65,7 +65,7 @@ pub(crate) fn route(
     Ok(Path { remote, local, interface, index, mtu })
 }
 
-/// Index of the interface that a link-local address (`fe80::1%wlan0`) is reached by.
+/// Returns the index of the interface of a link-local address (`fe80::1%wlan0`).
 fn zone(remote: SocketAddr) -> Option<u32> {
     match remote {
         SocketAddr::V6(v6) if v6.scope_id() != 0 => Some(v6.scope_id()),
@@ -73,7 +73,7 @@ fn zone(remote: SocketAddr) -> Option<u32> {
     }
 }
 
-/// The interface of index `zone`, or else the one that has the address `local`.
+/// Returns the interface of index `zone`, or else the interface with the address `local`.
 fn interface_of(local: IpAddr, zone: Option<u32>) -> io::Result<String> {
     let mut all = if_addrs::get_if_addrs()?.into_iter();
     let found = all.find(|i| match zone {
@@ -84,27 +84,27 @@ fn interface_of(local: IpAddr, zone: Option<u32>) -> io::Result<String> {
     found.map(|i| i.name).ok_or_else(none)
 }
 
-/// The links whose ways are looked after, each under a number that is used once.
+/// The links whose paths are watched, each under a number that is used once.
 pub(crate) type Watched = BTreeMap<u64, LinkConfig>;
 
-/// The threads that look after the ways to all peers: one for those of known address, and one for
-/// each that has a name, since a name server that does not answer holds its thread up for seconds.
+/// The threads that watch the paths to all peers: one for peers of known address, and one for each
+/// peer with a host name, since a name server that does not answer blocks its thread for seconds.
 pub(crate) struct Paths {
     inlet: Inlet,
     addressed: Arc<Addressed>,
-    /// Threads of those that have a name; `true` ends one.
+    /// Threads of links with a host name; `true` ends one.
     named: BTreeMap<u64, Arc<AtomicBool>>,
 }
 
-/// What the first thread looks after.
+/// The links that the first thread watches.
 struct Addressed {
     links: Mutex<Watched>,
-    /// Readable when `links` was changed.
+    /// Readable when `links` has changed.
     wake: OwnedFd,
 }
 
 impl Addressed {
-    /// Takes in which links there are; those that stay remember what they said.
+    /// Updates `watches` to the current links; those that stay keep their last report.
     fn follow(&self, watches: &mut BTreeMap<u64, Watch>) {
         let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         watches.retain(|number, _| links.contains_key(number));
@@ -133,7 +133,7 @@ impl Paths {
         Ok(Self { inlet, addressed, named: BTreeMap::new() })
     }
 
-    /// Looks after these links and no others.
+    /// Watches exactly these links.
     pub(crate) fn set(&mut self, links: &Watched) -> io::Result<()> {
         let has_name = |link: &LinkConfig| link.host.parse::<IpAddr>().is_err();
         for (_, stop) in self.named.extract_if(.., |number, _| !links.contains_key(number)) {
@@ -148,13 +148,13 @@ impl Paths {
         let addressed = links.iter().filter(|(_, link)| !has_name(link));
         let addressed = addressed.map(|(number, link)| (*number, link.clone())).collect();
         *self.addressed.links.lock().unwrap_or_else(PoisonError::into_inner) = addressed;
-        // Fails only if the counter is full, when the thread is about to wake anyway.
+        // This fails only if the counter is full; then the thread is about to wake anyway.
         let _ = rustix::io::write(&self.addressed.wake, &1u64.to_ne_bytes());
         Ok(())
     }
 }
 
-/// Setting what is returned ends the thread.
+/// Starts the thread of a link with a host name. Setting the returned flag ends it.
 fn watch_named(number: u64, link: LinkConfig, inlet: Inlet) -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let (changes, stopped, mut watch) = (Changes::listen()?, stop.clone(), Watch::new(link));
@@ -175,7 +175,7 @@ fn watch_named(number: u64, link: LinkConfig, inlet: Inlet) -> io::Result<Arc<At
     Ok(stop)
 }
 
-/// The kernel's word that interfaces, addresses or routes have changed.
+/// A socket on which the kernel reports changes of interfaces, addresses or routes.
 struct Changes(OwnedFd);
 
 impl Changes {
@@ -187,8 +187,8 @@ impl Changes {
         Ok(Self(socket))
     }
 
-    /// Waits for one or for `wake`, for [`CHECK_EVERY`] at most: a full buffer loses some. Whether
-    /// there was one.
+    /// Waits for a change or for `wake`, for at most [`CHECK_EVERY`], since a full buffer loses
+    /// changes. Returns whether there was a change.
     fn wait(&self, wake: Option<&OwnedFd>) -> bool {
         let timeout = Timespec { tv_sec: CHECK_EVERY.as_secs() as i64, tv_nsec: 0 };
         let sources = [Some(&self.0), wake].into_iter().flatten();
@@ -203,19 +203,19 @@ impl Changes {
             any |= len > 0;
         }
         if any {
-            // They come in groups: an address, then its routes.
+            // Changes arrive in groups: an address, then its routes.
             std::thread::sleep(SETTLING);
         }
         any
     }
 }
 
-/// Watches the way of one link.
+/// The watch of one link's path.
 #[derive(Debug)]
 struct Watch {
     config: LinkConfig,
     resolved: Option<(SocketAddr, Instant)>,
-    /// What was said last: the way, or why there is none.
+    /// The last report: the path, or the reason why there is none.
     reported: Option<Result<Path, String>>,
 }
 
@@ -224,7 +224,7 @@ impl Watch {
         Self { config, resolved: None, reported: None }
     }
 
-    /// Reports the way of the link of this number, or why there is none, if that is news.
+    /// Reports the path of the link of this number, or why there is none, if that has changed.
     fn tell(&mut self, number: u64, inlet: &Inlet) {
         match self.check() {
             Some(Ok(path)) => drop(inlet.push(Input::Path { watch: number, path })),
@@ -233,10 +233,10 @@ impl Watch {
         }
     }
 
-    /// The way, or why there is none, if that is another than last time.
+    /// Returns the path, or why there is none, if that differs from the last report.
     fn check(&mut self) -> Option<Result<Path, String>> {
         let found = self.look().map_err(|error| {
-            // Where the interface returns with another index, a zone means another address.
+            // If the interface returns with another index, a zone means another address.
             self.resolved = None;
             format!("no way to {} yet: {error}", self.config.host)
         });
@@ -249,7 +249,7 @@ impl Watch {
         route(remote, self.config.interface.as_deref(), self.config.mtu)
     }
 
-    /// The address of the host; the last one known while its name server is away.
+    /// Returns the address of the host; the last known one while its name server fails.
     fn resolve(&mut self) -> io::Result<SocketAddr> {
         let known = self.resolved;
         if let Some((remote, at)) = known

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How much may be logged about whom in a period. Everybody has a room of their own, so that
-//! nobody can fill that of another: neither a peer that of the others, nor anybody that of
-//! safety notices.
+//! Limits of the log lines per cause and period. Each cause has a budget of its own, so nobody can
+//! exhaust that of another: a peer cannot exhaust that of other peers, and nobody that of safety
+//! notices.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,36 +9,37 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 use tautline_proto::{Duration, Instant, Place};
 
-/// Strangers share this many rooms, by their addresses: one of them fills one room.
+/// Number of budgets that strangers share, by their addresses: one stranger uses one budget.
 pub(crate) const STRANGER_ROOMS: u8 = 8;
-/// Local users beside root with rooms of their own; further ones share one.
+/// Most local users in addition to root with budgets of their own; further users share one.
 pub(crate) const MAX_USERS: usize = 32;
-/// Rooms that are kept apart: peers, watchdogs and keys of a file, local users, and strangers.
+/// Most separate budgets: peers, watchdogs and keys of a file, local users, and strangers.
 pub(crate) const MAX_ROOMS: usize = 2048;
-/// The user whose room nobody else can take.
+/// The user whose budget nobody else can take.
 const ROOT: u32 = 0;
 
-/// Whom something is about, which is whoever can bring it about.
+/// The cause of a log line: the party that can trigger it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Cause {
     /// This node, its machine, and signals.
     Here,
-    /// A local user, by number; `None` stands for those beyond [`MAX_USERS`].
+    /// A local user, by number; `None` is those beyond [`MAX_USERS`].
     User(Option<u32>),
     /// The peer of this name.
     Peer(String),
-    /// A key in two hands: this peer's, or our own.
+    /// A key that two nodes use: this peer's, or our own.
     Key(Option<String>),
-    /// Senders of packets that are no peers, of one of the [`STRANGER_ROOMS`].
+    /// Senders of packets that are no peers, in one of the [`STRANGER_ROOMS`].
     Stranger(u8),
     /// The watchdog of this topic.
     Safety(String),
 }
 
 impl Cause {
-    /// A stranger at this address; a /64 network of IPv6 is one, but not that of a link.
+    /// Returns the stranger at this address. A /64 network of IPv6 is one stranger, but not the
+    /// link-local one.
     pub(crate) fn stranger(from: Place) -> Self {
-        // Nobody can choose whose room they share.
+        // The hash is keyed, so nobody can choose whose budget they share.
         static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         let room = KEY.hash_one(from.owner()) % u64::from(STRANGER_ROOMS);
         Self::Stranger(room as u8)
@@ -60,7 +61,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// How many lines each cause may bring about in a period.
+/// The log lines that each cause may trigger in a period.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Allowance {
     pub(crate) period: Duration,
@@ -85,7 +86,7 @@ impl Allowance {
     }
 }
 
-/// Counts what was logged in the period under way.
+/// Counts of the lines logged in the current period.
 #[derive(Debug)]
 pub(crate) struct Quota {
     allowance: Allowance,
@@ -115,21 +116,21 @@ impl Quota {
         room
     }
 
-    /// Whose room has to do where there are too many.
+    /// Returns the cause whose budget applies, also if there are too many.
     fn room_of<'a>(&self, cause: &'a Cause) -> &'a Cause {
         match cause {
             known if self.counts.contains_key(known) => known,
-            // Whoever has many user numbers may not take the rooms of peers.
+            // A person with many user numbers must not take the budgets of peers.
             Cause::User(Some(uid)) if *uid != ROOT && self.users() >= MAX_USERS => {
                 &Cause::User(None)
             }
-            // Beyond the bound of rooms, which no file reaches, this node's has to do.
+            // Beyond the limit of budgets, which no file reaches, that of this node applies.
             _ if self.counts.len() >= MAX_ROOMS => &Cause::Here,
             new => new,
         }
     }
 
-    /// Users beside root that have a room.
+    /// Returns the number of users with a budget, without root.
     fn users(&self) -> usize {
         let first = Cause::User(Some(ROOT + 1));
         self.counts.range(first..=Cause::User(Some(u32::MAX))).count()
@@ -140,7 +141,7 @@ impl Quota {
         now.since(self.begun) >= self.allowance.period
     }
 
-    /// Begins a new period if this one is over; returns how much was left out, about whom.
+    /// Starts a new period if this one is over; returns the number of lines left out, by cause.
     pub(crate) fn turn(&mut self, now: Instant) -> Vec<(Cause, u64)> {
         if !self.is_over(now) {
             return Vec::new();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From two snapshots to what happened between them: what `top` and /diagnostics tell.
+//! The changes between two snapshots, as `top` and /diagnostics report them.
 
 use crate::status::{
     DelayReport, Direction, GivenUpReport, LinkReport, RadioReport, Status, TopicReport,
@@ -7,73 +7,73 @@ use crate::status::{
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 
-/// Shortest time between two snapshots from which a rate is told.
+/// Shortest time in seconds between two snapshots for a rate.
 const MIN_INTERVAL_S: f64 = 0.05;
 
-/// What happened between two snapshots.
+/// The changes between two snapshots.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Rates {
     /// The node's name.
     pub node: String,
-    /// Seconds since it started.
+    /// Seconds since the node started.
     pub uptime_s: f64,
     /// Seconds between the snapshots; `None` without an earlier one of the same run.
     pub interval_s: Option<f64>,
-    /// As in the snapshot, in its order.
+    /// Rates of the topics, in the order of the snapshot.
     pub topics: Vec<TopicRates>,
-    /// As in the snapshot.
+    /// Rates of the radios, in the order of the snapshot.
     pub radios: Vec<RadioRates>,
-    /// As in the snapshot.
+    /// Rates of the links, in the order of the snapshot.
     pub links: Vec<LinkRates>,
 }
 
-/// One topic, direction and peer.
+/// The rates of one topic, direction and peer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TopicRates {
     /// Local name.
     pub topic: String,
-    /// Which way.
+    /// Direction.
     pub direction: Direction,
     /// The other node.
     pub peer: String,
     /// 0-255.
     pub priority: u8,
-    /// Whether anyone listens at the receiving end.
+    /// Whether there is a subscriber at the receiving end.
     pub wanted: bool,
     /// Messages per second.
     pub rate_hz: Option<f64>,
     /// Payload bits per second.
     pub bps: Option<f64>,
-    /// Median delay in the interval: the bound of its histogram bucket.
+    /// Median delay in the interval, as the bound of its histogram bucket.
     pub p50_ms: Option<f64>,
-    /// 99th percentile likewise.
+    /// 99th percentile of the delay in the interval, as the bound of its histogram bucket.
     pub p99_ms: Option<f64>,
-    /// Out: delivered; in: handed over. Since the start.
+    /// Messages since the start. Out: delivered; in: handed over.
     pub delivered: u64,
-    /// Waiting now.
+    /// Messages queued now.
     pub queued: u64,
-    /// Since the start, by reason; the rate limit's and the gateway's among them.
+    /// Messages dropped since the start, by reason; includes the rate limit's and the gateway's.
     pub dropped: BTreeMap<String, u64>,
-    /// Dropped in the interval, all reasons.
+    /// Messages dropped in the interval, for all reasons.
     pub dropped_now: u64,
-    /// As in the later snapshot.
+    /// Recently dropped messages, from the later snapshot.
     pub given_up: Option<GivenUpReport>,
 }
 
-/// One radio.
+/// The rates of one radio.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RadioRates {
     /// Interface.
     pub radio: String,
-    /// Governing signal.
+    /// The signal that paces the radio.
     pub paced_by: String,
-    /// Bits per second.
+    /// Configured rate in bits per second.
     pub configured_bps: Option<u64>,
-    /// Bits per second.
+    /// Measured rate in bits per second.
     pub measured_bps: Option<u64>,
     /// Bytes in the kernel.
     pub in_flight_bytes: u64,
-    /// Bytes that may be.
+    /// Most bytes that may be in the kernel.
     pub in_flight_limit_bytes: u64,
     /// IP bits per second.
     pub sent_bps: Option<f64>,
@@ -81,7 +81,7 @@ pub struct RadioRates {
     pub sent_pps: Option<f64>,
 }
 
-/// One link.
+/// The rates of one link.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LinkRates {
     /// The other node.
@@ -90,25 +90,26 @@ pub struct LinkRates {
     pub radio: String,
     /// Remote address.
     pub remote: String,
-    /// Whether packets come in.
+    /// Whether packets arrive.
     pub up: bool,
-    /// What it lets go now, in bits per second of IP packets.
+    /// Available rate in bits per second of IP packets.
     pub available_bps: Option<u64>,
-    /// Governing signal.
+    /// The signal that held packets back last.
     pub paced_by: String,
-    /// Smoothed round trip.
+    /// Smoothed round trip in milliseconds.
     pub rtt_ms: Option<f64>,
-    /// Lost packets as a share of those whose fate became known in the interval.
+    /// Lost packets as a fraction of those whose fate became known in the interval.
     pub loss: Option<f64>,
-    /// IP bits per second.
+    /// IP bits per second sent.
     pub sent_bps: Option<f64>,
-    /// IP bits per second.
+    /// IP bits per second received.
     pub received_bps: Option<f64>,
-    /// Repairs as a share of the bytes sent in the interval.
+    /// Repairs as a fraction of the bytes sent in the interval.
     pub repairs: Option<f64>,
 }
 
-/// What happened between `previous` and `current`; an earlier run of the node does not count as previous.
+/// Returns the changes between `previous` and `current`. An earlier run of the node does not count
+/// as previous.
 pub fn between(previous: Option<&Status>, current: &Status) -> Rates {
     let seconds = |previous: &&Status| current.uptime_s - previous.uptime_s;
     let previous = previous.filter(|p| p.node == current.node && seconds(p) >= MIN_INTERVAL_S);
@@ -142,7 +143,8 @@ pub fn between(previous: Option<&Status>, current: &Status) -> Rates {
     }
 }
 
-/// What happened on links; `previous`: so many seconds ago, and what was then.
+/// Returns the changes of links; `previous` is the age in seconds of the earlier reports, and
+/// these.
 pub(crate) fn of_links(
     previous: Option<(f64, &[LinkReport])>,
     current: &[LinkReport],
@@ -163,7 +165,7 @@ fn index<'s, T, K: std::hash::Hash + Eq>(
     reports.unwrap_or_default().iter().map(|report| (key(report), report)).collect()
 }
 
-/// What gateways rejected, by direction (`true` is out) and topic.
+/// Messages that gateways rejected, by direction (`true` is out) and topic.
 struct Rejected<'s>(HashMap<(bool, &'s str), Vec<(&'s str, u64)>>);
 
 impl<'s> Rejected<'s> {
@@ -176,7 +178,7 @@ impl<'s> Rejected<'s> {
         Self(of)
     }
 
-    /// All that a topic lost, by reason.
+    /// Returns all messages that a topic lost, by reason.
     fn and_dropped(&self, topic: &TopicReport) -> BTreeMap<String, u64> {
         let mut dropped = topic.dropped.clone();
         if topic.rate_limited > 0 {
@@ -194,7 +196,7 @@ struct Interval {
 }
 
 impl Interval {
-    /// Growth per second of a counter that was `before`; what is new began at zero.
+    /// Returns the growth per second of a counter that was `before`; a new counter started at zero.
     fn per_second(&self, before: Option<u64>, now: u64) -> Option<f64> {
         Some(grown(before, now) as f64 / self.seconds?)
     }
@@ -274,7 +276,7 @@ fn share(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
-/// Buckets of the delays between two histograms; either may leave out empty ones.
+/// Returns the buckets of the delays between two histograms; either may omit empty ones.
 fn delays_between(before: Option<&DelayReport>, now: Option<&DelayReport>) -> Vec<(f64, u64)> {
     let before = before.map_or(&[][..], |report| &report.buckets);
     let before: HashMap<u64, u64> =
@@ -286,7 +288,7 @@ fn delays_between(before: Option<&DelayReport>, now: Option<&DelayReport>) -> Ve
     now.iter().map(grown).collect()
 }
 
-/// A delay that `share` of those counted do not exceed: the bound of the bucket it falls in.
+/// Returns the delay that `share` of the counted delays do not exceed: the bound of its bucket.
 fn percentile(buckets: &[(f64, u64)], share: f64) -> Option<f64> {
     let total: u64 = buckets.iter().map(|(_, count)| count).sum();
     let wanted = (share * total as f64).ceil() as u64;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The counters of the last ten seconds: what was given up lately, and why. All else that is
-//! counted grows from the node's start; `status` is about now.
+//! Counters of the last ten seconds: which messages were dropped, and why. All other counters grow
+//! from the node's start; `status` is about the present.
 
 use crate::status::GivenUpReport;
 use crate::topics::Topics;
@@ -8,15 +8,15 @@ use std::collections::{HashMap, VecDeque};
 use tautline_proto::stats::{DropReason, Drops};
 use tautline_proto::{ChannelId, Duration, Endpoint, Instant, PeerId};
 
-/// Samples kept, taken once per second.
+/// Samples kept; one is taken per second.
 const SAMPLES: usize = 10;
-/// The shortest time of which is told.
+/// Shortest time that a report covers.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// Reasons to give up a message that more room on the way would have spared.
+/// Drop reasons that more capacity of the links would have prevented.
 const SHORT_OF_ROOM: [DropReason; 4] =
     [DropReason::Superseded, DropReason::Thinned, DropReason::Expired, DropReason::Overflow];
 
-/// What is counted of one channel.
+/// Counters of one channel.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counts {
     /// Messages known to be complete at the receiving end.
@@ -24,7 +24,7 @@ struct Counts {
     dropped: Drops,
 }
 
-/// What is counted of one peer.
+/// Counters of one peer.
 #[derive(Debug, Clone, Copy, Default)]
 struct Load {
     /// Payload bytes accepted for it.
@@ -33,7 +33,7 @@ struct Load {
     sent_bytes: u64,
 }
 
-/// Whether it leaves from here, and which it is.
+/// Whether the channel is outgoing, its peer and its number.
 type Key = (bool, PeerId, ChannelId);
 
 #[derive(Debug)]
@@ -49,7 +49,7 @@ pub(crate) struct Recent {
     samples: VecDeque<Sample>,
 }
 
-/// What was asked of the links to a peer lately, and what they carried, in bits per second.
+/// Recent rates of data accepted for a peer and sent to it, in bits per second.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rates {
     /// Payload accepted.
@@ -58,18 +58,18 @@ pub(crate) struct Rates {
     pub(crate) sent_bps: f64,
 }
 
-/// What happened from the oldest sample until now.
+/// The counters from the oldest sample until now.
 #[derive(Debug)]
 pub(crate) struct Lately<'a> {
     pub(crate) endpoint: &'a Endpoint,
     pub(crate) topics: &'a Topics,
-    /// The oldest sample and its age in seconds, once that is long enough to tell of.
+    /// The oldest sample and its age in seconds, once that is long enough for a report.
     oldest: Option<(&'a Sample, f64)>,
     loads: HashMap<PeerId, Load>,
 }
 
 impl Recent {
-    /// To be called once per second.
+    /// Takes a sample; to be called once per second.
     pub(crate) fn sample(&mut self, now: Instant, endpoint: &Endpoint, topics: &Topics) {
         let out = topics.local.values().flat_map(|local| &local.channels);
         let mut keys: Vec<Key> = out.map(|(peer, channel)| (true, *peer, *channel)).collect();
@@ -94,7 +94,7 @@ impl Recent {
         (age >= SHORTEST).then_some((oldest, age.as_secs_f64()))
     }
 
-    /// What happened until now.
+    /// Returns the counters from the oldest sample until `now`.
     pub(crate) fn until<'a>(
         &'a self,
         now: Instant,
@@ -106,7 +106,7 @@ impl Recent {
 }
 
 impl Lately<'_> {
-    /// What the links to a peer had to carry, and carried.
+    /// Returns the rates that were accepted for a peer and that its links carried.
     pub(crate) fn rates(&self, peer: PeerId) -> Option<Rates> {
         let (oldest, seconds) = self.oldest?;
         let [before, now] =
@@ -118,7 +118,7 @@ impl Lately<'_> {
         })
     }
 
-    /// What was given up of a channel; `None` if nothing was.
+    /// Returns a report of a channel's dropped messages; `None` if there are none.
     pub(crate) fn given_up(&self, key: Key) -> Option<GivenUpReport> {
         let (oldest, seconds) = self.oldest?;
         let before = oldest.channels.get(&key).copied().unwrap_or_default();
@@ -140,14 +140,14 @@ impl Lately<'_> {
         })
     }
 
-    /// Why there was no room, in words.
+    /// Returns in words why the links lacked capacity.
     fn of_links(&self, peer: PeerId) -> Option<String> {
         let view = self.endpoint.peer(peer);
         if !view.up {
             return Some(format!("{} is down", view.name));
         }
         let rates = self.rates(peer)?;
-        // Where less was wanted than sent, messages came in bursts, of which averages say nothing.
+        // If less was accepted than sent, messages arrived in bursts, which averages do not show.
         (rates.wanted_bps > rates.sent_bps).then(|| {
             let [sent, wanted] = [rates.sent_bps, rates.wanted_bps].map(bit_rate);
             let to_peer = |id| self.endpoint.link(id).peer == peer;
@@ -180,7 +180,7 @@ fn loads(endpoint: &Endpoint, topics: &Topics) -> HashMap<PeerId, Load> {
     loads
 }
 
-/// By what each reason grew, the most first.
+/// Returns the growth of each reason, the largest first.
 fn grown(before: &Drops, now: &Drops) -> Vec<(DropReason, u64)> {
     let grown =
         |(reason, count): (DropReason, u64)| (reason, count.saturating_sub(before.get(reason)));
@@ -189,6 +189,7 @@ fn grown(before: &Drops, now: &Drops) -> Vec<(DropReason, u64)> {
     all
 }
 
+/// Returns the reasons in words:
 /// `newer ones replaced them (60), they grew older than their lifespan (2); link to base ...`.
 fn why(lost: &[(DropReason, u64)], of_links: Option<String>) -> String {
     let part = |(reason, count): &(DropReason, u64)| match lost.len() {
@@ -215,10 +216,10 @@ fn in_words(reason: DropReason) -> &'static str {
     }
 }
 
-/// `3.1 Mbps`.
+/// Formats `3.1 Mbps`.
 fn bit_rate(bps: f64) -> String {
     let scales = [(1e9, "Gbps"), (1e6, "Mbps"), (1e3, "kbps")];
-    // The border is where rounding would give four digits.
+    // The limit is where rounding would give four digits.
     match scales.into_iter().find(|(scale, _)| bps >= 0.99995 * scale) {
         Some((scale, unit)) => format!("{:.1} {unit}", bps / scale),
         None => format!("{bps:.0} bps"),

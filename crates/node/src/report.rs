@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The snapshot of a running node, put together from its parts.
+//! The snapshot of a running node, assembled from its parts.
 
 use crate::config::{Config, Security};
 use crate::notices;
@@ -17,10 +17,10 @@ use tautline_gateway::{Gateway, GatewayStatus};
 use tautline_proto::stats::{DELAY_BUCKETS, Delays, Drops, RefusedPackets};
 use tautline_proto::{ClockView, Endpoint, Instant, LinkId, PeerId, Place, RadioId};
 
-/// Kind of the gateway that is none.
+/// Kind of the gateway of a node without middleware.
 pub(crate) const NO_GATEWAY: &str = "none";
 
-/// What status needs and the protocol does not know.
+/// Data that status needs and the protocol does not know.
 #[derive(Debug)]
 pub(crate) struct Reporter {
     node: String,
@@ -51,8 +51,8 @@ impl Reporter {
         self.radio_names.get(&radio).cloned().unwrap_or_default()
     }
 
-    /// The snapshot. `now` counts from the node's start; `refused`: messages that found the data
-    /// plane's inlet or the codec full.
+    /// Returns the snapshot. `now` counts from the node's start; `refused` is the messages that
+    /// found the data plane's inlet or the codec full.
     pub(crate) fn status(
         &self,
         now: Instant,
@@ -137,7 +137,7 @@ impl Reporter {
             .collect()
     }
 
-    /// All links, in the protocol's order.
+    /// Returns all links, in the protocol's order.
     pub(crate) fn links(&self, endpoint: &Endpoint) -> Vec<LinkReport> {
         endpoint.links().map(|id| self.link(endpoint, id)).collect()
     }
@@ -170,7 +170,7 @@ impl Reporter {
     }
 }
 
-/// One for each middleware there is; none where the node runs without.
+/// Returns one report per middleware; none for a node without any.
 fn gateway_reports(state: &GatewayStatus) -> Vec<GatewayReport> {
     if state.kind == NO_GATEWAY {
         return Vec::new();
@@ -331,7 +331,7 @@ fn delay_report(delays: &Delays) -> Option<DelayReport> {
     })
 }
 
-/// Without notices that a key is unknown which has become a peer's since.
+/// Removes notices about an unknown key that has become a peer's since.
 fn still_true(mut notices: Vec<String>, endpoint: &Endpoint) -> Vec<String> {
     for peer in endpoint.peers().map(|id| endpoint.peer(id)) {
         notices::drop_untrue(&mut notices, peer.name, &peer.key, endpoint.name());

@@ -15,24 +15,24 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tautline_gateway::{Command, Gateway, GatewayStatus};
 
-/// Where a [`Config`] comes from.
+/// The origin of a [`Config`].
 #[derive(Debug, Clone)]
 pub struct Origin {
     /// The robot's file.
     pub file: PathBuf,
-    /// SHA-256 of its text ([`config::Checked::sha256`](crate::config::Checked::sha256)).
+    /// SHA-256 of the file's text ([`config::Checked::sha256`](crate::config::Checked::sha256)).
     pub sha256: String,
 }
 
-/// Runs the daemon until SIGTERM or SIGINT; then what waits is sent, peers are told, and the
-/// gateway unregisters. SIGHUP takes in what has changed in the file.
+/// Runs the daemon until SIGTERM or SIGINT. Then queued messages are sent, peers get a goodbye, and
+/// the gateway unregisters. SIGHUP applies changes of the file.
 pub fn run(config: Config, origin: &Origin) -> Result<(), RunError> {
     descriptors::raise_limit();
     let mut node = Node::new(config.clone())?;
     let handle = Arc::new(node.handle());
     let reloader = Reloader::start(origin.file.clone(), config.clone(), handle.clone())?;
     let reloader = Arc::new(reloader);
-    // Two daemons of one control socket, and so of one audit log, do not get further than this.
+    // A second daemon with this control socket, and therefore with this audit log, stops here.
     let _control = control::ControlServer::start(&config.control, reloader.clone())?;
     let log = AuditLog::start(&config.audit)?;
     log.audit().record(None, started(&config, &node, origin));
@@ -100,7 +100,7 @@ fn obey_signals(handle: Arc<Handle>, reloader: Arc<Reloader>) -> Result<(), RunE
 
 fn reload_on_signal(reloader: &Reloader) {
     service::reloading();
-    // What came of it is in the log.
+    // The result is in the log.
     let _ = reloader.reload(false, Actor::Signal);
     service::ready();
 }

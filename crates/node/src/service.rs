@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What systemd is told (`Type=notify`, `WatchdogSec=`). Without systemd every
-//! function does nothing.
+//! Notifications to systemd (`Type=notify`, `WatchdogSec=`). Without systemd every function does
+//! nothing.
 
 use sd_notify::NotifyState;
 use std::time::Duration;
 
-/// Says that the node is up: sockets bound, data plane running.
+/// Notifies that the node is up: sockets are bound, and the data plane runs.
 pub fn ready() {
     tell(&[NotifyState::Ready]);
 }
 
-/// How often [`alive`] is to be called: half the unit's WatchdogSec; `None` without a watchdog.
+/// Returns the interval at which to call [`alive`]: half the unit's WatchdogSec; `None` without a
+/// watchdog.
 pub fn watchdog_interval() -> Option<Duration> {
     sd_notify::watchdog_enabled().map(|limit| limit / 2)
 }
 
-/// Says that the data plane still turns; call it from that loop, not from a thread beside it.
+/// Notifies that the data plane still runs; to be called from its loop, not from another thread.
 pub fn alive() {
     tell(&[NotifyState::Watchdog]);
 }
 
-/// Says that the node reads its file again; [`ready`] ends it.
+/// Notifies that the node reads its file again; [`ready`] ends this state.
 pub fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell(&[NotifyState::Reloading, now]),
@@ -28,7 +29,7 @@ pub fn reloading() {
     }
 }
 
-/// Says that the node drains and stops.
+/// Notifies that the node drains its queues and stops.
 pub fn stopping() {
     tell(&[NotifyState::Stopping]);
 }

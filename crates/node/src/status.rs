@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a running node says of itself: one snapshot, the same for the command
-//! line, `--json`, metrics and the console. Counters grow from the node's start;
-//! rates are the difference of two snapshots.
+//! The state of a running node: one snapshot, the same for the command line, `--json`, metrics and
+//! the console. Counters grow from the node's start; rates are the difference of two snapshots.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// One snapshot.
+/// A snapshot of a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// The node's name.
     pub node: String,
-    /// Its version.
+    /// The node's version.
     pub version: String,
-    /// Seconds since it started.
+    /// Seconds since the node started.
     pub uptime_s: f64,
-    /// `keys`, or `none`: anybody on the network can speak for any node.
+    /// `keys`, or `none`: anybody on the network can send in the name of any node.
     pub security: String,
-    /// The public key that peers know this node by; none where there is no security.
+    /// The public key by which peers know this node; none without security.
     pub key: Option<String>,
-    /// Where it listens.
+    /// Address on which the node listens.
     pub listen: String,
     /// The middleware on this robot.
     pub gateways: Vec<GatewayReport>,
@@ -34,30 +33,30 @@ pub struct Status {
     pub links: Vec<LinkReport>,
     /// One per topic with a watchdog.
     pub watchdogs: Vec<WatchdogReport>,
-    /// What peers want to do here, each with the line of the file that would allow it.
+    /// Requests of peers, each with the line of the file that would allow it.
     #[serde(default)]
     pub waiting: Vec<WaitingReport>,
-    /// For each peer among them, the lines that allow all that it wants.
+    /// For each peer with requests, the lines that allow all of them.
     #[serde(default)]
     pub to_allow_all: Vec<LinesReport>,
     /// Packets that were refused, by reason.
     pub packets_refused: BTreeMap<String, u64>,
-    /// Recent things a person should know, newest last.
+    /// Recent notices for people, newest last.
     pub notices: Vec<String>,
 }
 
 /// The middleware on this robot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GatewayReport {
-    /// `ros1`.
+    /// Kind of the middleware: `ros1`, for example.
     pub kind: String,
-    /// `http://localhost:11311`.
+    /// Its address: `http://localhost:11311`, for example.
     pub location: String,
     /// Whether it answers.
     pub connected: bool,
-    /// Last trouble, empty when all is well.
+    /// The last trouble; empty if there is none.
     pub trouble: String,
-    /// Messages that its gateway did not take or hand on.
+    /// Messages that the gateway did not take or hand on.
     pub rejected: Vec<RejectedReport>,
 }
 
@@ -65,13 +64,14 @@ pub struct GatewayReport {
 /// subscribers (in).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RejectedReport {
-    /// Local name; empty for all topics that are too many to be told apart.
+    /// Local name; empty for topics beyond the number that is counted separately.
     pub topic: String,
-    /// Which way.
+    /// Direction.
     pub direction: Direction,
-    /// Out: too_large, not_cdr, publisher_gone, caller_gone, too_many_calls. In: not_written, gateway_behind.
+    /// Out: too_large, not_cdr, publisher_gone, caller_gone, too_many_calls. In: not_written,
+    /// gateway_behind.
     pub reason: String,
-    /// How many.
+    /// Number of messages.
     pub count: u64,
 }
 
@@ -80,34 +80,34 @@ pub struct RejectedReport {
 pub struct PeerReport {
     /// Its name.
     pub name: String,
-    /// Its public key; none where there is no security.
+    /// Its public key; none without security.
     pub key: Option<String>,
     /// `connecting`, `up` or `down`.
     pub state: String,
-    /// Bytes waiting for it.
+    /// Bytes queued for it.
     pub queued_bytes: u64,
-    /// Messages waiting for it.
+    /// Messages queued for it.
     pub queued_messages: u64,
     /// Payload of topics accepted for it in the last ten seconds, in bits per second.
     pub wanted_bps: Option<f64>,
     /// IP packets sent to it in the same time, in bits per second.
     pub sent_bps: Option<f64>,
-    /// How its clock stands to ours, once that is known.
+    /// Offset of its clock from ours, once that is known.
     pub clock: Option<ClockReport>,
-    /// Packets of others that were passed on to it.
+    /// Packets of others that were relayed to it.
     pub relayed_packets: u64,
-    /// Packets of others that did not get to it, by reason.
+    /// Packets of others for it that were not relayed, by reason.
     pub relayed_dropped: BTreeMap<String, u64>,
 }
 
-/// How a peer's clock stands to ours.
+/// The offset of a peer's clock from ours.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClockReport {
-    /// The peer's time of day less ours, in milliseconds; through relays it is not known.
+    /// The peer's time of day minus ours, in milliseconds; unknown through relays.
     pub offset_ms: Option<f64>,
-    /// The error of that and of one-way delays is at most this, in milliseconds.
+    /// Largest error of the offset and of one-way delays, in milliseconds.
     pub bound_ms: f64,
-    /// How much faster its clock runs than ours, in millionths, after a minute.
+    /// Drift of its clock against ours, in millionths (positive: faster), after a minute.
     pub drift_ppm: Option<f64>,
 }
 
@@ -126,7 +126,7 @@ pub enum Direction {
 pub struct TopicReport {
     /// Local name.
     pub topic: String,
-    /// Which way.
+    /// Direction.
     pub direction: Direction,
     /// The other node.
     pub peer: String,
@@ -136,7 +136,7 @@ pub struct TopicReport {
     pub priority: u8,
     /// Rate limit at the source in hertz.
     pub rate_hz: Option<f64>,
-    /// Whether someone at the far end (out) or here (in) listens.
+    /// Whether there is a subscriber at the far end (out) or here (in).
     pub wanted: bool,
     /// Out: messages accepted for sending. In: messages handed to the gateway.
     pub messages: u64,
@@ -144,48 +144,50 @@ pub struct TopicReport {
     pub bytes: u64,
     /// Out: messages known to be complete at the peer.
     pub delivered: u64,
-    /// Out: waiting in our queue now.
+    /// Out: messages in our queue now.
     pub queued: u64,
-    /// Out: on their way, outcome unknown.
+    /// Out: messages sent, outcome unknown.
     pub sent: u64,
-    /// Messages left out at the source by the rate limit; those of tf were merged into others.
+    /// Messages not sent because of the rate limit at the source; those of tf were merged into
+    /// others.
     pub rate_limited: u64,
-    /// Messages dropped, by reason: expired, superseded, thinned, overflow, lost, peer_gone, refused, late, ...
+    /// Messages dropped, by reason: expired, superseded, thinned, overflow, lost, peer_gone,
+    /// refused, late, ...
     /// In: over_rate (more than peers.NAME.max_rate).
-    /// Those of tf before they were accepted: malformed, no_named_frame, no_room (for some of
+    /// Messages of tf before they were accepted: malformed, no_named_frame, no_room (for some of
     /// its transforms).
     pub dropped: BTreeMap<String, u64>,
-    /// What of it was given up in the last ten seconds, if anything was.
+    /// Messages dropped in the last ten seconds, if there are any.
     pub given_up: Option<GivenUpReport>,
     /// In: one-way delay, age at delivery.
     pub delay: Option<DelayReport>,
-    /// In: the error of those delays is at most this, in milliseconds, once the clocks of both
-    /// ends are compared; until then half a round trip stands for the way.
+    /// In: largest error of those delays, in milliseconds, once the clocks of both ends are
+    /// compared; until then, half a round trip is taken for the delay of the path.
     pub delay_bound_ms: Option<f64>,
 }
 
-/// What was given up lately of a topic, and why.
+/// Recently dropped messages of a topic, and the reasons.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GivenUpReport {
-    /// The time that this is about, up to now: ten seconds, less after the start.
+    /// The time that this covers, until now: ten seconds, less after the start.
     pub seconds: f64,
-    /// Messages that were given up.
+    /// Messages that were dropped.
     pub messages: u64,
-    /// Messages of which it became known in this time whether they arrived.
+    /// Messages whose outcome became known in this time.
     pub of: u64,
-    /// Messages given up by reason, named as in [`TopicReport::dropped`].
+    /// Messages dropped by reason, named as in [`TopicReport::dropped`].
     pub reasons: BTreeMap<String, u64>,
-    /// The reasons in words, with what the links to the peer carried where that was too little.
+    /// The reasons in words, with the rate that the links to the peer carried if it was too low.
     pub why: String,
 }
 
 impl GivenUpReport {
-    /// The share of messages given up, 0 to 1.
+    /// Returns the fraction of messages that were dropped, 0 to 1.
     pub fn share(&self) -> f64 {
         self.messages as f64 / self.of.max(1) as f64
     }
 
-    /// `41 % of messages given up in the last 10 s: newer ones replaced them (...)`.
+    /// Formats `41 % of messages given up in the last 10 s: newer ones replaced them (...)`.
     pub fn in_words(&self) -> String {
         let share = match self.share() * 100.0 {
             few if few < 1.0 => "less than 1".into(),
@@ -196,7 +198,7 @@ impl GivenUpReport {
     }
 }
 
-/// Delays since the node started, milliseconds.
+/// Delays since the node started, in milliseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DelayReport {
     /// Mean.
@@ -207,7 +209,7 @@ pub struct DelayReport {
     pub p99_ms: f64,
     /// Largest.
     pub max_ms: f64,
-    /// Upper bound of each histogram bucket in milliseconds and how many delays fell in it.
+    /// Upper bound of each histogram bucket in milliseconds, and the number of delays in it.
     pub buckets: Vec<(f64, u64)>,
 }
 
@@ -216,15 +218,15 @@ pub struct DelayReport {
 pub struct RadioReport {
     /// Interface name.
     pub radio: String,
-    /// Which signal lets packets go now: `back-pressure`, `rate`, `idle`.
+    /// The signal that paces the radio now: `back-pressure`, `rate`, `idle`.
     pub paced_by: String,
     /// Configured rate in bits per second.
     pub configured_bps: Option<u64>,
-    /// Rate measured while there was always something to send, bits per second.
+    /// Rate measured while packets were queued all the time, in bits per second.
     pub measured_bps: Option<u64>,
     /// Bytes in the kernel now.
     pub in_flight_bytes: u64,
-    /// Bytes that may be.
+    /// Most bytes that may be in the kernel.
     pub in_flight_limit_bytes: u64,
     /// IP bytes sent.
     pub sent_bytes: u64,
@@ -237,31 +239,31 @@ pub struct RadioReport {
 pub struct LinkReport {
     /// The other node.
     pub peer: String,
-    /// Which radio it leaves by.
+    /// The radio that sends its packets.
     pub radio: String,
     /// Remote address, empty while unknown.
     pub remote: String,
-    /// Whether packets come in.
+    /// Whether packets arrive.
     pub up: bool,
-    /// What it lets go now, in bits per second of IP packets, shared with the other links of its
-    /// radio; it grows with use. None: nothing is known to bound it, or it is down.
+    /// Rate that the link can send now, in bits per second of IP packets, shared with the other
+    /// links of its radio; it grows with use. None: no limit is known, or the link is down.
     pub available_bps: Option<u64>,
     /// The signal that held packets back last: that of the radio (`back-pressure`, `rate`,
-    /// `relay`), or `reports` of the peer where the slow hop is further away.
+    /// `relay`), or `reports` of the peer if the bottleneck is further away.
     pub paced_by: String,
     /// Largest datagram payload.
     pub mtu: u64,
-    /// Smoothed round trip in milliseconds.
+    /// Smoothed round-trip time in milliseconds.
     pub rtt_ms: Option<f64>,
-    /// Packets sent, and of these acknowledged and lost.
+    /// Packets sent.
     pub sent_packets: u64,
-    /// Packets the peer has confirmed.
+    /// Packets that the peer has acknowledged.
     pub acked_packets: u64,
-    /// Packets taken for lost.
+    /// Packets that count as lost.
     pub lost_packets: u64,
     /// IP bytes sent.
     pub sent_bytes: u64,
-    /// Bytes of repairs among them.
+    /// Bytes of repairs among the bytes sent.
     pub repair_bytes: u64,
     /// Packets received.
     pub received_packets: u64,
@@ -276,34 +278,33 @@ pub struct LinkReport {
 pub struct WatchdogReport {
     /// Local name.
     pub topic: String,
-    /// `asleep` (nothing came yet, or nobody listens), `armed` or `silent`.
+    /// `asleep` (no message yet, or no subscriber), `armed` or `silent`.
     pub state: String,
-    /// Safe messages published.
+    /// Number of safe messages published.
     pub published: u64,
 }
 
-/// Something that a peer may do here only with another line in the file.
+/// A request of a peer that needs another line in the file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WaitingReport {
     /// The other node.
     pub peer: String,
-    /// `publish` or `serve` something of its own here, or `call` something of this robot.
+    /// `publish` or `serve` a topic or service of the peer here, or `call` one of this robot.
     pub act: String,
-    /// Name of the topic or service where it comes from.
+    /// Name of the topic or service on the robot that has it.
     pub name: String,
     /// Type name.
     pub type_name: String,
-    /// To be added under peers.NAME.
+    /// The line to be added under peers.NAME.
     pub line: String,
 }
 
-/// What of a peer's entry in the file allows all that waits for a line.
+/// The lines of a peer's entry in the file that allow all of its requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LinesReport {
     /// The other node.
     pub peer: String,
-    /// YAML, to be put in place of `accept` and `call` under peers.NAME; what they name so far is
-    /// in it.
+    /// YAML that replaces `accept` and `call` under peers.NAME; includes their present entries.
     pub lines: String,
 }
 
@@ -320,7 +321,7 @@ pub struct TopicChange {
     pub rate_hz: Option<f64>,
 }
 
-/// `/scan: priority=9 rate=5Hz`.
+/// Formats `/scan: priority=9 rate=5Hz`.
 impl fmt::Display for TopicChange {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}:", self.topic)?;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The calls that no safe library offers. The only `unsafe` of this crate: each
-//! passes a pointer to a live local of the type the kernel writes or reads.
+//! System calls that no safe library offers. The only `unsafe` of this crate: each call passes a
+//! pointer to a live local of the type that the kernel writes or reads.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Bytes that the kernel has charged to a socket for packets not yet sent,
-/// its own bookkeeping included (SIOCOUTQ, `man 7 socket`).
+/// Returns the bytes that the kernel has charged to a socket for packets not yet sent, its own
+/// bookkeeping included (SIOCOUTQ, `man 7 socket`).
 pub(crate) fn charged_bytes(socket: BorrowedFd<'_>) -> io::Result<usize> {
     let mut charged: libc::c_int = 0;
     // SAFETY: TIOCOUTQ (the same number as SIOCOUTQ) writes one int.
@@ -18,7 +18,7 @@ pub(crate) fn charged_bytes(socket: BorrowedFd<'_>) -> io::Result<usize> {
     Ok(usize::try_from(charged).unwrap_or(0))
 }
 
-/// MTU of the route that a connected socket uses (IP_MTU, IPV6_MTU).
+/// Returns the MTU of the route that a connected socket uses (IP_MTU, IPV6_MTU).
 pub(crate) fn path_mtu(socket: BorrowedFd<'_>, ipv6: bool) -> io::Result<usize> {
     let (level, name) =
         if ipv6 { (libc::IPPROTO_IPV6, libc::IPV6_MTU) } else { (libc::IPPROTO_IP, libc::IP_MTU) };
@@ -34,8 +34,8 @@ pub(crate) fn path_mtu(socket: BorrowedFd<'_>, ipv6: bool) -> io::Result<usize> 
     Ok(usize::try_from(mtu).unwrap_or(0))
 }
 
-/// Whether an interface is up, reaches groups and is no loopback (SIOCGIFFLAGS, `man 7 netdevice`).
-/// Any socket will do.
+/// Whether an interface is up, supports multicast and is no loopback; `socket` can be any socket
+/// (SIOCGIFFLAGS, `man 7 netdevice`).
 pub(crate) fn takes_groups(socket: BorrowedFd<'_>, interface: &str) -> io::Result<bool> {
     let ifr_ifru = libc::__c_anonymous_ifr_ifru { ifru_flags: 0 };
     let mut request = libc::ifreq { ifr_name: [0; libc::IFNAMSIZ], ifr_ifru };
@@ -53,8 +53,9 @@ pub(crate) fn takes_groups(socket: BorrowedFd<'_>, interface: &str) -> io::Resul
     Ok(flags & (wanted | libc::IFF_LOOPBACK) == wanted)
 }
 
-/// User, group and process at the other end of a Unix socket when it connected (SO_PEERCRED).
-/// The process is 0 where it is in another PID namespace, which `rustix` does not provide for.
+/// Returns user, group and process at the other end of a Unix socket when it connected
+/// (SO_PEERCRED). The process is 0 if it is in another PID namespace, which `rustix` does not
+/// support.
 pub(crate) fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<(u32, u32, u32)> {
     let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;

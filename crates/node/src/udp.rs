@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sockets. One is open to everybody; each link has others, connected ones on
-//! the same port, so that the kernel charges what waits to the link it waits for: one for
-//! each class of packets, since what the radio holds back of one says nothing of another.
+//! UDP sockets. One receives from any address. Each link has connected ones on the same port, so
+//! that the kernel charges unsent packets to their own link: one per class of packets, since the
+//! backlog of one class in the radio is independent of another's.
 
 use crate::paths::Path;
 use crate::sys;
@@ -12,12 +12,12 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Receive buffer asked of the kernel: a full second at 8 Mbps, should the daemon be held up.
+/// Receive buffer requested from the kernel: one second at 8 Mbps, for a delay of the daemon.
 const RECEIVE_BUFFER_BYTES: usize = 1 << 20;
 
-/// Packets remembered beyond those the kernel seems to hold, should a charge have been misjudged.
+/// Packets remembered beyond those that the kernel seems to hold, in case a charge was misjudged.
 const REMEMBERED: usize = 8;
-/// Less than the kernel charges for the smallest packet.
+/// Tolerance of a charge, in bytes: less than the kernel's charge for the smallest packet.
 const CHARGE_TOLERANCE: usize = 256;
 
 /// Largest UDP payload.
@@ -33,11 +33,11 @@ fn unbound(local: SocketAddr, only_v6: bool) -> io::Result<Socket> {
 
 fn open(local: SocketAddr, only_v6: bool, device: Option<&str>) -> io::Result<Socket> {
     let socket = unbound(local, only_v6)?;
-    // Each link has a socket of its own at the same port. Not SO_REUSEADDR: with that any local
-    // user could have one there, too.
+    // Each link has a socket of its own on the same port. SO_REUSEADDR is not used: with it any
+    // local user could have a socket there, too.
     socket.set_reuse_port(true)?;
     socket.set_nonblocking(true)?;
-    // Best effort: the kernel caps it at net.core.rmem_max.
+    // Best effort: the kernel limits it to net.core.rmem_max.
     let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES);
     if let Some(device) = device {
         socket.bind_device(Some(device.as_bytes()))?;
@@ -46,7 +46,7 @@ fn open(local: SocketAddr, only_v6: bool, device: Option<&str>) -> io::Result<So
     Ok(socket)
 }
 
-/// Sets the DSCP of what a socket sends: the upper six bits, above those of congestion (RFC 2474).
+/// Sets the DSCP of a socket's packets: the upper six bits, above those of congestion (RFC 2474).
 fn mark(socket: &Socket, local: SocketAddr, dscp: u8) -> io::Result<()> {
     let traffic_class = u32::from(dscp) << 2;
     match local {
@@ -55,10 +55,10 @@ fn mark(socket: &Socket, local: SocketAddr, dscp: u8) -> io::Result<()> {
     }
 }
 
-/// The socket open to everybody; `[::]` takes IPv4 as well.
+/// Returns the socket that receives from any address; `[::]` takes IPv4 as well.
 pub(crate) fn listen(local: SocketAddr) -> io::Result<UdpSocket> {
     let only_v6 = local.ip() != Ipv6Addr::UNSPECIFIED;
-    // Another daemon on the port must be an error, although our links' sockets share it.
+    // Another daemon on the port must be an error, although our links' sockets share the port.
     let alone = unbound(local, only_v6)?;
     alone.bind(&local.into())?;
     let port = alone.local_addr()?.as_socket().map_or(local.port(), |a| a.port());
@@ -66,7 +66,7 @@ pub(crate) fn listen(local: SocketAddr) -> io::Result<UdpSocket> {
     Ok(open(SocketAddr::new(local.ip(), port), only_v6, None)?.into())
 }
 
-/// An address as others write it: IPv4 mapped into IPv6 becomes IPv4.
+/// Returns an address in its usual form: IPv4 mapped into IPv6 becomes IPv4.
 pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     match address {
         SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {
@@ -77,19 +77,19 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// The socket of one class of a link. What comes for the link comes to one of its sockets:
-/// to which, the kernel does not promise.
+/// The socket of one class of a link. Packets of the link arrive at one of its sockets; the kernel
+/// does not promise which.
 #[derive(Debug)]
 pub(crate) struct LinkSocket {
     socket: UdpSocket,
     pub(crate) path: Path,
-    /// Packets sent last, oldest first: what the kernel charges for each, and its IP bytes.
+    /// The last packets sent, oldest first: the kernel's charge for each, and its IP bytes.
     sent: VecDeque<(usize, usize)>,
     charges: Charges,
 }
 
 impl LinkSocket {
-    /// Connects to `path` from the node's address and port; its packets will bear `dscp`, 0 to 63.
+    /// Connects to `path` from the node's address and port; packets carry `dscp`, 0 to 63.
     pub(crate) fn connect(
         path: Path,
         node: SocketAddr,
@@ -114,11 +114,11 @@ impl LinkSocket {
         Ok(epoll::add(poll, &self.socket, data, events)?)
     }
 
-    /// Sends, and notes what the kernel charges for it.
+    /// Sends a datagram, and notes the kernel's charge for it.
     pub(crate) fn send(&mut self, datagram: &[u8], ip_bytes: usize) -> io::Result<()> {
         let before = self.charged()?;
         match self.socket.send(datagram) {
-            // Tells of an earlier packet that was refused; this one was not sent yet.
+            // The error is of an earlier packet that was refused; this one was not sent yet.
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 self.socket.send(datagram)?;
             }
@@ -138,8 +138,8 @@ impl LinkSocket {
         sys::charged_bytes(self.socket.as_fd())
     }
 
-    /// IP bytes that the kernel holds now: the newest packets that make up its charge.
-    /// Counted anew from the newest each time, so that no error outlives its packet.
+    /// Returns the IP bytes that the kernel holds now: the newest packets that make up its charge.
+    /// The count starts from the newest each time, so no error outlives its packet.
     pub(crate) fn in_flight(&mut self) -> usize {
         if self.sent.is_empty() {
             return 0;
@@ -158,20 +158,20 @@ impl LinkSocket {
     }
 }
 
-/// What the kernel charges for a packet, by its length. A packet that leaves while another
-/// is charged makes that one look cheaper, never dearer, so the dearest seen is right.
+/// The kernel's charge for a packet, by its length. A packet that is sent while another is charged
+/// makes the other's charge look smaller, never larger, so the largest seen is right.
 #[derive(Debug)]
 struct Charges(Vec<usize>);
 
 impl Charges {
-    /// Lengths that are taken for equal.
+    /// Width of a class of lengths that count as equal.
     const STEP: usize = 64;
 
     fn new() -> Self {
         Self(vec![0; MAX_DATAGRAM / Self::STEP + 1])
     }
 
-    /// The charge for a packet of `len` bytes, now seen to be at least `seen`.
+    /// Returns the charge for a packet of `len` bytes, now seen to be at least `seen`.
     fn learn(&mut self, len: usize, seen: usize) -> usize {
         let Some(known) = self.0.get_mut(len / Self::STEP) else { return len.max(seen) };
         *known = (*known).max(seen).max(len);
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(link.in_flight(), 0, "loopback holds nothing back");
     }
 
-    /// Receives packets and prints the byte of IP's header that holds the DSCP.
+    /// Receives packets and prints the byte of the IP header that holds the DSCP.
     const LISTENER: &str = "
 import socket, sys
 family, address, level, wanted = (
@@ -220,8 +220,8 @@ for _ in range(4):
     far.sendto(b'back', sender)
 ";
 
-    /// What arrives of packets with each of `dscp` from sockets of one link; all of
-    /// them together receive every answer.
+    /// Returns the traffic classes that arrive from sockets of one link with each of `dscp`. All of
+    /// the sockets together receive every answer.
     fn received_traffic_classes(family: &str, dscp: [u8; 4]) -> Vec<u8> {
         let mut listener = Command::new("python3")
             .args(["-c", LISTENER, family])
