@@ -134,8 +134,8 @@ impl Codec {
         Ok(Self { jobs, questions, dropped })
     }
 
-    /// Queues a job. Returns `false` if too many of its owner are queued: the job is dropped and
-    /// counted.
+    /// Queues a job. Returns `false` if too many of its owner are queued: the job is dropped, and
+    /// counted unless it is about types.
     pub(crate) fn push(&self, job: Job) -> bool {
         let (owner, bytes) = (job.owner(), job.bytes());
         let share = if owner.is_some() { PEER_SHARE } else { OWN_SHARE };
