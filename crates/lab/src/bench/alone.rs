@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Cases about the daemons alone: what they cost idle, and what they add to a message.
+//! Cases about the daemons alone: their cost when idle, and the bytes that they add to a message.
 
 use super::case::{self, Verdict};
 use super::daemon::{Daemon, DaemonSetup, link_sent, topic_sent};
@@ -16,16 +16,16 @@ use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
 
-/// Daemons with a master and a peer, and nothing published.
+/// Case: daemons with a master and a peer, without messages.
 pub const IDLE: &str = "idle";
-/// The laser's messages one by one, each in a packet of its own.
+/// Case: the laser's messages, each in its own packet.
 pub const HEADER: &str = "header";
 
 const IDLE_TIME: Duration = Duration::from_secs(20);
 const HEADER_TIME: Duration = Duration::from_secs(10);
 const START_TIME: Duration = Duration::from_secs(6);
 const UNLIMITED: Link = Link::Wire(LinkLimits { rate_bps: None, loss: 0.0 });
-/// UDP and IPv4.
+/// Bytes of the UDP and IPv4 headers.
 const PACKET_BYTES: u64 = 8 + 20;
 
 #[derive(Serialize)]
@@ -36,7 +36,7 @@ struct AloneReport {
     verdicts: Vec<Verdict>,
 }
 
-/// Two computers with a master and a daemon each. Fields end in this order.
+/// Two computers with a master and a daemon each. Fields are dropped in this order.
 struct Scene {
     daemons: [Daemon; 2],
     _masters: [Process; 2],
@@ -85,7 +85,7 @@ pub fn run(
     Ok(Conclusion::of(&report.verdicts))
 }
 
-/// The case [`HEADER`] as a part of another.
+/// Runs the case [`HEADER`] as part of another case.
 pub fn header_alone(setup: &DaemonSetup, folder: &Path) -> Result<Vec<Verdict>> {
     header(&Scene::new(setup, folder)?, folder)
 }
@@ -105,7 +105,8 @@ fn idle(scene: &Scene) -> Result<Vec<Verdict>> {
     Ok(verdicts)
 }
 
-/// All bytes the link carried beyond messages, UDP and IP, per message: heartbeats and reports count.
+/// Measures the bytes per message that the robot's links carried in addition to messages, UDP and
+/// IP; heartbeats and reports count.
 fn header(scene: &Scene, folder: &Path) -> Result<Vec<Verdict>> {
     let mut load = Load::start(Middleware::own(Ros::One), &[Flow::Laser], &scene.pair, folder)?;
     let counters = || -> Result<[u64; 4]> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The cases and what must be reached in each.
+//! The cases and the targets of each.
 
 use super::flows::Flow;
 use super::ros::Ros;
@@ -11,45 +11,45 @@ use std::collections::BTreeMap;
 /// Figures of all transports of one run.
 pub type Outcomes = BTreeMap<Transport, Outcome>;
 
-/// One case of two computers and the load of [`Flow`].
+/// A case with two computers, one link and the load of [`Flow`].
 #[derive(Debug, PartialEq)]
 pub struct Case {
-    /// As on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// What the robots run.
+    /// ROS that the robots run.
     pub ros: Ros,
     /// The link.
     pub link: Link,
-    /// Whether the daemons are told the rate.
+    /// Whether the daemons' configuration contains the rate.
     pub rate_configured: bool,
-    /// Who competes.
+    /// Transports that are measured.
     pub transports: &'static [Transport],
-    /// What must be reached.
+    /// Targets, which decide the conclusion.
     pub targets: &'static [&'static [Target]],
-    /// What others reached elsewhere on such a link, to compare with: whether we do decides nothing.
+    /// Figures that others reached elsewhere on such a link. They do not affect the conclusion.
     pub comparisons: &'static [&'static [Target]],
-    /// What rivals are known to do here.
+    /// Known figures of the other transports on this link.
     pub known: &'static [Known],
 }
 
-/// One thing that must be reached.
+/// A measure and its bound.
 #[derive(Debug, PartialEq)]
 pub struct Target {
     what: Measure,
     bound: Bound,
 }
 
-/// Where a target is reached.
+/// The bound of a target.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Bound {
-    /// This or more.
+    /// Reached at this value or more.
     AtLeast(f64),
-    /// This or less.
+    /// Reached at this value or less.
     AtMost(f64),
 }
 
 impl Bound {
-    /// Whether `found` is within it.
+    /// Whether `found` is within the bound.
     pub fn holds(self, found: f64) -> bool {
         match self {
             AtLeast(limit) => found >= limit,
@@ -57,27 +57,27 @@ impl Bound {
         }
     }
 
-    /// What `found` amounts to.
+    /// Returns the verdict on `found`.
     pub fn judge(self, what: String, found: Option<f64>, unit: &'static str) -> Verdict {
         let (word, limit) = match self {
             AtLeast(limit) => ("at least", limit),
             AtMost(limit) => ("at most", limit),
         };
         let reached = found.is_some_and(|found| self.holds(found));
-        // A ratio may have more digits than anyone wants.
+        // A ratio can have more digits than are useful.
         let limit = (limit * 100.0).round() / 100.0;
         Verdict { what, target: format!("{word} {limit} {unit}"), found, unit, reached }
     }
 }
 
-/// What is looked at, of Tautline unless it says otherwise.
+/// A measured quantity, of Tautline unless stated otherwise.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Measure {
-    /// Messages received, percent of those sent.
+    /// Messages received, percent of messages sent.
     ReceivedPercent(Flow),
     /// Mean delay, ms.
     MeanMs(Flow),
-    /// How many times smaller that is than a rival's in the same run.
+    /// Mean delay of another transport, divided by Tautline's in the same run.
     MeanTimesUnder(Transport, Flow),
     /// 99th percentile of delay, ms.
     P99Ms(Flow),
@@ -85,33 +85,35 @@ enum Measure {
     MaxMs(Flow),
     /// Standard deviation of gaps, ms.
     GapStdMs(Flow),
-    /// How many times smaller that is than TCPROS's in the same run.
+    /// Standard deviation of TCPROS's gaps, divided by Tautline's in the same run.
     GapStdTimesUnderTcpros(Flow),
-    /// Mean delay over wire bytes / rate.
+    /// Mean delay, divided by wire bytes / rate.
     MeanTimesAirtime(Flow),
-    /// Image bytes carried, percent of the rate that other topics leave.
+    /// Image bytes delivered, percent of the rate that the laser leaves.
     ImageSharePercent,
-    /// Messages whose fate the daemon cannot tell.
+    /// Messages whose outcome the daemon does not know.
     Unaccounted(Flow),
-    /// Of one core, the busier daemon.
+    /// CPU time of the busier daemon, percent of one core.
     CpuPercent,
     IdleCpuPercent,
-    /// The larger daemon, idle.
+    /// Memory of the larger daemon when idle, in 10^6 bytes.
     IdleResidentMb,
 }
 
-/// A figure measured before on the same link: the run is void if it differs by more than a quarter.
+/// A figure measured earlier on the same link. The run is void if it differs by more than a
+/// quarter.
 #[derive(Debug, PartialEq)]
 pub struct Known {
     transport: Transport,
     laser_mean_ms: f64,
 }
 
-/// How far a known figure may be off.
+/// Largest relative deviation from a known figure.
 const KNOWN_TOLERANCE: f64 = 0.25;
-/// Bytes each packet adds to a message's: ours (as the case `header` measures), UDP, IPv4, Ethernet.
+/// Bytes that each packet adds to a message: Tautline's header (as the case `header` measures),
+/// UDP, IPv4 and Ethernet.
 const PACKET_OVERHEAD_BYTES: u64 = 40 + 8 + 20 + 14;
-/// Ethernet header and IP packet, as the kernel's token bucket counts them.
+/// Bytes of a full packet as the kernel's token bucket counts them: Ethernet header and IP packet.
 const FULL_PACKET_BYTES: u64 = 14 + super::world::MTU as u64;
 
 use Bound::{AtLeast, AtMost};
@@ -122,12 +124,12 @@ const fn target(what: Measure, bound: Bound) -> Target {
     Target { what, bound }
 }
 
-/// Use of one core by a daemon without messages.
+/// CPU time of a daemon without messages, percent of one core.
 pub const IDLE_CPU_PERCENT: Bound = AtMost(1.0);
 /// Memory of a daemon without messages, in 10^6 bytes.
 pub const IDLE_RESIDENT_MB: Bound = AtMost(30.0);
-/// Bytes a message of 1 KB costs beyond itself, UDP and IP; 29 of each packet are its session's
-/// header, its time and its tag.
+/// Bytes that a message of 1 KB costs in addition to its payload, UDP and IP. In each packet, 29 of
+/// them are the session header, the time and the tag.
 pub const HEADER_BYTES: Bound = AtMost(48.0);
 
 const AT_6_MBPS: &[Target] = &[
@@ -160,8 +162,8 @@ const WITH_LOSS: &[Target] = &[
     target(P99Ms(Laser), AtMost(20.0)),
 ];
 
-/// The Pound paper's tables 1 and 2: one hop of real 802.11 at 6 Mbps, its own laser and an
-/// image of 64 KB (ours has 61 KB), and no commands the other way.
+/// Tables 1 and 2 of the Pound paper: one hop of real 802.11 at 6 Mbps, with the paper's own laser
+/// and an image of 64 KB (61 KB here), and without commands in the other direction.
 const OF_POUND: &[Target] = &[
     target(ReceivedPercent(Laser), AtLeast(99.8)),
     target(ReceivedPercent(Image), AtLeast(99.9)),
@@ -170,7 +172,7 @@ const OF_POUND: &[Target] = &[
     target(MeanMs(Image), AtMost(112.0)),
 ];
 
-/// The same tables, beside plain ROS 1.
+/// The same tables, compared with plain ROS 1.
 const OF_POUND_BESIDE_ROS_1: &[Target] = &[
     target(MeanTimesUnder(Transport::Tcpros, Laser), AtLeast(18.6 / 4.1)),
     target(MeanTimesUnder(Transport::TcprosNodelay, Laser), AtLeast(6.0 / 4.1)),
@@ -287,45 +289,45 @@ const fn of_ros_2(
     Case { name, ros, link, rate_configured, transports, targets, comparisons: &[], known: &[] }
 }
 
-/// One target and what was found.
+/// A target and the measured value.
 #[derive(Debug, Clone, Serialize)]
 pub struct Verdict {
-    /// `laser p99`.
+    /// Measure: `laser p99`.
     pub what: String,
-    /// `at most 8 ms`.
+    /// Bound: `at most 8 ms`.
     pub target: String,
-    /// What was measured; `None` if there was nothing to measure.
+    /// Measured value; `None` if nothing was measured.
     pub found: Option<f64>,
-    /// `ms`, `%`, ...
+    /// Unit: `ms`, `%`, ...
     pub unit: &'static str,
     /// Whether the target is reached.
     pub reached: bool,
 }
 
 impl Verdict {
-    /// `4.90 ms`.
+    /// Returns the measured value with its unit: `4.90 ms`.
     pub fn found_words(&self) -> String {
         self.found.map_or("not measured".into(), |found| format!("{found:.2} {}", self.unit))
     }
 }
 
 impl Case {
-    /// All with robots that run `ros`.
+    /// Returns all cases with robots that run `ros`.
     pub fn all(ros: Ros) -> impl Iterator<Item = &'static Case> {
         CASES.iter().filter(move |case| case.ros == ros)
     }
 
-    /// The case of that name.
+    /// Returns the case of that name.
     pub fn named(name: &str, ros: Ros) -> Option<&'static Case> {
         Self::all(ros).find(|case| case.name == name)
     }
 
-    /// One verdict per target.
+    /// Returns one verdict per target.
     pub fn verdicts(&self, outcomes: &Outcomes) -> Vec<Verdict> {
         self.judge(self.targets, outcomes)
     }
 
-    /// Every comparison and what was found.
+    /// Returns one verdict per comparison.
     pub fn comparisons(&self, outcomes: &Outcomes) -> Vec<Verdict> {
         self.judge(self.comparisons, outcomes)
     }
@@ -338,7 +340,8 @@ impl Case {
         targets.iter().copied().flatten().map(judge).collect()
     }
 
-    /// Why the run says nothing: the link or the rivals are not as known. Empty if all is well.
+    /// Returns the reasons why the run is void: the link or another transport deviates from its
+    /// known figures. Empty if the run is valid.
     pub fn reasons_for_void(&self, outcomes: &Outcomes) -> Vec<String> {
         let off = |known: &Known| {
             let outcome = outcomes.get(&known.transport)?;
@@ -396,7 +399,7 @@ impl Case {
         self.link.rate_bps().map(|rate| rate as f64)
     }
 
-    /// Message bytes of images carried, percent of what the laser leaves of the rate.
+    /// Returns the message bytes of images delivered, percent of the rate that the laser leaves.
     fn image_share(&self, ours: &Outcome) -> Option<f64> {
         let laser_per_s = 1.0 / Laser.period().as_secs_f64();
         let laser_bps = 8.0 * laser_per_s * wire_bytes(*ours.message_bytes.get(&Laser)?) as f64;
@@ -405,7 +408,7 @@ impl Case {
     }
 }
 
-/// Bytes on the link for one message, Ethernet headers included.
+/// Returns the bytes on the link for one message, Ethernet headers included.
 fn wire_bytes(message_bytes: u64) -> u64 {
     let packets = message_bytes.div_ceil(FULL_PACKET_BYTES - PACKET_OVERHEAD_BYTES);
     message_bytes + packets * PACKET_OVERHEAD_BYTES

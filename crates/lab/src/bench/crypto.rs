@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What encryption costs: processor time of packets, handshakes and forged calls, on one
-//! processor, and the bytes that a message carries.
+//! The cost of encryption: processor time of packets, handshakes and forged handshake initiations
+//! on one processor, and the bytes added to a message.
 
 use super::alone;
 use super::case::{Bound, Verdict};
@@ -22,18 +22,18 @@ use tautline_proto::wire::packet::{
 };
 use tautline_proto::{Config, Endpoint, Event, Instant, LinkConfig, RadioConfig, SecretKey};
 
-/// As on the command line.
+/// Name on the command line.
 pub const NAME: &str = "crypto";
 
-/// Of a packet of [`FULL`] bytes, per side.
+/// Processor time of a packet of [`FULL`] bytes, per side.
 const PACKET_US: Bound = Bound::AtMost(1.5);
-/// Of a handshake, per side.
+/// Processor time of a handshake, per side.
 const HANDSHAKE_US: Bound = Bound::AtMost(1000.0);
 
-/// Bytes of UDP payload.
+/// UDP payload in bytes.
 const FULL: usize = 1400;
 const SMALL: usize = 100;
-/// Short enough for most not to be interrupted; what is quoted is the median of many.
+/// Batches are short enough that most are not interrupted; the median of many is quoted.
 const BATCHES: usize = 2000;
 const PACKETS_PER_BATCH: usize = 50;
 const CALLS_PER_BATCH: usize = 30;
@@ -41,18 +41,18 @@ const HANDSHAKES: usize = 1000;
 const CPU_TIME: Duration = Duration::from_secs(2);
 const MESSAGES_TIME: Duration = Duration::from_secs(17);
 
-/// Calls that a gate admits without a cookie before it asks for one.
+/// Initiations that a gate admits without a cookie before it asks for one.
 const MAX_FREE: usize = 1000;
-/// Cookies that it hands out before it stays silent.
+/// Cookie replies that a gate sends before it stops replying.
 const MAX_COOKIES: usize = 10_000;
-/// Of a call's Noise message, with a name of 9 bytes.
+/// Bytes of an initiation's Noise message, with a name of 9 bytes.
 const NOISE_BYTES: usize = 114;
 
-/// Microseconds of one operation.
+/// Time of one operation, µs.
 #[derive(Debug, Serialize)]
 struct Row {
     what: &'static str,
-    /// The least and the median of the batches.
+    /// Minimum and median of the batches.
     min_us: f64,
     median_us: f64,
     batches: usize,
@@ -78,7 +78,7 @@ pub fn run(setup: &DaemonSetup, folder: &Path, as_json: bool) -> Result<Conclusi
         (format!("{NAME}: the laser over two daemons"), MESSAGES_TIME),
     ]);
     progress.next();
-    // On a thread of its own, since what is started later is not to stay on that processor.
+    // A separate thread, so that processes started later are not confined to that processor.
     let rows = std::thread::scope(|scope| scope.spawn(rows).join());
     let rows = rows.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
     progress.next();
@@ -118,7 +118,7 @@ fn rows() -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Nanoseconds of each batch.
+/// Duration of each batch, ns.
 type Batches = Vec<u128>;
 
 fn packets(bytes: usize) -> Result<(Batches, Batches)> {
@@ -151,7 +151,7 @@ fn packets(bytes: usize) -> Result<(Batches, Batches)> {
     Ok((sealed, opened))
 }
 
-/// What each side of a handshake takes, from the datagram before its part to the one after.
+/// Measures the time that each side spends on a handshake, including the making of its datagram.
 fn handshakes() -> Result<[Batches; 2]> {
     let (mut caller, mut called) = (Batches::new(), Batches::new());
     for seed in 0..HANDSHAKES as u64 {
@@ -189,21 +189,21 @@ fn node(name: &str, peer: &str, seed: u64) -> Result<Endpoint> {
     let mut node = Endpoint::new(config, Box::new(move || random.u64(..)))?;
     let radio = node.add_radio(RadioConfig::default());
     let peer = node.add_peer(peer, SecretKey::insecure(peer).public())?;
-    // Only the robot calls.
+    // Only the robot initiates a handshake.
     let remote = (name == "robot").then(|| address(2));
     let link = LinkConfig { remote, datagram_bytes: 1472, header_bytes: 28 };
     node.add_link(Instant(0), peer, radio, link)?;
     Ok(node)
 }
 
-/// What becomes of a forged call.
+/// The gate's treatment of a forged initiation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Forged {
-    /// Its first code is wrong.
+    /// Its first MAC is wrong.
     Stranger,
-    /// It knows our public key, and is asked for a cookie.
+    /// The attacker knows our public key, and is asked for a cookie.
     Asked,
-    /// The same after too many were asked.
+    /// The same, after the gate has asked too many.
     Silent,
 }
 
@@ -217,7 +217,7 @@ impl Forged {
     }
 }
 
-/// Judges calls from parsing to the verdict, under flood.
+/// Measures the admission of initiations under flood, from parsing to the decision.
 fn calls(forged: Forged) -> Result<Batches> {
     let secret = SecretKey::insecure("base");
     let mut packet = start_initiation(7, &[1; NOISE_BYTES]);
@@ -281,7 +281,7 @@ fn table(rows: &[Row]) -> String {
     text
 }
 
-/// What the kernel calls the processor.
+/// Returns the kernel's name of the processor.
 fn processor() -> String {
     let all = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = all.lines().find_map(|line| line.strip_prefix("model name"));

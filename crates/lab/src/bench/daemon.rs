@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One `tautline run`, as a user starts it.
+//! One `tautline run`, started as a user starts it.
 
 use super::ros::{self, LOOPBACK, Ros};
 use super::world::Computer;
@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Longest wait for two daemons to find their masters and each other.
+/// Longest wait for two daemons to connect to their masters and to each other.
 const MEETING_PATIENCE: Duration = Duration::from_secs(30);
 /// Longest wait for a daemon to drain and unregister after SIGTERM.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What the robot sends, most important first.
+/// Rules of the topics that the robot sends.
 const ROBOT_TOPICS: &str = "  /scan: { priority: 200 }
   /camera/image/compressed: { priority: 20, keep_last: 1, lifespan: 500ms }
   /robot/description: { priority: 50 }
@@ -27,25 +27,25 @@ const BASE_TOPICS: &str = "  /cmd_vel: { priority: 220 }
 
 /// A running daemon.
 pub struct Daemon {
-    /// The program.
+    /// Process of the daemon.
     pub process: Process,
     program: PathBuf,
     control: String,
 }
 
-/// How the daemons of a trial are set up.
+/// Setup of the daemons of a trial.
 #[derive(Debug, Clone)]
 pub struct DaemonSetup {
     /// The `tautline` program.
     pub program: PathBuf,
-    /// What the robots run.
+    /// ROS that the robots run.
     pub ros: Ros,
-    /// `rate:` of the radio; `None` leaves it to local back-pressure.
+    /// `rate:` of the radio; `None` relies on local back-pressure.
     pub rate_bps: Option<u64>,
 }
 
 impl DaemonSetup {
-    /// Starts the robot's and the base station's daemon.
+    /// Starts the daemons of the robot and the base station.
     pub fn start(&self, robot: &Computer, base: &Computer, folder: &Path) -> Result<[Daemon; 2]> {
         Ok([
             self.start_one(robot, base.entry(), ROBOT_TOPICS, folder)?,
@@ -53,7 +53,7 @@ impl DaemonSetup {
         ])
     }
 
-    /// Starts the daemon of a computer, with one peer ([`NodeFile::peers`]) and lines of topics.
+    /// Starts the daemon of a computer, with one peer ([`NodeFile::peers`]) and topic rules.
     pub fn start_one(
         &self,
         computer: &Computer,
@@ -108,19 +108,19 @@ impl DaemonSetup {
 }
 
 impl Daemon {
-    /// Its own account of itself (`tautline status --json`).
+    /// Returns the daemon's status (`tautline status --json`).
     pub fn status(&self) -> Result<Value> {
         let mut command = Command::new(&self.program);
         let said = run(command.args(["status", "--json", "--control", &self.control]))?;
         serde_json::from_str(&said).with_context(|| format!("no JSON from status: {said}"))
     }
 
-    /// Waits until it has its ROS and its peer.
+    /// Waits until the daemon is connected to its ROS and its peer.
     pub fn await_connected(&mut self) -> Result<()> {
         self.await_status(is_connected)
     }
 
-    /// Waits until its status is as it should be.
+    /// Waits until the daemon's status meets a condition.
     pub fn await_status(&mut self, holds: impl Fn(&Value) -> bool) -> Result<()> {
         let deadline = Instant::now() + MEETING_PATIENCE;
         loop {
@@ -138,7 +138,7 @@ impl Daemon {
         }
     }
 
-    /// Ends it as an operator does; it must go cleanly.
+    /// Ends the daemon as an operator does; fails unless it exits cleanly.
     pub fn end(&mut self) -> Result<()> {
         let status = self.process.terminate(END_PATIENCE)?;
         ensure!(status.success(), "the daemon ended with {status} after SIGTERM");
@@ -156,14 +156,14 @@ fn is_connected(status: &Value) -> bool {
         && all("peers", |peer| peer["state"] == "up")
 }
 
-/// Packets and IP bytes this node has sent, over all its links.
+/// Returns the packets and IP bytes that this node has sent over all its links.
 pub fn link_sent(status: &Value) -> Option<(u64, u64)> {
     let links = status["links"].as_array()?;
     let sum = |key: &str| links.iter().map(|link| link[key].as_u64()).sum::<Option<u64>>();
     Some((sum("sent_packets")?, sum("sent_bytes")?))
 }
 
-/// Messages of `topic` accepted for sending, and their bytes.
+/// Returns the messages of `topic` accepted for sending, and their bytes.
 pub fn topic_sent(status: &Value, topic: &str) -> Option<(u64, u64)> {
     let entry = outgoing(status, topic)?;
     Some((entry["messages"].as_u64()?, entry["bytes"].as_u64()?))
@@ -174,8 +174,8 @@ fn outgoing<'a>(status: &'a Value, topic: &str) -> Option<&'a Value> {
     entries.find(|entry| entry["topic"] == topic && entry["direction"] == "out")
 }
 
-/// Messages of `topic` this node cannot account for: accepted for sending, and
-/// neither delivered, waiting, on their way nor dropped with a reason.
+/// Returns the messages of `topic` that this node cannot account for: accepted for sending, but
+/// neither delivered, queued, sent with unknown outcome, nor dropped with a reason.
 pub fn unaccounted(status: &Value, topic: &str) -> Option<i64> {
     let entry = outgoing(status, topic)?;
     let number = |key: &str| entry[key].as_i64();

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// One topic of the load; `ros/flows.py` makes its messages.
+/// A topic of the load; `ros/flows.py` makes its messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Flow {
@@ -16,11 +16,11 @@ pub enum Flow {
     Command,
 }
 
-/// All of them, in the order of tables.
+/// All flows, in the order of the tables.
 pub const ALL: [Flow; 3] = [Flow::Laser, Flow::Image, Flow::Command];
 
 impl Flow {
-    /// Short name, as in reports and files.
+    /// Returns the short name, as in reports and files.
     pub fn name(self) -> &'static str {
         match self {
             Flow::Laser => "laser",
@@ -29,7 +29,7 @@ impl Flow {
         }
     }
 
-    /// Time between two messages.
+    /// Returns the time between two messages.
     pub fn period(self) -> Duration {
         match self {
             Flow::Laser | Flow::Command => Duration::from_millis(20),
@@ -37,7 +37,8 @@ impl Flow {
         }
     }
 
-    /// When the first message is sent, after the start of the counted time: never all at once.
+    /// Returns the time from the start of the counted time to the first message. It differs between
+    /// flows, so that they do not start together.
     pub fn offset(self) -> Duration {
         match self {
             Flow::Laser => Duration::ZERO,
@@ -46,7 +47,7 @@ impl Flow {
         }
     }
 
-    /// Messages rospy keeps for a connection that is slow (`queue_size`).
+    /// Returns the number of messages that rospy keeps for a slow connection (`queue_size`).
     pub fn publisher_queue(self) -> u32 {
         match self {
             Flow::Laser | Flow::Command => 100,
@@ -54,7 +55,7 @@ impl Flow {
         }
     }
 
-    /// ROS name.
+    /// Returns the ROS name of the topic.
     pub fn topic(self) -> &'static str {
         match self {
             Flow::Laser => "/scan",
@@ -63,12 +64,12 @@ impl Flow {
         }
     }
 
-    /// Whether it goes from the robot to the base station.
+    /// Whether the flow is sent by the robot to the base station.
     pub fn is_from_robot(self) -> bool {
         self != Flow::Command
     }
 
-    /// Messages in `time`, the one sent at its start included.
+    /// Returns the number of messages in `time`, including the one sent at its start.
     pub fn count(self, time: Duration) -> u64 {
         time.as_micros().div_ceil(self.period().as_micros()) as u64
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Cases measured with real programs on real kernels: `demo`, `bench`, `smoke`.
+//! Cases that run real programs on real kernels: `demo`, `bench` and `smoke`.
 
 mod alone;
 mod attack;
@@ -146,9 +146,9 @@ pub struct Choice {
     only: Option<Vec<Transport>>,
 }
 
-/// Carries out a command, inside the enclosure.
+/// Runs a command inside the enclosure.
 pub fn run(command: &Command) -> Result<ExitCode> {
-    // Started by a case that is inside already.
+    // A case inside the enclosure starts these two commands.
     if !matches!(command, Command::Traffic(_) | Command::DdsEnd(_)) {
         enclosure::settle()?;
     }
@@ -173,7 +173,7 @@ pub fn run(command: &Command) -> Result<ExitCode> {
             kind,
             choice,
         } => {
-            // There is but one ROS with it.
+            // This case exists for ROS 2 only.
             let ros = if case == gateway::NAME { Ros::Two } else { *ros };
             let bench = Bench {
                 ros,
@@ -205,7 +205,8 @@ fn demo(case: &'static Case, output: &Path, time: Duration, choice: &Choice) -> 
     Ok(exit_code(report.result()))
 }
 
-/// Cases of other shapes: with ROS 1 or none, and with ROS 2.
+/// Cases other than two computers with the load of [`flows::Flow`]: with ROS 1 or no ROS here,
+/// with ROS 2 below.
 const OF_ROS_1: &[&str] = &[
     alone::IDLE,
     alone::HEADER,
@@ -310,7 +311,7 @@ impl Choice {
         Setup { case, time, only: self.only.as_deref(), daemons: &daemons }.measure(folders)
     }
 
-    /// Fails if a transport was asked for that robots with `ros` do not have.
+    /// Fails if `--only` names a transport that robots with `ros` do not have.
     fn check(&self, ros: Ros) -> Result<()> {
         for transport in self.only.iter().flatten() {
             let name = transport.name();
@@ -337,7 +338,7 @@ fn exit_code(conclusion: Conclusion) -> ExitCode {
     })
 }
 
-/// `2026-11-22-143015-HOST`.
+/// Returns the name of an invocation's folder: `2026-11-22-143015-HOST`, in UTC.
 fn stamp() -> Result<String> {
     let date = processes::run(std::process::Command::new("date").args(["-u", "+%Y-%m-%d-%H%M%S"]))?;
     let host = processes::run(std::process::Command::new("uname").arg("-n"))?;

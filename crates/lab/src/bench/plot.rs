@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The picture of delay distributions, made by Debian's matplotlib.
+//! The plot of delay distributions, drawn by Debian's matplotlib.
 
 use crate::enclosure::SCRATCH;
 use crate::processes::run;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Fifty topics flow between two daemons while their files are changed and taken in: what the
-//! changes do not name loses nothing, and is not late. The same load without reloads comes first.
+//! Fifty topics flow between two daemons while their files are changed and reloaded. Topics that
+//! no change names lose no message and have no late one. The same load without reloads runs first.
 //!
 //! Both nodes have real-time priority, and their data planes a higher one, as a robot's daemon may
-//! have (`realtime: priority`): what is late is then the nodes' doing, not that of other programs.
+//! have (`realtime: priority`). A late message is then due to the nodes, not to other programs.
 
 use super::case::{Bound, Verdict};
 use super::report::{About, Conclusion, tell, verdict_lines};
@@ -21,10 +21,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tautline_node::control::Client;
 
-/// As on the command line.
+/// Name on the command line.
 pub const NAME: &str = "reload";
 
-/// Ample: 52 topics of 200 bytes at 20 Hz take about 3 Mbps.
+/// Ample capacity: 52 topics of 200 bytes at 20 Hz take about 3 Mbps.
 const LIMITS: LinkLimits = LinkLimits { rate_bps: Some(20_000_000), loss: 0.0 };
 const TOPICS: u64 = 50;
 const BYTES: u64 = 200;
@@ -32,16 +32,16 @@ const PERIOD_US: u64 = 50_000;
 const LOAD_TIME: Duration = Duration::from_secs(30);
 const START_TIME: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Each change is made, and taken back by the next reload of the same kind.
+/// Reloads of the case. Each change is made by one and reverted by the next.
 const RELOADS: usize = 24;
 const BETWEEN: Duration = Duration::from_secs(1);
-/// Of SCHED_FIFO, for all threads but the data plane.
+/// SCHED_FIFO priority of all threads except the data plane.
 const PRIORITY: &str = "10";
 const DATA_PLANE: u8 = 50;
 const LOST: Bound = Bound::AtMost(0.0);
 const LATEST_MS: Bound = Bound::AtMost(20.0);
 
-/// A change of one node's file.
+/// A change to one node's file.
 struct Step {
     at_robot: bool,
     what: &'static str,
@@ -55,7 +55,7 @@ struct Step {
 const PLAIN: Step =
     Step { at_robot: true, what: "", peers: "", more: "", rules: "", rest: "", radios: "" };
 
-/// What is changed, in turns.
+/// The changes, made in round robin.
 const STEPS: [Step; 6] = [
     Step {
         what: "a topic's priority and rate",
@@ -94,9 +94,9 @@ const STEPS: [Step; 6] = [
 /// One reload.
 #[derive(Debug, Serialize)]
 struct Reload {
-    /// Since the start of the phase.
+    /// Time since the start of the phase.
     at_s: f64,
-    /// From the request to its answer.
+    /// Time from the request to its response.
     took_ms: f64,
     what: &'static str,
     changes: Vec<String>,
@@ -109,7 +109,7 @@ struct Figures {
     received: u64,
     lost: u64,
     ms: Option<Delay>,
-    /// The largest delay of all messages, in milliseconds.
+    /// Largest delay of all messages, ms.
     latest_ms: Option<f64>,
 }
 
@@ -135,7 +135,7 @@ fn made() -> Vec<String> {
 }
 
 impl Scene<'_> {
-    /// Writes a node's file with one change, or none.
+    /// Writes a node's file with one change, or without changes.
     fn write(&self, at_robot: bool, step: Option<&Step>) -> Result<()> {
         let (own, other) = match at_robot {
             true => (&self.pair.robot, &self.pair.base),
@@ -174,7 +174,7 @@ impl Scene<'_> {
         Process::start_talking(&computer.name, command, self.folder)
     }
 
-    /// Makes one change, or takes it back.
+    /// Makes one change, or reverts it.
     fn reload(&self, since: Instant, step: &Step, back: bool) -> Result<Reload> {
         self.write(step.at_robot, (!back).then_some(step))?;
         let name = if step.at_robot { &self.pair.robot.name } else { &self.pair.base.name };
@@ -187,12 +187,12 @@ impl Scene<'_> {
     }
 }
 
-/// How many messages of each topic have been made since the start.
+/// Parses the number of messages of each topic made since the start.
 fn counts(line: &str) -> Result<Vec<u64>> {
     line.split_whitespace().map(|count| count.parse().context("no count")).collect()
 }
 
-/// Runs the case; the report and raw samples go to `folder`.
+/// Runs the case; the report and the raw samples go to `folder`.
 pub fn run(folder: &Path, as_json: bool) -> Result<Conclusion> {
     std::fs::create_dir_all(folder)?;
     let progress = Progress::of(
@@ -220,7 +220,7 @@ pub fn run(folder: &Path, as_json: bool) -> Result<Conclusion> {
     let mut reloads = Vec::new();
     for number in 0..RELOADS {
         std::thread::sleep(BETWEEN);
-        // Each kind is made and taken back in turns.
+        // Each step is made by one reload and reverted by the next.
         let step = &STEPS[number / 2 % STEPS.len()];
         reloads.push(scene.reload(since, step, number % 2 == 1)?);
     }
@@ -236,7 +236,7 @@ pub fn run(folder: &Path, as_json: bool) -> Result<Conclusion> {
     report(folder, figures, reloads, as_json)
 }
 
-/// Of the steady topics alone: messages from these numbers to those.
+/// Measures the steady topics: in each, the messages with numbers `from` up to `to`.
 fn measure(phase: &'static str, rows: &[Row], from: &[u64], to: &[u64]) -> Figures {
     let mut delays = Vec::new();
     let mut sent = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One table for people and one JSON file for programs.
+//! The report of a case: a table for people and a JSON file for programs.
 
 use super::case::{Case, Outcomes, Verdict};
 use super::flows::{ALL, Flow};
@@ -22,57 +22,57 @@ use std::process::Command;
 use std::time::Duration;
 use tautline_medium::RateControl;
 
-/// All that is known of one case, after its runs.
+/// Everything known about one case after its runs.
 #[derive(Serialize)]
 pub struct Report {
     case: &'static str,
-    /// Which the robots run.
+    /// ROS that the robots run: 1 or 2.
     ros: u8,
     #[serde(flatten)]
     about: About,
-    /// The plain ROS 2 beside Tautline.
+    /// Packages of the plain ROS 2 that is compared with Tautline.
     #[serde(skip_serializing_if = "Option::is_none")]
     ros2_packages: Option<String>,
     link: Link,
     rate_configured: bool,
     counted_s: f64,
     runs: usize,
-    /// Which run is quoted: the median by the laser's p99. 0 if none counts.
+    /// Number of the quoted run, the median by the laser's p99; 0 if no run counts.
     quoted_run: usize,
-    /// Laser p99 in milliseconds of each run's first transport.
+    /// Laser p99 of each run's first transport, ms.
     laser_p99_ms_of_runs: Vec<Option<f64>>,
     message_bytes: BTreeMap<Flow, u64>,
     transports: BTreeMap<Transport, BTreeMap<Flow, Summary>>,
-    /// Of all cores, by whatever program, while each transport was measured.
+    /// Percent of all cores that any program kept busy while each transport was measured.
     machine_busy_percent: BTreeMap<Transport, f64>,
     daemons: BTreeMap<String, DaemonFigures>,
-    /// Of the radio, while each transport was measured; empty without one.
+    /// Lateness of the radio's emulator while each transport was measured; empty without a radio.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     emulator: BTreeMap<Transport, Punctuality>,
     /// Runs that do not count and were repeated.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     discarded: Vec<Discarded>,
     verdicts: Vec<Verdict>,
-    /// For information: these decide nothing.
+    /// Comparisons, for information: they do not affect the conclusion.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     comparisons: Vec<Verdict>,
-    /// Why the run says nothing; empty if it does.
+    /// Reasons why the run is void; empty if it is valid.
     void: Vec<String>,
 }
 
-/// When, where and of what a report is.
+/// Date, machine and source revision of a report.
 #[derive(Serialize)]
 pub struct About {
     date: String,
     host: String,
     kernel: String,
-    /// What the rivals' TCP goes by; namespaces have the machine's.
+    /// Congestion control of the other transports' TCP; namespaces have the machine's.
     tcp_congestion_control: String,
     revision: String,
 }
 
 impl About {
-    /// This machine and this tree, now.
+    /// Describes this machine and this source tree now.
     pub fn now() -> Self {
         let tree = env!("CARGO_MANIFEST_DIR");
         Self {
@@ -89,12 +89,12 @@ impl About {
 struct Link {
     /// `token-bucket` or `radio`.
     kind: &'static str,
-    /// Of a radio, where it has one rate: what its frames are sent at.
+    /// Of a radio: the rate at which it sends frames, if there is one rate.
     rate_bps: Option<u64>,
     full_duplex: bool,
     mtu: u32,
     loss: f64,
-    /// Of a radio.
+    /// Scenario of a radio.
     #[serde(skip_serializing_if = "Option::is_none")]
     scenario: Option<&'static str>,
 }
@@ -133,7 +133,7 @@ impl Link {
     }
 }
 
-/// What the stations of a scenario's first network send at.
+/// Returns the rate at which the stations of a scenario's first network send; `None` if it adapts.
 fn radio_rate(name: &str) -> Result<Option<u64>> {
     let networks = scenario(name)?.networks;
     Ok(match networks.first().map(|network| &network.kind) {
@@ -147,24 +147,26 @@ fn radio_rate(name: &str) -> Result<Option<u64>> {
 
 /// See tcp(7).
 const TCP_CONGESTION_CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
-/// One message in a hundred published later than this says that the machine was busy.
+/// The machine was busy if one message in a hundred was published later than this.
 const LATE_MS: f64 = 5.0;
-/// The bench itself needs about a fifth of two cores.
+/// Above this, other programs disturb the figures. The bench itself needs about a fifth of two
+/// cores.
 const BUSY_PERCENT: f64 = 50.0;
 
-/// What a report amounts to.
+/// Conclusion of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Conclusion {
-    /// Every target reached.
+    /// Every target is reached.
     Reached,
-    /// Some target not reached.
+    /// Some target is not reached.
     NotReached,
-    /// Link or rivals not as known.
+    /// The link or another transport deviates from its known figures, or too many runs were
+    /// discarded.
     Void,
 }
 
 impl Report {
-    /// Judges the median of those runs that count.
+    /// Judges the median of the runs that count.
     pub fn new(case: &'static Case, time: Duration, runs: &Runs) -> Result<Self> {
         let p99_of_runs: Vec<Option<f64>> = runs.counted.iter().map(laser_p99).collect();
         let quoted = index_of_median(&p99_of_runs);
@@ -198,34 +200,35 @@ impl Report {
         })
     }
 
-    /// Draws the delays of the run it quotes, whose raw samples are under `raw`.
+    /// Draws the delays of the quoted run, whose raw samples are under `raw`.
     pub fn draw(&self, raw: &Path, picture: &Path) -> Result<()> {
         let ros = if self.ros2_packages.is_some() { "ROS 2" } else { "ROS" };
         let title = format!("Message delay through {ros} over a {}", self.link_words());
         plot::draw(raw, picture, &title, &self.load_words())
     }
 
-    /// Number of the run it quotes, from 1; 0 if there is none.
+    /// Returns the number of the quoted run, from 1; 0 if there is none.
     pub fn quoted_run(&self) -> usize {
         self.quoted_run
     }
 
-    /// What it amounts to.
+    /// Returns the conclusion.
     pub fn result(&self) -> Conclusion {
         if !self.void.is_empty() { Conclusion::Void } else { Conclusion::of(&self.verdicts) }
     }
 
-    /// Writes it as JSON.
+    /// Writes the report as JSON.
     pub fn write(&self, file: &Path) -> Result<()> {
         std::fs::write(file, self.json()? + "\n")
             .with_context(|| format!("cannot write {}", file.display()))
     }
 
-    /// As JSON.
+    /// Returns the report as JSON.
     pub fn json(&self) -> Result<String> {
         Ok(serde_json::to_string_pretty(self)?)
     }
 
+    /// Describes the link:
     /// `6 Mbps token-bucket link, full duplex, 1500-byte MTU, 5 % loss each way`.
     pub fn link_words(&self) -> String {
         let told = if self.rate_configured { ", rate configured" } else { "" };
@@ -236,7 +239,7 @@ impl Report {
         format!("{}{loss}{told}", self.link.words())
     }
 
-    /// What is sent, and for how long.
+    /// Describes the load and its duration.
     pub fn load_words(&self) -> String {
         let bytes = |flow| self.message_bytes.get(&flow).copied().unwrap_or_default();
         format!(
@@ -248,7 +251,7 @@ impl Report {
         )
     }
 
-    /// The table, the verdicts and what they amount to.
+    /// Returns the table, the verdicts and the conclusion as text.
     pub fn text(&self) -> String {
         let mut text = format!("\n{}: {}\n", self.case, self.link_words());
         if self.runs > 0 {
@@ -356,7 +359,7 @@ impl Report {
 }
 
 impl Conclusion {
-    /// Of a run that is not void.
+    /// Returns the conclusion of a run that is not void.
     pub fn of(verdicts: &[Verdict]) -> Self {
         if verdicts.iter().all(|verdict| verdict.reached) {
             Self::Reached
@@ -374,7 +377,7 @@ impl Conclusion {
     }
 }
 
-/// One line per comparison.
+/// Returns one line per comparison.
 fn comparison_lines(comparisons: &[Verdict]) -> String {
     let line = |verdict: &Verdict| {
         let word = if verdict.reached { "as good" } else { "not as good" };
@@ -384,7 +387,7 @@ fn comparison_lines(comparisons: &[Verdict]) -> String {
     comparisons.iter().map(line).collect()
 }
 
-/// Writes the report of a case to `folder`, and says it: as JSON, or in `words`.
+/// Writes the report of a case to `folder` and prints it, as JSON or as `words`.
 pub fn tell(report: &impl Serialize, folder: &Path, as_json: bool, words: &str) -> Result<()> {
     let json = serde_json::to_string_pretty(report)?;
     std::fs::write(folder.join("report.json"), format!("{json}\n"))?;
@@ -392,7 +395,7 @@ pub fn tell(report: &impl Serialize, folder: &Path, as_json: bool, words: &str) 
     Ok(())
 }
 
-/// One line per target: reached or not, and by what figure.
+/// Returns one line per target: whether it is reached, and the measured value.
 pub fn verdict_lines(verdicts: &[Verdict]) -> String {
     let line = |verdict: &Verdict| {
         let word = if verdict.reached { "reached" } else { "NOT reached" };
@@ -432,7 +435,7 @@ fn laser_p99(outcomes: &Outcomes) -> Option<f64> {
     Some(outcomes.values().next()?.topics.get(&Flow::Laser)?.delay_ms?.p99)
 }
 
-/// What some figure was with each transport that has it.
+/// Returns a figure of each transport that has it.
 fn by_transport<T>(
     outcomes: &Outcomes,
     figure: impl Fn(&Outcome) -> Option<T>,
@@ -441,7 +444,8 @@ fn by_transport<T>(
     of_each.filter_map(|(transport, figure)| Some((transport, figure?))).collect()
 }
 
-/// Index of the median, a run without the figure counting as the worst; `None` of no runs.
+/// Returns the index of the median; a run without the figure counts as the worst. `None` without
+/// runs.
 fn index_of_median(figures: &[Option<f64>]) -> Option<usize> {
     let mut order: Vec<usize> = (0..figures.len()).collect();
     order.sort_by(|&a, &b| {
@@ -451,7 +455,7 @@ fn index_of_median(figures: &[Option<f64>]) -> Option<usize> {
     order.get(order.len() / 2).copied()
 }
 
-/// What a command says, or `unknown`: a report is worth having without it.
+/// Returns the output of a command, or `unknown`, since a report is useful without it.
 fn line_of(program: &str, arguments: &[&str]) -> String {
     run(Command::new(program).args(arguments))
         .map_or("unknown".into(), |said| said.trim().to_owned())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Real ROS programs: masters of ROS 1, and the publishers and subscribers of both under `ros/`.
+//! Real ROS programs: ROS 1 masters, and the publishers and subscribers of both ROS under `ros/`.
 
 use super::flows::Flow;
 use super::world::Computer;
@@ -19,13 +19,13 @@ pub const START_PATIENCE: Duration = Duration::from_secs(40);
 pub const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 
 const MASTER_PORT: u16 = 11311;
-/// Of every ROS 2 program.
+/// Domain of every ROS 2 program.
 pub const DOMAIN: u16 = 7;
-/// Where a robot has its own master: its other address may change.
+/// Address of a robot's own master, because the robot's other address may change.
 pub const LOOPBACK: &str = "127.0.0.1";
-/// Messages in the history at both ends of ROS 2: that of its default profile.
+/// Messages in the history at both ends of ROS 2, as in its default profile.
 const DEPTH: u32 = 10;
-/// Debian's own programs first: its Python has ROS, another may not.
+/// Debian's programs come first: its Python has ROS, another Python may not.
 const PATH: &str = "/usr/bin:/bin:/usr/sbin:/sbin";
 
 /// Which ROS all robots of a trial run.
@@ -40,7 +40,7 @@ pub enum Ros {
 }
 
 impl Ros {
-    /// 1 or 2.
+    /// Returns 1 or 2.
     pub fn number(self) -> u8 {
         match self {
             Ros::One => 1,
@@ -49,28 +49,28 @@ impl Ros {
     }
 }
 
-/// The ROS 2 that is measured, as `name==version` of its packages; or `unknown`: a report is
-/// worth having without it.
+/// Returns the measured ROS 2 as `name==version` of its packages, or `unknown`, since a report is
+/// useful without it.
 pub fn ros2_packages() -> String {
     let list = std::fs::read_to_string(ros2_folder().join("installed"));
     list.map_or("unknown".into(), |list| list.trim().to_owned())
 }
 
-/// How programs on one computer find each other and talk.
+/// The middleware by which programs discover each other and communicate.
 #[derive(Clone, Copy)]
 pub enum Middleware<'a> {
     /// ROS 1.
     Ros1 {
         /// Address of the master.
         master: &'a str,
-        /// Whether subscribers ask for TCP_NODELAY.
+        /// Whether subscribers request TCP_NODELAY.
         nodelay: bool,
     },
     /// ROS 2 on [`DOMAIN`].
     Ros2 {
-        /// How far discovery goes.
+        /// Discovery range.
         range: Range,
-        /// Otherwise best effort.
+        /// Whether QoS is reliable rather than best effort.
         reliable: bool,
     },
 }
@@ -78,17 +78,18 @@ pub enum Middleware<'a> {
 /// ROS 2's automatic discovery range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Range {
-    /// Nothing leaves the computer.
+    /// This computer only.
     Localhost,
-    /// All that multicast reaches.
+    /// Every computer that multicast reaches.
     Subnet,
 }
 
 impl<'a> Middleware<'a> {
-    /// A robot's own, which does not reach beyond it.
+    /// Returns a robot's own middleware, which does not extend beyond the robot.
     pub fn own(ros: Ros) -> Self {
         match ros {
-            // Behind a daemon the far subscriber's connection is local; Nagle there is not what is measured.
+            // Behind a daemon, the connection of the far subscriber is local. Nagle's algorithm
+            // there is not measured.
             Ros::One => Self::Ros1 { master: LOOPBACK, nodelay: true },
             Ros::Two => Self::Ros2 { range: Range::Localhost, reliable: true },
         }
@@ -104,13 +105,14 @@ impl<'a> Middleware<'a> {
                 ("ROS_DOMAIN_ID", DOMAIN.to_string()),
                 ("ROS_AUTOMATIC_DISCOVERY_RANGE", range.name().into()),
                 ("RMW_IMPLEMENTATION", "rmw_fastrtps_cpp".into()),
-                // All computers share this machine's memory, which is faster than any link.
+                // All computers share this machine's memory, and shared memory is faster than any
+                // link.
                 ("FASTDDS_BUILTIN_TRANSPORTS", "UDPv4".into()),
             ],
         }
     }
 
-    /// What the programs under `ros/` are told of it.
+    /// Returns the option that the programs under `ros/` need for this middleware.
     fn options(self) -> Option<&'static str> {
         match self {
             Self::Ros1 { nodelay, .. } => nodelay.then_some("--nodelay"),
@@ -118,7 +120,7 @@ impl<'a> Middleware<'a> {
         }
     }
 
-    /// Messages kept for a connection that is slow.
+    /// Returns the number of messages kept for a slow connection.
     fn queue(self, flow: Flow) -> u32 {
         match self {
             Self::Ros1 { .. } => flow.publisher_queue(),
@@ -133,7 +135,7 @@ impl<'a> Middleware<'a> {
         }
     }
 
-    /// The Python that has it.
+    /// Returns the Python interpreter that has this middleware.
     fn interpreter(self) -> Result<PathBuf> {
         match self {
             Self::Ros1 { .. } => Ok("/usr/bin/python3".into()),
@@ -159,28 +161,28 @@ impl Range {
     }
 }
 
-/// Where `ros2.sh` installs the ROS 2 that is measured.
+/// Returns the folder where `ros2.sh` installs the measured ROS 2.
 fn ros2_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/ros2/kilted")
 }
 
-/// Where the Python programs are.
+/// Returns the folder of the Python programs.
 fn programs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("ros")
 }
 
-/// The URI of the master at that address.
+/// Returns the URI of the master at that address.
 pub fn master_uri(address: &str) -> String {
     format!("http://{address}:{MASTER_PORT}")
 }
 
 /// A ROS program on one computer.
 pub struct RosProgram<'a> {
-    /// Where it runs.
+    /// Computer that runs the program.
     pub computer: &'a Computer,
-    /// What it speaks.
+    /// Middleware of the program.
     pub middleware: Middleware<'a>,
-    /// Where its log and its samples go.
+    /// Folder of its log and its samples.
     pub folder: &'a Path,
 }
 
@@ -207,8 +209,8 @@ impl RosProgram<'_> {
         Process::start(&name, command, self.folder)
     }
 
-    /// Starts what of a roscore answers as the master, without the rest: killing a roscore
-    /// leaves this one running.
+    /// Starts only the `rosmaster` of a roscore, which responds as the master. A roscore that is
+    /// killed leaves its `rosmaster` running.
     pub fn rosmaster(&self) -> Result<Process> {
         let name = format!("rosmaster-{}", self.computer.name);
         let mut command = self.command("rosmaster", &name);
@@ -223,7 +225,7 @@ impl RosProgram<'_> {
         Process::start_talking(name, command, self.folder)
     }
 
-    /// What is registered at the master: `KIND NAME NODE` for each entry.
+    /// Returns the registrations at the master, each as `KIND NAME NODE`.
     pub fn registered(&self) -> Result<BTreeSet<String>> {
         let name = format!("registered-{}", self.computer.name);
         let mut listing = self.python(&name, "registered.py", &[])?;
@@ -236,14 +238,14 @@ impl RosProgram<'_> {
         }
     }
 
-    /// Starts a publisher that writes what it sent to `NAME.sent.csv`.
+    /// Starts a publisher that writes its sent messages to `NAME.sent.csv`.
     pub fn publisher(&self, flow: Flow) -> Result<Process> {
         let mut arguments = self.arguments(flow, &sent_file(self.folder, flow))?;
         arguments.push(format!("--period-us={}", flow.period().as_micros()));
         self.python(&format!("{}-publisher", flow.name()), "publish.py", &arguments)
     }
 
-    /// Starts a subscriber that writes what arrived to `NAME.received.csv`.
+    /// Starts a subscriber that writes its received messages to `NAME.received.csv`.
     pub fn subscriber(&self, flow: Flow) -> Result<Process> {
         let arguments = self.arguments(flow, &received_file(self.folder, flow))?;
         self.python(&format!("{}-subscriber", flow.name()), "subscribe.py", &arguments)
@@ -261,17 +263,17 @@ impl RosProgram<'_> {
     }
 }
 
-/// Raw samples of both ends of a flow.
+/// Reads the raw samples of both ends of a flow.
 pub fn samples(folder: &Path, flow: Flow) -> Result<Samples> {
     Samples::read(&sent_file(folder, flow), &received_file(folder, flow))
 }
 
-/// Raw samples of a publisher.
+/// Returns the file of a publisher's raw samples.
 fn sent_file(folder: &Path, flow: Flow) -> PathBuf {
     folder.join(format!("{}.sent.csv", flow.name()))
 }
 
-/// Raw samples of a subscriber.
+/// Returns the file of a subscriber's raw samples.
 fn received_file(folder: &Path, flow: Flow) -> PathBuf {
     folder.join(format!("{}.received.csv", flow.name()))
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs of a case: each of all its transports, repeated where the radio's emulator was late.
+//! Runs of a case. A run measures all transports of the case, and is repeated if the radio's
+//! emulator was late.
 //!
-//! Whether a run counts is decided by the emulator's own lateness, before anyone has
-//! looked at its figures; so nothing is chosen by how it turned out.
+//! Whether a run counts depends only on the emulator's own lateness, and is decided before the
+//! run's figures are evaluated. No run is therefore selected by its result.
 
 use super::case::{Case, Outcomes};
 use super::daemon::DaemonSetup;
@@ -14,39 +15,40 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where more than one run in so many is discarded, nothing can be measured; one may be however
-/// few are wanted, so that a machine's single hitch does not end a demo.
+/// If more than one run in this many is discarded, the machine cannot measure the case. One
+/// discarded run is always allowed, so that a single hitch of the machine does not end a demo.
 const RUNS_PER_DISCARDED: usize = 5;
 
 /// All runs of a case.
 pub struct Runs {
-    /// Those that count.
+    /// Runs that count.
     pub counted: Vec<Outcomes>,
-    /// Those that do not, in the order in which they were made.
+    /// Runs that do not count, in the order in which they were made.
     pub discarded: Vec<Discarded>,
-    /// How many had to count.
+    /// Number of runs that must count.
     pub wanted: usize,
 }
 
-/// A run that does not count; it ended with the transport in which the emulator was late.
+/// A run that does not count. It ended with the transport during which the emulator was late.
 #[derive(Debug, Clone, Serialize)]
 pub struct Discarded {
-    /// It was to be this one, from 1.
+    /// Number that the run would have had, from 1.
     pub run: usize,
-    /// What was being measured.
+    /// Transport that was being measured.
     pub transport: Transport,
-    /// How late the emulator was.
+    /// Lateness of the emulator.
     pub emulator: Punctuality,
 }
 
 impl Runs {
-    /// Whether more than one, and than a fifth of all that were made, were discarded.
+    /// Whether more than one run, and more than a fifth of the wanted and discarded runs together,
+    /// were discarded.
     pub fn discarded_too_many(&self) -> bool {
         let made = self.wanted + self.discarded.len();
         self.discarded.len() > 1 && self.discarded.len() * RUNS_PER_DISCARDED > made
     }
 
-    /// How many were made, as far as they were needed, and discarded; for people.
+    /// Describes for people how many of the runs made were discarded.
     pub fn words(&self) -> String {
         format!(
             "{} of {} runs discarded because the emulator was late; allowed is one, or one in {RUNS_PER_DISCARDED}",
@@ -56,21 +58,21 @@ impl Runs {
     }
 }
 
-/// What it takes to run a case.
+/// Everything needed to run a case.
 pub struct Setup<'a> {
-    /// What to run.
+    /// Case to run.
     pub case: &'static Case,
     /// Counted time of each transport.
     pub time: Duration,
-    /// Those of the case's that take part; `None` is all.
+    /// Transports of the case that take part; `None` for all.
     pub only: Option<&'a [Transport]>,
-    /// The daemons.
+    /// Setup of the daemons.
     pub daemons: &'a DaemonSetup,
 }
 
 impl Setup<'_> {
-    /// Runs the case until one run for each folder counts, or too many did not. Raw samples
-    /// of those that count stay in the folders.
+    /// Runs the case until one run counts for each folder, or too many runs are discarded. The
+    /// folders keep the raw samples of the runs that count.
     pub fn measure(&self, folders: &[PathBuf]) -> Result<Runs> {
         let trials = self.trials();
         let stages = |runs: usize| -> Vec<_> {
@@ -109,7 +111,8 @@ impl Setup<'_> {
     }
 }
 
-/// One run, until a trial does not count. The radio's chances depend on its number alone.
+/// Makes one run, up to the first trial that does not count. The run's number alone seeds the radio
+/// model.
 fn run(
     trials: &[Trial],
     number: usize,
@@ -132,7 +135,7 @@ fn run(
 }
 
 impl Discarded {
-    /// One line for people.
+    /// Describes the run in one line for people.
     pub fn words(&self) -> String {
         format!(
             "run {} discarded during {}: emulator: {}",

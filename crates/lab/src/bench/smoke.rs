@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Correctness through ROS at both ends, on a link without limits: every
-//! message arrives whole, a latched one reaches who comes late, and the daemons
-//! leave their masters when they end. No figure is judged.
+//! Correctness through ROS at both ends, on a link without limits. Every message arrives intact, a
+//! latched message reaches late joiners, and the daemons unregister from their masters when they
+//! end. No figure is judged.
 
 use super::daemon::{Daemon, DaemonSetup};
 use super::flows::{ALL, Flow};
@@ -21,7 +21,7 @@ const LATCHED_TOPIC: &str = "/robot/description";
 const LATCHED_TEXT: &str = "said once, before anyone listened";
 const UNLIMITED: Link = Link::Wire(LinkLimits { rate_bps: None, loss: 0.0 });
 
-/// Runs it all; logs and samples go to `folder`, made anew.
+/// Runs all checks; logs and samples go to `folder`, which is created empty.
 pub fn run(folder: &Path, daemons: &DaemonSetup) -> Result<ExitCode> {
     if folder.exists() {
         std::fs::remove_dir_all(folder)?;

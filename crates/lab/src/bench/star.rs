@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Five peers behind one interface, from daemon to daemon: every message of a
-//! laser goes to all of them, beside images; then one of them is unplugged.
+//! Five peers behind one interface, from daemon to daemon. Every message of a laser is sent to all
+//! of them, in addition to images; then one peer is unplugged.
 
 use super::case::{Bound, Verdict};
 use super::report::{About, Conclusion, tell, verdict_lines};
@@ -17,15 +17,15 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// As on the command line.
+/// Name on the command line.
 pub const NAME: &str = "five-peers";
 
 const PEERS: u8 = 5;
 const LIMITS: LinkLimits = LinkLimits { rate_bps: Some(6_000_000), loss: 0.0 };
 const LASER: &str = "/scan";
 const IMAGE: &str = "/image";
-/// Five lasers of 1 KB at 50 Hz take 2.2 of 6 Mbps; an image every 1.5 s to
-/// each fills the link to two thirds, as one camera at 6.67 Hz does with one peer.
+/// Five lasers of 1 KB at 50 Hz take 2.2 of 6 Mbps. An image to each peer every 1.5 s fills the
+/// link to two thirds, as one camera at 6.67 Hz does with one peer.
 const MADE: [&str; 2] = ["/scan:1024:20000", "/image:61346:1500000"];
 const LOAD_TIME: Duration = Duration::from_secs(30);
 const START_TIME: Duration = Duration::from_secs(3);
@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const LASER_P99_MS: Bound = Bound::AtMost(12.0);
 const LASER_RECEIVED: Bound = Bound::AtLeast(100.0);
 
-/// Topic; sequence number, when sent and when received in ns.
+/// Topic; sequence number, time sent and time received in ns.
 pub(super) type Row = (String, [u64; 3]);
 
 /// Figures of one peer in one phase.
@@ -83,7 +83,7 @@ impl<'a> Scene<'a> {
         Ok(Self { star, folder, sender, peers })
     }
 
-    /// Runs a load; returns how many messages of each topic have been made since the start.
+    /// Runs a load; returns the number of messages of each topic made since the start.
     fn load(&mut self) -> Result<(u64, u64)> {
         self.sender.tell(&format!("{GO} {}", LOAD_TIME.as_secs()))?;
         let counts = self.sender.await_line(DONE, LOAD_TIME + PATIENCE)?;
@@ -92,7 +92,7 @@ impl<'a> Scene<'a> {
         Ok((next()?, next()?))
     }
 
-    /// Ends all nodes, which write their samples; returns those by peer and topic.
+    /// Ends all nodes, which write their samples; returns the samples of each peer.
     fn end(mut self) -> Result<BTreeMap<String, Vec<Row>>> {
         self.sender.close()?;
         for peer in &mut self.peers {
@@ -139,7 +139,7 @@ fn start(
     Process::start_talking(&computer.name, command, folder)
 }
 
-/// Runs the case; the report and raw samples go to `folder`.
+/// Runs the case; the report and the raw samples go to `folder`.
 pub fn run(folder: &Path, as_json: bool) -> Result<Conclusion> {
     std::fs::create_dir_all(folder)?;
     let progress = Progress::of(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A real node whose gateway makes and records messages instead of speaking
-//! ROS: what is measured with it is Tautline from daemon to daemon.
+//! A real node whose gateway makes and records messages instead of using ROS. It measures Tautline
+//! from daemon to daemon.
 
 use crate::clock::monotonic_ns;
 use anyhow::{Context, Result};
@@ -16,31 +16,31 @@ use tautline_node::control::{ControlServer, Inspect};
 use tautline_node::reload::Reloader;
 use tautline_node::{Handle, Node, Settings, config};
 
-/// Said when every peer wants every topic.
+/// Printed when the peers subscribe to all awaited channels.
 pub const READY: &str = "ready";
-/// Said, with the number of messages of each topic so far, when a load is over.
+/// Printed when a load is over, with the number of messages of each topic so far.
 pub const DONE: &str = "done";
-/// `go SECONDS` starts a load; the end of standard input ends the node.
+/// `go SECONDS` on standard input starts a load; the end of standard input ends the node.
 pub const GO: &str = "go";
 
-/// Sequence number and time of sending, at the front of each payload.
+/// Bytes of the sequence number and the time sent, at the start of each payload.
 const STAMP_BYTES: usize = 16;
-/// With a peer unplugged, messages to it stay undecided.
+/// Longest wait for outcomes: while a peer is unplugged, its messages have none.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(2);
 const POLL_PERIOD: Duration = Duration::from_millis(50);
 
-/// One topic made here, written as `TOPIC:BYTES:PERIOD[:START[:COUNT]]`, times in microseconds.
+/// A topic made here, written as `TOPIC:BYTES:PERIOD[:START[:COUNT]]`, times in microseconds.
 #[derive(Debug, Clone)]
 pub struct Made {
-    /// Its name.
+    /// Name of the topic.
     pub topic: String,
     /// Bytes of each message.
     pub bytes: usize,
     /// Time between messages.
     pub period: Duration,
-    /// When the first one is made, after the start of the load.
+    /// Time from the start of the load to the first message.
     pub start: Duration,
-    /// How many in a load; `None` is as many as its time allows.
+    /// Messages in a load; `None` for as many as its time allows.
     pub count: Option<u64>,
 }
 
@@ -92,10 +92,10 @@ pub struct Arguments {
     made: Vec<Made>,
 }
 
-/// When each message of each topic was sent.
+/// Times at which the messages of each topic were sent, ns.
 type Sent = BTreeMap<String, Vec<u64>>;
 
-/// Topic, sequence number, when sent and when received.
+/// Topic, sequence number, time sent and time received.
 type Row = (String, u64, u64, u64);
 
 struct Recorder {
@@ -214,7 +214,7 @@ fn await_wanted(handle: &Handle, channels: usize) -> Result<()> {
     }
 }
 
-/// Waits until the fate of every message is known, so that what happens next cannot touch them.
+/// Waits until the outcome of every message is known, so that later events cannot affect it.
 fn await_settled(handle: &Handle) -> Result<()> {
     let deadline = Instant::now() + SETTLE_PATIENCE;
     while Instant::now() < deadline {
@@ -227,13 +227,13 @@ fn await_settled(handle: &Handle) -> Result<()> {
     Ok(())
 }
 
-/// Publishes everything on schedule, on this thread, for `time`.
+/// Publishes all topics on schedule, on this thread, for `time`.
 fn make(events: &dyn Events, made: &[Made], time: Duration, sent: &mut Sent) {
     let start = Instant::now();
     let left = |made: &Made| made.count.unwrap_or(u64::MAX);
     let mut due: Vec<(Instant, u64, &Made)> =
         made.iter().map(|made| (start + made.start, left(made), made)).collect();
-    // Incompressible and different in each message.
+    // The payload is incompressible and differs in each message.
     let mut noise = 0x9e37_79b9_7f4a_7c15_u64;
     loop {
         let more = due.iter_mut().filter(|(_, left, _)| *left > 0);
@@ -264,6 +264,6 @@ fn make(events: &dyn Events, made: &[Made], time: Duration, sent: &mut Sent) {
             received: Instant::now(),
         });
     }
-    // Like a program that goes on running: the load is over when its time is.
+    // The load lasts its full time, as with a program that keeps running.
     std::thread::sleep(time.saturating_sub(start.elapsed()));
 }

@@ -17,11 +17,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// Counted publishing starts this long after the order to, for all at once.
+/// Time between the start command and the start of counted publishing.
 const COUNTDOWN: Duration = Duration::from_millis(500);
-/// For messages still on their way when the last one has been sent.
+/// Longest wait for messages in transit after the last one is sent.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
-/// How long the daemons are watched before there is any message.
+/// Time for which the daemons are measured before any message is sent.
 const IDLE_TIME: Duration = Duration::from_secs(5);
 /// Longest wait for the first message of each topic.
 const FIRST_PATIENCE: Duration = Duration::from_secs(30);
@@ -46,7 +46,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// Name in reports and folders.
+    /// Returns the name in reports and folders.
     pub fn name(self) -> &'static str {
         match self {
             Transport::Tautline => "tautline",
@@ -57,7 +57,7 @@ impl Transport {
         }
     }
 
-    /// What the robots run with it; `None` if either will do.
+    /// Returns the ROS that the robots run with this transport; `None` if either fits.
     pub fn ros(self) -> Option<Ros> {
         match self {
             Transport::Tautline => None,
@@ -67,21 +67,21 @@ impl Transport {
     }
 }
 
-/// What to run.
+/// One trial.
 pub struct Trial<'a> {
-    /// What carries the topics.
+    /// Transport that carries the topics.
     pub transport: Transport,
-    /// What the robots run.
+    /// ROS that the robots run.
     pub ros: Ros,
     /// The link between robot and base.
     pub link: Link,
     /// Counted time.
     pub time: Duration,
-    /// For [`Transport::Tautline`].
+    /// Setup of the daemons of [`Transport::Tautline`].
     pub daemons: &'a DaemonSetup,
 }
 
-/// What came of it.
+/// Figures of a trial.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
     /// Figures per flow.
@@ -90,26 +90,28 @@ pub struct Outcome {
     pub message_bytes: BTreeMap<Flow, u64>,
     /// Images that reached the callback during the counted time, per second.
     pub images_per_s: f64,
-    /// Percent of all cores at work during the counted time, for whatever program.
+    /// Percent of all cores that any program kept busy during the counted time.
     pub machine_busy_percent: f64,
-    /// Use of the machine by each daemon; empty without daemons.
+    /// CPU time and memory of each daemon; empty without daemons.
     pub daemons: BTreeMap<String, DaemonFigures>,
-    /// How late the radio's emulator was; `None` on a wire.
+    /// Lateness of the radio's emulator; `None` on a wire.
     pub emulator: Option<Punctuality>,
-    /// Messages accepted from ROS of which the sending daemon cannot say what became; empty without daemons.
+    /// Messages accepted from ROS whose outcome the sending daemon does not know; empty without
+    /// daemons.
     pub unaccounted: BTreeMap<Flow, Option<i64>>,
 }
 
-/// How a trial ended.
+/// Result of a trial that ran to its end.
 pub enum Attempt {
-    /// With figures.
+    /// A trial that counts, with its figures.
     Counts(Outcome),
-    /// The emulator was too late for it to count; nobody has looked at its figures.
+    /// A trial that does not count because the emulator was too late. Its figures are not
+    /// evaluated.
     Late(Punctuality),
 }
 
 impl Trial<'_> {
-    /// What [`Trial::run`] goes through and how long each part takes, about.
+    /// Returns the stages of [`Trial::run`] and the approximate duration of each.
     pub fn stages(&self) -> Vec<(String, Duration)> {
         let name = self.transport.name();
         let stage = |text: &str, seconds| (format!("{name}: {text}"), Duration::from_secs(seconds));
@@ -131,7 +133,8 @@ impl Trial<'_> {
         stages
     }
 
-    /// Runs it; raw samples and logs go to `folder`, made anew. `seed` is of a radio's chances.
+    /// Runs the trial. Raw samples and logs go to `folder`, which is created empty. `seed` seeds
+    /// the radio model.
     pub fn run(&self, folder: &Path, seed: u64, progress: &Progress) -> Result<Attempt> {
         if folder.exists() {
             std::fs::remove_dir_all(folder)?;
@@ -165,7 +168,7 @@ impl Trial<'_> {
         progress.next();
         load.drain(self.time)?;
         let mut emulator = pair.punctuality()?;
-        // Before the publishers end, and their topics with them.
+        // Read before the publishers end, because their topics end with them.
         let unaccounted = account(&daemons, folder)?;
         load.write()?;
         for daemon in &mut daemons {
@@ -185,7 +188,7 @@ impl Trial<'_> {
         Ok(Attempt::Counts(outcome))
     }
 
-    /// What the programs speak.
+    /// Returns the middleware of the publishers and subscribers.
     fn middleware<'a>(&self, pair: &'a Pair) -> Middleware<'a> {
         let tcpros = |nodelay| Middleware::Ros1 { master: &pair.robot.address, nodelay };
         let dds = |reliable| Middleware::Ros2 { range: Range::Subnet, reliable };
@@ -240,7 +243,7 @@ impl Trial<'_> {
     }
 }
 
-/// The publishers and subscribers of all flows.
+/// Publishers and subscribers of several flows.
 pub struct Load {
     publishers: Vec<(Flow, Process)>,
     subscribers: Vec<(Flow, Process)>,
@@ -248,7 +251,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts them and waits until a message of each topic has come through.
+    /// Starts all programs and waits until a message of each topic has arrived.
     pub fn start(
         middleware: Middleware<'_>,
         flows: &[Flow],
@@ -278,14 +281,14 @@ impl Load {
         Ok(load)
     }
 
-    /// Has all publishers publish for `time`; returns when the counted time began.
+    /// Makes all publishers publish for `time`; returns the start of the counted time.
     pub fn publish(&mut self, time: Duration) -> Result<u64> {
         let first_ns = self.begin(time)?;
         self.await_published(time)?;
         Ok(first_ns)
     }
 
-    /// Has all publishers begin to publish for `time`; returns when the counted time begins.
+    /// Makes all publishers start to publish for `time`; returns the start of the counted time.
     pub fn begin(&mut self, time: Duration) -> Result<u64> {
         let first_ns = monotonic_ns() + COUNTDOWN.as_nanos() as u64;
         for (flow, publisher) in &mut self.publishers {
@@ -295,7 +298,7 @@ impl Load {
         Ok(first_ns)
     }
 
-    /// Waits until what was begun for `time` is published.
+    /// Waits until the publishing that [`Load::begin`] started for `time` is complete.
     pub fn await_published(&mut self, time: Duration) -> Result<()> {
         for (_, publisher) in &mut self.publishers {
             publisher.await_line("done", COUNTDOWN + time + LATENESS)?;
@@ -303,7 +306,7 @@ impl Load {
         Ok(())
     }
 
-    /// Waits for what is still on its way.
+    /// Waits for messages in transit.
     pub fn drain(&mut self, time: Duration) -> Result<()> {
         for (flow, subscriber) in &mut self.subscribers {
             subscriber.tell(&format!(
@@ -318,7 +321,7 @@ impl Load {
         Ok(())
     }
 
-    /// Has all write their raw samples.
+    /// Makes all programs write their raw samples.
     pub fn write(&mut self) -> Result<()> {
         for (_, publisher) in &mut self.publishers {
             publisher.tell("write")?;
@@ -329,8 +332,9 @@ impl Load {
         Ok(())
     }
 
-    /// Waits until all that have written their samples have left their masters: what the next
-    /// load publishes under the same names would be withdrawn with them.
+    /// Waits until all programs, which have written their samples, have ended and unregistered
+    /// from their masters. A later unregistration would withdraw the topics that the next load
+    /// publishes under the same names.
     pub fn leave(self) -> Result<()> {
         for (_, mut process) in self.publishers.into_iter().chain(self.subscribers) {
             process.close()?;
@@ -339,7 +343,8 @@ impl Load {
     }
 }
 
-/// Keeps what the daemons say of themselves beside the samples, and takes from it what became of messages.
+/// Writes the status of both daemons to `folder`, and returns from it the messages without a known
+/// outcome.
 fn account(daemons: &[Daemon], folder: &Path) -> Result<BTreeMap<Flow, Option<i64>>> {
     let [robot, base] = daemons else {
         return Ok(BTreeMap::new());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What daemons, and all programs together, use of the machine between two moments.
+//! CPU time and memory of daemons, and CPU time of all programs together, between two times.
 
 use super::daemon::Daemon;
 use crate::processes::Usage;
@@ -7,40 +7,40 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
-/// Use of the machine by one daemon.
+/// CPU time and memory of one daemon.
 #[derive(Debug, Clone, Serialize)]
 pub struct DaemonFigures {
-    /// Of one core, with master and peer but no messages.
+    /// CPU time with master and peer but without messages, percent of one core.
     pub idle_cpu_percent: f64,
-    /// Of one core, over the counted time.
+    /// CPU time over the counted time, percent of one core.
     pub cpu_percent: f64,
-    /// Memory before any message.
+    /// Resident memory before any message.
     pub idle_resident_bytes: u64,
-    /// Memory at the end of the counted time.
+    /// Resident memory at the end of the counted time.
     pub resident_bytes: u64,
 }
 
-/// A measurement under way.
+/// A measurement in progress.
 pub struct Watch {
     since: Instant,
     before: Vec<Usage>,
 }
 
-/// One daemon's use during a watch.
+/// CPU time and memory of one daemon during a measurement.
 pub struct Watched {
-    /// Of one core.
+    /// CPU time, percent of one core.
     pub cpu_percent: f64,
-    /// At the end.
+    /// Resident memory at the end.
     pub resident_bytes: u64,
 }
 
 impl Watch {
-    /// Begins.
+    /// Starts a measurement.
     pub fn start(daemons: &[Daemon]) -> Result<Self> {
         Ok(Self { since: Instant::now(), before: usages(daemons)? })
     }
 
-    /// Ends; one entry per daemon, in their order.
+    /// Ends the measurement; returns one entry per daemon, in the daemons' order.
     pub fn stop(self, daemons: &[Daemon]) -> Result<Vec<Watched>> {
         let elapsed = self.since.elapsed();
         let watched = |(before, after): (Usage, Usage)| Watched {
@@ -55,7 +55,7 @@ fn usages(daemons: &[Daemon]) -> Result<Vec<Usage>> {
     daemons.iter().map(|daemon| daemon.process.usage()).collect()
 }
 
-/// Watches daemons that have nothing to do; at once if there are none.
+/// Measures idle daemons for `time`; returns immediately if there are none.
 pub fn watch_idle(daemons: &[Daemon], time: Duration) -> Result<Vec<Watched>> {
     let watch = Watch::start(daemons)?;
     if !daemons.is_empty() {
@@ -64,7 +64,7 @@ pub fn watch_idle(daemons: &[Daemon], time: Duration) -> Result<Vec<Watched>> {
     watch.stop(daemons)
 }
 
-/// Both watches of one daemon.
+/// Combines the idle and the busy measurement of one daemon.
 pub fn figures(idle: &Watched, busy: &Watched) -> DaemonFigures {
     DaemonFigures {
         idle_cpu_percent: idle.cpu_percent,
@@ -74,7 +74,7 @@ pub fn figures(idle: &Watched, busy: &Watched) -> DaemonFigures {
     }
 }
 
-/// Ticks of all cores since boot: at work, and in all.
+/// Ticks of all cores since boot: busy and total.
 #[derive(Clone, Copy)]
 pub struct MachineTicks {
     busy: u64,
@@ -82,14 +82,15 @@ pub struct MachineTicks {
 }
 
 impl MachineTicks {
-    /// Now.
+    /// Reads the current ticks.
     pub fn now() -> Result<Self> {
         let stat = std::fs::read_to_string("/proc/stat")?;
         Self::parse(&stat)
             .with_context(|| format!("no times of all cores in /proc/stat: {stat:.80}"))
     }
 
-    /// The first line of proc_stat(5): user, nice, system, idle, iowait, irq, softirq, steal.
+    /// Parses the first line of proc_stat(5): user, nice, system, idle, iowait, irq, softirq and
+    /// steal.
     fn parse(stat: &str) -> Option<Self> {
         let times = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().take(8);
         let times: Vec<u64> = times.map(str::parse).collect::<Result<_, _>>().ok()?;
@@ -97,7 +98,7 @@ impl MachineTicks {
         Some(Self { busy: total - times.get(3)? - times.get(4)?, total })
     }
 
-    /// Percent of all cores at work since `earlier`, by whatever program.
+    /// Returns the percent of all cores that any program kept busy since `earlier`.
     pub fn busy_percent_since(self, earlier: Self) -> f64 {
         let total = self.total.saturating_sub(earlier.total).max(1);
         100.0 * self.busy.saturating_sub(earlier.busy) as f64 / total as f64

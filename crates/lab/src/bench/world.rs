@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Computers as network namespaces, and what joins them: this machine's kernel alone, or
+//! Computers as network namespaces and the links between them: this machine's kernel alone, or
 //! the radio model.
 
 use crate::air::{self, Air, Punctuality};
@@ -12,40 +12,41 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// The interface by which a computer on a wire reaches the others.
+/// Interface by which a computer on a wire reaches the others.
 const INTERFACE: &str = "veth0";
-/// IP packet size of every link.
+/// Largest IP packet of every link, bytes.
 pub const MTU: u32 = 1500;
 const _: () = assert!(MTU == air::MTU);
-/// Bytes the kernel's token bucket lets go at once: two full packets.
+/// Burst of the kernel's token bucket, bytes: two full packets.
 const BURST_BYTES: u32 = 3200;
-/// Bytes that may wait in the kernel's queue, as an ordinary interface has them.
+/// Limit of the kernel's queue, bytes, as an ordinary interface has it.
 const QUEUE_BYTES: u32 = 100_000;
 
-/// Longest wait for an interface whose cable is in.
+/// Longest wait until the kernel marks a connected interface as running.
 const RUNNING_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What limits a link.
+/// Limits of a link.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LinkLimits {
-    /// Bits per second in each direction, Ethernet headers included; `None` is as fast as it goes.
+    /// Bits per second in each direction, Ethernet headers included; `None` for no limit.
     pub rate_bps: Option<u64>,
-    /// Share of packets lost on arrival, 0-1, in each direction, independently.
+    /// Fraction of packets lost on arrival, 0-1, in each direction, independently.
     pub loss: f64,
 }
 
-/// What joins two computers.
+/// A link between two computers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Link {
-    /// A cable; each direction has a token bucket of its own.
+    /// A cable with a token bucket in each direction.
     Wire(LinkLimits),
-    /// The radios of a scenario, by name, with the stations `robot` and `base`. Its flows are not run.
+    /// The radios of the named scenario, with the stations `robot` and `base`. Its flows are not
+    /// run.
     Radio(&'static str),
 }
 
 impl Link {
-    /// The bits per second that IP packets and their Ethernet headers share in one direction,
-    /// where they have such a share.
+    /// Returns the bits per second available to IP packets and their Ethernet headers in one
+    /// direction; `None` without a limit, and for a radio.
     pub fn rate_bps(self) -> Option<u64> {
         match self {
             Link::Wire(limits) => limits.rate_bps,
@@ -54,26 +55,26 @@ impl Link {
     }
 }
 
-/// The scenario of that name under `scenarios/`.
+/// Loads the scenario of that name from `scenarios/`.
 pub fn scenario(name: &str) -> Result<Scenario> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
     Ok(scenario::load(&folder.join(format!("{name}.yaml")))?)
 }
 
-/// One computer: a named network namespace with an address.
+/// A computer: a named network namespace with an address.
 pub struct Computer {
-    /// `robot`, `base`, ...
+    /// Name: `robot`, `base`, ...
     pub name: String,
-    /// Its IPv4 address on `interface`.
+    /// IPv4 address on `interface`.
     pub address: String,
-    /// By which it reaches the others.
+    /// Interface by which it reaches the others.
     pub interface: String,
-    /// Removed with it; a station's belongs to the air.
+    /// Removed with the computer; the namespace of a station belongs to [`Air`].
     _namespace: Option<Namespaces>,
 }
 
 impl Computer {
-    /// A computer of that name with no link yet; `number` makes its address.
+    /// Creates a computer of that name without a link; `number` determines its address.
     pub fn new(name: &str, number: u8) -> Result<Self> {
         let namespace = Namespaces::new(vec![name.into()])?;
         let computer = Self {
@@ -86,7 +87,7 @@ impl Computer {
         Ok(computer)
     }
 
-    /// The computer that is a station of `scenario`, reached on its first network.
+    /// Returns the computer of a station of `scenario`, reached on the station's first network.
     fn on_air(scenario: &Scenario, name: &str) -> Result<Self> {
         let missing = || format!("scenario {} has no station '{name}' with a radio", scenario.name);
         let is_wanted = |station: &scenario::Station| station.name == name;
@@ -100,17 +101,17 @@ impl Computer {
         })
     }
 
-    /// `program` on this computer.
+    /// Returns a command that runs `program` on this computer.
     pub fn command(&self, program: &str) -> Command {
         namespace::command(&self.name, program)
     }
 
-    /// Its entry among the peers of another's file ([`crate::node_file::NodeFile`]).
+    /// Returns its entry among the peers of another node's file ([`crate::node_file::NodeFile`]).
     pub fn entry(&self) -> (&str, String) {
         (&self.name, format!("address: {}", self.address))
     }
 
-    /// `ip` on this computer.
+    /// Runs `ip` on this computer.
     pub fn ip(&self, arguments: &[&str]) -> Result<String> {
         run(Command::new("ip").args(["-n", &self.name]).args(arguments))
     }
@@ -121,7 +122,7 @@ impl Computer {
         Ok(())
     }
 
-    /// Takes its address away from its interface.
+    /// Removes its address from its interface.
     pub fn delete_address(&self) -> Result<()> {
         self.ip(&["addr", "del", &self.prefix(), "dev", &self.interface])?;
         Ok(())
@@ -137,8 +138,8 @@ impl Computer {
         Ok(())
     }
 
-    /// Waits until the kernel counts [`INTERFACE`] as running, which may be a second after its
-    /// cable is in. Fast DDS never uses an interface that did not run when it started.
+    /// Waits until the kernel marks [`INTERFACE`] as running, up to about a second after its cable
+    /// is connected. Fast DDS never uses an interface that was not running when Fast DDS started.
     fn await_running(&self) -> Result<()> {
         let deadline = Instant::now() + RUNNING_PATIENCE;
         loop {
@@ -151,7 +152,7 @@ impl Computer {
         }
     }
 
-    /// Limits what leaves by [`INTERFACE`] to a rate and loses some of what comes in.
+    /// Limits the rate of packets sent by [`INTERFACE`], and drops a fraction of received packets.
     fn limit(&self, limits: LinkLimits) -> Result<()> {
         if let Some(rate_bps) = limits.rate_bps {
             run(Command::new("tc")
@@ -160,7 +161,7 @@ impl Computer {
                 .args(["burst", &BURST_BYTES.to_string(), "limit", &QUEUE_BYTES.to_string()]))?;
         }
         if limits.loss > 0.0 {
-            // Packets are lost, not datagrams: before the kernel puts fragments of IP together.
+            // Loss applies to packets, not datagrams: before the kernel reassembles IP fragments.
             run(self
                 .command("iptables")
                 .args(["-t", "mangle", "-A", "PREROUTING", "-i", INTERFACE])
@@ -173,15 +174,15 @@ impl Computer {
 
 /// Two computers joined by one link.
 pub struct Pair {
-    /// Sends sensor data.
+    /// Computer that sends sensor data.
     pub robot: Computer,
-    /// Sends commands.
+    /// Computer that sends commands.
     pub base: Computer,
     air: Option<Air>,
 }
 
 impl Pair {
-    /// Makes both and joins them; `seed` is of everything random on a radio.
+    /// Creates both computers and the link between them; `seed` seeds the radio model.
     pub fn new(link: Link, seed: u64) -> Result<Self> {
         match link {
             Link::Wire(limits) => Self::by_wire(limits),
@@ -209,19 +210,20 @@ impl Pair {
         Ok(Self { robot, base, air })
     }
 
-    /// What could not be had for the radio, for a person.
+    /// Returns a warning for the user if the radio's emulator may be late.
     pub fn warning(&self) -> Option<&str> {
         self.air.as_ref()?.warning()
     }
 
-    /// What the radio's emulator did so far does not count.
+    /// Discards the lateness of the radio's emulator up to now.
     pub fn count_from_now(&self) {
         if let Some(air) = &self.air {
             air.count_from_now();
         }
     }
 
-    /// How late the radio's emulator was since it counts; `None` of a wire. Fails if it has ended.
+    /// Returns the emulator's lateness since [`Pair::count_from_now`]; `None` for a wire. Fails if
+    /// the emulator has failed.
     pub fn punctuality(&mut self) -> Result<Option<Punctuality>> {
         match self.air.take_if(|air| !air.runs()) {
             Some(ended) => Ok(Some(ended.stop()?.punctuality)),
@@ -230,11 +232,11 @@ impl Pair {
     }
 }
 
-/// A switch: a namespace of its own with a port for each computer.
+/// A switch: a separate namespace with a port for each computer.
 pub struct Bridge(Computer);
 
 impl Bridge {
-    /// One without ports.
+    /// Creates a switch without ports.
     pub fn new() -> Result<Self> {
         let bridge = Computer::new("air", 254)?;
         bridge.ip(&["link", "add", "bridge0", "type", "bridge"])?;
@@ -242,15 +244,15 @@ impl Bridge {
         Ok(Self(bridge))
     }
 
-    /// Gives a computer its interface, with its address, and a port.
+    /// Gives a computer its interface and address, and connects it to a port.
     pub fn plug_in(&self, computer: &Computer) -> Result<()> {
         join(&computer.name, INTERFACE, &self.0.name, &computer.name)?;
         self.0.ip(&["link", "set", &computer.name, "master", "bridge0", "up"])?;
         computer.take_address()
     }
 
-    /// Lets all frames of a computer's port through, or none, ARP included. Either way its
-    /// cable is in: no kernel notices.
+    /// Forwards all frames of a computer's port, or none, ARP included. The cable stays connected
+    /// either way, so that no kernel notices.
     pub fn forward(&self, computer: &Computer, all: bool) -> Result<()> {
         // BR_STATE_FORWARDING and BR_STATE_DISABLED of linux/if_bridge.h.
         let state = if all { "3" } else { "0" };
@@ -268,17 +270,17 @@ impl Bridge {
     }
 }
 
-/// One computer that reaches several others by one limited interface, through a bridge.
+/// One computer that reaches several others over one limited interface, through a switch.
 pub struct Star {
-    /// The one that sends to all.
+    /// Computer that sends to all others.
     pub sender: Computer,
-    /// The others, each on a port of the bridge.
+    /// The other computers, each on a port of the switch.
     pub peers: Vec<Computer>,
     bridge: Bridge,
 }
 
 impl Star {
-    /// `peers` computers around a sender; the limits hold for the sender's interface.
+    /// Creates `peers` computers and a sender; the limits apply to the sender's interface.
     pub fn new(peers: u8, limits: LinkLimits) -> Result<Self> {
         let bridge = Bridge::new()?;
         let sender = Computer::new("sender", 1)?;
@@ -291,7 +293,8 @@ impl Star {
         Ok(star)
     }
 
-    /// Takes a peer off the bridge; the sender forgets where it was, as after a reboot.
+    /// Disconnects a peer from the switch. The sender forgets the peer's neighbour entry, as after
+    /// a reboot.
     pub fn unplug(&self, peer: &Computer) -> Result<()> {
         self.bridge.0.ip(&["link", "set", &peer.name, "down"])?;
         self.sender.ip(&["neigh", "flush", "to", &peer.address])?;
@@ -299,7 +302,7 @@ impl Star {
     }
 }
 
-/// Joins two computers, by name, by a cable between two new interfaces.
+/// Connects two computers, given by name, with a cable between two new interfaces.
 pub fn join(one: &str, one_interface: &str, other: &str, other_interface: &str) -> Result<()> {
     let mtu = MTU.to_string();
     run(Command::new("ip").args(["-n", one, "link", "add", one_interface, "mtu", &mtu]).args([

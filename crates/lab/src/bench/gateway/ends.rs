@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The ends of a stream as programs of their own: a publisher and a subscriber, each written
-//! on DDS itself or on the ROS 2 gateway. They talk as `ros/publish.py` and
-//! `ros/subscribe.py` do, which take the place of either.
+//! The ends of a stream as separate programs: a publisher and a subscriber, each written on the DDS
+//! library alone or on the ROS 2 gateway. They use the same commands as `ros/publish.py` and
+//! `ros/subscribe.py`, which can replace either.
 
 use crate::bench::ros::DOMAIN;
 use crate::clock::monotonic_ns;
@@ -17,21 +17,22 @@ use tautline_gateway::ros2::{Ros2, Ros2Options};
 use tautline_gateway::types::installed::Installed;
 use tautline_gateway::{Command, Event, Events, Gateway, Qos, Source, Topic};
 
-/// What all streams are published on; as in `ros/flows.py`.
+/// Topic of all streams, as in `ros/flows.py`.
 pub const TOPIC: &str = "/stream";
 const TYPE: &str = "std_msgs/msg/UInt8MultiArray";
 const DDS_TOPIC: &str = "rt/stream";
 const DDS_TYPE: &str = "std_msgs::msg::dds_::UInt8MultiArray_";
-/// Encapsulation, an empty layout (no dimensions, offset 0), and the length of the data.
+/// Bytes of the encapsulation, an empty layout (no dimensions, offset 0), and the length of the
+/// data.
 const HEAD: usize = 16;
-/// Sequence number and time of sending, at the front of the data.
+/// Bytes of the sequence number and the time sent, at the start of the data.
 const STAMP: usize = 16;
-/// Sequence number of messages that only show that the path works; as in `ros/flows.py`.
+/// Sequence number of messages that only show that the path works, as in `ros/flows.py`.
 const WARM_UP: u64 = 999_999_999_999;
 const WARM_UP_PERIOD: Duration = Duration::from_millis(50);
-/// Longest wait for a subscriber that is behind; it may be starved by other programs.
+/// Longest wait for a subscriber that lags behind; other programs may starve it.
 const ROOM_PATIENCE: Duration = Duration::from_secs(10);
-/// Above any message here.
+/// Larger than any message here, bytes.
 const MAX_MESSAGE: usize = 16_000_000;
 
 /// How an end is written.
@@ -75,7 +76,7 @@ pub struct Arguments {
     depth: u32,
 }
 
-/// Runs one end until its standard input ends or it is done.
+/// Runs one end until it is done or its standard input ends.
 pub fn run(arguments: &Arguments) -> Result<()> {
     match arguments.role {
         Role::Publish => publish(arguments),
@@ -83,7 +84,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
 }
 
-/// Writes one message.
+/// A function that writes one message.
 type Write1 = Box<dyn Fn(Bytes) -> Result<()>>;
 
 fn publish(arguments: &Arguments) -> Result<()> {
@@ -101,7 +102,7 @@ fn publish(arguments: &Arguments) -> Result<()> {
     };
     let sent = publish_counted(&*write, arguments, first_ns.parse()?, count.parse()?)?;
     println!("done");
-    // Until then samples may have to be sent again.
+    // The writer is kept until then, because samples may have to be retransmitted.
     if orders.recv().is_err() {
         return Ok(());
     }
@@ -111,7 +112,7 @@ fn publish(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Publishes uncounted messages until an order arrives.
+/// Publishes uncounted messages until a command arrives; returns the command.
 fn warm_up(
     write: &dyn Fn(Bytes) -> Result<()>,
     bytes: usize,
@@ -127,7 +128,7 @@ fn warm_up(
     }
 }
 
-/// Publishes `count` messages on time; says when each was sent.
+/// Publishes `count` messages on schedule; returns the time at which each was sent, ns.
 fn publish_counted(
     write: &dyn Fn(Bytes) -> Result<()>,
     arguments: &Arguments,
@@ -147,7 +148,7 @@ fn publish_counted(
     Ok(sent)
 }
 
-/// A message as CDR, stamped with the time at which it is ready.
+/// Returns a message as CDR, stamped with the current time.
 fn message(bytes: usize, sequence: u64) -> Bytes {
     let mut message = BytesMut::zeroed(bytes);
     message[1] = 1;
@@ -157,7 +158,7 @@ fn message(bytes: usize, sequence: u64) -> Bytes {
     message.freeze()
 }
 
-/// Number and time of sending.
+/// Returns the sequence number and the time sent.
 fn stamp_of(message: &[u8]) -> Option<(u64, u64)> {
     let number = |at: usize| Some(u64::from_le_bytes(message.get(at..at + 8)?.try_into().ok()?));
     Some((number(HEAD)?, number(HEAD + 8)?))
@@ -178,7 +179,7 @@ fn bare_writer(depth: u32) -> Result<Write1> {
         let until = Instant::now() + ROOM_PATIENCE;
         loop {
             match writer.write(message.clone(), None) {
-                // A writer that keeps all refuses what its subscriber leaves no room for.
+                // A keep-all writer rejects a message while its subscriber has no capacity for it.
                 Err(_) if depth == 0 && Instant::now() < until => {}
                 written => return Ok(written.map(drop)?),
             }
@@ -192,7 +193,7 @@ fn gateway_writer(depth: u32) -> Result<Write1> {
     let topic = Topic {
         name: TOPIC.into(),
         type_name: TYPE.into(),
-        // Not told, so not compared.
+        // No hash is given, so none is compared.
         type_hash: String::new(),
         definition: "".into(),
         qos: Qos { depth, ..Qos::default() },
@@ -223,7 +224,7 @@ impl Events for Ignored {
     fn emit(&self, _: Event) {}
 }
 
-/// What a subscriber has received.
+/// Messages that a subscriber has received.
 #[derive(Default)]
 struct Received {
     state: Mutex<State>,
@@ -233,7 +234,7 @@ struct Received {
 #[derive(Default)]
 struct State {
     warm: bool,
-    /// Sequence number, when sent and when received.
+    /// Sequence number, time sent and time received.
     rows: Vec<[u64; 3]>,
     expected: Option<usize>,
 }
@@ -255,7 +256,7 @@ impl Received {
         }
     }
 
-    /// Waits until there are `count`, but not longer than `patience`.
+    /// Waits for `count` messages, at most for `patience`; returns the messages received.
     fn await_count(&self, count: usize, patience: Duration) -> Vec<[u64; 3]> {
         let until = Instant::now() + patience;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -303,14 +304,14 @@ fn subscribe(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Asks for what the gateway asks for.
+/// Subscribes with the gateway's QoS.
 fn bare_reader(received: Arc<Received>) -> Result<RawReader> {
     let qos = Dds { keep_all: true, ..Dds::default() };
     let take = move |message: Bytes, _: &_| received.take(&message);
     Ok(RawReader::new(&participant()?, specification(&qos), take, |_, _| ())?)
 }
 
-/// Lines of standard input.
+/// Returns the lines of standard input.
 fn orders() -> Receiver<String> {
     let (sender, orders) = channel();
     std::thread::spawn(move || {

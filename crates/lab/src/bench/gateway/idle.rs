@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a daemon costs with a hundred topics of ROS 2 on which nothing is published.
+//! The cost of a daemon with a hundred ROS 2 topics on which nothing is published.
 
 use crate::bench::case::{self, Verdict};
 use crate::bench::daemon::{Daemon, DaemonSetup};
@@ -13,14 +13,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 const TOPICS: usize = 100;
-/// How long daemons are watched, each time.
+/// Duration of each measurement of the daemons.
 pub const WATCHED: Duration = Duration::from_secs(20);
 const DISCOVERY_PATIENCE: Duration = Duration::from_secs(30);
-/// After the last endpoint was found, before the daemons are watched.
+/// Time between the discovery of the last endpoint and the measurement.
 const SETTLING: Duration = Duration::from_secs(3);
 
-/// Watches two daemons: alone, with publishers and subscribers on the robot, and with
-/// subscribers at the base too.
+/// Measures two daemons alone, with publishers and subscribers on the robot, and with subscribers
+/// at the base as well.
 pub fn run(setup: &DaemonSetup, pair: &Pair, folder: &Path) -> Result<Vec<Verdict>> {
     std::fs::create_dir_all(folder)?;
     let mut daemons = setup.start(&pair.robot, &pair.base, folder)?;

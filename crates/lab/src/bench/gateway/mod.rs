@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the ROS 2 gateway adds: the same stream through it and past it, in turns.
+//! The cost of the ROS 2 gateway: the same stream without it and through it, alternately.
 
 pub mod ends;
 mod idle;
@@ -22,13 +22,13 @@ use std::path::Path;
 use std::time::Duration;
 use stream::{End, Load, Stream};
 
-/// As on the command line.
+/// Name on the command line.
 pub const NAME: &str = "ros2-gateway";
 
 const UNLIMITED: Link = Link::Wire(LinkLimits { rate_bps: None, loss: 0.0 });
-/// Added to the median delay of 1 KB by each side.
+/// Increase of the median delay of 1 KB by each side.
 const ADDED_MS: Bound = Bound::AtMost(0.3);
-/// Messages received per second, of those a subscriber on the DDS library receives.
+/// Messages received per second, percent of a subscriber's on the DDS library.
 const THROUGHPUT_PERCENT: Bound = Bound::AtLeast(80.0);
 const LARGE_RECEIVED: Bound = Bound::AtLeast(100.0);
 
@@ -36,12 +36,12 @@ const LARGE_RECEIVED: Bound = Bound::AtLeast(100.0);
 const SMALL: Load =
     Load { bytes: 1024, count: 600, period: Duration::from_millis(5), burst: 1, depth: 10 };
 const SMALL_ROUNDS: usize = 5;
-/// As fast as they are received: the publisher keeps all, and waits for its subscriber.
+/// As fast as they are received: the publisher keeps all messages and waits for its subscriber.
 const FLOODS: [(&str, Load); 2] = [
     ("1 KB", Load { bytes: 1024, count: 200_000, period: Duration::ZERO, burst: 1, depth: 0 }),
     ("64 KB", Load { bytes: 65_536, count: 8_000, period: Duration::ZERO, burst: 1, depth: 0 }),
 ];
-/// Each burst fits into what the gateway lets wait, and into what its writer keeps.
+/// Each burst fits into the gateway's queue and into its writer's history.
 const BURSTS: [(&str, Load); 2] = [
     (
         "1 KB",
@@ -65,7 +65,7 @@ const BURSTS: [(&str, Load); 2] = [
     ),
 ];
 const THROUGHPUT_ROUNDS: usize = 3;
-/// 4 MB at 10 Hz, in rclpy's default profile.
+/// 4 MB at 10 Hz, with rclpy's default profile.
 const LARGE: Load =
     Load { bytes: 4_000_000, count: 40, period: Duration::from_millis(100), burst: 1, depth: 10 };
 const LARGE_ROUNDS: usize = 3;
@@ -74,7 +74,7 @@ const WHOLE_TIME: Duration = Duration::from_secs(6);
 
 const BARE: End = End::Own(By::Bare);
 
-/// One figure of each round, past the gateway and through it.
+/// One figure of each round, without the gateway and through it.
 #[derive(Debug, Serialize)]
 struct Row {
     what: String,
@@ -95,7 +95,7 @@ struct GatewayReport {
     verdicts: Vec<Verdict>,
 }
 
-/// What takes part.
+/// The parts of a run.
 struct Scene<'a> {
     pair: Pair,
     setup: &'a DaemonSetup,
@@ -103,24 +103,24 @@ struct Scene<'a> {
     progress: Progress,
 }
 
-/// What is looked at in the samples of a round.
+/// A figure computed from the samples of a round.
 #[derive(Clone, Copy)]
 struct Measure {
     name: &'static str,
     unit: &'static str,
-    /// Of a load with bursts of so many messages.
+    /// Computes the figure; the number is the messages of a burst.
     of: fn(&Samples, u64) -> f64,
     target: Option<Target>,
 }
 
-/// What of both medians is judged.
+/// A target, by the medians without the gateway and through it.
 #[derive(Debug, Clone, Copy)]
 enum Target {
-    /// The one through the gateway less the one past it.
+    /// The median through the gateway minus the median without it.
     Added(Bound),
-    /// Percent of the one past it.
+    /// The median through the gateway, percent of the median without it.
     Share(Bound),
-    /// The one through the gateway alone.
+    /// The median through the gateway alone.
     Through(Bound),
 }
 
@@ -144,7 +144,7 @@ fn delay(samples: &Samples, of: fn(crate::stats::Delay) -> f64) -> f64 {
     samples.summary(None).delay_ms.map_or(f64::INFINITY, of)
 }
 
-/// Messages received per second, from the first to the last.
+/// Returns the messages received per second, from the first to the last.
 fn steady_rate(samples: &Samples) -> f64 {
     let (Some(first), Some(last)) = (samples.arrivals.first(), samples.arrivals.last()) else {
         return 0.0;
@@ -153,7 +153,8 @@ fn steady_rate(samples: &Samples) -> f64 {
     (samples.arrivals.len() - 1) as f64 / seconds
 }
 
-/// The median of the bursts' messages received per second, from when the first is published.
+/// Returns the median of all bursts' messages received per second, from the time at which the
+/// burst's first message is published.
 fn burst_rate(samples: &Samples, burst: u64) -> f64 {
     let bursts = samples.sent_ns.len() as u64 / burst;
     let rate = |number: u64| {
@@ -237,7 +238,7 @@ impl Scene<'_> {
         self.progress.next();
         let received = RECEIVED.to_reach(Target::Through(LARGE_RECEIVED));
         let (rounds, measures) = (LARGE_ROUNDS, [received, P50, P99]);
-        // Past it is from rclpy to rclpy.
+        // Without the gateway, both ends are rclpy.
         let or_rclpy = |by| if by == By::Bare { End::Rclpy } else { End::Own(by) };
         let from_rclpy = |by| (End::Rclpy, or_rclpy(by));
         let to_rclpy = |by| (or_rclpy(by), End::Rclpy);
@@ -247,7 +248,7 @@ impl Scene<'_> {
         Ok(rows)
     }
 
-    /// Streams of each kind, one after the other, round by round.
+    /// Runs streams without the gateway and through it alternately, round by round.
     fn in_turns(
         &self,
         what: &str,
@@ -273,7 +274,8 @@ impl Scene<'_> {
         Ok(rows)
     }
 
-    /// What users see: the laser from a robot to its base, directly and over two daemons.
+    /// Measures the delay that users see: the laser from a robot to its base, directly and over two
+    /// daemons.
     fn whole(&self) -> Result<Vec<Row>> {
         self.progress.next();
         let what = "rclpy to rclpy, 1 KB at 50 Hz";
@@ -353,12 +355,12 @@ impl Row {
     }
 }
 
-/// Of none, no number.
+/// Returns the median; NaN without values.
 fn middle(values: &[f64]) -> f64 {
     median(values.iter().copied()).unwrap_or(f64::NAN)
 }
 
-/// Medians of the rounds, with the least and the most.
+/// Returns the medians of the rounds, with minimum and maximum.
 fn table(rows: &[Row]) -> String {
     let mut text = format!(
         "{:40} {:6} | {:>10} {:>24} | {:>10} {:>24}\n",
@@ -377,7 +379,7 @@ fn table(rows: &[Row]) -> String {
     text
 }
 
-/// Milliseconds need digits, counts none.
+/// Formats a value: milliseconds need decimals, counts do not.
 fn figure(value: f64) -> String {
     if value.abs() < 100.0 { format!("{value:.3}") } else { format!("{value:.0}") }
 }

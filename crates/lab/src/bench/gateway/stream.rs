@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One publisher, one subscriber, and how long each message took between them.
+//! One publisher and one subscriber, and the delay of each message between them.
 
 use super::ends::{By, Role};
 use crate::bench::ros::{Middleware, Ros, RosProgram, START_PATIENCE, WRITE_PATIENCE};
@@ -12,25 +12,25 @@ use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Publishing starts this long after the order to.
+/// Time between the start command and the start of publishing.
 const COUNTDOWN: Duration = Duration::from_millis(300);
-/// Longest wait for the first message, and for the last after its publisher is done.
+/// Longest wait for the first message, and below for the last one after its publisher is done.
 const FIRST_PATIENCE: Duration = Duration::from_secs(30);
 const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
 /// Publishing may take this much longer than planned.
 const LATENESS: Duration = Duration::from_secs(60);
 
-/// What a publisher or subscriber is written on.
+/// The library on which a publisher or subscriber is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// A program of this one's.
+    /// A program of [`super::ends`].
     Own(By),
-    /// rclpy, whose messages of [`Stream::bytes`] bytes are those of `large` in `ros/flows.py`.
+    /// rclpy; its messages of [`Load::bytes`] bytes are those of `large` in `ros/flows.py`.
     Rclpy,
 }
 
 impl End {
-    /// In names of folders.
+    /// Returns the name in folder names.
     pub fn name(self) -> &'static str {
         match self {
             Self::Own(By::Bare) => "dds",
@@ -40,35 +40,35 @@ impl End {
     }
 }
 
-/// What is published, and how fast.
+/// Size, number and rate of the messages of a stream.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
-    /// Bytes of a message with all that DDS is given.
+    /// Bytes of a message as given to DDS.
     pub bytes: usize,
-    /// Messages in all.
+    /// Total number of messages.
     pub count: u64,
-    /// Between the starts of bursts; zero is as fast as it goes.
+    /// Time between the starts of bursts; zero for as fast as possible.
     pub period: Duration,
-    /// Messages published one after the other.
+    /// Messages published back to back.
     pub burst: u64,
-    /// Messages that the publisher keeps for subscribers that lag behind; 0 is all.
+    /// Messages that the publisher keeps for subscribers that lag behind; 0 for all.
     pub depth: u32,
 }
 
 /// A publisher and a subscriber on one computer.
 pub struct Stream<'a> {
-    /// Where both run.
+    /// Computer that runs both.
     pub computer: &'a Computer,
-    /// What the publisher is written on.
+    /// Library of the publisher.
     pub from: End,
-    /// What the subscriber is written on.
+    /// Library of the subscriber.
     pub to: End,
-    /// What is published.
+    /// Messages to publish.
     pub load: Load,
 }
 
 impl Stream<'_> {
-    /// Runs it; samples and logs go to `folder`, which it makes.
+    /// Runs the stream; samples and logs go to `folder`, which is created.
     pub fn run(&self, folder: &Path) -> Result<Samples> {
         std::fs::create_dir_all(folder)?;
         let [sent, received] = ["sent.csv", "received.csv"].map(|name| folder.join(name));
@@ -131,7 +131,7 @@ impl Stream<'_> {
     }
 }
 
-/// As on the command line.
+/// Returns the name of a value on the command line.
 fn word(value: impl ValueEnum) -> Result<String> {
     Ok(value.to_possible_value().context("a value without a name")?.get_name().to_owned())
 }
