@@ -13,17 +13,17 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Runs in virtual time, whose samples are put together.
+/// Runs in virtual time, whose samples are combined.
 const SIM_SEEDS: u64 = 40;
-/// How far apart the two may be: a share, or milliseconds where that is more.
+/// Largest difference between the two: a fraction, or milliseconds where those are more.
 const SHARE: f64 = 0.05;
 const MILLISECONDS: f64 = 0.3;
-/// Of one core, percent, that the emulator may use.
+/// Limit of the emulator's CPU time, percent of one core.
 const CPU_PERCENT: f64 = 25.0;
-/// Of all runs, percent, that may be discarded.
+/// Largest part of all runs that may be discarded, percent.
 const DISCARDED_PERCENT: u64 = 20;
 
-/// One flow through both.
+/// Figures of one flow in both.
 #[derive(Debug, Serialize)]
 struct Pair {
     flow: String,
@@ -44,13 +44,13 @@ struct Figure {
 struct Agreement {
     scenario: String,
     flows: Vec<Pair>,
-    /// Of the runs that count.
+    /// Lateness in the runs that count.
     emulator: Vec<Punctuality>,
-    /// Of those that do not.
+    /// Lateness in the discarded runs.
     discarded: Vec<Punctuality>,
 }
 
-/// One way to run a scenario: samples by flow, and how punctual it was where that matters.
+/// A function that runs a scenario; returns the samples by flow, and the lateness in real time.
 type Driver = fn(&Scenario, u64) -> Result<(Vec<(String, Samples)>, Option<Punctuality>)>;
 
 const SIM: Driver = |scenario, seed| Ok((sim::samples(scenario, seed)?, None));
@@ -59,7 +59,7 @@ const AIR: Driver = |scenario, seed| {
     Ok((samples, Some(punctuality)))
 };
 
-/// Samples of several runs by flow, and the punctuality of those that count and of the others.
+/// Samples of several runs by flow, and the lateness of the runs that count and of the others.
 #[derive(Default)]
 struct Runs {
     flows: Vec<(String, Vec<Samples>)>,
@@ -68,7 +68,7 @@ struct Runs {
 }
 
 impl Runs {
-    /// The same for both drivers: runs until `wanted` count, or too many do not.
+    /// Runs a scenario with either driver until `wanted` runs count, or too many are discarded.
     fn of(driver: Driver, scenario: &Scenario, wanted: u64, progress: &Progress) -> Result<Self> {
         let mut runs = Self::default();
         let (mut seed, mut good) = (0, 0);
@@ -76,7 +76,7 @@ impl Runs {
             seed += 1;
             progress.next();
             let (samples, punctuality) = driver(scenario, seed)?;
-            // Decided before any delay is looked at.
+            // Decided before any delay is evaluated.
             if let Some(late) = punctuality.clone().filter(|punctuality| !punctuality.counts) {
                 runs.discarded.push(late);
                 continue;
@@ -125,7 +125,8 @@ impl Figure {
     }
 }
 
-/// Compares; exit code 3 if they differ or the emulator takes too much, 4 if it was too late.
+/// Compares both. Exit code 3 if they differ or the emulator uses too much CPU time, 4 if the
+/// emulator was too late.
 pub fn run(file: &Path, runs: u64, as_json: bool) -> Result<ExitCode> {
     let scenario = crate::scenario::load_for_virtual_time(file)?;
     let time = Duration::from_nanos(scenario.duration) + Duration::from_secs(4);

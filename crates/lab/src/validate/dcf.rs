@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The medium's 802.11 against an independent simulation.
+//! The medium's 802.11 model against an independent simulation.
 
 use crate::progress::Progress;
 use anyhow::{Context, Result, ensure};
@@ -10,15 +10,15 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 use tautline_medium::{Frame, Medium, Motion, Output, RadioId, RateControl, WifiConfig};
 
-/// Comes with the program; its first lines say what it is.
+/// Reference figures; the first lines of the file describe their origin.
 const REFERENCE: &str = include_str!("../../reference/dcf.csv");
-/// Simulated time per point, of which none is left out: backoff settles within a second.
+/// Simulated time per point. All of it counts, because backoff settles within a second.
 const SECONDS: u64 = 120;
 const SEED: u64 = 1;
 const IP_BYTES: u32 = 1500;
-/// What a point takes on an ordinary computer.
+/// Expected duration of a point on an ordinary computer.
 const STAGE: Duration = Duration::from_millis(400);
-/// How far from the reference a point may be.
+/// Largest deviations of a point from the reference.
 const THROUGHPUT_TOLERANCE: f64 = 0.03;
 const COLLISION_TOLERANCE: f64 = 0.02;
 
@@ -27,16 +27,16 @@ const COLLISION_TOLERANCE: f64 = 0.02;
 struct Point {
     phy_mbps: u64,
     stations: usize,
-    /// IP bytes acknowledged.
+    /// Rate of acknowledged IP bytes.
     throughput_mbps: f64,
-    /// Share of attempts that were not acknowledged.
+    /// Fraction of attempts that were not acknowledged.
     collision_probability: f64,
     reference_mbps: f64,
     reference_collision_probability: f64,
 }
 
 impl Point {
-    /// Throughput against the reference, 0 where they agree.
+    /// Returns the relative deviation of throughput from the reference, 0 where they agree.
     fn deviation(&self) -> f64 {
         self.throughput_mbps / self.reference_mbps - 1.0
     }
@@ -113,7 +113,8 @@ impl Reference {
     }
 }
 
-/// IP throughput in Mbps and the share of failed attempts of `stations` that all send to one more.
+/// Returns the IP throughput in Mbps and the fraction of failed attempts of `stations` that all send
+/// to one more station.
 fn saturate(phy_mbps: u64, stations: usize) -> (f64, f64) {
     let mut medium = Medium::new(SEED);
     let rate = RateControl::Fixed(phy_mbps * 1_000_000);
@@ -126,7 +127,7 @@ fn saturate(phy_mbps: u64, stations: usize) -> (f64, f64) {
     let senders: Vec<RadioId> = (0..stations).map(|_| radio()).collect();
     let frame = || Frame { to: Some(sink), bytes: IP_BYTES, dscp: 0, payload: () };
     for sender in senders.iter().chain(&senders) {
-        // Two frames each: one on the air and one that waits.
+        // Two frames each: one on the air and one queued.
         let _ = medium.send(0, *sender, frame());
     }
     while let Some(now) = medium.poll_timeout().filter(|now| *now < SECONDS * 1_000_000_000) {

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A bottleneck beyond a router, and the load that it is judged by.
+//! A bottleneck beyond a router, and its load.
 
 use crate::stats::Samples;
 use anyhow::{Context, Result};
 
-/// Of a full packet of 1500 bytes, what is the message's.
+/// Fraction of a full packet of 1500 bytes that is message payload.
 pub const PAYLOAD_SHARE: f64 = 1425.0 / 1500.0;
-/// Of a laser's message.
+/// Bytes of a laser's message.
 pub const LASER_BYTES: u64 = 1000;
-/// What a laser sends.
+/// Rate of a laser's messages.
 pub const LASER_MBPS: f64 = 0.4;
 
-/// A scenario's text up to its flows: a robot, a router and a base, with a fast way between the
-/// former two and the `slow` pipe (its keys) between the latter.
+/// Returns a scenario's text up to its flows: a robot, a router and a base, with a fast link
+/// between robot and router, and the pipe `slow` (its keys) between router and base.
 pub fn scenario(seconds: u64, slow: &str, flows: &str) -> String {
     format!(
         "about: A bottleneck beyond a router\n\
@@ -30,14 +30,14 @@ pub fn scenario(seconds: u64, slow: &str, flows: &str) -> String {
     )
 }
 
-/// A laser's scans, as a flow of a scenario.
+/// Returns a laser's scans as a flow of a scenario.
 pub fn laser(start_ms: u64) -> String {
     format!(
         "  - {{ name: laser, from: robot, to: base, size: {LASER_BYTES}, every: 20ms, priority: 200, keep_last: 10, start: {start_ms}ms }}\n"
     )
 }
 
-/// A laser's scans and a fifth more bulk than a link carries, as flows of a scenario.
+/// Returns a laser's scans, and a fifth more bulk than a link carries, as flows of a scenario.
 pub fn load(mbps: u64, bulk_bytes: u64, start_ms: u64) -> String {
     let every_us = bulk_bytes * 8 * 10 / (mbps * 12);
     let laser = laser(start_ms);
@@ -47,7 +47,7 @@ pub fn load(mbps: u64, bulk_bytes: u64, start_ms: u64) -> String {
     )
 }
 
-/// What became of a flow.
+/// Returns the samples of a flow.
 pub fn flow<'a>(flows: &'a [(String, Samples)], name: &str) -> Result<&'a Samples> {
     let found = flows.iter().find(|(it, _)| it == name);
     Ok(&found.with_context(|| format!("no flow '{name}'"))?.1)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `tautline-lab validate`: the radio model against others.
+//! `tautline-lab validate`: radio model, virtual time and rate controllers against references.
 
 mod agreement;
 mod dcf;
@@ -77,7 +77,7 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// Needs no namespaces.
+    /// Whether the validation needs no namespaces.
     pub fn is_pure(&self) -> bool {
         matches!(
             self,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs in virtual time beside each other: what they find does not depend on how fast they are.
+//! Parallel runs in virtual time, whose results do not depend on their speed.
 
 use crate::progress::Progress;
 use anyhow::{Result, anyhow};
 use std::sync::Mutex;
 
-/// Runs all on as many threads as there are processors, each a stage of the progress; what came
-/// of them is in the order of `items`, or the first error.
+/// Runs all items on one thread per processor, each item as a stage of the progress. Returns the
+/// results in the order of `items`, or the first error.
 pub fn run<T: Send, R: Send>(
     progress: &Progress,
     items: Vec<T>,

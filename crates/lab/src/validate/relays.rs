@@ -14,23 +14,23 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tautline_proto::Rate;
 
-/// The chains, and how many hops each has.
+/// The chains and their numbers of hops.
 const CHAINS: [(&str, usize); 2] = [("pound-2hops", 2), ("relay-3hops", 3)];
-/// Of the chains' channel.
+/// Rate of the chains' channel.
 const CHANNEL_MBPS: f64 = 6.0;
-/// A full packet with the header of its frame, as a configured rate counts it.
+/// Bits of a full packet with the header of its frame, as a configured rate counts it.
 const PACKET_BITS: f64 = 1514.0 * 8.0;
-/// How long one seed of a chain takes by any of the ways, for the progress line.
+/// Expected duration of one chain with one way, for the progress line.
 const EXPECTED: Duration = Duration::from_secs(2);
 
-/// What Pound's fixed gap after each full packet comes to, in bits per second: its program puts
-/// 0.93 * 12000 / (rate * 0.7834 / hops) us between two fragments on a channel of `rate` Mbps.
+/// Returns the rate of Pound's fixed gap after each full packet, in bits per second. Its program
+/// puts 0.93 * 12000 / (rate * 0.7834 / hops) us between two fragments on a channel of `rate` Mbps.
 fn pounds_rate_bps(hops: usize) -> u64 {
     let gap_us = 0.93 * 12_000.0 / (CHANNEL_MBPS * 0.7834 / hops as f64);
     (PACKET_BITS * 1e6 / gap_us) as u64
 }
 
-/// How messages pass the stations between the ends.
+/// How messages pass the stations between the two ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Way {
@@ -63,14 +63,14 @@ impl Way {
     }
 }
 
-/// What came of one flow, all seeds together.
+/// Figures of one flow over all seeds.
 #[derive(Debug, Clone, Serialize)]
 struct Outcome {
     delay_ms: Option<Delay>,
     arrived_percent: f64,
 }
 
-/// Of one chain in one way.
+/// Figures of one chain with one way.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
     hops: usize,
@@ -79,8 +79,8 @@ pub struct Row {
     image: Outcome,
 }
 
-/// Runs a scenario with the seeds from 1 on. What the writer was still held up for counts as
-/// not arrived.
+/// Runs a scenario with the seeds from 1 on. A message that the writer could not send until the end
+/// counts as not arrived.
 fn outcome(scenario: &Scenario, seeds: u64) -> Result<[Outcome; 2]> {
     let mut delays = [Vec::new(), Vec::new()];
     for seed in 1..=seeds {
@@ -106,12 +106,12 @@ fn all() -> impl Iterator<Item = (&'static str, usize, Way)> {
     CHAINS.into_iter().flat_map(|(name, hops)| Way::ALL.map(|way| (name, hops, way)))
 }
 
-/// For the progress line.
+/// Returns the stages for the progress line.
 pub fn stages() -> Vec<(String, Duration)> {
     all().map(|(name, _, way)| (format!("{name}, {}", way.words()), EXPECTED)).collect()
 }
 
-/// Runs every chain in every way.
+/// Runs every chain with every way.
 pub fn rows(progress: &Progress, seeds: u64) -> Result<Vec<Row>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
     parallel::run(progress, all().collect(), |(name, hops, way)| {
@@ -135,8 +135,9 @@ pub fn run(seeds: u64, as_json: bool) -> Result<ExitCode> {
     Ok(if reached(&rows) { ExitCode::SUCCESS } else { ExitCode::from(3) })
 }
 
-/// What `auto` must reach over two hops of plain IP: the laser within 6.9 ms on average and 20 ms
-/// at the 99th percentile, no later than with Pound's gap, and 99.5 % of the images.
+/// Returns the figures that miss the targets of `auto` over two hops of plain IP: the laser within
+/// 6.9 ms on average and 20 ms at the 99th percentile, no later than with Pound's gap, and 99.5 %
+/// of the images.
 pub fn missed(rows: &[Row]) -> Option<String> {
     let of = |way| rows.iter().find(|row| row.hops == 2 && row.way == way);
     let (auto, pound) = of(Way::TautlineOverIp).zip(of(Way::PoundsGap))?;
@@ -151,7 +152,7 @@ pub fn missed(rows: &[Row]) -> Option<String> {
     })
 }
 
-/// The section of the rates' page.
+/// Returns the section of the page on rates.
 pub fn section(rows: &[Row]) -> String {
     format!(
         "## Chains of stations\n\n\

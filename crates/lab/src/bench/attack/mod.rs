@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A peer with a valid key that turns against the base: what each kind of its packets does to
-//! the messages of the others, and to the daemon; and what is left of it once it has gone.
+//! A peer with a valid key that turns against the base: the effect of each kind of its packets on
+//! the messages of the others and on the daemon, and the leftovers after the attacker has left.
 //!
-//! The attacker has a processor of its own; all else shares the first one, quiet or not. A phase
-//! in which the machine itself was late ([`probe`]) is made again, before anyone has looked at its
-//! delays; what died, grew or was left in it counts all the same.
+//! The attacker has its own processor; everything else shares the first one, in every phase. A
+//! phase in which the machine itself had scheduling delays ([`probe`]) is repeated before its
+//! delays are evaluated. Deaths, memory growth and leftovers in it still count.
 
 mod judge;
 mod kinds;
@@ -29,35 +29,35 @@ use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
 
-/// As on the command line.
+/// Name on the command line.
 pub const NAME: &str = "attack";
 
 /// Packets of the attacker per second.
 const RATE_PER_S: u32 = 20_000;
-/// A phase in which the machine was late is made again, so that there are at most so many.
+/// Largest number of attempts at a phase, which is repeated if the machine was late.
 const ATTEMPTS: usize = 3;
-/// A quiet phase comes before every so many kinds.
+/// Number of kinds between two baseline phases.
 const KINDS_BETWEEN_QUIET: usize = 6;
 
 const START_TIME: Duration = Duration::from_secs(14);
-/// A phase beside its counted time and [`AFTER`].
+/// Time of a phase in addition to its counted time and [`AFTER`].
 const AROUND: Duration = Duration::from_secs(5);
 
-/// What the base's file lets the attacker do.
+/// Rights of the attacker in the base's file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Rights {
-    /// Its key and no more.
+    /// Only its key.
     #[default]
     Default,
-    /// All topics are taken, and its packets for others passed on, below commands and laser.
+    /// The base accepts all its topics and relays its packets, below commands and laser.
     Generous,
 }
 
 impl Rights {
     const ALL: [Self; 2] = [Self::Default, Self::Generous];
 
-    /// For tables.
+    /// Returns the name in tables.
     fn name(self) -> &'static str {
         match self {
             Self::Default => "default",
@@ -65,7 +65,7 @@ impl Rights {
         }
     }
 
-    /// What follows its key in the base's file.
+    /// Returns the text that follows its key in the base's file.
     fn lines(self) -> &'static str {
         match self {
             Self::Default => "",
@@ -83,12 +83,13 @@ struct AttackReport {
     counted_s: f64,
     machine_late_over_ms: f64,
     quiet: Vec<Quiet>,
-    /// With those that were made again.
+    /// All phases, including those that were repeated.
     phases: Vec<Figures>,
     verdicts: Vec<Verdict>,
 }
 
-/// Runs the case so often with these kinds, or all; the report and raw samples go to `folder`.
+/// Runs the case `runs` times with these kinds, or with all; the report and the raw samples go to
+/// `folder`.
 pub fn run(
     setup: &DaemonSetup,
     kinds: &[Kind],
@@ -140,7 +141,7 @@ pub fn run(
     Ok(conclusion)
 }
 
-/// The phases under the same rights; the last is quiet, too.
+/// Returns the phases under the same rights; `None` is a baseline, as is the last phase.
 fn order(kinds: &[Kind]) -> Vec<Option<Kind>> {
     let between = |kinds: &[Kind]| {
         [&[None][..], &kinds.iter().copied().map(Some).collect::<Vec<_>>()].concat()
@@ -163,7 +164,7 @@ fn stages(order: &[Option<Kind>], runs: u64) -> Vec<(String, Duration)> {
     stages
 }
 
-/// A phase, and again while the machine was late; of several the last is judged.
+/// Runs a phase, and repeats it while the machine was late; only the last attempt is judged.
 fn attempts(
     mut phase: impl FnMut() -> Result<Figures>,
     say: impl Fn(&str),
@@ -184,8 +185,8 @@ fn attempts(
     }
 }
 
-/// How often the machine was late, without an attack and with one: the kernel's work on packets
-/// could make it late, too.
+/// Reports how often the machine was late, without an attack and with one, because the kernel's
+/// work on packets may also make it late.
 fn late_line(phases: &[Figures]) -> String {
     let of = |attacked: bool| {
         let all = phases.iter().filter(move |it| it.kind.is_some() == attacked);

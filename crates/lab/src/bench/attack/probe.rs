@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How late the machine itself is on the victims' processor, whatever is done there.
+//! Scheduling delay of the machine itself on the victims' processor, independent of the load there.
 //!
-//! A thread before all ordinary ones asks to be woken every millisecond. The attacked daemon and
-//! the publishers are ordinary threads: they cannot make it late, however much of the processor
-//! they use. What can is the host that takes the processor away, and interrupts.
+//! A thread with a higher priority than all ordinary threads asks to be woken every millisecond.
+//! The attacked daemon and the publishers are ordinary threads: they cannot delay it, whatever
+//! processor time they use. Only interrupts can, and a host that takes the processor away.
 
 use crate::air::kernel::punctual::{Rank, be_punctual};
 use crate::clock::monotonic_ns;
@@ -14,19 +14,19 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 const EVERY_NS: u64 = 1_000_000;
-/// A machine that is later than this at the 99th percentile is late.
+/// The machine is late if the 99th percentile exceeds this.
 pub const LATE_OVER_MS: f64 = 0.5;
 
-/// The thread.
+/// The measuring thread.
 pub struct Probe(JoinHandle<Result<Option<Lateness>>>);
 
 impl Probe {
-    /// Watches the calling thread's processor for a span of nanoseconds, and ends with it.
+    /// Measures the calling thread's processor during a span of monotonic nanoseconds.
     pub fn start(span: Range<u64>) -> Self {
         Self(std::thread::spawn(move || watch(span)))
     }
 
-    /// Waits for the end of the span; milliseconds, `None` where a thread cannot be put first.
+    /// Waits for the end of the span; returns ms, `None` if no thread can get the priority.
     pub fn end(self) -> Result<Option<Lateness>> {
         self.0.join().map_err(|_| anyhow!("the probe panicked"))?
     }
@@ -36,7 +36,7 @@ fn watch(span: Range<u64>) -> Result<Option<Lateness>> {
     if !be_punctual(Rank::Emulator)? {
         return Ok(None);
     }
-    // What was due before it had its rank tells nothing.
+    // A wake-up due before the thread had its rank shows nothing.
     let mut due = span.start.max(monotonic_ns() + EVERY_NS);
     let mut late_ms = Vec::new();
     while due < span.end {
@@ -46,7 +46,7 @@ fn watch(span: Range<u64>) -> Result<Option<Lateness>> {
     Ok(lateness(late_ms))
 }
 
-/// Notes how late all is that was due by now; returns what is due next.
+/// Records the delay of each wake-up due by now; returns the next due time.
 fn note(due: Range<u64>, now: u64, late_ms: &mut Vec<f64>) -> u64 {
     let Range { start: mut next, end } = due;
     while next < end && next <= now {

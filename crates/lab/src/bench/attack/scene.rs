@@ -30,103 +30,104 @@ use std::time::{Duration, Instant};
 use tautline_node::keys;
 use tautline_proto::PublicKey;
 
-/// The attacker's name in the base's file.
+/// Name of the attacker in the base's file.
 const MALLORY: &str = "mallory";
-/// After the attacker has gone, until nothing of it may be left.
+/// Time after the attacker has left until its leftovers are checked.
 pub const AFTER: Duration = Duration::from_secs(10);
-/// A daemon whose memory is so far above what it was is started anew before the next phase.
+/// A daemon whose memory exceeds its idle memory by more than this is restarted before the next
+/// phase.
 const FRESH_BYTES: u64 = 8_000_000;
-/// Before its memory is taken for that of an idle daemon.
+/// Time before a daemon's memory counts as that of an idle daemon.
 const SETTLING: Duration = Duration::from_secs(2);
-/// A few words that a peer was to be told wait for its return.
+/// Bytes of control messages that may stay queued for a peer until it returns.
 const FEW_BYTES: u64 = 1000;
-/// Entries named of what is left; more are counted.
+/// Leftovers that are named; further ones are counted.
 const NAMED: usize = 5;
 
 /// Figures of one phase.
 #[derive(Debug, Default, Serialize)]
 pub struct Figures {
     pub rights: Rights,
-    /// From 1.
+    /// Number of the run, from 1.
     pub run: u64,
-    /// `None`: quiet.
+    /// Kind of the attack; `None` for a baseline.
     pub kind: Option<Kind>,
-    /// It was not made again: its delays are judged.
+    /// Whether the delays are judged: the phase was not repeated.
     pub judged: bool,
-    /// How late the machine itself was; `None` where that could not be seen.
+    /// Scheduling delay of the machine itself; `None` if it could not be measured.
     pub machine_late_ms: Option<Lateness>,
     pub flows: BTreeMap<Flow, Summary>,
-    /// Of the attacked daemon.
+    /// Resource use of the attacked daemon.
     pub toll: Toll,
-    /// Its memory before the phase, idle, and after it.
+    /// Memory of the attacked daemon, idle before the phase, and below after the phase.
     pub idle_bytes: u64,
     pub after_bytes: Option<u64>,
-    /// Of all cores, by whatever program.
+    /// Percent of all cores that any program kept busy.
     pub machine_busy_percent: f64,
-    /// Packets of the attacker that reached the victim's kernel in a second, and of these what
-    /// found the socket full.
+    /// Packets of the attacker per second that reached the victim's kernel, and below the percent of
+    /// them dropped because the socket was full.
     pub received_per_s: f64,
     pub overflowed_percent: f64,
-    /// Packets that the victim sent to it.
+    /// Packets per second that the victim sent to the attacker.
     pub answers_per_s: f64,
-    /// The victim agreed to what the kind needs.
+    /// Whether the victim agreed to everything that the kind needs.
     pub agreed: bool,
     /// Packets that the daemon refused, by reason.
     pub refused: BTreeMap<String, u64>,
-    /// How the daemon died.
+    /// Description of the daemon's death.
     pub died: Option<String>,
-    /// What there was after [`AFTER`] that there was not before.
+    /// Leftovers: entries after [`AFTER`] that did not exist before.
     pub left: Vec<String>,
 }
 
 impl Figures {
-    /// Milliseconds; infinite if none arrived.
+    /// Returns the p99 in ms; infinite if no message arrived.
     pub fn p99(&self, flow: Flow) -> f64 {
         let delay = self.flows.get(&flow).and_then(|summary| summary.delay_ms);
         delay.map_or(f64::INFINITY, |delay| delay.p99)
     }
 
-    /// Milliseconds; infinite if none arrived.
+    /// Returns the median in ms; infinite if no message arrived.
     pub fn p50(&self, flow: Flow) -> f64 {
         let delay = self.flows.get(&flow).and_then(|summary| summary.delay_ms);
         delay.map_or(f64::INFINITY, |delay| delay.p50)
     }
 
-    /// The machine itself was late, as far as that is known.
+    /// Whether the machine itself was late, as far as that is known.
     pub fn machine_was_late(&self) -> bool {
         self.machine_late_ms.is_some_and(|late| late.p99 > LATE_OVER_MS)
     }
 
-    /// Messages received, of those sent.
+    /// Returns the messages received, percent of those sent.
     pub fn received_percent(&self, flow: Flow) -> f64 {
         self.flows.get(&flow).map_or(0.0, |summary| summary.mdr_percent)
     }
 
-    /// How many messages its figures are of, for tables.
+    /// Returns the numbers of messages received and sent, for tables.
     pub fn received_of_sent(&self, flow: Flow) -> String {
         self.flows.get(&flow).map_or("none".into(), |it| format!("{}/{}", it.received, it.sent))
     }
 
-    /// By how much the daemon's memory grew at most, in 10^6 bytes.
+    /// Returns the largest growth of the daemon's memory, in 10^6 bytes.
     pub fn growth_mb(&self) -> f64 {
         self.toll.peak_bytes.saturating_sub(self.idle_bytes) as f64 / 1e6
     }
 
-    /// What of that was there after the attacker.
+    /// Returns the growth that remained after the attacker left, in 10^6 bytes.
     pub fn left_mb(&self) -> Option<f64> {
         Some(self.after_bytes?.saturating_sub(self.idle_bytes) as f64 / 1e6)
     }
 }
 
-/// Fields end in this order.
+/// Daemons and attacker on their ground. Fields are dropped in this order.
 pub struct Scene<'a> {
     setup: &'a DaemonSetup,
     folder: &'a Path,
     rights: Rights,
     daemons: Vec<Daemon>,
-    /// Of the base, idle.
+    /// Memory of the base's idle daemon.
     idle_bytes: u64,
-    /// Phases so far.
+    /// Number of phases so far.
     made: usize,
     identity: Identity,
     robot: PublicKey,
@@ -134,7 +135,7 @@ pub struct Scene<'a> {
     ground: Ground,
 }
 
-/// The attacker at work.
+/// An attack in progress.
 struct Assault {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Result<bool>>,
@@ -143,7 +144,7 @@ struct Assault {
 }
 
 impl<'a> Scene<'a> {
-    /// Starts everything, on the first processor.
+    /// Starts everything on the first processor.
     pub fn new(setup: &'a DaemonSetup, folder: &'a Path, rights: Rights) -> Result<Self> {
         let ground = Ground::new(folder)?;
         let pair = &ground.pair;
@@ -174,7 +175,7 @@ impl<'a> Scene<'a> {
         Ok(scene)
     }
 
-    /// Starts the base's daemon again.
+    /// Restarts the base's daemon.
     fn start_anew(&mut self) -> Result<()> {
         drop(self.daemons.remove(BASE));
         let base = self.setup.run(self.ground.computer(BASE), self.folder, self.folder)?;
@@ -185,7 +186,7 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    /// The load once, under attack or not.
+    /// Runs the load once, with an attack or without.
     pub fn phase(&mut self, run: u64, kind: Option<Kind>) -> Result<Figures> {
         let phase = kind.map_or("quiet".into(), Kind::name);
         let folder = subfolder(self.folder, &format!("{}-{phase}", self.made))?;
@@ -210,7 +211,7 @@ impl<'a> Scene<'a> {
         load.drain(COUNTED)?;
         load.write()?;
         load.leave()?;
-        // After quiet phases as well: of programs that come back sooner messages were lost.
+        // After baseline phases as well: programs that return sooner lose messages.
         std::thread::sleep(AFTER.saturating_sub(gone.elapsed()));
         let summary = |flow: Flow| -> Result<(Flow, Summary)> {
             Ok((flow, ros::samples(&folder, flow)?.summary(Some(flow.period()))))
@@ -234,8 +235,8 @@ impl<'a> Scene<'a> {
         Ok(figures)
     }
 
-    /// Notes what the attacker left behind. A daemon of which it is known no more what it was
-    /// like without an attack is started anew.
+    /// Records the attacker's leftovers. Restarts the daemon if its state without an attack is no
+    /// longer known.
     fn look_back(
         &mut self,
         figures: &mut Figures,
@@ -306,7 +307,8 @@ struct Rates {
     agreed: bool,
 }
 
-/// Whether the victim agreed to what the kind needs. The peer goes without a word.
+/// Attacks until `stop` is set; returns whether the victim agreed to what the kind needs. The peer
+/// leaves without a goodbye.
 fn attack(peer: &mut Peer, mut barrage: Barrage, stop: &AtomicBool) -> Result<bool> {
     let agreed = barrage.prepare(peer)?;
     at_rate(RATE_PER_S, stop, |_| {
@@ -317,7 +319,7 @@ fn attack(peer: &mut Peer, mut barrage: Barrage, stop: &AtomicBool) -> Result<bo
     Ok(agreed)
 }
 
-/// Waits until a daemon has its master and that peer; others may be away.
+/// Waits until a daemon is connected to its master and that peer; other peers may be down.
 fn await_peer(daemon: &mut Daemon, name: &str) -> Result<()> {
     daemon.await_status(|status| {
         let is_up = |peer: &Value| peer["name"] == name && peer["state"] == "up";
@@ -326,7 +328,7 @@ fn await_peer(daemon: &mut Daemon, name: &str) -> Result<()> {
     })
 }
 
-/// Of the attacker, in status and at the master.
+/// Returns the attacker's leftovers in status and at the master.
 fn left<'a>(status: &Value, registered: impl Iterator<Item = &'a String>) -> Vec<String> {
     let mut left = Vec::new();
     let entries = |list: &str| status[list].as_array().cloned().unwrap_or_default();
@@ -341,7 +343,7 @@ fn left<'a>(status: &Value, registered: impl Iterator<Item = &'a String>) -> Vec
     let topics = entries("topics");
     let of_peer = topics.iter().filter(|it| it["peer"] == MALLORY && it["direction"] == "in");
     left.extend(shortened("status", of_peer.map(|it| it["topic"].as_str().unwrap_or("?"))));
-    // What the robot publishes comes and goes with the load.
+    // Topics that the robot publishes appear and disappear with the load.
     let of_load =
         |entry: &&String| entry.split(' ').any(|word| ALL.iter().any(|flow| flow.topic() == word));
     let of_daemon = registered.filter(|it| it.contains("tautline") && !of_load(it));
@@ -349,7 +351,7 @@ fn left<'a>(status: &Value, registered: impl Iterator<Item = &'a String>) -> Vec
     left
 }
 
-/// The first of many, and how many more there are.
+/// Returns the first entries, and the number of the others.
 fn shortened<'a>(place: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let names: Vec<&str> = names.collect();
     let named = names.iter().take(NAMED).map(|name| format!("{place}: {name:.80}"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a daemon uses of its machine while it is attacked, of which it may die.
+//! Resource use of a daemon under an attack that may kill it.
 
 use super::super::daemon::Daemon;
 use crate::processes::Usage;
@@ -11,26 +11,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often descriptors and threads are counted.
+/// Time between two counts of descriptors and threads.
 const SAMPLE_EVERY: Duration = Duration::from_millis(50);
-/// Has the kernel begin the largest memory anew (proc_pid_clear_refs(5)).
+/// Makes the kernel reset the peak memory (proc_pid_clear_refs(5)).
 const RESET_PEAK: &str = "5";
 
-/// What one daemon used.
+/// Resource use of one daemon.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Toll {
-    /// Of one core; `None` of a daemon that has died.
+    /// CPU time, percent of one core; `None` for a daemon that has died.
     pub cpu_percent: Option<f64>,
-    /// Largest memory in RAM.
+    /// Peak resident memory.
     pub peak_bytes: u64,
-    /// Most descriptors and threads at once.
+    /// Largest number of descriptors, and below of threads.
     pub descriptors: usize,
     pub threads: usize,
-    /// Lines that its log grew by.
+    /// Lines added to the daemon's log.
     pub log_lines: usize,
 }
 
-/// A daemon that is watched.
+/// A measurement of a daemon in progress.
 pub struct Meter {
     since: Instant,
     before: Usage,
@@ -41,7 +41,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Begins; the daemon's log is in `logs`.
+    /// Starts a measurement; the daemon's log is in `logs`.
     pub fn start(daemon: &Daemon, name: &str, logs: &Path) -> Result<Self> {
         let log = logs.join(format!("tautline-{name}.log"));
         let folder = PathBuf::from(format!("/proc/{}", daemon.process.id()));
@@ -61,7 +61,7 @@ impl Meter {
         })
     }
 
-    /// What was used since.
+    /// Ends the measurement; returns the resource use since its start.
     pub fn stop(self, daemon: &Daemon) -> Result<Toll> {
         let elapsed = self.since.elapsed();
         let cpu = daemon.process.usage().ok().map(|after| {
@@ -74,7 +74,7 @@ impl Meter {
     }
 }
 
-/// The largest of each until it is stopped, or the process has ended.
+/// Returns the largest value of each until `stop` is set; a process that has ended adds nothing.
 fn sample(folder: &Path, stop: &AtomicBool) -> Toll {
     let mut most = Toll::default();
     while !stop.load(Ordering::Relaxed) {
@@ -88,7 +88,7 @@ fn sample(folder: &Path, stop: &AtomicBool) -> Toll {
     most
 }
 
-/// The largest memory so far, of what proc_pid_status(5) says.
+/// Parses the peak memory from proc_pid_status(5).
 fn peak(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kilobytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A computer of its own that sends forged datagrams to others, by an interface that is not
-//! their radio.
+//! A separate computer that sends forged datagrams to others, over an interface that is not their
+//! radio.
 
 use super::super::world::{Computer, join};
 use crate::air::kernel::punctual::stay_on;
@@ -18,13 +18,14 @@ use std::time::{Duration, Instant};
 
 /// Forged datagrams per second.
 pub const RATE_PER_S: u32 = 50_000;
-/// By which they come.
+/// Interface over which the datagrams arrive.
 const INTERFACE: &str = "flood0";
-/// Where they say they come from (RFC 2544, appendix C.2.2); and how many addresses that is.
+/// Range of the forged source addresses (RFC 2544, appendix C.2.2), and below its first address and
+/// the number of free bits.
 const SOURCES: &str = "198.18.0.0/15";
 const FIRST_SOURCE: u32 = u32::from_be_bytes([198, 18, 0, 0]);
 const SOURCE_BITS: u32 = 17;
-/// What is sent at once at most, should the attacker have been held up.
+/// Largest burst after a scheduling delay of the attacker.
 const MAX_BURST: u64 = 250;
 const PAUSE: Duration = Duration::from_micros(100);
 const PORT: u16 = 18470;
@@ -36,26 +37,26 @@ pub struct Attacker {
     computer: Computer,
     /// Addresses of the victims on [`INTERFACE`].
     victims: Vec<Ipv4Addr>,
-    /// Where its threads run: the victims have another.
+    /// Processor of the attacker's threads; the victims have another one.
     pub processor: usize,
 }
 
-/// What the kernel of a victim has counted since it started.
+/// Counts of a victim's kernel since it started.
 #[derive(Debug, Clone, Copy)]
 pub struct Counters {
-    /// Packets and bytes that came by [`INTERFACE`], Ethernet headers included.
+    /// Packets and bytes received over [`INTERFACE`], Ethernet headers included.
     pub received: [u64; 2],
-    /// Packets and bytes that left by it.
+    /// Packets and bytes sent over [`INTERFACE`], Ethernet headers included.
     pub sent: [u64; 2],
-    /// Datagrams that found their socket full.
+    /// Datagrams dropped because their socket was full.
     pub overflowed: u64,
 }
 
 impl Attacker {
-    /// Joins a new computer to each of the victims, to which it is the way to everywhere else.
+    /// Connects a new computer to each victim, as the victim's default route.
     pub fn new(victims: &[&Computer], processor: usize) -> Result<Self> {
         let computer = Computer::new("stranger", 66)?;
-        // What is answered gets this far.
+        // The victims' responses end here.
         computer.ip(&["route", "add", "blackhole", SOURCES])?;
         let mut addresses = Vec::new();
         for (number, victim) in (0..).zip(victims) {
@@ -78,7 +79,7 @@ impl Attacker {
         Ok(SocketAddrV4::new(*self.victims.get(victim).context("no such victim")?, PORT))
     }
 
-    /// A socket of the attacker's that is connected to the victim of that number.
+    /// Returns a socket of the attacker that is connected to the victim of that number.
     pub fn socket(&self, victim: usize) -> Result<UdpSocket> {
         let to = self.port_of(victim)?;
         namespace::enter(&self.computer.name, || {
@@ -88,11 +89,11 @@ impl Attacker {
         })
     }
 
-    /// Sends these to the victim of that number, over and over, until it is stopped.
+    /// Sends the datagrams to the victim of that number in a loop, until the flood is stopped.
     pub fn start(&self, victim: usize, datagrams: &[Vec<u8>]) -> Result<Flood> {
         let to = self.port_of(victim)?;
         let flags = SocketFlags::CLOEXEC;
-        // With this protocol the sender writes the IP header, its source included.
+        // With this protocol the sender writes the IP header, including the source address.
         let open = || {
             let socket =
                 socket_with(AddressFamily::INET, SocketType::RAW, flags, Some(ipproto::RAW));
@@ -112,14 +113,14 @@ impl Attacker {
     }
 }
 
-/// Forged datagrams under way.
+/// Forged datagrams in progress.
 pub struct Flood {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<()>>>,
 }
 
 impl Flood {
-    /// Ends it.
+    /// Ends the flood.
     pub fn stop(mut self) -> Result<()> {
         self.stop.store(true, Ordering::Relaxed);
         let thread = self.thread.take().context("stopped before")?;
@@ -133,7 +134,7 @@ impl Drop for Flood {
     }
 }
 
-/// IP and UDP around a datagram; the kernel completes lengths and checksum of the former.
+/// Returns a datagram with IP and UDP headers; the kernel completes the IP length and checksum.
 fn packet(to: SocketAddrV4, datagram: &[u8]) -> Vec<u8> {
     let mut packet = vec![0; HEADERS];
     packet[0] = 0x45;
@@ -160,13 +161,13 @@ fn send(
         let source = FIRST_SOURCE | random.u32(..1 << SOURCE_BITS);
         packet[12..16].copy_from_slice(&source.to_be_bytes());
         packet[20..22].copy_from_slice(&random.u16(1024..).to_be_bytes());
-        // What does not leave is missing in what the victim's kernel counts.
+        // A packet that is not sent is missing from the counts of the victim's kernel.
         let _ = sendto(socket, packet, SendFlags::empty(), &to);
         Ok(())
     })
 }
 
-/// Sends packets at a rate until it is stopped.
+/// Sends packets at a rate until `stop` is set.
 pub fn at_rate(
     rate_per_s: u32,
     stop: &AtomicBool,
@@ -184,7 +185,7 @@ pub fn at_rate(
 }
 
 impl Counters {
-    /// Of a victim, now.
+    /// Reads the current counts of a victim.
     pub fn of(victim: &Computer) -> Result<Self> {
         let read = || {
             let of = |name: &str| {

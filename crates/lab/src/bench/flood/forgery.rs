@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an attacker sends to a node's port.
+//! Datagrams that an attacker sends to a node's port.
 
 use super::super::world::Computer;
 use crate::namespace;
@@ -12,22 +12,22 @@ use tautline_proto::PublicKey;
 use tautline_proto::crypto::cookies::MacKey;
 use tautline_proto::wire::packet::{MAC, Packet, start_initiation};
 
-/// Different packets of one kind, sent again and again.
+/// Different packets of one kind, sent in a loop.
 const DIFFERENT: usize = 4096;
-/// Of a call's Noise message, with a name of four bytes.
+/// Bytes of an initiation's Noise message, with a name of four bytes.
 const NOISE_BYTES: usize = 109;
 const UDP_HEADER: usize = 8;
 const MAX_DATAGRAM: usize = 2048;
 
-/// One kind of forged handshake.
+/// One kind of forged handshake initiation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Forgery {
-    /// Calls of noise, whose codes do not hold, and noise alone, by turns.
+    /// Alternately initiations of random bytes with wrong MACs, and random bytes alone.
     Garbage,
-    /// The first code holds, since the attacker knows the public key; the rest is noise.
+    /// The first MAC is right, since the attacker knows the public key; the rest is random.
     Calls,
-    /// One call that a peer has made, as it was.
+    /// A recorded initiation of a peer, unchanged.
     Replays,
 }
 
@@ -35,7 +35,7 @@ impl Forgery {
     /// Every kind.
     pub const ALL: [Self; 3] = [Self::Garbage, Self::Calls, Self::Replays];
 
-    /// For tables.
+    /// Returns the name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Garbage => "garbage",
@@ -44,7 +44,7 @@ impl Forgery {
         }
     }
 
-    /// Datagrams for the owner of `key`, of which a call was `recorded`.
+    /// Returns datagrams for the owner of `key`, to which a peer sent the initiation `recorded`.
     pub fn datagrams(self, key: &PublicKey, recorded: &[u8]) -> Vec<Vec<u8>> {
         if self == Self::Replays {
             return vec![recorded.to_vec()];
@@ -68,11 +68,11 @@ impl Forgery {
     }
 }
 
-/// Hears all datagrams that reach a computer.
+/// A socket that receives all datagrams that reach a computer.
 pub struct Tap(OwnedFd);
 
 impl Tap {
-    /// From now on.
+    /// Opens a tap that receives from now on.
     pub fn open(computer: &Computer) -> Result<Self> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let open = || {
@@ -83,7 +83,7 @@ impl Tap {
         namespace::enter(&computer.name, open).map(Self)
     }
 
-    /// The first call of those heard that were not looked at yet, if there is one.
+    /// Returns the first initiation among the datagrams not examined yet, if there is one.
     pub fn call(&self) -> Result<Option<Vec<u8>>> {
         let mut buffer = [0; MAX_DATAGRAM];
         loop {

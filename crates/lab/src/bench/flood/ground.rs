@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Robot and base with their masters, joined by 6 Mbps, on the first processor; and an attacker.
+//! Robot and base with their masters, connected by 6 Mbps, on the first processor; and an attacker.
 
 use super::super::case::Bound;
 use super::super::ros::{Middleware, Ros, RosProgram};
@@ -14,36 +14,36 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tautline_proto::PublicKey;
 
-/// Numbers of the daemons.
+/// Indexes of the daemons.
 pub const ROBOT: usize = 0;
 pub const BASE: usize = 1;
 pub const NAMES: [&str; 2] = ["robot", "base"];
 
 /// Counted time of a phase: 500 scans.
 pub const COUNTED: Duration = Duration::from_secs(10);
-/// The attacker is under way before what is measured.
+/// Time by which the attack starts before the measurement.
 pub const LEAD: Duration = Duration::from_millis(500);
-/// P99 of a flow, of its median without an attack in the same run.
+/// P99 of a flow, divided by its median without an attack in the same run.
 pub const TIMES_QUIET: Bound = Bound::AtMost(1.5);
-/// Messages of a flow, percent of those sent.
+/// Messages of a flow received, percent of those sent.
 pub const RECEIVED: Bound = Bound::AtLeast(100.0);
 
 const LINK: Link = Link::Wire(LinkLimits { rate_bps: Some(6_000_000), loss: 0.0 });
 
-/// What is there before any daemon. Fields end in this order.
+/// Everything that exists before the daemons. Fields are dropped in this order.
 pub struct Ground {
     _masters: [Process; 2],
-    /// Beside the two.
+    /// Attacker of both computers.
     pub attacker: Attacker,
-    /// The two.
+    /// Robot and base.
     pub pair: Pair,
     _confined: Confined,
 }
 
 impl Ground {
-    /// Starts everything, on the processor of the victims.
+    /// Starts everything on the victims' processor.
     pub fn new(folder: &Path) -> Result<Self> {
-        // Threads and programs inherit where this one may run.
+        // Threads and programs inherit the processor of this thread.
         let [victims, attacker] = processors()?[..] else {
             bail!("found one processor; the attacker needs another");
         };
@@ -55,30 +55,30 @@ impl Ground {
         Ok(Self { _masters: masters, attacker, pair, _confined: confined })
     }
 
-    /// [`ROBOT`] or [`BASE`].
+    /// Returns the computer [`ROBOT`] or [`BASE`].
     pub fn computer(&self, number: usize) -> &Computer {
         if number == ROBOT { &self.pair.robot } else { &self.pair.base }
     }
 }
 
-/// A program of ROS 1 on a computer with a master of its own.
+/// Returns a ROS 1 program on a computer with its own master.
 pub fn program<'a>(computer: &'a Computer, folder: &'a Path) -> RosProgram<'a> {
     RosProgram { computer, middleware: Middleware::own(Ros::One), folder }
 }
 
-/// The public key that a daemon says it has.
+/// Returns the public key in a daemon's status.
 pub fn key(status: &Value) -> Result<PublicKey> {
     let key = status["key"].as_str().context("no key in status")?;
     key.parse().with_context(|| format!("found the key '{key}' in status"))
 }
 
-/// Packets that a daemon says it refused, by reason.
+/// Returns the packets that a daemon refused, by reason.
 pub fn refused(status: &Value) -> BTreeMap<String, u64> {
     let all = status["packets_refused"].as_object().into_iter().flatten();
     all.filter_map(|(reason, count)| Some((reason.clone(), count.as_u64()?))).collect()
 }
 
-/// The same since it was as `before`.
+/// Returns the packets refused since `before`.
 pub fn refused_since(status: &Value, before: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     let mut refused = refused(status);
     for (reason, count) in &mut refused {
@@ -88,7 +88,7 @@ pub fn refused_since(status: &Value, before: &BTreeMap<String, u64>) -> BTreeMap
     refused
 }
 
-/// Replaces a text in the base's file, which has to have it.
+/// Replaces a text in the base's file; fails if the file does not contain the text.
 pub fn edit_base(folder: &Path, before: &str, after: &str) -> Result<()> {
     let file = folder.join("base.yaml");
     let text = std::fs::read_to_string(&file)?;
@@ -97,7 +97,7 @@ pub fn edit_base(folder: &Path, before: &str, after: &str) -> Result<()> {
     Ok(())
 }
 
-/// Makes a folder for what one phase writes.
+/// Creates a folder for the output of one phase.
 pub fn subfolder(folder: &Path, name: &str) -> Result<PathBuf> {
     let folder = folder.join(name);
     std::fs::create_dir_all(&folder)?;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Forged handshakes by another interface than the radio: what they do to the laser beside
-//! images on a link of 6 Mbps, to the daemons, and to a peer that restarts meanwhile.
+//! Forged handshake initiations over an interface other than the radio: their effect on a laser
+//! alongside images on a link of 6 Mbps, on the daemons, and on a peer that restarts meanwhile.
 //!
-//! The attacker has a processor of its own; all else shares the first one, quiet or not.
+//! The attacker has its own processor; everything else shares the first one, in every phase.
 
 pub(super) mod attacker;
 mod forgery;
@@ -24,17 +24,17 @@ use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
 
-/// As on the command line.
+/// Name on the command line.
 pub const NAME: &str = "flood";
 
-/// Of what was meant to be sent, as the victim's kernel counted it.
+/// Rate of forged datagrams that the victim's kernel counted, percent of the intended rate.
 const RATE_PERCENT: Bound = Bound::AtLeast(95.0);
-/// Bytes that leave towards the attacker, of those that came.
+/// Bytes sent to the attacker, percent of the bytes received from it.
 const ANSWERED_PERCENT: Bound = Bound::AtMost(100.0);
 const GROWTH_MB: Bound = Bound::AtMost(8.0);
 
 const START_TIME: Duration = Duration::from_secs(8);
-/// A phase beside its counted time.
+/// Time of a phase in addition to its counted time.
 const AROUND: Duration = Duration::from_secs(4);
 const MEETING_TIME: Duration = Duration::from_secs(6);
 
@@ -50,7 +50,7 @@ struct FloodReport {
     verdicts: Vec<Verdict>,
 }
 
-/// Runs the case with so many rounds; the report and raw samples go to `folder`.
+/// Runs the case with `rounds` rounds; the report and the raw samples go to `folder`.
 pub fn run(setup: &DaemonSetup, rounds: u64, folder: &Path, as_json: bool) -> Result<Conclusion> {
     std::fs::create_dir_all(folder)?;
     let progress = Progress::new(stages(rounds));
@@ -83,13 +83,13 @@ pub fn run(setup: &DaemonSetup, rounds: u64, folder: &Path, as_json: bool) -> Re
     Ok(conclusion)
 }
 
-/// What is done in one round, in this order.
+/// Returns the phases of one round in order; `None` is the baseline without an attack.
 fn attacks() -> Vec<Option<Attack>> {
     let on = |victim| Forgery::ALL.map(|forgery| Some(Attack { victim, forgery }));
     [&[None][..], &on(ground::BASE), &[None], &on(ground::ROBOT)].concat()
 }
 
-/// It is the base that is flooded.
+/// Returns all restarts; the attacks flood the base.
 fn restarts() -> Vec<Restart> {
     let on_base = Forgery::ALL.map(|forgery| Some(Attack { victim: ground::BASE, forgery }));
     let attacks = [&[None][..], &on_base].concat();
@@ -111,7 +111,7 @@ fn stages(rounds: u64) -> Vec<(String, Duration)> {
     stages
 }
 
-/// For tables and folders.
+/// Returns the name in tables and folders.
 fn name(attack: Option<Attack>) -> String {
     attack.map_or("quiet".into(), |it| format!("{} to {}", it.forgery.name(), it.victim_name()))
 }

@@ -23,22 +23,22 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tautline_proto::PublicKey;
 
-/// Longest wait for a peer to be met, or to be missed.
+/// Longest wait until a peer is up or down.
 const MEETING_PATIENCE: Duration = Duration::from_secs(60);
-/// After that a daemon has given up the socket towards a peer that is gone.
+/// Time after which a daemon has closed its socket to a peer that disconnected.
 const FORGOTTEN_AFTER: Duration = Duration::from_millis(1500);
 
-/// Forged handshakes of one kind, to one daemon.
+/// Forged handshake initiations of one kind, sent to one daemon.
 #[derive(Debug, Clone, Copy)]
 pub struct Attack {
-    /// [`ROBOT`] or [`BASE`].
+    /// Index of the attacked daemon: [`ROBOT`] or [`BASE`].
     pub victim: usize,
-    /// Which kind.
+    /// Kind of the initiations.
     pub forgery: Forgery,
 }
 
 impl Attack {
-    /// `robot` or `base`.
+    /// Returns `robot` or `base`.
     pub fn victim_name(self) -> &'static str {
         NAMES[self.victim]
     }
@@ -47,15 +47,15 @@ impl Attack {
 /// A restart under attack.
 #[derive(Debug, Clone, Copy)]
 pub struct Restart {
-    /// [`ROBOT`], whose address the base knows from before; or [`BASE`], which then knows of
-    /// nobody and has to be called.
+    /// [`ROBOT`], whose address the base knows from before; or [`BASE`], which then knows no
+    /// address and depends on the robot's initiation.
     pub who: usize,
-    /// Forged handshakes meanwhile.
+    /// Attack during the restart.
     pub attack: Option<Attack>,
 }
 
 impl Restart {
-    /// For tables.
+    /// Returns the name in tables.
     pub fn name(self) -> String {
         format!("{} restarts, {}", NAMES[self.who], name(self.attack))
     }
@@ -68,44 +68,45 @@ pub struct Figures {
     pub phase: String,
     pub laser: Summary,
     pub image: Summary,
-    /// Of one core, robot's daemon and base's.
+    /// CPU time of the robot's and the base's daemon, percent of one core.
     pub cpu_percent: [f64; 2],
-    /// By how much their memory grew since the phase began.
+    /// Growth of the daemons' memory since the phase began.
     pub grown_bytes: [i64; 2],
-    /// Of all cores, by whatever program.
+    /// Percent of all cores that any program kept busy.
     pub machine_busy_percent: f64,
     /// Packets that the attacked daemon refused, by reason.
     pub refused: BTreeMap<String, u64>,
     pub flood: Option<FloodFigures>,
 }
 
-/// What the attacked kernel counted.
+/// Counts of the attacked kernel.
 #[derive(Debug, Serialize)]
 pub struct FloodFigures {
     pub received_per_s: f64,
     pub received_bytes_per_s: f64,
     pub answers_per_s: f64,
-    /// Bytes answered, of those that came, Ethernet headers included.
+    /// Bytes sent in response, percent of the bytes received, Ethernet headers included.
     pub answered_bytes_percent: f64,
-    /// Forged datagrams that found the socket full.
+    /// Forged datagrams dropped because the socket was full, percent.
     pub overflowed_percent: f64,
 }
 
-/// How long a restarted daemon needs to be met.
+/// Times that a restarted daemon needs to connect to its peer.
 #[derive(Debug, Serialize)]
 pub struct Meeting {
     pub phase: String,
-    /// From its start to both daemons saying so; infinite (`null`) if they never did.
+    /// Time from its start until both daemons report their peer up; infinite (`null`) if they never
+    /// do.
     pub seconds: Vec<f64>,
 }
 
 impl Figures {
-    /// Milliseconds.
+    /// Returns the laser's p99, ms.
     pub fn laser_p99(&self) -> Option<f64> {
         self.laser.delay_ms.map(|delay| delay.p99)
     }
 
-    /// Of the rate that was meant.
+    /// Returns the rate of received datagrams, percent of the intended rate.
     pub fn rate_percent(&self) -> Option<f64> {
         Some(100.0 * self.flood.as_ref()?.received_per_s / f64::from(RATE_PER_S))
     }
@@ -114,26 +115,26 @@ impl Figures {
         Some(self.flood.as_ref()?.answered_bytes_percent)
     }
 
-    /// Of the daemon that grew most.
+    /// Returns the growth of the daemon that grew most, in 10^6 bytes.
     pub fn growth_mb(&self) -> f64 {
         self.grown_bytes.into_iter().max().unwrap_or(0) as f64 / 1e6
     }
 }
 
-/// Fields end in this order.
+/// Both daemons on their ground. Fields are dropped in this order.
 pub struct Scene<'a> {
     setup: &'a DaemonSetup,
     folder: &'a Path,
-    /// Robot's and base's; the robot's is missing while it restarts.
+    /// Daemons of robot and base; one is missing while it restarts.
     daemons: Vec<Daemon>,
-    /// Robot's and base's.
+    /// Public keys of robot and base.
     keys: [PublicKey; 2],
-    /// A call that each of them was sent.
+    /// A handshake initiation that each of them received.
     recorded: [Vec<u8>; 2],
     ground: Ground,
 }
 
-/// A flood, with what was counted when it began.
+/// A flood, and the counts when it started.
 struct Assault {
     flood: Flood,
     victim: usize,
@@ -142,7 +143,7 @@ struct Assault {
 }
 
 impl<'a> Scene<'a> {
-    /// Starts everything, on the first processor.
+    /// Starts everything on the first processor.
     pub fn new(setup: &'a DaemonSetup, folder: &'a Path) -> Result<Self> {
         let ground = Ground::new(folder)?;
         let pair = &ground.pair;
@@ -160,7 +161,7 @@ impl<'a> Scene<'a> {
         Ok(scene)
     }
 
-    /// Takes a daemon away for as long as it takes the other to call it.
+    /// Ends a daemon until the other one sends it an initiation; returns the initiation.
     fn record(&mut self, who: usize) -> Result<Vec<u8>> {
         let tap = Tap::open(self.computer(who))?;
         self.daemons.remove(who).end()?;
@@ -178,8 +179,8 @@ impl<'a> Scene<'a> {
         self.daemons.iter_mut().try_for_each(Daemon::await_connected)
     }
 
-    /// Starts the base anew without the robot's address: it waits for its call, at the socket
-    /// that is open to everybody.
+    /// Restarts the base without the robot's address. The base then waits for the robot's
+    /// initiation at the socket that receives from every address.
     fn have_base_called(&mut self) -> Result<()> {
         edit_base(self.folder, &format!(", address: {}", self.ground.pair.robot.address), "")?;
         self.daemons.pop().context("no base")?.end()?;
@@ -191,7 +192,7 @@ impl<'a> Scene<'a> {
         self.ground.computer(number)
     }
 
-    /// The load once, under attack or not.
+    /// Runs the load once, with an attack or without.
     pub fn phase(&mut self, round: u64, attack: Option<Attack>) -> Result<Figures> {
         let phase = name(attack);
         let folder = subfolder(self.folder, &format!("{}-{round}", phase.replace(' ', "-")))?;
@@ -210,7 +211,7 @@ impl<'a> Scene<'a> {
         let flood = assault.map(|it| self.end(it)).transpose()?;
         let after = self.resident()?;
         load.drain(COUNTED)?;
-        // Before the publishers end, and their topics with them.
+        // Read before the publishers end, because their topics end with them.
         for (daemon, name) in self.daemons.iter().zip(NAMES) {
             let file = folder.join(format!("{name}.status.json"));
             std::fs::write(file, format!("{:#}\n", daemon.status()?))?;
@@ -266,7 +267,7 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// Restarts a daemon so often.
+    /// Restarts a daemon `times` times.
     pub fn meetings(&mut self, times: u64, restart: Restart) -> Result<Meeting> {
         let assault = restart.attack.map(|attack| self.assault(attack)).transpose()?;
         std::thread::sleep(LEAD);
@@ -275,8 +276,8 @@ impl<'a> Scene<'a> {
         Ok(Meeting { phase: restart.name(), seconds })
     }
 
-    /// Kills a daemon and waits until the other has given it up; then starts it, and says
-    /// how many seconds it took until they had met.
+    /// Kills a daemon and waits until the other one reports it down; then starts it, and returns
+    /// the seconds until both report their peer up.
     fn meet(&mut self, who: usize) -> Result<f64> {
         drop(self.daemons.remove(who));
         let missed = wait(|| Ok(!is_up(&self.daemons[0].status()?)))?;
@@ -284,7 +285,7 @@ impl<'a> Scene<'a> {
         std::thread::sleep(FORGOTTEN_AFTER);
         self.daemons.insert(who, self.setup.run(self.computer(who), self.folder, self.folder)?);
         let met = wait(|| {
-            // Before it listens there is no status.
+            // There is no status before the daemon listens.
             let mut all = self.daemons.iter();
             Ok(all.all(|daemon| daemon.status().is_ok_and(|status| is_up(&status))))
         })?;
@@ -296,7 +297,7 @@ fn is_up(status: &Value) -> bool {
     status["peers"][0]["state"] == "up"
 }
 
-/// How long it took to hold; `None` if it never did.
+/// Returns the time until `holds` returns true; `None` if it does not within the patience.
 fn wait(mut holds: impl FnMut() -> Result<bool>) -> Result<Option<Duration>> {
     let start = Instant::now();
     while start.elapsed() < MEETING_PATIENCE {

@@ -1,50 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
-//! When messages flow again, from their times of arrival.
+//! Times until messages flow again, from the times of their arrival.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Messages flow while none comes later than this after the one before: five periods.
+/// Messages flow while no gap between two of them exceeds this: five periods.
 pub const GAP_NS: u64 = 100_000_000;
 
-/// When one message was sent and when it reached its callback.
+/// The times at which one message was sent and reached its callback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {
-    /// Publisher's stamp.
+    /// Publisher's timestamp.
     pub sent_ns: u64,
-    /// When the callback had it.
+    /// Time at which the callback received the message.
     pub received_ns: u64,
 }
 
 impl Arrival {
-    /// Reads `sequence,sent_ns,received_ns`.
+    /// Parses `sequence,sent_ns,received_ns`.
     pub fn parse(line: &str) -> Option<Self> {
         let mut fields = line.split(',').skip(1).map(str::parse);
         Some(Self { sent_ns: fields.next()?.ok()?, received_ns: fields.next()?.ok()? })
     }
 }
 
-/// From what a recovery is counted, and what counts as one.
+/// The start of a recovery, and the messages that count.
 #[derive(Debug, Clone, Copy)]
 pub struct Since {
-    /// When the cause was over.
+    /// Time at which the cause ended.
     pub ns: u64,
-    /// Whether only messages published after it count: where nothing else keeps those that
-    /// were on their way.
+    /// Whether only messages published after that time count. Set where nothing else excludes
+    /// messages that were in transit.
     pub only_new: bool,
 }
 
-/// One direction's recovery, in milliseconds.
+/// Recovery of one direction, ms.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Recovery {
-    /// Until the first message; `None` if there was none.
+    /// Time until the first message; `None` if there was none.
     pub first_ms: Option<f64>,
-    /// Until the message from which on they flowed; `None` if they did not at the end.
+    /// Time until the message from which they flowed; `None` if they did not flow at the end.
     pub steady_ms: Option<f64>,
 }
 
 impl Recovery {
-    /// The same, counted from so many milliseconds later.
+    /// Returns the same recovery, counted from `ms` later.
     pub fn less(self, ms: f64) -> Self {
         let less = |time: Option<f64>| time.map(|time| time - ms);
         Self { first_ms: less(self.first_ms), steady_ms: less(self.steady_ms) }
@@ -52,7 +52,7 @@ impl Recovery {
 }
 
 impl Since {
-    /// The first message that counts.
+    /// Returns the arrival of the first message that counts.
     pub fn first(self, arrivals: &[Arrival]) -> Option<u64> {
         self.counted(arrivals).next()
     }
@@ -64,7 +64,7 @@ impl Since {
         arrivals.iter().filter(counts).map(|arrival| arrival.received_ns)
     }
 
-    /// What came of it, `arrivals` having been watched until `end_ns`.
+    /// Returns the recovery, if `arrivals` were recorded until `end_ns`.
     pub fn recovery(self, arrivals: &[Arrival], end_ns: u64) -> Recovery {
         let ms = |ns: u64| (ns - self.ns) as f64 / 1e6;
         Recovery {
@@ -74,7 +74,8 @@ impl Since {
     }
 }
 
-/// Since when messages received at these times have flowed; `None` if they do not at `end_ns`.
+/// Returns the time since which messages received at these times have flowed; `None` if they do not
+/// flow at `end_ns`.
 pub fn flowing_since(received: impl Iterator<Item = u64>, end_ns: u64) -> Option<u64> {
     let mut flow: Option<(u64, u64)> = None;
     for now in received {
@@ -85,31 +86,31 @@ pub fn flowing_since(received: impl Iterator<Item = u64>, end_ns: u64) -> Option
     (end_ns.saturating_sub(last) <= GAP_NS).then_some(since)
 }
 
-/// Runs of one kind in one direction, in milliseconds.
+/// Figures of the runs of one kind in one direction, ms.
 #[derive(Debug, Serialize)]
 pub struct Row {
-    /// What happened, and from when it is counted.
+    /// The interruption, and the time from which the recovery counts.
     pub what: String,
-    /// `robot to base`.
+    /// Direction: `robot to base`.
     pub direction: &'static str,
-    /// How often it was tried.
+    /// Number of runs.
     pub runs: usize,
-    /// How often a message came in time.
+    /// Number of runs in which a message arrived in time.
     pub recovered: usize,
-    /// Until the first message; `None` where at least half of the runs had none.
+    /// Median time until the first message; `None` if at least half of the runs had none.
     pub median_ms: Option<f64>,
-    /// `None` where a run had none.
+    /// Largest time until the first message; `None` if a run had none.
     pub max_ms: Option<f64>,
-    /// Of the times until they flowed; `None` as with `median_ms`.
+    /// Median time until messages flowed; `None` as with `median_ms`.
     pub steady_median_ms: Option<f64>,
-    /// As with `max_ms`.
+    /// Largest time until messages flowed; `None` as with `max_ms`.
     pub steady_max_ms: Option<f64>,
-    /// What the median is held against.
+    /// Target of the median.
     pub target_ms: Option<f64>,
 }
 
 impl Row {
-    /// Figures of all runs.
+    /// Returns the figures of all runs.
     pub fn new(
         what: String,
         direction: &'static str,
@@ -138,12 +139,12 @@ impl Row {
     }
 }
 
-/// The higher one of an even number; `None` of none or where it is no number.
+/// Returns the median, of an even number the higher one; `None` without values or if infinite.
 fn median(sorted: &[f64]) -> Option<f64> {
     sorted.get(sorted.len() / 2).copied().filter(|value| value.is_finite())
 }
 
-/// The state of each neighbour in what `ip neigh show` says, by address.
+/// Returns the state of each neighbour in the output of `ip neigh show`, by address.
 pub fn neighbour_states(said: &str) -> BTreeMap<String, String> {
     let entry = |line: &str| {
         let mut words = line.split_whitespace();
@@ -152,7 +153,7 @@ pub fn neighbour_states(said: &str) -> BTreeMap<String, String> {
     said.lines().filter_map(entry).collect()
 }
 
-/// Whether a table of sockets (/proc/net/udp, udp6) has one on that local port.
+/// Whether a table of sockets (/proc/net/udp, udp6) contains one on that local port.
 pub fn has_port(table: &str, port: u16) -> bool {
     let ending = format!(":{port:04X}");
     let local = |line: &str| line.split_whitespace().nth(1).map(str::to_owned);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is done to the two, and from when their recovery is counted.
+//! Interruptions of robot and base station, and the time from which their recovery counts.
 
 use super::figures::{Since, has_port};
 use super::scene::{BASE, Circumstances, ROBOT, Scene};
@@ -9,17 +9,18 @@ use serde::Serialize;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The kernel's time between two questions for a neighbour where it is set.
+/// The kernel's time between two neighbour probes where the bench sets it, ms.
 const SHORT_RETRANS_MS: u32 = 50;
-/// Silence after a link's return, as of a Wi-Fi card that joins again.
+/// Time without packets after a link's return, as with a Wi-Fi card that rejoins, ms.
 pub const REJOIN_MS: std::ops::RangeInclusive<u64> = 300..=1000;
-/// How long an interface or a master is away.
+/// Time for which an interface or a master is absent.
 const AWAY: Duration = Duration::from_secs(2);
-/// Between the death of a daemon and its restart: `RestartSec` of packaging/tautline.service.
+/// Time from a daemon's kill to its restart: `RestartSec` of packaging/tautline.service.
 const RESTART: Duration = Duration::from_secs(1);
-/// Addresses that a robot is given one after the other; both ends are others'.
+/// Host parts of the addresses that a robot gets in succession; those below and above belong to
+/// others.
 const ADDRESSES: std::ops::Range<usize> = 10..250;
-/// Where daemons receive.
+/// Port at which daemons receive.
 const PORT: u16 = 18470;
 /// Longest wait for a restarted daemon's socket.
 const SOCKET_PATIENCE: Duration = Duration::from_secs(10);
@@ -49,41 +50,41 @@ pub enum Interruption {
     MasterKilled,
 }
 
-/// What was done in a run.
+/// Record of the interruption of one run.
 #[derive(Debug)]
 pub struct Cause {
-    /// From when recovery counts.
+    /// Start of the recovery.
     pub since: Since,
-    /// From when nothing should have arrived; `None` where nothing stands in the way.
+    /// Time from which no message should arrive; `None` if nothing stops messages.
     pub silent_ns: Option<u64>,
-    /// Silence of a [`Interruption::Rejoin`].
+    /// Time without packets after the return, of an [`Interruption::Rejoin`].
     pub rejoin: Option<Duration>,
-    /// What robot and base station thought of each other when an outage ended.
+    /// State of the neighbour entries of robot and base station when an outage ended.
     pub neighbours: Option<[Option<String>; 2]>,
 }
 
 /// One run of an interruption.
 pub struct Turn<'a> {
-    /// From 1.
+    /// Number of the run, from 1.
     pub number: usize,
-    /// Of [`Interruption::Outage`] and its kin.
+    /// Duration of an outage, of [`Interruption::Outage`] and its variants.
     pub outage: Duration,
-    /// Of [`Interruption::Rejoin`]: silence after the return.
+    /// Time without packets after the return, of an [`Interruption::Rejoin`].
     pub rejoin: Duration,
-    /// For what is started anew.
+    /// Folder of the programs that are restarted.
     pub folder: &'a Path,
 }
 
 impl Interruption {
-    /// As on the command line.
+    /// Returns the name on the command line.
     pub fn name(self) -> String {
         clap::ValueEnum::to_possible_value(&self)
             .map_or_else(String::new, |it| it.get_name().into())
     }
 
-    /// What it is, and from when it is counted.
+    /// Describes the interruption and the time from which the recovery counts.
     pub fn words(self, outage: Duration) -> String {
-        // Plus a drawn part of a second.
+        // A random part of a second is added.
         let outage = format!("outage {0}-{1} s", outage.as_secs(), outage.as_secs() + 1);
         match self {
             Self::Outage => format!("{outage}, neighbours asked every 50 ms"),
@@ -98,7 +99,8 @@ impl Interruption {
         }
     }
 
-    /// What the median is to be; none where the link itself is silent.
+    /// Returns the target of the median; `None` if the link itself carries no packets for a time
+    /// after its return.
     pub fn target_ms(self) -> Option<f64> {
         match self {
             Self::Outage => Some(300.0),
@@ -110,7 +112,7 @@ impl Interruption {
         }
     }
 
-    /// About how long one takes, without what it does to the messages.
+    /// Returns the approximate duration of one interruption, without its effect on messages.
     pub fn time(self, outage: Duration) -> Duration {
         match self {
             Self::Outage | Self::OutageKernel | Self::Rejoin => outage,
@@ -120,7 +122,7 @@ impl Interruption {
         }
     }
 
-    /// What it needs.
+    /// Returns the circumstances that the interruption needs.
     pub fn circumstances(self) -> Circumstances {
         let moves = [Self::AddressChange, Self::InterfaceDown, Self::InterfaceDeleted];
         Circumstances {
@@ -129,8 +131,8 @@ impl Interruption {
         }
     }
 
-    /// Does it. The time of a return is taken before the command that brings it, whose own time
-    /// counts.
+    /// Causes the interruption. The time of a return is read before the command that causes the
+    /// return, so that the command's own duration counts.
     pub fn run(self, scene: &mut Scene, turn: &Turn) -> Result<Cause> {
         match self {
             Self::Outage | Self::OutageKernel => outage(scene, turn, None),
@@ -152,7 +154,7 @@ impl Cause {
     }
 }
 
-/// The switch forwards nothing of the robot's port, whose cable stays in.
+/// Makes the switch forward nothing of the robot's port, whose cable stays connected.
 fn outage(scene: &mut Scene, turn: &Turn, rejoin: Option<Duration>) -> Result<Cause> {
     scene.bridge.forward(&scene.sides[ROBOT].computer, false)?;
     let (cut, silent_ns) = (Instant::now(), monotonic_ns());
@@ -166,7 +168,7 @@ fn outage(scene: &mut Scene, turn: &Turn, rejoin: Option<Duration>) -> Result<Ca
 }
 
 fn kill_daemon(scene: &mut Scene, place: usize, turn: &Turn) -> Result<Cause> {
-    // Dropped is killed with SIGKILL, and waited for.
+    // Dropping the daemon kills it with SIGKILL and waits for its end.
     scene.sides[place].daemon = None;
     let silent_ns = monotonic_ns();
     std::thread::sleep(RESTART);
@@ -175,7 +177,7 @@ fn kill_daemon(scene: &mut Scene, place: usize, turn: &Turn) -> Result<Cause> {
     Ok(Cause::after_silence(silent_ns, since_ns))
 }
 
-/// The last look at which a daemon had no socket yet.
+/// Returns the time of the last check at which a daemon had no socket yet.
 fn await_socket(scene: &mut Scene, place: usize) -> Result<u64> {
     let daemon = scene.sides[place].daemon.as_ref().context("no daemon")?;
     let folder = format!("/proc/{}/net", daemon.process.id());
@@ -193,12 +195,12 @@ fn await_socket(scene: &mut Scene, place: usize) -> Result<u64> {
     }
 }
 
-/// An address that the robot did not have in this scene.
+/// Returns an address that the robot has not had in this scene.
 fn new_address(turn: &Turn) -> String {
     format!("10.71.0.{}", ADDRESSES.start + turn.number % ADDRESSES.len())
 }
 
-/// As a DHCP client does: the new one first, then the old one goes.
+/// Changes the address as a DHCP client does: adds the new one, then deletes the old one.
 fn change_address(scene: &mut Scene, turn: &Turn) -> Result<Cause> {
     let robot = &mut scene.sides[ROBOT].computer;
     let old = std::mem::replace(&mut robot.address, new_address(turn));
@@ -206,7 +208,7 @@ fn change_address(scene: &mut Scene, turn: &Turn) -> Result<Cause> {
     let new = std::mem::replace(&mut robot.address, old);
     robot.delete_address()?;
     robot.address = new;
-    // Until here messages had their old way.
+    // Until here, messages could use the old address.
     let since = Since { ns: monotonic_ns(), only_new: true };
     Ok(Cause { since, silent_ns: None, rejoin: None, neighbours: None })
 }
@@ -236,8 +238,8 @@ fn delete_interface(scene: &mut Scene, turn: &Turn) -> Result<Cause> {
     Ok(Cause::after_silence(silent_ns, since_ns))
 }
 
-/// rospy's nodes do not register again: the base station's is started anew, and waits for the
-/// master with all its modules loaded.
+/// rospy's nodes do not register again. Therefore the base station's node is restarted, and waits
+/// for the master with all its modules loaded.
 fn kill_master(scene: &mut Scene, turn: &Turn) -> Result<Cause> {
     scene.sides[BASE].end = None;
     scene.sides[BASE].master = None;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How long until messages flow again: links, daemons, addresses and masters go and come
-//! back while two rospy programs send each other 1 KB at 50 Hz.
+//! Times until messages flow again after links, daemons, addresses or masters have been away, while
+//! two rospy programs send each other 1 KB at 50 Hz.
 
 mod figures;
 mod interruption;
@@ -23,35 +23,35 @@ use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
 
-/// As on the command line.
+/// Name on the command line.
 pub const NAME: &str = "recovery";
 
-/// How often each interruption is tried.
+/// Default number of runs of each interruption.
 pub const RUNS: u64 = 10;
-/// A run without a message by then is one without recovery.
+/// A run without a message by then has not recovered.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Messages are watched for so long after the first: do they flow?
+/// Time after the first message for which messages must keep flowing.
 const WATCH: Duration = Duration::from_secs(2);
-/// Interruptions and returns come at any phase of what daemons and kernels do now and then:
-/// a kernel asks for a neighbour once a second.
+/// Random delay of interruptions and returns, so that they occur at any phase of the periodic work
+/// of daemons and kernels: a kernel probes a neighbour once a second.
 const PHASE_MS: std::ops::RangeInclusive<u64> = 0..=1000;
-/// Starting masters, daemons and programs until messages flow.
+/// Time to start masters, daemons and programs until messages flow.
 const START_TIME: Duration = Duration::from_secs(5);
-/// What comes from where, and the place of its subscriber.
+/// Directions, each with the side of its subscriber.
 const DIRECTIONS: [(&str, usize); 2] = [("robot to base", BASE), ("base to robot", ROBOT)];
 const RECOVERED: Bound = Bound::AtLeast(100.0);
 const REFERENCES: &str = "Elsewhere, after 5 s and with the Wi-Fi cards' joining again (papers): \
                           Pound 1.3 s at one hop, 1.5 s at two; RT-WMP 0.42-0.54 s\n";
 
-/// What is to be done.
+/// Plan of the case.
 pub struct Plan<'a> {
-    /// The daemons.
+    /// Setup of the daemons.
     pub setup: &'a DaemonSetup,
-    /// Which interruptions; all of them if none is named.
+    /// Interruptions to run; all if empty.
     pub only: &'a [Interruption],
-    /// How long an outage takes.
+    /// Duration of an outage, without its random part.
     pub outage: Duration,
-    /// How often each is tried.
+    /// Runs of each interruption.
     pub runs: usize,
 }
 
@@ -60,10 +60,11 @@ pub struct Plan<'a> {
 struct Run {
     robot_to_base: Recovery,
     base_to_robot: Recovery,
-    /// Of a Wi-Fi card that joins again; it is in the times.
+    /// Time without packets of a Wi-Fi card that rejoins, which the recovery times include.
     #[serde(skip_serializing_if = "Option::is_none")]
     rejoin_ms: Option<f64>,
-    /// What robot and base station thought of each other when the outage ended; null has no entry.
+    /// State of the neighbour entries of robot and base station when the outage ended; null without
+    /// an entry.
     #[serde(skip_serializing_if = "Option::is_none")]
     neighbours: Option<[Option<String>; 2]>,
 }
@@ -87,7 +88,7 @@ struct RecoveryReport {
     series: Vec<Series>,
 }
 
-/// Runs the case; the report and raw samples go to `folder`.
+/// Runs the case; the report and the raw samples go to `folder`.
 pub fn run(plan: &Plan, folder: &Path, as_json: bool) -> Result<Conclusion> {
     let kinds = plan.kinds();
     let progress = Progress::new(plan.stages(&kinds));
@@ -132,7 +133,7 @@ impl Plan<'_> {
         stages
     }
 
-    /// Tries one interruption as often as it is to be. What did not recover is started anew.
+    /// Runs one interruption `runs` times. A scene that did not recover is replaced by a new one.
     fn repeat(&self, kind: Interruption, folder: &Path, progress: &Progress) -> Result<Series> {
         progress.next();
         let mut random = fastrand::Rng::with_seed(1);
@@ -186,7 +187,7 @@ fn try_once(scene: &mut Scene, kind: Interruption, turn: &Turn) -> Result<Run> {
     Ok(Run { robot_to_base, base_to_robot, rejoin_ms, neighbours: cause.neighbours })
 }
 
-/// Waits for a message in each direction, or until it is too late for one.
+/// Waits for a message in each direction, but not longer than the patience.
 fn await_first(scene: &mut Scene, cause: &Cause) -> Result<()> {
     let give_up = cause.since.ns + PATIENCE.as_nanos() as u64;
     while monotonic_ns() < give_up {
@@ -212,7 +213,7 @@ impl Run {
         self.directions().iter().all(|recovery| recovery.steady_ms.is_some())
     }
 
-    /// What is wrong with one that is not steady.
+    /// Describes what is wrong with a run that is not steady.
     fn words(&self) -> String {
         let wrong = |(recovery, (direction, _)): (Recovery, (&str, usize))| {
             let what = match recovery {
@@ -239,7 +240,7 @@ impl Series {
         rows
     }
 
-    /// One for each direction, each run counted so many milliseconds later.
+    /// Returns one row per direction, with each run counted from `ms` later.
     fn rows_less(&self, words: String, ms: fn(&Run) -> f64) -> Vec<Row> {
         let row = |(index, (direction, _)): (usize, (&'static str, usize))| {
             let run = |run: &Run| run.directions()[index].less(ms(run));
@@ -250,7 +251,7 @@ impl Series {
     }
 }
 
-/// Medians against their targets; and whether every run recovered at all.
+/// Judges the medians against their targets, and whether every run recovered.
 fn verdicts(rows: &[Row]) -> Vec<Verdict> {
     let judge = |row: &Row| {
         let what = format!("{}, {}", row.what, row.direction);

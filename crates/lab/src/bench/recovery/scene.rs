@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Two computers behind a switch, each with a ROS master, a daemon and a program of its own.
+//! Two computers behind a switch, each with its own ROS master, daemon and program.
 
 use super::figures::{Arrival, flowing_since, neighbour_states};
 use crate::bench::daemon::{Daemon, DaemonSetup};
@@ -14,40 +14,40 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Places of the two.
+/// Index of the robot's side.
 pub const ROBOT: usize = 0;
-/// The other one.
+/// Index of the base station's side.
 pub const BASE: usize = 1;
 
-/// What is published where; of each, the other one has the subscriber.
+/// Topic that each side publishes and the other side subscribes to.
 const TOPICS: [&str; 2] = ["/robot/scan", "/base/scan"];
-/// What is sent of it, and how.
+/// Rule of the published topics.
 const RULE: &str = "{ priority: 200, lifespan: 300ms, keep_last: 1 }";
-/// So long after a cut something may still arrive.
+/// Time after a cut in which messages may still arrive.
 pub const LIFESPAN: Duration = Duration::from_millis(300);
-/// Messages have to flow for so long before anything is done to them.
+/// Time for which messages must flow before an interruption.
 const CALM: Duration = Duration::from_secs(1);
-/// Longest wait for that.
+/// Longest wait until messages flow.
 const CALM_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Who knows whose address, and how kernels look for neighbours.
+/// Known addresses, and the kernels' neighbour discovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Circumstances {
-    /// Whether the base's file has the robot's address; otherwise the robot calls.
+    /// Whether the base's file has the robot's address; if not, the robot initiates the handshake.
     pub robot_is_known: bool,
-    /// The kernel's time between two questions for a neighbour; `None` leaves it at a second.
+    /// The kernel's time between two neighbour probes, ms; `None` leaves it at a second.
     pub retrans_ms: Option<u32>,
 }
 
-/// One computer and what runs on it. Fields end in this order.
+/// One computer and its programs. Fields are dropped in this order.
 pub struct Side {
-    /// Publishes, and notes what arrives.
+    /// Program that publishes, and records received messages.
     pub end: Option<End>,
-    /// A `tautline run`.
+    /// Daemon: a `tautline run`.
     pub daemon: Option<Daemon>,
-    /// Its ROS 1 master.
+    /// ROS 1 master.
     pub master: Option<Process>,
-    /// Where they run.
+    /// Computer that runs them.
     pub computer: Computer,
 }
 
@@ -59,15 +59,15 @@ pub struct End {
     arrivals: Vec<Arrival>,
 }
 
-/// The two and their switch.
+/// Both sides and their switch.
 pub struct Scene<'a> {
     setup: &'a DaemonSetup,
     circumstances: Circumstances,
-    /// Of the daemons' files and keys, which outlast them.
+    /// Folder of the daemons' files and keys, which outlast the daemons.
     files: PathBuf,
-    /// By [`ROBOT`] and [`BASE`].
+    /// Sides, by [`ROBOT`] and [`BASE`].
     pub sides: [Side; 2],
-    /// Between them.
+    /// Switch between the sides.
     pub bridge: Bridge,
 }
 
@@ -101,7 +101,7 @@ impl<'a> Scene<'a> {
 
     fn settle_kernel(&self, place: usize) -> Result<()> {
         let computer = &self.sides[place].computer;
-        // As systemd has it: the address that is left stays when the older one is deleted.
+        // As systemd sets it: the remaining address stays when the older one is deleted.
         let mut settings = vec![("conf/all/promote_secondaries".to_owned(), 1)];
         if let Some(ms) = self.circumstances.retrans_ms {
             settings.push((format!("neigh/{}/retrans_time_ms", computer.interface), ms));
@@ -116,14 +116,14 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// Starts the ROS master of one of them.
+    /// Starts the ROS master of one side.
     pub fn start_master(&mut self, place: usize, folder: &Path) -> Result<()> {
         let side = &mut self.sides[place];
         side.master = Some(program(&side.computer, folder).rosmaster()?);
         Ok(())
     }
 
-    /// Starts the daemon of one of them again.
+    /// Restarts the daemon of one side.
     pub fn restart_daemon(&mut self, place: usize, logs: &Path) -> Result<()> {
         let side = &mut self.sides[place];
         side.daemon = Some(self.setup.run(&side.computer, &self.files, logs)?);
@@ -141,7 +141,7 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    /// Starts the program of one of them.
+    /// Starts the program of one side.
     pub fn start_end(&mut self, place: usize, folder: &Path) -> Result<()> {
         let computer = &self.sides[place].computer;
         let samples = folder.join(format!("{}.received.csv", computer.name));
@@ -154,7 +154,7 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    /// What arrived at one of them since [`Scene::forget`].
+    /// Returns the arrivals at one side since [`Scene::forget`].
     pub fn arrivals(&mut self, place: usize) -> Result<&[Arrival]> {
         match &mut self.sides[place].end {
             Some(end) => end.look(),
@@ -162,7 +162,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Forgets what has arrived so far.
+    /// Discards the arrivals so far.
     pub fn forget(&mut self) -> Result<()> {
         for end in self.sides.iter_mut().filter_map(|side| side.end.as_mut()) {
             end.look()?;
@@ -191,7 +191,7 @@ impl<'a> Scene<'a> {
         Ok(false)
     }
 
-    /// Fails if a program has ended that nobody killed.
+    /// Fails if a program has ended that the bench did not kill.
     pub fn check_running(&mut self) -> Result<()> {
         for side in &mut self.sides {
             let daemon = side.daemon.as_mut().map(|daemon| &mut daemon.process);
@@ -203,7 +203,7 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    /// Both kernels forget their neighbours on the link, as in an outage longer than their memory.
+    /// Removes the neighbour entries of both kernels, as in an outage longer than their lifetime.
     pub fn forget_neighbours(&self) -> Result<()> {
         for Side { computer, .. } in &self.sides {
             computer.ip(&["neigh", "flush", "dev", &computer.interface])?;
@@ -211,7 +211,7 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    /// What each kernel thinks of its neighbour; `None` has no entry.
+    /// Returns the state of each kernel's neighbour entry; `None` without an entry.
     pub fn neighbours(&self) -> Result<[Option<String>; 2]> {
         let state = |place: usize| -> Result<Option<String>> {
             let [here, other] = [place, 1 - place].map(|place| &self.sides[place].computer);
@@ -223,13 +223,13 @@ impl<'a> Scene<'a> {
 }
 
 impl End {
-    /// When it saw its master answer.
+    /// Returns the time at which the program saw its master respond.
     pub fn await_master(&mut self) -> Result<u64> {
         let said = self.process.await_line("master", START_PATIENCE)?;
         said.parse().with_context(|| format!("'{said}' is no time"))
     }
 
-    /// Reads the whole lines that are new.
+    /// Reads the new complete lines.
     fn look(&mut self) -> Result<&[Arrival]> {
         if let Ok(mut file) = File::open(&self.samples) {
             let mut text = String::new();

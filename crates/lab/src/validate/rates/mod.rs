@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the rate controllers make of links that they are told nothing of: rates and losses,
-//! steps, pauses, channels that several share, chains of stations. In virtual time, so that a change of behaviour is a diff.
+//! Rate controllers on links that they have no configuration for: rates and losses, steps, pauses,
+//! shared channels, chains of stations. They run in virtual time, so that a change of behaviour is
+//! a diff.
 
 mod pauses;
 mod sharing;
@@ -15,12 +16,12 @@ use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Of the slow links.
+/// Rates of the slow links.
 const MBPS: [u64; 6] = [1, 3, 6, 12, 24, 54];
-/// Of the chains' samples.
+/// Seeds of the chains' samples.
 const CHAIN_SEEDS: u64 = 5;
 
-/// All that was measured.
+/// All measured figures.
 #[derive(Debug, Serialize)]
 struct Measured {
     cells: Vec<table::Cell>,
@@ -30,7 +31,7 @@ struct Measured {
     chains: Vec<relays::Row>,
 }
 
-/// Runs all; exit code 3 where `auto` misses what it must reach.
+/// Runs everything; exit code 3 if `auto` misses a target.
 pub fn run(as_json: bool, docs: Option<&Path>) -> Result<ExitCode> {
     let pauses = pauses::Case::all();
     let pause_stages = pauses.iter().map(|case| case.stage()).collect();
@@ -88,7 +89,7 @@ fn write_docs(measured: &Measured, folder: &Path) -> Result<()> {
     steps::draw(&measured.steps, &folder.join("steps.png"))
 }
 
-/// A scenario made here.
+/// Parses a scenario made here.
 fn parse(text: &str) -> Result<Scenario> {
     scenario::parse("rates", text, Path::new("."))
         .map_err(|problems| anyhow!("{problems:?} in\n{text}"))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Pauses: how fast a burst is after a minute in which only a laser's scans were sent, or nothing.
+//! Pauses: the rate of a burst after a minute in which nothing or only a laser's scans were sent.
 
 use super::{MBPS, parse};
 use crate::sim;
@@ -9,18 +9,18 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// Of each burst, before the pause and after it.
+/// Duration of the bursts before and after the pause.
 const BURST_S: u64 = 5;
 const PAUSE_S: u64 = 60;
 const S: u64 = 1_000_000_000;
-/// Small, so that a second shows how fast it is.
+/// Small, so that one second shows the rate.
 const BULK_BYTES: u64 = 8_192;
-/// After the pause it is at least as fast as this part of what it was.
+/// Least rate after the pause, percent of the rate before it.
 const LEAST_PERCENT: f64 = 80.0;
-/// How long one run takes, for the progress line.
+/// Expected duration of one run, for the progress line.
 const EXPECTED: Duration = Duration::from_millis(500);
 
-/// What is sent in the pause.
+/// Messages sent during the pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Meanwhile {
@@ -34,12 +34,13 @@ pub(super) struct Case {
     meanwhile: Meanwhile,
 }
 
-/// What came of it, with `auto`.
+/// Figures of one pause, with `auto`.
 #[derive(Debug, Serialize)]
 pub struct Pause {
     mbps: u64,
     meanwhile: Meanwhile,
-    /// Payload that arrived in the last three seconds before the pause, and in the first after it, of what fits.
+    /// Payload that arrived in the last three seconds before the pause, and in the first second
+    /// after it, percent of the payload that fits.
     before_percent: f64,
     after_percent: f64,
 }
@@ -92,7 +93,7 @@ impl Case {
     }
 }
 
-/// What `auto` must reach.
+/// Returns the figures that miss the target of `auto`.
 pub fn missed(pause: &Pause) -> Option<String> {
     let &Pause { mbps, before_percent, after_percent, .. } = pause;
     let part = 100.0 * after_percent / before_percent;
@@ -100,7 +101,7 @@ pub fn missed(pause: &Pause) -> Option<String> {
         .then(|| format!("after a pause, {mbps} Mbps: {part:.0} % of before, of {LEAST_PERCENT} %"))
 }
 
-/// The section of the page.
+/// Returns the section of the page.
 pub fn section(pauses: &[Pause]) -> String {
     let mut text = format!(
         "## Pauses\n\n\

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Several nodes on one 802.11 channel: who gets how much of it, and what it costs their lasers.
+//! Several nodes on one 802.11 channel: how they share it, and the delay of their lasers.
 
 use super::parse;
 use crate::progress::Progress;
@@ -20,34 +20,35 @@ const BULK_BYTES: u64 = 1400;
 const LASER_EVERY_MS: u64 = 50;
 const EXPECTED: Duration = Duration::from_millis(700);
 
-/// What the stations send by.
+/// Protocol and load of the stations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sender {
-    /// Plain UDP that always has a packet: what 802.11 makes of it, and what the channel carries.
+    /// Plain UDP that always has a packet: shows 802.11's own fairness and the channel's capacity.
     Udp,
-    /// Tautline, without anything configured, bulk alone.
+    /// Tautline without configuration, with bulk alone.
     Bulk,
-    /// The same with a laser each; on DCF and on EDCA.
+    /// The same with a laser each, on DCF and on EDCA.
     Dcf,
     Edca,
 }
 
 const SENDERS: [Sender; 4] = [Sender::Udp, Sender::Bulk, Sender::Dcf, Sender::Edca];
 
-/// What came of one channel.
+/// Figures of one channel.
 #[derive(Debug, Serialize)]
 pub struct Channel {
     stations: usize,
     phy_mbps: u64,
     sender: Sender,
-    /// Jain's index of bulk over all, and the least and the median of those of each second.
+    /// Jain's index of bulk over the whole time, and the minimum and median of the index of each
+    /// second.
     jain: f64,
     least_jain: f64,
     median_jain: f64,
-    /// IP bytes of all, reports included, of what saturated plain UDP brings.
+    /// IP bytes of all stations, reports included, percent of those of saturated plain UDP.
     ip_percent: f64,
-    /// 99th percentile of each node's laser.
+    /// 99th percentile of each node's laser delay.
     laser_p99_ms: Vec<f64>,
 }
 
@@ -58,7 +59,7 @@ fn text(stations: usize, phy_mbps: u64, sender: Sender) -> String {
             "  - { name: bulk, from: robot*, to: base, size: 1472, every: saturate, over: udp }\n"
                 .to_owned()
         }
-        // More than its share of the channel, for each.
+        // For each, more than its part of the channel.
         Sender::Bulk | Sender::Dcf | Sender::Edca => {
             let every_us = BULK_BYTES * 8 * stations as u64 / phy_mbps;
             format!(
@@ -80,7 +81,7 @@ fn text(stations: usize, phy_mbps: u64, sender: Sender) -> String {
     )
 }
 
-/// Bytes per second from the second second on, and the samples.
+/// Returns the bytes per second after the first second, and the samples.
 fn measure(
     stations: usize,
     phy_mbps: u64,
@@ -123,7 +124,7 @@ fn run_one(stations: usize, phy_mbps: u64, sender: Sender, saturated: f64) -> Re
     })
 }
 
-/// Jain's index of fairness (Jain, Chiu and Hawe, 1984): 1 if all have the same.
+/// Returns Jain's index of fairness (Jain, Chiu and Hawe, 1984): 1 if all values are equal.
 fn jain(shares: &[f64]) -> f64 {
     let sum: f64 = shares.iter().sum();
     let squares: f64 = shares.iter().map(|share| share * share).sum();
@@ -134,13 +135,13 @@ fn all() -> impl Iterator<Item = (usize, u64)> {
     PHY_MBPS.into_iter().flat_map(|mbps| STATIONS.map(|stations| (stations, mbps)))
 }
 
-/// For the progress line.
+/// Returns the stages for the progress line.
 pub fn stages() -> Vec<(String, Duration)> {
     let name = |(stations, mbps)| format!("{stations} stations at {mbps} Mbps");
     all().map(|it| (name(it), EXPECTED * SENDERS.len() as u32)).collect()
 }
 
-/// Runs all.
+/// Runs all channels.
 pub fn run(progress: &Progress) -> Result<Vec<Channel>> {
     let channels = parallel::run(progress, all().collect(), |(stations, phy_mbps)| {
         let (saturated, _) = measure(stations, phy_mbps, Sender::Udp)?;
@@ -150,8 +151,8 @@ pub fn run(progress: &Progress) -> Result<Vec<Channel>> {
     Ok(channels.into_iter().flatten().collect())
 }
 
-/// What must be reached without lasers: 0.95 over all; 0.85 over each second, or what plain UDP
-/// reaches where that is less; and 92 % of what the channel carries.
+/// Returns the figures that miss the targets without lasers: fairness 0.95 over the whole time; 0.85
+/// over each second, or that of plain UDP where it is less; and 92 % of the channel's capacity.
 pub fn missed(channels: &[Channel]) -> Vec<String> {
     let of_udp = |it: &&Channel| it.sender == Sender::Udp;
     let missed = |channel: &Channel| {
@@ -170,7 +171,7 @@ pub fn missed(channels: &[Channel]) -> Vec<String> {
     channels.iter().filter(|it| it.sender == Sender::Bulk).filter_map(missed).collect()
 }
 
-/// The section of the page.
+/// Returns the section of the page.
 pub fn section(channels: &[Channel]) -> String {
     let mut text = format!(
         "## Several nodes on one channel\n\n\

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Steps: the rate of a link falls to an eighth and comes back, or the link is idle for a minute.
+//! Steps: the rate of a link falls to an eighth and returns.
 
 use super::parse;
 use crate::progress::Progress;
@@ -20,17 +20,17 @@ const CONTROLLERS: [&str; 2] = ["auto", "back-pressure"];
 const SEEDS: u64 = 4;
 const HIGH_MBPS: u64 = 24;
 const LOW_MBPS: u64 = 3;
-/// When the rate falls, comes back, and falls again; and the end.
+/// Times at which the rate falls, returns and falls again; and the end.
 const CHANGES_S: [u64; 4] = [4, 8, 12, 16];
 const S: u64 = 1_000_000_000;
-/// Within so long all has to be steady again.
+/// Time after a change from which everything must be steady.
 const STEADY_NS: u64 = S / 2;
 const BULK_BYTES: u64 = 16_384;
-/// Between two points of the curves.
+/// Time between two points of the curves.
 const EVERY_NS: u64 = 20_000_000;
 const EXPECTED: Duration = Duration::from_millis(300);
 
-/// Where the slow link is.
+/// Location of the slow link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
@@ -39,26 +39,26 @@ pub enum Way {
     Local,
 }
 
-/// What came of a step down and back up, over all seeds.
+/// Worst figures of the steps down and up over all seeds.
 #[derive(Debug, Serialize)]
 pub struct Step {
     way: Way,
     controller: &'static str,
-    /// The laser's longest delay in the second after each change, and from half a second after it.
+    /// Longest delay of the laser in the second after each change, and from half a second after it.
     down_ms: f64,
     up_ms: f64,
     steady_low_ms: f64,
     steady_high_ms: f64,
-    /// Bulk from half a second after each change, of what fits.
+    /// Bulk from half a second after each change, percent of the bulk that fits.
     low_percent: f64,
     high_percent: f64,
-    /// Of the laser's messages, those that never arrived.
+    /// Messages of the laser that never arrived.
     laser_lost: usize,
     #[serde(skip)]
     curve: Vec<Point>,
 }
 
-/// A point of the curves: seconds, the rate let go, and frames that wait before the slow link.
+/// A point of the curves: time, send rate, and frames queued before the slow link.
 #[derive(Debug, Serialize)]
 struct Point {
     s: f64,
@@ -98,7 +98,7 @@ impl Way {
         )
     }
 
-    /// The sender's radio before the slow link: the router's second, or the robot's only one.
+    /// Returns the radio before the slow link: the router's second one, or the robot's only one.
     const fn slow_radio(self) -> RadioId {
         match self {
             Self::Local => RadioId(0),
@@ -137,7 +137,7 @@ impl Way {
 }
 
 impl Step {
-    /// Adds what one seed came to.
+    /// Adds the figures of one seed.
     fn add(&mut self, laser: &Samples, bulk: &Samples) {
         let [down, up, again, end] = CHANGES_S.map(|s| s * S);
         let worst = |from: u64, to: u64| stats::worst(&laser.delays((from, to)));
@@ -159,21 +159,21 @@ impl Step {
     }
 }
 
-/// For the progress line.
+/// Returns the stages for the progress line.
 pub fn stages() -> Vec<(String, Duration)> {
     let all =
         WAYS.iter().flat_map(|way| CONTROLLERS.map(|it| format!("step, {}: {it}", way.name())));
     all.map(|name| (name, EXPECTED * SEEDS as u32)).collect()
 }
 
-/// Runs all.
+/// Runs all steps.
 pub fn run(progress: &Progress) -> Result<Vec<Step>> {
     let all = WAYS.into_iter().flat_map(|way| CONTROLLERS.map(|controller| (way, controller)));
     parallel::run(progress, all.collect(), |(way, controller)| way.run(controller))
 }
 
-/// What `auto` must reach in the second after the rate falls: 60 ms on a pipe, 150 ms where both
-/// directions share it, and no message of the laser lost.
+/// Returns the figures that miss the targets of `auto` in the second after the rate falls: 60 ms on
+/// a pipe, 150 ms where both directions share it, and no message of the laser lost.
 pub fn missed(step: &Step) -> Option<String> {
     let most_ms = if step.way == Way::FarHalfDuplex { 150.0 } else { 60.0 };
     let reached = step.down_ms <= most_ms && step.laser_lost == 0;
@@ -187,7 +187,7 @@ pub fn missed(step: &Step) -> Option<String> {
     })
 }
 
-/// The section of the page.
+/// Returns the section of the page.
 pub fn section(steps: &[Step]) -> String {
     let mut text = format!(
         "## Steps\n\n\
@@ -215,7 +215,7 @@ pub fn section(steps: &[Step]) -> String {
     text + "\n![The rate let go and what waits before the slow link](steps.png)\n"
 }
 
-/// Draws the curves of the first seed, and keeps them beside the picture.
+/// Draws the curves of the first seed, and writes their points next to the picture.
 pub fn draw(steps: &[Step], picture: &Path) -> Result<()> {
     let mut rows = String::from("way,controller,s,mbps,waiting\n");
     for step in steps {

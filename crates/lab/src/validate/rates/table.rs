@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rates and losses: what each controller makes of a bottleneck that is not in its own machine.
+//! Rates and losses: each controller behind a bottleneck that is not in its own machine.
 
 use super::{MBPS, parse};
 use crate::progress::Progress;
@@ -12,19 +12,19 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// Of packets, in percent; `true`: in bursts.
+/// Packet losses, percent; `true` for losses in bursts.
 const LOSSES: [(u64, bool); 7] =
     [(0, false), (1, false), (5, false), (10, false), (20, false), (5, true), (20, true)];
-/// Packets in a burst of losses, on average.
+/// Average number of packets in a burst of losses.
 const BURST: f64 = 5.0;
 const QUEUE_KB: [u64; 2] = [30, 300];
-/// How the radios are paced; `fixed` is told the right rate.
+/// Pacing of the radios; `fixed` has the right rate configured.
 const CONTROLLERS: [&str; 5] = ["auto", "back-pressure", "fixed", "aid", "aimd"];
-/// Of virtual time, after a second in which all is still new.
+/// Seconds of virtual time, and below its first second, which does not count.
 const SECONDS: u64 = 20;
 const NEW_NS: u64 = 1_000_000_000;
 const BULK_BYTES: u64 = 65_536;
-/// How long one run takes, for the progress line.
+/// Expected duration of one run, for the progress line.
 const EXPECTED: Duration = Duration::from_millis(300);
 
 /// One cell of the table.
@@ -37,7 +37,7 @@ struct Case {
     queue_kb: u64,
 }
 
-/// What came of it.
+/// Figures of one cell.
 #[derive(Debug, Clone, Serialize)]
 pub struct Cell {
     controller: &'static str,
@@ -45,9 +45,9 @@ pub struct Cell {
     loss_percent: u64,
     bursts: bool,
     queue_kb: u64,
-    /// Payload of both flows that arrived, of what the way can carry of it.
+    /// Payload of both flows that arrived, percent of the payload that the path can carry.
     goodput_percent: f64,
-    /// After the first second.
+    /// 99th percentile of the laser's delay after the first second.
     laser_p99_ms: f64,
     laser_arrived_percent: f64,
 }
@@ -65,8 +65,8 @@ impl Case {
         })
     }
 
-    /// A router with a fast way to it and a slow one from it, a fifth more bulk than fits, and
-    /// a laser's scans.
+    /// Returns the scenario: a router between a fast and a slow link, a fifth more bulk than fits,
+    /// and a laser's scans.
     fn text(self) -> String {
         let Self { controller, mbps, queue_kb, .. } = self;
         let loss = self.loss();
@@ -76,13 +76,14 @@ impl Case {
             + &format!("tautline: {{ rate: {rate} }}\n")
     }
 
-    /// As a scenario has it.
+    /// Returns the loss as a scenario states it.
     fn loss(self) -> String {
         let share = self.loss_percent as f64 / 100.0;
         if !self.bursts {
             return format!("{share}");
         }
-        // The bad state loses all, and holds for a burst; that it is met as often as is meant.
+        // The bad state loses every packet, and lasts for a burst. It is entered as often as the
+        // loss requires.
         let leave = 1.0 / BURST;
         let enter = leave * share / (1.0 - share);
         format!("{{ enter: {enter:.5}, leave: {leave} }}")
@@ -111,12 +112,12 @@ impl Case {
     }
 }
 
-/// The laser's own packet and two full ones, and 2 ms, in milliseconds.
+/// Returns the laser's limit in ms: the time of its own packet and two full ones, and 2 ms.
 fn bound_ms(mbps: u64) -> f64 {
     (1080.0 + 3000.0) * 8.0 / (mbps as f64 * 1000.0) + 2.0
 }
 
-/// How many cells there are, and how long all take, for the progress line.
+/// Returns one stage per cell for the progress line.
 pub fn stages() -> Vec<(String, Duration)> {
     let name = |case: Case| format!("{} at {} Mbps", case.controller, case.mbps);
     Case::all().map(|case| (name(case), EXPECTED)).collect()
@@ -127,7 +128,8 @@ pub fn run(progress: &Progress) -> Result<Vec<Cell>> {
     parallel::run(progress, Case::all().collect(), Case::run)
 }
 
-/// What `auto` must reach: on a sound way 92 % and the laser in time, on a lossy one 90 %.
+/// Returns the figures that miss the targets of `auto`: without loss 92 % and the laser in time,
+/// with loss 90 %.
 pub fn missed(cell: &Cell) -> Option<String> {
     if cell.controller != "auto" {
         return None;
@@ -149,7 +151,7 @@ pub fn missed(cell: &Cell) -> Option<String> {
     })
 }
 
-/// The section of the page.
+/// Returns the section of the page.
 pub fn section(cells: &[Cell]) -> String {
     format!(
         "## Rates and losses\n\n\
@@ -196,7 +198,7 @@ mod tests {
     use super::*;
     use std::path::Path;
 
-    /// A few cells, anew: the page is what the code does.
+    /// Repeats a few cells: the page must match the code.
     #[test]
     fn the_table_in_docs_is_of_this_code() {
         let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/rates.md");

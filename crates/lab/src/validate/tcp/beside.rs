@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A TCP download beside Tautline, through the same router's queue.
+//! A TCP download alongside Tautline, through the same router's queue.
 
 use super::{
     NODES_AROUND, Punctual, Run, S, TCP_BYTES, TCP_SHARE, delays, late, mbps, middle, run_in_time,
@@ -15,15 +15,15 @@ use std::time::Duration;
 
 const MBPS: u64 = 6;
 const SECONDS: u64 = 20;
-/// Whoever comes second comes then.
+/// Start of the second one.
 const SECOND_S: u64 = 5;
-/// What counts, when both have long been there.
+/// Counted span, when both have run for some time.
 const COUNTED: (u64, u64) = (10 * S, SECONDS * S);
 const BULK_BYTES: u64 = 16_384;
 const CONGESTIONS: [&str; 2] = ["cubic", "bbr"];
 const FIRST: [First; 2] = [First::Tcp, First::Tautline];
 
-/// Who is there when the other comes.
+/// The one that starts first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum First {
@@ -31,20 +31,20 @@ enum First {
     Tautline,
 }
 
-/// What came of the two; medians of their runs.
+/// Medians of the runs of TCP and Tautline together.
 #[derive(Debug, Serialize)]
 pub struct Pair {
     congestion: &'static str,
     first: First,
-    /// Of the link, headers of full packets included, in the seconds that count.
+    /// Percent of the link in the counted seconds, headers of full packets included.
     tcp_percent: f64,
     tautline_percent: f64,
     laser_p99_ms: f64,
-    /// Of its messages, those that did not arrive, in all runs.
+    /// Messages of the laser that did not arrive, in all runs.
     laser_lost: usize,
-    /// By run.
+    /// Lateness of the emulator by run.
     pub emulator: Vec<Punctual>,
-    /// By run.
+    /// Seconds by run.
     seconds: Vec<Vec<Second>>,
 }
 
@@ -54,7 +54,7 @@ struct Second {
     s: u64,
     tcp_mbps: f64,
     bulk_mbps: f64,
-    /// Of what was sent in it.
+    /// Figures of the laser's messages sent in this second.
     laser_worst_ms: f64,
     laser_lost: usize,
 }
@@ -108,19 +108,19 @@ fn all() -> impl Iterator<Item = (&'static str, First)> {
     CONGESTIONS.into_iter().flat_map(|congestion| FIRST.map(|first| (congestion, first)))
 }
 
-/// For the progress line.
+/// Returns the stages for the progress line.
 pub fn stages() -> Vec<(String, Duration)> {
     let time = Duration::from_secs(SECONDS) + NODES_AROUND;
     let name = |(congestion, first)| format!("TCP ({congestion}) and Tautline, {first:?} first");
     all().map(|it| (name(it), time)).collect()
 }
 
-/// Runs all.
+/// Runs all pairs.
 pub fn run(runs: u64, progress: &Progress) -> Result<Vec<Pair>> {
     all().map(|(congestion, first)| one(congestion, first, runs, progress)).collect()
 }
 
-/// The section of the page.
+/// Returns the section of the page.
 pub fn section(pairs: &[Pair]) -> String {
     let mut text = format!(
         "## A download beside Tautline\n\n\

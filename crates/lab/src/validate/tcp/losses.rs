@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rates and losses: each alone on the way.
+//! Rates and losses: each sender alone on the path.
 
 use super::{
     NODES_AROUND, Punctual, S, TCP_AROUND, TCP_BYTES, TCP_SHARE, delays, late, mbps, middle,
@@ -17,11 +17,11 @@ const MBPS: [u64; 2] = [6, 54];
 const LOSSES_PERCENT: [u64; 5] = [0, 1, 5, 10, 20];
 const SENDERS: [Sender; 3] = [Sender::Cubic, Sender::Bbr, Sender::Tautline];
 const SECONDS: u64 = 10;
-/// In the first second all is still new.
+/// Counted span; in the first second the sender still adapts.
 const COUNTED: (u64, u64) = (S, SECONDS * S);
 const BULK_BYTES: u64 = 65_536;
 
-/// Who sends.
+/// Sender on the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Sender {
@@ -30,19 +30,20 @@ enum Sender {
     Tautline,
 }
 
-/// What came of one sender on one way; medians of its runs.
+/// Medians of the runs of one sender on one path.
 #[derive(Debug, Serialize)]
 pub struct Way {
     sender: Sender,
     mbps: u64,
     loss_percent: u64,
-    /// Payload that arrived, of what the way can carry of it in full packets after losses.
+    /// Payload that arrived, percent of the payload that the path can carry in full packets after
+    /// losses.
     goodput_percent: f64,
     goodput_percent_of_runs: Vec<f64>,
-    /// Tautline's alone; and its messages that did not arrive, in all runs.
+    /// Laser of Tautline alone: p99, and below its messages that did not arrive, in all runs.
     laser_p99_ms: Option<f64>,
     laser_lost: usize,
-    /// By run.
+    /// Lateness of the emulator by run.
     pub emulator: Vec<Punctual>,
 }
 
@@ -104,7 +105,7 @@ fn all() -> impl Iterator<Item = (u64, u64, Sender)> {
     })
 }
 
-/// For the progress line.
+/// Returns the stages for the progress line.
 pub fn stages() -> Vec<(String, Duration)> {
     let stage = |(mbps, loss, sender): (u64, u64, Sender)| {
         let around = if sender == Sender::Tautline { NODES_AROUND } else { TCP_AROUND };
@@ -114,12 +115,12 @@ pub fn stages() -> Vec<(String, Duration)> {
     all().map(stage).collect()
 }
 
-/// Runs all.
+/// Runs all senders.
 pub fn run(runs: u64, progress: &Progress) -> Result<Vec<Way>> {
     all().map(|(mbps, loss, sender)| sender.run(mbps, loss, runs, progress)).collect()
 }
 
-/// The section of the page.
+/// Returns the section of the page.
 pub fn section(ways: &[Way]) -> String {
     let mut text = format!(
         "## Rates and losses\n\n\

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tautline and the kernel's own TCP behind the same far bottleneck, alone and together, in real
-//! time: TCP is not modelled, so it cannot be had in virtual time.
+//! Tautline and the kernel's own TCP behind the same far bottleneck, alone and together. They run
+//! in real time, because TCP is not modelled and cannot run in virtual time.
 
 mod beside;
 mod losses;
@@ -18,31 +18,30 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 const S: u64 = 1_000_000_000;
-/// A run in which the emulator was late is repeated; so many are made at most.
+/// Largest number of attempts at a run, which is repeated if the emulator was late.
 const ATTEMPTS: usize = 3;
-/// Before and after a scenario, for TCP and for Tautline's nodes, which have to meet.
+/// Time before and after a scenario, for TCP and for Tautline's nodes, which need a handshake.
 const TCP_AROUND: Duration = Duration::from_secs(4);
 const NODES_AROUND: Duration = Duration::from_secs(11);
-/// Of a full packet of 1500 bytes, what is the message's.
+/// Fraction of a full packet of 1500 bytes that is message payload.
 const TCP_SHARE: f64 = 1448.0 / 1500.0;
 /// Nodes of a development build need several times the processor time.
 const BUILD: &str = if cfg!(debug_assertions) { "development" } else { "release" };
 const TCP_BYTES: u64 = 16_384;
 
-/// All that was measured.
+/// All measured figures.
 #[derive(Debug, Serialize)]
 struct Measured {
     kernel: String,
     build: &'static str,
-    /// Of each, whose medians are told.
+    /// Runs of each case, whose medians are reported.
     runs: u64,
     losses: Vec<losses::Way>,
     beside: Vec<beside::Pair>,
     step: step::Step,
 }
 
-/// Runs all, each so many times; exit code 4 where the emulator was late in every attempt at
-/// something.
+/// Runs everything `runs` times; exit code 4 if the emulator was late in every attempt at some run.
 pub fn run(runs: u64, as_json: bool, docs: Option<&Path>) -> Result<ExitCode> {
     let once = [losses::stages(), beside::stages(), step::stages()].concat();
     let stages = once.into_iter().flat_map(|it| vec![it; runs as usize]);
@@ -97,7 +96,7 @@ impl Measured {
     }
 }
 
-/// How late the emulator was in a run that is told.
+/// Lateness of the emulator in a reported run.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Punctual {
     attempts: usize,
@@ -105,13 +104,13 @@ struct Punctual {
     counts: bool,
 }
 
-/// What came of one run, by flow.
+/// Samples of one run, by flow.
 struct Run {
     flows: Vec<(String, Samples)>,
     emulator: Punctual,
 }
 
-/// Runs a scenario until the emulator is in time.
+/// Runs a scenario until the emulator is in time, or the attempts are used up.
 fn run_in_time(text: &str, seed: u64, progress: &Progress) -> Result<Run> {
     let scenario = scenario::parse("tcp", text, Path::new("."))
         .map_err(|problems| anyhow!("{problems:?} in\n{text}"))?;
@@ -119,7 +118,7 @@ fn run_in_time(text: &str, seed: u64, progress: &Progress) -> Result<Run> {
     let mut best: Option<Run> = None;
     for attempts in 1..=ATTEMPTS {
         let (flows, air::Punctuality { late_p99_us, counts, .. }) = air::samples(&scenario, seed)?;
-        // Decided before any of it is looked at.
+        // Decided before the samples are evaluated.
         if best.as_ref().is_none_or(|best| late_p99_us < best.emulator.late_p99_us) {
             best = Some(Run { flows, emulator: Punctual { attempts, late_p99_us, counts } });
         }
@@ -142,19 +141,20 @@ fn scenario_text(seconds: u64, mbps: u64, loss_percent: u64, flows: &str) -> Str
     far::scenario(seconds, &slow, flows)
 }
 
-/// A download that always has more to send.
+/// Returns a TCP flow that always has more to send.
 fn tcp(congestion: &str, start_s: u64) -> String {
     format!(
         "  - {{ name: tcp, from: robot, to: base, size: {TCP_BYTES}, every: saturate, over: tcp, congestion: {congestion}, start: {start_s}s }}\n"
     )
 }
 
-/// Payload that arrived within a span, in Mbps.
+/// Returns the payload that arrived within a span, in Mbps.
 fn mbps(samples: &Samples, bytes: u64, (from, to): (u64, u64)) -> f64 {
     (samples.arrived((from, to)) as u64 * bytes * 8) as f64 / ((to - from) as f64 / 1e3)
 }
 
-/// Delays in ms of what was sent within a span, and how many of it did not arrive.
+/// Returns the delays in ms of messages sent within a span, and the number of those that did not
+/// arrive.
 fn delays(samples: &Samples, (from, to): (u64, u64)) -> (Vec<f64>, usize) {
     let within = |at: u64| (from..to).contains(&at);
     let sent = samples.sent_ns.iter().filter(|at| within(**at)).count();
@@ -163,12 +163,12 @@ fn delays(samples: &Samples, (from, to): (u64, u64)) -> (Vec<f64>, usize) {
     (delays, lost)
 }
 
-/// The median; of none, no number.
+/// Returns the median; NaN without values.
 fn middle(values: impl IntoIterator<Item = f64>) -> f64 {
     median(values).unwrap_or(f64::NAN)
 }
 
-/// What the table says where the emulator was late.
+/// Returns the table's remark where the emulator was late.
 fn late(emulator: &[Punctual]) -> String {
     match emulator.iter().filter(|it| !it.counts).count() {
         0 => String::new(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The rate of the slow link falls to an eighth and comes back, with Tautline on it.
+//! The rate of the slow link falls to an eighth and returns, with Tautline on the link.
 
 use super::{
     NODES_AROUND, Punctual, Run, S, delays, late, mbps, middle, run_in_time, scenario_text,
@@ -13,27 +13,27 @@ use std::time::Duration;
 
 const HIGH_MBPS: u64 = 24;
 const LOW_MBPS: u64 = 3;
-/// When the rate falls, when it comes back, and the end.
+/// Times at which the rate falls and returns, and the end.
 const DOWN_S: u64 = 5;
 const UP_S: u64 = 10;
 const SECONDS: u64 = 15;
 const BULK_BYTES: u64 = 16_384;
 
-/// What came of it; medians of the runs.
+/// Medians of the runs.
 #[derive(Debug, Serialize)]
 pub struct Step {
-    /// The laser's longest delay in the second after each change, and later, until the next.
+    /// Longest delay of the laser in the second after each change, and from then to the next change.
     down_ms: f64,
     up_ms: f64,
     later_low_ms: f64,
     later_high_ms: f64,
-    /// Bulk from a second after each change, of what fits beside the laser.
+    /// Bulk from a second after each change, percent of the bulk that fits alongside the laser.
     low_percent: f64,
     high_percent: f64,
     /// Messages of the laser that did not arrive, in all runs.
     laser_lost: usize,
     down_ms_of_runs: Vec<f64>,
-    /// By run.
+    /// Lateness of the emulator by run.
     pub emulator: Vec<Punctual>,
 }
 
@@ -47,12 +47,12 @@ fn text() -> String {
     )
 }
 
-/// For the progress line.
+/// Returns the stages for the progress line.
 pub fn stages() -> Vec<(String, Duration)> {
     vec![("a step".into(), Duration::from_secs(SECONDS) + NODES_AROUND)]
 }
 
-/// Runs it.
+/// Runs the step.
 pub fn run(runs: u64, progress: &Progress) -> Result<Step> {
     let all = (1..=runs).map(|seed| run_in_time(&text(), seed, progress));
     let all: Vec<Run> = all.collect::<Result<_>>()?;
@@ -80,7 +80,7 @@ pub fn run(runs: u64, progress: &Progress) -> Result<Step> {
     })
 }
 
-/// The section of the page.
+/// Returns the section of the page.
 pub fn section(step: &Step) -> String {
     format!(
         "## A step\n\n\

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A hand-made peer with a valid key: it completes the handshake with a daemon, keeps its
-//! session alive, and sends whatever its user makes. The tests of the daemon share this file
-//! (`crates/node/tests/hostile_peer.rs`), so it uses the protocol's crate and no other.
+//! A hand-made peer with a valid key. It completes the handshake with a daemon, keeps its session
+//! alive, and sends the packets that its user makes. The tests of the daemon share this file
+//! (`crates/node/tests/hostile_peer.rs`); therefore it uses the protocol's crate and no other.
 #![allow(dead_code, reason = "each user takes its part")]
 
 mod receive;
@@ -24,68 +24,69 @@ use tautline_proto::{OfferedQos, PublicKey, Role, SecretKey};
 
 /// Largest datagram sent: a full packet of an Ethernet interface.
 pub const DATAGRAM: usize = 1472;
-/// Bytes of frames in such a datagram: header, clock and tag take the rest.
+/// Bytes of frames in such a datagram, without header, clock and tag.
 pub const FRAMES: usize = DATAGRAM - HEADER - CLOCK - TAG;
 const HEADER: usize = 9;
 const CLOCK: usize = 4;
 const TAG: usize = 16;
-/// Type, length, channel, number, flags, age, place: of a data frame, at most.
+/// Largest header of a data frame: type, length, channel, number, flags, age and fragment.
 const DATA_HEADER: usize = 40;
-/// Control messages under way by default: a node holds 1024 of them for one that is missing.
+/// Default limit of control messages in flight. A node holds 1024 of them while one is missing.
 const CONTROL_WINDOW: usize = 800;
-/// Packets of control messages under way.
+/// Limit of packets of control messages in flight.
 const PACKET_WINDOW: usize = 512;
-/// A packet of control messages without acknowledgement is repeated after so long.
+/// Time after which an unacknowledged packet of control messages is retransmitted.
 const REPEAT_AFTER: Duration = Duration::from_millis(50);
 /// Pause while there is nothing to do.
 const IDLE: Duration = Duration::from_micros(200);
-/// How often arrivals are acknowledged.
+/// Time between two acknowledgements.
 const ACK_EVERY: Duration = Duration::from_millis(5);
 const MAX_RANGES: usize = 32;
-/// Datagrams read at once.
+/// Datagrams read in one call of [`Peer::listen`].
 const MAX_READ: usize = 256;
-/// What is remembered of what was told of packets that wait.
+/// Relay backlog reports that are remembered.
 const MAX_HELD: usize = 4096;
-/// Calls whose answers can still be read.
+/// Handshake initiations whose responses can still be read.
 const MAX_CALLS: usize = 64;
-/// A call without an answer is repeated after so long, and given up at the end.
+/// Time after which an initiation without response is repeated, and below the limit of all
+/// attempts.
 const CALL_AGAIN: Duration = Duration::from_millis(200);
 const MEETING_PATIENCE: Duration = Duration::from_secs(20);
 
-/// Who the peer is, and whom it calls.
+/// Identity of the peer, and of the node that it connects to.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// As the other's file has it.
+    /// Name in the other node's file.
     pub name: String,
-    /// Its key.
+    /// Key of the peer.
     pub secret: SecretKey,
-    /// The public key of the node that it calls.
+    /// Public key of the node that the peer connects to.
     pub other: PublicKey,
 }
 
-/// A topic that the other node offers.
+/// A topic that the other node advertises.
 #[derive(Debug, Clone)]
 pub struct Offered {
-    /// Its channel.
+    /// Channel of the topic.
     pub channel: u64,
-    /// What was offered.
+    /// Advertised topic.
     pub topic: OfferedTopic,
 }
 
-/// What the other node said so far.
+/// Everything received from the other node so far.
 #[derive(Debug, Default)]
 pub struct Heard {
-    /// Its offers, without those withdrawn.
+    /// Its advertisements, without the withdrawn ones.
     pub offers: Vec<Offered>,
-    /// Whether it wants our channels.
+    /// Whether it subscribes to each of our channels.
     pub wanted: BTreeMap<u64, bool>,
-    /// Why it refused channels of ours.
+    /// Reasons of its refusals of our channels.
     pub refused: Vec<String>,
-    /// Session packets that hold.
+    /// Number of authentic session packets.
     pub packets: u64,
-    /// What was told of packets that wait.
+    /// Relay backlog reports.
     pub held: Vec<Held>,
-    /// Packets for others that came, whole or in pieces.
+    /// Number of packets to relay that arrived, whole or in fragments.
     pub relayed: u64,
 }
 
@@ -102,7 +103,7 @@ struct Calling {
     epoch: u64,
 }
 
-/// Packets of one link of the other node.
+/// Packets received on one link of the other node.
 #[derive(Default)]
 struct Arrived {
     /// First and last number of each run, newest first.
@@ -110,7 +111,7 @@ struct Arrived {
     told: bool,
 }
 
-/// A packet of control messages under way.
+/// A packet of control messages in flight.
 struct Sent {
     number: u64,
     at: Instant,
@@ -118,49 +119,49 @@ struct Sent {
     frames: Vec<u8>,
 }
 
-/// One frame of a control message that waits to be sent.
+/// One queued frame of a control message.
 struct Waiting {
     frame: Vec<u8>,
-    /// It is the last of its message.
+    /// Whether it is the last frame of its message.
     ends: bool,
 }
 
-/// The peer.
+/// The hand-made peer.
 pub struct Peer {
     socket: UdpSocket,
     own: Identity,
-    /// The life of this peer, by which the other node sees that it started again.
+    /// Session epoch of this peer, by which the other node detects its restart.
     epoch: u64,
     jar: CookieJar,
     calls: VecDeque<Calling>,
-    /// The first code of the last call, which a cookie answers.
+    /// First MAC of the last initiation, to which a cookie reply responds.
     mac1: [u8; 16],
     keys: Option<Keys>,
     born: Instant,
-    /// Numbers of the last packet of each link.
+    /// Number of the last packet of each link.
     packets: [u64; 16],
     /// Number of the last control message.
     control: u64,
-    /// Number of the last packet for others.
+    /// Number of the last packet to relay.
     relays: u64,
     waiting: VecDeque<Waiting>,
     sent: VecDeque<Sent>,
     arrived: BTreeMap<u8, Arrived>,
     acked_at: Instant,
-    /// Control messages that may be under way.
+    /// Limit of control messages in flight.
     pub window: usize,
-    /// Answers questions for definitions; without it they stay open.
+    /// Response to requests for definitions; `None` leaves them open.
     pub definition: Option<String>,
-    /// What the other node said.
+    /// Everything received from the other node.
     pub heard: Heard,
 }
 
-/// A number that nobody foresees.
+/// Returns an unpredictable number.
 pub fn drawn() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// A topic with the default treatment.
+/// Returns a topic with the default treatment.
 pub fn topic(name: &str, type_name: &str, type_hash: &str) -> OfferedTopic {
     OfferedTopic {
         name: name.into(),
@@ -174,19 +175,19 @@ pub fn topic(name: &str, type_name: &str, type_hash: &str) -> OfferedTopic {
     }
 }
 
-/// An acknowledgement of those numbers, at once.
+/// Returns an acknowledgement of those numbers without delay.
 pub fn ack(link: u8, ranges: Vec<(u64, u64)>) -> Ack {
     let none = tautline_proto::Duration::ZERO;
     Ack { link, delay: none, waited: none, least_waited: none, ranges }
 }
 
-/// What precedes the bytes of a message.
+/// Returns the header of a data frame.
 pub fn data(channel: u64, number: u64, fragment: Option<Fragment>) -> Data {
     let age = tautline_proto::Duration::ZERO;
     Data { channel, number, source: 0, encoded: false, age, fragment }
 }
 
-/// A packet's worth of what `put` appends, over and over.
+/// Returns one packet's worth of frames, by repeated calls of `put`.
 pub fn fill(mut put: impl FnMut(&mut Vec<u8>)) -> Vec<u8> {
     let mut frames = Vec::with_capacity(FRAMES);
     loop {
@@ -199,7 +200,7 @@ pub fn fill(mut put: impl FnMut(&mut Vec<u8>)) -> Vec<u8> {
     }
 }
 
-/// The frames of one message: as it is, or in pieces that each fill a packet.
+/// Returns the frames of one message: a single one, or fragments that each fill a packet.
 pub fn pieces(
     mut data: Data,
     payload: &[u8],
@@ -222,9 +223,9 @@ pub fn pieces(
     payload.chunks(room).enumerate().map(piece).collect()
 }
 
-/// Meeting.
+/// Handshake.
 impl Peer {
-    /// Calls the other node by a socket that is connected to it, until it answers.
+    /// Sends initiations to the other node over a socket connected to it, until it responds.
     pub fn meet(socket: UdpSocket, own: Identity) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         let now = Instant::now();
@@ -260,7 +261,7 @@ impl Peer {
         Ok(peer)
     }
 
-    /// Another call of the same life.
+    /// Returns another initiation of the same session epoch.
     pub fn call(&mut self) -> Vec<u8> {
         let greeting = Greeting { epoch: self.epoch, name: &self.own.name }.emit();
         let mut random = [0; 32];
@@ -281,19 +282,19 @@ impl Peer {
         call
     }
 
-    /// A call in a new life, as if this peer had started again.
+    /// Returns an initiation of a new session epoch, as after a restart of this peer.
     pub fn call_anew(&mut self) -> Vec<u8> {
         self.epoch = drawn();
         self.call()
     }
 
-    /// Whether the other node has answered.
+    /// Whether the other node has responded.
     pub fn has_met(&self) -> bool {
         self.keys.is_some()
     }
 
     fn clock(&self) -> tautline_proto::Instant {
-        // The protocol's time may not begin at zero: what is older than a cookie is then negative.
+        // The protocol's time must not start at zero: a time older than a cookie would be negative.
         tautline_proto::Instant((self.born.elapsed() + Duration::from_secs(3600)).as_nanos() as u64)
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a hostile peer hears: answers to its calls, what the other node says, acknowledgements.
+//! Reception of a hostile peer: handshake responses, frames of the other node, acknowledgements.
 
 use super::{
     ACK_EVERY, Arrived, CLOCK, Heard, IDLE, Keys, MAX_HELD, MAX_RANGES, MAX_READ, Offered, Peer,
@@ -15,7 +15,7 @@ use tautline_proto::wire::frame::{Data, Frame, put_echo, put_ping};
 use tautline_proto::wire::packet::{Packet, SessionHeader, full_number};
 
 impl Peer {
-    /// Listens for so long, or until `enough`.
+    /// Receives for `time`, or until `enough` returns true.
     pub fn listen_for(
         &mut self,
         time: Duration,
@@ -30,7 +30,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Takes what has come, and acknowledges it; returns how many datagrams there were.
+    /// Processes and acknowledges received datagrams; returns their number.
     pub fn listen(&mut self) -> io::Result<usize> {
         let mut buffer = [0; 2048];
         let mut count = 0;
@@ -72,8 +72,8 @@ impl Peer {
         }
     }
 
-    /// Uses the keys of a handshake, which shows that we have its answer. In a new life of ours
-    /// the session begins anew; the numbers of our packets may go on.
+    /// Uses the keys of a handshake, which shows that this peer has the response. With a new epoch
+    /// of this peer the session starts again; its packet numbers may continue.
     fn start(&mut self, keys: Keys) -> io::Result<()> {
         let epoch = keys.epoch;
         let before = self.keys.replace(keys).map(|keys| keys.epoch);
@@ -119,7 +119,7 @@ impl Peer {
             }
             Frame::Held(held) if self.heard.held.len() < MAX_HELD => self.heard.held.push(*held),
             Frame::Relay(..) => self.heard.relayed += 1,
-            // The longer ones are definitions, which we do not ask for.
+            // Fragmented ones are definitions, which this peer does not request.
             Frame::Data(Data { channel: 0, fragment: None, .. }, bytes) => {
                 if let Ok(control) = Control::parse(bytes) {
                     self.take_control(control);
@@ -152,7 +152,7 @@ impl Peer {
         }
     }
 
-    /// What has come on each link of the other node, as an acknowledgement.
+    /// Acknowledges the packets received on each link of the other node.
     fn acknowledge(&mut self) -> io::Result<()> {
         if self.acked_at.elapsed() < ACK_EVERY {
             return Ok(());
@@ -169,7 +169,7 @@ impl Peer {
         self.send(&frames)
     }
 
-    /// The numbers that arrived on the other node's first link, newest first.
+    /// Returns the ranges of numbers received on the other node's first link, newest first.
     pub fn arrivals(&self) -> Vec<(u64, u64)> {
         let first = self.arrived.values().next();
         first.map_or(vec![], |arrived| arrived.ranges.iter().copied().collect())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a hostile peer sends: sealed packets, control messages until they are acknowledged, and
-//! packets in packets.
+//! Transmission of a hostile peer: sealed packets, control messages until they are acknowledged,
+//! and nested packets.
 
 use super::{
     CLOCK, FRAMES, HEADER, IDLE, PACKET_WINDOW, Peer, REPEAT_AFTER, Sent, TAG, Waiting, data,
@@ -15,11 +15,11 @@ use tautline_proto::wire::packet::SessionHeader;
 use tautline_proto::wire::relay::RelayHeader;
 
 impl Peer {
-    /// Puts any datagram on the wire. One for which the kernel has no room is dropped.
+    /// Sends any datagram. The datagram is dropped if the kernel has no capacity for it.
     pub fn put(&mut self, datagram: &[u8]) -> io::Result<()> {
         match self.socket.send(datagram) {
             Ok(_) => Ok(()),
-            // A daemon that has ended or starts anew refuses.
+            // A daemon that has ended or restarts refuses.
             Err(error)
                 if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::ConnectionRefused) =>
             {
@@ -29,7 +29,7 @@ impl Peer {
         }
     }
 
-    /// A datagram of the session with these frames, the next of a link of ours.
+    /// Returns a session datagram with these frames, under the next number of one of our links.
     pub fn seal(&mut self, link: u8, relayed: bool, frames: &[u8]) -> Vec<u8> {
         let counter = &mut self.packets[usize::from(link & 0xf)];
         *counter += 1;
@@ -62,46 +62,46 @@ impl Peer {
         self.put(&datagram)
     }
 
-    /// Has a control message wait for [`Self::send_control`].
+    /// Queues a control message for [`Self::send_control`].
     pub fn control(&mut self, control: &Control) {
         self.control += 1;
         self.queue(pieces(data(0, self.control, None), &control.emit(), Data::emit));
     }
 
-    /// Has the frames of one message wait; they are sent until they are acknowledged.
+    /// Queues the frames of one message, which are sent until they are acknowledged.
     pub fn queue(&mut self, frames: Vec<Vec<u8>>) {
         let count = frames.len();
         let waiting = (1..).zip(frames).map(|(n, frame)| Waiting { frame, ends: n == count });
         self.waiting.extend(waiting);
     }
 
-    /// An offer waits.
+    /// Queues an advertisement.
     pub fn offer(&mut self, channel: u64, topic: OfferedTopic) {
         self.control(&Control::Offer(Offer { channel, topic }));
     }
 
-    /// Frames of control messages that wait.
+    /// Returns the number of queued frames of control messages.
     pub fn backlog(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Packets of them under way.
+    /// Returns the number of packets of control messages in flight.
     pub fn under_way(&self) -> usize {
         self.sent.len()
     }
 
-    /// Whether all control messages have arrived.
+    /// Whether all control messages are acknowledged.
     pub fn is_settled(&self) -> bool {
         self.waiting.is_empty() && self.sent.is_empty()
     }
 
-    /// The number that the next control message will have.
+    /// Returns the number of the next control message.
     pub fn next_control(&self) -> u64 {
         self.control + 1
     }
 
-    /// Sends one packet of control messages: what is overdue again, else what waits. Where too
-    /// much is under way the oldest is sent again. Without any it is a ping.
+    /// Sends one packet of control messages: an overdue one again, otherwise queued frames. If the
+    /// limit in flight is reached, sends the oldest packet again. Without any, sends a ping.
     pub fn send_control(&mut self) -> io::Result<()> {
         let overdue = self.sent.front().is_some_and(|it| it.at.elapsed() >= REPEAT_AFTER);
         let again = if overdue || self.is_full() { self.sent.pop_front() } else { None };
@@ -120,7 +120,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Whether as much is under way as may be.
+    /// Whether the limit of messages or packets in flight is reached.
     fn is_full(&self) -> bool {
         let messages: usize = self.sent.iter().map(|sent| sent.messages).sum();
         messages >= self.window || self.sent.len() >= PACKET_WINDOW
@@ -140,7 +140,8 @@ impl Peer {
         (frames, messages)
     }
 
-    /// Sends what waits and listens until `holds`, or the time is over; whether it held.
+    /// Sends queued frames and receives until `holds` returns true, or the patience ends; returns
+    /// whether it held.
     pub fn run_until(
         &mut self,
         patience: Duration,
@@ -159,9 +160,10 @@ impl Peer {
         Ok(true)
     }
 
-    /// Frames of a packet for the other node itself, which has another in it, and so on; and the
-    /// number of the innermost packet, to go on from. Numbers grow inwards, and begin a little
-    /// ahead of those of the datagrams that carry all: no window lets in what is far behind.
+    /// Returns the frames of a packet relayed to the other node itself, which contains another one,
+    /// and so on; and the number of the innermost packet, to continue from. Numbers grow inwards,
+    /// and start slightly ahead of the numbers of the datagrams that carry the packet: a
+    /// received-packet window rejects numbers that are far behind.
     pub fn nest(&mut self, levels: u64, priority: u8) -> (Vec<Vec<u8>>, u64) {
         let (packets, relays) = (self.packets[0] + 64 + levels / 30, self.relays);
         self.relays += levels;
@@ -178,12 +180,12 @@ impl Peer {
         (pieces(outer, &payload, Data::emit_relay), packets + levels)
     }
 
-    /// Goes on with the packet after that one.
+    /// Continues with the packet number after `number`.
     pub fn skip_to(&mut self, number: u64) {
         self.packets[0] = self.packets[0].max(number);
     }
 
-    /// The number of another packet for others.
+    /// Returns the number of another packet to relay.
     pub fn next_relay(&mut self) -> u64 {
         self.relays += 1;
         self.relays
