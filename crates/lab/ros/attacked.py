@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node that listens to a topic of a peer, and has a service that peers may call.
+"""A node that subscribes to a topic of a peer, and has a service that peers may call.
 
-It hears /attacked/text, whatever its type; the service is its /attacked/get_loggers, as every
-node of rospy has it. It says `ready` when it has both, and ends with its standard input.
+The topic is /attacked/text, of any type; the service is /attacked/get_loggers, which every rospy
+node has. The node prints `ready` when it has both, and ends when its standard input ends.
 """
 
 import os

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publishes a scan of 1 KB every 20 ms on one topic and notes what arrives on another.
+"""Publishes a scan of 1 KB every 20 ms on one topic and records the messages of another.
 
-Arguments: the topic it publishes, the one it subscribes to, and a file. The file gets a line
-sequence,sent_ns,received_ns when a message has reached its callback, at once.
-Standard output: `master NS` with the time at which it saw the master answer. It ends with its
-standard input.
+Arguments: the published topic, the subscribed topic, and a file. When a message reaches its
+callback, the file immediately gets a line sequence,sent_ns,received_ns.
+Standard output: `master NS` with the time at which the program saw the master respond. The
+program ends when its standard input ends.
 """
 
 import os
@@ -29,7 +29,7 @@ def note_arrivals(flow, topic, output):
 
 
 def publish(flow, topic):
-    """Publishes on a schedule that does not drift, for ever."""
+    """Publishes on a schedule that does not drift, without end."""
     publisher = rospy.Publisher(topic, flow.message_class, queue_size=1)
     message, first_ns, sequence = flow.empty(), time.monotonic_ns(), 0
     while True:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flows of the test bench: what is published, and where a message carries
-its sequence number and the time it was sent.
+"""The flows of the test bench: their messages, and the place of the sequence number
+and the time sent in each message.
 
-rospy overwrites header.seq and ROS 2 has none, so the number travels in frame_id;
-a Twist has no header and carries both in its numbers. Times are CLOCK_MONOTONIC
-nanoseconds, which every process of one machine shares.
+rospy overwrites header.seq and ROS 2 has none. Therefore frame_id carries the number.
+A Twist has no header and carries both in its fields. Times are CLOCK_MONOTONIC
+nanoseconds, which all processes of one machine share.
 
-`ros1.py` and `ros2.py` hold what differs between the two; the messages have the
+`ros1.py` and `ros2.py` contain the differences between the two; the messages have the
 same names in both.
 """
 
@@ -23,14 +23,15 @@ from std_msgs.msg import UInt8MultiArray
 NANOSECONDS = 1_000_000_000
 PHOTOGRAPH = "/usr/share/matplotlib/mpl-data/sample_data/grace_hopper.jpg"
 # Header with its frame_id (28), seven floats (28) and two array lengths (8) make 64 bytes in
-# ROS 1; in ROS 2 the header has neither number nor unpadded text, and is as long.
+# ROS 1. In ROS 2 the header has no number and a padded text, and is equally long.
 LASER_BEAMS = (1024 - 64) // 4
-# With all that DDS is given: encapsulation, an empty layout and the length of the data.
+# Bytes of a message as given to DDS, and of its head: encapsulation, an empty layout and the
+# length of the data.
 LARGE_BYTES, LARGE_HEAD = 4_000_000, 16
 
 
 class Flow:
-    """One topic: `empty()` makes a message, `mark` and `read` write and read its stamp."""
+    """A topic: `empty()` makes a message, `mark` and `read` write and read its stamp."""
 
     topic = ""
     message_class = None
@@ -50,7 +51,7 @@ class Flow:
         return int(message.header.frame_id), seconds * NANOSECONDS + nanoseconds
 
     def is_intact(self, message):
-        """Whether `message` holds what a publisher of this flow put into it."""
+        """Whether `message` has the contents that a publisher of this flow gave it."""
         original = self.empty()
         self.mark(original, *self.read(message))
         if hasattr(message, "header") and hasattr(message.header, "seq"):
@@ -98,7 +99,7 @@ class Command(Flow):
 
 
 class Large(Flow):
-    """4 MB of bytes, with their stamp in front as `tautline-lab dds-end` has it; ROS 2 only."""
+    """4 MB of bytes, with the stamp at the start as in `tautline-lab dds-end`; ROS 2 only."""
 
     topic = "/stream"
     message_class = UInt8MultiArray
@@ -120,7 +121,7 @@ WARM_UP = 999_999_999_999
 
 
 def parser_of(description):
-    """What publishers and subscribers are both told."""
+    """Returns the parser of the arguments that publishers and subscribers share."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("ros", choices=["ros1", "ros2"])
     parser.add_argument("flow", choices=FLOWS)
@@ -135,14 +136,14 @@ def parser_of(description):
 
 
 def start(arguments, role):
-    """Becomes a node; returns its ROS and its flow."""
+    """Starts a node; returns its ROS and its flow."""
     ros = importlib.import_module(arguments.ros)
     ros.start("%s_%s" % (arguments.flow, role))
     return ros, FLOWS[arguments.flow](ros)
 
 
 def say(word):
-    """Tells the bench one word on standard output."""
+    """Prints one line on standard output for the bench."""
     print(word, flush=True)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Publishes one latched text, or waits for one.
 
-`latched.py publish TOPIC TEXT` says `ready` and stays until standard input
-ends; `latched.py await TOPIC TEXT` says `first` when exactly TEXT has come.
+`latched.py publish TOPIC TEXT` prints `ready` and runs until a line or the end of
+standard input; `latched.py await TOPIC TEXT` prints `first` when exactly TEXT has arrived.
 """
 
 import os

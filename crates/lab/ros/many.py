@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node of ROS 2 with many topics on which nothing is published.
+"""A ROS 2 node with many topics on which nothing is published.
 
-Arguments: `both` or `subscribe`, and how many topics; it says `ready` when it has them, and
-ends with its standard input.
+Arguments: `both` or `subscribe`, and the number of topics. The node prints `ready` when it has
+them, and ends when its standard input ends.
 """
 
 import os

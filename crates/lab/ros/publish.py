@@ -28,7 +28,7 @@ def warm_up(flow, publisher):
 
 
 def publish_counted(flow, publisher, first_ns, period_ns, count):
-    """Publishes `count` messages on time; returns when each was sent."""
+    """Publishes `count` messages on schedule; returns the time at which each was sent."""
     message = flow.empty()
     sent = []
     for sequence in range(count):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints what is registered at the ROS master, `KIND NAME NODE` on each line, then `end`."""
+"""Prints the registrations at the ROS master, one `KIND NAME NODE` per line, then `end`."""
 
 import rosgraph
 

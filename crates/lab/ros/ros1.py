@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ROS 1 for the programs of the bench: rospy, by the master at ROS_MASTER_URI."""
+"""ROS 1 for the programs of the bench: rospy, with the master at ROS_MASTER_URI."""
 
 import io
 import sys
@@ -12,18 +12,18 @@ MASTER_PATIENCE_S = 30.0
 
 
 def start(name):
-    """Becomes a node when the master answers."""
+    """Starts the node when the master responds."""
     await_master()
     rospy.init_node(name, disable_signals=True, disable_rosout=True)
 
 
 def publisher(flow, arguments):
-    """Something with a method `publish`."""
+    """Returns an object with a method `publish`."""
     return rospy.Publisher(flow.topic, flow.message_class, queue_size=arguments.queue)
 
 
 def subscribe(flow, receive, arguments):
-    """Has `receive` called with each message, on a thread of rospy's."""
+    """Makes rospy call `receive` with each message, on one of its threads."""
     rospy.Subscriber(flow.topic, flow.message_class, receive, tcp_nodelay=arguments.nodelay)
 
 
@@ -36,14 +36,14 @@ def get_time(stamp):
 
 
 def serialized(message):
-    """The bytes of `message` as they travel, without a length before them."""
+    """Returns the bytes of `message` as sent, without the length before them."""
     buffer = io.BytesIO()
     message.serialize(buffer)
     return buffer.getvalue()
 
 
 def await_master():
-    """Returns when the ROS master named by ROS_MASTER_URI answers."""
+    """Waits until the ROS master at ROS_MASTER_URI responds."""
     give_up = time.monotonic() + MASTER_PATIENCE_S
     while not rosgraph.is_master_online():
         if time.monotonic() > give_up:

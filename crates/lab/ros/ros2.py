@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ROS 2 for the programs of the bench: rclpy, over whichever DDS the environment names."""
+"""ROS 2 for the programs of the bench: rclpy, over the DDS that the environment selects."""
 
 import sys
 import threading
@@ -15,14 +15,14 @@ MATCH_PATIENCE_S = 30.0
 
 
 def start(name):
-    """Becomes a node with nothing but its own topic, as the nodes of ROS 1 are here."""
+    """Starts a node with only its own topic, like the ROS 1 nodes here."""
     global node
     rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
     node = rclpy.create_node(name, enable_rosout=False, start_parameter_services=False)
 
 
 def publisher(flow, arguments):
-    """Something with a method `publish`, which has a subscriber already."""
+    """Returns an object with a method `publish`, after a subscriber is discovered."""
     made = node.create_publisher(flow.message_class, flow.topic, quality(arguments))
     give_up = time.monotonic() + MATCH_PATIENCE_S
     while made.get_subscription_count() == 0:
@@ -33,7 +33,7 @@ def publisher(flow, arguments):
 
 
 def subscribe(flow, receive, arguments):
-    """Has `receive` called with each message, on a thread of its own."""
+    """Makes rclpy call `receive` with each message, on a separate thread."""
     node.create_subscription(flow.message_class, flow.topic, receive, quality(arguments))
     threading.Thread(target=rclpy.spin, args=(node,), daemon=True).start()
 

@@ -113,8 +113,8 @@ impl Reference {
     }
 }
 
-/// Returns the IP throughput in Mbps and the fraction of failed attempts of `stations` that all send
-/// to one more station.
+/// Returns the IP throughput in Mbps and the fraction of failed attempts of `stations` that all
+/// send to one more station.
 fn saturate(phy_mbps: u64, stations: usize) -> (f64, f64) {
     let mut medium = Medium::new(SEED);
     let rate = RateControl::Fixed(phy_mbps * 1_000_000);

@@ -79,8 +79,8 @@ pub struct Row {
     image: Outcome,
 }
 
-/// Runs a scenario with the seeds from 1 on. A message that the writer could not send until the end
-/// counts as not arrived.
+/// Runs a scenario with the seeds from 1 on. Messages for which the writer was still blocked at the
+/// end count as not arrived.
 fn outcome(scenario: &Scenario, seeds: u64) -> Result<[Outcome; 2]> {
     let mut delays = [Vec::new(), Vec::new()];
     for seed in 1..=seeds {

@@ -4,7 +4,7 @@
 //!
 //! The attacker has its own processor; everything else shares the first one, in every phase. A
 //! phase in which the machine itself had scheduling delays ([`probe`]) is repeated before its
-//! delays are evaluated. Deaths, memory growth and leftovers in it still count.
+//! delays are evaluated. Deaths, memory growth and leftovers count all the same.
 
 mod judge;
 mod kinds;

@@ -64,8 +64,8 @@ pub struct Figures {
     pub after_bytes: Option<u64>,
     /// Percent of all cores that any program kept busy.
     pub machine_busy_percent: f64,
-    /// Packets of the attacker per second that reached the victim's kernel, and below the percent of
-    /// them dropped because the socket was full.
+    /// Packets of the attacker per second that reached the victim's kernel, and below the percent
+    /// of them dropped because the socket was full.
     pub received_per_s: f64,
     pub overflowed_percent: f64,
     /// Packets per second that the victim sent to the attacker.

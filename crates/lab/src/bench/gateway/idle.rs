@@ -19,8 +19,8 @@ const DISCOVERY_PATIENCE: Duration = Duration::from_secs(30);
 /// Time between the discovery of the last endpoint and the measurement.
 const SETTLING: Duration = Duration::from_secs(3);
 
-/// Measures two daemons alone, with publishers and subscribers on the robot, and with subscribers
-/// at the base as well.
+/// Measures two daemons three times: alone, with publishers and subscribers on the robot, and with
+/// subscribers at the base as well.
 pub fn run(setup: &DaemonSetup, pair: &Pair, folder: &Path) -> Result<Vec<Verdict>> {
     std::fs::create_dir_all(folder)?;
     let mut daemons = setup.start(&pair.robot, &pair.base, folder)?;

@@ -151,8 +151,8 @@ pub fn run(progress: &Progress) -> Result<Vec<Channel>> {
     Ok(channels.into_iter().flatten().collect())
 }
 
-/// Returns the figures that miss the targets without lasers: fairness 0.95 over the whole time; 0.85
-/// over each second, or that of plain UDP where it is less; and 92 % of the channel's capacity.
+/// Returns the figures that miss the targets without lasers: fairness 0.95 over the whole time;
+/// 0.85 over each second, or that of plain UDP where it is less; 92 % of the channel's capacity.
 pub fn missed(channels: &[Channel]) -> Vec<String> {
     let of_udp = |it: &&Channel| it.sender == Sender::Udp;
     let missed = |channel: &Channel| {

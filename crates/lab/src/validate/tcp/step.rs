@@ -22,7 +22,7 @@ const BULK_BYTES: u64 = 16_384;
 /// Medians of the runs.
 #[derive(Debug, Serialize)]
 pub struct Step {
-    /// Longest delay of the laser in the second after each change, and from then to the next change.
+    /// Longest delay of the laser in the second after each change, and from then to the next.
     down_ms: f64,
     up_ms: f64,
     later_low_ms: f64,
