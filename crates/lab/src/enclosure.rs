@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A place where nothing this program does can touch the machine's own network.
+//! Namespaces that isolate this program from the machine's own network.
 //!
-//! The program starts itself again in its own network, mount and process
-//! namespaces (and, without root, its own user namespace). Namespaces, links,
-//! ROS masters and daemons made there vanish with it, however it ends: the
-//! inner copy is process 1 of its namespace, and it ends when the outer one does.
+//! The program starts a copy of itself in its own network, mount and process namespaces (and,
+//! without root, its own user namespace). Namespaces, links, ROS masters and daemons created there
+//! disappear with the copy, however it ends: the inner copy is process 1 of its process namespace,
+//! and it ends when the outer one does.
 
 use anyhow::{Context, Result, bail};
 use std::io::Read;
@@ -13,10 +13,10 @@ use std::process::{Command, ExitCode, Stdio};
 const AS_ROOT: &[&str] = &["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
 const AS_USER: &[&str] = &["--user", "--map-root-user"];
 
-/// Interrupted, as a shell reports it.
+/// Exit code of an interrupted program, as a shell reports it.
 const INTERRUPTED: i32 = 130;
 
-/// Runs this program with the same arguments inside; returns its exit code.
+/// Runs this program with the same arguments inside the namespaces; returns its exit code.
 pub fn run_this_inside() -> Result<ExitCode> {
     let flags = usable_flags()?;
     let program = std::env::current_exe().context("cannot find this program's own file")?;
@@ -24,13 +24,13 @@ pub fn run_this_inside() -> Result<ExitCode> {
         .args(flags)
         .arg("--")
         .arg(program)
-        // First, since arguments may end with the user's own after a "--".
+        // Comes first because the arguments may end with the user's own after a "--".
         .arg("--inside")
         .args(std::env::args_os().skip(1))
         .stdin(Stdio::piped())
         .spawn()
         .context("cannot start unshare")?;
-    // Standard input stays open for as long as this process lives; the inner copy watches it.
+    // Standard input stays open as long as this process lives; the inner copy watches it.
     let lifeline = inner.stdin.take();
     let status = inner.wait()?;
     drop(lifeline);
@@ -60,14 +60,14 @@ fn usable_flags() -> Result<Vec<&'static str>> {
     )
 }
 
-/// Called first by the inner copy: ends with the outer one, and takes a private /run.
+/// Prepares the inner copy: it ends when the outer one does, and /run becomes private.
 pub fn settle() -> Result<()> {
     std::thread::spawn(|| {
         let mut nothing = [0; 1];
         while matches!(std::io::stdin().read(&mut nothing), Ok(1..)) {}
         std::process::exit(INTERRUPTED);
     });
-    // `ip netns` keeps its names under /run; so do the daemons' control sockets.
+    // `ip netns` keeps its names under /run; the daemons' control sockets are there too.
     crate::processes::run(Command::new("mount").args(["-t", "tmpfs", "tautline-lab", "/run"]))?;
     for folder in ["/run/netns", SCRATCH] {
         std::fs::create_dir(folder).with_context(|| format!("cannot make {folder}"))?;
@@ -75,6 +75,6 @@ pub fn settle() -> Result<()> {
     Ok(())
 }
 
-/// For control sockets and homes of ROS programs; gone with the enclosure. Short,
-/// since a socket's path has at most 107 bytes.
+/// Folder of control sockets and of homes of ROS programs, removed with the namespaces. The name is
+/// short because a socket's path has at most 107 bytes.
 pub const SCRATCH: &str = "/run/tautline-lab";

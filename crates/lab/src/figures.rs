@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a scenario's run came to: one table for people, JSON and samples for programs.
-//! The same for virtual time and for real programs.
+//! Results of a scenario run: a table for people, JSON and samples for programs. Virtual time and
+//! real programs produce the same format.
 
 use crate::scenario::{Over, Pace, Scenario};
 use crate::stats::{Samples, Summary};
@@ -30,7 +30,7 @@ pub struct RunArguments {
 }
 
 impl RunArguments {
-    /// Writes figures and samples where the user wants them; returns the folder, if any.
+    /// Writes figures and samples to the user's folder; returns the folder, if one was given.
     pub fn keep(&self, figures: &str, flows: &[(&str, Samples)]) -> Result<Option<&Path>> {
         let Some(folder) = self.output.as_deref() else { return Ok(None) };
         std::fs::create_dir_all(folder)
@@ -41,111 +41,113 @@ impl RunArguments {
     }
 }
 
-/// Everything about a run.
+/// All figures of a run.
 #[derive(Debug, Serialize)]
 pub struct Figures {
     /// The scenario's name.
     pub scenario: String,
-    /// Of the medium and of everything random in virtual time.
+    /// Seed of the medium and, in virtual time, of everything random.
     pub seed: u64,
-    /// Counted time.
+    /// Duration of the counted interval.
     pub seconds: f64,
-    /// In the scenario's order, those of control loops last.
+    /// Flows in the scenario's order, those of control loops last.
     pub flows: Vec<FlowFigures>,
-    /// How well control loops were controlled.
+    /// Control performance of each control loop.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub control_loops: Vec<LoopFigures>,
-    /// In the scenario's order of stations.
+    /// Radios in the scenario's order of stations.
     pub radios: Vec<RadioFigures>,
-    /// In the scenario's order.
+    /// Networks in the scenario's order.
     pub networks: Vec<NetworkFigures>,
     /// Links of Tautline nodes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<LinkFigures>,
 }
 
-/// One flow.
+/// Figures of one flow.
 #[derive(Debug, Clone, Serialize)]
 pub struct FlowFigures {
-    /// Its name.
+    /// Name of the flow.
     pub name: String,
-    /// `tautline`, `udp` or `tcp`.
+    /// Transport: `tautline`, `udp` or `tcp`.
     pub over: Over,
-    /// Counts and delays; of round trips if it is an echo.
+    /// Counts and delays; for an echo, delays of round trips.
     #[serde(flatten)]
     pub summary: Summary,
-    /// Payload that arrived, per second of counted time.
+    /// Payload that arrived, per second of the counted interval.
     pub goodput_kbps: f64,
-    /// Messages that were due and not taken: nobody wanted them, or the writer was blocked.
+    /// Messages that were due but not accepted: no subscriber, or a blocked writer.
     pub refused: u64,
     /// Messages that Tautline dropped, by reason.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub dropped: BTreeMap<String, u64>,
 }
 
-/// One control loop.
+/// Figures of one control loop.
 #[derive(Debug, Serialize)]
 pub struct LoopFigures {
     /// Names of plant and controller.
     pub name: String,
-    /// See [`Quality`](crate::sim::Quality).
+    /// Quality of the control, see [`Quality`](crate::sim::Quality).
     #[serde(flatten)]
     pub quality: crate::sim::Quality,
 }
 
-/// One station's radio.
+/// Figures of one station's radio.
 #[derive(Debug, Clone, Serialize)]
 pub struct RadioFigures {
     /// Name of the station.
     pub station: String,
     /// Name of the network.
     pub network: String,
-    /// Share of the scenario's time that it was on the air, percent.
+    /// Share of the scenario's time that the radio transmitted, percent.
     pub airtime_percent: f64,
-    /// See [`RadioStats`].
+    /// Transmission attempts, see [`RadioStats`](tautline_medium::RadioStats).
     pub attempts: u64,
     /// Attempts that repeated an earlier one.
     pub retries: u64,
-    /// Attempts that were not acknowledged; on a pipe, frames lost.
+    /// Attempts that were not acknowledged; on a pipe, lost frames.
     pub failed_attempts: u64,
-    /// Frames given up after all attempts.
+    /// Frames abandoned after all attempts.
     pub given_up: u64,
-    /// Frames that found the queue full.
+    /// Frames dropped because the queue was full.
     pub queue_drops: u64,
     /// Frames received.
     pub received: u64,
 }
 
-/// One network.
+/// Figures of one network.
 #[derive(Debug, Clone, Serialize)]
 pub struct NetworkFigures {
-    /// Its name.
+    /// Name of the network.
     pub name: String,
-    /// Share of the scenario's time that it was in use, percent (all directions of a pipe added up).
+    /// Share of the scenario's time that the medium was busy, percent (sum of all directions of a
+    /// pipe).
     pub busy_percent: f64,
 }
 
-/// One link of a Tautline node to a peer.
+/// Figures of one link of a Tautline node to a peer.
 #[derive(Debug, Serialize)]
 pub struct LinkFigures {
-    /// Names of the node, the peer and the network by which it leaves.
+    /// Names of the node, the peer and the network of the local end.
     pub name: String,
     /// Packets sent.
     pub sent_packets: u64,
-    /// Their bytes, IP headers included.
+    /// Bytes of these packets, IP headers included.
     pub sent_bytes: u64,
     /// Packets lost.
     pub lost_packets: u64,
-    /// Packets taken for lost that arrived.
+    /// Packets that were declared lost but arrived.
     pub spurious_losses: u64,
-    /// Bytes sent again.
+    /// Bytes retransmitted.
     pub repair_bytes: u64,
-    /// Smoothed round trip at the end, milliseconds.
+    /// Smoothed RTT at the end of the run, milliseconds.
     pub rtt_ms: Option<f64>,
 }
 
 impl FlowFigures {
-    /// From samples, whose time starts with the counted one; `bytes` is a message's size.
+    /// Computes the figures from samples whose time starts with the counted interval; `bytes` is
+    /// the size of a message.
     pub fn new(
         name: &str,
         over: Over,
@@ -166,18 +168,18 @@ impl FlowFigures {
     }
 }
 
-/// Prints to standard output; whoever stops reading it does not disturb.
+/// Prints to standard output; a reader that closes the pipe causes no error.
 pub fn say(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-/// A scenario's radios, in the order of stations, and of networks at each.
+/// Returns a scenario's radios, in the order of stations, then of networks at each station.
 pub fn radios(scenario: &Scenario) -> impl Iterator<Item = RadioId> {
     let count = scenario.stations.iter().map(|station| station.networks.len()).sum();
     (0..count).map(RadioId)
 }
 
-/// How long radios were on the air and networks in use, until a moment.
+/// Cumulative airtime of radios and busy time of networks, at one time.
 #[derive(Debug, Clone, Default)]
 pub struct Usage {
     at: Nanos,
@@ -186,7 +188,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Until `now`.
+    /// Reads the usage up to `now`.
     pub fn of<P: Clone>(scenario: &Scenario, medium: &Medium<P>, now: Nanos) -> Self {
         let networks = 0..scenario.networks.len();
         Self {
@@ -197,8 +199,8 @@ impl Usage {
     }
 }
 
-/// Radios and networks of a scenario's medium: shares of the time between two moments, counts
-/// since the beginning.
+/// Returns the figures of a scenario's radios and networks: shares of the time between two
+/// readings, counts since the beginning.
 pub fn of_medium<P: Clone>(
     scenario: &Scenario,
     medium: &Medium<P>,
@@ -234,12 +236,12 @@ pub fn of_medium<P: Clone>(
 }
 
 impl Figures {
-    /// As JSON with a final newline.
+    /// Formats the figures as JSON with a final newline.
     pub fn json(&self) -> Result<String> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }
 
-    /// The tables.
+    /// Formats the figures as tables.
     pub fn text(&self) -> String {
         let mut text = format!(
             "{}: {:.1} s, seed {}\n\n{}",
@@ -365,8 +367,8 @@ impl FlowFigures {
     }
 }
 
-/// Writes samples of flows as rows of `flow,sequence,sent_ns,received_ns`; the last is
-/// empty for what did not arrive.
+/// Writes samples of flows as rows of `flow,sequence,sent_ns,received_ns`; the last field is empty
+/// if the message did not arrive.
 fn write_samples(file: &Path, flows: &[(&str, Samples)]) -> Result<()> {
     let out =
         std::fs::File::create(file).with_context(|| format!("cannot write {}", file.display()))?;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tautline's test bench: real ROS, real daemons and real kernels, measured.
 //!
-//! Never shipped to robots. The bench knows Tautline only as a program: its file, its
-//! command line and its `status --json`. Virtual time runs the protocol itself; two cases run
+//! Never shipped to robots. The bench uses Tautline only as a program: its configuration file, its
+//! command line and its `status --json`. In virtual time the protocol itself runs. Two cases run
 //! the node, or its ROS 2 side, inside programs of their own.
 #![forbid(unsafe_code)]
 

@@ -8,14 +8,14 @@ use std::io::{ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 
-/// Settings of every namespace; a kernel without IPv6 lacks some.
+/// Settings of every namespace; a kernel without IPv6 lacks some of them.
 const SETTINGS: &[(&str, &str)] = &[
     ("ipv6/conf/all/disable_ipv6", "1"),
     ("ipv6/conf/default/disable_ipv6", "1"),
     ("ipv4/ip_forward", "1"),
     ("ipv4/conf/all/rp_filter", "0"),
     ("ipv4/conf/default/rp_filter", "0"),
-    // A relay's only radio is the one by which a packet came: no reason to tell its sender of a better way.
+    // A relay sends a packet through the radio that received it; no ICMP redirect is useful.
     ("ipv4/conf/all/send_redirects", "0"),
     ("ipv4/conf/default/send_redirects", "0"),
 ];
@@ -27,11 +27,11 @@ pub struct Namespaces {
 }
 
 impl Namespaces {
-    /// Makes one for each name, without IPv6 and as a router.
+    /// Creates one namespace for each name, without IPv6 and with IP forwarding.
     pub fn new(names: Vec<String>) -> Result<Self> {
         let mut made = Self::default();
         let lines: String = names.iter().map(|name| format!("netns add {name}\n")).collect();
-        // From here on a failure removes what was made.
+        // From here on a failure removes the namespaces already created.
         made.names = names;
         batch("ip", &[], &lines)?;
         for name in &made.names {
@@ -44,7 +44,7 @@ impl Namespaces {
 impl Drop for Namespaces {
     fn drop(&mut self) {
         let lines: String = self.names.iter().map(|name| format!("netns del {name}\n")).collect();
-        // A failure leaves namespaces that end with the enclosure.
+        // If removal fails, the namespaces end with the enclosure.
         let _ = batch("ip", &["-force"], &lines);
     }
 }
@@ -62,7 +62,7 @@ fn settle() -> Result<()> {
     Ok(())
 }
 
-/// Does something on a thread inside a namespace. Sockets opened there stay there.
+/// Runs a task on a thread inside a namespace. Sockets opened there stay in that namespace.
 pub fn enter<T: Send>(name: &str, task: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     let path = format!("/run/netns/{name}");
     let place = File::open(&path).with_context(|| format!("cannot open {path}"))?;
@@ -75,14 +75,14 @@ pub fn enter<T: Send>(name: &str, task: impl FnOnce() -> Result<T> + Send) -> Re
     outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// `program` in a namespace.
+/// Returns a command that runs `program` in a namespace.
 pub fn command(name: &str, program: &str) -> Command {
     let mut command = Command::new("nsenter");
     command.arg(format!("--net=/run/netns/{name}")).arg("--").arg(program);
     command
 }
 
-/// Runs `ip` or `bridge` once with many lines of commands.
+/// Runs `ip` or `bridge` once with a batch of commands, one per line.
 pub fn batch(program: &str, options: &[&str], lines: &str) -> Result<()> {
     let mut command = Command::new(program);
     command.args(options).args(["-batch", "-"]);
@@ -91,7 +91,7 @@ pub fn batch(program: &str, options: &[&str], lines: &str) -> Result<()> {
     let mut running =
         running.with_context(|| format!("cannot start {program} (package iproute2)"))?;
     let mut input = running.stdin.take().context("no standard input")?;
-    // If it ends before it has read all, its own words below say why.
+    // If the program ends before it has read everything, its stderr states the reason.
     let _ = input.write_all(lines.as_bytes());
     drop(input);
     let output = running.wait_with_output()?;
@@ -101,7 +101,7 @@ pub fn batch(program: &str, options: &[&str], lines: &str) -> Result<()> {
     Ok(())
 }
 
-/// Its complaint, and the line it is about (`Command failed -:3`).
+/// Returns the error text and the line that it refers to (`Command failed -:3`).
 fn explain(complaint: &str, lines: &str) -> String {
     let number = complaint.lines().find_map(|line| line.strip_prefix("Command failed -:"));
     let number = number.and_then(|number| number.trim().parse::<usize>().ok());

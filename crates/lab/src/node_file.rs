@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The files that nodes are started with: every one that the bench writes comes from here.
+//! Configuration files of nodes. The bench writes all of them here.
 
 use crate::enclosure::SCRATCH;
 use anyhow::{Context, Result};
@@ -8,23 +8,24 @@ use std::path::{Path, PathBuf};
 use tautline_node::keys::{self, KeyFileError};
 use tautline_proto::PublicKey;
 
-/// What a node's file says, as a user would write it.
+/// Contents of a node's configuration file.
 pub struct NodeFile<'a> {
-    /// The node's.
+    /// Name of the node.
     pub name: &'a str,
-    /// Its name, and the keys between its braces: `address: 10.0.0.2`; none if it calls us.
+    /// Name of each peer, and the keys between its braces: `address: 10.0.0.2`; empty if the peer
+    /// initiates the handshake.
     pub peers: Vec<(&'a str, String)>,
-    /// Lines of `radios:`; may be none.
+    /// Lines of `radios:`; may be empty.
     pub radios: String,
-    /// Lines of `topics:`; may be none.
+    /// Lines of `topics:`; may be empty.
     pub topics: String,
-    /// The lines that say which ROS it has, and whatever else differs.
+    /// Lines that select the ROS version, and all other lines that differ between nodes.
     pub rest: String,
 }
 
 impl NodeFile<'_> {
-    /// Writes it to `FOLDER/NAME.yaml`, and returns that. Each node has its key beside it: those
-    /// that are there are used, so that all nodes of a folder know each other.
+    /// Writes the file to `FOLDER/NAME.yaml` and returns its path. Each node's key file is in the
+    /// same folder. Existing keys are reused, so that all nodes of a folder know each other.
     pub fn write(&self, folder: &Path) -> Result<PathBuf> {
         let keys = self.peers.iter().map(|(peer, _)| public_key(folder, peer));
         let keys = keys.collect::<Result<Vec<_>>>()?;
@@ -40,7 +41,7 @@ impl NodeFile<'_> {
             format!("name: {}\ncontrol: {}\n{}\n", self.name, control(self.name), self.rest);
         let peer = |((name, more), key): (&(&str, String), &PublicKey)| {
             let more = if more.is_empty() { String::new() } else { format!(", {more}") };
-            // What could act is taken only where the file says so.
+            // Topics and services that could act need explicit rights in the file.
             format!("  {name}: {{ key: {key}, accept: \"/**\", call: \"/**\"{more} }}\n")
         };
         let peers: String = self.peers.iter().zip(keys).map(peer).collect();
@@ -55,7 +56,7 @@ impl NodeFile<'_> {
     }
 }
 
-/// The key of a node whose files are in `folder`, made if it has none.
+/// Returns the public key of a node whose files are in `folder`; generates a missing key.
 fn public_key(folder: &Path, name: &str) -> Result<PublicKey> {
     let file = folder.join(format!("{name}.key"));
     match keys::load(&file) {
@@ -64,7 +65,7 @@ fn public_key(folder: &Path, name: &str) -> Result<PublicKey> {
     }
 }
 
-/// The control socket of a node.
+/// Returns the path of a node's control socket.
 pub fn control(name: &str) -> String {
     format!("{SCRATCH}/{name}.sock")
 }

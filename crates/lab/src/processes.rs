@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Programs in namespaces: talked to by lines, measured, and always ended.
+//! Programs in namespaces: communication by lines, measurement, and a certain end.
 
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -11,16 +11,17 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
-/// Lines a program may say before someone listens; more waits in its pipe.
+/// Lines of a program's output that are buffered before they are read; further lines stay in its
+/// pipe.
 const MAX_UNREAD_LINES: usize = 64;
 /// Lines of a log quoted in an error.
 const QUOTED_LINES: usize = 12;
-/// How often a condition without a notification is looked at.
+/// Interval at which a condition without a notification is checked.
 pub const POLL_PERIOD: Duration = Duration::from_millis(20);
-/// Linux gives times in /proc in ticks of this length.
+/// Unit of times in /proc on Linux.
 const TICK: Duration = Duration::from_millis(10);
 
-/// A running program. Dropping it kills its whole process group.
+/// A running program. Dropping it kills the whole process group.
 pub struct Process {
     name: String,
     child: Child,
@@ -29,12 +30,12 @@ pub struct Process {
     log: PathBuf,
 }
 
-/// What a process has used so far.
+/// Resources that a process has used so far.
 #[derive(Debug, Clone, Copy)]
 pub struct Usage {
-    /// User and system time of all its threads.
+    /// User and system time of all threads.
     pub cpu: Duration,
-    /// Bytes of memory it has in RAM.
+    /// Resident memory.
     pub resident_bytes: u64,
 }
 
@@ -47,7 +48,7 @@ impl Process {
         Self::spawn(name, command, output.into(), log)
     }
 
-    /// Starts a program that talks in lines; only its errors go to the log.
+    /// Starts a program that communicates in lines; only its stderr goes to the log.
     pub fn start_talking(name: &str, command: Command, folder: &Path) -> Result<Self> {
         let log = folder.join(format!("{name}.log"));
         let mut process = Self::spawn(name, command, Stdio::piped(), log)?;
@@ -77,13 +78,13 @@ impl Process {
         Ok(Self { name: name.into(), child, stdin, lines: None, log })
     }
 
-    /// Sends one line to its standard input.
+    /// Sends one line to the program's standard input.
     pub fn tell(&mut self, line: &str) -> Result<()> {
         let stdin = self.stdin.as_mut().context("no standard input")?;
         writeln!(stdin, "{line}").with_context(|| format!("{} no longer listens", self.name))
     }
 
-    /// Waits for a line that starts with `word`; returns what follows it.
+    /// Waits for a line that starts with `word`; returns the rest of the line.
     pub fn await_line(&mut self, word: &str, patience: Duration) -> Result<String> {
         let deadline = Instant::now() + patience;
         let lines = self.lines.as_ref().context("not a talking process")?;
@@ -104,7 +105,7 @@ impl Process {
         }
     }
 
-    /// Fails if it has ended.
+    /// Returns an error if the process has ended.
     pub fn check_running(&mut self) -> Result<()> {
         match self.child.try_wait()? {
             Some(status) => Err(self.trouble(&format!("ended ({status})"))),
@@ -112,7 +113,7 @@ impl Process {
         }
     }
 
-    /// Asks it to end with SIGTERM and waits.
+    /// Sends SIGTERM and waits for the end.
     pub fn terminate(&mut self, patience: Duration) -> Result<ExitStatus> {
         kill_process(self.pid()?, Signal::TERM)?;
         let deadline = Instant::now() + patience;
@@ -125,14 +126,14 @@ impl Process {
         Err(self.trouble(&format!("still runs {patience:?} after SIGTERM")))
     }
 
-    /// Ends its standard input and waits until it has ended by itself.
+    /// Closes the program's standard input and waits until the program ends by itself.
     pub fn close(&mut self) -> Result<()> {
         self.stdin = None;
         let status = self.child.wait()?;
         if status.success() { Ok(()) } else { Err(self.trouble(&format!("ended with {status}"))) }
     }
 
-    /// Its use of the machine so far.
+    /// Reads the resources that the process has used so far.
     pub fn usage(&self) -> Result<Usage> {
         let folder = PathBuf::from(format!("/proc/{}", self.child.id()));
         let stat = std::fs::read_to_string(folder.join("stat"))?;
@@ -141,7 +142,7 @@ impl Process {
             .with_context(|| format!("{} in {}", self.name, folder.display()))
     }
 
-    /// Its process id.
+    /// Returns the process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -160,7 +161,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Nothing can be done about a failure here; the process namespace ends with the enclosure anyway.
+        // A failure here has no remedy; the process namespace ends with the enclosure anyway.
         if let Ok(pid) = self.pid() {
             let _ = kill_process_group(pid, Signal::KILL);
         }
@@ -168,9 +169,9 @@ impl Drop for Process {
     }
 }
 
-/// Reads what proc(5) says in `stat` and `status`.
+/// Parses the contents of `stat` and `status`, see proc(5).
 fn parse_usage(stat: &str, status: &str) -> Result<Usage> {
-    // The second field is a name in brackets that may hold spaces; utime and stime are 14 and 15.
+    // Field 2 is a name in brackets that may hold spaces; utime and stime are 14 and 15.
     let after_name = stat.rsplit_once(')').context("no name in stat")?.1;
     let mut times = after_name.split_whitespace().skip(11).map(str::parse::<u32>);
     let (Some(Ok(user)), Some(Ok(system))) = (times.next(), times.next()) else {
@@ -182,7 +183,7 @@ fn parse_usage(stat: &str, status: &str) -> Result<Usage> {
     Ok(Usage { cpu: TICK * (user + system), resident_bytes: kilobytes * 1024 })
 }
 
-/// Runs a command to its end; an error holds the command and all it said.
+/// Runs a command to its end; an error contains the command and its stderr.
 pub fn run(command: &mut Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).output();
     let output = output.with_context(|| format!("cannot start {command:?}"))?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is running and how long it will still take, on standard error.
+//! The current stage and the remaining time, on standard error.
 
 use std::collections::VecDeque;
 use std::io::{IsTerminal, Write};
@@ -15,20 +15,20 @@ pub struct Progress(Arc<Mutex<State>>);
 struct State {
     stage: String,
     stage_ends: Instant,
-    /// What is still to come: name and expected duration.
+    /// Remaining stages: name and expected duration.
     rest: VecDeque<(String, Duration)>,
     finished: bool,
-    /// Nothing is printed where a line cannot be redrawn.
+    /// Whether to print nothing where a line cannot be redrawn.
     quiet: bool,
 }
 
 impl Progress {
-    /// Announces all stages with the time each is expected to take.
+    /// Announces all stages, each with its expected duration.
     pub fn new(stages: Vec<(String, Duration)>) -> Self {
         Self::with(stages, false)
     }
 
-    /// As [`Progress::new`], and prints nothing unless it is to a terminal.
+    /// As [`Progress::new`], but prints nothing unless standard error is a terminal.
     pub fn quietly(stages: Vec<(String, Duration)>) -> Self {
         Self::with(stages, true)
     }
@@ -68,20 +68,20 @@ impl Progress {
         }
     }
 
-    /// What is to come is now this; the rest of the old plan is not.
+    /// Replaces the remaining stages by these.
     pub fn plan_anew(&self, stages: Vec<(String, Duration)>) {
         if let Ok(mut state) = self.0.lock() {
             state.rest = stages.into();
         }
     }
 
-    /// Says something above the line.
+    /// Prints a text above the line.
     pub fn say(&self, text: &str) {
         let clear = if std::io::stderr().is_terminal() { "\r\x1b[K" } else { "" };
         eprintln!("{clear}{text}");
     }
 
-    /// Takes the line away; results follow.
+    /// Removes the line, before results are printed.
     pub fn finish(&self) {
         let Ok(mut state) = self.0.lock() else { return };
         state.finished = true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What virtual time and real time do alike with a scenario: its networks, where its
-//! stations are, and what happens to them when.
+//! The parts of a scenario that virtual time and real time share: networks, positions of stations,
+//! and events.
 
 use crate::scenario::{Happening, NetworkKind, Scenario};
 use std::collections::BTreeMap;
@@ -10,21 +10,21 @@ use tautline_medium::{Interference, Medium, Motion, Nanos, NetworkId, StationId}
 /// UDP payload of a full IPv4 packet of 1500 bytes.
 pub const DATAGRAM_BYTES: usize = 1472;
 
-/// A change of the radio world.
+/// A change of the medium.
 #[derive(Debug, Clone)]
 pub enum Change {
-    /// A station is cut off from all others, or no longer.
+    /// A station is cut off from all others (true) or connected again (false).
     Outage(StationId, bool),
-    /// Two stations are cut off from each other, or no longer.
+    /// Two stations are cut off from each other (true) or connected again (false).
     PairOutage([StationId; 2], bool),
-    /// A network's rate, in bits per second.
+    /// A new rate of a network, in bits per second.
     Rate(NetworkId, u64),
     /// Noise on a network.
     Interference(NetworkId, Interference),
 }
 
 impl Change {
-    /// Makes it.
+    /// Applies the change to the medium.
     pub fn apply<P: Clone>(self, now: Nanos, medium: &mut Medium<P>) {
         match self {
             Self::Outage(station, out) => medium.cut_off(station, out),
@@ -35,25 +35,25 @@ impl Change {
     }
 }
 
-/// The address of a station on a network, both as numbered in the scenario.
+/// Returns the address of a station on a network, both by their numbers in the scenario.
 pub fn address(network: usize, station: usize) -> Ipv4Addr {
     let number = station + 1;
     Ipv4Addr::new(10, 71 + network as u8, (number >> 8) as u8, number as u8)
 }
 
-/// A station's way to an address that it does not share a network with, or is not to use it.
+/// A station's route to an address that is on no common network or must not be reached directly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Route {
     /// The station.
     pub from: usize,
-    /// Where packets go.
+    /// Destination address.
     pub to: Ipv4Addr,
-    /// The neighbour that forwards them.
+    /// Address of the neighbour that forwards the packets.
     pub via: Ipv4Addr,
 }
 
-/// The routes of a scenario's chains, both ways: of each station to all that are at least
-/// two places from it.
+/// Returns the routes of a scenario's chains, in both directions: from each station to all stations
+/// that are at least two hops away.
 pub fn routes(scenario: &Scenario) -> Vec<Route> {
     let reversed = |chain: &Vec<usize>| chain.iter().rev().copied().collect();
     let both: Vec<Vec<usize>> =
@@ -74,31 +74,32 @@ pub fn routes(scenario: &Scenario) -> Vec<Route> {
             }
         }
     }
-    // Chains may share a stretch; they agree on it, which was checked.
+    // Chains may share a section; a check has ensured that they agree on it.
     routes.sort();
     routes.dedup();
     routes
 }
 
-/// The address by which a station reaches another: the one its route ends at, or that on a
-/// network both are on.
+/// Returns the address by which a station reaches another: the end of its route, or the address on
+/// a common network.
 pub fn reached_by(scenario: &Scenario, from: usize, to: usize) -> Option<Ipv4Addr> {
     let path = scenario.path(from, to)?;
     let last_hop = *path.get(path.len().checked_sub(2)?)?;
     Some(address(scenario.common_network(last_hop, to)?, to))
 }
 
-/// One way between two stations.
+/// One path between two stations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Link {
-    /// Addresses of the one and of the other.
+    /// Addresses of the first and of the second station.
     pub ends: [Ipv4Addr; 2],
-    /// By which of its networks, in their order, the one leaves; `None` leaves it to its routes.
+    /// The network by which the first station sends, as an index into its networks; `None` leaves
+    /// the choice to its routes.
     pub by: Option<usize>,
 }
 
-/// The links of Tautline between two stations: one by their route, or one for each network
-/// that both are on.
+/// Returns the links of Tautline between two stations: one if a route connects them, otherwise one
+/// for each common network.
 pub fn links(scenario: &Scenario, a: usize, b: usize) -> Vec<Link> {
     if scenario.path(a, b).is_some_and(|path| path.len() > 2) {
         let ends = reached_by(scenario, b, a).zip(reached_by(scenario, a, b));
@@ -113,7 +114,7 @@ pub fn links(scenario: &Scenario, a: usize, b: usize) -> Vec<Link> {
     shared.map(link).collect()
 }
 
-/// Adds a scenario's networks to a medium, in its order.
+/// Adds a scenario's networks to a medium, in the scenario's order.
 pub fn add_networks<P: Clone>(scenario: &Scenario, medium: &mut Medium<P>) {
     for network in &scenario.networks {
         add_network(&network.kind, medium);
@@ -128,13 +129,13 @@ pub fn add_network<P: Clone>(kind: &NetworkKind, medium: &mut Medium<P>) {
     };
 }
 
-/// A motion that begins `offset` later.
+/// Returns the motion delayed by `offset`.
 pub fn later(motion: &Motion, offset: Nanos) -> Motion {
     let waypoints = motion.waypoints.iter().map(|(at, place)| (at + offset, *place));
     Motion { waypoints: waypoints.collect() }
 }
 
-/// All changes of a scenario that begins at `offset`, in order of time.
+/// Returns all changes of a scenario that begins at `offset`, in order of time.
 pub fn changes(scenario: &Scenario, offset: Nanos) -> Vec<(Nanos, Change)> {
     let mut changes = Vec::new();
     for event in &scenario.events {
@@ -162,7 +163,7 @@ pub fn changes(scenario: &Scenario, offset: Nanos) -> Vec<(Nanos, Change)> {
     without_inner_outages(changes)
 }
 
-/// Outages may overlap: only the first begins one, and only the last one's end ends it.
+/// Merges overlapping outages: the first begins the outage, and the end of the last one ends it.
 fn without_inner_outages(mut changes: Vec<(Nanos, Change)>) -> Vec<(Nanos, Change)> {
     let mut open: BTreeMap<Vec<StationId>, u32> = BTreeMap::new();
     changes.retain(|(_, change)| {

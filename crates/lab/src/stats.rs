@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From raw samples to the figures of a report. Nanoseconds in, milliseconds out.
+//! Conversion of raw samples to the figures of a report. Nanoseconds in, milliseconds out.
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -12,18 +12,18 @@ use std::time::Duration;
 pub struct Arrival {
     /// Its number, from 0.
     pub sequence: u64,
-    /// Publisher's stamp.
+    /// Timestamp of the publisher.
     pub sent_ns: u64,
-    /// When the callback had it.
+    /// Time at which the callback received the message.
     pub received_ns: u64,
 }
 
 /// Raw samples of one flow.
 #[derive(Debug, Clone, Default)]
 pub struct Samples {
-    /// When each message was sent, by number.
+    /// Time of sending of each message, by number.
     pub sent_ns: Vec<u64>,
-    /// In order of arrival.
+    /// Received messages in order of arrival.
     pub arrivals: Vec<Arrival>,
 }
 
@@ -32,22 +32,25 @@ pub struct Samples {
 pub struct Summary {
     /// Messages published.
     pub sent: usize,
-    /// Different messages received.
+    /// Distinct messages received.
     pub received: usize,
-    /// Messages received again.
+    /// Messages received more than once.
     pub duplicates: usize,
-    /// Received of sent, percent.
+    /// Share of sent messages that were received, percent.
     pub mdr_percent: f64,
-    /// Publisher's stamp to subscriber's callback; `None` if nothing arrived.
+    /// Delay from the publisher's timestamp to the subscriber's callback; `None` if nothing
+    /// arrived.
     pub delay_ms: Option<Delay>,
-    /// Between arrivals; `None` below two.
+    /// Time between arrivals; `None` for fewer than two.
     pub gap_ms: Option<Gap>,
-    /// How late the publisher was against its schedule: large on a machine that is busy with
-    /// something else, whose figures are then not worth much. `None` without a schedule.
+    /// Scheduling delay of the publisher against its own schedule. A large value shows a machine
+    /// that was busy with other work, which makes the other figures unreliable. `None` without a
+    /// schedule.
     pub publisher_late_ms: Option<Lateness>,
 }
 
-/// Lateness of a publisher in milliseconds, against the earliest start that fits its messages.
+/// Scheduling delay of a publisher in milliseconds, against the earliest start that fits its
+/// messages.
 #[derive(Debug, Clone, Copy, Serialize, PartialEq)]
 pub struct Lateness {
     /// 99th percentile (nearest rank).
@@ -81,18 +84,18 @@ pub struct Gap {
 const NANOSECONDS_PER_MS: f64 = 1e6;
 
 impl Samples {
-    /// Messages that arrived from one time to before another, in nanoseconds.
+    /// Returns the number of messages that arrived in `from..to`, in nanoseconds.
     pub fn arrived(&self, (from, to): (u64, u64)) -> usize {
         self.arrivals.iter().filter(|it| (from..to).contains(&it.received_ns)).count()
     }
 
-    /// Delays in milliseconds of what was sent in such a span and arrived.
+    /// Returns the delays, in milliseconds, of messages that were sent in `from..to` and arrived.
     pub fn delays(&self, (from, to): (u64, u64)) -> Vec<f64> {
         let within = self.arrivals.iter().filter(|it| (from..to).contains(&it.sent_ns));
         within.map(|it| it.received_ns.saturating_sub(it.sent_ns) as f64 / 1e6).collect()
     }
 
-    /// Reads what a publisher and a subscriber wrote.
+    /// Reads the files that a publisher and a subscriber wrote.
     pub fn read(sent_file: &Path, received_file: &Path) -> Result<Self> {
         let sent = rows::<2>(sent_file)?;
         let received = rows::<3>(received_file)?;
@@ -105,7 +108,7 @@ impl Samples {
         })
     }
 
-    /// Its figures; `period` is the publisher's, where it has one.
+    /// Computes the figures; `period` is the publisher's, if it has one.
     pub fn summary(&self, period: Option<Duration>) -> Summary {
         let mut seen = HashSet::new();
         let firsts: Vec<Arrival> =
@@ -136,14 +139,14 @@ impl Samples {
     }
 }
 
-/// Figures of lateness in milliseconds; `None` of none.
+/// Returns figures of scheduling delays in milliseconds; `None` if there are none.
 pub fn lateness(mut late: Vec<f64>) -> Option<Lateness> {
     late.sort_by(f64::total_cmp);
     let max = *late.last()?;
     Some(Lateness { p99: nearest_rank(&late, 0.99), max })
 }
 
-/// The middle one, or the mean of the two in the middle; `None` of none.
+/// Returns the middle value, or the mean of the two middle values; `None` if there are none.
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut sorted: Vec<f64> = values.into_iter().collect();
     sorted.sort_by(f64::total_cmp);
@@ -159,7 +162,7 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// Figures of delays in milliseconds; `None` of none.
+/// Returns figures of delays in milliseconds; `None` if there are none.
 pub fn delay(mut delays: Vec<f64>) -> Option<Delay> {
     delays.sort_by(f64::total_cmp);
     let max = *delays.last()?;
@@ -171,12 +174,12 @@ pub fn delay(mut delays: Vec<f64>) -> Option<Delay> {
     })
 }
 
-/// The 99th percentile of delays (nearest rank); infinite if nothing arrived.
+/// Returns the 99th percentile of delays (nearest rank); infinity if nothing arrived.
 pub fn p99(delays: Vec<f64>) -> f64 {
     delay(delays).map_or(f64::INFINITY, |delay| delay.p99)
 }
 
-/// The longest of delays; none is none.
+/// Returns the longest delay; 0 if there are none.
 pub fn worst(delays: &[f64]) -> f64 {
     delays.iter().copied().fold(0.0, f64::max)
 }
@@ -190,13 +193,14 @@ fn gap(gaps: Vec<f64>) -> Option<Gap> {
     Some(Gap { mean, std: variance.sqrt() })
 }
 
-/// The smallest value that at least `share` of all do not exceed; `sorted` is not empty.
+/// Returns the smallest value that at least `share` of all values do not exceed; `sorted` must not
+/// be empty.
 fn nearest_rank(sorted: &[f64], share: f64) -> f64 {
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted[rank.clamp(1, sorted.len()) - 1]
 }
 
-/// Rows of `N` whole numbers under one line of names.
+/// Reads rows of `N` whole numbers below a header line.
 fn rows<const N: usize>(file: &Path) -> Result<Vec<[u64; N]>> {
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("no samples in {}", file.display()))?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Programs of the user in stations.
+//! The user's programs in stations.
 
 use super::screen::Screen;
 use super::station::Air;
@@ -16,13 +16,13 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long a program has between being asked and being made to end, and for its last lines.
+/// Time between SIGTERM and SIGKILL, and for a program's last lines.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Longest piece of a program's line that is printed at once.
+/// Longest piece of a program's line that is printed in one line.
 const MAX_LINE_BYTES: u64 = 4096;
 const POLL_PERIOD: Duration = Duration::from_millis(20);
 
-/// A command and the station it is for.
+/// A command and its station.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StationCommand {
     station: usize,
@@ -30,7 +30,7 @@ pub struct StationCommand {
 }
 
 impl StationCommand {
-    /// Reads `STATION: COMMAND`.
+    /// Parses `STATION: COMMAND`.
     pub fn parse(argument: &str, scenario: &Scenario) -> Result<Self> {
         let (name, text) = argument.split_once(':').unwrap_or((argument, ""));
         let names: Vec<&str> = scenario.stations.iter().map(|s| s.name.as_str()).collect();
@@ -60,7 +60,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a command by `sh`; its lines go to the screen under the station's name.
+    /// Starts a command with `sh`; its lines appear on the screen under the station's name.
     pub fn start(
         command: &StationCommand,
         air: &Air,
@@ -83,12 +83,12 @@ impl Running {
         Ok(Self { child, text: command.text.clone(), relays })
     }
 
-    /// Whether it has ended, and how.
+    /// Returns the exit status if the program has ended.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         self.child.try_wait().with_context(|| format!("'{}' is lost", self.text))
     }
 
-    /// Ends it and what it started; says so if it had failed before.
+    /// Ends the program's process group; reports an earlier failure of the program.
     pub fn end(mut self, screen: &Screen) -> Result<()> {
         if let Some(status) = self.ended()?.filter(|status| !status.success()) {
             screen.print(&format!("'{}' had ended with {status}", self.text));
@@ -96,14 +96,14 @@ impl Running {
         self.signal(Signal::TERM);
         wait_while(|| Ok(self.ended()?.is_none()))?;
         self.signal(Signal::KILL);
-        // The last lines come before its output closes, unless something that left its
-        // process group (roscore's children do) keeps it open; that ends with the enclosure.
+        // The output closes after the last lines, unless a process outside the group (such as
+        // roscore's children) keeps it open; that process ends with the enclosure.
         wait_while(|| Ok(self.relays.iter().any(|relay| !relay.is_finished())))
     }
 
     fn signal(&self, signal: Signal) {
         if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // It may have ended by itself.
+            // The program may have ended by itself.
             let _ = kill_process_group(group, signal);
         }
     }
@@ -116,7 +116,7 @@ impl Drop for Running {
     }
 }
 
-/// At most [`PATIENCE`].
+/// Waits while `lasts` is true, for at most [`PATIENCE`].
 fn wait_while(mut lasts: impl FnMut() -> Result<bool>) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     while lasts()? && Instant::now() < deadline {
@@ -125,7 +125,7 @@ fn wait_while(mut lasts: impl FnMut() -> Result<bool>) -> Result<()> {
     Ok(())
 }
 
-/// Prints what a program says, line by line; a longer line is cut into several.
+/// Prints a program's output line by line; splits longer lines.
 fn relay(
     from: Option<impl Read + Send + 'static>,
     name: &str,
@@ -142,7 +142,7 @@ fn relay(
     }))
 }
 
-/// Lets programs in stations call each other by name.
+/// Writes a hosts file, so that programs in stations reach each other by name.
 pub fn name_stations(scenario: &Scenario, scratch: &Path) -> Result<()> {
     let mut hosts = String::from("127.0.0.1 localhost\n");
     for (number, station) in scenario.stations.iter().enumerate() {
@@ -155,7 +155,7 @@ pub fn name_stations(scenario: &Scenario, scratch: &Path) -> Result<()> {
     }
     let file = scratch.join("hosts");
     std::fs::write(&file, hosts)?;
-    // The enclosure has mounts of its own: the machine's file stays as it is.
+    // The enclosure has mounts of its own: the machine's file remains unchanged.
     run(Command::new("mount").arg("--bind").arg(file).arg("/etc/hosts"))?;
     Ok(())
 }

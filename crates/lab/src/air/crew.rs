@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The hands that run the emulator, on a processor each; whichever is awake when something
-//! is due does it.
+//! The emulator's threads, each on a processor of its own. Whichever is awake when work is due does
+//! it.
 
 use super::emulator::Emulator;
 use super::kernel::punctual::{Rank, be_punctual, processors, stay_on};
@@ -16,24 +16,24 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tautline_medium::Nanos;
 
-/// The first hand wakes so long before its time and watches the clock: what is left of a
-/// timer's own lateness (measured: 45-60 us on a virtual processor that has gone to sleep).
+/// Time before a deadline at which the first thread wakes to poll the clock. It covers the
+/// remaining error of a timer (measured: 45-60 us on a virtual processor that has gone to sleep).
 const AWAKE_BEFORE: Duration = Duration::from_micros(70);
 
-/// What the threads share.
+/// State that the threads share.
 struct Bridge {
     helm: Mutex<Helm>,
-    /// Readable when a frame is newly held.
+    /// Readable when a new frame is held.
     held: OwnedFd,
-    /// Wakes a thread that would sleep past something new.
+    /// Wakes a thread that would sleep past a new deadline.
     nudges: Vec<OwnedFd>,
     stop: AtomicBool,
 }
 
-/// What one thread at a time has in hand.
+/// State that one thread at a time owns.
 struct Helm {
     emulator: Emulator,
-    /// Until when each thread sleeps at most.
+    /// Latest wake-up time of each thread.
     asleep_until: Vec<Nanos>,
 }
 
@@ -41,7 +41,7 @@ struct Helm {
 pub struct Crew {
     bridge: Arc<Bridge>,
     threads: Vec<JoinHandle<Result<()>>>,
-    /// Every thread has real-time priority.
+    /// Whether every thread has real-time priority.
     pub real_time: bool,
 }
 
@@ -65,7 +65,7 @@ impl Crew {
             let work = move || bridge.work(hand, processor, &ready);
             crew.threads.push(std::thread::Builder::new().name(name).spawn(work)?);
         }
-        // So that a thread that fails before it is ready is noticed.
+        // A thread that fails before it is ready then closes the channel.
         drop(ready);
         for _ in &crew.threads {
             crew.real_time &= started.recv().context("the emulator did not start")?;
@@ -73,17 +73,17 @@ impl Crew {
         Ok(crew)
     }
 
-    /// Does something with the emulator, which stands still meanwhile.
+    /// Runs a task on the emulator, which is paused meanwhile.
     pub fn with<T>(&self, task: impl FnOnce(&mut Emulator) -> T) -> T {
         task(&mut self.bridge.helm().emulator)
     }
 
-    /// Whether all threads still run; if not, [`Crew::stop`] tells why.
+    /// Whether all threads still run; if not, [`Crew::stop`] returns the reason.
     pub fn runs(&self) -> bool {
         self.threads.iter().all(|thread| !thread.is_finished())
     }
 
-    /// Ends the threads; the error is that of the first that failed.
+    /// Ends the threads; returns the error of the first that failed.
     pub fn stop(&mut self) -> Result<()> {
         self.bridge.stop.store(true, Ordering::Release);
         let mut outcome = Ok(());
@@ -97,7 +97,7 @@ impl Crew {
 
 impl Drop for Crew {
     fn drop(&mut self) {
-        // Its error was not asked for.
+        // The error has no recipient here.
         let _ = self.stop();
     }
 }
@@ -119,7 +119,7 @@ impl Bridge {
         Ok(())
     }
 
-    /// Does what is due; returns the machine's monotonic time until which nothing is.
+    /// Does the work that is due; returns the machine's monotonic time of the next work.
     fn turn(&self, hand: usize, used: Duration) -> Result<u64> {
         let mut helm = self.helm();
         let Helm { emulator, asleep_until } = &mut *helm;
@@ -143,7 +143,7 @@ impl Bridge {
         }
     }
 
-    /// Until something has come or is due.
+    /// Sleeps until an event or the deadline.
     fn sleep(&self, hand: usize, until: u64) -> Result<()> {
         let ahead = if hand == 0 { AWAKE_BEFORE } else { Duration::ZERO };
         loop {
@@ -154,7 +154,7 @@ impl Bridge {
         }
     }
 
-    /// Waits for a held frame or a nudge; false if neither came.
+    /// Waits for a held frame or a nudge; returns false if neither occurred.
     fn wait(&self, hand: usize, longest: Duration) -> Result<bool> {
         let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(longest.subsec_nanos()) };
         let (held, nudged) = (&self.held, &self.nudges[hand]);
@@ -166,7 +166,7 @@ impl Bridge {
         };
         if waited[1].revents().contains(PollFlags::IN) {
             let mut count = [0; 8];
-            // Only this hand reads it; at worst it turns once for nothing.
+            // Only this thread reads it; at worst it runs one empty turn.
             let _ = rustix::io::read(nudged, &mut count);
         }
         Ok(came)

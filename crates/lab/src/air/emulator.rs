@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The medium in real time: what radios send is held in the kernel until the medium
-//! says that it has been on the air, and received where and when the medium says.
+//! The medium in real time. The kernel holds each frame that a radio sends until the medium reports
+//! it as transmitted. Receivers get copies where and when the medium delivers them.
 
 use super::kernel::{ETHERNET_HEADER_BYTES, HeldFrame, Plumbing, RadioNumber, mac};
 use crate::clock::monotonic_ns;
@@ -18,38 +18,39 @@ use tautline_medium::{Frame, Medium, Nanos, Output, RadioId, RadioStats};
 
 /// EtherType of IPv4.
 const IPV4: [u8; 2] = [8, 0];
-/// There is something to look at, if only whether to stop, at least so often.
+/// Longest wait: after it the threads check at least whether to stop.
 const LONGEST_WAIT: Nanos = 20_000_000;
-/// From a program's send to its frame's being taken here, at least: the kernel's way to the
-/// queue and this thread's waking (measured: 45-75 us for nine in ten).
+/// Minimum time from a program's send to the receipt of its frame here: the kernel's path to the
+/// queue and the wake-up of this thread (measured: 45-75 us for nine in ten).
 const INTAKE: Nanos = 50_000;
-/// What a processor needs to send a frame. Frames found together came so far apart: taken at
-/// one moment, those of two radios would collide where the second in fact heard the first.
+/// Processor time to send a frame. Frames found together were sent this far apart. With equal
+/// times, frames of two radios would collide although the second radio in fact heard the first.
 /// (Without it, half of all collisions on scenarios/plain-udp.yaml were of this kind.)
 const SEND_TIME: Nanos = 10_000;
-/// A run counts if 99 % of what the emulator did was at most so late. Decided by this alone.
+/// Limit on the 99th percentile of the emulator's scheduling delay. A run at or below it counts; no
+/// other criterion applies.
 pub const COUNTS_BELOW: Duration = Duration::from_micros(400);
-/// Lateness is counted in steps of this many nanoseconds.
+/// Resolution of the counted scheduling delay, nanoseconds.
 const LATENESS_STEP: u64 = 10_000;
-/// Anything later counts as this many steps.
+/// Number of steps; the last one also counts all longer delays.
 const LATENESS_STEPS: usize = 10_000;
 
-/// How late the emulator was.
+/// Scheduling delay of the emulator.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Punctuality {
-    /// Frames received or reported as sent.
+    /// Frames delivered or reported as transmitted.
     pub frames: u64,
-    /// Median of lateness, microseconds, rounded up to 10.
+    /// Median scheduling delay, microseconds, rounded up to 10.
     pub late_p50_us: u64,
-    /// 99th percentile.
+    /// 99th percentile, microseconds.
     pub late_p99_us: u64,
-    /// Largest.
+    /// Maximum, microseconds.
     pub late_max_us: u64,
-    /// Of one core, percent, by the emulator's threads.
+    /// Processor time of the emulator's threads, percent of one core.
     pub cpu_percent: f64,
-    /// Frames that the kernel could not hand over or take back.
+    /// Frames that the kernel could not report or inject, and verdicts that it refused.
     pub mishaps: u64,
-    /// The run counts: see [`COUNTS_BELOW`].
+    /// Whether the run counts: see [`COUNTS_BELOW`].
     pub counts: bool,
 }
 
@@ -77,7 +78,7 @@ impl fmt::Display for Punctuality {
     }
 }
 
-/// Lateness of all frames so far.
+/// Scheduling delays of all frames so far.
 #[derive(Debug)]
 struct Lateness {
     counts: Vec<u64>,
@@ -97,7 +98,7 @@ impl Lateness {
         self.max = self.max.max(nanos);
     }
 
-    /// Microseconds that `share` of all do not exceed.
+    /// Returns the microseconds that `share` of all delays do not exceed.
     fn quantile_us(&self, share: f64) -> u64 {
         let wanted = (share * self.frames as f64).ceil() as u64;
         let mut seen = 0;
@@ -105,43 +106,43 @@ impl Lateness {
             seen += count;
             seen >= wanted
         });
-        // Not beyond the largest, though that lies within its step.
+        // The upper end of the step may lie above the maximum.
         ((step.unwrap_or(0) as u64 + 1) * LATENESS_STEP).min(self.max.max(LATENESS_STEP)) / 1000
     }
 }
 
-/// See the module.
+/// The emulator: see the module.
 pub struct Emulator {
     medium: Medium<Arc<HeldFrame>>,
     plumbing: Plumbing,
     radios: HashMap<[u8; 6], RadioId>,
-    /// Changes to come, in order of time.
+    /// Future changes, in order of time.
     changes: VecDeque<(Nanos, Change)>,
     origin: u64,
-    /// What was due until then has been done.
+    /// Time up to which everything due has been done.
     handled: Nanos,
     lateness: Lateness,
     received: Vec<HeldFrame>,
     counted_since: Nanos,
     cpu: Duration,
     scenario: Scenario,
-    /// When the scenario starts and, if it is that which is run, ends.
+    /// Start of the scenario and its end; no end if the user's programs determine the length.
     start: Nanos,
     end: Option<Nanos>,
-    /// What had been used then.
+    /// Usage at these two times.
     used: [Option<Usage>; 2],
 }
 
 impl AsFd for Emulator {
-    /// What to poll: readable when a frame is newly held.
+    /// Returns the descriptor to poll: readable when a new frame is held.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.plumbing.as_fd()
     }
 }
 
 impl Emulator {
-    /// An emulator whose medium and plumbing have the scenario's radios in the same order.
-    /// The scenario's time starts `offset` after the emulator's.
+    /// Creates an emulator. Medium and plumbing have the scenario's radios in the same order. The
+    /// scenario's time starts `offset` after the emulator's.
     pub fn new(scenario: &Scenario, seed: u64, offset: Nanos, plumbing: Plumbing) -> Self {
         let mut medium = Medium::new(seed);
         add_networks(scenario, &mut medium);
@@ -167,35 +168,35 @@ impl Emulator {
             cpu: Duration::ZERO,
             scenario: scenario.clone(),
             start: offset,
-            // Without flows it is about the programs, which may run longer.
+            // Without flows the run is about the user's programs, which may take longer.
             end: (!scenario.flows.is_empty()).then_some(offset + scenario.duration),
             used: [None, None],
         }
     }
 
-    /// What was late while programs started does not count.
+    /// Discards the delays measured so far: those while programs started do not count.
     pub fn count_from_now(&mut self) {
         self.lateness = Lateness::new();
         self.cpu = Duration::ZERO;
         self.counted_since = self.now();
     }
 
-    /// Notes processor time that was used on the emulator.
+    /// Adds processor time that was used on the emulator.
     pub fn charge(&mut self, used: Duration) {
         self.cpu += used;
     }
 
-    /// The machine's monotonic time at which this emulator's clock was 0.
+    /// Returns the machine's monotonic time at which this emulator's clock was 0.
     pub fn origin(&self) -> u64 {
         self.origin
     }
 
-    /// Nanoseconds since this emulator was made: the medium's time.
+    /// Returns the nanoseconds since this emulator was created: the medium's time.
     pub fn now(&self) -> Nanos {
         monotonic_ns() - self.origin
     }
 
-    /// Handles what has come and what is due.
+    /// Handles received frames and everything that is due.
     pub fn turn(&mut self) -> Result<()> {
         self.plumbing.receive(&mut self.received)?;
         let (now, frames) = (self.now(), std::mem::take(&mut self.received));
@@ -203,22 +204,23 @@ impl Emulator {
         for (frame, number) in frames.into_iter().zip(1..) {
             let ago = INTAKE + SEND_TIME * (last - number);
             let came = now.saturating_sub(ago).max(self.handled);
-            // Everything until the frame came, each at its own time.
+            // First all earlier work, each part at its own time.
             self.handle_due(came)?;
             self.take(came, frame)?;
         }
         self.handle_due(now)
     }
 
-    /// When the next turn is due if no frame comes before; at most [`LONGEST_WAIT`] from now.
+    /// Returns the time of the next turn if no frame arrives before; at most [`LONGEST_WAIT`] from
+    /// now.
     pub fn next(&self) -> Nanos {
         let change = self.changes.front().map(|(at, _)| *at);
         let due = self.medium.poll_timeout().into_iter().chain(change);
         due.chain([self.now() + LONGEST_WAIT]).min().unwrap_or(0)
     }
 
-    /// What radios and networks did; shares are of the time between the scenario's start and
-    /// its end, as far as they have come.
+    /// Returns the figures of radios and networks. Shares refer to the time between the scenario's
+    /// start and its end, or now if the end is in the future.
     pub fn figures(&self) -> (Vec<RadioFigures>, Vec<NetworkFigures>) {
         let [before, after] = self.used.clone();
         let now = || Usage::of(&self.scenario, &self.medium, self.handled);
@@ -226,7 +228,7 @@ impl Emulator {
         of_medium(&self.scenario, &self.medium, used)
     }
 
-    /// Raw counters, by radio.
+    /// Returns raw counters, by radio.
     pub fn stats(&self) -> Vec<RadioStats> {
         radios(&self.scenario).map(|radio| self.medium.stats(radio)).collect()
     }
@@ -280,7 +282,7 @@ impl Emulator {
         }
     }
 
-    /// How punctual it was since [`Emulator::count_from_now`].
+    /// Returns the scheduling delay since [`Emulator::count_from_now`].
     pub fn punctuality(&self) -> Punctuality {
         let troubles = self.plumbing.troubles();
         let late_p99_us = self.lateness.quantile_us(0.99);
@@ -299,7 +301,7 @@ impl Emulator {
     }
 }
 
-/// The code point of an IPv4 packet in a frame; 0 of anything else.
+/// Returns the DSCP of an IPv4 packet in a frame; 0 for other frames.
 fn dscp(ethernet: &[u8]) -> u8 {
     let ip = ethernet.get(12..14) == Some(&IPV4);
     let traffic_class = ethernet.get(ETHERNET_HEADER_BYTES + 1).filter(|_| ip);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A scenario's own flows: plain datagrams and TCP by sockets, the others by real nodes.
+//! A scenario's own flows: UDP and TCP with plain sockets, the others with real nodes.
 
 use super::station::{Air, sleep_until};
 use super::{nodes, tcp, udp};
@@ -22,7 +22,7 @@ enum BySocket {
     Tcp(tcp::Running),
 }
 
-/// See the module.
+/// Running flows, see the module.
 pub struct Flows {
     sockets: BTreeMap<usize, BySocket>,
     nodes: nodes::Nodes,
@@ -47,7 +47,7 @@ impl Flows {
         Ok(Self { sockets, nodes, offset, stop })
     }
 
-    /// Waits for the nodes to meet and for the scenario's start.
+    /// Waits for the handshakes of the nodes and for the scenario's start.
     pub fn go(mut self, start: u64, scenario: &Scenario) -> Result<Self> {
         if scenario.flows.is_empty() {
             return Ok(self);
@@ -63,14 +63,14 @@ impl Flows {
         Ok(self)
     }
 
-    /// Waits for the end, which is at `end` by the emulator's clock.
+    /// Waits for the end, which is `end` by the emulator's clock.
     pub fn finish(
         self,
         scenario: &Scenario,
         origin: u64,
         end: Nanos,
     ) -> Result<Vec<(FlowFigures, Samples)>> {
-        // Programs may have ended before the scenario's own flows.
+        // Programs may end before the scenario's own flows.
         if !self.sockets.is_empty() {
             sleep_until(origin, end);
         }

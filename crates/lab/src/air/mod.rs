@@ -32,11 +32,11 @@ use tautline_medium::Nanos;
 
 /// Time before the scenario's start, in which programs start.
 const WARM_UP: Nanos = 2_000_000_000;
-/// Messages may arrive so long after the last one was sent.
+/// Time after the last message is sent in which messages may still arrive.
 const DRAIN: Nanos = 1_000_000_000;
 /// Exit code of a run that does not count.
 const LATE: u8 = 4;
-/// How often commands and the view are looked at.
+/// Interval at which commands and the view are checked.
 const LOOK_PERIOD: Duration = Duration::from_millis(250);
 
 /// What to run.
@@ -54,7 +54,7 @@ pub struct Arguments {
     commands: Vec<String>,
 }
 
-/// A run's figures, as `--json` prints them.
+/// Figures of a run, as `--json` prints them.
 #[derive(serde::Serialize)]
 struct AirFigures {
     #[serde(flatten)]
@@ -62,8 +62,8 @@ struct AirFigures {
     emulator: Punctuality,
 }
 
-/// Runs a scenario with real programs; inside an enclosure. The exit code is the last
-/// command's; 4 if the emulator was too late for the run to count.
+/// Runs a scenario with real programs, inside an enclosure. Returns the exit code of the last
+/// command, or 4 if the emulator was too late for the run to count.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let RunArguments { scenario, seed, json, .. } = &arguments.run;
     let mut scenario = crate::scenario::load(scenario)?;
@@ -93,7 +93,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         .unwrap_or(if figures.emulator.counts { ExitCode::SUCCESS } else { late }))
 }
 
-/// What a run came to.
+/// Results of a run.
 struct Measured {
     flows: Vec<(FlowFigures, Samples)>,
     last: Snapshot,
@@ -118,7 +118,8 @@ fn measure(
     Ok(Measured { flows, last, code })
 }
 
-/// Samples of a scenario's flows, by name, and how punctual the emulator was. Shows nothing.
+/// Returns the samples of a scenario's flows, by name, and the emulator's scheduling delay. Shows
+/// no view.
 pub fn samples(scenario: &Scenario, seed: u64) -> Result<(Vec<(String, Samples)>, Punctuality)> {
     check_supported(scenario)?;
     let Measured { flows, last, .. } = measure(scenario, seed, &[], &Arc::new(Screen::hidden()))?;
@@ -140,13 +141,13 @@ fn check_supported(scenario: &Scenario) -> Result<()> {
     nodes::check(scenario)
 }
 
-/// When the scenario starts: time for programs to start and nodes to meet.
+/// Returns the start of the scenario. Before it, programs start and nodes do their handshakes.
 fn warm_up(scenario: &Scenario) -> Nanos {
     let nodes = scenario.flows.iter().any(|flow| flow.over == Over::Tautline);
     if nodes { WARM_UP.max(nodes::MEETING) } else { WARM_UP }
 }
 
-/// Flows with their samples (the refused count is in the figures), and the last command's code.
+/// Flows with their samples (the figures hold the refused count), and the last command's exit code.
 type Outcome = (Vec<(FlowFigures, Samples)>, Option<ExitCode>);
 
 fn run_on(
@@ -173,7 +174,7 @@ fn run_on(
     Ok((finished, code))
 }
 
-/// Shows what goes on until the last command ends or, without one, until `end`.
+/// Draws the view until the last command ends or, without commands, until `end`.
 fn watch(
     air: &Air,
     mut last: Option<&mut Running>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A scenario's Tautline flows, by real nodes in the stations: `tautline-lab traffic`,
-//! whose gateway makes and records messages.
+//! A scenario's Tautline flows, carried by real nodes in the stations: `tautline-lab traffic`,
+//! whose gateway generates and records messages.
 
 use super::station::{Air, interface};
 use crate::bench::traffic::{DONE, GO, Made, READY};
@@ -17,9 +17,9 @@ use std::time::Duration;
 use tautline_medium::Nanos;
 use tautline_node::config::kind::pacing_word;
 
-/// Time for all nodes to meet, before the scenario starts.
+/// Time for the handshakes of all nodes, before the scenario starts.
 pub const MEETING: Nanos = 8_000_000_000;
-/// Nodes wait so long for the fate of their last messages.
+/// Time that nodes wait for the outcome of their last messages.
 const SETTLE: Duration = Duration::from_secs(10);
 
 /// The nodes of a run.
@@ -33,7 +33,7 @@ struct Node {
     makes: bool,
 }
 
-/// The topic of a flow: ROS allows no '-' in a name.
+/// Returns the topic of a flow: ROS allows no '-' in a name.
 fn topic(flow: &Flow) -> String {
     format!("/{}", flow.name.replace('-', "_"))
 }
@@ -42,7 +42,7 @@ fn by_nodes(scenario: &Scenario) -> impl Iterator<Item = &Flow> + Clone {
     scenario.flows.iter().filter(|flow| flow.over == Over::Tautline)
 }
 
-/// Fails if a flow cannot be had in real time.
+/// Returns an error if real time does not support a flow.
 pub fn check(scenario: &Scenario) -> Result<()> {
     for flow in by_nodes(scenario) {
         if flow.echo {
@@ -61,7 +61,7 @@ impl Nodes {
         Ok(Self { nodes: stations.into_iter().map(start).collect::<Result<_>>()? })
     }
 
-    /// Waits until all have met.
+    /// Waits until all sessions are established.
     pub fn meet(&mut self) -> Result<()> {
         let patience = Duration::from_nanos(MEETING);
         for node in self.nodes.values_mut().filter(|node| node.makes) {
@@ -78,8 +78,8 @@ impl Nodes {
         Ok(())
     }
 
-    /// Waits for the end of the load, which `remaining` is left of, and ends the nodes. Returns
-    /// samples by the flow's number, by the emulator's clock.
+    /// Waits for the end of the load, which has `remaining` left, and ends the nodes. Returns
+    /// samples by the number of the flow, in the emulator's time.
     pub fn finish(
         mut self,
         scenario: &Scenario,
@@ -190,7 +190,7 @@ fn node_file(scenario: &Scenario, station: usize) -> NodeFile<'_> {
     NodeFile { name: name(station), peers, radios, topics, rest }
 }
 
-/// A link as the node's file has it.
+/// Formats a link for the node's configuration file.
 fn link_text(link: &Link) -> String {
     let [_, there] = link.ends;
     let by = link.by.map(|index| format!(", interface: {}", interface(index)));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The live view below what programs print.
+//! The live view below the output of programs.
 
 use super::emulator::COUNTS_BELOW;
 use super::station::Snapshot;
@@ -7,12 +7,12 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
 use std::sync::{Mutex, PoisonError};
 
-/// Cells of a bar of airtime.
+/// Width of an airtime bar, in cells.
 const BAR: usize = 20;
-/// Radios shown; more do not fit on a screen.
+/// Maximum number of radios in the view; more do not fit on a screen.
 const MAX_RADIOS: usize = 30;
 
-/// Where lines go. On a terminal the newest view stays below them.
+/// The output of lines. On a terminal the newest view stays below them.
 #[derive(Default)]
 pub struct Screen {
     view: Mutex<String>,
@@ -21,13 +21,13 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// A screen; a quiet one prints programs' lines to standard error, to keep standard
-    /// output for JSON.
+    /// Creates a screen. A quiet screen prints programs' lines to standard error, because standard
+    /// output is for JSON.
     pub fn new(quiet: bool) -> Self {
         Self { view: Mutex::default(), quiet, hidden: false }
     }
 
-    /// A screen without a view.
+    /// Creates a screen without a view.
     pub fn hidden() -> Self {
         Self { view: Mutex::default(), quiet: true, hidden: true }
     }
@@ -54,7 +54,7 @@ impl Screen {
         }
     }
 
-    /// Takes the view away.
+    /// Removes the view.
     pub fn clear(&self) {
         let mut view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
         erase(&view);
@@ -65,7 +65,7 @@ impl Screen {
 fn erase(view: &str) {
     let lines = view.lines().count();
     if lines > 0 {
-        // Up, and clear to the end of the screen.
+        // Moves up and clears to the end of the screen.
         eprint!("\x1b[{lines}A\x1b[J");
         let _ = std::io::stderr().flush();
     }
@@ -76,7 +76,7 @@ fn show(view: &str) {
     let _ = std::io::stderr().flush();
 }
 
-/// The view: what each radio did between two moments.
+/// Formats the view: the activity of each radio between two snapshots.
 pub fn view(before: &Snapshot, now: &Snapshot) -> String {
     let elapsed = (now.now - before.now).max(1) as f64;
     let name = |n: usize| format!("{} on {}", now.radios[n].station, now.radios[n].network);

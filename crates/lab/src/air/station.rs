@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stations on the air: an emulator at work, and what others do with it.
+//! Stations on the air: the interface to a running emulator.
 
 use super::crew::Crew;
 use super::emulator::{Emulator, Punctuality};
@@ -14,34 +14,34 @@ use std::process::Command;
 use std::time::Duration;
 use tautline_medium::{Nanos, RadioStats};
 
-/// Bytes of the longest IP packet on any radio.
+/// Maximum IP packet size of every radio, bytes.
 pub const MTU: u32 = 1500;
-/// Leading bits of an address that name its network.
+/// Prefix length of a network's subnet.
 const PREFIX: u8 = 16;
 
-/// What the radios have done so far.
+/// Counters of the radios at one time.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    /// When, by the emulator's clock.
+    /// Time of the snapshot, by the emulator's clock.
     pub now: Nanos,
-    /// In the scenario's order.
+    /// Radios in the scenario's order.
     pub radios: Vec<RadioFigures>,
-    /// In the scenario's order.
+    /// Networks in the scenario's order.
     pub networks: Vec<NetworkFigures>,
     /// Raw counters, by radio.
     pub stats: Vec<RadioStats>,
-    /// How late the emulator is.
+    /// Scheduling delay of the emulator.
     pub punctuality: Punctuality,
 }
 
-/// See the module. Dropped, the air and its stations are gone.
+/// The air, see the module. Dropping it removes the stations.
 pub struct Air {
     names: Vec<String>,
     origin: u64,
     crew: Crew,
 }
 
-/// The name of a station's interface on its `index`th network.
+/// Returns the name of a station's interface on its `index`th network.
 pub fn interface(index: usize) -> String {
     format!("wlan{index}")
 }
@@ -69,7 +69,7 @@ fn plans(scenario: &Scenario) -> Vec<StationPlan> {
 }
 
 impl Air {
-    /// Makes the stations and starts the emulator. The scenario's time starts `offset` later.
+    /// Creates the stations and starts the emulator. The scenario's time starts `offset` later.
     pub fn start(scenario: &Scenario, seed: u64, offset: Nanos) -> Result<Self> {
         let plumbing = Plumbing::new(&plans(scenario))?;
         for Route { from, to, via } in routes(scenario) {
@@ -83,18 +83,18 @@ impl Air {
         })
     }
 
-    /// What could not be had, for a person.
+    /// Returns a warning for the user if real-time priority was refused.
     pub fn warning(&self) -> Option<&str> {
         let warning = "the emulator has no real-time priority (it needs root) and may be late";
         (!self.crew.real_time).then_some(warning)
     }
 
-    /// `program` in a station.
+    /// Returns a command that runs `program` in a station.
     pub fn command(&self, station: usize, program: &str) -> Command {
         command(&self.names[station], program)
     }
 
-    /// Does something inside a station; sockets opened there stay there.
+    /// Runs a task inside a station; sockets opened there stay there.
     pub fn inside<T: Send>(
         &self,
         station: usize,
@@ -103,27 +103,27 @@ impl Air {
         enter(&self.names[station], task)
     }
 
-    /// The machine's monotonic time at which the emulator's clock was 0.
+    /// Returns the machine's monotonic time at which the emulator's clock was 0.
     pub fn origin(&self) -> u64 {
         self.origin
     }
 
-    /// What was late while programs started does not count.
+    /// Discards the delays measured so far: those while programs started do not count.
     pub fn count_from_now(&self) {
         self.crew.with(Emulator::count_from_now);
     }
 
-    /// What has happened until now.
+    /// Takes a snapshot.
     pub fn look(&self) -> Snapshot {
         self.crew.with(|emulator| look(emulator))
     }
 
-    /// Whether the emulator still runs; if not, [`Air::stop`] tells why.
+    /// Whether the emulator still runs; if not, [`Air::stop`] returns the reason.
     pub fn runs(&self) -> bool {
         self.crew.runs()
     }
 
-    /// Ends the air and returns its last figures.
+    /// Stops the emulator and returns its last figures.
     pub fn stop(mut self) -> Result<Snapshot> {
         self.crew.stop()?;
         Ok(self.look())

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A scenario's TCP flows: one connection of the kernel each, which always has more to send.
 //!
-//! TCP keeps bytes in order and loses none, so they carry nothing: the n-th message has arrived
-//! when so many bytes have.
+//! TCP keeps bytes in order and loses none, so their content is irrelevant: message n has arrived
+//! when n times its size has arrived.
 
 use super::station::{Air, sleep_until};
 use super::udp::{FIRST_PORT, Finished, READ_TIMEOUT, join, spawn};
@@ -22,20 +22,20 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tautline_medium::Nanos;
 
-/// What is lost of a handshake is repeated after 1, 3, 7 and 15 s.
+/// Limit on connecting: a lost handshake segment is repeated after 1, 3, 7 and 15 s.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(20);
-/// How long either end waits before it looks whether the run is over.
+/// Interval at which both ends check whether the run is over.
 const LOOK_PERIOD: Duration = Duration::from_millis(50);
-/// What a receiver takes at once.
+/// Size of a receiver's buffer.
 const READ_BYTES: usize = 1 << 16;
 
-/// A flow under way.
+/// A running flow.
 pub struct Running {
     sender: JoinHandle<Result<Vec<u64>>>,
     reader: JoinHandle<Result<Vec<u64>>>,
 }
 
-/// Opens a flow's connection at once; it sends from its start (after `offset`) to the
+/// Opens a flow's connection immediately. The flow sends from its start (after `offset`) to the
 /// scenario's end.
 pub fn start(
     air: &Air,
@@ -69,7 +69,7 @@ pub fn start(
     })
 }
 
-/// A socket of the calling thread's station.
+/// Returns a socket of the calling thread's station.
 fn unconnected(flow: &Flow) -> Result<TcpStream> {
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     let congestion = match flow.congestion {
@@ -85,7 +85,7 @@ fn unconnected(flow: &Flow) -> Result<TcpStream> {
     Ok(socket.into())
 }
 
-/// The end that has something to send.
+/// The sending end.
 struct Sender {
     name: String,
     to: SocketAddr,
@@ -96,7 +96,7 @@ struct Sender {
 }
 
 impl Sender {
-    /// Sends everything; returns when each message was begun.
+    /// Sends all messages; returns the start time of each.
     fn run(&self, mut stream: TcpStream) -> Result<Vec<u64>> {
         self.connect(&stream)?;
         sleep_until(self.start, 0);
@@ -105,19 +105,19 @@ impl Sender {
             sent.push(monotonic_ns());
             self.write(&mut stream)?;
         }
-        // What the kernel still has it goes on sending.
+        // The kernel still sends the bytes in its buffer.
         Ok(sent)
     }
 
     fn connect(&self, stream: &TcpStream) -> Result<()> {
-        // The timeout of writing is that of connecting too (socket(7)).
+        // The write timeout applies to connecting too (socket(7)).
         stream.set_write_timeout(Some(CONNECT_PATIENCE))?;
         rustix::net::connect(stream, &self.to)
             .with_context(|| format!("flow '{}': no connection to {}", self.name, self.to))?;
         Ok(stream.set_write_timeout(Some(LOOK_PERIOD))?)
     }
 
-    /// One message, as far as the kernel takes it before the end.
+    /// Sends one message, as far as the kernel accepts it before the end.
     fn write(&self, stream: &mut TcpStream) -> Result<()> {
         let mut rest = &*self.message;
         while !rest.is_empty() && monotonic_ns() < self.end {
@@ -135,7 +135,7 @@ fn is_for_now(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-/// Takes what comes until the run is stopped; returns when each message was whole.
+/// Receives until the run is stopped; returns the time at which each message was complete.
 fn read(listener: &TcpListener, message_bytes: u64, stop: &AtomicBool) -> Result<Vec<u64>> {
     let Some(mut stream) = accept(listener, stop)? else { return Ok(Vec::new()) };
     stream.set_read_timeout(Some(LOOK_PERIOD))?;

@@ -23,16 +23,16 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tautline_medium::Nanos;
 
-/// Each flow has a port of its own, from here on.
+/// First UDP port; each flow has a port of its own.
 pub const FIRST_PORT: u16 = 20_000;
-/// Messages of one flow that may be incomplete at a receiver.
+/// Maximum number of incomplete messages of one flow at a receiver.
 const MAX_INCOMPLETE: usize = 256;
-/// How long a reader waits before it looks whether the run is over.
+/// Interval at which a reader checks whether the run is over.
 pub const READ_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-/// Sequence number, time of publication, part and number of parts.
+/// Header size: sequence number, time of publication, part and number of parts.
 const HEADER_BYTES: usize = 24;
 
-/// What a datagram says of itself.
+/// Header of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Piece {
     sequence: u64,
@@ -56,10 +56,10 @@ impl Piece {
     }
 }
 
-/// A writer whose datagram found no room tries the next after so long.
+/// Pause of a writer after a datagram that the kernel rejected.
 const WRITER_PAUSE: Duration = Duration::from_millis(1);
-/// Between two flows' first ARP requests: together they would collide, and the kernel asks
-/// again only after a second.
+/// Interval between the first ARP requests of two flows. Simultaneous requests would collide, and
+/// the kernel repeats a request only after a second.
 const ASKING_GAP: Nanos = 20_000_000;
 /// Sequence number of a datagram that is no message.
 const NO_MESSAGE: u64 = u64::MAX;
@@ -72,8 +72,8 @@ struct Sender {
 }
 
 impl Sender {
-    /// Has the kernel resolve the receiver's link address before it matters: a lost ARP request
-    /// costs a second.
+    /// Makes the kernel resolve the receiver's link address in advance: a lost ARP request costs a
+    /// second.
     fn make_known(&self) -> Result<()> {
         let mut datagram = [0; HEADER_BYTES];
         Piece { sequence: NO_MESSAGE, published: 0, part: 0, parts: 1 }.write(&mut datagram);
@@ -83,8 +83,8 @@ impl Sender {
     fn put(&self, datagram: &[u8]) -> Result<()> {
         match self.socket.send_to(datagram, self.to) {
             Ok(_) => Ok(()),
-            // A full queue or an unresolved neighbour: lost, as the kernel says. A writer that
-            // tries again at once would take the processor from everyone.
+            // A full queue or an unresolved neighbour: the kernel reports the datagram as lost. An
+            // immediate retry would take the processor from all other threads.
             Err(error) if is_lost(&error) => {
                 std::thread::sleep(WRITER_PAUSE);
                 Ok(())
@@ -93,7 +93,7 @@ impl Sender {
         }
     }
 
-    /// One message; returns when the socket has taken all of it.
+    /// Sends one message; returns when the socket has accepted all of it.
     fn send(&self, sequence: u64, published: u64) -> Result<()> {
         let parts = self.bytes.div_ceil(DATAGRAM_BYTES).max(1);
         let mut datagram = [0; DATAGRAM_BYTES];
@@ -112,22 +112,22 @@ fn is_lost(error: &std::io::Error) -> bool {
     lost.contains(&error.kind()) || error.raw_os_error() == Some(105)
 }
 
-/// A flow under way.
+/// A running flow.
 pub struct Running {
     sender: JoinHandle<Result<(Vec<u64>, u64)>>,
     readers: Vec<Reader>,
 }
 
-/// What came of a flow.
+/// Results of a flow.
 #[derive(Debug)]
 pub struct Finished {
-    /// Times by the emulator's clock.
+    /// Samples, by the emulator's clock.
     pub samples: Samples,
     /// Messages that were due while the socket still blocked on earlier ones.
     pub refused: u64,
 }
 
-/// Opens a flow's sockets; it sends from its start (after `offset`) to the scenario's end.
+/// Opens a flow's sockets. The flow sends from its start (after `offset`) to the scenario's end.
 pub fn start(
     air: &Air,
     scenario: &Scenario,
@@ -170,20 +170,20 @@ pub fn start(
     Ok(Running { sender, readers })
 }
 
-/// Starts a thread that is woken in time.
+/// Starts a thread with real-time priority, if permitted.
 pub fn spawn<T: Send + 'static>(
     name: &str,
     task: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>> {
     let punctually = || {
-        // Whether it may is the emulator's to tell; a late instrument is noted in the samples.
+        // The emulator reports a missing permission; a delay of this thread shows in the samples.
         let _ = be_punctual(Rank::Traffic);
         task()
     };
     Ok(std::thread::Builder::new().name(name.into()).spawn(punctually)?)
 }
 
-/// What a thread came to.
+/// Waits for a thread and returns its result.
 pub fn join<T>(thread: JoinHandle<Result<T>>) -> Result<T> {
     thread.join().map_err(|_| anyhow!("a flow's thread panicked"))?
 }
@@ -194,7 +194,7 @@ impl Running {
         let (sent, refused) = join(self.sender)?;
         let mut arrivals = Vec::new();
         for reader in self.readers {
-            // The last one reads what the flow's delay is measured at.
+            // The last reader is the one at which the flow's delay is measured.
             arrivals = reader.finish()?;
         }
         let clock = |time: u64| time.saturating_sub(origin);
@@ -207,7 +207,7 @@ impl Running {
     }
 }
 
-/// When a flow's messages are due, by the machine's monotonic clock.
+/// Due times of a flow's messages, by the machine's monotonic clock.
 struct Schedule {
     start: u64,
     end: u64,
@@ -225,7 +225,7 @@ impl Schedule {
         }
     }
 
-    /// Sends everything; returns when each message was sent, and how many were passed over.
+    /// Sends all messages; returns the time of sending of each, and the number of skipped messages.
     fn run(&self, sender: &Sender) -> Result<(Vec<u64>, u64)> {
         let (mut sent, mut refused) = (Vec::new(), 0);
         sleep_until(self.start, 0);
@@ -253,14 +253,14 @@ impl Schedule {
     }
 }
 
-/// Reads messages of a socket until the run is stopped, by two hands.
+/// A reader of a socket's messages until the run is stopped, with two threads.
 struct Reader {
     hands: Vec<JoinHandle<Result<()>>>,
     messages: Arc<Mutex<Messages>>,
 }
 
 impl Reader {
-    /// What is whole is sent by `echo`, if there is one.
+    /// Starts the threads. `echo`, if present, sends back each complete message.
     fn start(socket: Arc<UdpSocket>, echo: Option<Sender>, stop: &Arc<AtomicBool>) -> Result<Self> {
         let (messages, echo) = (Arc::<Mutex<Messages>>::default(), Arc::new(echo));
         let hand = |processor| {
@@ -279,7 +279,7 @@ impl Reader {
     fn finish(self) -> Result<Vec<Arrival>> {
         self.hands.into_iter().try_for_each(join)?;
         let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
-        // Two hands may overtake each other between reading and noting.
+        // Two threads may overtake each other between reading and recording.
         messages.arrivals.sort_by_key(|arrival| arrival.received_ns);
         Ok(std::mem::take(&mut messages.arrivals))
     }
@@ -293,12 +293,12 @@ fn read(
 ) -> Result<()> {
     let (mut datagram, clocks_apart) = ([0; DATAGRAM_BYTES + 1], real_less_monotonic_ns());
     while !stop.load(Ordering::Acquire) {
-        // Unlike a blocking read, this wakes both hands.
+        // In contrast to a blocking read, this wakes both threads.
         match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&READ_TIMEOUT)) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error).context("cannot wait for datagrams"),
         }
-        // Else the other hand was first, or a port was not open yet.
+        // An error means that the other thread was first, or that a port was not open yet.
         let Ok((len, came)) = receive(socket, &mut datagram, clocks_apart) else { continue };
         let Some(piece) = Piece::read(&datagram[..len]) else { continue };
         let whole = messages.lock().unwrap_or_else(PoisonError::into_inner).take(piece, came);
@@ -309,8 +309,8 @@ fn read(
     Ok(())
 }
 
-/// A datagram, if there is one, and the monotonic time at which the kernel had it for the
-/// socket: when its reader then gets a processor is not the radio's doing.
+/// Returns a datagram, if there is one, and the monotonic time at which the kernel received it for
+/// the socket. The reader's scheduling delay is no property of the radio.
 fn receive(
     socket: &UdpSocket,
     datagram: &mut [u8],
@@ -327,16 +327,16 @@ fn receive(
     Ok((message.bytes, came))
 }
 
-/// What has come of a flow.
+/// Messages of a flow that have arrived.
 #[derive(Default)]
 struct Messages {
     arrivals: Vec<Arrival>,
-    /// Parts that are there, by sequence number.
+    /// Number of received parts, by sequence number.
     incomplete: BTreeMap<u64, u32>,
 }
 
 impl Messages {
-    /// Takes a part; whether its message is whole with it.
+    /// Records a part; returns whether it completes its message.
     fn take(&mut self, piece: Piece, came: u64) -> bool {
         let Piece { sequence, published: sent_ns, parts, .. } = piece;
         if sequence == NO_MESSAGE {

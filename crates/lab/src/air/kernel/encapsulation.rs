@@ -1,50 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How frames travel between radios: in VXLAN packets (RFC 7348) that never leave the
-//! air's loopback interface.
+//! Encapsulation of frames between radios: VXLAN packets (RFC 7348) that never leave the air's
+//! loopback interface.
 //!
-//! A radio is a VXLAN device: the kernel resolves neighbours on it as on any Ethernet,
-//! so ARP is held like the rest, wraps the frame into UDP still charged to the socket
-//! that sent it, and sends that through the one hook where we wait. (A cable of veth
-//! or a TAP device would take the frame off its socket at once; a bridge device would
-//! not, but few kernels can queue frames of the bridge family: CONFIG_NFT_QUEUE.)
+//! A radio is a VXLAN device. The kernel resolves neighbours on it as on any Ethernet, so ARP is
+//! held like other frames. It wraps a frame into a UDP packet, still charged to the socket that
+//! sent it, and sends this packet through the hook at which it is queued. (A veth pair or a TAP
+//! device would take the frame off its socket immediately. A bridge device would not, but few
+//! kernels can queue frames of the bridge family: CONFIG_NFT_QUEUE.)
 
 use super::RadioNumber;
 use std::net::Ipv4Addr;
 
-/// Bytes before the frame in what a VXLAN device's UDP port receives.
+/// Bytes of the VXLAN header, which precedes the frame in the UDP payload.
 pub const HEADER_BYTES: usize = 8;
 /// VXLAN's UDP port.
 pub const UDP_PORT: u16 = 4789;
-/// Where radios send to. A broadcast address: to a unicast one the kernel would take a
-/// short cut from device to device (VXLAN's "local bypass") past the hook.
+/// Destination of frames that radios send. It is a broadcast address: for a unicast one the kernel
+/// would pass frames from device to device (VXLAN's "local bypass"), past the hook.
 pub const EVERYWHERE: Ipv4Addr = Ipv4Addr::new(127, 255, 255, 255);
-/// Where frames are injected.
+/// Destination of injected frames.
 pub const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
-/// The subnet of what radios send; injected frames come from elsewhere and are not held.
+/// Subnet of the sources of radios' frames; injected frames have other sources and are not held.
 pub const RADIOS: &str = "127.1.0.0/16";
 /// VXLAN's flag that a network identifier is present.
 const HAS_IDENTIFIER: u8 = 8;
 const UDP_HEADER_BYTES: usize = 8;
 const UDP: u8 = 17;
 
-/// The VXLAN network identifier by which one radio receives.
+/// Returns the VXLAN network identifier with which a radio receives.
 pub fn identifier(radio: RadioNumber) -> u32 {
     radio as u32 + 1
 }
 
-/// The address from which a radio sends.
+/// Returns the source address of a radio's frames.
 pub fn source(radio: RadioNumber) -> Ipv4Addr {
     let [_, _, high, low] = identifier(radio).to_be_bytes();
     Ipv4Addr::new(127, 1, high, low)
 }
 
-/// What to put before a frame for a radio.
+/// Returns the VXLAN header of a frame for a radio.
 pub fn header(radio: RadioNumber) -> [u8; HEADER_BYTES] {
     let [_, high, middle, low] = identifier(radio).to_be_bytes();
     [HAS_IDENTIFIER, 0, 0, 0, high, middle, low, 0]
 }
 
-/// The radio that sent an IP packet, and the Ethernet frame in it.
+/// Returns the radio that sent an IP packet, and the Ethernet frame in the packet.
 pub fn unwrap(packet: &[u8]) -> Option<(RadioNumber, &[u8])> {
     let header_bytes = usize::from(packet.first()? & 0xf) * 4;
     if packet.get(9) != Some(&UDP) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames that radios receive from us.
+//! Injection of frames into radios.
 
 use super::RadioNumber;
 use super::encapsulation::{HERE, UDP_PORT, header};
@@ -8,14 +8,14 @@ use anyhow::{Context, Result};
 use std::io::ErrorKind;
 use std::net::UdpSocket;
 
-/// Sends frames into any radio.
+/// A sender of frames into any radio.
 pub struct Injector {
     socket: UdpSocket,
     packet: Vec<u8>,
 }
 
 impl Injector {
-    /// For the radios whose packets meet in namespace `air`.
+    /// Creates an injector for the radios whose packets meet in namespace `air`.
     pub fn new(air: &str) -> Result<Self> {
         let socket = enter(air, || {
             let socket = UdpSocket::bind((HERE, 0))?;
@@ -25,7 +25,7 @@ impl Injector {
         Ok(Self { socket: socket.context("no socket for injection")?, packet: Vec::new() })
     }
 
-    /// Sends a whole frame to a radio. False if the kernel had no room for it.
+    /// Sends a whole frame to a radio. Returns false if the kernel had no buffer space for it.
     pub fn inject(&mut self, radio: RadioNumber, ethernet: &[u8]) -> Result<bool> {
         self.packet.clear();
         self.packet.extend_from_slice(&header(radio));

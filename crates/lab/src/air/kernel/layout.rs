@@ -6,47 +6,47 @@ use anyhow::{Result, ensure};
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
 
-/// The namespace through which all frames go.
+/// The namespace that all frames pass.
 pub const AIR: &str = "tautline-air";
-/// MACs are `02:00:00:00:NN:SS`.
+/// Maximum number of stations: MACs are `02:00:00:00:NN:SS`.
 pub const MAX_STATIONS: usize = 256;
-/// Radios have two bytes of an address.
+/// Maximum number of radios: their number has two bytes of an address.
 pub const MAX_RADIOS: usize = 4096;
-/// An interface's name has at most 15 bytes.
+/// Maximum length of an interface's name.
 const MAX_INTERFACE_BYTES: usize = 15;
-/// A namespace is a file of this name.
+/// Maximum length of a namespace's name, which is also a file name.
 const MAX_NAME_BYTES: usize = 64;
 
-/// A station to be made.
+/// Plan of a station.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StationPlan {
-    /// Also the name of its namespace: letters, digits, `-`, `_`.
+    /// Name of the station and of its namespace: letters, digits, `-`, `_`.
     pub name: String,
-    /// At most one on each network.
+    /// Radios, at most one on each network.
     pub radios: Vec<RadioPlan>,
 }
 
-/// A radio of a station.
+/// Plan of a station's radio.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RadioPlan {
-    /// Radios of one network reach each other.
+    /// Network of the radio; radios of one network reach each other.
     pub network: u8,
-    /// As programs in the station see it: `wlan0`.
+    /// Interface name for programs in the station: `wlan0`.
     pub interface: String,
-    /// Its address.
+    /// IP address of the radio.
     pub address: Ipv4Addr,
-    /// Leading bits of the address that name its subnet, 0-32.
+    /// Prefix length of the subnet, 0-32.
     pub prefix: u8,
-    /// Bytes of the longest IP packet.
+    /// Maximum IP packet size, bytes.
     pub mtu: u32,
 }
 
-/// The MAC of a radio, 02:00:00:00:NN:SS.
+/// Returns the MAC of a radio, 02:00:00:00:NN:SS.
 pub fn mac(network: u8, station: usize) -> [u8; 6] {
     [2, 0, 0, 0, network, station as u8]
 }
 
-/// Fails if what is planned cannot be made.
+/// Returns an error if a plan is invalid.
 pub fn check(stations: &[StationPlan]) -> Result<()> {
     ensure!(
         stations.len() <= MAX_STATIONS,
@@ -87,13 +87,14 @@ fn check_radios(station: &StationPlan) -> Result<()> {
 
 fn is_name(name: &str, max_bytes: usize) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
-    // A leading '-' would be an option of `ip`.
+    // `ip` would read a leading '-' as an option.
     (1..=max_bytes).contains(&name.len()) && name.bytes().all(allowed) && !name.starts_with('-')
 }
 
-/// Lines for `ip` in the air. Each radio's device is made here, which is where its
-/// packets meet the others', and lives in its station. TCP hands it one segment at a time:
-/// 40 together, which the queue would take apart, come at one moment and make the emulator late.
+/// Returns lines for `ip` in the air. Each radio's device is created in the air, where its packets
+/// meet those of other radios, and moved to its station. TCP passes one segment at a time to the
+/// device: the queue would split 40 segments in one packet, and their simultaneous arrival delays
+/// the emulator.
 pub fn air_links(stations: &[StationPlan]) -> String {
     let mut lines = "link set lo up\n".to_owned();
     for (number, place) in places(stations).iter().enumerate() {
@@ -109,7 +110,7 @@ pub fn air_links(stations: &[StationPlan]) -> String {
     lines
 }
 
-/// Lines for `ip` in a station.
+/// Returns lines for `ip` in a station.
 pub fn station_links(station: &StationPlan) -> String {
     let mut lines = "link set lo up\n".to_owned();
     for RadioPlan { interface, address, prefix, .. } in &station.radios {
@@ -121,8 +122,8 @@ pub fn station_links(station: &StationPlan) -> String {
     lines
 }
 
-/// Lines for `bridge` in a station: which radio has which MAC, so that the kernel
-/// itself can deliver a released frame.
+/// Returns lines for `bridge` in a station: the MAC of each radio, so that the kernel itself can
+/// deliver a released frame.
 pub fn station_neighbours(stations: &[StationPlan], station: usize) -> String {
     let places = places(stations);
     let mut lines = String::new();
@@ -140,7 +141,7 @@ pub fn station_neighbours(stations: &[StationPlan], station: usize) -> String {
     lines
 }
 
-/// A radio and the station it belongs to.
+/// A radio and its station.
 struct Place<'a> {
     station: usize,
     radio: &'a RadioPlan,
@@ -152,7 +153,7 @@ impl Place<'_> {
     }
 }
 
-/// All radios, each at its number.
+/// Returns all radios in the order of their numbers.
 fn places(stations: &[StationPlan]) -> Vec<Place<'_>> {
     let of_station = |(station, plan)| {
         let plan: &StationPlan = plan;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stations as network namespaces, and every frame between them held in the kernel.
+//! Stations as network namespaces. The kernel holds every frame between them.
 //!
-//! A frame that a station sends on a radio waits in the kernel, still charged to
-//! its socket, as in a driver that has not sent it yet, until it is released,
-//! discarded, or replaced by injected copies.
+//! A frame that a station sends on a radio is queued in the kernel, still charged to its socket, as
+//! in a driver that has not sent it yet. It stays there until it is released, discarded, or
+//! replaced by injected copies.
 //!
 //! ```text
 //! station: IP stack, ARP ─▶ radio wlan0, a VXLAN device
@@ -36,62 +36,62 @@ use std::process::Command;
 /// Bytes of destination, source and type.
 pub const ETHERNET_HEADER_BYTES: usize = 14;
 
-/// Position of a station in the plan.
+/// Index of a station in the plan.
 pub type StationNumber = usize;
-/// Position of a radio among all, counted station by station as planned.
+/// Index of a radio among all radios, counted station by station in the plan's order.
 pub type RadioNumber = usize;
 
-/// A frame that waits in the kernel until it is released or discarded.
+/// A frame that the kernel holds until it is released or discarded.
 #[derive(Debug)]
 pub struct HeldFrame {
-    /// By which it is to leave.
+    /// The radio that sends it.
     pub radio: RadioNumber,
-    /// The kernel's number for it.
+    /// The kernel's number of the frame.
     pub packet_id: u32,
     /// Destination, source, type and payload; checksums are complete.
     pub ethernet: Vec<u8>,
 }
 
 impl HeldFrame {
-    /// Bytes of the payload: an IP packet, or ARP's 28.
+    /// Returns the bytes of the payload: an IP packet, or ARP's 28.
     pub fn payload_bytes(&self) -> usize {
         self.ethernet.len().saturating_sub(ETHERNET_HEADER_BYTES)
     }
 
-    /// Whether it is for several stations (broadcast and multicast; so is an ARP request).
+    /// Whether the destination is a group (broadcast or multicast, which includes an ARP request).
     pub fn is_for_a_group(&self) -> bool {
         self.ethernet.first().is_some_and(|byte| byte & 1 == 1)
     }
 }
 
-/// The stations, their radios and all that is held. Dropped, they are gone.
+/// The stations, their radios and all held frames. Dropping it removes them.
 pub struct Plumbing {
     stations: Vec<String>,
     queue: PacketQueue,
     injector: Injector,
     buffer: Vec<u8>,
     uninjected: u64,
-    // Last: interfaces outlive what uses them.
+    // The last field: interfaces outlive their users.
     _namespaces: Namespaces,
 }
 
 impl AsFd for Plumbing {
-    /// What to poll: readable when a frame is newly held.
+    /// Returns the descriptor to poll: readable when a new frame is held.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.queue.as_fd()
     }
 }
 
 impl Plumbing {
-    /// Makes all stations and joins them; inside an enclosure, where no namespace has
-    /// one of their names yet.
+    /// Creates and connects all stations; inside an enclosure, where no namespace has one of their
+    /// names yet.
     pub fn new(plan: &[StationPlan]) -> Result<Self> {
         layout::check(plan)?;
         let stations: Vec<String> = plan.iter().map(|station| station.name.clone()).collect();
         let air = [layout::AIR.to_owned()];
         let namespaces = Namespaces::new(stations.iter().cloned().chain(air).collect())?;
         let queue = enter(layout::AIR, PacketQueue::open)?;
-        // Before there are links: no frame goes unseen.
+        // The rule precedes the links, so that no frame bypasses it.
         hold_frames()?;
         batch("ip", &["-n", layout::AIR], &layout::air_links(plan))
             .context("cannot make radios (CONFIG_VXLAN)")?;
@@ -109,7 +109,7 @@ impl Plumbing {
         })
     }
 
-    /// Appends the frames that are newly held, in the order in which they were sent; never waits.
+    /// Appends the newly held frames, in the order in which they were sent; never blocks.
     pub fn receive(&mut self, frames: &mut Vec<HeldFrame>) -> Result<()> {
         let take = |Report { packet_id, packet }: Report<'_>| {
             if let Some((radio, ethernet)) = encapsulation::unwrap(packet) {
@@ -119,24 +119,24 @@ impl Plumbing {
         self.queue.receive(&mut self.buffer, take)
     }
 
-    /// Sends a frame to the radio its MAC names, and to none if that is no radio of its
-    /// network; one for a group has to be discarded and injected.
+    /// Sends a frame to the radio with its destination MAC, or to none if that is no radio of its
+    /// network. A group frame must be discarded and injected instead.
     pub fn release(&mut self, frame: &HeldFrame) -> Result<()> {
         self.queue.decide(frame.packet_id, Verdict::Accept)
     }
 
-    /// Makes the kernel forget a frame.
+    /// Makes the kernel free a frame.
     pub fn discard(&mut self, frame: &HeldFrame) -> Result<()> {
         self.queue.decide(frame.packet_id, Verdict::Drop)
     }
 
-    /// Lets a radio receive a whole frame.
+    /// Delivers a whole frame to a radio.
     pub fn inject(&mut self, radio: RadioNumber, ethernet: &[u8]) -> Result<()> {
         self.uninjected += u64::from(!self.injector.inject(radio, ethernet)?);
         Ok(())
     }
 
-    /// Sends a station's packets for `destination` by way of `via`, which is on one of its networks.
+    /// Routes a station's packets for `destination` via `via`, which is on one of its networks.
     pub fn add_route(
         &self,
         station: StationNumber,
@@ -147,12 +147,12 @@ impl Plumbing {
         batch("ip", &["-n", self.name(station)], &line)
     }
 
-    /// `program` in a station.
+    /// Returns a command that runs `program` in a station.
     pub fn command(&self, station: StationNumber, program: &str) -> Command {
         namespace::command(self.name(station), program)
     }
 
-    /// Does something on a thread inside a station; sockets opened there stay there.
+    /// Runs a task on a thread inside a station; sockets opened there stay there.
     pub fn inside<T: Send>(
         &self,
         station: StationNumber,
@@ -161,12 +161,12 @@ impl Plumbing {
         enter(self.name(station), task)
     }
 
-    /// What went wrong with the queue so far.
+    /// Returns the counts of the queue's failures so far.
     pub fn troubles(&self) -> Troubles {
         self.queue.troubles()
     }
 
-    /// Injected frames for which the kernel had no room.
+    /// Returns the number of injected frames for which the kernel had no buffer space.
     pub fn uninjected_frames(&self) -> u64 {
         self.uninjected
     }
@@ -176,7 +176,7 @@ impl Plumbing {
     }
 }
 
-/// Sends what radios send to the queue.
+/// Directs the frames of radios to the queue.
 fn hold_frames() -> Result<()> {
     let number = QUEUE_NUMBER.to_string();
     let mut rule = namespace::command(layout::AIR, "iptables");

@@ -17,34 +17,34 @@ const ALIGNMENT: usize = 4;
 const KIND_ERROR: u16 = 2;
 /// `NLM_F_REQUEST`, in every message to the kernel.
 const FLAG_REQUEST: u16 = 1;
-/// `NLM_F_ACK`: answer even if all went well.
+/// `NLM_F_ACK`: requests an acknowledgement of success too.
 pub const FLAG_ACKNOWLEDGE: u16 = 4;
 /// `NLA_TYPE_MASK`: without the flags for nesting and byte order.
 const ATTRIBUTE_KIND_MASK: u16 = 0x3fff;
-/// No reply to a request is longer.
+/// Maximum size of a reply to a request.
 const REPLY_BYTES: usize = 8192;
 
-/// What a message is about.
+/// Header of a message.
 #[derive(Debug, Clone, Copy)]
 pub struct Head {
     /// Subsystem in the high byte, message in the low one.
     pub kind: u16,
-    /// `NLM_F_*`; that it is a request goes without saying.
+    /// `NLM_F_*` without `NLM_F_REQUEST`, which every message gets.
     pub flags: u16,
-    /// Comes back in the answer.
+    /// Number that the reply repeats.
     pub sequence: u32,
-    /// Number of a queue.
+    /// Number of the queue.
     pub resource: u16,
 }
 
-/// Messages being written one behind the other, to be sent at once.
+/// A buffer of consecutive messages, sent with one system call.
 #[derive(Default)]
 pub struct Outgoing {
     bytes: Vec<u8>,
 }
 
 impl Outgoing {
-    /// Forgets what was written and keeps the memory.
+    /// Removes all messages and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
     }
@@ -56,7 +56,7 @@ impl Outgoing {
         self.bytes.extend_from_slice(&head.kind.to_ne_bytes());
         self.bytes.extend_from_slice(&(head.flags | FLAG_REQUEST).to_ne_bytes());
         self.bytes.extend_from_slice(&head.sequence.to_ne_bytes());
-        // The kernel knows the sender's port.
+        // Port id 0: the kernel knows the sender's.
         self.bytes.extend_from_slice(&[0; 4]);
         self.bytes.extend_from_slice(&[0, 0]);
         self.bytes.extend_from_slice(&head.resource.to_be_bytes());
@@ -85,7 +85,7 @@ pub struct Incoming<'a> {
 }
 
 impl<'a> Incoming<'a> {
-    /// The messages in what was received; ends at the first that is cut short.
+    /// Returns the messages in received bytes; ends at the first truncated one.
     pub fn all(mut bytes: &'a [u8]) -> impl Iterator<Item = Self> {
         std::iter::from_fn(move || {
             let length = u32::from_ne_bytes(*bytes.first_chunk()?) as usize;
@@ -98,7 +98,7 @@ impl<'a> Incoming<'a> {
         })
     }
 
-    /// The error it reports: `Some(None)` if it says that all went well.
+    /// Returns the error that the message reports: `Some(None)` if it reports success.
     pub fn outcome(&self) -> Option<Option<Errno>> {
         if self.kind != KIND_ERROR {
             return None;
@@ -107,7 +107,7 @@ impl<'a> Incoming<'a> {
         Some((code != 0).then(|| Errno::from_raw_os_error(code.saturating_neg())))
     }
 
-    /// Kinds and values of its attributes.
+    /// Returns kinds and values of the message's attributes.
     pub fn attributes(&self) -> impl Iterator<Item = (u16, &'a [u8])> {
         let mut bytes = self.body.get(SUBSYSTEM_HEADER_BYTES..).unwrap_or_default();
         std::iter::from_fn(move || {
@@ -133,7 +133,7 @@ impl AsFd for Socket {
 }
 
 impl Socket {
-    /// Opens one in the calling thread's network namespace.
+    /// Opens a connection in the calling thread's network namespace.
     pub fn open() -> Result<Self> {
         let descriptor = rustix::net::socket_with(
             AddressFamily::NETLINK,
@@ -145,12 +145,12 @@ impl Socket {
         Ok(Self { descriptor })
     }
 
-    /// Sends messages without waiting for an answer.
+    /// Sends messages without waiting for a reply.
     pub fn send(&self, messages: &Outgoing) -> rustix::io::Result<()> {
         rustix::net::send(&self.descriptor, &messages.bytes, SendFlags::empty()).map(|_| ())
     }
 
-    /// What the kernel has sent, if anything; never waits.
+    /// Returns messages that the kernel has sent, if there are any; never blocks.
     pub fn receive<'a>(&self, buffer: &'a mut [u8]) -> rustix::io::Result<Option<&'a [u8]>> {
         match rustix::net::recv(&self.descriptor, &mut *buffer, RecvFlags::DONTWAIT) {
             Ok((length, _)) => Ok(Some(&buffer[..length])),
@@ -159,8 +159,8 @@ impl Socket {
         }
     }
 
-    /// Sends messages and waits until the last of `asked`, each by sequence number and
-    /// what it asks for, has been acknowledged.
+    /// Sends messages and waits until all of `asked` are acknowledged. Each is given by its
+    /// sequence number and the name of the feature that it requests.
     pub fn request(&self, messages: &Outgoing, asked: &[(u32, &str)]) -> Result<()> {
         self.send(messages).context("cannot send to netfilter")?;
         let mut buffer = vec![0; REPLY_BYTES];

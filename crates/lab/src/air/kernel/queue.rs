@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packets that wait in the kernel for a verdict (linux/netfilter/nfnetlink_queue.h).
+//! Packets held in the kernel until a verdict (linux/netfilter/nfnetlink_queue.h).
 
 use super::netlink::{FLAG_ACKNOWLEDGE, Head, Incoming, Outgoing, Socket};
 use anyhow::{Context, Result};
@@ -7,17 +7,17 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// The queue to which frames are sent.
+/// Number of the queue that holds the frames.
 pub const QUEUE_NUMBER: u16 = 0;
-/// Frames that may wait, of all stations. More than the scenario's own limits, which
-/// are to govern; a frame beyond it is lost and counted nowhere but in the kernel.
+/// Maximum number of held frames, of all stations. It exceeds the scenario's own limits, which
+/// should govern. A frame beyond it is lost; only the kernel counts it.
 const MAX_HELD_FRAMES: u32 = 1 << 16;
-/// Bytes of frames the kernel may have reported and we not yet read. Without
-/// root the kernel grants less (net.core.rmem_max).
+/// Buffer for frames that the kernel has reported and we have not read. Without root the kernel
+/// grants less (net.core.rmem_max).
 const REPORT_BUFFER_BYTES: usize = 16 << 20;
-/// The longest copy the kernel makes of a packet: all of it.
+/// Longest copy that the kernel makes of a packet: the whole packet.
 const WHOLE_PACKET: u32 = 0xffff;
-/// A report is one packet of at most 64 KiB and a few attributes.
+/// Size of the read buffer: a report is one packet of at most 64 KiB and a few attributes.
 pub const REPORT_BYTES: usize = 1 << 17;
 
 const SUBSYSTEM: u16 = 3;
@@ -39,37 +39,37 @@ const ASKED: [(u32, &str); 3] = [
     (3, "a longer queue"),
 ];
 
-/// What happens to a held packet.
+/// The decision on a held packet.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Verdict {
-    /// The kernel forgets it; its socket is no longer charged.
+    /// The kernel frees the packet; its socket is no longer charged.
     Drop = 0,
-    /// It goes on its way.
+    /// The kernel sends the packet.
     Accept = 1,
 }
 
-/// A packet as the kernel reports it.
+/// A held packet as the kernel reports it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Report<'a> {
     /// Number for the verdict; counts up.
     pub packet_id: u32,
-    /// From its IP header on.
+    /// The packet from its IP header on.
     pub packet: &'a [u8],
 }
 
-/// What went wrong with the queue so far, as counts.
+/// Counts of the queue's failures so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Troubles {
-    /// Frames the kernel lost because we did not read its reports in time; known from
-    /// the number of the next one that it did report.
+    /// Frames lost because we did not read the kernel's reports in time. Gaps in the numbers of
+    /// reported frames show them.
     pub unreported_frames: u64,
-    /// How often it said so (`ENOBUFS`).
+    /// Overruns reported by the kernel (`ENOBUFS`).
     pub overruns: u64,
-    /// Verdicts on frames that were gone, as when their interface had been removed.
+    /// Verdicts on frames that no longer exist, for example after their interface was removed.
     pub refused_verdicts: u64,
 }
 
-/// The queue of one network namespace, for everything in [`QUEUE_NUMBER`].
+/// The queue of one network namespace, for all packets in [`QUEUE_NUMBER`].
 pub struct PacketQueue {
     socket: Socket,
     verdict: Outgoing,
@@ -96,7 +96,7 @@ impl PacketQueue {
         Ok(Self { socket, verdict, last_packet_id: 0, troubles })
     }
 
-    /// Hands each packet that waits now to `take`; never blocks. `buffer` has [`REPORT_BYTES`].
+    /// Passes each packet held now to `take`; never blocks. `buffer` has [`REPORT_BYTES`].
     pub fn receive(&mut self, buffer: &mut [u8], mut take: impl FnMut(Report<'_>)) -> Result<()> {
         loop {
             match self.socket.receive(buffer) {
@@ -110,7 +110,7 @@ impl PacketQueue {
         }
     }
 
-    /// Decides about a packet.
+    /// Sends the verdict on a packet.
     pub fn decide(&mut self, packet_id: u32, verdict: Verdict) -> Result<()> {
         self.verdict.clear();
         let head = Head { kind: VERDICT, flags: 0, sequence: 0, resource: QUEUE_NUMBER };
@@ -123,12 +123,12 @@ impl PacketQueue {
         self.socket.send(&self.verdict).context("cannot decide about a held frame")
     }
 
-    /// Counts since it was opened.
+    /// Returns the failure counts since the queue was opened.
     pub fn troubles(&self) -> Troubles {
         self.troubles
     }
 
-    /// What a message reports, if it is a packet.
+    /// Returns the report in a message, if the message is one.
     fn note<'a>(&mut self, message: &Incoming<'a>) -> Option<Report<'a>> {
         if matches!(message.outcome(), Some(Some(_))) {
             self.troubles.refused_verdicts += 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Cases that something must or must not arrive.
+//! Cases in which a frame must or must not arrive.
 
 use super::pipe::{Pipe, Rules, udp_payload};
 use super::{MTU, PATIENCE, PORT, address, expect, next, ping_from, pipe, plan, udp};
@@ -35,7 +35,7 @@ pub fn back_pressure() -> Result<()> {
     set_socket_send_buffer_size(&sender, 10_000)?;
     sender.set_nonblocking(true)?;
     let before = fill(&sender, to)?;
-    // Held for as long as we like: no more fits than before.
+    // No more packets fit, however long the others are held.
     std::thread::sleep(POLL_PERIOD);
     ensure!(fill(&sender, to)? == 0, "a packet left its socket while it was held");
     pipe.hold(false);
@@ -49,7 +49,7 @@ pub fn back_pressure() -> Result<()> {
     Ok(())
 }
 
-/// Sends until the socket is full; returns how many packets fitted.
+/// Sends until the socket is full; returns the number of packets that fitted.
 fn fill(socket: &UdpSocket, to: (Ipv4Addr, u16)) -> Result<u32> {
     for sent in 0..10_000 {
         match socket.send_to(&PAYLOAD, to) {
@@ -88,9 +88,9 @@ pub fn verdicts() -> Result<()> {
     sockets[0].send_to(b"to all", everyone)?;
     expect(&sockets[1], "to all")?;
     expect(&sockets[3], "to all")?;
-    // The kernel hands the sender its own broadcast, on any interface.
+    // The kernel delivers a broadcast to its sender, on any interface.
     expect(&sockets[0], "to all")?;
-    // It cannot hear ARP requests, and so has to ask first itself.
+    // s2 receives no ARP requests, so it must resolve s0 first.
     sockets[2].send_to(b"are you there", (address(0, 0), PORT))?;
     expect(&sockets[0], "are you there")?;
     sockets[0].send_to(b"yes", (address(0, 2), PORT))?;
@@ -169,11 +169,11 @@ pub fn overrun() -> Result<()> {
     Ok(())
 }
 
-/// Broadcasts from the first station more than the kernel may report before it is read;
-/// returns how much.
+/// Broadcasts more frames from the first station than the kernel may report before it is read;
+/// returns their number.
 fn flood() -> Result<u64> {
     const FRAMES: u64 = 60_000;
-    // Each socket fills before the buffer for reports does.
+    // A socket fills before the buffer for reports does.
     const SOCKETS: usize = 400;
     let everyone = (Ipv4Addr::new(10, 72, 0, 255), PORT);
     let mut sent = 0;
@@ -188,8 +188,8 @@ fn flood() -> Result<u64> {
     Ok(sent)
 }
 
-/// Receives until something sent after the flood arrives, which is sent again when all
-/// is quiet since a full receiver loses it; returns how much came before.
+/// Receives until a datagram sent after the flood arrives; returns the number of datagrams before
+/// it. The datagram is repeated whenever nothing arrives, since a full receiver loses it.
 fn drain(sender: &UdpSocket, receiver: &UdpSocket) -> Result<u64> {
     receiver.set_read_timeout(Some(POLL_PERIOD))?;
     let deadline = Instant::now() + PATIENCE;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What holding a frame costs, and how soon a released one arrives.
+//! Cost of holding a frame, and delay from release to arrival.
 
 use super::pipe::{Rules, sequence};
 use super::{PORT, address, expect, pipe, udp};

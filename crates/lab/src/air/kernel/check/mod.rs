@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the kernel is to do for us, tried on the kernel of this machine.
+//! Checks of the kernel features that the emulator needs, on the kernel of this machine.
 
 mod frames;
 mod measure;
@@ -14,7 +14,7 @@ use std::io::{ErrorKind, Write};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
 
-/// How long something that must arrive may take.
+/// Time within which an expected packet must arrive.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PORT: u16 = 7001;
 const MTU: u32 = 1500;
@@ -51,7 +51,7 @@ enum Case {
 }
 
 impl Arguments {
-    /// Tries one case; an error says what was not as it should be.
+    /// Runs one case; an error names the deviation.
     pub fn run(&self) -> Result<()> {
         match self.case {
             Case::Ping => frames::ping(),
@@ -67,7 +67,7 @@ impl Arguments {
     }
 }
 
-/// Says which namespaces it lives in and holds a frame for ever.
+/// Prints the namespaces of this program and of a station, and holds a frame until killed.
 fn stay() -> Result<()> {
     let plan = plan(2, &[0]);
     let plumbing = Plumbing::new(&plan)?;
@@ -87,7 +87,7 @@ fn namespaces_of(process: &str) -> Result<String> {
     Ok(links.iter().map(|link| link.display().to_string()).collect::<Vec<_>>().join(" "))
 }
 
-/// `s0`, `s1`, ..., each with a radio on each network.
+/// Returns plans of `s0`, `s1`, ..., each with a radio on each network.
 fn plan(stations: usize, networks: &[u8]) -> Vec<StationPlan> {
     let radio = |station, network| RadioPlan {
         network,
@@ -107,13 +107,13 @@ fn address(network: u8, station: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 72, network, station as u8 + 1)
 }
 
-/// A pipe between stations of network 0.
+/// Starts a pipe between stations of network 0.
 fn pipe(stations: usize, rules: Rules) -> Result<Pipe> {
     let plan = plan(stations, &[0]);
     Ok(Pipe::start(Plumbing::new(&plan)?, &plan, rules))
 }
 
-/// A socket in a station, bound to [`PORT`], which waits at most [`PATIENCE`].
+/// Opens a socket in a station, bound to [`PORT`], with a read timeout of [`PATIENCE`].
 fn udp(station: usize) -> Result<UdpSocket> {
     enter(&format!("s{station}"), || {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT))?;
@@ -123,18 +123,18 @@ fn udp(station: usize) -> Result<UdpSocket> {
     })
 }
 
-/// The length of the next datagram.
+/// Returns the length of the next datagram.
 fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> Result<usize> {
     loop {
         match socket.recv(buffer) {
-            // Not restarted by the kernel where there is a time limit.
+            // The kernel does not restart a read with a timeout.
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             outcome => return outcome.context("nothing arrived"),
         }
     }
 }
 
-/// The next datagram, as text.
+/// Returns the next datagram as text.
 fn next(socket: &UdpSocket) -> Result<String> {
     let mut buffer = [0; 2048];
     let length = receive(socket, &mut buffer)?;
@@ -147,7 +147,7 @@ fn expect(socket: &UdpSocket, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Three pings; returns what ping said.
+/// Sends three pings; returns the output of ping.
 fn ping_from(station: usize, to: Ipv4Addr) -> Result<String> {
     let mut ping = namespace::command(&format!("s{station}"), "ping");
     run(ping.args(["-n", "-c", "3", "-i", "0.2", "-W", "5"]).arg(to.to_string()))

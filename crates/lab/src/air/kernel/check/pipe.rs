@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The simplest medium there is: on each network one frame after the other, at one rate.
+//! The simplest medium: on each network one frame after the other, at one rate.
 
 use crate::air::kernel::punctual::{Rank, be_punctual};
 use crate::air::kernel::{
@@ -15,19 +15,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often the thread looks whether it is to hold or to stop.
+/// Interval at which the thread checks whether to hold or to stop.
 const ATTENTION: Duration = Duration::from_millis(5);
-/// Where a UDP datagram's payload starts in a frame.
+/// Offset of a UDP datagram's payload in a frame.
 const UDP_PAYLOAD: usize = ETHERNET_HEADER_BYTES + 20 + 8;
 
-/// What becomes of frames.
+/// Treatment of frames.
 #[derive(Clone, Copy)]
 pub struct Rules {
     /// Bits per second of each network.
     pub rate_bps: u64,
     /// Whether a unicast frame is lost.
     pub loses: fn(&HeldFrame) -> bool,
-    /// Whether a radio receives what is sent to a group.
+    /// Whether a radio receives group frames.
     pub hears: fn(RadioNumber) -> bool,
 }
 
@@ -37,44 +37,44 @@ impl Default for Rules {
     }
 }
 
-/// The payload of a UDP datagram.
+/// Returns the payload of a UDP datagram.
 pub fn udp_payload(frame: &HeldFrame) -> Option<&[u8]> {
     let ethernet = &frame.ethernet;
     let is_udp = ethernet.get(12..14) == Some(&[8, 0]) && ethernet.get(23) == Some(&17);
     ethernet.get(UDP_PAYLOAD..).filter(|_| is_udp)
 }
 
-/// The number a measured datagram starts with.
+/// Returns the number at the start of a measured datagram.
 pub fn sequence(payload: &[u8]) -> Option<u64> {
     payload.first_chunk().copied().map(u64::from_be_bytes)
 }
 
-/// What the pipe has seen.
+/// Counters of the pipe.
 #[derive(Debug, Default, Clone)]
 pub struct Tally {
     /// Frames per radio.
     pub frames: BTreeMap<RadioNumber, u64>,
-    /// ARP requests and replies among them.
+    /// Number of ARP requests and replies among them.
     pub arp: u64,
     /// Frames whose source was not the radio's MAC.
     pub foreign_macs: u64,
     /// Bytes of the longest packet, without Ethernet header.
     pub longest_bytes: usize,
-    /// When each numbered datagram was released.
+    /// Time of release of each numbered datagram.
     pub releases: Vec<(u64, Instant)>,
-    /// How late frames were let go.
+    /// Delay of each release.
     pub lateness: Vec<Duration>,
-    /// Whether the thread came before all ordinary ones.
+    /// Whether the thread had real-time priority.
     pub real_time: bool,
     /// Processor time of the thread, user and system.
     pub cpu: Duration,
-    /// Of the queue.
+    /// Failures of the queue.
     pub troubles: Troubles,
     /// Copies that were not injected.
     pub uninjected_frames: u64,
 }
 
-/// A pipe at work on a thread of its own.
+/// A pipe that runs on a thread of its own.
 pub struct Pipe {
     thread: JoinHandle<Result<Tally>>,
     holds: Arc<AtomicBool>,
@@ -82,7 +82,7 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    /// Begins to let frames through.
+    /// Starts to pass frames.
     pub fn start(plumbing: Plumbing, plan: &[StationPlan], rules: Rules) -> Self {
         let mut macs = Vec::new();
         let mut networks = Vec::new();
@@ -105,12 +105,12 @@ impl Pipe {
         Self { thread, holds, stops }
     }
 
-    /// Whether everything that is sent from now on stays held.
+    /// Sets whether frames sent from now on stay held.
     pub fn hold(&self, holds: bool) {
         self.holds.store(holds, Ordering::Relaxed);
     }
 
-    /// Ends it, and the stations with it.
+    /// Ends the pipe and removes the stations.
     pub fn stop(self) -> Result<Tally> {
         self.stops.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -120,9 +120,9 @@ impl Pipe {
 struct Work {
     plumbing: Plumbing,
     rules: Rules,
-    /// Of each radio.
+    /// Network of each radio.
     networks: Vec<u8>,
-    /// Of each radio.
+    /// MAC of each radio.
     macs: Vec<[u8; 6]>,
     waiting: BTreeMap<u8, Line>,
     tally: Tally,
@@ -144,7 +144,7 @@ impl Line {
         self.due = self.frames.front().map(|frame| from + air_time(frame));
     }
 
-    /// The frame whose time has come, and when it had.
+    /// Returns the frame whose transmission has ended, and the time of its end.
     fn take(&mut self, now: Instant, rate_bps: u64) -> Option<(HeldFrame, Instant)> {
         let due = self.due.filter(|due| *due <= now)?;
         let frame = self.frames.pop_front()?;
@@ -169,7 +169,7 @@ impl Work {
         Ok(self.conclude())
     }
 
-    /// Waits until a frame is due or held; whether one is held.
+    /// Waits until a frame is due or held; returns whether one is held.
     fn wait(&self) -> Result<bool> {
         let due = self.waiting.values().filter_map(|line| line.due).min();
         let due = due.filter(|_| !self.holds.load(Ordering::Relaxed));
