@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Somebody who hears every datagram and sends some of them again: later, from
-//! elsewhere, to others, or with a bit changed.
+//! An attacker that hears every datagram and repeats some of them: later, from another address, to
+//! another host, or with one bit changed.
 
 use super::net::{Body, Packet};
 use fastrand::Rng;
@@ -9,45 +9,45 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::Rc;
 use tautline_medium::StationId;
 
-/// Datagrams to each host that are remembered; a new one takes the place of any, so that
-/// some of earlier lives stay.
+/// Maximum number of remembered datagrams to each host. A new one replaces a random one, so that
+/// some from before a restart remain.
 const MAX_HEARD: usize = 128;
-/// Where no host is.
+/// An address of no host.
 const ELSEWHERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(203, 0, 113, 7), 18470);
-/// Bytes that end a call and count only under flood.
+/// Bytes at the end of a handshake initiation that are checked only under flood.
 const SECOND_CODE: usize = 16;
 
-/// A datagram of the attacker's.
+/// A datagram of the attacker.
 #[derive(Debug)]
 pub struct Attack {
-    /// To whom it is sent.
+    /// Host to which it is sent.
     pub host: StationId,
-    /// What was heard once, from where the attacker says.
+    /// A datagram heard before, with the source address that the attacker chose.
     pub packet: Packet,
-    /// A bit of it was changed.
+    /// Whether one bit was changed.
     pub changed: bool,
 }
 
-/// See the module.
+/// The attacker, see the module.
 #[derive(Debug)]
 pub struct Attacker {
     random: Rng,
-    /// What was sent to each host; the last is the newest.
+    /// Datagrams sent to each host; the last is the newest.
     heard: BTreeMap<StationId, Vec<Rc<Packet>>>,
-    /// Datagrams sent again as they were.
+    /// Datagrams repeated unchanged.
     pub replayed: u64,
-    /// Datagrams sent again with a bit changed.
+    /// Datagrams repeated with one bit changed.
     pub changed: u64,
 }
 
 impl Attacker {
-    /// One who has heard nothing yet.
+    /// Creates an attacker that has heard nothing yet.
     pub fn new(seed: u64) -> Self {
         let heard = BTreeMap::new();
         Self { random: Rng::with_seed(seed), heard, replayed: 0, changed: 0 }
     }
 
-    /// A datagram to `host` was sent, whether it arrives or not.
+    /// Records a datagram sent to `host`, whether it arrives or not.
     pub fn hear(&mut self, host: StationId, packet: &Rc<Packet>) {
         if !matches!(packet.body, Body::Tautline(_)) {
             return;
@@ -59,12 +59,12 @@ impl Attacker {
         heard.push(packet.clone());
     }
 
-    /// What is sent next, if anything was heard.
+    /// Draws the next datagram to send, if anything was heard.
     pub fn draw(&mut self) -> Option<Attack> {
         let hosts: Vec<_> = self.heard.keys().copied().collect();
         let host = *self.random.choice(&hosts)?;
         let heard = self.heard.get(&host)?;
-        // The newest may come before itself.
+        // The newest may arrive before its original.
         let newest = self.random.bool();
         let packet = if newest { heard.last()? } else { self.random.choice(heard)? };
         let mut packet = Packet::clone(packet);
@@ -88,7 +88,7 @@ impl Attacker {
     }
 }
 
-/// Of a datagram, the bytes of which every bit counts.
+/// Returns the number of leading bytes of a datagram that are always authenticated.
 fn checked_bytes(datagram: &[u8]) -> usize {
     let is_call = datagram.starts_with(&super::net::CALL);
     datagram.len() - if is_call { SECOND_CODE } else { 0 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From a scenario to a world.
+//! Conversion of a scenario to a world.
 
 use super::control_loop::ControlLoop;
 use super::flows::{Carriage, FlowPlan, Pace};
@@ -14,17 +14,16 @@ use std::time::Duration;
 use tautline_medium::{Medium, Nanos, NetworkId, StationId};
 use tautline_proto::{Config, Marking, OfferedQos, OfferedTopic, RadioConfig, Role, SecretKey};
 
-/// Time before the scenario's start, in which nodes meet.
+/// Time before the scenario's start, for handshakes.
 pub const WARM_UP: Nanos = 2_000_000_000;
 /// IP bytes of a full packet.
 const PACKET_BYTES: usize = 1500;
-/// Messages kept of a topic that does not say (as in the robot's file).
+/// Default `keep_last` of a topic (as in the robot's file).
 const KEEP_LAST: u32 = 10;
-/// Bytes of a control loop's messages: a number with its name, as `std_msgs/Float64` and its
-/// header are.
+/// Size of a control loop's messages: a number with its name, as `std_msgs/Float64` and its header.
 const LOOP_BYTES: usize = 24;
 
-/// Builds the world of a scenario; nothing has happened in it yet.
+/// Builds the world of a scenario, before its start.
 pub fn build(scenario: &Scenario, seed: u64) -> Result<World> {
     let mut medium = Medium::new(seed);
     add_networks(scenario, &mut medium);
@@ -56,12 +55,12 @@ pub fn build(scenario: &Scenario, seed: u64) -> Result<World> {
     Ok(world)
 }
 
-/// Who is whose peer.
+/// The peers of each node.
 #[derive(Default)]
 struct Peers {
-    /// Two that have links to each other, the lower number first.
+    /// Pairs with links to each other, the lower number first.
     joined: BTreeSet<(usize, usize)>,
-    /// Who knows whom only through which of its neighbours.
+    /// Pairs (node, peer) without a direct link, with the neighbour of the node that relays.
     through: BTreeMap<(usize, usize), usize>,
 }
 
@@ -77,7 +76,7 @@ impl Peers {
         peers
     }
 
-    /// Neighbours are joined, and every station of the path knows both of its ends.
+    /// Joins neighbours, and makes both ends of the path peers of each of its stations.
     fn add_along(&mut self, path: &[usize]) {
         for hop in path.windows(2) {
             self.joined.insert((hop[0].min(hop[1]), hop[0].max(hop[1])));
@@ -94,7 +93,7 @@ impl Peers {
     }
 }
 
-/// Starts nodes where Tautline is used, and joins those that talk.
+/// Starts nodes at stations with flows over Tautline, and joins them.
 fn join_all(scenario: &Scenario, world: &mut World) -> Result<()> {
     let Peers { joined, through } = Peers::of(scenario);
     let nodes: BTreeSet<usize> = joined.iter().flat_map(|(a, b)| [*a, *b]).collect();
@@ -132,7 +131,7 @@ fn topic(name: &str, priority: u8) -> OfferedTopic {
     }
 }
 
-/// The addresses by which two stations reach the other and the one.
+/// Returns the address by which `from` reaches `to`, and that of the opposite direction.
 fn addresses(scenario: &Scenario, from: usize, to: usize) -> Result<[Ipv4Addr; 2]> {
     let there = reached_by(scenario, from, to).zip(reached_by(scenario, to, from));
     there.map(|(there, back)| [there, back]).context("a flow between stations without a way")

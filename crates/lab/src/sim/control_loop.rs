@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A controller and its plant on two hosts (Pound, figures 19 and 20).
 //!
-//! The plant is a series RLC circuit (R = 1 ohm, L = 0.1 H, C = 0.1 F) whose
-//! capacitor voltage `y` follows the source voltage `u`; the controller is
-//! proportional with gain 1 and wants 1 V. Every period the plant samples `y` and
-//! sends it; the controller answers each with a new `u`, which the plant holds.
+//! The plant is a series RLC circuit (R = 1 ohm, L = 0.1 H, C = 0.1 F) whose capacitor voltage `y`
+//! follows the source voltage `u`. The controller is proportional with gain 1; its set point is 1
+//! V. Every period the plant samples `y` and sends it. The controller responds to each sample with
+//! a new `u`, which the plant holds.
 
 use super::flows::Flows;
 use super::net::Net;
@@ -15,17 +15,17 @@ use tautline_medium::Nanos;
 const OHM: f64 = 1.0;
 const HENRY: f64 = 0.1;
 const FARAD: f64 = 0.1;
-/// Gain of the controller and the voltage it wants.
+/// Gain of the controller, and its set point in volts.
 const GAIN: f64 = 1.0;
 const SET_POINT: f64 = 1.0;
-/// Steps of integration in one period.
+/// Integration steps per period.
 const STEPS: u32 = 64;
 /// Share of the final value within which the loop counts as settled.
 const SETTLED: f64 = 0.05;
 /// Final value of the loop: `GAIN / (1 + GAIN)` of the set point.
 const FINAL: f64 = SET_POINT * GAIN / (1.0 + GAIN);
 
-/// Voltage at the capacitor and current.
+/// State of the circuit: voltage at the capacitor, and current.
 #[derive(Debug, Clone, Copy, Default)]
 struct Circuit {
     volt: f64,
@@ -44,7 +44,7 @@ impl Circuit {
         }
     }
 
-    /// Runge and Kutta's fourth order; the source is held.
+    /// Integrates with the fourth-order Runge-Kutta method; the source voltage is constant.
     fn advance(mut self, source: f64, seconds: f64) -> Self {
         let step = seconds / f64::from(STEPS);
         for _ in 0..STEPS {
@@ -60,36 +60,36 @@ impl Circuit {
     }
 }
 
-/// How well a loop was controlled.
+/// Control performance of a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Quality {
-    /// Largest value over the final one, percent.
+    /// Largest excess over the final value, percent.
     pub overshoot_percent: f64,
     /// Time from the step until the value stays within 5 % of the final one; `None` if never.
     pub settled_s: Option<f64>,
-    /// Root mean square of the difference to the same loop without a network, volts.
+    /// Root mean square of the deviation from the same loop without a network, volts.
     pub deviation_v: f64,
 }
 
-/// See the module.
+/// A control loop, see the module.
 pub struct ControlLoop {
     /// Flow of the plant's samples, and the value of each message.
     samples: (usize, Vec<f64>),
-    /// Flow of the controller's answers, and the value of each message.
+    /// Flow of the controller's commands, and the value of each message.
     answers: (usize, Vec<f64>),
     period: Nanos,
     start: Nanos,
     end: Nanos,
     circuit: Circuit,
-    /// The time that `circuit` is of.
+    /// Time of the state in `circuit`.
     at: Nanos,
     source: f64,
     volts: Vec<f64>,
 }
 
 impl ControlLoop {
-    /// A loop over two flows that are published on its demand: samples of the plant, and
-    /// the controller's answers.
+    /// Creates a loop over two flows that it publishes on demand: samples of the plant, and
+    /// commands of the controller.
     pub fn new(
         [samples, answers]: [usize; 2],
         (start, end): (Nanos, Nanos),
@@ -108,13 +108,13 @@ impl ControlLoop {
         }
     }
 
-    /// When the first sample is due.
+    /// Returns the time of the first sample.
     pub fn start(&self) -> Nanos {
         self.start
     }
 
-    /// The plant's period: the circuit has moved on, its voltage is sent. Returns the next time,
-    /// before the end.
+    /// Advances the circuit by one period and sends its voltage. Returns the time of the next
+    /// sample, if it is before the end.
     pub fn sample(&mut self, net: &mut Net, flows: &mut Flows) -> Option<Nanos> {
         self.advance(net.now());
         self.volts.push(self.circuit.volt);
@@ -122,7 +122,8 @@ impl ControlLoop {
         Some(net.now() + self.period).filter(|next| *next < self.end)
     }
 
-    /// A message arrived: a sample is answered, an answer is applied.
+    /// Handles a received message: the controller responds to a sample, the plant applies a
+    /// command.
     pub fn arrived(&mut self, net: &mut Net, flows: &mut Flows, (flow, sequence): (usize, u64)) {
         let value = |values: &[f64]| values.get(sequence as usize).copied();
         if flow == self.samples.0 {
@@ -135,19 +136,19 @@ impl ControlLoop {
         }
     }
 
-    /// The circuit goes on until `now`, with the source it has had.
+    /// Advances the circuit to `now` with a constant source voltage.
     fn advance(&mut self, now: Nanos) {
         let seconds = now.saturating_sub(self.at) as f64 / 1e9;
         self.circuit = self.circuit.advance(self.source, seconds);
         self.at = now.max(self.at);
     }
 
-    /// The voltage at each period.
+    /// Returns the voltage at each sample.
     pub fn volts(&self) -> &[f64] {
         &self.volts
     }
 
-    /// How well it went.
+    /// Returns the control performance.
     pub fn quality(&self) -> Quality {
         let period = self.period as f64 / 1e9;
         let ideal = without_network(self.volts.len(), period);
@@ -163,7 +164,7 @@ impl ControlLoop {
     }
 }
 
-/// Publishes a message that stands for `value`.
+/// Publishes a message that represents `value`.
 fn publish(net: &mut Net, flows: &mut Flows, (flow, values): &mut (usize, Vec<f64>), value: f64) {
     let taken = flows.publish(net, *flow);
     if taken {
@@ -171,7 +172,7 @@ fn publish(net: &mut Net, flows: &mut Flows, (flow, values): &mut (usize, Vec<f6
     }
 }
 
-/// The same loop in one program: each sample is answered at once.
+/// Simulates the same loop without a network: each sample gets an immediate response.
 fn without_network(samples: usize, period_s: f64) -> Vec<f64> {
     let mut circuit = Circuit::default();
     (0..samples)

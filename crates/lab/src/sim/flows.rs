@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What applications send: messages on a schedule, or as fast as their socket takes them.
+//! Traffic of applications: messages on a schedule, or as fast as their socket accepts them.
 
 use super::net::{Net, Piece, instant};
 use crate::staging::DATAGRAM_BYTES;
@@ -9,81 +9,81 @@ use std::net::Ipv4Addr;
 use tautline_medium::{Nanos, StationId};
 use tautline_proto::{ChannelConfig, ChannelId, Message, OfferedTopic, PeerId, Received};
 
-/// Bytes that a plain socket may have under way, as the kernel counts them (wmem_default).
+/// Send buffer of a plain socket, as the kernel counts it (wmem_default).
 const SOCKET_BYTES: u64 = 212_992;
-/// What the kernel counts for a packet beside its bytes: buffer rounding and its own records.
+/// Bytes that the kernel charges for a packet: its own records and buffer rounding included.
 /// Measured through SIOCOUTQ: 2304 for a full packet, 768 for a small one.
 const PACKET_CHARGE: [(u32, u64); 3] = [(220, 768), (700, 1280), (u32::MAX, 2304)];
-/// Messages of one flow that may be incomplete at a receiver.
+/// Maximum number of incomplete messages of one flow at a receiver.
 const MAX_INCOMPLETE: usize = 256;
-/// Sequence number and time of publication, first in each message over Tautline.
+/// Bytes of sequence number and time of publication, at the start of each message over Tautline.
 pub const STAMP_BYTES: usize = 16;
 
-/// How a flow is carried.
+/// The transport of a flow.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Carriage {
-    /// Datagrams of at most 1472 bytes, sent at once.
+    /// Datagrams of at most 1472 bytes, all of a message sent immediately.
     Udp {
-        /// Code point of its packets.
+        /// DSCP of the packets.
         dscp: u8,
     },
     /// A Tautline channel.
     Tautline(OfferedTopic),
 }
 
-/// When a flow's messages are published.
+/// The schedule of a flow's messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// One per period.
+    /// One message per period.
     Every(Nanos),
-    /// As fast as the socket takes them; plain UDP only.
+    /// As fast as the socket accepts them; plain UDP only.
     Saturate,
-    /// When someone asks.
+    /// On demand.
     OnDemand,
 }
 
-/// One flow, as it is to be.
+/// The parameters of a flow.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FlowPlan {
-    /// Unique.
+    /// Unique name.
     pub name: String,
     /// Publisher.
     pub from: StationId,
     /// Subscriber.
     pub to: StationId,
-    /// By which they reach each other: the subscriber's, and the publisher's.
+    /// Address of the subscriber, and of the publisher.
     pub addresses: [Ipv4Addr; 2],
     /// Bytes of each message.
     pub bytes: usize,
-    /// When messages are published.
+    /// Schedule of the messages.
     pub pace: Pace,
-    /// When the first one is due.
+    /// Due time of the first message.
     pub start: Nanos,
-    /// No message is published from then on.
+    /// Time from which no message is published.
     pub end: Nanos,
-    /// How many; `None` is until the end.
+    /// Number of messages; `None` for no limit before the end.
     pub count: Option<u64>,
-    /// The subscriber sends each message back at once; the delay is the round trip.
+    /// Whether the subscriber immediately returns each message; the delay is then the round trip.
     pub echo: bool,
-    /// Over what.
+    /// Transport.
     pub carriage: Carriage,
 }
 
-/// A flow under way, and what came of it.
+/// A running flow and its results.
 pub struct Flow {
-    /// What it is.
+    /// Parameters.
     pub plan: FlowPlan,
-    /// When each message was published.
+    /// Time of publication of each message.
     pub sent: Vec<Nanos>,
-    /// In order of arrival, at the far end or (echo) back at the publisher.
+    /// Arrivals in order, at the subscriber or (echo) back at the publisher.
     pub arrivals: Vec<Arrival>,
-    /// Messages that Tautline did not take (nobody wanted them yet).
+    /// Messages that were not accepted (no subscription yet, or a blocked writer).
     pub refused: u64,
-    /// Channel to the subscriber, and back.
+    /// Channel to the subscriber, and the reverse channel.
     channels: [Option<(PeerId, ChannelId)>; 2],
     socket_bytes: u64,
     blocked: bool,
-    /// Pieces of the message that the socket has not taken yet.
+    /// The message that is only partly in the socket: its number and the next part.
     pending: Option<(u64, u32)>,
     incomplete: BTreeMap<(bool, u64), u32>,
 }
@@ -103,7 +103,7 @@ impl Flow {
         }
     }
 
-    /// When the next message is due; `None` if there is none, or the socket decides.
+    /// Returns the due time of the next message; `None` if there is none, or the socket decides.
     pub fn due(&self) -> Option<Nanos> {
         let number = self.sent.len() as u64 + self.refused;
         let more = self.plan.count.is_none_or(|count| number < count);
@@ -119,7 +119,7 @@ impl Flow {
         self.arrivals.push(Arrival { sequence, sent_ns: published, received_ns: now });
     }
 
-    /// Counts a piece of a message; whether it was the last that was missing.
+    /// Counts a part of a message; returns whether it completes the message.
     fn completes(&mut self, piece: &Piece) -> bool {
         let (key, parts) = ((piece.returning, piece.sequence), piece.part.1);
         let have = self.incomplete.entry(key).or_default();
@@ -133,7 +133,7 @@ impl Flow {
         complete
     }
 
-    /// Bytes of a part of each message.
+    /// Returns the bytes of a part of a message.
     fn part_bytes(&self, part: u32) -> u32 {
         let from = part as usize * DATAGRAM_BYTES;
         (self.plan.bytes - from).min(DATAGRAM_BYTES) as u32
@@ -152,19 +152,20 @@ fn charge(ip_bytes: u32) -> u64 {
 /// All flows of a run.
 #[derive(Default)]
 pub struct Flows {
-    /// In order of the scenario.
+    /// Flows in the scenario's order.
     pub all: Vec<Flow>,
     by_channel: HashMap<(StationId, PeerId, ChannelId), (usize, bool)>,
     by_topic: HashMap<(StationId, String), (usize, bool)>,
 }
 
-/// The topic by which an echo comes back.
+/// Returns the topic of an echo.
 fn echo_of(topic: &OfferedTopic) -> OfferedTopic {
     OfferedTopic { name: format!("{}/echo", topic.name), ..topic.clone() }
 }
 
 impl Flows {
-    /// Adds a flow. For one over Tautline, `peers` are each end's numbers of the other.
+    /// Adds a flow. For a flow over Tautline, `peers` are the peer numbers at publisher and
+    /// subscriber.
     pub fn add(&mut self, net: &mut Net, plan: FlowPlan, peers: Option<[PeerId; 2]>) {
         let number = self.all.len();
         let mut flow = Flow::new(plan);
@@ -181,7 +182,7 @@ impl Flows {
         self.all.push(flow);
     }
 
-    /// A topic was offered to a host: wanted if it is one of a flow's.
+    /// Handles an advertised topic: a host subscribes if the topic belongs to a flow.
     pub fn offered(
         &mut self,
         net: &mut Net,
@@ -199,11 +200,11 @@ impl Flows {
         net.drain(host);
     }
 
-    /// Publishes a flow's next message; whether it was taken.
+    /// Publishes a flow's next message; returns whether it was accepted.
     pub fn publish(&mut self, net: &mut Net, number: usize) -> bool {
         let flow = &mut self.all[number];
         let taken = match flow.plan.carriage {
-            // While the last message still waits for the socket, its writer is blocked.
+            // The writer is blocked until the socket has accepted the last message.
             Carriage::Udp { .. } if flow.pending.is_some() => false,
             Carriage::Udp { .. } => {
                 flow.pending = Some((flow.sent.len() as u64, 0));
@@ -224,7 +225,7 @@ impl Flows {
         taken
     }
 
-    /// Gives a flow's socket what it takes.
+    /// Fills a flow's socket.
     pub fn fill_socket(&mut self, net: &mut Net, number: usize) {
         let Carriage::Udp { dscp } = self.all[number].plan.carriage else { return };
         loop {
@@ -238,7 +239,7 @@ impl Flows {
                 flow.sent.push(net.now());
             }
             let Some((sequence, part)) = flow.pending else { return };
-            // A writer that was stopped goes on when half is free (sock_def_write_space).
+            // A blocked writer resumes when half of the buffer is free (sock_def_write_space).
             let room = if flow.blocked { SOCKET_BYTES / 2 } else { SOCKET_BYTES };
             flow.blocked = flow.socket_bytes >= room;
             if flow.blocked {
@@ -255,21 +256,21 @@ impl Flows {
         }
     }
 
-    /// A flow's packet has left its socket, which takes the next.
+    /// Handles a transmitted packet: the flow's socket has space again.
     pub fn left(&mut self, net: &mut Net, number: usize, ip_bytes: u32) {
         self.dropped(number, ip_bytes);
         self.fill_socket(net, number);
     }
 
-    /// A flow's packet was dropped behind its socket. The writer goes on when it has
-    /// [the processor again](Flows::fill_socket): a drop takes no time, and refilling
-    /// at once would never end.
+    /// Releases the buffer space of a packet that was dropped behind the socket. The writer resumes
+    /// [later](Flows::fill_socket): a drop takes no virtual time, so immediate refills would never
+    /// end.
     pub fn dropped(&mut self, number: usize, ip_bytes: u32) {
         let flow = &mut self.all[number];
         flow.socket_bytes = flow.socket_bytes.saturating_sub(charge(ip_bytes));
     }
 
-    /// A piece reached a host. Returns flow and number of a message that is complete with it.
+    /// Handles a received part. Returns flow and number of the message that it completes.
     pub fn piece(&mut self, net: &mut Net, host: StationId, piece: Piece) -> Option<(usize, u64)> {
         let flow = &mut self.all[piece.flow];
         if !flow.completes(&piece) {
@@ -293,7 +294,7 @@ impl Flows {
         }
     }
 
-    /// A message reached a host over Tautline. Returns its flow and number.
+    /// Handles a message received over Tautline. Returns its flow and number.
     pub fn message(
         &mut self,
         net: &mut Net,
@@ -313,7 +314,7 @@ impl Flows {
         Some((number, sequence))
     }
 
-    /// The channel of a flow's messages at its publisher.
+    /// Returns the channel of a flow's messages at its publisher.
     pub fn channel(&self, number: usize) -> Option<(PeerId, ChannelId)> {
         self.all[number].channels[0]
     }
@@ -333,7 +334,7 @@ fn offer(
     Some((peer, channel))
 }
 
-/// Sends on a channel; `false` if it was not taken.
+/// Sends on a channel; returns `false` if the message was not accepted.
 pub fn send(
     net: &mut Net,
     host: StationId,
@@ -350,7 +351,7 @@ pub fn send(
     taken
 }
 
-/// A message of `bytes` (at least a stamp's) that carries its number and time.
+/// Returns a message of `bytes` (at least a stamp's) that starts with its number and time.
 pub fn stamped(sequence: u64, published: Nanos, bytes: usize) -> Vec<u8> {
     let mut payload = vec![0; bytes.max(STAMP_BYTES)];
     payload[..8].copy_from_slice(&sequence.to_le_bytes());

@@ -1,51 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Between medium and endpoint: what networks do to datagrams and the medium does
-//! not model (copies, reordering, loss behind the radio), and a look at what leaves.
+//! Disturbances between medium and endpoint that the medium does not model (duplicates, reordering,
+//! loss behind the radio), and a check of sent packets.
 
 use fastrand::Rng;
 use std::collections::BTreeMap;
 use tautline_medium::{Nanos, NetworkId, StationId};
 
-/// Bytes that may pass the in-flight budget beside the packet it was asked about: headers of
-/// small messages that share a packet, and acknowledgements that ride on it.
+/// Bytes by which a packet may exceed the in-flight budget: headers of small messages that share
+/// the packet, and piggybacked acknowledgements.
 const RIDING_BYTES: usize = 512;
-/// Outages at one time.
+/// Maximum number of simultaneous outages.
 const MAX_OUTAGES: usize = 8;
 
-/// What befalls datagrams on their way into one host.
+/// Disturbances of datagrams to one host.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Mishaps {
-    /// Share that is lost.
+    /// Share of lost datagrams.
     pub loss: f64,
-    /// Share that comes twice.
+    /// Share of duplicated datagrams.
     pub duplicate: f64,
-    /// Share, of copies too, that is held back.
+    /// Share of delayed datagrams, duplicates included.
     pub reorder: f64,
-    /// Longest time for which one is held back.
+    /// Maximum extra delay.
     pub reorder_by: Nanos,
 }
 
 /// A datagram's last network, and its two ends.
 #[derive(Debug, Clone, Copy)]
 pub struct Passage {
-    /// By which it arrives.
+    /// Network by which it arrives.
     pub network: NetworkId,
-    /// Who sent it.
+    /// Sender.
     pub from: StationId,
-    /// Whom it reached.
+    /// Receiver.
     pub to: StationId,
 }
 
-/// Nothing passes for a while; what is `None` matters not.
+/// A time without delivery; a field that is `None` matches everything.
 #[derive(Debug, Clone, Copy)]
 pub struct Outage {
-    /// By which network.
+    /// Affected network.
     pub network: Option<NetworkId>,
-    /// From whom.
+    /// Affected sender.
     pub from: Option<StationId>,
-    /// To whom.
+    /// Affected receiver.
     pub to: Option<StationId>,
-    /// When it is over.
+    /// End of the outage.
     pub until: Nanos,
 }
 
@@ -57,45 +57,45 @@ impl Outage {
     }
 }
 
-/// A datagram that an endpoint lets go.
+/// A datagram sent by an endpoint.
 #[derive(Debug)]
 pub struct Departure {
-    /// Whose.
+    /// Sending host.
     pub host: StationId,
-    /// IP bytes that the kernel held before on the same radio, of links that are up and not
-    /// stalled; none if all of them are of lower classes.
+    /// IP bytes that the kernel held for the same radio before, on links that are up and not
+    /// stalled; 0 if all of them belong to lower classes.
     pub in_flight: usize,
-    /// The radio's budget, in IP bytes.
+    /// In-flight budget of the radio, IP bytes.
     pub limit: usize,
-    /// The IP bytes of the datagram.
+    /// IP bytes of the datagram.
     pub ip_bytes: usize,
 }
 
-/// See the module.
+/// The gate, see the module.
 #[derive(Debug)]
 pub struct Gate {
     random: Rng,
     mishaps: BTreeMap<StationId, Mishaps>,
     outages: Vec<Outage>,
-    /// What left although the budget of its radio was used up, in words.
+    /// First violation of a radio's budget, in words.
     pub over_budget: Option<String>,
-    /// Datagrams that mishaps made away with.
+    /// Datagrams lost in disturbances and outages.
     pub lost: u64,
 }
 
 impl Gate {
-    /// A gate that lets everything pass.
+    /// Creates a gate that passes all datagrams.
     pub fn new(seed: u64) -> Self {
         let (mishaps, outages) = (BTreeMap::new(), Vec::new());
         Self { random: Rng::with_seed(seed), mishaps, outages, over_budget: None, lost: 0 }
     }
 
-    /// What shall befall datagrams to a host from now on.
+    /// Sets the disturbances of datagrams to a host.
     pub fn set(&mut self, host: StationId, mishaps: Mishaps) {
         self.mishaps.insert(host, mishaps);
     }
 
-    /// Starts an outage; with as many as there may be, the oldest ends.
+    /// Starts an outage; at the maximum number, the oldest ends.
     pub fn fail(&mut self, outage: Outage) {
         if self.outages.len() == MAX_OUTAGES {
             self.outages.remove(0);
@@ -108,7 +108,7 @@ impl Gate {
         self.outages.clear();
     }
 
-    /// How much later each copy of a datagram that has just come reaches the endpoint.
+    /// Returns the extra delay of each copy of a received datagram; empty if it is lost.
     pub fn delays(&mut self, now: Nanos, passage: &Passage) -> Vec<Nanos> {
         let Mishaps { loss, duplicate, reorder, reorder_by } =
             self.mishaps.get(&passage.to).copied().unwrap_or_default();
@@ -126,8 +126,7 @@ impl Gate {
         (0..copies).map(|_| delay()).collect()
     }
 
-    /// Looks at a datagram with messages that leaves: it has to keep within the budget,
-    /// unless the radio is idle.
+    /// Checks a sent datagram with messages: it must fit the budget, unless the radio is idle.
     pub fn see(&mut self, departure: &Departure) {
         let Departure { host, in_flight, limit, ip_bytes } = departure;
         let within = *in_flight == 0 || in_flight + ip_bytes <= limit + RIDING_BYTES;

@@ -28,14 +28,14 @@ use tautline_medium::{Nanos, RadioId, RadioStats, StationId};
 use tautline_proto::{Endpoint, LinkView, Place};
 use world::World;
 
-/// Messages may arrive so long after the last one was sent.
+/// Time after the last message is sent in which messages may still arrive.
 const DRAIN: Nanos = 1_000_000_000;
-/// The run is cut into so many steps for the progress line.
+/// Number of steps of a run, for the progress line.
 const STEPS: u64 = 100;
-/// Expected speed, for the progress line before anything is known.
+/// Expected speed as a multiple of real time, for the first progress line.
 const SPEED: u64 = 200;
 
-/// Runs a scenario's file.
+/// Runs a scenario file.
 pub fn run(arguments: &RunArguments) -> Result<ExitCode> {
     let scenario = crate::scenario::load_for_virtual_time(&arguments.scenario)?;
     let started = std::time::Instant::now();
@@ -71,32 +71,32 @@ fn keep(arguments: &RunArguments, world: &World, figures: &str) -> Result<()> {
     Ok(())
 }
 
-/// Samples of a scenario's flows, by name.
+/// Returns the samples of a scenario's flows, by name.
 pub fn samples(scenario: &Scenario, seed: u64) -> Result<Vec<(String, Samples)>> {
     watch(scenario, seed, scenario.duration, |_| {})
 }
 
-/// What a run looks like at one time.
+/// The state of a run at one time.
 pub struct Sight<'a> {
-    /// Since the scenario's start.
+    /// Time since the scenario's start.
     pub at_ns: Nanos,
     world: &'a World,
 }
 
 impl Sight<'_> {
-    /// The rate at which a station lets packets go to its first peer, bits per second.
+    /// Returns the rate at which a station sends to its first peer, bits per second.
     pub fn rate_bps(&self, station: StationId) -> Option<u64> {
         let endpoint = self.world.net.view(station)?;
         endpoint.link(endpoint.links().next()?).rate_bps
     }
 
-    /// What a radio has done.
+    /// Returns the counters of a radio.
     pub fn radio(&self, radio: RadioId) -> RadioStats {
         self.world.net.medium.stats(radio)
     }
 }
 
-/// The same, and `see` looks at it every so often, at its start and end too.
+/// As [`samples`]; calls `see` at the start and after every interval `every`.
 pub fn watch(
     scenario: &Scenario,
     seed: u64,
@@ -115,15 +115,15 @@ pub fn watch(
 
 /// The size of a run.
 pub struct Passed {
-    /// Time in the scenario.
+    /// Time simulated.
     pub time: Duration,
     /// Messages published.
     pub messages: u64,
-    /// Data frames put on the air.
+    /// Data frames transmitted.
     pub frames: u64,
 }
 
-/// Runs a scenario without looking at what comes of it.
+/// Runs a scenario without collecting results.
 pub fn pass(scenario: &Scenario, seed: u64) -> Result<Passed> {
     let mut world = build::build(scenario, seed)?;
     world.run(WARM_UP + scenario.duration + DRAIN);
@@ -135,7 +135,7 @@ pub fn pass(scenario: &Scenario, seed: u64) -> Result<Passed> {
     })
 }
 
-/// Runs it all; what had been used at the scenario's start and end.
+/// Runs the whole scenario; returns the usage at its start and end.
 fn advance(world: &mut World, scenario: &Scenario) -> [Usage; 2] {
     let (start, end) = (WARM_UP, WARM_UP + scenario.duration);
     let step = Duration::from_nanos(scenario.duration / STEPS / SPEED);
@@ -154,7 +154,7 @@ fn advance(world: &mut World, scenario: &Scenario) -> [Usage; 2] {
     [before, after]
 }
 
-/// Times as from the scenario's start.
+/// Returns a flow's samples, with times since the scenario's start.
 fn samples_of(flow: &Flow) -> Samples {
     let since = |time: Nanos| time.saturating_sub(WARM_UP);
     let arrivals = flow.arrivals.iter().map(|arrival| Arrival {
@@ -221,7 +221,7 @@ fn dropped(world: &World, number: usize) -> BTreeMap<String, u64> {
     drops.filter(|(_, n)| *n > 0).map(|(reason, n)| (reason.as_str().to_owned(), n)).collect()
 }
 
-/// By which network a link leaves, or by which peer it goes.
+/// Names the network by which a link leaves, or the relay of the link.
 fn way(scenario: &Scenario, station: &Station, endpoint: &Endpoint, link: &LinkView<'_>) -> String {
     match link.remote {
         Some(Place::Relay { hop, .. }) => format!("through {}", endpoint.peer(hop).name),

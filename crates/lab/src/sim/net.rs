@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Stations with IP and protocol endpoints on a medium, in virtual time.
 //!
-//! Neighbour resolution is absent: stations know each other's link addresses. That
-//! flatters the first packet after an outage, which real kernels may hold back
-//! for up to a second; `air` has it, being real.
+//! Neighbour resolution is absent: stations know each other's link addresses. This favours the
+//! first packet after an outage, which a real kernel may hold back for up to a second. `air`
+//! includes neighbour resolution, because it uses the real kernel.
 
 use super::attacker::{Attack, Attacker};
 use super::gate::{Departure, Gate, Passage};
@@ -19,13 +19,13 @@ use tautline_proto::{
     Class, Endpoint, Event, Instant, LinkConfig, LinkId, PeerId, RadioConfig, RadioId, Transmit,
 };
 
-/// IPv4 and UDP headers.
+/// Bytes of the IPv4 and UDP headers.
 pub const HEADER_BYTES: usize = 28;
-/// Of every node, before a network changes it.
+/// UDP port of every node, before a network changes it.
 pub const PORT: u16 = 18470;
-/// How a call begins: magic, version and kind 0 (spec/protocol.md).
+/// First bytes of a handshake initiation: magic, version and kind 0 (spec/protocol.md).
 pub const CALL: [u8; 2] = [b'T', VERSION << 4];
-/// Why no node refuses what another sends.
+/// Reasons for which no node refuses another honest node's packet.
 const NEVER: [RefusedPacket; 5] = [
     RefusedPacket::Malformed,
     RefusedPacket::Version,
@@ -33,17 +33,17 @@ const NEVER: [RefusedPacket; 5] = [
     RefusedPacket::UnknownKey,
     RefusedPacket::WrongKey,
 ];
-/// Hops after which a packet is dropped: a loop of routes would keep it for ever.
+/// Maximum number of hops; a routing loop would otherwise keep a packet forever.
 const MAX_HOPS: u8 = 64;
-/// Datagrams to the hostile station that wait to be looked at.
+/// Maximum number of queued datagrams to the hostile station.
 const MAX_CAPTURED: usize = 64;
 
 /// An IP packet.
 #[derive(Debug, Clone)]
 pub struct Packet {
-    /// Whose it is.
+    /// Station that sent the packet.
     pub sender: StationId,
-    /// Which life of its node, counted from 1.
+    /// Restart counter of the sender's node, from 1.
     pub life: u32,
     /// Source address.
     pub from: SocketAddrV4,
@@ -51,35 +51,35 @@ pub struct Packet {
     pub to: SocketAddrV4,
     /// Length with headers.
     pub ip_bytes: u32,
-    /// Access category on radios that have any.
+    /// DSCP, which selects the access category on radios that have any.
     pub dscp: u8,
-    /// When it was handed to the first radio.
+    /// Time at which the packet was passed to the first radio.
     pub emitted: Nanos,
-    /// What it carries.
+    /// Content of the packet.
     pub body: Body,
 }
 
-/// What a packet carries.
+/// The content of a packet.
 #[derive(Debug, Clone)]
 pub enum Body {
     /// A Tautline datagram.
     Tautline(Vec<u8>),
-    /// A piece of a plain UDP flow's message.
+    /// A part of a plain UDP flow's message.
     Piece(Piece),
 }
 
-/// A piece of a message over plain UDP.
+/// A part of a message over plain UDP.
 #[derive(Debug, Clone, Copy)]
 pub struct Piece {
-    /// The flow.
+    /// Number of the flow.
     pub flow: usize,
-    /// The message.
+    /// Number of the message.
     pub sequence: u64,
-    /// Which piece, of how many.
+    /// Number of the part, and number of all parts.
     pub part: (u32, u32),
-    /// When the message was published first.
+    /// Time at which the message was first published.
     pub published: Nanos,
-    /// It is on its way back to its publisher.
+    /// Whether it is an echo on the path back to its publisher.
     pub returning: bool,
 }
 
@@ -91,7 +91,7 @@ struct Parcel {
     charged: Option<Charge>,
 }
 
-/// Whose socket a packet stays charged to until it has been on the air.
+/// The socket to which a packet stays charged until it has been transmitted.
 #[derive(Debug, Clone, Copy)]
 enum Charge {
     Link { host: StationId, link: LinkId, class: Class, life: u32 },
@@ -103,16 +103,16 @@ struct Interface {
     network: NetworkId,
     radio: tautline_medium::RadioId,
     address: Ipv4Addr,
-    /// Where the node is reached by it.
+    /// UDP port at which the node is reached through this interface.
     port: u16,
 }
 
 struct Host {
     interfaces: Vec<Interface>,
-    /// Next hop by destination, where it is not the destination itself.
+    /// Next hop by destination, for destinations that are not neighbours.
     routes: BTreeMap<Ipv4Addr, Ipv4Addr>,
     node: Option<Node>,
-    /// Counts restarts of the node: what an earlier one sent is no charge of the next.
+    /// Restart counter of the node: packets of an earlier start are not charged to the next one.
     life: u32,
 }
 
@@ -122,67 +122,67 @@ struct Node {
     armed: Option<Nanos>,
 }
 
-/// What the applications on the hosts see.
+/// An occurrence that the applications on the hosts see.
 #[derive(Debug)]
 pub enum Happened {
     /// An event of a host's endpoint.
     Event(StationId, Event),
-    /// A piece of a plain flow reached its host.
+    /// A part of a plain UDP message reached its host.
     Piece(StationId, Piece),
-    /// A packet of so many IP bytes has left a flow's socket and been on the air.
+    /// A packet of this many IP bytes has left a flow's socket and was transmitted.
     Left(usize, u32),
-    /// A packet of so many IP bytes has left a flow's socket for nowhere: no way, or no room.
+    /// A packet of this many IP bytes was dropped behind a flow's socket: no route, or a full
+    /// queue.
     Dropped(usize, u32),
-    /// A datagram reached a host's endpoint so long after it left its sender's; what
-    /// it caused follows. Told only where there is a [`Gate`].
+    /// A datagram reached a host's endpoint this long after it left its sender's. Its consequences
+    /// follow. Reported only with a [`Gate`].
     Datagram(StationId, Nanos),
 }
 
-/// See the module.
+/// The simulated network, see the module.
 pub struct Net {
     now: Nanos,
-    /// The radio world.
+    /// The radio medium.
     pub medium: Medium<Parcelled>,
     hosts: Vec<Host>,
     owners: BTreeMap<Ipv4Addr, (StationId, tautline_medium::RadioId)>,
     by_radio: Vec<(StationId, usize)>,
     timers: BinaryHeap<Reverse<(Nanos, usize)>>,
     happened: VecDeque<Happened>,
-    /// What befalls datagrams between medium and endpoint; nothing without it.
+    /// Disturbances of datagrams between medium and endpoint, if any.
     pub gate: Option<Gate>,
-    /// Who hears all datagrams, if anybody.
+    /// An attacker that hears all datagrams, if any.
     pub attacker: Option<Attacker>,
-    /// Addresses that more than one host has had: what is sent there may be for another.
+    /// Addresses that more than one host has had: a packet to them may be for another host.
     second_hand: BTreeSet<Ipv4Addr>,
-    /// Datagrams may hold others', of nodes that have ended since.
+    /// Whether datagrams may contain relayed ones of nodes that have ended since.
     pub relays: bool,
-    /// What an endpoint did with a datagram that it must not do, in words.
+    /// A wrong reaction of an endpoint to a datagram, in words.
     pub misjudged: Option<String>,
-    /// Calls that endpoints have let go.
+    /// Handshake initiations that endpoints have sent.
     pub calls: u64,
-    /// The longest that a datagram has taken from endpoint to endpoint; nothing without a [`Gate`].
+    /// Longest time of a datagram from endpoint to endpoint; 0 without a [`Gate`].
     pub worst_transit: Nanos,
-    /// A station without a node, and what reached it: from whom, and what. Its own packets go by
-    /// [`Net::inject`].
+    /// A station without a node. Its own packets are sent with [`Net::inject`].
     pub hostile: Option<StationId>,
-    /// See `hostile`; the newest.
+    /// The newest datagrams that reached `hostile`, with their senders.
     pub captured: VecDeque<(StationId, Vec<u8>)>,
-    /// Datagrams that the gate holds back, by time and order: for which host, by which interface.
+    /// Datagrams that the gate delays, by time and order: the host, its interface, the packet.
     held: BTreeMap<(Nanos, u64), (StationId, usize, Parcel)>,
     held_order: u64,
 }
 
-/// What the medium carries; opaque outside.
+/// The medium's payload; opaque outside.
 #[derive(Debug, Clone)]
 pub struct Parcelled(Parcel);
 
-/// The medium's time as the protocol has it.
+/// Converts the medium's time to the protocol's.
 pub fn instant(now: Nanos) -> Instant {
     Instant(now)
 }
 
 impl Net {
-    /// An empty world; `medium` has its networks already.
+    /// Creates a network without hosts; `medium` already has its networks.
     pub fn new(medium: Medium<Parcelled>) -> Self {
         Self {
             now: 0,
@@ -232,12 +232,12 @@ impl Net {
         id
     }
 
-    /// Packets of `host` to `destination` go by `next`, both addresses of other hosts.
+    /// Routes packets of `host` to `destination` via `next`; both are addresses of other hosts.
     pub fn add_route(&mut self, host: StationId, destination: Ipv4Addr, next: Ipv4Addr) {
         self.hosts[host.0].routes.insert(destination, next);
     }
 
-    /// Where a host's node is reached on a network.
+    /// Returns the address of a host's node on a network.
     pub fn address(&self, host: StationId, network: NetworkId) -> Option<SocketAddrV4> {
         let found = self.hosts[host.0].interfaces.iter().find(|i| i.network == network)?;
         Some(SocketAddrV4::new(found.address, found.port))
@@ -248,8 +248,7 @@ impl Net {
         self.owners.contains_key(&address)
     }
 
-    /// From now on a host has another address on a network; routes follow it. Its node is
-    /// not told.
+    /// Changes the address of a host on a network; routes follow. The node is not informed.
     pub fn readdress(&mut self, host: StationId, network: NetworkId, to: SocketAddrV4) {
         let found = self.hosts[host.0].interfaces.iter_mut().find(|i| i.network == network);
         let Some(interface) = found else { return };
@@ -268,12 +267,13 @@ impl Net {
         }
     }
 
-    /// What is sent to this address may be for another host than the one that has it.
+    /// Marks an address at which packets may arrive that were for its earlier host.
     pub fn mark_second_hand(&mut self, address: Ipv4Addr) {
         self.second_hand.insert(address);
     }
 
-    /// The interface by which packets for `destination` leave a host, and the radio they go to.
+    /// Returns the interface by which packets for `destination` leave a host, and the receiving
+    /// radio.
     fn next_hop(
         &self,
         host: StationId,
@@ -287,7 +287,7 @@ impl Net {
         Some((interface, receiver))
     }
 
-    /// Starts (or starts anew) a host's Tautline node, without peers or links.
+    /// Starts (or restarts) a host's Tautline node, without peers or links.
     pub fn start_node(&mut self, host: StationId, mut endpoint: Endpoint, radio: &RadioConfig) {
         for _ in &self.hosts[host.0].interfaces {
             endpoint.add_radio(radio.clone());
@@ -297,15 +297,15 @@ impl Net {
         state.node = Some(Node { endpoint, in_flight: BTreeMap::new(), armed: None });
     }
 
-    /// Adds a link of a host's node to a peer at an address, by the way routes lead there.
+    /// Adds a link of a host's node to a peer's address, through the interface that routes select.
     pub fn add_link(&mut self, host: StationId, peer: PeerId, remote: Ipv4Addr) -> Option<LinkId> {
         let (interface, _) = self.next_hop(host, remote)?;
         let network = self.hosts[host.0].interfaces[interface].network;
         self.add_link_on(network, host, peer, Some(SocketAddrV4::new(remote, PORT)))
     }
 
-    /// Adds a link of a host's node to a peer by a network; one without an address waits
-    /// to be called.
+    /// Adds a link of a host's node to a peer on a network. A link without an address waits for a
+    /// handshake initiation.
     pub fn add_link_on(
         &mut self,
         network: NetworkId,
@@ -327,17 +327,17 @@ impl Net {
         link
     }
 
-    /// A host's endpoint. What it wants to send is taken by [`Net::drain`].
+    /// Returns a host's endpoint. [`Net::drain`] takes its outputs.
     pub fn endpoint(&mut self, host: StationId) -> Option<&mut Endpoint> {
         self.hosts[host.0].node.as_mut().map(|node| &mut node.endpoint)
     }
 
-    /// A host's endpoint, to look at.
+    /// Returns a host's endpoint for reading.
     pub fn view(&self, host: StationId) -> Option<&Endpoint> {
         self.hosts[host.0].node.as_ref().map(|node| &node.endpoint)
     }
 
-    /// Runs until something happens that applications see, or until `end`.
+    /// Runs until an occurrence that applications see, or until `end`.
     pub fn run(&mut self, end: Nanos) -> Option<Happened> {
         loop {
             if let Some(happened) = self.happened.pop_front() {
@@ -443,7 +443,7 @@ impl Net {
         }
     }
 
-    /// Gives a datagram to the host's endpoint, as often and as late as the gate says.
+    /// Passes a datagram to the host's endpoint, as often and as late as the gate decides.
     fn pass_gate(&mut self, host: StationId, interface: usize, parcel: Parcel) {
         let network = self.hosts[host.0].interfaces[interface].network;
         let passage = Passage { network, from: parcel.packet.sender, to: host };
@@ -468,14 +468,14 @@ impl Net {
         }
     }
 
-    /// How often a host's node refused what nobody but an attacker sends.
+    /// Counts the packets that a host's node refused for reasons that only an attacker causes.
     fn never(&self, host: StationId) -> u64 {
         let refused = self.view(host).map(Endpoint::refused_packets);
         refused.map_or(0, |refused| NEVER.iter().map(|reason| refused.get(*reason)).sum())
     }
 
-    /// A node that takes a datagram of another for an attacker's is wrong, unless the one is
-    /// of a life that ended, or was sent to where another had been, or carries for a third.
+    /// A node must not refuse another node's datagram as an attacker's, unless the sender has
+    /// restarted since, an address has changed its host, or the datagram contains a relayed one.
     fn check_genuine(&mut self, host: StationId, before: u64, packet: &Packet) {
         let Packet { from, to, sender, life, body, .. } = packet;
         let Body::Tautline(datagram) = body else { return };
@@ -495,7 +495,7 @@ impl Net {
         }
     }
 
-    /// Lets the attacker send something to one of the hosts; false if it has heard nothing yet.
+    /// Makes the attacker send to one of the hosts; returns false if it has heard nothing yet.
     pub fn attack(&mut self) -> bool {
         let Some(attack) = self.attacker.as_mut().and_then(Attacker::draw) else { return false };
         let Attack { host, packet, changed } = attack;
@@ -535,8 +535,8 @@ impl Net {
         self.drain(host);
     }
 
-    /// Hands a parcel to the radio that its route leads to; what has no way or finds
-    /// the queue full is dropped, and its charge with it.
+    /// Passes a packet to the radio of its route. A packet without a route or with a full queue is
+    /// dropped, together with its charge.
     fn put_on_radio(&mut self, host: StationId, parcel: Parcel) {
         let hop = self.next_hop(host, *parcel.packet.to.ip()).filter(|_| parcel.hops < MAX_HOPS);
         let Some((interface, receiver)) = hop else { return self.drop_parcel(&parcel) };
@@ -550,8 +550,8 @@ impl Net {
         }
     }
 
-    /// Takes what a host's endpoint wants to send and to tell, and sets its timer.
-    /// Call after any use of [`Net::endpoint`] that changes it.
+    /// Takes the packets and events of a host's endpoint, and sets its timer. Call it after any use
+    /// of [`Net::endpoint`] that changes the endpoint.
     pub fn drain(&mut self, host: StationId) {
         loop {
             let now = instant(self.now);
@@ -587,7 +587,7 @@ impl Net {
         self.emit(host, to, ip_bytes as u32, dscp, body, charged);
     }
 
-    /// Lets the gate see what leaves with messages, and what the kernel holds before it.
+    /// Shows the gate each packet with messages, and the bytes that the kernel holds before it.
     fn show_gate(&mut self, host: StationId, link: Option<LinkId>, class: Class, ip_bytes: usize) {
         let Some(gate) = &mut self.gate else { return };
         let (Some(link), Some(node)) = (link, &self.hosts[host.0].node) else { return };
@@ -608,8 +608,8 @@ impl Net {
         self.emit(host, to, ip_bytes, 0, Body::Tautline(datagram), None);
     }
 
-    /// Sends a piece of a plain flow to an address; the flow is charged for it
-    /// (and hears [`Happened::Left`]) unless this is an answer to it.
+    /// Sends a part of a plain UDP message to an address. It is charged to the flow, which gets
+    /// [`Happened::Left`], unless it is an echo.
     pub fn send_piece(
         &mut self,
         host: StationId,

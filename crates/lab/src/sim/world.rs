@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A run in virtual time: hosts, their flows and control loops, and what happens to them when.
+//! A run in virtual time: hosts, their flows and control loops, and scheduled changes.
 
 use super::control_loop::ControlLoop;
 use super::flows::{FlowPlan, Flows};
@@ -12,11 +12,11 @@ use std::net::Ipv4Addr;
 use tautline_medium::{Nanos, StationId};
 use tautline_proto::{Config, Endpoint, Event, PeerId, RadioConfig, Rights, SecretKey};
 
-/// How late a publisher's timer may wake it; drawn evenly. Without it all stations would
-/// publish in the same nanosecond, and collide, as real ones never do.
+/// Maximum delay of a publisher's timer, drawn uniformly. Without it all stations would publish in
+/// the same nanosecond and collide, which real ones never do.
 const MOST_LATE: Nanos = 200_000;
 
-/// A writer whose packets were dropped goes on after so long.
+/// Pause of a writer whose packets were dropped.
 const WRITER_PAUSE: Nanos = 1_000_000;
 
 enum Due {
@@ -26,27 +26,27 @@ enum Due {
     Change(Change),
 }
 
-/// See the module.
+/// The world, see the module.
 pub struct World {
     /// Hosts and medium.
     pub net: Net,
-    /// Their load.
+    /// Flows of the hosts.
     pub flows: Flows,
-    /// Their controllers.
+    /// Control loops.
     pub loops: Vec<ControlLoop>,
-    /// By time, and of one time in the order planned.
+    /// Scheduled work by time, then in the order of scheduling.
     due: BTreeMap<(Nanos, u64), Due>,
     order: u64,
-    /// When a flow's writer goes on, if packets of it were dropped.
+    /// Time at which a flow's writer resumes after drops.
     refills: BTreeMap<usize, Nanos>,
     random: Rng,
     radio: RadioConfig,
-    /// How each of two hosts with links between them calls the other.
+    /// Peer number of the second host at the first, for hosts with links between them.
     peers: BTreeMap<(StationId, StationId), PeerId>,
 }
 
 impl World {
-    /// A world without load. `radio` is how Tautline treats every interface.
+    /// Creates a world without load. `radio` configures every interface of Tautline nodes.
     pub fn new(net: Net, seed: u64, radio: RadioConfig) -> Self {
         Self {
             net,
@@ -69,7 +69,8 @@ impl World {
         Ok(())
     }
 
-    /// Makes two nodes peers, with a link for each pair of addresses, of the one and of the other.
+    /// Makes two nodes peers, with a link for each pair of addresses: that of `a`, then that of
+    /// `b`.
     pub fn join(
         &mut self,
         a: (StationId, &str),
@@ -93,7 +94,7 @@ impl World {
         Ok(())
     }
 
-    /// Tells a node of another that its neighbour `via`, a peer already, leads to.
+    /// Makes `other` a peer of a node, through the neighbour `via`, which is a peer already.
     pub fn meet_through(
         &mut self,
         host: StationId,
@@ -109,7 +110,7 @@ impl World {
         Ok(())
     }
 
-    /// A node passes on whatever its peers ask for.
+    /// Lets a node relay for all its peers.
     pub fn let_relay(&mut self, host: StationId) -> anyhow::Result<()> {
         let endpoint = self.endpoint(host)?;
         let peers: Vec<PeerId> = endpoint.peers().collect();
@@ -133,7 +134,7 @@ impl World {
         self.net.endpoint(host).with_context(|| format!("host {} has no node", host.0))
     }
 
-    /// Adds a flow and returns its number; one over Tautline needs its ends
+    /// Adds a flow and returns its number. The ends of a flow over Tautline must be
     /// [joined](World::join).
     pub fn add_flow(&mut self, plan: FlowPlan) -> usize {
         let ends = [(plan.from, plan.to), (plan.to, plan.from)];
@@ -144,14 +145,14 @@ impl World {
         number
     }
 
-    /// Adds a control loop over flows that were added.
+    /// Adds a control loop; its flows must exist.
     pub fn add_loop(&mut self, control_loop: ControlLoop) {
         let (number, start) = (self.loops.len(), control_loop.start());
         self.loops.push(control_loop);
         self.plan(start, Due::Sample(number));
     }
 
-    /// Lets the world change.
+    /// Schedules a change of the medium.
     pub fn change_at(&mut self, at: Nanos, change: Change) {
         self.plan(at, Due::Change(change));
     }

@@ -91,10 +91,10 @@ fn is_name(name: &str, max_bytes: usize) -> bool {
     (1..=max_bytes).contains(&name.len()) && name.bytes().all(allowed) && !name.starts_with('-')
 }
 
-/// Returns lines for `ip` in the air. Each radio's device is created in the air, where its packets
-/// meet those of other radios, and moved to its station. TCP passes one segment at a time to the
-/// device: the queue would split 40 segments in one packet, and their simultaneous arrival delays
-/// the emulator.
+/// Returns lines for `ip` in the air. Each radio's device is created from the air, where its
+/// packets meet those of other radios, and placed in its station. TCP passes one segment at a time
+/// to the device: the queue would split a packet of 40 segments, and their simultaneous arrival
+/// delays the emulator.
 pub fn air_links(stations: &[StationPlan]) -> String {
     let mut lines = "link set lo up\n".to_owned();
     for (number, place) in places(stations).iter().enumerate() {

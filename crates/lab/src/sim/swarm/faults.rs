@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The first phase: load, and everything that can go wrong.
+//! The first phase: load and faults of every kind.
 
 use super::super::gate::Outage;
 use super::plan::{MS, chance, pick};
@@ -9,26 +9,26 @@ use crate::staging::address;
 use std::net::SocketAddrV4;
 use tautline_medium::{Interference, Nanos, NetworkId, RateControl, StationId, WifiConfig};
 
-/// Messages handed over, each after something may have happened.
+/// Number of messages sent; a fault may precede each.
 const STEPS: usize = 150;
-/// Bytes handed over at most, so that a run takes milliseconds and drains in time.
+/// Maximum bytes sent, so that a run takes milliseconds and drains in time.
 const MAX_BYTES: usize = 600_000;
-/// The same, as time that the slowest network would take.
+/// Maximum load, as seconds of the slowest network.
 const MAX_LOAD_SECONDS: u64 = 5;
-/// Time of the phase in which nothing but an outage happens, at most: bounds what a run takes.
+/// Maximum total duration of pauses, in which only an outage lasts; limits the duration of a run.
 const MAX_PAUSES: Nanos = 100_000 * MS;
-/// The shortest outage, and the longest is so many times that.
+/// Shortest outage; the longest is `OUTAGE_RANGE` times as long.
 const OUTAGE_MIN: Nanos = 100 * MS;
 const OUTAGE_RANGE: f64 = 700.0;
-/// Datagrams that an attacker sends at once.
+/// Maximum number of datagrams in one attack.
 const MAX_BURST: usize = 40;
-/// Starts of nodes in a row.
+/// Maximum number of restarts in a row.
 const MAX_STARTS: usize = 6;
-/// Addresses of a network that no station has at first.
+/// Addresses of a network that no station has initially.
 const SPARE: std::ops::Range<usize> = 100..120;
 
 impl World {
-    /// Runs the phase; `Err` says what was wrong.
+    /// Runs the phase; an error describes the violation.
     pub fn fault_phase(&mut self) -> Result<(), String> {
         self.set_losses(true);
         self.set_mishaps(true);
@@ -48,7 +48,7 @@ impl World {
         Ok(())
     }
 
-    /// The rate of a network where nothing is wrong; the lowest where it adapts.
+    /// Returns the rate of a network without faults; the lowest rate if it adapts.
     pub fn rate_bps(&self, network: usize) -> u64 {
         match &self.plan.networks[network].kind {
             NetworkKind::Pipe(pipe) => pipe.rate_bps,
@@ -83,7 +83,7 @@ impl World {
                 self.restarts += 1;
                 return self.start(station);
             }
-            // Long enough for links to go down, and for what waits to be given up.
+            // Long enough for links to go down and for queued messages to expire.
             38..40 => {
                 let pause = MS * pick(&mut self.random, &[1000, 3000, 12_000]);
                 return self.pause(pause);
@@ -97,14 +97,14 @@ impl World {
         Ok(())
     }
 
-    /// Lets time pass, as long as the phase has any.
+    /// Lets time pass, within the limit of the phase.
     fn pause(&mut self, span: Nanos) -> Result<(), String> {
         let span = span.min(MAX_PAUSES.saturating_sub(self.paused));
         self.paused += span;
         self.run(span)
     }
 
-    /// Starts a node and one of its peers again and again, faster than they can meet.
+    /// Restarts a node and one of its peers repeatedly, faster than a handshake takes.
     fn start_often(&mut self, station: usize) -> Result<(), String> {
         let partners = self.partners(station);
         let both = [station, partners.first().copied().unwrap_or(station)];
@@ -120,7 +120,8 @@ impl World {
         Ok(())
     }
 
-    /// A station gets another address, as of DHCP, or another port, as of a NAT that forgot it.
+    /// Gives a station another address, as by DHCP, or another port, as by a NAT that lost its
+    /// mapping.
     fn change_address(&mut self) {
         let movers = self.plan.movers.clone();
         let Some(&(station, network)) = self.random.choice(&movers) else { return };
@@ -128,7 +129,7 @@ impl World {
         let Some(before) = self.net.address(host, on) else { return };
         let home = address(network, station);
         let stations = 0..self.plan.stations.len();
-        // What a station has left, another may get.
+        // Another station may get an address that a station has left.
         let ip = match self.random.u32(..4) {
             0 => *before.ip(),
             1 => home,
@@ -144,13 +145,13 @@ impl World {
         }
         self.moves += 1;
         self.net.readdress(host, on, SocketAddrV4::new(ip, port));
-        // A node sees its own address change, but not what a NAT does.
+        // A node detects a change of its own address, but not one by a NAT.
         if port == before.port() && self.random.bool() {
             self.announce_move(station);
         }
     }
 
-    /// All of a network fails, or what goes to a station, or comes from it, on one network or on all.
+    /// Fails a whole network, or one direction of a station on one network or on all.
     fn fail(&mut self, station: usize) -> Result<(), String> {
         let span = OUTAGE_MIN as f64 * OUTAGE_RANGE.powf(self.random.f64());
         let (span, network) = (span as Nanos, self.random.usize(..self.plan.networks.len()));
@@ -247,7 +248,7 @@ impl World {
         }
     }
 
-    /// Ends everything that is wrong; returns once no station moves and no noise is left.
+    /// Ends all faults; returns when no station moves and no interference is left.
     pub fn end_faults(&mut self) -> Result<(), String> {
         self.set_losses(false);
         self.set_mishaps(false);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The second phase: nothing is wrong any more, and what should arrive must.
+//! The second phase: no faults, so messages that can arrive must arrive.
 
 use super::plan::{Chain, MS, TopicPlan};
 use super::world::{Way, World};
@@ -9,48 +9,48 @@ use tautline_medium::{Nanos, NetworkId, StationId, WifiConfig};
 use tautline_proto::Rate;
 use tautline_proto::stats::{DropReason, Drops};
 
-/// A full packet.
+/// Bits of a full packet.
 const PACKET_BITS: u64 = 1500 * 8;
-/// In so long all links are up, and in the time that relays' queues take to drain. One that has just begun to fail is down after 0.75 s and what
-/// its round trip adds; then its peer is sought each 150 ms, or at each other address, by pings
-/// and calls in turns.
+/// Time limit for all links to come up, in addition to the time in which relays' queues drain. A
+/// link that has just failed is down after 0.75 s plus its RTT. Then the node sends pings and
+/// handshake initiations in turn every 150 ms, to each known address.
 const UP_WITHIN: Nanos = 3000 * MS;
-/// In so long all topics are wanted: definitions of 60 KB take a second each on slow lines, and ten
-/// where stations hidden from each other have many at once (seed 7045).
+/// Time limit for all subscriptions: definitions of 60 KB take a second each on slow lines, and ten
+/// among stations hidden from each other that send many simultaneously (seed 7045).
 const AGREE_WITHIN: Nanos = 90_000 * MS;
-/// The time in which keys are made anew, with messages now and then.
+/// Duration of the long phase, with key renewal and occasional messages.
 const LONG: Nanos = 600_000 * MS;
-/// Between two messages of that time.
+/// Interval between two messages of the long phase.
 const LONG_STEP: Nanos = 7000 * MS;
-/// Their bytes.
+/// Maximum size of these messages, bytes.
 const LONG_MESSAGE: usize = 2000;
-/// Keys do not last longer (spec/protocol.md).
+/// Maximum lifetime of keys (spec/protocol.md).
 const KEYS_LAST: Nanos = 180_000 * MS;
-/// In so long everything under way has an outcome.
+/// Time limit for outcomes of all sent messages.
 const DRAIN_WITHIN: Nanos = 120_000 * MS;
-/// Time in which the estimates of round trips forget what load and faults did to them:
-/// 40 heartbeats, each of which renews an eighth.
+/// Time in which RTT estimates forget load and faults: 40 heartbeats, each of which replaces an
+/// eighth.
 const SETTLE: Nanos = 20_000 * MS;
-/// In so long one message has an outcome: 10 s of repair, and what it takes to notice.
+/// Time limit for the outcome of one message: 10 s of repair, and the time to notice its end.
 const MESSAGE_WITHIN: Nanos = 20_000 * MS;
-/// In so long a receiver gives up what stopped coming (10 s, looked at each second), lest the
-/// pieces of a message that was lost count against the next.
+/// Time in which a receiver drops an incomplete message (10 s, checked each second), lest fragments
+/// of a lost message count against the next.
 const GIVE_UP: Nanos = 12_000 * MS;
-/// Sizes tried of each topic, in equal steps up to the largest that is easy.
+/// Message sizes tried of each topic, in equal steps up to the maximum of [`World::easy_len`].
 const ROUNDS: usize = 3;
-/// A message handed over alone is no longer than this.
+/// Maximum size of a message sent alone.
 const MAX_EASY: usize = 50_000;
-/// Bytes that may be on their way before a packet: two full ones and reports, at each hop.
+/// Bytes that may precede a packet at each hop: two full packets and reports.
 const AHEAD_BYTES: u64 = 6000;
-/// As slow as trouble may leave `Rate::Auto`, until the way has been found out anew.
+/// Lowest rate that faults may leave with `Rate::Auto`, until the next measurement of the path.
 const AUTO_BPS: u64 = 200_000;
 
-/// What may be on the way through a relay: so much per round trip.
+/// Bits that may be in flight through a relay per round trip.
 const RELAY_WINDOW_BITS: u64 = 8000;
-/// Room that a queue needs beside a message, for reports and packets of others that pass.
+/// Queue space needed in addition to a message, for reports and relayed packets.
 const RELAYS_ROOM: usize = 4000;
 
-/// What a way carries without haste.
+/// Conservative capacity of a path.
 #[derive(Debug, Clone, Copy)]
 struct Ease {
     bps: u64,
@@ -59,7 +59,7 @@ struct Ease {
 }
 
 impl World {
-    /// Runs the phase after [`World::end_faults`]; `Err` says what was wrong.
+    /// Runs the phase after [`World::end_faults`]; an error describes the violation.
     pub fn healing(&mut self) -> Result<(), String> {
         self.meet_again()?;
         self.drain_all()?;
@@ -109,7 +109,7 @@ impl World {
         }
     }
 
-    /// Or says which link is not.
+    /// Returns an error that names a link that is down.
     fn all_up(&self) -> Result<(), String> {
         for (a, b) in self.plan.pairs.clone().into_iter().flat_map(|[a, b]| [(a, b), (b, a)]) {
             let (view, peer) = (self.view(a), self.peer(a, b));
@@ -126,7 +126,7 @@ impl World {
         Ok(())
     }
 
-    /// How long what waits in front of a relay may hold up what comes after.
+    /// Returns the maximum delay that queues in front of a relay may add.
     fn queues_drain_in(&self) -> Nanos {
         let routes = self.plan.pairs.iter().flat_map(|[a, b]| self.plan.routes(*a, *b));
         let drains = routes.map(|Chain { stations, hops }| {
@@ -139,7 +139,7 @@ impl World {
         drains.max().unwrap_or(0)
     }
 
-    /// Where a station is, and where it takes a partner to be.
+    /// Describes a station's addresses and its links to a partner.
     fn links_of(&self, station: usize, partner: usize) -> String {
         let (view, peer) = (self.view(station), self.peer(station, partner));
         let networks = self.plan.stations[station].networks.iter();
@@ -161,8 +161,7 @@ impl World {
         (0..self.plan.topics.len()).find(|topic| !self.outward(*topic).0)
     }
 
-    /// Minutes with little to do and nothing wrong, if they are planned: keys are made anew,
-    /// and nothing is lost by that.
+    /// Runs minutes with little load and no faults, if planned: keys are renewed without loss.
     pub fn long_phase(&mut self) -> Result<(), String> {
         if !self.plan.long {
             return Ok(());
@@ -177,7 +176,7 @@ impl World {
             self.run(LONG_STEP)?;
         }
         let (calls, downs) = (self.net.calls - calls, self.downs - downs);
-        // What a relay carries is sealed, calls too.
+        // Relayed packets are encrypted, so handshake initiations among them are not counted.
         let apart =
             |pair: &&[usize; 2]| self.plan.relays && self.plan.shared(pair[0], pair[1]).is_empty();
         let seen = self.plan.pairs.iter().filter(|pair| !apart(pair)).count();
@@ -207,7 +206,7 @@ impl World {
         stats.queued == 0 && stats.sent == 0
     }
 
-    /// One message with nothing else under way.
+    /// Sends one message with nothing else in flight.
     fn send_alone(&mut self, topic: usize, len: usize) -> Result<(), String> {
         let (lost, drops) = (self.frames_lost(), self.drops());
         let missed = self.taken_for_lost(topic);
@@ -252,14 +251,15 @@ impl World {
         ))
     }
 
-    /// Packets of which a publisher's node believes that they did not arrive: among hidden stations
+    /// Returns the number of packets that the publisher's node declared lost: among hidden stations
     /// acknowledgements may take long (seed 9633).
     fn taken_for_lost(&self, topic: usize) -> u64 {
         let view = self.view(self.plan.topics[topic].from);
         view.links().map(|link| view.link(link).stats.lost_packets).sum()
     }
 
-    /// 802.11 gives frames up even where nothing is wrong; only repair with time makes up for it.
+    /// Whether a message may be lost: 802.11 drops frames even without faults, and only repair
+    /// without a time limit compensates.
     fn may_be_lost(&self, topic: usize) -> bool {
         let config = &self.plan.topics[topic].config;
         !config.repair || config.topic.lifespan.is_some()
@@ -270,12 +270,12 @@ impl World {
         topics.map(|topic| (self.outward(topic).1.dropped, self.inward(topic).dropped)).collect()
     }
 
-    /// The largest message that a topic carries in good time when nothing else is sent.
+    /// Returns the maximum size of a message that surely arrives in time when nothing else is sent.
     fn easy_len(&self, topic: usize) -> usize {
         let Ease { bps, one_way, .. } = self.ease(topic);
         let plan = &self.plan.topics[topic];
         let lifespan = plan.config.topic.lifespan.unwrap_or(Duration::from_secs(5));
-        // The receiver takes half a round trip for the way here.
+        // The receiver takes half the RTT as the one-way delay.
         let spare = (lifespan.as_nanos() as u64 / 2).saturating_sub(2 * one_way);
         let in_time = (bps / 8 * (spare / MS) / 2000) as usize;
         let [from, to] = [plan.from, plan.to].map(|station| &self.plan.stations[station].config);
@@ -284,12 +284,12 @@ impl World {
         plan.max_len.min(in_time).min(taken).min(from.queue_bytes - others).min(MAX_EASY)
     }
 
-    /// The worst of a topic's ways.
+    /// Returns the worst of a topic's paths.
     fn ease(&self, topic: usize) -> Ease {
         let (from, to) = (self.plan.topics[topic].from, self.plan.topics[topic].to);
         let rate = self.plan.stations[from].radio.rate;
         let configured = rate.fixed_bps().unwrap_or(u64::MAX);
-        // A relay paces what it passes on as what is its own.
+        // A relay paces relayed packets like its own.
         let paced = if self.plan.relays { AHEAD_BYTES * 8000 * MS / configured } else { 0 };
         let bps = if rate == Rate::Auto { AUTO_BPS } else { configured };
         let mut worst = Ease { bps, one_way: 0, hops: 1 };
@@ -298,7 +298,7 @@ impl World {
                 Way::Direct(network) => vec![network],
                 Way::Forwarded(route) | Way::Relayed(route) => route.hops,
             };
-            // All hops on one channel take turns.
+            // All hops on one channel share its capacity.
             let turns = hops.len() as u64;
             let mut bps = hops.iter().map(|hop| self.hop_bps(*hop)).min().unwrap_or(0) / turns;
             let one_way = hops.iter().map(|hop| self.hop_time(*hop) + paced).sum();
@@ -312,7 +312,7 @@ impl World {
         worst
     }
 
-    /// What a hop carries: half of an 802.11 rate, less where an access point forwards.
+    /// Returns the capacity of a hop: half of an 802.11 rate, less if an access point forwards.
     fn hop_bps(&self, network: usize) -> u64 {
         let bps = self.rate_bps(network);
         match &self.plan.networks[network].kind {
@@ -331,7 +331,7 @@ impl World {
         }
     }
 
-    /// Messages dropped at either end, by reason.
+    /// Returns the messages dropped at either end, by reason.
     pub fn drops_by_reason(&self) -> Vec<(DropReason, u64)> {
         let all = self.drops();
         let count =

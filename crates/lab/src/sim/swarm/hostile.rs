@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A station more, in a share of the runs: it holds a key that all its neighbours know, and it
-//! lies to them while there are faults. All that is promised to the others holds beside it.
-//! It has a generator of its own, so that it changes nothing of what a seed draws beside it.
+//! An additional station, in a share of the runs. It holds a key that all its neighbours accept,
+//! and attacks them during the fault phase. All guarantees to the other stations still hold. It has
+//! a random generator of its own, so that it does not change the other draws of a seed.
 
 use super::super::net::instant;
 use super::plan::{MS, Plan, chance, pick};
@@ -15,41 +15,41 @@ use tautline_proto::{
     PeerId, Rights, Role, SecretKey,
 };
 
-/// Share of the runs that have one.
+/// Share of the runs with a hostile station.
 const SHARE: f64 = 1.0 / 3.0;
-/// Tells its draws from all others of a seed.
+/// Separates its draws from the other draws of a seed.
 const SALT: u64 = 0x6c69_6172;
 const NAME: &str = "liar";
-/// Packets that wait at its radio.
+/// Queue limit of its radio, packets.
 const QUEUE_PACKETS: usize = 50;
-/// Acts between two steps of the phase of faults, at most.
+/// Maximum number of actions between two steps of the fault phase.
 const MAX_ACTS: usize = 2;
-/// Messages of nodes to it are no longer.
+/// Maximum size of nodes' messages to it.
 const MAX_MESSAGE: usize = 5000;
-/// After its last act its queue empties in so long, on the slowest network.
+/// Time after its last action in which its queue drains, on the slowest network.
 const QUIET_AFTER: u64 = 10_000 * MS;
-/// What a session's own messages to one peer may take: so many, each of a definition at most
-/// once, the rest short.
+/// Maximum bytes of control messages of a session to one peer: this many messages, each definition
+/// at most once, the rest short.
 const MAX_OWN_BYTES: u64 = 8 * MAX_CHANNELS as u64 * 1100;
 
-/// See the module.
+/// The hostile station, see the module.
 #[derive(Debug)]
 pub struct Hostile {
     random: Rng,
     station: StationId,
     network: NetworkId,
-    /// Whether its neighbours pass on what it sends for others.
+    /// Whether its neighbours relay for it.
     pub relayed: bool,
-    /// How it lies to each neighbour.
+    /// Its attack state for each neighbour.
     liars: BTreeMap<usize, Liar>,
-    /// What each neighbour calls it, and offers it.
+    /// Its peer number at each neighbour, and the channel advertised to it.
     known_as: BTreeMap<usize, (PeerId, ChannelId)>,
     /// Datagrams sent so far.
     pub lies: u64,
 }
 
 impl Hostile {
-    /// Draws whether a seed has one, and where it is.
+    /// Draws whether a seed has a hostile station, and its position.
     pub fn draw(seed: u64, plan: &Plan) -> Option<(Self, Motion)> {
         let mut random = Rng::with_seed(seed ^ SALT);
         if !chance(&mut random, SHARE) {
@@ -71,7 +71,7 @@ impl Hostile {
         Some((hostile, Motion::at([x + 1.0, y + 1.0, z])))
     }
 
-    /// On which network it is, and what waits there at most.
+    /// Returns the network of its radio, and the queue limit.
     pub fn radio(&self) -> (NetworkId, usize) {
         (self.network, QUEUE_PACKETS)
     }
@@ -96,7 +96,7 @@ fn topic() -> ChannelConfig {
 }
 
 impl World {
-    /// A node that has just started gets to know the hostile station, if they share a network.
+    /// Makes the hostile station a peer of a node that has just started, if they share a network.
     pub fn meet_hostile(&mut self, station: usize) -> Result<(), String> {
         let Some(hostile) = &self.hostile else { return Ok(()) };
         let (network, relayed) = (hostile.network, hostile.relayed);
@@ -122,7 +122,7 @@ impl World {
         Ok(())
     }
 
-    /// Whether an event is about the hostile station, of which nothing is promised.
+    /// Whether an event concerns the hostile station, about which nothing is guaranteed.
     pub fn is_of_hostile(&mut self, station: usize, event: &Event) -> bool {
         let Some(hostile) = &self.hostile else { return false };
         let of_link = |link: &LinkId| self.view(station).link(*link).peer;
@@ -152,7 +152,7 @@ impl World {
         true
     }
 
-    /// The hostile station takes what came, and acts; the nodes talk to it as well.
+    /// Passes received datagrams to the hostile station and lets it act; nodes also send to it.
     pub fn lie(&mut self) -> Result<(), String> {
         let Some(mut hostile) = self.hostile.take() else { return Ok(()) };
         let now = instant(self.net.now());
@@ -182,7 +182,7 @@ impl World {
         {
             let payload = vec![1; hostile.random.usize(..MAX_MESSAGE)].into();
             let message = Message { payload, published: now, source: 0, encoded: false };
-            // It may not be wanted, or there may be no room.
+            // There may be no subscription, or no queue space.
             let _ = self.endpoint(victim).send(now, peer, channel, message);
             self.net.drain(StationId(victim));
         }
@@ -190,12 +190,12 @@ impl World {
         self.check_hostile()
     }
 
-    /// What it sent last is through, and no more comes.
+    /// Ends its attack and waits until its last packets have arrived.
     pub fn end_lies(&mut self) -> Result<(), String> {
         if self.hostile.is_none() { Ok(()) } else { self.run(QUIET_AFTER) }
     }
 
-    /// What nodes hold for it and from it is bounded.
+    /// Checks the limits on state that nodes hold for it.
     fn check_hostile(&self) -> Result<(), String> {
         let Some(hostile) = &self.hostile else { return Ok(()) };
         for (&station, &(peer, channel)) in &hostile.known_as {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `tautline-lab swarm`: many small runs of the protocol, each drawn from a seed. First
-//! with faults, in which nothing may be wrong, then healed, in which all must arrive.
+//! `tautline-lab swarm`: many small runs of the protocol, each drawn from a seed. The first phase
+//! has faults and every output must be valid; the second has none and all messages must arrive.
 
 mod faults;
 mod healing;
@@ -24,9 +24,9 @@ use std::time::{Duration, Instant};
 use tautline_medium::Nanos;
 use world::World;
 
-/// Time in which nodes meet before anything is wrong.
+/// Time for handshakes before the faults.
 const WARM_UP: Nanos = 1500 * MS;
-/// What one run takes, for the progress line before anything is known.
+/// Expected time of one run, for the first progress line.
 const EXPECTED: Duration = Duration::from_millis(60);
 /// Exit code if a run failed.
 const FAILED: u8 = 3;
@@ -48,36 +48,36 @@ pub struct Arguments {
     json: bool,
 }
 
-/// What one run came to.
+/// Result of one run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Verdict {
-    /// What it was drawn from.
+    /// Seed of the run.
     pub seed: u64,
     /// Kind of topology.
     pub shape: String,
-    /// What was wrong; the run ended there.
+    /// First error, at which the run ended.
     pub wrong: Option<String>,
     /// Virtual time, in seconds.
     pub seconds: f64,
     /// Messages accepted for sending.
     pub accepted: u64,
-    /// Messages handed over.
+    /// Messages delivered.
     pub delivered: u64,
     /// Messages dropped at either end, by reason.
     pub dropped: BTreeMap<String, u64>,
-    /// Nodes started again.
+    /// Restarts of nodes.
     pub restarts: u64,
-    /// Addresses that changed.
+    /// Changes of addresses.
     pub moves: u64,
-    /// Outages of networks and directions.
+    /// Outages of networks and of directions.
     pub outages: u64,
-    /// Datagrams that an attacker sent again, as they were and with a bit changed.
+    /// Datagrams that the attacker repeated: unchanged, and with one bit changed.
     pub attacks: [u64; 2],
-    /// Datagrams of a peer that lies.
+    /// Datagrams of a hostile peer.
     pub lies: u64,
     /// Frames lost in the networks.
     pub frames_lost: u64,
-    /// Of all that was handed over and when, in hexadecimal.
+    /// Hash of all deliveries and their times, in hexadecimal.
     pub digest: String,
 }
 
@@ -89,7 +89,7 @@ struct Summary<'a> {
     runs: &'a [Verdict],
 }
 
-/// Runs what the arguments say and prints it. Exit code 3 if anything was wrong.
+/// Runs the seeds of the arguments and prints the results. Returns exit code 3 after an error.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let seeds: Vec<u64> = match arguments.seed {
         Some(seed) => vec![seed],
@@ -155,12 +155,12 @@ fn print_run(verdict: &Verdict) {
     println!("  digest {}", verdict.digest);
 }
 
-/// Where the last panic was, in words: a run that panics is a run that failed.
+/// Text of the last panic: a run that panics has failed.
 #[derive(Debug, Clone, Default)]
 struct Panics(Arc<Mutex<Option<String>>>);
 
 impl Panics {
-    /// From now on panics are noted and not printed.
+    /// Records panics from now on and does not print them.
     fn watch() -> Self {
         let panics = Self::default();
         let noted = panics.clone();
@@ -180,7 +180,7 @@ impl Panics {
     }
 }
 
-/// One run.
+/// Runs one seed.
 fn judge(seed: u64, panics: &Panics) -> Verdict {
     let mut random = Rng::with_seed(seed);
     let plan = Plan::draw(&mut random);

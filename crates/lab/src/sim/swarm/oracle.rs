@@ -1,111 +1,110 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The judge: a record of its own of what was handed over for sending, held against
-//! what comes out. It knows what the protocol promises (spec/protocol.md, "Messages")
-//! and nothing of how it keeps that.
+//! The oracle: an independent record of accepted messages, compared with the deliveries. It knows
+//! the guarantees of the protocol (spec/protocol.md, "Messages") and nothing of its implementation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tautline_medium::Nanos;
 
-/// Bytes of a message that carry its number; shorter ones are told apart by their bytes alone.
+/// Bytes of a message that hold its number; shorter messages are identified by their bytes alone.
 const NUMBER_BYTES: usize = 4;
-/// Packets tell ages in tenths of milliseconds, rounded down.
+/// Resolution of ages in packets: tenths of milliseconds, rounded down.
 const AGE_STEP: Duration = Duration::from_micros(100);
 
-/// What was promised for a topic's messages.
+/// Guarantees for a topic's messages.
 #[derive(Debug, Clone)]
 pub struct Terms {
-    /// Age past which none is handed over.
+    /// Age past which no message is delivered.
     pub lifespan: Option<Duration>,
-    /// So many newer ones of its source, once handed over, keep an older one out.
+    /// Number of newer delivered messages of its source after which an older one is not delivered.
     pub keep_last: u32,
 }
 
 /// A message that was accepted for sending.
 #[derive(Debug, Clone)]
 pub struct Sent {
-    /// The topic, numbered over all stations.
+    /// Topic, numbered over all stations.
     pub topic: usize,
-    /// The publisher.
+    /// Publisher.
     pub source: u32,
-    /// Marked as encoded.
+    /// Whether it is marked as encoded.
     pub encoded: bool,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub len: usize,
-    /// When.
+    /// Time of acceptance.
     pub at: Nanos,
-    /// Whose message in whose session.
+    /// The publisher's end of the session.
     pub era: Era,
 }
 
 /// One end of a session.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Era {
-    /// Which life of the node, counted from 1.
+    /// Restart counter of the node, from 1.
     pub life: u32,
-    /// When that began.
+    /// Time of that start.
     pub life_began: Nanos,
-    /// The session, by a number of its own over all nodes and lives.
+    /// Number of the session, unique over all nodes and restarts.
     pub session: u32,
-    /// When it began at this end.
+    /// Time at which the session began at this end.
     pub session_began: Nanos,
 }
 
-/// A message that was handed over to a subscriber.
+/// A message delivered to a subscriber.
 #[derive(Debug, Clone)]
 pub struct Delivery<'a> {
-    /// The topic on whose channel it came.
+    /// Topic of the channel on which it arrived.
     pub topic: usize,
-    /// The publisher it is said to be of.
+    /// Publisher according to the packet.
     pub source: u32,
-    /// Marked as encoded.
+    /// Whether it is marked as encoded.
     pub encoded: bool,
-    /// Its bytes.
+    /// Payload.
     pub payload: &'a [u8],
-    /// How old it is said to be.
+    /// Age according to the packet.
     pub age: Duration,
-    /// When it was handed over.
+    /// Time of delivery.
     pub at: Nanos,
-    /// How long the datagram that completed it was on its way.
+    /// Transit time of the datagram that completed it.
     pub transit: Nanos,
-    /// Whether the subscriber wants the topic at this time.
+    /// Whether the subscriber is subscribed at this time.
     pub wanted: bool,
     /// The subscriber's end of the session.
     pub era: Era,
 }
 
-/// The record.
+/// The record of messages.
 #[derive(Debug, Default)]
 pub struct Oracle {
     terms: Vec<Terms>,
     sent: Vec<Sent>,
-    /// Numbers that were handed over.
+    /// Numbers of delivered messages.
     arrived: BTreeSet<u32>,
-    /// The same, by topic and source.
+    /// Numbers of delivered messages, by topic and source.
     arrived_of: BTreeMap<(usize, u32), BTreeSet<u32>>,
-    /// Messages too short for their number: how many were sent less how many came.
+    /// Messages too short for a number: number sent minus number delivered.
     tiny: BTreeMap<(usize, Vec<u8>), i64>,
     deliveries: Vec<u64>,
-    /// The publisher's life and session that a session of a subscriber's is with.
+    /// The publisher's restart counter and session, by the subscriber's session.
     with: BTreeMap<u32, (u32, u32)>,
-    /// The latest life of the publisher of which a topic's messages came.
+    /// The latest restart counter of the publisher of delivered messages, by topic.
     newest_life: BTreeMap<usize, u32>,
     digest: Digest,
 }
 
 impl Oracle {
-    /// An empty record of topics of such terms.
+    /// Creates an empty record of topics with these guarantees.
     pub fn new(terms: Vec<Terms>) -> Self {
         let deliveries = vec![0; terms.len()];
         Self { terms, deliveries, ..Self::default() }
     }
 
-    /// The bytes of the next message, if it is of such length.
+    /// Returns the bytes of the next message, for this length.
     pub fn next_payload(&self, len: usize) -> Vec<u8> {
         payload(self.sent.len() as u32, len)
     }
 
-    /// A message of [`Oracle::next_payload`] was accepted; returns its number.
+    /// Records an accepted message of [`Oracle::next_payload`]; returns its number.
     pub fn accepted(&mut self, sent: Sent) -> u32 {
         let number = self.sent.len() as u32;
         if sent.len < NUMBER_BYTES {
@@ -116,34 +115,33 @@ impl Oracle {
         number
     }
 
-    /// Whether a message has been handed over; unknown (`None`) of those without their number.
+    /// Whether a message was delivered; `None` for messages without a number.
     pub fn has_arrived(&self, number: u32) -> Option<bool> {
         let numbered = self.sent.get(number as usize)?.len >= NUMBER_BYTES;
         numbered.then(|| self.arrived.contains(&number))
     }
 
-    /// Messages handed over of a topic.
+    /// Returns the number of deliveries of a topic.
     pub fn deliveries(&self, topic: usize) -> u64 {
         self.deliveries[topic]
     }
 
-    /// Messages accepted, of all topics.
+    /// Returns the number of accepted messages of all topics.
     pub fn total_accepted(&self) -> u64 {
         self.sent.len() as u64
     }
 
-    /// Messages handed over, of all topics.
+    /// Returns the number of deliveries of all topics.
     pub fn total_delivered(&self) -> u64 {
         self.deliveries.iter().sum()
     }
 
-    /// A number that two runs have in common if, as far as can be told, the same was
-    /// handed over at the same times.
+    /// Returns a hash of all deliveries and their times; equal runs have equal hashes.
     pub fn digest(&self) -> u64 {
         self.digest.0
     }
 
-    /// Enters a message that was handed over, or says what is wrong with that.
+    /// Records a delivery; returns an error if it violates a guarantee.
     pub fn delivered(&mut self, delivery: &Delivery<'_>) -> Result<(), String> {
         self.deliveries[delivery.topic] += 1;
         self.digest.add_delivery(delivery);
@@ -184,8 +182,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// A session is between one life of the one and one of the other: both began before it
-    /// did, and no message leads back to an earlier one.
+    /// A session is between one start of each of two nodes. Both starts precede the session, and no
+    /// later message belongs to an earlier start.
     fn judge_lives(
         &mut self,
         number: u32,
@@ -210,8 +208,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// The age in the last packet was within the lifespan when that was built; what it
-    /// took on its way comes on top, as far as the receiver's estimate falls short.
+    /// The age was within the lifespan when the last packet was built. The packet's transit time
+    /// adds to it, as far as the receiver's estimate is too low.
     fn judge_age(&self, number: u32, sent: &Sent, delivery: &Delivery<'_>) -> Result<(), String> {
         let Some(lifespan) = self.terms[sent.topic].lifespan else { return Ok(()) };
         let true_age = Duration::from_nanos(delivery.at.saturating_sub(sent.at));
@@ -230,8 +228,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// Numbers are drawn in the order of acceptance and each newer message that was handed
-    /// over has one of its own: after `keep_last` of them this one is late.
+    /// Numbers are in the order of acceptance, and each newer delivered message has a number of its
+    /// own. A message is late if `keep_last` newer ones were delivered.
     fn judge_order(&mut self, number: u32, sent: &Sent) -> Result<(), String> {
         let arrived = self.arrived_of.entry((sent.topic, sent.source)).or_default();
         let newer = arrived.range(number..).count();
@@ -260,7 +258,7 @@ fn judge_content(number: u32, sent: &Sent, delivery: &Delivery<'_>) -> Result<()
     Ok(())
 }
 
-/// Bytes that name themselves and cannot be mistaken for a shifted copy.
+/// Returns bytes that identify the message and differ from any shifted copy.
 fn payload(number: u32, len: usize) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(u64::from(number) << 32 | len as u64);
     let mut bytes = vec![0; len];
@@ -271,7 +269,7 @@ fn payload(number: u32, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// FNV-1a of 64 bits (Fowler, Noll, Vo): the same on every machine and in every release.
+/// FNV-1a of 64 bits (Fowler, Noll, Vo): equal on every machine and in every release.
 #[derive(Debug)]
 struct Digest(u64);
 

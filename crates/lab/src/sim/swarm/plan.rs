@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What one seed draws: networks, stations, who talks to whom, and how.
+//! The draw of one seed: networks, stations, peers and traffic.
 
 use super::super::gate::Mishaps;
 use crate::scenario::NetworkKind;
@@ -17,109 +17,109 @@ use tautline_proto::{
 pub const MS: Nanos = 1_000_000;
 /// IP bytes of a full packet.
 const PACKET_BYTES: usize = 1500;
-/// Pairs of stations that talk, at most: bounds the time a run takes.
+/// Maximum number of pairs with traffic; limits the duration of a run.
 const MAX_PAIRS: usize = 5;
-/// Share of the runs that go on for minutes.
+/// Share of runs that last minutes.
 const LONG_SHARE: f64 = 0.03;
-/// Pairs of stations that talk in such a run.
+/// Maximum number of pairs with traffic in such a run.
 const MAX_LONG_PAIRS: usize = 1;
-/// Loss at one metre of 2.4 GHz and an exponent as outdoors with obstacles. With 15 dBm,
-/// stations 60 m apart read 12 Mbps; at 120 m they do not sense each other.
+/// Path loss at one metre of 2.4 GHz, and an exponent as outdoors with obstacles. With 15 dBm,
+/// stations 60 m apart receive 12 Mbps; at 120 m they do not sense each other.
 const PATH_LOSS: PathLoss = PathLoss { at_1m_db: 40.0, exponent: 3.0, shadowing_db: 0.0 };
-/// A distance at which nothing is read.
+/// A distance beyond every range.
 const FAR_M: f64 = 2000.0;
 
-/// A network, and what it loses in the phase of faults.
+/// A network and its loss in the fault phase.
 #[derive(Debug, Clone)]
 pub struct NetworkPlan {
-    /// What it is when nothing is wrong.
+    /// The network without faults.
     pub kind: NetworkKind,
-    /// What it loses beside that.
+    /// Additional loss in the fault phase.
     pub loss: Loss,
 }
 
 /// A station with its node.
 #[derive(Debug, Clone)]
 pub struct StationPlan {
-    /// Networks that it has a radio on.
+    /// Networks of its radios.
     pub networks: Vec<usize>,
-    /// Where it is.
+    /// Position over time.
     pub motion: Motion,
-    /// Packets that may wait at each radio.
+    /// Queue limit of each radio, packets.
     pub queue_packets: usize,
-    /// Of its node.
+    /// Configuration of its node.
     pub config: Config,
-    /// Of each of its radios.
+    /// Configuration of each of its radios.
     pub radio: RadioConfig,
-    /// Of datagrams to it.
+    /// Disturbances of datagrams to it.
     pub mishaps: Mishaps,
 }
 
-/// Stations in a row, each of which passes on what the others say.
+/// A row of stations, each of which forwards for the others.
 #[derive(Debug, Clone)]
 pub struct Chain {
-    /// The stations.
+    /// Stations in order.
     pub stations: Vec<usize>,
-    /// The network of each hop.
+    /// Network of each hop.
     pub hops: Vec<usize>,
 }
 
 /// A topic from one station to another.
 #[derive(Debug, Clone)]
 pub struct TopicPlan {
-    /// Who publishes.
+    /// Publisher.
     pub from: usize,
-    /// Who subscribes.
+    /// Subscriber.
     pub to: usize,
-    /// As offered.
+    /// Configuration of the channel.
     pub config: ChannelConfig,
-    /// Largest message, in bytes.
+    /// Maximum message size in bytes.
     pub max_len: usize,
 }
 
-/// What one seed draws.
+/// The draw of one seed.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The shape, for people.
+    /// Name of the topology, for people.
     pub shape: &'static str,
-    /// One to three.
+    /// One to three networks.
     pub networks: Vec<NetworkPlan>,
-    /// Two to six.
+    /// Two to six stations.
     pub stations: Vec<StationPlan>,
-    /// The ways between stations of them that are no neighbours.
+    /// Paths between stations that are not neighbours.
     pub chains: Vec<Chain>,
-    /// Stations of a chain pass on by Tautline; else by IP.
+    /// Whether stations of a chain relay with Tautline; otherwise they forward IP.
     pub relays: bool,
-    /// Who knows whom; all do where there are relays, which have to know the ways.
+    /// Pairs of peers; with relays all pairs, because relays must know the paths.
     pub pairs: Vec<[usize; 2]>,
-    /// Topics of the pairs that talk, both ways.
+    /// Topics of the pairs with traffic, in both directions.
     pub topics: Vec<TopicPlan>,
-    /// When all stations are back where they belong.
+    /// Time from which all stations are at their initial positions.
     pub rests_from: Nanos,
-    /// Stations whose address on a network changes, at one end of any link only: where both
-    /// change at once neither can know the other's.
+    /// Stations and networks on which the address changes, at one end of a link only: if both
+    /// addresses change at the same time, neither end can learn the other's.
     pub movers: Vec<(usize, usize)>,
-    /// Ends of links (station, partner, network of the station) that know no address and
-    /// wait to be called.
+    /// Link ends (station, partner, network of the station) that have no address of the partner and
+    /// wait for its handshake initiation.
     pub called: Vec<(usize, usize, usize)>,
-    /// Somebody sends again what was heard.
+    /// Whether an attacker repeats datagrams.
     pub attacked: bool,
-    /// Runs on for long enough that keys are renewed.
+    /// Whether the run is long enough for key renewal.
     pub long: bool,
 }
 
-/// One of `choices`.
+/// Draws one of `choices`.
 pub fn pick<T: Copy>(random: &mut Rng, choices: &[T]) -> T {
     choices[random.usize(..choices.len())]
 }
 
-/// Whether something of this probability happens.
+/// Draws true with this probability.
 pub fn chance(random: &mut Rng, probability: f64) -> bool {
     random.f64() < probability
 }
 
 impl Plan {
-    /// What the generator draws.
+    /// Draws a plan.
     pub fn draw(random: &mut Rng) -> Self {
         let mut plan = match random.u32(..12) {
             0..4 => shared(random),
@@ -167,8 +167,8 @@ impl Plan {
         }
     }
 
-    /// At most one end of a link waits to be called: not the one whose address changes, since
-    /// nobody would know where to call it.
+    /// At most one end of a link waits for a handshake initiation. It is not the end whose address
+    /// changes, since its partner would not know the new address.
     fn draw_called(&mut self, random: &mut Rng) {
         for [a, b] in self.links().collect::<Vec<_>>() {
             let moves = |end| self.movers.contains(&end);
@@ -184,7 +184,7 @@ impl Plan {
         }
     }
 
-    /// The ends (station and network) of each link of all pairs that has addresses.
+    /// Returns the ends (station and network) of each link of all pairs that has addresses.
     pub fn links(&self) -> impl Iterator<Item = [(usize, usize); 2]> + '_ {
         self.pairs.iter().flat_map(move |&[a, b]| {
             let direct = self.shared(a, b).into_iter().map(move |n| [(a, n), (b, n)]);
@@ -247,7 +247,7 @@ impl Plan {
         });
     }
 
-    /// One station walks off, out of reach where there is path loss, and comes back.
+    /// Makes one station move out of range (if the network has path loss) and return.
     fn let_walk(&mut self, random: &mut Rng) {
         let station = random.usize(..self.stations.len());
         let motion = &mut self.stations[station].motion;
@@ -260,12 +260,12 @@ impl Plan {
         self.rests_from = back;
     }
 
-    /// The ways from one station to another along chains, unless they are neighbours.
+    /// Returns the paths from one station to another along chains, unless they are neighbours.
     pub fn routes(&self, from: usize, to: usize) -> Vec<Chain> {
         self.chains.iter().filter_map(|chain| chain.route(from, to)).collect()
     }
 
-    /// The networks by which two stations reach each other without a relay.
+    /// Returns the networks by which two stations reach each other without a relay.
     pub fn shared(&self, a: usize, b: usize) -> Vec<usize> {
         let on_air: Vec<_> = self.routes(a, b).into_iter().flat_map(|route| route.hops).collect();
         let other = &self.stations[b].networks;
@@ -293,7 +293,7 @@ fn all_pairs(stations: usize) -> Vec<[usize; 2]> {
     (0..stations).flat_map(|b| (0..b).map(move |a| [a, b])).collect()
 }
 
-/// All on one network, some of them on others too.
+/// All stations on one network, some of them on others too.
 fn shared(random: &mut Rng) -> Plan {
     let kinds = (0..random.usize(1..=3)).map(|_| draw_network(random, false)).collect();
     let mut plan = Plan::of("shared", random, kinds);
@@ -308,8 +308,8 @@ fn shared(random: &mut Rng) -> Plan {
     plan
 }
 
-/// A row of stations on one channel that hear their neighbours only, with a slow line
-/// between the ends now and then.
+/// A row of stations on one channel that receive only their neighbours, sometimes with a slow line
+/// between the ends.
 fn chain_on_air(random: &mut Rng) -> Plan {
     let stations = random.usize(3..=5);
     let line = chance(random, 0.3);
@@ -344,7 +344,7 @@ fn chain_of_networks(random: &mut Rng) -> Plan {
     plan
 }
 
-/// Two stations that do not hear each other, with two relays between them, on one channel or two.
+/// Two stations out of range of each other with two relays between them, on one or two channels.
 fn two_relays(random: &mut Rng) -> Plan {
     let channels = random.usize(1..=2);
     let kinds = (0..channels).map(|_| NetworkKind::Wifi(draw_wifi(random, true))).collect();
@@ -362,7 +362,7 @@ fn two_relays(random: &mut Rng) -> Plan {
     let by = |relay| Chain { stations: vec![0, relay, 3], hops: vec![channel_of(relay); 2] };
     plan.chains = vec![by(1), by(2)];
     plan.relays = true;
-    // The relays need not know each other.
+    // The relays need not be peers of each other.
     plan.pairs = vec![[0, 1], [0, 2], [0, 3], [1, 3], [2, 3]];
     plan
 }
@@ -384,7 +384,7 @@ fn around_access_point(random: &mut Rng) -> Plan {
     plan
 }
 
-/// Two stations that do not hear each other, and one between that both talk to.
+/// Two stations out of range of each other, and one between them that is the peer of both.
 fn hidden(random: &mut Rng) -> Plan {
     let wifi = draw_wifi(random, true);
     let mut plan = Plan::of("hidden", random, vec![NetworkKind::Wifi(wifi)]);
@@ -403,7 +403,7 @@ fn draw_network(random: &mut Rng, far: bool) -> NetworkKind {
     }
 }
 
-/// A channel; `far` is one whose stations reach each other at low rates only.
+/// Draws a channel; `far` selects rates at which distant stations reach each other.
 fn draw_wifi(random: &mut Rng, far: bool) -> WifiConfig {
     let phy = if chance(random, 0.8) { Phy::Ofdm } else { Phy::Dsss };
     let rates: &[u64] = match (phy, far) {
@@ -463,7 +463,7 @@ fn draw_topic(random: &mut Rng, number: usize, from: usize, to: usize) -> TopicP
     let lifespan = pick(random, &[None, None, Some(50), Some(300), Some(2000)]);
     let topic = OfferedTopic {
         name: format!("/{number}"),
-        // A type of its own, so that the definition has to be fetched.
+        // A type of its own, so that the definition must be requested.
         type_name: format!("swarm/Type{number}"),
         type_hash: "00".into(),
         priority: random.u8(..),

@@ -3,11 +3,11 @@
 use super::oracle::{Delivery, Era, Oracle, Sent, Terms};
 use super::*;
 
-/// In `make test`; `tautline-lab swarm` does more.
+/// Runs in `make test`; `tautline-lab swarm` does more.
 const RUNS: u64 = 100;
 const LIFESPAN: Duration = Duration::from_millis(50);
 
-/// An oracle of one topic to which `count` messages of 100 bytes were sent, 10 ms apart.
+/// Returns an oracle of one topic with `count` messages of 100 bytes sent 10 ms apart.
 fn oracle_of(count: u64, keep_last: u32) -> (Oracle, Vec<Vec<u8>>) {
     let mut oracle = Oracle::new(vec![Terms { lifespan: Some(LIFESPAN), keep_last }]);
     let payloads = (0..count).map(|n| {
@@ -21,7 +21,7 @@ fn oracle_of(count: u64, keep_last: u32) -> (Oracle, Vec<Vec<u8>>) {
     (oracle, payloads)
 }
 
-/// As delivered a millisecond after the first message was sent.
+/// Returns a delivery one millisecond after the first message was sent.
 fn delivery(payload: &[u8]) -> Delivery<'_> {
     Delivery {
         topic: 0,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The stations of a plan on the medium, with everything that comes out of them
-//! shown to the oracle.
+//! The stations of a plan on the medium. The oracle checks all their outputs.
 
 use super::super::attacker::Attacker;
 use super::super::gate::Gate;
@@ -17,69 +16,69 @@ use tautline_medium::{Medium, Nanos, NetworkId, RadioId, StationId};
 use tautline_proto::stats::{InStats, OutStats, RefusedPacket};
 use tautline_proto::{ChannelId, Endpoint, Event, Message, PeerId, Rights, SecretKey};
 
-/// Bytes of one of the session's own messages, a definition's text aside.
+/// Maximum size of a control message, without a definition's text.
 const CONTROL_BYTES: u64 = 300;
 /// Publishers of each topic.
 const SOURCES: u32 = 2;
 
-/// A way for what two stations say to each other.
+/// A path between two stations.
 #[derive(Debug, Clone)]
 pub enum Way {
     /// Without a relay, on this network.
     Direct(usize),
-    /// Along a chain, which passes on IP packets.
+    /// Along a chain that forwards IP packets.
     Forwarded(Chain),
-    /// Along a chain, which passes on packets of Tautline.
+    /// Along a chain that relays packets of Tautline.
     Relayed(Chain),
 }
 
-/// One end of a peering: sessions that began, and bytes of its own messages at most.
+/// One end of a peering: number of sessions, and the maximum of control bytes.
 #[derive(Debug, Clone, Copy, Default)]
 struct Acquaintance {
     sessions: u32,
     control_bytes: u64,
-    /// What messages of this life of the one to the other belong to.
+    /// Era of messages from this node's current start to the other.
     era: Era,
-    /// The other's life when this one began, and sessions since.
+    /// Restart counter of the other when this node started, and sessions since then.
     since: (u32, u32),
 }
 
-/// See the module.
+/// The world, see the module.
 pub struct World {
-    /// What it was made of.
+    /// The plan it was built from.
     pub plan: Plan,
     /// Hosts and medium.
     pub net: Net,
-    /// Draws everything that happens.
+    /// Source of all random draws.
     pub random: Rng,
-    /// The judge.
+    /// The oracle.
     pub oracle: Oracle,
-    /// Number of each topic at its publisher.
+    /// Channel of each topic at its publisher.
     channels: Vec<ChannelId>,
-    /// Accepted of each topic since its publisher started.
+    /// Messages accepted of each topic since its publisher started.
     accepted: Vec<u64>,
-    /// Whether the subscriber of each topic wants it.
+    /// Whether the subscriber of each topic is subscribed.
     pub wished: Vec<bool>,
     peers: BTreeMap<(usize, usize), PeerId>,
     acquaintances: BTreeMap<(usize, usize), Acquaintance>,
-    /// Transit of the datagram that came last to each host.
+    /// Transit time of the last datagram to each host.
     transit: Vec<Nanos>,
     radios: usize,
-    /// Nodes started again so far.
+    /// Restarts of nodes so far.
     pub restarts: u64,
-    /// Which life each node is in, counted from 1, and when it began.
+    /// Restart counter of each node, from 1, and the time of its last start.
     lives: Vec<(u32, Nanos)>,
     /// Sessions so far, over all nodes.
     sessions: u32,
-    /// Addresses that changed so far.
+    /// Changes of addresses so far.
     pub moves: u64,
-    /// Outages of networks and directions so far.
+    /// Outages of networks and of directions so far.
     pub outages: u64,
     /// Links that went down so far.
     pub downs: u64,
-    /// Time that faults have paused for.
+    /// Total time of pauses in the fault phase.
     pub paused: Nanos,
-    /// A station that lies.
+    /// A hostile station.
     pub hostile: Option<Hostile>,
 }
 
@@ -117,7 +116,7 @@ impl World {
             wished: vec![false; plan.topics.len()],
             peers: BTreeMap::new(),
             acquaintances: BTreeMap::new(),
-            // The hostile station has a place, though nothing is asked of it.
+            // The hostile station has an entry, though it is not checked.
             transit: vec![0; plan.stations.len() + 1],
             radios: plan.stations.iter().map(|station| station.networks.len()).sum(),
             restarts: 0,
@@ -149,20 +148,20 @@ impl World {
         }
     }
 
-    /// The ways from one station to another, in the order of their links.
+    /// Returns the paths from one station to another, in the order of their links.
     pub fn ways(&self, from: usize, to: usize) -> Vec<Way> {
         let direct = self.plan.shared(from, to).into_iter().map(Way::Direct);
         let along = if self.plan.relays { Way::Relayed } else { Way::Forwarded };
         direct.chain(self.plan.routes(from, to).into_iter().map(along)).collect()
     }
 
-    /// Stations that one talks to.
+    /// Returns the peers of a station.
     pub fn partners(&self, station: usize) -> Vec<usize> {
         let pairs = self.plan.pairs.iter().filter(|pair| pair.contains(&station));
         pairs.map(|[a, b]| if *a == station { *b } else { *a }).collect()
     }
 
-    /// Starts a station's node, or a new one in its place as after a crash.
+    /// Starts a station's node, or replaces it as after a crash.
     pub fn start(&mut self, station: usize) -> Result<(), String> {
         let plan = self.plan.stations[station].clone();
         let mut random = self.random.fork();
@@ -173,7 +172,7 @@ impl World {
         let partners = self.partners(station);
         for &partner in &partners {
             let acquaintance = self.acquaintances.entry((station, partner)).or_default();
-            // At first all start, one after the other.
+            // Initially all start, one after the other.
             acquaintance.since = (self.lives[partner].0.max(1), 0);
             self.meet(station, partner)?;
         }
@@ -217,7 +216,7 @@ impl World {
                     continue;
                 }
             };
-            // The file knows where the partner was at first.
+            // The configuration names the partner's initial address.
             let called = self.plan.called.contains(&(station, partner, here));
             let remote = SocketAddrV4::new(address(there, partner), PORT);
             let remote = (!called).then_some(remote);
@@ -237,7 +236,7 @@ impl World {
         Ok(())
     }
 
-    /// Offers a topic anew with another priority.
+    /// Advertises a topic again with another priority.
     pub fn set_priority(&mut self, topic: usize, priority: u8) -> Result<(), String> {
         self.plan.topics[topic].config.topic.priority = priority;
         let plan = self.plan.topics[topic].clone();
@@ -251,7 +250,7 @@ impl World {
         Ok(())
     }
 
-    /// Tells a station's node that its own address may be another.
+    /// Informs a station's node that its own address may have changed.
     pub fn announce_move(&mut self, station: usize) {
         let now = instant(self.net.now());
         let endpoint = self.endpoint(station);
@@ -266,13 +265,13 @@ impl World {
     }
 
     /// # Panics
-    /// If the station has no node, which no plan leads to.
+    /// If the station has no node, which no plan produces.
     #[expect(clippy::expect_used, reason = "every station of a plan has a node")]
     pub fn endpoint(&mut self, station: usize) -> &mut Endpoint {
         self.net.endpoint(StationId(station)).expect("every station has a node")
     }
 
-    /// A station's node, to look at.
+    /// Returns a station's node for reading.
     ///
     /// # Panics
     /// As [`World::endpoint`].
@@ -281,12 +280,12 @@ impl World {
         self.net.view(StationId(station)).expect("every station has a node")
     }
 
-    /// What a station calls another.
+    /// Returns the peer number of a partner at a station.
     pub fn peer(&self, station: usize, partner: usize) -> PeerId {
         self.peers[&(station, partner)]
     }
 
-    /// Whether the publisher knows a topic to be wanted, and its counters there.
+    /// Returns whether the publisher knows of a subscription to a topic, and its counters there.
     pub fn outward(&self, topic: usize) -> (bool, OutStats) {
         let plan = &self.plan.topics[topic];
         let peer = self.peer(plan.from, plan.to);
@@ -294,7 +293,7 @@ impl World {
         state.map_or((false, OutStats::default()), |(_, wanted, stats)| (wanted, *stats))
     }
 
-    /// Counters of a topic at its subscriber.
+    /// Returns the counters of a topic at its subscriber.
     pub fn inward(&self, topic: usize) -> InStats {
         let plan = &self.plan.topics[topic];
         let peer = self.peer(plan.to, plan.from);
@@ -302,7 +301,7 @@ impl World {
         state.map_or_else(InStats::default, |(_, _, stats)| *stats)
     }
 
-    /// Lets a topic's subscriber want it, or not; nothing if it is not offered (yet).
+    /// Subscribes to a topic or unsubscribes; does nothing unless the topic is advertised.
     pub fn want(&mut self, topic: usize, wanted: bool) {
         let (from, to) = (self.plan.topics[topic].from, self.plan.topics[topic].to);
         let (now, peer) = (instant(self.net.now()), self.peer(to, from));
@@ -316,8 +315,8 @@ impl World {
         self.net.drain(StationId(to));
     }
 
-    /// Hands over a message of `len` bytes; its number, unless it was refused (while the
-    /// peer is away, or does not want it).
+    /// Sends a message of `len` bytes. Returns its number unless it was refused (peer down, or no
+    /// subscription).
     pub fn send(&mut self, topic: usize, len: usize) -> Option<u32> {
         let (from, to) = (self.plan.topics[topic].from, self.plan.topics[topic].to);
         let (at, source) = (self.net.now(), self.random.u32(..SOURCES));
@@ -333,7 +332,7 @@ impl World {
         Some(self.oracle.accepted(Sent { topic, source, encoded, len, at, era }))
     }
 
-    /// Lets time pass.
+    /// Runs for `span` of virtual time.
     pub fn run(&mut self, span: Nanos) -> Result<(), String> {
         let end = self.net.now() + span;
         while let Some(happened) = self.net.run(end) {
@@ -351,7 +350,7 @@ impl World {
         known.find(|(_, id)| **id == peer).map_or(station, |((_, partner), _)| *partner)
     }
 
-    /// Topics from one station to another.
+    /// Returns the topics from one station to another.
     fn topics_between(&self, from: usize, to: usize) -> impl Iterator<Item = usize> + use<'_> {
         let all = self.plan.topics.iter().enumerate();
         all.filter(move |(_, topic)| (topic.from, topic.to) == (from, to)).map(|(number, _)| number)
@@ -404,7 +403,7 @@ impl World {
         }
     }
 
-    /// What hops before the last may have taken without the receiver's knowledge.
+    /// Returns the maximum time of the earlier hops of a relayed path, unknown to the receiver.
     fn relayed_transit(&self, from: usize, to: usize) -> Nanos {
         let hops = self.ways(from, to).into_iter().map(|way| match way {
             Way::Direct(_) | Way::Forwarded(_) => 1,
@@ -413,7 +412,7 @@ impl World {
         (hops.max().unwrap_or(1) - 1) * self.net.worst_transit
     }
 
-    /// Everything is offered again, and asked for again.
+    /// After a new session everything is advertised and requested again.
     fn on_new_session(&mut self, station: usize, partner: usize) -> Result<(), String> {
         let inward: Vec<_> = self.topics_between(partner, station).collect();
         for topic in &inward {
@@ -429,7 +428,7 @@ impl World {
         self.sessions += 1;
         let ((life, life_began), session_began) = (self.lives[station], self.net.now());
         acquaintance.era = Era { life, life_began, session: self.sessions, session_began };
-        // Each session is with another life of the partner, one that was there since.
+        // Each session is with another start of the partner, among those since this node's start.
         let (first, sessions) = &mut acquaintance.since;
         *sessions += 1;
         if *sessions > self.lives[partner].0 - *first + 1 {
@@ -441,7 +440,7 @@ impl World {
         Ok(())
     }
 
-    /// What holds at any time.
+    /// Checks the invariants that hold at any time.
     fn check(&self) -> Result<(), String> {
         for topic in 0..self.plan.topics.len() {
             self.check_topic(topic)?;
@@ -483,8 +482,8 @@ impl World {
         TopicEnds { from: self.plan.topics[topic].from, to: self.plan.topics[topic].to }
     }
 
-    /// Bytes of messages waiting are bounded; the session's own come on top, and
-    /// an empty message counts as one byte.
+    /// Checks the limit on queued bytes. Control messages add to the limit, and an empty message
+    /// counts as one byte.
     fn check_queue(&self, station: usize, partner: usize) -> Result<(), String> {
         let view = self.view(station).peer(self.peer(station, partner));
         let own = self.acquaintances.get(&(station, partner)).map_or(0, |a| a.control_bytes);
@@ -498,7 +497,7 @@ impl World {
         Ok(())
     }
 
-    /// Frames that networks have lost so far, for whatever reason.
+    /// Returns the frames that networks have lost so far, for any reason.
     pub fn frames_lost(&self) -> u64 {
         let lost = |radio| {
             let stats = self.net.medium.stats(RadioId(radio));
