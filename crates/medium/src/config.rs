@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What networks, stations and radios are made of. Every value is in SI units
-//! or named with its unit; distances are metres, powers dBm.
+//! Parameters of networks, stations and radios. Every value is in SI units or named with its unit;
+//! distances are metres, powers dBm.
 
 use crate::{Nanos, StationId};
 
@@ -13,7 +13,7 @@ pub enum Phy {
     Dsss,
 }
 
-/// How stations take turns.
+/// The channel access method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// One queue per radio (clause 10.3).
@@ -22,51 +22,50 @@ pub enum Access {
     Edca,
 }
 
-/// Which rate a data frame is sent at.
+/// The rate of data frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RateControl {
-    /// Always this one, in bits per second; it has to be one of the [`Phy`]'s.
+    /// A constant rate in bits per second; it must be one of the [`Phy`]'s.
     Fixed(u64),
-    /// By success seen, in the manner of Minstrel.
+    /// Selected by measured success, as in Minstrel.
     Adaptive,
 }
 
-/// What is lost beside collisions and weak signals.
+/// Loss in addition to collisions and weak signals.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Loss {
-    /// Nothing.
+    /// No loss.
     None,
-    /// Each with the same probability.
+    /// The same probability for each trial.
     Uniform {
-        /// 0-1.
+        /// Probability, 0-1.
         probability: f64,
     },
-    /// In bursts (Gilbert, 1960; Elliott, 1963): a good state that loses nothing
-    /// and a bad one that loses all. Long-run loss is `enter / (enter + leave)`,
-    /// the mean burst `1 / leave`.
+    /// In bursts (Gilbert, 1960; Elliott, 1963): a good state without loss and a bad state that
+    /// loses everything. Long-run loss is `enter / (enter + leave)`, the mean burst `1 / leave`.
     GilbertElliott {
-        /// Probability of good to bad, per trial.
+        /// Probability of the transition from good to bad, per trial.
         enter: f64,
-        /// Probability of bad to good, per trial.
+        /// Probability of the transition from bad to good, per trial.
         leave: f64,
     },
 }
 
-/// What one trial of [`Loss`] is, on an 802.11 network.
+/// The unit of a trial of [`Loss`], on an 802.11 network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trial {
-    /// Each attempt on the air; retries may repair it.
+    /// Each attempt on the air; retries may compensate.
     Attempt,
-    /// Each frame after all its attempts: nothing repairs it.
+    /// Each frame after all its attempts; nothing compensates.
     Frame,
 }
 
-/// How power falls with distance.
+/// A path-loss law: power over distance.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PathLoss {
     /// Loss at one metre, dB.
     pub at_1m_db: f64,
-    /// 2 in free space, 3 to 4 among walls and rubble.
+    /// Exponent: 2 in free space, 3 to 4 among walls and rubble.
     pub exponent: f64,
     /// Standard deviation of a constant per pair of stations, dB, drawn from the seed.
     pub shadowing_db: f64,
@@ -75,27 +74,28 @@ pub struct PathLoss {
 /// An 802.11 network: all its radios share one channel.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WifiConfig {
-    /// Timing and rates.
+    /// Physical layer: timing and rates.
     pub phy: Phy,
-    /// DCF or EDCA.
+    /// Channel access: DCF or EDCA.
     pub access: Access,
-    /// Fixed or adaptive.
+    /// Rate of data frames: fixed or adaptive.
     pub rate: RateControl,
     /// Attempts after the first one (dot11ShortRetryLimit is 7).
     pub retries: u32,
     /// Artificial loss, per directed pair of radios.
     pub loss: Loss,
-    /// What one trial of `loss` is.
+    /// Unit of a trial of `loss`.
     pub trial: Trial,
     /// Transmit power of every radio, dBm.
     pub power_dbm: f64,
     /// Noise floor, dBm.
     pub noise_dbm: f64,
-    /// Signals from here up keep a station silent, dBm.
+    /// Carrier-sense threshold, dBm: a stronger signal keeps a station silent.
     pub carrier_sense_dbm: f64,
-    /// `None`: everyone hears everyone perfectly, and any overlap destroys all.
+    /// Path loss; with `None` all radios receive each other perfectly, and any overlap destroys all
+    /// frames.
     pub path_loss: Option<PathLoss>,
-    /// All frames between other stations go through this one.
+    /// The station that forwards all frames between other stations.
     pub access_point: Option<StationId>,
 }
 
@@ -107,45 +107,45 @@ pub struct PipeConfig {
     pub rate_bps: u64,
     /// Bytes added to each IP packet.
     pub overhead_bytes: u32,
-    /// Bytes that an idle pipe lets go at once (the burst of a token bucket).
+    /// Bytes that an idle pipe sends immediately (the burst of a token bucket).
     pub burst_bytes: u64,
-    /// From the end of a frame at the sender to the receiver.
+    /// Time from the end of a frame at the sender to its arrival.
     pub delay: Nanos,
-    /// Largest extra delay, uniformly drawn; frames stay in order.
+    /// Maximum extra delay, drawn uniformly; frames stay in order.
     pub jitter: Nanos,
-    /// Per directed pair of radios, one trial per frame.
+    /// Loss per directed pair of radios, one trial per frame.
     pub loss: Loss,
-    /// Bytes (with overhead) that may wait at a radio; more are dropped.
+    /// Queue limit of a radio in bytes (with overhead); frames above it are dropped.
     pub queue_bytes: u64,
-    /// All radios share the rate and take turns, first come first served.
+    /// Whether all radios share the rate, first come first served.
     pub half_duplex: bool,
 }
 
-/// Where a station is over time.
+/// A station's position over time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Motion {
-    /// Time since the start and place, in order of time. Between two the station
-    /// moves straight and evenly; before the first and after the last it rests.
+    /// Time since the start and position, in order of time. Between two waypoints the station moves
+    /// in a straight line at constant speed; before the first and after the last it rests.
     pub waypoints: Vec<(Nanos, [f64; 3])>,
 }
 
-/// Frames that are no one's: a neighbour's network, a microwave oven.
+/// Transmissions of no station: a neighbour's network, a microwave oven.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Interference {
-    /// How long each burst lasts.
+    /// Duration of each burst.
     pub burst: Nanos,
-    /// Mean time from the end of one to the start of the next, exponentially drawn.
+    /// Mean time from the end of one burst to the start of the next, exponentially distributed.
     pub mean_pause: Nanos,
-    /// Where it comes from; power and path loss are the network's.
+    /// Position of the source; power and path loss are the network's.
     pub place: [f64; 3],
-    /// First moment.
+    /// Start of the interference.
     pub from: Nanos,
-    /// Last moment.
+    /// End of the interference.
     pub until: Nanos,
 }
 
 impl Default for WifiConfig {
-    /// DCF at a fixed 6 Mbps in one collision domain, nothing lost.
+    /// DCF at a fixed 6 Mbps in one collision domain, without loss.
     fn default() -> Self {
         Self {
             phy: Phy::Ofdm,
@@ -164,7 +164,7 @@ impl Default for WifiConfig {
 }
 
 impl Default for PipeConfig {
-    /// 6 Mbps both ways at once, without delay, loss or burst; 100 KB may wait.
+    /// 6 Mbps in each direction, without delay, loss or burst; a queue of 100 KB.
     fn default() -> Self {
         Self {
             rate_bps: 6_000_000,

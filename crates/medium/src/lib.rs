@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A seeded model of radio: airtime, contention, loss, motion and outage.
 //!
-//! Without I/O: the caller brings time and frames, and is told when a frame has
-//! been sent and where it arrives. The same seed and inputs give the same
-//! outputs. [`Medium`] is the whole of it.
+//! No I/O: the caller supplies time and frames; outputs report the end of each transmission and
+//! each delivery. The same seed and inputs give the same outputs. [`Medium`] is the interface.
 #![forbid(unsafe_code)]
 
 mod config;

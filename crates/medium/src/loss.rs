@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Loss that neither collisions nor distance explain.
+//! Loss not caused by collisions or distance.
 
 use crate::Loss;
 use fastrand::Rng;
 use std::collections::BTreeMap;
 
-/// The state of one network's [`Loss`], a chain of its own per directed pair.
+/// State of one network's [`Loss`], with a separate Markov chain per directed pair.
 #[derive(Debug)]
 pub struct Losses {
     loss: Loss,
@@ -17,14 +17,15 @@ impl Losses {
         Self { loss, bad: BTreeMap::new() }
     }
 
-    /// One trial from one radio to another: whether it is lost.
+    /// Runs one trial from one radio to another; returns whether it is lost.
     pub fn lost(&mut self, from: usize, to: usize, random: &mut Rng) -> bool {
         match self.loss {
             Loss::None => false,
             Loss::Uniform { probability } => random.f64() < probability,
             Loss::GilbertElliott { enter, leave } => {
                 let bad = self.bad.entry((from, to)).or_insert_with(|| {
-                    // Started in its long-run state, so that short runs are not flattered.
+                    // The chain starts in its stationary distribution, so that short runs do not
+                    // lose less.
                     random.f64() * (enter + leave) < enter
                 });
                 let changes = random.f64() < if *bad { leave } else { enter };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! All networks of a scene behind one face.
+//! The interface to all networks of a scene.
 
 use crate::pipe::Pipe;
 use crate::scene::Scene;
@@ -10,57 +10,57 @@ use crate::{
 };
 use std::collections::VecDeque;
 
-/// An IP packet on its way over one network.
+/// An IP packet on one network.
 #[derive(Debug, Clone)]
 pub struct Frame<P> {
-    /// The receiver; `None` is every radio of the network.
+    /// The receiver; `None` for every radio of the network.
     pub to: Option<RadioId>,
-    /// Length of the IP packet; headers of the network are added here.
+    /// Length of the IP packet; the network adds its own headers.
     pub bytes: u32,
-    /// Differentiated services code point, 0-63: chooses the access category.
+    /// Differentiated services code point, 0-63, which selects the access category.
     pub dscp: u8,
-    /// Whatever the caller wants back; the medium does not look at it.
+    /// Opaque data that the medium returns to the caller.
     pub payload: P,
 }
 
-/// What became of a sent frame, as its sender knows.
+/// The outcome of a sent frame, as its sender knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It has been on the air and, where the network acknowledges, was acknowledged.
+    /// The frame was transmitted and, if the network acknowledges frames, acknowledged.
     Done,
     /// All attempts failed.
     GivenUp,
 }
 
-/// What happens; in order of time.
+/// An output of the medium; outputs are in order of time.
 #[derive(Debug, Clone)]
 pub enum Output<P> {
-    /// The sender's radio is done with a frame: a driver would free it now.
+    /// The sender's radio has finished a frame: a driver would free it now.
     Sent {
-        /// When.
+        /// Time of the event.
         at: Nanos,
-        /// Of which radio.
+        /// The sending radio.
         radio: RadioId,
-        /// How it ended.
+        /// Outcome for the sender.
         outcome: Outcome,
-        /// As given to [`Medium::send`].
+        /// Payload given to [`Medium::send`].
         payload: P,
     },
     /// A frame reached a radio.
     Delivered {
-        /// When its last bit came.
+        /// Arrival of the last bit.
         at: Nanos,
-        /// The radio that sent it first (an access point forwards).
+        /// The radio that sent the frame originally (an access point forwards).
         from: RadioId,
-        /// The radio that has it.
+        /// The receiving radio.
         to: RadioId,
-        /// As given to [`Medium::send`].
+        /// Payload given to [`Medium::send`].
         payload: P,
     },
 }
 
 impl<P> Output<P> {
-    /// When it happened.
+    /// Returns the time of the event.
     pub fn at(&self) -> Nanos {
         match self {
             Self::Sent { at, .. } | Self::Delivered { at, .. } => *at,
@@ -71,29 +71,29 @@ impl<P> Output<P> {
 /// A radio's counters since the start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RadioStats {
-    /// Frames waiting now, the one on the air included.
+    /// Frames queued now, including the one on the air.
     pub waiting: u64,
-    /// Time on the air, own ACKs included.
+    /// Time of transmission, including own ACKs.
     pub airtime: Nanos,
-    /// Data frames put on the air, repetitions included.
+    /// Data frames transmitted, repetitions included.
     pub attempts: u64,
     /// Of these, repetitions.
     pub retries: u64,
-    /// Attempts without an ACK (collision, weak signal, loss); on a pipe, frames lost.
+    /// Attempts without an ACK (collision, weak signal, loss); on a pipe, lost frames.
     pub failed_attempts: u64,
-    /// Frames acknowledged.
+    /// Acknowledged frames.
     pub acknowledged: u64,
-    /// Frames given up after all attempts.
+    /// Frames abandoned after all attempts.
     pub given_up: u64,
-    /// Frames refused because the queue was full.
+    /// Frames rejected because the queue was full.
     pub queue_drops: u64,
-    /// Frames received.
+    /// Received frames.
     pub received: u64,
-    /// IP bytes received.
+    /// Received IP bytes.
     pub received_bytes: u64,
 }
 
-/// Why a frame was not taken.
+/// The error of a frame that was not accepted.
 #[derive(Debug, thiserror::Error)]
 #[error("the radio's queue is full")]
 pub struct QueueFull<P>(
@@ -107,11 +107,11 @@ enum Network<P> {
     Pipe(Pipe<P>),
 }
 
-/// Stations, their radios and the networks between them.
+/// The stations, their radios and the networks between them.
 ///
-/// Contract: `now` never goes back; call [`Medium::handle_timeout`] with the
-/// current time before [`Medium::send`] if [`Medium::poll_timeout`] is due; after
-/// each input drain [`Medium::poll_output`].
+/// Contract: `now` never decreases; call [`Medium::handle_timeout`] with the current time before
+/// [`Medium::send`] if [`Medium::poll_timeout`] is due; after each input, drain
+/// [`Medium::poll_output`].
 ///
 /// ```
 /// use tautline_medium::{Frame, Medium, Motion, Output, PipeConfig};
@@ -136,13 +136,13 @@ pub struct Medium<P> {
     seed: u64,
     scene: Scene,
     networks: Vec<Network<P>>,
-    /// Station, network and number there, by radio.
+    /// Station, network and number on that network, by radio.
     radios: Vec<(StationId, usize, usize)>,
     outputs: VecDeque<Output<P>>,
 }
 
 impl<P: Clone> Medium<P> {
-    /// An empty one. The same seed and inputs give the same outputs.
+    /// Creates an empty medium. The same seed and inputs give the same outputs.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self {
@@ -171,7 +171,8 @@ impl<P: Clone> Medium<P> {
         self.add(Network::Pipe(Pipe::new(config, seed)))
     }
 
-    /// Each network draws from its own sequence, so that one does not change another's fate.
+    /// Returns the seed of the next network. Each network has its own random sequence, so that
+    /// networks do not influence each other.
     fn network_seed(&self) -> u64 {
         let number = self.networks.len() as u64 + 1;
         fastrand::Rng::with_seed(self.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).u64(..)
@@ -182,8 +183,8 @@ impl<P: Clone> Medium<P> {
         NetworkId(self.networks.len() - 1)
     }
 
-    /// Gives a station a radio on a network. `queue_packets` bounds what waits at it
-    /// (per access category); a pipe has its own bound in bytes.
+    /// Gives a station a radio on a network. `queue_packets` limits its queue (per access
+    /// category); a pipe has its own limit in bytes.
     pub fn add_radio(
         &mut self,
         station: StationId,
@@ -199,20 +200,20 @@ impl<P: Clone> Medium<P> {
         id
     }
 
-    /// The station and network of a radio.
+    /// Returns the station and network of a radio.
     #[must_use]
     pub fn radio(&self, radio: RadioId) -> (StationId, NetworkId) {
         let (station, network, _) = self.radios[radio.0];
         (station, NetworkId(network))
     }
 
-    /// Where a station is.
+    /// Returns a station's position at a time.
     #[must_use]
     pub fn place(&self, station: StationId, now: Nanos) -> [f64; 3] {
         self.scene.place(station, now)
     }
 
-    /// A radio's counters.
+    /// Returns a radio's counters.
     #[must_use]
     pub fn stats(&self, radio: RadioId) -> RadioStats {
         let (_, network, number) = self.radios[radio.0];
@@ -222,7 +223,7 @@ impl<P: Clone> Medium<P> {
         }
     }
 
-    /// Time for which a network has been in use.
+    /// Returns the time for which a network has been in use.
     #[must_use]
     pub fn busy(&self, network: NetworkId, now: Nanos) -> Nanos {
         match &self.networks[network.0] {
@@ -231,7 +232,7 @@ impl<P: Clone> Medium<P> {
         }
     }
 
-    /// Starts or ends an outage of a station: nothing it sends is heard, and it hears nothing.
+    /// Starts or ends an outage of a station: it neither reaches others nor receives.
     pub fn cut_off(&mut self, station: StationId, out: bool) {
         self.scene.cut_off(station, out);
     }
@@ -256,8 +257,8 @@ impl<P: Clone> Medium<P> {
         }
     }
 
-    /// Changes what a network loses beside collisions and weak signals; what one
-    /// trial is stays. Bursts under way end.
+    /// Changes the artificial loss of a network, in addition to collisions and weak signals. The
+    /// meaning of a trial is unchanged. Current bursts end.
     pub fn set_loss(&mut self, network: NetworkId, loss: Loss) {
         match &mut self.networks[network.0] {
             Network::Wifi(wifi) => wifi.set_loss(loss),
@@ -265,10 +266,10 @@ impl<P: Clone> Medium<P> {
         }
     }
 
-    /// Hands a frame to a radio.
+    /// Passes a frame to a radio.
     ///
     /// # Errors
-    /// If the radio's queue is full; counted in [`RadioStats::queue_drops`].
+    /// Returns the frame if the radio's queue is full; counted in [`RadioStats::queue_drops`].
     pub fn send(
         &mut self,
         now: Nanos,
@@ -283,13 +284,13 @@ impl<P: Clone> Medium<P> {
         .map_err(QueueFull)
     }
 
-    /// When [`Medium::handle_timeout`] is due.
+    /// Returns the time at which [`Medium::handle_timeout`] is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Nanos> {
         self.networks.iter().filter_map(Network::next).min()
     }
 
-    /// Lets everything happen that is due by `now`, each at its own time.
+    /// Processes everything that is due by `now`, each event at its own time.
     pub fn handle_timeout(&mut self, now: Nanos) {
         loop {
             let due =
@@ -305,7 +306,7 @@ impl<P: Clone> Medium<P> {
         }
     }
 
-    /// What has happened.
+    /// Returns the next output.
     pub fn poll_output(&mut self) -> Option<Output<P>> {
         self.outputs.pop_front()
     }

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where stations are, and how strongly they hear each other.
+//! Positions of stations, and path loss between them.
 
 use crate::{Motion, Nanos, PathLoss};
 
-/// Distances below this count as this: the path-loss law has no near field.
+/// Smallest distance of the path-loss law, which has no near field.
 const NEAREST_M: f64 = 1.0;
 
 impl Motion {
-    /// A station that stays at a place.
+    /// Creates the motion of a station that never moves.
     #[must_use]
     pub fn at(place: [f64; 3]) -> Self {
         Self { waypoints: vec![(0, place)] }
     }
 
-    /// Where the station is at a time.
+    /// Returns the position at a time.
     #[must_use]
     pub fn place(&self, now: Nanos) -> [f64; 3] {
         let next = self.waypoints.partition_point(|(at, _)| *at <= now);
@@ -35,7 +35,7 @@ impl Motion {
 }
 
 impl PathLoss {
-    /// Loss between two places, dB, without shadowing.
+    /// Returns the loss between two positions, dB, without shadowing.
     #[must_use]
     pub fn between_db(&self, a: [f64; 3], b: [f64; 3]) -> f64 {
         let squares: f64 = (0..3).map(|axis| (a[axis] - b[axis]).powi(2)).sum();
@@ -43,12 +43,12 @@ impl PathLoss {
     }
 }
 
-/// Power in milliwatts.
+/// Converts dBm to milliwatts.
 pub fn milliwatts(dbm: f64) -> f64 {
     10_f64.powf(dbm / 10.0)
 }
 
-/// A ratio in decibels.
+/// Converts a ratio to decibels.
 pub fn decibels(ratio: f64) -> f64 {
     10.0 * ratio.log10()
 }

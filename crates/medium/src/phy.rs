@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Timing of 802.11 frames, and how strong a signal each rate needs.
+//! Timing of 802.11 frames, and the signal strength that each rate needs.
 //!
 //! IEEE 802.11-2016: clause 17 for OFDM (20 MHz), clause 16 for DSSS (long preamble).
 
@@ -13,10 +13,10 @@ pub const MAC_BYTES: u32 = 36;
 pub const QOS_BYTES: u32 = 2;
 /// An ACK frame.
 pub const ACK_BYTES: u32 = 14;
-/// Length for which the standard states receiver sensitivity, bytes.
+/// Frame length for which the standard states receiver sensitivity, bytes.
 const REFERENCE_BYTES: f64 = 1000.0;
-/// Steepness of success against signal strength at [`REFERENCE_BYTES`], per dB:
-/// from 90 % lost to 10 % within 1.5 dB, as measured curves of single cards are.
+/// Steepness of success over signal strength at [`REFERENCE_BYTES`], per dB: from 90 % lost to 10 %
+/// within 1.5 dB, as in measured curves of single cards.
 const STEEPNESS_PER_DB: f64 = 3.0;
 
 /// A rate of a [`Phy`].
@@ -24,11 +24,11 @@ const STEEPNESS_PER_DB: f64 = 3.0;
 pub struct Rate {
     /// Bits per second.
     pub bps: u64,
-    /// Signal over noise and interference at which 10 % of 1000-byte frames are lost, dB.
-    /// OFDM: minimum sensitivity (table 17-18) over thermal noise (-101 dBm), noise
-    /// figure (10 dB) and margin (5 dB). DSSS: spread over 11 chips, so lower.
+    /// Ratio of signal to noise and interference at which 10 % of 1000-byte frames are lost, dB.
+    /// OFDM: minimum sensitivity (table 17-18) over thermal noise (-101 dBm), noise figure (10 dB)
+    /// and margin (5 dB). DSSS: spread over 11 chips, so lower.
     pub needs_db: f64,
-    /// ACKs may use it.
+    /// Whether ACKs may use the rate.
     pub basic: bool,
 }
 
@@ -54,7 +54,7 @@ const DSSS: [Rate; 4] = [
 ];
 
 impl Phy {
-    /// All rates, slowest first.
+    /// Returns all rates, slowest first.
     #[must_use]
     pub fn rates(self) -> &'static [Rate] {
         match self {
@@ -63,13 +63,13 @@ impl Phy {
         }
     }
 
-    /// The number of a rate in [`Phy::rates`], where it is one.
+    /// Returns the index of a rate in [`Phy::rates`], if it is one.
     #[must_use]
     pub fn rate_number(self, bps: u64) -> Option<usize> {
         self.rates().iter().position(|rate| rate.bps == bps)
     }
 
-    /// Backoff slot.
+    /// Returns the duration of a backoff slot.
     #[must_use]
     pub fn slot(self) -> Nanos {
         match self {
@@ -78,7 +78,7 @@ impl Phy {
         }
     }
 
-    /// Time between a frame and its ACK.
+    /// Returns the time between a frame and its ACK.
     #[must_use]
     pub fn sifs(self) -> Nanos {
         match self {
@@ -87,20 +87,20 @@ impl Phy {
         }
     }
 
-    /// Idle time before backoff slots count: SIFS and `slots` slots (2 of them make DIFS).
+    /// Returns the idle time before backoff slots count: SIFS plus `slots` slots (two make DIFS).
     #[must_use]
     pub fn aifs(self, slots: u32) -> Nanos {
         self.sifs() + Nanos::from(slots) * self.slot()
     }
 
-    /// What a station adds to its idle time after a frame it could not read:
-    /// room for the ACK of a station it cannot hear (EIFS less DIFS).
+    /// Returns the extra idle time of a station after a frame that it could not read: time for the
+    /// ACK of a station out of its range (EIFS minus DIFS).
     #[must_use]
     pub fn eifs_extra(self) -> Nanos {
         self.sifs() + self.ack_airtime(0)
     }
 
-    /// How long after a frame's end a missing ACK is noticed (ACKTimeout).
+    /// Returns the time from a frame's end until a missing ACK is noticed (ACKTimeout).
     #[must_use]
     pub fn ack_timeout(self) -> Nanos {
         let receive_start = match self {
@@ -110,7 +110,7 @@ impl Phy {
         self.sifs() + self.slot() + receive_start
     }
 
-    /// Time from a transmission's start until others know of it (aCCATime). Two
+    /// Returns the time from a transmission's start until other stations sense it (aCCATime). Two
     /// stations that start within it collide.
     #[must_use]
     pub fn sensing_time(self) -> Nanos {
@@ -120,7 +120,7 @@ impl Phy {
         }
     }
 
-    /// Smallest contention window of DCF, in slots less one.
+    /// Returns the smallest contention window of DCF, in slots minus one.
     #[must_use]
     pub fn window_min(self) -> u32 {
         match self {
@@ -129,19 +129,20 @@ impl Phy {
         }
     }
 
-    /// Airtime of an IP packet of `ip_bytes` in a data frame with `extra_bytes` more of header.
+    /// Returns the airtime of an IP packet of `ip_bytes` in a data frame with `extra_bytes` more of
+    /// header.
     #[must_use]
     pub fn data_airtime(self, rate: usize, ip_bytes: u32, extra_bytes: u32) -> Nanos {
         self.airtime(self.rates()[rate].bps, ip_bytes + MAC_BYTES + extra_bytes)
     }
 
-    /// The rate of the ACK to a frame sent at `rate`: the highest basic rate up to it.
+    /// Returns the rate of the ACK to a frame sent at `rate`: the highest basic rate up to it.
     #[must_use]
     pub fn ack_rate(self, rate: usize) -> usize {
         (0..=rate).rev().find(|rate| self.rates()[*rate].basic).unwrap_or(0)
     }
 
-    /// Airtime of the ACK to a frame sent at `rate`.
+    /// Returns the airtime of the ACK to a frame sent at `rate`.
     #[must_use]
     pub fn ack_airtime(self, rate: usize) -> Nanos {
         self.airtime(self.rates()[self.ack_rate(rate)].bps, ACK_BYTES)
@@ -150,7 +151,7 @@ impl Phy {
     fn airtime(self, bps: u64, mac_bytes: u32) -> Nanos {
         let bits = u64::from(mac_bytes) * 8;
         match self {
-            // Preamble and SIGNAL; SERVICE and tail bits; whole 4 us symbols.
+            // Preamble and SIGNAL; SERVICE and tail bits; whole symbols of 4 us.
             Self::Ofdm => (20 + 4 * (22 + bits).div_ceil(bps / 250_000)) * US,
             Self::Dsss => 192 * US + bits * 1_000_000_000 / bps,
         }
@@ -158,10 +159,11 @@ impl Phy {
 }
 
 impl Rate {
-    /// Probability that a frame of `bytes` is read at this ratio of signal to noise and interference.
+    /// Returns the probability that a frame of `bytes` is received at this ratio of signal to noise
+    /// and interference.
     #[must_use]
     pub fn success(&self, sinr_db: f64, bytes: u32) -> f64 {
-        // The ratio of 9 is 90 % read to 10 % lost.
+        // 9 is the ratio of 90 % received to 10 % lost.
         let over = STEEPNESS_PER_DB * (sinr_db - self.needs_db) + 9_f64.ln();
         let at_reference = 1.0 / (1.0 + (-over).exp());
         at_reference.powf(f64::from(bytes) / REFERENCE_BYTES)

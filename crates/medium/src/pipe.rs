@@ -18,17 +18,17 @@ struct Radio {
     stats: RadioStats,
 }
 
-/// What limits the rate: one per radio, or one for all of a half-duplex pipe.
+/// The rate limiter: one per radio, or one for all radios of a half-duplex pipe.
 #[derive(Debug)]
 struct Server<P> {
     waiting: VecDeque<(usize, Frame<P>)>,
-    /// When the token bucket will be full if nothing more is sent.
+    /// Time at which the token bucket is full if nothing more is sent.
     full_at: Nanos,
-    /// When the first frame may go.
+    /// Time at which the first frame may leave.
     departs: Option<Nanos>,
 }
 
-/// A frame that has left and not arrived, ordered by arrival.
+/// A frame in flight, ordered by arrival.
 #[derive(Debug)]
 struct Travelling<P> {
     at: Nanos,
@@ -55,7 +55,7 @@ impl<P> Ord for Travelling<P> {
     }
 }
 
-/// See the module.
+/// A pipe, see the module.
 #[derive(Debug)]
 pub struct Pipe<P> {
     config: PipeConfig,
@@ -104,7 +104,7 @@ impl<P: Clone> Pipe<P> {
         }
     }
 
-    /// What the first frame has waited for stays waited for.
+    /// Keeps the progress of the first frame when the rate changes.
     fn rescale(&mut self, now: Nanos, server: usize, (old, new): (u64, u64)) {
         let then = |at: Nanos| {
             let left = u128::from(at.saturating_sub(now)) * u128::from(old) / u128::from(new);
@@ -128,7 +128,7 @@ impl<P: Clone> Pipe<P> {
         RadioStats { waiting, ..self.radios[radio].stats.clone() }
     }
 
-    /// Time that the rate was in use, of all radios together.
+    /// Returns the time that the rate was in use, summed over all radios.
     pub fn busy(&self) -> Nanos {
         self.busy
     }
@@ -142,7 +142,8 @@ impl<P: Clone> Pipe<P> {
         u64::from(frame.bytes) + u64::from(self.config.overhead_bytes)
     }
 
-    /// Time that the rate needs for so many bytes; a rate of 0 is as good as stopped.
+    /// Returns the time that the rate needs for these bytes; a rate of 0 practically stops the
+    /// pipe.
     fn time_of(&self, bytes: u64) -> Nanos {
         let time = u128::from(bytes) * 8 * SECOND / u128::from(self.config.rate_bps.max(1));
         Nanos::try_from(time).unwrap_or(Nanos::MAX)
@@ -176,7 +177,7 @@ impl<P: Clone> Pipe<P> {
         server.departs = Some(server.full_at.saturating_add(needed).saturating_sub(burst).max(now));
     }
 
-    /// Lets everything happen that is due at `now`, which is [`Pipe::next`].
+    /// Processes everything that is due at `now`, which is [`Pipe::next`].
     pub fn step(&mut self, now: Nanos, scene: &Scene, outputs: &mut VecDeque<Output<P>>) {
         for server in 0..self.servers.len() {
             if self.servers[server].departs.is_some_and(|at| at <= now) {

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which rate a data frame goes at: fixed, or learnt in the manner of Minstrel
-//! (the default of Linux's mac80211): success is averaged per rate, the rate of
-//! most success per airtime is used, and one frame in ten tries another.
+//! Selection of the rate of data frames: fixed, or adaptive as in Minstrel (the default of Linux's
+//! mac80211). Success is averaged per rate, the rate with the most success per airtime is used, and
+//! one frame in ten samples another rate.
 
 use crate::{Nanos, Phy, RateControl};
 use fastrand::Rng;
 
-/// Averages are renewed so often.
+/// Interval at which averages are updated.
 const INTERVAL: Nanos = 100_000_000;
-/// Weight of the past in each renewal.
+/// Weight of the previous average in each update.
 const PAST: f64 = 0.75;
-/// Share of frames that try another rate.
+/// Share of frames that sample another rate.
 const SAMPLED: f64 = 0.1;
-/// Attempts at each stage of the chain: best throughput, second, surest, slowest.
+/// Attempts at each stage of the retry chain: best throughput, second best, most reliable, slowest.
 const ATTEMPTS_PER_STAGE: u32 = 2;
-/// Length of the IP packet by whose airtime rates are compared, bytes (as Minstrel does).
+/// Length of the IP packet for which airtimes of rates are compared, bytes (as in Minstrel).
 const COMPARED_BYTES: u32 = 1200;
-/// A rate below this success is not used for throughput.
+/// Minimum success of a rate that is used for throughput.
 const LEAST_SUCCESS: f64 = 0.1;
 
 #[derive(Debug, Clone, Copy)]
@@ -26,7 +26,7 @@ struct Seen {
     worked: u32,
 }
 
-/// The choice for one receiver.
+/// Rate selection for one receiver.
 #[derive(Debug)]
 pub struct RateChoice {
     phy: Phy,
@@ -44,20 +44,20 @@ impl RateChoice {
             RateControl::Adaptive => None,
         };
         let seen = vec![Seen { success: 1.0, tried: 0, worked: 0 }; rates];
-        // Until something is known: from the middle down.
+        // Initial stages, without measurements: from the middle down.
         let stages = [rates / 2, rates / 4, 0, 0];
         Self { phy, fixed, seen, stages, renew_at: 0 }
     }
 
-    /// The rate of a frame's attempt (0 is the first).
+    /// Returns the rate of a frame's attempt (0 is the first).
     pub fn choose(&self, attempt: u32, random: &mut Rng) -> usize {
         if let Some(fixed) = self.fixed {
             return fixed;
         }
         if attempt < 2 && random.f64() < SAMPLED {
             let sampled = random.usize(0..self.seen.len());
-            // Faster ones are tried first; a slower one only where the best has
-            // failed: it costs airtime.
+            // Faster rates are sampled by the first attempt. A slower one is sampled only after the
+            // best rate has failed, because it costs airtime.
             let best = self.stages[0];
             if attempt == 0 && sampled > best || attempt == 1 && sampled < best {
                 return sampled;
@@ -67,7 +67,7 @@ impl RateChoice {
         self.stages[stage.min(self.stages.len() - 1)]
     }
 
-    /// Learns from an attempt.
+    /// Records the result of an attempt.
     pub fn report(&mut self, now: Nanos, rate: usize, worked: bool) {
         self.seen[rate].tried += 1;
         self.seen[rate].worked += u32::from(worked);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stations: where they are, and which are cut off from each other.
+//! Stations: positions, and outages between them.
 
 use crate::motion::milliwatts;
 use crate::{Motion, Nanos, PathLoss, StationId, WifiConfig};
 use fastrand::Rng;
 use std::collections::BTreeSet;
 
-/// Places are looked at anew so often: at 10 m/s a station moves by 0.1 m in between.
+/// Interval at which positions are updated: at 10 m/s a station moves by 0.1 m in between.
 pub const PLACE_STEP: Nanos = 10_000_000;
 
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub struct Scene {
     motions: Vec<Motion>,
     cut: BTreeSet<(usize, usize)>,
     cut_off: BTreeSet<usize>,
-    /// Changes whenever powers do, motion aside.
+    /// Counter of changes of powers other than by motion.
     pub version: u64,
     pub moves: bool,
 }
@@ -61,14 +61,14 @@ impl Scene {
         }
     }
 
-    /// Whether an outage keeps two stations apart.
+    /// Whether an outage separates two stations.
     pub fn apart(&self, a: StationId, b: StationId) -> bool {
         let out = |station: StationId| self.cut_off.contains(&station.0);
         out(a) || out(b) || self.cut.contains(&(a.0.min(b.0), a.0.max(b.0)))
     }
 
-    /// Power of one station's signal at another, milliwatts; 0 where an outage
-    /// keeps them apart, 1 on a network without path loss.
+    /// Returns the power of one station's signal at another, milliwatts: 0 if an outage separates
+    /// them, 1 on a network without path loss.
     pub fn power_mw(&self, wifi: &WifiConfig, now: Nanos, from: StationId, to: StationId) -> f64 {
         if self.apart(from, to) {
             return 0.0;
@@ -78,7 +78,7 @@ impl Scene {
         milliwatts(wifi.power_dbm - loss + self.shadowing_db(law, from, to))
     }
 
-    /// Power of a signal from a place that is no station.
+    /// Returns the power of a signal from a position without a station.
     pub fn power_from_mw(
         &self,
         wifi: &WifiConfig,
@@ -91,7 +91,7 @@ impl Scene {
         })
     }
 
-    /// The same both ways and in every run of a seed.
+    /// Returns the shadowing of a pair, equal in both directions and in every run of a seed.
     fn shadowing_db(&self, law: &PathLoss, a: StationId, b: StationId) -> f64 {
         if law.shadowing_db == 0.0 {
             return 0.0;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A network whose frames all go through one station.
+//! A network in which one station forwards all frames.
 
 mod net;
 
 use net::{Net, SECOND, fixed};
 use tautline_medium::{StationId, WifiConfig};
 
-/// Station 0 is the access point.
+/// Returns a network whose access point is station 0.
 fn through_point(mbps: u64) -> WifiConfig {
     WifiConfig { access_point: Some(StationId(0)), ..fixed(mbps) }
 }
@@ -54,7 +54,7 @@ fn a_broadcast_reaches_all_others_once() {
     let mut net = Net::wifi(1, through_point(54), &[0.0; 5]);
     let (flow, of_point) = (net.broadcasts(1), net.broadcasts(0));
     for _ in 0..20 {
-        // One after the other: together they might collide, and no one repeats them.
+        // One at a time: simultaneous broadcasts might collide, and broadcasts are not repeated.
         for flow in [flow, of_point] {
             net.send(flow);
             net.drain();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Taking turns in one collision domain: IEEE 802.11-2016, clause 10.3.
+//! Channel access in one collision domain: IEEE 802.11-2016, clause 10.3.
 
 mod net;
 
@@ -58,7 +58,7 @@ fn slots_that_passed_before_a_frame_of_another_are_not_served_again() {
         let (one, other) = (net.flow(0, 2), net.flow(1, 2));
         net.send_at(SECOND, one);
         net.run(SECOND + MS);
-        // Both wait for the first exchange to end, then for their slots.
+        // Both wait for the end of the first exchange, then for their slots.
         net.send(one);
         net.send(other);
         net.drain();
@@ -100,13 +100,13 @@ fn two_in_range_overlap_only_if_they_start_together() {
     let collisions = net.stats(1).failed_attempts;
     assert_eq!(collisions, net.stats(2).failed_attempts);
     assert!(collisions > 200);
-    // Whole frames overlap, and nothing else; the last may still be on the air.
+    // Only whole frames overlap; the last may still be on the air.
     let overlap = airtime - net.busy();
     assert!(overlap.abs_diff(collisions * FRAME_6) <= 2 * FRAME_6, "{overlap} {collisions}");
 }
 
-/// Station 0 has a second frame whose turn comes at a time that only it knows; so
-/// long before that, station 1 begins. Returns attempts that failed.
+/// Station 1 begins to send this long before the slot of station 0's second frame, which no other
+/// station knows. Returns the number of failed attempts.
 fn failures_when_another_begins(before: u64) -> u64 {
     let prepare = || {
         let mut net = Net::wifi(1, fixed(6), &[0.0, 0.0, 0.0]);
@@ -222,7 +222,7 @@ fn equals_get_equal_shares() {
     net.run(5 * SECOND);
     let got: Vec<f64> = flows.iter().map(|flow| net.delivered(*flow, 0).len() as f64).collect();
     let (sum, squares) = (got.iter().sum::<f64>(), got.iter().map(|n| n * n).sum::<f64>());
-    // Jain's index.
+    // Jain's fairness index.
     assert!(sum * sum / (5.0 * squares) > 0.99, "{got:?}");
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Same seed, same outputs; and what holds in every run, whatever it is made of.
+//! Same seed, same outputs; and invariants of all configurations.
 
 mod net;
 
@@ -62,7 +62,7 @@ fn one_network_does_not_change_the_fate_of_another() {
     assert_eq!(run(false), run(true));
 }
 
-/// What is done to a medium, so long after what was done before.
+/// An action on a medium; each follows the one before after a pause.
 #[derive(Debug, Clone)]
 enum Act {
     Send { from: usize, to: Option<usize>, bytes: u32, dscp: u8 },
@@ -77,7 +77,7 @@ const STATIONS: usize = 4;
 fn act() -> impl Strategy<Value = Act> {
     let station = 0..STATIONS;
     prop_oneof![
-        // One number more than there are stations: a receiver that is not there.
+        // One number more than there are stations: a receiver that does not exist.
         12 => (station.clone(), prop::option::weighted(0.9, 0..=STATIONS), 20..1500_u32, 0..64_u8)
             .prop_map(|(from, to, bytes, dscp)| Act::Send { from, to, bytes, dscp }),
         1 => (station.clone(), station.clone(), any::<bool>())
@@ -162,10 +162,10 @@ fn motions() -> impl Strategy<Value = Vec<Motion>> {
     prop::collection::vec(motion, STATIONS)
 }
 
-/// Frames that were taken: when each was, and what it was.
+/// Accepted frames: time and parameters of each.
 type Taken = BTreeMap<usize, (Nanos, Flow)>;
 
-/// One flow per frame. `rates` are what [`Act::SetRate`] chooses from.
+/// Plays actions with one flow per frame. [`Act::SetRate`] selects from `rates`.
 fn play(net: &mut Net, acts: Vec<(Nanos, Act)>, rates: &[u64]) -> Taken {
     let mut taken = Taken::new();
     for (pause, act) in acts {
@@ -195,8 +195,8 @@ fn play(net: &mut Net, acts: Vec<(Nanos, Act)>, rates: &[u64]) -> Taken {
     taken
 }
 
-/// Each frame taken ends once for its sender, and comes at most once to whom it
-/// is for, not before it can.
+/// Checks that each accepted frame has one outcome for its sender, and arrives at most once at its
+/// receivers, no earlier than possible.
 fn check(net: &Net, taken: &Taken, least: impl Fn(&Flow) -> Nanos) {
     assert!(net.events.is_sorted_by_key(Output::at), "in order of time");
     let mut ended = BTreeMap::new();
@@ -224,7 +224,7 @@ fn check(net: &Net, taken: &Taken, least: impl Fn(&Flow) -> Nanos) {
     }
 }
 
-/// Without an access point and loss behind its back a sender is not deceived.
+/// Checks that `Done` implies delivery: without an access point, and with loss per attempt.
 fn check_done_is_delivered(net: &Net, taken: &Taken) {
     for (flow, (_, what)) in taken {
         let done = net.sent(*flow).iter().all(|(_, outcome)| *outcome == Outcome::Done);

@@ -15,7 +15,7 @@ fn edca() -> WifiConfig {
     WifiConfig { access: Access::Edca, ..fixed(6) }
 }
 
-/// Frames delivered to station 0 from the others, by (station, DSCP), when saturated.
+/// Returns the frames delivered to station 0 from saturated senders (station, DSCP).
 fn compete(config: WifiConfig, senders: &[(usize, u8)]) -> (Net, Vec<usize>) {
     let mut net = Net::wifi(1, config, &[0.0; 5]);
     let to = Some(net.radios[0]);
@@ -57,7 +57,7 @@ fn queues_of_one_radio_do_not_collide_on_the_air() {
     let (net, counts) = compete(edca(), &senders);
     assert_eq!(net.stats(1).failed_attempts, 0);
     assert!(counts.windows(2).all(|pair| pair[0] > pair[1]), "{counts:?}");
-    // Who loses inside backs off from a wider window, but is not shut out.
+    // The loser of an internal collision backs off with a wider window, but still sends.
     assert!(counts[2] > 0, "{counts:?}");
 }
 

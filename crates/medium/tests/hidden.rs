@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stations that do not hear each other, and which of two signals wins.
+//! Hidden stations, and capture of the stronger of two signals.
 
 mod net;
 
@@ -10,7 +10,7 @@ fn steep(mbps: u64) -> WifiConfig {
     WifiConfig { path_loss: Some(STEEP), ..fixed(mbps) }
 }
 
-/// Two stations saturate one between them: share of attempts that fail.
+/// Returns the share of failed attempts of two stations that saturate one between them.
 fn failing_around(metres: f64) -> f64 {
     let mut net = Net::wifi(1, steep(6), &[0.0, metres, 2.0 * metres]);
     for station in [0, 2] {
@@ -30,22 +30,22 @@ fn stations_that_do_not_hear_each_other_collide_far_more() {
 
 #[test]
 fn a_data_frame_reserves_the_time_of_an_ack_that_some_cannot_hear() {
-    // 1 sends to 0 and 2 to 3. 2 hears the data of 1, but not the ACK of 0,
-    // which at 1 it would drown out.
+    // 1 sends to 0 and 2 to 3. 2 receives the data of 1, but not the ACK of 0, with which it would
+    // interfere at 1.
     let mut net = Net::wifi(1, steep(6), &[0.0, 25.0, 50.0, 75.0]);
     for (from, to) in [(1, 0), (2, 3)] {
         let flow = net.flow(from, to);
         net.saturate(flow);
     }
     net.run(10 * SECOND);
-    // Frames that start together are both captured: only ACKs are at stake.
+    // Frames that start together are both captured: only ACKs are at risk.
     assert!(net.failed_share(1) < 0.02 && net.failed_share(2) < 0.02, "{}", net.failed_share(1));
     assert!(net.stats(1).acknowledged > 1000 && net.stats(2).acknowledged > 1000);
 }
 
 #[test]
 fn an_ack_heard_keeps_a_hidden_station_from_its_successor() {
-    // 2 does not hear 0, but the ACKs that 1 sends it: after one it waits DIFS.
+    // 2 does not receive 0, but it receives the ACKs of 1 to 0: after one it waits for DIFS.
     for seed in 0..50 {
         let mut net = Net::wifi(seed, steep(6), &[0.0, 25.0, 50.0, 55.0]);
         let (long, other) = (net.flow(0, 1), net.flow(2, 3));
@@ -81,8 +81,8 @@ fn of_two_frames_as_strong_none_is_read() {
     assert_eq!(net.events.len(), 0);
 }
 
-/// Shortest time from the end of a frame to the next, which a station sends that
-/// heard the first from so far off.
+/// Returns the shortest time from the end of a frame to the next frame, sent by a station that
+/// received the first from this distance.
 fn shortest_wait(metres: f64) -> u64 {
     let shortest = (0..200).map(|seed| {
         let once = WifiConfig { retries: 0, ..steep(54) };
@@ -107,7 +107,7 @@ fn a_frame_that_cannot_be_read_is_followed_by_a_longer_wait() {
 
 #[test]
 fn a_frame_read_though_too_weak_to_be_sensed_reserves_time_too() {
-    // At 30 m -84 dBm: not sensed, but 10 dB over noise.
+    // At 30 m the signal has -84 dBm: not sensed, but 10 dB over noise.
     let reserved = SIFS + 44_000;
     let waited = (0..200).map(|seed| {
         let mut net = Net::wifi(seed, steep(6), &[0.0, 1.0, 30.0, 31.0]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames that are no one's.
+//! Interference from sources that are no stations.
 
 mod net;
 
@@ -8,7 +8,7 @@ use tautline_medium::{Interference, PathLoss, WifiConfig};
 
 const RUN: u64 = 10 * SECOND;
 
-/// Frames delivered at 6 Mbps beside bursts of 2 ms, this long apart.
+/// Returns the frames delivered at 6 Mbps with bursts of 2 ms and this mean pause.
 fn delivered(mean_pause: Option<u64>) -> f64 {
     let mut net = Net::wifi(1, fixed(6), &[0.0, 0.0]);
     if let Some(mean_pause) = mean_pause {

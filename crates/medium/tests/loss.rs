@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Loss that is configured, beside collisions and weak signals.
+//! Configured loss, in addition to collisions and weak signals.
 
 mod net;
 
@@ -13,7 +13,7 @@ fn lossy(loss: Loss, trial: Trial) -> WifiConfig {
     WifiConfig { loss, trial, ..fixed(54) }
 }
 
-/// Sends frames one by one and tells for each whether it came.
+/// Sends frames one at a time; returns for each whether it arrived.
 fn arrivals(config: WifiConfig) -> (Net, Vec<bool>) {
     let mut net = Net::wifi(1, config, &[0.0, 0.0]);
     let flow = net.flow(0, 1);
@@ -64,8 +64,8 @@ fn bursts_have_their_length_and_share() {
 
 #[test]
 fn bursts_of_attempts_outlast_retries() {
-    // Mean burst 20 attempts, so that 8 in a row are often bad: uniform loss of
-    // the same share would lose 0.5^8 of the frames.
+    // The mean burst is 20 attempts, so that 8 in a row are often bad. Uniform loss of the same
+    // share would lose 0.5^8 of the frames.
     let loss = Loss::GilbertElliott { enter: 0.05, leave: 0.05 };
     let (_, came) = arrivals(lossy(loss, Trial::Attempt));
     let lost = share(&came, false);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Robots that drive off, and rates that follow.
+//! Moving robots, and rate adaptation.
 
 mod net;
 
@@ -13,7 +13,7 @@ fn config(rate: RateControl) -> WifiConfig {
     WifiConfig { rate, path_loss: Some(LAW), ..WifiConfig::default() }
 }
 
-/// A robot saturates its base while it drives from 5 m to 205 m and back.
+/// Simulates a robot that saturates its base while it drives from 5 m to 205 m and back.
 fn drive(rate: RateControl) -> (Net, usize) {
     let place = |x| [x, 0.0, 0.0];
     let waypoints = vec![(0, place(5.0)), (DRIVE / 2, place(205.0)), (DRIVE, place(5.0))];
@@ -29,7 +29,7 @@ fn fixed_at(mbps: u64) -> RateControl {
     RateControl::Fixed(mbps * 1_000_000)
 }
 
-/// Last arrival on the way out, first on the way back.
+/// Returns the last arrival of the outward drive and the first of the return.
 fn gap(mbps: u64) -> (Nanos, Nanos) {
     let (net, flow) = drive(fixed_at(mbps));
     let times: Vec<_> = net.delivered(flow, 1).into_iter().map(|(at, _)| at).collect();
@@ -47,7 +47,7 @@ fn the_fast_rate_is_lost_first_and_comes_back_last() {
     assert!((second(lost_54) - 2.1).abs() < 0.3 && (second(lost_6) - 8.4).abs() < 0.7);
 }
 
-/// Mbps delivered between two moments.
+/// Returns the Mbps delivered between two times.
 fn mbps(net: &Net, flow: usize, from: Nanos, until: Nanos) -> f64 {
     let within = |(at, _): &&(Nanos, u64)| (from..until).contains(at);
     let frames = net.delivered(flow, 1).iter().filter(within).count();
@@ -100,7 +100,7 @@ fn a_place_is_as_stated_at_any_time() {
 
 #[test]
 fn shadowing_is_the_same_both_ways_and_differs_by_pair_and_seed() {
-    // At the edge of 54 Mbps, 12 dB more or less decide everything.
+    // At the range limit of 54 Mbps, shadowing of 12 dB decides.
     let reached = |seed, from: usize, to: usize| {
         let law = PathLoss { shadowing_db: 12.0, ..LAW };
         let config = WifiConfig { path_loss: Some(law), ..fixed(54) };

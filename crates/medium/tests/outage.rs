@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stations and pairs that are cut off, and what happens after.
+//! Outages of stations and pairs, and recovery.
 
 mod net;
 

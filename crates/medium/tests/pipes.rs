@@ -6,7 +6,7 @@ mod net;
 use net::{MS, Nanos, Net, SECOND};
 use tautline_medium::{Loss, PipeConfig};
 
-/// 1500 bytes take 12 ms.
+/// At this rate 1500 bytes take 12 ms.
 const MBPS: u64 = 1_000_000;
 const FRAME: Nanos = 12 * MS;
 
@@ -14,7 +14,7 @@ fn slow() -> PipeConfig {
     PipeConfig { rate_bps: MBPS, ..PipeConfig::default() }
 }
 
-/// When frames come that are all sent at once.
+/// Returns the arrival times of frames that are all sent at the same time.
 fn arrivals(config: PipeConfig, frames: usize) -> Vec<Nanos> {
     let mut net = Net::pipe(1, config, 2);
     let flow = net.flow(0, 1);
@@ -62,14 +62,14 @@ fn an_idle_bucket_lets_its_burst_go_at_once() {
     let bucket = PipeConfig { burst_bytes: 3000, ..slow() };
     assert_eq!(arrivals(bucket.clone(), 4), [0, 0, FRAME, 2 * FRAME]);
 
-    // Half a frame's time refills half a frame.
+    // Half of a frame's time refills half of a frame.
     let mut net = Net::pipe(1, bucket, 2);
     let flow = net.flow(0, 1);
     (0..2).for_each(|_| assert!(net.send(flow)));
     assert!(net.send_at(FRAME / 2, flow));
     net.drain();
     assert_eq!(net.delivered(flow, 1)[2].0, FRAME);
-    // And no more than the burst is saved up.
+    // The bucket never holds more than the burst.
     let again = 100 * FRAME;
     net.run(again);
     (0..3).for_each(|_| assert!(net.send(flow)));
@@ -121,7 +121,7 @@ fn a_new_rate_counts_from_its_time() {
     let mut net = Net::pipe(1, slow(), 2);
     let flow = net.flow(0, 1);
     (0..3).for_each(|_| assert!(net.send(flow)));
-    // A quarter of the first frame is done; the rest goes at four times the rate.
+    // A quarter of the first frame is done; the rest is sent at four times the rate.
     net.run(FRAME / 4);
     net.medium.set_rate(net.now, net.network, 4 * MBPS);
     net.drain();

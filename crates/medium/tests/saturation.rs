@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stations that always have a frame to send share the channel as the standard's DCF does.
+//! Saturated stations share the channel as the standard's DCF specifies.
 
 mod net;
 
 use net::{IP_BYTES, Net, SECOND, fixed};
 
-/// PHY rate in Mbps, stations, Mbps of IP, share of attempts that collide.
-/// Source: an independent simulation of IEEE 802.11a DCF, slot by slot.
+/// PHY rate in Mbps, stations, Mbps of IP, share of attempts that collide. Source: an independent
+/// simulation of IEEE 802.11a DCF, slot by slot.
 const REFERENCE: [(u64, usize, f64, f64); 8] = [
     (6, 1, 5.3680, 0.0),
     (6, 2, 5.1113, 0.1118),
@@ -18,7 +18,7 @@ const REFERENCE: [(u64, usize, f64, f64); 8] = [
     (54, 10, 26.8383, 0.3704),
 ];
 
-/// Mbps of IP, share of attempts that failed.
+/// Returns Mbps of IP, and the share of attempts that failed.
 fn saturate(phy_mbps: u64, stations: usize, seconds: u64, seed: u64) -> (f64, f64) {
     let mut net = Net::wifi(seed, fixed(phy_mbps), &vec![0.0; stations + 1]);
     for station in 1..=stations {

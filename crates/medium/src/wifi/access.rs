@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! When a radio may send: carrier sense, interframe spaces and backoff, per
-//! radio and queue (IEEE 802.11-2016, clauses 10.3 and 10.22.2).
+//! Channel access: carrier sense, interframe spaces and backoff, per radio and queue (IEEE
+//! 802.11-2016, clauses 10.3 and 10.22.2).
 
 use crate::{Access, Nanos, Phy};
 use fastrand::Rng;
 use std::collections::VecDeque;
 
-/// Largest contention window, in slots less one.
+/// Largest contention window, in slots minus one.
 const WINDOW_MAX: u32 = 1023;
 
-/// What distinguishes one access category from another.
+/// The parameters of an access category.
 #[derive(Debug, Clone, Copy)]
 pub struct Category {
     aifs: Nanos,
@@ -18,8 +18,8 @@ pub struct Category {
 }
 
 impl Category {
-    /// Categories of a network, lowest first: one under DCF; background, best
-    /// effort, video and voice under EDCA (table 9-137).
+    /// Returns the categories of a network, lowest first: one under DCF; background, best effort,
+    /// video and voice under EDCA (table 9-137).
     pub fn all(phy: Phy, access: Access) -> Vec<Self> {
         let min = phy.window_min();
         let of =
@@ -37,8 +37,8 @@ impl Category {
     }
 }
 
-/// The category of a packet: RFC 8325 and 8622 for the code points they name, else the
-/// upper three bits as user priority (IEEE 802.11-2016, table 10-1).
+/// Returns the category of a packet: by RFC 8325 and 8622 for the code points that they name,
+/// otherwise by the upper three bits as user priority (IEEE 802.11-2016, table 10-1).
 pub fn category_of(dscp: u8) -> usize {
     const USER_PRIORITY: [usize; 8] = [1, 0, 0, 1, 2, 2, 3, 3];
     match dscp {
@@ -50,7 +50,7 @@ pub fn category_of(dscp: u8) -> usize {
     }
 }
 
-/// One queue of a radio, and its turn.
+/// One queue of a radio, with its backoff.
 #[derive(Debug)]
 pub struct Queue<F> {
     category: Category,
@@ -58,28 +58,28 @@ pub struct Queue<F> {
     /// Attempts of the first frame so far.
     pub attempts: u32,
     window: u32,
-    /// Slots left as of the last idle period's start; `None`: may send after AIFS.
+    /// Slots left at the start of the last idle period; `None`: may send after AIFS.
     backoff: Option<u32>,
-    /// When the first frame came, if no backoff was drawn for it.
+    /// Arrival of the first frame, if no backoff was drawn for it.
     arrived: Nanos,
 }
 
-/// What a radio hears, and when it may send.
+/// Carrier sense of a radio, and the backoff of its queues.
 #[derive(Debug)]
 pub struct Turns<F> {
     pub queues: Vec<Queue<F>>,
     slot: Nanos,
     eifs_extra: Nanos,
-    /// Signals sensed now.
+    /// Number of signals sensed now.
     sensed: u32,
     idle_since: Nanos,
-    /// Others have announced their ACK until then (network allocation vector).
+    /// End of the time that others have reserved for their ACK (network allocation vector).
     reserved_until: Nanos,
-    /// The last frame sensed could not be read.
+    /// Whether the last sensed frame could not be read.
     unreadable: bool,
-    /// On the air itself, or waiting for an ACK.
+    /// Whether the radio transmits or waits for an ACK.
     pub engaged: bool,
-    /// Began to send before it could sense that another had begun.
+    /// Transmission that began before another's could be sensed: its time and queue.
     committed: Option<(Nanos, usize)>,
 }
 
@@ -94,7 +94,7 @@ impl<F> Queue<F> {
         self.backoff = Some(random.u32(0..=self.window));
     }
 
-    /// After an attempt that ended the first frame's life.
+    /// Ends the last attempt of the first frame and removes the frame.
     pub fn finish(&mut self, random: &mut Rng) -> Option<F> {
         self.attempts = 0;
         self.window = self.category.window_min;
@@ -102,7 +102,7 @@ impl<F> Queue<F> {
         self.frames.pop_front()
     }
 
-    /// After an attempt that failed and will be repeated.
+    /// Prepares the next attempt after a failed one.
     pub fn retry(&mut self, random: &mut Rng) {
         self.attempts += 1;
         self.widen(random);
@@ -129,7 +129,7 @@ impl<F> Turns<F> {
         }
     }
 
-    /// Start of backoff slots of a queue, if nothing more is heard.
+    /// Returns the start of a queue's backoff slots, if nothing more is sensed.
     fn slots_from(&self, queue: &Queue<F>) -> Nanos {
         let extra = if self.unreadable { self.eifs_extra } else { 0 };
         self.idle_since.max(self.reserved_until) + extra + queue.category.aifs
@@ -139,7 +139,8 @@ impl<F> Turns<F> {
         self.sensed == 0 && !self.engaged
     }
 
-    /// The next time at which a queue may send, and which; of two at once the higher.
+    /// Returns the next time at which a queue may send, and the queue; the higher one of two at the
+    /// same time.
     pub fn next(&self) -> Option<(Nanos, usize)> {
         if self.committed.is_some() {
             return self.committed;
@@ -156,7 +157,7 @@ impl<F> Turns<F> {
         times.min_by_key(|(at, number)| (*at, usize::MAX - number))
     }
 
-    /// A frame joins a queue.
+    /// Adds a frame to a queue.
     pub fn enqueue(&mut self, now: Nanos, number: usize, frame: F, random: &mut Rng) {
         self.count_down(now);
         let slots_from = self.slots_from(&self.queues[number]);
@@ -171,7 +172,7 @@ impl<F> Turns<F> {
         queue.frames.push_back(frame);
     }
 
-    /// Ends an idle period (or looks at it) at `now`: slots that passed are counted.
+    /// Counts the slots that have passed in the idle period up to `now`.
     fn count_down(&mut self, now: Nanos) {
         if !self.silent() {
             return;
@@ -194,7 +195,7 @@ impl<F> Turns<F> {
             let queue = &mut self.queues[number];
             let Some(left) = queue.backoff else {
                 if !queue.frames.is_empty() {
-                    // It was about to send at once and finds the air taken.
+                    // The frame was about to be sent without backoff, but the channel is busy.
                     queue.draw(random);
                 }
                 continue;
@@ -204,7 +205,7 @@ impl<F> Turns<F> {
         }
     }
 
-    /// Queues that may send by `now`, if nothing is heard until then.
+    /// Returns the queues that may send by `now`, if nothing is sensed until then.
     fn ready(&self, now: Nanos) -> Vec<usize> {
         let ready = |queue: &Queue<F>| {
             let slots = Nanos::from(queue.backoff.unwrap_or(0)) * self.slot;
@@ -213,14 +214,14 @@ impl<F> Turns<F> {
         (0..self.queues.len()).filter(|number| ready(&self.queues[*number])).collect()
     }
 
-    /// Of the queues that were ready one sends; to the others that is a collision.
+    /// Resolves an internal collision: of the ready queues one sends, the others back off.
     fn collide_within(&mut self, ready: &[usize], winner: usize, random: &mut Rng) {
         for number in ready.iter().filter(|number| **number != winner) {
             self.queues[*number].widen(random);
         }
     }
 
-    /// Another's signal begins; it can be sensed `sensing_time` later.
+    /// Handles the start of another's signal, which is sensed `sensing_time` later.
     pub fn hear(&mut self, now: Nanos, sensing_time: Nanos, random: &mut Rng) {
         if self.silent() {
             let sensed_at = now + sensing_time;
@@ -235,7 +236,7 @@ impl<F> Turns<F> {
         self.sensed += 1;
     }
 
-    /// Another's signal, which was sensed, ends.
+    /// Handles the end of another's sensed signal.
     pub fn fall_silent(&mut self, now: Nanos) {
         self.sensed -= 1;
         if self.sensed == 0 {
@@ -243,9 +244,9 @@ impl<F> Turns<F> {
         }
     }
 
-    /// A frame was received, whole or not: one that was not makes the next wait
-    /// longer (EIFS), and one that was ends that. It may have been too weak to be
-    /// sensed, so that slots have passed meanwhile.
+    /// Handles a received frame. An unreadable frame makes the next wait longer (EIFS); a readable
+    /// frame ends that. The frame may have been too weak to be sensed, so that slots have passed
+    /// meanwhile.
     pub fn received(&mut self, now: Nanos, whole: bool, random: &mut Rng) {
         if self.silent() {
             self.freeze(now, random);
@@ -254,12 +255,12 @@ impl<F> Turns<F> {
         self.unreadable = !whole;
     }
 
-    /// Others have announced an exchange that ends then.
+    /// Reserves the channel for an exchange of others until this time.
     pub fn reserve(&mut self, until: Nanos) {
         self.reserved_until = self.reserved_until.max(until);
     }
 
-    /// The radio takes the air for a queue; lower queues that were ready too back off.
+    /// Starts a transmission of a queue; lower queues that were ready too back off.
     pub fn take(&mut self, now: Nanos, number: usize, random: &mut Rng) {
         if self.silent() {
             let ready = self.ready(now);
@@ -270,7 +271,7 @@ impl<F> Turns<F> {
         self.engaged = true;
     }
 
-    /// The radio answers a frame, whatever it hears.
+    /// Starts an ACK, whatever the radio senses.
     pub fn answer(&mut self, now: Nanos, random: &mut Rng) {
         if self.silent() {
             self.freeze(now, random);
@@ -279,7 +280,7 @@ impl<F> Turns<F> {
         self.engaged = true;
     }
 
-    /// The radio's own transmission (and the wait for its ACK) is over.
+    /// Ends the radio's own transmission, including the wait for its ACK.
     pub fn release(&mut self, now: Nanos) {
         self.engaged = false;
         self.unreadable = false;
@@ -324,7 +325,7 @@ mod tests {
     }
 
     impl<F> Turns<F> {
-        /// Slots that passed before a signal are not waited for again.
+        /// Slots that passed before a signal are not counted again.
         fn fall_silent_for_test(&mut self, at: Nanos) {
             let mut random = Rng::with_seed(2);
             let slots = (at - 134_000) / 9_000;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One 802.11 channel: radios that contend for it, and what becomes of their frames.
+//! One 802.11 channel: radios that contend for it, and the outcomes of their frames.
 //!
-//! Modelled: DCF and EDCA with one frame per turn (no TXOP bursts, no
-//! aggregation, no RTS), carrier sense and NAV, EIFS, retries, broadcast at the
-//! lowest basic rate, capture of the stronger of two frames where there is path
-//! loss, hidden stations, forwarding by an access point. Absent: beacons,
-//! association, scanning, power saving, adjacent channels.
+//! Modelled: DCF and EDCA with one frame per channel access (no TXOP bursts, no aggregation, no
+//! RTS), carrier sense and NAV, EIFS, retries, broadcast at the lowest basic rate, capture of the
+//! stronger of two frames if there is path loss, hidden stations, forwarding by an access point.
+//! Not modelled: beacons, association, scanning, power saving, adjacent channels.
 
 mod access;
 mod signals;
@@ -23,22 +22,22 @@ use fastrand::Rng;
 use signals::{Heard, Kind, Powers, Transmission, disturb};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Stands for a receiver that is not on this network: no radio has this number.
+/// A receiver that is not on this network: no radio has this number.
 const NOBODY: usize = usize::MAX;
 
 /// A frame in a radio's queue.
 #[derive(Debug)]
 struct Waiting<P> {
     frame: Frame<P>,
-    /// The receiver of this hop; `None` is everyone.
+    /// The receiver of this hop; `None` for all radios.
     to: Option<usize>,
-    /// Who sent it first: an access point forwards.
+    /// The original sender: an access point forwards.
     origin: usize,
-    /// Already handed over: only its ACK was lost.
+    /// Whether the receiver has the frame already, and only its ACK was lost.
     delivered: bool,
 }
 
-/// The attempt that a radio is making.
+/// A radio's current attempt.
 #[derive(Debug, Clone, Copy)]
 struct Attempt {
     queue: usize,
@@ -46,7 +45,7 @@ struct Attempt {
     rate: usize,
 }
 
-/// An ACK to come.
+/// A scheduled ACK.
 #[derive(Debug)]
 struct Answer {
     at: Nanos,
@@ -71,7 +70,7 @@ struct Noise {
     next: Option<Nanos>,
 }
 
-/// See the module.
+/// The channel, see the module.
 #[derive(Debug)]
 pub struct Wifi<P> {
     config: WifiConfig,
@@ -79,7 +78,7 @@ pub struct Wifi<P> {
     radios: Vec<Radio<P>>,
     on_air: Vec<Transmission>,
     acks: Vec<Answer>,
-    /// When which radio gives up waiting for an ACK.
+    /// Times at which radios stop waiting for an ACK.
     timeouts: Vec<(Nanos, usize)>,
     noises: Vec<Noise>,
     powers: Powers,
@@ -111,11 +110,11 @@ impl<P: Clone> Wifi<P> {
         }
     }
 
-    /// Adds a radio; its number here counts from 0.
+    /// Adds a radio; returns its number, which counts from 0.
     pub fn add(&mut self, id: RadioId, station: StationId, queue_packets: usize) -> usize {
         self.stations.push(station);
         for transmission in &mut self.on_air {
-            // It came too late for what is on the air.
+            // It cannot receive transmissions that started before.
             transmission.heard.push(Heard { power: 0.0, disturbance: 0.0, sensed: false });
         }
         self.radios.push(Radio {
@@ -130,7 +129,7 @@ impl<P: Clone> Wifi<P> {
     }
 
     pub fn interfere(&mut self, now: Nanos, what: Interference) {
-        // Bursts without length or pause would never let time go on.
+        // Bursts without length or pause would stop virtual time.
         let what = Interference { burst: what.burst.max(1), ..what };
         let mut noise = Noise { what, next: None };
         noise.schedule(now.max(noise.what.from), &mut self.random);
@@ -154,18 +153,18 @@ impl<P: Clone> Wifi<P> {
         RadioStats { waiting: radio.turns.waiting() as u64, ..radio.stats.clone() }
     }
 
-    /// Time during which anything at all was on the air.
+    /// Returns the time during which anything was on the air.
     pub fn busy(&self, now: Nanos) -> Nanos {
         let current = if self.on_air.is_empty() { 0 } else { now - self.busy_since };
         self.busy + current
     }
 
-    /// When [`Wifi::step`] is due.
+    /// Returns the time at which [`Wifi::step`] is due.
     pub fn next(&self) -> Option<Nanos> {
         self.next
     }
 
-    /// Takes a frame into a radio's queue, or returns it.
+    /// Adds a frame to a radio's queue; returns it if the queue is full.
     pub fn send(&mut self, now: Nanos, radio: usize, frame: Frame<P>) -> Result<(), Frame<P>> {
         let point = self.access_point().filter(|point| *point != radio);
         let to = match (point, frame.to) {
@@ -210,7 +209,7 @@ impl<P: Clone> Wifi<P> {
         self.next = ends.chain(acks).chain(timeouts).chain(noises).chain(turns).min();
     }
 
-    /// Lets everything happen that is due at `now`, which is [`Wifi::next`].
+    /// Processes everything that is due at `now`, which is [`Wifi::next`].
     pub fn step(&mut self, now: Nanos, scene: &Scene, outputs: &mut VecDeque<Output<P>>) {
         self.powers.refresh(&self.config, scene, self.stations.len());
         while let Some(index) = self.on_air.iter().position(|t| t.end <= now) {
@@ -329,7 +328,7 @@ impl<P: Clone> Wifi<P> {
         }
     }
 
-    /// A transmission is over: who read it, and what follows.
+    /// Ends a transmission: determines its receivers and the next actions.
     fn end(&mut self, now: Nanos, over: &Transmission, outputs: &mut VecDeque<Output<P>>) {
         if self.on_air.is_empty() {
             self.busy += now - self.busy_since;
@@ -378,7 +377,7 @@ impl<P: Clone> Wifi<P> {
         if sensed {
             turns.fall_silent(now);
         }
-        // Noise is no frame, and who was sending himself did not begin to receive one.
+        // Interference is no frame, and a radio that was transmitting did not begin to receive one.
         let begun = sensed && over.kind != Kind::Noise && disturbance.is_finite();
         if read || begun {
             turns.received(now, read, &mut self.random);
@@ -435,7 +434,7 @@ impl<P: Clone> Wifi<P> {
         self.acks.push(Answer { at, from: to, to: from, rate });
     }
 
-    /// The receiver has read a data frame; it hands it on unless it had it before.
+    /// Handles the reception of a data frame; delivers or forwards it unless it is a repetition.
     fn hand_over(
         &mut self,
         now: Nanos,
@@ -460,7 +459,7 @@ impl<P: Clone> Wifi<P> {
         }
         let next_hop = frame.to.map(|id| self.number(id));
         let waiting = Waiting { frame, to: next_hop, origin, delivered: false };
-        // A full queue at the access point loses the frame; it is counted there.
+        // If the access point's queue is full, the frame is lost and counted there.
         let _ = self.enqueue(now, to, waiting);
     }
 
@@ -543,7 +542,7 @@ impl<P: Clone> Wifi<P> {
         outcome: Outcome,
         outputs: &mut VecDeque<Output<P>>,
     ) {
-        // What an access point forwards was reported when the access point had it.
+        // The frame of another radio was reported as sent when the access point received it.
         if waiting.origin == radio {
             let (radio, payload) = (self.radios[radio].id, waiting.frame.payload);
             outputs.push_back(Output::Sent { at, radio, outcome, payload });

@@ -1,62 +1,63 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is on the air, how strongly each radio hears it, and what disturbs it there.
+//! Transmissions on the air, and their power and interference at each radio.
 
 use crate::motion::{decibels, milliwatts};
 use crate::scene::{PLACE_STEP, Scene};
 use crate::{Nanos, StationId, WifiConfig};
 
-/// What a transmission is.
+/// The kind of a transmission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// The first frame of a queue; `to` is `None` for a broadcast.
     Data { queue: usize, to: Option<usize> },
-    /// The answer to a data frame.
+    /// The ACK of a data frame.
     Ack { to: usize },
-    /// No one's frame.
+    /// Interference that is no frame.
     Noise,
 }
 
-/// One transmission as one radio hears it.
+/// One transmission as one radio receives it.
 #[derive(Debug, Clone, Copy)]
 pub struct Heard {
-    /// Milliwatts.
+    /// Received power, milliwatts.
     pub power: f64,
-    /// Most of everything else at once, milliwatts; infinite if the radio itself sent.
+    /// Maximum of the total power of everything else, milliwatts; infinite if the radio itself
+    /// transmitted.
     pub disturbance: f64,
-    /// Counted in the radio's carrier sense.
+    /// Whether the radio's carrier sense counts it.
     pub sensed: bool,
 }
 
-/// Something on the air.
+/// A transmission on the air.
 #[derive(Debug)]
 pub struct Transmission {
-    /// The sending radio; `None` is noise.
+    /// The transmitting radio; `None` for interference.
     pub from: Option<usize>,
     pub kind: Kind,
     pub end: Nanos,
     pub rate: usize,
     pub bytes: u32,
-    /// By radio.
+    /// Reception by each radio.
     pub heard: Vec<Heard>,
 }
 
 impl Transmission {
-    /// Whether a radio can tell what this is, by power alone.
+    /// Returns the ratio of signal to noise and interference at a radio, dB.
     pub fn sinr_db(&self, radio: usize, noise_mw: f64) -> f64 {
         let Heard { power, disturbance, .. } = self.heard[radio];
         decibels(power / (noise_mw + disturbance))
     }
 }
 
-/// How strongly all hear one radio, as of a time.
+/// Power of one radio's signal at all radios, as of a time.
 #[derive(Debug, Clone, Default)]
 struct Row {
     made_at: Option<Nanos>,
     powers: Vec<f64>,
 }
 
-/// Powers between the radios of one network. Each sender's are looked up when it
-/// sends, at most once per step of motion.
+/// Powers between the radios of one network. A sender's powers are computed when it sends, at most
+/// once per step of motion.
 #[derive(Debug, Default)]
 pub struct Powers {
     rows: Vec<Row>,
@@ -66,7 +67,7 @@ pub struct Powers {
 }
 
 impl Powers {
-    /// Forgets what was looked up, if radios or outages have changed since.
+    /// Clears all powers if radios or outages have changed since.
     pub fn refresh(&mut self, wifi: &WifiConfig, scene: &Scene, radios: usize) {
         if self.rows.len() == radios && self.version == scene.version {
             return;
@@ -78,7 +79,7 @@ impl Powers {
         self.rows.iter_mut().for_each(|row| row.made_at = None);
     }
 
-    /// Brings up to date how one radio is heard.
+    /// Updates the powers of one radio's signal.
     pub fn look_up(
         &mut self,
         now: Nanos,
@@ -98,7 +99,7 @@ impl Powers {
         row.powers.extend(stations.iter().map(|to| scene.power_mw(wifi, now, sender, *to)));
     }
 
-    /// How a transmission of one radio is heard by all, undisturbed so far.
+    /// Fills in the reception of one radio's transmission by all radios, without interference yet.
     pub fn heard_from(&self, from: usize, reuse: &mut Vec<Heard>) {
         reuse.clear();
         reuse.extend(self.rows[from].powers.iter().enumerate().map(|(to, power)| {
@@ -112,8 +113,8 @@ impl Powers {
     }
 }
 
-/// Notes how the transmissions on the air disturb each other, after one has been
-/// added. Those that started together disturb each other too.
+/// Updates the mutual interference of all transmissions, after one has been added. Those that
+/// started at the same time interfere too.
 pub fn disturb(on_air: &mut [Transmission]) {
     let [others @ .., new] = on_air else { return };
     if let Some(from) = new.from {

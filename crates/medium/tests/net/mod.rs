@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A medium with its driver: traffic goes in, time passes, what happened is kept.
+//! A test driver of a medium: it sends traffic, advances time and records outputs.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub use tautline_medium::Nanos;
@@ -21,10 +21,10 @@ pub const SLOT: Nanos = 9 * US;
 pub const SIFS: Nanos = 16 * US;
 pub const DIFS: Nanos = SIFS + 2 * SLOT;
 
-/// Steep enough that 25 m are sensed and 50 m are neither sensed nor readable.
+/// Path loss so steep that signals are sensed at 25 m, but neither sensed nor readable at 50 m.
 pub const STEEP: PathLoss = PathLoss { at_1m_db: 40.0, exponent: 4.0, shadowing_db: 0.0 };
 
-/// Frames of one kind, numbered by their payload.
+/// A sequence of frames with equal parameters, numbered by their payload.
 #[derive(Debug, Clone, Copy)]
 pub struct Flow {
     pub from: RadioId,
@@ -33,7 +33,7 @@ pub struct Flow {
     pub dscp: u8,
 }
 
-/// A payload names its flow and its number there.
+/// A payload: the flow and the number of the frame in that flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tag {
     pub flow: usize,
@@ -68,7 +68,7 @@ impl Net {
         Self { medium, network, stations, radios, events, now: 0, flows, saturated }
     }
 
-    /// An 802.11 network of stations on a line, at so many metres.
+    /// Creates an 802.11 network of stations on a line, at these positions in metres.
     pub fn wifi(seed: u64, config: WifiConfig, metres: &[f64]) -> Self {
         let motions = metres.iter().map(|x| Motion::at([*x, 0.0, 0.0])).collect();
         Self::moving(seed, config, motions)
@@ -86,7 +86,7 @@ impl Net {
         Self::new(medium, network, vec![Motion::at([0.0; 3]); stations], 10)
     }
 
-    /// From one station to another, best effort, [`IP_BYTES`] long.
+    /// Adds a best-effort flow between two stations with frames of [`IP_BYTES`].
     pub fn flow(&mut self, from: usize, to: usize) -> usize {
         let (from, to) = (self.radios[from], Some(self.radios[to]));
         self.add(Flow { from, to, bytes: IP_BYTES, dscp: 0 })
@@ -105,7 +105,7 @@ impl Net {
         &mut self.flows[flow].0
     }
 
-    /// Sends the next frame of a flow; whether there was room.
+    /// Sends the next frame of a flow; returns whether the queue accepted it.
     pub fn send(&mut self, flow: usize) -> bool {
         let (what, number) = &mut self.flows[flow];
         let payload = Tag { flow, number: *number };
@@ -119,7 +119,7 @@ impl Net {
         self.send(flow)
     }
 
-    /// From now on there are always two frames of this flow in the queue.
+    /// Keeps two frames of this flow in the queue from now on.
     pub fn saturate(&mut self, flow: usize) {
         self.saturated.push(flow);
         assert!(self.send(flow) && self.send(flow));
@@ -142,14 +142,14 @@ impl Net {
         self.now = until;
     }
 
-    /// Until nothing more happens.
+    /// Runs until no events are left.
     pub fn drain(&mut self) {
         while let Some(at) = self.medium.poll_timeout() {
             self.run(at);
         }
     }
 
-    /// When and which frames of a flow came to a station.
+    /// Returns times and numbers of a flow's frames that arrived at a station.
     pub fn delivered(&self, flow: usize, to: usize) -> Vec<(Nanos, u64)> {
         let wanted = self.radios[to];
         let pick = |event: &Output<Tag>| match event {
@@ -165,7 +165,7 @@ impl Net {
         self.delivered(flow, to).into_iter().map(|(_, number)| number).collect()
     }
 
-    /// When and how frames of a flow ended for their sender.
+    /// Returns times and outcomes of a flow's frames for their sender.
     pub fn sent(&self, flow: usize) -> Vec<(Nanos, Outcome)> {
         let pick = |event: &Output<Tag>| match event {
             Output::Sent { at, outcome, payload, .. } if payload.flow == flow => {
@@ -180,7 +180,7 @@ impl Net {
         self.medium.stats(self.radios[station])
     }
 
-    /// Share of a station's attempts that failed.
+    /// Returns the share of a station's attempts that failed.
     pub fn failed_share(&self, station: usize) -> f64 {
         let stats = self.stats(station);
         stats.failed_attempts as f64 / stats.attempts as f64
