@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Builds all fuzz targets once and runs each: run.sh SECONDS NOT_RUN [TARGET...]
-# Where there is no nightly toolchain, a line is added to the file NOT_RUN, which `make test` prints.
+# Without a nightly toolchain it adds a line to the file NOT_RUN, which `make test` prints.
 set -eu
 
 pinned=nightly-2026-05-20
@@ -10,11 +10,11 @@ not_run=$2
 shift 2
 
 installed() {
-    # An installation that was cut off may have one of them alone.
+    # An interrupted installation may have only one of them.
     cargo "+$1" --version >/dev/null 2>&1 && rustc "+$1" --version >/dev/null 2>&1
 }
 
-# Installs without asking where rustup installs what it is asked for.
+# By default rustup may install a missing toolchain without asking.
 export RUSTUP_AUTO_INSTALL=0
 if ! installed $pinned && command -v rustup >/dev/null; then
     timeout 300 rustup toolchain install $pinned --profile minimal >/dev/null 2>&1 ||
@@ -35,7 +35,7 @@ fi
 cargo "+$toolchain" fuzz --version >/dev/null 2>&1 ||
     cargo install cargo-fuzz --version 0.13.2 --locked --root target/tools
 
-# The fuzz targets that are declared are those that run.
+# All declared fuzz targets run.
 [ $# -gt 0 ] || set -- $(cargo "+$toolchain" fuzz list --fuzz-dir fuzz)
 cargo "+$toolchain" fuzz build --fuzz-dir fuzz --target-dir target/fuzz
 host=$(rustc "+$toolchain" -vV | sed -n 's/^host: //p')

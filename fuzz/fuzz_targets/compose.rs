@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #![no_main]
-//! A definition, a NUL, and choices of values for its fields: what is composed is a message of
-//! that type, and no longer than allowed.
+//! A definition, a NUL, and choices of values for its fields. A composed message must be valid for
+//! that type and within the size limit.
 use tautline_gateway::types::compose::{Fields, Written, compose};
 use tautline_gateway::types::definition::{Base, Field};
 use tautline_gateway::types::derive::to_ros2;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #![no_main]
-//! A definition of either ROS: what is read has a hash, which its own text has as well.
+//! A definition of ROS 1 or ROS 2. A parsed definition has a hash, and its own text has the same
+//! hash.
 use tautline_gateway::types::definition::needed_by;
 use tautline_gateway::types::derive::{to_ros1, to_ros2};
 use tautline_gateway::types::hash::type_hash;

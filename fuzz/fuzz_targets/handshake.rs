@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #![no_main]
-//! Calls, answers, cookies and beacons of any content, with codes that hold and without,
-//! to a node that has met its peer and calls others.
+//! Handshake initiations, responses, cookie replies and beacons of any content, with valid and
+//! invalid MACs, to a node that has a session with its peer and initiates handshakes with others.
 #[path = "../../crates/proto/tests/attacker/mod.rs"]
 mod attacker;
 
 use tautline_proto::crypto::cookies::{CookieJar, MacKey};
 use tautline_proto::{PublicKey, SecretKey};
 
-/// Ends a packet of a handshake with the codes of who knows the key.
+/// Appends the MACs to a handshake packet, as a sender that knows the key.
 fn prove(key: &PublicKey, mut packet: Vec<u8>, codes: usize) -> Vec<u8> {
     let proof = MacKey::of(key);
     if codes == 2 {
@@ -26,7 +26,7 @@ libfuzzer_sys::fuzz_target!(|pieces: Vec<(u8, &[u8])>| {
     let (_, call) = attacked.call(2, 9);
     for (kind, bytes) in pieces {
         let packet = match kind % 6 {
-            // As it comes; with right codes; a true call that is changed and given right codes.
+            // Raw bytes; with valid MACs; a genuine initiation, changed and given valid MACs.
             0 => bytes.to_vec(),
             1 => prove(&key, [&[b'T', 0], bytes].concat(), 2),
             2 => prove(&key, [&[b'T', 1], bytes].concat(), 1),

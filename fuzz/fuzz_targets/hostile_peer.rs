@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #![no_main]
-//! A peer with a valid key lies to a node with two honest peers; the bytes are the script.
+//! A peer with a valid key attacks a node with two honest peers; the bytes are the script.
 #[path = "../../crates/proto/tests/attacker/liar.rs"]
 mod liar;
 #[path = "../../crates/proto/tests/net/mod.rs"]
@@ -14,7 +14,7 @@ use std::alloc::System;
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
 
-/// What three nodes and the harness may take above what they had when they met: two queues and
+/// Maximum growth of memory of three nodes and the harness after the handshakes: two queues and
 /// reassemblies of 200 KB for each of six peers, and a MiB of a definition.
 const MOST: usize = 24 << 20;
 

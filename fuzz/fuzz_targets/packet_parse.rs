@@ -4,7 +4,7 @@ use tautline_proto::wire::{cursor::Reader, frame::Frame, packet::Packet, relay::
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let _ = Packet::parse(bytes);
-    // As if it were what a packet had in it.
+    // Parses the same bytes as the plaintext of a packet.
     let mut reader = Reader::new(bytes);
     while let Ok(frame) = Frame::parse(&mut reader) {
         if let Frame::Relay(_, payload) = frame {

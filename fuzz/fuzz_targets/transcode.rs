@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #![no_main]
-//! A ROS 1 definition, a NUL, and a message: of ROS 1, and of ROS 2. What one pass makes of it,
-//! another way and back leaves as it is.
+//! A ROS 1 definition, a NUL, and a message, read as ROS 1 and as ROS 2. The result of a
+//! conversion to ROS 2 is unchanged by a conversion to ROS 1 and back.
 use tautline_gateway::types::derive::to_ros2;
 use tautline_gateway::types::{Dialect, Schema, Transcoder};
 

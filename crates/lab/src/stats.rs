@@ -34,7 +34,7 @@ pub struct Summary {
     pub sent: usize,
     /// Distinct messages received.
     pub received: usize,
-    /// Messages received more than once.
+    /// Repeated receptions of a message.
     pub duplicates: usize,
     /// Share of sent messages that were received, percent.
     pub mdr_percent: f64,

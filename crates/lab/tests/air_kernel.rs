@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether this machine's kernel holds frames as `tautline-lab air` needs it.
+//! Checks that this machine's kernel holds frames as `tautline-lab air` requires.
 //!
-//! Each test starts the program, which makes its own namespaces; where it may not,
-//! the test fails with what the program says is missing.
+//! Each test starts the program, which creates its own namespaces. Without the permission to do so
+//! the test fails with the program's message.
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader};
@@ -12,7 +12,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 const LAB: &str = env!("CARGO_BIN_EXE_tautline-lab");
-/// After which something that must happen has not.
+/// Time after which a required event counts as missing.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn check(case: &str) {
@@ -66,7 +66,7 @@ fn what_the_kernel_could_not_report_is_counted() {
 fn an_ordinary_user_needs_no_more_than_user_namespaces() {
     let folder = tempfile::tempdir().unwrap();
     let (lab, mut command) = if is_root() {
-        // Where nobody can reach it, unlike a build folder under /root.
+        // A folder that every user can read, unlike a build folder under /root.
         let lab = folder.path().join("tautline-lab");
         std::fs::copy(LAB, &lab).unwrap();
         make_readable(folder.path());
@@ -114,8 +114,8 @@ fn killed_it_leaves_nothing() {
     }
 }
 
-/// Processes in any of these namespaces; one without processes is gone, and its rules,
-/// links and queues with it.
+/// Returns the processes in any of these namespaces. A namespace without processes is removed, with
+/// its rules, links and queues.
 fn living_in(namespaces: &HashSet<&str>) -> Vec<String> {
     let is_inside = |process: &Path| {
         ["net", "mnt", "pid"].iter().any(|kind| {
@@ -128,7 +128,7 @@ fn living_in(namespaces: &HashSet<&str>) -> Vec<String> {
     inside.map(|process| process.display().to_string()).collect()
 }
 
-/// As roscore's children do.
+/// roscore's children leave their group in the same manner.
 #[test]
 fn a_program_that_leaves_its_group_does_not_hold_up_the_end() {
     let scenario =

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Real programs on the emulated radio. Slow, and not for a machine that is busy with
-//! something else, so `cargo test` leaves them out and `make realtime` runs them. What
-//! depends on time is judged only where the emulator itself was in time; otherwise the
-//! test prints that it was not.
+//! Real programs on the emulated radio. These tests are slow and need an otherwise idle machine, so
+//! `cargo test` skips them and `make realtime` runs them. Time-dependent results are judged only if
+//! the emulator itself was in time; otherwise the test prints that it was not.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 const LAB: &str = env!("CARGO_BIN_EXE_tautline-lab");
-/// A run that takes so long has hung: it fails and shows what was said.
+/// Limit on a run, seconds: a longer one has hung; it fails and its output is shown.
 const LIMIT_S: &str = "300";
-/// Attempts at a run in which the emulator is in time.
+/// Maximum number of attempts to get a run with the emulator in time.
 const ATTEMPTS: usize = 3;
-/// The emulator was late: the figures do not count.
+/// Exit code of a run with a late emulator, whose figures do not count.
 const NOT_IN_TIME: i32 = 4;
 
 fn scenario(name: &str) -> PathBuf {
@@ -29,7 +28,7 @@ fn air(name: &str, commands: &[&str]) -> Output {
     lab.output().unwrap()
 }
 
-/// What a run's programs said, and its figures, in time or not.
+/// Returns the output of a run's programs and its figures, in time or not.
 fn run(name: &str, commands: &[&str]) -> (String, Value) {
     let output = air(name, commands);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -38,7 +37,8 @@ fn run(name: &str, commands: &[&str]) -> (String, Value) {
     (said, serde_json::from_slice(&output.stdout).unwrap())
 }
 
-/// As [`run`], until the emulator was in time; `None` with a word about it if it never was.
+/// As [`run`], repeated until the emulator is in time; prints a message and returns `None` if it
+/// never is.
 fn run_in_time(name: &str, commands: &[&str]) -> Option<String> {
     for _ in 0..ATTEMPTS {
         let (said, figures) = run(name, commands);
@@ -51,7 +51,7 @@ fn run_in_time(name: &str, commands: &[&str]) -> Option<String> {
     None
 }
 
-/// Wider than what `validate air` asks of a quiet machine, so that only a fault is one here.
+/// The tolerances exceed those of `validate air` on an idle machine, so that only a fault fails.
 #[test]
 #[ignore = "real time: make realtime"]
 fn virtual_time_and_real_programs_agree() {
@@ -79,7 +79,7 @@ fn virtual_time_and_real_programs_agree() {
     }
 }
 
-/// The figures of a run of the scenario's own flows that was in time.
+/// Returns the figures of a run of the scenario's own flows that was in time.
 fn figures_in_time(scenario: &Path) -> Option<Value> {
     for _ in 0..ATTEMPTS {
         let mut lab = Command::new("timeout");
@@ -97,7 +97,7 @@ fn figures_in_time(scenario: &Path) -> Option<Value> {
     None
 }
 
-/// The median of the lasers' p99 in a run of real nodes that was in time.
+/// Returns the median of the lasers' p99 in a run of real nodes that was in time.
 fn laser_p99_ms(scenario: &Path) -> Option<f64> {
     let figures = figures_in_time(scenario)?;
     let flows = figures["flows"].as_array().unwrap().iter();
@@ -107,8 +107,8 @@ fn laser_p99_ms(scenario: &Path) -> Option<f64> {
     Some(p99[p99.len() / 2])
 }
 
-/// Cubic and BBR one after the other: each delivers, and no more than the pipe carries, in
-/// packets that the pipe may carry.
+/// Cubic and then BBR: each delivers, at most at the rate of the pipe, in packets of a size that
+/// the pipe allows.
 #[test]
 #[ignore = "real time: make realtime"]
 fn tcp_gets_what_a_far_pipe_carries_and_no_more() {
@@ -139,13 +139,13 @@ fn tcp_gets_what_a_far_pipe_carries_and_no_more() {
     assert!(frames >= segments, "{frames} frames for {segments} segments: some were too long");
 }
 
-/// The marks have to be in the packets, and each class charged by itself. A wide bound, so that
-/// only a fault is one here: 6 and 11 ms were measured, 31 and 37 unmarked.
+/// The packets must have DSCP marks, and each class must be charged separately. The bound is wide,
+/// so that only a fault fails: 6 and 11 ms were measured, 31 and 37 unmarked.
 #[test]
 #[ignore = "real time: make realtime"]
 fn marked_lasers_go_before_the_images_of_all_stations() {
     let marked = std::fs::read_to_string(scenario("five-robots.yaml")).unwrap();
-    // Fewer than in the file: each has a node of its own here.
+    // Fewer robots than in the file: each has a node of its own here.
     let marked = marked.replace("count: 5", "count: 3").replace("duration: 30s", "duration: 15s");
     let folder = tempfile::tempdir().unwrap();
     let p99_ms = |name: &str, text: String| {
@@ -189,11 +189,11 @@ fn iperf3_over_tcp_gets_most_of_it() {
     };
     let kbps = received_kbps(&said);
     println!("iperf3 TCP: {kbps} kbps");
-    // Its ACKs contend for the same air.
+    // TCP's ACKs contend for the same channel.
     assert!((3500.0..5300.0).contains(&kbps), "{kbps} kbps: {said}");
 }
 
-/// The client's line about what the receiver got.
+/// Returns the rate from the client's line about the receiver.
 fn received_kbps(said: &str) -> f64 {
     let line = said.lines().find(|line| line.starts_with("robot") && line.ends_with("receiver"));
     let fields: Vec<&str> = line.expect(said).split_whitespace().collect();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `tautline-lab sim` as a user has it.
+//! `tautline-lab sim` as the user runs it.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ fn one_hop_of_pound_arrives_whole_and_the_laser_overtakes_the_image() {
         let flow = flow(&figures, name);
         assert_eq!((&flow["sent"], &flow["received"]), (&sent.into(), &sent.into()), "{flow}");
     }
-    // Behind a whole image in one queue it would wait 50 ms on average.
+    // Behind a whole image in one queue the mean would be 50 ms.
     let laser = flow(&figures, "laser")["delay_ms"]["mean"].as_f64().unwrap();
     assert!((2.0..10.0).contains(&laser), "{laser} ms");
 }
@@ -81,7 +81,7 @@ fn a_control_loop_under_load_is_as_good_as_without() {
     let figures = figures("pound-control-loop.yaml");
     let quality = &figures["control_loops"][0];
     let overshoot = quality["overshoot_percent"].as_f64().unwrap();
-    // 35 % with no delay at all, 45 % with one period of it.
+    // 35 % without delay, 45 % with a delay of one period.
     assert!((30.0..45.0).contains(&overshoot), "{quality}");
     assert!(quality["settled_s"].as_f64().is_some_and(|seconds| seconds < 1.5), "{quality}");
 }
@@ -99,7 +99,7 @@ fn a_faulty_scenario_is_named_with_its_line() {
     assert!(error.contains("bad.yaml:5:") && error.contains("54Mbps"), "{error}");
 }
 
-/// Runs a scenario's text; its figures.
+/// Runs a scenario's text; returns its figures.
 fn figures_of(text: &str) -> Value {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("made.yaml");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A scenario file as written. The comments here are the words of the schema
-//! and of `docs/scenarios.md`.
+//! A scenario file as written. The doc comments here are the text of the schema and of
+//! `docs/scenarios.md`.
 
 use super::reader::At;
 use super::value::{
@@ -14,13 +14,13 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
 
-/// What a key that is left out stands for, written as in the file.
+/// Defaults of keys, written as in the file.
 pub mod default {
     /// dot11ShortRetryLimit of IEEE 802.11-2016.
     pub const RETRIES: &str = "7";
-    /// No loss beside collisions.
+    /// No loss in addition to collisions.
     pub const LOSS: &str = "0%";
-    /// An ordinary card, dBm.
+    /// A common card, dBm.
     pub const POWER: &str = "15";
     /// Thermal noise of 20 MHz (-101 dBm) and a noise figure of 7 dB.
     pub const NOISE: &str = "-94";
@@ -28,7 +28,7 @@ pub mod default {
     pub const CARRIER_SENSE: &str = "-82";
     /// Free space at 5.18 GHz: 20 log10(4 pi f / c).
     pub const AT_1M: &str = "46.7";
-    /// Everyone at the same distance hears alike.
+    /// Equal reception at equal distance.
     pub const SHADOWING: &str = "0";
     /// No delay.
     pub const DELAY: &str = "0s";
@@ -36,11 +36,11 @@ pub mod default {
     pub const PIPE_QUEUE: &str = "100KB";
     /// As the demo's token bucket: two full packets.
     pub const BURST: &str = "0";
-    /// IP bytes alone.
+    /// IP bytes only.
     pub const OVERHEAD: &str = "0";
-    /// txqueuelen of an ordinary interface.
+    /// txqueuelen of a common interface.
     pub const STATION_QUEUE: &str = "1000";
-    /// What all this is about.
+    /// The system under test.
     pub const OVER: &str = "tautline";
     /// As the kernel's default.
     pub const CONGESTION: &str = "cubic";
@@ -48,14 +48,15 @@ pub mod default {
     pub const PRIORITY: &str = "100";
     /// Best effort.
     pub const DSCP: &str = "0";
-    /// At once.
+    /// Immediately.
     pub const START: &str = "0s";
     /// As the daemon's default.
     pub const IN_FLIGHT: &str = "2";
     pub const PACING: &str = "auto";
 }
 
-/// `text` as YAML delivers it: numbers are numbers, quantities with a unit are text.
+/// Converts `text` to the value that YAML delivers: numbers are numbers, quantities with a unit are
+/// text.
 fn as_yaml(text: &str) -> serde_json::Value {
     serde_json::from_str(text).unwrap_or_else(|_| text.into())
 }
@@ -336,7 +337,7 @@ pub struct Tautline {
     pub relay: Option<At<Flag>>,
 }
 
-/// Defines words of the file.
+/// Defines an enum of words of the file.
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $(#[$first_doc:meta])* $first:ident, $($(#[$word_doc:meta])* $word:ident),* }) => {
         $(#[$doc])*
@@ -381,7 +382,7 @@ words! {
     PlantModel { /** A series circuit. */ Rlc, }
 }
 
-/// `adaptive`.
+/// The word `adaptive`.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Adaptive;
 
@@ -389,7 +390,7 @@ impl Word for Adaptive {
     const WORD: &'static str = "adaptive";
 }
 
-/// `saturate`.
+/// The word `saturate`.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Saturate;
 
@@ -397,10 +398,10 @@ impl Word for Saturate {
     const WORD: &'static str = "saturate";
 }
 
-/// A share, or bursts.
+/// A loss: uniform or in bursts.
 #[derive(Debug)]
 pub enum Loss {
-    /// Each alike.
+    /// The same probability for each trial.
     Share(f64),
     /// In bursts.
     Bursts(Bursts),
@@ -455,12 +456,12 @@ impl JsonSchema for Loss {
     }
 }
 
-/// One station, or two.
+/// An outage of one station or of a pair.
 #[derive(Debug)]
 pub enum Outage {
-    /// Cut off from all.
+    /// A station cut off from all others.
     Station(String),
-    /// Cut off from each other.
+    /// Two stations cut off from each other.
     Pair([String; 2]),
 }
 

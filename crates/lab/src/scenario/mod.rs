@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Scenarios: radios, stations, what is sent and what happens; one format for
-//! virtual time (`sim`) and for real programs (`air`).
+//! Scenarios: radios, stations, traffic and events, in one format for virtual time (`sim`) and for
+//! real programs (`air`).
 //!
-//! YAML text becomes a tree with places (the robot's file's own layer), the tree
-//! a [`file::File`] as written (`reader`, `value`), and that a [`Scenario`]
-//! whose values cannot be illegal (`check`): names are indices, patterns and
-//! counts are expanded, the medium's own types are filled in. All that is wrong
-//! is reported at once, as far as one thing can be understood without another.
+//! YAML text becomes a tree with positions (the parser of the robot's file), the tree becomes a
+//! [`file::File`] as written (`reader`, `value`), and that becomes a [`Scenario`] whose values are
+//! all valid (`check`): names are indices, patterns and counts are expanded, the medium's own types
+//! are filled in. All problems are reported together, except those that other problems hide.
 
 mod check;
 mod file;
@@ -21,65 +20,65 @@ use std::path::{Path, PathBuf};
 use tautline_medium::{Interference, Motion, Nanos, PipeConfig, WifiConfig};
 use tautline_node::config::{self, ConfigError, Problem, yaml};
 
-/// Most stations, counted after `count`.
+/// Maximum number of stations, after expansion of `count`.
 pub const MAX_STATIONS: usize = 256;
-/// Most networks.
+/// Maximum number of networks.
 pub const MAX_NETWORKS: usize = 16;
-/// Most flows, patterns expanded.
+/// Maximum number of flows, after expansion of patterns.
 pub const MAX_FLOWS: usize = 4096;
-/// Most control loops.
+/// Maximum number of control loops.
 pub const MAX_CONTROL_LOOPS: usize = 256;
-/// Most routes.
+/// Maximum number of routes.
 pub const MAX_ROUTES: usize = 256;
-/// Most events.
+/// Maximum number of events.
 pub const MAX_EVENTS: usize = 1024;
-/// Most waypoints of one station, lines of a trace included.
+/// Maximum number of waypoints of one station, lines of a trace included.
 pub const MAX_WAYPOINTS: usize = 100_000;
-/// Largest trace file, bytes.
+/// Maximum size of a trace file, bytes.
 pub const MAX_TRACE_BYTES: usize = 8 * 1024 * 1024;
-/// Longest time anything may take, as in the file.
+/// Maximum of every duration, as in the file.
 pub const LONGEST: &str = "24h";
 
 /// A scenario that can be run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
-    /// The file's name without its ending.
+    /// File name without its extension.
     pub name: String,
-    /// One line that says what this is.
+    /// Description in one line.
     pub about: String,
-    /// Where its numbers come from.
+    /// Source of the numbers.
     pub source: Option<String>,
-    /// How long it runs.
+    /// Duration of the run.
     pub duration: Nanos,
-    /// In the file's order; elsewhere a network is its index here.
+    /// Networks in the file's order; other fields refer to a network by its index here.
     pub networks: Vec<Network>,
-    /// In the file's order; elsewhere a station is its index here (and the
+    /// Stations in the file's order; other fields refer to a station by its index here (also the
     /// medium's [`StationId`](tautline_medium::StationId)).
     pub stations: Vec<Station>,
-    /// Chains of stations that forward, both ways. No two disagree.
+    /// Chains of stations that forward, in both directions. No two chains disagree.
     pub routes: Vec<Vec<usize>>,
-    /// Patterns expanded; names are unique.
+    /// Flows, patterns expanded; names are unique.
     pub flows: Vec<Flow>,
     /// Plants and their controllers.
     pub control_loops: Vec<ControlLoop>,
-    /// In order of time.
+    /// Events in order of time.
     pub events: Vec<Event>,
     /// Settings of every Tautline node.
     pub tautline: Tautline,
-    /// What there is in it that virtual time has not, in the file's order.
+    /// Problems of keys that virtual time does not support, in the file's order.
     pub real_time_only: Vec<Problem>,
 }
 
-/// Radios that can reach each other.
+/// A network: radios that can reach each other.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Network {
-    /// As in the file.
+    /// Name in the file.
     pub name: String,
-    /// What it is, in the medium's terms.
+    /// Kind, with the medium's configuration.
     pub kind: NetworkKind,
 }
 
-/// What a network is.
+/// The kind of a network.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NetworkKind {
     /// An 802.11 channel.
@@ -88,119 +87,119 @@ pub enum NetworkKind {
     Pipe(PipeConfig),
 }
 
-/// A place with radios.
+/// A station: a place with radios.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Station {
-    /// Unique.
+    /// Unique name.
     pub name: String,
-    /// Networks it has a radio on, in the file's order, at least one.
+    /// Networks of its radios, in the file's order, at least one.
     pub networks: Vec<usize>,
-    /// At least one waypoint; the origin where the file names no place.
+    /// Position over time: at least one waypoint; the origin if the file gives no position.
     pub motion: Motion,
-    /// Packets that may wait at each 802.11 radio.
+    /// Queue limit of each 802.11 radio, packets.
     pub queue_packets: usize,
 }
 
-/// Messages from one station to another.
+/// A flow of messages from one station to another.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Flow {
-    /// Unique.
+    /// Unique name.
     pub name: String,
     /// Sender.
     pub from: usize,
-    /// Receiver, another station that can be reached.
+    /// Receiver, another station with a path from the sender.
     pub to: usize,
-    /// Bytes of a message.
+    /// Message size in bytes.
     pub bytes: u64,
-    /// When messages are sent.
+    /// Schedule of the messages.
     pub pace: Pace,
-    /// What carries them.
+    /// Transport.
     pub over: Over,
-    /// 0-255, higher first; Tautline only.
+    /// Priority 0-255, higher first; Tautline only.
     pub priority: u8,
-    /// Only so many of the newest messages are kept; Tautline only.
+    /// Number of newest messages that are kept; Tautline only.
     pub keep_last: Option<u32>,
     /// Age past which a message is worthless; Tautline only.
     pub lifespan: Option<Nanos>,
-    /// How it finds its rate; TCP only.
+    /// Congestion control; TCP only.
     pub congestion: Congestion,
     /// DSCP of the packets; UDP and TCP only.
     pub dscp: u8,
-    /// Messages in all; `None`: until the end.
+    /// Number of messages; `None` for no limit before the end.
     pub count: Option<u64>,
-    /// When the first one is sent.
+    /// Time of the first message.
     pub start: Nanos,
-    /// The receiver sends each message back.
+    /// Whether the receiver sends each message back.
     pub echo: bool,
 }
 
-/// When messages are sent.
+/// The schedule of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// With this time between two.
+    /// One message per this period.
     Every(Nanos),
-    /// The next as soon as there is room.
+    /// The next message as soon as the socket has space.
     Saturate,
 }
 
-/// What carries messages.
+/// Types of the file that a scenario uses unchanged.
 pub use file::{Congestion, Over, PlantModel};
 
 /// A plant and its controller.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ControlLoop {
-    /// Sends the measurement.
+    /// Station of the plant, which sends the measurement.
     pub plant: usize,
-    /// Sends the command.
+    /// Station of the controller, which sends the command.
     pub controller: usize,
-    /// Time between two of either.
+    /// Period of measurements and of commands.
     pub period: Nanos,
-    /// What carries both.
+    /// Transport of both.
     pub over: Over,
-    /// 0-255, higher first; Tautline only.
+    /// Priority 0-255, higher first; Tautline only.
     pub priority: u8,
-    /// What is controlled.
+    /// Model of the plant.
     pub model: PlantModel,
 }
 
-/// Something that happens.
+/// A scheduled event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// When it begins.
+    /// Start of the event.
     pub at: Nanos,
-    /// What.
+    /// Kind of the event.
     pub happening: Happening,
 }
 
-/// What happens.
+/// The kind of an event.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Happening {
     /// A station is cut off from all others.
     StationOutage {
-        /// Which.
+        /// The station.
         station: usize,
-        /// First moment at which it is back.
+        /// End of the outage (exclusive).
         until: Nanos,
     },
     /// Two stations are cut off from each other.
     PairOutage {
-        /// Which.
+        /// The stations.
         pair: [usize; 2],
-        /// First moment at which they are back.
+        /// End of the outage (exclusive).
         until: Nanos,
     },
-    /// Frames that are no one's.
+    /// Interference from sources that are no stations.
     Interference {
         /// The 802.11 network.
         network: usize,
-        /// In the medium's terms.
+        /// Parameters for the medium.
         interference: Interference,
     },
     /// A pipe's rate, or an 802.11 network's fixed rate, changes.
     Rate {
-        /// Which.
+        /// The network.
         network: usize,
-        /// Bits per second; one of the phy's.
+        /// Bits per second; for 802.11 one of the phy's rates.
         bps: u64,
     },
 }
@@ -208,30 +207,30 @@ pub enum Happening {
 /// Settings of every Tautline node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tautline {
-    /// Full packets that may wait in a radio's queue at once.
+    /// In-flight budget of a radio, in full packets.
     pub in_flight: u32,
-    /// How radios are paced.
+    /// Pacing of radios.
     pub rate: tautline_proto::Rate,
-    /// Packets are marked by their priority.
+    /// Whether packets are marked by their priority.
     pub dscp: bool,
-    /// Nodes pass packets on along routes, instead of IP; there is a route.
+    /// Whether nodes relay along routes instead of IP; if so, there is a route.
     pub relay: bool,
 }
 
 impl Scenario {
-    /// The stations that a packet passes, both ends included: along a route if
-    /// one has both, else directly if they share a network.
+    /// Returns the stations on the path of a packet, both ends included: along a route that has
+    /// both ends, otherwise directly if they share a network.
     pub fn path(&self, from: usize, to: usize) -> Option<Vec<usize>> {
         check::path(&self.routes, &self.stations, from, to)
     }
 
-    /// The first network that both stations have a radio on.
+    /// Returns the first network on which both stations have a radio.
     pub fn common_network(&self, one: usize, other: usize) -> Option<usize> {
         check::common_network(&self.stations, one, other)
     }
 }
 
-/// Reads and checks `file`, and the traces it names.
+/// Reads and checks `file` and its traces.
 pub fn load(file: &Path) -> Result<Scenario, ConfigError> {
     let text = config::read(file)?;
     let folder = file.parent().map(PathBuf::from).unwrap_or_default();
@@ -240,7 +239,7 @@ pub fn load(file: &Path) -> Result<Scenario, ConfigError> {
         .map_err(|problems| ConfigError::Invalid { file: file.into(), problems })
 }
 
-/// As [`load`], for virtual time: what only real time has is a problem.
+/// As [`load`], for virtual time: keys that only real time supports are problems.
 pub fn load_for_virtual_time(file: &Path) -> Result<Scenario, ConfigError> {
     let scenario = load(file)?;
     if scenario.real_time_only.is_empty() {
@@ -249,8 +248,8 @@ pub fn load_for_virtual_time(file: &Path) -> Result<Scenario, ConfigError> {
     Err(ConfigError::Invalid { file: file.into(), problems: scenario.real_time_only })
 }
 
-/// Checks the text of the scenario `name`, whose traces are relative to `folder`.
-/// The error is every problem in the file's order, at least one.
+/// Parses and checks the text of the scenario `name`; trace paths are relative to `folder`. The
+/// error contains all problems in the file's order, at least one.
 pub fn parse(name: &str, text: &str, folder: &Path) -> Result<Scenario, Vec<Problem>> {
     let mut problems = Vec::new();
     let result = yaml::read(text, &mut problems)

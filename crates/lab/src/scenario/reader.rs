@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! serde over the YAML tree of the robot's file, so that scenarios get the same
-//! errors: every place has line, column and key, and each entry of a list or
-//! map reports its own problem instead of the first one hiding the rest.
+//! serde over the YAML tree of the robot's file, so that scenarios have the same errors: every
+//! position has line, column and key, and each entry of a list or map reports its own problem
+//! instead of hiding those after it.
 //!
-//! The ready-made YAML crates for serde lose the place of a value inside
-//! anything that may be written in two ways (`5%` or `{ enter: .., leave: .. }`).
+//! Existing YAML crates for serde lose the position of a value inside anything that has two forms
+//! (`5%` or `{ enter: .., leave: .. }`).
 
 use serde::Deserialize;
 use serde::de::value::StrDeserializer;
@@ -15,15 +15,15 @@ use std::marker::PhantomData;
 use tautline_node::config::yaml::{Key, Node, Yaml, quoted};
 use tautline_node::config::{Position, Problem, nearest};
 
-/// Names that an error lists; the rest is only counted.
+/// Number of names that an error lists; further names are only counted.
 const MAX_NAMES_SHOWN: usize = 20;
-/// Name by which [`At`] asks for its place.
+/// Type name with which [`At`] requests its position.
 const AT: &str = "$at";
 
-/// What [`Reader`] notes while it reads on.
+/// Problems that a [`Reader`] records while it continues.
 pub type Notes = RefCell<Vec<Problem>>;
 
-/// Reads `node` as a `T`; the error is every problem found, at least one.
+/// Reads `node` as a `T`; the error contains all problems found, at least one.
 pub fn read<'n, T: Deserialize<'n>>(node: &'n Node) -> Result<T, Vec<Problem>> {
     let notes = Notes::default();
     let value = T::deserialize(Reader { node, at: node.at, key: String::new(), notes: &notes });
@@ -38,41 +38,41 @@ pub fn read<'n, T: Deserialize<'n>>(node: &'n Node) -> Result<T, Vec<Problem>> {
     }
 }
 
-/// Where a value stands.
+/// The position of a value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Place {
     /// Line and column.
     pub at: Position,
-    /// Path of the key.
+    /// Path of keys.
     pub key: String,
-    /// The value in the words of an error message.
+    /// The value as an error message describes it.
     pub found: String,
 }
 
 impl Place {
-    /// The problem that what stands here is not allowed.
+    /// Returns the problem that the value here is not allowed.
     pub fn problem(&self, allowed: impl Into<String>) -> Problem {
         self.other(self.found.clone(), allowed)
     }
 
-    /// A problem here, with what was found in other words.
+    /// Returns a problem here, with another description of the value.
     pub fn other(&self, found: impl Into<String>, allowed: impl Into<String>) -> Problem {
         let (found, allowed) = (found.into(), allowed.into());
         Problem { at: self.at, key: self.key.clone(), found, allowed }
     }
 
-    /// The place of `key` below this one, for a key that is not there.
+    /// Returns the position of a missing `key` below this one.
     pub fn below(&self, key: &str) -> Place {
         Place { key: join(&self.key, key), found: "nothing".into(), ..self.clone() }
     }
 }
 
-/// A value and its place.
+/// A value and its position.
 #[derive(Debug, Clone, PartialEq)]
 pub struct At<T> {
-    /// Where it stands.
+    /// Position.
     pub place: Place,
-    /// What it is.
+    /// Value.
     pub value: T,
 }
 
@@ -100,12 +100,12 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for At<T> {
     }
 }
 
-/// What is wrong, before its place is known.
+/// A problem without its position.
 #[derive(Debug)]
 pub struct Wrong {
-    /// Key below the place, if it is not the place itself.
+    /// Key below the position, if not the position itself.
     below: Option<String>,
-    /// What was found, if it is not the value itself.
+    /// Description of the value, if not the value itself.
     found: Option<String>,
     allowed: String,
 }
@@ -117,12 +117,12 @@ impl Wrong {
     }
 }
 
-/// Why reading stopped.
+/// The reason for which reading stopped.
 #[derive(Debug)]
 pub enum Fault {
-    /// It is among the notes.
+    /// A problem already recorded in the notes.
     Noted,
-    /// At the value being read.
+    /// A problem at the value that is being read.
     Here(Wrong),
 }
 
@@ -144,7 +144,7 @@ impl fmt::Display for Fault {
 impl std::error::Error for Fault {}
 
 impl de::Error for Fault {
-    /// `message` is what is allowed.
+    /// `message` describes the allowed values.
     fn custom<T: fmt::Display>(message: T) -> Self {
         Fault::new(None, message.to_string())
     }
@@ -177,7 +177,7 @@ impl de::Error for Fault {
     }
 }
 
-/// `names` as what is allowed in place of `found`, the probable one first.
+/// Lists `names` as allowed instead of `found`, the most similar one first.
 pub fn one_of<'n>(names: impl Iterator<Item = &'n str> + Clone, found: &str) -> String {
     let shown: Vec<&str> = names.clone().take(MAX_NAMES_SHOWN).collect();
     let all = match names.clone().count() - shown.len() {
@@ -195,7 +195,7 @@ fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.into() } else { format!("{path}.{key}") }
 }
 
-/// One value of the tree.
+/// A reader of one value of the tree.
 #[derive(Clone)]
 pub struct Reader<'n, 'o> {
     node: &'n Node,
@@ -205,7 +205,7 @@ pub struct Reader<'n, 'o> {
 }
 
 impl<'n> Reader<'n, '_> {
-    /// Turns a fault of this value into a note.
+    /// Records a fault of this value.
     fn note<T>(&self, result: Result<T, Fault>) -> Result<T, Fault> {
         result.map_err(|fault| {
             if let Fault::Here(wrong) = fault {
@@ -217,7 +217,7 @@ impl<'n> Reader<'n, '_> {
     }
 
     fn below(&self, key: &Key, node: &'n Node) -> Self {
-        // A map begins where its name stands, not at its first key.
+        // A map begins at its name, not at its first key.
         let at = if let Yaml::Map(_) | Yaml::Nothing = node.yaml { key.at } else { node.at };
         Reader { node, at, key: join(&self.key, &key.name), notes: self.notes }
     }
@@ -397,7 +397,7 @@ fn name(key: &Key) -> StrDeserializer<'_, Fault> {
     key.name.as_str().into_deserializer()
 }
 
-/// A map of one key as an enum: the key is the variant.
+/// A map with one key as an enum: the key is the variant.
 struct OneKey<'n, 'o> {
     key: &'n Key,
     inside: Reader<'n, 'o>,
@@ -440,7 +440,7 @@ impl<'n> de::VariantAccess<'n> for Reader<'n, '_> {
     }
 }
 
-/// What [`At`] is made of: line, column, key, found, value.
+/// The parts of [`At`]: line, column, key, found, value.
 struct PlaceAndValue<'n, 'o> {
     reader: Reader<'n, 'o>,
     given: usize,

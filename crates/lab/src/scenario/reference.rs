@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! docs/scenario.schema.json and docs/scenarios.md, from the types of `file`.
+//! Generation of docs/scenario.schema.json and docs/scenarios.md from the types of `file`.
 
 use super::{
     MAX_CONTROL_LOOPS, MAX_EVENTS, MAX_FLOWS, MAX_NETWORKS, MAX_ROUTES, MAX_STATIONS,
@@ -10,12 +10,12 @@ use serde_json::{Map, Value as Json};
 use std::fmt::Write;
 use tautline_node::config::yaml::MAX_FILE_BYTES;
 
-/// The schema (JSON Schema 2020-12) of a scenario file.
+/// Returns the schema (JSON Schema 2020-12) of a scenario file.
 pub fn schema() -> Json {
     schemars::schema_for!(super::file::File).to_value()
 }
 
-/// Sections of the page: heading, and the type whose keys stand there.
+/// Sections of the page: heading, and the type with the keys of the section.
 const SECTIONS: &[(&str, &str)] = &[
     ("networks.NAME", "Network"),
     ("networks.NAME.wifi", "Wifi"),
@@ -32,7 +32,7 @@ const SECTIONS: &[(&str, &str)] = &[
     ("tautline", "Tautline"),
 ];
 
-/// The whole page, with the folder's scenarios: their names and what they are about.
+/// Returns the page; `scenarios` are names and descriptions of the folder's scenarios.
 pub fn markdown(scenarios: &[(String, String)]) -> String {
     let schema = schema();
     let mut page = introduction();
@@ -87,7 +87,7 @@ fn section(page: &mut String, heading: &str, object: &Json) {
     }
 }
 
-/// A variant's words stand beside its only key, not on it.
+/// A variant's description is on the variant, not on its only key.
 fn with_words_of(variant: &Json, property: &Json) -> Json {
     let mut property = property.clone();
     property["description"] = variant["description"].clone();
@@ -112,7 +112,7 @@ fn is_required(object: &Json, key: &str) -> bool {
     object["required"].as_array().is_some_and(|all| all.iter().any(|required| required == key))
 }
 
-/// What a property allows, in words.
+/// Describes the values that a property allows.
 fn allowed(property: &Json) -> String {
     if let Some(words) = property["title"].as_str() {
         return words.into();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Single values and collections of a scenario file: how each is read, and its
-//! JSON Schema. Quantities are those of the robot's file.
+//! Single values and collections of a scenario file: parsing and JSON Schema. Quantities are those
+//! of the robot's file.
 
 use super::reader::At;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -11,22 +11,22 @@ use std::marker::PhantomData;
 use tautline_medium::Nanos;
 use tautline_node::config::kind::{Kind, Value};
 
-/// A single value, read from its text.
+/// A single value that is parsed from text.
 pub trait FromText: Sized {
-    /// The value; the error is what is allowed, in words.
+    /// Parses a value; the error describes the allowed values.
     fn from_text(text: &str) -> Result<Self, String>;
-    /// What is allowed, in words.
+    /// Returns a description of the allowed values.
     fn allowed() -> String;
-    /// JSON Schema of the value as YAML delivers it.
+    /// Returns the JSON Schema of the value as YAML delivers it.
     fn schema() -> serde_json::Value;
 }
 
-/// `value`, or what `default` says; `default` is one of this program's constants.
+/// Returns `value`, or parses `default`, which is one of this program's constants.
 pub fn value_or<T: FromText>(value: Option<T>, default: &str) -> T {
     value.unwrap_or_else(|| T::from_text(default).expect("defaults are right"))
 }
 
-/// Reads a [`FromText`] from whatever stands there.
+/// Visitor that parses a [`FromText`] from any scalar.
 struct Text<T>(PhantomData<T>);
 
 impl<T: FromText> Visitor<'_> for Text<T> {
@@ -41,7 +41,8 @@ impl<T: FromText> Visitor<'_> for Text<T> {
     }
 }
 
-/// serde and schemars for a [`FromText`]; its words become the schema's title.
+/// Implements serde and schemars traits for a [`FromText`]; its description becomes the schema's
+/// title.
 macro_rules! as_text {
     ([$($generics:tt)*] $name:ty) => {
         impl<'de, $($generics)*> Deserialize<'de> for $name {
@@ -71,7 +72,7 @@ fn titled(mut schema: serde_json::Value, title: String) -> Schema {
     schema.try_into().unwrap_or_default()
 }
 
-/// A quantity of the robot's file's kinds within a range.
+/// Defines a quantity within a range, of a kind that the robot's file has.
 macro_rules! quantity {
     ($(#[$doc:meta])* $name:ident: $inner:ty = $kind:expr, $value:pat => $read:expr) => {
         $(#[$doc])*
@@ -100,11 +101,11 @@ macro_rules! quantity {
 }
 
 quantity! {
-    /// A moment or a length of time that may be nothing.
+    /// A point in time or a duration, which may be 0.
     Time: Nanos = Kind::Duration("0s", super::LONGEST), Value::Duration(time) => time.as_nanos() as Nanos
 }
 quantity! {
-    /// A length of time.
+    /// A duration greater than 0.
     Span: Nanos = Kind::Duration("1us", super::LONGEST), Value::Duration(time) => time.as_nanos() as Nanos
 }
 quantity! {
@@ -112,23 +113,23 @@ quantity! {
     Rate: u64 = Kind::BitRate("100bps", "100Gbps"), Value::Whole(bps) => bps
 }
 quantity! {
-    /// How a radio is paced.
+    /// Pacing of a radio.
     Pacing: tautline_proto::Rate = Kind::Pacing("1kbps", "100Gbps"), Value::Pacing(rate) => rate
 }
 quantity! {
-    /// Bytes of a message.
+    /// Size of a message, bytes.
     MessageSize: u64 = Kind::Bytes("1B", "64MB"), Value::Whole(bytes) => bytes
 }
 quantity! {
-    /// Bytes of a queue.
+    /// Size of a queue, bytes.
     QueueSize: u64 = Kind::Bytes("1B", "1GB"), Value::Whole(bytes) => bytes
 }
 quantity! {
-    /// Bytes let go at once.
+    /// Burst of a token bucket, bytes.
     Burst: u64 = Kind::Bytes("0", "1GB"), Value::Whole(bytes) => bytes
 }
 quantity! {
-    /// Bytes added to a packet.
+    /// Overhead per packet, bytes.
     Overhead: u32 = Kind::Bytes("0", "1000"), Value::Whole(bytes) => bytes as u32
 }
 quantity! {
@@ -136,7 +137,7 @@ quantity! {
     Share: f64 = Kind::Share, Value::Real(share) => share
 }
 quantity! {
-    /// The name of a station, network or flow; also that of a namespace or node.
+    /// The name of a station, network or flow; also the name of its namespace or node.
     Name: String = Kind::NodeName, Value::Text(name) => name
 }
 
@@ -169,7 +170,7 @@ pub struct Real<const MIN: i64, const MAX: i64>(pub f64);
 
 impl<const MIN: i64, const MAX: i64> FromText for Real<MIN, MAX> {
     fn from_text(text: &str) -> Result<Self, String> {
-        // No `inf`, no `1e5`: as with quantities, digits and a point.
+        // No `inf`, no `1e5`: like quantities, only digits and a point.
         let is_plain = text.bytes().all(|b| b.is_ascii_digit() || b == b'.' || b == b'-');
         let number = text.parse::<f64>().ok().filter(|_| is_plain).ok_or_else(Self::allowed)?;
         let is_inside = number >= MIN as f64 && number <= MAX as f64;
@@ -191,7 +192,7 @@ as_text!([const MIN: i64, const MAX: i64] Real<MIN, MAX>);
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line(pub String);
 
-/// Longest [`Line`], in characters.
+/// Maximum length of a [`Line`], in characters.
 const MAX_LINE: usize = 300;
 
 impl FromText for Line {
@@ -213,7 +214,7 @@ impl FromText for Line {
 
 as_text!([] Line);
 
-/// Text that names something; which names there are is checked later.
+/// A name that refers to something; whether it exists is checked later.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reference(pub String);
 
@@ -253,7 +254,7 @@ impl FromText for Flag {
 
 as_text!([] Flag);
 
-/// A word, or else a quantity.
+/// A word or a quantity.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Or<W, T> {
     /// The word.
@@ -262,7 +263,7 @@ pub enum Or<W, T> {
     Value(T),
 }
 
-/// A word that stands for itself.
+/// A word with a type of its own.
 pub trait Word: Default {
     /// The word.
     const WORD: &'static str;
@@ -287,11 +288,11 @@ impl<W: Word, T: FromText> FromText for Or<W, T> {
 
 as_text!([W: Word, T: FromText] Or<W, T>);
 
-/// A place in metres, `[x, y]` or `[x, y, z]`.
+/// A position in metres, `[x, y]` or `[x, y, z]`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point(pub [f64; 3]);
 
-/// Metres; a hundred kilometres are beyond every radio here.
+/// Metres; a hundred kilometres exceed the range of every radio here.
 type Metres = Real<-100_000, 100_000>;
 
 impl<'de> Deserialize<'de> for Point {
@@ -340,7 +341,7 @@ impl JsonSchema for Point {
     }
 }
 
-/// A list. An entry that is wrong is reported and left out.
+/// A list. An invalid entry is reported and omitted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct List<T>(pub Vec<At<T>>);
 
@@ -366,7 +367,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
                     match list.next_element() {
                         Ok(Some(entry)) => entries.push(entry),
                         Ok(None) => return Ok(List(entries)),
-                        Err(_) => {} // The reader has noted it, and refuses the file at the end.
+                        Err(_) => {} // The reader recorded it and rejects the file at the end.
                     }
                 }
             }
@@ -389,8 +390,7 @@ impl<T: JsonSchema> JsonSchema for List<T> {
     }
 }
 
-/// A map from names to values in the file's order. An entry that is wrong is
-/// reported and left out.
+/// A map from names to values in the file's order. An invalid entry is reported and omitted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Named<T>(pub Vec<(Name, At<T>)>);
 
@@ -407,7 +407,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Named<T> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Named<T>, A::Error> {
                 let mut entries = Vec::new();
                 loop {
-                    // What is wrong here the reader has noted too.
+                    // The reader has recorded problems of entries too.
                     let name = match map.next_key() {
                         Ok(None) => return Ok(Named(entries)),
                         name => name.ok().flatten(),

@@ -113,7 +113,7 @@ impl ControlLoop {
         self.start
     }
 
-    /// Advances the circuit by one period and sends its voltage. Returns the time of the next
+    /// Advances the circuit to the current time and sends its voltage. Returns the time of the next
     /// sample, if it is before the end.
     pub fn sample(&mut self, net: &mut Net, flows: &mut Flows) -> Option<Nanos> {
         self.advance(net.now());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What happens on the way.
+//! Checks of events.
 
 use super::super::file::{self, File, Outage};
 use super::super::reader::At;

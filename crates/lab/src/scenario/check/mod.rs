@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From the file as written to a scenario that can be run.
+//! Conversion of the file as written to a valid scenario.
 
 mod events;
 mod networks;
@@ -20,12 +20,12 @@ use tautline_node::config::yaml::quoted;
 use tautline_node::config::{MAX_PROBLEMS, Problem};
 use tautline_proto::Rate;
 
-/// The scenario that `file` describes; the error is every problem, at least one.
+/// Returns the scenario that `file` describes; the error contains all problems, at least one.
 pub fn scenario(name: &str, file: &File, folder: &Path) -> Result<Scenario, Vec<Problem>> {
     let mut check = Check::default();
     check.names_of_networks(file);
     check.stations(file, folder);
-    // What follows names stations and networks; with some of them missing its errors would mislead.
+    // Later checks refer to stations and networks; missing ones would cause misleading errors.
     check.stop_if_wrong()?;
     check.networks(file);
     check.routes(file);
@@ -57,7 +57,7 @@ fn tautline(file: &File) -> Tautline {
     }
 }
 
-/// What is understood so far, and what is wrong.
+/// The valid part of the scenario so far, and the problems.
 struct Check {
     done: Scenario,
     problems: Vec<Problem>,
@@ -91,7 +91,7 @@ impl Check {
         }
     }
 
-    /// Whether more problems would not be shown anyway.
+    /// Whether further problems would not be shown.
     fn has_problems_enough(&self) -> bool {
         self.problems.len() >= MAX_PROBLEMS
     }
@@ -108,7 +108,7 @@ impl Check {
         found.map_err(|problem| self.problems.push(problem)).ok()
     }
 
-    /// Notes a problem if there are too many of something.
+    /// Records a problem if there are too many of something.
     fn at_most(&mut self, limit: usize, count: usize, what: &str, place: &Place) -> bool {
         if count > limit {
             let found = format!("more than {limit} {what}");
@@ -117,7 +117,7 @@ impl Check {
         count <= limit
     }
 
-    /// Notes a problem if `time` is not before the scenario's end.
+    /// Records a problem if `time` is not before the scenario's end.
     fn before_the_end(
         &mut self,
         time: Nanos,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Networks in the medium's terms.
+//! Checks of networks, and conversion to the medium's types.
 
 use super::super::file::{self, File, Loss, PathLoss, Pipe, Wifi, default};
 use super::super::reader::{At, Place};
@@ -9,7 +9,7 @@ use super::Check;
 use tautline_medium::{self as medium, PipeConfig, RateControl, StationId, WifiConfig};
 
 impl Check {
-    /// Names alone: stations need them, and an access point needs the stations.
+    /// Records names alone: stations need them, and an access point needs the stations.
     pub(super) fn names_of_networks(&mut self, file: &File) {
         let At { place, value } = &file.networks;
         self.at_most(MAX_NETWORKS, value.0.len(), "networks", place);
@@ -17,7 +17,7 @@ impl Check {
             self.problems.push(place.other("nothing", "at least one network"));
         }
         let names = value.0.iter().map(|(name, _)| name.0.clone());
-        // A stand-in, replaced by `networks`.
+        // A placeholder that `networks` replaces.
         let none = || NetworkKind::Pipe(PipeConfig::default());
         self.done.networks = names.map(|name| Network { name, kind: none() }).collect();
     }
@@ -77,7 +77,7 @@ impl Check {
         }
     }
 
-    /// `bps` if the phy has that rate.
+    /// Returns `bps` if the phy has that rate.
     pub(super) fn phy_rate(&mut self, phy: medium::Phy, bps: u64, place: &Place) -> Option<u64> {
         if phy.rate_number(bps).is_some() {
             return Some(bps);
@@ -92,7 +92,7 @@ impl Check {
         None
     }
 
-    /// `None` if it is wrong.
+    /// Returns the access point, if any; `None` if it is invalid.
     fn access_point(&mut self, number: usize, wifi: &Wifi) -> Option<Option<StationId>> {
         let Some(At { place, value }) = &wifi.access_point else { return Some(None) };
         let station = self.station(&value.0, place)?;
@@ -125,7 +125,7 @@ impl Check {
             Some(Loss::Share(probability)) => medium::Loss::Uniform { probability: *probability },
             Some(Loss::Bursts(bursts)) => {
                 if bursts.leave.value.0 <= 0.0 {
-                    // It would never end.
+                    // The bad state would never end.
                     self.problems.push(bursts.leave.place.problem("more than 0%, at most 100%"));
                     return None;
                 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which way packets take.
+//! Checks of routes.
 
 use super::super::file::File;
 use super::super::reader::{At, Place};
@@ -8,16 +8,16 @@ use super::super::{MAX_ROUTES, Station};
 use super::Check;
 use std::collections::HashMap;
 
-/// From where, to where: by which station next.
+/// Next station, by pair of sender and receiver.
 type NextHops = HashMap<(usize, usize), usize>;
 
-/// The first network that both stations have a radio on.
+/// Returns the first network on which both stations have a radio.
 pub fn common_network(stations: &[Station], one: usize, other: usize) -> Option<usize> {
     let networks = &stations.get(other)?.networks;
     stations.get(one)?.networks.iter().copied().find(|network| networks.contains(network))
 }
 
-/// The stations between and including `from` and `to`.
+/// Returns the stations from `from` to `to`, both included.
 pub fn path(
     routes: &[Vec<usize>],
     stations: &[Station],
@@ -53,7 +53,7 @@ impl Check {
         }
     }
 
-    /// Notes a problem if nodes are to pass packets on and no route says where.
+    /// Records a problem if relaying is configured without routes.
     pub(super) fn relay(&mut self, file: &File) {
         let relay = file.tautline.as_ref().and_then(|settings| settings.relay.as_ref());
         if let Some(relay) = relay.filter(|relay| relay.value.0 && file.routes.0.is_empty()) {
@@ -88,7 +88,7 @@ impl Check {
         Some(chain)
     }
 
-    /// Notes a problem if an earlier route goes another way between the same two stations.
+    /// Records a problem if an earlier route has another path between the same two stations.
     fn agrees(&mut self, chain: &[usize], next_hops: &mut NextHops, place: &Place) {
         let back: Vec<usize> = chain.iter().rev().copied().collect();
         let differs =
@@ -102,7 +102,7 @@ impl Check {
         }
     }
 
-    /// `Some` if packets find a way; else notes it.
+    /// Returns `Some` if there is a path; otherwise records a problem.
     pub(super) fn has_a_way(&mut self, from: usize, to: usize, place: &Place) -> Option<()> {
         let way = path(&self.done.routes, &self.done.stations, from, to);
         if way.is_none() {
@@ -115,8 +115,8 @@ impl Check {
     }
 }
 
-/// Adds the next hops of `way`; the first pair of stations between which the
-/// next hop is another already, with this one and that.
+/// Adds the next hops of `way`. Returns the first pair of stations with another next hop already,
+/// together with both next hops.
 fn first_difference(way: &[usize], next_hops: &mut NextHops) -> Option<[usize; 4]> {
     for (first, hop) in way.windows(2).enumerate() {
         let (from, next) = (hop[0], hop[1]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stations: expanded, on known networks, somewhere.
+//! Checks of stations: expansion, networks and positions.
 
 use super::super::file::{self, File, default};
 use super::super::reader::{At, Place};
@@ -44,7 +44,7 @@ impl Check {
         }
     }
 
-    /// So that a station that is wrong is not reported as unknown or as the only one missing.
+    /// Adds a placeholder, so that an invalid station is not also reported as unknown or missing.
     fn stand_in(&mut self, name: &Name, count: Option<usize>) {
         let motion = Motion { waypoints: Vec::new() };
         self.done.stations.push(Station {
@@ -83,7 +83,7 @@ impl Check {
         Some(networks)
     }
 
-    /// Where each of `count` stations is; `None` if that is wrong.
+    /// Returns the motion of each of `count` stations; `None` if the keys are invalid.
     fn motions(
         &mut self,
         raw: &At<file::Station>,
@@ -178,7 +178,7 @@ impl Check {
         Some(list.iter().map(|waypoint| (waypoint.value.at.value.0, waypoint.value.to.0)).collect())
     }
 
-    /// Notes stations on the network `number` that the file puts nowhere.
+    /// Records a problem for each station on the network `number` without a position.
     pub(super) fn everyone_has_a_place(&mut self, number: usize, file: &File) {
         let network = &self.done.networks[number].name;
         for (_, At { place, value }) in &file.stations.value.0 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A station's motion from a file: lines of seconds, x, y and perhaps z.
+//! A station's motion from a file: lines of seconds, x, y and optionally z.
 
 use super::super::value::{FromText, Real};
 use super::super::{MAX_TRACE_BYTES, MAX_WAYPOINTS};
@@ -7,28 +7,28 @@ use std::io::Read;
 use std::path::Path;
 use tautline_medium::Nanos;
 
-/// Seconds of a day, as [`LONGEST`](super::super::LONGEST).
+/// Seconds, up to one day as in [`LONGEST`](super::super::LONGEST).
 type Seconds = Real<0, 86_400>;
 type Metres = Real<-100_000, 100_000>;
 type Waypoint = (Nanos, [f64; 3]);
 
 const COLUMNS: &str = "lines of seconds,x,y or seconds,x,y,z in metres, with rising seconds";
 
-/// What is wrong with a trace.
+/// A problem of a trace.
 #[derive(Debug)]
 pub struct Wrong {
     pub found: String,
     pub allowed: String,
 }
 
-/// The waypoints of a trace file.
+/// Reads the waypoints of a trace file.
 pub fn read(file: &Path) -> Result<Vec<Waypoint>, Wrong> {
     let wrong = |found: String, allowed: &str| Wrong {
         found: format!("{}: {found}", file.display()),
         allowed: allowed.into(),
     };
     let mut text = String::new();
-    // Asked before opening, which would wait at a named pipe.
+    // Checked before opening, since opening a named pipe would block.
     let open = std::fs::metadata(file).and_then(|about| match about.is_file() {
         true => {
             std::fs::File::open(file)?.take(MAX_TRACE_BYTES as u64 + 1).read_to_string(&mut text)
@@ -42,7 +42,7 @@ pub fn read(file: &Path) -> Result<Vec<Waypoint>, Wrong> {
     waypoints(&text).map_err(|Wrong { found, allowed }| wrong(found, &allowed))
 }
 
-/// The waypoints in the text of a trace; a line that begins with a letter or `#` is not one.
+/// Parses the waypoints of a trace; skips empty lines, lines that begin with `#`, and a heading.
 fn waypoints(text: &str) -> Result<Vec<Waypoint>, Wrong> {
     let mut waypoints: Vec<Waypoint> = Vec::new();
     for (number, line) in text.lines().enumerate() {

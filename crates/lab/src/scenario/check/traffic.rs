@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Flows, with their patterns expanded, and control loops.
+//! Checks of flows, with their patterns expanded, and of control loops.
 
 use super::super::file::{self, File, default};
 use super::super::reader::{At, Place, one_of};
@@ -11,9 +11,9 @@ use tautline_node::config::yaml::quoted;
 
 /// One end of a flow.
 enum End {
-    /// A station's name.
+    /// Name of a station.
     One(usize),
-    /// What a pattern matches.
+    /// Stations that match a pattern.
     Each(Vec<usize>),
 }
 
@@ -43,7 +43,7 @@ impl Check {
         }
     }
 
-    /// Whether what carries a flow has what is asked of it.
+    /// Records a problem for each key that the flow's transport does not support.
     fn fits_what_carries_it(&mut self, flow: &file::Flow) {
         let (over, every) = (word(flow.over.as_ref()), &flow.every.place);
         let saturates = matches!(flow.every.value, Or::Word(_));
@@ -69,7 +69,7 @@ impl Check {
         self.done.real_time_only.extend(flow.over.as_ref().map(real));
     }
 
-    /// Name, sender and receiver of each flow that `flow` stands for.
+    /// Returns name, sender and receiver of each flow that `flow` expands to.
     fn expanded(&mut self, flow: &file::Flow) -> Vec<(String, usize, usize)> {
         let (Some(from), Some(to)) = (self.end(&flow.from), self.end(&flow.to)) else {
             return Vec::new();
@@ -157,7 +157,7 @@ impl Check {
     }
 }
 
-/// A word of the file, or its default.
+/// Returns a word of the file, or its default.
 fn word<T: Copy + Default>(written: Option<&At<T>>) -> T {
     written.map_or_else(T::default, |written| written.value)
 }
@@ -184,7 +184,7 @@ fn one_flow(raw: &file::Flow, name: String, from: usize, to: usize) -> Flow {
     }
 }
 
-/// Whether `name` fits `pattern`, in which `*` is any run of characters.
+/// Whether `name` matches `pattern`, in which `*` is any run of characters.
 fn matches(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();

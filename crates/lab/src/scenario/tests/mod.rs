@@ -10,7 +10,7 @@ use tautline_medium::{Loss, RateControl, StationId};
 use tautline_node::config::yaml::{Node, Yaml};
 use tautline_proto::Rate;
 
-/// Two stations on a radio, one on a pipe as well; cases add to it or change it.
+/// Two stations on a radio, one on a pipe as well; cases extend or change it.
 const BASE: &str = "\
 about: A test
 duration: 30s
@@ -43,14 +43,15 @@ fn parsed(text: &str) -> Scenario {
     parse("test", text, Path::new("")).unwrap_or_else(|problems| panic!("{problems:#?}"))
 }
 
-/// All problems of `text`, one a line, as the error shows them.
+/// Returns all problems of `text`, one per line, as the error shows them.
 fn refused(text: &str) -> String {
     let problems = parse("test", text, Path::new("/nonexistent")).expect_err(text);
     let lines: Vec<String> = problems.iter().map(|problem| problem.to_string()).collect();
     lines.join("\n")
 }
 
-/// What JSON Schema sees of a YAML file; quoted numbers, which no scenario has, would be numbers.
+/// Returns a YAML file as JSON Schema sees it; quoted numbers, which no scenario has, would be
+/// numbers.
 fn as_json(node: &Node) -> Json {
     match &node.yaml {
         Yaml::Nothing => Json::Null,
@@ -243,7 +244,7 @@ fn patterns_at_both_ends_make_pairs() {
         .replace("from: robot, to: base", "from: worker*, to: echoer*");
     let flows: Vec<_> = parsed(&text).flows.into_iter().map(|f| (f.name, f.from, f.to)).collect();
     let expected = [1, 2, 3].map(|n| (format!("laser-worker{n}"), n + 4, n));
-    // The workers come after three echoers, the robot and the base.
+    // The workers' numbers follow those of three echoers, the robot and the base.
     assert_eq!(flows, expected.map(|(name, from, to)| (name, from, to)));
 }
 
@@ -343,7 +344,7 @@ fn checking_ends_when_there_are_problems_enough() {
     assert!(allowed.ends_with("worker18 and 232 more"), "{allowed}");
 }
 
-/// Pieces that a slip of the hand, or malice, puts into a file.
+/// Pieces of text that a mistake or malice may put into a file.
 const PIECES: &[&str] = &[
     "",
     " ",

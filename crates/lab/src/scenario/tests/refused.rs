@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is refused, and in which words.
+//! Rejected files and the text of their errors.
 
 use super::{BASE, refused};
 
-/// What is changed in [`BASE`], and the whole error.
+/// Changes of [`BASE`], and the whole error of each.
 const REFUSED: &[(&str, &str, &str)] = &[
     (
         "duration: 30s",
@@ -261,7 +261,7 @@ fn each_error_names_line_and_key_what_is_found_and_what_is_allowed() {
     }
 }
 
-/// What is added to [`BASE`] from its line 14 on, and the whole error.
+/// Additions to [`BASE`] from its line 14 on, and the whole error of each.
 const REFUSED_AT_THE_END: &[(&str, &str)] = &[
     (
         "- { name: laser, from: base, to: robot, size: 1, every: 1s }",
