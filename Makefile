@@ -23,7 +23,7 @@ help:
 	@echo "make test    format, lints, unit tests, dependencies, real ROS at both ends, fuzzing; the last line names what was not run"
 	@echo "make fuzz    all fuzz targets; FUZZ_SECONDS=600 each, FUZZ_TARGETS='config xml_rpc'"
 	@echo "make bench   all measured cases; CASE=6mbps|6mbps-rate|3mbps|3mbps-rate|6mbps-loss|6mbps-radio|idle|header|five-peers|recovery|reload|crypto|flood|attack|ros2-gateway, RUNS=n, ROS=2"
-	@echo "make validate  the radio model against a reference, against real programs, and its speed; rate control (docs/rates.md)"
+	@echo "make validate  the radio model against a reference, against real programs, and its speed; rate control (docs/explanation/rates.md)"
 	@echo "make build   the release binaries: target/release/tautline and tautline-lab"
 	@echo "make setup   installs the Debian packages that are missing (the others do it too)"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The nftables rules of docs/radio-firewall.md, loaded on two machines connected by a wire: they
+//! The nftables rules of docs/how-to/firewall.md, loaded on two machines connected by a wire: they
 //! pass the packets that Tautline and IP need and drop all others.
 
 #[allow(dead_code)]

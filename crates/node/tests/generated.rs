@@ -8,13 +8,16 @@ use tautline_node::config::{reference, schema};
 use tautline_node::limits;
 
 fn check(name: &str, now: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference").join(name);
     if std::env::var_os("UPDATE").is_some() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, now).unwrap();
     }
     let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(written == now, "docs/{name} is not what the code says; run this test with UPDATE=1");
+    assert!(
+        written == now,
+        "docs/reference/{name} is not what the code says; run this test with UPDATE=1"
+    );
 }
 
 #[test]
@@ -105,7 +108,7 @@ fn sources(folder: &Path, all: &mut String) {
 #[test]
 fn every_claim_of_the_threat_model_names_tests_that_exist() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let page = std::fs::read_to_string(crates.join("../docs/threat-model.md")).unwrap();
+    let page = std::fs::read_to_string(crates.join("../docs/explanation/threat-model.md")).unwrap();
     let mut code = String::new();
     sources(&crates, &mut code);
     let (_, claims) = page.split_once("## What they cannot do").unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The two files of README, with real masters, rospy nodes and two daemons: which topics arrive
+//! The two files of the tutorial, with real masters, rospy nodes and two daemons: which topics arrive
 //! without a line, which only with one, and how people learn about it.
 
 #[allow(dead_code)]
@@ -18,10 +18,11 @@ use running::{Daemon, Place};
 use serde_json::{Value, json};
 
 const README: &str = include_str!("../../../README.md");
+const TUTORIAL: &str = include_str!("../../../docs/tutorial/ros1.md");
 
-/// Returns the first files of README: the robot's and the base's.
+/// Returns the files in the ROS 1 tutorial: the robot's and the base's.
 fn files() -> [String; 2] {
-    let mut blocks = README.split("```yaml\n").skip(1);
+    let mut blocks = TUTORIAL.split("```yaml\n").skip(1);
     let mut next = |name: &str| {
         let file = blocks.next().unwrap().split("```").next().unwrap();
         assert!(file.starts_with(&format!("name: {name}\n")), "{file}");
@@ -30,6 +31,15 @@ fn files() -> [String; 2] {
         keyless.skip(1).map(|line| format!("{line}\n")).collect::<String>()
     };
     [next("robot1"), next("base")]
+}
+
+#[test]
+fn the_readme_shows_the_robots_file_of_the_tutorial() {
+    let first = |page: &'static str| {
+        let (_, file) = page.split_once("```yaml\n").unwrap();
+        file.split("```").next().unwrap()
+    };
+    assert_eq!(first(README), first(TUTORIAL));
 }
 
 /// Sends until the message arrives.

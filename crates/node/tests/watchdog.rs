@@ -139,7 +139,7 @@ fn misbehave(robot: &Daemon, port: u16, stop: &AtomicBool) -> u64 {
 }
 
 /// Returns the maximum lines of the log and records that a single peer may cause in `seconds`, as
-/// documented in docs/audit.md.
+/// documented in docs/reference/audit.md.
 fn bounds(seconds: f64) -> (usize, usize) {
     let lines = 2 * (20 + 1) * (1 + (seconds / 30.0) as usize);
     (lines, (120 + 16) * (1 + (seconds / 600.0) as usize))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A scenario file as written. The doc comments here are the text of the schema and of
-//! `docs/scenarios.md`.
+//! `docs/reference/scenarios.md`.
 
 use super::reader::At;
 use super::value::{

@@ -171,7 +171,7 @@ impl de::Error for Fault {
     }
 
     fn missing_field(name: &'static str) -> Self {
-        let allowed = "a value, see docs/scenarios.md".into();
+        let allowed = "a value, see docs/reference/scenarios.md".into();
         let found = Some("nothing, though it is required".into());
         Fault::Here(Wrong { below: Some(name.into()), found, allowed })
     }

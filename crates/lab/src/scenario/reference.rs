@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Generation of docs/scenario.schema.json and docs/scenarios.md from the types of `file`.
+//! Generation of docs/reference/scenario.schema.json and docs/reference/scenarios.md from the types of `file`.
 
 use super::{
     MAX_CONTROL_LOOPS, MAX_EVENTS, MAX_FLOWS, MAX_NETWORKS, MAX_ROUTES, MAX_STATIONS,
@@ -38,7 +38,7 @@ pub fn markdown(scenarios: &[(String, String)]) -> String {
     let mut page = introduction();
     page.push_str("\n## Scenarios that are there\n\n| file | about |\n| --- | --- |\n");
     for (name, about) in scenarios {
-        let _ = writeln!(page, "| [{name}](../scenarios/{name}.yaml) | {} |", cell(about));
+        let _ = writeln!(page, "| [{name}](../../scenarios/{name}.yaml) | {} |", cell(about));
     }
     section(&mut page, "The file", &schema);
     for (heading, name) in SECTIONS {

@@ -171,6 +171,7 @@ fn table(points: &[Point]) -> String {
 }
 
 fn write_docs(points: &[Point], folder: &Path) -> Result<()> {
+    let folder = &folder.join("explanation");
     ensure!(folder.is_dir(), "{} is not a folder", folder.display());
     let page = format!(
         "# 802.11 contention: the model against a reference\n\n\
@@ -210,10 +211,10 @@ mod tests {
     fn the_table_in_docs_is_the_one_this_program_makes() {
         let points: Vec<Point> = references().unwrap().iter().map(Reference::measure).collect();
         assert!(points.iter().all(Point::agrees), "{}", table(&points));
-        let page = include_str!("../../../../docs/dcf.md");
+        let page = include_str!("../../../../docs/explanation/dcf.md");
         assert!(
             page.contains(&table(&points)),
-            "docs/dcf.md is stale (tautline-lab validate dcf --docs docs):\n{}",
+            "docs/explanation/dcf.md is stale (tautline-lab validate dcf --docs docs):\n{}",
             table(&points)
         );
     }

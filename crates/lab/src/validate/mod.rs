@@ -22,7 +22,7 @@ pub enum Subject {
         /// Print a list of points as JSON instead of the table.
         #[arg(long)]
         json: bool,
-        /// Also write dcf.md and dcf.png to this folder.
+        /// Also write explanation/dcf.md and explanation/dcf.png below this folder.
         #[arg(long, value_name = "FOLDER")]
         docs: Option<PathBuf>,
     },
@@ -52,7 +52,8 @@ pub enum Subject {
         /// Print JSON instead of the table.
         #[arg(long)]
         json: bool,
-        /// Also write rates.md, steps.png and, under measured, rates.json and steps.csv to this folder.
+        /// Also write rates.md and steps.png (under explanation), rates.json and steps.csv (under measured)
+        /// below this folder.
         #[arg(long, value_name = "FOLDER")]
         docs: Option<PathBuf>,
     },
@@ -64,7 +65,7 @@ pub enum Subject {
         /// Print JSON instead of the tables.
         #[arg(long)]
         json: bool,
-        /// Also write tcp.md and measured/tcp.json to this folder.
+        /// Also write explanation/tcp.md and measured/tcp.json below this folder.
         #[arg(long, value_name = "FOLDER")]
         docs: Option<PathBuf>,
     },

@@ -156,7 +156,7 @@ pub fn missed(rows: &[Row]) -> Option<String> {
 pub fn section(rows: &[Row]) -> String {
     format!(
         "## Chains of stations\n\n\
-         Pound's load, a laser's 1 KB every 20 ms and images of 64 KiB every 300 ms, over two hops where all stations hear each other ([pound-2hops](../scenarios/pound-2hops.yaml)), and over three where each hears its neighbours and stations two hops apart are hidden from each other ([relay-3hops](../scenarios/relay-3hops.yaml)); several seeds together.\n\n{}",
+         Pound's load, a laser's 1 KB every 20 ms and images of 64 KiB every 300 ms, over two hops where all stations hear each other ([pound-2hops](../../scenarios/pound-2hops.yaml)), and over three where each hears its neighbours and stations two hops apart are hidden from each other ([relay-3hops](../../scenarios/relay-3hops.yaml)); several seeds together.\n\n{}",
         table(rows)
     )
 }

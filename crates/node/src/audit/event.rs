@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Events of the audit log. [`EVENTS`] describes every event for docs/audit.md; a test compares it
+//! Events of the audit log. [`EVENTS`] describes every event for docs/reference/audit.md; a test compares it
 //! with the records.
 
 use serde::Serialize;

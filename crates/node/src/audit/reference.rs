@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! docs/audit.md, written by `UPDATE=1 cargo test -p tautline-node --test generated`.
+//! docs/reference/audit.md, written by `UPDATE=1 cargo test -p tautline-node --test generated`.
 
 use super::event::{EVENTS, EventEntry, MAX_CHANGES, MAX_TEXT};
 use super::recorder::{MAX_MERGED, RECORDED};

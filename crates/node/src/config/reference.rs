@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! docs/configuration.md, generated from the option table.
+//! docs/reference/configuration.md, generated from the option table.
 
 use super::kind::Kind;
 use super::table::{FILE, Naming, Preset, Setting, Shape};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The option table: every key of the robot's file. It is the source of validation, defaults,
-//! docs/configuration.md, docs/robot.schema.json and the file that `tautline init` writes.
+//! docs/reference/configuration.md, docs/reference/robot.schema.json and the file that `tautline init` writes.
 
 use super::MAX_DOMAIN;
 use super::kind::Kind;
@@ -389,7 +389,7 @@ const PEERS: Naming = Naming {
             "prefix",
             Kind::RosName,
             Absent("none"),
-            "Put before the names of its topics and services here. Under a prefix, what it senses is taken (lasers, cameras, odometry, maps, diagnostics, transforms, by name and hash of the type: docs/rights.md lists them), and its services are served.",
+            "Put before the names of its topics and services here. Under a prefix, what it senses is taken (lasers, cameras, odometry, maps, diagnostics, transforms, by name and hash of the type: docs/reference/rights.md lists them), and its services are served.",
             "/base",
         )
         .shown(),

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use tautline_gateway::mapping::{Accept, Pattern};
 use tautline_proto::PeerId;
 
-/// Indentation of a peer's keys, as in the files of the README.
+/// Indentation of a peer's keys, as in the files of the tutorial.
 const INDENT: &str = "    ";
 
 impl Topics {

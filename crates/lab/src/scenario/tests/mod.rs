@@ -109,12 +109,15 @@ fn the_schema_refuses_what_the_reader_refuses() {
 }
 
 fn check_generated(name: &str, now: &str) {
-    let path = repository().join("docs").join(name);
+    let path = repository().join("docs/reference").join(name);
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&path, now).unwrap();
     }
     let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(written == now, "docs/{name} is not what the format says; run this test with UPDATE=1");
+    assert!(
+        written == now,
+        "docs/reference/{name} is not what the format says; run this test with UPDATE=1"
+    );
 }
 
 #[test]

@@ -18,7 +18,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     (
         "about: A test\n",
         "",
-        "1:1: about: found nothing, though it is required; allowed: a value, see docs/scenarios.md",
+        "1:1: about: found nothing, though it is required; allowed: a value, see docs/reference/scenarios.md",
     ),
     (
         "about: A test\n",
@@ -98,7 +98,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     (
         "rate: 3Mbps",
         "",
-        "7:5: networks.modem.pipe.rate: found nothing, though it is required; allowed: a value, see docs/scenarios.md",
+        "7:5: networks.modem.pipe.rate: found nothing, though it is required; allowed: a value, see docs/reference/scenarios.md",
     ),
     (
         "pipe:",

@@ -11,7 +11,7 @@ mod table;
 use crate::progress::Progress;
 use crate::scenario::{self, Scenario};
 use crate::validate::{parallel, relays};
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;
@@ -83,10 +83,12 @@ impl Measured {
 fn write_docs(measured: &Measured, folder: &Path) -> Result<()> {
     let raw = folder.join("measured");
     std::fs::create_dir_all(&raw).with_context(|| format!("cannot make {}", raw.display()))?;
-    std::fs::write(folder.join("rates.md"), measured.page())?;
+    let pages = folder.join("explanation");
+    ensure!(pages.is_dir(), "{} is not a folder", pages.display());
+    std::fs::write(pages.join("rates.md"), measured.page())?;
     let json = serde_json::to_string_pretty(measured)?;
     std::fs::write(raw.join("rates.json"), json + "\n")?;
-    steps::draw(&measured.steps, &folder.join("steps.png"))
+    steps::draw(&measured.steps, &pages.join("steps.png"))
 }
 
 /// Parses a scenario made here.

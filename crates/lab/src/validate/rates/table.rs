@@ -201,7 +201,7 @@ mod tests {
     /// Repeats a few cells: the page must match the code.
     #[test]
     fn the_table_in_docs_is_of_this_code() {
-        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/rates.md");
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/explanation/rates.md");
         let docs = std::fs::read_to_string(docs).unwrap();
         for (mbps, loss_percent) in [(1, 0), (6, 0), (6, 20), (24, 0)] {
             let queue_kb = 300;

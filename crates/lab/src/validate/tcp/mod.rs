@@ -57,7 +57,7 @@ pub fn run(runs: u64, as_json: bool, docs: Option<&Path>) -> Result<ExitCode> {
     progress.finish();
     let json = serde_json::to_string_pretty(&measured)? + "\n";
     if let Some(folder) = docs {
-        std::fs::write(folder.join("tcp.md"), measured.page())?;
+        std::fs::write(folder.join("explanation/tcp.md"), measured.page())?;
         std::fs::write(folder.join("measured/tcp.json"), &json)?;
     }
     print!("{}", if as_json { json } else { measured.page() });
