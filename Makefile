@@ -14,7 +14,7 @@ FUZZ_SECONDS ?= 30
 FUZZ_TARGETS ?=
 CARGO_DENY = 0.20.2
 
-.PHONY: help setup ros2 build demo test bench validate smoke realtime deny fuzz
+.PHONY: help setup ros2 build demo test bench validate smoke realtime deny docs fuzz
 
 help:
 	@echo "make demo    Tautline beside plain ROS 1 on a 6 Mbps link (under three minutes after the build);"
@@ -24,6 +24,7 @@ help:
 	@echo "make fuzz    all fuzz targets; FUZZ_SECONDS=600 each, FUZZ_TARGETS='config xml_rpc'"
 	@echo "make bench   all measured cases; CASE=6mbps|6mbps-rate|3mbps|3mbps-rate|6mbps-loss|6mbps-radio|idle|header|five-peers|recovery|reload|crypto|flood|attack|ros2-gateway, RUNS=n, ROS=2"
 	@echo "make validate  the radio model against a reference, against real programs, and its speed; rate control (docs/explanation/rates.md)"
+	@echo "make docs    the documentation as a site: target/docs-site/index.html"
 	@echo "make build   the release binaries: target/release/tautline and tautline-lab"
 	@echo "make setup   installs the Debian packages that are missing (the others do it too)"
 
@@ -54,7 +55,7 @@ test: setup ros2
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	@# Floods hold more connections than the usual 1024. All failures are shown, not the first alone.
 	ulimit -n 8192 2>/dev/null; cargo test --workspace --locked --no-fail-fast
-	@$(MAKE) --no-print-directory deny smoke realtime fuzz
+	@$(MAKE) --no-print-directory deny docs smoke realtime fuzz
 	@echo "make test: passed$$(test ! -s $(NOT_RUN) || sed -z 's/\n/, /g; s/, $$//; s/^/; not run: /' $(NOT_RUN))"
 
 validate: build
@@ -82,6 +83,17 @@ deny:
 	@$(TOOLS) cargo deny --locked check --allow license-exception-not-encountered --allow license-not-encountered licenses sources bans
 	@$(TOOLS) cargo deny --locked --config deny.toml --manifest-path fuzz/Cargo.toml check --allow license-exception-not-encountered --allow license-not-encountered licenses sources
 	@$(TOOLS) crates/lab/advisories.sh $(NOT_RUN)
+
+# The site of docs/, by Sphinx and MyST from PyPI at pinned versions; a link to nothing is an error.
+DOCS = target/docs-venv
+docs: setup
+	@cmp -s docs/requirements.txt $(DOCS)/requirements.txt || { \
+		/usr/bin/python3 -m venv --clear $(DOCS) && \
+		$(DOCS)/bin/pip install --quiet --disable-pip-version-check -r docs/requirements.txt && \
+		cp docs/requirements.txt $(DOCS)/; }
+	@$(DOCS)/bin/sphinx-build -q -n -W --keep-going -c docs -d target/docs-trees . target/docs-site
+	@echo '<meta http-equiv="refresh" content="0; url=docs/index.html">' > target/docs-site/index.html
+	@echo "make docs: target/docs-site/index.html"
 
 # Fuzzing needs a nightly toolchain: the pinned one where it can be installed, else any.
 fuzz:

@@ -111,7 +111,7 @@ fn every_claim_of_the_threat_model_names_tests_that_exist() {
     let page = std::fs::read_to_string(crates.join("../docs/explanation/threat-model.md")).unwrap();
     let mut code = String::new();
     sources(&crates, &mut code);
-    let (_, claims) = page.split_once("## What they cannot do").unwrap();
+    let (_, claims) = page.split_once("## Attacks and their tests").unwrap();
     let (claims, _) = claims.split_once("\n## ").unwrap();
     let rows: Vec<_> = claims.lines().filter(|line| line.starts_with("| ")).skip(1).collect();
     assert!(rows.len() > 20, "{} rows", rows.len());
