@@ -20,7 +20,7 @@ help:
 	@echo "make demo    Tautline beside plain ROS 1 on a 6 Mbps link (under three minutes after the build);"
 	@echo "             LINK=token-bucket|radio: full duplex by the kernel, or a half-duplex 802.11 channel;"
 	@echo "             ROS=2: rclpy beside plain ROS 2 (Fast DDS), installed into target/ros2"
-	@echo "make test    format, lints, unit tests, dependencies, real ROS at both ends, fuzzing; the last line names what was not run"
+	@echo "make test    format, lints, unit tests, dependencies, documentation, real ROS at both ends, fuzzing; the last line names what was not run"
 	@echo "make fuzz    all fuzz targets; FUZZ_SECONDS=600 each, FUZZ_TARGETS='config xml_rpc'"
 	@echo "make bench   all measured cases; CASE=6mbps|6mbps-rate|3mbps|3mbps-rate|6mbps-loss|6mbps-radio|idle|header|five-peers|recovery|reload|crypto|flood|attack|ros2-gateway, RUNS=n, ROS=2"
 	@echo "make validate  the radio model against a reference, against real programs, and its speed; rate control (docs/explanation/rates.md)"
