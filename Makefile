@@ -85,13 +85,14 @@ deny:
 	@$(TOOLS) crates/lab/advisories.sh $(NOT_RUN)
 
 # The site of docs/, by Sphinx and MyST from PyPI at pinned versions; a link to nothing is an error.
+# -E: all pages are read, since a page that is not read again does not repeat its warnings.
 DOCS = target/docs-venv
 docs: setup
 	@cmp -s docs/requirements.txt $(DOCS)/requirements.txt || { \
 		/usr/bin/python3 -m venv --clear $(DOCS) && \
 		$(DOCS)/bin/pip install --quiet --disable-pip-version-check -r docs/requirements.txt && \
 		cp docs/requirements.txt $(DOCS)/; }
-	@$(DOCS)/bin/sphinx-build -q -n -W --keep-going -c docs -d target/docs-trees . target/docs-site
+	@$(DOCS)/bin/sphinx-build -q -E -n -W --keep-going -c docs -d target/docs-trees . target/docs-site
 	@echo '<meta http-equiv="refresh" content="0; url=docs/index.html">' > target/docs-site/index.html
 	@echo "make docs: target/docs-site/index.html"
 
