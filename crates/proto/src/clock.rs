@@ -121,9 +121,10 @@ impl Clock {
         Some(Duration::from_micros(micros.max(0) as u64))
     }
 
-    /// How long a packet of that time was on its way at least.
-    pub(crate) fn least_transit(&self, now: Instant, time: u32) -> Option<Duration> {
-        Some(self.transit(now, time)?.saturating_sub(self.bound()?))
+    /// How long a packet of that time was on its way, at least and at most.
+    pub(crate) fn transit_range(&self, now: Instant, time: u32) -> Option<(Duration, Duration)> {
+        let (transit, bound) = (self.transit(now, time)?, self.bound()?);
+        Some((transit.saturating_sub(bound), transit + bound))
     }
 
     fn bound(&self) -> Option<Duration> {

@@ -16,7 +16,8 @@ use tautline_medium::{Frame, Medium, Motion, Nanos, NetworkId, Output, StationId
 use tautline_proto::stats::RefusedPacket;
 use tautline_proto::wire::VERSION;
 use tautline_proto::{
-    Class, Endpoint, Event, Instant, LinkConfig, LinkId, PeerId, RadioConfig, RadioId, Transmit,
+    Class, Endpoint, Event, Instant, LinkConfig, LinkId, PeerId, Place, RadioConfig, RadioId,
+    Transmit,
 };
 
 /// Bytes of the IPv4 and UDP headers.
@@ -482,7 +483,8 @@ impl Net {
         let honest = self.hostile != Some(*sender);
         let of_now = *life == self.hosts[sender.0].life && !self.relays && honest;
         let first_hand = [from, to].iter().all(|it| !self.second_hand.contains(it.ip()));
-        if of_now && first_hand && self.never(host) > before {
+        if of_now && first_hand && self.never(host) > before && !self.is_misled(*sender, *to, host)
+        {
             let refused =
                 self.view(host).map(|node| node.refused_packets().iter().collect::<Vec<_>>());
             self.misjudged.get_or_insert(format!(
@@ -493,6 +495,16 @@ impl Net {
                 sender.0
             ));
         }
+    }
+
+    /// Whether a link of `sender` to another peer leads to the address of `host`: an attacker that
+    /// overhears a link can put itself on its path (docs/explanation/threat-model.md).
+    fn is_misled(&self, sender: StationId, to: SocketAddrV4, host: StationId) -> bool {
+        let (Some(node), Some(host)) = (self.view(sender), self.view(host)) else { return false };
+        let mut links = node.links().map(|link| node.link(link));
+        let leads = |remote: Option<Place>| remote == Some(Place::Udp(to.into()));
+        self.attacker.is_some()
+            && links.any(|link| leads(link.remote) && node.peer(link.peer).name != host.name())
     }
 
     /// Makes the attacker send to one of the hosts; returns false if it has heard nothing yet.

@@ -34,7 +34,7 @@ pub struct Received {
 /// How long a packet was on its way.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Transit {
-    /// Half a round trip, or what the clocks say at least: decides whether a message is too old.
+    /// Half a round trip, within what the clocks say: decides whether a message is too old.
     pub(crate) assumed: Duration,
     /// By the clocks of both ends, for statistics.
     pub(crate) measured: Option<Duration>,

@@ -85,10 +85,10 @@ impl Endpoint {
     pub(crate) fn poll_initiation(&mut self, now: Instant) -> Option<Transmit> {
         // A radio that does not get rid of the last one gets no other: a queue of them would be
         // older than the state that their responses need.
-        let id = self.links.position(|l| l.initiate_now && !l.reporting)?;
+        let id = self.links.position(|link| link.initiate_now && !link.is_reporting())?;
         let link = &mut self.links[id];
-        (link.initiate_now, link.reporting) = (false, true);
-        let peer = self.links[id].peer;
+        link.initiate_now = false;
+        let peer = link.peer;
         let (session, drawn) = (self.draw_session(peer), self.draw_key());
         let state = &mut self.peers[peer].session;
         let greeting = Greeting { epoch: state.own_epoch(), name: &self.config.name };
@@ -117,15 +117,12 @@ impl Endpoint {
 
     pub(crate) fn poll_reply(&mut self, now: Instant) -> Option<Transmit> {
         let open = |radio: RadioId, place: Place| {
-            self.link_of_reply(radio, place).is_none_or(|id| !self.links[id].reporting)
+            self.link_of_reply(radio, place).is_none_or(|id| !self.links[id].is_reporting())
         };
         let index = self.replies.iter().position(|(radio, place, _)| open(*radio, *place))?;
         let (radio, place, datagram) = self.replies.remove(index)?;
         match (self.link_of_reply(radio, place), place) {
-            (Some(id), _) => {
-                self.links[id].reporting = true;
-                self.sent(now, id, datagram, None)
-            }
+            (Some(id), _) => self.sent(now, id, datagram, None),
             (None, Place::Udp(remote)) => Some(Transmit::aside(radio, remote, datagram)),
             (None, Place::Relay { .. }) => None,
         }

@@ -193,10 +193,13 @@ impl Endpoint {
         }
         let clock = &mut self.peers[peer].clock;
         let measured = time.and_then(|time| clock.transit(now, time));
-        let held_back = time.and_then(|time| clock.least_transit(now, time)).unwrap_or_default();
-        // What waited in a queue far away, or was held back, is older than half a round trip says.
-        let rtt = self.links[link].sent_packets.rtt().smoothed();
-        let assumed = told.unwrap_or(rtt.unwrap_or_default() / 2).max(held_back);
+        let range = time.and_then(|time| clock.transit_range(now, time));
+        let rtt = self.links[link].sent_packets.rtt().smoothed().unwrap_or_default();
+        // A packet that waited in a distant queue is older than half a round trip. After a time of
+        // load half the smoothed round trip is longer than the path, and fresh messages would end
+        // as expired.
+        let (least, most) = range.unwrap_or((Duration::ZERO, Duration::MAX));
+        let assumed = told.unwrap_or((rtt / 2).min(most)).max(least);
         let transit = Transit { assumed, measured: told.or(measured) };
         let mut acked_links = BTreeSet::new();
         let mut refuses_relay = false;

@@ -262,7 +262,8 @@ impl Endpoint {
             let open = |link: &Link| link.via.is_none() && link.is_heard();
             let up = links.iter().find(|id| open(&self.links[**id])).copied();
             match up {
-                Some(link) => return self.report(now, link, false),
+                Some(link) if self.may_report(link) => return self.report(now, link, false),
+                Some(_) => {}
                 None => self.peers[id].backlog_reports.clear(),
             }
         }

@@ -73,8 +73,9 @@ impl Endpoint {
         let link = &mut self.links[id];
         let ip_bytes = datagram.len() + link.config.header_bytes;
         link.on_sent(now, class, ip_bytes);
-        if let Some(priority) = priority {
-            link.note_priority(now, priority);
+        match priority {
+            Some(priority) => link.note_priority(now, priority),
+            None => link.note_report(class),
         }
         self.radios[radio].on_sent(now, ip_bytes, in_flight);
         self.arm_link(id);
@@ -94,7 +95,7 @@ impl Endpoint {
     fn poll_reports(&mut self, now: Instant) -> Option<Transmit> {
         for id in self.links.ids() {
             let link = &mut self.links[id];
-            if link.ping_now && !link.reporting {
+            if link.ping_now && !link.is_reporting() {
                 link.ping_now = false;
                 if link.remote.is_some() && self.has_keys(id) {
                     return self.report(now, id, true);
@@ -128,13 +129,13 @@ impl Endpoint {
     /// A radio that does not get rid of its reports, because others fill the channel, is given
     /// no more of them: what waits with us is of now when it leaves, and one tells of all since
     /// the last.
-    fn may_report(&self, id: LinkId) -> bool {
+    pub(crate) fn may_report(&self, id: LinkId) -> bool {
         let link = &self.links[id];
         if self.peers[link.peer].goodbye_now || link.via.is_some() {
             return true;
         }
-        let reporting = |it: &&Link| it.radio == link.radio && it.reporting && !it.stalled;
-        !link.reporting && self.links.iter().filter(reporting).count() < MAX_REPORTS
+        let reporting = |it: &&Link| it.radio == link.radio && it.is_reporting() && !it.stalled;
+        !link.is_reporting() && self.links.iter().filter(reporting).count() < MAX_REPORTS
     }
 
     /// Where a report goes: the way the packets came, for that way is open; else any.
@@ -193,7 +194,6 @@ impl Endpoint {
         if std::mem::take(&mut self.peers[peer].goodbye_now) {
             put_goodbye(&mut datagram);
         }
-        self.links[id].reporting = true;
         self.finish_packet(now, id, datagram, Vec::new(), (ping, ping), None)
     }
 

