@@ -339,6 +339,26 @@ fn a_message_that_was_held_back_far_away_is_too_old() {
 }
 
 #[test]
+fn a_round_trip_of_the_past_expires_no_fresh_message() {
+    let mut net = Net::pair(21, &Pipe::of(6_000_000));
+    let mut command = topic("/cmd_vel", 220);
+    command.lifespan = Some(100 * MS);
+    let command = net.open(0, P, ChannelConfig { repair: false, ..channel(command) });
+    net.run(2000 * MS);
+    // The base has seen round trips of 600 ms, and hardly another since.
+    net.nodes[0].pipe.delay = 300 * MS;
+    net.nodes[1].pipe.delay = 300 * MS;
+    net.run(6000 * MS);
+    (0..2).for_each(|node| net.nodes[node].pipe.delay = MS);
+    net.run(700 * MS);
+    let rtt = net.nodes[1].endpoint.link(LinkId(0)).rtt.unwrap();
+    assert!(rtt > 250 * MS, "{rtt:?}");
+    net.send(0, P, command, payload(1, 100));
+    net.run(100 * MS);
+    assert_eq!(net.nodes[1].received.len(), 1);
+}
+
+#[test]
 fn packets_from_elsewhere_that_are_only_repeated_move_nothing() {
     let mut net = Net::pair(17, &Pipe::of(6_000_000));
     let channel = net.open(1, P, channel(topic("/scan", 100)));
