@@ -18,6 +18,7 @@ use crate::wire::packet::{
     CookieReply, Greeting, Initiation, MAC, Response, Verdict, start_initiation, start_response,
 };
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// A call is repeated as it is for so long; then another is made.
 const INITIATION_LIFETIME: Duration = Duration::from_secs(5);
@@ -45,7 +46,7 @@ pub(crate) struct Keys {
     local: u32,
     /// On packets to the peer.
     pub(crate) remote: u32,
-    pub(crate) sealer: Sealer,
+    pub(crate) sealer: Arc<Sealer>,
     /// The life of the peer that they were agreed with.
     pub(crate) epoch: u64,
     born: Instant,
@@ -423,6 +424,6 @@ impl Session {
 
 impl Keys {
     fn new(born: Instant, split: &Split, (local, remote): (u32, u32), epoch: u64) -> Option<Self> {
-        Some(Self { local, remote, sealer: Sealer::new(split)?, epoch, born })
+        Some(Self { local, remote, sealer: Arc::new(Sealer::new(split)?), epoch, born })
     }
 }

@@ -90,7 +90,7 @@ impl Liar {
             datagram.extend_from_slice(&((net.now.0 / 1000) as u32).to_le_bytes());
         }
         datagram.extend_from_slice(frames);
-        self.sealer.as_ref().unwrap().seal(0, packet, &mut datagram);
+        self.sealer.as_ref().unwrap().seal(0, packet, &mut datagram).unwrap();
         datagram
     }
 

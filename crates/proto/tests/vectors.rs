@@ -306,7 +306,8 @@ fn sealed_bytes(meaning: &Value) -> Vec<u8> {
     }
     out.extend_from_slice(&unhex(&m["frames"]));
     let key = key(&m["key"]);
-    Sealer::new(&Split { seal: key, open: key }).expect("keys").seal(link, number, &mut out);
+    let sealer = Sealer::new(&Split { seal: key, open: key }).expect("keys");
+    sealer.seal(link, number, &mut out).expect("a whole header");
     out
 }
 

@@ -72,7 +72,7 @@ impl Hostile {
         let mut datagram = header.emit(1472);
         datagram.extend_from_slice(&0u32.to_le_bytes());
         datagram.extend_from_slice(frames);
-        self.sealer.seal(0, self.packet, &mut datagram);
+        self.sealer.seal(0, self.packet, &mut datagram).unwrap();
         // A stopped daemon receives nothing.
         let _ = self.socket.send(&datagram);
     }

@@ -5,8 +5,9 @@
 
 use super::keys::KEY;
 use super::noise::Split;
-use crate::wire::packet::SESSION_HEADER;
+use crate::wire::packet::{SESSION_HEADER, SessionHeader, TAG};
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use std::sync::Arc;
 
 /// Keys of both directions.
 #[derive(Debug)]
@@ -21,15 +22,15 @@ impl Sealer {
         Some(Self { seal: key(&split.seal)?, open: key(&split.open)? })
     }
 
-    /// Encrypts what follows the header of `datagram`, and appends the tag.
-    pub fn seal(&self, link: u8, number: u64, datagram: &mut Vec<u8>) {
-        let (header, body) = datagram.split_at_mut(SESSION_HEADER);
-        let tag =
-            self.seal.seal_in_place_separate_tag(nonce(link, number), Aad::from(&*header), body);
-        // It fails for bodies of 256 GB only; a packet without tag is refused by its receiver.
-        if let Ok(tag) = tag {
-            datagram.extend_from_slice(tag.as_ref());
-        }
+    /// Encrypts what follows the header of `datagram`, and appends the tag. `None` if there is no
+    /// whole header, or more than 256 GB; the datagram is then as it was.
+    #[must_use]
+    pub fn seal(&self, link: u8, number: u64, datagram: &mut Vec<u8>) -> Option<()> {
+        let (header, body) = datagram.split_at_mut_checked(SESSION_HEADER)?;
+        let (nonce, header) = (nonce(link, number), Aad::from(&*header));
+        let tag = self.seal.seal_in_place_separate_tag(nonce, header, body).ok()?;
+        datagram.extend_from_slice(tag.as_ref());
+        Some(())
     }
 
     /// Decrypts what follows the header of `datagram` in place; `None` if any bit of it is not the sender's.
@@ -37,6 +38,43 @@ impl Sealer {
         let (header, body) = datagram.split_at_mut_checked(SESSION_HEADER)?;
         let nonce = nonce(link, number);
         self.open.open_in_place(nonce, Aad::from(&*header), body).ok().map(|plain| &*plain)
+    }
+}
+
+/// A session packet under construction. It is made with the keys that seal it, and its bytes leave
+/// it sealed only.
+pub(crate) struct PacketBuilder {
+    sealer: Arc<Sealer>,
+    link: u8,
+    number: u64,
+    datagram: Vec<u8>,
+}
+
+impl PacketBuilder {
+    /// Starts the packet with this number of a link, of at most `capacity` bytes.
+    pub(crate) fn new(
+        sealer: Arc<Sealer>,
+        header: &SessionHeader,
+        number: u64,
+        capacity: usize,
+    ) -> Self {
+        Self { sealer, link: header.link, number, datagram: header.emit(capacity) }
+    }
+
+    /// Header and frames so far; frames are appended.
+    pub(crate) fn plaintext(&mut self) -> &mut Vec<u8> {
+        &mut self.datagram
+    }
+
+    /// Bytes of the sealed packet so far.
+    pub(crate) fn sealed_len(&self) -> usize {
+        self.datagram.len() + TAG
+    }
+
+    /// The sealed packet.
+    pub(crate) fn seal(mut self) -> Option<Vec<u8>> {
+        self.sealer.seal(self.link, self.number, &mut self.datagram)?;
+        Some(self.datagram)
     }
 }
 
@@ -92,7 +130,7 @@ mod tests {
     fn any_changed_bit_and_any_other_number_or_link_is_refused() {
         let (here, there) = pair();
         let mut sealed = b"123456789and what follows".to_vec();
-        here.seal(3, 70_000, &mut sealed);
+        here.seal(3, 70_000, &mut sealed).unwrap();
         assert_eq!(sealed.len(), 25 + TAG);
         for bit in 0..sealed.len() * 8 {
             let mut forged = sealed.clone();

@@ -3,6 +3,7 @@
 
 use crate::address::Place;
 use crate::class::{Class, InFlight};
+use crate::crypto::seal::PacketBuilder;
 use crate::delivery::Piece;
 use crate::delivery::outbox::SendOrder;
 use crate::endpoint::{Endpoint, Timer, Transmit};
@@ -158,9 +159,9 @@ impl Endpoint {
         id: LinkId,
         put: impl FnOnce(&mut Vec<u8>),
     ) -> Option<Vec<u8>> {
-        let mut datagram = self.start_header(now, id)?;
-        put(&mut datagram);
-        self.seal(id, &mut datagram);
+        let mut packet = self.start_header(now, id)?;
+        put(packet.plaintext());
+        let datagram = packet.seal()?;
         self.links[id].sent_packets.record(now, Class::BestEffort, Vec::new(), (false, false), 0);
         Some(datagram)
     }
@@ -183,86 +184,80 @@ impl Endpoint {
         ping: bool,
     ) -> Option<Transmit> {
         let peer = self.links[id].peer;
-        let mut datagram = self.start_packet(now, id, !ping)?;
+        let mut packet = self.start_packet(now, id, !ping)?;
         if ping {
-            put_ping(&mut datagram);
+            put_ping(packet.plaintext());
             let least = self.peers[peer].clock.least();
-            ClockReport { least, wall: self.wall(now) }.emit(&mut datagram);
-            SessionHeader::mark_ack_soon(&mut datagram);
+            ClockReport { least, wall: self.wall(now) }.emit(packet.plaintext());
+            SessionHeader::mark_ack_soon(packet.plaintext());
             self.links[id].last_eliciting = now;
         }
         if std::mem::take(&mut self.peers[peer].goodbye_now) {
-            put_goodbye(&mut datagram);
+            put_goodbye(packet.plaintext());
         }
-        self.finish_packet(now, id, datagram, Vec::new(), (ping, ping), None)
+        self.finish_packet(now, id, packet, Vec::new(), (ping, ping), None)
     }
 
     /// Header and clock.
-    fn start_header(&self, now: Instant, id: LinkId) -> Option<Vec<u8>> {
+    fn start_header(&self, now: Instant, id: LinkId) -> Option<PacketBuilder> {
         let link = &self.links[id];
         let keys = self.peers[link.peer].session.keys()?;
+        let number = link.sent_packets.next_number();
         let header = SessionHeader {
             ack_soon: false,
             relayed: link.via.is_some(),
             link: link.number,
             session: keys.remote,
-            number: link.sent_packets.next_number() as u32,
+            number: number as u32,
         };
-        let mut datagram = header.emit(self.datagram_bytes(id));
+        let capacity = self.datagram_bytes(id);
+        let mut packet = PacketBuilder::new(keys.sealer.clone(), &header, number, capacity);
         if link.via.is_none() {
-            datagram.extend_from_slice(&now.wire_micros().to_le_bytes());
+            packet.plaintext().extend_from_slice(&now.wire_micros().to_le_bytes());
         }
-        Some(datagram)
-    }
-
-    /// Encrypts a packet that has the link's next number.
-    fn seal(&self, id: LinkId, datagram: &mut Vec<u8>) {
-        let link = &self.links[id];
-        if let Some(keys) = self.peers[link.peer].session.keys() {
-            keys.sealer.seal(link.number, link.sent_packets.next_number(), datagram);
-        }
+        Some(packet)
     }
 
     /// Header and whatever acknowledgements wait for this peer, but for those of another link
     /// that is up. `alone`: the packet is for them only.
-    fn start_packet(&mut self, now: Instant, id: LinkId, alone: bool) -> Option<Vec<u8>> {
-        let mut datagram = self.start_header(now, id)?;
+    fn start_packet(&mut self, now: Instant, id: LinkId, alone: bool) -> Option<PacketBuilder> {
+        let mut packet = self.start_header(now, id)?;
         let link = &self.links[id];
         let peer = link.peer;
-        let capacity = self.datagram_bytes(id) - TAG;
+        let capacity = self.datagram_bytes(id);
         if link.via.is_none() {
             for held in self.due_backlog_reports(now, peer) {
-                if datagram.len() + MAX_BACKLOG_REPORT_BYTES <= capacity {
-                    put_held(&held, &mut datagram);
+                if packet.sealed_len() + MAX_BACKLOG_REPORT_BYTES <= capacity {
+                    put_held(&held, packet.plaintext());
                 }
             }
         }
         let state = &mut self.peers[peer];
         for (number, arrivals) in &mut state.received_packets {
-            if datagram.len() + MAX_ACK_BYTES > capacity {
+            if packet.sealed_len() + MAX_ACK_BYTES > capacity {
                 break;
             }
             if arrivals.via.is_some_and(|via| via != id && self.links[via].up) {
                 continue;
             }
             if let Some(ack) = arrivals.take_ack(now, *number, alone) {
-                ack.emit(&mut datagram);
+                ack.emit(packet.plaintext());
                 self.timers.set(Timer::Ack(peer, *number), None);
             }
         }
-        Some(datagram)
+        Some(packet)
     }
 
     fn finish_packet(
         &mut self,
         now: Instant,
         id: LinkId,
-        mut datagram: Vec<u8>,
+        packet: PacketBuilder,
         pieces: Vec<Piece>,
         ends: (bool, bool),
         urgency: Option<(u8, Option<Instant>)>,
     ) -> Option<Transmit> {
-        self.seal(id, &mut datagram);
+        let datagram = packet.seal()?;
         let class = self.class(id, urgency.map(|(priority, _)| priority));
         let link = &mut self.links[id];
         let peer = link.peer;
@@ -409,7 +404,7 @@ impl Endpoint {
         peer: PeerId,
         id: LinkId,
     ) -> Option<Transmit> {
-        let mut datagram = self.start_packet(now, id, false)?;
+        let mut packet = self.start_packet(now, id, false)?;
         let datagram_bytes = self.datagram_bytes(id);
         let link = &mut self.links[id];
         let state = &mut self.peers[peer];
@@ -422,31 +417,31 @@ impl Endpoint {
         let mut pieces = Vec::new();
         let mut whole_within = None;
         loop {
-            let room = datagram_bytes.saturating_sub(datagram.len() + TAG);
+            let room = datagram_bytes.saturating_sub(packet.sealed_len());
             let Some(cut) = outbox.next_frame(now, room, whole_within) else { break };
             if cut.repair {
                 link.stats.repair_bytes += cut.bytes.len() as u64;
             }
             match cut.relayed {
-                true => cut.data.emit_relay(&cut.bytes, &mut datagram),
-                false => cut.data.emit(&cut.bytes, &mut datagram),
+                true => cut.data.emit_relay(&cut.bytes, packet.plaintext()),
+                false => cut.data.emit(&cut.bytes, packet.plaintext()),
             }
             pieces.push(cut.piece);
             whole_within = Some(SHARE_BYTES);
         }
-        let ip_bytes = datagram.len() + TAG + link.config.header_bytes;
+        let ip_bytes = packet.sealed_len() + link.config.header_bytes;
         let under_way = link.sent_packets.outstanding_bytes() + ip_bytes;
         let asked = link.controller.as_ref().is_some_and(|it| it.wants_report(under_way));
         let ack_soon = asked || outbox.next_in_order(now).is_none();
         if ack_soon {
-            SessionHeader::mark_ack_soon(&mut datagram);
+            SessionHeader::mark_ack_soon(packet.plaintext());
         }
         link.last_eliciting = now;
         let eliciting = !pieces.is_empty();
-        debug_assert!(eliciting || datagram.len() > SESSION_HEADER + TIME_BYTES);
+        debug_assert!(eliciting || packet.sealed_len() > SESSION_HEADER + TIME_BYTES + TAG);
         self.radios[radio].on_data_sent(now, peer, ip_bytes);
         self.arm_expiry(now, peer);
         let ends = (eliciting, ack_soon);
-        self.finish_packet(now, id, datagram, pieces, ends, urgency)
+        self.finish_packet(now, id, packet, pieces, ends, urgency)
     }
 }

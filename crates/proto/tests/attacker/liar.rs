@@ -218,7 +218,7 @@ impl Liar {
         let mut datagram = header.emit(frames.len() + 64);
         datagram.extend(clock.into_iter().flat_map(u32::to_le_bytes));
         datagram.extend_from_slice(frames);
-        sealer.seal(link, number, &mut datagram);
+        sealer.seal(link, number, &mut datagram)?;
         Some(datagram)
     }
 

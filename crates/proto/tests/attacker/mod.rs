@@ -133,7 +133,8 @@ impl Attacked {
         let mut datagram = header.emit(1472);
         datagram.extend_from_slice(&((self.now.0 / 1000) as u32).to_le_bytes());
         datagram.extend_from_slice(frames);
-        self.sealer.as_ref().expect("it has met").seal(0, self.packet, &mut datagram);
+        let sealer = self.sealer.as_ref().expect("it has met");
+        sealer.seal(0, self.packet, &mut datagram).expect("a whole header");
         self.inject(&datagram);
     }
 

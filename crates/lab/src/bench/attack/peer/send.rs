@@ -52,7 +52,7 @@ impl Peer {
             datagram.extend_from_slice(&clock.to_le_bytes());
         }
         datagram.extend_from_slice(frames);
-        keys.sealer.seal(link, number, &mut datagram);
+        keys.sealer.seal(link, number, &mut datagram).expect("a whole header");
         datagram
     }
 
