@@ -6,7 +6,7 @@
 mod attacker;
 
 use tautline_proto::crypto::cookies::{CookieJar, MacKey};
-use tautline_proto::{PublicKey, SecretKey};
+use tautline_proto::{Config, PublicKey, SecretKey};
 
 /// Appends the MACs to a handshake packet, as a sender that knows the key.
 fn prove(key: &PublicKey, mut packet: Vec<u8>, codes: usize) -> Vec<u8> {
@@ -21,7 +21,8 @@ fn prove(key: &PublicKey, mut packet: Vec<u8>, codes: usize) -> Vec<u8> {
 }
 
 libfuzzer_sys::fuzz_target!(|pieces: Vec<(u8, &[u8])>| {
-    let mut attacked = attacker::Attacked::new(Default::default());
+    let config = Config::new("node", SecretKey::insecure("node"));
+    let mut attacked = attacker::Attacked::new(config);
     let key = SecretKey::insecure(attacked.endpoint.name()).public();
     let (_, call) = attacked.call(2, 9);
     for (kind, bytes) in pieces {

@@ -32,11 +32,13 @@ pub struct Config {
     pub link_timeout: Option<Duration>,
 }
 
-impl Default for Config {
-    fn default() -> Self {
+impl Config {
+    /// The defaults for a node of this name, which proves itself with `key`.
+    #[must_use]
+    pub fn new(name: impl Into<String>, key: SecretKey) -> Self {
         Self {
-            name: "node".into(),
-            key: SecretKey::insecure("node"),
+            name: name.into(),
+            key,
             max_message: limits::MESSAGE_BYTES,
             queue_bytes: limits::QUEUE_BYTES,
             queue_time: Duration::from_secs(2),

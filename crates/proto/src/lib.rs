@@ -15,7 +15,7 @@
 //! use tautline_proto::{Config, Endpoint, Instant, LinkConfig, RadioConfig, SecretKey};
 //!
 //! let key = SecretKey::new([7; 32]); // In production of randomness, as is what follows.
-//! let config = Config { name: "robot".into(), key, ..Config::default() };
+//! let config = Config::new("robot", key);
 //! let mut seed = 1;
 //! let random = move || { seed += 1; seed };
 //! let mut endpoint = Endpoint::new(config, Box::new(random))?;

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use tautline_proto::stats::RefusedPacket;
 use tautline_proto::wire::beacon::{MAX_TAGS, TAG};
 use tautline_proto::wire::packet::Packet;
-use tautline_proto::{Config, Event, LinkConfig, LinkId, PeerId, RadioId, SecretKey};
+use tautline_proto::{Event, LinkConfig, LinkId, PeerId, RadioId, SecretKey};
 
 const P: PeerId = PeerId(0);
 const L: LinkId = LinkId(0);
@@ -26,7 +26,7 @@ fn add(net: &mut Net, node: usize, name: &str, remote: Option<SocketAddr>) -> Pe
 fn strangers(seed: u64) -> Net {
     let mut net = Net::new(seed);
     for name in ["robot", "base"] {
-        net.add(name, Config::default(), Pipe::of(6_000_000));
+        net.add(name, defaults(), Pipe::of(6_000_000));
     }
     add(&mut net, 0, "base", None);
     add(&mut net, 1, "robot", None);
@@ -66,7 +66,7 @@ fn peers_without_addresses_meet_when_one_of_them_hears_the_other() {
 #[test]
 fn whoever_is_no_peer_learns_nothing_and_is_not_called() {
     let mut net = strangers(2);
-    let other = net.add("other", Config::default(), Pipe::of(6_000_000));
+    let other = net.add("other", defaults(), Pipe::of(6_000_000));
     add(&mut net, other, "robot", None);
     let [ours, again, others] = [0, 0, other].map(|node| beacon(&mut net, node));
     assert_ne!(tags(&ours), tags(&again), "two beacons have nothing in common");
@@ -166,7 +166,7 @@ fn one_stranger_that_floods_silences_no_beacon_from_elsewhere() {
     let v6 = ["[fe80::9%2]:1", "[fe80::1%2]:18470"].map(|it| it.parse().unwrap());
     for [stranger, base] in [v4, v6] {
         let mut net = strangers(8);
-        let other = net.add("other", Config::default(), Pipe::of(6_000_000));
+        let other = net.add("other", defaults(), Pipe::of(6_000_000));
         add(&mut net, other, "nobody", None);
         let [flood, beacon] = [other, 1].map(|node| beacon(&mut net, node));
         for port in 0..1000 {
@@ -181,7 +181,7 @@ fn one_stranger_that_floods_silences_no_beacon_from_elsewhere() {
 #[test]
 fn all_of_many_peers_are_told_in_turns() {
     let mut net = Net::new(7);
-    let many = net.add("many", Config::default(), Pipe::of(6_000_000));
+    let many = net.add("many", defaults(), Pipe::of(6_000_000));
     assert_eq!(net.nodes[many].endpoint.beacon(), None, "nobody to tell");
     let count = 2 * MAX_TAGS + 10;
     for number in 0..count {
@@ -189,7 +189,7 @@ fn all_of_many_peers_are_told_in_turns() {
         net.nodes[many].endpoint.add_peer(&name, SecretKey::insecure(&name).public()).unwrap();
     }
     for number in [0, MAX_TAGS, count - 1] {
-        let robot = net.add(&format!("robot{number}"), Config::default(), Pipe::of(6_000_000));
+        let robot = net.add(&format!("robot{number}"), defaults(), Pipe::of(6_000_000));
         add(&mut net, robot, "many", None);
     }
     for _ in 0..3 {

@@ -66,7 +66,7 @@ fn random_config(rng: &mut Rng) -> Config {
         queue_time: MS * pick(rng, &[200, 1000, 2000]),
         reassembly_bytes: pick(rng, &[300_000, 16_000_000]),
         repair_percent: pick(rng, &[10, 30, 100]),
-        ..Config::default()
+        ..defaults()
     }
 }
 

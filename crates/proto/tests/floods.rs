@@ -24,7 +24,11 @@ const TIMES: u64 = 20_000;
 const MB: usize = 1 << 20;
 
 fn config() -> Config {
-    Config { max_message: 200_000, reassembly_bytes: 1_000_000, ..Config::default() }
+    Config {
+        max_message: 200_000,
+        reassembly_bytes: 1_000_000,
+        ..Config::new("node", SecretKey::insecure("node"))
+    }
 }
 
 /// Runs `flood` against a node; checks that what it holds grew by no more than

@@ -6,7 +6,7 @@ mod attacker;
 mod net;
 
 use attacker::{Attacked, PEER};
-use net::{MS, Net, Pipe, address, channel, number_of, payload, topic};
+use net::{MS, Net, Pipe, address, channel, defaults, number_of, payload, topic};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use std::collections::HashSet;
@@ -19,9 +19,7 @@ use tautline_proto::wire::frame::{
     Frame, put_challenge, put_echo, put_goodbye, put_held, put_ping,
 };
 use tautline_proto::wire::packet::{Packet, SESSION_HEADER, start_initiation, start_response};
-use tautline_proto::{
-    ChannelId, Config, Event, LinkConfig, LinkId, PeerId, RadioId, SecretKey, Transmit,
-};
+use tautline_proto::{ChannelId, Event, LinkConfig, LinkId, PeerId, RadioId, SecretKey, Transmit};
 
 /// Bytes that get past the first checks more often than any would.
 fn bytes_like(starts: &'static [&'static [u8]], len: usize) -> impl Strategy<Value = Vec<u8>> {
@@ -251,7 +249,7 @@ proptest! {
             1..60,
         ),
     ) {
-        let mut attacked = Attacked::new(Config::default());
+        let mut attacked = Attacked::new(defaults());
         for (frames, control) in &packets {
             attacked.packet(&frames.concat());
             attacked.raw_or_framed(&[&[2], &control[..]].concat());
@@ -268,7 +266,7 @@ proptest! {
 #[test]
 fn forged_answers_cost_few_key_agreements() {
     let mut net = Net::new(3);
-    let robot = net.add("robot", Config::default(), Pipe::of(6_000_000));
+    let robot = net.add("robot", defaults(), Pipe::of(6_000_000));
     let endpoint = &mut net.nodes[robot].endpoint;
     let base = endpoint.add_peer("base", SecretKey::insecure("base").public()).unwrap();
     let link = LinkConfig { remote: Some(address(50)), datagram_bytes: 1472, header_bytes: 28 };

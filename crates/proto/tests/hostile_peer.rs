@@ -14,9 +14,7 @@ use tautline_proto::wire::control::{Control, Offer};
 use tautline_proto::wire::frame::{Ack, Data, Fragment, put_goodbye, put_held, put_ping};
 use tautline_proto::wire::packet::{Greeting, Packet, SessionHeader, start_initiation};
 use tautline_proto::wire::relay::{Held, RelayHeader, ShortName};
-use tautline_proto::{
-    ChannelId, Config, Duration, Event, LinkConfig, PeerId, RadioId, Rights, SecretKey,
-};
+use tautline_proto::{ChannelId, Duration, Event, LinkConfig, PeerId, RadioId, Rights, SecretKey};
 
 const MBPS_6: u64 = 6_000_000;
 const RELAYED: Rights = Rights { relayed: true, max_priority: 255 };
@@ -190,7 +188,7 @@ fn packets_within_packets_end_at_the_first() {
 fn relayed_pair() -> (Net, PeerId, ChannelId, Liar) {
     let mut net = Net::new(2);
     for name in ["robot", "relay", "base"] {
-        net.add(name, Config::default(), Pipe::of(MBPS_6));
+        net.add(name, defaults(), Pipe::of(MBPS_6));
     }
     for node in 1..3 {
         let (left, right) = net.join(node - 1, node);
@@ -410,7 +408,7 @@ fn control_messages_of_one_peer_are_handled_at_a_bounded_rate_and_none_is_lost()
 #[test]
 fn a_forged_cookie_brings_about_few_calls() {
     let mut net = Net::new(9);
-    net.add("robot", Config::default(), Pipe::of(MBPS_6));
+    net.add("robot", defaults(), Pipe::of(MBPS_6));
     let base = SecretKey::insecure("base").public();
     let peer = net.nodes[0].endpoint.add_peer("base", base).unwrap();
     let link = LinkConfig { remote: Some(address(1)), datagram_bytes: 1472, header_bytes: 28 };

@@ -42,7 +42,7 @@ fn a_peer_that_reports_nothing_holds_up_nobody_else() {
 
 #[test]
 fn more_than_can_be_held_for_a_node_behind_a_relay_is_as_good_as_too_much() {
-    let mut attacked = attacker::Attacked::new(Default::default());
+    let mut attacked = attacker::Attacked::new(net::defaults());
     let far = SecretKey::insecure("far").public();
     let peer = attacked.endpoint.add_peer("far", far).expect("a free name");
     attacked.endpoint.add_relayed_link(attacked.now, peer, attacker::PEER).expect("a link");

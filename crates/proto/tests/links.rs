@@ -16,8 +16,7 @@ fn address(node: usize, radio: RadioId) -> SocketAddr {
 
 fn node(number: usize) -> Endpoint {
     let names = ["robot", "base"];
-    let key = SecretKey::insecure(names[number]);
-    let config = Config { name: names[number].into(), key, ..Config::default() };
+    let config = Config::new(names[number], SecretKey::insecure(names[number]));
     let mut state = number as u64 * 1_000_000;
     let random = move || {
         state += 1;

@@ -75,9 +75,9 @@ fn without_repair_a_lost_piece_ends_its_message_with_a_reason() {
 #[test]
 fn repairs_stay_within_their_budget_when_little_gets_through() {
     let mut net = Net::new(4);
-    let config = Config { repair_percent: 20, ..Config::default() };
+    let config = Config { repair_percent: 20, ..defaults() };
     net.add("robot", config, Pipe::of(6_000_000));
-    net.add("base", Config::default(), Pipe::of(6_000_000));
+    net.add("base", defaults(), Pipe::of(6_000_000));
     net.join(0, 1);
     net.run(1000 * MS);
     let bulk = net.open(0, P, channel(topic("/bulk", 10)));

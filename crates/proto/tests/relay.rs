@@ -5,7 +5,7 @@ mod net;
 
 use net::*;
 use tautline_proto::stats::{DropReason, RefusedPacket};
-use tautline_proto::{ChannelId, Config, Event, Instant, Notice, PeerId, Received, Rights};
+use tautline_proto::{ChannelId, Event, Instant, Notice, PeerId, Received, Rights};
 
 const MBPS_6: u64 = 6_000_000;
 const RELAYED: Rights = Rights { relayed: true, max_priority: 255 };
@@ -14,7 +14,7 @@ const RELAYED: Rights = Rights { relayed: true, max_priority: 255 };
 fn row(seed: u64, names: &[&str], pipe: &Pipe) -> Net {
     let mut net = Net::new(seed);
     for name in names {
-        net.add(name, Config::default(), pipe.clone());
+        net.add(name, defaults(), pipe.clone());
     }
     for node in 1..names.len() {
         let (left, right) = net.join(node - 1, node);
@@ -132,7 +132,7 @@ fn losses_are_repaired_on_their_own_hop() {
 fn a_chain_of_three_hops_carries_and_another_way_is_taken_when_a_relay_dies() {
     // robot - a - b - base, and robot - c - base.
     let mut net = row(5, &["robot", "a", "b", "base"], &Pipe::of(MBPS_6));
-    let c = net.add("c", Config::default(), Pipe::of(MBPS_6));
+    let c = net.add("c", defaults(), Pipe::of(MBPS_6));
     let (robot_c, c_robot) = net.join(0, c);
     let (base_c, c_base) = net.join(3, c);
     for (node, peer) in [(0, robot_c), (c, c_robot), (3, base_c), (c, c_base)] {
@@ -269,7 +269,7 @@ fn what_is_too_old_is_dropped_on_the_way() {
 fn packets_in_a_circle_end() {
     // a and b each take the other for the way to a base that nobody has.
     let mut net = row(9, &["a", "b", "robot"], &Pipe::of(MBPS_6));
-    let base = net.add("base", Config::default(), Pipe::of(MBPS_6));
+    let base = net.add("base", defaults(), Pipe::of(MBPS_6));
     net.meet_through(0, base, &[PeerId(0)]);
     net.meet_through(1, base, &[PeerId(0), PeerId(1)]);
     net.meet_through(2, base, &[PeerId(0)]);

@@ -169,9 +169,9 @@ fn expired_messages_cost_no_airtime_and_are_counted() {
 #[test]
 fn overflow_gives_up_the_lowest_priority_first_and_whole_messages() {
     let mut net = Net::new(5);
-    let config = Config { queue_bytes: 100_000, ..Config::default() };
+    let config = Config { queue_bytes: 100_000, ..defaults() };
     net.add("robot", config, Pipe::of(MBPS_6));
-    net.add("base", Config::default(), Pipe::of(MBPS_6));
+    net.add("base", defaults(), Pipe::of(MBPS_6));
     net.join(0, 1);
     net.run(1000 * MS);
     let mut many = topic("/low", 10);
@@ -196,9 +196,9 @@ fn overflow_gives_up_the_lowest_priority_first_and_whole_messages() {
 #[test]
 fn the_queue_is_bounded_in_time_to_drain() {
     let mut net = Net::new(6);
-    let config = Config { queue_time: 500 * MS, ..Config::default() };
+    let config = Config { queue_time: 500 * MS, ..defaults() };
     net.add("robot", config, Pipe::of(MBPS_6));
-    net.add("base", Config::default(), Pipe::of(MBPS_6));
+    net.add("base", defaults(), Pipe::of(MBPS_6));
     net.join(0, 1);
     net.run(1000 * MS);
     let mut many = topic("/bulk", 10);
@@ -218,9 +218,9 @@ fn the_queue_is_bounded_in_time_to_drain() {
 #[test]
 fn peers_on_one_radio_take_turns() {
     let mut net = Net::new(7);
-    net.add("robot", Config::default(), Pipe::of(MBPS_6));
+    net.add("robot", defaults(), Pipe::of(MBPS_6));
     for name in ["a", "b", "c"] {
-        let node = net.add(name, Config::default(), Pipe::of(MBPS_6));
+        let node = net.add(name, defaults(), Pipe::of(MBPS_6));
         net.join(0, node);
     }
     net.run(1000 * MS);
@@ -245,9 +245,9 @@ fn peers_on_one_radio_take_turns() {
 #[test]
 fn an_unresolved_peer_holds_up_nobody_else() {
     let mut net = Net::new(8);
-    net.add("robot", Config::default(), Pipe::of(MBPS_6));
+    net.add("robot", defaults(), Pipe::of(MBPS_6));
     for name in ["a", "b"] {
-        let node = net.add(name, Config::default(), Pipe::of(MBPS_6));
+        let node = net.add(name, defaults(), Pipe::of(MBPS_6));
         net.join(0, node);
     }
     net.run(1000 * MS);

@@ -10,8 +10,7 @@ use tautline_proto::crypto::noise::Initiator;
 use tautline_proto::stats::{DropReason, RefusedPacket};
 use tautline_proto::wire::packet::{Greeting, MAGIC, Packet, start_initiation};
 use tautline_proto::{
-    ChannelConfig, Config, Event, LinkConfig, LinkId, Notice, PeerId, RadioId, SecretKey, Transmit,
-    Verdict,
+    ChannelConfig, Event, LinkConfig, LinkId, Notice, PeerId, RadioId, SecretKey, Transmit, Verdict,
 };
 
 const P: PeerId = PeerId(0);
@@ -153,7 +152,7 @@ fn calls_and_answers_replayed_and_changed_end_no_session() {
 #[test]
 fn who_is_not_a_peer_is_named_here_and_learns_nothing() {
     let mut net = Net::pair(7, &Pipe::of(6_000_000));
-    let stranger = net.add("stranger", Config::default(), Pipe::of(6_000_000));
+    let stranger = net.add("stranger", defaults(), Pipe::of(6_000_000));
     net.meet(stranger, 0);
     net.run(2000 * MS);
     let (name, key) = ("stranger".to_owned(), SecretKey::insecure("stranger").public());
@@ -169,7 +168,7 @@ fn who_is_not_a_peer_is_named_here_and_learns_nothing() {
 fn two_nodes_that_each_have_a_wrong_key_of_the_other_hear_of_it() {
     let mut net = Net::new(13);
     let [robot, base] =
-        ["robot", "base"].map(|name| net.add(name, Config::default(), Pipe::of(6_000_000)));
+        ["robot", "base"].map(|name| net.add(name, defaults(), Pipe::of(6_000_000)));
     for (node, other, wrong) in [(robot, base, "bse"), (base, robot, "robt")] {
         let peer = net.nodes[node]
             .endpoint
@@ -189,8 +188,8 @@ fn two_nodes_that_each_have_a_wrong_key_of_the_other_hear_of_it() {
 #[test]
 fn a_key_under_another_name_is_refused_and_both_sides_hear_why() {
     let mut net = Net::new(12);
-    let robot = net.add("robot", Config::default(), Pipe::of(6_000_000));
-    let base = net.add("base", Config::default(), Pipe::of(6_000_000));
+    let robot = net.add("robot", defaults(), Pipe::of(6_000_000));
+    let base = net.add("base", defaults(), Pipe::of(6_000_000));
     net.meet(robot, base);
     let key = SecretKey::insecure("robot").public();
     let peer = net.nodes[base].endpoint.add_peer("robot7", key).unwrap();
@@ -209,7 +208,7 @@ fn a_key_under_another_name_is_refused_and_both_sides_hear_why() {
 #[test]
 fn of_two_nodes_with_one_key_the_later_stays_and_all_are_told() {
     let mut net = Net::pair(13, &Pipe::of(6_000_000));
-    let twin = net.add("robot", Config::default(), Pipe::of(6_000_000));
+    let twin = net.add("robot", defaults(), Pipe::of(6_000_000));
     // The base hears of it only: both robots have its address.
     net.meet(twin, 1);
     net.run(5000 * MS);

@@ -184,7 +184,7 @@ fn address(number: u8) -> SocketAddr {
 }
 
 fn node(name: &str, peer: &str, seed: u64) -> Result<Endpoint> {
-    let config = Config { name: name.into(), key: SecretKey::insecure(name), ..Config::default() };
+    let config = Config::new(name, SecretKey::insecure(name));
     let mut random = fastrand::Rng::with_seed(seed);
     let mut node = Endpoint::new(config, Box::new(move || random.u64(..)))?;
     let radio = node.add_radio(RadioConfig::default());

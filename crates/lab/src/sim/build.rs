@@ -99,10 +99,8 @@ fn join_all(scenario: &Scenario, world: &mut World) -> Result<()> {
     let nodes: BTreeSet<usize> = joined.iter().flat_map(|(a, b)| [*a, *b]).collect();
     for &host in &nodes {
         let name = scenario.stations[host].name.clone();
-        world.start_node(
-            StationId(host),
-            Config { key: SecretKey::insecure(&name), name, ..Config::default() },
-        )?;
+        let key = SecretKey::insecure(&name);
+        world.start_node(StationId(host), Config::new(name, key))?;
     }
     let named = |s: usize| (StationId(s), scenario.stations[s].name.as_str());
     for (a, b) in joined {

@@ -538,17 +538,16 @@ fn repair_percent(limits: &Limits) -> u32 {
 }
 
 fn protocol_config(config: &Config) -> Result<tautline_proto::Config, RunError> {
+    let key = match &config.security {
+        Security::Keys(file) => keys::load(file)?,
+        Security::None => SecretKey::insecure(&config.name),
+    };
     Ok(tautline_proto::Config {
-        name: config.name.clone(),
-        key: match &config.security {
-            Security::Keys(file) => keys::load(file)?,
-            Security::None => SecretKey::insecure(&config.name),
-        },
         max_message: config.limits.max_message,
         queue_bytes: config.limits.queue_bytes,
         queue_time: config.limits.queue_time,
         reassembly_bytes: config.limits.reassembly_bytes,
         repair_percent: repair_percent(&config.limits),
-        ..tautline_proto::Config::default()
+        ..tautline_proto::Config::new(&config.name, key)
     })
 }

@@ -60,7 +60,7 @@ fn config() -> Config {
         max_message: 100_000,
         queue_bytes: QUEUE_BYTES,
         reassembly_bytes: QUEUE_BYTES,
-        ..Config::default()
+        ..Config::new("node", SecretKey::insecure("node"))
     }
 }
 

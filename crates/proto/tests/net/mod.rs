@@ -129,6 +129,11 @@ pub fn address(node: usize) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, node as u8 + 1], 18470))
 }
 
+/// Default settings; [`Net::add`] sets name and key.
+pub fn defaults() -> Config {
+    Config::new("node", SecretKey::insecure("node"))
+}
+
 pub fn topic(name: &str, priority: u8) -> OfferedTopic {
     OfferedTopic {
         name: name.into(),
@@ -160,8 +165,8 @@ impl Net {
     /// Two nodes, `robot` (0) and `base` (1), that have met.
     pub fn pair(seed: u64, pipe: &Pipe) -> Self {
         let mut net = Self::new(seed);
-        net.add("robot", Config::default(), pipe.clone());
-        net.add("base", Config::default(), pipe.clone());
+        net.add("robot", defaults(), pipe.clone());
+        net.add("base", defaults(), pipe.clone());
         net.join(0, 1);
         net.run(Duration::from_secs(2));
         for node in &net.nodes {

@@ -223,7 +223,7 @@ impl Plan {
             networks,
             motion: Motion::at(place),
             queue_packets: pick(random, &[20, 100, 1000]),
-            config: Config { key: SecretKey::insecure(&name), name, ..draw_config(random) },
+            config: draw_config(random, name),
             radio: RadioConfig {
                 rate: pick(
                     random,
@@ -449,14 +449,15 @@ fn draw_loss(random: &mut Rng, kind: &NetworkKind) -> Loss {
     }
 }
 
-fn draw_config(random: &mut Rng) -> Config {
+fn draw_config(random: &mut Rng, name: String) -> Config {
+    let key = SecretKey::insecure(&name);
     Config {
         max_message: pick(random, &[250_000, 250_000, 100_000]),
         queue_bytes: pick(random, &[50_000, 300_000, 16_000_000]),
         queue_time: Duration::from_millis(pick(random, &[200, 1000, 2000])),
         reassembly_bytes: pick(random, &[100_000, 300_000, 16_000_000]),
         repair_percent: pick(random, &[10, 30, 100]),
-        ..Config::default()
+        ..Config::new(name, key)
     }
 }
 

@@ -155,10 +155,8 @@ impl World {
             seed
         };
         let protocol = tautline_proto::Config {
-            name: config.name.clone(),
-            key: SecretKey::insecure(&config.name),
             max_message: config.limits.max_message,
-            ..tautline_proto::Config::default()
+            ..tautline_proto::Config::new(&config.name, SecretKey::insecure(&config.name))
         };
         let mut endpoint = Endpoint::new(protocol, Box::new(random)).unwrap();
         endpoint.add_radio(RadioConfig::default());
