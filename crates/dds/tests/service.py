@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real rclpy node: calls /switch three times and serves /theirs until it was called twice.
+"""A real rclpy node: calls /switch three times and serves /theirs until it was called with
+true and then false.
 Prints what /switch answered."""
 import json
 import sys
@@ -30,7 +31,7 @@ for data in (False, True, False):
     while not call.done() and time.time() < deadline:
         rclpy.spin_once(node, timeout_sec=0.1)
     answers.append(call.result().message if call.done() else None)
-while len(served) < 2 and time.time() < deadline:
+while served[-2:] != [True, False] and time.time() < deadline:
     rclpy.spin_once(node, timeout_sec=0.1)
 # What was answered last is still to be sent.
 time.sleep(1)

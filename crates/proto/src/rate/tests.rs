@@ -158,17 +158,15 @@ fn none_stops_for_good_whatever_is_lost_or_paused() {
 
 #[test]
 fn what_is_under_way_is_bounded() {
-    for mut controller in all().into_iter().take(1) {
-        let (now, ask) = (Instant(1_000_000_000), Ask { bytes: PACKET, urgent: false });
-        let mut under_way = 0;
-        while controller.release(now + airtime(under_way, 1_000_000), ask, under_way)
-            == Release::Now
-        {
-            controller.on_sent(now, PACKET, under_way);
-            under_way += PACKET;
-            assert!(under_way <= controller.limit_bytes() + PACKET, "{}", controller.signal());
-        }
+    let mut controller = Auto::new();
+    let (now, ask) = (Instant(1_000_000_000), Ask { bytes: PACKET, urgent: false });
+    let mut under_way = 0;
+    while controller.release(now + airtime(under_way, 1_000_000), ask, under_way) == Release::Now {
+        controller.on_sent(now, PACKET, under_way);
+        under_way += PACKET;
+        assert!(under_way <= controller.limit_bytes() + PACKET, "{}", controller.signal());
     }
+    assert!(under_way > 0);
 }
 
 #[test]

@@ -67,7 +67,7 @@ impl RelayHeader {
     }
 }
 
-/// 0 is none; else 2^((code - 1) / 8) ms, 36 minutes at most (which counts as none).
+/// 0 is none; else 2^((code - 1) / 8) ms, at most 42 days.
 fn life_of(code: u8) -> Option<Duration> {
     let steps = f64::from(code.checked_sub(1)?);
     Some(Duration::from_secs_f64(2f64.powf(steps / LIFE_STEPS) / 1000.0))
