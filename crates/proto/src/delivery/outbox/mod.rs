@@ -8,9 +8,11 @@
 
 mod outcome;
 mod relayed;
+mod store;
 
+use relayed::Backlog;
 pub(crate) use relayed::{Flow, RelayOrigin, RelayedPacket};
-use relayed::{Sum, change_held};
+use store::{MessageStore, Outgoing};
 
 use crate::config::{ChannelConfig, Config};
 use crate::delivery::fragment::RangeSet;
@@ -24,7 +26,7 @@ use crate::wire::control::OfferedTopic;
 use crate::wire::frame::{Data, Fragment};
 use bytes::Bytes;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// Channel of the session's own messages.
@@ -83,48 +85,6 @@ impl SendOrder {
     }
 }
 
-#[derive(Debug)]
-struct Outgoing {
-    origin: Option<RelayOrigin>,
-    /// It counts as held until the peer has it, not until it is sent.
-    is_forwarded_again: bool,
-    channel: u64,
-    source: u32,
-    /// From its first packet on.
-    number: Option<u64>,
-    payload: Bytes,
-    encoded: bool,
-    published: Instant,
-    first_sent: Instant,
-    lifespan_end: Option<Instant>,
-    /// When it is looked at again: at the end of its lifespan, or of doubts.
-    expires: Option<Instant>,
-    order: SendOrder,
-    /// First byte not yet sent.
-    next: u32,
-    repairs: RangeSet,
-    acked: RangeSet,
-    queued: bool,
-    /// What seems lost and is not repaired: dropped as lost when `expires` comes, unless
-    /// the acknowledgement of all of it does.
-    suspected: RangeSet,
-}
-
-impl Outgoing {
-    /// Length in bytes; 1 for an empty message, which has one (virtual) byte to be sent and acknowledged.
-    fn extent(&self) -> u32 {
-        (self.payload.len() as u32).max(1)
-    }
-
-    fn waiting_bytes(&self) -> u64 {
-        u64::from(self.extent() - self.next) + self.repairs.len()
-    }
-
-    fn is_suspected(&self) -> bool {
-        self.suspected.first().is_some()
-    }
-}
-
 #[derive(Debug, Default)]
 struct SourceQueue {
     /// How long the last message of several packets took to be sent, and its length.
@@ -160,18 +120,9 @@ pub(crate) struct FrameToSend {
 #[derive(Debug)]
 pub(crate) struct Outbox {
     channels: BTreeMap<u64, OutChannel>,
-    messages: HashMap<MessageId, Outgoing>,
-    ready: BTreeSet<SendOrder>,
-    expiries: BTreeSet<(Instant, MessageId)>,
-    /// All but the session's own, in the order they are given up: low priority, not begun, oldest.
-    eviction_order: BTreeSet<(u16, bool, MessageId)>,
-    held_bytes: usize,
-    waiting_bytes: u64,
+    store: MessageStore,
     next_id: u64,
     repairs: RepairBudget,
-    /// Bytes of packets for others that have not been sent on.
-    held: BTreeMap<RelayOrigin, Sum>,
-    held_changes: BTreeSet<RelayOrigin>,
     forwarded: Forwarded,
     relayed_released: bool,
 }
@@ -180,16 +131,9 @@ impl Outbox {
     pub(crate) fn new(repair_percent: u32) -> Self {
         let mut outbox = Self {
             channels: BTreeMap::new(),
-            messages: HashMap::new(),
-            ready: BTreeSet::new(),
-            expiries: BTreeSet::new(),
-            eviction_order: BTreeSet::new(),
-            held_bytes: 0,
-            waiting_bytes: 0,
+            store: MessageStore::default(),
             next_id: 1,
             repairs: RepairBudget::new(repair_percent),
-            held: BTreeMap::new(),
-            held_changes: BTreeSet::new(),
             forwarded: Forwarded::default(),
             relayed_released: true,
         };
@@ -209,7 +153,7 @@ impl Outbox {
             kept.sources.clear();
             fresh.channels.insert(channel, kept);
         }
-        fresh.held_changes = std::mem::take(&mut self.held_changes);
+        fresh.store.backlog = Backlog::after(&mut self.store.backlog);
         fresh.forwarded = self.forwarded;
         *self = fresh;
     }
@@ -272,15 +216,8 @@ impl Outbox {
         if std::mem::replace(&mut open.rank, rank) == rank {
             return;
         }
-        for (id, message) in self.messages.iter_mut().filter(|(_, m)| m.channel == channel) {
-            let begun = message.number.is_some();
-            self.eviction_order.remove(&(message.order.rank.0, begun, *id));
-            self.eviction_order.insert((rank, begun, *id));
-            let queued = self.ready.remove(&message.order);
-            message.order.rank = Reverse(rank);
-            if queued {
-                self.ready.insert(message.order);
-            }
+        for id in self.store.ids(|message| message.channel == channel) {
+            self.store.change(id, |message| message.order.rank = Reverse(rank));
         }
     }
 
@@ -319,15 +256,13 @@ impl Outbox {
     }
 
     fn drop_channel_messages(&mut self, channel: u64, reason: DropReason) {
-        let ids: Vec<_> =
-            self.messages.iter().filter(|(_, m)| m.channel == channel).map(|(id, _)| *id).collect();
-        for id in ids {
+        for id in self.store.ids(|message| message.channel == channel) {
             self.drop_message(id, reason);
         }
     }
 
     pub(crate) fn waiting_bytes(&self) -> u64 {
-        self.waiting_bytes
+        self.store.waiting_bytes()
     }
 
     /// The session's own messages that have not arrived.
@@ -336,11 +271,11 @@ impl Outbox {
     }
 
     pub(crate) fn waiting_messages(&self) -> usize {
-        self.ready.len()
+        self.store.queued()
     }
 
     pub(crate) fn next_expiry(&self) -> Option<Instant> {
-        self.expiries.first().map(|(at, _)| *at)
+        self.store.next_expiry().map(|(at, _)| at)
     }
 
     /// Takes one of the session's own messages.
@@ -399,7 +334,7 @@ impl Outbox {
     fn is_being_sent(&self, channel: u64, source: u32) -> bool {
         let queue = self.channels.get(&channel).and_then(|open| open.sources.get(&source));
         let newest = queue.and_then(|queue| queue.begun.last_key_value());
-        let newest = newest.and_then(|(_, id)| self.messages.get(id));
+        let newest = newest.and_then(|(_, id)| self.store.get(*id));
         newest.is_some_and(|message| message.next < message.extent())
     }
 
@@ -418,15 +353,10 @@ impl Outbox {
         open.sources.entry(message.source).or_default().unsent.insert(id);
         if channel == CONTROL {
             open.stats.accepted += 1;
-        } else {
-            self.eviction_order.insert((open.rank, false, id));
         }
-        if let Some(at) = expires {
-            self.expiries.insert((at, id));
-        }
-        self.held_bytes += message.payload.len();
+        open.stats.queued += 1;
         let (origin, is_forwarded_again) = origin.unzip();
-        let outgoing = Outgoing {
+        self.store.insert(Outgoing {
             origin,
             is_forwarded_again: is_forwarded_again.unwrap_or(false),
             channel,
@@ -438,21 +368,13 @@ impl Outbox {
             first_sent: Instant::NEVER,
             lifespan_end: expires,
             expires,
+            is_checked: false,
             order,
             next: 0,
             repairs: RangeSet::default(),
             acked: RangeSet::default(),
-            queued: true,
             suspected: RangeSet::default(),
-        };
-        open.stats.queued += 1;
-        self.waiting_bytes += outgoing.waiting_bytes();
-        if let Some(origin) = origin {
-            let bytes = outgoing.payload.len() as u64;
-            change_held(&mut self.held, &mut self.held_changes, origin, bytes, true);
-        }
-        self.messages.insert(id, outgoing);
-        self.ready.insert(order);
+        });
     }
 
     fn keep_last(&mut self, channel: u64, source: u32) {
@@ -467,8 +389,8 @@ impl Outbox {
     }
 
     pub(crate) fn enforce_bytes(&mut self, queue_bytes: usize) {
-        while self.held_bytes > queue_bytes || self.messages.len() > limits::MESSAGES {
-            let Some(&(_, _, id)) = self.eviction_order.first() else { return };
+        while self.store.held_bytes() > queue_bytes || self.store.len() > limits::MESSAGES {
+            let Some((id, _)) = self.store.eviction_order().next() else { return };
             self.drop_message(id, DropReason::Overflow);
         }
     }
@@ -477,41 +399,29 @@ impl Outbox {
     /// of each topic stays, so that a slow link still carries something of each.
     fn enforce_time(&mut self, queue_time: Duration, rate_bps: u64) {
         let bound = u128::from(rate_bps) * queue_time.as_millis() / 8000;
-        while u128::from(self.waiting_bytes) > bound {
-            let victim = self.eviction_order.iter().find(|(_, begun, id)| {
-                let message = &self.messages[id];
+        while u128::from(self.store.waiting_bytes()) > bound {
+            let victim = self.store.eviction_order().find(|(id, message)| {
                 let queue = &self.channels[&message.channel].sources[&message.source];
-                !begun && queue.unsent.last() != Some(id)
+                message.number.is_none() && queue.unsent.last() != Some(id)
             });
-            let Some(&(_, _, id)) = victim else { return };
+            let Some((id, _)) = victim else { return };
             self.drop_message(id, DropReason::Overflow);
         }
     }
 
     /// Drops what is past its lifespan and has not been sent whole.
     pub(crate) fn expire(&mut self, now: Instant) {
-        while let Some(&(at, id)) = self.expiries.first().filter(|(at, _)| *at <= now) {
-            self.expiries.remove(&(at, id));
-            match self.messages.get(&id) {
+        while let Some((_, id)) = self.store.next_expiry().filter(|(at, _)| *at <= now) {
+            match self.store.get(id) {
                 Some(message) if message.is_suspected() => self.drop_message(id, DropReason::Lost),
-                Some(message) if message.queued => self.drop_message(id, DropReason::Expired),
-                _ => {}
+                Some(message) if message.is_queued() => self.drop_message(id, DropReason::Expired),
+                _ => drop(self.store.change(id, |message| message.is_checked = true)),
             }
         }
     }
 
-    fn set_expiry(&mut self, id: MessageId, at: Option<Instant>) {
-        let Some(message) = self.messages.get_mut(&id) else { return };
-        if let Some(before) = std::mem::replace(&mut message.expires, at) {
-            self.expiries.remove(&(before, id));
-        }
-        if let Some(at) = at {
-            self.expiries.insert((at, id));
-        }
-    }
-
     fn drop_message(&mut self, id: MessageId, reason: DropReason) {
-        if self.is_of_others(id) {
+        if self.store.get(id).is_some_and(Outgoing::is_of_others) {
             self.forwarded.dropped.add(reason);
         }
         if let Some(channel) = self.take(id) {
@@ -521,21 +431,9 @@ impl Outbox {
 
     /// Forgets a message everywhere; returns its channel for the count of its end.
     fn take(&mut self, id: MessageId) -> Option<&mut OutChannel> {
-        let message = self.messages.remove(&id)?;
-        self.ready.remove(&message.order);
-        self.eviction_order.remove(&(message.order.rank.0, message.number.is_some(), id));
-        if let Some(at) = message.expires {
-            self.expiries.remove(&(at, id));
-        }
-        self.held_bytes -= message.payload.len();
-        self.waiting_bytes -= message.waiting_bytes();
-        let held = message.queued || message.is_forwarded_again;
-        if let Some(origin) = message.origin.filter(|_| held) {
-            let bytes = message.payload.len() as u64;
-            change_held(&mut self.held, &mut self.held_changes, origin, bytes, false);
-        }
+        let message = self.store.remove(id)?;
         let channel = self.channels.get_mut(&message.channel)?;
-        if message.queued {
+        if message.is_queued() {
             channel.stats.queued -= 1;
         } else {
             channel.stats.sent -= 1;
@@ -551,7 +449,8 @@ impl Outbox {
 
     /// Priority and end of what has a turn; what is the session's own is above all.
     pub(crate) fn urgency(&self, order: SendOrder) -> (u8, Option<Instant>) {
-        (order.priority(), self.messages[&order.id].lifespan_end)
+        let message = self.store.get(order.id);
+        (order.priority(), message.and_then(|message| message.lifespan_end))
     }
 
     /// The best turn of what may be sent now; what would be sent in vain is dropped.
@@ -559,14 +458,13 @@ impl Outbox {
         self.expire(now);
         self.repairs.trickle(now);
         loop {
-            let may_leave = |order: &&SendOrder| {
-                self.relayed_released || self.messages[&order.id].origin.is_none()
-            };
-            let eligible =
-                |order: &&SendOrder| self.next_range(&self.messages[&order.id]).is_some();
-            let mut ready = self.ready.iter().filter(may_leave).take(MAX_SCAN);
-            let order = ready.find(eligible).copied()?;
-            if !self.cannot_arrive_in_time(now, order.id) {
+            let may_leave =
+                |(_, it): &(SendOrder, &Outgoing)| self.relayed_released || it.origin.is_none();
+            let mut ready = self.store.ready().filter(may_leave).take(MAX_SCAN);
+            let (order, message) = ready.find(|(_, it)| self.next_range(it).is_some())?;
+            let in_vain = self.cannot_arrive_in_time(now, message);
+            drop(ready);
+            if !in_vain {
                 return Some(order);
             }
             self.drop_message(order.id, DropReason::Expired);
@@ -577,11 +475,12 @@ impl Outbox {
     /// source waits. On a link that is too slow for long, all would be begun shortly before
     /// their end otherwise, and none arrive. Without a newer one it is tried: the estimate, by
     /// the time that the message before took, may be wrong.
-    fn cannot_arrive_in_time(&self, now: Instant, id: MessageId) -> bool {
-        let message = &self.messages[&id];
+    fn cannot_arrive_in_time(&self, now: Instant, message: &Outgoing) -> bool {
         let (None, Some(end)) = (message.number, message.lifespan_end) else { return false };
         let queue = &self.channels[&message.channel].sources[&message.source];
-        let Some((took, bytes)) = queue.took.filter(|_| queue.unsent.last() != Some(&id)) else {
+        let Some((took, bytes)) =
+            queue.took.filter(|_| queue.unsent.last() != Some(&message.order.id))
+        else {
             return false;
         };
         let share = f64::from(message.extent()) / f64::from(bytes);
@@ -603,7 +502,7 @@ impl Outbox {
 
     /// Sending this piece again will cost no budget.
     pub(crate) fn refund(&mut self, piece: &Piece) {
-        if self.messages.get(&piece.message).is_some_and(|it| it.channel != CONTROL) {
+        if self.store.get(piece.message).is_some_and(|it| it.channel != CONTROL) {
             self.repairs.refund(piece.len());
         }
     }
@@ -617,8 +516,8 @@ impl Outbox {
         whole_within: Option<usize>,
     ) -> Option<FrameToSend> {
         let order = self.next_in_order(now)?;
-        let (range, repair) = self.next_range(&self.messages[&order.id])?;
-        let message = &self.messages[&order.id];
+        let message = self.store.get(order.id)?;
+        let (range, repair) = self.next_range(message)?;
         let number = message.number.unwrap_or_else(|| self.upcoming_number(message));
         let mut data = Data {
             channel: if message.channel >= RELAY {
@@ -660,68 +559,55 @@ impl Outbox {
     }
 
     fn mark_framed(&mut self, now: Instant, number: u64, piece: &Piece, repair: bool) {
-        let Some(message) = self.messages.get_mut(&piece.message) else { return };
+        let Some(message) = self.store.get(piece.message) else { return };
         // What needs no credit leaves no debt, which would stop all else for a minute.
         match repair {
             true if message.channel == CONTROL => {}
             true => self.repairs.on_repair(piece.len()),
             false => self.repairs.on_first(piece.len()),
         }
-        self.waiting_bytes -= message.waiting_bytes();
-        if message.number.is_none() {
-            message.number = Some(number);
-            message.first_sent = now;
-            let queue = self
-                .channels
-                .get_mut(&message.channel)
-                .and_then(|c| c.sources.get_mut(&message.source));
-            if let Some(queue) = queue {
+        let channel = self.channels.get_mut(&message.channel);
+        let queue = channel.and_then(|open| open.sources.get_mut(&message.source));
+        let begins = message.number.is_none();
+        let first_sent = if begins { now } else { message.first_sent };
+        if let Some(queue) = queue {
+            if begins {
                 queue.last_number = number;
                 queue.unsent.remove(&piece.message);
                 queue.begun.insert(number, piece.message);
             }
-            if message.channel != CONTROL {
-                let rank = message.order.rank.0;
-                self.eviction_order.remove(&(rank, false, piece.message));
-                self.eviction_order.insert((rank, true, piece.message));
+            let took = now.since(first_sent);
+            if !repair && piece.range.end == message.extent() && !took.is_zero() {
+                queue.took = Some((took, piece.range.end));
             }
         }
-        if repair {
-            message.repairs.remove(&piece.range);
-        } else {
-            message.next = piece.range.end;
-            let took = now.since(message.first_sent);
-            if message.next == message.extent() && !took.is_zero() {
-                let (channel, source) = (message.channel, message.source);
-                let queue =
-                    self.channels.get_mut(&channel).and_then(|c| c.sources.get_mut(&source));
-                queue.into_iter().for_each(|queue| queue.took = Some((took, piece.range.end)));
+        self.change(piece.message, |message| {
+            (message.number, message.first_sent) = (Some(number), first_sent);
+            if repair {
+                message.repairs.remove(&piece.range);
+            } else {
+                message.next = piece.range.end;
             }
-        }
-        self.waiting_bytes += message.waiting_bytes();
-        self.settle(piece.message);
+        });
     }
 
-    /// Puts a message among those ready or those sent, by what is left of it.
-    fn settle(&mut self, id: MessageId) {
-        let Some(message) = self.messages.get_mut(&id) else { return };
-        let queued = message.waiting_bytes() > 0;
-        if queued == message.queued {
-            return;
+    /// Changes a message, and the counts of its channel with it.
+    fn change<T>(&mut self, id: MessageId, change: impl FnOnce(&mut Outgoing) -> T) -> Option<T> {
+        let (result, channel, before, after) = self.store.change(id, |message| {
+            let before = message.is_queued();
+            let result = change(message);
+            (result, message.channel, before, message.is_queued())
+        })?;
+        let stats = self.channels.get_mut(&channel).map(|open| &mut open.stats);
+        match (stats, before, after) {
+            (Some(stats), false, true) => {
+                (stats.queued, stats.sent) = (stats.queued + 1, stats.sent - 1);
+            }
+            (Some(stats), true, false) => {
+                (stats.queued, stats.sent) = (stats.queued - 1, stats.sent + 1);
+            }
+            _ => {}
         }
-        message.queued = queued;
-        if let Some(origin) = message.origin.filter(|_| !message.is_forwarded_again) {
-            let bytes = message.payload.len() as u64;
-            change_held(&mut self.held, &mut self.held_changes, origin, bytes, queued);
-        }
-        let stats = self.channels.get_mut(&message.channel).map(|c| &mut c.stats);
-        let Some(stats) = stats else { return };
-        if queued {
-            self.ready.insert(message.order);
-            (stats.queued, stats.sent) = (stats.queued + 1, stats.sent - 1);
-        } else {
-            self.ready.remove(&message.order);
-            (stats.queued, stats.sent) = (stats.queued - 1, stats.sent + 1);
-        }
+        Some(result)
     }
 }

@@ -15,22 +15,22 @@ const LOST_GRACE: Duration = Duration::from_millis(500);
 impl Outbox {
     /// A piece arrived.
     pub(crate) fn acked(&mut self, piece: &Piece) {
-        let Some(message) = self.messages.get_mut(&piece.message) else { return };
-        self.waiting_bytes -= message.waiting_bytes();
-        message.repairs.remove(&piece.range);
-        // Our own pieces never make more holes than the receiver allows; if they did, repair would close them.
-        let _ = message.acked.insert(piece.range.clone());
-        self.waiting_bytes += message.waiting_bytes();
+        self.change(piece.message, |message| {
+            message.repairs.remove(&piece.range);
+            // Our own pieces never make more holes than the receiver allows; if they did, repair
+            // would close them.
+            let _ = message.acked.insert(piece.range.clone());
+        });
+        let Some(message) = self.store.get(piece.message) else { return };
         if message.acked.contains(&(0..message.extent())) {
             let (channel, source, number) = (message.channel, message.source, message.number);
-            self.forwarded.packets += u64::from(self.is_of_others(piece.message));
+            self.forwarded.packets += u64::from(message.is_of_others());
             if let Some(open) = self.take(piece.message) {
                 open.stats.delivered += 1;
             }
             self.supersede(channel, source, number.unwrap_or(0));
         } else {
             self.clear_suspicion(piece);
-            self.settle(piece.message);
         }
     }
 
@@ -50,7 +50,7 @@ impl Outbox {
     /// A piece was lost, or (not `certain`) its acknowledgement is overdue: it is sent again
     /// if that is still of use. Returns whether it will be.
     pub(crate) fn lost(&mut self, now: Instant, piece: &Piece, certain: bool) -> bool {
-        let Some(message) = self.messages.get_mut(&piece.message) else { return false };
+        let Some(message) = self.store.get(piece.message) else { return false };
         let Some(channel) = self.channels.get(&message.channel) else { return false };
         if message.channel != CONTROL {
             let end = if message.expires.is_some_and(|at| at <= now) {
@@ -69,47 +69,48 @@ impl Outbox {
                 return false;
             }
         }
-        self.waiting_bytes -= message.waiting_bytes();
-        let known: Vec<_> = message.acked.iter().cloned().collect();
-        let inserted = message.repairs.insert(piece.range.clone()).is_some();
-        for range in known {
-            message.repairs.remove(&range);
-        }
-        self.waiting_bytes += message.waiting_bytes();
-        if inserted {
-            self.settle(piece.message);
-        } else {
+        let inserted = self.change(piece.message, |message| {
+            let known: Vec<_> = message.acked.iter().cloned().collect();
+            let inserted = message.repairs.insert(piece.range.clone()).is_some();
+            for range in known {
+                message.repairs.remove(&range);
+            }
+            inserted
+        });
+        if inserted == Some(false) {
             self.drop_message(piece.message, DropReason::Lost);
         }
-        inserted
+        inserted.unwrap_or(false)
     }
 
     /// A piece that will not be repaired seems lost. If that is certain the rest of its message
     /// is of no use; an overdue acknowledgement may still come, so the rest goes on meanwhile.
     fn suspect(&mut self, now: Instant, piece: &Piece, certain: bool) {
         let id = piece.message;
-        let Some(message) = self.messages.get_mut(&id) else { return };
-        if message.queued && certain {
-            return self.drop_message(id, DropReason::Lost);
+        let kept = self.change(id, |message| {
+            let of_use = !(message.is_queued() && certain);
+            let kept = of_use && message.suspected.insert(piece.range.clone()).is_some();
+            let end = message.lifespan_end.filter(|_| message.is_queued());
+            let given_up = now + LOST_GRACE;
+            let at = end.map_or(given_up, |end| end.min(given_up));
+            (message.expires, message.is_checked) = (Some(at), false);
+            kept
+        });
+        if kept == Some(false) {
+            self.drop_message(id, DropReason::Lost);
         }
-        if message.suspected.insert(piece.range.clone()).is_none() {
-            return self.drop_message(id, DropReason::Lost);
-        }
-        let given_up = now + LOST_GRACE;
-        let at = message.lifespan_end.filter(|_| message.queued);
-        self.set_expiry(id, Some(at.map_or(given_up, |end| end.min(given_up))));
     }
 
     /// What seemed lost may have been acknowledged after all.
     fn clear_suspicion(&mut self, piece: &Piece) {
-        let Some(message) = self.messages.get_mut(&piece.message) else { return };
-        if !message.is_suspected() {
-            return;
-        }
-        message.suspected.remove(&piece.range);
-        if !message.is_suspected() {
-            let end = message.lifespan_end;
-            self.set_expiry(piece.message, end);
-        }
+        self.change(piece.message, |message| {
+            if !message.is_suspected() {
+                return;
+            }
+            message.suspected.remove(&piece.range);
+            if !message.is_suspected() {
+                (message.expires, message.is_checked) = (message.lifespan_end, false);
+            }
+        });
     }
 }

@@ -2,7 +2,6 @@
 //! Packets of others, and our own to nodes beyond a neighbour, that wait here to be relayed.
 
 use super::{Message, Outbox, RELAY};
-use crate::delivery::MessageId;
 use crate::ids::{LinkId, PeerId};
 use crate::limits;
 use crate::stats::{DropReason, Forwarded, OutStats};
@@ -76,19 +75,15 @@ impl Outbox {
         sum
     }
 
-    pub(super) fn is_of_others(&self, id: MessageId) -> bool {
-        self.messages.get(&id).is_some_and(|it| matches!(it.origin, Some(RelayOrigin::For(..))))
-    }
-
     /// Bytes that wait here, of those packets.
     pub(crate) fn held(&self, origin: RelayOrigin) -> u64 {
-        self.held.get(&origin).map_or(0, |sum| sum.bytes)
+        self.store.backlog.sums.get(&origin).map_or(0, |sum| sum.bytes)
     }
 
     /// What all packets that came from one neighbour take, with what is kept about each.
     pub(crate) fn held_from(&self, hop: PeerId) -> u64 {
         let first = RelayOrigin::For(hop, Flow::FIRST);
-        let from = self.held.range(first..).map_while(|(origin, sum)| match origin {
+        let from = self.store.backlog.sums.range(first..).map_while(|(origin, sum)| match origin {
             RelayOrigin::For(from, _) if *from == hop => Some(sum.taken()),
             _ => None,
         });
@@ -103,28 +98,54 @@ impl Outbox {
 
     /// Whether packets wait to be passed on.
     pub(crate) fn has_relayed(&self) -> bool {
-        self.ready.iter().any(|order| self.messages[&order.id].origin.is_some())
+        self.store.ready().any(|(_, message)| message.origin.is_some())
     }
 
     /// Drops the packets that wait to be passed on, as when the way to the next node is gone.
     pub(crate) fn drop_relayed(&mut self, which: impl Fn(RelayOrigin) -> bool) {
-        let parcels = self.messages.iter();
-        let parcels = parcels.filter(|(_, it)| it.origin.is_some_and(&which));
-        let gone: Vec<_> = parcels.map(|(id, _)| *id).collect();
-        for id in gone {
+        for id in self.store.ids(|message| message.origin.is_some_and(&which)) {
             self.drop_message(id, DropReason::PeerGone);
         }
     }
 
     /// Whose packets wait here more or less than before.
     pub(crate) fn pop_backlog_change(&mut self) -> Option<RelayOrigin> {
-        self.held_changes.pop_first()
+        self.store.backlog.changes.pop_first()
     }
 }
 
-/// Packets that wait here.
+/// Packets queued to be relayed, by their origin.
+#[derive(Debug, Default)]
+pub(super) struct Backlog {
+    sums: BTreeMap<RelayOrigin, Sum>,
+    changes: BTreeSet<RelayOrigin>,
+}
+
+impl Backlog {
+    /// A backlog without packets, in which the changes of `before` are still to be reported.
+    pub(super) fn after(before: &mut Self) -> Self {
+        Self { sums: BTreeMap::new(), changes: std::mem::take(&mut before.changes) }
+    }
+
+    pub(super) fn add(&mut self, origin: RelayOrigin, bytes: u64) {
+        let sum = self.sums.entry(origin).or_default();
+        *sum = Sum { bytes: sum.bytes + bytes, packets: sum.packets + 1 };
+        self.changes.insert(origin);
+    }
+
+    pub(super) fn remove(&mut self, origin: RelayOrigin, bytes: u64) {
+        let sum = self.sums.entry(origin).or_default();
+        sum.bytes = sum.bytes.saturating_sub(bytes);
+        sum.packets = sum.packets.saturating_sub(1);
+        if sum.packets == 0 {
+            self.sums.remove(&origin);
+        }
+        self.changes.insert(origin);
+    }
+}
+
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Sum {
+struct Sum {
     bytes: u64,
     packets: u64,
 }
@@ -136,39 +157,18 @@ impl Sum {
     }
 }
 
-/// A packet of `bytes` is among those that wait, or is no more.
-pub(super) fn change_held(
-    held: &mut BTreeMap<RelayOrigin, Sum>,
-    changes: &mut BTreeSet<RelayOrigin>,
-    origin: RelayOrigin,
-    bytes: u64,
-    more: bool,
-) {
-    let sum = held.entry(origin).or_default();
-    if more {
-        *sum = Sum { bytes: sum.bytes + bytes, packets: sum.packets + 1 };
-    } else {
-        sum.bytes = sum.bytes.saturating_sub(bytes);
-        sum.packets = sum.packets.saturating_sub(1);
-    }
-    if sum.packets == 0 {
-        held.remove(&origin);
-    }
-    changes.insert(origin);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn many_small_packets_take_what_is_kept_about_them_as_well() {
-        let (mut held, mut changes) = (BTreeMap::new(), BTreeSet::new());
+        let mut backlog = Backlog::default();
         let origin = RelayOrigin::Own(LinkId(0));
-        (0..100).for_each(|_| change_held(&mut held, &mut changes, origin, 8, true));
-        let sum: Sum = held[&origin];
+        (0..100).for_each(|_| backlog.add(origin, 8));
+        let sum = backlog.sums[&origin];
         assert_eq!((sum.bytes, sum.taken()), (800, 800 + 100 * limits::RELAYED_OVERHEAD_BYTES));
-        (0..100).for_each(|_| change_held(&mut held, &mut changes, origin, 8, false));
-        assert!(held.is_empty());
+        (0..100).for_each(|_| backlog.remove(origin, 8));
+        assert!(backlog.sums.is_empty());
     }
 }

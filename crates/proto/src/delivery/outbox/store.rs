@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Messages of one peer, and everything derived from them: the order of sending, of expiry and of
+//! eviction, the sums of bytes and the relay backlog.
+//!
+//! [`MessageStore::change`] alone changes a message. It compares what is derived from it before
+//! and after, so that these collections cannot get out of step.
+
+use super::relayed::{Backlog, RelayOrigin};
+use super::{CONTROL, SendOrder};
+use crate::delivery::MessageId;
+use crate::delivery::fragment::RangeSet;
+use crate::time::Instant;
+use bytes::Bytes;
+use std::collections::{BTreeSet, HashMap};
+
+/// A message that is queued, or sent and not yet acknowledged.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    pub(super) origin: Option<RelayOrigin>,
+    /// It counts as backlog until the peer has it, not until it is sent.
+    pub(super) is_forwarded_again: bool,
+    pub(super) channel: u64,
+    pub(super) source: u32,
+    /// From its first packet on.
+    pub(super) number: Option<u64>,
+    pub(super) payload: Bytes,
+    pub(super) encoded: bool,
+    pub(super) published: Instant,
+    pub(super) first_sent: Instant,
+    pub(super) lifespan_end: Option<Instant>,
+    /// Time of the next check: the end of its lifespan, or of a suspicion.
+    pub(super) expires: Option<Instant>,
+    /// The check was due, and it stayed.
+    pub(super) is_checked: bool,
+    pub(super) order: SendOrder,
+    /// First byte not yet sent.
+    pub(super) next: u32,
+    pub(super) repairs: RangeSet,
+    pub(super) acked: RangeSet,
+    /// Ranges that seem lost and are not repaired: the message is dropped as lost at `expires`,
+    /// unless acknowledgements of all of them arrive before.
+    pub(super) suspected: RangeSet,
+}
+
+/// Positions of a message in the collections, and its part of the sums.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Derived {
+    ready: Option<SendOrder>,
+    expiry: Option<Instant>,
+    /// All but control messages: low priority first, then those not begun.
+    eviction: Option<(u16, bool)>,
+    waiting_bytes: u64,
+    backlog: Option<RelayOrigin>,
+}
+
+impl Outgoing {
+    /// Length in bytes; 1 for an empty message, which has one (virtual) byte to be sent and acknowledged.
+    pub(super) fn extent(&self) -> u32 {
+        (self.payload.len() as u32).max(1)
+    }
+
+    pub(super) fn waiting_bytes(&self) -> u64 {
+        u64::from(self.extent() - self.next) + self.repairs.len()
+    }
+
+    /// Whether a part of it is still to be sent, or sent again.
+    pub(super) fn is_queued(&self) -> bool {
+        self.waiting_bytes() > 0
+    }
+
+    pub(super) fn is_suspected(&self) -> bool {
+        self.suspected.first().is_some()
+    }
+
+    pub(super) fn is_of_others(&self) -> bool {
+        matches!(self.origin, Some(RelayOrigin::For(..)))
+    }
+
+    fn derived(&self) -> Derived {
+        let waiting_bytes = self.waiting_bytes();
+        let queued = waiting_bytes > 0;
+        Derived {
+            ready: queued.then_some(self.order),
+            expiry: self.expires.filter(|_| !self.is_checked),
+            eviction: (self.channel != CONTROL)
+                .then_some((self.order.rank.0, self.number.is_some())),
+            waiting_bytes,
+            backlog: self.origin.filter(|_| queued || self.is_forwarded_again),
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct MessageStore {
+    messages: HashMap<MessageId, Outgoing>,
+    ready: BTreeSet<SendOrder>,
+    expiries: BTreeSet<(Instant, MessageId)>,
+    eviction_order: BTreeSet<(u16, bool, MessageId)>,
+    held_bytes: usize,
+    waiting_bytes: u64,
+    pub(super) backlog: Backlog,
+}
+
+impl MessageStore {
+    /// Adds a message under the id of its `order`.
+    pub(super) fn insert(&mut self, message: Outgoing) {
+        let id = message.order.id;
+        self.held_bytes += message.payload.len();
+        self.update(id, message.payload.len(), Derived::default(), message.derived());
+        self.messages.insert(id, message);
+    }
+
+    /// Changes a message; `None` if there is none.
+    pub(super) fn change<T>(
+        &mut self,
+        id: MessageId,
+        change: impl FnOnce(&mut Outgoing) -> T,
+    ) -> Option<T> {
+        let message = self.messages.get_mut(&id)?;
+        let before = message.derived();
+        let result = change(message);
+        let (len, after) = (message.payload.len(), message.derived());
+        self.update(id, len, before, after);
+        Some(result)
+    }
+
+    /// Removes a message.
+    pub(super) fn remove(&mut self, id: MessageId) -> Option<Outgoing> {
+        let message = self.messages.remove(&id)?;
+        self.held_bytes -= message.payload.len();
+        self.update(id, message.payload.len(), message.derived(), Derived::default());
+        Some(message)
+    }
+
+    fn update(&mut self, id: MessageId, len: usize, before: Derived, after: Derived) {
+        if before.ready != after.ready {
+            before.ready.map(|order| self.ready.remove(&order));
+            self.ready.extend(after.ready);
+        }
+        if before.expiry != after.expiry {
+            before.expiry.map(|at| self.expiries.remove(&(at, id)));
+            self.expiries.extend(after.expiry.map(|at| (at, id)));
+        }
+        if before.eviction != after.eviction {
+            let entry = |(rank, begun)| (rank, begun, id);
+            before.eviction.map(|it| self.eviction_order.remove(&entry(it)));
+            self.eviction_order.extend(after.eviction.map(entry));
+        }
+        self.waiting_bytes = self.waiting_bytes - before.waiting_bytes + after.waiting_bytes;
+        if before.backlog != after.backlog {
+            before.backlog.into_iter().for_each(|origin| self.backlog.remove(origin, len as u64));
+            after.backlog.into_iter().for_each(|origin| self.backlog.add(origin, len as u64));
+        }
+    }
+
+    pub(super) fn get(&self, id: MessageId) -> Option<&Outgoing> {
+        self.messages.get(&id)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// Ids of the messages that `which` selects, in any order.
+    pub(super) fn ids(&self, which: impl Fn(&Outgoing) -> bool) -> Vec<MessageId> {
+        self.messages.iter().filter(|(_, message)| which(message)).map(|(id, _)| *id).collect()
+    }
+
+    /// Queued messages in the order of sending.
+    pub(super) fn ready(&self) -> impl Iterator<Item = (SendOrder, &Outgoing)> {
+        self.ready.iter().filter_map(|order| Some((*order, self.messages.get(&order.id)?)))
+    }
+
+    /// Number of queued messages.
+    pub(super) fn queued(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// Time of the next check of a message, and its id.
+    pub(super) fn next_expiry(&self) -> Option<(Instant, MessageId)> {
+        self.expiries.first().copied()
+    }
+
+    /// Messages in the order of eviction.
+    pub(super) fn eviction_order(&self) -> impl Iterator<Item = (MessageId, &Outgoing)> {
+        let ids = self.eviction_order.iter().map(|(_, _, id)| *id);
+        ids.filter_map(|id| Some((id, self.messages.get(&id)?)))
+    }
+
+    /// Bytes of all messages.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
+    /// Bytes still to be sent.
+    pub(super) fn waiting_bytes(&self) -> u64 {
+        self.waiting_bytes
+    }
+}
