@@ -55,6 +55,9 @@ test: setup ros2
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	@# Floods hold more connections than the usual 1024. All failures are shown, not the first alone.
 	ulimit -n 8192 2>/dev/null; cargo test --workspace --locked --no-fail-fast
+	@# Those of lab run below, as realtime.
+	@cargo test --workspace --exclude tautline-lab --locked -q -- --ignored --list 2>/dev/null \
+		| sed -n 's/: test$$/ (ignored)/p' >> $(NOT_RUN)
 	@$(MAKE) --no-print-directory deny docs smoke realtime fuzz
 	@echo "make test: passed$$(test ! -s $(NOT_RUN) || sed -z 's/\n/, /g; s/, $$//; s/^/; not run: /' $(NOT_RUN))"
 

@@ -136,7 +136,7 @@ fn memory() -> String {
     let _ = write!(
         text,
         "| together | {each} |\n\nA peer that may have packets relayed has `RELAYED_BYTES` waiting \
-         for each other peer beside that: {relayed:.1} MB. What waits for the data plane, and of this \
+         for each other peer beside that: {relayed:.1} MB. What is queued for the data plane, and of this \
          robot's own topics for compression, has at most {all} MB. So N peers that do their worst \
          at the same time take at most **{all} MB + N x {each} MB + N x (N - 1) x {relayed:.1} \
          MB**: with {EXAMPLE_PEERS} peers {example} MB. With `queue_bytes` and `reassembly_bytes` \
@@ -165,7 +165,7 @@ const WHERE_SHOWN: &str = "
 | `queue_bytes`, `queue_time`, `MESSAGES` | the topic's DROPPED: `overflow` | `tautline_topic_dropped` | |
 | `MESSAGE_BYTES` (`max_message`) | the topic's DROPPED: `too_large` | `tautline_topic_dropped` | the topic, with both sizes |
 | `REASSEMBLY_BYTES`, `PARTIAL_MESSAGES`, `CHANNELS`, `SOURCES`, `CONTROL_*`, `RELAYED_*` in packets from a peer | Packets refused: `bound` | `tautline_packets_refused` | |
-| what waits to be passed on to a peer | the peer's PASSED ON, by reason | | |
+| packets queued to be relayed to a peer | the peer's PASSED ON, by reason | | |
 | `TIME_SHARE` | Packets refused: `over_time` | `tautline_packets_refused` | |
 | `NEW_SESSIONS`, calls and beacons of strangers | Packets refused: `flood` | `tautline_packets_refused` | |
 | `MAX_RATE` (`max_rate`), `MESSAGES` per second | the topic's DROPPED: `over_rate`; calls: Packets refused: `calls_over_rate` | `tautline_topic_dropped`, `tautline_packets_refused` | the peer and topic; in the audit log `over_rate_began`, `over_rate_ended` |
@@ -173,7 +173,7 @@ const WHERE_SHOWN: &str = "
 | `HELD_*` | the topic's DROPPED: `slow_subscriber` | `tautline_topic_dropped` | the peer and topic |
 | `LATCHED_BYTES`, `PUBLISHED_NAMES`, `DEFINITIONS_IN_USE_BYTES` | | | the peer and topic |
 | `MAX_SERVING_PER_PEER`, `MAX_PENDING_PER_PEER`, `MAX_PENDING_PER_SERVICE` | | | the caller gets the reason as its error |
-| what waits for the data plane | Packets refused: `inlet_full` | `tautline_packets_refused` | |
+| packets queued for the data plane | Packets refused: `inlet_full` | `tautline_packets_refused` | |
 
 Log lines and notices have quotas of their own; what is beyond them is counted in the log, and in the audit log as `left_out`.
 ";

@@ -443,7 +443,7 @@ const LINK_COUNTERS: [Row<LinkReport, u64>; 8] = [
 const LINK_GAUGES: [Row<LinkReport, Option<f64>>; 4] = [
     ("tautline_link_up", "1 if packets come in", |l| Some(f64::from(l.up))),
     ("tautline_link_rtt_seconds", "Smoothed round trip", |l| l.rtt_ms.map(|ms| ms / 1e3)),
-    ("tautline_link_available_bps", "What it lets go now, bits per second of IP packets", |l| {
+    ("tautline_link_available_bps", "Available rate, bits per second of IP packets", |l| {
         l.available_bps.map(|v| v as f64)
     }),
     ("tautline_link_mtu_bytes", "Largest datagram payload", |l| Some(l.mtu as f64)),

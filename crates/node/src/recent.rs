@@ -205,13 +205,13 @@ fn in_words(reason: DropReason) -> &'static str {
     match reason {
         DropReason::Expired => "they grew older than their lifespan",
         DropReason::Superseded => "newer ones replaced them",
-        DropReason::Thinned => "one before them was still being sent",
+        DropReason::Thinned => "an earlier one was still being sent",
         DropReason::Overflow => "the queue was full",
         DropReason::Lost => "pieces were lost and not repaired in time",
         DropReason::PeerGone => "the peer restarted, or the topic was withdrawn",
-        DropReason::Refused => "nobody there wanted them any more",
-        DropReason::Late => "newer ones had come before them",
-        DropReason::Incomplete => "pieces of them did not come",
+        DropReason::Refused => "the last subscriber there had left",
+        DropReason::Late => "newer ones had arrived before them",
+        DropReason::Incomplete => "some of their pieces did not arrive",
         DropReason::TooLarge => "they were larger than allowed here",
     }
 }

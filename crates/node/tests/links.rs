@@ -135,7 +135,7 @@ fn publish_until(robot: &Running, mut done: impl FnMut() -> bool) {
 fn what_the_link_does_not_carry_is_given_up_as_the_file_says_and_explained() {
     let ways = [
         ("latest", "superseded", "newer ones replaced them"),
-        ("thin", "thinned", "one before them was still being sent"),
+        ("thin", "thinned", "an earlier one was still being sent"),
         ("queue", "overflow", "the queue was full"),
         ("queue, lifespan: 400ms", "expired", "they grew older than their lifespan"),
     ];

@@ -32,7 +32,7 @@ limits! {
     pub const PARTIAL_MESSAGES: usize = 256;
     /// Channels offered to a peer, and taken from one.
     pub const CHANNELS: usize = 4096;
-    /// Publishers told apart on one channel.
+    /// Publishers distinguished on one channel.
     pub const SOURCES_PER_CHANNEL: u32 = 256;
     /// Publishers remembered of a peer, over all its channels; each takes about 200 bytes.
     pub const SOURCES: usize = 16_384;
@@ -76,6 +76,6 @@ limits! {
     pub const RELAYED_BYTES: u64 = 1 << 20;
     /// Bytes that a packet waiting to be relayed counts beside its own: what is kept about it, about.
     pub const RELAYED_OVERHEAD_BYTES: u64 = 512;
-    /// Pairs of nodes whose relayed packets from a peer are told apart.
+    /// Pairs of nodes whose relayed packets from a peer are counted separately.
     pub const RELAYED_FLOWS: usize = 64;
 }

@@ -92,12 +92,12 @@ impl Master {
         *locked(&self.no_types_until) = until;
         match (&answer, failed_before) {
             (Err(error), None) => tracing::warn!(
-                "the ROS master cannot tell the types of topics, so nodes are asked for them \
-                 (tried again every {} s; a list that is too long shrinks only when the master \
-                 starts anew): {error}",
+                "the ROS master does not report the types of topics, so nodes are asked for them \
+                 (retried every {} s; a list that is too long shrinks only when the master \
+                 restarts): {error}",
                 TYPES_PAUSE.as_secs()
             ),
-            (Ok(_), Some(_)) => tracing::info!("the ROS master tells the types of topics again"),
+            (Ok(_), Some(_)) => tracing::info!("the ROS master reports the types of topics again"),
             _ => {}
         }
         answer.ok()

@@ -170,7 +170,7 @@ pub struct Pipe {
     /// Bytes that may wait at a radio; more are dropped.
     #[schemars(extend("default" = as_yaml(default::PIPE_QUEUE)))]
     pub queue: Option<QueueSize>,
-    /// Bytes that an idle pipe lets go at once, as a token bucket does.
+    /// Bytes that an idle pipe sends immediately, as a token bucket does.
     #[schemars(extend("default" = as_yaml(default::BURST)))]
     pub burst: Option<Burst>,
     /// Bytes added to each IP packet (14 for Ethernet).

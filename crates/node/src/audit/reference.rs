@@ -9,7 +9,7 @@ use std::fmt::Write;
 
 const HEAD: &str = r#"# The audit log
 
-<!-- Written from crates/node/src/audit/; `UPDATE=1 cargo test -p tautline-node --test generated` writes it anew. -->
+<!-- Written from crates/node/src/audit/; `UPDATE=1 cargo test -p tautline-node --test generated` updates it. -->
 
 Who came and went, by which key and from where; what was refused; what was changed on the running daemon, and by which local user; which safe messages were published. One JSON object per line, apart from the log on standard error.
 
@@ -37,7 +37,7 @@ pub fn markdown() -> String {
     let minutes = RECORDED.period.as_secs() / 60;
     let _ = write!(
         page,
-        "\n## What bounds it\n\
+        "\n## Limits\n\
          | what | most |\n| --- | --- |\n\
          | events about one peer | {} in {minutes} minutes, and {MAX_MERGED} records with `again` |\n\
          | events about a key in two hands, for each key | {} in {minutes} minutes |\n\

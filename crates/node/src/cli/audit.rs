@@ -36,7 +36,7 @@ pub struct Arguments {
     /// Only events of this name; may be given several times
     #[arg(long, value_name = "NAME", value_parser = event_names())]
     event: Vec<String>,
-    /// Print the records as JSON, as they are in the file but for escaped control characters
+    /// Print the records as JSON, as they are in the file, except for escaped control characters
     #[arg(long)]
     json: bool,
 }

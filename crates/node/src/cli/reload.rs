@@ -9,9 +9,9 @@ use tautline_node::reload::Changes;
 /// Arguments of `tautline reload`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The daemon reads the file that it was started with. Sessions with peers that stay, their\n\
-                        messages and the connection to ROS go on. A peer whose entry is gone, or has another\n\
-                        key, is shut out at once.\n\n\
+    after_help = "The daemon reads the file that it was started with. Sessions with unchanged peers, their\n\
+                        messages and the connection to ROS continue. A peer whose entry was removed, or has\n\
+                        another key, is shut out immediately.\n\n\
                         A file with a mistake changes nothing. These need a restart: name, listen, control, key,\n\
                         security, ros1, ros2, realtime, audit, limits.max_message, limits.reassembly_bytes.\n\n\
                         Examples:\n  tautline check robot.yaml && tautline reload --dry-run\n  tautline reload\n  \

@@ -134,14 +134,14 @@ pub const FILE: &[Setting] = &[
         "beacons",
         Shape::List(Kind::Interfaces),
         Absent("peers are not told"),
-        "On which interfaces peers on the local network are told where this node is, so that they need no address of it: a few bytes by multicast, which only peers can read, once per second while a peer is not up and every 10 s otherwise. Those of peers are heard where this is on, and where a peer has no address.",
+        "Interfaces on which this node announces its address to peers on the local network, so that their files need no address of it. A beacon is a few bytes by multicast, which only peers can read: once per second while a peer is down, every 10 s otherwise. Beacons of peers are read where this is on, and where a peer has no address.",
     )
     .example("true"),
     single(
         "diagnostics",
         Kind::Flag,
         Value("true"),
-        "Whether this node tells of itself, its peers, links, radios and drops on /diagnostics of its ROS, and to peers where a name or pattern under topics means /diagnostics; and of what its links have room for on NODE_NAME/link of its ROS alone. Only while somebody listens.",
+        "Whether this node publishes its state (peers, links, radios and drops) on /diagnostics of its ROS, and to peers where a name or pattern under topics covers /diagnostics. The available rate of its links is published on NODE_NAME/link of its ROS only. Nothing is published without subscribers.",
         "false",
     ),
     group(
@@ -486,7 +486,7 @@ const RADIOS: Naming = Naming {
             "rate",
             Kind::Pacing("1kbps", "100Gbps"),
             Value("auto"),
-            "How packets are let go. `auto`: as the radio has room, and at the rate that each peer's reports show, wherever the slow hop is. A rate: packets leave at it, whatever peers report, so one that is more than the way carries fills a queue. `back-pressure`: as the radio has room alone. `aid`, `aimd`: by losses, as RCom; to compare with.",
+            "Rate control. `auto`: by back-pressure of the radio, and at the rate that the reports of each peer show, wherever the bottleneck is. A rate: packets are sent at this rate whatever peers report, so a rate above the bottleneck's fills a queue. `back-pressure`: by back-pressure of the radio alone. `aid`, `aimd`: by losses, as RCom, for comparison.",
             "6Mbps",
         ),
         single(
@@ -596,7 +596,7 @@ const TOPICS: Naming = Naming {
             "keep_last",
             Kind::Whole(1, 65535),
             Computed("1 for images and point clouds, 10 for all else"),
-            "How many of the newest messages matter: as many wait, and one repaired late is handed over behind at most so many newer less one; 1 never goes back in time.",
+            "Number of newest messages that matter. At most this number is queued, and a message that was repaired late is still delivered after fewer newer messages than this. With 1 messages never arrive out of order.",
             "1",
         ),
         single(
@@ -681,7 +681,7 @@ const TF: &[Setting] = &[
         "prefix",
         Kind::FramePrefix,
         Absent("none"),
-        "Put before the name of every frame, so that robots are told apart; frame_id in other messages stays as it is.",
+        "Prefix of the names of all frames, which distinguishes robots. frame_id in other messages does not change.",
         "robot1/",
     ),
     group(

@@ -133,9 +133,7 @@ impl Driver {
             self.news.watchers.retain_mut(|watcher| watcher.tell(&links));
         }
         if self.news.watchers.len() == MAX_WATCHERS {
-            return Err(format!(
-                "{MAX_WATCHERS} applications are told of links already, which is the most"
-            ));
+            return Err(format!("{MAX_WATCHERS} applications watch links already, the maximum"));
         }
         let mut watcher = Watcher { sender, owed: false };
         if watcher.tell(&links) {

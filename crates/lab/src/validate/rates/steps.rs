@@ -212,7 +212,7 @@ pub fn section(steps: &[Step]) -> String {
             step.high_percent
         );
     }
-    text + "\n![The rate let go and what waits before the slow link](steps.png)\n"
+    text + "\n![Rate sent, and queue before the bottleneck](steps.png)\n"
 }
 
 /// Draws the curves of the first seed, and writes their points next to the picture.
