@@ -38,11 +38,6 @@ pub(crate) const RELAY: u64 = 1 << 63;
 const CONTROL_RANK: u16 = 256;
 /// The same through relays: calls and heartbeats pass definitions.
 const RELAYED_CONTROL: u8 = 254;
-/// Priority of definitions among the topics of other peers and at relays: below lasers and
-/// commands, above images.
-const DEFINITIONS: u8 = 128;
-/// Bytes of a control message from which it counts as a definition: more than a packet has.
-const BULK_BYTES: usize = 1200;
 /// Publishers told apart on one channel; more share the last number.
 pub(crate) const MAX_SOURCES: u32 = limits::SOURCES_PER_CHANNEL;
 /// A message without lifespan counts as due so long after its publication.
@@ -76,20 +71,12 @@ pub(crate) struct SendOrder {
     pub(crate) rank: Reverse<u16>,
     due: Instant,
     id: MessageId,
-    /// Definitions: control messages of several packets.
-    is_bulk: bool,
 }
 
 impl SendOrder {
-    /// Priority by which a packet of it is marked, paced and relayed. Control messages are above
-    /// nearly all, but not definitions: many of them in the highest access category of 802.11e
-    /// would leave no airtime to commands, and never back off from stations that they cannot hear.
+    /// Of its message; what is the session's own is above nearly all.
     pub(crate) fn priority(&self) -> u8 {
-        match u8::try_from(self.rank.0) {
-            Ok(priority) => priority,
-            Err(_) if self.is_bulk => DEFINITIONS,
-            Err(_) => RELAYED_CONTROL,
-        }
+        u8::try_from(self.rank.0).unwrap_or(RELAYED_CONTROL)
     }
 
     /// Whether it is of the session's own messages.
@@ -362,8 +349,7 @@ impl Outbox {
         let id = MessageId(self.next_id);
         self.next_id += 1;
         let due = expires.unwrap_or(message.published + DEFAULT_DUE);
-        let is_bulk = channel == CONTROL && message.payload.len() > BULK_BYTES;
-        let order = SendOrder { rank: Reverse(open.rank), due, id, is_bulk };
+        let order = SendOrder { rank: Reverse(open.rank), due, id };
         open.sources.entry(message.source).or_default().unsent.insert(id);
         if channel == CONTROL {
             open.stats.accepted += 1;
