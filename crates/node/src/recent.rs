@@ -258,7 +258,7 @@ mod tests {
         let two = [(DropReason::Lost, 3), (DropReason::Late, 1)];
         assert_eq!(
             why(&two, None),
-            "pieces were lost and not repaired in time (3), newer ones had come before them (1)"
+            "pieces were lost and not repaired in time (3), newer ones had arrived before them (1)"
         );
         for reason in DropReason::ALL {
             assert!(!in_words(reason).is_empty());
