@@ -5,6 +5,7 @@ use crate::address::Place;
 use crate::class::Class;
 use crate::config::MAX_CHANNELS;
 use crate::delivery::inbox::{PARTIAL_TIMEOUT, Taken, Transit};
+use crate::delivery::outbox::Scope;
 use crate::endpoint::events::{Event, Notice};
 use crate::endpoint::removal::Numbered;
 use crate::endpoint::{Endpoint, Timer};
@@ -628,9 +629,9 @@ impl Endpoint {
     }
 
     pub(crate) fn arm_expiry(&mut self, now: Instant, peer: PeerId) {
-        let outbox = &mut self.peers[peer].outbox;
+        let outbox = &self.peers[peer].outbox;
         let mut at = outbox.next_expiry();
-        if outbox.waiting_messages() > 0 && outbox.next_in_order(now).is_none() {
+        if outbox.waiting_messages() > 0 && outbox.next_in_order(Scope::All).is_none() {
             at = Some(at.map_or(now + REPAIR_POLL, |at| at.min(now + REPAIR_POLL)));
         }
         self.timers.set(Timer::Expiry(peer), at);

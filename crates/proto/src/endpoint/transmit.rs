@@ -5,7 +5,7 @@ use crate::address::Place;
 use crate::class::{Class, InFlight};
 use crate::crypto::seal::PacketBuilder;
 use crate::delivery::Piece;
-use crate::delivery::outbox::SendOrder;
+use crate::delivery::outbox::{Scope, SendOrder};
 use crate::endpoint::{Endpoint, Timer, Transmit};
 use crate::ids::{LinkId, PeerId, RadioId};
 use crate::path::link::Link;
@@ -35,6 +35,24 @@ const MAX_REPORTS: usize = 2;
 
 /// Bytes that telling what waits here for one node may take.
 const MAX_BACKLOG_REPORT_BYTES: usize = 2 + 3 + 10 + 3;
+
+/// The message that a peer is sent next, and the link that carries it.
+#[derive(Debug, Clone, Copy)]
+struct Candidate {
+    peer: PeerId,
+    link: LinkId,
+    order: SendOrder,
+    scope: Scope,
+}
+
+/// Which controller decides whether a packet may leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Limit {
+    /// That of the radio, for all its peers.
+    Radio,
+    /// That of the link, for its peer alone.
+    Path,
+}
 
 impl Endpoint {
     /// The next datagram to be sent now. Call until it returns `None`, then
@@ -270,28 +288,31 @@ impl Endpoint {
     }
 
     fn poll_data(&mut self, now: Instant) -> Option<Transmit> {
+        for peer in self.peers.iter_mut() {
+            peer.outbox.discard_late(now);
+        }
         self.radios.ids().find_map(|radio| self.poll_radio(now, radio))
     }
 
     fn poll_radio(&mut self, now: Instant, radio: RadioId) -> Option<Transmit> {
         let mut limited_by_path = Vec::new();
         let mut due = None;
-        while let Some((peer, link)) = self.next_peer(now, radio, &limited_by_path) {
-            let (far, release) = self.may_leave(now, radio, peer, link);
+        while let Some(next) = self.next_candidate(now, radio, &limited_by_path) {
+            let (limit, release) = self.release(now, radio, &next);
             match release {
-                Release::Now => return self.data_packet(now, radio, peer, link),
+                Release::Now => return self.data_packet(now, radio, &next),
                 Release::At(at) => due = Some(due.map_or(at, |before: Instant| before.min(at))),
                 Release::Drained => {}
             }
             if due.is_some() {
                 self.timers.set(Timer::Pace(radio), due);
             }
-            // The radio itself holds back all peers; what is slow beyond it, or a peer that
-            // reports nothing, holds back that peer alone.
-            if !far {
-                return None;
+            match limit {
+                // The radio holds back all peers.
+                Limit::Radio => return None,
+                // A slow path, or a peer that reports nothing, holds back that peer alone.
+                Limit::Path => limited_by_path.push(next.peer),
             }
-            limited_by_path.push(peer);
         }
         if limited_by_path.is_empty() {
             self.radios[radio].on_idle();
@@ -299,38 +320,33 @@ impl Endpoint {
         None
     }
 
-    /// Whether a packet may leave; `true`: its link alone decides that, else the radio.
-    fn may_leave(
-        &mut self,
-        now: Instant,
-        radio: RadioId,
-        peer: PeerId,
-        link: LinkId,
-    ) -> (bool, Release) {
-        let outbox = &mut self.peers[peer].outbox;
-        let waiting = outbox.waiting_bytes() as usize;
-        let priority = outbox.next_in_order(now).map_or(0, |order| order.priority());
-        if self.links[link].via.is_some() {
-            let way = &self.links[link].relay_window;
-            return (false, if way.admits(priority) { Release::Now } else { Release::Drained });
+    /// Asks the controllers of the radio and of the link whether a packet may leave.
+    fn release(&mut self, now: Instant, radio: RadioId, next: &Candidate) -> (Limit, Release) {
+        let priority = next.order.priority();
+        if self.links[next.link].via.is_some() {
+            let admits = self.links[next.link].relay_window.admits(priority);
+            return (Limit::Radio, if admits { Release::Now } else { Release::Drained });
         }
-        let header_bytes = self.links[link].config.header_bytes;
-        let datagram = (waiting + HEADER_ESTIMATE).min(self.datagram_bytes(link));
-        let ahead = self.in_flight(radio).ahead_of(self.class(link, Some(priority)));
-        let link = &mut self.links[link];
-        let ask = Ask { bytes: datagram + header_bytes, urgent: link.is_urgent(priority) };
+        let waiting = self.peers[next.peer].outbox.waiting_bytes() as usize;
+        let datagram = (waiting + HEADER_ESTIMATE).min(self.datagram_bytes(next.link));
+        let ahead = self.in_flight(radio).ahead_of(self.class(next.link, Some(priority)));
+        let link = &mut self.links[next.link];
+        let bytes = datagram + link.config.header_bytes;
+        let ask = Ask { bytes, urgent: link.is_urgent(priority) };
         let local = self.radios[radio].pacer.release(now, ask, ahead);
-        let (far, release) = match &mut link.controller {
+        let (limit, release) = match &mut link.controller {
             Some(controller) if local == Release::Now => {
-                (true, controller.release(now, ask, link.sent_packets.outstanding_bytes()))
+                let outstanding = link.sent_packets.outstanding_bytes();
+                (Limit::Path, controller.release(now, ask, outstanding))
             }
-            _ => (false, local),
+            _ => (Limit::Radio, local),
         };
         if release != Release::Now {
-            link.headroom.limited_by_path = far;
-            self.radios[radio].on_held_back(far);
+            let by_path = limit == Limit::Path;
+            link.headroom.limited_by_path = by_path;
+            self.radios[radio].on_held_back(by_path);
         }
-        (far, release)
+        (limit, release)
     }
 
     /// Bytes in the kernel that count against a radio's budget.
@@ -347,78 +363,63 @@ impl Endpoint {
         self.radios[radio].class(priority)
     }
 
-    /// The peer whose turn it is, but for some: highest priority first, then least served.
-    fn next_peer(
-        &mut self,
+    /// The peer to serve next, except for those `held_back`: the highest priority first, then
+    /// the peer that was served least.
+    fn next_candidate(
+        &self,
         now: Instant,
         radio: RadioId,
-        but: &[PeerId],
-    ) -> Option<(PeerId, LinkId)> {
+        held_back: &[PeerId],
+    ) -> Option<Candidate> {
         let mut best_rank = None;
-        let mut candidates: Vec<(PeerId, LinkId)> = Vec::new();
-        let peers = self.peers.ids().filter(|peer| !but.contains(peer));
-        for peer in peers.collect::<Vec<_>>() {
-            let Some((order, link)) = self.next_of_peer(now, radio, peer) else { continue };
+        let mut candidates: Vec<Candidate> = Vec::new();
+        for peer in self.peers.ids().filter(|peer| !held_back.contains(peer)) {
+            let Some(next) = self.next_of_peer(radio, peer) else { continue };
             let first = &self.peers[peer].control_first;
-            let late = order.is_control() && !first.has_one(now);
-            let rank = if late { LATE_CONTROL_RANK } else { order.rank.0 };
+            let late = next.order.is_control() && !first.has_one(now);
+            let rank = if late { LATE_CONTROL_RANK } else { next.order.rank.0 };
             if best_rank.is_none_or(|best| rank > best) {
                 best_rank = Some(rank);
                 candidates.clear();
             }
             if best_rank == Some(rank) {
-                candidates.push((peer, link));
+                candidates.push(next);
             }
         }
-        let chosen = self.radios[radio].next_peer(candidates.iter().map(|c| c.0))?;
-        candidates.into_iter().find(|(peer, _)| *peer == chosen)
+        let chosen = self.radios[radio].next_peer(candidates.iter().map(|next| next.peer))?;
+        candidates.into_iter().find(|next| next.peer == chosen)
     }
 
-    /// What a peer is sent next by this radio, and on which link. Packets for others leave by
-    /// links to the neighbour itself alone: one within another could be nested without end.
-    fn next_of_peer(
-        &mut self,
-        now: Instant,
-        radio: RadioId,
-        peer: PeerId,
-    ) -> Option<(SendOrder, LinkId)> {
-        for parcels in [true, false] {
-            let outbox = &mut self.peers[peer].outbox;
-            outbox.release_relayed(parcels);
-            let order = outbox.next_in_order(now)?;
+    /// The first message that this radio can carry to a peer, and its link.
+    fn next_of_peer(&self, radio: RadioId, peer: PeerId) -> Option<Candidate> {
+        [Scope::All, Scope::Unrelayed].into_iter().find_map(|scope| {
+            let state = &self.peers[peer];
+            let order = state.outbox.next_in_order(scope)?;
             let class = self.radios[radio].class(Some(order.priority()));
             let heard = |hop| self.is_heard(hop);
-            let links = &self.peers[peer].links;
-            let link = link_for(links, &self.links, (radio, class), heard)?;
-            if !parcels || self.links[link].via.is_none() {
-                return Some((order, link));
-            }
-        }
-        None
+            let link = link_for(&state.links, &self.links, (radio, class), heard)?;
+            let relayed = self.links[link].via.is_some();
+            let allowed = scope == Scope::Unrelayed || !relayed;
+            allowed.then_some(Candidate { peer, link, order, scope })
+        })
     }
 
-    fn data_packet(
-        &mut self,
-        now: Instant,
-        radio: RadioId,
-        peer: PeerId,
-        id: LinkId,
-    ) -> Option<Transmit> {
+    fn data_packet(&mut self, now: Instant, radio: RadioId, next: &Candidate) -> Option<Transmit> {
+        let Candidate { peer, link: id, order, scope } = *next;
         let mut packet = self.start_packet(now, id, false)?;
         let datagram_bytes = self.datagram_bytes(id);
         let link = &mut self.links[id];
         let state = &mut self.peers[peer];
         let outbox = &mut state.outbox;
-        let order = outbox.next_in_order(now);
-        let urgency = order.map(|order| outbox.urgency(order));
-        if order.is_some_and(|order| order.is_control()) {
+        let urgency = outbox.urgency(order);
+        if order.is_control() {
             state.control_first.take(now);
         }
         let mut pieces = Vec::new();
         let mut whole_within = None;
         loop {
             let room = datagram_bytes.saturating_sub(packet.sealed_len());
-            let Some(cut) = outbox.next_frame(now, room, whole_within) else { break };
+            let Some(cut) = outbox.next_frame(now, scope, room, whole_within) else { break };
             if cut.repair {
                 link.stats.repair_bytes += cut.bytes.len() as u64;
             }
@@ -432,7 +433,7 @@ impl Endpoint {
         let ip_bytes = packet.sealed_len() + link.config.header_bytes;
         let under_way = link.sent_packets.outstanding_bytes() + ip_bytes;
         let asked = link.controller.as_ref().is_some_and(|it| it.wants_report(under_way));
-        let ack_soon = asked || outbox.next_in_order(now).is_none();
+        let ack_soon = asked || outbox.next_in_order(scope).is_none();
         if ack_soon {
             SessionHeader::mark_ack_soon(packet.plaintext());
         }
@@ -442,6 +443,6 @@ impl Endpoint {
         self.radios[radio].on_data_sent(now, peer, ip_bytes);
         self.arm_expiry(now, peer);
         let ends = (eliciting, ack_soon);
-        self.finish_packet(now, id, packet, pieces, ends, urgency)
+        self.finish_packet(now, id, packet, pieces, ends, Some(urgency))
     }
 }

@@ -85,6 +85,16 @@ impl SendOrder {
     }
 }
 
+/// Messages that a link can carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// All, on a link to the neighbour itself.
+    All,
+    /// All but relayed packets, on a link through a relay: packets within packets could be nested
+    /// without end.
+    Unrelayed,
+}
+
 #[derive(Debug, Default)]
 struct SourceQueue {
     /// How long the last message of several packets took to be sent, and its length.
@@ -124,7 +134,6 @@ pub(crate) struct Outbox {
     next_id: u64,
     repairs: RepairBudget,
     forwarded: Forwarded,
-    relayed_released: bool,
 }
 
 impl Outbox {
@@ -135,7 +144,6 @@ impl Outbox {
             next_id: 1,
             repairs: RepairBudget::new(repair_percent),
             forwarded: Forwarded::default(),
-            relayed_released: true,
         };
         outbox.add_control();
         outbox
@@ -453,21 +461,28 @@ impl Outbox {
         (order.priority(), message.and_then(|message| message.lifespan_end))
     }
 
-    /// The best turn of what may be sent now; what would be sent in vain is dropped.
-    pub(crate) fn next_in_order(&mut self, now: Instant) -> Option<SendOrder> {
+    /// The first message that may be sent now.
+    pub(crate) fn next_in_order(&self, scope: Scope) -> Option<SendOrder> {
+        self.first_ready(scope).map(|(order, _)| order)
+    }
+
+    fn first_ready(&self, scope: Scope) -> Option<(SendOrder, &Outgoing)> {
+        let in_scope = |it: &Outgoing| scope == Scope::All || it.origin.is_none();
+        let mut ready = self.store.ready().filter(|(_, it)| in_scope(it)).take(MAX_SCAN);
+        ready.find(|(_, it)| self.next_range(it).is_some())
+    }
+
+    /// Drops messages whose lifespan is over, and the first ones while they would not arrive
+    /// within it. Adds the repair budget of the time since the last call.
+    pub(crate) fn discard_late(&mut self, now: Instant) {
         self.expire(now);
         self.repairs.trickle(now);
-        loop {
-            let may_leave =
-                |(_, it): &(SendOrder, &Outgoing)| self.relayed_released || it.origin.is_none();
-            let mut ready = self.store.ready().filter(may_leave).take(MAX_SCAN);
-            let (order, message) = ready.find(|(_, it)| self.next_range(it).is_some())?;
-            let in_vain = self.cannot_arrive_in_time(now, message);
-            drop(ready);
-            if !in_vain {
-                return Some(order);
+        for scope in [Scope::All, Scope::Unrelayed] {
+            while let Some((order, message)) = self.first_ready(scope)
+                && self.cannot_arrive_in_time(now, message)
+            {
+                self.drop_message(order.id, DropReason::Expired);
             }
-            self.drop_message(order.id, DropReason::Expired);
         }
     }
 
@@ -512,11 +527,11 @@ impl Outbox {
     pub(crate) fn next_frame(
         &mut self,
         now: Instant,
+        scope: Scope,
         room: usize,
         whole_within: Option<usize>,
     ) -> Option<FrameToSend> {
-        let order = self.next_in_order(now)?;
-        let message = self.store.get(order.id)?;
+        let (order, message) = self.first_ready(scope)?;
         let (range, repair) = self.next_range(message)?;
         let number = message.number.unwrap_or_else(|| self.upcoming_number(message));
         let mut data = Data {
@@ -551,6 +566,7 @@ impl Outbox {
         let piece = Piece { message: order.id, range: range.start..end };
         let relayed = message.channel >= RELAY;
         self.mark_framed(now, number, &piece, repair);
+        self.discard_late(now);
         Some(FrameToSend { data, bytes, piece, repair, relayed })
     }
 

@@ -90,12 +90,6 @@ impl Outbox {
         from.fold(0, u64::saturating_add)
     }
 
-    /// Whether packets that are passed on may be sent now: they never leave by a link that leads
-    /// through a relay itself.
-    pub(crate) fn release_relayed(&mut self, leave: bool) {
-        self.relayed_released = leave;
-    }
-
     /// Whether packets wait to be passed on.
     pub(crate) fn has_relayed(&self) -> bool {
         self.store.ready().any(|(_, message)| message.origin.is_some())
