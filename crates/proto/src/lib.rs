@@ -55,6 +55,7 @@ pub mod limits;
 mod path;
 pub mod rate;
 mod recovery;
+mod replay_window;
 mod session;
 pub mod stats;
 mod time;

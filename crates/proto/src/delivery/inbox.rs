@@ -4,6 +4,7 @@
 use crate::delivery::fragment::{Inserted, Partial};
 use crate::delivery::outbox::{CONTROL, MAX_SOURCES, RELAY};
 use crate::limits;
+use crate::replay_window::ReplayWindow;
 use crate::stats::{DropReason, InStats};
 use crate::time::{Duration, Instant};
 use crate::wire::control::{MAX_DEFINITION, OfferedTopic};
@@ -11,8 +12,6 @@ use crate::wire::frame::Data;
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 
-/// Message numbers remembered for each source, to hand over each message once.
-const WINDOW: u64 = 1024;
 /// An incomplete message of which nothing came for so long is given up.
 pub(crate) const PARTIAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest of the session's own messages.
@@ -52,51 +51,12 @@ pub(crate) enum Taken {
     Bound,
 }
 
-/// Numbers of one source that were handed over or given up.
-#[derive(Debug)]
-struct Seen {
-    highest: u64,
-    window: Box<[u64; (WINDOW / 64) as usize]>,
-}
-
-impl Default for Seen {
-    fn default() -> Self {
-        Self { highest: 0, window: Box::new([0; (WINDOW / 64) as usize]) }
-    }
-}
-
-impl Seen {
-    fn contains(&self, number: u64) -> bool {
-        number.saturating_add(WINDOW) <= self.highest
-            || (number <= self.highest && self.window[slot(number)] & bit(number) != 0)
-    }
-
-    fn insert(&mut self, number: u64) {
-        if number > self.highest {
-            let cleared = (self.highest + 1).max(number.saturating_sub(WINDOW - 1));
-            for skipped in cleared..=number {
-                self.window[slot(skipped)] &= !bit(skipped);
-            }
-            self.highest = number;
-        }
-        self.window[slot(number)] |= bit(number);
-    }
-}
-
-fn slot(number: u64) -> usize {
-    (number % WINDOW / 64) as usize
-}
-
-fn bit(number: u64) -> u64 {
-    1 << (number % 64)
-}
-
 /// A channel from a peer.
 #[derive(Debug)]
 pub(crate) struct InChannel {
     pub(crate) topic: OfferedTopic,
     pub(crate) wanted: bool,
-    sources: BTreeMap<u32, Seen>,
+    sources: BTreeMap<u32, Box<ReplayWindow>>,
     pub(crate) stats: InStats,
 }
 
@@ -248,7 +208,7 @@ impl Inbox {
             Some(DropReason::TooLarge)
         } else if channel.topic.lifespan.is_some_and(|lifespan| age > lifespan) {
             Some(DropReason::Expired)
-        } else if data.number.saturating_add(keep_last) <= seen.highest {
+        } else if data.number.saturating_add(keep_last) <= seen.highest() {
             Some(DropReason::Late)
         } else {
             None

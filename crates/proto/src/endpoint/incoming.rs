@@ -11,7 +11,7 @@ use crate::endpoint::removal::Numbered;
 use crate::endpoint::{Endpoint, Timer};
 use crate::ids::{ChannelId, LinkId, PeerId, RadioId};
 use crate::limits;
-use crate::recovery::received::ReceivedPackets;
+use crate::recovery::received::{AckTrigger, ReceivedPackets};
 use crate::recovery::sent::Outcome;
 use crate::session::KeyStatus;
 use crate::stats::RefusedPacket;
@@ -299,21 +299,21 @@ impl Endpoint {
         let state = &mut self.peers[peer];
         let arrivals =
             state.received_packets.entry(header.link).or_insert_with(ReceivedPackets::new);
-        let gap = number != arrivals.expected();
+        let trigger = AckTrigger { ack_soon: header.ack_soon, gap: number != arrivals.expected() };
         arrivals.insert(now, number);
         if let Some(time) = time {
             state.clock.on_packet(now, time);
-            arrivals.note_wait(state.clock.waited(now, time).unwrap_or_default());
+            arrivals.on_queueing_delay(state.clock.waited(now, time).unwrap_or_default());
         }
         arrivals.via = Some(link);
         if frames.iter().any(|f| matches!(f, Frame::Data(..) | Frame::Relay(..) | Frame::Ping)) {
             if header.relayed {
-                arrivals.plan_far_ack(now);
+                arrivals.plan_relayed_ack(now);
             } else if frames.iter().any(|f| matches!(f, Frame::Relay(..))) {
-                arrivals.plan_hop_ack(now, header.ack_soon, gap);
+                arrivals.plan_hop_ack(now, trigger);
             } else {
                 let ip_bytes = len + self.links[link].config.header_bytes;
-                arrivals.plan_ack(now, ip_bytes, header.ack_soon, gap);
+                arrivals.plan_ack(now, ip_bytes, trigger);
             }
             let due = arrivals.ack_due();
             self.timers.set(Timer::Ack(peer, header.link), due);

@@ -10,8 +10,9 @@ use crate::endpoint::{Endpoint, Timer, Transmit};
 use crate::ids::{LinkId, PeerId, RadioId};
 use crate::path::link::Link;
 use crate::path::select::link_for;
-use crate::rate::{Ask, Release};
+use crate::rate::{PendingPacket, Release};
 use crate::recovery::received::ACK_RANGES;
+use crate::recovery::sent::AckRequest;
 use crate::time::Instant;
 use crate::wire::frame::{ClockReport, put_goodbye, put_held, put_ping};
 use crate::wire::packet::{SESSION_HEADER, SessionHeader, TAG, TIME_BYTES};
@@ -180,7 +181,7 @@ impl Endpoint {
         let mut packet = self.start_header(now, id)?;
         put(packet.plaintext());
         let datagram = packet.seal()?;
-        self.links[id].sent_packets.record(now, Class::BestEffort, Vec::new(), (false, false), 0);
+        self.links[id].sent_packets.record(now, Class::BestEffort, Vec::new(), AckRequest::None, 0);
         Some(datagram)
     }
 
@@ -213,7 +214,8 @@ impl Endpoint {
         if std::mem::take(&mut self.peers[peer].goodbye_now) {
             put_goodbye(packet.plaintext());
         }
-        self.finish_packet(now, id, packet, Vec::new(), (ping, ping), None)
+        let request = if ping { AckRequest::Soon } else { AckRequest::None };
+        self.finish_packet(now, id, packet, Vec::new(), request, None)
     }
 
     /// Header and clock.
@@ -272,7 +274,7 @@ impl Endpoint {
         id: LinkId,
         packet: PacketBuilder,
         pieces: Vec<Piece>,
-        ends: (bool, bool),
+        request: AckRequest,
         urgency: Option<(u8, Option<Instant>)>,
     ) -> Option<Transmit> {
         let datagram = packet.seal()?;
@@ -280,7 +282,7 @@ impl Endpoint {
         let link = &mut self.links[id];
         let peer = link.peer;
         let ip_bytes = datagram.len() + link.config.header_bytes;
-        let forgotten = link.sent_packets.record(now, class, pieces, ends, ip_bytes);
+        let forgotten = link.sent_packets.record(now, class, pieces, request, ip_bytes);
         for piece in &forgotten {
             let _ = self.peers[peer].outbox.lost(now, piece, true);
         }
@@ -332,12 +334,12 @@ impl Endpoint {
         let ahead = self.in_flight(radio).ahead_of(self.class(next.link, Some(priority)));
         let link = &mut self.links[next.link];
         let bytes = datagram + link.config.header_bytes;
-        let ask = Ask { bytes, urgent: link.is_urgent(priority) };
-        let local = self.radios[radio].pacer.release(now, ask, ahead);
+        let packet = PendingPacket { bytes, urgent: link.is_urgent(priority) };
+        let local = self.radios[radio].pacer.release(now, packet, ahead);
         let (limit, release) = match &mut link.controller {
             Some(controller) if local == Release::Now => {
                 let outstanding = link.sent_packets.outstanding_bytes();
-                (Limit::Path, controller.release(now, ask, outstanding))
+                (Limit::Path, controller.release(now, packet, outstanding))
             }
             _ => (Limit::Radio, local),
         };
@@ -442,7 +444,11 @@ impl Endpoint {
         debug_assert!(eliciting || packet.sealed_len() > SESSION_HEADER + TIME_BYTES + TAG);
         self.radios[radio].on_data_sent(now, peer, ip_bytes);
         self.arm_expiry(now, peer);
-        let ends = (eliciting, ack_soon);
-        self.finish_packet(now, id, packet, pieces, ends, Some(urgency))
+        let request = match (eliciting, ack_soon) {
+            (false, _) => AckRequest::None,
+            (true, false) => AckRequest::Delayed,
+            (true, true) => AckRequest::Soon,
+        };
+        self.finish_packet(now, id, packet, pieces, request, Some(urgency))
     }
 }

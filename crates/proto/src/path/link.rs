@@ -230,18 +230,19 @@ impl Link {
     pub(crate) fn report(&mut self, now: Instant, time: Option<u32>, ack: &Ack, outcome: &Outcome) {
         let told = self.controller.as_mut().zip(outcome.newest).zip(time);
         let Some(((controller, newest), time)) = told else { return };
-        let held = outcome.held / u32::try_from(outcome.acked_packets).unwrap_or(u32::MAX).max(1);
+        let held =
+            outcome.kernel_time / u32::try_from(outcome.acked_packets).unwrap_or(u32::MAX).max(1);
         let report = Report {
-            arrived: time.wrapping_sub(ack.delay.as_micros() as u32),
+            arrival_micros: time.wrapping_sub(ack.delay.as_micros() as u32),
             sent_bytes: newest.sent_bytes,
             sent_packets: newest.number,
             acked_packets: outcome.acked_packets,
             lost_packets: outcome.lost_packets,
-            waited: ack.waited.saturating_sub(held),
-            least_waited: ack.least_waited.saturating_sub(held),
-            ago: newest.ago,
-            rtt: newest.ago.saturating_sub(ack.delay),
-            outstanding: self.sent_packets.outstanding_bytes(),
+            queueing_delay: ack.waited.saturating_sub(held),
+            min_queueing_delay: ack.least_waited.saturating_sub(held),
+            since_sent: newest.since_sent,
+            rtt: newest.since_sent.saturating_sub(ack.delay),
+            outstanding_bytes: self.sent_packets.outstanding_bytes(),
         };
         controller.on_report(now, &report);
     }

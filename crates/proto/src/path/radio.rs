@@ -101,7 +101,7 @@ impl Radio {
 }
 
 /// Turns between peers in bytes sent: start-time fair queueing (Goyal, Vin and
-/// Cheng, 1996) with equal weights. On one radio bytes stand for airtime until
+/// Cheng, 1996) with equal weights. On one radio bytes stand for serialization_time until
 /// links have rates of their own.
 #[derive(Debug, Default)]
 struct FairQueue {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A configured rate: Pound's gap between packets.
+//! A configured rate, as in Pound: a gap after each packet.
 
-use super::{Ask, BackPressure, Controller, Release, following};
-use crate::time::{Instant, airtime};
+use super::{BackPressure, Controller, PendingPacket, Release, next_send_time};
+use crate::time::{Instant, serialization_time};
 
-/// Bytes of the lower layer's header (Ethernet, 802.11 after conversion) that a configured rate counts.
+/// Bytes of the link-layer header (Ethernet, 802.11 after conversion) that a configured rate includes.
 const FRAME_HEADER: usize = 14;
-/// Bytes the next packet may be early for, so that a late timer does not cost rate: one full packet.
+/// Bytes by which the next packet may be early, so that a late timer costs no rate: one full packet.
 const CATCH_UP_BYTES: usize = 1514;
 
-/// A gap after each packet, as long as it takes at a configured rate (Pound); local
-/// back-pressure still holds where the rate is set higher than the radio's.
+/// A gap after each packet: its serialization time at a configured rate (Pound). Local
+/// back-pressure still applies where the configured rate exceeds the radio's.
 #[derive(Debug)]
 pub struct Fixed {
     rate_bps: u64,
@@ -19,15 +19,15 @@ pub struct Fixed {
 }
 
 impl Fixed {
-    /// Packets leave at `rate_bps`, lower layer's header included.
+    /// Paces packets at `rate_bps`, link-layer header included.
     pub fn new(rate_bps: u64, local: BackPressure) -> Self {
         Self { rate_bps, next: Instant::default(), local }
     }
 }
 
 impl Controller for Fixed {
-    fn release(&mut self, now: Instant, ask: Ask, in_flight: usize) -> Release {
-        match self.local.release(now, ask, in_flight) {
+    fn release(&mut self, now: Instant, packet: PendingPacket, in_flight: usize) -> Release {
+        match self.local.release(now, packet, in_flight) {
             Release::Now if now < self.next => Release::At(self.next),
             other => other,
         }
@@ -35,9 +35,9 @@ impl Controller for Fixed {
 
     fn on_sent(&mut self, now: Instant, bytes: usize, in_flight: usize) {
         self.local.on_sent(now, bytes, in_flight);
-        let catch_up = airtime(CATCH_UP_BYTES, self.rate_bps);
-        let gap = airtime(bytes + FRAME_HEADER, self.rate_bps);
-        self.next = following(self.next, now, gap, catch_up);
+        let catch_up = serialization_time(CATCH_UP_BYTES, self.rate_bps);
+        let gap = serialization_time(bytes + FRAME_HEADER, self.rate_bps);
+        self.next = next_send_time(self.next, now, gap, catch_up);
     }
 
     fn on_drained(&mut self, now: Instant, bytes: usize) {
@@ -64,15 +64,15 @@ mod tests {
     #[test]
     fn packets_are_spaced_by_their_airtime() {
         let mut fixed = Fixed::new(6_000_000, BackPressure::new(3000));
-        let ask = Ask { bytes: 1500, urgent: false };
+        let packet = PendingPacket { bytes: 1500, urgent: false };
         let start = Instant(1_000_000_000);
         let mut sent = 0;
-        while fixed.release(start, ask, 0) == Release::Now {
+        while fixed.release(start, packet, 0) == Release::Now {
             fixed.on_sent(start, 1500, 0);
             sent += 1;
         }
         assert_eq!(sent, 2, "one to catch up with a late timer, one for now");
-        let gap = airtime(1514, 6_000_000);
-        assert_eq!(fixed.release(start, ask, 0), Release::At(start + gap));
+        let gap = serialization_time(1514, 6_000_000);
+        assert_eq!(fixed.release(start, packet, 0), Release::At(start + gap));
     }
 }

@@ -1,52 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a radio's own queue tells.
+//! Back-pressure of a radio's own queue.
 //!
-//! A packet in the kernel's queue can no longer be overtaken, so as few as
-//! possible are let in: just enough that the radio never falls idle.
+//! A packet in the kernel's queue can no longer be overtaken. The controller therefore releases as
+//! few packets as possible: just enough that the radio never becomes idle.
 
-use super::{Ask, Controller, Release};
+use super::{Controller, PendingPacket, Release};
 use crate::time::{Duration, Instant};
 
-/// Local back-pressure: a socket stays charged for a packet until the driver
-/// has sent it, so what is in flight shows when the radio falls idle.
+/// Local back-pressure: a socket stays charged for a packet until the driver has sent it. The
+/// in-flight bytes therefore show when the radio becomes idle.
 ///
-/// The next packet is let in shortly before the last one ends, as far as that
-/// can be told from how long earlier ones took: soon enough that the radio finds
-/// it, and late enough that a more urgent message can still overtake it.
+/// The next packet is released shortly before the expected end of the previous one, which follows
+/// from the serialization times of recent packets. That is early enough that the radio finds the
+/// packet, and late enough that a more urgent message can still overtake it.
 #[derive(Debug)]
 pub struct BackPressure {
     limit_bytes: usize,
     /// When the packet now on the air began.
     head_since: Instant,
-    /// What recent packets took.
+    /// Sums over recent packets, with exponential decay.
     recent_bytes: f64,
     recent_seconds: f64,
 }
 
-/// How long before the end of the last packet the next is let in: covers the
-/// wake-up of a busy machine (p99 below 0.5 ms here), not much of a packet at 6 Mbps (2 ms).
+/// Time by which the next packet is released before the end of the previous one. It covers the
+/// wake-up latency of a busy machine (p99 below 0.5 ms here) and is half of a full packet at
+/// 6 Mbps (2 ms).
 const LEAD: Duration = Duration::from_millis(1);
-/// No more is let in however fast the radio is: what it gathers into one frame (802.11n: 64 KB).
-const MOST_BYTES: usize = 64 * 1024;
-/// Earlier packets count for a thirty-second less with each new one: long enough that two
-/// packets let go at once by a shaper's bucket hardly show, and 130 ms at 3 Mbps.
-const FADING: f64 = 31.0 / 32.0;
+/// Highest in-flight budget on a fast radio: one aggregated frame (802.11n: 64 KB).
+const MAX_BUDGET: usize = 64 * 1024;
+/// Weight of earlier packets, per packet. The memory is long enough that two packets that a
+/// shaper's bucket releases at once hardly show, and takes 130 ms at 3 Mbps.
+const DECAY: f64 = 31.0 / 32.0;
 
 impl BackPressure {
-    /// At most `limit_bytes` in the kernel.
+    /// A controller that allows `limit_bytes` in the kernel, more on a fast radio.
     pub fn new(limit_bytes: usize) -> Self {
         Self { limit_bytes, head_since: Instant::default(), recent_bytes: 0.0, recent_seconds: 0.0 }
     }
 
-    /// What may be in the kernel: on a fast radio all that leaves within the lead, so that it
-    /// can gather packets into frames.
+    /// The in-flight budget: on a fast radio all bytes that leave within the lead, so that the radio
+    /// can aggregate packets into frames.
     fn budget(&self) -> usize {
-        let led = self.recent_bytes / self.recent_seconds * LEAD.as_secs_f64();
-        // Before anything was measured that is no number, and counts as none.
-        self.limit_bytes.max((led as usize).min(MOST_BYTES))
+        let lead_bytes = self.recent_bytes / self.recent_seconds * LEAD.as_secs_f64();
+        // NaN before the first measurement, which the cast turns into 0.
+        self.limit_bytes.max((lead_bytes as usize).min(MAX_BUDGET))
     }
 
-    /// How long before now or later the `in_flight` bytes will have left.
+    /// When the driver will have sent all `in_flight` bytes.
     fn expected_end(&self, in_flight: usize) -> Instant {
         if self.recent_bytes == 0.0 {
             return self.head_since;
@@ -56,13 +57,13 @@ impl BackPressure {
     }
 }
 
-/// A bound on what is on the way through a relay, in bytes.
+/// A limit of in-flight bytes through a relay.
 #[derive(Debug)]
 pub(crate) struct Window(pub(crate) usize);
 
 impl Controller for Window {
-    fn release(&mut self, _now: Instant, ask: Ask, in_flight: usize) -> Release {
-        if in_flight == 0 || in_flight + ask.bytes <= self.0 {
+    fn release(&mut self, _now: Instant, packet: PendingPacket, in_flight: usize) -> Release {
+        if in_flight == 0 || in_flight + packet.bytes <= self.0 {
             Release::Now
         } else {
             Release::Drained
@@ -81,12 +82,12 @@ impl Controller for Window {
 }
 
 impl Controller for BackPressure {
-    fn release(&mut self, now: Instant, ask: Ask, in_flight: usize) -> Release {
-        // An idle radio takes any packet, even one above its limit.
+    fn release(&mut self, now: Instant, packet: PendingPacket, in_flight: usize) -> Release {
+        // An idle radio accepts any packet, even one above the limit.
         if in_flight == 0 {
             return Release::Now;
         }
-        if in_flight + ask.bytes > self.budget() {
+        if in_flight + packet.bytes > self.budget() {
             return Release::Drained;
         }
         let end = self.expected_end(in_flight);
@@ -104,8 +105,8 @@ impl Controller for BackPressure {
 
     fn on_drained(&mut self, now: Instant, bytes: usize) {
         let took = now.since(self.head_since).as_secs_f64();
-        self.recent_bytes = self.recent_bytes * FADING + bytes as f64;
-        self.recent_seconds = self.recent_seconds * FADING + took;
+        self.recent_bytes = self.recent_bytes * DECAY + bytes as f64;
+        self.recent_seconds = self.recent_seconds * DECAY + took;
         self.head_since = now;
     }
 
@@ -124,11 +125,11 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn ask(bytes: usize) -> Ask {
-        Ask { bytes, urgent: false }
+    fn packet(bytes: usize) -> PendingPacket {
+        PendingPacket { bytes, urgent: false }
     }
 
-    /// A radio that takes 4 ms for each of three packets, 3000 bytes allowed in the kernel.
+    /// A radio with a limit of 3000 bytes that took 4 ms for each of three packets.
     fn after_three_packets() -> BackPressure {
         let mut pacer = BackPressure::new(3000);
         for n in 0..3 {
@@ -139,30 +140,30 @@ mod tests {
     }
 
     #[test]
-    fn a_second_packet_is_let_in_just_before_the_first_ends() {
+    fn a_second_packet_is_released_just_before_the_first_ends() {
         let mut pacer = after_three_packets();
         pacer.on_sent(Instant(12 * MS), 1500, 0);
-        let release = pacer.release(Instant(13 * MS), ask(1500), 1500);
+        let release = pacer.release(Instant(13 * MS), packet(1500), 1500);
         assert_eq!(release, Release::At(Instant(15 * MS)));
-        assert_eq!(pacer.release(Instant(15 * MS), ask(1500), 1500), Release::Now);
+        assert_eq!(pacer.release(Instant(15 * MS), packet(1500), 1500), Release::Now);
     }
 
     #[test]
-    fn nothing_is_held_back_from_an_idle_radio_or_let_past_the_limit() {
+    fn an_idle_radio_accepts_any_packet_and_a_busy_one_none_beyond_the_limit() {
         let mut pacer = after_three_packets();
-        assert_eq!(pacer.release(Instant(12 * MS), ask(9000), 0), Release::Now);
-        assert_eq!(pacer.release(Instant(12 * MS), ask(1500), 1501), Release::Drained);
+        assert_eq!(pacer.release(Instant(12 * MS), packet(9000), 0), Release::Now);
+        assert_eq!(pacer.release(Instant(12 * MS), packet(1500), 1501), Release::Drained);
     }
 
     #[test]
-    fn a_radio_that_is_not_known_yet_gets_its_whole_budget() {
+    fn an_unmeasured_radio_gets_its_whole_budget() {
         let mut pacer = BackPressure::new(3000);
         pacer.on_sent(Instant(0), 1500, 0);
-        assert_eq!(pacer.release(Instant(1), ask(1500), 1500), Release::Now);
+        assert_eq!(pacer.release(Instant(1), packet(1500), 1500), Release::Now);
     }
 
     #[test]
-    fn a_fast_radio_may_gather_packets_and_a_slow_one_has_two() {
+    fn a_fast_radio_may_aggregate_packets_and_a_slow_one_has_two() {
         let mut pacer = BackPressure::new(3000);
         let mut now = Instant(0);
         let run = |pacer: &mut BackPressure, now: &mut Instant, packet_ns: u64, packets: u32| {
@@ -178,6 +179,6 @@ mod tests {
         run(&mut pacer, &mut now, 2_000_000, 8);
         assert_eq!(pacer.limit_bytes(), 3000);
         run(&mut pacer, &mut now, 1, 1000);
-        assert_eq!(pacer.limit_bytes(), MOST_BYTES);
+        assert_eq!(pacer.limit_bytes(), MAX_BUDGET);
     }
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! When the next packet may leave: policies that keep queues short which are not ours.
+//! Rate control: decides when the next packet may be sent, so that queues outside this crate stay
+//! short.
 //!
-//! Each radio has one for its own queue in the kernel ([`BackPressure`], or a [`Fixed`] gap on
-//! top of it), and each link one for whatever is slow further away ([`Auto`], [`Rcom`],
-//! or none). A packet leaves when both agree. All are pure: they are told what
-//! happens and asked.
+//! Each radio has a controller for its queue in the kernel: [`BackPressure`], or [`Fixed`], which
+//! adds a gap after each packet. Each link has a controller for a bottleneck further along its
+//! path: [`Auto`], [`Rcom`] or none. A packet is sent when both agree. Controllers do no I/O: the
+//! caller reports events to them and asks for decisions.
 
 mod auto;
 mod fixed;
@@ -22,89 +23,89 @@ pub use rcom::Rcom;
 use crate::config::{RadioConfig, Rate};
 use crate::time::{Duration, Instant};
 
-/// IP bytes of a full packet on most networks: the unit in which queues are thought of.
+/// IP bytes of a full packet on most networks.
 pub(crate) const FULL_PACKET: usize = 1500;
 
-/// Whether a packet may leave.
+/// Decision on the next packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Release {
-    /// Now.
+    /// Send it now.
     Now,
-    /// Not before this time.
+    /// Ask again at this time.
     At(Instant),
-    /// Not before something under way has left or arrived.
+    /// Ask again after an in-flight packet was sent or acknowledged.
     Drained,
 }
 
-/// A packet that would like to leave.
+/// The packet at the head of the send order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ask {
-    /// Its bytes, IP header included.
+pub struct PendingPacket {
+    /// IP bytes.
     pub bytes: usize,
-    /// It is more urgent than some of what left of late.
+    /// It is more urgent than some of the packets sent recently.
     pub urgent: bool,
 }
 
-/// What an acknowledgement tells of a link.
+/// What an acknowledgement reports about a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Report {
-    /// When the newest packet arrived: by the peer's clock, in microseconds modulo 2^32.
-    pub arrived: u32,
-    /// IP bytes sent on the link up to that packet, that one included.
+    /// Arrival time of the newest packet by the peer's clock, in microseconds modulo 2^32.
+    pub arrival_micros: u32,
+    /// IP bytes sent on the link up to and including the newest packet.
     pub sent_bytes: u64,
-    /// Packets sent up to that one.
+    /// Packets sent up to and including the newest packet.
     pub sent_packets: u64,
-    /// Packets newly known to have arrived.
+    /// Packets newly acknowledged.
     pub acked_packets: u64,
-    /// Packets newly taken for lost.
+    /// Packets newly declared lost.
     pub lost_packets: u64,
-    /// How much longer than the fastest of late the packets since the report before took,
-    /// on average; without the time that our own kernel held them.
-    pub waited: Duration,
-    /// The same of the fastest of them.
-    pub least_waited: Duration,
-    /// How long ago the newest packet left.
-    pub ago: Duration,
-    /// From when the newest packet left until this report, less the time that the peer held it back.
+    /// Average queueing delay of the packets since the previous report: the time on the path beyond
+    /// that of the fastest recent packet, without the time in our own kernel.
+    pub queueing_delay: Duration,
+    /// The least queueing delay of these packets.
+    pub min_queueing_delay: Duration,
+    /// Time since our kernel sent the newest packet.
+    pub since_sent: Duration,
+    /// Round trip of the newest packet, without the peer's acknowledgement delay.
     pub rtt: Duration,
-    /// IP bytes sent of which nothing is known yet.
-    pub outstanding: usize,
+    /// IP bytes sent whose outcome is unknown.
+    pub outstanding_bytes: usize,
 }
 
-/// A policy that lets packets go. "Under way" are, of a radio, the bytes in the kernel; of a
-/// link, those of which nothing is known yet.
+/// A policy that releases packets. `in_flight` is the bytes in the kernel for a radio, and the
+/// outstanding bytes for a link.
 pub trait Controller: std::fmt::Debug + Send {
-    /// Whether a packet may leave.
-    fn release(&mut self, now: Instant, ask: Ask, under_way: usize) -> Release;
-    /// A packet of `bytes` was let go, with so many bytes under way before it.
-    fn on_sent(&mut self, now: Instant, bytes: usize, under_way: usize);
-    /// The driver has sent `bytes` of those in the kernel.
+    /// Decides whether `packet` may be sent.
+    fn release(&mut self, now: Instant, packet: PendingPacket, in_flight: usize) -> Release;
+    /// A packet of `bytes` was released, with `in_flight` bytes before it.
+    fn on_sent(&mut self, now: Instant, bytes: usize, in_flight: usize);
+    /// The driver has sent `bytes` of the in-flight bytes.
     fn on_drained(&mut self, _now: Instant, _bytes: usize) {}
-    /// A new session: packets are counted anew.
+    /// A new session began, whose packet numbers begin again.
     fn on_new_session(&mut self) {}
-    /// The peer tells what arrived.
+    /// The peer acknowledged packets.
     fn on_report(&mut self, _now: Instant, _report: &Report) {}
-    /// Whether a report is wanted soon, with so many bytes under way.
-    fn wants_report(&self, _under_way: usize) -> bool {
+    /// Whether to request an early report, with `in_flight` bytes.
+    fn wants_report(&self, _in_flight: usize) -> bool {
         false
     }
-    /// The signal that governs, for people.
+    /// The signal that governs the rate, for the operator.
     fn signal(&self) -> &'static str;
-    /// Bytes that may be under way at once.
+    /// Limit of in-flight bytes.
     fn limit_bytes(&self) -> usize;
-    /// The rate at which packets are let go now, in bits per second of IP packets, if it is one.
+    /// The pacing rate in bits per second of IP packets; `None` for a controller without one.
     fn rate_bps(&self) -> Option<u64> {
         None
     }
 }
 
-/// When the packet after this one may leave, which left at `now` and takes `gap`: a timer that
-/// was late costs no rate, up to `catch_up`.
-fn following(next: Instant, now: Instant, gap: Duration, catch_up: Duration) -> Instant {
+/// The time at which the packet after this one may be sent. This one was sent at `now` and is
+/// followed by `gap`. A late timer costs no rate, up to `catch_up`.
+fn next_send_time(next: Instant, now: Instant, gap: Duration, catch_up: Duration) -> Instant {
     next.max(now.before(catch_up)) + gap
 }
 
-/// The policy of a radio.
+/// The controller of a radio.
 pub(crate) fn of_radio(config: &RadioConfig) -> Box<dyn Controller> {
     let local = BackPressure::new(config.in_flight_bytes);
     match config.rate {
@@ -113,7 +114,7 @@ pub(crate) fn of_radio(config: &RadioConfig) -> Box<dyn Controller> {
     }
 }
 
-/// The policy of each link of a radio, beside the radio's own.
+/// The controller of each link of a radio, in addition to the radio's own.
 pub(crate) fn of_link(config: &RadioConfig) -> Option<Box<dyn Controller>> {
     match config.rate {
         Rate::Auto => Some(Box::new(Auto::new())),

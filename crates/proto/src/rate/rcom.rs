@@ -1,70 +1,83 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The two controllers of RCom, as published (papers.md, section 2): to compare with.
+//! The two published controllers of RCom (papers.md, section 2), for comparison.
 //!
-//! Both know losses and deliveries alone. RCom gives no step; these are the least that let its
-//! gaps (0.15 to 8 ms for 1500 bytes) move by half within a second.
+//! Both react to losses and deliveries alone. RCom specifies no step. The steps here are the least
+//! that let its gaps (0.15 to 8 ms for 1500 bytes) change by half within a second.
 
-use super::{Ask, Controller, FULL_PACKET, Release, Report, following};
+use super::{Controller, FULL_PACKET, PendingPacket, Release, Report, next_send_time};
 use crate::time::{Duration, Instant};
 
-/// The gap at first, between packets of 1500 bytes: its 11 Mbps radio's.
+/// The initial gap between packets of 1500 bytes, in seconds: that of RCom's 11 Mbps radio.
 const FIRST_GAP: f64 = 1.6e-3;
-/// 54 Mbps are 0.2 ms; nothing faster was met.
-const LEAST_GAP: f64 = 0.05e-3;
-const MOST_GAP: f64 = 1.0;
-/// By which a delivery shortens the gap, and (AID) a loss lengthens it, in seconds.
+/// 54 Mbps needs 0.2 ms; RCom's radios were not faster.
+const MIN_GAP: f64 = 0.05e-3;
+const MAX_GAP: f64 = 1.0;
+/// Decrease of the gap per delivery, and its increase per loss (AID), in seconds.
 const STEP: f64 = 5e-6;
-/// By which a loss lengthens the gap (AIMD): half the rate.
+/// Factor of the gap per loss (AIMD), which halves the rate.
 const FACTOR: f64 = 2.0;
-/// Under way at once: what its sender's socket takes.
+/// In-flight bytes: the socket buffer of RCom's sender.
 const LIMIT: usize = 212_992;
 
-/// Late timers cost no rate up to this.
+/// A timer late by up to this costs no rate.
 const CATCH_UP: Duration = Duration::from_millis(1);
 
-/// A gap between packets that a delivery shortens by a step, and a loss lengthens.
+/// A gap between packets that shrinks by a step per delivery and grows with each loss.
 #[derive(Debug)]
 pub struct Rcom {
-    /// Between packets of 1500 bytes, in seconds.
+    /// Gap between packets of 1500 bytes, in seconds.
     gap: f64,
     next: Instant,
-    /// A loss doubles the gap (AIMD), else it lengthens it by a step (AID).
-    multiplies: bool,
+    decrease: Decrease,
+}
+
+/// How a loss decreases the rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Decrease {
+    /// The gap grows by a step (AID).
+    Additive,
+    /// The gap doubles (AIMD).
+    Multiplicative,
 }
 
 impl Rcom {
-    /// Additive increase, additive decrease, from RCom's middle rate on.
+    /// Additive increase, additive decrease, from RCom's middle rate.
     pub fn aid() -> Self {
-        Self { gap: FIRST_GAP, next: Instant::default(), multiplies: false }
+        Self { gap: FIRST_GAP, next: Instant::default(), decrease: Decrease::Additive }
     }
 
-    /// Additive increase, multiplicative decrease, from there on.
+    /// Additive increase, multiplicative decrease, from RCom's middle rate.
     pub fn aimd() -> Self {
-        Self { multiplies: true, ..Self::aid() }
+        Self { decrease: Decrease::Multiplicative, ..Self::aid() }
     }
 }
 
 impl Controller for Rcom {
-    fn release(&mut self, now: Instant, _ask: Ask, _under_way: usize) -> Release {
+    fn release(&mut self, now: Instant, _ask: PendingPacket, _in_flight: usize) -> Release {
         if now < self.next { Release::At(self.next) } else { Release::Now }
     }
 
-    fn on_sent(&mut self, now: Instant, bytes: usize, _under_way: usize) {
+    fn on_sent(&mut self, now: Instant, bytes: usize, _in_flight: usize) {
         let gap = Duration::from_secs_f64(self.gap * bytes as f64 / FULL_PACKET as f64);
-        self.next = following(self.next, now, gap, CATCH_UP);
+        self.next = next_send_time(self.next, now, gap, CATCH_UP);
     }
 
     fn on_report(&mut self, _now: Instant, report: &Report) {
         let (acked, lost) = (report.acked_packets as f64, report.lost_packets);
-        let gap = match self.multiplies {
-            true => (self.gap - STEP * acked).max(LEAST_GAP) * FACTOR.powi(lost.min(32) as i32),
-            false => self.gap + STEP * (lost as f64 - acked),
+        let gap = match self.decrease {
+            Decrease::Multiplicative => {
+                (self.gap - STEP * acked).max(MIN_GAP) * FACTOR.powi(lost.min(32) as i32)
+            }
+            Decrease::Additive => self.gap + STEP * (lost as f64 - acked),
         };
-        self.gap = gap.clamp(LEAST_GAP, MOST_GAP);
+        self.gap = gap.clamp(MIN_GAP, MAX_GAP);
     }
 
     fn signal(&self) -> &'static str {
-        if self.multiplies { "losses (AIMD)" } else { "losses (AID)" }
+        match self.decrease {
+            Decrease::Additive => "losses (AID)",
+            Decrease::Multiplicative => "losses (AIMD)",
+        }
     }
 
     fn limit_bytes(&self) -> usize {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which packets of a link arrived, as the receiver ([`received`]) and the sender ([`sent`]) know
-//! it: acknowledgements, round trips, losses.
+//! The packets of a link as their receiver ([`received`]) and their sender ([`sent`]) know them:
+//! acknowledgements, round trips, loss detection.
 
 pub(crate) mod received;
 pub(crate) mod sent;

@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the way last carried while packets waited. Where stations take turns on a channel, a
-//! queue shows only when it is too late: a few percent less and none is seen at all. So near
-//! the ceiling growth is gentle for long, as CUBIC's plateau is (RFC 9438).
+//! The rate at which packets were last queued. Where stations contend for a channel, a queue shows
+//! only when it is too late: at a rate a few percent lower, none is seen at all. Growth near the
+//! ceiling is therefore slow, as on CUBIC's plateau (RFC 9438).
 
-/// From this part of the ceiling on.
+/// Growth is slow from this fraction of the ceiling.
 const NEAR: f64 = 0.93;
-/// More than so much of it, and it was none.
-const BEYOND: f64 = 1.2;
+/// An estimate beyond this multiple shows that the ceiling is outdated.
+const OUTDATED: f64 = 1.2;
 
-/// In bits per second, if it is known.
+/// In bits per second, if known.
 #[derive(Debug, Default)]
 pub(super) struct Ceiling(Option<f64>);
 
-/// How what is sent may grow.
+/// How far the estimate may grow.
 #[derive(Debug, PartialEq)]
 pub(super) enum Growth {
     Gently,
-    /// Up to so many bits per second.
+    /// Up to this rate in bits per second.
     UpTo(f64),
 }
 
 impl Ceiling {
-    /// Packets waited while the way carried so much. A first ceiling is `share`, and only where
-    /// packets waited for more than they usually do: else it may be no queue that they met.
-    pub(super) fn follow(&mut self, carried: f64, gain: f64, share: f64, unusual: bool) {
+    /// Packets were queued at this delivery rate. The first ceiling is the `estimate`, and only
+    /// where the delay was `unusual`: otherwise the delay may not have been a queue.
+    pub(super) fn follow(&mut self, delivery_rate: f64, gain: f64, estimate: f64, unusual: bool) {
         self.0 = match self.0 {
-            Some(ceiling) => Some(ceiling + gain * (carried - ceiling)),
-            None => unusual.then_some(share),
+            Some(ceiling) => Some(ceiling + gain * (delivery_rate - ceiling)),
+            None => unusual.then_some(estimate),
         };
     }
 
@@ -34,11 +34,11 @@ impl Ceiling {
         self.0 = None;
     }
 
-    /// From `share` on; a way that is `clear` is not near its ceiling.
-    pub(super) fn growth(&mut self, share: f64, clear: bool) -> Growth {
+    /// Growth from `estimate`. A path that is `clear` is not near its ceiling.
+    pub(super) fn growth(&mut self, estimate: f64, clear: bool) -> Growth {
         match self.0 {
-            Some(ceiling) if share < NEAR * ceiling => Growth::UpTo(NEAR * ceiling),
-            Some(ceiling) if !clear && share <= BEYOND * ceiling => Growth::Gently,
+            Some(ceiling) if estimate < NEAR * ceiling => Growth::UpTo(NEAR * ceiling),
+            Some(ceiling) if !clear && estimate <= OUTDATED * ceiling => Growth::Gently,
             _ => {
                 self.0 = None;
                 Growth::UpTo(f64::INFINITY)
@@ -52,11 +52,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn growth_is_gentle_near_what_the_way_carried_while_packets_waited() {
+    fn growth_is_gentle_near_the_last_congested_rate() {
         let mut ceiling = Ceiling::default();
         assert_eq!(ceiling.growth(1e6, false), Growth::UpTo(f64::INFINITY));
         ceiling.follow(2e6, 0.25, 2e6, false);
-        assert_eq!(ceiling.growth(1e6, false), Growth::UpTo(f64::INFINITY), "a usual wait");
+        assert_eq!(ceiling.growth(1e6, false), Growth::UpTo(f64::INFINITY), "usual delay");
         ceiling.follow(2e6, 0.25, 2e6, true);
         assert_eq!(ceiling.growth(1e6, false), Growth::UpTo(0.93 * 2e6));
         assert_eq!(ceiling.growth(0.93 * 2e6, false), Growth::Gently);
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clear_way_is_not_near_its_ceiling() {
+    fn a_clear_path_is_not_near_its_ceiling() {
         let mut ceiling = Ceiling::default();
         ceiling.follow(2e6, 0.25, 2e6, true);
         assert_eq!(ceiling.growth(2e6, true), Growth::UpTo(f64::INFINITY));

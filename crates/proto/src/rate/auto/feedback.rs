@@ -1,65 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How long it takes to learn what became of a packet, and how much that varies.
+//! The time until the outcome of a packet is known, and the jitter of the queueing delay.
 
 use crate::rate::Report;
 use crate::time::{Duration, Instant, smooth};
 
-/// Intervals between reports of which the longest counts: where every fifth report is lost,
-/// two in a row are among them.
+/// Report intervals of which the longest counts. Where every fifth report is lost, they include
+/// two consecutive losses.
 const INTERVALS: usize = 16;
 /// A longer interval is a pause of the application.
-const LONGEST_INTERVAL: Duration = Duration::from_millis(100);
-/// Fewer packets between two reports are no stream of them.
-const LEAST_INTERVAL_PACKETS: u64 = 3;
-/// The least round trip is that of one to two such spans.
+const MAX_INTERVAL: Duration = Duration::from_millis(100);
+/// An interval with fewer packets does not count: the application was not sending a stream.
+const MIN_INTERVAL_PACKETS: u64 = 3;
+/// The least round trip is taken over one to two such spans.
 const SPAN: Duration = Duration::from_secs(5);
 
-/// Reports of about a second.
-const USUAL: u32 = 64;
+/// Reports in about a second.
+const LONG_TERM_REPORTS: u32 = 64;
 
-/// How long packets wait, smoothed as round trips are.
+/// The queueing delay, smoothed as round trips are.
 #[derive(Debug, Default)]
 pub(super) struct Jitter {
     mean: Duration,
     deviation: Duration,
-    /// The same over about a second.
-    usual: Duration,
+    /// The deviation over about a second.
+    long_term_deviation: Duration,
 }
 
-/// How long it takes to learn what became of a packet.
+/// The time until the outcome of a packet is known.
 #[derive(Debug)]
 pub(super) struct Feedback {
-    /// Between the last reports, as the peer's clock has it.
+    /// Recent intervals between reports by the peer's clock, as a ring.
     intervals: [Duration; INTERVALS],
-    at: usize,
-    last_arrived: Option<u32>,
-    /// The least round trip of this span and of the one before.
-    least: [Duration; 2],
+    next_interval: usize,
+    last_arrival: Option<u32>,
+    /// The least round trip of this span and of the previous one.
+    min_rtt: [Duration; 2],
     span_end: Instant,
 }
 
 impl Jitter {
-    pub(super) fn add(&mut self, waited: Duration) {
-        self.usual = (self.usual * (USUAL - 1) + self.mean.abs_diff(waited)) / USUAL;
-        smooth(&mut self.mean, &mut self.deviation, waited);
+    pub(super) fn add(&mut self, queueing_delay: Duration) {
+        let deviation = self.mean.abs_diff(queueing_delay);
+        self.long_term_deviation =
+            (self.long_term_deviation * (LONG_TERM_REPORTS - 1) + deviation) / LONG_TERM_REPORTS;
+        smooth(&mut self.mean, &mut self.deviation, queueing_delay);
     }
 
     pub(super) fn mean(&self) -> Duration {
         self.mean
     }
 
-    /// How much waits vary, over about a second.
-    pub(super) fn usual(&self) -> Duration {
-        self.usual
+    pub(super) fn long_term_deviation(&self) -> Duration {
+        self.long_term_deviation
     }
 
-    /// More is seen now and then.
-    pub(super) fn often(&self) -> Duration {
+    /// A delay that is exceeded now and then.
+    pub(super) fn mean_plus_2_deviations(&self) -> Duration {
         self.mean + self.deviation * 2
     }
 
-    /// More is not to be expected.
-    pub(super) fn most(&self) -> Duration {
+    /// A delay that is hardly ever exceeded.
+    pub(super) fn mean_plus_4_deviations(&self) -> Duration {
         self.mean + self.deviation * 4
     }
 }
@@ -68,37 +69,37 @@ impl Feedback {
     pub(super) fn new() -> Self {
         Self {
             intervals: [Duration::ZERO; INTERVALS],
-            at: 0,
-            last_arrived: None,
-            least: [Duration::MAX; 2],
+            next_interval: 0,
+            last_arrival: None,
+            min_rtt: [Duration::MAX; 2],
             span_end: Instant::default(),
         }
     }
 
     pub(super) fn add(&mut self, now: Instant, report: &Report) {
         if now >= self.span_end {
-            self.least = [Duration::MAX, self.least[0]];
+            self.min_rtt = [Duration::MAX, self.min_rtt[0]];
             self.span_end = now + SPAN;
         }
-        self.least[0] = self.least[0].min(report.rtt);
-        let before = self.last_arrived.replace(report.arrived);
-        let interval = before.map_or(0, |before| report.arrived.wrapping_sub(before));
+        self.min_rtt[0] = self.min_rtt[0].min(report.rtt);
+        let before = self.last_arrival.replace(report.arrival_micros);
+        let interval = before.map_or(0, |before| report.arrival_micros.wrapping_sub(before));
         let interval = Duration::from_micros(u64::from(interval));
-        if interval <= LONGEST_INTERVAL && report.acked_packets >= LEAST_INTERVAL_PACKETS {
-            self.intervals[self.at] = interval;
-            self.at = (self.at + 1) % INTERVALS;
+        if interval <= MAX_INTERVAL && report.acked_packets >= MIN_INTERVAL_PACKETS {
+            self.intervals[self.next_interval] = interval;
+            self.next_interval = (self.next_interval + 1) % INTERVALS;
         }
     }
 
-    /// The least of late; nothing before the first.
-    pub(super) fn round_trip(&self) -> Duration {
-        let least = self.least[0].min(self.least[1]);
-        if least == Duration::MAX { Duration::ZERO } else { least }
+    /// The least recent round trip; zero before the first sample.
+    pub(super) fn min_rtt(&self) -> Duration {
+        let min_rtt = self.min_rtt[0].min(self.min_rtt[1]);
+        if min_rtt == Duration::MAX { Duration::ZERO } else { min_rtt }
     }
 
-    /// At most, as far as it is known.
-    pub(super) fn time(&self) -> Duration {
+    /// The longest time from sending a packet until its report, external delay excluded.
+    pub(super) fn max_time(&self) -> Duration {
         let interval = self.intervals.iter().max().filter(|it| !it.is_zero());
-        interval.map_or(LONGEST_INTERVAL, |interval| *interval + self.round_trip())
+        interval.map_or(MAX_INTERVAL, |interval| *interval + self.min_rtt())
     }
 }

@@ -1,136 +1,141 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Losses of a way that is calm, and those of a full queue.
+//! Distinguishes the random losses of a path from those of a full queue.
 
-use super::measure::Measured;
+use super::measure::Sample;
 use crate::time::{Duration, Instant};
 
-/// Losses are averaged over about so many packets.
+/// Packets over which the loss ratio is averaged, about.
 const LOSS_MEMORY: f64 = 64.0;
-/// More losses than this above those of a calm way, and twice their standard deviation, may
-/// be those of a full queue that is too short to be seen in delays.
+/// A loss ratio that exceeds the baseline by this margin and twice their standard deviation may
+/// show a full queue that is too short to show in the delay.
 const LOSS_MARGIN: f64 = 0.03;
-/// Bursts are told from single losses by about so many measurements, and count so much at most.
+/// Samples over which the dispersion of losses is averaged, about, and its limit.
 const DISPERSION_MEMORY: f64 = 32.0;
-const MOST_DISPERSION: f64 = 16.0;
-/// Losses found to be chance are not looked at again for so long.
-const LOSS_TRUST: Duration = Duration::from_secs(3);
-/// Packets that tell how lossy a calm way is.
+const MAX_DISPERSION: f64 = 16.0;
+/// Losses that proved to be random suggest no congestion for this time.
+const RANDOM_LOSS_TIME: Duration = Duration::from_secs(3);
+/// Packets of a dip that suffice for the baseline, where losses are single.
 const DIP_PACKETS: f64 = 32.0;
 
-/// What share of packets is lost, and what share would be if nothing were in their way.
+/// The recent loss ratio, and the baseline: the loss ratio of the uncongested path.
 #[derive(Debug)]
 pub(super) struct Losses {
-    /// Of late.
-    now: f64,
-    /// While less was sent than the way carries, and of how many packets that is known.
-    calm: f64,
-    calm_packets: f64,
-    /// How many times the variance of single losses theirs is: more than 1 where they come in
-    /// bursts (the index of dispersion).
+    recent: f64,
+    baseline: f64,
+    /// Packets on which the baseline rests.
+    baseline_packets: f64,
+    /// Index of dispersion: the variance of the losses over that of independent losses. It exceeds
+    /// 1 where losses come in bursts.
     dispersion: f64,
-    /// The same when the present dip began.
-    before: f64,
-    /// Since the present dip began to show: lost, and all.
-    dip: (f64, f64),
-    /// Until then losses are taken for chance.
-    trusted_until: Instant,
+    /// Loss ratio at the start of the present dip.
+    before_dip: f64,
+    dip: DipLosses,
+    /// Losses count as random until then.
+    random_until: Instant,
+}
+
+/// Losses since the present dip took effect.
+#[derive(Debug, Clone, Copy, Default)]
+struct DipLosses {
+    lost: f64,
+    packets: f64,
 }
 
 impl Default for Losses {
     fn default() -> Self {
-        let trusted_until = Instant::default();
         Self {
-            now: 0.0,
-            calm: 0.0,
-            calm_packets: 0.0,
+            recent: 0.0,
+            baseline: 0.0,
+            baseline_packets: 0.0,
             dispersion: 1.0,
-            before: 0.0,
-            dip: (0.0, 0.0),
-            trusted_until,
+            before_dip: 0.0,
+            dip: DipLosses::default(),
+            random_until: Instant::default(),
         }
     }
 }
 
 impl Losses {
-    pub(super) fn add(&mut self, found: &Measured) {
-        self.disperse(found);
-        let weight = 1.0 - (-found.known / LOSS_MEMORY).exp();
-        self.now += weight * (found.lost / found.known.max(1.0) - self.now);
+    pub(super) fn add(&mut self, sample: &Sample) {
+        self.update_dispersion(sample);
+        let weight = 1.0 - (-sample.packets / LOSS_MEMORY).exp();
+        self.recent += weight * (sample.lost / sample.packets.max(1.0) - self.recent);
     }
 
-    fn disperse(&mut self, found: &Measured) {
-        let share = self.now.max(0.01);
-        let off = found.lost - self.now * found.known;
-        let single = (share * (1.0 - share) * found.known).max(0.1);
-        let here = (off * off / single).min(MOST_DISPERSION);
-        self.dispersion += (here - self.dispersion) / DISPERSION_MEMORY;
+    fn update_dispersion(&mut self, sample: &Sample) {
+        let ratio = self.recent.max(0.01);
+        let deviation = sample.lost - self.recent * sample.packets;
+        let independent = (ratio * (1.0 - ratio) * sample.packets).max(0.1);
+        let dispersion = (deviation * deviation / independent).min(MAX_DISPERSION);
+        self.dispersion += (dispersion - self.dispersion) / DISPERSION_MEMORY;
     }
 
-    pub(super) fn are_some(&self) -> bool {
-        self.now.max(self.calm) > 0.005
+    pub(super) fn is_lossy(&self) -> bool {
+        self.recent.max(self.baseline) > 0.005
     }
 
-    /// Whether more is lost than of a calm way, beyond chance.
-    fn are_many(&self) -> bool {
-        self.is_more(self.now)
+    /// Whether recent losses exceed the baseline significantly.
+    fn exceeds_baseline(&self) -> bool {
+        self.is_above_baseline(self.recent)
     }
 
-    fn is_more(&self, lost: f64) -> bool {
-        let single = self.calm.max(0.01) * (1.0 - self.calm);
-        let variance = single * (1.0 / LOSS_MEMORY + 1.0 / self.calm_packets.max(LOSS_MEMORY));
+    fn is_above_baseline(&self, ratio: f64) -> bool {
+        let independent = self.baseline.max(0.01) * (1.0 - self.baseline);
+        let variance =
+            independent * (1.0 / LOSS_MEMORY + 1.0 / self.baseline_packets.max(LOSS_MEMORY));
         let deviation = (variance * self.dispersion.max(1.0)).sqrt();
-        lost > self.calm + LOSS_MARGIN + 2.0 * deviation
+        ratio > self.baseline + LOSS_MARGIN + 2.0 * deviation
     }
 
-    /// What arrives of what would arrive if no more were lost than on a calm way.
-    pub(super) fn excess(&self) -> f64 {
-        if self.are_many() { (1.0 - self.now) / (1.0 - self.calm) } else { 1.0 }
+    /// Packets that arrive over packets that would arrive at the baseline.
+    pub(super) fn delivery_over_baseline(&self) -> f64 {
+        if self.exceeds_baseline() { (1.0 - self.recent) / (1.0 - self.baseline) } else { 1.0 }
     }
 
-    pub(super) fn suspicious(&self, now: Instant) -> bool {
-        self.are_many() && now >= self.trusted_until
+    pub(super) fn suggest_congestion(&self, now: Instant) -> bool {
+        self.exceeds_baseline() && now >= self.random_until
     }
 
-    /// `again`: the dips right before this one, in a row.
-    pub(super) fn begin_dip(&mut self, again: u32) {
-        if again == 0 {
-            self.before = self.now;
+    /// Begins a dip that follows `previous` dips directly.
+    pub(super) fn begin_dip(&mut self, previous: u32) {
+        if previous == 0 {
+            self.before_dip = self.recent;
         }
-        self.dip = (0.0, 0.0);
+        self.dip = DipLosses::default();
     }
 
-    pub(super) fn add_calm(&mut self, found: &Measured) {
-        self.dip = (self.dip.0 + found.lost, self.dip.1 + found.known);
+    pub(super) fn add_to_dip(&mut self, sample: &Sample) {
+        self.dip.lost += sample.lost;
+        self.dip.packets += sample.packets;
     }
 
-    /// Whether the dip had packets enough: any, where nothing was lost before it.
-    pub(super) fn told(&self) -> bool {
-        self.dip.1 >= if self.before < 0.01 { 0.0 } else { self.dip_packets() }
+    /// Whether the dip has enough packets. Where nothing was lost before it, none are needed.
+    pub(super) fn dip_is_conclusive(&self) -> bool {
+        self.dip.packets >= if self.before_dip < 0.01 { 0.0 } else { self.dip_packets() }
     }
 
     fn dip_packets(&self) -> f64 {
         DIP_PACKETS * self.dispersion.clamp(1.0, 4.0)
     }
 
-    /// Whether packets of the dip were lost.
-    pub(super) fn any_in_dip(&self) -> bool {
-        self.dip.0 > 0.0
+    pub(super) fn dip_has_losses(&self) -> bool {
+        self.dip.lost > 0.0
     }
 
-    /// The dip is over: what arrived before it of what would have, if packets were lost for want
-    /// of room.
-    pub(super) fn conclude(&mut self, now: Instant) -> Option<f64> {
-        let (lost, all) = self.dip;
-        if all > 0.0 {
-            let known = self.calm_packets.min(self.dip_packets());
-            self.calm = (self.calm * known + lost) / (known + all);
-            self.calm_packets = known + all;
+    /// Ends the dip. If the losses before it were congestion, returns the packets that arrived
+    /// then over those that would have arrived at the baseline.
+    pub(super) fn end_dip(&mut self, now: Instant) -> Option<f64> {
+        let DipLosses { lost, packets } = self.dip;
+        if packets > 0.0 {
+            let known = self.baseline_packets.min(self.dip_packets());
+            self.baseline = (self.baseline * known + lost) / (known + packets);
+            self.baseline_packets = known + packets;
         }
-        let room = self.is_more(self.before);
-        if !room {
-            self.trusted_until = now + LOSS_TRUST;
+        let is_congestion = self.is_above_baseline(self.before_dip);
+        if !is_congestion {
+            self.random_until = now + RANDOM_LOSS_TIME;
         }
-        self.now = self.calm;
-        room.then(|| (1.0 - self.before) / (1.0 - self.calm))
+        self.recent = self.baseline;
+        is_congestion.then(|| (1.0 - self.before_dip) / (1.0 - self.baseline))
     }
 }

@@ -1,175 +1,186 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finds the rate of whatever is slow on the way to a peer, and keeps its queue short.
+//! Finds the rate of a bottleneck further along the path to a peer, and keeps its queue short.
 //!
-//! Every report says how fast packets arrived and how long they waited beyond the fastest of
-//! late. The product is what waits on the way, and the rate is corrected so that this comes to
-//! half a packet: enough that the way is never idle, and little for the next message to wait
-//! for. What is more urgent than others of late may be a packet early, and passes pauses.
+//! Each report gives the times at which packets arrived, and their queueing delay beyond the
+//! fastest recent packet. Delivery rate times queueing delay is the queue at the bottleneck. The
+//! pacing rate is corrected so that this queue is half a packet: the bottleneck is never idle, and
+//! the next message waits little. An urgent packet may be one packet early, and is sent during
+//! pauses.
 //!
-//! What was taken from whom, and what was not:
-//! - *BBR* (Cardwell and others, 2016): delivery rate as the measure of the way, pacing, doubling
-//!   at the start, a bound on what is under way. Not its gain cycle, which fills a far queue
-//!   with a quarter of a round trip eight times a second, nor its maximum filter, which keeps
-//!   a rate that is gone for ten round trips.
-//! - *LEDBAT* (RFC 6817): one-way instead of round-trip delay, since queues on the way back
-//!   are not ours; a base delay of limited age. Not its target of 100 ms.
+//! The controller combines parts of published ones:
+//! - *BBR* (Cardwell and others, 2016): delivery rate as the measure of the path, pacing, doubling
+//!   at the start, a limit on outstanding bytes. Not its gain cycle, which fills the queue with a
+//!   quarter of a round trip once in eight round trips. Not its maximum filter, which keeps a past
+//!   rate for ten round trips.
+//! - *LEDBAT* (RFC 6817): one-way instead of round-trip delay, since queues on the return path are
+//!   not ours; a base delay of limited age. Not its target of 100 ms.
 //! - *Copa* (Arun and Balakrishnan, 2018): the standing queue, from the least delay within a
-//!   round trip, against jitter; emptying the queue regularly to see the base anew. Not its
-//!   window of packets per acknowledgement: here one report comes for ten packets.
-//! - *CUBIC* (RFC 9438): the plateau near what was last too much (`ceiling`), and by how much to
-//!   give way beside one who fills the queue anyway (`rival`).
-//! - *SCReAM* (RFC 8298): both a window and a rate, and the window holds when reports stop.
+//!   round trip, against jitter; regular emptying of the queue to measure the base delay again.
+//!   Not its window of packets per acknowledgement: one report here covers ten packets.
+//! - *CUBIC* (RFC 9438): the plateau near the last congested rate (`ceiling`), and the factor of
+//!   reduction alongside cross traffic (`cross_traffic`).
+//! - *SCReAM* (RFC 8298): both a window and a rate; the window holds when reports stop.
 //! - *GCC* (Carlucci and others, 2016): a delay signal averaged over groups of packets and kept
-//!   apart from loss. Not its fixed thresholds of loss: radios lose 20 % with room to spare.
+//!   apart from loss. Not its fixed thresholds of loss: radios lose 20 % with capacity to spare.
 //!
-//! A wait that does not become shorter when less is sent is not ours, and is taken off: see
-//! `foreign`. Losses count only where they are more than those of a calm way, as a moment of
-//! sending less shows. A local bottleneck shows in how long our own kernel holds packets, which
-//! is taken off; there local back-pressure holds packets back first, and this never does.
+//! Delay that does not fall when the rate does is external and is subtracted (`external_delay`).
+//! Losses count only beyond the baseline of the uncongested path, which a dip measures (`losses`).
+//! A local bottleneck shows in the time for which our own kernel holds packets. Reports exclude
+//! that time; local back-pressure then holds packets back first, and this controller never does.
 
 mod ceiling;
+mod cross_traffic;
+mod external_delay;
 mod feedback;
-mod foreign;
 mod losses;
 mod measure;
-mod rival;
 
-use super::{Ask, Controller, FULL_PACKET, Release, Report, following};
-use crate::time::{Duration, Instant, airtime};
+use super::{Controller, FULL_PACKET, PendingPacket, Release, Report, next_send_time};
+use crate::time::{Duration, Instant, serialization_time};
 use ceiling::{Ceiling, Growth};
+use external_delay::{DelayState, ExternalDelay, Observation, TestResult};
 use feedback::{Feedback, Jitter};
-use foreign::{Foreign, Seen, Verdict, Waits};
 use losses::Losses;
-use measure::{Mark, Measured};
+use measure::{Measurement, Sample};
 
-/// See the module.
+/// The default controller of a link. Rates are in bits per second of IP packets.
 #[derive(Debug)]
 pub struct Auto {
     phase: Phase,
-    /// Packets are let go at this, in bits per second.
-    rate: f64,
-    /// What the way carries of ours, as far as it is known.
-    share: f64,
-    /// What it carried in better times.
-    best: f64,
+    pacing_rate: f64,
+    /// The rate that the path is expected to carry for this sender (bandwidth estimate).
+    estimate: f64,
+    /// The highest delivery rate, corrected by each sample of a full path.
+    best_rate: f64,
     ceiling: Ceiling,
-    /// When the next packet may leave.
-    next: Instant,
-    /// Until then only what is urgent leaves, and little of it.
+    /// When the next packet may be sent.
+    next_send: Instant,
+    /// Until then only urgent packets are sent, at a fraction of the rate.
     paused_until: Instant,
-    urgent_next: Instant,
-    /// A packet waited for us since the last measurement.
-    held_back: bool,
-    /// The last measurement found that what we let go is what the way got.
-    filling: bool,
-    mark: Option<Mark>,
+    next_urgent_send: Instant,
+    /// This controller held back a packet since the last sample.
+    rate_limited: bool,
+    /// This controller, not the application, limited the rate of the last sample.
+    was_rate_limited: bool,
+    measurement: Option<Measurement>,
     feedback: Feedback,
-    /// How often in a row the way had room to spare, and when that was last made use of.
+    /// Consecutive growths that found spare capacity.
     spare_rounds: u32,
-    grown: Instant,
-    /// When packets were last seen to wait, or to be lost for want of room.
-    filled: Instant,
+    last_growth: Instant,
+    /// When packets were last queued, or lost in a full queue.
+    last_congested: Instant,
     jitter: Jitter,
-    foreign: Foreign,
-    /// Bytes sent of which nothing was known at the last report.
-    outstanding: usize,
-    /// Sent up to what was known then.
+    external: ExternalDelay,
+    /// Outstanding bytes at the last report.
+    outstanding_bytes: usize,
+    /// Bytes sent up to the newest packet of the last report.
     sent_bytes: u64,
-    /// Until then a queue drains for which all was stopped: what is measured says little.
+    /// A queue drains until then after a pause; samples are not representative.
     draining_until: Instant,
-    /// How long packets waited when all was stopped for it.
-    stopped_at: Duration,
-    /// When the queue far away was last seen empty.
-    emptied: Instant,
+    /// Queueing delay that caused the last pause.
+    delay_at_pause: Duration,
+    /// When the queue at the bottleneck was last empty.
+    last_empty: Instant,
     losses: Losses,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Nothing is known: rate and window double until packets wait.
+    /// Nothing is known: rate and window double until packets are queued.
     Start { window: usize },
-    /// The rate follows what arrives, and the queue.
+    /// The estimate follows the delivery rate, and the pacing rate corrects the queue.
     Cruise,
-    /// For a moment less is sent, to see what an empty way is like: how fast, and how lossy.
-    Dip { from: Instant, until: Instant, again: u32 },
+    /// The rate is reduced for a moment, to measure delay and loss of the uncongested path.
+    Dip {
+        /// When reports begin to show the reduced rate.
+        from: Instant,
+        until: Instant,
+        /// Dips directly before this one.
+        previous: u32,
+    },
 }
 
-/// Before anything is known: four full packets in 10 ms, within which a report is due.
+/// Before the first sample: four full packets in 10 ms, within which a report is due.
 const FIRST_RATE: f64 = 4.8e6;
 const FIRST_WINDOW: usize = 4 * FULL_PACKET;
-/// What a way beside others may carry of which nothing is known, or nothing of late.
-const GUESS: f64 = 2e6;
-/// A tenth of what the slowest Wi-Fi carries with several on it.
-const LEAST_RATE: f64 = 200e3;
-const MOST_RATE: f64 = 1e10;
-/// The queue to be kept far away: so that the way is never idle for a late timer.
+/// Upper limit of the estimate alongside cross traffic where no recent measurement exists.
+const UNKNOWN_ESTIMATE: f64 = 2e6;
+/// A tenth of what the slowest Wi-Fi carries with several stations.
+const MIN_RATE: f64 = 200e3;
+const MAX_RATE: f64 = 1e10;
+/// Target queue at the bottleneck, so that a late timer does not leave it idle.
 const TARGET_BYTES: f64 = 0.5 * FULL_PACKET as f64;
 const TARGET_TIME: f64 = 0.75e-3;
-/// More than so many times the target is not what is kept on purpose.
-const CROWD: f64 = 2.0;
-/// What is measured while packets wait counts by so much.
+/// A standing queue beyond twice the target suggests cross traffic.
+const CROSS_TRAFFIC_QUEUE: f64 = 2.0;
+/// Weight of a delivery rate that was measured while packets were queued.
 const GAIN: f64 = 0.25;
-/// A way that carries less than this part of what it did has changed: what is measured counts whole.
-const SUDDEN: f64 = 0.7;
-/// Without a sight of the empty way for so long, less is sent for a moment.
-const DIP_EVERY: Duration = Duration::from_secs(4);
-const DIP_SHARE: f64 = 0.8;
-/// Dips in a row, each deeper.
-const DIPS: u32 = 2;
-/// A peer that tells of longer waits is not believed.
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
-/// Packets that waited longer than this, and two packets' time, stop all others for as long.
-const ALARM: Duration = Duration::from_millis(3);
-/// The rate of fewer packets tells only for how long: one that lost its turn on a channel looks
-/// like a slow link.
-const FEWEST: u64 = 3;
-/// While all else pauses, what is urgent may have one part in so many of the rate.
-const PAUSED_SHARE: u32 = 2;
-/// Beyond the window packets leave at one part in so many of the rate.
-const BEYOND_SHARE: u32 = 4;
-/// A dip is over after so long, however few packets it had.
-const LONGEST_DIP: Duration = Duration::from_millis(200);
-/// Growth: half a percent, doubled with each round that finds the way empty, up to everything.
-const MOST_ROUNDS: u32 = 8;
-const UNEVEN_ROUNDS: u32 = 6;
-/// Near the ceiling.
-const GENTLE: f64 = 0.001;
-/// A wait of so many times the usual is a queue's.
-const QUEUE: u32 = 2;
-/// Packets that wait for less than this part of a packet's time meet none.
-const CLEAR: f64 = 0.2;
-/// Machines alone make packets wait so long; where waits vary by less, a queue shows at once.
-const HITCH: Duration = Duration::from_micros(500);
-/// Waits of others of more than this part of a packet's time are more than a channel's turns.
-const TURNS: f64 = 0.5;
-/// Where no packet has had to wait for so long, what was known of the way is no longer true.
-const FORGET: Duration = Duration::from_secs(1);
+/// A delivery rate below this fraction of the estimate shows that the path has changed: its weight
+/// is 1.
+const SUDDEN_DROP: f64 = 0.7;
+/// The longest time without an empty queue before a dip.
+const DIP_INTERVAL: Duration = Duration::from_secs(4);
+const DIP_GAIN: f64 = 0.8;
+/// Further dips in a row, each deeper.
+const MAX_DEEPER_DIPS: u32 = 2;
+/// A longer queueing delay that a peer reports is not credible.
+const MAX_QUEUEING_DELAY: Duration = Duration::from_secs(10);
+/// A queueing delay beyond this, and beyond two packets' serialization time, pauses sending for as
+/// long.
+const ALARM_DELAY: Duration = Duration::from_millis(3);
+/// The delivery rate of fewer packets determines the length of a pause but not the estimate: a
+/// packet that lost channel contention looks like a slow link.
+const MIN_RATE_PACKETS: u64 = 3;
+/// During a pause, urgent packets are sent at the rate divided by this.
+const PAUSED_DIVISOR: u32 = 2;
+/// Beyond the window, packets are sent at the rate divided by this.
+const BEYOND_WINDOW_DIVISOR: u32 = 4;
+/// The longest extension of a dip that has too few packets.
+const MAX_DIP_EXTENSION: Duration = Duration::from_millis(200);
+/// The estimate grows by half a percent, doubled with each round that finds spare capacity: at most
+/// by 100 %, or by 32 % where external delay makes the signal noisy.
+const MAX_SPARE_ROUNDS: u32 = 8;
+const MAX_NOISY_ROUNDS: u32 = 6;
+/// Growth near the ceiling.
+const GENTLE_GROWTH: f64 = 0.001;
+/// A queueing delay of this many times the mean shows a queue.
+const QUEUE_FACTOR: u32 = 2;
+/// The path is clear while the delay is below this fraction of a packet's serialization time.
+const CLEAR_FRACTION: f64 = 0.2;
+/// The jitter of schedulers alone. Where the delay varies by less, a queue shows at once.
+const SCHEDULING_JITTER: Duration = Duration::from_micros(500);
+/// An external delay beyond this fraction of a packet's serialization time is more than channel
+/// contention.
+const CONTENTION_FRACTION: f64 = 0.5;
+/// After this time without congestion, former limits are no longer valid.
+const CONGESTION_MEMORY: Duration = Duration::from_secs(1);
+
 impl Auto {
-    /// Knows nothing yet.
+    /// A controller without measurements.
     pub fn new() -> Self {
         Self {
             phase: Phase::Start { window: FIRST_WINDOW },
-            rate: FIRST_RATE,
-            share: FIRST_RATE,
-            best: FIRST_RATE,
+            pacing_rate: FIRST_RATE,
+            estimate: FIRST_RATE,
+            best_rate: FIRST_RATE,
             ceiling: Ceiling::default(),
-            next: Instant::default(),
+            next_send: Instant::default(),
             paused_until: Instant::default(),
-            urgent_next: Instant::default(),
-            held_back: false,
-            filling: false,
-            mark: None,
+            next_urgent_send: Instant::default(),
+            rate_limited: false,
+            was_rate_limited: false,
+            measurement: None,
             feedback: Feedback::new(),
             spare_rounds: 0,
-            grown: Instant::default(),
-            filled: Instant::default(),
+            last_growth: Instant::default(),
+            last_congested: Instant::default(),
             jitter: Jitter::default(),
-            foreign: Foreign::default(),
-            outstanding: 0,
+            external: ExternalDelay::default(),
+            outstanding_bytes: 0,
             sent_bytes: 0,
             draining_until: Instant::default(),
-            stopped_at: Duration::ZERO,
-            emptied: Instant::default(),
+            delay_at_pause: Duration::ZERO,
+            last_empty: Instant::default(),
             losses: Losses::default(),
         }
     }
@@ -179,311 +190,329 @@ impl Auto {
     }
 
     fn packet_time(&self) -> Duration {
-        airtime(FULL_PACKET, self.rate as u64)
+        serialization_time(FULL_PACKET, self.pacing_rate as u64)
     }
 
-    /// What may be under way: what is sent until its report comes, and two packets.
+    /// Limit of outstanding bytes: the bytes sent until their report arrives, and two packets.
     fn window(&self) -> usize {
         let time = self.feedback_time().as_secs_f64();
-        let window = (self.rate * time / 8.0) as usize + 2 * FULL_PACKET;
+        let window = (self.pacing_rate * time / 8.0) as usize + 2 * FULL_PACKET;
         match self.phase {
-            Phase::Start { window: most } => window.min(most),
+            Phase::Start { window: max } => window.min(max),
             Phase::Cruise | Phase::Dip { .. } => window,
         }
     }
 
-    fn measure(&mut self, now: Instant, found: &Measured) {
-        let target = TARGET_BYTES.max(found.rate * TARGET_TIME / 8.0);
-        if found.standing < target / 4.0 {
-            self.emptied = now;
+    fn on_sample(&mut self, now: Instant, sample: &Sample) {
+        let target = TARGET_BYTES.max(sample.delivery_rate * TARGET_TIME / 8.0);
+        if sample.standing_bytes < target / 4.0 {
+            self.last_empty = now;
         }
-        if found.standing > target / 2.0 {
-            self.filled = now;
+        if sample.standing_bytes > target / 2.0 {
+            self.last_congested = now;
         }
-        // A message or two among pauses do not fill the way.
-        let fills = self.is_starting() || found.never_empty || found.rate > self.rate / 2.0;
-        let held_back = std::mem::take(&mut self.held_back) && fills;
-        self.filling = held_back;
-        self.losses.add(found);
-        // What arrives, made up for what is lost by chance.
-        let carried = (found.rate * self.losses.excess()).min(MOST_RATE);
-        self.best = match found.never_empty {
-            true => self.best + (carried - self.best) / 8.0,
-            false => self.best.max(carried),
+        // One or two messages between pauses of the application do not fill the path.
+        let fills = self.is_starting()
+            || sample.never_empty
+            || sample.delivery_rate > self.pacing_rate / 2.0;
+        let rate_limited = std::mem::take(&mut self.rate_limited) && fills;
+        self.was_rate_limited = rate_limited;
+        self.losses.add(sample);
+        // The delivery rate without the excess losses.
+        let capacity = (sample.delivery_rate * self.losses.delivery_over_baseline()).min(MAX_RATE);
+        self.best_rate = match sample.never_empty {
+            true => self.best_rate + (capacity - self.best_rate) / 8.0,
+            false => self.best_rate.max(capacity),
         };
         match self.phase {
-            Phase::Start { .. } if found.standing > 2.0 * target => {
-                self.share = carried;
+            Phase::Start { .. } if sample.standing_bytes > 2.0 * target => {
+                self.estimate = capacity;
                 self.phase = Phase::Cruise;
             }
-            Phase::Start { .. } if held_back && self.losses.suspicious(now) => {
-                self.dip(now, carried, 0)
+            Phase::Start { .. } if rate_limited && self.losses.suggest_congestion(now) => {
+                self.begin_dip(now, capacity, 0);
             }
-            Phase::Start { window } if held_back => {
-                self.share = self.share.max(2.0 * carried);
+            Phase::Start { window } if rate_limited => {
+                self.estimate = self.estimate.max(2.0 * capacity);
                 self.phase = Phase::Start { window: window.saturating_mul(2) };
             }
             Phase::Start { .. } => {}
-            // A way that was idle in between would carry more than arrived.
-            Phase::Cruise if found.never_empty => self.follow(found.rate, found.waited),
-            Phase::Cruise if held_back && self.losses.suspicious(now) => {
-                self.dip(now, self.share, 0);
+            // Only a path that was never idle shows its capacity.
+            Phase::Cruise if sample.never_empty => self.follow_delivery_rate(sample),
+            Phase::Cruise if rate_limited && self.losses.suggest_congestion(now) => {
+                self.begin_dip(now, self.estimate, 0);
             }
-            Phase::Cruise if found.standing > target => {}
-            Phase::Cruise if held_back && now.since(self.grown) < self.feedback_time() => {}
-            Phase::Cruise if held_back => self.grow(now, found, carried, target),
+            Phase::Cruise if sample.standing_bytes > target => {}
+            Phase::Cruise if rate_limited && now.since(self.last_growth) < self.feedback_time() => {
+            }
+            Phase::Cruise if rate_limited => self.grow(now, sample, capacity, target),
             Phase::Cruise => self.spare_rounds = 0,
-            Phase::Dip { .. } => self.end_dip(now, found, carried, target),
+            Phase::Dip { .. } => self.end_dip(now, sample, capacity, target),
         }
-        if self.phase == Phase::Cruise && now.since(self.emptied) > DIP_EVERY {
-            self.dip(now, self.share, 0);
+        if self.phase == Phase::Cruise && now.since(self.last_empty) > DIP_INTERVAL {
+            self.begin_dip(now, self.estimate, 0);
         }
-        self.watch(now, found, target);
-        self.share = self.bounded(self.share);
-        let draining = found.since < self.draining_until;
-        let lacking = if draining { 0.0 } else { target - found.standing.max(0.0) };
-        self.rate = self.corrected(lacking);
+        self.watch_delay(now, sample, target);
+        self.estimate = self.clamped(self.estimate);
+        let draining = sample.since < self.draining_until;
+        let missing_bytes = if draining { 0.0 } else { target - sample.standing_bytes.max(0.0) };
+        self.pacing_rate = self.corrected_rate(missing_bytes);
     }
 
-    /// Packets wait: what arrives is what the way carries.
-    fn follow(&mut self, carried: f64, waited: Duration) {
-        // What comes faster than it is sent had waited before, or others made room for it.
-        let carried = if self.is_even() { carried.min(self.share.max(self.rate)) } else { carried };
-        let sudden = carried < SUDDEN * self.share;
-        let gain = if sudden { 1.0 } else { GAIN };
-        self.share += gain * (carried - self.share);
-        if sudden {
+    /// Packets are queued, so that the delivery rate is the capacity.
+    fn follow_delivery_rate(&mut self, sample: &Sample) {
+        let mut capacity = sample.delivery_rate;
+        // Packets that arrive faster than they were sent had been queued, or cross traffic made
+        // room for them.
+        if self.is_noise_free() {
+            capacity = capacity.min(self.estimate.max(self.pacing_rate));
+        }
+        let dropped = capacity < SUDDEN_DROP * self.estimate;
+        let gain = if dropped { 1.0 } else { GAIN };
+        self.estimate += gain * (capacity - self.estimate);
+        if dropped {
             self.ceiling.forget();
         } else {
-            let unusual = waited > self.jitter.mean() * QUEUE;
-            self.ceiling.follow(carried, gain, self.share, unusual);
+            let unusual = sample.queueing_delay > self.jitter.mean() * QUEUE_FACTOR;
+            self.ceiling.follow(capacity, gain, self.estimate, unusual);
         }
         self.spare_rounds = 0;
     }
 
-    /// Nothing but queues makes packets wait or get lost.
-    fn is_even(&self) -> bool {
-        !self.losses.are_some() && self.foreign.wait() <= self.packet_time().mul_f64(TURNS)
+    /// Whether delay and loss come from our own queue alone.
+    fn is_noise_free(&self) -> bool {
+        let contention = self.packet_time().mul_f64(CONTENTION_FRACTION);
+        !self.losses.is_lossy() && self.external.delay() <= contention
     }
 
-    /// The way has room to spare: a little of it is tried at first, since it may be chance; then
-    /// more and more.
-    fn grow(&mut self, now: Instant, found: &Measured, carried: f64, target: f64) {
-        self.grown = now;
-        if !self.is_even() {
+    /// The path has spare capacity: grow a little at first, since a single sample may be chance,
+    /// and faster with each further round.
+    fn grow(&mut self, now: Instant, sample: &Sample, capacity: f64, target: f64) {
+        self.last_growth = now;
+        if !self.is_noise_free() {
             self.ceiling.forget();
         }
         let time = self.feedback_time();
-        if let Some(more) = self.foreign.rival().and_then(|rival| rival.growth(time)) {
-            self.share += more;
+        if let Some(more) = self.external.cross_traffic().and_then(|cross| cross.growth(time)) {
+            self.estimate += more;
             return;
         }
-        let little = self.packet_time().mul_f64(CLEAR).max(HITCH);
-        let clear = found.waited_in_all < little || self.jitter.usual() < HITCH;
-        let most = match self.ceiling.growth(self.share, clear) {
-            Growth::UpTo(most) => most.min(2.0 * carried),
+        let clear_delay = self.packet_time().mul_f64(CLEAR_FRACTION).max(SCHEDULING_JITTER);
+        let clear = sample.total_delay < clear_delay
+            || self.jitter.long_term_deviation() < SCHEDULING_JITTER;
+        let max = match self.ceiling.growth(self.estimate, clear) {
+            Growth::UpTo(max) => max.min(2.0 * capacity),
             Growth::Gently => {
-                self.share *= 1.0 + GENTLE;
-                (self.spare_rounds, self.filled) = (0, now);
+                self.estimate *= 1.0 + GENTLE_GROWTH;
+                (self.spare_rounds, self.last_congested) = (0, now);
                 return;
             }
         };
-        // Where waits vary anyway, less is known of what they tell.
-        let rounds = if self.foreign.wait().is_zero() { MOST_ROUNDS } else { UNEVEN_ROUNDS };
-        if now.since(self.filled) > FORGET {
+        let noisy = !self.external.delay().is_zero();
+        let rounds = if noisy { MAX_NOISY_ROUNDS } else { MAX_SPARE_ROUNDS };
+        if now.since(self.last_congested) > CONGESTION_MEMORY {
             self.spare_rounds = rounds;
         }
         let more = (0.005 * f64::from(1 << self.spare_rounds)).min(1.0);
-        self.share = self.share.max((self.share * (1.0 + more)).min(most));
-        let spare = found.standing < target / 2.0;
+        self.estimate = self.estimate.max((self.estimate * (1.0 + more)).min(max));
+        let spare = sample.standing_bytes < target / 2.0;
         self.spare_rounds = if spare { (self.spare_rounds + 1).min(rounds) } else { 0 };
     }
 
-    /// Finds out whether packets wait for others.
-    fn seek_others(&mut self, now: Instant, report: &Report, waited: Duration) {
+    /// Passes a report to the detection of external delay. `total_delay` includes that delay.
+    fn detect_external_delay(&mut self, now: Instant, report: &Report, total_delay: Duration) {
         let sent = report.sent_bytes.saturating_sub(self.sent_bytes) as usize;
         self.sent_bytes = report.sent_bytes;
-        let seen = Seen {
-            waited,
+        let seen = Observation {
+            total_delay,
             packets: report.acked_packets,
-            left: now.before(report.ago),
-            ours: airtime(self.outstanding + sent, LEAST_RATE as u64),
-            guess: self.best.min(GUESS),
+            sent: now.before(report.since_sent),
+            own: serialization_time(self.outstanding_bytes + sent, MIN_RATE as u64),
+            guess: self.best_rate.min(UNKNOWN_ESTIMATE),
         };
-        self.outstanding = report.outstanding;
-        match self.foreign.add(now, &seen) {
+        self.outstanding_bytes = report.outstanding_bytes;
+        match self.external.on_report(now, &seen) {
             None => return,
-            Some(Verdict::Again(pause)) => return self.pause_for_test(now + pause),
-            Some(Verdict::Sighted) if self.is_starting() => {
-                (self.phase, self.share) = (Phase::Cruise, 0.0);
+            Some(TestResult::Repeat(pause)) => return self.pause_for_test(now + pause),
+            Some(TestResult::Observed) if self.is_starting() => {
+                (self.phase, self.estimate) = (Phase::Cruise, 0.0);
             }
-            Some(Verdict::Sighted | Verdict::Foreign) => {}
+            Some(TestResult::Observed | TestResult::External) => {}
         }
-        // What the way carries beside that is not known.
-        self.spare_rounds = UNEVEN_ROUNDS;
-        self.mark = None;
-        self.share = self.bounded(self.share);
-        (self.rate, self.filled) = (self.share, now);
+        // The capacity alongside the cross traffic is unknown: grow fast from here.
+        self.spare_rounds = MAX_NOISY_ROUNDS;
+        self.measurement = None;
+        self.estimate = self.clamped(self.estimate);
+        (self.pacing_rate, self.last_congested) = (self.estimate, now);
     }
 
-    /// What may be sent in place of `share`, beside a rival and at all.
-    fn bounded(&self, share: f64) -> f64 {
-        let (least, most) = match self.foreign.rival() {
-            Some(rival) => (rival.least(), rival.most()),
-            None => (LEAST_RATE, MOST_RATE),
+    /// `estimate` within the limits alongside cross traffic and the absolute ones.
+    fn clamped(&self, estimate: f64) -> f64 {
+        let (min, max) = match self.external.cross_traffic() {
+            Some(cross) => (cross.min_rate(), cross.max_rate()),
+            None => (MIN_RATE, MAX_RATE),
         };
-        share.max(least).min(most).clamp(LEAST_RATE, MOST_RATE)
+        estimate.max(min).min(max).clamp(MIN_RATE, MAX_RATE)
     }
 
-    /// Packets that go on waiting although less is sent may wait for something else.
-    fn watch(&mut self, now: Instant, found: &Measured, target: f64) {
+    /// Tests for external delay where packets stay queued although the rate is reduced.
+    fn watch_delay(&mut self, now: Instant, sample: &Sample, target: f64) {
         if self.phase != Phase::Cruise {
             return;
         }
-        if found.standing > CROWD * target {
-            self.foreign.trouble(now, found.wait(), self.share);
-        } else if found.standing < target {
-            self.foreign.calm(self.share);
+        if sample.standing_bytes > CROSS_TRAFFIC_QUEUE * target {
+            self.external.on_delay_rise(now, sample.drain_time(), self.estimate);
+        } else if sample.standing_bytes < target {
+            self.external.on_low_delay(self.estimate);
         }
-        let waits = Waits {
-            waited: self.jitter.mean().min(found.waited),
-            most: self.jitter.mean().max(found.waited),
-            ours: found.wait(),
-            share: self.share,
-            drains: airtime(self.outstanding, self.rate.min(found.rate) as u64),
-            time: self.feedback_time(),
+        let slowest = self.pacing_rate.min(sample.delivery_rate);
+        let state = DelayState {
+            lower: self.jitter.mean().min(sample.queueing_delay),
+            higher: self.jitter.mean().max(sample.queueing_delay),
+            own: sample.drain_time(),
+            estimate: self.estimate,
+            drain_time: serialization_time(self.outstanding_bytes, slowest as u64),
+            feedback_time: self.feedback_time(),
         };
-        if let Some(pause) = self.foreign.test(now, &waits) {
+        if let Some(pause) = self.external.begin_test_if_due(now, &state) {
             self.pause_for_test(now + pause);
         }
     }
 
-    /// What may be beyond the window: where packets get lost, reports do too, and a few more
-    /// bring the next.
-    fn beyond(&self, now: Instant, under_way: usize) -> Release {
-        let next = self.next + self.packet_time() * (BEYOND_SHARE - 1);
+    /// Decides on a packet beyond the window. A path that loses packets loses reports too; a few
+    /// more packets bring the next report.
+    fn release_beyond_window(&self, now: Instant, in_flight: usize) -> Release {
+        let next = self.next_send + self.packet_time() * (BEYOND_WINDOW_DIVISOR - 1);
         match self.phase {
             Phase::Start { .. } => Release::Drained,
-            _ if !self.losses.are_some() || under_way > 2 * self.window() => Release::Drained,
+            _ if !self.losses.is_lossy() || in_flight > 2 * self.window() => Release::Drained,
             _ if now < next => Release::At(next),
             _ => Release::Now,
         }
     }
 
-    /// Nobody is to take this pause for an idle way.
+    /// Pauses without letting the pause count as an idle path.
     fn pause_for_test(&mut self, end: Instant) {
         self.pause_until(end);
-        self.filled = end;
+        self.last_congested = end;
     }
 
     fn pause_until(&mut self, end: Instant) {
         self.paused_until = self.paused_until.max(end);
-        self.next = self.next.max(end);
+        self.next_send = self.next_send.max(end);
         self.draining_until = end + self.feedback_time();
     }
 
-    /// Ends a dip that told enough.
-    fn end_dip(&mut self, now: Instant, found: &Measured, carried: f64, target: f64) {
-        let Phase::Dip { from, until, again } = self.phase else { return };
+    /// Ends a dip that is conclusive, or repeats it deeper.
+    fn end_dip(&mut self, now: Instant, sample: &Sample, capacity: f64, target: f64) {
+        let Phase::Dip { from, until, previous } = self.phase else { return };
         if now >= from {
-            self.losses.add_calm(found);
+            self.losses.add_to_dip(sample);
         }
-        let told = self.losses.told();
-        if now < until || !told && now < until + LONGEST_DIP {
+        let conclusive = self.losses.dip_is_conclusive();
+        if now < until || !conclusive && now < until + MAX_DIP_EXTENSION {
             return;
         }
-        let waits = self.losses.any_in_dip() && found.standing > target / 4.0;
-        // Where packets still wait, it was no calm way.
-        if waits && again < DIPS {
-            self.dip(now, carried.min(self.share) * DIP_SHARE, again + 1);
+        let congested = self.losses.dip_has_losses() && sample.standing_bytes > target / 4.0;
+        if congested && previous < MAX_DEEPER_DIPS {
+            self.begin_dip(now, capacity.min(self.estimate) * DIP_GAIN, previous + 1);
         } else {
-            if let Some(arrived) = self.losses.conclude(now) {
-                let arrived = self.share * arrived;
-                self.share = match self.foreign.rival_mut() {
-                    Some(rival) => rival.overflow(self.share, arrived),
-                    None => arrived,
+            if let Some(delivered) = self.losses.end_dip(now) {
+                let delivered = self.estimate * delivered;
+                self.estimate = match self.external.cross_traffic_mut() {
+                    Some(cross) => cross.on_overflow(self.estimate, delivered),
+                    None => delivered,
                 };
             }
             self.phase = Phase::Cruise;
         }
     }
 
-    /// The rate that makes up for so many bytes that the queue lacks.
-    fn corrected(&self, lacking: f64) -> f64 {
+    /// The pacing rate that adds `missing_bytes` to the queue, or removes them if negative.
+    fn corrected_rate(&self, missing_bytes: f64) -> f64 {
         match self.phase {
-            Phase::Start { .. } => self.share,
-            Phase::Dip { .. } => self.share * DIP_SHARE,
+            Phase::Start { .. } => self.estimate,
+            Phase::Dip { .. } => self.estimate * DIP_GAIN,
             Phase::Cruise => {
-                let correction = lacking * 8.0 / (2.0 * self.feedback_time().as_secs_f64());
-                (self.share + correction).clamp(self.share / 2.0, self.share * 1.25)
+                let correction = missing_bytes * 8.0 / (2.0 * self.feedback_time().as_secs_f64());
+                (self.estimate + correction).clamp(self.estimate / 2.0, self.estimate * 1.25)
             }
         }
     }
 
-    /// Packets waited so long that more must not join them: what is there drains first.
-    /// `arriving`: the rate at which they came since the last measurement; `sure` of enough.
-    fn pause(&mut self, now: Instant, report: &Report, arriving: Option<f64>, sure: bool) {
-        let known = !self.is_starting() && self.filling;
-        let slower = arriving.filter(|rate| known && *rate < SUDDEN * self.share);
-        let waited = report.waited.as_secs_f64();
-        let unusual = report.waited > self.jitter.often();
-        let queue = unusual && slower.is_some_and(|rate| rate * waited / 8.0 > 1.5 * much(rate));
-        let usual = (self.packet_time() * 2).max(ALARM).max(self.jitter.most());
-        self.jitter.add(report.waited);
-        // While a queue drains it is only news that it is far longer than it seemed.
+    /// Pauses where the queueing delay is so long that the queue has to drain first.
+    /// `delivery_rate` is the one since the last sample, over `packets`.
+    fn pause_if_congested(
+        &mut self,
+        now: Instant,
+        report: &Report,
+        delivery_rate: Option<f64>,
+        packets: u64,
+    ) {
+        let known = !self.is_starting() && self.was_rate_limited;
+        let slower = delivery_rate.filter(|rate| known && *rate < SUDDEN_DROP * self.estimate);
+        let delay = report.queueing_delay.as_secs_f64();
+        let unusual = report.queueing_delay > self.jitter.mean_plus_2_deviations();
+        let is_queue = unusual
+            && slower.is_some_and(|rate| rate * delay / 8.0 > 1.5 * significant_queue(rate));
+        let expected =
+            (self.packet_time() * 2).max(ALARM_DELAY).max(self.jitter.mean_plus_4_deviations());
+        self.jitter.add(report.queueing_delay);
+        // While a queue drains, only a far longer one requires another pause.
         let draining = now < self.draining_until;
-        let news = queue && report.waited > self.stopped_at * 2;
-        if draining && !news || !queue && report.waited <= usual {
+        let is_news = is_queue && report.queueing_delay > self.delay_at_pause * 2;
+        if draining && !is_news || !is_queue && report.queueing_delay <= expected {
             return;
         }
-        self.stopped_at = report.waited;
+        self.delay_at_pause = report.queueing_delay;
         if known {
-            self.foreign.trouble(now, report.waited, self.share);
+            self.external.on_delay_rise(now, report.queueing_delay, self.estimate);
         }
-        if let Some(arriving) = slower.filter(|_| sure) {
-            self.share = self.bounded(arriving);
-            self.rate = self.share;
+        if let Some(rate) = slower.filter(|_| packets >= MIN_RATE_PACKETS) {
+            self.estimate = self.clamped(rate);
+            self.pacing_rate = self.estimate;
         }
-        // What waits is no more than what is not yet known to have arrived; on a way that just
-        // became slow it is no less either.
-        let drains =
-            airtime(report.outstanding, slower.unwrap_or(self.rate).max(LEAST_RATE) as u64);
-        let pause = match slower {
-            Some(_) => report.waited.max(drains.saturating_sub(self.feedback_time())).min(drains),
-            None => report.waited.min(drains),
+        // The queue is at most the outstanding bytes. On a path that just became slow it is not
+        // less either.
+        let rate = slower.unwrap_or(self.pacing_rate).max(MIN_RATE);
+        let drain_time = serialization_time(report.outstanding_bytes, rate as u64);
+        let least = match slower {
+            Some(_) => drain_time.saturating_sub(self.feedback_time()),
+            None => Duration::ZERO,
         };
-        self.pause_until(now + pause);
+        self.pause_until(now + report.queueing_delay.max(least).min(drain_time));
     }
 
-    /// After trouble that is long over the way is found out anew, from half of what it was.
-    fn recover(&mut self, now: Instant, under_way: usize) {
-        let alone = self.foreign.rival().is_none();
-        let over = alone && under_way == 0 && now.since(self.filled) > FORGET;
-        if over && !self.is_starting() && self.share < self.best / 2.0 {
+    /// Restarts from half of the best rate when the path is idle and past congestion has left the
+    /// estimate far below that rate.
+    fn restart_if_idle(&mut self, now: Instant, in_flight: usize) {
+        let alone = self.external.cross_traffic().is_none();
+        let idle = in_flight == 0 && now.since(self.last_congested) > CONGESTION_MEMORY;
+        if alone && idle && !self.is_starting() && self.estimate < self.best_rate / 2.0 {
             self.phase = Phase::Start { window: FIRST_WINDOW };
-            self.share = self.best / 2.0;
-            self.rate = self.share;
-            self.next = now;
+            self.estimate = self.best_rate / 2.0;
+            self.pacing_rate = self.estimate;
+            self.next_send = now;
         }
     }
 
-    /// From when a packet leaves until its report comes.
+    /// Time from sending a packet until its report arrives.
     fn feedback_time(&self) -> Duration {
-        self.feedback.time() + self.foreign.wait()
+        self.feedback.max_time() + self.external.delay()
     }
 
-    fn dip(&mut self, now: Instant, share: f64, again: u32) {
+    fn begin_dip(&mut self, now: Instant, estimate: f64, previous: u32) {
         let time = self.feedback_time();
-        self.phase = Phase::Dip { from: now + time, until: now + time * 2, again };
-        self.share = share;
-        (self.emptied, self.filled) = (now, now);
+        self.phase = Phase::Dip { from: now + time, until: now + time * 2, previous };
+        self.estimate = estimate;
+        (self.last_empty, self.last_congested) = (now, now);
         self.spare_rounds = 0;
-        self.losses.begin_dip(again);
+        self.losses.begin_dip(previous);
     }
 }
 
-/// More bytes than this far away are more than a packet, and than jitter, at `rate`.
-fn much(rate: f64) -> f64 {
+/// Bytes at the bottleneck beyond which a queue at `rate` is more than one packet and jitter.
+fn significant_queue(rate: f64) -> f64 {
     (rate * TARGET_TIME / 8.0).max(FULL_PACKET as f64)
 }
 
@@ -494,63 +523,66 @@ impl Default for Auto {
 }
 
 impl Controller for Auto {
-    fn release(&mut self, now: Instant, ask: Ask, under_way: usize) -> Release {
-        self.recover(now, under_way);
-        if ask.urgent && now < self.paused_until {
-            let due = self.urgent_next.min(self.paused_until);
+    fn release(&mut self, now: Instant, packet: PendingPacket, in_flight: usize) -> Release {
+        self.restart_if_idle(now, in_flight);
+        if packet.urgent && now < self.paused_until {
+            let due = self.next_urgent_send.min(self.paused_until);
             return if now < due { Release::At(due) } else { Release::Now };
         }
-        let ahead = if ask.urgent { FULL_PACKET } else { 0 };
-        if under_way > 0 && under_way + ask.bytes > self.window() + ahead {
-            self.held_back = true;
-            return self.beyond(now, under_way + ask.bytes);
+        let ahead = if packet.urgent { FULL_PACKET } else { 0 };
+        if in_flight > 0 && in_flight + packet.bytes > self.window() + ahead {
+            self.rate_limited = true;
+            return self.release_beyond_window(now, in_flight + packet.bytes);
         }
-        let next = if ask.urgent { self.next.before(self.packet_time()) } else { self.next };
+        let early = if packet.urgent { self.packet_time() } else { Duration::ZERO };
+        let next = self.next_send.before(early);
         if now < next {
-            self.held_back = true;
+            self.rate_limited = true;
             return Release::At(next);
         }
         Release::Now
     }
 
-    fn on_sent(&mut self, now: Instant, bytes: usize, _under_way: usize) {
+    fn on_sent(&mut self, now: Instant, bytes: usize, _in_flight: usize) {
         let catch_up = self.packet_time().max(Duration::from_millis(1));
-        let took = airtime(bytes, self.rate as u64);
-        self.next = following(self.next, now, took, catch_up);
-        self.urgent_next = now + took * PAUSED_SHARE;
+        let gap = serialization_time(bytes, self.pacing_rate as u64);
+        self.next_send = next_send_time(self.next_send, now, gap, catch_up);
+        self.next_urgent_send = now + gap * PAUSED_DIVISOR;
     }
 
-    fn wants_report(&self, under_way: usize) -> bool {
-        self.is_starting() && under_way + FULL_PACKET > self.window()
+    fn wants_report(&self, in_flight: usize) -> bool {
+        self.is_starting() && in_flight + FULL_PACKET > self.window()
     }
 
     fn on_new_session(&mut self) {
         self.sent_bytes = 0;
-        self.mark = None;
+        self.measurement = None;
     }
 
     fn on_report(&mut self, now: Instant, report: &Report) {
-        let waited = report.waited.min(LONGEST_WAIT);
+        let total_delay = report.queueing_delay.min(MAX_QUEUEING_DELAY);
         self.feedback.add(now, report);
-        let testing = self.foreign.is_testing();
-        self.seek_others(now, report, waited);
+        let testing = self.external.is_testing();
+        self.detect_external_delay(now, report, total_delay);
+        let external = self.external.delay();
         let report = &Report {
-            waited: waited.saturating_sub(self.foreign.wait()),
-            least_waited: report.least_waited.saturating_sub(self.foreign.wait()),
+            queueing_delay: total_delay.saturating_sub(external),
+            min_queueing_delay: report.min_queueing_delay.saturating_sub(external),
             ..*report
         };
-        // While nothing is sent on purpose, what arrives tells nothing of the way.
-        let Some(mut mark) = self.mark.filter(|_| !testing) else {
-            self.mark = Some(Mark::at(now, report));
+        // During the pause of a test, the delivery rate says nothing about the path.
+        let Some(mut measurement) = self.measurement.filter(|_| !testing) else {
+            self.measurement = Some(Measurement::start(now, report));
             return;
         };
-        mark.add(report, waited);
-        let uneven = self.foreign.wait();
-        self.pause(now, report, mark.rate(report, uneven), mark.packets(report) >= FEWEST);
-        let found = mark.measured(report, self.feedback.round_trip() + uneven * 2);
-        self.mark = Some(if found.is_some() { Mark::at(now, report) } else { mark });
-        if let Some(found) = found {
-            self.measure(now, &found);
+        measurement.add(report, total_delay);
+        let rate = measurement.delivery_rate(report, external);
+        self.pause_if_congested(now, report, rate, measurement.packets(report));
+        let sample = measurement.sample(report, self.feedback.min_rtt() + external * 2);
+        self.measurement =
+            Some(if sample.is_some() { Measurement::start(now, report) } else { measurement });
+        if let Some(sample) = sample {
+            self.on_sample(now, &sample);
         }
     }
 
@@ -563,6 +595,6 @@ impl Controller for Auto {
     }
 
     fn rate_bps(&self) -> Option<u64> {
-        Some(self.rate as u64)
+        Some(self.pacing_rate as u64)
     }
 }
