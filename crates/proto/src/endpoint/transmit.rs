@@ -5,7 +5,7 @@ use crate::address::Place;
 use crate::class::{Class, InFlight};
 use crate::crypto::seal::PacketBuilder;
 use crate::delivery::Piece;
-use crate::delivery::outbox::{Scope, SendOrder};
+use crate::delivery::outbox::{Scope, SendOrder, Urgency};
 use crate::endpoint::{Endpoint, Timer, Transmit};
 use crate::ids::{LinkId, PeerId, RadioId};
 use crate::path::link::Link;
@@ -75,20 +75,19 @@ impl Endpoint {
     }
 
     /// Accounts for a datagram on a link.
-    /// `urgency`: the highest priority of the messages in it and when the first of them
-    /// expires; `None` for what is not bound by the radio's budget.
+    /// `urgency` is that of its messages; `None`: it is not bound by the radio's budget.
     pub(crate) fn sent(
         &mut self,
         now: Instant,
         id: LinkId,
         datagram: Vec<u8>,
-        urgency: Option<(u8, Option<Instant>)>,
+        urgency: Option<Urgency>,
     ) -> Option<Transmit> {
         let place = self.links[id].remote?;
         let radio = self.links[id].radio;
         let in_flight = self.in_flight(radio).total();
-        let priority = urgency.map(|(priority, _)| priority);
-        let class = self.class(id, priority);
+        let priority = urgency.map(|it| it.priority);
+        let class = self.class(id, urgency.map(|it| it.mark));
         let link = &mut self.links[id];
         let ip_bytes = datagram.len() + link.config.header_bytes;
         link.on_sent(now, class, ip_bytes);
@@ -273,10 +272,10 @@ impl Endpoint {
         packet: PacketBuilder,
         pieces: Vec<Piece>,
         ends: (bool, bool),
-        urgency: Option<(u8, Option<Instant>)>,
+        urgency: Option<Urgency>,
     ) -> Option<Transmit> {
         let datagram = packet.seal()?;
-        let class = self.class(id, urgency.map(|(priority, _)| priority));
+        let class = self.class(id, urgency.map(|it| it.mark));
         let link = &mut self.links[id];
         let peer = link.peer;
         let ip_bytes = datagram.len() + link.config.header_bytes;
@@ -327,9 +326,11 @@ impl Endpoint {
             let admits = self.links[next.link].relay_window.admits(priority);
             return (Limit::Radio, if admits { Release::Now } else { Release::Drained });
         }
-        let waiting = self.peers[next.peer].outbox.waiting_bytes() as usize;
+        let outbox = &self.peers[next.peer].outbox;
+        let mark = outbox.urgency(next.order).mark;
+        let waiting = outbox.waiting_bytes() as usize;
         let datagram = (waiting + HEADER_ESTIMATE).min(self.datagram_bytes(next.link));
-        let ahead = self.in_flight(radio).ahead_of(self.class(next.link, Some(priority)));
+        let ahead = self.in_flight(radio).ahead_of(self.class(next.link, Some(mark)));
         let link = &mut self.links[next.link];
         let bytes = datagram + link.config.header_bytes;
         let ask = Ask { bytes, urgent: link.is_urgent(priority) };
@@ -395,7 +396,7 @@ impl Endpoint {
         [Scope::All, Scope::Unrelayed].into_iter().find_map(|scope| {
             let state = &self.peers[peer];
             let order = state.outbox.next_in_order(scope)?;
-            let class = self.radios[radio].class(Some(order.priority()));
+            let class = self.radios[radio].class(Some(state.outbox.urgency(order).mark));
             let heard = |hop| self.is_heard(hop);
             let link = link_for(&state.links, &self.links, (radio, class), heard)?;
             let relayed = self.links[link].via.is_some();

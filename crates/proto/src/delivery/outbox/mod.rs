@@ -38,6 +38,10 @@ pub(crate) const RELAY: u64 = 1 << 63;
 const CONTROL_RANK: u16 = 256;
 /// The same through relays: calls and heartbeats pass definitions.
 const RELAYED_CONTROL: u8 = 254;
+/// Mark of control messages that are sent again: best effort. The contention window of the voice
+/// category ends at seven slots, so two stations that do not hear each other and both send
+/// definitions collide without end. That of best effort grows to 1023 slots.
+const REPAIRED_CONTROL_MARK: u8 = 128;
 /// Publishers told apart on one channel; more share the last number.
 pub(crate) const MAX_SOURCES: u32 = limits::SOURCES_PER_CHANNEL;
 /// A message without lifespan counts as due so long after its publication.
@@ -113,6 +117,16 @@ struct OutChannel {
     wanted: bool,
     sources: BTreeMap<u32, SourceQueue>,
     stats: OutStats,
+}
+
+/// Urgency of a packet with messages: that of its first message.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Urgency {
+    pub(crate) priority: u8,
+    /// Priority that decides the access category. It is lower for repairs of control messages.
+    pub(crate) mark: u8,
+    /// End of the lifespan.
+    pub(crate) expires: Option<Instant>,
 }
 
 /// A frame to be sent.
@@ -455,10 +469,16 @@ impl Outbox {
         Some(channel)
     }
 
-    /// Priority and end of what has a turn; what is the session's own is above all.
-    pub(crate) fn urgency(&self, order: SendOrder) -> (u8, Option<Instant>) {
+    /// How urgent a message is.
+    pub(crate) fn urgency(&self, order: SendOrder) -> Urgency {
         let message = self.store.get(order.id);
-        (order.priority(), message.and_then(|message| message.lifespan_end))
+        let is_repair = message.is_some_and(|message| message.repairs.first().is_some());
+        let priority = order.priority();
+        Urgency {
+            priority,
+            mark: if order.is_control() && is_repair { REPAIRED_CONTROL_MARK } else { priority },
+            expires: message.and_then(|message| message.lifespan_end),
+        }
     }
 
     /// The first message that may be sent now.
