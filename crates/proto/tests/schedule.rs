@@ -98,19 +98,6 @@ fn a_link_where_a_lower_class_is_stuck_still_carries_higher_ones() {
 }
 
 #[test]
-fn control_messages_that_are_sent_again_are_best_effort() {
-    let mut net = Net::pair(1, &Pipe::of(MBPS_6));
-    let before = net.nodes[0].sent.len();
-    net.nodes[0].pipe.cut = true;
-    net.nodes[0].endpoint.offer(net.now, P, channel(topic("/scan", 200))).unwrap();
-    net.run(400 * MS);
-    let sent = classes(&net, 0, before);
-    assert_eq!(sent[0], (Class::Voice, 48));
-    let again = &sent[1..];
-    assert!(!again.is_empty() && again.iter().all(|it| *it == (Class::BestEffort, 0)), "{sent:?}");
-}
-
-#[test]
 fn a_radio_without_marking_has_one_class_and_one_budget() {
     let mut net = Net::pair(1, &Pipe::of(MBPS_6));
     let laser = net.open(0, P, channel(topic("/scan", 255)));

@@ -87,7 +87,7 @@ impl Endpoint {
         let radio = self.links[id].radio;
         let in_flight = self.in_flight(radio).total();
         let priority = urgency.map(|it| it.priority);
-        let class = self.class(id, urgency.map(|it| it.mark));
+        let class = self.class(id, priority);
         let link = &mut self.links[id];
         let ip_bytes = datagram.len() + link.config.header_bytes;
         link.on_sent(now, class, ip_bytes);
@@ -275,7 +275,7 @@ impl Endpoint {
         urgency: Option<Urgency>,
     ) -> Option<Transmit> {
         let datagram = packet.seal()?;
-        let class = self.class(id, urgency.map(|it| it.mark));
+        let class = self.class(id, urgency.map(|it| it.priority));
         let link = &mut self.links[id];
         let peer = link.peer;
         let ip_bytes = datagram.len() + link.config.header_bytes;
@@ -326,11 +326,9 @@ impl Endpoint {
             let admits = self.links[next.link].relay_window.admits(priority);
             return (Limit::Radio, if admits { Release::Now } else { Release::Drained });
         }
-        let outbox = &self.peers[next.peer].outbox;
-        let mark = outbox.urgency(next.order).mark;
-        let waiting = outbox.waiting_bytes() as usize;
+        let waiting = self.peers[next.peer].outbox.waiting_bytes() as usize;
         let datagram = (waiting + HEADER_ESTIMATE).min(self.datagram_bytes(next.link));
-        let ahead = self.in_flight(radio).ahead_of(self.class(next.link, Some(mark)));
+        let ahead = self.in_flight(radio).ahead_of(self.class(next.link, Some(priority)));
         let link = &mut self.links[next.link];
         let bytes = datagram + link.config.header_bytes;
         let ask = Ask { bytes, urgent: link.is_urgent(priority) };
@@ -396,7 +394,7 @@ impl Endpoint {
         [Scope::All, Scope::Unrelayed].into_iter().find_map(|scope| {
             let state = &self.peers[peer];
             let order = state.outbox.next_in_order(scope)?;
-            let class = self.radios[radio].class(Some(state.outbox.urgency(order).mark));
+            let class = self.radios[radio].class(Some(order.priority()));
             let heard = |hop| self.is_heard(hop);
             let link = link_for(&state.links, &self.links, (radio, class), heard)?;
             let relayed = self.links[link].via.is_some();
@@ -418,9 +416,11 @@ impl Endpoint {
         }
         let mut pieces = Vec::new();
         let mut whole_within = None;
+        let mut repairs_control = false;
         loop {
             let room = datagram_bytes.saturating_sub(packet.sealed_len());
             let Some(cut) = outbox.next_frame(now, scope, room, whole_within) else { break };
+            repairs_control |= cut.is_control_repair();
             if cut.repair {
                 link.stats.repair_bytes += cut.bytes.len() as u64;
             }
@@ -430,6 +430,9 @@ impl Endpoint {
             }
             pieces.push(cut.piece);
             whole_within = Some(SHARE_BYTES);
+        }
+        if repairs_control {
+            outbox.control_repairs.on_sent(now, (self.random)());
         }
         let ip_bytes = packet.sealed_len() + link.config.header_bytes;
         let under_way = link.sent_packets.outstanding_bytes() + ip_bytes;
