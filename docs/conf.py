@@ -10,6 +10,8 @@ html_title = "Tautline"
 html_theme = "furo"
 html_show_sphinx = False
 html_copy_source = False
+html_static_path = ["style"]
+html_css_files = ["tables.css"]
 
 extensions = ["myst_parser"]
 root_doc = "docs/index"

@@ -54,8 +54,7 @@ fn random_pipe(rng: &mut Rng) -> Pipe {
         duplicate: pick(rng, &[0.0, 0.05, 0.2]),
         reorder: pick(rng, &[0.0, 0.1, 0.3]),
         reorder_by: MS * pick(rng, &[1, 5, 20]),
-        cut: false,
-        is_far: false,
+        ..Pipe::of(0)
     }
 }
 

@@ -6,7 +6,7 @@ mod net;
 use net::*;
 use std::collections::HashSet;
 use tautline_proto::stats::DropReason;
-use tautline_proto::{Config, PeerId};
+use tautline_proto::{Config, Event, PeerId};
 
 const P: PeerId = PeerId(0);
 
@@ -193,4 +193,26 @@ fn a_message_that_is_not_repaired_outlives_an_overdue_acknowledgement() {
     let (_, _, stats) = net.nodes[0].endpoint.channel_out(P, image).unwrap();
     assert_eq!((stats.delivered, stats.dropped.total()), (1, 0), "{stats:?}");
     assert_eq!(net.nodes[1].received.len(), 1);
+}
+
+#[test]
+fn repairs_of_a_definition_become_rare_while_none_arrives() {
+    let mut net = Net::pair(5, &Pipe::of(6_000_000));
+    net.nodes[0].pipe.longest = 1000;
+    let mut config = channel(topic("/scan", 200));
+    config.topic.type_name = "unknown/Type".into();
+    config.definition = "x".repeat(60_000).into();
+    net.nodes[0].endpoint.offer(net.now, P, config).unwrap();
+    net.run(MS * 1000);
+    let before = net.nodes[0].sent.len();
+    net.run(MS * 1000);
+    let full = |net: &Net| {
+        net.nodes[0].sent[before..].iter().filter(|it| it.datagram.len() > 1000).count()
+    };
+    let repairs = full(&net);
+    assert!((1..50).contains(&repairs), "{repairs} repairs on a link for 500 packets");
+    net.nodes[0].pipe.longest = DATAGRAM;
+    net.run(MS * 1500);
+    let known = |it: &Event| matches!(it, Event::Offered { .. });
+    assert!(net.nodes[1].events.iter().any(known), "{:?}", net.nodes[1].events);
 }

@@ -6,6 +6,7 @@ pub(crate) mod definitions;
 mod fragment;
 pub(crate) mod inbox;
 pub(crate) mod outbox;
+mod repair_backoff;
 mod repair_budget;
 
 use std::ops::Range;

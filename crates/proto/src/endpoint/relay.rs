@@ -12,7 +12,7 @@ use crate::address::Place;
 use crate::class::Class;
 use crate::config::{LinkConfig, MIN_DATAGRAM, RadioConfig, Rate};
 use crate::delivery::inbox::Received;
-use crate::delivery::outbox::{Flow, RelayOrigin, RelayedPacket};
+use crate::delivery::outbox::{Flow, RelayOrigin, RelayedPacket, Urgency};
 use crate::endpoint::events::Notice;
 use crate::endpoint::{Endpoint, Timer, Transmit};
 use crate::error::SetupError;
@@ -173,9 +173,12 @@ impl Endpoint {
         id: LinkId,
         (hop, end): (PeerId, ShortName),
         datagram: Vec<u8>,
-        urgency: Option<(u8, Option<Instant>)>,
+        urgency: Option<Urgency>,
     ) {
-        let (priority, expires) = urgency.unwrap_or((u8::MAX, Some(now + REPORT_LIFE)));
+        let (priority, expires) = match urgency {
+            Some(urgency) => (urgency.priority, urgency.expires),
+            None => (u8::MAX, Some(now + REPORT_LIFE)),
+        };
         let header = RelayHeader {
             hops: HOPS,
             life: expires.map(|at| at.since(now)),

@@ -5,7 +5,7 @@ use crate::address::Place;
 use crate::class::{Class, InFlight};
 use crate::crypto::seal::PacketBuilder;
 use crate::delivery::Piece;
-use crate::delivery::outbox::{Scope, SendOrder};
+use crate::delivery::outbox::{Scope, SendOrder, Urgency};
 use crate::endpoint::{Endpoint, Timer, Transmit};
 use crate::ids::{LinkId, PeerId, RadioId};
 use crate::path::link::Link;
@@ -76,19 +76,18 @@ impl Endpoint {
     }
 
     /// Accounts for a datagram on a link.
-    /// `urgency`: the highest priority of the messages in it and when the first of them
-    /// expires; `None` for what is not bound by the radio's budget.
+    /// `urgency` is that of its messages; `None`: it is not bound by the radio's budget.
     pub(crate) fn sent(
         &mut self,
         now: Instant,
         id: LinkId,
         datagram: Vec<u8>,
-        urgency: Option<(u8, Option<Instant>)>,
+        urgency: Option<Urgency>,
     ) -> Option<Transmit> {
         let place = self.links[id].remote?;
         let radio = self.links[id].radio;
         let in_flight = self.in_flight(radio).total();
-        let priority = urgency.map(|(priority, _)| priority);
+        let priority = urgency.map(|it| it.priority);
         let class = self.class(id, priority);
         let link = &mut self.links[id];
         let ip_bytes = datagram.len() + link.config.header_bytes;
@@ -275,10 +274,10 @@ impl Endpoint {
         packet: PacketBuilder,
         pieces: Vec<Piece>,
         request: AckRequest,
-        urgency: Option<(u8, Option<Instant>)>,
+        urgency: Option<Urgency>,
     ) -> Option<Transmit> {
         let datagram = packet.seal()?;
-        let class = self.class(id, urgency.map(|(priority, _)| priority));
+        let class = self.class(id, urgency.map(|it| it.priority));
         let link = &mut self.links[id];
         let peer = link.peer;
         let ip_bytes = datagram.len() + link.config.header_bytes;
@@ -419,9 +418,11 @@ impl Endpoint {
         }
         let mut pieces = Vec::new();
         let mut whole_within = None;
+        let mut repairs_control = false;
         loop {
             let room = datagram_bytes.saturating_sub(packet.sealed_len());
             let Some(cut) = outbox.next_frame(now, scope, room, whole_within) else { break };
+            repairs_control |= cut.is_control_repair();
             if cut.repair {
                 link.stats.repair_bytes += cut.bytes.len() as u64;
             }
@@ -431,6 +432,9 @@ impl Endpoint {
             }
             pieces.push(cut.piece);
             whole_within = Some(SHARE_BYTES);
+        }
+        if repairs_control {
+            outbox.control_repairs.on_sent(now, (self.random)());
         }
         let ip_bytes = packet.sealed_len() + link.config.header_bytes;
         let under_way = link.sent_packets.outstanding_bytes() + ip_bytes;

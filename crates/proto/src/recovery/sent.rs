@@ -203,7 +203,7 @@ impl SentPackets {
     /// The table of a link that takes over this link number, and continues its packet numbers.
     pub(crate) fn successor(&self, relayed: bool) -> Self {
         let first = self.next_number();
-        let in_kernel = [InKernel { first: first, bytes: 0 }; CLASSES];
+        let in_kernel = [InKernel { first, bytes: 0 }; CLASSES];
         Self { first, in_kernel, relayed, ..Self::new() }
     }
 

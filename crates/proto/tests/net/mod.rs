@@ -49,6 +49,8 @@ pub struct Pipe {
     pub reorder_by: Duration,
     /// Packets are lost while this is set.
     pub cut: bool,
+    /// Longer datagrams are lost, as in collisions of stations that do not hear each other.
+    pub longest: usize,
     /// The queue that drains at `rate_bps` is far away: our own kernel has nothing of it.
     pub is_far: bool,
 }
@@ -63,6 +65,7 @@ impl Pipe {
             reorder: 0.0,
             reorder_by: 5 * MS,
             cut: false,
+            longest: DATAGRAM,
             is_far: false,
         }
     }
@@ -378,7 +381,7 @@ impl Net {
             self.plan(departs, Happening::Departed { node, link, class, bytes: ip_bytes });
         }
         let target = self.nodes.iter().position(|n| n.address == to);
-        let lost = pipe.cut || self.rng.chance(pipe.loss);
+        let lost = pipe.cut || datagram.len() > pipe.longest || self.rng.chance(pipe.loss);
         let Some(target) = target.filter(|_| !lost) else { return };
         let copies = 1 + usize::from(self.rng.chance(pipe.duplicate));
         for _ in 0..copies {

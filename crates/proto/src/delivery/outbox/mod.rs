@@ -16,6 +16,7 @@ use store::{MessageStore, Outgoing};
 
 use crate::config::{ChannelConfig, Config};
 use crate::delivery::fragment::RangeSet;
+use crate::delivery::repair_backoff::RepairBackoff;
 use crate::delivery::repair_budget::RepairBudget;
 use crate::delivery::{MessageId, Piece};
 use crate::error::SendError;
@@ -115,6 +116,14 @@ struct OutChannel {
     stats: OutStats,
 }
 
+/// Urgency of a packet with messages: that of its first message.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Urgency {
+    pub(crate) priority: u8,
+    /// End of the lifespan.
+    pub(crate) expires: Option<Instant>,
+}
+
 /// A frame to be sent.
 #[derive(Debug)]
 pub(crate) struct FrameToSend {
@@ -126,6 +135,12 @@ pub(crate) struct FrameToSend {
     pub(crate) relayed: bool,
 }
 
+impl FrameToSend {
+    pub(crate) fn is_control_repair(&self) -> bool {
+        self.repair && !self.relayed && self.data.channel == CONTROL
+    }
+}
+
 /// Messages for one peer.
 #[derive(Debug)]
 pub(crate) struct Outbox {
@@ -133,6 +148,7 @@ pub(crate) struct Outbox {
     store: MessageStore,
     next_id: u64,
     repairs: RepairBudget,
+    pub(crate) control_repairs: RepairBackoff,
     forwarded: Forwarded,
 }
 
@@ -143,6 +159,7 @@ impl Outbox {
             store: MessageStore::default(),
             next_id: 1,
             repairs: RepairBudget::new(repair_percent),
+            control_repairs: RepairBackoff::default(),
             forwarded: Forwarded::default(),
         };
         outbox.add_control();
@@ -455,10 +472,11 @@ impl Outbox {
         Some(channel)
     }
 
-    /// Priority and end of what has a turn; what is the session's own is above all.
-    pub(crate) fn urgency(&self, order: SendOrder) -> (u8, Option<Instant>) {
+    /// How urgent a message is.
+    pub(crate) fn urgency(&self, order: SendOrder) -> Urgency {
         let message = self.store.get(order.id);
-        (order.priority(), message.and_then(|message| message.lifespan_end))
+        let expires = message.and_then(|message| message.lifespan_end);
+        Urgency { priority: order.priority(), expires }
     }
 
     /// The first message that may be sent now.
@@ -477,6 +495,7 @@ impl Outbox {
     pub(crate) fn discard_late(&mut self, now: Instant) {
         self.expire(now);
         self.repairs.trickle(now);
+        self.control_repairs.update(now);
         for scope in [Scope::All, Scope::Unrelayed] {
             while let Some((order, message)) = self.first_ready(scope)
                 && self.cannot_arrive_in_time(now, message)
@@ -506,8 +525,12 @@ impl Outbox {
     /// What of a message is to be sent next: a repair, if there is budget, or what was never sent.
     fn next_range(&self, message: &Outgoing) -> Option<(Range<u32>, bool)> {
         if let Some(range) = message.repairs.first() {
-            // The session's own messages are few and everything waits for them.
-            if self.repairs.is_left() || message.channel == CONTROL {
+            // Everything waits for control messages: the budget does not limit their repairs.
+            let allowed = match message.channel {
+                CONTROL => self.control_repairs.is_allowed(),
+                _ => self.repairs.is_left(),
+            };
+            if allowed {
                 return Some((range, true));
             }
         }
@@ -517,8 +540,10 @@ impl Outbox {
 
     /// Sending this piece again will cost no budget.
     pub(crate) fn refund(&mut self, piece: &Piece) {
-        if self.store.get(piece.message).is_some_and(|it| it.channel != CONTROL) {
-            self.repairs.refund(piece.len());
+        match self.store.get(piece.message).map(|message| message.channel) {
+            Some(CONTROL) => self.control_repairs.reset(),
+            Some(_) => self.repairs.refund(piece.len()),
+            None => {}
         }
     }
 

@@ -22,6 +22,9 @@ impl Outbox {
             let _ = message.acked.insert(piece.range.clone());
         });
         let Some(message) = self.store.get(piece.message) else { return };
+        if message.channel == CONTROL {
+            self.control_repairs.reset();
+        }
         if message.acked.contains(&(0..message.extent())) {
             let (channel, source, number) = (message.channel, message.source, message.number);
             self.forwarded.packets += u64::from(message.is_of_others());
