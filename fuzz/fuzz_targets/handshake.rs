@@ -12,7 +12,7 @@ use tautline_proto::{Config, PublicKey, SecretKey};
 fn prove(key: &PublicKey, mut packet: Vec<u8>, codes: usize) -> Vec<u8> {
     let proof = MacKey::of(key);
     if codes == 2 {
-        CookieJar::default().prove(tautline_proto::Instant(0), &proof, &mut packet);
+        CookieJar::default().append_macs(tautline_proto::Instant(0), &proof, &mut packet);
     } else {
         let mac = proof.mac(&packet);
         packet.extend_from_slice(&mac);

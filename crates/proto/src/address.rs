@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where packets come from and go to.
+//! Addresses of packets: UDP addresses, and nodes behind a relay.
 
 use crate::ids::PeerId;
 use crate::wire::relay::ShortName;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-/// Where packets come from and go to.
+/// The address of a packet's sender or receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// An address.
+    /// A UDP address.
     Udp(SocketAddr),
-    /// A node that a peer passes packets on to and from.
+    /// A node behind a relay.
     Relay {
-        /// The peer.
+        /// The relay.
         hop: PeerId,
         /// The node.
         end: ShortName,
@@ -21,7 +21,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// What a cookie is made of.
+    /// The bytes from which a cookie is computed.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         match self {
             Self::Udp(address) => {
@@ -35,8 +35,8 @@ impl Place {
         }
     }
 
-    /// Whose fault it is if too much comes: a host, or a network of IPv6. All link-local addresses
-    /// of IPv6 are in one network, which many hosts share: there each address of a link is one.
+    /// The owner to whom limits apply: an IPv4 host, or an IPv6 /64 network. All link-local IPv6
+    /// addresses share one network, so that each of them is an owner on its interface.
     pub fn owner(&self) -> Vec<u8> {
         let mut bytes = self.bytes();
         match self {
@@ -46,7 +46,7 @@ impl Place {
             }
             Self::Udp(address) if address.ip().to_canonical().is_ipv6() => bytes.truncate(8),
             Self::Udp(_) => bytes.truncate(16),
-            // Any end may be claimed: the relay answers for what it passes on.
+            // A relay may claim any end, so that the limit applies to the relay.
             Self::Relay { hop, .. } => bytes = hop.0.to_le_bytes().to_vec(),
         }
         bytes
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_is_one_owner_and_so_is_a_network_of_ipv6_but_not_all_of_a_link() {
+    fn a_host_or_an_ipv6_network_is_one_owner_and_a_link_local_address_is_another() {
         let owner = |text: &str| Place::Udp(text.parse().unwrap()).owner();
         assert_eq!(owner("10.0.0.1:1"), owner("[::ffff:10.0.0.1]:2"));
         assert_ne!(owner("10.0.0.1:1"), owner("10.0.0.2:1"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Lists whose items are found by an id of their own type: a peer's id finds no link.
+//! Lists with an id type of their own: the id of a peer cannot index links.
 
 use std::marker::PhantomData;
 use std::ops::{Index, IndexMut};
@@ -26,7 +26,7 @@ macro_rules! id {
 }
 pub(crate) use id;
 
-/// Items that are never removed, only replaced: an id holds as long as the list.
+/// A list whose items are replaced but never removed, so that ids stay valid.
 #[derive(Debug)]
 pub(crate) struct Arena<I, T> {
     items: Vec<T>,
@@ -44,17 +44,17 @@ impl<I: Id, T> Arena<I, T> {
         I::from_index(self.items.len() - 1)
     }
 
-    /// The ids of all items; does not borrow the list.
+    /// The ids of all items, without borrowing the list.
     pub(crate) fn ids(&self) -> impl Iterator<Item = I> + use<I, T> {
         (0..self.items.len()).map(I::from_index)
     }
 
-    /// Items by ascending id.
+    /// The items by ascending id.
     pub(crate) fn iter(&self) -> std::slice::Iter<'_, T> {
         self.items.iter()
     }
 
-    /// Items by ascending id.
+    /// The items by ascending id.
     pub(crate) fn iter_mut(&mut self) -> std::slice::IterMut<'_, T> {
         self.items.iter_mut()
     }

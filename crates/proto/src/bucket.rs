@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Token buckets: what may happen only so often.
+//! Token buckets, for limits on the rate of events.
 
 use crate::time::Instant;
 
 const SECOND: i64 = 1_000_000_000;
 
-/// How many tokens a full bucket holds, and how many come back in a second.
+/// The parameters of a token bucket.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Allowance {
-    /// Tokens of a full bucket.
+    /// Tokens in a full bucket.
     pub burst: u32,
-    /// Tokens that come back in a second; at least 1.
+    /// Tokens added per second; at least 1.
     pub per_second: u32,
 }
 
@@ -20,43 +20,44 @@ impl std::fmt::Debug for Allowance {
     }
 }
 
-/// A token bucket; full at first.
+/// A token bucket, which is full at first.
 #[derive(Debug, Clone)]
 pub(crate) struct Bucket {
     allowance: Allowance,
-    /// Time up to which tokens were used, in nanoseconds; before the beginning of time while full.
-    used_to: i64,
+    /// The time at which all tokens taken so far have been replaced, in nanoseconds; in the distant
+    /// past while the bucket is full.
+    replaced_at: i64,
 }
 
 impl Bucket {
     pub(crate) fn new(allowance: Allowance) -> Self {
-        Self { allowance, used_to: i64::MIN }
+        Self { allowance, replaced_at: i64::MIN }
     }
 
-    /// Takes a token; `false` if there is none.
+    /// Takes a token; `false` if the bucket is empty.
     pub(crate) fn take(&mut self, now: Instant) -> bool {
-        let used_to = self.with_one_more(now);
-        let left = used_to <= nanos(now);
-        if left {
-            self.used_to = used_to;
+        let replaced_at = self.after_one_more(now);
+        let has_token = replaced_at <= nanos(now);
+        if has_token {
+            self.replaced_at = replaced_at;
         }
-        left
+        has_token
     }
 
-    /// Takes a token even if there is none: the bucket is filled later by that much.
+    /// Takes a token even from an empty bucket, which then fills later.
     pub(crate) fn charge(&mut self, now: Instant) {
-        self.used_to = self.with_one_more(now);
+        self.replaced_at = self.after_one_more(now);
     }
 
     /// Whether there is a token.
     pub(crate) fn has_one(&self, now: Instant) -> bool {
-        self.with_one_more(now) <= nanos(now)
+        self.after_one_more(now) <= nanos(now)
     }
 
-    fn with_one_more(&self, now: Instant) -> i64 {
+    fn after_one_more(&self, now: Instant) -> i64 {
         let each = SECOND / i64::from(self.allowance.per_second);
         let full = nanos(now) - each * i64::from(self.allowance.burst);
-        self.used_to.max(full) + each
+        self.replaced_at.max(full) + each
     }
 }
 
@@ -70,7 +71,7 @@ mod tests {
     use crate::time::Duration;
 
     #[test]
-    fn a_burst_is_taken_at_once_and_then_as_many_as_come_back() {
+    fn a_burst_is_available_first_and_then_the_rate() {
         let mut bucket = Bucket::new(Allowance { burst: 3, per_second: 10 });
         let start = Instant(5 * SECOND as u64);
         assert!((0..3).all(|_| bucket.take(start)));

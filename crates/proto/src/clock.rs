@@ -1,57 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a peer's clock stands to ours: for statistics, and to find a message older than it
-//! seems. It makes none younger, so that what must be safe does not rest on it.
+//! Comparison with a peer's clock, for statistics and to detect messages older than they seem. It
+//! never makes a message younger, so that safety does not depend on it.
 //!
-//! Every packet tells its sender's clock. The least difference between that and
-//! our own at its arrival is the offset of the clocks and the shortest way here;
-//! each end tells the other its own. Their sum is the shortest round trip, the
-//! offset lies between them, and half the round trip bounds the error (as in NTP,
-//! RFC 5905, section 10, with every packet a sample).
+//! Every packet has its sender's clock. The least difference between our clock at arrival and that
+//! clock is the offset of the clocks plus the shortest one-way delay. Each node reports its least
+//! difference to the other. The sum of both is the shortest round trip, and half of it bounds the
+//! error of the offset (as in NTP, RFC 5905, section 10, with every packet as a sample).
 
 use crate::time::{Duration, Instant};
 use crate::wire::frame::ClockReport;
 
-/// Least differences are taken over one to two such spans: long enough to find a packet
-/// that did not wait, short enough that clocks drift little.
+/// The least difference is taken over one to two such spans: long enough to find a packet without
+/// queueing, short enough for little drift.
 const SPAN: Duration = Duration::from_secs(8);
-/// Clocks of one kind differ in rate by less (crystals of 20 to 50 ppm).
+/// Limit of the difference in rate between two clocks (crystals of 20 to 50 ppm).
 const DRIFT_PPM: u32 = 50;
-/// Drift is told from offsets so far apart, at least and at most.
+/// Least and greatest time between two offsets that measure drift.
 const DRIFT_MIN: Duration = Duration::from_secs(60);
 const DRIFT_MAX: Duration = Duration::from_secs(600);
 
-/// How a peer's clock stands to ours.
+/// The comparison with a peer's clock.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ClockView {
-    /// The peer's time of day less ours, in microseconds, where both are known.
+    /// The peer's time of day less ours, in microseconds, if both are known.
     pub offset_us: Option<i64>,
-    /// The error of that, and of one-way delays, is at most this.
+    /// Bound of the error of the offset and of one-way delays.
     pub bound: Duration,
-    /// How much faster the peer's clock runs than ours, in millionths, once that can be told.
+    /// Rate of the peer's clock relative to ours, in millionths (positive: faster), once measured.
     pub drift_ppm: Option<f64>,
 }
 
-/// What is known of one peer's clock. All differences are modulo 2^32 us.
+/// The comparison with one peer's clock. All differences are in microseconds modulo 2^32.
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
-    /// Our clock less the peer's at arrival: the least of this span, and of the one before.
+    /// Our clock at arrival less the peer's in the packet: the least of this span and of the
+    /// previous one.
     here: [Option<u32>; 2],
     span_end: Instant,
-    /// The same as the peer sees it.
+    /// The least difference that the peer reported.
     there: Option<u32>,
     /// The peer's time of day less ours, in microseconds.
     wall: Option<i64>,
-    /// When an offset was first noted for the drift, and which; then the one to be next.
-    history: [Option<(Instant, u32)>; 2],
+    /// The offset from which drift is measured, and the one that replaces it later.
+    history: [Option<PastOffset>; 2],
 }
 
-/// `a` less `b`, where they are less than 35 minutes apart.
+/// An offset, and the time of its measurement.
+#[derive(Debug, Clone, Copy)]
+struct PastOffset {
+    at: Instant,
+    offset: u32,
+}
+
+/// `a` less `b`, which are less than 35 minutes apart.
 fn difference(a: u32, b: u32) -> i64 {
     i64::from(a.wrapping_sub(b) as i32)
 }
 
 impl Clock {
-    /// A packet that was sent at `time` by the peer's clock has arrived.
+    /// Records the arrival of a packet that the peer sent at `time` by its clock.
     pub(crate) fn on_packet(&mut self, now: Instant, time: u32) {
         if now >= self.span_end {
             let stale = now >= self.span_end + SPAN;
@@ -63,15 +70,14 @@ impl Clock {
         self.here[0] = Some(least.unwrap_or(found));
     }
 
-    /// The least difference, to be told to the peer.
+    /// The least recent difference, to be reported to the peer.
     pub(crate) fn least(&self) -> Option<u32> {
         let both = self.here[0].zip(self.here[1]);
         let earlier = both.map(|(a, b)| if difference(a, b) < 0 { a } else { b });
         earlier.or(self.here[0]).or(self.here[1])
     }
 
-    /// The peer tells its least difference, and its time of day when its clock was `time`;
-    /// `wall` is ours now.
+    /// Applies a report that the peer sent at `time` by its clock. `wall` is our time of day now.
     pub(crate) fn on_report(
         &mut self,
         now: Instant,
@@ -87,26 +93,26 @@ impl Clock {
         });
         let Some((offset, _)) = self.offset() else { return };
         let [first, next] = &mut self.history;
-        let since = |slot: &Option<(Instant, u32)>| slot.map(|(at, _)| now.since(at));
+        let since = |past: &Option<PastOffset>| past.map(|it| now.since(it.at));
         if first.is_none() {
-            *first = Some((now, offset));
+            *first = Some(PastOffset { at: now, offset });
         } else if since(next).is_none_or(|age| age >= DRIFT_MAX / 2) {
             if next.is_some() {
                 *first = *next;
             }
-            *next = Some((now, offset));
+            *next = Some(PastOffset { at: now, offset });
         }
     }
 
-    /// The peer's clock less ours, and the shortest round trip in microseconds.
+    /// The peer's clock less ours, and the shortest round trip, in microseconds.
     fn offset(&self) -> Option<(u32, u32)> {
         let (here, there) = (self.least()?, self.there?);
-        // Less than nothing where drift has overtaken an old least difference.
+        // Negative where drift has overtaken an old least difference.
         let round_trip = difference(here, 0u32.wrapping_sub(there)).max(0) as u32;
         Some((there.wrapping_sub(round_trip / 2), round_trip))
     }
 
-    /// How long a packet of that time was on its way.
+    /// One-way delay of a packet with this clock.
     pub(crate) fn transit(&self, now: Instant, time: u32) -> Option<Duration> {
         let (offset, _) = self.offset()?;
         let sent = time.wrapping_sub(offset);
@@ -114,14 +120,15 @@ impl Clock {
         Some(Duration::from_micros(micros.max(0) as u64))
     }
 
-    /// How much longer than the fastest of late a packet of that time was on its way.
-    pub(crate) fn waited(&self, now: Instant, time: u32) -> Option<Duration> {
+    /// Queueing delay of a packet with this clock: its time on the path beyond that of the fastest
+    /// recent packet.
+    pub(crate) fn queueing_delay(&self, now: Instant, time: u32) -> Option<Duration> {
         let least = self.least()?;
         let micros = difference(now.wire_micros().wrapping_sub(time), least);
         Some(Duration::from_micros(micros.max(0) as u64))
     }
 
-    /// How long a packet of that time was on its way, at least and at most.
+    /// Lower and upper bound of the one-way delay of a packet with this clock.
     pub(crate) fn transit_range(&self, now: Instant, time: u32) -> Option<(Duration, Duration)> {
         let (transit, bound) = (self.transit(now, time)?, self.bound()?);
         Some((transit.saturating_sub(bound), transit + bound))
@@ -136,9 +143,9 @@ impl Clock {
     /// See [`ClockView`].
     pub(crate) fn view(&self, now: Instant) -> Option<ClockView> {
         let ((offset, _), bound) = (self.offset()?, self.bound()?);
-        let drift_ppm = self.history[0].filter(|(at, _)| now.since(*at) >= DRIFT_MIN);
-        let drift_ppm = drift_ppm
-            .map(|(at, before)| difference(offset, before) as f64 / now.since(at).as_secs_f64());
+        let first = self.history[0].filter(|it| now.since(it.at) >= DRIFT_MIN);
+        let drift_ppm =
+            first.map(|it| difference(offset, it.offset) as f64 / now.since(it.at).as_secs_f64());
         Some(ClockView { offset_us: self.wall, bound, drift_ppm })
     }
 }
@@ -149,8 +156,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Two clocks that started `apart` from each other, the second too fast by `ppm`, and packets
-    /// both ways that take 2 ms and sometimes more; every time both tell each other.
+    /// Two clocks with an initial difference of `apart`, the second too fast by `ppm`. Packets in
+    /// both directions take 2 ms and sometimes 9 ms, and both ends report regularly.
     fn after(seconds: u64, apart: i64, ppm: i64) -> (Instant, Clock, i64) {
         let (mut here, mut there) = (Clock::default(), Clock::default());
         let their = |at: u64| {
@@ -161,7 +168,7 @@ mod tests {
         let mut at = start;
         while at < start + seconds * 1000 * MS {
             let late = if (at / (100 * MS)).is_multiple_of(3) { 0 } else { 7 * MS };
-            // Ours to the peer, then its own to us.
+            // One packet to the peer, then one from it.
             there.on_packet(their(at + 2 * MS + late), Instant(at).wire_micros());
             at += 50 * MS;
             let (sent, arrived) = (their(at).wire_micros(), Instant(at + 2 * MS + late));
@@ -176,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_offset_is_right_within_its_bound_wherever_the_clocks_stand() {
+    fn the_offset_is_right_within_its_bound_for_any_difference_of_the_clocks() {
         for apart in [0, 123_456_789, -9_000_000_000_000, 4_000_000_000_000] {
             let (now, clock, offset) = after(30, apart, 0);
             let view = clock.view(now).unwrap();
@@ -200,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_before_both_ends_have_told() {
+    fn nothing_is_known_before_both_ends_have_reported() {
         let mut clock = Clock::default();
         clock.on_packet(Instant(5 * MS), 7);
         assert_eq!(clock.view(Instant(6 * MS)), None);

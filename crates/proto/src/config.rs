@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Settings of an endpoint, its radios, peers, links and channels.
+//! Configuration of an endpoint, its radios, links and channels.
 
 use crate::class::Marking;
 use crate::crypto::keys::SecretKey;
@@ -9,31 +9,31 @@ use crate::wire::control::OfferedTopic;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Settings of one node.
+/// Configuration of one node.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// This node's name, 1 to 63 bytes.
     pub name: String,
-    /// What it proves itself with.
+    /// This node's static key.
     pub key: SecretKey,
-    /// Largest message sent or taken, in bytes.
+    /// Largest message that is sent or accepted, in bytes.
     pub max_message: usize,
-    /// Bytes of messages that may be held for one peer, sent ones whose outcome is unknown included.
+    /// Limit of bytes of messages for one peer, queued or sent with unknown outcome.
     pub queue_bytes: usize,
-    /// Time the messages waiting for one peer may take to drain at the measured rate.
+    /// Limit of the time that the queue for one peer takes to drain at the measured rate.
     pub queue_time: Duration,
-    /// Bytes of incomplete messages held from one peer.
+    /// Limit of bytes of incomplete messages from one peer.
     pub reassembly_bytes: usize,
-    /// Repairs may add this share of the bytes first sent, in percent.
+    /// Budget of repairs, in percent of the bytes that are sent for the first time.
     pub repair_percent: u32,
-    /// A link on which nothing was sent for so long sends a ping.
+    /// A link sends a PING when nothing ack-eliciting was sent for this time.
     pub heartbeat: Duration,
-    /// A link on which nothing arrived for so long is down; `None` follows its round trip.
+    /// A link is down when nothing arrived for this time; `None`: a time that follows its round trip.
     pub link_timeout: Option<Duration>,
 }
 
 impl Config {
-    /// The defaults for a node of this name, which proves itself with `key`.
+    /// The defaults for a node with this name and static key.
     #[must_use]
     pub fn new(name: impl Into<String>, key: SecretKey) -> Self {
         Self {
@@ -50,35 +50,36 @@ impl Config {
     }
 }
 
-/// Settings of one radio.
+/// Configuration of one radio.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RadioConfig {
-    /// By what packets are let go.
+    /// Rate control.
     pub rate: Rate,
-    /// Bytes of IP packets that may be in the kernel at once.
+    /// In-flight budget: IP bytes in the kernel.
     pub in_flight_bytes: usize,
-    /// How packets are marked; `None` leaves them as they are, all of one class.
+    /// Mapping of priorities to classes and DSCPs; `None`: one class, packets unmarked.
     pub marking: Option<Marking>,
 }
 
-/// By what packets are let go, beside the kernel's back-pressure, which always holds.
+/// Rate control, in addition to the kernel's back-pressure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Rate {
-    /// By what the peers report: the rate is found for each link.
+    /// A rate for each link, found from the reports of its peer.
     #[default]
     Auto,
-    /// So many bits per second of the lower layer's bytes, over all links of the radio (Pound).
+    /// A fixed rate in bits per second, link-layer headers included, over all links of the radio
+    /// (Pound).
     Fixed(u64),
-    /// By back-pressure alone.
+    /// Back-pressure alone.
     BackPressure,
-    /// By losses, as RCom's better controller.
+    /// Losses: RCom's better controller.
     Aid,
-    /// By losses, as RCom's other one.
+    /// Losses: RCom's other controller.
     Aimd,
 }
 
 impl Rate {
-    /// The configured one.
+    /// The configured rate of `Fixed`.
     pub fn fixed_bps(self) -> Option<u64> {
         match self {
             Self::Fixed(bps) => Some(bps),
@@ -88,16 +89,16 @@ impl Rate {
 }
 
 impl Default for RadioConfig {
-    /// Two full packets in the kernel, the rate found, packets marked.
+    /// Two full packets in the kernel, automatic rate, packets marked.
     fn default() -> Self {
         Self { rate: Rate::Auto, in_flight_bytes: 3000, marking: Some(Marking::default()) }
     }
 }
 
-/// Settings of one link.
+/// Configuration of one link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkConfig {
-    /// Where the peer receives; `None` until it calls.
+    /// The peer's address; `None` until the peer initiates a handshake.
     pub remote: Option<SocketAddr>,
     /// Largest datagram payload, in bytes.
     pub datagram_bytes: usize,
@@ -105,34 +106,34 @@ pub struct LinkConfig {
     pub header_bytes: usize,
 }
 
-/// A topic as offered to one peer.
+/// Configuration of a channel to one peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChannelConfig {
-    /// What the peer is told.
+    /// The topic as advertised to the peer.
     pub topic: OfferedTopic,
-    /// The type's definition, sent when the peer asks for it.
+    /// The type definition, sent when the peer asks for it.
     pub definition: Arc<str>,
-    /// Whether lost pieces are sent again while the message is useful.
+    /// Whether lost fragments are repaired while the message is useful.
     pub repair: bool,
-    /// Whether a message is given up ([`DropReason::Thinned`]) where one before it, of the same
-    /// source, is still being sent: those that go never wait behind each other, and a link that
-    /// is too slow for all of a steady stream carries every n-th.
+    /// Whether a message is dropped ([`DropReason::Thinned`]) while an earlier message of the same
+    /// source is still being sent. Messages then do not queue behind each other, and a link that is
+    /// too slow for a steady stream carries every n-th message.
     ///
     /// [`DropReason::Thinned`]: crate::stats::DropReason::Thinned
     pub thin: bool,
 }
 
-/// Time between heartbeats: with its acknowledgement one costs about 130 bytes of IP,
-/// in each direction 0.3 % of 1.5 Mbps.
+/// Interval of heartbeats: with its acknowledgement, each costs about 130 bytes of IP, 0.3 % of
+/// 1.5 Mbps in each direction.
 pub const HEARTBEAT: Duration = Duration::from_millis(250);
-/// Keys are made anew after so long (WireGuard, section 6.1), far below what
-/// ChaCha20-Poly1305 allows under one key: 2^48 packets here.
+/// Age at which keys are renewed (WireGuard, section 6.1). It is far below the limit of
+/// ChaCha20-Poly1305 under one key, which is 2^48 packets here.
 pub const REKEY_AFTER: Duration = Duration::from_secs(120);
-/// Keys are forgotten after so long.
+/// Age at which keys are forgotten.
 pub const KEY_LIFETIME: Duration = Duration::from_secs(180);
-/// Smallest datagram a link may have: room for the headers and some bytes of a message.
+/// Smallest datagram of a link: room for the headers and some bytes of a message.
 pub const MIN_DATAGRAM: usize = 256;
-/// Links of one peer (the number travels in one byte, and each costs receive state).
+/// Limit of links to one peer. The link number has 4 bits, and each link costs receive state.
 pub const MAX_LINKS_PER_PEER: usize = limits::LINKS;
-/// Channels offered to one peer, and taken from one.
+/// Limit of channels offered to one peer, and accepted from one.
 pub const MAX_CHANNELS: usize = limits::CHANNELS;

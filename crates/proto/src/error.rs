@@ -1,62 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can be wrong with a call.
+//! Errors of an endpoint's methods.
 
-/// Why an endpoint could not be set up.
+/// The error of setting up an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SetupError {
-    /// A name that does not fit a packet.
+    /// The name is too long for a packet, or empty.
     #[error("name '{0}' has {len} bytes; 1 to 63 are allowed", len = .0.len())]
     Name(String),
-    /// Two peers of one name, or this node's own.
+    /// Another peer, or this node, has the name.
     #[error("name '{0}' is taken already")]
     NameTaken(String),
-    /// Two peers of one key, or this node's own.
+    /// Another peer, or this node, has the key.
     #[error("the key of peer '{0}' is another peer's already, or this node's own")]
     KeyTaken(String),
-    /// Two keys that relays cannot tell apart, one pair in 16 million.
+    /// Two keys have the same short name, as one pair in 16 million does.
     #[error("relays cannot tell the key of peer '{0}' from another's: make a new key for it")]
     ShortNameTaken(String),
-    /// Too many links to one peer.
+    /// The limit of links to one peer is reached.
     #[error("peer '{0}' has 16 links already, which is the most")]
     TooManyLinks(String),
-    /// A datagram too small to carry anything.
+    /// The datagram size is too small.
     #[error("datagrams of {found} bytes are too small; {allowed} or more are allowed", allowed = crate::config::MIN_DATAGRAM)]
     Datagram {
-        /// What was asked for.
+        /// The requested size.
         found: usize,
     },
 }
 
-/// Why a channel could not be offered.
+/// The error of offering a channel.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OfferError {
-    /// A text that does not fit.
+    /// A text is too long.
     #[error("{what} has {found} bytes; at most {allowed} are allowed")]
     TooLong {
         /// Which text.
         what: &'static str,
-        /// Its length.
+        /// Its bytes.
         found: usize,
-        /// The most.
+        /// The limit.
         allowed: usize,
     },
-    /// No channel is free.
+    /// The limit of channels is reached.
     #[error("{0} channels are offered to this peer already, which is the most")]
     TooMany(usize),
 }
 
-/// Why a message was not accepted.
+/// The error of sending a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// Larger than either end allows.
+    /// The message is larger than this node or the peer allows.
     #[error("message of {found} bytes; at most {allowed} are allowed (limits.max_message)")]
     TooLarge {
-        /// Its size.
+        /// Its bytes.
         found: usize,
-        /// The most.
+        /// The limit.
         allowed: usize,
     },
-    /// The channel does not exist (any more), or the peer does not want it.
+    /// The channel does not exist, or the peer is not subscribed to it.
     #[error("the channel is not wanted by the peer")]
     NotWanted,
 }

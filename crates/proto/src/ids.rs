@@ -12,7 +12,7 @@ pub struct LinkId(pub u32);
 /// A radio of this endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RadioId(pub u32);
-/// A channel to or from one peer, numbered by its sender, from 1.
+/// A channel to or from one peer, by the number that its sender drew, from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelId(pub u64);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The session with one peer: which of its lives we talk to, and under which keys.
+//! The session with one peer: its epoch and its key sets.
 //!
-//! Keys come and go, every two minutes and after every outage; a session lasts
-//! while both nodes live. Handshakes that cross do no harm: all keys of one
-//! session are good for receiving, the newest for sending.
+//! Key sets change every two minutes and after every outage; a session lasts until one node
+//! restarts or says goodbye. Simultaneous handshakes do no harm: all key sets of a session are
+//! valid for receiving, and the newest is used for sending.
 
 use crate::address::Place;
 use crate::bucket::{Allowance, Bucket};
@@ -20,42 +20,56 @@ use crate::wire::packet::{
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A call is repeated as it is for so long; then another is made.
+/// An initiation is retransmitted for this time; then a new one is made.
 const INITIATION_LIFETIME: Duration = Duration::from_secs(5);
-/// Answers not yet used by their callers.
+/// Stored responses whose keys no packet has confirmed.
 const MAX_PENDING_RESPONSES: usize = 4;
-/// Calls at once with a cookie: twice as often as a peer is sought.
+/// Initiations that cookie replies may cause: twice as often as a peer is sought.
 const COOKIE_INITIATIONS: Allowance = Allowance { burst: 2, per_second: 12 };
-/// Answers to our calls that are opened: each costs a key agreement of about 50 us. Whoever hears
-/// a call and knows our public key can make some that do not hold; among ten times as many a true
-/// one is opened within a few calls.
+/// Responses that are opened: each costs a key agreement of about 50 us. Anybody who hears an
+/// initiation and knows our public key can forge responses that pass MAC1. Among ten times as many
+/// forgeries a genuine response is opened within a few initiations.
 const RESPONSES: Allowance = Allowance { burst: 100, per_second: 100 };
-/// An answer not used for so long never will be.
+/// A stored response is forgotten after this time.
 const RESPONSE_LIFETIME: Duration = Duration::from_secs(10);
-/// Keys good for receiving: the newest, and those that packets under way may have.
+/// Key sets valid for receiving: the newest, and those of packets in flight.
 const MAX_KEYS: usize = 3;
-/// Earlier lives of the peer that are remembered.
+/// Earlier session epochs of the peer that are remembered.
 const MAX_PAST: usize = 8;
-/// The side of the smaller key makes new ones; the other only if it has not for so much longer.
+/// The node with the smaller key renews; the other does if that has not happened after this time.
 const REKEY_GRACE: Duration = Duration::from_secs(15);
 
-/// Keys that both ends have.
+/// The key set of one handshake.
 #[derive(Debug)]
 pub(crate) struct Keys {
-    /// On packets to us.
+    /// Session number in packets to this node.
     local: u32,
-    /// On packets to the peer.
+    /// Session number in packets to the peer.
     pub(crate) remote: u32,
     pub(crate) sealer: Arc<Sealer>,
-    /// The life of the peer that they were agreed with.
+    /// The peer's session epoch.
     pub(crate) epoch: u64,
-    born: Instant,
+    created: Instant,
+}
+
+/// The session numbers of a key set; see [`Keys`].
+#[derive(Debug, Clone, Copy)]
+struct SessionNumbers {
+    local: u32,
+    remote: u32,
+}
+
+/// The session epochs of both nodes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Epochs {
+    pub(crate) own: u64,
+    pub(crate) peer: u64,
 }
 
 struct PendingInitiation {
-    caller: Initiator,
+    initiator: Initiator,
     session: u32,
-    /// All before the codes.
+    /// The packet before its MACs.
     packet: Vec<u8>,
     mac1: [u8; MAC],
     since: Instant,
@@ -63,62 +77,70 @@ struct PendingInitiation {
 
 struct PendingResponse {
     keys: Keys,
-    /// The call's own, by which it is known when it comes again.
+    /// Ephemeral key of the initiation, which identifies a retransmission.
     ephemeral: Vec<u8>,
-    answer: Vec<u8>,
+    response: Vec<u8>,
     to: Place,
 }
 
-/// What a packet under some keys shows.
+/// Where a key set was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum KeyStatus {
-    /// Keys in use.
-    Known,
-    /// Keys of an answer of ours, used for the first time; the answer went there.
-    Fresh { new_epoch: bool, to: Place },
+pub(crate) enum KeyOrigin {
+    /// It is in use.
+    InUse,
+    /// It belongs to a stored response and was not confirmed yet.
+    Stored,
 }
 
-/// What an answer to our call led to.
+/// What a packet that decrypts does to its key set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeyStatus {
+    /// The key set was in use already.
+    InUse,
+    /// The packet confirmed a stored response, which was sent to this place.
+    Confirmed { new_epoch: bool, to: Place },
+}
+
+/// The effect of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HandshakeOutcome {
-    /// New keys, and whether with another life of the peer.
+    /// A new key set is in use.
     Keys { new_epoch: bool },
-    /// The peer does not take us.
+    /// The peer does not accept this node.
     Refused(Verdict),
-    /// An earlier life of the peer, while a later one is there: two nodes have its key.
-    Past,
+    /// The epoch is earlier than that of the session: two nodes have the peer's key.
+    EarlierEpoch,
 }
 
 /// The session with one peer.
 pub(crate) struct Session {
     pub(crate) key: PublicKey,
-    /// It is for us to make new keys in time.
+    /// This node renews the keys first.
     renews: bool,
-    proof: MacKey,
-    jar: CookieJar,
+    remote_mac: MacKey,
+    cookies: CookieJar,
     pending_initiation: Option<PendingInitiation>,
-    /// The peer does not take our calls, and need not hear more of them so soon.
+    /// No initiation before this time, since the peer refused the last one.
     quiet_until: Instant,
     pending_responses: VecDeque<PendingResponse>,
-    /// Newest first.
+    /// Key sets in use, newest first.
     keys: VecDeque<Keys>,
-    /// The life of the peer that the session is with.
+    /// The peer's session epoch.
     epoch: Option<u64>,
-    /// There was a session, whether it ended with a goodbye or not.
+    /// There has been a session.
     was_established: bool,
-    /// Ours, as this peer sees it: another after each goodbye.
+    /// This node's session epoch for the peer; another after each goodbye.
     own_epoch: u64,
-    /// New sessions that the peer may still begin.
+    /// Limit of new sessions that the peer begins.
     new_sessions: Bucket,
-    /// Calls that its cookies may still bring about.
+    /// Limit of initiations that cookie replies cause.
     cookie_initiations: Bucket,
-    /// Answers to our calls that may still cost a key agreement.
-    answers: Bucket,
+    /// Limit of responses that are opened.
+    responses: Bucket,
     past_epochs: VecDeque<u64>,
-    /// Numbers that are not in use any more.
+    /// Session numbers that are no longer in use.
     pub(crate) released: Vec<u32>,
 }
-
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Session").field("key", &self.key).finish_non_exhaustive()
@@ -130,8 +152,8 @@ impl Session {
         Self {
             key,
             renews: own < key,
-            proof: MacKey::of(&key),
-            jar: CookieJar::default(),
+            remote_mac: MacKey::of(&key),
+            cookies: CookieJar::default(),
             pending_initiation: None,
             quiet_until: Instant::default(),
             pending_responses: VecDeque::new(),
@@ -141,57 +163,56 @@ impl Session {
             own_epoch,
             new_sessions: Bucket::new(limits::NEW_SESSIONS),
             cookie_initiations: Bucket::new(COOKIE_INITIATIONS),
-            answers: Bucket::new(RESPONSES),
+            responses: Bucket::new(RESPONSES),
             past_epochs: VecDeque::new(),
             released: Vec::new(),
         }
     }
 
-    /// Whether there is a session, by a link that is up or not.
+    /// Whether there is a session, whether or not a link is up.
     pub(crate) fn is_established(&self) -> bool {
         self.epoch.is_some()
     }
 
-    /// Whether there ever was a session.
+    /// Whether there has been a session.
     pub(crate) fn was_established(&self) -> bool {
         self.was_established
     }
 
-    /// What tells this peer whether we began anew.
+    /// This node's session epoch, by which the peer recognises a restart.
     pub(crate) fn own_epoch(&self) -> u64 {
         self.own_epoch
     }
 
-    /// Ends the session, for both: what either says next is of another life.
+    /// Ends the session for both nodes: the next one has other epochs.
     pub(crate) fn end(&mut self, own_epoch: u64) {
         self.abandon_initiation();
         let numbers = self.keys.drain(..).chain(self.pending_responses.drain(..).map(|it| it.keys));
         self.released.extend(numbers.map(|keys| keys.local));
-        self.leave_epoch();
+        self.retire_epoch();
         self.own_epoch = own_epoch;
     }
 
-    /// The peer's life so far is over.
-    fn leave_epoch(&mut self) {
+    fn retire_epoch(&mut self) {
         self.past_epochs.extend(self.epoch.take());
         if self.past_epochs.len() > MAX_PAST {
             self.past_epochs.pop_front();
         }
     }
 
-    /// Whether packets under these keys may go on with the session, or begin another.
-    pub(crate) fn may_begin(&mut self, now: Instant, epoch: u64) -> bool {
+    /// Whether a key set with this epoch continues the session, or may begin another.
+    pub(crate) fn may_use_epoch(&mut self, now: Instant, epoch: u64) -> bool {
         self.epoch == Some(epoch) || self.new_sessions.take(now)
     }
 
-    /// The keys to send under.
+    /// The key set to send under.
     pub(crate) fn keys(&self) -> Option<&Keys> {
         self.keys.front()
     }
 
-    /// Our call to the peer: the one under way, or another. `session` is a number not in
-    /// use, taken if another is made.
-    pub(crate) fn call(
+    /// The initiation to send: a retransmission of the pending one, or another, which takes the
+    /// unused number `session`.
+    pub(crate) fn initiate(
         &mut self,
         now: Instant,
         secret: &SecretKey,
@@ -208,20 +229,20 @@ impl Session {
             .is_none_or(|pending| now.since(pending.since) >= INITIATION_LIFETIME)
         {
             self.abandon_initiation();
-            let (caller, noise) =
-                Initiator::call(secret, &self.key, drawn, &greeting.emit()).ok()?;
+            let (initiator, noise) =
+                Initiator::initiate(secret, &self.key, drawn, &greeting.emit()).ok()?;
             let packet = start_initiation(session, &noise);
             let mac1 = [0; MAC];
             self.pending_initiation =
-                Some(PendingInitiation { caller, session, packet, mac1, since: now });
+                Some(PendingInitiation { initiator, session, packet, mac1, since: now });
         }
-        let pending_initiation = self.pending_initiation.as_mut()?;
-        let mut datagram = pending_initiation.packet.clone();
-        pending_initiation.mac1 = self.jar.prove(now, &self.proof, &mut datagram);
+        let pending = self.pending_initiation.as_mut()?;
+        let mut datagram = pending.packet.clone();
+        pending.mac1 = self.cookies.append_macs(now, &self.remote_mac, &mut datagram);
         Some(datagram)
     }
 
-    /// The number of the call under way.
+    /// The session number of the pending initiation.
     pub(crate) fn pending_session(&self) -> Option<u32> {
         self.pending_initiation.as_ref().map(|pending| pending.session)
     }
@@ -230,44 +251,47 @@ impl Session {
         self.released.extend(self.pending_initiation.take().map(|pending| pending.session));
     }
 
-    /// Takes a cookie; `None` if it does not hold, else whether to call again at once with it.
-    /// Anybody who hears a call and knows the public key of the called node can make one.
+    /// Accepts a cookie. Returns `None` if it is invalid, and otherwise whether to retransmit the
+    /// initiation immediately. Anybody who hears an initiation and knows the public key of its
+    /// receiver can forge one.
     pub(crate) fn accept_cookie(&mut self, now: Instant, cookie: &CookieReply<'_>) -> Option<bool> {
-        let pending_initiation =
+        let pending =
             self.pending_initiation.as_ref().filter(|it| it.session == cookie.your_session)?;
-        let holds = self.jar.take(now, &self.proof, &pending_initiation.mac1, cookie);
-        holds.then(|| self.cookie_initiations.take(now))
+        let valid = self.cookies.accept(now, &self.remote_mac, &pending.mac1, cookie);
+        valid.then(|| self.cookie_initiations.take(now))
     }
 
-    /// Our answer to a call that came before.
+    /// The stored response to a retransmitted initiation.
     pub(crate) fn repeat_response(
         &mut self,
-        call: &Initiation<'_>,
+        initiation: &Initiation<'_>,
         from: Place,
     ) -> Option<Vec<u8>> {
-        let ephemeral = call.noise.get(..KEY);
+        let ephemeral = initiation.noise.get(..KEY);
         let known = self.pending_responses.iter_mut().find(|it| ephemeral == Some(&it.ephemeral));
         known.map(|pending| {
             pending.to = from;
-            pending.answer.clone()
+            pending.response.clone()
         })
     }
 
-    /// Answers a call from `from`. `session` is a number not in use.
-    pub(crate) fn answer(
+    /// Accepts an initiation from `from`, and stores the response. `session` is an unused number.
+    pub(crate) fn respond(
         &mut self,
         now: Instant,
         from: Place,
-        called: ReceivedInitiation,
-        call: &Initiation<'_>,
-        (their_epoch, our_epoch): (u64, u64),
+        received: ReceivedInitiation,
+        initiation: &Initiation<'_>,
+        epochs: Epochs,
         session: u32,
     ) -> Option<Vec<u8>> {
-        let (split, answer) = self.reply(called, call, our_epoch, session, Verdict::Welcome)?;
-        let keys = Keys::new(now, &split, (session, call.session), their_epoch)?;
-        let ephemeral = call.noise.get(..KEY)?.to_vec();
+        let (split, response) =
+            self.build_response(received, initiation, epochs.own, session, Verdict::Welcome)?;
+        let numbers = SessionNumbers { local: session, remote: initiation.session };
+        let keys = Keys::new(now, &split, numbers, epochs.peer)?;
+        let ephemeral = initiation.noise.get(..KEY)?.to_vec();
         self.pending_responses.retain(|it| {
-            let alive = now.since(it.keys.born) < RESPONSE_LIFETIME;
+            let alive = now.since(it.keys.created) < RESPONSE_LIFETIME;
             self.released.extend((!alive).then_some(it.keys.local));
             alive
         });
@@ -277,64 +301,65 @@ impl Session {
         self.pending_responses.push_back(PendingResponse {
             keys,
             ephemeral,
-            answer: answer.clone(),
+            response: response.clone(),
             to: from,
         });
-        Some(answer)
+        Some(response)
     }
 
-    /// Tells a peer why it is not taken.
+    /// Refuses an initiation with the given verdict.
     pub(crate) fn refuse(
         &self,
-        called: ReceivedInitiation,
-        call: &Initiation<'_>,
+        received: ReceivedInitiation,
+        initiation: &Initiation<'_>,
         session: u32,
         verdict: Verdict,
     ) -> Option<Vec<u8>> {
-        self.reply(called, call, 0, session, verdict).map(|(_, answer)| answer)
+        let built = self.build_response(received, initiation, 0, session, verdict);
+        built.map(|(_, response)| response)
     }
 
-    fn reply(
+    fn build_response(
         &self,
-        called: ReceivedInitiation,
-        call: &Initiation<'_>,
-        epoch: u64,
+        received: ReceivedInitiation,
+        initiation: &Initiation<'_>,
+        own_epoch: u64,
         session: u32,
         verdict: Verdict,
     ) -> Option<(Split, Vec<u8>)> {
-        let (split, noise) = called.answer(&verdict.emit(epoch)).ok()?;
-        let mut answer = start_response(session, call.session, &noise);
-        answer.extend_from_slice(&self.proof.mac(&answer));
-        Some((split, answer))
+        let (split, noise) = received.respond(&verdict.emit(own_epoch)).ok()?;
+        let mut response = start_response(session, initiation.session, &noise);
+        response.extend_from_slice(&self.remote_mac.mac(&response));
+        Some((split, response))
     }
 
-    /// Whether another answer may cost a key agreement.
-    pub(crate) fn may_complete(&mut self, now: Instant) -> bool {
-        self.answers.take(now)
+    /// Whether another response may be opened.
+    pub(crate) fn may_open_response(&mut self, now: Instant) -> bool {
+        self.responses.take(now)
     }
 
-    /// Reads the answer to our call. `alive`: the session is, by some link.
-    pub(crate) fn finish(
+    /// Opens the response to the pending initiation. `alive`: a link to the peer is up.
+    pub(crate) fn on_response(
         &mut self,
         now: Instant,
-        answer: &Response<'_>,
+        response: &Response<'_>,
         alive: bool,
     ) -> Option<HandshakeOutcome> {
-        let pending_initiation =
-            self.pending_initiation.as_mut().filter(|it| it.session == answer.your_session)?;
-        let (split, payload) = pending_initiation.caller.finish(answer.noise).ok()?;
+        let pending =
+            self.pending_initiation.as_mut().filter(|it| it.session == response.your_session)?;
+        let (split, payload) = pending.initiator.finish(response.noise).ok()?;
         let (epoch, verdict) = Verdict::parse(&payload).ok()?;
         if verdict != Verdict::Welcome {
             self.quiet_until = now + INITIATION_LIFETIME;
             self.abandon_initiation();
             return Some(HandshakeOutcome::Refused(verdict));
         }
-        let numbers = (pending_initiation.session, answer.session);
+        let numbers = SessionNumbers { local: pending.session, remote: response.session };
         if alive && self.past_epochs.contains(&epoch) {
             self.abandon_initiation();
-            return Some(HandshakeOutcome::Past);
+            return Some(HandshakeOutcome::EarlierEpoch);
         }
-        if !self.may_begin(now, epoch) {
+        if !self.may_use_epoch(now, epoch) {
             self.abandon_initiation();
             return None;
         }
@@ -343,54 +368,54 @@ impl Session {
         Some(HandshakeOutcome::Keys { new_epoch: self.install(keys) })
     }
 
-    /// Whether that life of the peer ended when a later one came.
+    /// Whether a later epoch of the peer followed this one.
     pub(crate) fn is_past_epoch(&self, epoch: u64) -> bool {
         self.past_epochs.contains(&epoch)
     }
 
-    /// The peer's life that packets with the number `session` are of, and the keys.
-    pub(crate) fn find(&self, now: Instant, session: u32) -> Option<(&Keys, bool)> {
-        let young = |keys: &Keys, life| now.since(keys.born) < life;
-        let known = self.keys.iter().filter(|keys| young(keys, KEY_LIFETIME));
-        let fresh = self.pending_responses.iter().map(|it| &it.keys);
-        let fresh = fresh.filter(|keys| young(keys, RESPONSE_LIFETIME));
-        known
-            .map(|keys| (keys, true))
-            .chain(fresh.map(|keys| (keys, false)))
+    /// The key set of packets with this session number.
+    pub(crate) fn find(&self, now: Instant, session: u32) -> Option<(&Keys, KeyOrigin)> {
+        let is_valid = |keys: &Keys, lifetime| now.since(keys.created) < lifetime;
+        let in_use = self.keys.iter().filter(|keys| is_valid(keys, KEY_LIFETIME));
+        let stored = self.pending_responses.iter().map(|it| &it.keys);
+        let stored = stored.filter(|keys| is_valid(keys, RESPONSE_LIFETIME));
+        in_use
+            .map(|keys| (keys, KeyOrigin::InUse))
+            .chain(stored.map(|keys| (keys, KeyOrigin::Stored)))
             .find(|(keys, _)| keys.local == session)
     }
 
-    /// Whether packets under these keys go on with the session that there is.
+    /// Whether packets under this key set continue the present session.
     pub(crate) fn continues(&self, keys: &Keys) -> bool {
         self.epoch == Some(keys.epoch)
     }
 
-    /// A packet under the keys of that number holds: an answer of ours is in use now.
+    /// A packet with this session number decrypted: a stored key set comes into use.
     pub(crate) fn confirm(&mut self, session: u32) -> KeyStatus {
-        let fresh = self.pending_responses.iter().position(|it| it.keys.local == session);
-        match fresh.and_then(|index| self.pending_responses.remove(index)) {
-            None => KeyStatus::Known,
+        let stored = self.pending_responses.iter().position(|it| it.keys.local == session);
+        match stored.and_then(|index| self.pending_responses.remove(index)) {
+            None => KeyStatus::InUse,
             Some(PendingResponse { keys, to, .. }) => {
                 let new_epoch = self.install(keys);
                 if new_epoch {
-                    // The answer to a call made before may be of an earlier life.
+                    // The response to an earlier initiation may be of an earlier epoch.
                     self.abandon_initiation();
                 }
-                KeyStatus::Fresh { new_epoch, to }
+                KeyStatus::Confirmed { new_epoch, to }
             }
         }
     }
 
-    /// Whether it is another life of the peer than before.
+    /// Puts a key set into use; returns whether its epoch is new.
     fn install(&mut self, keys: Keys) -> bool {
         let new_epoch = self.epoch != Some(keys.epoch);
         if new_epoch {
             self.released.extend(self.keys.drain(..).map(|old| old.local));
-            self.past_epochs.retain(|past_epochs| *past_epochs != keys.epoch);
-            self.leave_epoch();
+            self.past_epochs.retain(|past| *past != keys.epoch);
+            self.retire_epoch();
             self.epoch = Some(keys.epoch);
             self.was_established = true;
-            // What another life was told before must not bring that one back.
+            // A response to another epoch must not bring that epoch back.
             self.pending_responses.retain(|it| {
                 let same = it.keys.epoch == keys.epoch;
                 self.released.extend((!same).then_some(it.keys.local));
@@ -404,26 +429,27 @@ impl Session {
         new_epoch
     }
 
-    /// Forgets keys that are too old.
+    /// Forgets key sets that are too old.
     pub(crate) fn expire_keys(&mut self, now: Instant) {
         self.keys.retain(|keys| {
-            let young = now.since(keys.born) < KEY_LIFETIME;
-            self.released.extend((!young).then_some(keys.local));
-            young
+            let is_valid = now.since(keys.created) < KEY_LIFETIME;
+            self.released.extend((!is_valid).then_some(keys.local));
+            is_valid
         });
     }
 
-    /// When new keys are to be made, or old ones forgotten.
+    /// When to renew the keys, or to forget a key set.
     pub(crate) fn rekey_at(&self) -> Option<Instant> {
         let grace = if self.renews { Duration::ZERO } else { REKEY_GRACE };
-        let renewal = self.keys.front()?.born + REKEY_AFTER + grace;
-        let end = self.keys.iter().map(|keys| keys.born + KEY_LIFETIME).min();
+        let renewal = self.keys.front()?.created + REKEY_AFTER + grace;
+        let end = self.keys.iter().map(|keys| keys.created + KEY_LIFETIME).min();
         Some(end.map_or(renewal, |end| end.min(renewal)))
     }
 }
 
 impl Keys {
-    fn new(born: Instant, split: &Split, (local, remote): (u32, u32), epoch: u64) -> Option<Self> {
-        Some(Self { local, remote, sealer: Arc::new(Sealer::new(split)?), epoch, born })
+    fn new(created: Instant, split: &Split, numbers: SessionNumbers, epoch: u64) -> Option<Self> {
+        let SessionNumbers { local, remote } = numbers;
+        Some(Self { local, remote, sealer: Arc::new(Sealer::new(split)?), epoch, created })
     }
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counters. Every message accepted is queued, sent, delivered or dropped for
-//! a [`DropReason`]; every packet refused has a [`RefusedPacket`].
+//! Counters. Every accepted message is queued, sent, delivered or dropped for a [`DropReason`];
+//! every refused packet has a [`RefusedPacket`].
 
 use crate::time::Duration;
 
-/// Counters indexed by a fieldless enum.
+/// Defines a fieldless enum and an array of counters indexed by it.
 macro_rules! counted_reasons {
     ($(#[$doc:meta])* $name:ident, $counters:ident { $($(#[$vdoc:meta])* $variant:ident => $text:literal,)* }) => {
         $(#[$doc])*
@@ -12,7 +12,7 @@ macro_rules! counted_reasons {
         pub enum $name { $($(#[$vdoc])* $variant,)* }
 
         impl $name {
-            /// Every one of them.
+            /// All variants.
             pub const ALL: [Self; [$(Self::$variant),*].len()] = [$(Self::$variant),*];
 
             /// Name in statistics.
@@ -21,27 +21,27 @@ macro_rules! counted_reasons {
             }
         }
 
-        /// How often each happened.
+        /// Counters by reason.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         pub struct $counters([u64; $name::ALL.len()]);
 
         impl $counters {
-            /// Counts one.
+            /// Counts one event.
             pub fn add(&mut self, reason: $name) {
                 self.0[reason as usize] += 1;
             }
 
-            /// How often `reason` happened.
+            /// Number of events of `reason`.
             pub fn get(&self, reason: $name) -> u64 {
                 self.0[reason as usize]
             }
 
-            /// Sum over all.
+            /// Number of all events.
             pub fn total(&self) -> u64 {
                 self.0.iter().sum()
             }
 
-            /// Those that happened.
+            /// The reasons that occurred, with their numbers.
             pub fn iter(&self) -> impl Iterator<Item = ($name, u64)> + '_ {
                 $name::ALL.into_iter().map(|r| (r, self.get(r))).filter(|(_, n)| *n > 0)
             }
@@ -50,61 +50,61 @@ macro_rules! counted_reasons {
 }
 
 counted_reasons! {
-    /// Why a message ended without being delivered.
+    /// The reason for which a message ended undelivered.
     DropReason, Drops {
-        /// Older than its lifespan, or it would have been before it was sent while newer ones wait.
+        /// Older than its lifespan, or it would be before it is sent while newer messages wait.
         Expired => "expired",
-        /// Newer messages of its topic replaced it (`keep_last`).
+        /// Replaced by newer messages of its source (`keep_last`).
         Superseded => "superseded",
-        /// One before it was still being sent (`thin`).
+        /// An earlier message of its source was still being sent (`thin`).
         Thinned => "thinned",
         /// The queue was full, in bytes or in time to drain.
         Overflow => "overflow",
-        /// A piece was lost and not repaired.
+        /// A fragment was lost and not repaired.
         Lost => "lost",
         /// The peer restarted, or the channel was withdrawn.
         PeerGone => "peer_gone",
-        /// The peer does not want the channel (any more).
+        /// The peer is not subscribed to the channel.
         Refused => "refused",
-        /// Arrived after `keep_last` newer ones.
+        /// It arrived after `keep_last` newer messages.
         Late => "late",
-        /// Pieces stopped coming.
+        /// No fragments arrived any more.
         Incomplete => "incomplete",
-        /// Larger than allowed here.
+        /// Larger than this node allows.
         TooLarge => "too_large",
     }
 }
 
 counted_reasons! {
-    /// Why a packet, or a frame in it, was refused.
+    /// The reason for which a packet, or a frame in it, was refused.
     RefusedPacket, RefusedPackets {
-        /// Not of the format.
+        /// It does not follow the format.
         Malformed => "malformed",
         /// Another version of the format.
         Version => "version",
-        /// No session of that number (any more).
+        /// No key set has this session number.
         UnknownSession => "unknown_session",
-        /// A call, answer or packet that does not hold: forged, changed, or not for us.
+        /// Authentication failed: forged, changed, or for another node.
         Unauthentic => "unauthentic",
-        /// A key that is not among the peers'.
+        /// The static key of no peer.
         UnknownKey => "unknown_key",
-        /// A peer's key that two nodes have, or that goes with another name.
+        /// A peer's key that two nodes have, or that comes with another name.
         WrongKey => "wrong_key",
-        /// More calls than are answered.
+        /// Beyond a limit of handshakes.
         Flood => "flood",
-        /// A packet for others from who may not ask for that.
+        /// A relayed packet from a node without the right to be relayed.
         NotRelayed => "not_relayed",
-        /// A packet for a node that no way leads to now.
+        /// A relayed packet for a node to which no route leads.
         NoRoute => "no_route",
-        /// A packet for others that passed too many relays.
+        /// A relayed packet that passed too many relays.
         RelayLoop => "relay_loop",
-        /// A packet for others that came too late for them.
+        /// A relayed packet older than its lifespan.
         TooOld => "too_old",
         /// Received before, or too old to tell.
         Duplicate => "duplicate",
-        /// Data on a channel that was never offered.
+        /// Data on a channel that was not offered.
         UnknownChannel => "unknown_channel",
-        /// A receive bound was reached.
+        /// Beyond a receive limit.
         Bound => "bound",
     }
 }
@@ -116,18 +116,18 @@ pub struct OutStats {
     pub accepted: u64,
     /// Their payload bytes.
     pub bytes: u64,
-    /// Messages known to be complete at the peer.
+    /// Messages completely acknowledged by the peer.
     pub delivered: u64,
     /// Messages dropped, by reason.
     pub dropped: Drops,
-    /// Messages of which some bytes have not been sent yet.
+    /// Messages with bytes that have not been sent yet.
     pub queued: u64,
-    /// Messages sent whole, outcome unknown.
+    /// Messages sent completely, outcome unknown.
     pub sent: u64,
 }
 
 impl OutStats {
-    /// Adds another channel's.
+    /// Adds the counters of another channel.
     pub fn add(&mut self, other: &Self) {
         self.accepted += other.accepted;
         self.bytes += other.bytes;
@@ -145,10 +145,10 @@ impl OutStats {
     }
 }
 
-/// Packets of others that went to a peer.
+/// Counters of relayed packets to a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Forwarded {
-    /// Packets that it has.
+    /// Packets that the peer has acknowledged.
     pub packets: u64,
     /// Packets dropped here, by reason.
     pub dropped: Drops,
@@ -157,16 +157,16 @@ pub struct Forwarded {
 /// Counters of a channel from a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct InStats {
-    /// Messages handed to the application.
+    /// Messages delivered to the application.
     pub delivered: u64,
     /// Their payload bytes.
     pub bytes: u64,
-    /// Messages of which something arrived, dropped by reason.
+    /// Messages of which a part arrived, dropped by reason.
     pub dropped: Drops,
-    /// Pieces that had arrived before.
+    /// Fragments that had arrived before.
     pub duplicate_pieces: u64,
-    /// Age at delivery, by the clocks of both ends once they are compared (until then with
-    /// half a round trip for the way).
+    /// Age at delivery. The time on the path is measured by the clocks of both ends once they are
+    /// compared, and is half a round trip until then.
     pub delay: Delays,
 }
 
@@ -179,11 +179,11 @@ pub struct LinkStats {
     pub sent_bytes: u64,
     /// Packets acknowledged.
     pub acked_packets: u64,
-    /// Packets taken for lost.
+    /// Packets declared lost.
     pub lost_packets: u64,
-    /// Packets taken for lost that were acknowledged later.
+    /// Packets declared lost that were acknowledged later.
     pub spurious_losses: u64,
-    /// Bytes of messages sent again.
+    /// Bytes of messages sent as repairs.
     pub repair_bytes: u64,
     /// Packets received.
     pub received_packets: u64,
@@ -200,13 +200,13 @@ const FIRST_BOUND: Duration = Duration::from_micros(100);
 /// A histogram of delays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delays {
-    /// How many fell in each bucket.
+    /// Delays in each bucket.
     pub counts: [u64; DELAY_BUCKETS],
-    /// How many there are.
+    /// Number of delays.
     pub count: u64,
-    /// Their sum.
+    /// Sum of the delays.
     pub sum: Duration,
-    /// The largest.
+    /// The largest delay.
     pub max: Duration,
 }
 
@@ -217,7 +217,7 @@ impl Default for Delays {
 }
 
 impl Delays {
-    /// Counts one.
+    /// Adds a delay.
     pub fn add(&mut self, delay: Duration) {
         let octaves = (delay.as_secs_f64() / FIRST_BOUND.as_secs_f64()).log2();
         // A float cast saturates: negative (below the first bound) becomes bucket 0.
@@ -228,12 +228,12 @@ impl Delays {
         self.max = self.max.max(delay);
     }
 
-    /// Upper bound of a bucket; that of the last is infinite in truth.
+    /// Upper bound of a bucket. The last bucket also has all longer delays.
     pub fn bound(bucket: usize) -> Duration {
         FIRST_BOUND.mul_f64(2f64.powf(bucket as f64 / 4.0))
     }
 
-    /// A bound that the given share (0-1) of delays does not exceed, never above the largest.
+    /// A bound that the given fraction (0 to 1) of the delays does not exceed; at most the largest.
     pub fn quantile(&self, share: f64) -> Duration {
         let wanted = (self.count as f64 * share).ceil() as u64;
         let mut seen = 0;

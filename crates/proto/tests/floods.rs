@@ -95,9 +95,9 @@ fn call(attacked: &Attacked, secret: &SecretKey, name: &str, epoch: u64, drawn: 
     let mut random = [0; 32];
     random[..8].copy_from_slice(&drawn.to_le_bytes());
     let payload = Greeting { epoch, name }.emit();
-    let (_, noise) = Initiator::call(secret, &node, random, &payload).unwrap();
+    let (_, noise) = Initiator::initiate(secret, &node, random, &payload).unwrap();
     let mut call = start_initiation(1, &noise);
-    CookieJar::default().prove(attacked.now, &MacKey::of(&node), &mut call);
+    CookieJar::default().append_macs(attacked.now, &MacKey::of(&node), &mut call);
     call
 }
 
@@ -118,7 +118,7 @@ fn only_packets_of_a_session_bear_our_number() {
 fn calls_of_who_does_not_know_the_key() {
     let attacked = flood(MB, |attacked, n| {
         let mut call = start_initiation(n as u32 + 1, &[n as u8; 130]);
-        CookieJar::default().prove(attacked.now, &MacKey::of(&PublicKey([3; 32])), &mut call);
+        CookieJar::default().append_macs(attacked.now, &MacKey::of(&PublicKey([3; 32])), &mut call);
         attacked.inject(&call);
     });
     assert_eq!(refused(&attacked, RefusedPacket::Unauthentic), TIMES);

@@ -53,9 +53,9 @@ impl Liar {
         let payload = Greeting { epoch, name: self.name }.emit();
         let drawn = [(net.rng.next() & 0xff) as u8; 32];
         let secret = SecretKey::insecure(self.name);
-        let (mut caller, noise) = Initiator::call(&secret, &node_key, drawn, &payload).unwrap();
+        let (mut caller, noise) = Initiator::initiate(&secret, &node_key, drawn, &payload).unwrap();
         let mut call = start_initiation(7, &noise);
-        CookieJar::default().prove(net.now, &MacKey::of(&node_key), &mut call);
+        CookieJar::default().append_macs(net.now, &MacKey::of(&node_key), &mut call);
         net.nodes[self.node].sent.clear();
         net.inject(self.node, self.from, &call);
         let sent = std::mem::take(&mut net.nodes[self.node].sent);

@@ -418,9 +418,9 @@ fn a_node_with_our_own_key_is_named() {
     let mut net = Net::pair(19, &Pipe::of(6_000_000));
     let secret = SecretKey::insecure("robot");
     let greeting = Greeting { epoch: 7, name: "clone" }.emit();
-    let (_, noise) = Initiator::call(&secret, &secret.public(), [5; 32], &greeting).unwrap();
+    let (_, noise) = Initiator::initiate(&secret, &secret.public(), [5; 32], &greeting).unwrap();
     let mut call = start_initiation(1, &noise);
-    CookieJar::default().prove(net.now, &MacKey::of(&secret.public()), &mut call);
+    CookieJar::default().append_macs(net.now, &MacKey::of(&secret.public()), &mut call);
     net.inject(0, address(9), &call);
     let (name, from, other) = ("clone".into(), address(9).into(), None);
     assert_eq!(notices(&net, 0), [Notice::Twins { name, from, other }]);

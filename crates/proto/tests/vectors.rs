@@ -330,7 +330,7 @@ fn session_packets() {
         assert_eq!(full_number(header.number, whole), whole, "{name}");
         let key = key(&m["key"]);
         let sealer = Sealer::new(&Split { seal: key, open: key }).expect("keys");
-        let plain = sealer.open(header.link, whole, &mut bytes).expect("it holds");
+        let plain = sealer.open(header.link, whole, &mut bytes).expect("it is valid");
         assert_eq!(header.relayed, m["micros"].is_null(), "{name}");
         let clock = if header.relayed { 0 } else { 4 };
         assert_eq!(hex(&plain[clock..]), text(&m["frames"]), "{name}");
@@ -358,45 +358,48 @@ impl End {
 
 /// What a handshake's inputs lead to.
 fn transcript(vector: &Value) -> Vec<(&'static str, Vec<u8>)> {
-    let (caller, called) = (End::read(&vector["caller"]), End::read(&vector["called"]));
-    let (now, proof) = (Instant(0), MacKey::of(&called.secret.public()));
-    let greeting = Greeting { epoch: caller.epoch, name: text(&vector["caller"]["name"]) };
-    let public = called.secret.public();
-    let made = Initiator::call(&caller.secret, &public, caller.ephemeral, &greeting.emit());
-    let (mut calling, noise) = made.expect("good keys");
+    let (initiator, responder) = (End::read(&vector["caller"]), End::read(&vector["called"]));
+    let (now, proof) = (Instant(0), MacKey::of(&responder.secret.public()));
+    let greeting = Greeting { epoch: initiator.epoch, name: text(&vector["caller"]["name"]) };
+    let public = responder.secret.public();
+    let made =
+        Initiator::initiate(&initiator.secret, &public, initiator.ephemeral, &greeting.emit());
+    let (mut pending, noise) = made.expect("good keys");
     let mut jar = CookieJar::default();
     let call = |jar: &CookieJar| {
-        let mut packet = start_initiation(caller.session, &noise);
-        let mac1 = jar.prove(now, &proof, &mut packet);
+        let mut packet = start_initiation(initiator.session, &noise);
+        let mac1 = jar.append_macs(now, &proof, &mut packet);
         (packet, mac1)
     };
-    let (first_call, mac1) = call(&jar);
+    let (first_initiation, mac1) = call(&jar);
     let mut cookie_packet = Vec::new();
     if let Some(cookie) = vector["cookie"].as_object() {
         let value = unhex(&cookie["value"]).try_into().expect("16 bytes");
         let nonce = unhex(&cookie["nonce"]).try_into().expect("12 bytes");
-        cookie_packet = proof.cookie(caller.session, &mac1, nonce, &value).expect("it is sealed");
+        cookie_packet =
+            proof.cookie(initiator.session, &mac1, nonce, &value).expect("it is sealed");
         let Ok(Packet::CookieReply(cookie)) = Packet::parse(&cookie_packet) else {
             panic!("a cookie")
         };
-        assert!(jar.take(now, &proof, &mac1, &cookie));
+        assert!(jar.accept(now, &proof, &mac1, &cookie));
     }
     let call = call(&jar).0;
-    let Ok(Packet::Initiation(read)) = Packet::parse(&call) else { panic!("a call") };
-    let read =
-        ReceivedInitiation::read(&called.secret, called.ephemeral, read.noise).expect("it holds");
-    assert_eq!(read.caller, caller.secret.public());
-    assert_eq!(Greeting::parse(&read.payload), Ok(greeting));
-    let (theirs, noise) = read.answer(&Verdict::Welcome.emit(called.epoch)).expect("it answers");
-    let mut answer = start_response(called.session, caller.session, &noise);
-    answer.extend_from_slice(&MacKey::of(&caller.secret.public()).mac(&answer));
-    let (ours, payload) = calling.finish(&noise).expect("it holds");
-    assert_eq!(Verdict::parse(&payload), Ok((called.epoch, Verdict::Welcome)));
+    let Ok(Packet::Initiation(read)) = Packet::parse(&call) else { panic!("an initiation") };
+    let received = ReceivedInitiation::read(&responder.secret, responder.ephemeral, read.noise)
+        .expect("it is valid");
+    assert_eq!(received.initiator, initiator.secret.public());
+    assert_eq!(Greeting::parse(&received.payload), Ok(greeting));
+    let (theirs, noise) =
+        received.respond(&Verdict::Welcome.emit(responder.epoch)).expect("it answers");
+    let mut answer = start_response(responder.session, initiator.session, &noise);
+    answer.extend_from_slice(&MacKey::of(&initiator.secret.public()).mac(&answer));
+    let (ours, payload) = pending.finish(&noise).expect("it is valid");
+    assert_eq!(Verdict::parse(&payload), Ok((responder.epoch, Verdict::Welcome)));
     assert_eq!((ours.seal, ours.open), (theirs.open, theirs.seal));
     vec![
-        ("caller_public", caller.secret.public().0.to_vec()),
+        ("caller_public", initiator.secret.public().0.to_vec()),
         ("called_public", public.0.to_vec()),
-        ("first_call", first_call),
+        ("first_call", first_initiation),
         ("cookie_packet", cookie_packet),
         ("call", call),
         ("answer", answer),

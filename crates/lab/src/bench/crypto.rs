@@ -210,8 +210,8 @@ enum Forged {
 impl Forged {
     fn is(self, admission: &Admission) -> bool {
         match self {
-            Self::Stranger => *admission == Admission::Stranger,
-            Self::Asked => matches!(admission, Admission::Ask(_)),
+            Self::Stranger => *admission == Admission::BadMac,
+            Self::Asked => matches!(admission, Admission::NeedsCookie(_)),
             Self::Silent => *admission == Admission::Flood,
         }
     }
@@ -249,7 +249,7 @@ fn calls(forged: Forged) -> Result<Batches> {
 
 fn judge(gate: &mut CookieChecker, packet: &[u8]) -> Result<Admission> {
     let Ok(Packet::Initiation(call)) = Packet::parse(packet) else { anyhow::bail!("not a call") };
-    Ok(gate.judge(Instant(1), (&[10, 0, 0, 1, 1, 0], &[10, 0, 0, 1]), &call, || [3; 32]))
+    Ok(gate.check(Instant(1), (&[10, 0, 0, 1, 1, 0], &[10, 0, 0, 1]), &call, || [3; 32]))
 }
 
 impl Row {

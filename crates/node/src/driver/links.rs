@@ -308,7 +308,7 @@ impl Driver {
             let header_bytes = header_bytes(remote);
             let datagram_bytes = path.mtu.saturating_sub(header_bytes);
             let radio = self.radio(&path.interface);
-            let set = self.endpoint.set_link_way(id, radio, datagram_bytes, header_bytes);
+            let set = self.endpoint.set_link_route(id, radio, datagram_bytes, header_bytes);
             set.map(|()| path).map_err(|error| error.to_string())
         });
         match fits {

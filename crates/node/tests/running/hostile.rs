@@ -24,9 +24,9 @@ pub fn call(name: &str, to: &str, drawn: u64) -> (Initiator, Vec<u8>) {
     let mut random = [0; 32];
     random[..8].copy_from_slice(&drawn.to_le_bytes());
     let greeting = Greeting { epoch: drawn, name }.emit();
-    let (caller, noise) = Initiator::call(&own, &other, random, &greeting).unwrap();
+    let (caller, noise) = Initiator::initiate(&own, &other, random, &greeting).unwrap();
     let mut packet = start_initiation(OWN_SESSION, &noise);
-    CookieJar::default().prove(Instant(0), &MacKey::of(&other), &mut packet);
+    CookieJar::default().append_macs(Instant(0), &MacKey::of(&other), &mut packet);
     (caller, packet)
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a call has to show before any key agreement is done for it: that the
-//! caller knows our public key, and under flood that it receives where it says
-//! it is. Nobody is remembered for that (WireGuard, section 5.3 and 5.4.4).
+//! The defence against floods of initiations. Before any key agreement, MAC1 shows that the
+//! initiator knows our public key. Under flood, a cookie shows that it receives at its address.
+//! Neither needs state for each initiator (WireGuard, sections 5.3 and 5.4.4).
 
 use super::keys::{KEY, PublicKey, SecretKey, hash};
 use super::seal::{open_once, seal_once};
@@ -10,104 +10,104 @@ use crate::time::{Duration, Instant};
 use crate::wire::packet::{COOKIE, CookieReply, Initiation, MAC, Response};
 use ring::hmac;
 
-/// Calls answered without a cookie: so many at once, and so many in a second. A key
-/// agreement takes about 0.2 ms, so that they cost at most 1 % of a processor.
-const FREE: Allowance = Allowance { burst: 32, per_second: 32 };
-/// Calls answered with a cookie, of one sender (or of those whose addresses fall together).
-const PROVEN: Allowance = Allowance { burst: 4, per_second: 4 };
-/// Cookies handed out: one is smaller than the call it answers, and each costs a packet.
-const COOKIES: Allowance = Allowance { burst: 128, per_second: 512 };
-/// Groups that senders with a cookie fall into.
+/// Initiations admitted without a cookie. A key agreement takes about 0.2 ms, so that they cost at
+/// most 1 % of a processor.
+const WITHOUT_COOKIE: Allowance = Allowance { burst: 32, per_second: 32 };
+/// Initiations admitted with a cookie, for each group of senders.
+const WITH_COOKIE: Allowance = Allowance { burst: 4, per_second: 4 };
+/// Cookie replies. One is smaller than the initiation that causes it, and costs one packet.
+const COOKIE_REPLIES: Allowance = Allowance { burst: 128, per_second: 512 };
+/// Groups of senders with a cookie.
 const GROUPS: usize = 256;
-/// A cookie holds for one such span and what is left of the next.
+/// A cookie is valid for the rest of one such span and for the next.
 const COOKIE_SPAN: Duration = Duration::from_secs(60);
-/// A caller uses a cookie no longer than it surely holds.
+/// An initiator uses a cookie for this time, for which it is valid in any case.
 const COOKIE_USE: Duration = Duration::from_secs(60);
 
-/// Whether a call is worth a key agreement.
+/// The decision on an initiation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admission {
-    /// It is.
+    /// Do the key agreement.
     Admit,
-    /// Not before it comes with this cookie.
-    Ask(Vec<u8>),
-    /// It does not know our key.
-    Stranger,
-    /// Too many came.
+    /// Send this cookie reply instead.
+    NeedsCookie(Vec<u8>),
+    /// MAC1 is wrong: the sender does not know our key.
+    BadMac,
+    /// A limit is reached.
     Flood,
 }
 
-/// The one who is called.
+/// The responder's side.
 #[derive(Debug)]
 pub struct CookieChecker {
-    own: MacKey,
-    /// Cookies are made of the first; the second is the one before it.
+    own_mac: MacKey,
+    /// The present secret, from which cookies are made, and the previous one.
     secrets: [[u8; KEY]; 2],
     renew_at: Instant,
-    free: Bucket,
-    cookies: Bucket,
+    without_cookie: Bucket,
+    cookie_replies: Bucket,
     groups: Vec<Bucket>,
 }
 
 impl CookieChecker {
+    /// A checker for the owner of `secret`.
     /// For the owner of `secret`.
     pub fn new(secret: &SecretKey) -> Self {
         Self {
-            own: MacKey::of(&secret.public()),
+            own_mac: MacKey::of(&secret.public()),
             secrets: [[0; KEY]; 2],
             renew_at: Instant::default(),
-            free: Bucket::new(FREE),
-            cookies: Bucket::new(COOKIES),
-            groups: vec![Bucket::new(PROVEN); GROUPS],
+            without_cookie: Bucket::new(WITHOUT_COOKIE),
+            cookie_replies: Bucket::new(COOKIE_REPLIES),
+            groups: vec![Bucket::new(WITH_COOKIE); GROUPS],
         }
     }
 
-    /// Whether `answer` comes from somebody who knows our public key.
-    pub fn knows_us(&self, answer: &Response<'_>) -> bool {
-        self.own.holds(answer.proven, &answer.mac1)
+    /// Whether the sender of `response` knows our public key.
+    pub fn has_valid_mac1(&self, response: &Response<'_>) -> bool {
+        self.own_mac.is_valid(response.proven, &response.mac1)
     }
 
-    /// Judges a call from an address, and of whom that is: one owner has one share, however many
-    /// addresses it uses. `draw` gives fresh randomness.
-    pub fn judge(
+    /// Decides on an initiation from an address. The limit with a cookie applies to the `owner` of
+    /// the address, however many addresses it uses. `draw` returns fresh randomness.
+    pub fn check(
         &mut self,
         now: Instant,
         (from, owner): (&[u8], &[u8]),
-        call: &Initiation<'_>,
+        initiation: &Initiation<'_>,
         mut draw: impl FnMut() -> [u8; KEY],
     ) -> Admission {
-        if !self.own.holds(call.proven, &call.mac1) {
-            return Admission::Stranger;
+        if !self.own_mac.is_valid(initiation.proven, &initiation.mac1) {
+            return Admission::BadMac;
         }
-        if self.free.take(now) {
+        if self.without_cookie.take(now) {
             return Admission::Admit;
         }
         if now >= self.renew_at {
-            // After a pause longer than the span the old secret is as old as the pause.
-            let before = self.secrets[0];
+            // After a pause longer than the span, the old secret is as old as the pause.
+            let previous = self.secrets[0];
             let stale = now >= self.renew_at + COOKIE_SPAN;
-            self.secrets = [draw(), if stale { draw() } else { before }];
+            self.secrets = [draw(), if stale { draw() } else { previous }];
             self.renew_at = now + COOKIE_SPAN;
         }
         let cookies = self.secrets.map(|secret| cookie(&secret, from));
-        let shown = cookies.iter().find(|it| mac(*it, &[call.proven, &call.mac1]) == call.mac2);
-        match shown {
-            // The secret makes it impossible to choose an address that falls together with another's.
-            Some(_) if self.groups[usize::from(cookie(&self.secrets[0], owner)[0])].take(now) => {
-                Admission::Admit
-            }
-            Some(_) => Admission::Flood,
-            None if self.cookies.take(now) => {
-                let nonce = *draw().first_chunk().unwrap_or(&[0; 12]);
-                let packet = self.own.cookie(call.session, &call.mac1, nonce, &cookies[0]);
-                packet.map_or(Admission::Flood, Admission::Ask)
-            }
-            None => Admission::Flood,
+        let mac2_of = |cookie: &[u8; COOKIE]| mac(cookie, &[initiation.proven, &initiation.mac1]);
+        if cookies.iter().any(|it| mac2_of(it) == initiation.mac2) {
+            // Without the secret, nobody can choose an address in the group of another.
+            let group = usize::from(cookie(&self.secrets[0], owner)[0]);
+            let admitted = self.groups[group].take(now);
+            return if admitted { Admission::Admit } else { Admission::Flood };
         }
+        if !self.cookie_replies.take(now) {
+            return Admission::Flood;
+        }
+        let nonce = *draw().first_chunk().unwrap_or(&[0; 12]);
+        let reply = self.own_mac.cookie(initiation.session, &initiation.mac1, nonce, &cookies[0]);
+        reply.map_or(Admission::Flood, Admission::NeedsCookie)
     }
 }
 
-/// What somebody who knows a public key can make of it.
+/// Keys that anybody can derive from a public key.
 #[derive(Debug, Clone)]
 pub struct MacKey {
     mac_key: [u8; KEY],
@@ -115,7 +115,7 @@ pub struct MacKey {
 }
 
 impl MacKey {
-    /// For packets to the owner of `key`.
+    /// The keys for packets to the owner of `key`.
     pub fn of(key: &PublicKey) -> Self {
         Self {
             mac_key: hash(&[b"tautline mac", &key.0]),
@@ -123,17 +123,17 @@ impl MacKey {
         }
     }
 
-    /// The code of a packet.
+    /// MAC1 of a packet.
     pub fn mac(&self, packet: &[u8]) -> [u8; MAC] {
         mac(&self.mac_key, &[packet])
     }
 
-    fn holds(&self, packet: &[u8], found: &[u8; MAC]) -> bool {
-        // Not a secret worth timing: who knows the public key can make it.
+    fn is_valid(&self, packet: &[u8], found: &[u8; MAC]) -> bool {
+        // Constant time is not needed: anybody who knows the public key can compute the MAC.
         self.mac(packet) == *found
     }
 
-    /// The packet with a cookie for the caller `session`, whose call had the code `mac1`.
+    /// The cookie reply to the initiation of `session` with `mac1`.
     pub fn cookie(
         &self,
         session: u32,
@@ -145,34 +145,34 @@ impl MacKey {
         Some(CookieReply { your_session: session, nonce, sealed: &sealed }.emit())
     }
 
-    /// Of the one cookie that answers the call with this code.
+    /// The key of the only cookie reply to an initiation with this MAC1.
     fn cookie_key(&self, mac1: &[u8; MAC]) -> [u8; KEY] {
         hash(&[&self.cookie_key, mac1])
     }
 }
 
-/// A caller's cookie, if it was asked for one.
+/// The initiator's cookie, if it has received one.
 #[derive(Debug, Clone, Default)]
 pub struct CookieJar(Option<([u8; COOKIE], Instant)>);
 
 impl CookieJar {
-    /// Takes a cookie that answers the call with the code `mac1` to the owner of `proof`.
-    pub fn take(
+    /// Accepts the cookie reply to an initiation with `mac1`; `false` if it is invalid.
+    pub fn accept(
         &mut self,
         now: Instant,
-        proof: &MacKey,
+        remote: &MacKey,
         mac1: &[u8; MAC],
         cookie: &CookieReply<'_>,
     ) -> bool {
-        let opened = open_once(&proof.cookie_key(mac1), cookie.nonce, cookie.sealed);
+        let opened = open_once(&remote.cookie_key(mac1), cookie.nonce, cookie.sealed);
         let Some(opened) = opened.and_then(|bytes| bytes.try_into().ok()) else { return false };
         self.0 = Some((opened, now + COOKIE_USE));
         true
     }
 
-    /// Ends a call with its codes: `packet` is all before them. Returns the first.
-    pub fn prove(&self, now: Instant, proof: &MacKey, packet: &mut Vec<u8>) -> [u8; MAC] {
-        let mac1 = proof.mac(packet);
+    /// Appends MAC1 and MAC2 to an initiation; returns MAC1.
+    pub fn append_macs(&self, now: Instant, remote: &MacKey, packet: &mut Vec<u8>) -> [u8; MAC] {
+        let mac1 = remote.mac(packet);
         let mac2 = match &self.0 {
             Some((cookie, until)) if now < *until => mac(cookie, &[packet, &mac1]),
             _ => [0; MAC],
@@ -183,7 +183,7 @@ impl CookieJar {
     }
 }
 
-/// HMAC-SHA256 (RFC 2104), its first 16 bytes.
+/// The first 16 bytes of HMAC-SHA256 (RFC 2104).
 pub(crate) fn mac(key: &[u8], parts: &[&[u8]]) -> [u8; MAC] {
     let key = hmac::Key::new(hmac::HMAC_SHA256, key);
     let mut context = hmac::Context::with_key(&key);
@@ -204,128 +204,152 @@ mod tests {
 
     const HOUR: Instant = Instant(3_600_000_000_000);
 
-    struct Doorstep {
-        gate: CookieChecker,
-        proof: MacKey,
+    struct Responder {
+        checker: CookieChecker,
+        mac_key: MacKey,
         jar: CookieJar,
         drawn: u8,
     }
 
-    impl Doorstep {
+    impl Responder {
         fn new() -> Self {
             let secret = SecretKey::insecure("base");
-            let proof = MacKey::of(&secret.public());
-            Self { gate: CookieChecker::new(&secret), proof, jar: CookieJar::default(), drawn: 0 }
+            let mac_key = MacKey::of(&secret.public());
+            Self {
+                checker: CookieChecker::new(&secret),
+                mac_key,
+                jar: CookieJar::default(),
+                drawn: 0,
+            }
         }
 
-        fn call(&self, now: Instant) -> Vec<u8> {
+        fn initiation(&self, now: Instant) -> Vec<u8> {
             let mut packet = start_initiation(7, &[1; 120]);
-            self.jar.prove(now, &self.proof, &mut packet);
+            self.jar.append_macs(now, &self.mac_key, &mut packet);
             packet
         }
 
-        fn judge(&mut self, now: Instant, host: u8, packet: &[u8]) -> Admission {
-            self.judge_port(now, host, 0, packet)
+        fn check(&mut self, now: Instant, host: u8, packet: &[u8]) -> Admission {
+            self.check_from_port(now, host, 0, packet)
         }
 
-        fn judge_port(&mut self, now: Instant, host: u8, port: u8, packet: &[u8]) -> Admission {
-            let Ok(Packet::Initiation(call)) = Packet::parse(packet) else { panic!("a call") };
-            let Self { gate, drawn, .. } = self;
-            gate.judge(now, (&[10, 0, 0, host, port], &[10, 0, 0, host]), &call, || {
+        fn check_from_port(
+            &mut self,
+            now: Instant,
+            host: u8,
+            port: u8,
+            packet: &[u8],
+        ) -> Admission {
+            let Ok(Packet::Initiation(initiation)) = Packet::parse(packet) else {
+                panic!("an initiation")
+            };
+            let Self { checker, drawn, .. } = self;
+            checker.check(now, (&[10, 0, 0, host, port], &[10, 0, 0, host]), &initiation, || {
                 *drawn += 1;
                 [*drawn; KEY]
             })
         }
 
-        fn take(&mut self, now: Instant, call: &[u8], answer: &Admission) {
-            let Admission::Ask(datagram) = answer else { panic!("{answer:?}") };
+        fn accept_reply(&mut self, now: Instant, initiation: &[u8], reply: &Admission) {
+            let Admission::NeedsCookie(datagram) = reply else { panic!("{reply:?}") };
             let Ok(Packet::CookieReply(cookie)) = Packet::parse(datagram) else {
                 panic!("a cookie")
             };
-            let Ok(Packet::Initiation(call)) = Packet::parse(call) else { panic!("a call") };
-            assert!(datagram.len() < call.proven.len(), "no amplification");
-            assert!(self.jar.take(now, &self.proof, &call.mac1, &cookie));
+            let Ok(Packet::Initiation(initiation)) = Packet::parse(initiation) else {
+                panic!("an initiation")
+            };
+            assert!(datagram.len() < initiation.proven.len(), "no amplification");
+            assert!(self.jar.accept(now, &self.mac_key, &initiation.mac1, &cookie));
         }
     }
 
     #[test]
-    fn a_node_that_has_just_started_answers_at_once() {
-        let mut door = Doorstep::new();
-        let call = door.call(Instant(1));
-        for _ in 0..FREE.burst {
-            assert_eq!(door.judge(Instant(1), 1, &call), Admission::Admit);
+    fn a_node_that_has_just_started_admits_initiations() {
+        let mut responder = Responder::new();
+        let initiation = responder.initiation(Instant(1));
+        for _ in 0..WITHOUT_COOKIE.burst {
+            assert_eq!(responder.check(Instant(1), 1, &initiation), Admission::Admit);
         }
-        assert!(matches!(door.judge(Instant(1), 1, &call), Admission::Ask(_)));
+        assert!(matches!(responder.check(Instant(1), 1, &initiation), Admission::NeedsCookie(_)));
     }
 
     #[test]
-    fn who_does_not_know_the_key_gets_nothing() {
-        let mut door = Doorstep::new();
-        let mut call = door.call(HOUR);
-        call[20] ^= 1;
-        assert_eq!(door.judge(HOUR, 1, &call), Admission::Stranger);
+    fn an_initiator_that_does_not_know_the_key_gets_no_reply() {
+        let mut responder = Responder::new();
+        let mut initiation = responder.initiation(HOUR);
+        initiation[20] ^= 1;
+        assert_eq!(responder.check(HOUR, 1, &initiation), Admission::BadMac);
     }
 
     #[test]
-    fn under_flood_a_cookie_is_asked_for_and_holds_for_its_address_alone() {
-        let mut door = Doorstep::new();
-        let call = door.call(HOUR);
-        for _ in 0..FREE.burst {
-            assert_eq!(door.judge(HOUR, 1, &call), Admission::Admit);
+    fn under_flood_a_cookie_is_needed_and_is_valid_for_its_address_alone() {
+        let mut responder = Responder::new();
+        let initiation = responder.initiation(HOUR);
+        for _ in 0..WITHOUT_COOKIE.burst {
+            assert_eq!(responder.check(HOUR, 1, &initiation), Admission::Admit);
         }
-        let answer = door.judge(HOUR, 1, &call);
-        door.take(HOUR, &call, &answer);
-        let call = door.call(HOUR);
-        assert_eq!(door.judge(HOUR, 1, &call), Admission::Admit);
-        assert!(matches!(door.judge(HOUR, 2, &call), Admission::Ask(_)), "another address");
-        for _ in 1..PROVEN.burst {
-            assert_eq!(door.judge(HOUR, 1, &call), Admission::Admit);
+        let reply = responder.check(HOUR, 1, &initiation);
+        responder.accept_reply(HOUR, &initiation, &reply);
+        let initiation = responder.initiation(HOUR);
+        assert_eq!(responder.check(HOUR, 1, &initiation), Admission::Admit);
+        assert!(
+            matches!(responder.check(HOUR, 2, &initiation), Admission::NeedsCookie(_)),
+            "another address"
+        );
+        for _ in 1..WITH_COOKIE.burst {
+            assert_eq!(responder.check(HOUR, 1, &initiation), Admission::Admit);
         }
-        assert_eq!(door.judge(HOUR, 1, &call), Admission::Flood, "one sender has its share");
+        assert_eq!(
+            responder.check(HOUR, 1, &initiation),
+            Admission::Flood,
+            "the limit of one sender"
+        );
     }
 
     #[test]
-    fn ports_are_no_way_to_more() {
-        let mut door = Doorstep::new();
-        let call = door.call(HOUR);
-        while door.judge(HOUR, 1, &call) == Admission::Admit {}
+    fn further_ports_admit_no_more_initiations() {
+        let mut responder = Responder::new();
+        let initiation = responder.initiation(HOUR);
+        while responder.check(HOUR, 1, &initiation) == Admission::Admit {}
         let admitted = (0..40).filter(|port| {
-            let call = door.call(HOUR);
-            let answer = door.judge_port(HOUR, 1, *port, &call);
-            if matches!(answer, Admission::Ask(_)) {
-                door.take(HOUR, &call, &answer);
+            let initiation = responder.initiation(HOUR);
+            let reply = responder.check_from_port(HOUR, 1, *port, &initiation);
+            if matches!(reply, Admission::NeedsCookie(_)) {
+                responder.accept_reply(HOUR, &initiation, &reply);
             }
-            let call = door.call(HOUR);
-            door.judge_port(HOUR, 1, *port, &call) == Admission::Admit
+            let initiation = responder.initiation(HOUR);
+            responder.check_from_port(HOUR, 1, *port, &initiation) == Admission::Admit
         });
-        assert_eq!(admitted.count(), PROVEN.burst as usize);
+        assert_eq!(admitted.count(), WITH_COOKIE.burst as usize);
     }
 
     #[test]
     fn cookies_end_with_their_secrets() {
-        let mut door = Doorstep::new();
-        let call = door.call(HOUR);
-        while door.judge(HOUR, 1, &call) == Admission::Admit {}
-        let answer = door.judge(HOUR, 1, &call);
-        door.take(HOUR, &call, &answer);
-        let call = door.call(HOUR);
+        let mut responder = Responder::new();
+        let initiation = responder.initiation(HOUR);
+        while responder.check(HOUR, 1, &initiation) == Admission::Admit {}
+        let reply = responder.check(HOUR, 1, &initiation);
+        responder.accept_reply(HOUR, &initiation, &reply);
+        let initiation = responder.initiation(HOUR);
         let mut at = |seconds| {
             let now = HOUR + Duration::from_secs(seconds);
-            while door.gate.free.take(now) {}
-            door.judge(now, 1, &call)
+            while responder.checker.without_cookie.take(now) {}
+            responder.check(now, 1, &initiation)
         };
         assert_eq!(at(59), Admission::Admit);
-        assert_eq!(at(61), Admission::Admit, "the secret before is still good");
-        assert!(matches!(at(122), Admission::Ask(_)));
+        assert_eq!(at(61), Admission::Admit, "the previous secret is still valid");
+        assert!(matches!(at(122), Admission::NeedsCookie(_)));
     }
 
     #[test]
-    fn cookies_for_others_are_not_taken() {
-        let mut door = Doorstep::new();
-        let call = door.call(HOUR);
-        while door.judge(HOUR, 1, &call) == Admission::Admit {}
-        let Admission::Ask(datagram) = door.judge(HOUR, 1, &call) else { panic!("a cookie") };
+    fn a_cookie_for_another_initiation_is_invalid() {
+        let mut responder = Responder::new();
+        let initiation = responder.initiation(HOUR);
+        while responder.check(HOUR, 1, &initiation) == Admission::Admit {}
+        let Admission::NeedsCookie(datagram) = responder.check(HOUR, 1, &initiation) else {
+            panic!("a cookie")
+        };
         let Ok(Packet::CookieReply(cookie)) = Packet::parse(&datagram) else { panic!("a cookie") };
-        assert!(!door.jar.take(HOUR, &door.proof, &[9; MAC], &cookie));
+        assert!(!responder.jar.accept(HOUR, &responder.mac_key, &[9; MAC], &cookie));
     }
 }

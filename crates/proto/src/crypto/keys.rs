@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Identities: a pair of X25519 keys (RFC 7748) for each node.
+//! Static keys: a pair of X25519 keys (RFC 7748) for each node.
 
 use crate::wire::relay::ShortName;
 use curve25519_dalek::MontgomeryPoint;
@@ -9,39 +9,39 @@ use std::fmt;
 /// Bytes of a key.
 pub const KEY: usize = 32;
 
-/// By which a peer is known.
+/// The public key of a node, which identifies it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublicKey(pub [u8; KEY]);
 
-/// What only the node itself knows. Never printed.
+/// The secret key of a node. Never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretKey([u8; KEY]);
 
 impl SecretKey {
-    /// A key of bytes that nobody else can guess; RFC 7748 fixes five of the bits.
+    /// A key from 32 random bytes, clamped (RFC 7748, section 5).
     pub fn new(mut bytes: [u8; KEY]) -> Self {
         bytes[0] &= 248;
         bytes[31] = bytes[31] & 127 | 64;
         Self(bytes)
     }
 
-    /// The key of a node of that name where there is no security: anybody can make it.
+    /// The key of a node under `security: none`. Anybody can compute it from the name.
     pub fn insecure(name: &str) -> Self {
         Self::new(hash(&[b"tautline insecure key", name.as_bytes()]))
     }
 
-    /// What others know it by.
+    /// The public key of this secret key.
     pub fn public(&self) -> PublicKey {
         PublicKey(MontgomeryPoint::mul_base_clamped(self.0).to_bytes())
     }
 
-    /// The bytes, for the file it is kept in.
+    /// The bytes, to be stored in a file.
     pub fn bytes(&self) -> &[u8; KEY] {
         &self.0
     }
 
-    /// A secret that only this node and the owner of `other` can make. It is the
-    /// same for all time: for what is not worth a handshake.
+    /// A secret that only this node and the owner of `other` can compute. It never changes: for
+    /// purposes that need no handshake.
     pub fn shared_with(&self, other: &PublicKey) -> [u8; KEY] {
         let point = MontgomeryPoint(other.0).mul_clamped(self.0);
         hash(&[b"tautline shared secret", point.as_bytes()])
@@ -49,13 +49,13 @@ impl SecretKey {
 }
 
 impl PublicKey {
-    /// What relays know its owner by.
+    /// The short name by which relays know the node.
     pub fn short_name(&self) -> ShortName {
         let [a, b, c, ..] = hash(&[b"tautline short name", &self.0]);
         ShortName([a, b, c])
     }
 
-    /// Whether a handshake with it can succeed: the points of small order give away every secret.
+    /// Whether a handshake with this key can succeed. Points of small order reveal every secret.
     pub fn is_usable(&self) -> bool {
         let probe = MontgomeryPoint(self.0).mul_clamped([9; KEY]);
         probe.to_bytes() != [0; KEY]
@@ -89,13 +89,13 @@ impl fmt::Display for PublicKey {
     }
 }
 
-/// Why text is not a key.
+/// The error for text that is not a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// Not base64 of 32 bytes.
     #[error("it is not the base64 of 32 bytes (44 characters, the last '=')")]
     Text,
-    /// A key that is no secret's.
+    /// A point of small order.
     #[error("no secret key has this public key")]
     Unusable,
 }
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn text_comes_back_and_what_is_no_key_is_refused() {
+    fn keys_survive_text_and_invalid_ones_are_refused() {
         let key = SecretKey::insecure("robot").public();
         assert_eq!(key.to_string().parse(), Ok(key));
         assert_eq!(key.to_string().len(), 44);

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who a node is, and what protects its packets. The primitives are those of
-//! `snow` and `ring`; what is decided here is how they are put together, which
-//! follows WireGuard (Donenfeld, NDSS 2017) where it can.
+//! Keys, handshakes and packet protection. `snow` and `ring` provide the primitives; this module
+//! composes them as WireGuard does (Donenfeld, NDSS 2017) where it can.
 //!
-//! `keys` has the identities, `noise` the handshake (Noise_IK_25519_ChaChaPoly_SHA256),
-//! `seal` the encryption of session packets, `gate` what a call has to show before any key
-//! agreement is done for it, `tag` how peers know each other's beacons.
+//! [`keys`] has the static keys, [`noise`] the handshake (Noise_IK_25519_ChaChaPoly_SHA256),
+//! [`seal`] the encryption of session packets, [`cookies`] the defence against floods of
+//! initiations, and [`tag`] the tags of beacons.
 
 pub mod cookies;
 pub mod keys;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The handshake: Noise IK (Perrin, The Noise Protocol Framework, revision 34),
-//! in which the caller knows whom it calls, and shows who it is to nobody else.
+//! The handshake: Noise IK (Perrin, The Noise Protocol Framework, revision 34). The initiator knows
+//! the static key of the responder, and reveals its own to the responder alone.
 
 use super::keys::{KEY, PublicKey, SecretKey};
 use curve25519_dalek::MontgomeryPoint;
@@ -10,13 +10,13 @@ use snow::types::{Cipher, Dh, Hash, Random};
 use snow::{Builder, HandshakeState};
 use std::sync::{Arc, Mutex};
 
-/// What is agreed before the first byte: the protocol and its version.
+/// The prologue: protocol and version.
 const PROLOGUE: [u8; 9] = *b"tautline\0";
 const PATTERN: &str = "Noise_IK_25519_ChaChaPoly_SHA256";
-/// Longest message taken or made here.
+/// Longest Noise message.
 const MAX_MESSAGE: usize = 256;
 
-/// A handshake that did not succeed: not from whom it should be, or not for us.
+/// A handshake message that is forged, or for another node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the handshake does not hold")]
 pub struct Failed;
@@ -27,30 +27,30 @@ impl From<snow::Error> for Failed {
     }
 }
 
-/// Keys of one direction each.
+/// The two keys of a handshake.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Split {
-    /// Of what this node sends.
+    /// Key for packets of this node.
     pub seal: [u8; KEY],
-    /// Of what it receives.
+    /// Key for packets to this node.
     pub open: [u8; KEY],
 }
 
-/// The caller's side, waiting for the answer.
+/// The initiator, which waits for a response.
 pub struct Initiator(Box<HandshakeState>);
 
-/// The side that is called, having read the first message.
+/// The responder, which has read an initiation.
 pub struct ReceivedInitiation {
     state: Box<HandshakeState>,
-    /// Who calls: proven, but perhaps by a message recorded earlier.
-    pub caller: PublicKey,
-    /// What came with it.
+    /// Static key of the initiator. The message proves it, but may be a replay.
+    pub initiator: PublicKey,
+    /// The decrypted payload.
     pub payload: Vec<u8>,
 }
 
 impl Initiator {
-    /// The first message to the owner of `remote`. `drawn` is fresh randomness.
-    pub fn call(
+    /// Makes the first message to the owner of `remote`. `drawn` is fresh randomness.
+    pub fn initiate(
         secret: &SecretKey,
         remote: &PublicKey,
         drawn: [u8; KEY],
@@ -65,7 +65,7 @@ impl Initiator {
         Ok((Self(Box::new(state)), message))
     }
 
-    /// Reads the answer; returns what came with it. One that does not hold changes nothing.
+    /// Reads the response and returns its payload. An invalid one changes nothing.
     pub fn finish(&mut self, message: &[u8]) -> Result<(Split, Vec<u8>), Failed> {
         let payload = read(&mut self.0, message)?;
         let (seal, open) = self.0.dangerously_get_raw_split();
@@ -74,19 +74,20 @@ impl Initiator {
 }
 
 impl ReceivedInitiation {
-    /// Reads a first message.
+    /// Reads the first message.
     pub fn read(secret: &SecretKey, drawn: [u8; KEY], message: &[u8]) -> Result<Self, Failed> {
         let mut state = builder(drawn)?
             .prologue(&prologue())?
             .local_private_key(secret.bytes())?
             .build_responder()?;
         let payload = read(&mut state, message)?;
-        let caller = state.get_remote_static().and_then(|key| key.try_into().ok()).ok_or(Failed)?;
-        Ok(Self { state: Box::new(state), caller: PublicKey(caller), payload })
+        let initiator = state.get_remote_static().and_then(|key| key.try_into().ok());
+        let initiator = PublicKey(initiator.ok_or(Failed)?);
+        Ok(Self { state: Box::new(state), initiator, payload })
     }
 
-    /// The answer, and the keys it leads to.
-    pub fn answer(mut self, payload: &[u8]) -> Result<(Split, Vec<u8>), Failed> {
+    /// Makes the response, and the keys that follow from it.
+    pub fn respond(mut self, payload: &[u8]) -> Result<(Split, Vec<u8>), Failed> {
         let message = write(&mut self.state, payload)?;
         let (open, seal) = self.state.dangerously_get_raw_split();
         Ok((Split { seal, open }, message))
@@ -119,7 +120,7 @@ fn builder<'a>(drawn: [u8; KEY]) -> Result<Builder<'a>, Failed> {
     Ok(Builder::with_resolver(params, Box::new(resolver)))
 }
 
-/// Randomness of the caller's, once; hash and cipher of `ring`, which has no X25519 for lasting keys.
+/// Randomness from the caller; hash and cipher of `ring`, which has no X25519 with static keys.
 struct Primitives(Arc<Mutex<Option<[u8; KEY]>>>);
 
 impl CryptoResolver for Primitives {
@@ -186,12 +187,12 @@ impl Dh for Curve {
         let remote = remote.first_chunk::<KEY>().ok_or(snow::Error::Dh)?;
         let out = out.first_chunk_mut::<KEY>().ok_or(snow::Error::Dh)?;
         *out = MontgomeryPoint(*remote).mul_clamped(self.secret).to_bytes();
-        // A point of small order would give the secret away (RFC 7748, section 6.1).
+        // A point of small order would reveal the secret (RFC 7748, section 6.1).
         if *out == [0; KEY] { Err(snow::Error::Dh) } else { Ok(()) }
     }
 }
 
-/// What was drawn for one ephemeral key; a second question has no answer.
+/// Randomness for one ephemeral key; a second request is an error.
 struct Drawn(Arc<Mutex<Option<[u8; KEY]>>>);
 
 impl Random for Drawn {
@@ -216,38 +217,39 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_get_the_same_keys_and_know_each_other() {
+    fn both_nodes_get_the_same_keys_and_each_others_identity() {
         let (robot, base) = keys();
-        let (mut caller, first) =
-            Initiator::call(&robot, &base.public(), [1; 32], b"payload").unwrap();
-        let called = ReceivedInitiation::read(&base, [2; 32], &first).unwrap();
-        assert_eq!((called.caller, &called.payload[..]), (robot.public(), &b"payload"[..]));
-        let (theirs, second) = called.answer(b"back").unwrap();
-        let (ours, payload) = caller.finish(&second).unwrap();
+        let (mut initiator, first) =
+            Initiator::initiate(&robot, &base.public(), [1; 32], b"payload").unwrap();
+        let received = ReceivedInitiation::read(&base, [2; 32], &first).unwrap();
+        assert_eq!((received.initiator, &received.payload[..]), (robot.public(), &b"payload"[..]));
+        let (theirs, second) = received.respond(b"back").unwrap();
+        let (ours, payload) = initiator.finish(&second).unwrap();
         assert_eq!((ours.seal, ours.open), (theirs.open, theirs.seal));
         assert_eq!(payload, b"back");
         assert_ne!(ours.seal, ours.open);
     }
 
     #[test]
-    fn a_call_to_somebody_else_cannot_be_read() {
+    fn an_initiation_to_another_node_cannot_be_read() {
         let (robot, base) = keys();
         let other = SecretKey::insecure("other");
-        let (_, first) = Initiator::call(&robot, &base.public(), [1; 32], b"").unwrap();
+        let (_, first) = Initiator::initiate(&robot, &base.public(), [1; 32], b"").unwrap();
         assert!(ReceivedInitiation::read(&other, [2; 32], &first).is_err());
     }
 
     #[test]
-    fn a_forged_answer_leaves_the_call_open() {
+    fn a_forged_response_leaves_the_initiation_pending() {
         let (robot, base) = keys();
-        let (mut caller, first) = Initiator::call(&robot, &base.public(), [1; 32], b"").unwrap();
+        let (mut initiator, first) =
+            Initiator::initiate(&robot, &base.public(), [1; 32], b"").unwrap();
         let (_, second) =
-            ReceivedInitiation::read(&base, [2; 32], &first).unwrap().answer(b"").unwrap();
+            ReceivedInitiation::read(&base, [2; 32], &first).unwrap().respond(b"").unwrap();
         for at in 0..second.len() {
             let mut forged = second.clone();
             forged[at] ^= 1;
-            assert!(caller.finish(&forged).is_err(), "byte {at}");
+            assert!(initiator.finish(&forged).is_err(), "byte {at}");
         }
-        assert!(caller.finish(&second).is_ok());
+        assert!(initiator.finish(&second).is_ok());
     }
 }

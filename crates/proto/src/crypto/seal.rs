@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Encryption of session packets: ChaCha20-Poly1305 (RFC 8439), the header
-//! authenticated with the rest. A nonce is the link and the packet's number on
-//! it, which never repeats while the keys live.
+//! Encryption of session packets: ChaCha20-Poly1305 (RFC 8439) with the header as associated data.
+//! The nonce is the link and the packet number, which never repeat during the life of the keys.
 
 use super::keys::KEY;
 use super::noise::Split;
@@ -9,7 +8,7 @@ use crate::wire::packet::{SESSION_HEADER, SessionHeader, TAG};
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use std::sync::Arc;
 
-/// Keys of both directions.
+/// The keys of both directions.
 #[derive(Debug)]
 pub struct Sealer {
     seal: LessSafeKey,
@@ -17,13 +16,13 @@ pub struct Sealer {
 }
 
 impl Sealer {
-    /// From what a handshake led to.
+    /// The cipher of a handshake's keys.
     pub fn new(split: &Split) -> Option<Self> {
         Some(Self { seal: key(&split.seal)?, open: key(&split.open)? })
     }
 
-    /// Encrypts what follows the header of `datagram`, and appends the tag. `None` if there is no
-    /// whole header, or more than 256 GB; the datagram is then as it was.
+    /// Encrypts the part of `datagram` after the header, and appends the tag. `None` if the header
+    /// is incomplete or the part exceeds 256 GB; the datagram is then unchanged.
     #[must_use]
     pub fn seal(&self, link: u8, number: u64, datagram: &mut Vec<u8>) -> Option<()> {
         let (header, body) = datagram.split_at_mut_checked(SESSION_HEADER)?;
@@ -33,7 +32,7 @@ impl Sealer {
         Some(())
     }
 
-    /// Decrypts what follows the header of `datagram` in place; `None` if any bit of it is not the sender's.
+    /// Decrypts the part of `datagram` after the header in place; `None` if authentication fails.
     pub fn open<'a>(&self, link: u8, number: u64, datagram: &'a mut [u8]) -> Option<&'a [u8]> {
         let (header, body) = datagram.split_at_mut_checked(SESSION_HEADER)?;
         let nonce = nonce(link, number);
@@ -41,8 +40,8 @@ impl Sealer {
     }
 }
 
-/// A session packet under construction. It is made with the keys that seal it, and its bytes leave
-/// it sealed only.
+/// A session packet under construction. It has the keys that seal it, and only its sealed bytes can
+/// be taken out.
 pub(crate) struct PacketBuilder {
     sealer: Arc<Sealer>,
     link: u8,
@@ -51,7 +50,7 @@ pub(crate) struct PacketBuilder {
 }
 
 impl PacketBuilder {
-    /// Starts the packet with this number of a link, of at most `capacity` bytes.
+    /// Starts the packet with this number on a link, of at most `capacity` bytes.
     pub(crate) fn new(
         sealer: Arc<Sealer>,
         header: &SessionHeader,
@@ -61,12 +60,12 @@ impl PacketBuilder {
         Self { sealer, link: header.link, number, datagram: header.emit(capacity) }
     }
 
-    /// Header and frames so far; frames are appended.
+    /// Header and frames so far; frames are appended here.
     pub(crate) fn plaintext(&mut self) -> &mut Vec<u8> {
         &mut self.datagram
     }
 
-    /// Bytes of the sealed packet so far.
+    /// Bytes of the packet so far, tag included.
     pub(crate) fn sealed_len(&self) -> usize {
         self.datagram.len() + TAG
     }
@@ -89,7 +88,7 @@ fn nonce(link: u8, number: u64) -> Nonce {
     Nonce::assume_unique_for_key(bytes)
 }
 
-/// Encrypts a short text under a key made for it alone.
+/// Encrypts a short text under a key for this text alone.
 pub(crate) fn seal_once(
     key_bytes: &[u8; KEY],
     nonce: [u8; NONCE_LEN],
@@ -101,7 +100,7 @@ pub(crate) fn seal_once(
     Some(out)
 }
 
-/// Decrypts what [`seal_once`] made.
+/// Decrypts the result of [`seal_once`].
 pub(crate) fn open_once(
     key_bytes: &[u8; KEY],
     nonce: [u8; NONCE_LEN],

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tags of beacons: by them peers know each other, and nobody else learns whose they are.
+//! Tags of beacons, by which peers recognise each other and nobody else learns their identity.
 
 use super::keys::{PublicKey, SecretKey};
 use crate::wire::beacon::TAG;
 use ring::hmac;
 
-/// What two nodes know each other's tags by. Its making costs a key agreement.
+/// The key of the beacon tags of two nodes. Its derivation costs a key agreement.
 #[derive(Debug, Clone)]
 pub struct Shared(hmac::Key);
 
 impl Shared {
-    /// For the owner of `own`, and `peer`; the peer makes the same of its own.
+    /// The key of the owner of `own` and `peer`; the peer derives the same.
     pub fn new(own: &SecretKey, peer: &PublicKey) -> Self {
         Self(hmac::Key::new(hmac::HMAC_SHA256, &own.shared_with(peer)))
     }
 
-    /// The tag in a beacon of `sender`, one of the two. It names the sender, lest a node
-    /// take its own beacon, sent back, for its peer's.
+    /// The tag in a beacon of `sender`, one of the two nodes. It covers the sender, so that a node
+    /// does not accept its own reflected beacon as its peer's.
     pub fn tag(&self, salt: u64, sender: &PublicKey) -> [u8; TAG] {
         let mut context = hmac::Context::with_key(&self.0);
         context.update(b"tautline beacon");
@@ -31,14 +31,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_nodes_make_the_same_tag_and_no_other_is_like_it() {
+    fn two_nodes_make_the_same_tag_and_no_other_is_equal() {
         let [robot, base, other] = ["robot", "base", "other"].map(SecretKey::insecure);
         let (ours, theirs) = (robot.public(), base.public());
         let shared = Shared::new(&robot, &theirs);
         let tag = shared.tag(7, &ours);
         assert_eq!(Shared::new(&base, &ours).tag(7, &ours), tag);
         assert_ne!(shared.tag(8, &ours), tag, "another salt");
-        assert_ne!(shared.tag(7, &theirs), tag, "the other's");
+        assert_ne!(shared.tag(7, &theirs), tag, "the other sender");
         assert_ne!(Shared::new(&other, &ours).tag(7, &ours), tag, "another pair");
     }
 }

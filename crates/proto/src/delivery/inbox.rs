@@ -110,7 +110,7 @@ impl Inbox {
     }
 
     /// Enters or changes a channel; `true` if it is new or another topic or type than before.
-    pub(crate) fn offered(&mut self, channel: u64, topic: OfferedTopic) -> bool {
+    pub(crate) fn set_offer(&mut self, channel: u64, topic: OfferedTopic) -> bool {
         if let Some(known) = self.channels.get_mut(&channel) {
             return std::mem::replace(&mut known.topic, topic.clone()) != topic;
         }
@@ -120,7 +120,7 @@ impl Inbox {
         true
     }
 
-    pub(crate) fn withdrawn(&mut self, channel: u64) -> bool {
+    pub(crate) fn withdraw(&mut self, channel: u64) -> bool {
         self.give_up(DropReason::PeerGone, |key, _| key.0 == channel);
         let gone = self.channels.remove(&channel);
         self.sources -= gone.as_ref().map_or(0, |channel| channel.sources.len());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Peers on the local network are found by their beacons. A beacon is a hint and
-//! no more: it leads to a call, and only to a peer that is not up.
+//! Discovery of peers on the local network by beacons. A beacon is only a hint: it causes an
+//! initiation, and only to a peer that is not up.
 
 use crate::address::Place;
 use crate::bucket::{Allowance, Bucket};
@@ -13,42 +13,43 @@ use crate::stats::RefusedPacket;
 use crate::time::Instant;
 use crate::wire::beacon::{Beacon, MAX_TAGS, TAG, emit_beacon};
 
-/// Beacons looked at: a tag for each peer takes about 1 us, so that with 256 peers
-/// they cost at most 4 % of a processor.
+/// Beacons examined. The tag of each peer takes about 1 us, so that with 256 peers they cost at
+/// most 4 % of a processor.
 const RECEIVED: Allowance = Allowance { burst: 128, per_second: 128 };
-/// Beacons of one sender (or of those whose addresses fall together) that are looked at. A node
-/// sends one per second from each of its addresses, and a machine may run a few nodes.
+/// Beacons examined for each group of senders. A node sends one per second from each of its
+/// addresses, and a machine may run a few nodes.
 const OF_ONE_SENDER: Allowance = Allowance { burst: 4, per_second: 4 };
-/// Groups that senders fall into: one stranger alone cannot use up what is looked at.
+/// Groups of senders: one stranger cannot use up the limit of all.
 const GROUPS: usize = 256;
-/// Calls that beacons lead to at once; beyond these the peer is called in its turn. They are
-/// larger than the beacons, which may be replayed from a false address: at most 4 kB/s go there.
-const CALLS: Allowance = Allowance { burst: 16, per_second: 16 };
+/// Initiations that beacons cause immediately; beyond these the peer is sought at its interval.
+/// Initiations are larger than beacons, which anybody may replay from a false address: at most
+/// 4 kB/s go there.
+const INITIATIONS: Allowance = Allowance { burst: 16, per_second: 16 };
 
-/// What an endpoint knows of beacons.
+/// The state of sending and receiving beacons.
 #[derive(Debug)]
 pub(crate) struct Beacons {
-    /// By peer; made when first needed.
+    /// The secret shared with each peer; derived when first needed.
     shared: Vec<Shared>,
     /// The peer whose tag is first in the next beacon.
     next: usize,
     received: Bucket,
-    /// Made when the first beacon arrives.
+    /// Drawn when the first beacon arrives.
     senders: Option<Senders>,
-    calls: Bucket,
+    initiations: Bucket,
 }
 
 impl Beacons {
     pub(crate) fn new() -> Self {
-        let (received, calls) = (Bucket::new(RECEIVED), Bucket::new(CALLS));
-        Self { shared: Vec::new(), next: 0, received, senders: None, calls }
+        let (received, initiations) = (Bucket::new(RECEIVED), Bucket::new(INITIATIONS));
+        Self { shared: Vec::new(), next: 0, received, senders: None, initiations }
     }
 }
 
-/// What is looked at of each group of senders.
+/// The limits of groups of senders.
 #[derive(Debug)]
 struct Senders {
-    /// Makes it impossible to choose an address that falls together with another's.
+    /// Without the secret, nobody can choose an address in the group of another.
     secret: [u8; KEY],
     groups: Vec<Bucket>,
 }
@@ -58,7 +59,7 @@ impl Senders {
         Self { secret, groups: vec![Bucket::new(OF_ONE_SENDER); GROUPS] }
     }
 
-    /// Takes a token of the group of `from`; `false` if there is none.
+    /// Takes a token of the group of `from`; `false` if it is used up.
     fn take(&mut self, now: Instant, from: Place) -> bool {
         let [group, ..] = mac(&self.secret, &[&from.owner()]);
         self.groups[usize::from(group)].take(now)
@@ -66,28 +67,28 @@ impl Senders {
 }
 
 impl Endpoint {
-    /// A beacon to be sent to everybody on the local network, from the address that this node
-    /// receives at; `None` without peers. More peers than one can tell are told in turns.
+    /// A beacon for the local network, to be sent from the address at which this node receives;
+    /// `None` without peers. With more peers than a beacon has tags, peers are announced to in turn.
     pub fn beacon(&mut self) -> Option<Vec<u8>> {
         self.share_secrets();
         let (salt, own) = (self.draw_token(), self.key());
-        let here = self.peers.iter().zip(&self.beacons.shared).filter(|(peer, _)| !peer.gone);
+        let here = self.peers.iter().zip(&self.beacons.shared).filter(|(peer, _)| !peer.removed);
         let here: Vec<&Shared> = here.map(|(_, shared)| shared).collect();
-        let told = here.len().min(MAX_TAGS);
+        let count = here.len().min(MAX_TAGS);
         let first = self.beacons.next.checked_rem(here.len())?;
-        self.beacons.next = first + told;
-        let in_turn = here.into_iter().cycle().skip(first).take(told);
+        self.beacons.next = first + count;
+        let in_turn = here.into_iter().cycle().skip(first).take(count);
         Some(emit_beacon(salt, in_turn.map(|shared| shared.tag(salt, &own))))
     }
 
-    /// A secret with each peer that has been added since.
+    /// Derives the secret shared with each peer that was added since the last call.
     fn share_secrets(&mut self) {
         let new = self.peers.iter().skip(self.beacons.shared.len());
         let made = new.map(|peer| Shared::new(&self.config.key, &peer.session.key));
         self.beacons.shared.extend(made);
     }
 
-    /// The secret with the peer that had this one's number is of no use any more.
+    /// Replaces the secret shared with the former peer of this id.
     pub(crate) fn renew_shared_secret(&mut self, peer: PeerId) {
         let state = &self.peers[peer];
         if let Some(shared) = self.beacons.shared.get_mut(peer.0 as usize) {
@@ -102,39 +103,39 @@ impl Endpoint {
         from: Place,
         beacon: &Beacon<'_>,
     ) -> Result<(), RefusedPacket> {
-        if self.peers.iter().all(|peer| peer.up || peer.gone) {
+        if self.peers.iter().all(|peer| peer.up || peer.removed) {
             return Ok(());
         }
         if !self.may_examine(now, from) {
             return Err(RefusedPacket::Flood);
         }
         self.share_secrets();
-        // One of nobody we look for is no fault: other teams have beacons as well.
+        // A beacon without a known tag is normal: other teams have beacons too.
         let Some(peer) = self.sender_of(beacon) else { return Ok(()) };
         let link = self.link_towards(peer, radio, from).ok_or(RefusedPacket::UnknownSession)?;
         self.set_link_radio(link, radio);
         let link = &mut self.links[link];
-        link.try_address(from);
-        link.initiate_now |= self.beacons.calls.take(now);
+        link.try_beacon_address(from);
+        link.initiate_now |= self.beacons.initiations.take(now);
         Ok(())
     }
 
-    /// Whether a beacon may cost the making of tags.
+    /// Whether a beacon may cost the computation of tags.
     fn may_examine(&mut self, now: Instant, from: Place) -> bool {
         let senders = match self.beacons.senders.take() {
             Some(senders) => senders,
             None => Senders::new(self.draw_key()),
         };
-        // A sender that has used up its own takes nothing of what is left for all.
+        // A sender beyond its own limit does not use up the limit of all.
         self.beacons.senders.insert(senders).take(now, from) && self.beacons.received.take(now)
     }
 
-    /// The peer that sent it, if it is not up.
+    /// The peer that sent the beacon, if it is not up.
     fn sender_of(&self, beacon: &Beacon<'_>) -> Option<PeerId> {
         let tags: Vec<[u8; TAG]> = beacon.tags().collect();
         let mut peers = self.peers.iter().zip(&self.beacons.shared);
         let sent = peers.position(|(peer, shared)| {
-            !peer.up && !peer.gone && tags.contains(&shared.tag(beacon.salt, &peer.session.key))
+            !peer.up && !peer.removed && tags.contains(&shared.tag(beacon.salt, &peer.session.key))
         });
         sent.map(|index| PeerId(index as u32))
     }

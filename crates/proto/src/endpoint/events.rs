@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an endpoint tells its application.
+//! Events for the application, and their queue.
 
 use crate::address::Place;
 use crate::crypto::keys::PublicKey;
@@ -11,118 +11,118 @@ use crate::wire::packet::Verdict;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Something the application should know. Drain with [`Endpoint::poll_event`].
+/// An event for the application. Drain events with [`Endpoint::poll_event`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// The first link to the peer came up.
     PeerUp {
-        /// Which.
+        /// The peer.
         peer: PeerId,
-        /// The session is new: its earlier channels to us are gone until offered again.
+        /// The session is new: the peer's earlier channels are gone until it offers them again.
         new_session: bool,
     },
     /// The last link to the peer went down, or it said goodbye.
     PeerDown {
-        /// Which.
+        /// The peer.
         peer: PeerId,
-        /// It said goodbye; else it has fallen silent.
+        /// It said goodbye; otherwise nothing arrived from it.
         said_goodbye: bool,
     },
-    /// The session ended with a goodbye, the peer's or ours: all channels to us are gone, and
-    /// none of ours is wanted. Follows [`Event::PeerDown`].
+    /// A goodbye of either node ended the session: all channels of the peer are gone, and it is
+    /// subscribed to none of ours. Follows [`Event::PeerDown`].
     PeerLeft {
-        /// Which.
+        /// The peer.
         peer: PeerId,
     },
     /// A link came up.
     LinkUp {
-        /// Which.
+        /// The link.
         link: LinkId,
     },
     /// A link went down.
     LinkDown {
-        /// Which.
+        /// The link.
         link: LinkId,
     },
-    /// What a link has room for is known, or differs by more than a quarter from what was told
-    /// last; told at most four times a second. Who makes data can make as much as fits.
+    /// The available rate of a link is known, or has changed by more than a quarter since the last
+    /// report. Reported at most four times a second, for sources that can adapt their rate.
     LinkRate {
-        /// Which link.
+        /// The link.
         link: LinkId,
-        /// What it lets go now, in bits per second of IP packets: see
+        /// The rate in bits per second of IP packets; see
         /// [`LinkView::available_bps`](crate::LinkView::available_bps).
         available_bps: Option<u64>,
     },
-    /// A peer's address is another now.
+    /// The address of a peer has changed.
     LinkMoved {
-        /// Which link.
+        /// The link.
         link: LinkId,
-        /// Where it leads now.
+        /// The address to which it leads now.
         to: Place,
     },
-    /// The peer has a topic, or changed it.
+    /// The peer offers a topic, or changed the offer.
     Offered {
-        /// Who.
+        /// The peer.
         peer: PeerId,
-        /// Number to want it by.
+        /// The channel, for a subscription.
         channel: ChannelId,
-        /// What it is.
+        /// The topic.
         topic: OfferedTopic,
-        /// Definition of its type.
+        /// The definition of its type.
         definition: Arc<str>,
     },
-    /// The peer has the topic no more.
+    /// The peer closed a channel.
     Withdrawn {
-        /// Who.
+        /// The peer.
         peer: PeerId,
-        /// Its number.
+        /// The channel.
         channel: ChannelId,
     },
-    /// Whether the peer wants a channel offered to it.
+    /// The peer subscribed to a channel offered to it, or ended the subscription.
     Wanted {
-        /// Who.
+        /// The peer.
         peer: PeerId,
-        /// Its number.
+        /// The channel.
         channel: ChannelId,
-        /// Send, or stop.
+        /// Whether it is subscribed.
         wanted: bool,
     },
-    /// The peer cannot take a channel offered to it.
+    /// The peer refused a channel offered to it.
     Refused {
-        /// Who.
+        /// The peer.
         peer: PeerId,
-        /// Its number.
+        /// The channel.
         channel: ChannelId,
-        /// For a person.
+        /// Text for the operator.
         reason: String,
     },
-    /// A message arrived whole.
+    /// A complete message arrived.
     Message {
-        /// From whom.
+        /// Its sender.
         peer: PeerId,
-        /// On which channel.
+        /// Its channel.
         channel: ChannelId,
         /// The message.
         message: Received,
     },
-    /// Something a person should look at.
+    /// A notice for the operator.
     Notice(Notice),
 }
 
-/// Events that wait for the application, in one queue for each peer: one that brings about many
-/// delays those of the others by one at a time.
+/// Queued events, in one queue for each peer. Queues are served in round robin, so that a peer with
+/// many events delays those of others by one event at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
-    /// Place 0 for those of no peer, then one place for each peer.
+    /// Queue 0 has events without a peer; the others follow by peer.
     queues: Vec<Queue>,
-    /// Places of the queues that are not empty, whose turn is next first.
+    /// Indices of the queues that are not empty, in the order of service.
     ready: VecDeque<usize>,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     events: VecDeque<Event>,
-    /// Of the messages among them.
+    /// Payload bytes of the queued messages.
     bytes: usize,
 }
 
@@ -148,7 +148,7 @@ impl Events {
         queue.events.push_back(event);
     }
 
-    /// The next event, and the peer that it is about or that brought it about.
+    /// The next event, and the peer that it concerns or that caused it.
     pub(crate) fn pop(&mut self) -> Option<(Option<PeerId>, Event)> {
         let place = self.ready.pop_front()?;
         let queue = &mut self.queues[place];
@@ -161,7 +161,7 @@ impl Events {
         Some((peer, event))
     }
 
-    /// Whether more of this peer, or of none, may wait.
+    /// Whether the queue of this peer, or of none, has space.
     pub(crate) fn has_room(&self, peer: Option<PeerId>) -> bool {
         let fits = |it: &Queue| it.events.len() < EVENTS && it.bytes < EVENT_BYTES;
         self.queues.get(place(peer)).is_none_or(fits)
@@ -176,39 +176,39 @@ impl Events {
     }
 }
 
-/// Something a person should look at: a fault in how the nodes are set up.
+/// A notice for the operator: the configuration of the nodes is at fault.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Notice {
-    /// A node whose key is not among the peers' calls.
+    /// An initiation has the static key of no peer.
     UnknownKey {
-        /// What it calls itself.
+        /// The name in the initiation.
         name: String,
-        /// Its key.
+        /// The key.
         key: PublicKey,
-        /// Where it calls from.
+        /// The address of the initiator.
         from: Place,
         /// Whether a peer has this name, with another key.
         known_name: bool,
     },
-    /// Calls are for another key than ours, or forged, while a peer is away.
+    /// Initiations are for another key than ours, or forged, while a peer is away.
     OtherKey {
-        /// The peer that is expected there; `None`: nobody in particular.
+        /// The peer expected at that address, if there is one.
         name: Option<String>,
-        /// Where they come from.
+        /// The address of the initiator.
         from: Place,
     },
-    /// A peer calls itself by another name than it has here.
+    /// A peer has another name than this node's configuration gives it.
     OtherName {
-        /// Its name here.
+        /// The name in the configuration.
         name: String,
-        /// What it calls itself.
+        /// The name in the initiation.
         theirs: String,
-        /// Where it calls from.
+        /// The address of the initiator.
         from: Place,
     },
-    /// A node speaks another version of the format.
+    /// A node uses another version of the format.
     Version {
-        /// Where it calls from.
+        /// Its address.
         from: Place,
         /// Its version.
         theirs: u8,
@@ -217,46 +217,46 @@ pub enum Notice {
     },
     /// Two nodes have one key: a peer's, or our own.
     Twins {
-        /// The peer's name here; our own if it is our key.
+        /// The peer's name in the configuration; our own if it is our key.
         name: String,
-        /// Where the one calls from.
+        /// The address of the initiator.
         from: Place,
-        /// Where the other is; `None` if it is this node.
+        /// The address of the other node; `None` if it is this node.
         other: Option<Place>,
     },
-    /// A peer does not take our calls.
+    /// A peer refuses our initiations.
     TheyRefuse {
         /// Its name.
         name: String,
-        /// Where it answers from.
+        /// The address of the response.
         from: Place,
         /// Its reason.
         verdict: Verdict,
     },
-    /// A peer sends packets for others, which it may not do here.
+    /// A peer sends packets to be relayed without that right.
     NotRelayed {
         /// Its name.
         name: String,
     },
-    /// A peer sends packets for a node that is no peer here.
+    /// A peer sends packets to be relayed to a node that is no peer.
     UnknownEnd {
-        /// The name of the peer that sends them on this hop.
+        /// The name of the neighbour that sent them.
         name: String,
     },
-    /// Packets for others pass from relay to relay in a circle.
+    /// Relayed packets travel in a loop.
     RelayLoop {
-        /// The name of the peer that they came from.
+        /// The name of the neighbour that sent them.
         name: String,
     },
-    /// A message was larger than allowed here.
+    /// A message was larger than this node allows.
     TooLarge {
-        /// Who sent it.
+        /// The name of its sender.
         peer: String,
-        /// On which topic.
+        /// Its topic.
         topic: String,
-        /// Its size.
+        /// Its bytes.
         found: usize,
-        /// The most.
+        /// The limit.
         allowed: usize,
     },
 }
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_of_one_peer_is_bounded_in_number_and_bytes() {
+    fn the_events_of_one_peer_are_bounded_in_number_and_bytes() {
         let mut events = Events::default();
         let (one, two) = (PeerId(1), PeerId(2));
         (0..EVENTS as u64).for_each(|channel| events.push(Some(one), wanted(1, channel)));
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_forgotten_takes_no_turn() {
+    fn the_events_of_a_forgotten_peer_are_gone() {
         let mut events = Events::default();
         events.push(Some(PeerId(0)), wanted(0, 1));
         events.push(None, wanted(7, 1));

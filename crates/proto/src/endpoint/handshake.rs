@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How two nodes meet: calls, answers and cookies, out and in.
+//! Handshakes: initiations, responses and cookie replies, sent and received.
 
 use crate::address::Place;
 use crate::crypto::cookies::Admission;
@@ -8,26 +8,26 @@ use crate::endpoint::events::{Event, Notice};
 use crate::endpoint::{Endpoint, Timer, Transmit};
 use crate::ids::{LinkId, PeerId, RadioId};
 use crate::path::link::Link;
-use crate::session::HandshakeOutcome;
+use crate::session::{Epochs, HandshakeOutcome};
 use crate::stats::RefusedPacket;
 use crate::time::{Duration, Instant};
 use crate::wire::packet::{CookieReply, Greeting, Initiation, Response, Verdict};
 
-/// A link that is down is asked, and its peer called, in turns so often. A ping takes 73 bytes
-/// of IP and a call at most 234: together 0.48 % of 1.5 Mbps, and the way back is found in
-/// 170 ms where keys are still known, in 340 ms where not.
+/// Interval at which a link that is down sends a PING or an initiation, in turn. A PING has 73
+/// bytes of IP and an initiation at most 234: together 0.48 % of 1.5 Mbps. A link that works again
+/// is found within 170 ms if the keys are still known, and within 340 ms if not.
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(170);
 /// The same for a peer that has been away for [`LONG_DOWN`].
 const RECONNECT_INTERVAL_LONG_DOWN: Duration = Duration::from_millis(500);
 const LONG_DOWN: Duration = Duration::from_secs(300);
-/// New keys that did not come are asked for again after so long.
+/// A rekeying that did not complete is repeated after this time.
 const REKEY_RETRY: Duration = Duration::from_millis(500);
-/// Of strangers' calls a person is told so often at most: anybody may send them.
+/// Least time between notices of initiations for another key, which anybody can send.
 const NOTICE_INTERVAL: Duration = Duration::from_millis(250);
-/// Answers that may wait to be sent.
+/// Limit of queued responses, cookie replies and ECHO packets.
 const MAX_REPLIES: usize = 64;
 
-/// Out.
+/// Sending.
 impl Endpoint {
     pub(crate) fn on_reconnect_timer(&mut self, now: Instant, id: LinkId) {
         let link = &mut self.links[id];
@@ -35,15 +35,15 @@ impl Endpoint {
         if link.is_heard() {
             return;
         }
-        // Calls and pings take turns, and each of them goes to both addresses.
+        // Initiations and PINGs alternate, and each of them goes to both addresses.
         if !link.up && link.reconnect_attempts.is_multiple_of(2) {
-            link.try_other_address();
+            link.try_alternate_address();
         }
         let (via, reachable) = (link.via, link.remote.is_some());
         let reachable = reachable && via.is_none_or(|hop| self.is_heard(hop));
         let link = &mut self.links[id];
         link.reconnect_attempts = link.reconnect_attempts.wrapping_add(1);
-        // While the peer is heard by another link its keys are good, and a ping will do.
+        // While another link to the peer is heard, the keys are valid and a PING suffices.
         let heard = peer.links.iter().any(|other| self.links[*other].is_heard());
         let link = &mut self.links[id];
         if peer.session.keys().is_some() && (heard || link.reconnect_attempts.is_multiple_of(2)) {
@@ -57,12 +57,12 @@ impl Endpoint {
         self.timers.set(Timer::Reconnect(id), Some(now + wait));
     }
 
-    /// Whether packets come from a peer itself.
+    /// Whether packets of a peer arrive without a relay.
     pub(crate) fn is_heard(&self, peer: PeerId) -> bool {
         self.direct_links(peer).any(Link::is_heard)
     }
 
-    /// Makes new keys before the old ones end, and forgets those that have.
+    /// Renews the keys before they end, and forgets those that have ended.
     pub(crate) fn on_rekey_timer(&mut self, now: Instant, peer: PeerId) {
         let state = &mut self.peers[peer];
         state.session.expire_keys(now);
@@ -83,16 +83,16 @@ impl Endpoint {
     }
 
     pub(crate) fn poll_initiation(&mut self, now: Instant) -> Option<Transmit> {
-        // A radio that does not get rid of the last one gets no other: a queue of them would be
-        // older than the state that their responses need.
-        let id = self.links.position(|link| link.initiate_now && !link.is_reporting())?;
+        // While the radio still holds the last one, no other is queued. Otherwise a queue of them
+        // would be older than the state that their responses need.
+        let id = self.links.position(|link| link.initiate_now && !link.has_pending_report())?;
         let link = &mut self.links[id];
         link.initiate_now = false;
         let peer = link.peer;
         let (session, drawn) = (self.draw_session(peer), self.draw_key());
         let state = &mut self.peers[peer].session;
         let greeting = Greeting { epoch: state.own_epoch(), name: &self.config.name };
-        let datagram = state.call(now, &self.config.key, &greeting, session, drawn);
+        let datagram = state.initiate(now, &self.config.key, &greeting, session, drawn);
         if state.pending_session() != Some(session) {
             state.released.push(session);
         }
@@ -106,10 +106,10 @@ impl Endpoint {
         }
     }
 
-    /// Queues an answer to where what it answers came from.
+    /// Queues a reply to the address from which its cause came.
     pub(crate) fn reply(&mut self, radio: RadioId, remote: Place, datagram: Option<Vec<u8>>) {
         if let Some(datagram) = datagram.filter(|_| self.replies.len() < MAX_REPLIES) {
-            // The newest is of the newest state.
+            // The newest reply replaces an older one, whose state is outdated.
             self.replies.retain(|(by, to, _)| (*by, *to) != (radio, remote));
             self.replies.push_back((radio, remote, datagram));
         }
@@ -117,19 +117,19 @@ impl Endpoint {
 
     pub(crate) fn poll_reply(&mut self, now: Instant) -> Option<Transmit> {
         let open = |radio: RadioId, place: Place| {
-            self.link_of_reply(radio, place).is_none_or(|id| !self.links[id].is_reporting())
+            self.link_of_reply(radio, place).is_none_or(|id| !self.links[id].has_pending_report())
         };
         let index = self.replies.iter().position(|(radio, place, _)| open(*radio, *place))?;
         let (radio, place, datagram) = self.replies.remove(index)?;
         match (self.link_of_reply(radio, place), place) {
             (Some(id), _) => self.sent(now, id, datagram, None),
-            (None, Place::Udp(remote)) => Some(Transmit::aside(radio, remote, datagram)),
+            (None, Place::Udp(remote)) => Some(Transmit::unlinked(radio, remote, datagram)),
             (None, Place::Relay { .. }) => None,
         }
     }
 
-    /// The link that leads where a reply goes. A link's own socket leaves by its own interface; a
-    /// relay is reached by links alone.
+    /// The link that leads to the address of a reply. A link's own socket sends by its own
+    /// interface; a relay is reached by links alone.
     fn link_of_reply(&self, radio: RadioId, place: Place) -> Option<LinkId> {
         let leads = |link: &Link| link.remote == Some(place);
         let exact = self.links.position(|link| leads(link) && link.radio == radio);
@@ -138,91 +138,92 @@ impl Endpoint {
     }
 }
 
-/// In.
+/// Receiving.
 impl Endpoint {
     pub(crate) fn handle_initiation(
         &mut self,
         now: Instant,
         radio: RadioId,
         from: Place,
-        call: &Initiation<'_>,
+        initiation: &Initiation<'_>,
     ) -> Result<(), RefusedPacket> {
-        match self.check_initiation(now, from, call) {
+        match self.check_initiation(now, from, initiation) {
             Admission::Admit => {}
-            Admission::Stranger => {
+            Admission::BadMac => {
                 self.notice_other_key(now, from);
                 return Err(RefusedPacket::Unauthentic);
             }
             Admission::Flood => return Err(RefusedPacket::Flood),
-            Admission::Ask(cookie) => {
-                self.reply(radio, from, Some(cookie));
+            Admission::NeedsCookie(reply) => {
+                self.reply(radio, from, Some(reply));
                 return Err(RefusedPacket::Flood);
             }
         }
-        let again = self.peers.iter_mut().find_map(|p| p.session.repeat_response(call, from));
-        if again.is_some() {
-            self.reply(radio, from, again);
+        let repeated =
+            self.peers.iter_mut().find_map(|p| p.session.repeat_response(initiation, from));
+        if repeated.is_some() {
+            self.reply(radio, from, repeated);
             return Ok(());
         }
         let drawn = self.draw_key();
-        let called = ReceivedInitiation::read(&self.config.key, drawn, call.noise)
+        let received = ReceivedInitiation::read(&self.config.key, drawn, initiation.noise)
             .map_err(|_| RefusedPacket::Unauthentic)?;
-        let payload = called.payload.clone();
+        let payload = received.payload.clone();
         let greeting = Greeting::parse(&payload).map_err(|_| RefusedPacket::Malformed)?;
-        let peer = self.known_initiator(from, &called, &greeting)?;
+        let peer = self.known_initiator(from, &received, &greeting)?;
         let state = &self.peers[peer];
-        let verdict = match () {
-            () if greeting.name != state.name => {
-                let (name, theirs) = (state.name.clone(), greeting.name.to_owned());
-                self.notice(Notice::OtherName { name, theirs, from });
-                Verdict::Name
-            }
-            () if state.up && state.session.is_past_epoch(greeting.epoch) => {
-                self.notice_duplicate_key(peer, from);
-                Verdict::Twin
-            }
-            () => Verdict::Welcome,
+        let verdict = if greeting.name != state.name {
+            let (name, theirs) = (state.name.clone(), greeting.name.to_owned());
+            self.notice(Notice::OtherName { name, theirs, from });
+            Verdict::Name
+        } else if state.up && state.session.is_past_epoch(greeting.epoch) {
+            self.notice_duplicate_key(peer, from);
+            Verdict::Twin
+        } else {
+            Verdict::Welcome
         };
         let session = self.draw_session(peer);
         let state = &mut self.peers[peer].session;
-        let epochs = (greeting.epoch, state.own_epoch());
-        let answer = if verdict == Verdict::Welcome {
-            state.answer(now, from, called, call, epochs, session)
+        let epochs = Epochs { own: state.own_epoch(), peer: greeting.epoch };
+        let response = if verdict == Verdict::Welcome {
+            state.respond(now, from, received, initiation, epochs, session)
         } else {
             state.released.push(session);
-            state.refuse(called, call, session, verdict)
+            state.refuse(received, initiation, session, verdict)
         };
         self.release_numbers(peer);
-        self.reply(radio, from, answer);
+        self.reply(radio, from, response);
         if verdict == Verdict::Welcome { Ok(()) } else { Err(RefusedPacket::WrongKey) }
     }
 
-    /// The peer that calls, if it is one.
+    /// The initiator, if it is a peer.
     fn known_initiator(
         &mut self,
         from: Place,
-        called: &ReceivedInitiation,
+        received: &ReceivedInitiation,
         greeting: &Greeting<'_>,
     ) -> Result<PeerId, RefusedPacket> {
-        if let Some(&peer) = self.by_key.get(&called.caller) {
+        if let Some(&peer) = self.by_key.get(&received.initiator) {
             return Ok(peer);
         }
         let name = greeting.name.to_owned();
-        if called.caller != self.public {
+        if received.initiator != self.public {
             let known_name = self.peers.iter().any(|peer| peer.name == name);
-            self.notice(Notice::UnknownKey { name, key: called.caller, from, known_name });
+            self.notice(Notice::UnknownKey { name, key: received.initiator, from, known_name });
             return Err(RefusedPacket::UnknownKey);
         }
-        // One's own call may be reflected.
+        // With an epoch of this node, the packet is a reflection of our own initiation.
         if self.peers.iter().all(|peer| peer.session.own_epoch() != greeting.epoch) {
             self.notice(Notice::Twins { name, from, other: None });
         }
         Err(RefusedPacket::WrongKey)
     }
 
-    /// Of a call for another key than ours: a peer's may be misled by its file, as long as one is away.
+    /// Reports an initiation for another key than ours: the sender may be a peer whose
+    /// configuration is wrong, while a peer is away.
     fn notice_other_key(&mut self, now: Instant, from: Place) {
-        if now < self.next_stranger_notice || self.peers.iter().all(|peer| peer.up || peer.gone) {
+        if now < self.next_stranger_notice || self.peers.iter().all(|peer| peer.up || peer.removed)
+        {
             return;
         }
         self.next_stranger_notice = now + NOTICE_INTERVAL;
@@ -244,23 +245,23 @@ impl Endpoint {
         now: Instant,
         radio: RadioId,
         from: Place,
-        answer: &Response<'_>,
+        response: &Response<'_>,
     ) -> Result<(), RefusedPacket> {
-        let known = self.by_session.get(&answer.your_session).copied();
+        let known = self.by_session.get(&response.your_session).copied();
         let peer = known.ok_or(RefusedPacket::UnknownSession)?;
-        if !self.gate.knows_us(answer) {
+        if !self.cookie_checker.has_valid_mac1(response) {
             return Err(RefusedPacket::Unauthentic);
         }
         let state = &mut self.peers[peer];
-        if state.session.pending_session() != Some(answer.your_session) {
+        if state.session.pending_session() != Some(response.your_session) {
             return Err(RefusedPacket::Duplicate);
         }
-        if !state.session.may_complete(now) {
+        if !state.session.may_open_response(now) {
             return Err(RefusedPacket::Flood);
         }
-        let met = state.session.finish(now, answer, state.up);
+        let outcome = state.session.on_response(now, response, state.up);
         self.release_numbers(peer);
-        match met.ok_or(RefusedPacket::Unauthentic)? {
+        match outcome.ok_or(RefusedPacket::Unauthentic)? {
             HandshakeOutcome::Keys { new_epoch } => {
                 self.start_keys(now, peer, new_epoch);
                 let link = self.link_towards(peer, radio, from);
@@ -268,10 +269,10 @@ impl Endpoint {
                 if self.links[link].remote == Some(from) {
                     self.mark_received(now, link, 0);
                 } else {
-                    // An answer may be recorded here and sent from there.
+                    // A response may be recorded and replayed from another address.
                     self.challenge(now, link, radio, from);
                 }
-                // The other end sends under these keys once it has seen them used.
+                // The responder sends under these keys after the first packet under them.
                 self.links[link].ping_now = true;
                 Ok(())
             }
@@ -280,7 +281,7 @@ impl Endpoint {
                 self.notice(Notice::TheyRefuse { name, from, verdict });
                 Ok(())
             }
-            HandshakeOutcome::Past => {
+            HandshakeOutcome::EarlierEpoch => {
                 self.notice_duplicate_key(peer, from);
                 Err(RefusedPacket::WrongKey)
             }
@@ -312,7 +313,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// New keys are in use.
+    /// A key set came into use.
     pub(crate) fn start_keys(&mut self, now: Instant, peer: PeerId, new_epoch: bool) {
         if new_epoch {
             self.start_session(now, peer);
@@ -322,7 +323,7 @@ impl Endpoint {
         self.timers.set(Timer::Rekey(peer), at);
     }
 
-    /// The other end began anew: whatever was under way is over.
+    /// A new session began: the state of the earlier one is obsolete.
     fn start_session(&mut self, now: Instant, peer: PeerId) {
         self.reset_session(now, peer);
         let state = &mut self.peers[peer];
@@ -331,7 +332,7 @@ impl Endpoint {
         self.emit(Event::PeerUp { peer, new_session: true });
     }
 
-    /// One of both ends said goodbye. The next session, if there is one, is another.
+    /// A goodbye was sent or received: the next session has other epochs.
     pub(crate) fn end_session(&mut self, now: Instant, peer: PeerId) {
         for id in self.peers[peer].links.clone() {
             self.mark_down(now, id);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What arrives at an endpoint: datagrams, and times that have come.
+//! Inputs of an endpoint: received datagrams and timeouts.
 
 use crate::address::Place;
 use crate::class::Class;
@@ -7,13 +7,13 @@ use crate::config::MAX_CHANNELS;
 use crate::delivery::inbox::{PARTIAL_TIMEOUT, Taken, Transit};
 use crate::delivery::outbox::Scope;
 use crate::endpoint::events::{Event, Notice};
-use crate::endpoint::removal::Numbered;
+use crate::endpoint::removal::NumberedLink;
 use crate::endpoint::{Endpoint, Timer};
 use crate::ids::{ChannelId, LinkId, PeerId, RadioId};
 use crate::limits;
 use crate::recovery::received::{AckTrigger, ReceivedPackets};
 use crate::recovery::sent::Outcome;
-use crate::session::KeyStatus;
+use crate::session::{KeyOrigin, KeyStatus};
 use crate::stats::RefusedPacket;
 use crate::time::{Duration, Instant};
 use crate::wire::control::{Control, OfferedTopic};
@@ -25,14 +25,35 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// How often a link that has gone silent is asked whether it is back.
-const PROBE_EVERY: Duration = Duration::from_millis(50);
-/// How often messages that only wait for repair budget are looked at.
+/// Interval of PINGs on a silent link.
+const PROBE_INTERVAL: Duration = Duration::from_millis(50);
+/// Interval at which messages that wait for repair budget are examined.
 const REPAIR_POLL: Duration = Duration::from_millis(20);
 
+/// Where a packet came from.
+#[derive(Debug, Clone, Copy)]
+struct Origin {
+    radio: RadioId,
+    from: Place,
+    /// The age of a relayed packet, by its RELAY frame.
+    relayed_age: Option<Duration>,
+}
+
+/// A session packet that decrypted.
+#[derive(Debug, Clone, Copy)]
+struct Opened<'a> {
+    header: &'a SessionHeader,
+    number: u64,
+    /// The expected packet number of the link.
+    expected: u64,
+    datagram_len: usize,
+    /// The sender's clock.
+    clock: Option<u32>,
+}
+
 impl Endpoint {
-    /// Takes a datagram that came from `from` by `radio`. Returns the peer that it is surely from,
-    /// if it is: one that holds under the keys of a session, whatever it says.
+    /// Handles a datagram that came from `from` by `radio`. Returns its sender if it decrypted under
+    /// the keys of a session with a peer, whatever its content.
     pub fn handle_packet(
         &mut self,
         now: Instant,
@@ -41,16 +62,16 @@ impl Endpoint {
         bytes: &[u8],
     ) -> Option<PeerId> {
         self.receive(now, radio, from.into(), None, bytes);
-        self.sender.take()
+        self.authenticated_peer.take()
     }
 
-    /// Takes a packet; `transit`: its age, where relays have told it.
+    /// Handles a packet. `relayed_age`: its age, if it came through a relay.
     pub(crate) fn receive(
         &mut self,
         now: Instant,
         radio: RadioId,
         from: Place,
-        transit: Option<Duration>,
+        relayed_age: Option<Duration>,
         bytes: &[u8],
     ) {
         self.clock_now = now;
@@ -59,13 +80,13 @@ impl Endpoint {
                 let mut scratch = std::mem::take(&mut self.scratch);
                 scratch.clear();
                 scratch.extend_from_slice(bytes);
-                let result =
-                    self.handle_session(now, (radio, from, transit), &header, &mut scratch);
+                let origin = Origin { radio, from, relayed_age };
+                let result = self.handle_session(now, origin, &header, &mut scratch);
                 self.scratch = scratch;
                 result
             }
-            Ok(Packet::Initiation(call)) => self.handle_initiation(now, radio, from, &call),
-            Ok(Packet::Response(answer)) => self.handle_response(now, radio, from, &answer),
+            Ok(Packet::Initiation(it)) => self.handle_initiation(now, radio, from, &it),
+            Ok(Packet::Response(it)) => self.handle_response(now, radio, from, &it),
             Ok(Packet::CookieReply(cookie)) => self.handle_cookie_reply(now, from, &cookie),
             Ok(Packet::Beacon(beacon)) => self.handle_beacon(now, radio, from, &beacon),
             Ok(Packet::OtherVersion(theirs)) => {
@@ -79,8 +100,8 @@ impl Endpoint {
         }
     }
 
-    /// The peer that a datagram claims to be from: it has the number of a session with it. Anybody
-    /// who hears the session can claim that.
+    /// The peer from which a datagram claims to come: it has the session number of this peer.
+    /// Anybody who hears the session can make this claim.
     pub fn claimed_sender(&self, bytes: &[u8]) -> Option<PeerId> {
         match Packet::parse(bytes) {
             Ok(Packet::Session(header, _)) => self.by_session.get(&header.session).copied(),
@@ -88,18 +109,18 @@ impl Endpoint {
         }
     }
 
-    /// Whether a datagram has a number that this node gave out. Of any other it does not
-    /// matter by which radio it came: it cannot move a link.
+    /// Whether a datagram has a session number that this node drew. No other datagram can move a
+    /// link, so that the radio by which it came does not matter.
     pub fn bears_our_number(&self, bytes: &[u8]) -> bool {
         let number = match Packet::parse(bytes) {
             Ok(Packet::Session(header, _)) => header.session,
-            Ok(Packet::Response(answer)) => answer.your_session,
+            Ok(Packet::Response(response)) => response.your_session,
             _ => return false,
         };
         self.by_session.contains_key(&number)
     }
 
-    /// Tells how many bytes of IP packets of `link` and `class` are in the kernel.
+    /// Reports the IP bytes of `link` and `class` that are in the kernel.
     pub fn handle_in_flight(&mut self, now: Instant, link: LinkId, class: Class, bytes: usize) {
         let state = &mut self.links[link];
         let drained = state.in_flight.of(class).saturating_sub(bytes);
@@ -110,7 +131,7 @@ impl Endpoint {
         self.arm_link(link);
     }
 
-    /// Does what is due at `now`.
+    /// Handles all timers that are due at `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.clock_now = now;
         while let Some(timer) = self.timers.pop(now) {
@@ -134,7 +155,7 @@ impl Endpoint {
                     state.inbox.expire(now, state.up);
                     self.arm_partials(now, peer);
                 }
-                // What is due is found when packets are polled.
+                // Polling for packets finds what is due.
                 Timer::Ack(..) | Timer::Pace(_) | Timer::Held(_) => {}
             }
         }
@@ -143,41 +164,44 @@ impl Endpoint {
     fn handle_session(
         &mut self,
         now: Instant,
-        (radio, from, told): (RadioId, Place, Option<Duration>),
+        origin: Origin,
         header: &SessionHeader,
         datagram: &mut [u8],
     ) -> Result<(), RefusedPacket> {
+        let Origin { radio, from, relayed_age } = origin;
         let peer = *self.by_session.get(&header.session).ok_or(RefusedPacket::UnknownSession)?;
         let state = &self.peers[peer];
-        let (keys, known) =
+        let (keys, key_origin) =
             state.session.find(now, header.session).ok_or(RefusedPacket::UnknownSession)?;
-        let arrivals = state.received_packets.get(&header.link);
-        let arrivals = arrivals.filter(|_| known || state.session.continues(keys));
-        let expected = arrivals.map_or(1, ReceivedPackets::expected);
+        let is_in_use = key_origin == KeyOrigin::InUse;
+        let received = state.received_packets.get(&header.link);
+        let received = received.filter(|_| is_in_use || state.session.continues(keys));
+        let expected = received.map_or(1, ReceivedPackets::expected);
         let number = full_number(header.number, expected);
-        if arrivals.is_some_and(|arrivals| !arrivals.is_new(number)) {
-            self.note_duplicate(peer, header.link);
+        if received.is_some_and(|received| !received.is_new(number)) {
+            self.count_duplicate(peer, header.link);
             return Err(RefusedPacket::Duplicate);
         }
-        let len = datagram.len();
+        let datagram_len = datagram.len();
         let opened = keys.sealer.open(header.link, number, datagram);
         let body = opened.ok_or(RefusedPacket::Unauthentic)?;
-        // From here on it is the peer's, whatever it says; of a relayed packet, the relay's.
-        self.sender.get_or_insert(peer);
+        // From here on the packet is the peer's, whatever its content. A relayed packet counts for
+        // the relay.
+        self.authenticated_peer.get_or_insert(peer);
         let epoch = keys.epoch;
-        if !known && !self.peers[peer].session.may_begin(now, epoch) {
+        if !is_in_use && !self.peers[peer].session.may_use_epoch(now, epoch) {
             return Err(RefusedPacket::Flood);
         }
-        if let KeyStatus::Fresh { new_epoch, to } = self.peers[peer].session.confirm(header.session)
-        {
+        let status = self.peers[peer].session.confirm(header.session);
+        if let KeyStatus::Confirmed { new_epoch, to } = status {
             self.start_keys(now, peer, new_epoch);
-            // Who has our answer receives where it went.
+            // The peer received our response, so that it receives at the address of the response.
             let link = self.link_towards(peer, radio, from).filter(|_| from == to);
             if let Some(link) = link {
                 self.move_link(now, link, radio, from);
             }
         }
-        let (time, body) = match header.relayed {
+        let (clock, body) = match header.relayed {
             true => (None, body),
             false => body.split_first_chunk().map_or((None, body), |(it, rest)| (Some(*it), rest)),
         };
@@ -186,22 +210,23 @@ impl Endpoint {
             return Err(RefusedPacket::Malformed);
         }
         self.admit(now, peer, &frames)?;
-        let link = self.attribute(now, peer, radio, from, (header.link, number, expected))?;
-        let time = time.map(u32::from_le_bytes);
-        self.enter(now, peer, link, header, (number, len, time), &frames);
+        let clock = clock.map(u32::from_le_bytes);
+        let packet = Opened { header, number, expected, datagram_len, clock };
+        let link = self.attribute(now, peer, origin, &packet)?;
+        self.record_received(now, peer, link, &packet, &frames);
         if self.links[link].remote == Some(from) {
-            self.mark_received(now, link, len);
+            self.mark_received(now, link, datagram_len);
         }
-        let clock = &mut self.peers[peer].clock;
-        let measured = time.and_then(|time| clock.transit(now, time));
-        let range = time.and_then(|time| clock.transit_range(now, time));
+        let comparison = &mut self.peers[peer].clock;
+        let measured = clock.and_then(|clock| comparison.transit(now, clock));
+        let range = clock.and_then(|clock| comparison.transit_range(now, clock));
         let rtt = self.links[link].sent_packets.rtt().smoothed().unwrap_or_default();
-        // A packet that waited in a distant queue is older than half a round trip. After a time of
-        // load half the smoothed round trip is longer than the path, and fresh messages would end
-        // as expired.
+        // A packet that was queued far away is older than half a round trip. After a time of load,
+        // half the smoothed round trip exceeds the delay of the path, and fresh messages would
+        // expire. The clocks bound the assumption on both sides.
         let (least, most) = range.unwrap_or((Duration::ZERO, Duration::MAX));
-        let assumed = told.unwrap_or((rtt / 2).min(most)).max(least);
-        let transit = Transit { assumed, measured: told.or(measured) };
+        let assumed = relayed_age.unwrap_or((rtt / 2).min(most)).max(least);
+        let transit = Transit { assumed, measured: relayed_age.or(measured) };
         let mut acked_links = BTreeSet::new();
         let mut refuses_relay = false;
         for frame in &frames {
@@ -215,20 +240,20 @@ impl Endpoint {
                 Frame::Challenge(token) => self.echo(now, link, radio, from, *token),
                 Frame::Echo(token) => self.handle_echo(now, peer, radio, from, *token),
                 Frame::Clock(report) => {
-                    let (wall, Some(time)) = (self.wall(now), time) else { continue };
-                    self.peers[peer].clock.on_report(now, time, report, wall);
+                    let (wall, Some(clock)) = (self.wall(now), clock) else { continue };
+                    self.peers[peer].clock.on_report(now, clock, report, wall);
                 }
                 Frame::Held(held) => self.handle_backlog_report(now, peer, held),
-                // Each costs a look through all packets under way; one tells all of a link.
+                // Each costs a pass over the sent-packet table; one suffices for a link.
                 Frame::Ack(ack) if !acked_links.insert(ack.link) => {
                     self.refused.add(RefusedPacket::Malformed);
                 }
-                Frame::Ack(ack) => self.handle_ack(now, peer, time, ack),
+                Frame::Ack(ack) => self.handle_ack(now, peer, clock, ack),
                 Frame::Relay(..) if !self.may_relay(peer) => refuses_relay = true,
                 frame => self.handle_frame(now, (peer, radio), transit, frame),
             }
         }
-        // Once for all of them: people are told of each, which takes longer than the rest.
+        // One notice for the whole packet, since a notice costs more than the rest.
         if refuses_relay {
             self.notice(Notice::NotRelayed { name: self.peers[peer].name.clone() });
             return Err(RefusedPacket::NotRelayed);
@@ -236,14 +261,14 @@ impl Endpoint {
         Ok(())
     }
 
-    fn note_duplicate(&mut self, peer: PeerId, number: u8) {
-        let arrivals = self.peers[peer].received_packets.get(&number);
-        if let Some(via) = arrivals.and_then(|arrivals| arrivals.via) {
+    fn count_duplicate(&mut self, peer: PeerId, number: u8) {
+        let received = self.peers[peer].received_packets.get(&number);
+        if let Some(via) = received.and_then(|received| received.via) {
             self.links[via].stats.duplicate_packets += 1;
         }
     }
 
-    /// Whether there is room for what the frames hold.
+    /// Checks that there is capacity for the frames' data.
     fn admit(&self, now: Instant, peer: PeerId, frames: &[Frame<'_>]) -> Result<(), RefusedPacket> {
         let state = &self.peers[peer];
         let data = frames.iter().filter_map(|frame| match frame {
@@ -256,71 +281,74 @@ impl Endpoint {
         if admits { Ok(()) } else { Err(RefusedPacket::Bound) }
     }
 
-    /// The link that a packet came by; one from elsewhere than the newest before it shows
-    /// that the peer may have moved.
+    /// The link to which a packet belongs. A packet from an address to which no link leads suggests
+    /// that the peer moved, if its number is the highest so far.
     fn attribute(
         &mut self,
         now: Instant,
         peer: PeerId,
-        radio: RadioId,
-        from: Place,
-        (their_link, number, expected): (u8, u64, u64),
+        origin: Origin,
+        packet: &Opened<'_>,
     ) -> Result<LinkId, RefusedPacket> {
+        let Origin { radio, from, .. } = origin;
         if let Some(link) = self.link_from(peer, radio, from) {
             return Ok(link);
         }
-        // Which relays lead to a peer is for the file to say.
+        // Only the configuration determines which relays lead to a peer.
         if matches!(from, Place::Relay { .. }) {
             return Err(RefusedPacket::UnknownSession);
         }
-        let arrivals = &self.peers[peer].received_packets;
-        let before = arrivals.get(&their_link).and_then(|arrivals| arrivals.via);
-        // Two links of the peer do not lead to one of ours, but while one of them is mistaken.
-        let mut others = arrivals.iter().filter(|(number, _)| **number != their_link);
-        let before = before.filter(|_| others.all(|(_, other)| other.via != before));
-        let link = before.or_else(|| self.link_towards(peer, radio, from));
+        let their_link = packet.header.link;
+        let received = &self.peers[peer].received_packets;
+        let last = received.get(&their_link).and_then(|received| received.via);
+        // Two links of the peer lead to one of ours only while one of them is attributed wrongly.
+        let mut others = received.iter().filter(|(number, _)| **number != their_link);
+        let last = last.filter(|_| others.all(|(_, other)| other.via != last));
+        let link = last.or_else(|| self.link_towards(peer, radio, from));
         let link = link.ok_or(RefusedPacket::UnknownSession)?;
-        if number >= expected {
+        if packet.number >= packet.expected {
             self.challenge(now, link, radio, from);
         }
         Ok(link)
     }
 
-    /// Notes that a packet arrived, and plans its acknowledgement.
-    fn enter(
+    /// Records the packet number and the clock, and plans an acknowledgement.
+    fn record_received(
         &mut self,
         now: Instant,
         peer: PeerId,
         link: LinkId,
-        header: &SessionHeader,
-        (number, len, time): (u64, usize, Option<u32>),
+        packet: &Opened<'_>,
         frames: &[Frame<'_>],
     ) {
+        let &Opened { header, number, datagram_len, clock, .. } = packet;
         let state = &mut self.peers[peer];
-        let arrivals =
+        let received =
             state.received_packets.entry(header.link).or_insert_with(ReceivedPackets::new);
-        let trigger = AckTrigger { ack_soon: header.ack_soon, gap: number != arrivals.expected() };
-        arrivals.insert(now, number);
-        if let Some(time) = time {
-            state.clock.on_packet(now, time);
-            arrivals.on_queueing_delay(state.clock.waited(now, time).unwrap_or_default());
+        let gap = number != received.expected();
+        let trigger = AckTrigger { ack_soon: header.ack_soon, gap };
+        received.insert(now, number);
+        if let Some(clock) = clock {
+            state.clock.on_packet(now, clock);
+            let delay = state.clock.queueing_delay(now, clock).unwrap_or_default();
+            received.on_queueing_delay(delay);
         }
-        arrivals.via = Some(link);
+        received.via = Some(link);
         if frames.iter().any(|f| matches!(f, Frame::Data(..) | Frame::Relay(..) | Frame::Ping)) {
             if header.relayed {
-                arrivals.plan_relayed_ack(now);
+                received.plan_relayed_ack(now);
             } else if frames.iter().any(|f| matches!(f, Frame::Relay(..))) {
-                arrivals.plan_hop_ack(now, trigger);
+                received.plan_hop_ack(now, trigger);
             } else {
-                let ip_bytes = len + self.links[link].config.header_bytes;
-                arrivals.plan_ack(now, ip_bytes, trigger);
+                let ip_bytes = datagram_len + self.links[link].config.header_bytes;
+                received.plan_ack(now, ip_bytes, trigger);
             }
-            let due = arrivals.ack_due();
+            let due = received.ack_due();
             self.timers.set(Timer::Ack(peer, header.link), due);
         }
     }
 
-    /// Something of the session came by `link`: it is up.
+    /// A packet came from the address to which the link leads: the link is up.
     pub(crate) fn mark_received(&mut self, now: Instant, id: LinkId, datagram_len: usize) {
         let link = &mut self.links[id];
         link.last_received = Some(now);
@@ -416,8 +444,8 @@ impl Endpoint {
             }
             Taken::Control(messages) => {
                 for bytes in messages {
-                    // What was held for one that is missing, or came in one packet, may be more
-                    // than there are tokens.
+                    // Messages that were held for a missing one, or that share a packet, may
+                    // exceed the tokens.
                     self.peers[peer].control.charge(now);
                     match Control::parse(&bytes) {
                         Ok(control) => self.handle_control(now, peer, control),
@@ -441,20 +469,20 @@ impl Endpoint {
         }
     }
 
-    /// `time`: the peer's clock when it sent the acknowledgement, if it was told.
-    fn handle_ack(&mut self, now: Instant, peer: PeerId, time: Option<u32>, ack: &Ack) {
-        let id = match self.numbered(peer, ack.link) {
-            Numbered::Open(id) => id,
-            // Of packets that were under way when the link was removed.
-            Numbered::Retired => return,
-            Numbered::Unknown => return self.refused.add(RefusedPacket::Malformed),
+    /// Applies an acknowledgement. `clock` is that of its packet.
+    fn handle_ack(&mut self, now: Instant, peer: PeerId, clock: Option<u32>, ack: &Ack) {
+        let id = match self.link_by_number(peer, ack.link) {
+            NumberedLink::Open(id) => id,
+            // It acknowledges packets that were in flight when the link was removed.
+            NumberedLink::Removed => return,
+            NumberedLink::Unknown => return self.refused.add(RefusedPacket::Malformed),
         };
         let link = &mut self.links[id];
         match link.sent_packets.acknowledge(now, ack) {
             Ok(outcome) => {
-                link.report(now, time, ack, &outcome);
+                link.report_to_controller(now, clock, ack, &outcome);
                 self.apply_outcome(now, id, outcome);
-                self.report_headroom(now, id);
+                self.report_available_rate(now, id);
             }
             Err(()) => self.refused.add(RefusedPacket::Malformed),
         }
@@ -468,7 +496,7 @@ impl Endpoint {
         let silent = link.sent_packets.is_silent();
         let fell_silent = silent && !link.silent;
         link.silent = silent;
-        // The next ping need not wait for a heartbeat: whether the peer is there is the question.
+        // Send a PING immediately, since the peer may be away.
         link.ping_now |= link.up && (fell_silent || outcome.overdue && outcome.lost_packets > 0);
         let peer = link.peer;
         let outbox = &mut self.peers[peer].outbox;
@@ -480,15 +508,15 @@ impl Endpoint {
         }
         if fell_silent {
             self.mark_all_lost(now, id);
-            // The peer may have started again, and not know our keys.
+            // The peer may have restarted without our keys.
             self.timers.set(Timer::Reconnect(id), Some(now));
         }
         self.arm_link(id);
         self.arm_expiry(now, peer);
     }
 
-    /// What is under way on a link that has gone silent will not arrive; to send
-    /// it again later costs no budget, since it is no answer to congestion.
+    /// Declares all outstanding packets of a link lost. Their repair does not charge the budget,
+    /// since the loss is not caused by congestion.
     pub(crate) fn mark_all_lost(&mut self, now: Instant, id: LinkId) {
         let link = &mut self.links[id];
         let outcome = link.sent_packets.mark_all_lost();
@@ -506,8 +534,8 @@ impl Endpoint {
 
     fn handle_control(&mut self, now: Instant, peer: PeerId, control: Control) {
         let state = &mut self.peers[peer];
-        let wants_answer = matches!(control, Control::Offer(_) | Control::GetDefinition { .. });
-        if wants_answer && state.outbox.control_backlog() >= limits::CONTROL_BACKLOG {
+        let needs_reply = matches!(control, Control::Offer(_) | Control::GetDefinition { .. });
+        if needs_reply && state.outbox.control_backlog() >= limits::CONTROL_BACKLOG {
             return self.refused.add(RefusedPacket::Bound);
         }
         match control {
@@ -516,7 +544,7 @@ impl Endpoint {
                 if !known && state.inbox.channels.len() >= MAX_CHANNELS {
                     return self.refused.add(RefusedPacket::Bound);
                 }
-                if state.inbox.offered(offer.channel, offer.topic.clone()) {
+                if state.inbox.set_offer(offer.channel, offer.topic.clone()) {
                     if known {
                         state.definitions.topic_removed();
                     }
@@ -525,7 +553,7 @@ impl Endpoint {
             }
             Control::Withdraw { channel } => {
                 state.awaiting_definition.remove(&channel);
-                if state.inbox.withdrawn(channel) {
+                if state.inbox.withdraw(channel) {
                     state.definitions.topic_removed();
                     let channel = ChannelId(channel);
                     self.emit(Event::Withdrawn { peer, channel });
@@ -543,7 +571,7 @@ impl Endpoint {
                         return self.refused.add(RefusedPacket::Bound);
                     }
                     let text = config.definition.to_string();
-                    state.tell(now, &Control::Definition { channel, text });
+                    state.send_control(now, &Control::Definition { channel, text });
                 }
             }
             Control::Definition { channel, text } => self.handle_definition(peer, channel, text),
@@ -570,7 +598,7 @@ impl Endpoint {
             return;
         }
         if state.awaiting_definition.insert(channel) {
-            state.tell(now, &Control::GetDefinition { channel });
+            state.send_control(now, &Control::GetDefinition { channel });
         }
     }
 
@@ -594,16 +622,16 @@ impl Endpoint {
         self.emit(Event::Offered { peer, channel, topic, definition });
     }
 
-    /// Tells people, unless so much waits already that they will be told enough.
+    /// Emits a notice, unless the event queue is full.
     pub(crate) fn notice(&mut self, notice: Notice) {
-        if self.events.has_room(self.sender) {
+        if self.events.has_room(self.authenticated_peer) {
             self.emit(Event::Notice(notice));
         }
     }
 }
 
-/// What neighbours send each other alone. A packet that relays carry holds none of it: packets
-/// could be nested without end.
+/// Whether a frame is for neighbours only. Relayed packets must not have such frames; otherwise
+/// packets could be nested without end.
 fn is_for_neighbours(frame: &Frame<'_>) -> bool {
     matches!(frame, Frame::Relay(..) | Frame::Held(_))
 }
@@ -623,8 +651,8 @@ impl Endpoint {
         let link = &self.links[id];
         self.timers.set(Timer::Loss(id), link.sent_packets.timer());
         self.timers.set(Timer::Stall(id), link.stall_at());
-        let pause = if link.silent { PROBE_EVERY } else { self.config.heartbeat };
-        let ping_at = link.up.then(|| link.last_eliciting + pause);
+        let interval = if link.silent { PROBE_INTERVAL } else { self.config.heartbeat };
+        let ping_at = link.up.then(|| link.last_eliciting + interval);
         self.timers.set(Timer::Ping(id), ping_at.filter(|_| !link.ping_now));
     }
 
@@ -639,7 +667,8 @@ impl Endpoint {
 
     fn arm_partials(&mut self, now: Instant, peer: PeerId) {
         let inbox = &self.peers[peer].inbox;
-        // Incomplete messages are few and their end is not urgent: a tenth of their time is exact enough.
+        // Incomplete messages are few and their timeout is not urgent: a tenth of it is precise
+        // enough.
         if inbox.has_partials() && !self.timers.is_set(&Timer::Partials(peer)) {
             self.timers.set(Timer::Partials(peer), Some(now + PARTIAL_TIMEOUT / 10));
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A peer whose address changes: packets that hold tell of the new one, and it is
-//! used once the peer has shown that it receives there (RFC 9000, section 8.2).
+//! Address changes of a peer. A packet from a new address starts a path validation, and the address
+//! is used once the peer has shown that it receives there (RFC 9000, section 8.2).
 
 use crate::address::Place;
 use crate::endpoint::events::Event;
@@ -12,13 +12,13 @@ use crate::time::{Duration, Instant};
 use crate::wire::frame::{put_challenge, put_echo};
 use std::cmp::Reverse;
 
-/// A challenge that is not echoed is repeated after so long.
+/// A challenge without an echo is repeated after this time.
 const CHALLENGE_RETRY: Duration = Duration::from_millis(100);
-/// Challenges sent to one address; the next packet from there starts anew.
+/// Challenges to one address; the next packet from there starts again.
 const MAX_CHALLENGES: u8 = 4;
 
 impl Endpoint {
-    /// The link of a peer that packets from there came by.
+    /// The link that leads to the address of a packet.
     pub(crate) fn link_from(&self, peer: PeerId, radio: RadioId, from: Place) -> Option<LinkId> {
         let links = &self.peers[peer].links;
         let leads = |id: &&LinkId| self.links[**id].remote == Some(from);
@@ -26,8 +26,8 @@ impl Endpoint {
         links.iter().find(exact).or_else(|| links.iter().find(leads)).copied()
     }
 
-    /// The link that an address of a peer belongs to, known or not: best one of the radio by
-    /// which it is reached, of which nothing is heard where it leads now.
+    /// The link to which an address of a peer belongs, whether or not a link leads there: preferably
+    /// one of the same radio on which nothing is received.
     pub(crate) fn link_towards(&self, peer: PeerId, radio: RadioId, from: Place) -> Option<LinkId> {
         let known = self.link_from(peer, radio, from);
         if known.is_some() || matches!(from, Place::Relay { .. }) {
@@ -43,9 +43,9 @@ impl Endpoint {
         direct.max_by_key(worth).copied()
     }
 
-    /// Packets of a link come from an address that is not its own: asks there.
+    /// Validates an address from which packets of a link come and to which no link leads.
     pub(crate) fn challenge(&mut self, now: Instant, id: LinkId, radio: RadioId, remote: Place) {
-        // Which relays lead to a peer is for the file to say.
+        // Only the configuration determines which relays lead to a peer.
         let Place::Udp(remote) = remote else { return };
         let known = self.links[id].candidate.as_ref();
         if known.is_some_and(|it| (it.radio, it.remote) == (radio, remote)) {
@@ -73,11 +73,11 @@ impl Endpoint {
         candidate.challenges += 1;
         let (radio, remote, token) = (candidate.radio, candidate.remote, candidate.token);
         self.timers.set(Timer::Path(id), Some(now + CHALLENGE_RETRY));
-        let datagram = self.aside(now, id, |out| put_challenge(token, out))?;
-        Some(Transmit::aside(radio, remote, datagram))
+        let datagram = self.single_frame_packet(now, id, |out| put_challenge(token, out))?;
+        Some(Transmit::unlinked(radio, remote, datagram))
     }
 
-    /// Echoes a challenge to where it came from.
+    /// Echoes a challenge to the address from which it came.
     pub(crate) fn echo(
         &mut self,
         now: Instant,
@@ -90,11 +90,11 @@ impl Endpoint {
         if !self.peers[peer].echoes.take(now) {
             return self.refused.add(RefusedPacket::Bound);
         }
-        let datagram = self.aside(now, id, |out| put_echo(token, out));
+        let datagram = self.single_frame_packet(now, id, |out| put_echo(token, out));
         self.reply(radio, from, datagram);
     }
 
-    /// A challenge was echoed: the link leads there now.
+    /// Handles an echo: if its token and address match a challenge, the link moves there.
     pub(crate) fn handle_echo(
         &mut self,
         now: Instant,
@@ -104,18 +104,18 @@ impl Endpoint {
         token: u64,
     ) {
         let links = &self.peers[peer].links;
-        let shown = links.iter().copied().find(|id| {
+        let validated = links.iter().copied().find(|id| {
             let candidate = self.links[*id].candidate.as_ref();
-            let right = |it: &&Candidate| (it.token, it.radio) == (token, radio);
-            candidate.filter(right).is_some_and(|it| Place::Udp(it.remote) == from)
+            let matches = |it: &&Candidate| (it.token, it.radio) == (token, radio);
+            candidate.filter(matches).is_some_and(|it| Place::Udp(it.remote) == from)
         });
-        if let Some(id) = shown {
+        if let Some(id) = validated {
             self.move_link(now, id, radio, from);
             self.mark_received(now, id, 0);
         }
     }
 
-    /// `remote` is where the peer receives now.
+    /// Moves a link to the address at which the peer receives now.
     pub(crate) fn move_link(&mut self, now: Instant, id: LinkId, radio: RadioId, remote: Place) {
         let link = &mut self.links[id];
         link.candidate = None;
@@ -126,7 +126,7 @@ impl Endpoint {
         let moved = link.remote.is_some();
         (link.remote, link.radio) = (Some(remote), radio);
         if moved {
-            // What is under way to the old address will hardly arrive.
+            // Packets in flight to the old address will hardly arrive.
             self.mark_all_lost(now, id);
             self.emit(Event::LinkMoved { link: id, to: remote });
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The state machine of one node. See the crate's documentation for the contract.
+//! The state machine of one node. The crate's documentation has the contract.
 
 pub(crate) mod discovery;
 pub(crate) mod events;
@@ -44,31 +44,32 @@ use crate::wire::relay::ShortName;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
 
-/// Definitions of the application's own topics that are remembered, in bytes.
+/// Limit of definitions of the application's own topics that are remembered, in bytes.
 const MAX_DEFINITIONS_BYTES: usize = 16 << 20;
 
 /// A datagram to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transmit {
-    /// By which radio.
+    /// The radio that sends it.
     pub radio: RadioId,
-    /// On which link; `None` for an answer to a stranger.
+    /// Its link; `None` for a reply to an address to which no link leads.
     pub link: Option<LinkId>,
-    /// Where to.
+    /// The address to which it goes.
     pub remote: SocketAddr,
     /// The payload of the datagram.
     pub datagram: Vec<u8>,
-    /// Highest priority of the messages in it; `None` for what is not bound by the radio's budget.
+    /// Highest priority of its messages; `None` without messages, where the radio's budget does not
+    /// apply.
     pub priority: Option<u8>,
-    /// What it is to the radio; what waits in the kernel is told by class.
+    /// Its class; in-flight bytes are reported by class.
     pub class: Class,
-    /// What IP's header shall say, 0 to 63.
+    /// DSCP of the IP packet, 0 to 63.
     pub dscp: u8,
 }
 
 impl Transmit {
-    /// To whoever is not at the end of a link: strangers get no precedence.
-    pub(crate) fn aside(radio: RadioId, remote: SocketAddr, datagram: Vec<u8>) -> Self {
+    /// A datagram to an address to which no link leads. It has the class of unmarked packets.
+    pub(crate) fn unlinked(radio: RadioId, remote: SocketAddr, datagram: Vec<u8>) -> Self {
         let (link, priority, class, dscp) = (None, None, Class::BestEffort, 0);
         Self { radio, link, remote, datagram, priority, class, dscp }
     }
@@ -90,42 +91,42 @@ pub(crate) enum Timer {
     Pace(RadioId),
 }
 
-/// One node's protocol. Owns no socket, clock, thread or randomness.
+/// The protocol of one node. It owns no socket, clock, thread or randomness.
 pub struct Endpoint {
     pub(crate) config: Config,
     pub(crate) random: Box<dyn FnMut() -> u64 + Send>,
     pub(crate) radios: Arena<RadioId, Radio>,
     pub(crate) links: Arena<LinkId, Link>,
     pub(crate) peers: Arena<PeerId, Peer>,
-    /// What removed peers and links leave to the next ones.
+    /// Places and numbers that removed peers and links left.
     pub(crate) vacant: Vacant,
     pub(crate) by_session: HashMap<u32, PeerId>,
     pub(crate) by_key: HashMap<PublicKey, PeerId>,
     pub(crate) by_short_name: HashMap<ShortName, PeerId>,
     pub(crate) routes: BTreeMap<(PeerId, Flow), RelayRoute>,
-    /// From when on a person may be told of strangers' calls.
+    /// No notice of initiations for another key before this time.
     pub(crate) next_stranger_notice: Instant,
-    /// Made of the secret one, which takes as long as many packets.
+    /// Our public key, which takes as long to derive as many packets.
     pub(crate) public: PublicKey,
     pub(crate) short_name: ShortName,
-    pub(crate) gate: CookieChecker,
+    pub(crate) cookie_checker: CookieChecker,
     pub(crate) beacons: Beacons,
     pub(crate) timers: TimerTable<Timer>,
-    /// Answers and echoes, to wherever what they answer came from.
+    /// Responses, cookie replies and echoes, with the addresses to which they go.
     pub(crate) replies: VecDeque<(RadioId, Place, Vec<u8>)>,
-    /// A packet was handed to a relay since this was last looked at.
-    pub(crate) handed: bool,
-    /// Whose the packet being handled surely is.
-    pub(crate) sender: Option<PeerId>,
-    /// Where packets are decrypted.
+    /// A packet was handed to a relay since the last poll.
+    pub(crate) relay_pending: bool,
+    /// The peer to which the packet being handled belongs.
+    pub(crate) authenticated_peer: Option<PeerId>,
+    /// Buffer in which packets are decrypted.
     pub(crate) scratch: Vec<u8>,
     pub(crate) events: Events,
-    /// Of what the application offers.
+    /// Definitions of the application's own topics.
     pub(crate) definitions: Definitions,
     pub(crate) refused: RefusedPackets,
     /// Our time of day at the origin of `Instant`, in microseconds since 1970.
     wall_origin: Option<i64>,
-    /// The latest time told.
+    /// The latest time that the caller gave.
     pub(crate) clock_now: Instant,
 }
 
@@ -135,14 +136,14 @@ impl std::fmt::Debug for Endpoint {
     }
 }
 
-/// Setting up, and what the application asks for.
+/// Setup, and methods of the application.
 impl Endpoint {
-    /// A node that knows nobody yet. `random` is the only source of randomness.
+    /// A node without peers. `random` is the only source of randomness.
     pub fn new(config: Config, random: Box<dyn FnMut() -> u64 + Send>) -> Result<Self, SetupError> {
         check_name(&config.name)?;
         let public = config.key.public();
         Ok(Self {
-            gate: CookieChecker::new(&config.key),
+            cookie_checker: CookieChecker::new(&config.key),
             public,
             short_name: public.short_name(),
             by_short_name: HashMap::new(),
@@ -159,8 +160,8 @@ impl Endpoint {
             by_key: HashMap::new(),
             timers: TimerTable::new(),
             replies: VecDeque::new(),
-            handed: false,
-            sender: None,
+            relay_pending: false,
+            authenticated_peer: None,
             scratch: Vec::new(),
             events: Events::default(),
             definitions: Definitions::new(MAX_DEFINITIONS_BYTES),
@@ -170,7 +171,7 @@ impl Endpoint {
         })
     }
 
-    /// Tells the time of day, in microseconds since 1970: again whenever it may have been set.
+    /// Sets the time of day, in microseconds since 1970. Repeat this when the clock may have been set.
     pub fn set_wall(&mut self, now: Instant, wall_us: i64) {
         self.wall_origin = Some(wall_us.saturating_sub((now.0 / 1000) as i64));
     }
@@ -185,7 +186,7 @@ impl Endpoint {
         self.radios.push(Radio::new(config))
     }
 
-    /// Changes a radio.
+    /// Changes the configuration of a radio.
     pub fn set_radio(&mut self, radio: RadioId, config: RadioConfig) {
         self.radios[radio].set_config(config);
         let ids: Vec<_> = self.links().filter(|id| self.links[*id].radio == radio).collect();
@@ -194,10 +195,10 @@ impl Endpoint {
         }
     }
 
-    /// Adds a peer, which is known by its key; it has no link yet.
+    /// Adds a peer without links. Its key identifies it.
     pub fn add_peer(&mut self, name: &str, key: PublicKey) -> Result<PeerId, SetupError> {
         check_name(name)?;
-        if name == self.config.name || self.peers.iter().any(|p| !p.gone && p.name == name) {
+        if name == self.config.name || self.peers.iter().any(|p| !p.removed && p.name == name) {
             return Err(SetupError::NameTaken(name.into()));
         }
         if key == self.public || self.by_key.contains_key(&key) {
@@ -214,7 +215,7 @@ impl Endpoint {
         Ok(id)
     }
 
-    /// Adds a link to a peer, which starts to call it at once if its address is known.
+    /// Adds a link to a peer, and seeks the peer there if its address is known.
     pub fn add_link(
         &mut self,
         now: Instant,
@@ -233,7 +234,7 @@ impl Endpoint {
         Ok(id)
     }
 
-    /// Tells where a link leads now: its host name was resolved, or routes changed.
+    /// Changes the path of a link, as when a host name was resolved or routes changed.
     pub fn set_link_path(
         &mut self,
         now: Instant,
@@ -244,7 +245,7 @@ impl Endpoint {
         check_datagram(config.datagram_bytes)?;
         self.set_link_radio(id, radio);
         let link = &mut self.links[id];
-        // An address that the peer called from is newer than one that has long been in the file.
+        // An unchanged configured address is older than one from which the peer sent.
         if link.config.remote != config.remote {
             link.remote = config.remote.map(Place::Udp);
         }
@@ -253,7 +254,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Our own address on a link may be another: the peer learns it from the next packet.
+    /// Handles a possible change of our own address on a link: the peer learns it from a packet.
     pub fn announce_move(&mut self, now: Instant, id: LinkId) {
         let link = &mut self.links[id];
         if link.up {
@@ -263,9 +264,9 @@ impl Endpoint {
         }
     }
 
-    /// Tells by which radio a link leads to an address that the peer told of, and what fits a
-    /// datagram there.
-    pub fn set_link_way(
+    /// Changes the radio by which a link reaches an address that it learned from the peer, and the
+    /// size of its datagrams.
+    pub fn set_link_route(
         &mut self,
         id: LinkId,
         radio: RadioId,
@@ -279,7 +280,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// A link leaves by another radio, and by another way.
+    /// Changes the radio of a link, whose path then is another.
     pub(crate) fn set_link_radio(&mut self, id: LinkId, radio: RadioId) {
         let link = &mut self.links[id];
         if std::mem::replace(&mut link.radio, radio) != radio {
@@ -287,14 +288,14 @@ impl Endpoint {
         }
     }
 
-    /// What lets packets go on a link, beside its radio: as that is configured.
+    /// Sets the controller of a link, as its radio is configured.
     pub(crate) fn set_controller(&mut self, id: LinkId) {
         let link = &mut self.links[id];
         let config = &self.radios[link.radio].config;
         link.controller = of_link(config).filter(|_| link.via.is_none());
     }
 
-    /// A session number that is not in use, from now on `peer`'s.
+    /// Draws an unused session number and assigns it to `peer`.
     pub(crate) fn draw_session(&mut self, peer: PeerId) -> u32 {
         loop {
             let session = (self.random)() as u32;
@@ -313,18 +314,19 @@ impl Endpoint {
         draw_key(&mut self.random)
     }
 
-    /// Whether a call may cost a key agreement.
+    /// Decides whether an initiation justifies a key agreement.
     pub(crate) fn check_initiation(
         &mut self,
         now: Instant,
         from: Place,
-        call: &Initiation<'_>,
+        initiation: &Initiation<'_>,
     ) -> Admission {
-        let Self { gate, random, .. } = self;
-        gate.judge(now, (&from.bytes(), &from.owner()), call, || draw_key(random))
+        let Self { cookie_checker, random, .. } = self;
+        let address = (&from.bytes()[..], &from.owner()[..]);
+        cookie_checker.check(now, address, initiation, || draw_key(random))
     }
 
-    /// Offers a topic to a peer, now and whenever a session with it starts.
+    /// Offers a topic to a peer, in this session and in later ones.
     pub fn offer(
         &mut self,
         now: Instant,
@@ -341,7 +343,7 @@ impl Endpoint {
         Ok(channel)
     }
 
-    /// Changes what is offered under a channel: type, priority, lifespan, anything.
+    /// Changes the offer of a channel: its type, priority, lifespan and so on.
     pub fn change_offer(
         &mut self,
         now: Instant,
@@ -350,7 +352,7 @@ impl Endpoint {
         config: ChannelConfig,
     ) -> Result<(), OfferError> {
         check_texts(&config)?;
-        // One that finds no room is asked for by peers' offers as any other.
+        // A definition without space is requested from peers like any other.
         let _ = self.definitions.insert(&config.topic, &config.definition);
         let peer = &mut self.peers[peer];
         peer.outbox.set_channel(channel.0, config);
@@ -358,30 +360,30 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Ends a channel to a peer; what waits for it is dropped. Returns its last counters.
+    /// Closes a channel to a peer and drops its queued messages. Returns its last counters.
     pub fn withdraw(&mut self, now: Instant, peer: PeerId, channel: ChannelId) -> Option<OutStats> {
         let peer = &mut self.peers[peer];
         let last = peer.outbox.close_channel(channel.0)?;
         peer.defined.remove(&channel.0);
-        peer.tell(now, &Control::Withdraw { channel: channel.0 });
+        peer.send_control(now, &Control::Withdraw { channel: channel.0 });
         Some(last)
     }
 
-    /// Asks a peer for the messages of a channel it offered, or to stop.
+    /// Subscribes to a channel that a peer offered, or ends the subscription.
     pub fn want(&mut self, now: Instant, peer: PeerId, channel: ChannelId, wanted: bool) {
         let peer = &mut self.peers[peer];
         let Some(open) = peer.inbox.channels.get_mut(&channel.0) else { return };
         if std::mem::replace(&mut open.wanted, wanted) != wanted {
-            peer.tell(now, &Control::Want { channel: channel.0, wanted });
+            peer.send_control(now, &Control::Want { channel: channel.0, wanted });
         }
     }
 
-    /// Tells a peer that a channel it offered cannot be taken.
+    /// Refuses a channel that a peer offered.
     pub fn refuse(&mut self, now: Instant, peer: PeerId, channel: ChannelId, reason: String) {
-        self.peers[peer].tell(now, &Control::Refuse { channel: channel.0, reason });
+        self.peers[peer].send_control(now, &Control::Refuse { channel: channel.0, reason });
     }
 
-    /// Queues a message on a channel that the peer wants.
+    /// Queues a message on a channel to which the peer is subscribed.
     pub fn send(
         &mut self,
         now: Instant,
@@ -389,15 +391,15 @@ impl Endpoint {
         channel: ChannelId,
         message: Message,
     ) -> Result<(), SendError> {
-        let rate_bps = self.share_bps(peer);
+        let rate_bps = self.fair_share_bps(peer);
         let outbox = &mut self.peers[peer].outbox;
         let done = outbox.accept(now, &self.config, rate_bps, channel.0, message);
         self.arm_expiry(now, peer);
         done
     }
 
-    /// The measured rate of the peer's radio, shared among the peers that wait for it.
-    fn share_bps(&self, peer: PeerId) -> Option<u64> {
+    /// The measured rate of the peer's radio, divided by the peers with queued messages.
+    fn fair_share_bps(&self, peer: PeerId) -> Option<u64> {
         let links = &self.peers[peer].links;
         let link = links.iter().find(|l| self.links[**l].carries_data())?;
         let radio = self.links[*link].radio;
@@ -407,7 +409,7 @@ impl Endpoint {
         Some(self.radios[radio].measured_bps()? / sharing.max(1) as u64)
     }
 
-    /// Says goodbye to all peers with the next packets.
+    /// Sends a goodbye to all peers with the next packets.
     pub fn close(&mut self) {
         for peer in self.peers.iter_mut().filter(|p| p.up) {
             peer.goodbye_now = true;
@@ -446,18 +448,18 @@ fn check_texts(config: &ChannelConfig) -> Result<(), OfferError> {
 
 /// Outputs and state.
 impl Endpoint {
-    /// The next thing the application should know. Those of one peer keep their order; peers take
-    /// turns.
+    /// The next event for the application. Events of one peer keep their order; peers are served in
+    /// round robin.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.poll_event_of().map(|(_, event)| event)
     }
 
-    /// The same with the peer that the event is about, or whose packet brought it about.
+    /// The next event, with the peer that it concerns or whose packet caused it.
     pub fn poll_event_of(&mut self) -> Option<(Option<PeerId>, Event)> {
         self.events.pop()
     }
 
-    /// Tells the application.
+    /// Queues an event for the application.
     pub(crate) fn emit(&mut self, event: Event) {
         let peer = match &event {
             Event::PeerUp { peer, .. }
@@ -472,12 +474,12 @@ impl Endpoint {
             | Event::LinkDown { link }
             | Event::LinkRate { link, .. }
             | Event::LinkMoved { link, .. } => Some(self.links[*link].peer),
-            Event::Notice(_) => self.sender,
+            Event::Notice(_) => self.authenticated_peer,
         };
         self.events.push(peer, event);
     }
 
-    /// When [`Self::handle_timeout`] has to be called next, if nothing else happens before.
+    /// When to call [`Self::handle_timeout`], unless another input comes first.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.timers.next()
     }
@@ -487,7 +489,7 @@ impl Endpoint {
         &self.config.name
     }
 
-    /// What peers know this node by.
+    /// This node's public key.
     pub fn key(&self) -> PublicKey {
         self.public
     }
@@ -513,11 +515,11 @@ impl Endpoint {
 
     /// All peers.
     pub fn peers(&self) -> impl Iterator<Item = PeerId> + use<> {
-        let all = self.peers.iter().zip(0..).filter(|(peer, _)| !peer.gone);
+        let all = self.peers.iter().zip(0..).filter(|(peer, _)| !peer.removed);
         all.map(|(_, index)| PeerId(index)).collect::<Vec<_>>().into_iter()
     }
 
-    /// A channel to a peer: its settings, whether it is wanted, its counters.
+    /// A channel to a peer: its configuration, whether the peer is subscribed, its counters.
     pub fn channel_out(
         &self,
         peer: PeerId,
@@ -528,7 +530,7 @@ impl Endpoint {
         Some((config, outbox.is_wanted(channel.0), outbox.stats(channel.0)?))
     }
 
-    /// A channel from a peer: its topic, whether it is wanted, its counters.
+    /// A channel from a peer: its topic, whether this node is subscribed, its counters.
     pub fn channel_in(
         &self,
         peer: PeerId,
@@ -546,7 +548,7 @@ impl Endpoint {
 
     /// State of a link.
     pub fn link(&self, link: LinkId) -> LinkView<'_> {
-        let (available_bps, signal) = self.room(self.clock_now, link);
+        let (available_bps, signal) = self.available_rate(self.clock_now, link);
         let link = &self.links[link];
         LinkView {
             peer: link.peer,
@@ -565,7 +567,7 @@ impl Endpoint {
 
     /// All links.
     pub fn links(&self) -> impl Iterator<Item = LinkId> + use<> {
-        let all = self.links.iter().zip(0..).filter(|(link, _)| !link.gone);
+        let all = self.links.iter().zip(0..).filter(|(link, _)| !link.removed);
         all.map(|(_, index)| LinkId(index)).collect::<Vec<_>>().into_iter()
     }
 
@@ -588,7 +590,7 @@ impl Endpoint {
         self.radios.ids()
     }
 
-    /// Whether nothing waits for a peer that is up.
+    /// Whether the queues for all peers that are up are empty.
     pub fn is_drained(&self) -> bool {
         self.peers.iter().all(|p| !p.up || p.outbox.waiting_messages() == 0)
     }

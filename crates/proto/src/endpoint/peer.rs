@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One other node: the session with it and what waits in either direction.
+//! The state of one peer: its session, and the messages in both directions.
 
 use crate::bucket::Bucket;
 use crate::clock::Clock;
@@ -21,39 +21,39 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) name: String,
-    /// In the order in which they are preferred.
+    /// Links in order of preference.
     pub(crate) links: Vec<LinkId>,
-    /// Links that were removed. Their numbers go on with the next links: a packet number is
-    /// never used twice under one key.
+    /// Removed links. The next links continue their packet numbers, so that no number is used twice
+    /// under one key.
     pub(crate) retired: Vec<LinkId>,
-    /// The peer was removed; the next one added may have its place.
-    pub(crate) gone: bool,
+    /// The peer was removed; the next one may take its place.
+    pub(crate) removed: bool,
     pub(crate) short_name: ShortName,
     pub(crate) session: Session,
     pub(crate) up: bool,
     pub(crate) clock: Clock,
     pub(crate) rights: Rights,
-    /// What it is told of its packets for others that wait here.
+    /// Relay backlog reports to this peer.
     pub(crate) backlog_reports: BTreeMap<Flow, BacklogReport>,
     pub(crate) goodbye_now: bool,
-    /// Its goodbye is what takes its links down now.
+    /// A goodbye of this peer is being handled.
     pub(crate) said_goodbye: bool,
     pub(crate) outbox: Outbox,
     pub(crate) inbox: Inbox,
-    /// By the peer's number of the link.
+    /// By the peer's link number.
     pub(crate) received_packets: BTreeMap<u8, ReceivedPackets>,
     pub(crate) next_channel: u64,
-    /// Channels whose definition was asked for.
+    /// Channels for whose definition this node has asked.
     pub(crate) awaiting_definition: BTreeSet<u64>,
-    /// Our channels whose definition the peer was given since they were announced.
+    /// Channels to the peer whose definition was sent since their last offer.
     pub(crate) defined: BTreeSet<u64>,
-    /// Definitions that it supplied.
+    /// Definitions from this peer.
     pub(crate) definitions: Definitions,
-    /// What it may still have handled of control messages; lasts over sessions.
+    /// Limit of control messages from the peer, across sessions.
     pub(crate) control: Bucket,
-    /// Packets of control messages to it that may still go before what others are sent.
+    /// Limit of packets of control messages to the peer that precede what other peers are sent.
     pub(crate) control_first: Bucket,
-    /// Challenges of it that may still be echoed.
+    /// Limit of challenges of the peer that are echoed.
     pub(crate) echoes: Bucket,
 }
 
@@ -68,7 +68,7 @@ impl Peer {
             name: name.to_owned(),
             links: Vec::new(),
             retired: Vec::new(),
-            gone: false,
+            removed: false,
             short_name: key.short_name(),
             session: Session::new(own, key, epoch),
             up: false,
@@ -95,7 +95,7 @@ impl Peer {
         self.next_channel - 1
     }
 
-    /// Everything agreed or under way in a session is over.
+    /// Discards all state of a session.
     pub(crate) fn end_session(&mut self, config: &Config) {
         self.received_packets.clear();
         self.clock = Clock::default();
@@ -120,11 +120,11 @@ impl Peer {
         let Some(config) = self.outbox.config(channel) else { return };
         let topic = config.topic.clone();
         self.defined.remove(&channel);
-        self.tell(now, &Control::Offer(crate::wire::control::Offer { channel, topic }));
+        self.send_control(now, &Control::Offer(crate::wire::control::Offer { channel, topic }));
     }
 
-    /// Queues one of the session's own messages, if there is a session.
-    pub(crate) fn tell(&mut self, now: Instant, control: &Control) {
+    /// Queues a control message, if there is a session.
+    pub(crate) fn send_control(&mut self, now: Instant, control: &Control) {
         if self.session.is_established() {
             self.outbox.accept_control(now, control.emit());
         }

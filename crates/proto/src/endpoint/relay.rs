@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packets for others, and others for us: two nodes that cannot hear each other
-//! have a session all the same, whose packets a third (or a chain) passes on.
+//! Relaying: two nodes that cannot hear each other have a session whose packets a third node, or a
+//! chain of nodes, forwards.
 //!
-//! What passes between the two is sealed for them alone; each hop is a session of
-//! its own, in which such a packet is a message like others: it waits by priority,
-//! expires, is repaired. A link through a relay is a link with a radio of its own,
-//! whose budget is what may wait on the way: the relay tells what it holds, so that
-//! the queue stays where the newest still wins, with the sender.
+//! These packets are encrypted end to end. Each hop has a session of its own, in which a relayed
+//! packet is a message: it is queued by priority, expires and is repaired. A link through a relay
+//! has a radio of its own, whose budget limits the bytes in flight through the relay. The relay
+//! reports its backlog, so that the queue stays at the sender, where urgent packets overtake.
 
 use crate::address::Place;
 use crate::class::Class;
@@ -26,28 +25,28 @@ use crate::wire::cursor::Reader;
 use crate::wire::relay::{Held, RelayHeader, ShortName};
 use std::collections::BTreeMap;
 
-/// Relays that a packet passes at most; a route in a circle ends there.
+/// Most relays on a route, which ends a routing loop.
 const HOPS: u8 = 8;
-/// What a hop puts around a packet that it carries: 29 of its own packet, type, length, priority,
-/// number, flags and age of the frame, 14 with a piece's place, and 8 of [`RelayHeader`].
+/// Bytes that a hop adds to a relayed packet: 29 of its own packet; type, length, priority, number,
+/// flags and age of the frame, 14 with a fragment; and 8 of [`RelayHeader`].
 const HOP_BYTES: usize = 64;
-/// An acknowledgement, a heartbeat or a call that is older says nothing of the way.
+/// Lifespan of packets without messages: an older one carries no information about the path.
 const REPORT_LIFE: Duration = Duration::from_secs(1);
-/// That more waits than before is told after so long, with an acknowledgement if there is one.
+/// Delay of a report of a larger backlog, unless another packet can carry it earlier.
 const BACKLOG_REPORT_DELAY: Duration = Duration::from_millis(10);
-/// What is told of what waits is told again after so long, should it be lost.
+/// Times after which a report is repeated, in case it was lost.
 const BACKLOG_REPORT_REPEATS: [Duration; 2] =
     [Duration::from_millis(30), Duration::from_millis(150)];
 
-/// A neighbour that reports more has made it up; sums of so much cannot overflow.
+/// A larger reported backlog is not credible. The limit prevents overflow of sums.
 const MAX_REPORTED_BACKLOG: u64 = u32::MAX as u64;
 
-/// What a peer may do here beyond its own topics.
+/// The rights of a peer beyond its own topics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rights {
-    /// Its packets for others are passed on.
+    /// Its packets to other nodes are forwarded.
     pub relayed: bool,
-    /// At this priority at most.
+    /// The highest priority of these packets.
     pub max_priority: u8,
 }
 
@@ -57,58 +56,57 @@ impl Default for Rights {
     }
 }
 
-/// What is known of packets of others beside those that wait here.
+/// The route of relayed packets from one neighbour, and their backlog beyond this node.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RelayRoute {
-    /// The neighbour that they go to. Only its reports count.
+    /// The next hop. Only its reports count.
     next: PeerId,
-    /// Bytes that wait farther on, as that neighbour reports.
+    /// Bytes in flight beyond the next hop, as it reports.
     beyond: u64,
 }
 
-/// What a neighbour is told of what is on the way from here.
+/// The state of backlog reports to a neighbour about one flow.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct BacklogReport {
     bytes: u64,
-    /// What it was told last, and how often.
-    backlog_reports: u64,
+    /// Bytes in the last report, and how often it was sent.
+    reported_bytes: u64,
     times: usize,
-    /// When it is to be told.
+    /// When the next report is due.
     due: Option<Instant>,
 }
 
 impl BacklogReport {
-    /// What was told to an earlier entry is not known any more.
+    /// Whether the neighbour has no report of the present backlog.
     fn is_news(&self) -> bool {
-        self.times == 0 || self.bytes != self.backlog_reports
+        self.times == 0 || self.bytes != self.reported_bytes
     }
 
     fn change(&mut self, now: Instant, bytes: u64) {
         let pending = self.due.filter(|_| self.is_news());
         self.bytes = bytes;
         self.due = if self.is_news() {
-            // That more waits, its sender knows; that there is room, it waits for.
-            let due = if bytes < self.backlog_reports { now } else { now + BACKLOG_REPORT_DELAY };
+            // The sender knows of a larger backlog; it waits for a smaller one.
+            let due = if bytes < self.reported_bytes { now } else { now + BACKLOG_REPORT_DELAY };
             Some(pending.map_or(due, |before| before.min(due)))
         } else {
-            self.again_at(now)
+            self.repeat_at(now)
         };
     }
 
     fn on_reported(&mut self, now: Instant) {
         self.times = if self.is_news() { 1 } else { self.times + 1 };
-        self.backlog_reports = self.bytes;
-        self.due = self.again_at(now);
+        self.reported_bytes = self.bytes;
+        self.due = self.repeat_at(now);
     }
 
-    /// Should it be lost.
-    fn again_at(&self, now: Instant) -> Option<Instant> {
+    fn repeat_at(&self, now: Instant) -> Option<Instant> {
         let wait = BACKLOG_REPORT_REPEATS.get(self.times.checked_sub(1)?)?;
         Some(now + *wait)
     }
 }
 
-/// Setting up.
+/// Setup.
 impl Endpoint {
     /// Adds a link to a peer through another peer.
     pub fn add_relayed_link(
@@ -117,7 +115,7 @@ impl Endpoint {
         peer: PeerId,
         via: PeerId,
     ) -> Result<LinkId, SetupError> {
-        // What carries its packets marks them.
+        // The packets that carry its packets are marked instead.
         let (rate, marking) = (Rate::BackPressure, None);
         let config = RadioConfig { rate, in_flight_bytes: WINDOW, marking };
         let radio = self.take_vacant_radio(config);
@@ -133,29 +131,28 @@ impl Endpoint {
         Ok(id)
     }
 
-    /// Says what a peer may do here.
+    /// Sets the rights of a peer.
     pub fn set_rights(&mut self, peer: PeerId, rights: Rights) {
         self.peers[peer].rights = rights;
     }
 
-    /// Packets carried by way of a peer, of others and our own to nodes beyond it: how many, and
-    /// what became of them.
+    /// Counters of relayed packets to a neighbour, of others and of this node.
     pub fn relayed(&self, peer: PeerId) -> OutStats {
         self.peers[peer].outbox.relayed_stats()
     }
 
-    /// Packets of others alone that were passed on to a peer.
+    /// Counters of relayed packets of others to a neighbour.
     pub fn forwarded(&self, peer: PeerId) -> Forwarded {
         self.peers[peer].outbox.forwarded()
     }
 
-    /// The links of a peer that lead there without a relay.
+    /// The links to a peer without a relay.
     pub(crate) fn direct_links(&self, peer: PeerId) -> impl Iterator<Item = &Link> {
         let links = self.peers[peer].links.iter().map(|id| &self.links[*id]);
         links.filter(|link| link.via.is_none())
     }
 
-    /// Largest datagram of a link now: through a relay, what the way there has room for.
+    /// Largest datagram of a link; through a relay, one that fits a packet to the relay.
     pub(crate) fn datagram_bytes(&self, id: LinkId) -> usize {
         let link = &self.links[id];
         let Some(hop) = link.via else { return link.config.datagram_bytes };
@@ -164,9 +161,9 @@ impl Endpoint {
     }
 }
 
-/// Out.
+/// Sending.
 impl Endpoint {
-    /// Hands a packet of ours to the relay that leads to `end`.
+    /// Hands a packet of this node to the relay that leads to `end`.
     pub(crate) fn hand_to_relay(
         &mut self,
         now: Instant,
@@ -189,7 +186,7 @@ impl Endpoint {
         self.links[id].relay_window.add(priority, payload.len());
         let origin = RelayOrigin::Own(id);
         let is_forwarded_again = true;
-        let parcel = RelayedPacket {
+        let packet = RelayedPacket {
             priority,
             payload,
             published: now,
@@ -197,21 +194,21 @@ impl Endpoint {
             origin,
             is_forwarded_again,
         };
-        self.enqueue_relayed(now, hop, parcel);
-        self.handed = true;
+        self.enqueue_relayed(now, hop, packet);
+        self.relay_pending = true;
     }
 
     /// Queues a packet for the neighbour `hop`.
-    fn enqueue_relayed(&mut self, now: Instant, hop: PeerId, parcel: RelayedPacket) {
+    fn enqueue_relayed(&mut self, now: Instant, hop: PeerId, packet: RelayedPacket) {
         let queue_bytes = self.config.queue_bytes;
         let outbox = &mut self.peers[hop].outbox;
-        outbox.enqueue_relayed(parcel);
+        outbox.enqueue_relayed(packet);
         outbox.enforce_bytes(queue_bytes);
         self.arm_expiry(now, hop);
     }
 
-    /// Tells links and neighbours of what waits on the way, where that has changed.
-    pub(crate) fn note_backlogs(&mut self, now: Instant) {
+    /// Passes changes of relay backlogs to links and to reports for neighbours.
+    pub(crate) fn process_backlog_changes(&mut self, now: Instant) {
         for id in self.peers.ids() {
             while let Some(origin) = self.peers[id].outbox.pop_backlog_change() {
                 match origin {
@@ -222,16 +219,16 @@ impl Endpoint {
         }
     }
 
-    fn held(&self, origin: RelayOrigin) -> u64 {
-        let held = self.peers.iter().map(|peer| peer.outbox.held(origin));
-        held.fold(0, u64::saturating_add)
+    fn backlog(&self, origin: RelayOrigin) -> u64 {
+        let backlogs = self.peers.iter().map(|peer| peer.outbox.held(origin));
+        backlogs.fold(0, u64::saturating_add)
     }
 
-    /// What is on the way by a link of ours.
+    /// Updates the bytes in flight on a link through a relay.
     fn update_relay_window(&mut self, now: Instant, id: LinkId) {
-        let own = self.held(RelayOrigin::Own(id)) as usize;
+        let own = self.backlog(RelayOrigin::Own(id)) as usize;
         let link = &self.links[id];
-        if link.gone {
+        if link.removed {
             return;
         }
         let bytes = own.saturating_add(link.remote_backlog);
@@ -243,21 +240,20 @@ impl Endpoint {
         let Some(RelayRoute { beyond, .. }) = self.routes.get(&(hop, flow)).copied() else {
             return;
         };
-        let bytes = self.held(RelayOrigin::For(hop, flow)).saturating_add(beyond);
-        let backlog_reports = &mut self.peers[hop].backlog_reports;
-        let entry = backlog_reports.entry(flow).or_default();
-        if bytes != entry.bytes || entry.times == 0 {
-            entry.change(now, bytes);
+        let bytes = self.backlog(RelayOrigin::For(hop, flow)).saturating_add(beyond);
+        let reports = &mut self.peers[hop].backlog_reports;
+        let report = reports.entry(flow).or_default();
+        if bytes != report.bytes || report.times == 0 {
+            report.change(now, bytes);
         }
-        let first = backlog_reports.values().filter_map(|entry| entry.due).min();
+        let first = reports.values().filter_map(|report| report.due).min();
         self.timers.set(Timer::Held(hop), first);
     }
 
-    /// A packet that tells a neighbour what waits here, if one is due.
+    /// A packet with backlog reports to a neighbour, if one is due.
     pub(crate) fn poll_backlog_report(&mut self, now: Instant) -> Option<Transmit> {
         for id in self.peers.ids() {
-            let due =
-                |backlog_reports: &BacklogReport| backlog_reports.due.is_some_and(|at| at <= now);
+            let due = |report: &BacklogReport| report.due.is_some_and(|at| at <= now);
             if !self.peers[id].backlog_reports.values().any(due) {
                 continue;
             }
@@ -273,26 +269,26 @@ impl Endpoint {
         None
     }
 
-    /// What is on the way from here of what came by a neighbour, told on any packet to it.
+    /// The backlog reports for a packet to a neighbour.
     pub(crate) fn due_backlog_reports(&mut self, now: Instant, hop: PeerId) -> Vec<Held> {
         let neighbour = self.peers[hop].short_name;
-        let backlog_reports = &mut self.peers[hop].backlog_reports;
+        let reports = &mut self.peers[hop].backlog_reports;
         let mut all = Vec::new();
-        // What is new goes with the acknowledgement of what made it so.
-        let tell = |it: &BacklogReport| it.due.is_some_and(|at| at <= now || it.is_news());
-        for (flow, entry) in backlog_reports.iter_mut().filter(|(_, it)| tell(it)) {
+        // A new report goes with the acknowledgement of the packets that caused it.
+        let includes = |it: &BacklogReport| it.due.is_some_and(|at| at <= now || it.is_news());
+        for (flow, report) in reports.iter_mut().filter(|(_, it)| includes(it)) {
             let from = Some(flow.from).filter(|from| *from != neighbour);
-            all.push(Held { to: flow.to, bytes: entry.bytes, from });
-            entry.on_reported(now);
+            all.push(Held { to: flow.to, bytes: report.bytes, from });
+            report.on_reported(now);
         }
-        backlog_reports.retain(|_, entry| entry.due.is_some() || entry.bytes > 0);
-        let next = backlog_reports.values().filter_map(|entry| entry.due).min();
+        reports.retain(|_, report| report.due.is_some() || report.bytes > 0);
+        let next = reports.values().filter_map(|report| report.due).min();
         self.timers.set(Timer::Held(hop), next);
         all
     }
 
-    /// Packets of others come by `hop` and go to `next`.
-    fn note_route(&mut self, hop: PeerId, next: PeerId, flow: Flow) {
+    /// Records that packets of a flow come from `hop` and go to `next`.
+    fn record_route(&mut self, hop: PeerId, next: PeerId, flow: Flow) {
         let known = self.routes.get_mut(&(hop, flow));
         if let Some(route) = known {
             if std::mem::replace(&mut route.next, next) != next {
@@ -307,7 +303,7 @@ impl Endpoint {
             let idle = self.routes.iter().filter(|(key, _)| key.0 == hop);
             let idle = idle.filter(|(_, route)| route.beyond == 0).map(|(key, _)| *key);
             for key in idle.collect::<Vec<_>>() {
-                if self.held(RelayOrigin::For(key.0, key.1)) == 0 {
+                if self.backlog(RelayOrigin::For(key.0, key.1)) == 0 {
                     self.routes.remove(&key);
                 }
             }
@@ -317,7 +313,7 @@ impl Endpoint {
         }
     }
 
-    /// A peer is not reached any more, but perhaps through others: nothing passes by it.
+    /// Drops the relayed packets to and from a neighbour to which no link leads any more.
     pub(crate) fn forget_routes(&mut self, now: Instant, gone: PeerId) {
         self.routes.retain(|(hop, _), _| *hop != gone);
         self.peers[gone].backlog_reports.clear();
@@ -337,9 +333,9 @@ impl Endpoint {
     }
 }
 
-/// In.
+/// Receiving.
 impl Endpoint {
-    /// A neighbour tells what is on the way from there.
+    /// Applies a backlog report of a neighbour.
     pub(crate) fn handle_backlog_report(&mut self, now: Instant, hop: PeerId, held: &Held) {
         let bytes = held.bytes.min(MAX_REPORTED_BACKLOG);
         if let Some(from) = held.from {
@@ -365,7 +361,7 @@ impl Endpoint {
         self.update_relay_window(now, id);
     }
 
-    /// Takes a packet for us or for others that has come whole from `hop`.
+    /// Handles a complete relayed packet from `hop`: receives or forwards it.
     pub(crate) fn handle_relay(
         &mut self,
         now: Instant,
@@ -399,9 +395,9 @@ impl Endpoint {
             self.notice(Notice::RelayLoop { name: self.peers[hop].name.clone() });
             return Err(RefusedPacket::RelayLoop);
         };
-        let last = self.peers[next].short_name == to;
-        let to_told = (!last).then_some(to);
-        let onward = RelayHeader { hops, life: header.life, from: Some(from), to: to_told };
+        let is_last = self.peers[next].short_name == to;
+        let to_name = (!is_last).then_some(to);
+        let onward = RelayHeader { hops, life: header.life, from: Some(from), to: to_name };
         let payload = onward.before(packet);
         let published = now.before(message.age);
         let expires = header.life.map(|life| published + life);
@@ -410,30 +406,30 @@ impl Endpoint {
         if self.peers[next].outbox.held_from(hop) >= limits::RELAYED_BYTES {
             return Err(RefusedPacket::Bound);
         }
-        self.note_route(hop, next, flow);
+        self.record_route(hop, next, flow);
         let origin = RelayOrigin::For(hop, flow);
-        let parcel = RelayedPacket {
+        let packet = RelayedPacket {
             priority,
             payload,
             published,
             expires,
             origin,
-            is_forwarded_again: !last,
+            is_forwarded_again: !is_last,
         };
-        self.enqueue_relayed(now, next, parcel);
+        self.enqueue_relayed(now, next, packet);
         Ok(())
     }
 
-    /// Whether a peer sends packets for others, or others' for us, with any right: by its own, or
-    /// because a `via` of the file names it.
+    /// Whether a peer may send RELAY frames: by its rights, or because the configuration names it as
+    /// a relay (`via`).
     pub(crate) fn may_relay(&self, hop: PeerId) -> bool {
         let named = || self.links.iter().any(|link| link.via == Some(hop));
         self.peers[hop].rights.relayed || named()
     }
 
-    /// The rights of packets for others that `hop` sends and that claim to be from `from`: anyone
-    /// can claim that. A peer's own count where it is the neighbour itself, or where the file
-    /// names the neighbour as its `via`; of a node that is no peer, the neighbour's.
+    /// The rights of relayed packets that `hop` sends and that claim to be from `from`. The rights
+    /// of a peer `from` apply only if it is the neighbour itself, or if the configuration names the
+    /// neighbour as its relay. For a node that is no peer, the neighbour's rights apply.
     fn relay_rights(&self, hop: PeerId, from: ShortName) -> Option<Rights> {
         let owner = match self.by_short_name.get(&from) {
             Some(&sender) if sender != hop => {
@@ -446,17 +442,17 @@ impl Endpoint {
         Some(self.peers[owner].rights).filter(|rights| rights.relayed)
     }
 
-    /// The neighbour that packets for a peer go to, never where they came from: the first way of
-    /// the file that is open, else one where nothing has been heard for a moment.
+    /// The next hop of packets to a peer, never the neighbour that sent them: the first, in the
+    /// order of the configuration, that is heard; otherwise the first whose link is up.
     fn next_hop(&mut self, peer: PeerId, came_from: PeerId) -> Result<PeerId, RefusedPacket> {
-        let ways = self.peers[peer].links.iter().map(|id| &self.links[*id]);
-        let onward: Vec<_> =
-            ways.map(|link| link.via.unwrap_or(peer)).filter(|hop| *hop != came_from).collect();
-        if onward.is_empty() {
+        let links = self.peers[peer].links.iter().map(|id| &self.links[*id]);
+        let hops: Vec<_> =
+            links.map(|link| link.via.unwrap_or(peer)).filter(|hop| *hop != came_from).collect();
+        if hops.is_empty() {
             self.notice(Notice::RelayLoop { name: self.peers[came_from].name.clone() });
         }
         let is_up = |hop: &&PeerId| self.direct_links(**hop).any(|link| link.up);
-        let open = onward.iter().find(|hop| self.is_heard(**hop));
-        open.or_else(|| onward.iter().find(is_up)).copied().ok_or(RefusedPacket::NoRoute)
+        let heard = hops.iter().find(|hop| self.is_heard(**hop));
+        heard.or_else(|| hops.iter().find(is_up)).copied().ok_or(RefusedPacket::NoRoute)
     }
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Peers and links that are removed while the others go on.
+//! Removal of peers and links during operation.
 //!
-//! Numbers are indices, so what is removed leaves its place to the next peer, link or radio that
-//! is added. Nothing may refer to the old one by then: its timers, events, session numbers and
-//! turns are forgotten with it, and a link's place is not given away while a packet of it still
-//! waits with a relay.
+//! Ids are indices. A removed peer, link or radio leaves its place to the next one that is added.
+//! Nothing may refer to the old one by then: its timers, events, session numbers and fair-queuing
+//! state are forgotten with it. The place of a link is not reused while a packet of the link is
+//! still queued at a relay.
 
 use crate::config::{LinkConfig, RadioConfig};
 use crate::crypto::keys::PublicKey;
@@ -19,36 +19,36 @@ use crate::stats::OutStats;
 use crate::time::{Duration, Instant};
 use std::collections::BTreeSet;
 
-/// What is left of a peer.
+/// The remains of a removed peer.
 #[derive(Debug)]
 pub struct RemovedPeer {
-    /// Its goodbyes, one for each link that was up. Send them before its sockets are closed.
+    /// Its goodbyes, one for each link that was up. Send them before closing its sockets.
     pub goodbyes: Vec<Transmit>,
-    /// The last counters of the channels to it. Nothing waits or is under way any more.
+    /// The last counters of the channels to it. No message is queued or outstanding any more.
     pub channels: Vec<(ChannelId, OutStats)>,
 }
 
-/// Places that removed peers, links and radios left.
+/// The places of removed peers, links and radios.
 #[derive(Debug, Default)]
 pub(crate) struct Vacant {
     peers: BTreeSet<PeerId>,
     links: BTreeSet<LinkId>,
-    /// Of links through relays.
+    /// Radios of links through relays.
     radios: BTreeSet<RadioId>,
 }
 
-/// Which of our links a peer means by a number.
-pub(crate) enum Numbered {
+/// The link that a peer names by a number of ours.
+pub(crate) enum NumberedLink {
     Open(LinkId),
-    Retired,
+    Removed,
     Unknown,
 }
 
-/// Removing.
+/// Removal.
 impl Endpoint {
-    /// Removes a peer: says goodbye, forgets its keys, and drops what waits for it
-    /// ([`PeerGone`](crate::stats::DropReason::PeerGone)). Links of other peers that lead through
-    /// it are removed as well. From now on its key is a stranger's.
+    /// Removes a peer: says goodbye, forgets its keys, and drops the messages for it
+    /// ([`PeerGone`](crate::stats::DropReason::PeerGone)). Links of other peers through it are
+    /// removed as well. From now on its key is unknown.
     pub fn remove_peer(&mut self, now: Instant, peer: PeerId) -> RemovedPeer {
         self.clock_now = now;
         let goodbyes = self.say_goodbye(now, peer);
@@ -60,8 +60,8 @@ impl Endpoint {
             self.remove_link(now, id);
         }
         let closed = self.peers[peer].outbox.close();
-        // Those whose packets waited here learn that they do not any more.
-        self.note_backlogs(now);
+        // Neighbours whose packets were queued for this peer get a report.
+        self.process_backlog_changes(now);
         self.forget_routes(now, peer);
         self.forget_peer(peer);
         let channels = closed.into_iter().map(|(it, stats)| (ChannelId(it), stats)).collect();
@@ -79,7 +79,7 @@ impl Endpoint {
         goodbyes
     }
 
-    /// Forgets all that is known of a peer without links, and leaves an empty place.
+    /// Forgets all state of a peer without links, and leaves its place empty.
     fn forget_peer(&mut self, peer: PeerId) {
         for timer in [Timer::Held(peer), Timer::Rekey(peer), Timer::Expiry(peer)] {
             self.timers.set(timer, None);
@@ -95,16 +95,16 @@ impl Endpoint {
         self.events.forget(peer);
         let next_channel = state.next_channel;
         let mut empty = Peer::new("", (self.public, self.public), 0, &self.config);
-        // Whoever counts by peer and channel does not take the next peer's channels for these.
-        (empty.gone, empty.next_channel) = (true, next_channel);
+        // Channel numbers continue, so that counters by peer and channel stay distinct.
+        (empty.removed, empty.next_channel) = (true, next_channel);
         self.peers[peer] = empty;
         self.vacant.links.extend(links);
         self.vacant.peers.insert(peer);
     }
 
-    /// Removes a link; the session goes on by the others. What was under way on it is sent again.
+    /// Removes a link. The session continues on other links, which repair outstanding packets.
     pub fn remove_link(&mut self, now: Instant, id: LinkId) {
-        if self.links[id].gone {
+        if self.links[id].removed {
             return;
         }
         self.mark_down(now, id);
@@ -116,12 +116,12 @@ impl Endpoint {
         let (peer, radio, relayed) = (link.peer, link.radio, link.via.is_some());
         let config = LinkConfig { remote: None, ..link.config.clone() };
         *link = Link::successor(link, radio, config);
-        link.gone = true;
+        link.removed = true;
         let state = &mut self.peers[peer];
         state.links.retain(|other| *other != id);
         state.retired.push(id);
-        for arrivals in state.received_packets.values_mut().filter(|it| it.via == Some(id)) {
-            arrivals.via = None;
+        for received in state.received_packets.values_mut().filter(|it| it.via == Some(id)) {
+            received.via = None;
         }
         if relayed {
             self.vacant.radios.insert(radio);
@@ -129,9 +129,9 @@ impl Endpoint {
     }
 }
 
-/// Adding in place of what was removed.
+/// Addition in the place of a removed peer or link.
 impl Endpoint {
-    /// Enters a new peer.
+    /// Adds a peer.
     pub(crate) fn place_peer(&mut self, mut peer: Peer) -> PeerId {
         match self.vacant.peers.pop_first() {
             Some(id) => {
@@ -144,7 +144,7 @@ impl Endpoint {
         }
     }
 
-    /// Enters a new link, the last of its peer.
+    /// Adds a link after the other links of its peer.
     pub(crate) fn place_link(
         &mut self,
         now: Instant,
@@ -172,15 +172,15 @@ impl Endpoint {
     }
 
     fn take_vacant_link(&mut self, now: Instant) -> Option<LinkId> {
-        self.note_backlogs(now);
-        let waits =
+        self.process_backlog_changes(now);
+        let has_packets =
             |id: &LinkId| self.peers.iter().any(|it| it.outbox.held(RelayOrigin::Own(*id)) > 0);
-        let id = self.vacant.links.iter().find(|id| !waits(id)).copied()?;
+        let id = self.vacant.links.iter().find(|id| !has_packets(id)).copied()?;
         self.vacant.links.remove(&id);
         Some(id)
     }
 
-    /// A radio of a link through a relay.
+    /// A radio for a link through a relay.
     pub(crate) fn take_vacant_radio(&mut self, config: RadioConfig) -> RadioId {
         match self.vacant.radios.pop_first() {
             Some(id) => {
@@ -192,9 +192,9 @@ impl Endpoint {
     }
 }
 
-/// Changing.
+/// Changes.
 impl Endpoint {
-    /// Whether these can be all the peers of this node: what [`Self::add_peer`] would say of them.
+    /// Checks a complete list of peers, with the errors of [`Self::add_peer`].
     pub fn check_peers(&self, peers: &[(&str, PublicKey)]) -> Result<(), SetupError> {
         let mut names = BTreeSet::from([self.config.name.as_str()]);
         let mut keys = BTreeSet::from([self.public]);
@@ -214,20 +214,20 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Calls a peer by another name, by which it calls itself from now on. Ask
-    /// [`Self::check_peers`] first: several may change names with each other.
+    /// Renames a peer, which then has to use the new name itself. Call [`Self::check_peers`] first:
+    /// several peers may exchange names.
     pub fn rename_peer(&mut self, peer: PeerId, name: &str) {
         name.clone_into(&mut self.peers[peer].name);
     }
 
-    /// Says in which order the links of a peer are preferred; those not named come last.
+    /// Sets the order of preference of a peer's links; links that are not listed come last.
     pub fn order_links(&mut self, peer: PeerId, order: &[LinkId]) {
         let place = |id: &LinkId| order.iter().position(|it| it == id).unwrap_or(order.len());
         self.peers[peer].links.sort_by_key(place);
     }
 
-    /// Changes bounds of what waits: bytes for one peer, the time they may take to drain, and the
-    /// share of repairs in percent.
+    /// Changes limits: bytes queued for one peer, the time that they may take to drain, and the
+    /// repair budget in percent.
     pub fn set_limits(&mut self, queue_bytes: usize, queue_time: Duration, repair_percent: u32) {
         self.config.queue_bytes = queue_bytes;
         self.config.queue_time = queue_time;
@@ -237,7 +237,7 @@ impl Endpoint {
         }
     }
 
-    /// Tells again of a channel that a peer offers, as if it had just been offered.
+    /// Emits the offer of a channel again, as if it had just arrived.
     pub fn repeat_offer(&mut self, now: Instant, peer: PeerId, channel: ChannelId) {
         let known = self.channel_in(peer, channel).map(|(topic, ..)| topic.clone());
         if let Some(topic) = known {
@@ -245,14 +245,14 @@ impl Endpoint {
         }
     }
 
-    /// The link of ours that a peer knows by a number.
-    pub(crate) fn numbered(&self, peer: PeerId, number: u8) -> Numbered {
+    /// The link that a peer names by our link number.
+    pub(crate) fn link_by_number(&self, peer: PeerId, number: u8) -> NumberedLink {
         let state = &self.peers[peer];
         let has_it = |id: &&LinkId| self.links[**id].number == number;
         match state.links.iter().find(has_it) {
-            Some(id) => Numbered::Open(*id),
-            None if state.retired.iter().any(|id| has_it(&id)) => Numbered::Retired,
-            None => Numbered::Unknown,
+            Some(id) => NumberedLink::Open(*id),
+            None if state.retired.iter().any(|id| has_it(&id)) => NumberedLink::Removed,
+            None => NumberedLink::Unknown,
         }
     }
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The one table of timers.
+//! The table of all timers.
 
 use crate::time::Instant;
 use std::collections::{BTreeSet, HashMap};
 
-/// At most one time for each key; the earliest is found and moved in O(log n).
+/// At most one time for each key. The earliest is found and moved in O(log n).
 #[derive(Debug)]
 pub(crate) struct TimerTable<K> {
     times: HashMap<K, Instant>,
@@ -41,7 +41,7 @@ impl<K: Copy + Ord + std::hash::Hash> TimerTable<K> {
         self.order.first().map(|(at, _)| *at)
     }
 
-    /// Removes and returns one key whose time has come.
+    /// Removes and returns one key that is due.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<K> {
         let &(at, key) = self.order.first().filter(|(at, _)| *at <= now)?;
         self.order.remove(&(at, key));

@@ -60,7 +60,7 @@ impl Endpoint {
     /// again after the next input or timeout.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
         loop {
-            self.note_backlogs(now);
+            self.process_backlog_changes(now);
             let transmit = self
                 .poll_reply(now)
                 .or_else(|| self.poll_initiation(now))
@@ -69,7 +69,7 @@ impl Endpoint {
                 .or_else(|| self.poll_backlog_report(now))
                 .or_else(|| self.poll_data(now));
             // What was handed to a relay waits in its queue, and may leave at once.
-            if transmit.is_some() || !std::mem::take(&mut self.handed) {
+            if transmit.is_some() || !std::mem::take(&mut self.relay_pending) {
                 return transmit;
             }
         }
@@ -93,8 +93,8 @@ impl Endpoint {
         let ip_bytes = datagram.len() + link.config.header_bytes;
         link.on_sent(now, class, ip_bytes);
         match priority {
-            Some(priority) => link.note_priority(now, priority),
-            None => link.note_report(class),
+            Some(priority) => link.on_priority_sent(now, priority),
+            None => link.on_report_sent(class),
         }
         self.radios[radio].on_sent(now, ip_bytes, in_flight);
         self.arm_link(id);
@@ -114,7 +114,7 @@ impl Endpoint {
     fn poll_reports(&mut self, now: Instant) -> Option<Transmit> {
         for id in self.links.ids() {
             let link = &mut self.links[id];
-            if link.ping_now && !link.is_reporting() {
+            if link.ping_now && !link.has_pending_report() {
                 link.ping_now = false;
                 if link.remote.is_some() && self.has_keys(id) {
                     return self.report(now, id, true);
@@ -153,8 +153,9 @@ impl Endpoint {
         if self.peers[link.peer].goodbye_now || link.via.is_some() {
             return true;
         }
-        let reporting = |it: &&Link| it.radio == link.radio && it.is_reporting() && !it.stalled;
-        !link.is_reporting() && self.links.iter().filter(reporting).count() < MAX_REPORTS
+        let reporting =
+            |it: &&Link| it.radio == link.radio && it.has_pending_report() && !it.stalled;
+        !link.has_pending_report() && self.links.iter().filter(reporting).count() < MAX_REPORTS
     }
 
     /// Where a report goes: the way the packets came, for that way is open; else any.
@@ -171,7 +172,7 @@ impl Endpoint {
     }
 
     /// A packet with one frame of no consequence, to wherever.
-    pub(crate) fn aside(
+    pub(crate) fn single_frame_packet(
         &mut self,
         now: Instant,
         id: LinkId,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! State of an endpoint, for statistics.
+//! Snapshots of an endpoint's state, for statistics.
 
 use crate::address::Place;
 use crate::clock::ClockView;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One path to a peer: its packet numbers, its losses, and whether it is up.
+//! One path to a peer: its packet numbers, its loss detection, and its state.
 
 use crate::address::Place;
 use crate::class::{Class, InFlight};
@@ -14,20 +14,20 @@ use crate::time::{Duration, Instant};
 use crate::wire::frame::Ack;
 use std::net::SocketAddr;
 
-/// Least time without a packet after which a link is down: three heartbeats.
+/// Least time without a packet before a link is down: three heartbeats.
 const TIMEOUT_MIN: Duration = Duration::from_millis(750);
 const TIMEOUT_MAX: Duration = Duration::from_secs(5);
-/// A packet that the driver has not taken for so long holds up only its own
-/// link: an unresolved neighbour, not a busy radio (at 1 Mbps two full packets take 24 ms).
+/// A link is stalled when the driver has sent nothing of it for this time. The cause is an
+/// unresolved neighbour, not a busy radio: at 1 Mbps two full packets take 24 ms.
 pub(crate) const STALL: Duration = Duration::from_millis(50);
 
-/// The same where others send them on, who have more urgent things to send.
+/// The same for a link through a relay, which may have more urgent packets to send.
 const RELAY_STALL: Duration = Duration::from_millis(500);
 
-/// What left within so long counts when it is asked what is urgent.
-const LATE: Duration = Duration::from_secs(1);
+/// Packets sent within this time determine which priority is urgent.
+const PRIORITY_MEMORY: Duration = Duration::from_secs(1);
 
-/// An address that a peer's packets come from, not yet shown to be its own.
+/// An address from which a peer's packets come, before its validation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Candidate {
     pub(crate) radio: RadioId,
@@ -40,43 +40,43 @@ pub(crate) struct Candidate {
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) peer: PeerId,
-    /// The link was removed; the next one may have its place.
-    pub(crate) gone: bool,
+    /// The link was removed; another may take its place.
+    pub(crate) removed: bool,
     pub(crate) radio: RadioId,
     pub(crate) config: LinkConfig,
     pub(crate) remote: Option<Place>,
-    /// The peer that passes its packets on.
+    /// The relay, for a link through one.
     pub(crate) via: Option<PeerId>,
-    /// Of those, what waits there, in bytes.
+    /// Bytes of this link's packets that the relay and those after it hold.
     pub(crate) remote_backlog: usize,
     pub(crate) relay_window: RelayWindow,
-    /// Its number in our packets to the peer.
+    /// The link number in our packets to the peer.
     pub(crate) number: u8,
     pub(crate) sent_packets: SentPackets,
     pub(crate) up: bool,
-    /// Packets leave and nothing comes back: it carries pings only, until one is answered.
+    /// Packets are sent and nothing is acknowledged: the link carries only PINGs and handshakes.
     pub(crate) silent: bool,
     pub(crate) last_received: Option<Instant>,
-    /// When something that asks for an acknowledgement was last sent.
+    /// When an ack-eliciting packet was last sent.
     pub(crate) last_eliciting: Instant,
-    /// How often the peer was sought by it.
+    /// Attempts to reach the peer since the link was last heard.
     pub(crate) reconnect_attempts: u32,
     pub(crate) initiate_now: bool,
     pub(crate) ping_now: bool,
-    /// Class of the last packet without messages, and the bytes of this class that leave before
-    /// it has left.
-    report: Option<(Class, usize)>,
-    /// Where the peer's packets come from, if that is elsewhere and not yet shown to be right.
+    /// The last packet without messages, while it is in the kernel.
+    report: Option<PendingReport>,
+    /// Another address from which the peer's packets come, before its validation.
     pub(crate) candidate: Option<Candidate>,
-    /// The address that `remote` was before, or is in the file.
-    other: Option<Place>,
-    /// The address that a beacon told of last, while it has not led to the peer.
-    told: Option<Place>,
+    /// The former or the configured address, tried in turn with `remote`.
+    alternate_remote: Option<Place>,
+    /// The address of the last beacon, until a packet confirms an address.
+    beacon_remote: Option<Place>,
+    /// Paces packets by the peer's reports; `None` if the configuration does not ask for that.
     /// Lets packets go by what the peer reports, if anything does.
     pub(crate) controller: Option<Box<dyn Controller>>,
     pub(crate) headroom: Headroom,
-    /// The lowest priority of messages that left of late, and when.
-    lowest: (u8, Instant),
+    /// The lowest priority of recent messages.
+    lowest_priority: RecentPriority,
     /// Bytes of our packets in the kernel.
     pub(crate) in_flight: InFlight,
     drained_at: Instant,
@@ -84,11 +84,26 @@ pub(crate) struct Link {
     pub(crate) stats: LinkStats,
 }
 
+/// A packet without messages in the kernel.
+#[derive(Debug, Clone, Copy)]
+struct PendingReport {
+    class: Class,
+    /// Bytes of its class up to and including the packet.
+    bytes_ahead: usize,
+}
+
+/// A priority and the time at which it was last sent.
+#[derive(Debug, Clone, Copy)]
+struct RecentPriority {
+    priority: u8,
+    at: Instant,
+}
+
 impl Link {
     pub(crate) fn new(peer: PeerId, radio: RadioId, number: u8, config: LinkConfig) -> Self {
         Self {
             peer,
-            gone: false,
+            removed: false,
             radio,
             remote: config.remote.map(Place::Udp),
             via: None,
@@ -106,11 +121,11 @@ impl Link {
             ping_now: false,
             report: None,
             candidate: None,
-            other: None,
-            told: None,
+            alternate_remote: None,
+            beacon_remote: None,
             controller: None,
             headroom: Headroom::default(),
-            lowest: (u8::MAX, Instant::default()),
+            lowest_priority: RecentPriority { priority: u8::MAX, at: Instant::default() },
             in_flight: InFlight::default(),
             drained_at: Instant::default(),
             stalled: false,
@@ -118,7 +133,7 @@ impl Link {
         }
     }
 
-    /// One that takes the number of a link that was removed, and goes on with its packet numbers.
+    /// A link that takes the number of a removed link and continues its packet numbers.
     pub(crate) fn successor(before: &Self, radio: RadioId, config: LinkConfig) -> Self {
         let sent_packets = before.sent_packets.successor(false);
         Self { sent_packets, ..Self::new(before.peer, radio, before.number, config) }
@@ -128,8 +143,8 @@ impl Link {
         self.is_open() && !self.stalled
     }
 
-    /// The same for one class: what stalls may be a lower one, which others' packets of higher
-    /// classes keep off the air.
+    /// Whether the link carries packets of `class`. A stall may concern a lower class only, whose
+    /// packets others' packets of higher classes keep off the air.
     pub(crate) fn carries_class(&self, class: Class) -> bool {
         self.is_open() && (!self.stalled || self.in_flight.from(class) == 0)
     }
@@ -143,48 +158,48 @@ impl Link {
         if self.up && !self.stalled { self.in_flight } else { InFlight::default() }
     }
 
-    /// Whether packets come back.
+    /// Whether packets arrive and are acknowledged.
     pub(crate) fn is_heard(&self) -> bool {
         self.up && !self.silent
     }
 
-    /// How long nothing may come before the link is down, where the file does not say.
+    /// Time without a packet after which the link is down, unless the configuration sets one.
     pub(crate) fn timeout(&self) -> Duration {
         let (smoothed, variation) = self.sent_packets.rtt().known().unwrap_or_default();
         (TIMEOUT_MIN + smoothed + variation * 4).min(TIMEOUT_MAX)
     }
 
-    /// A peer that moved may be back where the file says that it is.
-    pub(crate) fn try_other_address(&mut self) {
-        if self.other.is_none() {
+    /// Alternates between the last and the configured address: a peer that moved may be back.
+    pub(crate) fn try_alternate_address(&mut self) {
+        if self.alternate_remote.is_none() {
             let configured = self.config.remote.map(Place::Udp);
-            self.other = configured.filter(|_| self.remote != configured);
+            self.alternate_remote = configured.filter(|_| self.remote != configured);
         }
-        if self.other.is_some() {
-            std::mem::swap(&mut self.remote, &mut self.other);
+        if self.alternate_remote.is_some() {
+            std::mem::swap(&mut self.remote, &mut self.alternate_remote);
         }
     }
 
-    /// Packets came from its address: no other is looked for.
+    /// A packet came from `remote`: no other address is tried.
     pub(crate) fn confirm_address(&mut self) {
-        (self.other, self.told) = (None, None);
+        (self.alternate_remote, self.beacon_remote) = (None, None);
     }
 
-    /// A beacon tells of an address, which may be false: the peer is looked for there, and
-    /// still where the file says that it is, or where it was.
-    pub(crate) fn try_address(&mut self, remote: Place) {
+    /// Tries the address of a beacon, which may be false. The configured or the last address is
+    /// still tried in turn.
+    pub(crate) fn try_beacon_address(&mut self, remote: Place) {
         if self.remote != Some(remote) {
-            let replaces_told = self.told.is_some() && self.told == self.remote;
-            if !replaces_told || self.other.is_none() {
-                self.other = self.remote;
+            let replaces_beacon = self.beacon_remote.is_some() && self.beacon_remote == self.remote;
+            if !replaces_beacon || self.alternate_remote.is_none() {
+                self.alternate_remote = self.remote;
             }
             let configured = self.config.remote.map(Place::Udp);
-            self.other = configured.filter(|it| *it != remote).or(self.other);
-            (self.remote, self.told) = (Some(remote), Some(remote));
+            self.alternate_remote = configured.filter(|it| *it != remote).or(self.alternate_remote);
+            (self.remote, self.beacon_remote) = (Some(remote), Some(remote));
         }
     }
 
-    /// Forgets all packet numbers, for a new session.
+    /// Resets the link for a new session, whose packet numbers begin again.
     pub(crate) fn reset(&mut self) {
         if let Some(controller) = &mut self.controller {
             controller.on_new_session();
@@ -201,17 +216,17 @@ impl Link {
         self.relay_window = RelayWindow::default();
     }
 
-    /// Messages of this priority leave.
-    pub(crate) fn note_priority(&mut self, now: Instant, priority: u8) {
-        let (lowest, at) = self.lowest;
-        if priority <= lowest || now.since(at) > LATE {
-            self.lowest = (priority, now);
+    /// Records that messages of this priority were sent.
+    pub(crate) fn on_priority_sent(&mut self, now: Instant, priority: u8) {
+        let RecentPriority { priority: lowest, at } = self.lowest_priority;
+        if priority <= lowest || now.since(at) > PRIORITY_MEMORY {
+            self.lowest_priority = RecentPriority { priority, at: now };
         }
     }
 
-    /// Whether messages of this priority are more urgent than what left of late.
+    /// Whether messages of this priority are more urgent than some of those sent recently.
     pub(crate) fn is_urgent(&self, priority: u8) -> bool {
-        priority > self.lowest.0
+        priority > self.lowest_priority.priority
     }
 
     pub(crate) fn on_sent(&mut self, now: Instant, class: Class, ip_bytes: usize) {
@@ -226,11 +241,18 @@ impl Link {
         self.stats.sent_bytes += ip_bytes as u64;
     }
 
-    /// Tells the controller what an acknowledgement says, if it came with the peer's `time`.
-    pub(crate) fn report(&mut self, now: Instant, time: Option<u32>, ack: &Ack, outcome: &Outcome) {
-        let told = self.controller.as_mut().zip(outcome.newest).zip(time);
-        let Some(((controller, newest), time)) = told else { return };
-        let held =
+    /// Passes an acknowledgement to the controller, if its packet had the peer's clock `time`.
+    pub(crate) fn report_to_controller(
+        &mut self,
+        now: Instant,
+        time: Option<u32>,
+        ack: &Ack,
+        outcome: &Outcome,
+    ) {
+        let inputs = self.controller.as_mut().zip(outcome.newest).zip(time);
+        let Some(((controller, newest), time)) = inputs else { return };
+        // The average time in our own kernel, which the peer's figures include.
+        let in_kernel =
             outcome.kernel_time / u32::try_from(outcome.acked_packets).unwrap_or(u32::MAX).max(1);
         let report = Report {
             arrival_micros: time.wrapping_sub(ack.delay.as_micros() as u32),
@@ -238,8 +260,8 @@ impl Link {
             sent_packets: newest.number,
             acked_packets: outcome.acked_packets,
             lost_packets: outcome.lost_packets,
-            queueing_delay: ack.waited.saturating_sub(held),
-            min_queueing_delay: ack.least_waited.saturating_sub(held),
+            queueing_delay: ack.waited.saturating_sub(in_kernel),
+            min_queueing_delay: ack.least_waited.saturating_sub(in_kernel),
             since_sent: newest.since_sent,
             rtt: newest.since_sent.saturating_sub(ack.delay),
             outstanding_bytes: self.sent_packets.outstanding_bytes(),
@@ -247,18 +269,19 @@ impl Link {
         controller.on_report(now, &report);
     }
 
-    /// A packet without messages was handed to the kernel. One that goes to a relay is dropped
-    /// there when it is too old, and whether it has left may be reported late or never.
-    pub(crate) fn note_report(&mut self, class: Class) {
-        self.report = self.via.is_none().then(|| (class, self.in_flight.of(class)));
+    /// Records that a packet without messages was handed to the kernel. A packet to a relay does
+    /// not count: the relay drops it when it is old, and may never report that it was sent.
+    pub(crate) fn on_report_sent(&mut self, class: Class) {
+        let bytes_ahead = self.in_flight.of(class);
+        self.report = self.via.is_none().then_some(PendingReport { class, bytes_ahead });
     }
 
     /// Whether a packet without messages is still in the kernel, as far as is known.
-    pub(crate) fn is_reporting(&self) -> bool {
+    pub(crate) fn has_pending_report(&self) -> bool {
         self.report.is_some()
     }
 
-    /// What the driver still holds of a class, as the kernel says.
+    /// The kernel holds `bytes` of a class.
     pub(crate) fn on_in_flight(&mut self, now: Instant, class: Class, bytes: usize) {
         let drained = self.in_flight.of(class).saturating_sub(bytes);
         let drains = drained > 0;
@@ -266,22 +289,22 @@ impl Link {
             self.drained_at = now;
         }
         self.in_flight.set(class, bytes);
-        // Within a class, what was handed over first leaves first. A report that was followed by
-        // another as soon as anything left would keep a queue of reports that never shrinks.
-        if let Some((_, left)) = self.report.as_mut().filter(|(of, _)| *of == class) {
-            *left = left.saturating_sub(drained).min(bytes);
+        // Within a class, the kernel sends packets in order. Without this count, any progress would
+        // admit another report, and a queue of reports would never shrink.
+        if let Some(report) = self.report.as_mut().filter(|report| report.class == class) {
+            report.bytes_ahead = report.bytes_ahead.saturating_sub(drained).min(bytes);
         }
-        self.report = self.report.filter(|(_, left)| *left > 0);
+        self.report = self.report.filter(|report| report.bytes_ahead > 0);
         self.sent_packets.on_in_flight(now, class, bytes);
-        // With a relay something is always on the way, be it heartbeats.
+        // Through a relay something is always in flight, if only heartbeats.
         if self.in_flight.total() == 0 || drains && self.via.is_some() {
             self.stalled = false;
         }
     }
 
-    /// When the link counts as stalled if nothing leaves until then.
+    /// When the link is stalled if nothing of it is sent until then.
     pub(crate) fn stall_at(&self) -> Option<Instant> {
-        let patience = if self.via.is_some() { RELAY_STALL } else { STALL };
-        (self.in_flight.total() > 0 && !self.stalled).then(|| self.drained_at + patience)
+        let timeout = if self.via.is_some() { RELAY_STALL } else { STALL };
+        (self.in_flight.total() > 0 && !self.stalled).then(|| self.drained_at + timeout)
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How packets reach a peer: links, the radios that they share as bottlenecks, and the choice
-//! between them.
+//! How packets reach a peer: its links, the radios that links share as bottlenecks, and link
+//! selection.
 
 pub(crate) mod headroom;
 pub(crate) mod link;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A radio: what several links share as their bottleneck. Pacing and turns
-//! between peers live here.
+//! A radio: the bottleneck that several links share. It paces packets and serves peers by fair
+//! queuing.
 
 use crate::class::Class;
 use crate::config::RadioConfig;
 use crate::ids::PeerId;
-use crate::path::headroom::faded;
+use crate::path::headroom::aged_limit;
 use crate::rate::{Controller, Window, of_radio};
 use crate::time::{Duration, Instant};
 use std::collections::HashMap;
@@ -36,12 +36,12 @@ impl Radio {
         }
     }
 
-    /// The radio of a link through a relay: what is on the way is bounded, and nothing else.
+    /// Makes this the radio of a link through a relay: it limits in-flight bytes and nothing else.
     pub(crate) fn make_relayed(&mut self, window_bytes: usize) {
         self.pacer = Box::new(Window(window_bytes));
     }
 
-    /// The class of a packet with messages of this priority at most, or with none.
+    /// The class of a packet whose messages have at most this priority; `None` without messages.
     pub(crate) fn class(&self, priority: Option<u8>) -> Class {
         let marking = self.config.marking.as_ref();
         marking.map_or(Class::BestEffort, |marking| marking.class(priority))
@@ -56,43 +56,43 @@ impl Radio {
         self.config = config;
     }
 
-    /// A peer was removed: whoever gets its number owes nothing.
+    /// Forgets a removed peer, so that another with its id starts without history.
     pub(crate) fn forget(&mut self, peer: PeerId) {
         self.fair_queue.finish.remove(&peer);
     }
 
-    /// A packet with messages left for `peer`.
+    /// A packet with messages was sent to `peer`.
     pub(crate) fn on_data_sent(&mut self, now: Instant, peer: PeerId, bytes: usize) {
         self.fair_queue.charge(peer, bytes);
         self.meter.add(now, bytes);
     }
 
-    /// Any packet left.
+    /// Any packet was sent.
     pub(crate) fn on_sent(&mut self, now: Instant, bytes: usize, in_flight: usize) {
         self.pacer.on_sent(now, bytes, in_flight);
         self.sent_packets += 1;
         self.sent_bytes += bytes as u64;
     }
 
-    /// Nothing is waiting: time from here on says nothing of the radio's rate.
+    /// Nothing is queued: the time from here on does not count for the radio's rate.
     pub(crate) fn on_idle(&mut self) {
         self.meter.since = None;
     }
 
-    /// Rate while there was always something to send, of IP bytes, in bits per second.
+    /// Rate while the queue was never empty, in bits per second of IP packets.
     pub(crate) fn measured_bps(&self) -> Option<u64> {
         self.meter.rate_bps
     }
 
-    /// A packet was held back: `far`, for what is slow beyond the radio.
-    pub(crate) fn on_held_back(&mut self, far: bool) {
-        self.meter.limited_by_path |= far;
+    /// A packet was held back. `by_path`: by a link's controller, not by the radio.
+    pub(crate) fn on_held_back(&mut self, by_path: bool) {
+        self.meter.limited_by_path |= by_path;
     }
 
-    /// What the radio itself lets go, as far as it is known, in bits per second of IP packets.
-    pub(crate) fn room_bps(&self, now: Instant) -> Option<u64> {
-        let (bps, at) = self.meter.own?;
-        faded(bps, now.since(at))
+    /// The rate that the radio itself carries, as far as known, in bits per second of IP packets.
+    pub(crate) fn available_bps(&self, now: Instant) -> Option<u64> {
+        let Measured { bps, at } = self.meter.own?;
+        aged_limit(bps, now.since(at))
     }
 
     pub(crate) fn next_peer(&self, candidates: impl Iterator<Item = PeerId>) -> Option<PeerId> {
@@ -100,9 +100,8 @@ impl Radio {
     }
 }
 
-/// Turns between peers in bytes sent: start-time fair queueing (Goyal, Vin and
-/// Cheng, 1996) with equal weights. On one radio bytes stand for serialization_time until
-/// links have rates of their own.
+/// Fair queuing between peers by bytes sent: start-time fair queueing (Goyal, Vin and Cheng, 1996)
+/// with equal weights. Bytes stand for airtime until links of one radio have rates of their own.
 #[derive(Debug, Default)]
 struct FairQueue {
     now: u64,
@@ -121,21 +120,29 @@ impl FairQueue {
     }
 }
 
+/// Measures the rate of a radio whose queue is never empty.
 #[derive(Debug, Default)]
 struct Meter {
     since: Option<Instant>,
     bytes: usize,
     rate_bps: Option<u64>,
-    /// In this span a packet was held back for what is slow beyond the radio.
+    /// A link's controller held back a packet in this span.
     limited_by_path: bool,
-    /// The rate of the last span in which none was, and when that ended.
-    own: Option<(u64, Instant)>,
+    /// The rate of the last span without such a packet.
+    own: Option<Measured>,
+}
+
+/// A rate, and the time of its measurement.
+#[derive(Debug, Clone, Copy)]
+struct Measured {
+    bps: u64,
+    at: Instant,
 }
 
 impl Meter {
     fn add(&mut self, now: Instant, bytes: usize) {
         let Some(since) = self.since else {
-            // Bytes count from the packet after the first: the span starts when that one left.
+            // The span starts when the first packet was sent; bytes count from the next one.
             (self.since, self.bytes, self.limited_by_path) = (Some(now), 0, false);
             return;
         };
@@ -147,8 +154,9 @@ impl Meter {
         let rate = (self.bytes as f64 * 8.0 / span.as_secs_f64()) as u64;
         self.rate_bps = Some(self.rate_bps.map_or(rate, |before| (before * 3 + rate) / 4));
         if !self.limited_by_path {
-            let before = self.own.filter(|(_, at)| now.since(*at) < RATE_SPAN * 5);
-            self.own = Some((before.map_or(rate, |(before, _)| (before + rate) / 2), now));
+            let before = self.own.filter(|own| now.since(own.at) < RATE_SPAN * 5);
+            let bps = before.map_or(rate, |before| (before.bps + rate) / 2);
+            self.own = Some(Measured { bps, at: now });
         }
         (self.since, self.bytes, self.limited_by_path) = (Some(now), 0, false);
     }

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What may be on the way to a node behind a relay.
+//! The window of a link through a relay.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// A packet may follow to a node behind a relay while fewer bytes than this have not been sent
-/// on by the last relay: one full packet at a time. With two of them the laser's p99 over three
-/// hops was 55 ms in place of 37, and fewer images arrived (`tautline-lab validate relays`).
+/// Limit of bytes in flight through a relay until the last relay has sent them: one full packet at
+/// a time. With two, the laser's p99 delay over three hops was 55 ms instead of 37 ms, and fewer
+/// images arrived (`tautline-lab validate relays`).
 pub(crate) const WINDOW: usize = 1000;
-/// All priorities together may have so many times that on the way.
+/// Limit for all priorities together, as a multiple of the window.
 const MAX_WINDOWS: usize = 8;
 
-/// What is on the way by a link through a relay, as far as can be told: the relay
-/// sends the highest priority first.
+/// Bytes in flight through a relay, by priority. The split is an estimate: relays send the highest
+/// priority first.
 #[derive(Debug, Default)]
 pub(crate) struct RelayWindow(BTreeMap<Reverse<u8>, usize>);
 
@@ -37,7 +37,7 @@ impl RelayWindow {
         self.0.values().sum()
     }
 
-    /// Whether another packet may follow: only what it would have to wait for counts.
+    /// Whether another packet may be sent: only bytes that a relay sends before it count.
     pub(crate) fn admits(&self, priority: u8) -> bool {
         let ahead: usize = self.0.range(..=Reverse(priority)).map(|(_, bytes)| bytes).sum();
         ahead < WINDOW && self.total() < MAX_WINDOWS * WINDOW

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which link carries a peer's next packet: decided when the packet is built.
+//! Selects the link of a peer's next packet, at the time when the packet is built.
 
 use crate::arena::Arena;
 use crate::class::Class;
 use crate::ids::{LinkId, PeerId, RadioId};
 use crate::path::link::Link;
 
-/// The first link, in the order of the file, that is up and not stalled; else one on which no
-/// packet of the class or a higher one is stuck. One through a relay only while that is `heard`.
-/// Policies over several links (stripe, copy, failover by topic) belong here.
+/// The first link, in the order of the configuration, that is up and not stalled; otherwise the
+/// first on which no packet of the class or a higher one is stuck. A link through a relay counts
+/// only while that relay is `heard`. Policies over several links (striping, duplication, failover
+/// by topic) belong here.
 pub(crate) fn link_for(
     peer_links: &[LinkId],
     links: &Arena<LinkId, Link>,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Messages of channel 0: what two nodes agree on once per session. They are
-//! carried like any message, above all priorities, repaired until they arrive
-//! and handed over in order.
+//! Control messages, on channel 0: agreements between two nodes. They precede messages of all
+//! priorities, are repaired until they arrive, and are processed in order.
 
 use super::WireError;
 use super::cursor::{Reader, put_text, put_varint};
@@ -14,78 +13,78 @@ pub const MAX_TEXT: usize = 1024;
 /// Longest type definition, in bytes.
 pub const MAX_DEFINITION: usize = limits::DEFINITION_BYTES;
 
-/// One message of channel 0.
+/// One control message. `channel` is the number of the channel that it concerns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Control {
-    /// The sender has a topic; repeated for a channel, the newer holds.
+    /// The sender offers a topic. A later offer of a channel replaces the earlier one.
     Offer(Offer),
-    /// The channel is over; its number is not used again in this session.
+    /// The sender closes the channel. Its number is not used again in this session.
     Withdraw {
         /// Its number.
         channel: u64,
     },
-    /// Whether the sender wants messages on a channel it was offered.
+    /// The sender subscribes to an offered channel, or ends the subscription.
     Want {
         /// Its number.
         channel: u64,
-        /// Send, or stop.
+        /// `true` to subscribe.
         wanted: bool,
     },
-    /// Asks for the definition of an offered channel's type.
+    /// Asks for the type definition of an offered channel.
     GetDefinition {
         /// Its number.
         channel: u64,
     },
-    /// Answers [`Control::GetDefinition`].
+    /// The response to [`Control::GetDefinition`].
     Definition {
         /// Its number.
         channel: u64,
         /// The text.
         text: String,
     },
-    /// The sender cannot take an offered channel.
+    /// The sender does not accept an offered channel.
     Refuse {
         /// Its number.
         channel: u64,
-        /// For a person.
+        /// Text for the operator.
         reason: String,
     },
     /// A kind of a later version.
     Unknown(u8),
 }
 
-/// A topic and the number it is known by from now on.
+/// A topic, and the number of its channel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
-    /// Number of the channel, from 1, drawn by the sender.
+    /// Number of the channel, from 1, drawn by the sender of the offer.
     pub channel: u64,
     /// The topic and its treatment.
     pub topic: OfferedTopic,
 }
 
-/// What both ends know of a channel.
+/// The properties of a channel that both nodes know.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct OfferedTopic {
     /// Topic name at the sender.
     pub name: String,
     /// Type name.
     pub type_name: String,
-    /// Hash of the type, as the sender's middleware gives it.
+    /// Hash of the type, as the sender's middleware defines it.
     pub type_hash: String,
     /// 0-255, higher first; for the receiver's information.
     pub priority: u8,
-    /// How many of the newest messages of each source matter, at least 1.
+    /// The number of newest messages of each source that matter, at least 1.
     pub keep_last: u32,
     /// Age past which a message is worthless.
     pub lifespan: Option<Duration>,
-    /// What the topic's publishers promise their subscribers.
+    /// The quality of service that the publishers offer.
     pub qos: OfferedQos,
-    /// What its messages are.
+    /// The kind of its messages.
     pub role: Role,
 }
 
 impl OfferedTopic {
-    /// Of a channel that is nobody's topic: nothing of it is ever superseded.
+    /// A channel without a topic, whose messages are never superseded.
     pub(crate) fn nameless(priority: u8) -> Self {
         Self {
             name: String::new(),
@@ -100,37 +99,38 @@ impl OfferedTopic {
     }
 }
 
-/// What the messages of a channel are.
+/// The kind of a channel's messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Role {
-    /// A topic's.
+    /// Messages of a topic.
     #[default]
     Topic,
-    /// Answers of a service that is served at the sender.
+    /// Responses of a service that the sender serves.
     Answers,
-    /// Calls of a service that is served at the receiver, which has offered it.
+    /// Calls of a service that the receiver serves and has offered.
     Calls,
 }
 
-/// Quality of service in ROS 2's words: for the receiver to mirror, not for the link.
+/// Quality of service in the terms of ROS 2. The receiver applies it to its publisher; the link does
+/// not.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct OfferedQos {
     /// The last messages are kept for late joiners.
     pub transient_local: bool,
-    /// How many of each publisher, at least 1.
+    /// Messages of each publisher that are kept, at least 1.
     pub depth: u32,
     /// The publisher offers reliable delivery.
     pub reliable: bool,
     /// Longest time between two messages.
     pub deadline: Option<Duration>,
-    /// Publishers show that they live by publishing, else by being there.
+    /// Publishers assert liveliness by publishing, not by their existence.
     pub manual_liveliness: bool,
-    /// Longest time without a sign of life.
+    /// Longest time without an assertion of liveliness.
     pub lease: Option<Duration>,
 }
 
 impl Default for OfferedQos {
-    /// Reliable, volatile, no promise on time.
+    /// Reliable and volatile, without deadline or lease.
     fn default() -> Self {
         Self {
             transient_local: false,
@@ -181,7 +181,7 @@ impl Control {
         })
     }
 
-    /// The message's bytes.
+    /// The encoded message.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
@@ -269,14 +269,14 @@ fn put_topic(out: &mut Vec<u8>, topic: &OfferedTopic) {
     put_time(out, *lease);
 }
 
-/// Milliseconds; 0 is none.
+/// Reads a time in milliseconds; 0 is none.
 fn read_time(reader: &mut Reader<'_>, field: &'static str) -> Result<Option<Duration>, WireError> {
     let ms = reader.varint_u32(field)?;
     Ok((ms != 0).then(|| Duration::from_millis(u64::from(ms))))
 }
 
 fn put_time(out: &mut Vec<u8>, time: Option<Duration>) {
-    // A time below a millisecond must not become "none".
+    // A time below a millisecond must not be encoded as 0, which means none.
     let ms = time.map_or(0, |it| it.as_millis().clamp(1, u128::from(u32::MAX)));
     put_varint(out, ms as u64);
 }

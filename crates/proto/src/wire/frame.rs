@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames: `type: u8, length: varint, body`. A type that is not known is
-//! skipped by its length.
+//! Frames: `type: u8, length: varint, body`. A receiver skips unknown types by their length.
 
 use super::WireError;
 use super::cursor::{Reader, put_varint, varint_len};
@@ -24,87 +23,87 @@ const FLAG_FRAGMENT: u8 = 1;
 const FLAG_SOURCE: u8 = 2;
 const FLAG_ENCODED: u8 = 4;
 
-/// Largest number of a channel.
+/// Largest channel number.
 pub const MAX_CHANNEL: u64 = u64::MAX >> 1;
 /// Unit of ages on the wire.
 const AGE_UNIT: Duration = Duration::from_micros(100);
-/// Ranges of packet numbers in one acknowledgement.
+/// Limit of ranges in one acknowledgement.
 pub const MAX_ACK_RANGES: usize = 32;
 
 /// One frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame<'a> {
-    /// A message or a piece of one.
+    /// A message or a fragment of one.
     Data(Data, &'a [u8]),
-    /// A packet for another node, or a piece of one: as data, with the priority as channel.
+    /// A relayed packet or a fragment of one, as data with the priority as channel.
     Relay(Data, &'a [u8]),
-    /// What waits at a relay.
+    /// A relay backlog report.
     Held(Held),
-    /// Which packets of one link arrived.
+    /// Acknowledges packets of one link.
     Ack(Ack),
     /// Asks for an acknowledgement and nothing else.
     Ping,
     /// The sender ends the session.
     Goodbye,
-    /// To be echoed to where it came from, which shows that packets arrive there.
+    /// A token to be echoed to the sender's address, which validates it.
     Challenge(u64),
-    /// Echoes a challenge.
+    /// The response to a challenge.
     Echo(u64),
-    /// How the receiver's clock stands to the sender's.
+    /// The sender's view of both clocks.
     Clock(ClockReport),
     /// A type of a later version.
     Unknown(u8),
 }
 
-/// What precedes the bytes of a message or fragment.
+/// The header of a message or fragment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Data {
-    /// Number of the channel; 0 is the session's own.
+    /// Number of the channel; 0 for control messages.
     pub channel: u64,
-    /// Number of the message on that channel and source, from 1.
+    /// Number of the message on this channel and source, from 1.
     pub number: u64,
     /// Publisher within the channel.
     pub source: u32,
     /// The application encoded (compressed) the payload.
     pub encoded: bool,
-    /// Age of the message when the packet was made.
+    /// Age of the message when the packet was built.
     pub age: Duration,
-    /// For a fragment: where it starts and how long the whole is.
+    /// The position of a fragment in its message.
     pub fragment: Option<Fragment>,
 }
 
-/// Place of a fragment within its message.
+/// The position of a fragment in its message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fragment {
     /// Bytes of the whole message.
     pub total: u32,
-    /// Offset of the first byte carried.
+    /// Offset of the first byte of the fragment.
     pub offset: u32,
 }
 
-/// Which packets of one link arrived.
+/// An acknowledgement of packets of one link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ack {
-    /// The link, by the number of the node that sent the packets.
+    /// The link of the packets, by the number that their sender gave it.
     pub link: u8,
-    /// Time from the arrival of the newest packet to this frame.
+    /// Time from the arrival of the packet with the largest number to the making of this frame.
     pub delay: Duration,
-    /// How much longer than the fastest of late the packets since the acknowledgement before
-    /// took, on average.
+    /// Average queueing delay of the packets since the previous acknowledgement: their time on the
+    /// path beyond that of the fastest recent packet.
     pub waited: Duration,
-    /// The same of the fastest of them.
+    /// The least queueing delay of these packets.
     pub least_waited: Duration,
-    /// First and last number of each run that arrived, newest first; never empty.
+    /// First and last number of each run of received packets, newest first; never empty.
     pub ranges: Vec<(u64, u64)>,
 }
 
-/// How the receiver's clock stands to the sender's, as far as the sender can tell.
+/// The sender's view of both clocks; see spec/protocol.md, section 12.2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ClockReport {
-    /// The sender's clock at the arrival of the receiver's packets less theirs: the least of
-    /// late, in microseconds modulo 2^32.
+    /// The least recent difference between the sender's clock at the arrival of a packet of the
+    /// receiver and the clock in that packet, in microseconds modulo 2^32.
     pub least: Option<u32>,
-    /// Microseconds since 1970 when the sender's clock was what this packet tells.
+    /// The sender's time of day at the moment of this packet's clock, in microseconds since 1970.
     pub wall: Option<i64>,
 }
 
@@ -279,19 +278,19 @@ impl Ack {
     }
 }
 
-/// Appends what waits here for a neighbour.
+/// Appends a relay backlog report.
 pub fn put_held(held: &Held, out: &mut Vec<u8>) {
     let mut body = Vec::with_capacity(8);
     held.emit(&mut body);
     put_frame(TYPE_HELD, &body, out);
 }
 
-/// Appends a frame that asks for an acknowledgement and nothing else.
+/// Appends a PING.
 pub fn put_ping(out: &mut Vec<u8>) {
     put_frame(TYPE_PING, &[], out);
 }
 
-/// Appends a frame that ends the session.
+/// Appends a GOODBYE, which ends the session.
 pub fn put_goodbye(out: &mut Vec<u8>) {
     put_frame(TYPE_GOODBYE, &[], out);
 }

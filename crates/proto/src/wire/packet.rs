@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What one UDP datagram is: part of a handshake, a beacon, or a packet of a session.
+//! The formats of a UDP datagram: handshake packets, beacons and session packets.
 
 use super::beacon::Beacon;
 use super::cursor::{Reader, put_text};
 use super::{VERSION, WireError};
 
-/// First byte of every packet of a handshake, and of beacons.
+/// First byte of handshake packets and beacons.
 pub const MAGIC: u8 = b'T';
 /// Longest name of a node, in bytes.
 pub const MAX_NAME: usize = 63;
-/// Bytes of a session packet that are not encrypted.
+/// Bytes of the header of a session packet, which is not encrypted.
 pub const SESSION_HEADER: usize = 9;
-/// Bytes of the sender's clock, the first of what is encrypted where there is no relay.
+/// Bytes of the sender's clock, the first encrypted field unless the packet is relayed.
 pub const TIME_BYTES: usize = 4;
 /// Bytes of an authentication tag (RFC 8439).
 pub const TAG: usize = 16;
-/// Bytes of each of the two codes that end a packet of a handshake.
+/// Bytes of MAC1 and of MAC2.
 pub const MAC: usize = 16;
-/// Bytes that a Noise message adds to its payload: the first of IK (ephemeral key, encrypted
+/// Bytes that a Noise message adds to its payload: the first message of IK (ephemeral key, encrypted
 /// static key, two tags), and the second (ephemeral key, tag).
 const NOISE_FIRST: usize = 32 + 32 + TAG + TAG;
 const NOISE_SECOND: usize = 32 + TAG;
-/// Bytes of the payload of an answer: the epoch and the verdict.
-const ANSWER_PAYLOAD: usize = 9;
+/// Bytes of the payload of a response: epoch and verdict.
+const RESPONSE_PAYLOAD: usize = 9;
 
-const KIND_CALL: u8 = 0;
-const KIND_ANSWER: u8 = 1;
-const KIND_COOKIE: u8 = 2;
-pub(super) const KIND_BEACON: u8 = 3;
+const TYPE_INITIATION: u8 = 0;
+const TYPE_RESPONSE: u8 = 1;
+const TYPE_COOKIE_REPLY: u8 = 2;
+pub(super) const TYPE_BEACON: u8 = 3;
 
 const SESSION: u8 = 0x80;
 const ACK_SOON: u8 = 0x40;
@@ -35,89 +35,89 @@ const RELAYED: u8 = 0x20;
 const RESERVED: u8 = 0x10;
 const LINK: u8 = 0x0f;
 
-/// One datagram, nothing of it decrypted.
+/// A datagram, still encrypted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Packet<'a> {
     /// First message of a handshake.
     Initiation(Initiation<'a>),
     /// Second message of a handshake.
     Response(Response<'a>),
-    /// In place of an answer, while under flood.
+    /// The reply to an initiation under flood.
     CookieReply(CookieReply<'a>),
-    /// Tells peers where the sender is.
+    /// Announces the sender's address to its peers.
     Beacon(Beacon<'a>),
-    /// Carries frames, encrypted.
+    /// Carries encrypted frames.
     Session(SessionHeader, &'a [u8]),
-    /// A packet of a handshake of another version of the format, which stays unread.
+    /// A handshake packet of another version, which is not read further.
     OtherVersion(u8),
 }
 
-/// First message of a handshake.
+/// The first message of a handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Initiation<'a> {
-    /// The number the caller wants to see on packets to it; not 0.
+    /// Session number for packets to the initiator; not 0.
     pub session: u32,
     /// First message of Noise IK; its payload is a [`Greeting`].
     pub noise: &'a [u8],
-    /// All bytes before the codes, which the first code covers.
+    /// All bytes before the MACs, which MAC1 covers.
     pub proven: &'a [u8],
-    /// Shows that the caller knows the receiver's public key.
+    /// Proves that the initiator knows the receiver's public key.
     pub mac1: [u8; MAC],
-    /// Shows that the caller receives at its address; zero if not asked for.
+    /// Proves that the initiator receives at its address; zero without a cookie.
     pub mac2: [u8; MAC],
 }
 
-/// Second message of a handshake.
+/// The second message of a handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Response<'a> {
-    /// The number the sender wants to see on packets to it; not 0.
+    /// Session number for packets to the responder; not 0.
     pub session: u32,
-    /// The caller's number.
+    /// The session number of the initiation.
     pub your_session: u32,
-    /// Second message of Noise IK; its payload is the sender's epoch and its [`Verdict`].
+    /// Second message of Noise IK; its payload is the responder's epoch and [`Verdict`].
     pub noise: &'a [u8],
-    /// All bytes before the code.
+    /// All bytes before MAC1.
     pub proven: &'a [u8],
-    /// Shows that the sender knows the caller's public key.
+    /// Proves that the responder knows the initiator's public key.
     pub mac1: [u8; MAC],
 }
 
-/// In place of an answer, while under flood: what the caller has to show with its next call.
+/// The reply to an initiation under flood: a cookie for the next initiation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CookieReply<'a> {
-    /// The caller's number.
+    /// The session number of the initiation.
     pub your_session: u32,
-    /// Of the encryption.
+    /// Nonce of the encryption.
     pub nonce: [u8; 12],
-    /// The cookie, encrypted, and its tag.
+    /// The encrypted cookie, and its tag.
     pub sealed: &'a [u8],
 }
 
 /// Bytes of a cookie.
 pub const COOKIE: usize = 16;
 
-/// Payload of a call: who it is, and in which of its lives.
+/// The payload of an initiation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Greeting<'a> {
-    /// Drawn by the caller when it started: another value means that it restarted.
+    /// Session epoch of the initiator: another value shows a restart.
     pub epoch: u64,
-    /// What the caller calls itself.
+    /// Name of the initiator.
     pub name: &'a str,
 }
 
-/// Payload of an answer, after the sender's epoch: whether it takes the caller.
+/// Whether the responder accepts the initiator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// It does.
     Welcome,
-    /// It knows the caller's key under another name.
+    /// It knows the initiator's key under another name.
     Name,
-    /// Another node with the caller's key has called since.
+    /// A later session epoch of the initiator's key is in use: two nodes have the key.
     Twin,
 }
 
 impl Verdict {
-    /// Reads the payload of an answer; what follows is of a later version.
+    /// Reads epoch and verdict from the payload of a response. Later versions may append fields.
     pub fn parse(bytes: &[u8]) -> Result<(u64, Self), WireError> {
         let mut reader = Reader::new(bytes);
         let epoch = reader.u64()?;
@@ -130,7 +130,7 @@ impl Verdict {
         Ok((epoch, verdict))
     }
 
-    /// The payload of an answer.
+    /// The payload of a response.
     pub fn emit(self, epoch: u64) -> Vec<u8> {
         let mut out = epoch.to_le_bytes().to_vec();
         out.push(match self {
@@ -142,23 +142,24 @@ impl Verdict {
     }
 }
 
-/// What precedes the encrypted part of a session packet; it is authenticated.
+/// The header of a session packet, which is authenticated but not encrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionHeader {
-    /// The sender has nothing more to send now: acknowledge soon, since no later packet will reveal a loss.
+    /// The sender asks for an early acknowledgement, since no later packet can reveal a loss, or
+    /// since its rate control needs a report.
     pub ack_soon: bool,
-    /// Others carry it, and tell its age: its clock is left out.
+    /// The packet travels through a relay, and has no clock.
     pub relayed: bool,
-    /// The sender's number for the link, 0-15.
+    /// The sender's link number, 0 to 15.
     pub link: u8,
-    /// The receiver's number for the session.
+    /// The receiver's session number.
     pub session: u32,
-    /// Low 32 bits of the packet's number on that link.
+    /// Low 32 bits of the packet number.
     pub number: u32,
 }
 
 impl<'a> Packet<'a> {
-    /// Reads what is not encrypted.
+    /// Reads the fields that are not encrypted.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(bytes);
         let first = reader.u8()?;
@@ -172,10 +173,10 @@ impl<'a> Packet<'a> {
         let (version, kind) = (version_and_kind >> 4, version_and_kind & 0xf);
         match kind {
             _ if version != VERSION => Ok(Self::OtherVersion(version)),
-            KIND_CALL => read_initiation(bytes, &mut reader).map(Self::Initiation),
-            KIND_ANSWER => read_response(bytes, &mut reader).map(Self::Response),
-            KIND_COOKIE => read_cookie_reply(&mut reader).map(Self::CookieReply),
-            KIND_BEACON => Beacon::read(&mut reader).map(Self::Beacon),
+            TYPE_INITIATION => read_initiation(bytes, &mut reader).map(Self::Initiation),
+            TYPE_RESPONSE => read_response(bytes, &mut reader).map(Self::Response),
+            TYPE_COOKIE_REPLY => read_cookie_reply(&mut reader).map(Self::CookieReply),
+            TYPE_BEACON => Beacon::read(&mut reader).map(Self::Beacon),
             _ => Err(WireError::Value("kind")),
         }
     }
@@ -200,7 +201,7 @@ fn read_session<'a>(first: u8, reader: &mut Reader<'a>) -> Result<Packet<'a>, Wi
     Ok(Packet::Session(header, sealed))
 }
 
-/// A number of a session, which is never 0.
+/// Reads a session number, which is not 0.
 fn read_number(reader: &mut Reader<'_>) -> Result<u32, WireError> {
     match reader.u32()? {
         0 => Err(WireError::Value("session")),
@@ -208,16 +209,16 @@ fn read_number(reader: &mut Reader<'_>) -> Result<u32, WireError> {
     }
 }
 
-/// What lies between the reader and the last `codes` codes, and all before these.
-fn before_codes<'a>(
+/// The bytes between the reader and the last `macs` MACs, and all bytes before these MACs.
+fn before_macs<'a>(
     bytes: &'a [u8],
     reader: &mut Reader<'a>,
-    codes: usize,
+    macs: usize,
 ) -> Result<(&'a [u8], &'a [u8]), WireError> {
     let rest = reader.remaining();
-    let len = rest.len().checked_sub(codes * MAC).ok_or(WireError::Truncated)?;
+    let len = rest.len().checked_sub(macs * MAC).ok_or(WireError::Truncated)?;
     *reader = Reader::new(&rest[len..]);
-    Ok((&rest[..len], &bytes[..bytes.len() - codes * MAC]))
+    Ok((&rest[..len], &bytes[..bytes.len() - macs * MAC]))
 }
 
 fn read_initiation<'a>(
@@ -225,7 +226,7 @@ fn read_initiation<'a>(
     reader: &mut Reader<'a>,
 ) -> Result<Initiation<'a>, WireError> {
     let session = read_number(reader)?;
-    let (noise, proven) = before_codes(bytes, reader, 2)?;
+    let (noise, proven) = before_macs(bytes, reader, 2)?;
     if noise.len() < NOISE_FIRST {
         return Err(WireError::Truncated);
     }
@@ -234,8 +235,8 @@ fn read_initiation<'a>(
 
 fn read_response<'a>(bytes: &'a [u8], reader: &mut Reader<'a>) -> Result<Response<'a>, WireError> {
     let (session, your_session) = (read_number(reader)?, read_number(reader)?);
-    let (noise, proven) = before_codes(bytes, reader, 1)?;
-    if noise.len() < NOISE_SECOND + ANSWER_PAYLOAD {
+    let (noise, proven) = before_macs(bytes, reader, 1)?;
+    if noise.len() < NOISE_SECOND + RESPONSE_PAYLOAD {
         return Err(WireError::Truncated);
     }
     Ok(Response { session, your_session, noise, proven, mac1: reader.array()? })
@@ -250,17 +251,17 @@ pub(super) fn start(kind: u8) -> Vec<u8> {
     vec![MAGIC, VERSION << 4 | kind]
 }
 
-/// A call up to its codes.
+/// An initiation without its MACs.
 pub fn start_initiation(session: u32, noise: &[u8]) -> Vec<u8> {
-    let mut out = start(KIND_CALL);
+    let mut out = start(TYPE_INITIATION);
     out.extend_from_slice(&session.to_le_bytes());
     out.extend_from_slice(noise);
     out
 }
 
-/// An answer up to its code.
+/// A response without MAC1.
 pub fn start_response(session: u32, your_session: u32, noise: &[u8]) -> Vec<u8> {
-    let mut out = start(KIND_ANSWER);
+    let mut out = start(TYPE_RESPONSE);
     out.extend_from_slice(&session.to_le_bytes());
     out.extend_from_slice(&your_session.to_le_bytes());
     out.extend_from_slice(noise);
@@ -270,7 +271,7 @@ pub fn start_response(session: u32, your_session: u32, noise: &[u8]) -> Vec<u8> 
 impl CookieReply<'_> {
     /// The whole datagram.
     pub fn emit(&self) -> Vec<u8> {
-        let mut out = start(KIND_COOKIE);
+        let mut out = start(TYPE_COOKIE_REPLY);
         out.extend_from_slice(&self.your_session.to_le_bytes());
         out.extend_from_slice(&self.nonce);
         out.extend_from_slice(self.sealed);
@@ -279,7 +280,7 @@ impl CookieReply<'_> {
 }
 
 impl<'a> Greeting<'a> {
-    /// Reads the payload of a call; what follows the name is of a later version.
+    /// Reads the payload of an initiation. Later versions may append fields.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(bytes);
         let epoch = reader.u64()?;
@@ -289,7 +290,7 @@ impl<'a> Greeting<'a> {
         }
     }
 
-    /// The payload of a call.
+    /// The payload of an initiation.
     pub fn emit(&self) -> Vec<u8> {
         debug_assert!((1..=MAX_NAME).contains(&self.name.len()));
         let mut out = self.epoch.to_le_bytes().to_vec();
@@ -299,7 +300,7 @@ impl<'a> Greeting<'a> {
 }
 
 impl SessionHeader {
-    /// Starts a datagram of at most `capacity` bytes; the clock and frames are appended.
+    /// Starts a datagram of at most `capacity` bytes; clock and frames are appended.
     pub fn emit(&self, capacity: usize) -> Vec<u8> {
         debug_assert!(self.link & !LINK == 0);
         let mut out = Vec::with_capacity(capacity);
@@ -311,7 +312,7 @@ impl SessionHeader {
         out
     }
 
-    /// Asks for a soon acknowledgement in a datagram already started.
+    /// Sets Ack Soon in a datagram that is already started.
     pub fn mark_ack_soon(datagram: &mut [u8]) {
         if let Some(first) = datagram.first_mut() {
             *first |= ACK_SOON;
@@ -319,7 +320,7 @@ impl SessionHeader {
     }
 }
 
-/// The full packet number whose low 32 bits are `low`, nearest to the one expected next.
+/// The packet number with the low 32 bits `low` that is nearest to the expected number.
 pub fn full_number(low: u32, expected: u64) -> u64 {
     let distance = low.wrapping_sub(expected as u32) as i32;
     expected.checked_add_signed(i64::from(distance)).unwrap_or(u64::from(low))

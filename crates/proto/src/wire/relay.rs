@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What precedes a packet that is carried for others, and what relays tell of it.
+//! The relay header, and relay backlog reports (HELD).
 
 use super::WireError;
 use super::cursor::{Reader, put_varint};
@@ -7,34 +7,34 @@ use crate::time::Duration;
 
 /// Bytes of a node's short name.
 pub const SHORT_NAME: usize = 3;
-/// Most relays that a packet passes.
+/// Largest value of the field Hops.
 pub const MAX_HOPS: u8 = 15;
 
 const HOPS: u8 = 0x0f;
 const FLAG_FROM: u8 = 0x10;
 const FLAG_TO: u8 = 0x20;
-/// Lifespans are told in eighths of octaves of milliseconds.
+/// Lifespans are encoded in eighths of octaves of milliseconds.
 const LIFE_STEPS: f64 = 8.0;
 
-/// By which nodes know each other along a route: the first bytes of a hash of the public key.
+/// The short name of a node along a route: the first bytes of a hash of its public key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShortName(pub [u8; SHORT_NAME]);
 
-/// Precedes a packet between two nodes that others carry.
+/// The header of a relayed packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RelayHeader {
-    /// So many more relays may pass it on.
+    /// Relays that may still forward the packet.
     pub hops: u8,
     /// Age past which the packet is worthless.
     pub life: Option<Duration>,
-    /// Who made it; `None`: the node that sends it on this hop.
+    /// The node that made the packet; `None`: the node that sends it on this hop.
     pub from: Option<ShortName>,
-    /// Whom it is for; `None`: the node that receives it on this hop.
+    /// The node that it is for; `None`: the node that receives it on this hop.
     pub to: Option<ShortName>,
 }
 
 impl RelayHeader {
-    /// Reads it; the packet follows.
+    /// Reads the header; the packet follows.
     pub fn parse(reader: &mut Reader<'_>) -> Result<Self, WireError> {
         let flags = reader.u8()?;
         if flags & !(HOPS | FLAG_FROM | FLAG_TO) != 0 {
@@ -48,7 +48,7 @@ impl RelayHeader {
         Ok(Self { hops: flags & HOPS, life, from: name(FLAG_FROM)?, to: name(FLAG_TO)? })
     }
 
-    /// The bytes of `packet` with this before it.
+    /// The bytes of the header and `packet`.
     pub fn before(&self, packet: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(packet.len() + 2 + 2 * SHORT_NAME);
         self.emit(&mut out);
@@ -56,7 +56,7 @@ impl RelayHeader {
         out
     }
 
-    /// Appends it.
+    /// Appends the header.
     pub fn emit(&self, out: &mut Vec<u8>) {
         let flag = |name: &Option<ShortName>, flag| if name.is_some() { flag } else { 0 };
         out.push(self.hops & HOPS | flag(&self.from, FLAG_FROM) | flag(&self.to, FLAG_TO));
@@ -67,13 +67,13 @@ impl RelayHeader {
     }
 }
 
-/// 0 is none; else 2^((code - 1) / 8) ms, at most 42 days.
+/// Decodes a lifespan: 0 is none, other values are 2^((code - 1) / 8) ms, at most 42 days.
 fn life_of(code: u8) -> Option<Duration> {
     let steps = f64::from(code.checked_sub(1)?);
     Some(Duration::from_secs_f64(2f64.powf(steps / LIFE_STEPS) / 1000.0))
 }
 
-/// Rounded up: a relay must not drop what its receiver would take.
+/// Encodes a lifespan, rounded up: a relay must not drop a packet that its receiver would accept.
 fn life_code(life: Option<Duration>) -> u8 {
     let Some(life) = life else { return 0 };
     let millis = life.as_secs_f64() * 1000.0;
@@ -81,26 +81,27 @@ fn life_code(life: Option<Duration>) -> u8 {
     u8::try_from(steps + 1).unwrap_or(0)
 }
 
-/// Tells a neighbour how much of what came by it for a node still is on the way from here.
+/// A relay backlog report: bytes of relayed packets for one node that are in flight from the sender
+/// of the report onwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held {
-    /// For whom it is.
+    /// The final receiver of the packets.
     pub to: ShortName,
-    /// Bytes that the last relay has not sent on.
+    /// Bytes that the last relay has not sent.
     pub bytes: u64,
-    /// Who made it; `None`: the neighbour that is told.
+    /// The node that made them; `None`: the receiver of the report.
     pub from: Option<ShortName>,
 }
 
 impl Held {
-    /// Reads it.
+    /// Reads the body.
     pub fn parse(reader: &mut Reader<'_>) -> Result<Self, WireError> {
         let (to, bytes) = (ShortName(reader.array()?), reader.varint()?);
         let from = if reader.is_empty() { None } else { Some(ShortName(reader.array()?)) };
         Ok(Self { to, bytes, from })
     }
 
-    /// Appends it.
+    /// Appends the body.
     pub fn emit(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.to.0);
         put_varint(out, self.bytes);
@@ -115,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lifespans_are_rounded_up_and_by_a_tenth_at_most() {
+    fn lifespans_are_rounded_up_by_at_most_a_tenth() {
         for millis in [1, 2, 50, 199, 200, 500, 2000, 100_000] {
             let life = Duration::from_millis(millis);
             let told = life_of(life_code(Some(life))).unwrap();
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_come_back() {
+    fn headers_survive_encoding() {
         let name = |n| Some(ShortName([n; SHORT_NAME]));
         for (from, to) in [(None, None), (name(1), None), (None, name(2)), (name(1), name(2))] {
             let header = RelayHeader { hops: 7, life: None, from, to };

@@ -132,11 +132,11 @@ impl Liar {
         self.called = Some(now);
         let payload = Greeting { epoch: self.epoch, name: &self.cast.name }.emit();
         let (node, drawn) = (&self.cast.node, [self.drawn; 32]);
-        let Ok((caller, noise)) = Initiator::call(&self.secret, node, drawn, &payload) else {
+        let Ok((caller, noise)) = Initiator::initiate(&self.secret, node, drawn, &payload) else {
             return Vec::new();
         };
         let mut call = start_initiation(1 + u32::from(self.drawn), &noise);
-        CookieJar::default().prove(now, &MacKey::of(node), &mut call);
+        CookieJar::default().append_macs(now, &MacKey::of(node), &mut call);
         self.calling = Some(caller);
         call
     }

@@ -84,9 +84,9 @@ impl Attacked {
         let payload = Greeting { epoch, name: NAME }.emit();
         let secret = SecretKey::insecure(NAME);
         let (caller, noise) =
-            Initiator::call(&secret, &node, [drawn; 32], &payload).expect("good keys");
+            Initiator::initiate(&secret, &node, [drawn; 32], &payload).expect("good keys");
         let mut call = start_initiation(SESSION, &noise);
-        CookieJar::default().prove(self.now, &MacKey::of(&node), &mut call);
+        CookieJar::default().append_macs(self.now, &MacKey::of(&node), &mut call);
         (caller, call)
     }
 

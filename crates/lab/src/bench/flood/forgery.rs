@@ -113,7 +113,7 @@ mod tests {
         let secret = SecretKey::insecure("base");
         let mut gate = CookieChecker::new(&secret);
         let judge = |datagram: &Vec<u8>| match Packet::parse(datagram) {
-            Ok(Packet::Initiation(call)) => Some(gate.judge(
+            Ok(Packet::Initiation(call)) => Some(gate.check(
                 Instant(0),
                 (&[192, 0, 2, 1, 1, 0], &[192, 0, 2, 1]),
                 &call,
@@ -127,9 +127,9 @@ mod tests {
     #[test]
     fn garbage_is_refused_by_its_code_and_calls_are_not() {
         let garbage = admissions(Forgery::Garbage);
-        assert!(garbage.contains(&Some(Admission::Stranger)));
-        assert!(garbage.iter().flatten().all(|it| *it == Admission::Stranger));
+        assert!(garbage.contains(&Some(Admission::BadMac)));
+        assert!(garbage.iter().flatten().all(|it| *it == Admission::BadMac));
         let calls = admissions(Forgery::Calls);
-        assert!(calls.iter().all(|it| it.as_ref().is_some_and(|it| *it != Admission::Stranger)));
+        assert!(calls.iter().all(|it| it.as_ref().is_some_and(|it| *it != Admission::BadMac)));
     }
 }

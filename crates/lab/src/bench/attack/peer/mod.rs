@@ -268,13 +268,13 @@ impl Peer {
         random.chunks_mut(8).for_each(|it| it.copy_from_slice(&drawn().to_le_bytes()));
         let session = (drawn() as u32).max(1);
         let Ok((caller, noise)) =
-            Initiator::call(&self.own.secret, &self.own.other, random, &greeting)
+            Initiator::initiate(&self.own.secret, &self.own.other, random, &greeting)
         else {
             return Vec::new();
         };
         let mut call = start_initiation(session, &noise);
         let now = self.clock();
-        self.mac1 = self.jar.prove(now, &MacKey::of(&self.own.other), &mut call);
+        self.mac1 = self.jar.append_macs(now, &MacKey::of(&self.own.other), &mut call);
         if self.calls.len() == MAX_CALLS {
             self.calls.pop_front();
         }
