@@ -1,56 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which packets go before others on the air: by access categories of 802.11.
+//! Classes of packets: the access categories of 802.11.
 //!
-//! A station's own order ends at its antenna. Where the radio has access categories (EDCA), a
-//! packet of a higher one also goes, mostly, before the lower ones of all other stations, and
-//! before lower ones that wait in this station's driver. Which it is follows from the packet's
-//! DSCP.
+//! A station's own send order ends at its antenna. On a radio with access categories (EDCA), a
+//! packet of a higher category mostly precedes lower ones of all other stations, and lower ones in
+//! this station's driver. The DSCP of a packet determines its category.
 
-/// What a packet is to the radio: an access category (IEEE 802.11-2016, 10.2.4.2), lowest first.
+/// The access category of a packet (IEEE 802.11-2016, 10.2.4.2), lowest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// After everything else of everybody.
+    /// Yields to all other packets.
     Background,
-    /// What is not marked.
+    /// The category of unmarked packets.
     BestEffort,
-    /// Before both.
+    /// Precedes best effort and background.
     Video,
-    /// Before all.
+    /// Precedes all other classes.
     Voice,
 }
 
 impl Class {
-    /// All, lowest first.
+    /// All classes, lowest first.
     pub const ALL: [Self; CLASSES] = [Self::Background, Self::BestEffort, Self::Video, Self::Voice];
 }
 
-/// How many classes there are.
+/// Number of classes.
 pub(crate) const CLASSES: usize = 4;
 
-/// The class of packets without messages: acknowledgements, pings, calls. They are few and
-/// small, and what the other side may send, or whether a link is up, hangs on them. They wait
-/// behind nobody's data; on the air they are there whatever their class.
-const OWN: Class = Class::Voice;
+/// The class of packets without messages: acknowledgements, PINGs, handshakes. They are few and
+/// small, and the peer's rate and the state of the link depend on them. Therefore they do not queue
+/// behind data of others.
+const WITHOUT_MESSAGES: Class = Class::Voice;
 
-/// How packets are marked: priorities to classes, classes to DSCPs.
+/// Packet marking: maps priorities to classes, and classes to DSCPs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marking {
-    /// The lowest priority of best effort, of video and of voice; what is below the first is
-    /// background. 256 is out of reach. In ascending order.
+    /// The lowest priorities of best effort, video and voice, in ascending order. Lower priorities
+    /// are background. 256 disables a class.
     pub from: [u16; CLASSES - 1],
-    /// DSCP of each class, lowest first, 0 to 63.
+    /// DSCP of each class, lowest class first, 0 to 63.
     pub dscp: [u8; CLASSES],
 }
 
 impl Default for Marking {
-    /// Commands (220) in voice, lasers (200), transforms and services (150) in video, the rest
-    /// in best effort, images (20) too: a background packet waits for four slots more
-    /// than anybody's, so that a busy network would starve it. Below 10 that is what is asked
-    /// for. Voice is for few: its stations draw from four slots, and collide.
+    /// Commands (220) are voice; lasers (200), transforms and services (150) are video; the rest,
+    /// images (20) included, is best effort. A background packet waits four slots longer than any
+    /// other, so that a busy network starves it; priorities below 10 ask for that. Voice is for few
+    /// packets: its stations draw from four slots, and collide.
     ///
-    /// Of the code points that mean such things (RFC 4594) these lead to their categories both
-    /// by RFC 8325 (Linux since 6.8) and by the upper three bits alone (earlier; many access
-    /// points). EF and VA, voice's own, do not: by their bits they are video.
+    /// Among the code points for these purposes (RFC 4594), these select their categories both by
+    /// RFC 8325 (Linux since 6.8) and by the upper three bits alone (earlier versions; many access
+    /// points). EF and VA, which are meant for voice, do not: by their bits they are video.
     fn default() -> Self {
         Self { from: [10, 140, 210], dscp: [CS1, 0, CS4, CS6] }
     }
@@ -58,15 +57,15 @@ impl Default for Marking {
 
 /// Low-priority data (RFC 4594, 4.10).
 const CS1: u8 = 8;
-/// Real-time interactive (4.4): what cannot adapt its rate and is worth nothing late.
+/// Real-time interactive (4.4): traffic that cannot adapt its rate and is worthless when late.
 const CS4: u8 = 32;
 /// Network control (3.2).
 const CS6: u8 = 48;
 
 impl Marking {
-    /// The class of a packet with messages of this priority at most; without any: `None`.
+    /// The class of a packet whose messages have at most this priority; `None` without messages.
     pub fn class(&self, priority: Option<u8>) -> Class {
-        let Some(priority) = priority.map(u16::from) else { return OWN };
+        let Some(priority) = priority.map(u16::from) else { return WITHOUT_MESSAGES };
         let [best_effort, video, voice] = self.from;
         match priority {
             it if it >= voice => Class::Voice,
@@ -103,16 +102,15 @@ impl InFlight {
         self.0.iter().sum()
     }
 
-    /// Of this class and higher ones.
+    /// Bytes of this class and higher ones.
     pub(crate) fn from(&self, class: Class) -> usize {
         self.0[class as usize..].iter().sum()
     }
 
-    /// What a packet of `class` has to wait for: nothing, where all that is in flight is lower.
-    /// A category of its own on the air lets it overtake that, or another station's
-    /// packets, and it cannot from our queue. So there is at most one packet of each higher
-    /// class beyond the budget. Where the radio has no categories it goes
-    /// next, as it would have from our queue.
+    /// In-flight bytes that count against the budget of a packet of `class`: none while all of them
+    /// are of lower classes. In the kernel the packet overtakes those, and packets of other
+    /// stations; in our queue it cannot. The budget is thus exceeded by at most one packet of each
+    /// higher class. On a radio without categories the packet is next, as from our queue.
     pub(crate) fn ahead_of(&self, class: Class) -> usize {
         if self.from(class) == 0 { 0 } else { self.total() }
     }
@@ -123,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_usual_priorities_have_their_classes() {
+    fn default_priorities_have_their_classes() {
         let marking = Marking::default();
         let class = |priority| marking.class(Some(priority));
         assert_eq!([class(0), class(9)], [Class::Background; 2]);
@@ -134,13 +132,13 @@ mod tests {
     }
 
     #[test]
-    fn a_class_may_be_out_of_reach() {
+    fn a_class_may_be_disabled() {
         let marking = Marking { from: [0, 256, 256], ..Marking::default() };
         assert!((0..=255).all(|priority| marking.class(Some(priority)) == Class::BestEffort));
     }
 
     #[test]
-    fn code_points_lead_to_their_categories_by_their_upper_bits_too() {
+    fn code_points_select_their_categories_by_their_upper_bits_too() {
         // User priority to category (IEEE 802.11-2016, table 10-1).
         const CATEGORY: [usize; 8] = [1, 0, 0, 1, 2, 2, 3, 3];
         let dscp = Marking::default().dscp;
@@ -148,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_lower_is_overtaken() {
+    fn only_lower_classes_are_overtaken() {
         let mut in_flight = InFlight::default();
         in_flight.set(Class::BestEffort, 3000);
         let ahead = |it: &InFlight| Class::ALL.map(|class| it.ahead_of(class));

@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The Tautline protocol as a state machine: no sockets, clock, threads or
-//! global randomness.
+//! The Tautline protocol as a state machine, without sockets, clock, threads or global randomness.
 //!
 //! # Contract
-//! Four kinds of method: getters; `handle_*(now, input)`; mutators such as
-//! [`Endpoint::send`]; and `poll_*`, which drain outputs. After any input or
-//! mutator, and after [`Endpoint::handle_timeout`] at the time that
-//! [`Endpoint::poll_timeout`] gave, call [`Endpoint::poll_transmit`] and
-//! [`Endpoint::poll_event`] until they return `None`. Events may be left for
-//! a moment: where [`limits::EVENTS`] of a peer wait, further packets of it are
+//! There are four kinds of method: getters; `handle_*(now, input)`; mutators such as
+//! [`Endpoint::send`]; and `poll_*`, which drain outputs. After any input or mutator, call
+//! [`Endpoint::poll_transmit`] and [`Endpoint::poll_event`] until they return `None`. Call
+//! [`Endpoint::handle_timeout`] at the time that [`Endpoint::poll_timeout`] returns. Events may stay
+//! queued for a moment: at [`limits::EVENTS`] of a peer, further packets of this peer with data are
 //! refused. `now` never goes back.
 //!
 //! ```
 //! use tautline_proto::{Config, Endpoint, Instant, LinkConfig, RadioConfig, SecretKey};
 //!
-//! let key = SecretKey::new([7; 32]); // In production of randomness, as is what follows.
+//! let key = SecretKey::new([7; 32]); // In production, this and `random` need true randomness.
 //! let config = Config::new("robot", key);
 //! let mut seed = 1;
 //! let random = move || { seed += 1; seed };

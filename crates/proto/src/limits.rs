@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What one peer can make a node hold or do, at most. All bounds are per peer, so that one peer
-//! cannot use up what the others need. The application may set the first four lower or higher
-//! ([`Config`](crate::Config)).
+//! The limits of one peer. Each applies per peer, so that a peer cannot exhaust what others need. The
+//! application may change some of them ([`Config`](crate::Config)).
 
 use crate::bucket::Allowance;
 
-/// Public constants with their documentation, and `table()` of them: name, value and meaning.
+/// Defines public constants, and `table()` with their names, values and documentation.
 #[macro_export]
 macro_rules! limits {
     ($($(#[doc = $doc:literal])+ pub const $name:ident: $type:ty = $value:expr;)+) => {
         $($(#[doc = $doc])+ pub const $name: $type = $value;)+
 
-        /// Each of these constants: its name, value and meaning.
+        /// Name, value and documentation of each constant.
         pub fn table() -> Vec<(&'static str, String, &'static str)> {
             vec![$((stringify!($name), format!("{:?}", $name), concat!($($doc),+))),+]
         }
@@ -19,62 +18,61 @@ macro_rules! limits {
 }
 
 limits! {
-    /// Bytes of messages that wait for a peer, or whose outcome is unknown (`queue_bytes`).
+    /// Bytes of messages to a peer that are queued, or sent with unknown outcome (`queue_bytes`).
     pub const QUEUE_BYTES: usize = 16_000_000;
-    /// Bytes of incomplete messages from a peer (`reassembly_bytes`). Messages that this node did
-    /// not ask for are refused before.
+    /// Bytes of incomplete messages from a peer (`reassembly_bytes`). Messages of channels without
+    /// a subscription are refused earlier.
     pub const REASSEMBLY_BYTES: usize = 16_000_000;
     /// Bytes of one message (`max_message`).
     pub const MESSAGE_BYTES: usize = 8_000_000;
-    /// Messages that wait for a peer, or whose outcome is unknown, whatever their size.
+    /// Messages to a peer that are queued, or sent with unknown outcome, whatever their size.
     pub const MESSAGES: usize = 65_536;
     /// Incomplete messages from a peer.
     pub const PARTIAL_MESSAGES: usize = 256;
-    /// Channels offered to a peer, and taken from one.
+    /// Channels offered to a peer, and accepted from one.
     pub const CHANNELS: usize = 4096;
     /// Publishers distinguished on one channel.
     pub const SOURCES_PER_CHANNEL: u32 = 256;
-    /// Publishers remembered of a peer, over all its channels; each takes about 200 bytes.
+    /// Publishers of a peer that are remembered, over all its channels; each takes about 200 bytes.
     pub const SOURCES: usize = 16_384;
     /// Links of a peer.
     pub const LINKS: usize = 16;
-    /// Bytes of one definition of a type.
+    /// Bytes of one type definition.
     pub const DEFINITION_BYTES: usize = 1 << 20;
-    /// Bytes of all definitions that a peer supplied; its channels beyond that have none. It is more
-    /// than the node uses, which reports what it leaves out.
+    /// Bytes of all definitions from a peer; further channels have none. The limit is above what
+    /// the node uses, which reports the definitions that it omits.
     pub const DEFINITIONS_BYTES: usize = 5 << 20;
-    /// Control messages of a peer held for one that is missing.
+    /// Control messages of a peer that are held for a missing one.
     pub const CONTROL_MESSAGES_HELD: u64 = 1024;
-    /// Bytes of those.
+    /// Bytes of these messages.
     pub const CONTROL_BYTES_HELD: usize = 2 << 20;
-    /// Control messages that a peer has handled: offers, wishes, definitions and refusals. A robot of
-    /// 2000 topics that starts again sends two for each. Packets with more of them are not
-    /// acknowledged, so that a peer that keeps to the protocol sends them again later.
+    /// Control messages of a peer that are handled: offers, subscriptions, definitions and
+    /// refusals. A robot with 2000 topics sends two for each after a restart. Packets with further
+    /// ones are not acknowledged, so that a peer repairs them later.
     pub const CONTROL_MESSAGES: Allowance = Allowance { burst: CHANNELS as u32, per_second: 200 };
-    /// Events of a peer that wait to be handled. Packets with data that come on top are not
-    /// acknowledged, so that they are sent again later.
+    /// Queued events of a peer. Further packets with data are not acknowledged, so that the peer
+    /// repairs them later.
     pub const EVENTS: usize = 1024;
-    /// Bytes of the messages among them, unless it is one message alone.
+    /// Bytes of the messages among them, unless it is a single message.
     pub const EVENT_BYTES: usize = 16_000_000;
-    /// Control messages that may wait for a peer while it still gets answers: an offer, a question, a
-    /// definition and a wish for each channel, twice over.
+    /// Unacknowledged control messages to a peer up to which it gets replies: an offer, a request,
+    /// a definition and a subscription for each channel, twice.
     pub const CONTROL_BACKLOG: u64 = 8 * CHANNELS as u64;
-    /// Packets of control messages to a peer that go before what other peers are sent; the rest goes
-    /// before images of others, and after their lasers and commands. A peer that makes us answer
-    /// without end, or says that nothing arrives, holds up no commands.
+    /// Packets of control messages to a peer that precede messages to other peers. Further ones
+    /// precede images and follow lasers and commands. A peer that causes replies without end, or
+    /// acknowledges nothing, thus delays no commands.
     pub const CONTROL_FIRST: Allowance = Allowance { burst: 256, per_second: 16 };
-    /// New sessions that a peer may begin by starting again, several times in a row where it fails
-    /// at start.
+    /// New sessions that a peer begins by restarts, several in a row where it fails at start.
     pub const NEW_SESSIONS: Allowance = Allowance { burst: 16, per_second: 1 };
     /// Challenges of a peer that are echoed. Each link makes at most four in 0.4 s.
     pub const ECHOES: Allowance = Allowance { burst: 4 * LINKS as u32, per_second: 40 };
-    /// Bytes of one relayed packet: jumbo frames fit.
+    /// Bytes of one relayed packet; jumbo frames fit.
     pub const RELAYED_PACKET_BYTES: usize = 16 << 10;
-    /// Bytes that a peer may have waiting here for another, to be relayed, with
-    /// `RELAYED_OVERHEAD_BYTES` for each packet. A sender that keeps to its window has at most 8 KB
-    /// of each pair of nodes on the whole path, beside that.
+    /// Bytes of relayed packets of a peer that are queued for another peer, with
+    /// `RELAYED_OVERHEAD_BYTES` for each packet. A sender that respects its window has at most 8 KB
+    /// of each pair of nodes on the whole path.
     pub const RELAYED_BYTES: u64 = 1 << 20;
-    /// Bytes that a packet waiting to be relayed counts beside its own: what is kept about it, about.
+    /// Bytes that a queued relayed packet counts in addition to its own, for its bookkeeping.
     pub const RELAYED_OVERHEAD_BYTES: u64 = 512;
     /// Pairs of nodes whose relayed packets from a peer are counted separately.
     pub const RELAYED_FLOWS: usize = 64;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a link is said to have room for.
+//! The available rate of a link, as reported to the application.
 
 mod net;
 
@@ -12,15 +12,15 @@ const P: PeerId = PeerId(0);
 const L: LinkId = LinkId(0);
 const MBPS: u64 = 1_000_000;
 
-struct Told {
+struct RateReport {
     at: Instant,
     bps: Option<u64>,
 }
 
-/// Sends 20 KB every 20 ms (8 Mbps), if so wanted, and gives what was told meanwhile.
-fn told(net: &mut Net, image: ChannelId, span: Duration, busy: bool) -> Vec<Told> {
+/// Sends 20 KB every 20 ms (8 Mbps) if `busy`, and returns the rates reported meanwhile.
+fn reports(net: &mut Net, image: ChannelId, span: Duration, busy: bool) -> Vec<RateReport> {
     let end = net.now + span;
-    let mut told = Vec::new();
+    let mut reports = Vec::new();
     while net.now < end {
         if busy {
             net.send(0, P, image, payload(0, 20_000));
@@ -29,11 +29,11 @@ fn told(net: &mut Net, image: ChannelId, span: Duration, busy: bool) -> Vec<Told
         for event in net.nodes[0].events.drain(..) {
             if let Event::LinkRate { link, available_bps: bps } = event {
                 assert_eq!(link, L);
-                told.push(Told { at: net.now, bps });
+                reports.push(RateReport { at: net.now, bps });
             }
         }
     }
-    told
+    reports
 }
 
 fn is_about(bps: Option<u64>, expected: u64) -> bool {
@@ -46,16 +46,16 @@ fn image(net: &mut Net) -> ChannelId {
     net.open(0, P, channel(latest))
 }
 
-/// Whether the slow hop is near or far, what is told is what fits there, soon after it changes,
-/// and seldom while it does not.
+/// Whether the bottleneck is local or far, the reported rate is what it carries. A change is
+/// reported soon, and a steady rate seldom.
 fn follows(is_far: bool, signal: &str) {
     let mut net = Net::pair(51, &Pipe { is_far, ..Pipe::of(6 * MBPS) });
     let image = image(&mut net);
-    told(&mut net, image, 5000 * MS, true);
+    reports(&mut net, image, 5000 * MS, true);
     for rate in [6, 2, 4] {
         net.nodes[0].pipe.rate_bps = rate * MBPS;
-        let changing = told(&mut net, image, 2000 * MS, true);
-        let steady = told(&mut net, image, 20_000 * MS, true);
+        let changing = reports(&mut net, image, 2000 * MS, true);
+        let steady = reports(&mut net, image, 20_000 * MS, true);
         assert!(changing.len() <= 8 && steady.len() <= 8, "{} {}", changing.len(), steady.len());
         let link = net.nodes[0].endpoint.link(L);
         assert!(is_about(link.available_bps, rate * MBPS), "{rate} Mbps: {link:?}");
@@ -64,12 +64,12 @@ fn follows(is_far: bool, signal: &str) {
 }
 
 #[test]
-fn behind_its_own_radio_a_link_has_room_for_what_that_carries() {
+fn behind_its_own_radio_the_available_rate_is_what_the_radio_carries() {
     follows(false, "back-pressure");
 }
 
 #[test]
-fn behind_a_far_bottleneck_it_has_room_for_what_reports_show() {
+fn behind_a_far_bottleneck_the_available_rate_follows_reports() {
     follows(true, "reports");
 }
 
@@ -77,34 +77,34 @@ fn behind_a_far_bottleneck_it_has_room_for_what_reports_show() {
 fn an_idle_radio_may_have_room_for_more_with_each_second() {
     let mut net = Net::pair(52, &Pipe::of(MBPS));
     let image = image(&mut net);
-    told(&mut net, image, 3000 * MS, true);
+    reports(&mut net, image, 3000 * MS, true);
     let room = |net: &Net| net.nodes[0].endpoint.link(L).available_bps;
     assert!(is_about(room(&net), MBPS), "{:?}", room(&net));
-    let growing = told(&mut net, image, 4000 * MS, false);
+    let growing = reports(&mut net, image, 4000 * MS, false);
     assert!(room(&net) > Some(2 * MBPS), "{:?}", room(&net));
     assert!((2..=8).contains(&growing.len()), "{}", growing.len());
     assert!(growing.windows(2).all(|two| two[0].bps < two[1].bps && two[0].at < two[1].at));
 }
 
 #[test]
-fn a_configured_rate_is_what_there_is_room_for() {
+fn a_configured_rate_is_the_available_rate() {
     let mut net = Net::pair(53, &Pipe::of(6 * MBPS));
     let fixed = RadioConfig { rate: Rate::Fixed(2 * MBPS), ..RadioConfig::default() };
     net.nodes[0].endpoint.set_radio(RadioId(0), fixed);
     let image = image(&mut net);
-    told(&mut net, image, 3000 * MS, true);
+    reports(&mut net, image, 3000 * MS, true);
     let link = net.nodes[0].endpoint.link(L);
     assert!(is_about(link.available_bps, 2 * MBPS), "{link:?}");
     assert_eq!(link.signal, "rate");
 }
 
 #[test]
-fn after_an_outage_it_is_told_anew() {
+fn after_an_outage_the_rate_is_reported_again() {
     let mut net = Net::pair(54, &Pipe::of(2 * MBPS));
     let image = image(&mut net);
-    told(&mut net, image, 3000 * MS, true);
+    reports(&mut net, image, 3000 * MS, true);
     net.nodes.iter_mut().for_each(|node| node.pipe.cut = true);
-    assert!(told(&mut net, image, 5000 * MS, false).is_empty(), "the link is down");
+    assert!(reports(&mut net, image, 5000 * MS, false).is_empty(), "the link is down");
     net.nodes.iter_mut().for_each(|node| node.pipe.cut = false);
-    assert!(!told(&mut net, image, 3000 * MS, false).is_empty());
+    assert!(!reports(&mut net, image, 3000 * MS, false).is_empty());
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Peers without an address find each other by beacons, and nobody is misled by them.
+//! Peers without an address find each other by beacons, and false beacons do no harm.
 
 mod net;
 
@@ -42,7 +42,7 @@ fn tags(datagram: &[u8]) -> Vec<[u8; TAG]> {
     beacon.tags().collect()
 }
 
-/// Where a node has sent something since last asked.
+/// Addresses to which a node has sent since the last call.
 fn reached(net: &mut Net, node: usize) -> Vec<SocketAddr> {
     let mut all: Vec<_> = net.nodes[node].sent.drain(..).map(|it| it.remote).collect();
     all.sort();
@@ -64,7 +64,7 @@ fn peers_without_addresses_meet_when_one_of_them_hears_the_other() {
 }
 
 #[test]
-fn whoever_is_no_peer_learns_nothing_and_is_not_called() {
+fn a_stranger_learns_nothing_and_gets_no_initiation() {
     let mut net = strangers(2);
     let other = net.add("other", defaults(), Pipe::of(6_000_000));
     add(&mut net, other, "robot", None);
@@ -73,7 +73,7 @@ fn whoever_is_no_peer_learns_nothing_and_is_not_called() {
     assert_eq!(ours.len(), others.len());
     net.inject(other, address(0), &ours);
     net.inject(0, address(other), &others);
-    // One's own beacon comes back where the group has a loop, or somebody sends it.
+    // A node's own beacon returns when the group has a loop or somebody reflects it.
     net.inject(0, address(1), &ours);
     net.run(2000 * MS);
     assert_eq!((reached(&mut net, 0), reached(&mut net, other)), (vec![], vec![]));
@@ -96,7 +96,7 @@ fn an_established_link_is_not_moved_by_a_beacon() {
 fn a_peer_that_moved_while_it_was_down_is_found_where_its_beacon_comes_from() {
     let mut net = Net::pair(4, &Pipe::of(6_000_000));
     net.nodes[1].address = address(7);
-    // It does not know where we are.
+    // The sender does not know our address.
     net.restart(1, &[]);
     add(&mut net, 1, "robot", None);
     net.run(6000 * MS);
@@ -109,7 +109,7 @@ fn a_peer_that_moved_while_it_was_down_is_found_where_its_beacon_comes_from() {
 }
 
 #[test]
-fn a_false_address_is_tried_beside_the_right_one() {
+fn a_false_address_is_tried_in_turn_with_the_right_one() {
     for configured in [true, false] {
         let mut net = strangers(5);
         if configured {
@@ -133,7 +133,7 @@ fn a_false_address_is_tried_beside_the_right_one() {
         reached(&mut net, 0);
         net.run(1000 * MS);
         assert_eq!(reached(&mut net, 0), [address(1), address(14)], "{configured}");
-        // Only we call: the other end has forgotten us.
+        // Only this node initiates: the other one has forgotten it.
         net.restart(1, &[]);
         add(&mut net, 1, "robot", None);
         for node in &mut net.nodes {
@@ -146,7 +146,7 @@ fn a_false_address_is_tried_beside_the_right_one() {
 }
 
 #[test]
-fn a_flood_of_beacons_costs_little_and_leads_to_few_calls() {
+fn a_flood_of_beacons_costs_little_and_causes_few_initiations() {
     let mut net = strangers(6);
     let beacon = beacon(&mut net, 1);
     for at in 0..1000 {
@@ -155,14 +155,14 @@ fn a_flood_of_beacons_costs_little_and_leads_to_few_calls() {
     }
     let refused = net.nodes[0].endpoint.refused_packets();
     assert!(refused.get(RefusedPacket::Flood) >= 1000 - 128);
-    // One at a time: the kernel has not sent the first.
+    // One at a time, because the kernel has not sent the first one.
     assert!((1..=16).contains(&net.nodes[0].sent.len()));
 }
 
 #[test]
 fn one_stranger_that_floods_silences_no_beacon_from_elsewhere() {
     let v4 = [SocketAddr::from(([10, 9, 0, 9], 1)), address(1)];
-    // All of these are of one network.
+    // All of these addresses are in one network.
     let v6 = ["[fe80::9%2]:1", "[fe80::1%2]:18470"].map(|it| it.parse().unwrap());
     for [stranger, base] in [v4, v6] {
         let mut net = strangers(8);
@@ -179,7 +179,7 @@ fn one_stranger_that_floods_silences_no_beacon_from_elsewhere() {
 }
 
 #[test]
-fn all_of_many_peers_are_told_in_turns() {
+fn a_node_with_many_peers_announces_itself_to_them_in_turn() {
     let mut net = Net::new(7);
     let many = net.add("many", defaults(), Pipe::of(6_000_000));
     assert_eq!(net.nodes[many].endpoint.beacon(), None, "nobody to tell");
@@ -205,7 +205,7 @@ fn all_of_many_peers_are_told_in_turns() {
 }
 
 #[test]
-fn what_was_met_by_a_beacon_moves_and_returns_like_any_other() {
+fn a_peer_found_by_a_beacon_moves_and_returns_like_any_other() {
     let mut net = strangers(8);
     let beacon = beacon(&mut net, 0);
     net.inject(1, address(0), &beacon);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A seeded swarm: random settings and faults, then healing. What was sent and
-//! what came out is judged here, apart from the protocol's own counters.
+//! A seeded swarm: random configurations and faults, then healing. The test compares the messages
+//! that were sent with those delivered, independently of the protocol's own counters.
 //!
 //! `SEED=n cargo test -p tautline-proto --test conservation` repeats one run;
-//! `SEEDS=n` makes other than 200.
+//! `SEEDS=n` runs another number than 200.
 
 mod net;
 
@@ -17,10 +17,10 @@ use tautline_proto::{
 const P: PeerId = PeerId(0);
 const SEEDS: u64 = 200;
 const NODES: usize = 2;
-/// Bytes one run may send in its fault phase, so that 200 runs take seconds.
+/// Limit of bytes that a run sends in its fault phase, so that 200 runs take seconds.
 const MAX_PHASE_BYTES: usize = 400_000;
-/// Bytes that may stand between a packet's making and its end on the air: the
-/// in-flight budget, and reports, which do not wait for it.
+/// Most bytes between the building of a packet and its end on the air: the in-flight budget, and
+/// packets without messages, to which the budget does not apply.
 const MAX_AHEAD_BYTES: u64 = 6_000;
 
 #[expect(clippy::disallowed_methods, reason = "a failed run is repeated by its seed")]
@@ -31,7 +31,7 @@ fn seeds() -> Vec<u64> {
     }
 }
 
-/// Names the seed of a run that fails.
+/// Prints the seed of a run that fails.
 struct Naming(u64);
 
 impl Drop for Naming {
@@ -73,14 +73,14 @@ fn random_channel(rng: &mut Rng, name: &str) -> ChannelConfig {
     let mut topic = topic(name, rng.below(256) as u8);
     topic.keep_last = pick(rng, &[1, 2, 10, 1000]);
     topic.lifespan = pick(rng, &[None, Some(50), Some(300), Some(2000)]).map(|ms| MS * ms);
-    // A type of its own, so that the definition has to be fetched.
+    // A type of its own, so that the definition is requested.
     topic.type_name = format!("pkg{name}");
     let definition = "x".repeat(pick(rng, &[0, 500, 60_000])).into();
     let thin = topic.priority.is_multiple_of(4);
     ChannelConfig { topic, definition, repair: !rng.chance(0.2), thin }
 }
 
-/// A message as it was handed over.
+/// A message as it was sent.
 struct Sent {
     node: usize,
     channel: ChannelId,
@@ -104,7 +104,7 @@ struct Swarm {
     rng: Rng,
     topics: [Vec<Topic>; NODES],
     sent: Vec<Sent>,
-    /// Messages too short to carry their number: how many of these bytes were sent less how many came.
+    /// Messages too short for their number: for each byte, the number sent less the number delivered.
     tiny: HashMap<(usize, ChannelId, Vec<u8>), i64>,
     faults: Vec<Pipe>,
 }
@@ -147,7 +147,7 @@ impl Swarm {
             encoded: source == 1,
         };
         let endpoint = &mut self.net.nodes[node].endpoint;
-        // Refused while the peer is away or does not want it; then nothing was promised.
+        // Refused while the peer is away or not subscribed; then the message does not count.
         if endpoint.send(now, P, channel, message).is_err() {
             return false;
         }
@@ -178,7 +178,7 @@ impl Swarm {
         }
     }
 
-    /// Judges a message that came from `node`.
+    /// Checks a message that came from `node`.
     fn judge(&mut self, node: usize, at: Instant, channel: ChannelId, message: &Received) {
         let Received { payload: bytes, age, .. } = message;
         if bytes.len() < 4 {
@@ -217,7 +217,7 @@ impl Swarm {
             12..15 => self.set_pipes(|_, faults| Pipe { cut: true, ..faults.clone() }),
             15..25 => self.set_pipes(|_, faults| faults.clone()),
             25 => self.restart(node),
-            // Long enough for links to go down, and for what waits to be given up.
+            // Long enough for links to go down and for messages to expire.
             26..28 => self.run(MS * pick(&mut self.rng.clone(), &[3000, 12_000])),
             _ => {}
         }
@@ -263,7 +263,7 @@ impl Swarm {
         }
     }
 
-    /// Ends all faults; waits until the nodes agree again and nothing is under way.
+    /// Ends all faults; waits until the nodes agree again and no packet is in flight.
     fn heal(&mut self) {
         self.set_pipes(|_, faults| Pipe {
             loss: 0.0,
@@ -285,7 +285,7 @@ impl Swarm {
             }
         }
         let drained = self.drain(Duration::from_secs(60));
-        assert!(drained, "something is still under way: {:?}", self.under_way());
+        assert!(drained, "some messages are still open: {:?}", self.open_messages());
         self.check();
     }
 
@@ -296,7 +296,7 @@ impl Swarm {
         })
     }
 
-    fn under_way(&self) -> Vec<(usize, &str, u64, u64)> {
+    fn open_messages(&self) -> Vec<(usize, &str, u64, u64)> {
         let all = (0..NODES).flat_map(|n| self.topics[n].iter().map(move |t| (n, t)));
         all.map(|(node, topic)| {
             let stats = self.net.nodes[node].endpoint.channel_out(P, topic.id).unwrap().2;
@@ -315,17 +315,17 @@ impl Swarm {
         .collect()
     }
 
-    /// The largest message that this topic carries in good time when nothing else is sent.
+    /// The largest message that this topic carries in time when nothing else is sent.
     fn easy_len(&self, node: usize, topic: &Topic) -> usize {
         let lifespan = topic.config.topic.lifespan.unwrap_or(Duration::from_secs(5));
-        // The receiver takes half a round trip for the way here.
+        // The receiver assumes half a round trip for the path.
         let round_trip: Duration = self.faults.iter().map(longest_transit).sum();
         let spare = (lifespan / 2).saturating_sub(round_trip);
         let in_time = (self.faults[node].rate_bps / 8 * spare.as_millis() as u64 / 2000) as usize;
         topic.max_len.min(in_time).min(50_000)
     }
 
-    /// One message at a time over sound links: each arrives and nothing is dropped.
+    /// Sends one message at a time over healthy links: each arrives and none is dropped.
     fn clean_phase(&mut self) {
         let before = self.drops();
         let first = self.sent.len();
@@ -337,7 +337,7 @@ impl Swarm {
                         continue;
                     }
                     assert!(self.send(node, index, len), "a wanted channel takes messages");
-                    assert!(self.drain(Duration::from_secs(20)), "{:?}", self.under_way());
+                    assert!(self.drain(Duration::from_secs(20)), "{:?}", self.open_messages());
                 }
             }
         }
@@ -386,7 +386,7 @@ fn a_clean_run_below_the_rate_drops_nothing() {
         for _ in 0..20 {
             for node in 0..NODES {
                 for index in 0..swarm.topics[node].len() {
-                    // All topics of a node together take at most a quarter of what is easy for one.
+                    // All topics of a node together take at most a quarter of the rate that suits one.
                     let len = swarm.easy_len(node, &swarm.topics[node][index]) / share / 4;
                     if len >= 4 {
                         assert!(swarm.send(node, index, len));
@@ -395,7 +395,7 @@ fn a_clean_run_below_the_rate_drops_nothing() {
             }
             swarm.run(MS * 1000);
         }
-        assert!(swarm.drain(Duration::from_secs(5)), "{:?}", swarm.under_way());
+        assert!(swarm.drain(Duration::from_secs(5)), "{:?}", swarm.open_messages());
         swarm.check();
         let none = vec![Default::default(); swarm.drops().len()];
         assert_eq!(swarm.drops(), none, "drops of sender and receiver");

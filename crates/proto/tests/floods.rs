@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a hostile peer can make a node hold, measured in bytes allocated.
+//! The memory that a hostile peer can make a node allocate.
 
 mod attacker;
 
@@ -17,7 +17,7 @@ use tautline_proto::{Config, Duration, Event, PublicKey, SecretKey};
 
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
-/// The count is of the whole process: one test at a time.
+/// The allocator counts for the whole process: run one test at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 const TIMES: u64 = 20_000;
@@ -31,8 +31,8 @@ fn config() -> Config {
     }
 }
 
-/// Runs `flood` against a node; checks that what it holds grew by no more than
-/// `bound` bytes at any time, and that the node still takes a message.
+/// Runs `flood` against a node. Checks that its memory grew by no more than `bound` bytes at any
+/// time, and that the node still accepts a message.
 fn flood(bound: usize, mut each: impl FnMut(&mut Attacked, u64)) -> Attacked {
     let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let mut attacked = Attacked::new(config());
@@ -85,11 +85,11 @@ fn pieces_of_one_byte_with_holes_between() {
     let attacked = flood(MB, |attacked, n| {
         attacked.data(&data(1, 1, Some(Fragment { total, offset: 2 * n as u32 })), &[1]);
     });
-    // 4096 holes are kept track of.
+    // 4096 holes are tracked.
     assert_eq!(refused(&attacked, RefusedPacket::Bound), TIMES - 4096);
 }
 
-/// A call as strangers and twins make it: `secret` calls itself `name`.
+/// An initiation as strangers and nodes with a copied key send it, with `secret` and `name`.
 fn call(attacked: &Attacked, secret: &SecretKey, name: &str, epoch: u64, drawn: u64) -> Vec<u8> {
     let node = SecretKey::insecure(attacked.endpoint.name()).public();
     let mut random = [0; 32];
@@ -127,7 +127,7 @@ fn calls_of_who_does_not_know_the_key() {
 #[test]
 fn calls_of_unknown_keys() {
     let attacked = flood(MB, |attacked, n| {
-        // 20 000 handshakes take a minute unoptimised; the gate lets few of them in anyhow.
+        // 20 000 handshakes take a minute unoptimised, and the cookie limits admit few of them.
         let stranger = SecretKey::new([n as u8; 32]);
         if n % 20 == 0 {
             let call = call(attacked, &stranger, "stranger", n, n);
@@ -139,7 +139,7 @@ fn calls_of_unknown_keys() {
 }
 
 #[test]
-fn calls_of_the_peer_in_ever_new_lives() {
+fn initiations_of_the_peer_with_ever_new_epochs() {
     let attacked = flood(MB, |attacked, n| {
         if n % 20 == 0 {
             let call = call(attacked, &SecretKey::insecure("robot"), "robot", n + 100, n);
@@ -149,7 +149,7 @@ fn calls_of_the_peer_in_ever_new_lives() {
     assert!(refused(&attacked, RefusedPacket::Flood) > 0);
 }
 
-/// Time passes, so that the next control message is handled.
+/// Lets time pass, so that the next control message is handled.
 fn rest(attacked: &mut Attacked) {
     attacked.now = attacked.now + Duration::from_millis(6);
 }
@@ -166,7 +166,7 @@ fn offers() {
 
 #[test]
 fn one_channel_offered_with_ever_new_types() {
-    // 4 MB of definitions, and 20 000 questions for them that are not acknowledged.
+    // 4 MB of definitions, and 20 000 requests for them whose replies are not acknowledged.
     flood(16 * MB, |attacked, n| {
         rest(attacked);
         let mut other = topic("/in");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Any bytes on the port, and a peer that says anything. What they make a node
-//! hold is measured in floods.rs.
+//! Arbitrary bytes on the port, and a peer that sends arbitrary content. floods.rs measures the
+//! memory that they cause.
 
 mod attacker;
 mod net;
@@ -21,7 +21,7 @@ use tautline_proto::wire::frame::{
 use tautline_proto::wire::packet::{Packet, SESSION_HEADER, start_initiation, start_response};
 use tautline_proto::{ChannelId, Event, LinkConfig, LinkId, PeerId, RadioId, SecretKey, Transmit};
 
-/// Bytes that get past the first checks more often than any would.
+/// Bytes that pass the first checks more often than random ones.
 fn bytes_like(starts: &'static [&'static [u8]], len: usize) -> impl Strategy<Value = Vec<u8>> {
     let rest = prop::collection::vec(prop_oneof![Just(0u8), 0u8..8, any::<u8>()], 0..len);
     (prop::sample::select(starts), rest).prop_map(|(start, rest)| [start, &rest].concat())
@@ -82,7 +82,7 @@ proptest! {
         if let Ok(packet) = Packet::parse(&bytes)
             && let Some(again) = emit_packet(&packet)
         {
-            // A cookie may be followed by what a later version adds.
+            // A cookie reply may be followed by fields of a later version.
             prop_assert_eq!(&bytes[..again.len()], &again[..]);
         }
     }
@@ -105,13 +105,13 @@ proptest! {
     }
 }
 
-/// What was done with datagrams: refused for a reason, or received. A call that came before is answered again.
+/// The number of datagrams refused for a reason, or received. A repeated initiation is answered again.
 fn accounted(net: &Net, node: usize) -> u64 {
     let endpoint = &net.nodes[node].endpoint;
     endpoint.refused_packets().total() + endpoint.link(LinkId(0)).stats.received_packets
 }
 
-/// Delivers a datagram to the base as if from the robot; checks that it is accounted for.
+/// Delivers a datagram to the base as if from the robot; checks that a counter accounts for it.
 fn inject(net: &mut Net, datagram: &[u8]) {
     let before = accounted(net, 1);
     net.inject(1, address(0), datagram);
@@ -164,7 +164,7 @@ fn mutated(recorded: &[Transmit], which: &Index, mutation: &Mutation) -> Vec<u8>
 
 const P: PeerId = PeerId(0);
 
-/// A pair whose robot sends messages of many sizes over a lossy link, and is at it still.
+/// A pair whose robot has sent messages of many sizes over a lossy link, and still does.
 fn busy_pair(seed: u64) -> (Net, ChannelId) {
     let mut net = Net::pair(seed, &Pipe::lossy(6_000_000, 0.1));
     let channel = net.open(0, P, channel(topic("/data", 100)));
@@ -175,7 +175,7 @@ fn busy_pair(seed: u64) -> (Net, ChannelId) {
     (net, channel)
 }
 
-/// Sends on while mutated packets of the robot's, old and new, reach the base in between.
+/// Continues while mutated packets of the robot, old and new, reach the base in between.
 fn attack(net: &mut Net, channel: ChannelId, mutations: &[(Index, Mutation)]) {
     for (n, (which, mutation)) in mutations.iter().enumerate() {
         let number = 12 + n as u32;
@@ -214,7 +214,7 @@ proptest! {
     }
 }
 
-/// Frames and control messages that are well formed and may say anything.
+/// Well-formed frames and control messages with arbitrary values.
 fn hostile_frames() -> impl Strategy<Value = Vec<u8>> {
     let number = || prop_oneof![0u64..20, any::<u64>(), u64::MAX - 2000..=u64::MAX];
     let data = (0u64..3, number(), any::<u8>(), number(), prop::collection::vec(0u8..9, 0..40));
@@ -273,7 +273,7 @@ fn forged_answers_cost_few_key_agreements() {
     endpoint.add_link(net.now, base, RadioId(0), link).unwrap();
     let proof = MacKey::of(&endpoint.key());
     net.run(1000 * MS);
-    // Whoever hears a call knows its number.
+    // Anybody who hears an initiation knows its session number.
     let mut calls =
         net.nodes[robot].sent.iter().filter_map(|it| match Packet::parse(&it.datagram) {
             Ok(Packet::Initiation(call)) => Some(call.session),

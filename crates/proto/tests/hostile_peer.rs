@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A peer with a valid key that turns against the others. It gets no more than its rights, and
-//! no other pair of nodes suffers.
+//! A hostile peer with a valid key. It gets no more than its rights, and no other pair of nodes is
+//! harmed.
 
 mod net;
 
@@ -19,12 +19,12 @@ use tautline_proto::{ChannelId, Duration, Event, LinkConfig, PeerId, RadioId, Ri
 const MBPS_6: u64 = 6_000_000;
 const RELAYED: Rights = Rights { relayed: true, max_priority: 255 };
 
-/// A hand-made peer of one node of a [`Net`]: it completes the handshake, and then says anything.
+/// A hand-made peer of one node of a [`Net`]. It completes the handshake, and then sends anything.
 struct Liar {
     name: &'static str,
     node: usize,
     from: SocketAddr,
-    /// What it is to the node.
+    /// Its id at the node.
     peer: PeerId,
     session: u32,
     sealer: Option<Sealer>,
@@ -33,7 +33,7 @@ struct Liar {
 }
 
 impl Liar {
-    /// Makes it a peer of `node` and lets the two meet.
+    /// Makes it a peer of `node` and completes a handshake.
     fn meet(net: &mut Net, node: usize, name: &'static str) -> Self {
         let key = SecretKey::insecure(name).public();
         let peer = net.nodes[node].endpoint.add_peer(name, key).unwrap();
@@ -47,7 +47,7 @@ impl Liar {
         liar
     }
 
-    /// Completes a handshake as life `epoch`, and sends a first packet under the new keys.
+    /// Completes a handshake with session epoch `epoch`, and sends a first packet under the new keys.
     fn call(&mut self, net: &mut Net, epoch: u64) -> bool {
         let node_key = net.nodes[self.node].endpoint.key();
         let payload = Greeting { epoch, name: self.name }.emit();
@@ -104,7 +104,7 @@ impl Liar {
         self.send(net, &frame);
     }
 
-    /// Sends a relay frame's content in as many packets as it takes.
+    /// Sends the content of a RELAY frame in as many packets as it takes.
     fn relay(&mut self, net: &mut Net, number: u64, content: &[u8]) {
         let total = content.len() as u32;
         for (index, piece) in content.chunks(1300).enumerate() {
@@ -114,7 +114,7 @@ impl Liar {
             self.send(net, &frame);
         }
     }
-    /// Acknowledges the newest packet alone, as if all others were lost.
+    /// Acknowledges only the newest packet, as if all others were lost.
     fn acknowledge_newest(&mut self, net: &mut Net) {
         let to_us = net.nodes[self.node].sent.iter().filter(|it| it.remote == self.from);
         let numbers = to_us.filter_map(|it| match Packet::parse(&it.datagram) {
@@ -149,7 +149,7 @@ fn refused(net: &Net, node: usize, reason: RefusedPacket) -> u64 {
     net.nodes[node].endpoint.refused_packets().get(reason)
 }
 
-/// Packets within packets, each a relay frame for the node itself.
+/// Nested packets, each in a RELAY frame for the node itself.
 fn nested(liar: &Liar, net: &Net, levels: u64) -> Vec<u8> {
     let header = RelayHeader { hops: 8, life: None, from: None, to: None };
     let first = liar.packet + 10_000;
@@ -183,8 +183,8 @@ fn packets_within_packets_end_at_the_first() {
     }
 }
 
-/// Robot (0), relay (1) and base (2), with a laser from the robot to the base, and a liar that is
-/// the relay's peer.
+/// Robot (0), relay (1) and base (2), with a laser from the robot to the base, and a hostile peer of
+/// the relay.
 fn relayed_pair() -> (Net, PeerId, ChannelId, Liar) {
     let mut net = Net::new(2);
     for name in ["robot", "relay", "base"] {
@@ -225,7 +225,7 @@ fn what_waits_is_believed_of_the_next_neighbour_alone() {
 #[test]
 fn sums_of_what_waits_saturate() {
     let (mut net, base, laser, _) = relayed_pair();
-    // The relay's next neighbour is the liar here, so that its reports count.
+    // The next hop of the relay is the hostile peer here, so that its reports count.
     let mut liar = Liar::meet(&mut net, 1, "second");
     let end = net.nodes[1].endpoint.add_peer("end", SecretKey::insecure("end").public()).unwrap();
     net.nodes[1].endpoint.add_relayed_link(net.now, end, liar.peer).unwrap();
@@ -259,7 +259,7 @@ fn rights_to_be_relayed_do_not_follow_the_name_that_a_packet_claims() {
     }
     assert_eq!(forwarded(&net), before);
     assert_eq!(refused(&net, 1, RefusedPacket::NotRelayed), 4);
-    // With the right, it may speak for itself and for nodes that nobody here knows.
+    // With the right, it may send for itself and for nodes that are unknown here.
     net.nodes[1].endpoint.set_rights(liar.peer, RELAYED);
     for (number, claimed) in ["robot", "base", "nobody", "liar"].into_iter().enumerate() {
         let (from, to) = (Some(short_name(claimed)), Some(short_name("base")));
@@ -284,7 +284,7 @@ fn one_neighbour_fills_a_bounded_part_of_anothers_queue() {
     assert!(refused(&net, 1, RefusedPacket::Bound) > 1000);
 }
 
-/// Offers a channel of a type, and the definition's text when the node asks for it.
+/// Offers a channel of a type, and sends the definition when the node asks for it.
 fn offer(liar: &mut Liar, net: &mut Net, channel: u64, type_hash: &str, text: &str) {
     let mut topic = topic(&format!("/t{channel}"), 100);
     topic.type_hash = type_hash.into();
@@ -340,7 +340,7 @@ fn a_goodbye_frees_what_the_peer_had_and_ends_its_session() {
     liar.send(&mut net, &frame);
     assert_eq!(net.nodes[0].endpoint.channels_in(liar.peer).count(), 0);
     assert!(net.nodes[0].events.contains(&Event::PeerLeft { peer: liar.peer }));
-    // The other peer's session stands, and nothing of this one can be used again.
+    // The other peer's session continues, and nothing of the ended one is valid.
     let before = refused(&net, 0, RefusedPacket::UnknownSession);
     liar.send(&mut net, &[]);
     assert_eq!(refused(&net, 0, RefusedPacket::UnknownSession), before + 1);
@@ -423,13 +423,13 @@ fn a_forged_cookie_brings_about_few_calls() {
     for _ in 0..2000 {
         let call = net.nodes[0].sent.iter().rev().find(|it| it.datagram[1] & 0xf == 0).unwrap();
         let Ok(Packet::Initiation(call)) = Packet::parse(&call.datagram) else { panic!("a call") };
-        // Whoever hears the call and knows the base's public key can make it.
+        // Anybody who hears the initiation and knows the base's public key can forge it.
         let cookie = MacKey::of(&base).cookie(call.session, &call.mac1, [1; 12], &[2; 16]);
         forged.clone_from(&cookie.unwrap());
         net.inject(0, address(1), &forged);
         net.run(MS);
     }
-    // Twelve in a second by cookies, and six because the base is sought.
+    // Twelve per second by cookies, and six because the base is sought.
     let calls = calls(&net) - start;
     assert!(calls < 45, "{calls} calls in 2 s");
     assert!(!forged.is_empty());
@@ -461,7 +461,7 @@ fn what_is_owed_to_one_peer_does_not_go_before_commands_to_another() {
     net.nodes[1].received.clear();
     for step in 0..400 {
         net.send(0, PeerId(0), open, payload(step, 100));
-        // Each offer is refused at length.
+        // Each offer is refused with a long text.
         for _ in 0..20 {
             let (now, channel) = (net.now, ChannelId(1));
             liar.control(&mut net, &Control::Offer(Offer { channel: 1, topic: topic("/x", 1) }));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A peer with a valid key that lies harms nobody but itself. The fuzz target `hostile_peer`
-//! plays scripts of the same kind for as long as it is given.
+//! A hostile peer with a valid key harms only itself. The fuzz target `hostile_peer` runs scripts of
+//! the same kind without end.
 
 mod attacker;
 #[path = "attacker/liar.rs"]
@@ -15,7 +15,7 @@ use tautline_proto::wire::frame::put_held;
 use tautline_proto::wire::relay::Held;
 use team::{Team, choices};
 
-/// Scripts in the test; the fuzz target does more.
+/// Scripts in the test; the fuzz target runs more.
 const SCRIPTS: u64 = 40;
 
 #[test]

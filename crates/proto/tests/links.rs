@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Two radios to one peer: the first that is up carries, nothing is lost or doubled when it dies.
+//! Two radios to one peer: the first that is up carries the data. When it dies, no message is lost or delivered twice.
 
 use std::net::SocketAddr;
 use tautline_proto::{
@@ -29,7 +29,7 @@ fn node(number: usize) -> Endpoint {
     for _ in 0..2 {
         let radio = endpoint.add_radio(RadioConfig::default());
         let remote = Some(address(1 - number, radio));
-        // A slow second radio takes smaller datagrams: fragments are bytes, not indices.
+        // A slow second radio has smaller datagrams: fragments are byte ranges, not indices.
         let datagram_bytes = [1472, 600][radio.0 as usize];
         let link = LinkConfig { remote, datagram_bytes, header_bytes: 28 };
         endpoint.add_link(Instant(0), peer, radio, link).unwrap();
@@ -37,7 +37,7 @@ fn node(number: usize) -> Endpoint {
     endpoint
 }
 
-/// Both nodes joined by two radios that take 1 ms and can be cut.
+/// Two nodes, joined by two radios with a delay of 1 ms that can be cut.
 struct Joined {
     now: Instant,
     nodes: [Endpoint; 2],
@@ -66,7 +66,7 @@ impl Joined {
         }
     }
 
-    /// One packet for each radio in each step, so that something is always under way.
+    /// One packet for each radio in each step, so that something is always in flight.
     fn enqueue_relayed(&mut self, from: usize) {
         for _ in 0..2 {
             let Some(transmit) = self.nodes[from].poll_transmit(self.now) else { return };
@@ -133,7 +133,7 @@ fn both_links_come_up_and_the_first_carries() {
 }
 
 #[test]
-fn a_message_under_way_moves_to_the_second_link_when_the_first_dies() {
+fn a_message_in_flight_moves_to_the_second_link_when_the_first_dies() {
     let mut joined = Joined::new();
     let channel = joined.offer();
     for number in 0..20 {

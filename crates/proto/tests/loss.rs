@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Loss, reordering, duplication: everything useful arrives once, within the budget.
+//! Loss, reordering, duplication: each useful message arrives once, within the repair budget.
 
 mod net;
 
@@ -89,7 +89,7 @@ fn repairs_stay_within_their_budget_when_little_gets_through() {
     let link = net.nodes[0].endpoint.links().next().unwrap();
     let stats = *net.nodes[0].endpoint.link(link).stats;
     let first = stats.sent_bytes - stats.repair_bytes;
-    // 20 % of what is sent first, a burst of 64 KiB and 8 kB/s.
+    // 20 % of the bytes sent for the first time, a burst of 64 KiB and 8 kB/s.
     let budget = first / 5 + 65_536 + 8_000 * 12;
     assert!(stats.repair_bytes < budget, "{} of {budget}", stats.repair_bytes);
     net.check_conservation(0, P, &[bulk]);
@@ -100,7 +100,7 @@ fn definitions_sent_again_and_again_leave_budget_for_the_repair_of_messages() {
     let mut net = Net::pair(14, &Pipe::of(6_000_000));
     net.nodes[0].pipe.loss = 0.4;
     for n in 0..12 {
-        // A type of its own each, so that its definition is fetched.
+        // A type of its own each, so that its definition is requested.
         let type_name = format!("lab_msgs/Type{n}");
         let mut config =
             channel(tautline_proto::OfferedTopic { type_name, ..topic(&format!("/{n}"), 10) });
@@ -183,7 +183,7 @@ fn a_message_that_is_not_repaired_outlives_an_overdue_acknowledgement() {
     config.repair = false;
     let image = net.open(0, P, config);
     net.run(10_000 * MS);
-    // The way back has become slower than the estimate of the round trip allows for.
+    // The return path has become slower than the round-trip estimate allows for.
     net.nodes[1].pipe.delay = 20 * MS;
     net.send(0, P, image, payload(1, 30_000));
     net.run(2000 * MS);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Peers and links that are removed while the others go on.
+//! Removal of peers and links while others continue.
 
 mod net;
 
@@ -11,7 +11,7 @@ use tautline_proto::{
 
 const MBPS_6: u64 = 6_000_000;
 
-/// A base (0) and robots that it has met.
+/// A base (0) and robots that have sessions with it.
 fn star(seed: u64, robots: &[&str]) -> Net {
     let mut net = Net::new(seed);
     net.add("base", defaults(), Pipe::of(MBPS_6));
@@ -43,7 +43,7 @@ fn a_removed_peer_hears_a_goodbye_and_cannot_come_back_with_its_key() {
     net.run(50 * MS);
     assert!(
         net.nodes[2].events.contains(&Event::PeerDown { peer: PeerId(0), said_goodbye: true }),
-        "it is told"
+        "it is reported"
     );
     assert_eq!(net.nodes[0].endpoint.peers().collect::<Vec<_>>(), [PeerId(0)]);
     net.nodes[0].events.clear();
@@ -58,7 +58,7 @@ fn a_removed_peer_hears_a_goodbye_and_cannot_come_back_with_its_key() {
 }
 
 #[test]
-fn what_waits_and_what_is_under_way_is_dropped_and_counted() {
+fn queued_and_outstanding_messages_are_dropped_and_counted() {
     let mut net = star(2, &["robot", "thief"]);
     let channel = net.open(0, PeerId(1), channel(topic("/image", 20)));
     for n in 0..8 {
@@ -130,7 +130,7 @@ fn another_peer_in_the_same_place_gets_nothing_of_the_first() {
     net.part(0, PeerId(1));
     let (place, _) = net.join(0, guest);
     assert_eq!(place, PeerId(1));
-    // Packets of the first are still on the air.
+    // Packets of the first one are still on the air.
     let _ = net.try_send(2, PeerId(0), theirs, payload(99, 1000));
     net.run(Duration::from_secs(5));
     assert!(net.nodes[0].endpoint.peer(place).up);
@@ -175,7 +175,7 @@ fn a_link_is_replaced_within_the_session_and_nothing_is_lost() {
 }
 
 #[test]
-fn the_removal_of_a_relay_closes_the_way_through_it_and_the_next_one_opens() {
+fn the_removal_of_a_relay_closes_the_link_through_it_and_another_relay_takes_over() {
     let mut net = Net::new(7);
     for name in ["robot", "relay", "second", "base"] {
         net.add(name, defaults(), Pipe::of(MBPS_6));
@@ -205,7 +205,7 @@ fn the_removal_of_a_relay_closes_the_way_through_it_and_the_next_one_opens() {
 }
 
 #[test]
-fn relays_forget_those_who_are_removed() {
+fn relays_forget_removed_peers() {
     let mut net = Net::new(8);
     for name in ["robot", "relay", "base"] {
         net.add(name, defaults(), Pipe::of(MBPS_6));
@@ -223,14 +223,14 @@ fn relays_forget_those_who_are_removed() {
         net.send(0, base, channel, payload(n, 30_000));
     }
     net.run(50 * MS);
-    // The far end is shut out by the relay, with packets for it on the way, and comes back.
+    // The relay removes the far end, with packets for it in flight, and adds it again.
     net.part(1, PeerId(1));
     net.run(Duration::from_secs(3));
-    assert!(!net.nodes[0].endpoint.peer(base).up, "no way is left");
+    assert!(!net.nodes[0].endpoint.peer(base).up, "no route is left");
     let again = net.meet(1, 2);
     net.nodes[1].endpoint.set_rights(again, Rights { relayed: true, max_priority: 255 });
     net.run(Duration::from_secs(10));
-    assert!(net.nodes[0].endpoint.peer(base).up, "the way is open again");
+    assert!(net.nodes[0].endpoint.peer(base).up, "the route works again");
     for n in 10..20 {
         net.send(0, base, channel, payload(n, 1000));
         net.run(50 * MS);
@@ -252,7 +252,7 @@ fn a_beacon_names_no_peer_that_was_removed() {
     assert_eq!(lengths(&mut net), None);
     net.meet(0, 2);
     assert_eq!(lengths(&mut net), one);
-    // What it says is for the one that has the place now.
+    // Its packets are for the peer that has the place now.
     net.part(2, PeerId(0));
     net.meet(2, 0);
     let beacon = net.nodes[0].endpoint.beacon().unwrap();

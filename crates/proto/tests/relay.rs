@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Nodes that reach each other through others.
+//! Nodes that reach each other through relays.
 
 mod net;
 
@@ -10,7 +10,7 @@ use tautline_proto::{ChannelId, Event, Instant, Notice, PeerId, Received, Rights
 const MBPS_6: u64 = 6_000_000;
 const RELAYED: Rights = Rights { relayed: true, max_priority: 255 };
 
-/// Nodes in a row, each with its neighbours as peers; every one may have the others relay.
+/// Nodes in a row, each with its neighbours as peers; each may have the others relay its packets.
 fn row(seed: u64, names: &[&str], pipe: &Pipe) -> Net {
     let mut net = Net::new(seed);
     for name in names {
@@ -24,7 +24,7 @@ fn row(seed: u64, names: &[&str], pipe: &Pipe) -> Net {
     net
 }
 
-/// Robot, relay and base: the robot's and the base's number of each other.
+/// Robot, relay and base, with the ids of the robot and the base at each other.
 fn three(seed: u64, pipe: &Pipe) -> (Net, PeerId, PeerId) {
     let mut net = row(seed, &["robot", "relay", "base"], pipe);
     let base = net.meet_through(0, 2, &[PeerId(0)]);
@@ -40,7 +40,7 @@ fn numbers(net: &Net, node: usize, channel: ChannelId) -> Vec<u32> {
 }
 
 #[test]
-fn messages_of_all_sizes_pass_both_ways() {
+fn messages_of_all_sizes_pass_in_both_directions() {
     let (mut net, base, robot) = three(1, &Pipe::of(MBPS_6));
     let there = net.open(0, base, channel(topic("/image", 20)));
     let back = net.open(2, robot, channel(topic("/cmd_vel", 220)));
@@ -78,7 +78,7 @@ fn a_kilobyte_message_carries_at_most_80_bytes() {
 }
 
 #[test]
-fn what_is_urgent_overtakes_at_every_hop_and_the_queue_stays_with_the_sender() {
+fn urgent_messages_overtake_at_every_hop_and_the_queue_stays_at_the_sender() {
     // The second hop is the slow one.
     let (mut net, base, _) = three(3, &Pipe::of(MBPS_6));
     net.nodes[1].pipe.rate_bps = 2_000_000;
@@ -107,9 +107,9 @@ fn what_is_urgent_overtakes_at_every_hop_and_the_queue_stays_with_the_sender() {
     assert!(ages[190] < 30 * MS, "{:?}", ages[190]);
     assert!(worst_at_relay < 12_000, "{worst_at_relay} bytes wait at the relay");
     let dropped = net.nodes[1].endpoint.relayed(PeerId(1)).dropped.total();
-    assert_eq!(dropped, 0, "nothing is dropped on the way");
+    assert_eq!(dropped, 0, "nothing is dropped on the path");
     let carried = net.nodes[2].received.iter().filter(|r| r.2 == bulk).count() * 15_000;
-    // The relay's 2 Mbps carry 1.2 MB in the time: the laser 0.2, reports 0.17, headers 0.1.
+    // The relay's 2 Mbps carry 1.2 MB in the time: the laser 0.2, acknowledgements 0.17, headers 0.1.
     assert!(carried > 600_000, "{carried} bytes of bulk");
 }
 
@@ -129,7 +129,7 @@ fn losses_are_repaired_on_their_own_hop() {
 }
 
 #[test]
-fn a_chain_of_three_hops_carries_and_another_way_is_taken_when_a_relay_dies() {
+fn a_chain_of_three_hops_works_and_another_route_takes_over_when_a_relay_dies() {
     // robot - a - b - base, and robot - c - base.
     let mut net = row(5, &["robot", "a", "b", "base"], &Pipe::of(MBPS_6));
     let c = net.add("c", defaults(), Pipe::of(MBPS_6));
@@ -138,7 +138,7 @@ fn a_chain_of_three_hops_carries_and_another_way_is_taken_when_a_relay_dies() {
     for (node, peer) in [(0, robot_c), (c, c_robot), (3, base_c), (c, c_base)] {
         net.nodes[node].endpoint.set_rights(peer, RELAYED);
     }
-    // The relays know the ends: their neighbours lead there.
+    // The relays know the ends, because they are their neighbours.
     net.meet_through(1, 3, &[PeerId(1)]);
     net.meet_through(2, 0, &[PeerId(0)]);
     let base = net.meet_through(0, 3, &[PeerId(0), robot_c]);
@@ -164,8 +164,8 @@ fn a_chain_of_three_hops_carries_and_another_way_is_taken_when_a_relay_dies() {
     }
     assert_eq!(numbers(&net, 3, scan).len(), 50);
     let through_a = net.nodes[1].endpoint.relayed(PeerId(1)).delivered;
-    assert!(through_a >= 50, "the first way of the file: {through_a}");
-    // The relay a falls silent for good.
+    assert!(through_a >= 50, "the first route of the configuration: {through_a}");
+    // The relay a is silent from here on.
     net.nodes[1].pipe.cut = true;
     net.nodes[0].pipe.cut = false;
     let died = net.now;
@@ -184,8 +184,8 @@ fn a_chain_of_three_hops_carries_and_another_way_is_taken_when_a_relay_dies() {
 }
 
 #[test]
-fn a_way_that_stood_still_is_used_again_though_something_is_always_on_it() {
-    // Heartbeats follow each other faster than they are acknowledged.
+fn a_stalled_relayed_link_is_used_again_although_packets_are_always_in_flight() {
+    // Heartbeats are more frequent than their acknowledgements.
     let (mut net, base, _) = three(16, &Pipe::of(MBPS_6));
     let scan = net.open(0, base, channel(topic("/scan", 200)));
     for node in &mut net.nodes {
@@ -205,7 +205,7 @@ fn a_way_that_stood_still_is_used_again_though_something_is_always_on_it() {
 }
 
 #[test]
-fn a_relay_passes_on_nothing_for_who_may_not_ask_and_says_so() {
+fn a_relay_forwards_nothing_without_the_right_and_reports_it() {
     let mut net = row(6, &["robot", "relay", "base"], &Pipe::of(MBPS_6));
     net.nodes[1].endpoint.set_rights(PeerId(0), Rights::default());
     let base = net.meet_through(0, 2, &[PeerId(0)]);
@@ -219,13 +219,13 @@ fn a_relay_passes_on_nothing_for_who_may_not_ask_and_says_so() {
 }
 
 #[test]
-fn a_relay_clamps_what_a_sender_may_ask_for() {
+fn a_relay_limits_the_priority_of_a_sender() {
     let (mut net, base, _) = three(7, &Pipe::of(MBPS_6));
     let clamped = Rights { relayed: true, max_priority: 50 };
     net.nodes[1].endpoint.set_rights(PeerId(0), clamped);
     net.nodes[1].pipe.rate_bps = 1_000_000;
     let greedy = net.open(0, base, channel(topic("/greedy", 250)));
-    // The relay's own, to the same base.
+    // The relay's own messages, to the same base.
     let own = net.open(1, PeerId(1), channel(topic("/own", 100)));
     for n in 0..100 {
         net.send(0, base, greedy, payload(n, 8000));
@@ -237,19 +237,19 @@ fn a_relay_clamps_what_a_sender_may_ask_for() {
     let mut ages: Vec<_> = of_own.map(|r| r.3.age).collect();
     ages.sort_unstable();
     assert!(ages.len() >= 95, "{}", ages.len());
-    // Two packets of 1.5 kB ahead at 1 Mbps, and its own.
+    // Two packets of 1.5 kB ahead at 1 Mbps, and the packet itself.
     assert!(ages[ages.len() * 95 / 100] < 40 * MS, "{ages:?}");
 }
 
 #[test]
-fn what_is_too_old_is_dropped_on_the_way() {
+fn expired_messages_are_dropped_on_the_path() {
     let (mut net, base, _) = three(8, &Pipe::of(MBPS_6));
     let mut short = topic("/scan", 200);
     short.lifespan = Some(100 * MS);
     let scan = net.open(0, base, channel(short));
     net.send(0, base, scan, payload(1, 1000));
     net.run(100 * MS);
-    // The second hop is cut when the relay has taken it.
+    // The second hop is cut after the relay has received the packet.
     net.nodes[1].stuck.push(address(2));
     for n in 2..30 {
         net.send(0, base, scan, payload(n, 1000));
@@ -267,7 +267,7 @@ fn what_is_too_old_is_dropped_on_the_way() {
 
 #[test]
 fn packets_in_a_circle_end() {
-    // a and b each take the other for the way to a base that nobody has.
+    // a and b each have the other as the next hop to a base that neither reaches.
     let mut net = row(9, &["a", "b", "robot"], &Pipe::of(MBPS_6));
     let base = net.add("base", defaults(), Pipe::of(MBPS_6));
     net.meet_through(0, base, &[PeerId(0)]);

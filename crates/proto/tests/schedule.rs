@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Priority, lifespan, bounds, turns, and what they cost.
+//! Priority, lifespan, limits and fair queuing, and their cost.
 
 mod net;
 
@@ -13,7 +13,7 @@ use tautline_proto::{
 
 const P: PeerId = PeerId(0);
 const MBPS_6: u64 = 6_000_000;
-/// A full packet at 6 Mbps.
+/// Airtime of a full packet at 6 Mbps.
 const PACKET: Duration = Duration::from_millis(2);
 
 fn delays_ms(net: &Net, node: usize, channel: ChannelId) -> Vec<f64> {
@@ -36,7 +36,7 @@ fn a_small_urgent_message_waits_for_two_packets_at_most() {
     net.run(1000 * MS);
     let laser_delays = delays_ms(&net, 1, laser);
     assert_eq!(laser_delays.len(), 350);
-    // Own airtime 1.4 ms, at most two packets already in the kernel, half a round trip of margin.
+    // Its own airtime of 1.4 ms, at most two packets in the kernel, and half a round trip of margin.
     let worst = laser_delays.iter().copied().fold(0.0, f64::max);
     let bound = 1.4 + 2.0 * PACKET.as_secs_f64() * 1e3 + 3.0;
     assert!(worst < bound, "worst {worst} ms, bound {bound} ms");
@@ -44,20 +44,20 @@ fn a_small_urgent_message_waits_for_two_packets_at_most() {
     net.check_conservation(0, P, &[laser, image]);
 }
 
-/// Classes of the packets with messages that a node has sent since there were `before`.
+/// Classes of the packets with messages that a node has sent after the first `before` packets.
 fn classes(net: &Net, node: usize, before: usize) -> Vec<(Class, u8)> {
     let sent = net.nodes[node].sent[before..].iter();
     sent.filter(|it| it.priority.is_some()).map(|it| (it.class, it.dscp)).collect()
 }
 
 #[test]
-fn one_packet_of_each_higher_class_enters_beside_lower_ones() {
+fn one_packet_of_each_higher_class_enters_alongside_lower_ones() {
     let mut net = Net::pair(1, &Pipe::of(MBPS_6));
     let command = net.open(0, P, channel(topic("/cmd_vel", 220)));
     let laser = net.open(0, P, channel(topic("/scan", 200)));
     let image = net.open(0, P, channel(topic("/image", 20)));
     let before = net.nodes[0].sent.len();
-    // What is in the kernel stays there, as behind the bulk of others.
+    // Packets stay in the kernel, as behind the bulk of others.
     net.nodes[0].stuck.push(address(1));
     net.send(0, P, image, payload(0, 65_536));
     net.run(5 * MS);
@@ -88,7 +88,7 @@ fn a_link_where_a_lower_class_is_stuck_still_carries_higher_ones() {
     let image_packets = classes(&net, 0, before).len();
     net.send(0, P, laser, payload(0, 1000));
     net.run(20 * MS);
-    // It may be sent again: acknowledgements were few until now.
+    // It may be repaired: acknowledgements were few until now.
     let since = &classes(&net, 0, before)[image_packets..];
     assert!(!since.is_empty() && since.iter().all(|it| *it == (Class::Video, 32)), "{since:?}");
     assert_eq!(delays_ms(&net, 1, laser).len(), 1);
@@ -117,7 +117,7 @@ fn a_radio_without_marking_has_one_class_and_one_budget() {
 }
 
 #[test]
-fn priority_can_change_while_messages_wait() {
+fn priority_can_change_while_messages_are_queued() {
     let mut net = Net::pair(2, &Pipe::of(MBPS_6));
     let first = net.open(0, P, channel(topic("/first", 100)));
     let second = net.open(0, P, channel(topic("/second", 50)));
@@ -216,7 +216,7 @@ fn the_queue_is_bounded_in_time_to_drain() {
 }
 
 #[test]
-fn peers_on_one_radio_take_turns() {
+fn peers_on_one_radio_are_served_by_fair_queuing() {
     let mut net = Net::new(7);
     net.add("robot", defaults(), Pipe::of(MBPS_6));
     for name in ["a", "b", "c"] {
@@ -229,7 +229,7 @@ fn peers_on_one_radio_take_turns() {
     let channels: Vec<_> = (0..3).map(|p| net.open(0, PeerId(p), channel(many.clone()))).collect();
     for n in 0..40 {
         for (peer, &bulk) in channels.iter().enumerate() {
-            // The first peer is asked to carry much more than its share.
+            // The first peer is asked to carry much more than its fair share.
             let times = if peer == 0 { 3 } else { 1 };
             for _ in 0..times {
                 net.send(0, PeerId(peer as u32), bulk, payload(n, 10_000));
@@ -243,7 +243,7 @@ fn peers_on_one_radio_take_turns() {
 }
 
 #[test]
-fn an_unresolved_peer_holds_up_nobody_else() {
+fn an_unresolved_peer_delays_no_other() {
     let mut net = Net::new(8);
     net.add("robot", defaults(), Pipe::of(MBPS_6));
     for name in ["a", "b"] {
@@ -297,7 +297,7 @@ fn a_kilobyte_message_carries_at_most_48_bytes_tag_included() {
     assert!(longest - 1024 <= 48, "{} bytes", longest - 1024);
 }
 
-/// What became of a steady stream on a link that is too slow for it.
+/// The outcome of a steady stream on a link that is too slow for it.
 struct Stream {
     /// Periods of the publisher between messages that arrived.
     gaps: BTreeSet<u32>,
@@ -348,7 +348,7 @@ fn thinned_messages_are_evenly_spaced_and_do_not_wait_for_each_other() {
         let (latest, thin) = (Stream::run(false, period * MS), Stream::run(true, period * MS));
         assert_eq!(thin.gaps, [every].into(), "{period} ms");
         assert!(latest.gaps.len() > 1, "{period} ms: {:?}", latest.gaps);
-        // An image alone takes 92 ms; what waits for one before it does so for half a period.
+        // An image alone takes 92 ms, and waits for the previous one for half a period.
         assert!(thin.oldest() < 105.0, "{period} ms: {}", thin.oldest());
         let waited = f64::from(period) / 2.0 - 4.0;
         assert!(thin.mean() + waited < latest.mean(), "{} {}", thin.mean(), latest.mean());
@@ -359,8 +359,8 @@ fn thinned_messages_are_evenly_spaced_and_do_not_wait_for_each_other() {
 }
 
 #[test]
-fn a_slow_link_is_not_filled_with_messages_that_expire_on_their_way() {
-    // 30 KB every 50 ms where each takes 125 ms, and is worth something for 300 ms.
+fn a_slow_link_is_not_filled_with_messages_that_expire_on_the_path() {
+    // 30 KB every 50 ms, where each takes 125 ms and has a lifespan of 300 ms.
     let delivered = |keep_last, delay| {
         let mut net = Net::pair(32, &Pipe { delay, ..Pipe::of(2_000_000) });
         let mut short = topic("/image", 10);
@@ -374,7 +374,7 @@ fn a_slow_link_is_not_filled_with_messages_that_expire_on_their_way() {
         net.nodes[1].received.len()
     };
     for delay in [MS, 30 * MS] {
-        // As many as fit, however many may wait.
+        // As many as fit, however many may be queued.
         for keep_last in [1, 3, 10, 1000] {
             let delivered = delivered(keep_last, delay);
             assert!((75..=81).contains(&delivered), "keep_last {keep_last}: {delivered}");
@@ -383,14 +383,14 @@ fn a_slow_link_is_not_filled_with_messages_that_expire_on_their_way() {
 }
 
 #[test]
-fn what_seems_in_vain_is_tried_where_nothing_newer_waits() {
+fn a_message_that_seems_late_is_tried_if_it_is_the_newest() {
     let mut net = Net::pair(33, &Pipe::of(1_000_000));
     let mut short = topic("/image", 10);
     short.lifespan = Some(300 * MS);
     let image = net.open(0, P, channel(short));
     net.send(0, P, image, payload(0, 30_000));
     net.run(500 * MS);
-    // The link is faster now, which nobody knows yet.
+    // The link is faster now, which no estimate shows yet.
     net.nodes[0].pipe.rate_bps = MBPS_6;
     for n in 1..4 {
         net.send(0, P, image, payload(n, 30_000));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Meeting, offering, restarting, parting.
+//! Handshakes, offers, restarts and goodbyes.
 
 mod net;
 
@@ -39,7 +39,7 @@ fn offers_arrive_with_type_hash_and_definition_and_messages_follow() {
 }
 
 #[test]
-fn a_definition_is_asked_for_once_however_many_topics_share_the_type() {
+fn a_definition_is_requested_once_for_all_topics_of_a_type() {
     let mut net = Net::pair(2, &Pipe::of(6_000_000));
     net.open(0, P, channel(topic("/a", 1)));
     net.nodes[0].sent.clear();
@@ -95,7 +95,7 @@ fn goodbye_is_noticed_at_once() {
     assert!(net.nodes[1].events.contains(&Event::PeerDown { peer: P, said_goodbye: true }));
 }
 
-/// What a node sent that is part of a handshake: 0 for calls, 1 for answers.
+/// Types of the handshake packets that a node sent: 0 for initiations, 1 for responses.
 fn handshakes(net: &Net, node: usize, kind: u8) -> Vec<Vec<u8>> {
     let all = net.nodes[node].sent.iter().map(|t| &t.datagram);
     all.filter(|d| d[0] == MAGIC && d[1] & 0xf == kind).cloned().collect()
@@ -110,7 +110,7 @@ fn notices(net: &Net, node: usize) -> Vec<Notice> {
 }
 
 #[test]
-fn a_replayed_call_of_an_earlier_life_ends_no_session() {
+fn a_replayed_initiation_of_an_earlier_epoch_ends_no_session() {
     let mut net = Net::pair(6, &Pipe::of(6_000_000));
     let old = handshakes(&net, 1, 0)[0].clone();
     net.restart(1, &[0]);
@@ -180,8 +180,8 @@ fn two_nodes_that_each_have_a_wrong_key_of_the_other_hear_of_it() {
     }
     net.run(1000 * MS);
     for (node, other) in [(robot, base), (base, robot)] {
-        let told = Notice::OtherKey { name: Some("other".into()), from: address(other).into() };
-        assert!(notices(&net, node).contains(&told));
+        let notice = Notice::OtherKey { name: Some("other".into()), from: address(other).into() };
+        assert!(notices(&net, node).contains(&notice));
     }
 }
 
@@ -200,23 +200,23 @@ fn a_key_under_another_name_is_refused_and_both_sides_hear_why() {
     let found = Notice::OtherName { name, theirs, from: address(robot).into() };
     assert!(notices(&net, base).contains(&found));
     let (name, verdict) = ("base".to_owned(), Verdict::Name);
-    let told = Notice::TheyRefuse { name, from: address(base).into(), verdict };
-    assert!(notices(&net, robot).contains(&told));
+    let notice = Notice::TheyRefuse { name, from: address(base).into(), verdict };
+    assert!(notices(&net, robot).contains(&notice));
     assert!(!net.nodes[base].endpoint.peer(P).up);
 }
 
 #[test]
-fn of_two_nodes_with_one_key_the_later_stays_and_all_are_told() {
+fn of_two_nodes_with_one_key_the_later_stays_and_all_report_it() {
     let mut net = Net::pair(13, &Pipe::of(6_000_000));
     let twin = net.add("robot", defaults(), Pipe::of(6_000_000));
-    // The base hears of it only: both robots have its address.
+    // Only the base detects it: both robots have its address.
     net.meet(twin, 1);
     net.run(5000 * MS);
     let twins = |notice: &Notice| matches!(notice, Notice::Twins { .. });
     assert!(notices(&net, 1).iter().any(twins), "{:?}", notices(&net, 1));
     let verdict =
         |notice: &Notice| matches!(notice, Notice::TheyRefuse { verdict: Verdict::Twin, .. });
-    assert!(notices(&net, 0).iter().any(verdict), "the earlier one is told");
+    assert!(notices(&net, 0).iter().any(verdict), "the earlier one is reported");
     net.nodes[1].events.clear();
     net.run(5000 * MS);
     let flips = |event: &&Event| matches!(event, Event::PeerUp { .. });
@@ -224,7 +224,7 @@ fn of_two_nodes_with_one_key_the_later_stays_and_all_are_told() {
 }
 
 #[test]
-fn another_version_is_noticed_and_not_answered() {
+fn another_version_is_reported_and_gets_no_response() {
     let mut net = Net::pair(8, &Pipe::of(6_000_000));
     net.nodes[0].sent.clear();
     net.inject(0, address(9), &[MAGIC, 5 << 4, 1, 2, 3]);
@@ -319,13 +319,13 @@ fn a_message_that_was_held_back_far_away_is_too_old() {
     let mut net = Net::pair(20, &Pipe::of(6_000_000));
     let mut command = topic("/cmd_vel", 220);
     command.lifespan = Some(200 * MS);
-    // Else it is sent again, and that is in time.
+    // Otherwise it is repaired, in time.
     let config = ChannelConfig { repair: false, ..channel(command) };
     let channel = net.open(0, P, config);
     net.run(2000 * MS);
     net.send(0, P, channel, payload(1, 100));
     net.run(100 * MS);
-    // An access point holds packets for 600 ms: not long enough for the link to be down.
+    // An access point delays packets by 600 ms, which is too short for the link to go down.
     net.nodes[0].pipe.delay = 600 * MS;
     net.send(0, P, channel, payload(2, 100));
     net.run(1 * MS);
@@ -344,7 +344,7 @@ fn a_round_trip_of_the_past_expires_no_fresh_message() {
     command.lifespan = Some(100 * MS);
     let command = net.open(0, P, ChannelConfig { repair: false, ..channel(command) });
     net.run(2000 * MS);
-    // The base has seen round trips of 600 ms, and hardly another since.
+    // The base has measured round trips of 600 ms, and hardly any since.
     net.nodes[0].pipe.delay = 300 * MS;
     net.nodes[1].pipe.delay = 300 * MS;
     net.run(6000 * MS);
@@ -361,7 +361,7 @@ fn a_round_trip_of_the_past_expires_no_fresh_message() {
 fn packets_from_elsewhere_that_are_only_repeated_move_nothing() {
     let mut net = Net::pair(17, &Pipe::of(6_000_000));
     let channel = net.open(1, P, channel(topic("/scan", 100)));
-    // Somebody who hears all forwards it from another address, and never gets an answer.
+    // An attacker forwards all packets from another address, and never receives a response.
     net.nodes[0].events.clear();
     for n in 0..100 {
         net.nodes[1].sent.clear();

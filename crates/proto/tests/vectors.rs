@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The golden vectors of spec/vectors: bytes and what they mean.
+//! The golden vectors of spec/vectors: bytes and their meaning.
 //!
-//! `UPDATE=1` writes the bytes anew from the meanings, which are written by
-//! hand: a change of format shows as a diff of both.
+//! `UPDATE=1` writes the bytes again from the meanings, which are written by hand: a change of the
+//! format shows as a diff of both.
 #![expect(clippy::disallowed_methods, reason = "the vectors are files")]
 
 use serde_json::{Value, json};
@@ -143,7 +143,7 @@ fn control_meaning(bytes: &[u8]) -> Result<Value, WireError> {
     })
 }
 
-/// The bytes that say it.
+/// Encodes a meaning.
 fn frames_bytes(meaning: &Value) -> Vec<u8> {
     let mut out = Vec::new();
     meaning.as_array().expect("frames").iter().for_each(|frame| put_frame(frame, &mut out));
@@ -356,7 +356,7 @@ impl End {
     }
 }
 
-/// What a handshake's inputs lead to.
+/// The packets and keys that follow from the inputs of a handshake.
 fn transcript(vector: &Value) -> Vec<(&'static str, Vec<u8>)> {
     let (initiator, responder) = (End::read(&vector["caller"]), End::read(&vector["called"]));
     let (now, proof) = (Instant(0), MacKey::of(&responder.secret.public()));
@@ -463,7 +463,7 @@ fn control_messages() {
 }
 
 #[test]
-fn what_is_invalid_is_refused_for_the_reason_given() {
+fn invalid_vectors_are_refused_for_the_given_reason() {
     for vector in vectors("invalid.json", "invalid") {
         let bytes = unhex(&vector["hex"]);
         let parsed = match text(&vector["of"]) {

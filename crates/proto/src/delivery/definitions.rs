@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Definitions of types that are known, so that they need not be asked for again.
+//! Known type definitions, which need not be requested again.
 //!
-//! Each peer has a store of its own: what one supplies says nothing about what another means. The
-//! node's own store holds what its application offers.
+//! Each peer has a store of its own, since a peer's definition says nothing about the types of
+//! another. The node's own store has the definitions of its application's topics.
 
 use crate::wire::control::OfferedTopic;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// What the table itself takes for each definition, about.
+/// Memory of a table entry in addition to its text, about.
 const OVERHEAD: usize = 128;
 
 /// A type's name and hash.
 type Key = (String, String);
 
-/// Definitions within a budget.
+/// A store of definitions with a limit of bytes.
 #[derive(Debug)]
 pub(crate) struct Definitions {
     texts: HashMap<Key, Arc<str>>,
     bytes: usize,
     max_bytes: usize,
-    /// A topic went, or changed, since it was last looked for those that no topic uses.
+    /// A topic was removed or changed since unused definitions were last removed.
     may_have_unused: bool,
 }
 
@@ -41,7 +41,7 @@ impl Definitions {
         self.texts.get(&key(topic)).cloned()
     }
 
-    /// Enters the definition of a topic's type, unless there is one. `false`: no room.
+    /// Adds the definition of a topic's type unless it is known; `false` if the store is full.
     pub(crate) fn insert(&mut self, topic: &OfferedTopic, text: &Arc<str>) -> bool {
         let key = key(topic);
         if self.texts.contains_key(&key) {
@@ -56,14 +56,14 @@ impl Definitions {
         fits
     }
 
-    /// A topic is not offered any more as it was.
+    /// Records that a topic was removed or changed.
     pub(crate) fn topic_removed(&mut self) {
         self.may_have_unused = true;
     }
 
-    /// Forgets those that no topic uses.
+    /// Removes definitions that no topic uses.
     pub(crate) fn retain_used<'a>(&mut self, topics: impl Iterator<Item = &'a OfferedTopic>) {
-        // A walk over all topics for each definition that finds no room would take a second.
+        // A pass over all topics for each definition beyond the limit would take a second.
         if !std::mem::take(&mut self.may_have_unused) {
             return;
         }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sets of byte ranges, and messages put together from pieces.
+//! Sets of byte ranges, and the reassembly of messages from fragments.
 
 use std::ops::Range;
 
-/// Holes that one set may have; a piece that would make more is refused, so
-/// that hostile one-byte pieces cannot make every insertion slow.
+/// Limit of ranges in a set. A fragment that would exceed it is refused, so that hostile fragments
+/// of one byte cannot make every insertion slow.
 pub(crate) const MAX_RANGES: usize = 4096;
 
 /// Disjoint, non-adjacent ranges in ascending order.
@@ -14,7 +14,7 @@ pub(crate) struct RangeSet {
 }
 
 impl RangeSet {
-    /// Adds `range`; returns how many of its bytes are new, or `None` if the set would have too many ranges.
+    /// Adds `range`; returns the number of its bytes that are new, or `None` at the limit of ranges.
     pub(crate) fn insert(&mut self, range: Range<u32>) -> Option<u32> {
         if range.is_empty() {
             return Some(0);
@@ -35,7 +35,7 @@ impl RangeSet {
         Some(range.end - range.start - known)
     }
 
-    /// Takes `range` out.
+    /// Removes `range`.
     pub(crate) fn remove(&mut self, range: &Range<u32>) {
         if range.is_empty() {
             return;
@@ -70,7 +70,7 @@ impl RangeSet {
     }
 }
 
-/// A message of which some pieces have arrived.
+/// An incomplete message.
 #[derive(Debug)]
 pub(crate) struct Partial {
     buffer: Vec<u8>,
@@ -78,21 +78,21 @@ pub(crate) struct Partial {
     missing: u32,
 }
 
-/// What a piece did.
+/// The effect of a fragment.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Inserted {
-    /// Nothing new in it.
-    Known,
-    /// More is missing.
-    Partly,
-    /// The message is whole.
-    Whole,
-    /// It contradicts earlier pieces or makes too many holes.
+    /// It has no new bytes.
+    Duplicate,
+    /// The message is still incomplete.
+    Incomplete,
+    /// The message is complete.
+    Complete,
+    /// It contradicts earlier fragments or exceeds the limit of ranges.
     Refused,
 }
 
 impl Partial {
-    /// `total` bytes are expected, at least 1. The memory is not touched until pieces arrive.
+    /// Expects `total` bytes, at least 1. The memory is not touched until fragments arrive.
     pub(crate) fn new(total: u32) -> Self {
         Self { buffer: vec![0; total as usize], arrived: RangeSet::default(), missing: total }
     }
@@ -108,11 +108,11 @@ impl Partial {
         }
         match self.arrived.insert(offset..end as u32) {
             None => Inserted::Refused,
-            Some(0) => Inserted::Known,
+            Some(0) => Inserted::Duplicate,
             Some(new) => {
                 self.buffer[offset as usize..end].copy_from_slice(piece);
                 self.missing -= new;
-                if self.missing == 0 { Inserted::Whole } else { Inserted::Partly }
+                if self.missing == 0 { Inserted::Complete } else { Inserted::Incomplete }
             }
         }
     }
@@ -154,7 +154,7 @@ mod tests {
         }
 
         #[test]
-        fn pieces_in_any_order_and_number_make_the_message(
+        fn fragments_in_any_order_and_repetition_make_the_message(
             message in prop::collection::vec(any::<u8>(), 1..3000),
             size in 1usize..400,
             order in any::<prop::sample::Index>(),
@@ -171,7 +171,7 @@ mod tests {
             let mut partial = Partial::new(total);
             let mut whole = 0;
             for (offset, piece) in pieces {
-                whole += usize::from(partial.insert(total, offset, piece) == Inserted::Whole);
+                whole += usize::from(partial.insert(total, offset, piece) == Inserted::Complete);
             }
             prop_assert_eq!(whole, 1);
             prop_assert_eq!(partial.into_buffer(), message);
@@ -186,6 +186,6 @@ mod tests {
         }
         let beyond = MAX_RANGES as u32 * 2;
         assert_eq!(set.insert(beyond..beyond + 1), None);
-        assert_eq!(set.insert(1..2), Some(1), "a piece that fills a hole is still taken");
+        assert_eq!(set.insert(1..2), Some(1), "a fragment that fills a hole is still accepted");
     }
 }

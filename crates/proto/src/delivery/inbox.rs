@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Messages arriving from one peer: put together, each handed over once.
+//! Reassembly of messages from one peer, and their delivery, once each.
 
 use crate::delivery::fragment::{Inserted, Partial};
 use crate::delivery::outbox::{CONTROL, MAX_SOURCES, RELAY};
@@ -12,39 +12,39 @@ use crate::wire::frame::Data;
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 
-/// An incomplete message of which nothing came for so long is given up.
+/// An incomplete message is dropped when no fragment arrived for this time.
 pub(crate) const PARTIAL_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest of the session's own messages.
+/// Longest control message.
 const MAX_CONTROL: usize = MAX_DEFINITION + 64;
 
-/// A message handed to the application.
+/// A message delivered to the application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Received {
-    /// The bytes.
+    /// The payload.
     pub payload: Bytes,
-    /// Which publisher of the channel it came from.
+    /// The publisher within the channel.
     pub source: u32,
     /// The sender's application encoded (compressed) the payload.
     pub encoded: bool,
-    /// Time since publication: residence at the sender, the link and the wait for its last piece.
+    /// Time since publication: at the sender, on the path, and until its last fragment arrived.
     pub age: Duration,
 }
 
-/// How long a packet was on its way.
+/// The time of a packet on the path.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Transit {
-    /// Half a round trip, within what the clocks say: decides whether a message is too old.
+    /// Half a round trip, within the bounds of the clocks: decides whether a message has expired.
     pub(crate) assumed: Duration,
     /// By the clocks of both ends, for statistics.
     pub(crate) measured: Option<Duration>,
 }
 
-/// What a data frame brought about.
+/// The effect of a DATA or RELAY frame.
 #[derive(Debug)]
 pub(crate) enum Taken {
     Nothing,
     Message(Received),
-    /// The session's own messages, in order.
+    /// Control messages that are next in order.
     Control(Vec<Bytes>),
     UnknownChannel,
     TooLarge(usize),
@@ -61,36 +61,37 @@ pub(crate) struct InChannel {
 }
 
 impl InChannel {
-    /// Of packets for others.
-    fn carried() -> Self {
+    /// A channel of relayed packets.
+    fn relayed() -> Self {
         let topic = OfferedTopic::nameless(0);
         Self { topic, wanted: true, sources: BTreeMap::new(), stats: InStats::default() }
     }
 }
 
+/// Channel, source and number of a message.
 type Key = (u64, u32, u64);
 
 #[derive(Debug)]
-struct Waiting {
+struct Incomplete {
     partial: Partial,
-    /// When it was published, in our time.
+    /// Time of publication by our clock.
     published: Instant,
-    touched: Instant,
+    last_fragment: Instant,
 }
 
 /// Messages from one peer.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     pub(crate) channels: BTreeMap<u64, InChannel>,
-    /// Publishers remembered, over all channels.
+    /// Number of sources remembered, over all channels.
     sources: usize,
-    partials: HashMap<Key, Waiting>,
+    partials: HashMap<Key, Incomplete>,
     partial_bytes: usize,
     max_message: usize,
     max_bytes: usize,
     next_control: u64,
     held_control: BTreeMap<u64, Bytes>,
-    /// Of `held_control` and of its incomplete messages among `partials`.
+    /// Bytes of `held_control` and of incomplete control messages in `partials`.
     control_bytes: usize,
 }
 
@@ -109,7 +110,7 @@ impl Inbox {
         }
     }
 
-    /// Enters or changes a channel; `true` if it is new or another topic or type than before.
+    /// Adds or changes a channel; `true` if it is new or its topic changed.
     pub(crate) fn set_offer(&mut self, channel: u64, topic: OfferedTopic) -> bool {
         if let Some(known) = self.channels.get_mut(&channel) {
             return std::mem::replace(&mut known.topic, topic.clone()) != topic;
@@ -121,26 +122,26 @@ impl Inbox {
     }
 
     pub(crate) fn withdraw(&mut self, channel: u64) -> bool {
-        self.give_up(DropReason::PeerGone, |key, _| key.0 == channel);
+        self.drop_partials(DropReason::PeerGone, |key, _| key.0 == channel);
         let gone = self.channels.remove(&channel);
         self.sources -= gone.as_ref().map_or(0, |channel| channel.sources.len());
         gone.is_some()
     }
 
-    /// Whether there is room for the session's own messages in a packet. If not,
-    /// it must not be acknowledged: the sender would never send them again, and
-    /// everything after waits for them. `more`: the peer may have more of them handled now.
+    /// Whether there is capacity for the control messages of a packet. Without it, the packet must
+    /// not be acknowledged: the sender would never repair them, and all later ones wait for them.
+    /// `has_token`: the rate limit of the peer's control messages is not reached.
     pub(crate) fn admits<'a>(
         &self,
         frames: impl Iterator<Item = (&'a Data, usize)>,
-        more: bool,
+        has_token: bool,
     ) -> bool {
         let mut bytes = self.control_bytes;
         for (data, len) in frames.filter(|(data, _)| data.channel == CONTROL) {
             let total = data.fragment.map_or(len, |f| f.total as usize);
             let ahead = data.number.saturating_sub(self.next_control);
             let is_new = data.number >= self.next_control;
-            if is_new && !more {
+            if is_new && !has_token {
                 return false;
             }
             if total > MAX_CONTROL || data.source != 0 || ahead >= limits::CONTROL_MESSAGES_HELD {
@@ -150,7 +151,7 @@ impl Inbox {
                 || self.held_control.contains_key(&data.number)
                 || self.partials.contains_key(&(CONTROL, 0, data.number));
             bytes += if known { 0 } else { total };
-            // What everything waits for is taken in any case.
+            // The next expected message is accepted in any case.
             if !known && ahead > 0 && bytes > limits::CONTROL_BYTES_HELD {
                 return false;
             }
@@ -158,7 +159,7 @@ impl Inbox {
         true
     }
 
-    /// Takes a packet for others, or a piece of one.
+    /// Handles a RELAY frame.
     pub(crate) fn take_relayed(
         &mut self,
         now: Instant,
@@ -170,11 +171,11 @@ impl Inbox {
             return Taken::Bound;
         }
         let channel = RELAY + data.channel;
-        self.channels.entry(channel).or_insert_with(InChannel::carried);
+        self.channels.entry(channel).or_insert_with(InChannel::relayed);
         self.take(now, transit, &Data { channel, ..*data }, bytes)
     }
 
-    /// Takes a data frame.
+    /// Handles a DATA frame.
     pub(crate) fn take(
         &mut self,
         now: Instant,
@@ -239,11 +240,11 @@ impl Inbox {
         let keep_last = u64::from(channel.topic.keep_last);
         let stream = (data.channel, data.source);
         let too_old = data.number.saturating_sub(keep_last);
-        self.give_up(DropReason::Late, |key, _| (key.0, key.1) == stream && key.2 <= too_old);
+        self.drop_partials(DropReason::Late, |key, _| (key.0, key.1) == stream && key.2 <= too_old);
         Taken::Message(Received { payload, source: data.source, encoded: data.encoded, age })
     }
 
-    /// Adds a piece; returns the message and its age if it is whole now.
+    /// Adds a fragment; returns the message and its age if it is complete.
     fn assemble(
         &mut self,
         now: Instant,
@@ -253,7 +254,7 @@ impl Inbox {
     ) -> Result<Option<(Bytes, Duration)>, ()> {
         let key = (data.channel, data.source, data.number);
         let Some(fragment) = data.fragment else {
-            // Pieces that came before were taken for lost, and all was sent again.
+            // The whole message may follow fragments that its sender declared lost.
             self.forget(key);
             return Ok(Some((Bytes::copy_from_slice(bytes), age)));
         };
@@ -262,40 +263,41 @@ impl Inbox {
             self.make_room(key.0, fragment.total as usize)?;
             *self.bytes_of(key.0) += fragment.total as usize;
             let partial = Partial::new(fragment.total);
-            self.partials.insert(key, Waiting { partial, published, touched: now });
+            let incomplete = Incomplete { partial, published, last_fragment: now };
+            self.partials.insert(key, incomplete);
         }
-        let Some(waiting) = self.partials.get_mut(&key) else { return Err(()) };
-        waiting.touched = now;
-        // Repairs know their age as well as first pieces; the smallest estimate has waited least.
-        waiting.published = waiting.published.max(published);
-        match waiting.partial.insert(fragment.total, fragment.offset, bytes) {
-            Inserted::Partly => Ok(None),
+        let Some(incomplete) = self.partials.get_mut(&key) else { return Err(()) };
+        incomplete.last_fragment = now;
+        // Every fragment has the age of the message; the smallest one was queued least.
+        incomplete.published = incomplete.published.max(published);
+        match incomplete.partial.insert(fragment.total, fragment.offset, bytes) {
+            Inserted::Incomplete => Ok(None),
             Inserted::Refused => Err(()),
-            Inserted::Known => {
+            Inserted::Duplicate => {
                 if let Some(channel) = self.channels.get_mut(&data.channel) {
                     channel.stats.duplicate_pieces += 1;
                 }
                 Ok(None)
             }
-            Inserted::Whole => Ok(self.forget(key).map(|waiting| {
-                let age = now.since(waiting.published);
-                (waiting.partial.into_buffer().into(), age)
+            Inserted::Complete => Ok(self.forget(key).map(|incomplete| {
+                let age = now.since(incomplete.published);
+                (incomplete.partial.into_buffer().into(), age)
             })),
         }
     }
 
-    fn forget(&mut self, key: Key) -> Option<Waiting> {
-        let waiting = self.partials.remove(&key)?;
-        *self.bytes_of(key.0) -= waiting.partial.total() as usize;
-        Some(waiting)
+    fn forget(&mut self, key: Key) -> Option<Incomplete> {
+        let incomplete = self.partials.remove(&key)?;
+        *self.bytes_of(key.0) -= incomplete.partial.total() as usize;
+        Some(incomplete)
     }
 
     fn bytes_of(&mut self, channel: u64) -> &mut usize {
         if channel == CONTROL { &mut self.control_bytes } else { &mut self.partial_bytes }
     }
 
-    /// Gives up the incomplete messages that were silent longest until `bytes` more fit.
-    /// The session's own are bounded by [`Self::admits`].
+    /// Drops the incomplete messages that have been without a fragment for longest, until `bytes`
+    /// more fit. [`Self::admits`] limits control messages.
     fn make_room(&mut self, channel: u64, bytes: usize) -> Result<(), ()> {
         if channel == CONTROL {
             return Ok(());
@@ -305,17 +307,17 @@ impl Inbox {
         }
         let mut count = self.partials.keys().filter(|key| key.0 != CONTROL).count();
         while self.partial_bytes + bytes > self.max_bytes || count >= limits::PARTIAL_MESSAGES {
-            let given_up = self.partials.iter().filter(|(key, _)| key.0 != CONTROL);
-            let oldest = given_up.min_by_key(|(key, w)| (w.touched, **key));
+            let data = self.partials.iter().filter(|(key, _)| key.0 != CONTROL);
+            let oldest = data.min_by_key(|(key, w)| (w.last_fragment, **key));
             let oldest = *oldest.ok_or(())?.0;
-            self.give_up(DropReason::Incomplete, |key, _| *key == oldest);
+            self.drop_partials(DropReason::Incomplete, |key, _| *key == oldest);
             count -= 1;
         }
         Ok(())
     }
 
-    fn give_up(&mut self, reason: DropReason, which: impl Fn(&Key, &Waiting) -> bool) {
-        // What arrived of the session's own messages was acknowledged and comes but once.
+    fn drop_partials(&mut self, reason: DropReason, which: impl Fn(&Key, &Incomplete) -> bool) {
+        // Fragments of control messages were acknowledged and do not arrive again.
         let data = self.partials.iter().filter(|(key, _)| key.0 != CONTROL);
         let ended: Vec<Key> = data.filter(|(k, w)| which(k, w)).map(|(k, _)| *k).collect();
         for key in ended {
@@ -326,28 +328,28 @@ impl Inbox {
         }
     }
 
-    /// Gives up what is past its lifespan and, while the peer is up, what has stopped coming:
-    /// what an outage interrupted goes on after it, since the sender has acknowledgements for a part.
+    /// Drops expired messages and, while the peer is up, messages without fragments for too long. A
+    /// message that an outage interrupts continues after it, since the sender knows its parts.
     pub(crate) fn expire(&mut self, now: Instant, peer_up: bool) {
         let lifespans: HashMap<u64, Duration> = self
             .channels
             .iter()
             .filter_map(|(number, channel)| Some((*number, channel.topic.lifespan?)))
             .collect();
-        self.give_up(DropReason::Expired, |key, waiting| {
-            lifespans.get(&key.0).is_some_and(|l| now.since(waiting.published) > *l)
+        self.drop_partials(DropReason::Expired, |key, incomplete| {
+            lifespans.get(&key.0).is_some_and(|l| now.since(incomplete.published) > *l)
         });
         if peer_up {
-            self.give_up(DropReason::Incomplete, |_, waiting| {
-                now.since(waiting.touched) >= PARTIAL_TIMEOUT
+            self.drop_partials(DropReason::Incomplete, |_, incomplete| {
+                now.since(incomplete.last_fragment) >= PARTIAL_TIMEOUT
             });
         }
     }
 
-    /// The peer is back: what it was in the middle of has its whole time again.
+    /// The peer is up again: the timeout of incomplete messages starts again.
     pub(crate) fn resume(&mut self, now: Instant) {
-        for waiting in self.partials.values_mut() {
-            waiting.touched = now;
+        for incomplete in self.partials.values_mut() {
+            incomplete.last_fragment = now;
         }
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Messages on their way: queued, fragmented, sent and repaired ([`outbox`]), reassembled and
-//! delivered once ([`inbox`]).
+//! Delivery of messages. A sender queues, fragments, sends and repairs them ([`outbox`]); a receiver
+//! reassembles and delivers each once ([`inbox`]).
 
 pub(crate) mod definitions;
 mod fragment;
@@ -11,11 +11,11 @@ mod repair_budget;
 
 use std::ops::Range;
 
-/// Identifies a message within one endpoint; drawn in order of arrival.
+/// Identifies a message within one endpoint, in the order of acceptance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct MessageId(pub(crate) u64);
 
-/// A piece of a message in a packet.
+/// The bytes of a message in one frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) message: MessageId,

@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How much may be sent again: a share of what is sent first, so that repairs
-//! cannot make congestion worse.
+//! The repair budget: a fraction of the bytes that are sent for the first time, so that repairs do
+//! not increase congestion.
 
 use crate::time::Instant;
 
-/// Repairs that may be sent at once before the share counts, in bytes.
+/// Bytes of repairs in a burst.
 const BURST: i64 = 65_536;
-/// What may be repaired with time alone, in bytes per second.
+/// Bytes of repairs per second that are allowed regardless of other data.
 const TRICKLE: i64 = 8_000;
 
-/// Bytes of repairs that one peer may be sent.
+/// The repair budget of one peer.
 #[derive(Debug)]
 pub(crate) struct RepairBudget {
-    /// The last repair may overdraw it.
+    /// Remaining bytes; the last repair may overdraw it.
     credit: i64,
     percent: u32,
-    trickled: Instant,
+    last_trickle: Instant,
 }
 
 impl RepairBudget {
-    /// Repairs may add `percent` of the bytes first sent.
+    /// A budget of `percent` of the bytes sent for the first time.
     pub(crate) fn new(percent: u32) -> Self {
-        Self { credit: BURST, percent, trickled: Instant::default() }
+        Self { credit: BURST, percent, last_trickle: Instant::default() }
     }
 
-    /// Changes the share; what is owed stays.
+    /// Changes the percentage; debt remains.
     pub(crate) fn set_percent(&mut self, percent: u32) {
         self.percent = percent;
     }
@@ -33,27 +33,27 @@ impl RepairBudget {
         self.credit > 0
     }
 
-    /// Time has passed.
+    /// Adds the budget of the time since the last call.
     pub(crate) fn trickle(&mut self, now: Instant) {
-        let millis = i64::try_from(now.since(self.trickled).as_millis()).unwrap_or(i64::MAX);
+        let millis = i64::try_from(now.since(self.last_trickle).as_millis()).unwrap_or(i64::MAX);
         let gained = millis.saturating_mul(TRICKLE) / 1000;
         if gained > 0 {
-            self.trickled = now;
+            self.last_trickle = now;
             self.earn(gained);
         }
     }
 
-    /// So many bytes were sent for the first time.
+    /// Adds the budget for bytes that were sent for the first time.
     pub(crate) fn on_first(&mut self, bytes: u32) {
         self.earn(i64::from(bytes) * i64::from(self.percent) / 100);
     }
 
-    /// So many bytes were sent again.
+    /// Charges bytes that were sent as a repair.
     pub(crate) fn on_repair(&mut self, bytes: u32) {
         self.credit -= i64::from(bytes);
     }
 
-    /// To send so many bytes again will cost nothing.
+    /// Returns the cost of a repair in advance.
     pub(crate) fn refund(&mut self, bytes: u32) {
         self.credit += i64::from(bytes);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Building packets, at the moment they leave.
+//! Builds packets at the time when they are sent.
 
 use crate::address::Place;
 use crate::class::{Class, InFlight};
@@ -17,27 +17,27 @@ use crate::time::Instant;
 use crate::wire::frame::{ClockReport, put_goodbye, put_held, put_ping};
 use crate::wire::packet::{SESSION_HEADER, SessionHeader, TAG, TIME_BYTES};
 
-/// A message goes into a packet behind another only if it is smaller than what
-/// a packet of its own would cost: at 6 Mbps about 300 us of preamble, contention
-/// and acknowledgement (papers.md, DCF), and 53 bytes of headers.
-const SHARE_BYTES: usize = 256;
-/// Bytes of headers assumed around waiting bytes when asking whether a packet may leave.
+/// A message shares a packet with an earlier one only if it is smaller than the cost of a packet of
+/// its own: at 6 Mbps about 300 us of preamble, contention and acknowledgement (papers.md, DCF), and
+/// 53 bytes of headers.
+const MAX_SHARED_BYTES: usize = 256;
+/// Bytes of headers assumed for a packet before it is built.
 const HEADER_ESTIMATE: usize = 64;
-/// Bytes that one acknowledgement may take: type, length, link, number, delay, two waits, and
-/// two varints of two bytes for each range (numbers span the receiver's window of 1024).
+/// Most bytes of an acknowledgement: type, length, link, number, delay, two queueing delays, and two
+/// varints of two bytes for each range (the numbers lie within a window of 1024).
 const MAX_ACK_BYTES: usize = 2 + 1 + 10 + 5 + 5 + 5 + ACK_RANGES * 4;
 
-/// Where a peer's control messages beyond `limits::CONTROL_FIRST` stand among what other peers
-/// are sent: below lasers and commands, above images.
+/// Rank of a peer's control messages beyond `limits::CONTROL_FIRST` among the messages to other
+/// peers: below lasers and commands, above images.
 const LATE_CONTROL_RANK: u16 = 128;
 
-/// Reports of one radio that may be in the kernel at once: one on the air, and the next.
+/// Limit of packets without messages in the kernel for one radio: one on the air, and the next.
 const MAX_REPORTS: usize = 2;
 
-/// Bytes that telling what waits here for one node may take.
+/// Most bytes of a relay backlog report.
 const MAX_BACKLOG_REPORT_BYTES: usize = 2 + 3 + 10 + 3;
 
-/// The message that a peer is sent next, and the link that carries it.
+/// The next message to a peer, and the link that carries it.
 #[derive(Debug, Clone, Copy)]
 struct Candidate {
     peer: PeerId,
@@ -46,18 +46,18 @@ struct Candidate {
     scope: Scope,
 }
 
-/// Which controller decides whether a packet may leave.
+/// The controller that decides whether a packet may be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Limit {
-    /// That of the radio, for all its peers.
+    /// The radio's, for all its peers.
     Radio,
-    /// That of the link, for its peer alone.
+    /// The link's, for its peer alone.
     Path,
 }
 
 impl Endpoint {
-    /// The next datagram to be sent now. Call until it returns `None`, then
-    /// again after the next input or timeout.
+    /// The next datagram to send now. Call until it returns `None`, and again after the next input or
+    /// timeout.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
         loop {
             self.process_backlog_changes(now);
@@ -68,15 +68,15 @@ impl Endpoint {
                 .or_else(|| self.poll_reports(now))
                 .or_else(|| self.poll_backlog_report(now))
                 .or_else(|| self.poll_data(now));
-            // What was handed to a relay waits in its queue, and may leave at once.
+            // A packet handed to a relay is in the queue for it, and may be sent at once.
             if transmit.is_some() || !std::mem::take(&mut self.relay_pending) {
                 return transmit;
             }
         }
     }
 
-    /// Accounts for a datagram on a link.
-    /// `urgency` is that of its messages; `None`: it is not bound by the radio's budget.
+    /// Accounts for a datagram on a link. `urgency` is `None` for a packet without messages, to which
+    /// the radio's budget does not apply.
     pub(crate) fn sent(
         &mut self,
         now: Instant,
@@ -110,7 +110,7 @@ impl Endpoint {
         }
     }
 
-    /// Acknowledgements, pings and goodbyes: small, and never behind data.
+    /// Acknowledgements, PINGs and goodbyes, which are small and precede data.
     fn poll_reports(&mut self, now: Instant) -> Option<Transmit> {
         for id in self.links.ids() {
             let link = &mut self.links[id];
@@ -134,31 +134,30 @@ impl Endpoint {
         None
     }
 
-    /// Since when a peer is owed a report, and the link that it is about, if it is about one.
+    /// Since when a report to a peer is due, and the link by which the reported packets came.
     fn due_report(&self, now: Instant, peer: PeerId) -> Option<(Instant, PeerId, Option<LinkId>)> {
         let state = &self.peers[peer];
         let due = state.received_packets.values().filter_map(|it| Some((it.ack_due()?, it.via)));
         let first = due.filter(|(at, _)| *at <= now).min();
-        // What it is to pass on goes first: others' goodbyes among it.
+        // Packets that the peer is to forward precede our goodbye; they may include goodbyes.
         let leaves = state.goodbye_now && !state.outbox.has_relayed();
         let goodbye = leaves.then_some((Instant::default(), None));
         goodbye.or(first).map(|(at, came_by)| (at, peer, came_by))
     }
 
-    /// A radio that does not get rid of its reports, because others fill the channel, is given
-    /// no more of them: what waits with us is of now when it leaves, and one tells of all since
-    /// the last.
+    /// Whether another packet without messages may go to the kernel. While the radio's queue is
+    /// blocked, hold reports in our queue: a later report is current, and covers the earlier ones.
     pub(crate) fn may_report(&self, id: LinkId) -> bool {
         let link = &self.links[id];
         if self.peers[link.peer].goodbye_now || link.via.is_some() {
             return true;
         }
-        let reporting =
+        let is_pending =
             |it: &&Link| it.radio == link.radio && it.has_pending_report() && !it.stalled;
-        !link.has_pending_report() && self.links.iter().filter(reporting).count() < MAX_REPORTS
+        !link.has_pending_report() && self.links.iter().filter(is_pending).count() < MAX_REPORTS
     }
 
-    /// Where a report goes: the way the packets came, for that way is open; else any.
+    /// The link of a report: the one by which the packets came, if it is up; otherwise any.
     fn report_link(&self, peer: PeerId, came_by: Option<LinkId>) -> Option<LinkId> {
         let up = |id: &LinkId| self.links[*id].up;
         let carries = |id: &LinkId| self.links[*id].carries_data();
@@ -171,21 +170,21 @@ impl Endpoint {
         self.peers[self.links[id].peer].session.keys().is_some()
     }
 
-    /// A packet with one frame of no consequence, to wherever.
+    /// A packet with one frame that is not ack-eliciting, to an address to which no link leads.
     pub(crate) fn single_frame_packet(
         &mut self,
         now: Instant,
         id: LinkId,
-        put: impl FnOnce(&mut Vec<u8>),
+        put_frame: impl FnOnce(&mut Vec<u8>),
     ) -> Option<Vec<u8>> {
         let mut packet = self.start_header(now, id)?;
-        put(packet.plaintext());
+        put_frame(packet.plaintext());
         let datagram = packet.seal()?;
         self.links[id].sent_packets.record(now, Class::BestEffort, Vec::new(), AckRequest::None, 0);
         Some(datagram)
     }
 
-    /// A packet without messages; with a goodbye it ends the session.
+    /// A packet without messages. With a goodbye it ends the session.
     pub(crate) fn report(&mut self, now: Instant, id: LinkId, ping: bool) -> Option<Transmit> {
         let peer = self.links[id].peer;
         let leaves = self.peers[peer].goodbye_now;
@@ -218,7 +217,7 @@ impl Endpoint {
         self.finish_packet(now, id, packet, Vec::new(), request, None)
     }
 
-    /// Header and clock.
+    /// Starts a packet with header and clock.
     fn start_header(&self, now: Instant, id: LinkId) -> Option<PacketBuilder> {
         let link = &self.links[id];
         let keys = self.peers[link.peer].session.keys()?;
@@ -238,8 +237,8 @@ impl Endpoint {
         Some(packet)
     }
 
-    /// Header and whatever acknowledgements wait for this peer, but for those of another link
-    /// that is up. `alone`: the packet is for them only.
+    /// Starts a packet with header, clock, and pending acknowledgements to this peer, except those of
+    /// another link that is up. `alone`: the packet carries no data.
     fn start_packet(&mut self, now: Instant, id: LinkId, alone: bool) -> Option<PacketBuilder> {
         let mut packet = self.start_header(now, id)?;
         let link = &self.links[id];
@@ -253,14 +252,14 @@ impl Endpoint {
             }
         }
         let state = &mut self.peers[peer];
-        for (number, arrivals) in &mut state.received_packets {
+        for (number, received) in &mut state.received_packets {
             if packet.sealed_len() + MAX_ACK_BYTES > capacity {
                 break;
             }
-            if arrivals.via.is_some_and(|via| via != id && self.links[via].up) {
+            if received.via.is_some_and(|via| via != id && self.links[via].up) {
                 continue;
             }
-            if let Some(ack) = arrivals.take_ack(now, *number, alone) {
+            if let Some(ack) = received.take_ack(now, *number, alone) {
                 ack.emit(packet.plaintext());
                 self.timers.set(Timer::Ack(peer, *number), None);
             }
@@ -282,8 +281,8 @@ impl Endpoint {
         let link = &mut self.links[id];
         let peer = link.peer;
         let ip_bytes = datagram.len() + link.config.header_bytes;
-        let forgotten = link.sent_packets.record(now, class, pieces, request, ip_bytes);
-        for piece in &forgotten {
+        let evicted = link.sent_packets.record(now, class, pieces, request, ip_bytes);
+        for piece in &evicted {
             let _ = self.peers[peer].outbox.lost(now, piece, true);
         }
         self.sent(now, id, datagram, urgency)
@@ -312,7 +311,7 @@ impl Endpoint {
             match limit {
                 // The radio holds back all peers.
                 Limit::Radio => return None,
-                // A slow path, or a peer that reports nothing, holds back that peer alone.
+                // A far bottleneck, or a peer without reports, holds back that peer alone.
                 Limit::Path => limited_by_path.push(next.peer),
             }
         }
@@ -322,7 +321,7 @@ impl Endpoint {
         None
     }
 
-    /// Asks the controllers of the radio and of the link whether a packet may leave.
+    /// Asks the controllers of the radio and of the link whether a packet may be sent.
     fn release(&mut self, now: Instant, radio: RadioId, next: &Candidate) -> (Limit, Release) {
         let priority = next.order.priority();
         if self.links[next.link].via.is_some() {
@@ -359,7 +358,7 @@ impl Endpoint {
         sum
     }
 
-    /// The class of a packet on a link with messages of this priority at most, or with none.
+    /// The class of a packet whose messages have at most this priority; `None` without messages.
     fn class(&self, link: LinkId, priority: Option<u8>) -> Class {
         let radio = self.links[link].radio;
         self.radios[radio].class(priority)
@@ -432,14 +431,14 @@ impl Endpoint {
                 false => cut.data.emit(&cut.bytes, packet.plaintext()),
             }
             pieces.push(cut.piece);
-            whole_within = Some(SHARE_BYTES);
+            whole_within = Some(MAX_SHARED_BYTES);
         }
         if repairs_control {
             outbox.control_repairs.on_sent(now, (self.random)());
         }
         let ip_bytes = packet.sealed_len() + link.config.header_bytes;
-        let under_way = link.sent_packets.outstanding_bytes() + ip_bytes;
-        let asked = link.controller.as_ref().is_some_and(|it| it.wants_report(under_way));
+        let outstanding = link.sent_packets.outstanding_bytes() + ip_bytes;
+        let asked = link.controller.as_ref().is_some_and(|it| it.wants_report(outstanding));
         let ack_soon = asked || outbox.next_in_order(scope).is_none();
         if ack_soon {
             SessionHeader::mark_ack_soon(packet.plaintext());

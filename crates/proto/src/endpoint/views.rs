@@ -17,41 +17,42 @@ pub struct PeerView<'a> {
     pub key: PublicKey,
     /// Whether a link to it is up.
     pub up: bool,
-    /// Whether there ever was a session with it.
+    /// Whether there has been a session with it.
     pub met: bool,
-    /// How its clock stands to ours, once that is known.
+    /// The comparison of its clock with ours, once known.
     pub clock: Option<ClockView>,
-    /// Messages waiting for it.
+    /// Messages queued for it.
     pub queued_messages: usize,
-    /// Bytes waiting for it.
+    /// Bytes queued for it.
     pub queued_bytes: u64,
 }
 
 /// State of a link.
 #[derive(Debug, Clone, Copy)]
 pub struct LinkView<'a> {
-    /// Whom it leads to.
+    /// The peer to which it leads.
     pub peer: PeerId,
-    /// By which radio.
+    /// The radio that it uses.
     pub radio: RadioId,
-    /// Where the peer is, if known.
+    /// The address of the peer, if known.
     pub remote: Option<Place>,
-    /// Whether packets come in.
+    /// Whether packets arrive.
     pub up: bool,
-    /// Whether the driver has not taken our packets for too long.
+    /// Whether the driver has sent no packet of it for too long.
     pub stalled: bool,
     /// Largest datagram payload.
     pub datagram_bytes: usize,
     /// Smoothed round trip time.
     pub rtt: Option<Duration>,
-    /// What its peer's reports allow, in bits per second of IP packets, where they are asked.
+    /// The pacing rate that follows from its peer's reports, in bits per second of IP packets;
+    /// `None` without a controller that uses them.
     pub rate_bps: Option<u64>,
-    /// What it lets go now, in bits per second of IP packets, shared with the other links of its
-    /// radio: the least of what is configured, what its peer's reports allow, and what its radio
-    /// carried when it was last busy (a quarter more for each second since then). It grows with
-    /// use. `None`: nothing is known to bound it.
+    /// The available rate in bits per second of IP packets, shared with the other links of its
+    /// radio: the least of the configured rate, the pacing rate, and the rate at which its radio was
+    /// last busy (a quarter more for each second since then). It grows with use. `None`: no limit is
+    /// known.
     pub available_bps: Option<u64>,
-    /// The signal that governs: what held a packet back last.
+    /// The signal that last held back a packet.
     pub signal: &'static str,
     /// Counters.
     pub stats: &'a LinkStats,
@@ -60,15 +61,15 @@ pub struct LinkView<'a> {
 /// State of a radio.
 #[derive(Debug, Clone, Copy)]
 pub struct RadioView {
-    /// The signal that governs.
+    /// The signal that governs the radio.
     pub signal: &'static str,
     /// Configured rate in bits per second.
     pub configured_bps: Option<u64>,
-    /// Rate of IP bytes while there was always something to send, in bits per second.
+    /// Rate of IP bytes while the queue was never empty, in bits per second.
     pub measured_bps: Option<u64>,
     /// Bytes of IP packets in the kernel.
     pub in_flight_bytes: usize,
-    /// Bytes that may be.
+    /// The in-flight budget in bytes.
     pub in_flight_limit_bytes: usize,
     /// Packets sent.
     pub sent_packets: u64,

@@ -18,7 +18,7 @@ pub(crate) const ACK_RANGES: usize = MAX_ACK_RANGES;
 const ACK_SHARE: f64 = 0.0175;
 /// IP bytes of a packet with one acknowledgement and nothing else.
 const ACK_BYTES: f64 = 90.0;
-/// Cost of a packet on 802.11 beside its bytes, in seconds: preamble, contention, ACK (DCF, OFDM:
+/// Cost of a packet on 802.11 in addition to its bytes, in seconds: preamble, contention, ACK (DCF, OFDM:
 /// 160 to 230 us). Other paths cost less.
 const ACK_AIRTIME: f64 = 200e-6;
 /// Longest time between acknowledgements of a stream of packets, in seconds.

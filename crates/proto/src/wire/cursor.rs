@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Fields in and out of bytes.
+//! Parses and emits fields.
 
 use super::WireError;
 
-/// Reads fields from the front of a slice.
+/// Parses fields from the front of a slice.
 #[derive(Debug, Clone, Copy)]
 pub struct Reader<'a> {
     rest: &'a [u8],
@@ -15,12 +15,12 @@ impl<'a> Reader<'a> {
         Self { rest: bytes }
     }
 
-    /// Whether everything has been read.
+    /// Whether no bytes remain.
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// Takes what is left.
+    /// The remaining bytes.
     pub fn remaining(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
     }
@@ -71,7 +71,7 @@ impl<'a> Reader<'a> {
         Err(WireError::VarintTooLong)
     }
 
-    /// A varint that has to fit 32 bits.
+    /// A varint of at most 32 bits.
     pub fn varint_u32(&mut self, field: &'static str) -> Result<u32, WireError> {
         u32::try_from(self.varint()?).map_err(|_| WireError::Value(field))
     }
@@ -113,7 +113,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn varints_come_back_and_their_length_is_known(value: u64) {
+        fn varints_survive_encoding_and_their_length_is_known(value: u64) {
             let mut out = Vec::new();
             put_varint(&mut out, value);
             prop_assert_eq!(out.len(), varint_len(value));

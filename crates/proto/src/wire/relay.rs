@@ -119,9 +119,9 @@ mod tests {
     fn lifespans_are_rounded_up_by_at_most_a_tenth() {
         for millis in [1, 2, 50, 199, 200, 500, 2000, 100_000] {
             let life = Duration::from_millis(millis);
-            let told = life_of(life_code(Some(life))).unwrap();
-            assert!(told >= life - Duration::from_micros(1), "{millis}: {told:?}");
-            assert!(told < life.mul_f64(1.1), "{millis}: {told:?}");
+            let decoded = life_of(life_code(Some(life))).unwrap();
+            assert!(decoded >= life - Duration::from_micros(1), "{millis}: {decoded:?}");
+            assert!(decoded < life.mul_f64(1.1), "{millis}: {decoded:?}");
         }
         assert_eq!(life_of(life_code(None)), None);
         assert_eq!(life_of(life_code(Some(Duration::from_secs(1 << 40)))), None);

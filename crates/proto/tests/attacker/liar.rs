@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A peer that holds a valid key and lies. What it sends is drawn choice by choice, from the
-//! bytes of a fuzzer or from a seeded generator. Shared by proto's tests, the fuzz targets and
-//! the lab's swarm.
+//! A hostile peer with a valid key. It draws each of its choices from the bytes of a fuzzer or from a
+//! seeded generator. Shared by proto's tests, the fuzz targets and the lab's swarm.
 #![allow(dead_code, reason = "each user takes its part")]
 
 use std::collections::{BTreeMap, VecDeque};
@@ -17,32 +16,32 @@ use tautline_proto::wire::packet::{Greeting, Packet, SessionHeader, start_initia
 use tautline_proto::wire::relay::{Held, RelayHeader, ShortName};
 use tautline_proto::{Duration, Instant, OfferedQos, OfferedTopic, PublicKey, Role, SecretKey};
 
-/// A number below another; 0 where there is nothing left to draw from.
+/// Draws a number below another; 0 where nothing is left to draw from.
 pub type Draw<'a> = dyn FnMut(u64) -> u64 + 'a;
 
-/// Own datagrams and those of others that are remembered, to be sent again.
+/// Limit of remembered datagrams, its own and those of others, for replays.
 const REMEMBERED: usize = 16;
-/// Bytes of a piece of a long relayed packet.
+/// Bytes of a fragment of a long relayed packet.
 const PIECE: usize = 1200;
-/// Largest relayed packet, whatever it holds.
+/// Largest relayed packet.
 const MAX_CARRIED: usize = 60_000;
-/// Calls under new keys come no closer together: more would only meet the gate against floods.
+/// Least time between initiations: more of them would only reach the limit of initiations.
 const BETWEEN_CALLS: Duration = Duration::from_millis(500);
-/// New keys after so long; the old ones end soon after.
+/// Age at which keys are renewed; the old ones end soon after.
 const KEYS_LAST: Duration = Duration::from_secs(100);
 
-/// Who is lied to, and by whom.
+/// The node under attack, and its peers.
 #[derive(Clone)]
 pub struct Cast {
-    /// The liar's name, whose key is the insecure one.
+    /// The name of the hostile peer, whose key is the insecure one.
     pub name: String,
     /// The node's key.
     pub node: PublicKey,
-    /// Everybody in the team, the two included.
+    /// All nodes of the team, including these two.
     pub team: Vec<ShortName>,
 }
 
-/// See the module.
+/// The hostile peer; see the module's documentation.
 pub struct Liar {
     cast: Cast,
     secret: SecretKey,
@@ -50,12 +49,12 @@ pub struct Liar {
     drawn: u8,
     calling: Option<Initiator>,
     called: Option<Instant>,
-    /// The node's number of the session.
+    /// The node's session number.
     session: u32,
     sealer: Option<Sealer>,
-    /// The last number of each link.
+    /// The last packet number of each link.
     packets: BTreeMap<u8, u64>,
-    /// The last number of each channel, and of each priority of relayed packets.
+    /// The last message number of each channel, and of each priority of relayed packets.
     messages: BTreeMap<(bool, u64), u64>,
     own: VecDeque<Vec<u8>>,
     heard: VecDeque<Vec<u8>>,
@@ -81,7 +80,7 @@ fn pick<T: Copy>(draw: &mut Draw<'_>, choices: &[T]) -> T {
     choices[at.min(choices.len() - 1)]
 }
 
-/// `near`, or a number at some end.
+/// Draws `near`, or a number at a boundary.
 fn number(draw: &mut Draw<'_>, near: u64) -> u64 {
     let ends = [0, 1, u64::from(u32::MAX), MAX_CHANNEL, u64::MAX - 1, u64::MAX];
     match draw(8) {
@@ -100,9 +99,9 @@ fn micros(draw: &mut Draw<'_>) -> Duration {
     Duration::from_micros(pick(draw, &[0, 100, 20_000, 3_000_000, u64::from(u32::MAX)]))
 }
 
-/// Meeting.
+/// Handshakes.
 impl Liar {
-    /// One that has not called yet.
+    /// A peer that has not sent an initiation yet.
     pub fn new(cast: Cast) -> Self {
         Self {
             secret: SecretKey::insecure(&cast.name),
@@ -126,7 +125,7 @@ impl Liar {
         self.sealer.is_some()
     }
 
-    /// A call of this life.
+    /// An initiation with the present session epoch.
     pub fn call(&mut self, now: Instant) -> Vec<u8> {
         self.drawn = self.drawn.wrapping_add(1);
         self.called = Some(now);
@@ -141,7 +140,7 @@ impl Liar {
         call
     }
 
-    /// Takes what the node sent to the liar; a packet is due if it was the answer to its call.
+    /// Handles a datagram of the node. A packet is due if it was the response to an initiation.
     pub fn hear(&mut self, datagram: &[u8]) -> bool {
         let Ok(Packet::Response(answer)) = Packet::parse(datagram) else {
             remember(&mut self.heard, datagram);
@@ -158,19 +157,19 @@ impl Liar {
         self.sealer.is_some()
     }
 
-    /// Takes what others said to each other.
+    /// Remembers a datagram between others.
     pub fn overhear(&mut self, datagram: &[u8]) {
         remember(&mut self.heard, datagram);
     }
 
-    /// A call if there are no keys, or if they are old.
+    /// An initiation, if there are no keys or if they are old.
     pub fn due_call(&mut self, now: Instant) -> Option<Vec<u8>> {
         let since = self.called.map(|called| now.since(called));
         let patience = if self.has_met() { KEYS_LAST } else { BETWEEN_CALLS };
         since.is_none_or(|since| since >= patience).then(|| self.call(now))
     }
 
-    /// Another life; or an earlier one again.
+    /// Draws another session epoch, or an earlier one again.
     fn live_again(&mut self, now: Instant, draw: &mut Draw<'_>) -> Vec<Vec<u8>> {
         if self.called.is_some_and(|called| now.since(called) < BETWEEN_CALLS) {
             return Vec::new();
@@ -181,7 +180,7 @@ impl Liar {
             _ => self.epoch.wrapping_add(1),
         };
         if draw(2) == 0 {
-            // As a life that knows nothing of the one before.
+            // Like a node that has restarted.
             self.packets.clear();
             self.messages.clear();
         }
@@ -191,13 +190,13 @@ impl Liar {
 
 /// Packets.
 impl Liar {
-    /// Frames in a packet of the session, as it should be.
+    /// A correct session packet with these frames.
     pub fn packet(&mut self, now: Instant, frames: &[u8]) -> Option<Vec<u8>> {
         let next = self.packets.get(&0).map_or(1, |last| last.saturating_add(1));
         self.seal((0, next), Some((now.0 / 1000) as u32), false, frames)
     }
 
-    /// A packet with one of the session's own messages.
+    /// A packet with a control message.
     pub fn say(&mut self, now: Instant, control: &Control) -> Option<Vec<u8>> {
         let mut frames = Vec::new();
         self.plain(false, 0).emit(&control.emit(), &mut frames);
@@ -248,7 +247,7 @@ impl Liar {
         sealed.unwrap_or_default()
     }
 
-    /// The datagrams of one act.
+    /// The datagrams of one action.
     pub fn act(&mut self, now: Instant, draw: &mut Draw<'_>) -> Vec<Vec<u8>> {
         let mut datagrams: Vec<_> = self.due_call(now).into_iter().collect();
         datagrams.extend(match draw(16) {
@@ -275,7 +274,7 @@ impl Liar {
         self.drawn_packet(now, draw, false, &frames)
     }
 
-    /// One thing, again and again.
+    /// The same action many times.
     fn flood(&mut self, now: Instant, draw: &mut Draw<'_>) -> Vec<Vec<u8>> {
         let count = pick(draw, &[2, 10, 40]);
         let mut frames = Vec::new();
@@ -294,7 +293,7 @@ impl Liar {
             .collect()
     }
 
-    /// Packets of ours within packets of ours, in pieces.
+    /// Nested packets of this peer, in fragments.
     fn nest(&mut self, now: Instant, draw: &mut Draw<'_>) -> Vec<Vec<u8>> {
         let levels = pick(draw, &[1, 2, 3, 20, 200, 1200]);
         let mut frames = Vec::new();
@@ -315,7 +314,7 @@ impl Liar {
         self.in_pieces(now, &frames)
     }
 
-    /// `frames`, which are one relay frame, as pieces of one.
+    /// `frames`, which are one RELAY frame, as fragments.
     fn in_pieces(&mut self, now: Instant, frames: &[u8]) -> Vec<Vec<u8>> {
         if frames.len() <= PIECE {
             return self.packet(now, frames).into_iter().collect();
@@ -334,7 +333,7 @@ impl Liar {
         datagrams
     }
 
-    /// A session packet of any number, under no keys.
+    /// A session packet with an arbitrary number, encrypted under no key.
     fn forge(&mut self, draw: &mut Draw<'_>) -> Vec<u8> {
         let session = if draw(2) == 0 { self.session } else { draw(1 << 32) as u32 };
         let (link, number) = (draw(16) as u8, draw(1 << 32) as u32);

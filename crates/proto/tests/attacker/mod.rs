@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A node, and a hand-made peer that completes the handshake with it and then
-//! sends it whatever it likes. Shared with the fuzz targets.
+//! A node, and a hand-made peer that completes the handshake and then sends anything. Shared with
+//! the fuzz targets.
 #![allow(dead_code, reason = "each user takes its part")]
 
 use std::net::SocketAddr;
@@ -23,10 +23,10 @@ pub struct Attacked {
     pub endpoint: Endpoint,
     pub now: Instant,
     pub from: SocketAddr,
-    /// The node's number of the session, and the keys.
+    /// The node's session number, and the keys.
     pub session: u32,
     sealer: Option<Sealer>,
-    /// Of the last packet and the last control message to the node.
+    /// Numbers of the last packet and the last control message to the node.
     pub packet: u64,
     pub control: u64,
     pub events: Vec<Event>,
@@ -50,7 +50,7 @@ pub fn data(channel: u64, number: u64, fragment: Option<Fragment>) -> Data {
 }
 
 impl Attacked {
-    /// A node that has met its peer, offers it a channel and takes one (number 1) from it.
+    /// A node with a session; it offers the peer a channel and is subscribed to one (number 1).
     pub fn new(config: Config) -> Self {
         let mut seed = 0;
         let random = move || {
@@ -78,7 +78,7 @@ impl Attacked {
         new
     }
 
-    /// A call of the peer's in the life `epoch`.
+    /// An initiation of the peer with session epoch `epoch`.
     pub fn call(&self, epoch: u64, drawn: u8) -> (Initiator, Vec<u8>) {
         let node = SecretKey::insecure(self.endpoint.name()).public();
         let payload = Greeting { epoch, name: NAME }.emit();
@@ -103,7 +103,7 @@ impl Attacked {
         assert!(self.endpoint.peer(PEER).up, "the node has met its peer");
     }
 
-    /// Any datagram from the peer's address.
+    /// Delivers a datagram from the peer's address.
     pub fn inject(&mut self, datagram: &[u8]) {
         self.now = self.now + Duration::from_micros(100);
         self.endpoint.handle_packet(self.now, RadioId(0), self.from, datagram);
@@ -111,7 +111,7 @@ impl Attacked {
         self.drain();
     }
 
-    /// What the node has to say goes nowhere; messages and notices are noted.
+    /// Discards the node's packets; records messages and notices.
     fn drain(&mut self) {
         while let Some(transmit) = self.endpoint.poll_transmit(self.now) {
             if let Some(link) = transmit.link {
@@ -125,7 +125,7 @@ impl Attacked {
         }
     }
 
-    /// Frames in a packet of the session with the next number.
+    /// Delivers frames in a session packet with the next number.
     pub fn packet(&mut self, frames: &[u8]) {
         self.packet += 1;
         let (session, number) = (self.session, self.packet as u32);
@@ -138,7 +138,7 @@ impl Attacked {
         self.inject(&datagram);
     }
 
-    /// By its first byte: a datagram as it is, frames of a packet, or a control message.
+    /// Delivers, by the first byte, a datagram as it is, frames of a packet, or a control message.
     pub fn raw_or_framed(&mut self, bytes: &[u8]) {
         let Some((kind, rest)) = bytes.split_first() else { return };
         match kind % 3 {

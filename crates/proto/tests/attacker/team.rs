@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A node with three peers, one of which lies: a script says what happens, and after each step
-//! all must be well with the others. Shared with the fuzz target of the same purpose.
+//! A node with three peers, one of which is hostile. A script determines the events, and after each
+//! step the other two must be unharmed. Shared with the fuzz target of the same purpose.
 #![allow(dead_code, reason = "each user takes its part")]
 
 use super::liar::{Cast, Draw, Liar};
@@ -13,35 +13,35 @@ use tautline_proto::{
 };
 
 const LIAR: &str = "liar";
-/// The node that is lied to, and two honest peers of its, who meet through it as well.
+/// The node under attack, and its two honest peers, which also reach each other through it.
 const NODE: usize = 0;
 const BASE: usize = 1;
 const ARM: usize = 2;
-/// What the node calls the three.
+/// The node's ids of the three.
 const HONEST: [PeerId; 2] = [PeerId(0), PeerId(1)];
 const LYING: PeerId = PeerId(2);
-/// Of all nodes: small, so that what is not bounded shows.
+/// Limits of all nodes: small, so that missing ones show.
 const QUEUE_BYTES: usize = 200_000;
-/// The session's own messages to one peer: each is small, and there are so many at most.
+/// Bytes of control messages to one peer: each is small, and their number is limited.
 const MAX_OWN_BYTES: u64 = 8 * MAX_CHANNELS as u64 * 1100;
 /// Steps of one script.
 const MAX_STEPS: usize = 200;
-/// In so long an honest message arrives, whatever the liar did before.
+/// An honest message arrives within this time, whatever the hostile peer did before.
 const ARRIVES_WITHIN: Duration = Duration::from_secs(20);
 
-/// See the module.
+/// The team; see the module's documentation.
 pub struct Team {
     net: Net,
     liar: Liar,
     address: SocketAddr,
-    /// A channel from the node to the liar, and the honest ones: from, to, its number.
+    /// A channel from the node to the hostile peer, and the honest ones: from, to, number.
     to_liar: Option<ChannelId>,
     honest: [(usize, PeerId, ChannelId); 4],
     /// Honest messages of [`Team::end`].
     sent: u32,
 }
 
-/// Tells the node of the liar, who is no node of the net.
+/// Adds the hostile peer, which is no node of the net, to the node.
 fn add_liar(net: &mut Net, address: SocketAddr) -> Liar {
     let secret = SecretKey::insecure(LIAR);
     let now = net.now;
@@ -64,7 +64,7 @@ fn config() -> Config {
     }
 }
 
-/// Choices out of bytes; zeros behind their end.
+/// Draws choices from bytes, and zeros after their end.
 pub fn choices<'a>(mut bytes: &'a [u8]) -> impl FnMut(u64) -> u64 + 'a {
     move |limit| {
         let width = if limit <= 256 { 1 } else { 4 };
@@ -77,7 +77,7 @@ pub fn choices<'a>(mut bytes: &'a [u8]) -> impl FnMut(u64) -> u64 + 'a {
 }
 
 impl Team {
-    /// All have met, and honest messages flow.
+    /// All have sessions, and honest messages flow.
     pub fn new(relayed: bool) -> Self {
         let mut net = Net::new(1);
         for name in ["node", "base", "arm"] {
@@ -150,7 +150,7 @@ impl Team {
             3 => {
                 if let Some(to_liar) = self.to_liar {
                     let bytes = vec![1; [0, 100, 5000, 90_000][draw(4) as usize]];
-                    // It may not be wanted.
+                    // There may be no subscription.
                     let _ = self.net.try_send(NODE, LYING, to_liar, bytes);
                 }
             }
@@ -158,7 +158,7 @@ impl Team {
                 let (node, peer, channel) = self.honest[draw(4) as usize];
                 let _ = self.net.try_send(node, peer, channel, vec![2; draw(3000) as usize]);
             }
-            // From elsewhere, from where others are, or back home.
+            // From elsewhere, from the address of another node, or from its own.
             5 => self.address = [address(3), address(9), address(BASE)][draw(3) as usize],
             _ => {
                 for datagram in self.liar.act(now, draw) {
@@ -187,7 +187,7 @@ impl Team {
         }
     }
 
-    /// Lets time pass; the liar hears what is sent to it, and calls when its keys are old.
+    /// Lets time pass. The hostile peer receives its packets, and initiates when its keys are old.
     fn pass(&mut self, span: Duration) {
         self.net.run(span);
         self.hear();
@@ -210,7 +210,7 @@ impl Team {
         }
     }
 
-    /// What holds after every step.
+    /// Checks the invariants after every step.
     fn check(&mut self) {
         for (node, state) in self.net.nodes.iter().enumerate() {
             for peer in state.endpoint.peers() {
@@ -243,8 +243,8 @@ impl Team {
         self.forget();
     }
 
-    /// The liar wants much of the highest priority, shows that it is there, and reports nothing
-    /// of what arrives: the longest that an honest message of low priority takes beside it.
+    /// The hostile peer subscribes to much data of the highest priority, is up, and acknowledges
+    /// nothing. Returns the longest delay of an honest message of low priority.
     pub fn longest_wait_beside_a_mute_peer(&mut self) -> Duration {
         let now = self.net.now;
         let endpoint = &mut self.net.nodes[NODE].endpoint;
@@ -257,7 +257,7 @@ impl Team {
             if let Some(packet) = self.liar.say(self.net.now, &wants) {
                 self.net.inject(NODE, self.address, &packet);
             }
-            // The queue is full at some time.
+            // The queue is full at times.
             let _ = self.net.try_send(NODE, LYING, to_liar, vec![1; 20_000]);
             let (payload, began) = (super::net::payload(round, 100), self.net.now);
             self.net.send(NODE, peer, honest, payload.clone());
@@ -277,7 +277,7 @@ impl Team {
         }
     }
 
-    /// The honest can still talk to each other.
+    /// Checks that the honest peers still reach each other.
     fn end(&mut self) {
         let ours: Vec<_> = (0..self.honest.len()).map(|_| self.next_payload()).collect();
         for ((node, peer, channel), payload) in self.honest.into_iter().zip(&ours) {
@@ -295,7 +295,7 @@ impl Team {
         }
     }
 
-    /// Of the honest channels, for who looks for a fault.
+    /// State of the honest channels, for debugging.
     fn state(&self) -> String {
         let all = self.honest.iter().map(|(node, peer, channel)| {
             let endpoint = &self.net.nodes[*node].endpoint;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Endpoints in virtual time, joined by seeded lossy pipes. Without I/O, so a
-//! seed repeats a run exactly.
+//! Endpoints in virtual time, joined by seeded lossy pipes. There is no I/O, so that a seed repeats a
+//! run exactly.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::collections::{BTreeMap, BinaryHeap};
@@ -37,21 +37,21 @@ impl Rng {
     }
 }
 
-/// What one node's radio sends through: a local queue that drains at a rate, then the air.
+/// The transmission of one node's radio: a local queue that drains at a rate, then the air.
 #[derive(Clone)]
 pub struct Pipe {
     pub rate_bps: u64,
     pub delay: Duration,
     pub loss: f64,
     pub duplicate: f64,
-    /// Share of packets that are held back, and by how much at most.
+    /// Fraction of packets that are delayed, and the longest delay.
     pub reorder: f64,
     pub reorder_by: Duration,
     /// Packets are lost while this is set.
     pub cut: bool,
-    /// Longer datagrams are lost, as in collisions of stations that do not hear each other.
+    /// Longer datagrams are lost, as in collisions of hidden stations.
     pub longest: usize,
-    /// The queue that drains at `rate_bps` is far away: our own kernel has nothing of it.
+    /// The queue that drains at `rate_bps` is far away: our own kernel holds no packets.
     pub is_far: bool,
 }
 
@@ -83,11 +83,11 @@ pub struct Node {
     busy_until: Instant,
     in_flight: BTreeMap<(LinkId, Class), usize>,
     pub events: Vec<Event>,
-    /// Messages delivered: when, from whom, on which channel.
+    /// Messages delivered: time, sender, channel.
     pub received: Vec<(Instant, PeerId, ChannelId, Received)>,
-    /// What was sent, for tests that look at it.
+    /// Packets sent, for tests that examine them.
     pub sent: Vec<Transmit>,
-    /// Peers of which nothing leaves the kernel (unresolved neighbours).
+    /// Peers whose packets stay in the kernel (unresolved neighbours).
     pub stuck: Vec<SocketAddr>,
 }
 
@@ -114,7 +114,7 @@ impl PartialOrd for Planned {
     }
 }
 impl Ord for Planned {
-    /// Earliest first out of a max-heap.
+    /// Reversed, so that a max-heap returns the earliest first.
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (other.at, other.order).cmp(&(self.at, self.order))
     }
@@ -132,7 +132,7 @@ pub fn address(node: usize) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, node as u8 + 1], 18470))
 }
 
-/// Default settings; [`Net::add`] sets name and key.
+/// The default configuration; [`Net::add`] sets name and key.
 pub fn defaults() -> Config {
     Config::new("node", SecretKey::insecure("node"))
 }
@@ -165,7 +165,7 @@ impl Net {
         }
     }
 
-    /// Two nodes, `robot` (0) and `base` (1), that have met.
+    /// Two nodes, `robot` (0) and `base` (1), with a session.
     pub fn pair(seed: u64, pipe: &Pipe) -> Self {
         let mut net = Self::new(seed);
         net.add("robot", defaults(), pipe.clone());
@@ -202,12 +202,12 @@ impl Net {
         self.nodes.len() - 1
     }
 
-    /// Makes two nodes peers of each other; returns their numbers at each.
+    /// Makes two nodes peers of each other; returns their ids at each.
     pub fn join(&mut self, a: usize, b: usize) -> (PeerId, PeerId) {
         (self.meet(a, b), self.meet(b, a))
     }
 
-    /// Tells `node` of `other`.
+    /// Makes `other` a peer of `node`.
     pub fn meet(&mut self, node: usize, other: usize) -> PeerId {
         let name = self.nodes[other].endpoint.name().to_owned();
         let remote = Some(self.nodes[other].address);
@@ -218,7 +218,7 @@ impl Net {
         peer
     }
 
-    /// Tells `node` of `other`, which only `via` leads to.
+    /// Makes `other` a peer of `node` through the relay `via`.
     pub fn meet_through(&mut self, node: usize, other: usize, via: &[PeerId]) -> PeerId {
         let name = self.nodes[other].endpoint.name().to_owned();
         let endpoint = &mut self.nodes[node].endpoint;
@@ -229,7 +229,7 @@ impl Net {
         peer
     }
 
-    /// `node` removes a peer; its goodbyes leave.
+    /// Removes a peer of `node`, and sends its goodbyes.
     pub fn part(&mut self, node: usize, peer: PeerId) -> RemovedPeer {
         let mut parted = self.nodes[node].endpoint.remove_peer(self.now, peer);
         for transmit in parted.goodbyes.drain(..) {
@@ -252,7 +252,7 @@ impl Net {
         }
     }
 
-    /// Offers a topic from one node to a peer, and waits until the peer wants it.
+    /// Offers a topic from one node to a peer, and waits until the peer is subscribed.
     pub fn open(&mut self, node: usize, peer: PeerId, config: ChannelConfig) -> ChannelId {
         let now = self.now;
         let channel = self.nodes[node].endpoint.offer(now, peer, config).unwrap();
@@ -280,7 +280,7 @@ impl Net {
         sent
     }
 
-    /// Delivers bytes to a node as if they had come from `from`.
+    /// Delivers bytes to a node as if from `from`.
     pub fn inject(&mut self, node: usize, from: SocketAddr, datagram: &[u8]) {
         self.nodes[node].endpoint.handle_packet(self.now, RadioId(0), from, datagram);
         self.drain(node);
@@ -336,7 +336,7 @@ impl Net {
         while let Some(event) = self.nodes[node].endpoint.poll_event() {
             self.note(node, event);
         }
-        // Events may have led to answers (wanting what is offered).
+        // Events may have caused replies, such as subscriptions.
         while let Some(transmit) = self.nodes[node].endpoint.poll_transmit(self.now) {
             self.transmit(node, transmit);
         }
@@ -400,7 +400,7 @@ impl Net {
         self.planned.push(Planned { at, order: self.order, what });
     }
 
-    /// Lets time pass in steps until `done`; whether it was within `limit`.
+    /// Lets time pass in steps until `done`; returns whether that was within `limit`.
     pub fn run_until_done(
         &mut self,
         step: Duration,
@@ -417,7 +417,7 @@ impl Net {
         true
     }
 
-    /// Every message accepted is accounted for, on every channel of a node.
+    /// Checks that every accepted message is accounted for, on every channel of a node.
     pub fn check_conservation(&self, node: usize, peer: PeerId, channels: &[ChannelId]) {
         for &channel in channels {
             let (_, _, stats) = self.nodes[node].endpoint.channel_out(peer, channel).unwrap();
@@ -426,7 +426,7 @@ impl Net {
     }
 }
 
-/// A payload that names itself and cannot be mistaken for a shifted copy.
+/// A payload that contains its number and differs from shifted copies of others.
 pub fn payload(number: u32, len: usize) -> Vec<u8> {
     let mut rng = Rng(u64::from(number) << 32 | len as u64);
     let mut bytes: Vec<u8> = (0..len).map(|_| rng.next() as u8).collect();

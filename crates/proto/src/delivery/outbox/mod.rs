@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Messages waiting for one peer, and which of them is next.
+//! The messages for one peer, and their send order.
 //!
-//! Order: priority (the session's own messages above all), then earliest due,
-//! then arrival; turns between peers are taken one level up, in
-//! [`crate::radio`]. A message of higher priority overtakes at the next packet,
-//! because a packet is only cut from a message when it is about to leave.
+//! The order is by priority (control messages first), then by due time, then by arrival. Fair
+//! queuing between peers is in [`crate::path::radio`]. A message of higher priority overtakes at the
+//! next packet, because a packet is cut from a message only when it is sent.
 
 mod outcome;
 mod relayed;
@@ -30,43 +29,43 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// Channel of the session's own messages.
+/// Channel of control messages.
 pub(crate) const CONTROL: u64 = 0;
-/// Channels of packets that are passed on, one for each priority; they are no channels of the
-/// wire, where numbers stay far below.
+/// First of the channels of relayed packets, one for each priority. They are internal: channel
+/// numbers on the wire are smaller.
 pub(crate) const RELAY: u64 = 1 << 63;
-/// Above all priorities.
+/// Rank of control messages, above all priorities.
 const CONTROL_RANK: u16 = 256;
-/// The same through relays: calls and heartbeats pass definitions.
+/// Priority of control messages through relays: handshakes and heartbeats precede definitions.
 const RELAYED_CONTROL: u8 = 254;
-/// Publishers told apart on one channel; more share the last number.
+/// Limit of publishers on one channel; further ones share the last number.
 pub(crate) const MAX_SOURCES: u32 = limits::SOURCES_PER_CHANNEL;
-/// A message without lifespan counts as due so long after its publication.
+/// A message without a lifespan is due this long after its publication.
 const DEFAULT_DUE: Duration = Duration::from_secs(1);
-/// Smallest piece worth a frame, unless it is the rest of a message.
+/// Smallest fragment, unless it is the rest of a message.
 const MIN_PIECE: usize = 64;
-/// Messages looked at for one that may be sent now.
+/// Messages examined for one that may be sent now.
 const MAX_SCAN: usize = 64;
 
-/// A message may take so much longer to be sent than the one before it took.
+/// Allowance for the sending time of a message, relative to that of the previous one.
 const LATE_SEND_FACTOR: f64 = 1.5;
-/// On its way it is for at most this part of its lifespan: one over so much.
-const TRANSIT_SHARE: u32 = 8;
+/// A message is on the path for at most one part in this many of its lifespan.
+const TRANSIT_DIVISOR: u32 = 8;
 
-/// A message handed over for sending.
+/// A message to send.
 #[derive(Debug, Clone)]
 pub struct Message {
-    /// The bytes.
+    /// The payload.
     pub payload: Bytes,
     /// When it was published, at most `now`.
     pub published: Instant,
-    /// Which publisher of the channel it came from.
+    /// The publisher within the channel.
     pub source: u32,
     /// The application encoded (compressed) the payload.
     pub encoded: bool,
 }
 
-/// Place in the order of sending; smaller is sooner.
+/// The position of a message in the send order; smaller is earlier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SendOrder {
     pub(crate) rank: Reverse<u16>,
@@ -75,12 +74,12 @@ pub(crate) struct SendOrder {
 }
 
 impl SendOrder {
-    /// Of its message; what is the session's own is above nearly all.
+    /// The priority of the message; control messages have one above nearly all.
     pub(crate) fn priority(&self) -> u8 {
         u8::try_from(self.rank.0).unwrap_or(RELAYED_CONTROL)
     }
 
-    /// Whether it is of the session's own messages.
+    /// Whether it is a control message.
     pub(crate) fn is_control(&self) -> bool {
         self.rank.0 == CONTROL_RANK
     }
@@ -96,10 +95,17 @@ pub(crate) enum Scope {
     Unrelayed,
 }
 
+/// The time from the first to the last packet of a message, and its bytes.
+#[derive(Debug, Clone, Copy)]
+struct SendingTime {
+    duration: Duration,
+    bytes: u32,
+}
+
 #[derive(Debug, Default)]
 struct SourceQueue {
-    /// How long the last message of several packets took to be sent, and its length.
-    took: Option<(Duration, u32)>,
+    /// The last message that took more than one packet.
+    last_sent: Option<SendingTime>,
     last_number: u64,
     newest_delivered: u64,
     /// Oldest first: ids grow.
@@ -131,7 +137,7 @@ pub(crate) struct FrameToSend {
     pub(crate) bytes: Bytes,
     pub(crate) piece: Piece,
     pub(crate) repair: bool,
-    /// A packet of others, or a piece of it.
+    /// A relayed packet or a fragment of one.
     pub(crate) relayed: bool,
 }
 
@@ -166,7 +172,8 @@ impl Outbox {
         outbox
     }
 
-    /// A new session: what was under way is gone, numbers start anew, channels and counters stay.
+    /// Starts a new session: messages are dropped and numbers begin again; channels and counters
+    /// remain.
     pub(crate) fn restart(&mut self, repair_percent: u32) {
         let mut fresh = Self::new(repair_percent);
         fresh.next_id = self.next_id;
@@ -183,13 +190,13 @@ impl Outbox {
         *self = fresh;
     }
 
-    /// Changes the share of repairs.
+    /// Changes the repair budget.
     pub(crate) fn set_repair_percent(&mut self, percent: u32) {
         self.repairs.set_percent(percent);
     }
 
-    /// Ends all channels, the session's own and those of packets for others included, and drops
-    /// what waits for them. Returns the last counters of those that have numbers of their own.
+    /// Closes all channels, including those of control messages and relayed packets, and drops their
+    /// messages. Returns the last counters of the topics' channels.
     pub(crate) fn close(&mut self) -> Vec<(u64, OutStats)> {
         let all: Vec<u64> = self.channels.keys().copied().collect();
         let closed = all.into_iter().filter_map(|it| Some((it, self.close_channel(it)?)));
@@ -201,7 +208,7 @@ impl Outbox {
         self.add_internal(CONTROL, CONTROL_RANK);
     }
 
-    /// A channel that is not a topic's.
+    /// Adds a channel without a topic.
     fn add_internal(&mut self, channel: u64, rank: u16) {
         let topic = OfferedTopic::nameless(u8::try_from(rank).unwrap_or(u8::MAX));
         let config = ChannelConfig { topic, definition: "".into(), repair: true, thin: false };
@@ -215,7 +222,7 @@ impl Outbox {
         self.channels.insert(channel, control);
     }
 
-    /// Opens a channel, or changes the settings of an open one.
+    /// Opens a channel, or changes the configuration of an open one.
     pub(crate) fn set_channel(&mut self, channel: u64, config: ChannelConfig) {
         let rank = u16::from(config.topic.priority);
         match self.channels.get_mut(&channel) {
@@ -254,7 +261,8 @@ impl Outbox {
         self.channels.get(&channel).map(|c| &c.stats)
     }
 
-    /// Whether the peer wants the channel now; `false` drops what waits for it.
+    /// Sets the peer's subscription to a channel, and drops its messages when that ends. Returns
+    /// whether it changed.
     pub(crate) fn set_wanted(&mut self, channel: u64, wanted: bool) -> bool {
         let Some(open) = self.channels.get_mut(&channel).filter(|_| channel != CONTROL) else {
             return false;
@@ -274,7 +282,7 @@ impl Outbox {
         self.channels.keys().copied().filter(|c| *c != CONTROL && *c < RELAY)
     }
 
-    /// Ends a channel; returns its last counters.
+    /// Closes a channel; returns its last counters.
     pub(crate) fn close_channel(&mut self, channel: u64) -> Option<OutStats> {
         self.drop_channel_messages(channel, DropReason::PeerGone);
         self.channels.remove(&channel).map(|c| c.stats)
@@ -290,7 +298,7 @@ impl Outbox {
         self.store.waiting_bytes()
     }
 
-    /// The session's own messages that have not arrived.
+    /// Control messages that are not acknowledged.
     pub(crate) fn control_backlog(&self) -> u64 {
         self.stats(CONTROL).map_or(0, |stats| stats.queued + stats.sent)
     }
@@ -303,14 +311,14 @@ impl Outbox {
         self.store.next_expiry().map(|(at, _)| at)
     }
 
-    /// Takes one of the session's own messages.
+    /// Accepts a control message.
     pub(crate) fn accept_control(&mut self, now: Instant, payload: Vec<u8>) {
         let message =
             Message { payload: payload.into(), published: now, source: 0, encoded: false };
         self.insert(CONTROL, message, None, None);
     }
 
-    /// Takes a message, and gives up others where a bound is passed.
+    /// Accepts a message, and drops others where a limit is exceeded.
     pub(crate) fn accept(
         &mut self,
         now: Instant,
@@ -354,8 +362,8 @@ impl Outbox {
         }
     }
 
-    /// Whether the newest message begun of a source has pieces that were never sent; those of
-    /// one source are begun one after the other.
+    /// Whether a message of a source is partly sent. A source begins its messages one after another,
+    /// so that only the newest begun one can be.
     fn is_being_sent(&self, channel: u64, source: u32) -> bool {
         let queue = self.channels.get(&channel).and_then(|open| open.sources.get(&source));
         let newest = queue.and_then(|queue| queue.begun.last_key_value());
@@ -420,8 +428,8 @@ impl Outbox {
         }
     }
 
-    /// Gives up messages not begun until the rest drains in time. The newest
-    /// of each topic stays, so that a slow link still carries something of each.
+    /// Drops messages that are not begun until the rest drains in time. The newest message of each
+    /// source remains, so that a slow link still carries some of each topic.
     fn enforce_time(&mut self, queue_time: Duration, rate_bps: u64) {
         let bound = u128::from(rate_bps) * queue_time.as_millis() / 8000;
         while u128::from(self.store.waiting_bytes()) > bound {
@@ -434,7 +442,8 @@ impl Outbox {
         }
     }
 
-    /// Drops what is past its lifespan and has not been sent whole.
+    /// Drops messages that expired before they were sent completely, and messages suspected lost
+    /// whose grace has passed.
     pub(crate) fn expire(&mut self, now: Instant) {
         while let Some((_, id)) = self.store.next_expiry().filter(|(at, _)| *at <= now) {
             match self.store.get(id) {
@@ -454,7 +463,7 @@ impl Outbox {
         }
     }
 
-    /// Forgets a message everywhere; returns its channel for the count of its end.
+    /// Removes a message; returns its channel, so that the caller counts the outcome.
     fn take(&mut self, id: MessageId) -> Option<&mut OutChannel> {
         let message = self.store.remove(id)?;
         let channel = self.channels.get_mut(&message.channel)?;
@@ -472,7 +481,7 @@ impl Outbox {
         Some(channel)
     }
 
-    /// How urgent a message is.
+    /// The urgency of a packet that begins with this message.
     pub(crate) fn urgency(&self, order: SendOrder) -> Urgency {
         let message = self.store.get(order.id);
         let expires = message.and_then(|message| message.lifespan_end);
@@ -490,8 +499,8 @@ impl Outbox {
         ready.find(|(_, it)| self.next_range(it).is_some())
     }
 
-    /// Drops messages whose lifespan is over, and the first ones while they would not arrive
-    /// within it. Adds the repair budget of the time since the last call.
+    /// Drops expired messages, and messages at the head of the order that cannot arrive in time. Adds
+    /// the repair budget of the time since the last call.
     pub(crate) fn discard_late(&mut self, now: Instant) {
         self.expire(now);
         self.repairs.trickle(now);
@@ -505,27 +514,25 @@ impl Outbox {
         }
     }
 
-    /// Whether a message that is not begun would expire on its way, and a newer one of its
-    /// source waits. On a link that is too slow for long, all would be begun shortly before
-    /// their end otherwise, and none arrive. Without a newer one it is tried: the estimate, by
-    /// the time that the message before took, may be wrong.
+    /// Whether a message that is not begun would expire before it arrives, while a newer one of its
+    /// source is queued. On a link that is too slow for its load, all messages would otherwise be
+    /// begun shortly before they expire, and none would arrive. The newest one is tried in any case,
+    /// since the estimate, from the sending time of the previous message, may be wrong.
     fn cannot_arrive_in_time(&self, now: Instant, message: &Outgoing) -> bool {
         let (None, Some(end)) = (message.number, message.lifespan_end) else { return false };
         let queue = &self.channels[&message.channel].sources[&message.source];
-        let Some((took, bytes)) =
-            queue.took.filter(|_| queue.unsent.last() != Some(&message.order.id))
-        else {
-            return false;
-        };
-        let share = f64::from(message.extent()) / f64::from(bytes);
-        let margin = end.since(message.published) / TRANSIT_SHARE;
-        now + took.mul_f64(share * LATE_SEND_FACTOR) + margin > end
+        let has_newer = queue.unsent.last() != Some(&message.order.id);
+        let Some(previous) = queue.last_sent.filter(|_| has_newer) else { return false };
+        let relative = f64::from(message.extent()) / f64::from(previous.bytes);
+        let margin = end.since(message.published) / TRANSIT_DIVISOR;
+        now + previous.duration.mul_f64(relative * LATE_SEND_FACTOR) + margin > end
     }
 
-    /// What of a message is to be sent next: a repair, if there is budget, or what was never sent.
+    /// The next range of a message to send, and whether it is a repair: a lost range if the budget
+    /// allows, otherwise one that was not sent yet.
     fn next_range(&self, message: &Outgoing) -> Option<(Range<u32>, bool)> {
         if let Some(range) = message.repairs.first() {
-            // Everything waits for control messages: the budget does not limit their repairs.
+            // All channels depend on control messages: the budget does not limit their repairs.
             let allowed = match message.channel {
                 CONTROL => self.control_repairs.is_allowed(),
                 _ => self.repairs.is_left(),
@@ -538,7 +545,7 @@ impl Outbox {
         (!rest.is_empty()).then_some((rest, false))
     }
 
-    /// Sending this piece again will cost no budget.
+    /// Makes the repair of this piece free of charge.
     pub(crate) fn refund(&mut self, piece: &Piece) {
         match self.store.get(piece.message).map(|message| message.channel) {
             Some(CONTROL) => self.control_repairs.reset(),
@@ -547,8 +554,8 @@ impl Outbox {
         }
     }
 
-    /// Cuts the next frame, of at most `room` bytes. `whole_within` takes only
-    /// what fits entirely in so many bytes, to share a packet without delaying it.
+    /// Cuts the next frame, of at most `room` bytes. With `whole_within`, only a frame that completes
+    /// its range within this number of bytes, which shares a packet without delaying it.
     pub(crate) fn next_frame(
         &mut self,
         now: Instant,
@@ -584,8 +591,8 @@ impl Outbox {
             range.start + wanted.min(available) as u32
         };
         let bytes = message.payload.slice(range.start as usize..(end as usize).min(len));
-        let too_much = |limit| data.overhead(bytes.len()) + bytes.len() > limit;
-        if whole_within.is_some_and(|limit| end != range.end || too_much(limit)) {
+        let exceeds = |limit| data.overhead(bytes.len()) + bytes.len() > limit;
+        if whole_within.is_some_and(|limit| end != range.end || exceeds(limit)) {
             return None;
         }
         let piece = Piece { message: order.id, range: range.start..end };
@@ -601,7 +608,7 @@ impl Outbox {
 
     fn mark_framed(&mut self, now: Instant, number: u64, piece: &Piece, repair: bool) {
         let Some(message) = self.store.get(piece.message) else { return };
-        // What needs no credit leaves no debt, which would stop all else for a minute.
+        // Repairs of control messages leave no debt, which would stop other repairs for a minute.
         match repair {
             true if message.channel == CONTROL => {}
             true => self.repairs.on_repair(piece.len()),
@@ -617,9 +624,9 @@ impl Outbox {
                 queue.unsent.remove(&piece.message);
                 queue.begun.insert(number, piece.message);
             }
-            let took = now.since(first_sent);
-            if !repair && piece.range.end == message.extent() && !took.is_zero() {
-                queue.took = Some((took, piece.range.end));
+            let duration = now.since(first_sent);
+            if !repair && piece.range.end == message.extent() && !duration.is_zero() {
+                queue.last_sent = Some(SendingTime { duration, bytes: piece.range.end });
             }
         }
         self.change(piece.message, |message| {
@@ -632,7 +639,7 @@ impl Outbox {
         });
     }
 
-    /// Changes a message, and the counts of its channel with it.
+    /// Changes a message, and the counters of its channel accordingly.
     fn change<T>(&mut self, id: MessageId, change: impl FnOnce(&mut Outgoing) -> T) -> Option<T> {
         let (result, channel, before, after) = self.store.change(id, |message| {
             let before = message.is_queued();

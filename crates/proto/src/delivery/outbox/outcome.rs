@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What becomes of a message once pieces of it were sent: acknowledged, in doubt, lost.
+//! The fate of sent pieces: acknowledged, suspected lost, lost.
 
 use super::{CONTROL, Outbox};
 use crate::delivery::Piece;
 use crate::stats::DropReason;
 use crate::time::{Duration, Instant};
 
-/// A message without lifespan is repaired for so long after its first packet.
+/// A message is repaired for at most this time after its first packet.
 const MAX_REPAIR_TIME: Duration = Duration::from_secs(10);
-/// A message that is not repaired counts as lost so long after its last piece seemed
-/// to be: nothing is gained by haste, and its acknowledgement may only be late.
+/// A message without repair is lost this long after its last suspected loss. There is no hurry, and
+/// the acknowledgement may only be late.
 const LOST_GRACE: Duration = Duration::from_millis(500);
 
 impl Outbox {
-    /// A piece arrived.
+    /// A piece was acknowledged.
     pub(crate) fn acked(&mut self, piece: &Piece) {
         self.change(piece.message, |message| {
             message.repairs.remove(&piece.range);
-            // Our own pieces never make more holes than the receiver allows; if they did, repair
-            // would close them.
+            // Our own fragments stay below the limit of ranges. Beyond it, a repair would fill the
+            // gap.
             let _ = message.acked.insert(piece.range.clone());
         });
         let Some(message) = self.store.get(piece.message) else { return };
@@ -37,7 +37,8 @@ impl Outbox {
         }
     }
 
-    /// Once `number` is there, messages `keep_last` or more before it would be late.
+    /// Drops the messages that `number`, now delivered, makes late: those `keep_last` or more before
+    /// it.
     fn supersede(&mut self, channel: u64, source: u32, number: u64) {
         let Some(open) = self.channels.get_mut(&channel) else { return };
         let keep = u64::from(open.config.topic.keep_last.max(1));
@@ -50,8 +51,8 @@ impl Outbox {
         }
     }
 
-    /// A piece was lost, or (not `certain`) its acknowledgement is overdue: it is sent again
-    /// if that is still of use. Returns whether it will be.
+    /// A piece was declared lost, or (not `certain`) its acknowledgement is overdue. Repairs it while
+    /// that is useful; returns whether it does.
     pub(crate) fn lost(&mut self, now: Instant, piece: &Piece, certain: bool) -> bool {
         let Some(message) = self.store.get(piece.message) else { return false };
         let Some(channel) = self.channels.get(&message.channel) else { return false };
@@ -86,16 +87,16 @@ impl Outbox {
         inserted.unwrap_or(false)
     }
 
-    /// A piece that will not be repaired seems lost. If that is certain the rest of its message
-    /// is of no use; an overdue acknowledgement may still come, so the rest goes on meanwhile.
+    /// Marks a piece that is not repaired as suspected lost. If the loss is certain, a message that
+    /// is not sent completely is dropped. If the acknowledgement is only overdue, sending continues.
     fn suspect(&mut self, now: Instant, piece: &Piece, certain: bool) {
         let id = piece.message;
         let kept = self.change(id, |message| {
-            let of_use = !(message.is_queued() && certain);
-            let kept = of_use && message.suspected.insert(piece.range.clone()).is_some();
+            let is_useful = !(message.is_queued() && certain);
+            let kept = is_useful && message.suspected.insert(piece.range.clone()).is_some();
             let end = message.lifespan_end.filter(|_| message.is_queued());
-            let given_up = now + LOST_GRACE;
-            let at = end.map_or(given_up, |end| end.min(given_up));
+            let grace_end = now + LOST_GRACE;
+            let at = end.map_or(grace_end, |end| end.min(grace_end));
             (message.expires, message.is_checked) = (Some(at), false);
             kept
         });
@@ -104,7 +105,7 @@ impl Outbox {
         }
     }
 
-    /// What seemed lost may have been acknowledged after all.
+    /// Clears the suspicion of a piece that was acknowledged.
     fn clear_suspicion(&mut self, piece: &Piece) {
         self.change(piece.message, |message| {
             if !message.is_suspected() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packets of others, and our own to nodes beyond a neighbour, that wait here to be relayed.
+//! Relayed packets: those of others, and our own to nodes behind a relay.
 
 use super::{Message, Outbox, RELAY};
 use crate::ids::{LinkId, PeerId};
@@ -9,16 +9,16 @@ use crate::time::Instant;
 use crate::wire::relay::{SHORT_NAME, ShortName};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Whose packet waits here, to be passed on.
+/// The origin of a relayed packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum RelayOrigin {
-    /// Ours, of a link through a relay.
+    /// This node, by a link through a relay.
     Own(LinkId),
-    /// Others', by the neighbour that it came from.
+    /// Another node, through the neighbour that sent it.
     For(PeerId, Flow),
 }
 
-/// All that one node sends another through us.
+/// All packets from one node to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Flow {
     pub(crate) from: ShortName,
@@ -26,29 +26,29 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    /// The least of all, in their order.
+    /// The first flow in their order.
     const FIRST: Self = Self { from: ShortName([0; SHORT_NAME]), to: ShortName([0; SHORT_NAME]) };
 }
 
-/// A packet to be passed on.
+/// A packet to be relayed.
 #[derive(Debug)]
 pub(crate) struct RelayedPacket {
     pub(crate) priority: u8,
-    /// The packet and what relays have to know.
+    /// Relay header and packet.
     pub(crate) payload: Vec<u8>,
     pub(crate) published: Instant,
-    /// When it is worthless.
+    /// End of its lifespan.
     pub(crate) expires: Option<Instant>,
     pub(crate) origin: RelayOrigin,
-    /// The peer it goes to passes it on, and tells of it once it has it.
+    /// The next hop is not the final receiver, and reports the packet in its backlog.
     pub(crate) is_forwarded_again: bool,
 }
 
 impl Outbox {
-    /// Takes a packet to be passed on.
-    pub(crate) fn enqueue_relayed(&mut self, parcel: RelayedPacket) {
+    /// Queues a relayed packet.
+    pub(crate) fn enqueue_relayed(&mut self, packet: RelayedPacket) {
         let RelayedPacket { priority, payload, published, expires, origin, is_forwarded_again } =
-            parcel;
+            packet;
         let channel = RELAY + u64::from(priority);
         if !self.channels.contains_key(&channel) {
             self.add_internal(channel, priority.into());
@@ -61,12 +61,12 @@ impl Outbox {
         self.insert(channel, message, expires, Some((origin, is_forwarded_again)));
     }
 
-    /// What became of packets of others.
+    /// Counters of relayed packets of others.
     pub(crate) fn forwarded(&self) -> Forwarded {
         self.forwarded
     }
 
-    /// Counters of all packets carried, our own to nodes beyond included.
+    /// Counters of all relayed packets, our own included.
     pub(crate) fn relayed_stats(&self) -> OutStats {
         let mut sum = OutStats::default();
         for (_, channel) in self.channels.range(RELAY..) {
@@ -75,12 +75,12 @@ impl Outbox {
         sum
     }
 
-    /// Bytes that wait here, of those packets.
+    /// Backlog of one origin, in bytes.
     pub(crate) fn held(&self, origin: RelayOrigin) -> u64 {
         self.store.backlog.sums.get(&origin).map_or(0, |sum| sum.bytes)
     }
 
-    /// What all packets that came from one neighbour take, with what is kept about each.
+    /// Memory of all packets from one neighbour, with the overhead of each.
     pub(crate) fn held_from(&self, hop: PeerId) -> u64 {
         let first = RelayOrigin::For(hop, Flow::FIRST);
         let from = self.store.backlog.sums.range(first..).map_while(|(origin, sum)| match origin {
@@ -90,19 +90,19 @@ impl Outbox {
         from.fold(0, u64::saturating_add)
     }
 
-    /// Whether packets wait to be passed on.
+    /// Whether relayed packets are queued.
     pub(crate) fn has_relayed(&self) -> bool {
         self.store.ready().any(|(_, message)| message.origin.is_some())
     }
 
-    /// Drops the packets that wait to be passed on, as when the way to the next node is gone.
+    /// Drops queued relayed packets, as when no link leads to the next hop.
     pub(crate) fn drop_relayed(&mut self, which: impl Fn(RelayOrigin) -> bool) {
         for id in self.store.ids(|message| message.origin.is_some_and(&which)) {
             self.drop_message(id, DropReason::PeerGone);
         }
     }
 
-    /// Whose packets wait here more or less than before.
+    /// The next origin whose backlog has changed.
     pub(crate) fn pop_backlog_change(&mut self) -> Option<RelayOrigin> {
         self.store.backlog.changes.pop_first()
     }
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_small_packets_take_what_is_kept_about_them_as_well() {
+    fn small_packets_count_with_their_overhead() {
         let mut backlog = Backlog::default();
         let origin = RelayOrigin::Own(LinkId(0));
         (0..100).for_each(|_| backlog.add(origin, 8));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Messages of one peer, and everything derived from them: the order of sending, of expiry and of
-//! eviction, the sums of bytes and the relay backlog.
+//! The messages for one peer, and the collections derived from them: the orders of sending, expiry
+//! and eviction, the sums of bytes and the relay backlog.
 //!
-//! [`MessageStore::change`] alone changes a message. It compares what is derived from it before
-//! and after, so that these collections cannot get out of step.
+//! Only [`MessageStore::change`] changes a message. It compares the derived values before and after,
+//! so that the collections stay consistent.
 
 use super::relayed::{Backlog, RelayOrigin};
 use super::{CONTROL, SendOrder};
@@ -17,11 +17,11 @@ use std::collections::{BTreeSet, HashMap};
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) origin: Option<RelayOrigin>,
-    /// It counts as backlog until the peer has it, not until it is sent.
+    /// It counts as backlog until the peer acknowledges it, not until it is sent.
     pub(super) is_forwarded_again: bool,
     pub(super) channel: u64,
     pub(super) source: u32,
-    /// From its first packet on.
+    /// Drawn with its first packet.
     pub(super) number: Option<u64>,
     pub(super) payload: Bytes,
     pub(super) encoded: bool,
@@ -30,15 +30,15 @@ pub(super) struct Outgoing {
     pub(super) lifespan_end: Option<Instant>,
     /// Time of the next check: the end of its lifespan, or of a suspicion.
     pub(super) expires: Option<Instant>,
-    /// The check was due, and it stayed.
+    /// The check was due, and the message stayed.
     pub(super) is_checked: bool,
     pub(super) order: SendOrder,
     /// First byte not yet sent.
     pub(super) next: u32,
     pub(super) repairs: RangeSet,
     pub(super) acked: RangeSet,
-    /// Ranges that seem lost and are not repaired: the message is dropped as lost at `expires`,
-    /// unless acknowledgements of all of them arrive before.
+    /// Suspected lost ranges, which are not repaired. The message is dropped as lost at `expires`,
+    /// unless all of them are acknowledged before.
     pub(super) suspected: RangeSet,
 }
 
@@ -47,14 +47,14 @@ pub(super) struct Outgoing {
 struct Derived {
     ready: Option<SendOrder>,
     expiry: Option<Instant>,
-    /// All but control messages: low priority first, then those not begun.
+    /// By rank, lowest first, then messages that are not begun. Control messages are not evicted.
     eviction: Option<(u16, bool)>,
     waiting_bytes: u64,
     backlog: Option<RelayOrigin>,
 }
 
 impl Outgoing {
-    /// Length in bytes; 1 for an empty message, which has one (virtual) byte to be sent and acknowledged.
+    /// Length in bytes; 1 for an empty message, which counts as one virtual byte.
     pub(super) fn extent(&self) -> u32 {
         (self.payload.len() as u32).max(1)
     }
@@ -63,7 +63,7 @@ impl Outgoing {
         u64::from(self.extent() - self.next) + self.repairs.len()
     }
 
-    /// Whether a part of it is still to be sent, or sent again.
+    /// Whether a part of it is to be sent or repaired.
     pub(super) fn is_queued(&self) -> bool {
         self.waiting_bytes() > 0
     }
@@ -90,7 +90,7 @@ impl Outgoing {
     }
 }
 
-/// See the module.
+/// The messages for one peer; see the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct MessageStore {
     messages: HashMap<MessageId, Outgoing>,
@@ -167,7 +167,7 @@ impl MessageStore {
         self.messages.iter().filter(|(_, message)| which(message)).map(|(id, _)| *id).collect()
     }
 
-    /// Queued messages in the order of sending.
+    /// Queued messages in send order.
     pub(super) fn ready(&self) -> impl Iterator<Item = (SendOrder, &Outgoing)> {
         self.ready.iter().filter_map(|order| Some((*order, self.messages.get(&order.id)?)))
     }
