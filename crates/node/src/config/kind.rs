@@ -104,6 +104,41 @@ pub enum Value {
     Duration(Duration),
 }
 
+impl Value {
+    /// Returns the value as `T`, if it is one.
+    pub fn held<T: for<'v> TryFrom<&'v Value>>(&self) -> Option<T> {
+        self.try_into().ok()
+    }
+}
+
+macro_rules! conversions {
+    ($($variant:ident($type:ty),)*) => {$(
+        impl TryFrom<&Value> for $type {
+            type Error = ();
+
+            fn try_from(value: &Value) -> Result<Self, ()> {
+                match value {
+                    Value::$variant(held) => Ok(held.clone()),
+                    _ => Err(()),
+                }
+            }
+        }
+    )*};
+}
+
+conversions! {
+    Text(String),
+    Listen(SocketAddr),
+    Pattern(Pattern),
+    Key(PublicKey),
+    Network(Network),
+    Flag(bool),
+    Whole(u64),
+    Pacing(Rate),
+    Real(f64),
+    Duration(Duration),
+}
+
 impl Kind {
     /// Parses `text`; the error names the allowed values.
     pub fn parse(&self, text: &str) -> Result<Value, String> {

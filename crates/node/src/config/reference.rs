@@ -100,12 +100,12 @@ fn allowed(setting: &Setting) -> String {
 
 fn named(naming: &Naming) -> String {
     let mut text =
-        format!("a map; each name is {}; below it the keys below", naming.names.allowed());
+        format!("a map from names to the keys below; a name is {}", naming.names.allowed());
     if let Some(short) = naming.short_for {
-        let _ = write!(text, ", or the `{short}` alone");
+        let _ = write!(text, "; the `{short}` alone is enough");
     }
     if let Some(key) = naming.list_with {
-        let _ = write!(text, ". Or a list of names and of maps with `{key}`");
+        let _ = write!(text, ". Or a list of names, or of maps with `{key}`");
     }
     text
 }

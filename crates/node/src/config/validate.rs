@@ -66,6 +66,29 @@ impl Section {
         }
     }
 
+    /// Returns the value under `key`, if it has the type `T`.
+    pub fn get<T: for<'v> TryFrom<&'v Value>>(&self, key: &str) -> Option<T> {
+        self.single(key)?.1.held()
+    }
+
+    /// Returns the whole number under `key`, if `T` can hold it.
+    pub fn number<T: TryFrom<u64>>(&self, key: &str) -> Option<T> {
+        self.get::<u64>(key)?.try_into().ok()
+    }
+
+    /// Returns the text under `key`.
+    pub fn text(&self, key: &str) -> Option<&str> {
+        match self.single(key)? {
+            (_, Value::Text(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Returns the listed values under `key` that have the type `T`.
+    pub fn all<T: for<'v> TryFrom<&'v Value>>(&self, key: &str) -> Vec<T> {
+        self.list(key).iter().filter_map(|(_, value)| value.held()).collect()
+    }
+
     /// Returns the list under `key`; empty if there is none.
     pub fn list(&self, key: &str) -> &[At<Value>] {
         match self.content(key) {
