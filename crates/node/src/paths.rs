@@ -126,7 +126,7 @@ impl Paths {
                 list.follow(&mut watches);
                 watches.iter_mut().for_each(|(number, watch)| watch.tell(*number, &told));
                 if changes.wait(Some(&list.wake)) {
-                    told.push(Input::NetworkChanged);
+                    told.hand_over(Input::NetworkChanged);
                 }
             }
         })?;
@@ -168,7 +168,7 @@ fn watch_named(number: u64, link: LinkConfig, inlet: Inlet) -> io::Result<Arc<At
         while !inlet.waiting.is_closed() && !stopped.load(Ordering::Relaxed) {
             watch.tell(number, &inlet);
             if changes.wait(None) {
-                inlet.push(Input::NetworkChanged);
+                inlet.hand_over(Input::NetworkChanged);
             }
         }
     })?;
@@ -227,8 +227,8 @@ impl Watch {
     /// Reports the path of the link of this number, or why there is none, if that has changed.
     fn tell(&mut self, number: u64, inlet: &Inlet) {
         match self.check() {
-            Some(Ok(path)) => drop(inlet.push(Input::Path { watch: number, path })),
-            Some(Err(trouble)) => drop(inlet.push(Input::Notice(trouble))),
+            Some(Ok(path)) => drop(inlet.hand_over(Input::Path { watch: number, path })),
+            Some(Err(trouble)) => drop(inlet.hand_over(Input::Notice(trouble))),
             None => {}
         }
     }

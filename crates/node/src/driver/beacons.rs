@@ -155,7 +155,7 @@ impl Driver {
     pub(super) fn sweep_beacons(&mut self) {
         let Some(mut beacons) = self.beacons.take() else { return };
         let now = self.now();
-        let alone = self.endpoint.peers().any(|peer| !self.endpoint.peer(peer).up);
+        let alone = self.topics.endpoint.peers().any(|peer| !self.topics.endpoint.peer(peer).up);
         if alone || beacons.sent_at.is_none_or(|at| now.since(at) >= SELDOM) {
             beacons.sent_at = Some(now);
             if let Err(error) = self.turn_beacons(&mut beacons) {
@@ -178,7 +178,7 @@ impl Driver {
         if self.address.ip().is_unspecified() {
             self.follow_groups(&mut beacons.joined, &places);
         }
-        let beacon = if beacons.sends { self.endpoint.beacon() } else { None };
+        let beacon = if beacons.sends { self.topics.endpoint.beacon() } else { None };
         let Some(beacon) = beacon else { return Ok(()) };
         for place in &places {
             let group = place.aim(&self.listen, self.address.port());

@@ -103,7 +103,7 @@ impl Driver {
         let failed = epoll::EventFlags::ERR | epoll::EventFlags::HUP;
         of_class.readable |= flags.intersects(epoll::EventFlags::IN | failed);
         let in_flight = of_class.socket.in_flight();
-        self.endpoint.handle_in_flight(now, link.id, of_class.class, in_flight);
+        self.topics.endpoint.handle_in_flight(now, link.id, of_class.class, in_flight);
     }
 
     /// Whether a link's sockets may hold more datagrams than were read.
@@ -125,7 +125,7 @@ impl Driver {
     }
 
     fn read_link(&mut self, index: usize, place: usize) {
-        let radio = self.endpoint.link(self.links[index].id).radio;
+        let radio = self.topics.endpoint.link(self.links[index].id).radio;
         let from = self.links[index].sockets[place].socket.path.remote;
         let begun = self.now();
         for _ in 0..READ_BATCH {
@@ -167,10 +167,10 @@ impl Driver {
     fn take_datagram(&mut self, radio: RadioId, from: SocketAddr, len: usize) {
         let now = self.clock.now();
         let datagram = &self.buffer[..len];
-        let claimed = self.endpoint.claimed_sender(datagram);
+        let claimed = self.topics.endpoint.claimed_sender(datagram);
         match claimed.map_or(Hearing::Granted, |peer| self.usage.hear(now, peer)) {
             Hearing::Granted => {
-                if let Some(peer) = self.endpoint.handle_packet(now, radio, from, datagram) {
+                if let Some(peer) = self.topics.endpoint.handle_packet(now, radio, from, datagram) {
                     self.usage.charge(now, self.clock.now(), peer);
                 }
             }
@@ -179,9 +179,9 @@ impl Driver {
                 let Some(peer) = claimed else { return };
                 let text = format!(
                     "packets of '{}' take more than {:.0} % of the time of '{}'; the rest is dropped",
-                    self.endpoint.peer(peer).name,
+                    self.topics.endpoint.peer(peer).name,
                     TIME_SHARE * 100.0,
-                    self.endpoint.name(),
+                    self.topics.endpoint.name(),
                 );
                 self.topics.peer_notice(now, peer, &text);
             }
@@ -194,12 +194,12 @@ impl Driver {
     fn radio_towards(&mut self, from: SocketAddr, len: usize) -> RadioId {
         let mut known = self.links.iter();
         if let Some(link) = known.find(|l| l.path.as_ref().is_some_and(|p| p.remote == from)) {
-            return self.endpoint.link(link.id).radio;
+            return self.topics.endpoint.link(link.id).radio;
         }
         if let Some(&radio) = self.strangers.get(&from.ip()) {
             return radio;
         }
-        let matters = self.endpoint.bears_our_number(&self.buffer[..len]);
+        let matters = self.topics.endpoint.bears_our_number(&self.buffer[..len]);
         if !matters || self.strangers.len() == MAX_STRANGERS {
             return self.unknown_radio;
         }
@@ -233,7 +233,7 @@ impl Driver {
             header_bytes,
         };
         let id = self.links[index].id;
-        if let Err(error) = self.endpoint.set_link_path(now, id, radio, config) {
+        if let Err(error) = self.topics.endpoint.set_link_path(now, id, radio, config) {
             let text = format!("{} by {}: {error}", path.remote, path.interface);
             return self.link_notice(index, &text);
         }
@@ -269,7 +269,7 @@ impl Driver {
         self.strangers.clear();
         for index in 0..self.links.len() {
             let link = &mut self.links[index];
-            if link.follows_caller && !self.endpoint.link(link.id).up {
+            if link.follows_caller && !self.topics.endpoint.link(link.id).up {
                 // The local address on the path to the peer may have changed as well.
                 (link.path, link.sockets) = (None, Vec::new());
             } else if link.sockets.is_empty() {
@@ -289,7 +289,7 @@ impl Driver {
                 self.links[index].path = None;
                 self.follow_caller(index, path.remote);
                 let (now, id) = (self.now(), self.links[index].id);
-                self.endpoint.announce_move(now, id);
+                self.topics.endpoint.announce_move(now, id);
             }
         }
     }
@@ -308,7 +308,7 @@ impl Driver {
             let header_bytes = header_bytes(remote);
             let datagram_bytes = path.mtu.saturating_sub(header_bytes);
             let radio = self.radio(&path.interface);
-            let set = self.endpoint.set_link_way(id, radio, datagram_bytes, header_bytes);
+            let set = self.topics.endpoint.set_link_way(id, radio, datagram_bytes, header_bytes);
             set.map(|()| path).map_err(|error| error.to_string())
         });
         match fits {
@@ -325,8 +325,8 @@ impl Driver {
     /// Logs a notice about a link under the name of its peer, which determines where the link
     /// leads.
     fn link_notice(&mut self, index: usize, text: &str) {
-        let peer = self.endpoint.link(self.links[index].id).peer;
-        let cause = Cause::Peer(self.endpoint.peer(peer).name.into());
+        let peer = self.topics.endpoint.link(self.links[index].id).peer;
+        let cause = Cause::Peer(self.topics.endpoint.peer(peer).name.into());
         self.topics.notice(self.now(), cause, text);
     }
 }
@@ -337,7 +337,7 @@ impl Driver {
     pub(super) fn transmit(&mut self) {
         for _ in 0..TRANSMIT_BATCH {
             let now = self.now();
-            let Some(transmit) = self.endpoint.poll_transmit(now) else {
+            let Some(transmit) = self.topics.endpoint.poll_transmit(now) else {
                 self.unsent = false;
                 return;
             };
@@ -356,7 +356,7 @@ impl Driver {
         let class = transmit.class;
         let sockets = &mut self.links[index].sockets;
         let Some(of_class) = sockets.iter_mut().find(|it| it.class == class) else {
-            return self.endpoint.handle_in_flight(now, id, class, 0);
+            return self.topics.endpoint.handle_in_flight(now, id, class, 0);
         };
         let socket = &mut of_class.socket;
         let ip_bytes = transmit.datagram.len() + header_bytes(transmit.remote);
@@ -365,7 +365,7 @@ impl Driver {
         if let Err(error) = sent {
             tracing::debug!(%error, remote = %transmit.remote, "a packet was not sent");
         }
-        self.endpoint.handle_in_flight(now, id, class, in_flight);
+        self.topics.endpoint.handle_in_flight(now, id, class, in_flight);
     }
 
     /// Converts an address for the listening socket.

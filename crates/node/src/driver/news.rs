@@ -74,7 +74,7 @@ impl Driver {
     /// Reports the links if a change is due.
     pub(super) fn tell_news(&mut self, now: Instant) {
         if self.news.due.is_some_and(|at| at <= now) {
-            let links = self.reporter.links(&self.endpoint);
+            let links = self.reporter.links(&self.topics.endpoint);
             self.news.watchers.retain_mut(|watcher| watcher.tell(&links));
             self.publish_links(now, &links);
             (self.news.due, self.news.told) = (None, now);
@@ -91,7 +91,7 @@ impl Driver {
         let is_owed = self.news.watchers.iter().any(|watcher| watcher.owed);
         let is_heard = self.topic_is_heard();
         if is_owed || is_heard {
-            let links = self.reporter.links(&self.endpoint);
+            let links = self.reporter.links(&self.topics.endpoint);
             self.news.watchers.retain_mut(|watcher| !watcher.owed || watcher.tell(&links));
             self.publish_links(now, &links);
             if let Some(topic) = self.news.topic.as_mut().filter(|_| is_heard) {
@@ -117,7 +117,7 @@ impl Driver {
         // Other ROS nodes use this clock; a time before 1970 is as good as none.
         let stamp = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         match topic.message(now.since(Instant::default()), links, stamp) {
-            Ok(message) => self.topics.send_own(now, &mut self.endpoint, &name, message),
+            Ok(message) => self.topics.send_own(now, &name, message),
             Err(error) => self.topics.notice(now, Cause::Here, &format!("{name}: {error}")),
         }
     }
@@ -127,7 +127,7 @@ impl Driver {
         &mut self,
         sender: SyncSender<Vec<LinkReport>>,
     ) -> Result<(), String> {
-        let links = self.reporter.links(&self.endpoint);
+        let links = self.reporter.links(&self.topics.endpoint);
         if self.news.watchers.len() == MAX_WATCHERS {
             // Disconnected applications free their slots.
             self.news.watchers.retain_mut(|watcher| watcher.tell(&links));

@@ -26,34 +26,35 @@ impl Driver {
     /// Checks whether this node can have these peers.
     pub(super) fn check_peers(&self, peers: &[PeerConfig]) -> Result<(), SetupError> {
         let all: Vec<(&str, PublicKey)> = peers.iter().map(|it| (&*it.name, it.key)).collect();
-        self.endpoint.check_peers(&all)?;
+        self.topics.endpoint.check_peers(&all)?;
         let over = peers.iter().find(|it| it.links.len() + it.via.len() > MAX_LINKS_PER_PEER);
         over.map_or(Ok(()), |peer| Err(SetupError::TooManyLinks(peer.name.clone())))
     }
 
     /// Returns the peer with this key.
     pub(super) fn peer_of(&self, key: PublicKey) -> Option<PeerId> {
-        self.endpoint.peers().find(|id| self.endpoint.peer(*id).key == key)
+        self.topics.endpoint.peers().find(|id| self.topics.endpoint.peer(*id).key == key)
     }
 
     /// Removes peers that are not among `peers`, adds missing peers, and gives each peer the links
     /// of the file. The sessions of the remaining peers continue.
     pub(super) fn follow_peers(&mut self, peers: &[PeerConfig]) -> Result<(), SetupError> {
-        let stays = |id: &PeerId| peers.iter().any(|it| it.key == self.endpoint.peer(*id).key);
-        let gone: Vec<PeerId> = self.endpoint.peers().filter(|id| !stays(id)).collect();
+        let stays =
+            |id: &PeerId| peers.iter().any(|it| it.key == self.topics.endpoint.peer(*id).key);
+        let gone: Vec<PeerId> = self.topics.endpoint.peers().filter(|id| !stays(id)).collect();
         gone.into_iter().for_each(|id| self.remove_peer(id));
         for peer in peers {
             if let Some(id) = self.peer_of(peer.key) {
-                self.endpoint.rename_peer(id, &peer.name);
+                self.topics.endpoint.rename_peer(id, &peer.name);
             }
         }
         for peer in peers {
             let id = match self.peer_of(peer.key) {
                 Some(id) => id,
-                None => self.endpoint.add_peer(&peer.name, peer.key)?,
+                None => self.topics.endpoint.add_peer(&peer.name, peer.key)?,
             };
             let max_priority = peer.max_priority;
-            self.endpoint.set_rights(id, Rights { relayed: peer.relay, max_priority });
+            self.topics.endpoint.set_rights(id, Rights { relayed: peer.relay, max_priority });
         }
         for peer in peers {
             if let Some(id) = self.peer_of(peer.key) {
@@ -68,8 +69,8 @@ impl Driver {
     fn name_relayed_radios(&mut self) {
         for link in &self.links {
             if let Some(Way::Via(hop)) = link.way {
-                let name = format!("via {}", self.endpoint.peer(hop).name);
-                self.reporter.name_radio(self.endpoint.link(link.id).radio, &name);
+                let name = format!("via {}", self.topics.endpoint.peer(hop).name);
+                self.reporter.name_radio(self.topics.endpoint.link(link.id).radio, &name);
             }
         }
     }
@@ -77,11 +78,11 @@ impl Driver {
     /// Ends the session with a peer that is no longer in the file.
     fn remove_peer(&mut self, id: PeerId) {
         let now = self.now();
-        tracing::info!(peer = self.endpoint.peer(id).name, "peer was removed from the file");
-        self.topics.part(now, &mut self.endpoint, id);
-        let parted = self.endpoint.remove_peer(now, id);
+        tracing::info!(peer = self.topics.endpoint.peer(id).name, "peer was removed from the file");
+        self.topics.part(now, id);
+        let parted = self.topics.endpoint.remove_peer(now, id);
         parted.goodbyes.iter().for_each(|transmit| self.send_last(transmit));
-        let left: BTreeSet<LinkId> = self.endpoint.links().collect();
+        let left: BTreeSet<LinkId> = self.topics.endpoint.links().collect();
         for index in 0..self.links.len() {
             if !left.contains(&self.links[index].id) {
                 self.links[index].close();
@@ -105,15 +106,17 @@ impl Driver {
             ways.push(Way::Back);
         }
         // The file has been checked: all relays exist.
-        let named =
-            |via: &String| self.endpoint.peers().find(|id| self.endpoint.peer(*id).name == *via);
+        let named = |via: &String| {
+            self.topics.endpoint.peers().find(|id| self.topics.endpoint.peer(*id).name == *via)
+        };
         ways.extend(peer.via.iter().filter_map(named).map(Way::Via));
         ways
     }
 
     /// Keeps the links of a peer that are still in the file, and replaces the others.
     fn follow_links(&mut self, peer: PeerId, ways: &[Way]) -> Result<(), SetupError> {
-        let own = |link: &&Link| link.way.is_some() && self.endpoint.link(link.id).peer == peer;
+        let own =
+            |link: &&Link| link.way.is_some() && self.topics.endpoint.link(link.id).peer == peer;
         let mut spare: Vec<LinkId> = self.links.iter().filter(own).map(|link| link.id).collect();
         let mut kept = Vec::new();
         for way in ways {
@@ -123,7 +126,7 @@ impl Driver {
         let now = self.now();
         for id in spare {
             self.links[id.0 as usize].close();
-            self.endpoint.remove_link(now, id);
+            self.topics.endpoint.remove_link(now, id);
         }
         let mut order = Vec::new();
         for (way, kept) in ways.iter().zip(kept) {
@@ -132,19 +135,19 @@ impl Driver {
                 None => self.add_link(peer, way)?,
             });
         }
-        self.endpoint.order_links(peer, &order);
+        self.topics.endpoint.order_links(peer, &order);
         Ok(())
     }
 
     fn add_link(&mut self, peer: PeerId, way: &Way) -> Result<LinkId, SetupError> {
         let now = self.now();
         let id = match way {
-            Way::Via(hop) => self.endpoint.add_relayed_link(now, peer, *hop)?,
+            Way::Via(hop) => self.topics.endpoint.add_relayed_link(now, peer, *hop)?,
             // The link moves to its own radio as soon as the path to the peer is known.
             Way::To(_) | Way::Back => {
                 let datagram_bytes = DATAGRAM_UNKNOWN;
                 let link = LinkConfig { remote: None, datagram_bytes, header_bytes: HEADER_V4 };
-                self.endpoint.add_link(now, peer, self.unknown_radio, link)?
+                self.topics.endpoint.add_link(now, peer, self.unknown_radio, link)?
             }
         };
         let mut link = Link { way: Some(way.clone()), ..Link::new(id) };

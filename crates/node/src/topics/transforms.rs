@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use tautline_gateway::Source;
 use tautline_gateway::tf::{Encoding, MAX_TRANSFORMS, Merger, Rules};
 use tautline_gateway::types::transcode::TranscodeError;
-use tautline_proto::{Duration, Endpoint, Instant};
+use tautline_proto::{Duration, Instant};
 
 /// Shortest time between messages of static transforms: those of publishers that start together
 /// share a message.
@@ -102,52 +102,41 @@ impl LocalTopic {
 
 impl Topics {
     /// Sends the merged messages that are due.
-    pub(super) fn send_due(&mut self, now: Instant, endpoint: &mut Endpoint) {
+    pub(super) fn send_due(&mut self, now: Instant) {
         if self.next_merged.is_none_or(|at| now < at) {
             return;
         }
         self.next_merged = None;
         let topics = self.local.iter().filter(|(_, local)| local.transforms.is_some());
         for topic in topics.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
-            self.send_merged(now, endpoint, &topic);
+            self.send_merged(now, &topic);
         }
     }
 
     /// Handles a message of a tf topic.
-    pub(super) fn local_transforms(
-        &mut self,
-        now: Instant,
-        endpoint: &mut Endpoint,
-        message: Outgoing,
-    ) {
+    pub(super) fn local_transforms(&mut self, now: Instant, message: Outgoing) {
         let topic = message.topic.clone();
         // Messages that nobody reads any more must not be kept for the next reader.
         let local = self.local.get_mut(&topic).filter(|local| local.is_read());
         match local.map(|local| local.reduce(&self.tf_rules, message)) {
-            Some(Ok(Some(message))) => return self.forward(now, endpoint, message),
+            Some(Ok(Some(message))) => return self.forward(now, message),
             Some(Ok(None)) | None => {}
-            Some(Err(trouble)) => self.trouble(now, endpoint, &topic, &trouble),
+            Some(Err(trouble)) => self.trouble(now, &topic, &trouble),
         }
-        self.send_merged(now, endpoint, &topic);
+        self.send_merged(now, &topic);
     }
 
     /// Removes the static transforms of a publisher that has left.
-    pub(super) fn transforms_gone(
-        &mut self,
-        now: Instant,
-        endpoint: &mut Endpoint,
-        topic: &str,
-        source: Source,
-    ) {
+    pub(super) fn transforms_gone(&mut self, now: Instant, topic: &str, source: Source) {
         let local = self.local.get_mut(topic).filter(|local| local.topic.qos.transient_local);
         if let Some(transforms) = local.and_then(|local| local.transforms.as_mut()) {
             transforms.merger.remove(source);
         }
-        self.send_merged(now, endpoint, topic);
+        self.send_merged(now, topic);
     }
 
     /// Sends the new transforms of a topic, immediately or as soon as its rate allows.
-    fn send_merged(&mut self, now: Instant, endpoint: &mut Endpoint, topic: &str) {
+    fn send_merged(&mut self, now: Instant, topic: &str) {
         let Some(local) = self.local.get_mut(topic) else {
             return;
         };
@@ -167,15 +156,15 @@ impl Topics {
                 let topic = topic.to_owned();
                 let (source, encoded, published) = (MERGED, false, now);
                 let message = Outgoing { topic, source, payload, encoded, published };
-                self.forward(now, endpoint, message);
+                self.forward(now, message);
             }
-            Some(Err(trouble)) => self.trouble(now, endpoint, topic, &trouble),
+            Some(Err(trouble)) => self.trouble(now, topic, &trouble),
             None => {}
         }
     }
 
-    fn trouble(&mut self, now: Instant, endpoint: &Endpoint, topic: &str, trouble: &str) {
-        let text = format!("{topic} of '{}': {trouble}", endpoint.name());
+    fn trouble(&mut self, now: Instant, topic: &str, trouble: &str) {
+        let text = format!("{topic} of '{}': {trouble}", self.endpoint.name());
         self.notice(now, Cause::Here, &text);
     }
 }

@@ -2,11 +2,11 @@
 //! Requests of peers that the file does not allow, each with the line that would allow it.
 
 use super::rights::{Right, TypeOf};
-use super::{Key, Topics};
+use super::{ChannelKey, Topics};
 use crate::limits::MAX_WAITING_PER_PEER;
 use tautline_gateway::mapping::{Accepted, NameError, action_of, check_name, is_type};
 use tautline_gateway::types::translate::dialect_of;
-use tautline_proto::{ChannelId, Endpoint, Instant, OfferedTopic, PeerId};
+use tautline_proto::{Instant, OfferedTopic, PeerId};
 
 /// Longest accepted name of a topic or type, in bytes; file names have the same limit.
 const MAX_NAME: usize = 255;
@@ -113,8 +113,7 @@ impl Topics {
     pub(super) fn deny(
         &mut self,
         now: Instant,
-        endpoint: &mut Endpoint,
-        key: Key,
+        key: ChannelKey,
         act: Act,
         offered: &OfferedTopic,
         denied: &Denied,
@@ -122,34 +121,28 @@ impl Topics {
         match denied {
             // `accept` states what is taken; `status` lists the rest.
             Denied::LeftOut => {
-                let waiting = self.waiting_to(act, key.0, &offered.name, &offered.type_name);
-                endpoint.want(now, key.0, key.1, false);
+                let waiting = self.waiting_to(act, key.peer, &offered.name, &offered.type_name);
+                self.endpoint.want(now, key.peer, key.channel, false);
                 self.keep_waiting(key, waiting);
             }
-            Denied::Name(error) => self.refuse(now, endpoint, key, &offered.name, error),
-            Denied::Text(error) => self.refuse(now, endpoint, key, &offered.name, error),
+            Denied::Name(error) => self.refuse(now, key, &offered.name, error),
+            Denied::Text(error) => self.refuse(now, key, &offered.name, error),
             Denied::Waits => {
-                let waiting = self.waiting_to(act, key.0, &offered.name, &offered.type_name);
-                self.wait_for_line(now, endpoint, key, waiting);
+                let waiting = self.waiting_to(act, key.peer, &offered.name, &offered.type_name);
+                self.wait_for_line(now, key, waiting);
             }
         }
     }
 
     /// Returns all requests that need a line, with their peers.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = (PeerId, &Waiting)> {
-        self.waiting.iter().map(|((peer, _), waiting)| (*peer, waiting))
+        self.waiting.iter().map(|(key, waiting)| (key.peer, waiting))
     }
 
     /// Keeps a peer's request on a channel, and reports the missing line at both ends.
-    pub(super) fn wait_for_line(
-        &mut self,
-        now: Instant,
-        endpoint: &mut Endpoint,
-        key: Key,
-        waiting: Waiting,
-    ) {
+    pub(super) fn wait_for_line(&mut self, now: Instant, key: ChannelKey, waiting: Waiting) {
         let Waiting { act, name, type_name, line, .. } = &waiting;
-        let (here, peer) = (endpoint.name(), self.peer_name(key.0));
+        let (here, peer) = (self.endpoint.name(), self.peer_name(key.peer));
         let text = match act {
             Act::Publish => format!(
                 "{name} ({type_name}) of '{peer}': '{here}' publishes it only if its file says so; \
@@ -164,13 +157,13 @@ impl Topics {
                  add there, under peers.{peer}: {line}"
             ),
         };
-        endpoint.want(now, key.0, key.1, false);
-        self.tell_both(now, endpoint, key, text);
+        self.endpoint.want(now, key.peer, key.channel, false);
+        self.tell_both(now, key, text);
         self.keep_waiting(key, waiting);
     }
 
-    fn keep_waiting(&mut self, key: Key, waiting: Waiting) {
-        let of_peer = self.waiting.range((key.0, ChannelId(0))..).take_while(|it| it.0.0 == key.0);
+    fn keep_waiting(&mut self, key: ChannelKey, waiting: Waiting) {
+        let of_peer = self.waiting.range(ChannelKey::all_of(key.peer));
         if of_peer.count() < MAX_WAITING_PER_PEER || self.waiting.contains_key(&key) {
             self.waiting.insert(key, waiting);
         }

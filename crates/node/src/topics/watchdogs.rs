@@ -7,6 +7,7 @@
 
 use super::{Order, Topics};
 use crate::audit;
+use crate::codec::Job;
 use crate::config::WatchdogConfig;
 use crate::quota::Cause;
 use bytes::Bytes;
@@ -16,7 +17,7 @@ use tautline_gateway::types::compose::{Fields, compose};
 use tautline_gateway::types::installed::Installed;
 use tautline_gateway::types::trust::certain_schema;
 use tautline_gateway::{Command, Source, Topic};
-use tautline_proto::{Duration, Endpoint, Instant};
+use tautline_proto::{Duration, Instant};
 
 /// Our source number for safe messages; publishers at peers have lower ones.
 const SOURCE: Source = Source(u32::MAX - 1);
@@ -26,7 +27,7 @@ const LINGER: Duration = Duration::from_secs(5);
 
 /// A safe message, composed on the thread 'types': definitions come from peers and may be large.
 #[derive(Debug)]
-pub(crate) struct Safe {
+pub(crate) struct SafeMessage {
     message: Bytes,
     /// The mismatch between the file and the type; then all fields are zero.
     problem: Option<String>,
@@ -39,14 +40,14 @@ pub(crate) fn safe_message(
     fields: &Fields,
     installed: &Installed,
     limit: usize,
-) -> Result<Safe, String> {
+) -> Result<SafeMessage, String> {
     let schema = certain_schema(topic, installed)?;
     let zeros = || compose(&schema, &[], limit).map_err(|error| error.to_string());
     let (message, problem) = match compose(&schema, fields, limit) {
         Ok(message) => (message, None),
         Err(problem) => (zeros()?, Some(problem.to_string())),
     };
-    Ok(Safe { message: message.into(), problem })
+    Ok(SafeMessage { message: message.into(), problem })
 }
 
 /// The safe message of a watchdog.
@@ -167,12 +168,7 @@ impl Watchdogs {
 
 impl Topics {
     /// Replaces the watchdogs; those of topics that already had one continue.
-    pub(super) fn reconfigure_watchdogs(
-        &mut self,
-        now: Instant,
-        endpoint: &mut Endpoint,
-        configs: &[WatchdogConfig],
-    ) {
+    pub(super) fn reconfigure_watchdogs(&mut self, now: Instant, configs: &[WatchdogConfig]) {
         let mut before = std::mem::take(&mut self.watchdogs.0);
         for config in configs {
             let known = before.remove(&config.topic);
@@ -185,7 +181,7 @@ impl Topics {
             }
         }
         // Topics may have been published only for watchdogs that are removed.
-        before.into_keys().for_each(|name| self.release(now, endpoint, &name));
+        before.into_keys().for_each(|name| self.release(now, &name));
     }
 
     /// Requests the safe message of a topic from peers that is published now, in the topic's type.
@@ -200,11 +196,16 @@ impl Topics {
         }
         watchdog.bite = Bite::Asked(topic.clone());
         let (topic, fields) = (topic.clone(), watchdog.fields.clone());
-        self.orders.push_back(Order::Compose { topic, fields });
+        self.codec(Job::Compose { topic, fields });
     }
 
     /// Takes a safe message that was requested.
-    pub(crate) fn composed(&mut self, now: Instant, topic: &Topic, made: Result<Safe, String>) {
+    pub(crate) fn composed(
+        &mut self,
+        now: Instant,
+        topic: &Topic,
+        made: Result<SafeMessage, String>,
+    ) {
         let name = topic.name.clone();
         let Some(watchdog) = self.watchdogs.0.get_mut(&name) else { return };
         if !matches!(&watchdog.bite, Bite::Asked(asked) if asked == topic) {
@@ -213,7 +214,7 @@ impl Topics {
         }
         let is_late = watchdog.state == State::Late;
         match made {
-            Ok(Safe { message, problem }) => {
+            Ok(SafeMessage { message, problem }) => {
                 watchdog.bite = Bite::Ready(topic.clone(), message);
                 if let Some(problem) = problem {
                     let type_name = &topic.type_name;
@@ -236,7 +237,7 @@ impl Topics {
     }
 
     /// Rearms the watchdog: a message from a peer was handed to the gateway.
-    pub(crate) fn handed_over(&mut self, now: Instant, topic: &str) {
+    pub(crate) fn rearm(&mut self, now: Instant, topic: &str) {
         let Some(watchdog) = self.watchdogs.0.get_mut(topic) else { return };
         let was_silent = matches!(watchdog.state, State::Late | State::Silent(..));
         if was_silent && self.notices.may_log(now, &Cause::Safety(topic.to_owned())) {
@@ -292,13 +293,13 @@ impl Topics {
 
     /// Requests safe messages again, since a request may be lost, and stops publishing topics that
     /// are published only for watchdogs.
-    pub(super) fn sweep_watchdogs(&mut self, now: Instant, endpoint: &mut Endpoint) {
+    pub(super) fn sweep_watchdogs(&mut self, now: Instant) {
         let mut over = Vec::new();
         let long_ago = |at: Instant| now.since(at) > LINGER;
         for (name, watchdog) in &mut self.watchdogs.0 {
             if let Bite::Asked(topic) = &watchdog.bite {
                 let (topic, fields) = (topic.clone(), watchdog.fields.clone());
-                self.orders.push_back(Order::Compose { topic, fields });
+                self.orders.push_back(Order::Codec(Job::Compose { topic, fields }));
             }
             match watchdog.state {
                 State::Asleep => over.push(name.clone()),
@@ -307,7 +308,7 @@ impl Topics {
             }
         }
         for name in over {
-            self.release(now, endpoint, &name);
+            self.release(now, &name);
         }
     }
 }

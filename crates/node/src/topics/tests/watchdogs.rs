@@ -258,19 +258,19 @@ fn a_topic_that_becomes_another_gets_its_safe_message_first() {
 fn a_safe_message_that_is_made_late_is_published_at_once() {
     let mut world = guarded("1s");
     world.publishes(1, "/x", 0, "hello");
-    let Side { topics, endpoint, .. } = &mut world.sides[0];
+    let Side { topics, .. } = &mut world.sides[0];
     let (now, asked) = (world.now, numbers("/x"));
     let other = Topic { type_name: "x/Other".into(), ..asked.clone() };
     topics.watch(&other);
     topics.watch(&asked);
     while topics.poll_order().is_some() {}
     let later = now + 2 * SECOND;
-    topics.handle_timeout(later, endpoint);
+    topics.handle_timeout(later);
     assert!(topics.poll_order().is_none());
     assert_eq!(topics.poll_timeout(), None, "nothing wakes the node");
-    topics.sweep(later, endpoint);
+    topics.sweep(later);
     let order = topics.poll_order();
-    assert!(matches!(&order, Some(Order::Compose { .. })), "asked again: {order:?}");
+    assert!(matches!(&order, Some(Order::Codec(Job::Compose { .. }))), "asked again: {order:?}");
     let made = |topic: &Topic| safe_message(topic, &vec![], &Installed::default(), 1000);
     topics.composed(later, &other, made(&other));
     assert!(topics.poll_order().is_none(), "of a type that is no more");
