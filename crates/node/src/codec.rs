@@ -36,7 +36,6 @@ const PEER_CAPACITY: Capacity =
 /// Level of Zstandard: the fastest of the regular ones.
 const LEVEL: i32 = 1;
 
-/// A job of a worker.
 #[derive(Debug)]
 pub(crate) enum Job {
     Compress(Outgoing),

@@ -42,7 +42,7 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 /// The reason why metrics cannot be served.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "metrics address {address}: {source}; allowed under 'metrics:' is a free address of this machine"
+    "metrics address {address}: {source}; allowed under 'metrics:': a free address of this machine"
 )]
 pub struct MetricsError {
     /// The address from the file.
@@ -66,11 +66,11 @@ impl MetricsServer {
         let listener = TcpListener::bind(address).map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
         let stop = Arc::new(AtomicBool::new(false));
-        let told = inspect.clone();
+        let reporter = inspect.clone();
         let stopped = stop.clone();
         let ended = move |name: &str, how| {
             if !stopped.load(Ordering::Relaxed) {
-                told.thread_ended(name, how);
+                reporter.thread_ended(name, how);
             }
         };
         let accept = {
@@ -234,7 +234,6 @@ impl Collector for Snapshot {
     }
 }
 
-/// One metric of every `T`.
 struct Metric<T> {
     name: &'static str,
     help: &'static str,

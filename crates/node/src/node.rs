@@ -61,9 +61,7 @@ pub enum RunError {
     #[error(transparent)]
     Control(#[from] crate::control::ControlError),
     /// A thread that the daemon needs has ended.
-    #[error(
-        "the thread '{thread}' has {how}; without it this daemon would only seem to work, so it stops"
-    )]
+    #[error("the thread '{thread}' has {how}; the daemon stops, because it cannot work without it")]
     Thread {
         /// Its name.
         thread: String,
@@ -82,7 +80,7 @@ fn listen_advice(error: &std::io::Error) -> &'static str {
     match error.kind() {
         std::io::ErrorKind::AddrInUse => "; is another tautline running?",
         std::io::ErrorKind::AddrNotAvailable => {
-            "; no interface has that address now, '[::]:PORT' takes any that comes"
+            "; no interface has this address now; '[::]:PORT' listens on all addresses"
         }
         _ => "",
     }

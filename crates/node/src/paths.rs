@@ -119,14 +119,14 @@ impl Paths {
     pub(crate) fn start(inlet: Inlet) -> io::Result<Self> {
         let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         let addressed = Arc::new(Addressed { links: Mutex::default(), wake });
-        let (changes, list, told) = (Changes::listen()?, addressed.clone(), inlet.clone());
+        let (changes, list, reports) = (Changes::listen()?, addressed.clone(), inlet.clone());
         let mut watches = BTreeMap::new();
         inlet.spawn("paths", move || {
-            while !told.waiting.is_closed() {
+            while !reports.waiting.is_closed() {
                 list.follow(&mut watches);
-                watches.iter_mut().for_each(|(number, watch)| watch.tell(*number, &told));
+                watches.iter_mut().for_each(|(number, watch)| watch.report(*number, &reports));
                 if changes.wait(Some(&list.wake)) {
-                    told.hand_over(Input::NetworkChanged);
+                    reports.hand_over(Input::NetworkChanged);
                 }
             }
         })?;
@@ -166,7 +166,7 @@ fn watch_named(number: u64, link: LinkConfig, inlet: Inlet) -> io::Result<Arc<At
     };
     threads::spawn("paths", ended, move || {
         while !inlet.waiting.is_closed() && !stopped.load(Ordering::Relaxed) {
-            watch.tell(number, &inlet);
+            watch.report(number, &inlet);
             if changes.wait(None) {
                 inlet.hand_over(Input::NetworkChanged);
             }
@@ -225,7 +225,7 @@ impl Watch {
     }
 
     /// Reports the path of the link of this number, or why there is none, if that has changed.
-    fn tell(&mut self, number: u64, inlet: &Inlet) {
+    fn report(&mut self, number: u64, inlet: &Inlet) {
         match self.check() {
             Some(Ok(path)) => drop(inlet.hand_over(Input::Path { watch: number, path })),
             Some(Err(trouble)) => drop(inlet.hand_over(Input::Notice(trouble))),
@@ -238,7 +238,7 @@ impl Watch {
         let found = self.look().map_err(|error| {
             // If the interface returns with another index, a zone means another address.
             self.resolved = None;
-            format!("no way to {} yet: {error}", self.config.host)
+            format!("no path to {} yet: {error}", self.config.host)
         });
         let changed = self.reported.as_ref() != Some(&found);
         changed.then(|| self.reported.insert(found).clone())
@@ -301,7 +301,7 @@ mod tests {
         let way = watch.check();
         watch.config.interface = Some("missing0".into());
         let trouble = watch.check().unwrap().unwrap_err();
-        assert!(trouble.contains("no way to 127.0.0.1 yet"), "{trouble}");
+        assert!(trouble.contains("no path to 127.0.0.1 yet"), "{trouble}");
         assert_eq!(watch.check(), None, "said once");
         watch.config.interface = None;
         assert_eq!(watch.check(), way);

@@ -16,7 +16,6 @@ const SHORTEST: Duration = Duration::from_secs(1);
 const PREVENTED_BY_CAPACITY: [DropReason; 4] =
     [DropReason::Superseded, DropReason::Thinned, DropReason::Expired, DropReason::Overflow];
 
-/// Counters of one channel.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counts {
     /// Messages known to be complete at the receiving end.
@@ -29,7 +28,6 @@ struct Counts {
 struct Load {
     /// Payload bytes accepted for it.
     wanted_bytes: u64,
-    /// IP bytes sent to it.
     sent_bytes: u64,
 }
 
@@ -197,7 +195,7 @@ fn grown(before: &Drops, now: &Drops) -> Vec<(DropReason, u64)> {
 }
 
 /// Returns the reasons in words:
-/// `newer ones replaced them (60), they grew older than their lifespan (2); link to base ...`.
+/// `newer messages replaced them (60), they exceeded their lifespan (2) (link to base ...)`.
 fn why(lost: &[(DropReason, u64)], of_links: Option<String>) -> String {
     let part = |(reason, count): &(DropReason, u64)| match lost.len() {
         1 => in_words(*reason).to_owned(),
@@ -210,15 +208,15 @@ fn why(lost: &[(DropReason, u64)], of_links: Option<String>) -> String {
 
 fn in_words(reason: DropReason) -> &'static str {
     match reason {
-        DropReason::Expired => "they grew older than their lifespan",
-        DropReason::Superseded => "newer ones replaced them",
-        DropReason::Thinned => "an earlier one was still being sent",
+        DropReason::Expired => "they exceeded their lifespan",
+        DropReason::Superseded => "newer messages replaced them",
+        DropReason::Thinned => "an earlier message was still being sent",
         DropReason::Overflow => "the queue was full",
-        DropReason::Lost => "pieces were lost and not repaired in time",
+        DropReason::Lost => "fragments were lost and not repaired in time",
         DropReason::PeerGone => "the peer restarted, or the topic was withdrawn",
-        DropReason::Refused => "the last subscriber there had left",
-        DropReason::Late => "newer ones had arrived before them",
-        DropReason::Incomplete => "some of their pieces did not arrive",
+        DropReason::Refused => "the last subscriber at the peer had left",
+        DropReason::Late => "newer messages had arrived before them",
+        DropReason::Incomplete => "some of their fragments did not arrive",
         DropReason::TooLarge => "they were larger than allowed here",
     }
 }
@@ -260,12 +258,12 @@ mod tests {
         let link = Some("link to base carried 3.1 Mbps; 5.2 Mbps wanted".into());
         assert_eq!(
             why(&one, link),
-            "newer ones replaced them (link to base carried 3.1 Mbps; 5.2 Mbps wanted)"
+            "newer messages replaced them (link to base carried 3.1 Mbps; 5.2 Mbps wanted)"
         );
         let two = [(DropReason::Lost, 3), (DropReason::Late, 1)];
         assert_eq!(
             why(&two, None),
-            "pieces were lost and not repaired in time (3), newer ones had arrived before them (1)"
+            "fragments were lost and not repaired in time (3), newer messages had arrived before them (1)"
         );
         for reason in DropReason::ALL {
             assert!(!in_words(reason).is_empty());

@@ -187,14 +187,14 @@ impl GivenUpReport {
         self.messages as f64 / self.of.max(1) as f64
     }
 
-    /// Formats `41 % of messages given up in the last 10 s: newer ones replaced them (...)`.
+    /// Formats `41 % of messages dropped in the last 10 s: newer messages replaced them (...)`.
     pub fn in_words(&self) -> String {
         let share = match self.share() * 100.0 {
             few if few < 1.0 => "less than 1".into(),
             share => format!("{share:.0}"),
         };
         let (seconds, why) = (self.seconds, &self.why);
-        format!("{share} % of messages given up in the last {seconds:.0} s: {why}")
+        format!("{share} % of messages dropped in the last {seconds:.0} s: {why}")
     }
 }
 

@@ -362,7 +362,7 @@ fn meet_over_an_interface_that_comes_and_goes(to_base: &str, to_robot: &str) {
     let (robot, base) = (lines("[::]:18470", to_base), lines("[::]:18470", to_robot));
     let robot = place.start_as("robot", "robot", &robot, Some(&robot_side));
     let base = place.start_as("base", "base", &base, Some(&base_side));
-    robot.wait_for_notice(&["no way to"]);
+    robot.wait_for_notice(&["no path to"]);
     assert_ne!(base.peer_state("robot"), "up");
     for _ in 0..2 {
         robot_side.join(&base_side);
@@ -403,7 +403,7 @@ fn a_peer_whose_name_does_not_resolve_yet_is_met_when_it_does() {
     let robot = lines("127.0.0.1:18470", "base: \"base.test:18471\"");
     let base = lines("127.0.0.1:18471", "robot: 127.0.0.1");
     let robot = place.start_as("robot", "robot", &robot, Some(&inside));
-    robot.wait_for_notice(&["no way to base.test"]);
+    robot.wait_for_notice(&["no path to base.test"]);
     std::fs::write(&hosts, "127.0.0.1 localhost base.test\n").unwrap();
     let base = place.start_as("base", "base", &base, Some(&inside));
     robot.wait_for_state("base", "up");

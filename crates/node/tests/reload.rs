@@ -185,7 +185,7 @@ fn a_dry_run_tells_the_difference_and_changes_nothing() {
     let base = team.start("base", &["robot"]);
     assert_eq!(
         out(&reload(&base, &["--dry-run"])),
-        "nothing to change: the file means what runs already\n"
+        "no changes: the file matches the running configuration\n"
     );
     team.rewrite("base", &["guest"], "topics: { /scan: {} }\nmetrics: 127.0.0.1:1\n");
     let expected = "would change:\n  peer robot removed\n  peer guest added\n  topic /scan added\n  \

@@ -163,24 +163,9 @@ impl Event {
     }
 
     /// Returns the event's name in the record.
-    pub fn name(&self) -> &'static str {
-        let index = match self {
-            Self::Started { .. } => 0,
-            Self::Stopped { .. } => 1,
-            Self::Came { .. } => 2,
-            Self::Went { .. } => 3,
-            Self::Moved { .. } => 4,
-            Self::HandshakeRefused { .. } => 5,
-            Self::Refused { .. } => 6,
-            Self::OverRateBegan { .. } => 7,
-            Self::OverRateEnded { .. } => 8,
-            Self::Changed { .. } => 9,
-            Self::ChangeRefused { .. } => 10,
-            Self::SafeMessage { .. } => 11,
-            Self::LeftOut { .. } => 12,
-            Self::Lost { .. } => 13,
-        };
-        EVENTS[index].name
+    pub fn name(&self) -> String {
+        let record = serde_json::to_value(self).unwrap_or_default();
+        record["event"].as_str().unwrap_or_default().to_owned()
     }
 }
 
@@ -271,15 +256,15 @@ pub struct EventEntry {
     pub fields: &'static [(&'static str, &'static str)],
 }
 
-const WHO: [(&str, &str); 5] = [
+const AUTHOR: [(&str, &str); 5] = [
     (
         "by",
-        "`user`: through the control socket; `signal`: by SIGHUP; `program`: the program that embeds the node",
+        "`user`: a local user, through the control socket; `signal`: SIGHUP; `program`: the program that embeds the node",
     ),
-    ("uid", "user of the process that asked, as the kernel says (`SO_PEERCRED`)"),
-    ("gid", "its group"),
-    ("pid", "its process, 0 where that is in another PID namespace"),
-    ("user", "name of the user in /etc/passwd, if it is there"),
+    ("uid", "user id of the requesting process, as reported by the kernel (`SO_PEERCRED`)"),
+    ("gid", "its group id"),
+    ("pid", "its process id, 0 if it is in another PID namespace"),
+    ("user", "name of the user in /etc/passwd, if there is one"),
 ];
 
 /// All events.
@@ -291,31 +276,28 @@ pub const EVENTS: &[EventEntry] = &[
         fields: &[
             ("node", "name of this node"),
             ("version", "version of Tautline"),
-            ("pid", "process of the daemon"),
+            ("pid", "process id of the daemon"),
             ("key", "public key of this node; absent under `security: none`"),
-            ("file", "the robot's file"),
-            ("sha256", "SHA-256 of the file as it was read"),
+            ("file", "path of the robot's file"),
+            ("sha256", "SHA-256 of the file"),
         ],
     },
     EventEntry {
         name: "stopped",
         peer: "never",
-        doc: "The daemon stops. A start without a stop before it means that the daemon was killed or crashed.",
-        fields: &[("error", "why it stops; absent where SIGTERM or SIGINT asked it to")],
+        doc: "The daemon stopped. If this event is missing before `started`, the daemon was killed or crashed.",
+        fields: &[("error", "reason; absent after SIGTERM or SIGINT")],
     },
     EventEntry {
         name: "came",
         peer: "always",
         doc: "A peer came up.",
         fields: &[
-            ("key", "its public key (under `security: none` one made of its name)"),
-            (
-                "address",
-                "where it is; `via NAME`: behind that relay; empty if that is not known yet",
-            ),
+            ("key", "its public key; under `security: none` a key derived from its name"),
+            ("address", "its address; `via NAME`: behind that relay; empty while unknown"),
             (
                 "session",
-                "`new`: one of the two nodes was started since; `same`: it was out of reach",
+                "`new`: one of the two nodes was restarted; `same`: the peer was unreachable",
             ),
         ],
     },
@@ -325,101 +307,111 @@ pub const EVENTS: &[EventEntry] = &[
         doc: "A peer went down.",
         fields: &[(
             "reason",
-            "`goodbye`: it said so; `silence`: nothing comes from it; `removed`: the file does not name it any more",
+            "`goodbye`: the peer said goodbye; `silence`: no packets arrive from it; `removed`: it was removed from the file",
         )],
     },
     EventEntry {
         name: "moved",
         peer: "always",
-        doc: "A peer's address is another.",
-        fields: &[("address", "where it is now")],
+        doc: "The address of a peer changed.",
+        fields: &[("address", "its new address")],
     },
     EventEntry {
         name: "handshake_refused",
-        peer: "where it has the key of one",
-        doc: "No session with a node that calls, or is called.",
+        peer: "if the key belongs to one",
+        doc: "A handshake failed. The other node is the initiator or the responder.",
         fields: &[
             (
                 "reason",
-                "`unknown_key`: its key is no peer's; `other_key`: it calls another key than this node's; `wrong_name`: it has a peer's key and another name; `twin`: two nodes have one key; `other_version`: it speaks another version of the protocol; `refused_by_peer`: the peer refuses this node",
+                "`unknown_key`: its key belongs to no peer; `other_key`: the handshake is for a key other than this node's; `wrong_name`: its key belongs to a peer with another name; `twin`: two nodes use the same key; `other_version`: it has another protocol version; `refused_by_peer`: the peer refuses this node",
             ),
             (
                 "address",
-                "where it is. Anybody can write any address into a packet until a handshake has succeeded",
+                "its address. Until a handshake succeeds, the sender of a packet can forge this",
             ),
-            ("name", "what it calls itself, if it got so far"),
-            ("key", "its public key, if it got so far"),
+            ("name", "its name, if it was sent"),
+            ("key", "its public key, if it was sent"),
         ],
     },
     EventEntry {
         name: "refused",
         peer: "always",
-        doc: "A topic, a service or calls that a peer offers are not taken.",
+        doc: "A topic, a service or calls of a peer were refused.",
         fields: &[
             (
                 "kind",
-                "`topic`; `service`: a service that the peer offers; `call`: calls of a service of this robot",
+                "`topic`; `service`: a service of the peer; `call`: calls of a service of this robot",
             ),
-            ("name", "its name, as the peer says"),
-            ("type", "its type, as the peer says"),
-            ("reason", "why, in words"),
+            ("name", "its name at the peer"),
+            ("type", "its type at the peer"),
+            ("reason", "reason, as text"),
         ],
     },
     EventEntry {
         name: "over_rate_began",
         peer: "always",
-        doc: "Messages of a peer are dropped: they come faster than `peers.NAME.max_rate`.",
+        doc: "Messages of a peer are dropped because they exceed `peers.NAME.max_rate`.",
         fields: &[
-            ("topic", "topic of the first message dropped"),
-            ("limit_bps", "the rate allowed"),
+            ("topic", "topic of the first dropped message"),
+            ("limit_bps", "allowed rate in bits per second"),
         ],
     },
     EventEntry {
         name: "over_rate_ended",
         peer: "always",
-        doc: "Nothing of the peer was dropped for ten seconds.",
-        fields: &[("messages", "messages dropped since it began"), ("bytes", "their payload")],
+        doc: "No message of the peer was dropped for ten seconds.",
+        fields: &[("messages", "dropped messages"), ("bytes", "their payload bytes")],
     },
     EventEntry {
         name: "changed",
         peer: "never",
         doc: "The running node was changed, by `tautline set` or by a reload of its file.",
         fields: &[
-            WHO[0],
-            WHO[1],
-            WHO[2],
-            WHO[3],
-            WHO[4],
+            AUTHOR[0],
+            AUTHOR[1],
+            AUTHOR[2],
+            AUTHOR[3],
+            AUTHOR[4],
             ("changes", "one text for each change; at most 100"),
         ],
     },
     EventEntry {
         name: "change_refused",
         peer: "never",
-        doc: "A change was asked for and refused; nothing was changed.",
-        fields: &[WHO[0], WHO[1], WHO[2], WHO[3], WHO[4], ("reason", "why, in words")],
+        doc: "A requested change was refused. Nothing was changed.",
+        fields: &[
+            AUTHOR[0],
+            AUTHOR[1],
+            AUTHOR[2],
+            AUTHOR[3],
+            AUTHOR[4],
+            ("reason", "reason, as text"),
+        ],
     },
     EventEntry {
         name: "safe_message",
         peer: "never",
-        doc: "A watchdog found its topic silent. Repetitions during one silence are not recorded.",
+        doc: "A watchdog's topic timed out. Repetitions during the same timeout are not recorded.",
         fields: &[
-            ("topic", "the topic"),
+            ("topic", "topic of the watchdog"),
             ("silence_ms", "time without a message from any peer (`watchdogs.TOPIC.after`)"),
-            ("published", "`true`: the safe message was published; `false`: none could be made"),
+            (
+                "published",
+                "`true`: the safe message was published; `false`: it could not be composed",
+            ),
         ],
     },
     EventEntry {
         name: "left_out",
         peer: "never",
-        doc: "Events beyond the quota of those whom they are about were not recorded.",
-        fields: &[("about", "whom they were about"), ("count", "how many there were")],
+        doc: "Events that exceeded a quota were not recorded.",
+        fields: &[("about", "cause of the events"), ("count", "number of events")],
     },
     EventEntry {
         name: "lost",
         peer: "never",
-        doc: "Events were not written: the disk is full or too slow, or journald takes none.",
-        fields: &[("count", "how many")],
+        doc: "Events were not written: the disk is full or too slow, or journald accepts none.",
+        fields: &[("count", "number of events")],
     },
 ];
 

@@ -80,7 +80,7 @@ impl Recorder {
     /// Records the merged and left-out events once a period is over; call it periodically.
     pub(crate) fn sweep(&mut self, now: Instant) {
         if self.quota.is_over(now) {
-            let left_out = self.quota.turn(now);
+            let left_out = self.quota.next_period(now);
             self.sum_up(left_out);
         }
     }
@@ -106,7 +106,6 @@ impl Drop for Recorder {
     }
 }
 
-/// Returns the peer that a cause names.
 fn peer_of(cause: &Cause) -> Option<&str> {
     match cause {
         Cause::Peer(name) | Cause::Key(Some(name)) => Some(name),

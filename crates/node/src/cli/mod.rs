@@ -42,11 +42,11 @@ struct Arguments {
 enum Command {
     /// Run the daemon until SIGTERM or Ctrl-C
     Run(run::Arguments),
-    /// Check a robot's file and explain what it means
+    /// Check a robot's file and explain it
     Check(check::Arguments),
     /// Write a commented robot.yaml to start from
     Init(init::Arguments),
-    /// Make this node's key, by which its peers know it
+    /// Create this node's key, which identifies it to its peers
     Keygen(keygen::Arguments),
     /// Show the state of a running daemon
     Status(status::Arguments),
@@ -54,9 +54,9 @@ enum Command {
     Top(top::Arguments),
     /// Change topics on a running daemon
     Set(set::Arguments),
-    /// Show who came, what was refused, and what was changed by whom
+    /// Show the audit log: peers up and down, refusals, changes
     Audit(audit::Arguments),
-    /// Take the changed file into a running daemon
+    /// Apply the changed file to a running daemon
     Reload(reload::Arguments),
 }
 

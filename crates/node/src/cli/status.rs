@@ -17,7 +17,7 @@ use tautline_node::status::{
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  tautline status\n  tautline status --node robot1\n  tautline status --json\n\n\
-                        Counts are since the daemon started, what was given up lately is that of ten seconds;\n\
+                        Counters start with the daemon. Recent drops cover the last ten seconds.\n\
                         'tautline top' shows rates."
 )]
 pub struct Arguments {
@@ -57,7 +57,7 @@ pub fn in_words(status: &Status) -> String {
     section(
         &mut text,
         "Peers",
-        ["NAME", "STATE", "WAITING", "BYTES", "CLOCK ms", "PASSED ON"],
+        ["NAME", "STATE", "QUEUED", "BYTES", "CLOCK ms", "FORWARDED"],
         status.peers.iter().map(peer),
     );
     let header = [
@@ -70,7 +70,7 @@ pub fn in_words(status: &Status) -> String {
         "MESSAGES",
         "BYTES",
         "DELIVERED",
-        "WAITING",
+        "QUEUED",
         "SENT",
         "DELAY ms p50/p99/max",
         "DROPPED",
@@ -107,9 +107,7 @@ pub fn in_words(status: &Status) -> String {
 pub fn security(status: &Status) -> String {
     match &status.key {
         Some(key) => format!("key {key}\n"),
-        None => {
-            "NO SECURITY: anybody on the network can speak for any node (security: none)\n".into()
-        }
+        None => "NO SECURITY: anybody on the network can act as any node (security: none)\n".into(),
     }
 }
 
@@ -148,7 +146,7 @@ fn peer(peer: &PeerReport) -> [String; 6] {
         match (peer.relayed_packets, dropped(&peer.relayed_dropped)) {
             (0, none) if none.is_empty() => UNKNOWN.into(),
             (passed, none) if none.is_empty() => short(passed as f64),
-            (passed, lost) => format!("{}, not {lost}", short(passed as f64)),
+            (passed, lost) => format!("{}, dropped {lost}", short(passed as f64)),
         },
     ]
 }
@@ -194,7 +192,7 @@ fn given_up(topics: &[TopicReport]) -> String {
         Some(format!("  {topic} {arrow} {peer}: {given_up}\n"))
     };
     let lines: String = topics.iter().filter_map(line).collect();
-    if lines.is_empty() { lines } else { format!("\nGiven up lately\n{lines}") }
+    if lines.is_empty() { lines } else { format!("\nRecent drops\n{lines}") }
 }
 
 /// Formats the drops, including messages that the rate limit omitted at the source.
@@ -229,8 +227,8 @@ fn waiting(it: &WaitingReport) -> [String; 5] {
 
 fn to_allow_all(LinesReport { peer, lines }: &LinesReport) -> String {
     format!(
-        "\n  To allow all of '{peer}', in place of 'accept' and 'call' under peers.{peer}; leave out \
-         what is not meant:\n{lines}"
+        "\n  To allow all requests of '{peer}', replace 'accept' and 'call' under peers.{peer}; omit \
+         unwanted lines:\n{lines}"
     )
 }
 

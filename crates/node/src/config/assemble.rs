@@ -263,9 +263,7 @@ fn accept((name, types): &(Value, Vec<Value>)) -> Option<Accept> {
 }
 
 fn link(section: &Section) -> Option<LinkConfig> {
-    let Some((_, Value::Endpoint(host, port))) = section.single("address") else {
-        return None;
-    };
+    let Some((_, Value::Endpoint(host, port))) = section.single("address") else { return None };
     Some(LinkConfig {
         host: host.clone(),
         port: port.unwrap_or(DEFAULT_PORT),

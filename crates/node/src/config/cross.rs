@@ -12,7 +12,6 @@ use std::net::Ipv6Addr;
 use tautline_gateway::mapping::{NameMap, Pattern};
 use tautline_proto::{PublicKey, SecretKey};
 
-/// Results of the checks.
 #[derive(Debug, Default)]
 pub struct Findings {
     /// Errors, which prevent the use of the file.
@@ -21,7 +20,6 @@ pub struct Findings {
     pub warnings: Vec<Warning>,
 }
 
-/// Checks the whole file.
 pub fn check(file: &Section, surroundings: &Surroundings) -> Findings {
     let mut findings = Findings::default();
     findings.counts(file);

@@ -213,7 +213,7 @@ impl Kind {
             Kind::Network => networks::ALLOWED.into(),
             Kind::Interface => "the name of a network interface such as wlan0".into(),
             Kind::Interfaces => {
-                "the name of a network interface such as wlan0; alone, true is all of them and false none".into()
+                "the name of a network interface such as wlan0; alone, true means all of them and false none".into()
             }
             Kind::RosName => "a full topic or node name such as /camera/image".into(),
             Kind::Pattern => "a full topic name such as /scan, or a pattern with * (one level) or ** (any levels)".into(),

@@ -18,7 +18,8 @@ pub struct Setting {
     pub preset: Preset,
     /// One sentence for people.
     pub doc: &'static str,
-    /// Example of the value, as YAML on one line; empty for sections.
+    /// Example of the value, as YAML on one line; the default, if none is given. Empty for
+    /// sections.
     pub example: &'static str,
     /// Whether `tautline init` writes the key without a comment sign.
     pub in_starter: bool,
@@ -75,18 +76,17 @@ pub struct Naming {
     pub options: &'static [Setting],
 }
 
-/// Returns a key with one value.
 const fn key(name: &'static str, kind: Kind, preset: Preset) -> Setting {
     shaped(name, Shape::Single(kind), preset)
 }
 
-/// Returns a key with a list of values.
 const fn list(name: &'static str, kind: Kind, preset: Preset) -> Setting {
     shaped(name, Shape::List(kind), preset)
 }
 
 const fn shaped(name: &'static str, shape: Shape, preset: Preset) -> Setting {
-    Setting { name, shape, preset, doc: "", example: "", in_starter: false }
+    let example = if let Preset::Value(value) = preset { value } else { "" };
+    Setting { name, shape, preset, doc: "", example, in_starter: false }
 }
 
 impl Setting {
@@ -172,14 +172,11 @@ const AUDIT: &[Setting] = &[
         .example("/var/log/tautline/robot1.audit")
         .doc("Path of the current file. Older files are in the same folder as FILE.1, FILE.2 and so on."),
     key("size", Kind::Bytes("256KiB", "1GiB"), Value("8MiB"))
-        .example("8MiB")
         .doc("Maximum size of one file; then a new file begins."),
     key("files", Kind::Whole(1, 100), Value("4"))
-        .example("4")
         .doc("Maximum number of files, including the current one. The oldest is removed."),
 ];
 
-/// Destinations of the audit log.
 const AUDIT_LOGS: &[&str] = &["file", "journald"];
 
 const ROS1: &[Setting] = &[
@@ -198,9 +195,8 @@ const ROS1: &[Setting] = &[
         .doc("Folders of installed types (FOLDER/share/PACKAGE/msg and srv; messages also FOLDER/lib/python3/dist-packages/PACKAGE/msg). Services and peers with ROS 2 need them. They take precedence over definitions from peers."),
 ];
 
-const NODE_NAME: Setting = key("node_name", Kind::RosName, Value("/tautline"))
-    .example("/tautline")
-    .doc("ROS name of this node.");
+const NODE_NAME: Setting =
+    key("node_name", Kind::RosName, Value("/tautline")).doc("ROS name of this node.");
 
 const ROS2: &[Setting] = &[
     key("domain", Kind::Whole(0, MAX_DOMAIN as u64), Computed("ROS_DOMAIN_ID, else 0"))
@@ -299,7 +295,6 @@ const RADIOS: Naming = Naming {
             .example("6Mbps")
             .doc("Rate control. `auto` follows back-pressure of the radio and the reports of each peer, wherever the bottleneck is. A rate is fixed: packets are sent at this rate whatever peers report, so a rate above that of the bottleneck fills a queue. `back-pressure` follows only back-pressure of the radio. `aid` and `aimd` follow losses, as in RCom, for comparison."),
         key("in_flight", Kind::Whole(1, 64), Value("2"))
-            .example("2")
             .doc("Maximum number of full packets in the kernel at once."),
     ],
 };
@@ -314,13 +309,11 @@ const DSCP: &[Setting] = &[
         .doc("DSCP of the next class. 32 (CS4) selects Wi-Fi's video category."),
     key("video_from", FROM_KIND, Value("140")).example("120").doc(FROM),
     key("best_effort", DSCP_KIND, Value("0"))
-        .example("0")
         .doc("DSCP of the next class, to which most packets belong."),
     key("best_effort_from", FROM_KIND, Value("10"))
         .example("1")
         .doc("Minimum priority of this class. Lower priorities wait for the packets of all senders."),
     key("background", DSCP_KIND, Value("8"))
-        .example("8")
         .doc("DSCP of all lower priorities. 8 (CS1) selects Wi-Fi's background category."),
 ];
 
@@ -380,7 +373,6 @@ const TOPICS: Naming = Naming {
             .example("[base]")
             .doc("Peers that receive the topic."),
         key("repair", Kind::Flag, Value("true"))
-            .example("true")
             .doc("Whether lost fragments are sent again while the message is useful."),
     ],
 };
@@ -417,19 +409,14 @@ const TF: &[Setting] = &[
 
 const LIMITS: &[Setting] = &[
     key("max_message", Kind::Bytes("1kB", "1GiB"), Value("8MB"))
-        .example("8MB")
         .doc("Maximum size of a message."),
     key("queue_bytes", Kind::Bytes("1kB", "4GiB"), Value("16MB"))
-        .example("16MB")
         .doc("Maximum bytes of the messages for one peer, queued or not yet acknowledged; at least max_message."),
     key("queue_time", Kind::Duration("10ms", "1h"), Value("2s"))
-        .example("2s")
         .doc("Maximum time to drain the queue of one peer."),
     key("reassembly_bytes", Kind::Bytes("1kB", "4GiB"), Value("16MB"))
-        .example("16MB")
         .doc("Maximum bytes of incomplete messages from one peer; at least max_message."),
     key("repair_budget", Kind::Share, Value("30%"))
-        .example("30%")
         .doc("Fraction of the sent bytes that repairs may add."),
 ];
 

@@ -25,7 +25,6 @@ struct Entry {
     content: Content,
 }
 
-/// A value and its position.
 pub type At<T> = (Position, T);
 /// A value with its types; no types means any type.
 pub type Typed = At<(Value, Vec<Value>)>;
@@ -47,13 +46,10 @@ enum Content {
 /// One section of a map from names to sections.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Named {
-    /// Position of the name.
     pub at: Position,
-    /// Name.
     pub name: Value,
     /// Name as in the file.
     pub text: String,
-    /// Keys of the section.
     pub section: Section,
 }
 
@@ -76,7 +72,6 @@ impl Section {
         self.get::<u64>(key)?.try_into().ok()
     }
 
-    /// Returns the text under `key`.
     pub fn text(&self, key: &str) -> Option<&str> {
         match self.single(key)? {
             (_, Value::Text(text)) => Some(text),
@@ -486,7 +481,6 @@ impl Walk<'_> {
     }
 }
 
-/// Joins `path` and `key` with a dot.
 pub fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.into() } else { format!("{path}.{key}") }
 }

@@ -16,7 +16,6 @@ use tautline_gateway::types::transcode::TranscodeError;
 /// Name below the node's own name.
 const TOPIC: &str = "link";
 
-/// A source of arrays of links.
 #[derive(Debug)]
 pub(crate) struct LinkTopic {
     arrays: Arrays,

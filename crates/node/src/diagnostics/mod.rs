@@ -29,7 +29,6 @@ const TOPIC: &str = "/diagnostics";
 /// current state counts as growing.
 const WINDOW: usize = 5;
 
-/// A source of the arrays of /diagnostics.
 #[derive(Debug)]
 pub(crate) struct Diagnostics {
     arrays: Arrays,

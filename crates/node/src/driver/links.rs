@@ -2,8 +2,8 @@
 //! Packets of links: the sockets of each link and the addresses that they lead to.
 
 use super::Driver;
-use super::peers::Way;
-use super::usage::Hearing;
+use super::peers::FileEntry;
+use super::usage::Admission;
 use crate::limits::TIME_SHARE;
 use crate::paths::{self, Path};
 use crate::quota::Cause;
@@ -34,7 +34,7 @@ const HEADER_V6: usize = 48;
 pub(super) struct Link {
     pub(super) id: LinkId,
     /// Entry of the file that the link represents; `None` after its removal.
-    pub(super) way: Option<Way>,
+    pub(super) entry: Option<FileEntry>,
     /// Number under which the link's path is watched.
     pub(super) watch: Option<u64>,
     /// One socket for each marked class; empty while they cannot be opened.
@@ -46,7 +46,6 @@ pub(super) struct Link {
     pub(super) follows_caller: bool,
 }
 
-/// The socket of one class of a link.
 pub(super) struct ClassSocket {
     class: Class,
     socket: LinkSocket,
@@ -57,7 +56,7 @@ pub(super) struct ClassSocket {
 impl Link {
     pub(super) fn new(id: LinkId) -> Self {
         let (sockets, path, device) = (Vec::new(), None, None);
-        Self { id, way: None, watch: None, sockets, path, device, follows_caller: false }
+        Self { id, entry: None, watch: None, sockets, path, device, follows_caller: false }
     }
 
     /// Removes the link: closes its sockets and frees its slot for another link.
@@ -134,7 +133,7 @@ impl Driver {
             }
             let ClassSocket { socket, readable, .. } = &mut self.links[index].sockets[place];
             match socket.receive(&mut self.buffer) {
-                Ok(len) => self.take_datagram(radio, from, len),
+                Ok(len) => self.handle_datagram(radio, from, len),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     *readable = false;
                     return;
@@ -151,7 +150,7 @@ impl Driver {
                 Ok((len, from)) => {
                     let from = udp::canonical(from);
                     let radio = self.radio_towards(from, len);
-                    self.take_datagram(radio, from, len);
+                    self.handle_datagram(radio, from, len);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     self.listen_readable = false;
@@ -164,21 +163,22 @@ impl Driver {
 
     /// Handles the datagram in the first `len` bytes of the buffer, unless its sender has used up
     /// its share of the loop's time.
-    fn take_datagram(&mut self, radio: RadioId, from: SocketAddr, len: usize) {
+    fn handle_datagram(&mut self, radio: RadioId, from: SocketAddr, len: usize) {
         let now = self.clock.now();
         let datagram = &self.buffer[..len];
         let claimed = self.topics.endpoint.claimed_sender(datagram);
-        match claimed.map_or(Hearing::Granted, |peer| self.usage.hear(now, peer)) {
-            Hearing::Granted => {
+        match claimed.map_or(Admission::Granted, |peer| self.usage.admit(now, peer)) {
+            Admission::Granted => {
                 if let Some(peer) = self.topics.endpoint.handle_packet(now, radio, from, datagram) {
                     self.usage.charge(now, self.clock.now(), peer);
                 }
             }
-            Hearing::Denied { is_news: false } => {}
-            Hearing::Denied { is_news: true } => {
+            Admission::Denied { is_first: false } => {}
+            Admission::Denied { is_first: true } => {
                 let Some(peer) = claimed else { return };
                 let text = format!(
-                    "packets of '{}' take more than {:.0} % of the time of '{}'; the rest is dropped",
+                    "packets of '{}' take more than {:.0} % of the data plane's time at '{}'; the excess is \
+                     dropped",
                     self.topics.endpoint.peer(peer).name,
                     TIME_SHARE * 100.0,
                     self.topics.endpoint.name(),
@@ -243,9 +243,7 @@ impl Driver {
 
     pub(super) fn connect(&mut self, index: usize) {
         let link = &mut self.links[index];
-        let Some(path) = link.path.clone() else {
-            return;
-        };
+        let Some(path) = link.path.clone() else { return };
         let text = format!("{} by {}", path.remote, path.interface);
         link.sockets.clear();
         let open = |(place, (class, dscp))| {
@@ -317,7 +315,7 @@ impl Driver {
                 self.connect(index);
             }
             Err(error) => {
-                self.link_notice(index, &format!("{remote}: no way back: {error}"));
+                self.link_notice(index, &format!("{remote}: no route to this address: {error}"));
             }
         }
     }

@@ -69,10 +69,8 @@ pub struct Settings {
     pub watchdog: Option<Duration>,
 }
 
-/// The event loop and its state.
 pub(crate) struct Driver {
     clock: Clock,
-    /// Configuration in effect.
     config: Config,
     /// Topics and services that may be sent; gateways read it.
     selection: Arc<RwLock<Selection>>,
@@ -188,7 +186,7 @@ impl Driver {
         };
         driver.unknown_radio = driver.radio("unknown");
         driver.follow_peers(&config.peers)?;
-        driver.look_at_clock();
+        driver.check_clocks();
         Ok(driver)
     }
 
@@ -203,7 +201,7 @@ impl Driver {
 
     /// Passes the time of day to the protocol; logs a notice if a clock was set or differs from a
     /// peer's.
-    fn look_at_clock(&mut self) {
+    fn check_clocks(&mut self) {
         let now = self.now();
         let since_1970 = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         let wall_us = i64::try_from(since_1970.as_micros()).unwrap_or(i64::MAX);
@@ -212,8 +210,9 @@ impl Driver {
         let before = self.wall_origin_us.replace(origin_us).unwrap_or(origin_us);
         let jump = Duration::from_micros(origin_us.abs_diff(before));
         if jump >= CLOCK_JUMP {
-            let way = if origin_us > before { "forward" } else { "back" };
-            let text = format!("this machine's clock was set {way} by {:.1} s", jump.as_secs_f64());
+            let direction = if origin_us > before { "forward" } else { "back" };
+            let text =
+                format!("this machine's clock was set {direction} by {:.1} s", jump.as_secs_f64());
             self.topics.notice(now, Cause::Here, &text);
         }
         for id in self.topics.endpoint.peers() {
@@ -222,11 +221,11 @@ impl Driver {
             let Some(offset_us) = clock.offset_us else { continue };
             let apart = Duration::from_micros(offset_us.unsigned_abs());
             if apart >= CLOCKS_APART + clock.bound {
-                let way = if offset_us > 0 { "ahead of" } else { "behind" };
+                let direction = if offset_us > 0 { "ahead of" } else { "behind" };
                 let cause = Cause::Peer(peer.name.into());
                 let text = format!(
-                    "the clock of '{}' is {:.1} s {way} this machine's: stamps and tf of the two \
-                     will not fit; set both, with chrony for example",
+                    "the clock of '{}' is {:.1} s {direction} this machine's: timestamps and tf of the \
+                     two do not match; synchronize both clocks, for example with chrony",
                     peer.name,
                     apart.as_secs_f64()
                 );
@@ -261,7 +260,7 @@ impl Driver {
         self.paths = Some(paths);
         self.follow_paths();
         realtime::enter(&self.config.realtime);
-        let result = self.turn(&*gateway, codec, settings);
+        let result = self.run_loop(&*gateway, codec, settings);
         // Every thread that is blocked on an input is released, including the gateway's own.
         self.waiting.close();
         drop(self);
@@ -269,7 +268,7 @@ impl Driver {
         result
     }
 
-    fn turn(
+    fn run_loop(
         &mut self,
         gateway: &dyn Gateway,
         codec: &Codec,
@@ -292,13 +291,13 @@ impl Driver {
                 next_sweep = now + SWEEP_EVERY;
                 self.topics.sweep(now);
                 self.sweep_links();
-                self.look_at_clock();
+                self.check_clocks();
                 self.sweep_beacons();
                 self.diagnose(gateway, codec);
-                self.tell_links(now);
+                self.report_links(now);
                 self.recent.sample(now, &self.topics);
             }
-            self.tell_news(now);
+            self.report_changed_links(now);
             if let (Some(at), Some(every)) = (next_alive, settings.watchdog)
                 && now >= at
             {
@@ -317,9 +316,9 @@ impl Driver {
     fn wait(&mut self, wake_at: Option<Instant>) -> Result<(), RunError> {
         let unread = self.listen_readable || self.links_readable();
         let unfinished = unread || self.more_inputs || self.more_events || self.unsent;
-        let due = [self.topics.endpoint.poll_timeout(), self.topics.poll_timeout(), wake_at];
-        let due = due.into_iter().flatten().min();
-        let timeout = match due {
+        let timers = [self.topics.endpoint.poll_timeout(), self.topics.poll_timeout(), wake_at];
+        let next = timers.into_iter().flatten().min();
+        let timeout = match next {
             _ if unfinished => Some(Duration::ZERO),
             Some(at) => Some(at.since(self.now())),
             None => None,
@@ -376,7 +375,7 @@ impl Driver {
             }
             Input::NetworkChanged => {
                 self.refresh_followers();
-                self.hasten_beacons();
+                self.send_beacon_soon();
             }
             Input::Notice(text) => self.topics.notice(now, Cause::Here, &text),
             Input::Status(question) => question.answer(|| self.status(gateway, codec)),
@@ -439,7 +438,7 @@ impl Driver {
             self.more_events = false;
             while let Some((peer, event)) = self.topics.endpoint.poll_event_of() {
                 let now = self.now();
-                self.news.hear(&event);
+                self.news.on_event(&event);
                 self.topics.on_remote(now, event);
                 let done = self.now();
                 if let Some(peer) = peer {

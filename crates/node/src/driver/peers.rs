@@ -13,7 +13,7 @@ use tautline_proto::{
 
 /// The entry of the file that a link represents.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Way {
+pub(super) enum FileEntry {
     /// A link with an address.
     To(config::LinkConfig),
     /// A link to the address from which the peer initiates the handshake.
@@ -31,7 +31,6 @@ impl Driver {
         over.map_or(Ok(()), |peer| Err(SetupError::TooManyLinks(peer.name.clone())))
     }
 
-    /// Returns the peer with this key.
     pub(super) fn peer_of(&self, key: PublicKey) -> Option<PeerId> {
         self.topics.endpoint.peers().find(|id| self.topics.endpoint.peer(*id).key == key)
     }
@@ -58,7 +57,7 @@ impl Driver {
         }
         for peer in peers {
             if let Some(id) = self.peer_of(peer.key) {
-                self.follow_links(id, &self.ways(peer))?;
+                self.follow_links(id, &self.entries(peer))?;
             }
         }
         self.name_relayed_radios();
@@ -68,7 +67,7 @@ impl Driver {
 
     fn name_relayed_radios(&mut self) {
         for link in &self.links {
-            if let Some(Way::Via(hop)) = link.way {
+            if let Some(FileEntry::Via(hop)) = link.entry {
                 let name = format!("via {}", self.topics.endpoint.peer(hop).name);
                 self.reporter.name_radio(self.topics.endpoint.link(link.id).radio, &name);
             }
@@ -88,7 +87,7 @@ impl Driver {
                 self.links[index].close();
             }
         }
-        self.news.hear_of_links();
+        self.news.schedule();
     }
 
     /// Sends a packet of a removed link.
@@ -100,28 +99,28 @@ impl Driver {
         }
     }
 
-    fn ways(&self, peer: &PeerConfig) -> Vec<Way> {
-        let mut ways: Vec<Way> = peer.links.iter().cloned().map(Way::To).collect();
+    fn entries(&self, peer: &PeerConfig) -> Vec<FileEntry> {
+        let mut entries: Vec<FileEntry> = peer.links.iter().cloned().map(FileEntry::To).collect();
         if peer.is_caller() {
-            ways.push(Way::Back);
+            entries.push(FileEntry::Back);
         }
         // The file has been checked: all relays exist.
         let named = |via: &String| {
             self.topics.endpoint.peers().find(|id| self.topics.endpoint.peer(*id).name == *via)
         };
-        ways.extend(peer.via.iter().filter_map(named).map(Way::Via));
-        ways
+        entries.extend(peer.via.iter().filter_map(named).map(FileEntry::Via));
+        entries
     }
 
     /// Keeps the links of a peer that are still in the file, and replaces the others.
-    fn follow_links(&mut self, peer: PeerId, ways: &[Way]) -> Result<(), SetupError> {
+    fn follow_links(&mut self, peer: PeerId, entries: &[FileEntry]) -> Result<(), SetupError> {
         let own =
-            |link: &&Link| link.way.is_some() && self.topics.endpoint.link(link.id).peer == peer;
+            |link: &&Link| link.entry.is_some() && self.topics.endpoint.link(link.id).peer == peer;
         let mut spare: Vec<LinkId> = self.links.iter().filter(own).map(|link| link.id).collect();
         let mut kept = Vec::new();
-        for way in ways {
-            let of_way = |id: &LinkId| self.links[id.0 as usize].way.as_ref() == Some(way);
-            kept.push(spare.iter().position(of_way).map(|place| spare.remove(place)));
+        for entry in entries {
+            let has_entry = |id: &LinkId| self.links[id.0 as usize].entry.as_ref() == Some(entry);
+            kept.push(spare.iter().position(has_entry).map(|place| spare.remove(place)));
         }
         let now = self.now();
         for id in spare {
@@ -129,33 +128,33 @@ impl Driver {
             self.topics.endpoint.remove_link(now, id);
         }
         let mut order = Vec::new();
-        for (way, kept) in ways.iter().zip(kept) {
+        for (entry, kept) in entries.iter().zip(kept) {
             order.push(match kept {
                 Some(id) => id,
-                None => self.add_link(peer, way)?,
+                None => self.add_link(peer, entry)?,
             });
         }
         self.topics.endpoint.order_links(peer, &order);
         Ok(())
     }
 
-    fn add_link(&mut self, peer: PeerId, way: &Way) -> Result<LinkId, SetupError> {
+    fn add_link(&mut self, peer: PeerId, entry: &FileEntry) -> Result<LinkId, SetupError> {
         let now = self.now();
-        let id = match way {
-            Way::Via(hop) => self.topics.endpoint.add_relayed_link(now, peer, *hop)?,
+        let id = match entry {
+            FileEntry::Via(hop) => self.topics.endpoint.add_relayed_link(now, peer, *hop)?,
             // The link moves to its own radio as soon as the path to the peer is known.
-            Way::To(_) | Way::Back => {
+            FileEntry::To(_) | FileEntry::Back => {
                 let datagram_bytes = DATAGRAM_UNKNOWN;
                 let link = LinkConfig { remote: None, datagram_bytes, header_bytes: HEADER_V4 };
                 self.topics.endpoint.add_link(now, peer, self.unknown_radio, link)?
             }
         };
-        let mut link = Link { way: Some(way.clone()), ..Link::new(id) };
-        if let Way::To(config) = way {
+        let mut link = Link { entry: Some(entry.clone()), ..Link::new(id) };
+        if let FileEntry::To(config) = entry {
             self.next_watch += 1;
             (link.watch, link.device) = (Some(self.next_watch), config.interface.clone());
         }
-        link.follows_caller = *way == Way::Back;
+        link.follows_caller = *entry == FileEntry::Back;
         let index = id.0 as usize;
         if index == self.links.len() {
             self.links.push(link);
@@ -167,8 +166,8 @@ impl Driver {
 
     /// Watches the paths of the current links and no others.
     pub(super) fn follow_paths(&mut self) {
-        let watched = self.links.iter().filter_map(|link| match (link.watch, &link.way) {
-            (Some(number), Some(Way::To(config))) => Some((number, config.clone())),
+        let watched = self.links.iter().filter_map(|link| match (link.watch, &link.entry) {
+            (Some(number), Some(FileEntry::To(config))) => Some((number, config.clone())),
             _ => None,
         });
         let watched: Watched = watched.collect();

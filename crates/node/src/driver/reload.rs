@@ -67,7 +67,6 @@ impl Driver {
         }
     }
 
-    /// Returns the configuration of an interface's radio.
     pub(super) fn radio_config(config: &Config, interface: &str) -> RadioConfig {
         let set = config.radios.iter().find(|radio| radio.interface == interface);
         let in_flight = set.map_or(crate::config::DEFAULT_IN_FLIGHT, |radio| radio.in_flight);

@@ -110,15 +110,14 @@ impl Inspect for Reloader {
     }
 }
 
-/// Logs the changes of a reload.
 fn log(changes: &Changes) {
     for line in changes.lines() {
         tracing::info!("reload: {line}");
     }
     if changes.is_empty() {
-        tracing::info!("reload: the file means what runs already");
+        tracing::info!("reload: no changes, the file matches the running configuration");
     }
     for change in &changes.kept {
-        tracing::info!("reload: kept, as 'tautline set' changed it: {change}");
+        tracing::info!("reload: kept, a change by 'tautline set': {change}");
     }
 }

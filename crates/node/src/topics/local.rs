@@ -174,9 +174,7 @@ impl Topics {
 
     pub(super) fn local_offered(&mut self, now: Instant, topic: Topic) {
         let name = topic.name.clone();
-        let Some(treatment) = self.treatment_of(&name) else {
-            return;
-        };
+        let Some(treatment) = self.treatment_of(&name) else { return };
         if self.local.get(&name).is_some_and(|l| !l.is_of_type(&topic)) {
             // Queued messages have the old type and must not be read as the new one.
             self.local_withdrawn(now, name.clone());
@@ -228,16 +226,14 @@ impl Topics {
         };
         let failed = |error| {
             let (here, name) = (self.endpoint.name(), self.peer_name(peer));
-            let text = format!("{what}: not offered from '{here}' to '{name}': {error}");
+            let text = format!("{what}: not advertised from '{here}' to '{name}': {error}");
             self.peer_notice(now, peer, &text);
         };
         done.map_err(failed).ok().or(known)
     }
 
     pub(super) fn local_withdrawn(&mut self, now: Instant, topic: String) {
-        let Some(gone) = self.local.remove(&topic) else {
-            return;
-        };
+        let Some(gone) = self.local.remove(&topic) else { return };
         for (peer, channel) in &gone.channels {
             self.endpoint.withdraw(now, *peer, *channel);
         }
@@ -262,9 +258,7 @@ impl Topics {
     }
 
     fn source_gone(&mut self, now: Instant, topic: &str, source: Source) {
-        let Some(local) = self.local.get_mut(topic) else {
-            return;
-        };
+        let Some(local) = self.local.get_mut(topic) else { return };
         if local.transforms.is_some() {
             return self.transforms_gone(now, topic, source);
         }
@@ -272,9 +266,7 @@ impl Topics {
     }
 
     pub(super) fn local_message(&mut self, now: Instant, message: Outgoing) {
-        let Some(local) = self.local.get_mut(&message.topic) else {
-            return;
-        };
+        let Some(local) = self.local.get_mut(&message.topic) else { return };
         if local.transforms.is_some() {
             return self.local_transforms(now, message);
         }
@@ -289,9 +281,7 @@ impl Topics {
 
     /// Sends a message that passed the rate limit; on a compressed topic, through the codec.
     pub(super) fn forward(&mut self, now: Instant, message: Outgoing) {
-        let Some(local) = self.local.get(&message.topic) else {
-            return;
-        };
+        let Some(local) = self.local.get(&message.topic) else { return };
         if !local.is_wanted() && !local.topic.qos.transient_local {
             return;
         }
@@ -303,9 +293,7 @@ impl Topics {
 
     /// Queues a message for every subscribed peer.
     pub(crate) fn send(&mut self, now: Instant, message: Outgoing) {
-        let Some(local) = self.local.get_mut(&message.topic) else {
-            return;
-        };
+        let Some(local) = self.local.get_mut(&message.topic) else { return };
         if !local.is_read() {
             return;
         }
@@ -339,9 +327,7 @@ impl Topics {
     }
 
     fn local_wanted(&mut self, now: Instant, topic: &str, wanted: bool) {
-        let Some(publication) = self.publications.get_mut(topic) else {
-            return;
-        };
+        let Some(publication) = self.publications.get_mut(topic) else { return };
         publication.wanted = wanted;
         for key in self.offering(topic) {
             self.endpoint.want(now, key.peer, key.channel, wanted);

@@ -48,7 +48,6 @@ const RATES_HZ: std::ops::RangeInclusive<f64> = 0.001..=100_000.0;
 /// Work for another part of the daemon.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// A command to the gateway.
     Gateway(Command),
     /// A job for the codec; [`Topics::on_codec`] takes the result.
     Codec(Job),
@@ -165,15 +164,14 @@ impl Topics {
         }
     }
 
-    /// Returns the next order.
     pub(crate) fn poll_order(&mut self) -> Option<Order> {
         self.orders.pop_front()
     }
 
     /// Returns the time at which [`Topics::handle_timeout`] is due.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        let due = [self.next_merged, self.next_call_due(), self.watchdogs.poll_timeout()];
-        due.into_iter().flatten().min()
+        let timers = [self.next_merged, self.next_call_due(), self.watchdogs.poll_timeout()];
+        timers.into_iter().flatten().min()
     }
 
     /// Does the work that is due at `now`.
@@ -211,7 +209,6 @@ impl Topics {
         Cause::Peer(self.peer_name(peer).to_owned())
     }
 
-    /// Adds a notice.
     pub(crate) fn notice(&mut self, now: Instant, cause: Cause, text: &str) {
         self.notices.add(now, cause, text);
     }
@@ -304,7 +301,10 @@ impl Topics {
         }
         let known: Vec<_> = self.local.keys().map(String::as_str).collect();
         let known = if known.is_empty() { "none".into() } else { known.join(", ") };
-        Err(format!("no topic sent from here matches '{}'; there are: {known}", pattern.as_str()))
+        Err(format!(
+            "no topic sent by this node matches '{}'; its topics are: {known}",
+            pattern.as_str()
+        ))
     }
 
     /// Adds a change, and removes the parts of earlier changes that it replaces.
@@ -316,8 +316,8 @@ impl Topics {
         self.changes.retain(|(_, c)| c.priority.is_some() || c.rate_hz.is_some());
         if self.changes.len() >= MAX_CHANGES {
             return Err(format!(
-                "{MAX_CHANGES} patterns were changed already, which is the most; \
-                 change one of those again, or change the file"
+                "{MAX_CHANGES} patterns were changed already, which is the maximum; change one of \
+                 them again, or change the file"
             ));
         }
         self.changes.push((pattern, change));
@@ -325,12 +325,8 @@ impl Topics {
     }
 
     fn apply_changes(&mut self, now: Instant, name: &str) {
-        let Some(found) = self.treatment_of(name) else {
-            return;
-        };
-        let Some(mut local) = self.local.remove(name) else {
-            return;
-        };
+        let Some(found) = self.treatment_of(name) else { return };
+        let Some(mut local) = self.local.remove(name) else { return };
         local.treatment = found;
         // Queued transforms may be due earlier now.
         self.next_merged = self.next_merged.map(|_| now);

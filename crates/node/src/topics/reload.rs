@@ -29,7 +29,7 @@ impl Topics {
     /// removes the peer.
     pub(crate) fn part(&mut self, now: Instant, peer: PeerId) {
         self.record_removal(peer);
-        self.part_from_services(now, peer);
+        self.remove_services_of(now, peer);
         for key in self.remote.of_peer(peer).map(|(key, _)| key).collect::<Vec<_>>() {
             self.remote_withdrawn(now, key);
         }
@@ -59,7 +59,7 @@ impl Topics {
         }
         if old.tf != new.tf {
             self.tf_rules.clone_from(&new.tf);
-            self.read_transforms_anew();
+            self.read_transforms_again();
         }
     }
 
@@ -77,7 +77,7 @@ impl Topics {
             self.set_peer(id, peer, known, new.ros().as_ref());
             for (channel, verdict) in self.verdicts(id) {
                 if before.get(&channel).is_some_and(|before| *before != verdict) {
-                    self.look_again(now, ChannelKey { peer: id, channel });
+                    self.examine_again(now, ChannelKey { peer: id, channel });
                 }
             }
         }
@@ -128,7 +128,7 @@ impl Topics {
     }
 
     /// Treats a channel of a peer as newly advertised, since it is another topic here now, or none.
-    fn look_again(&mut self, now: Instant, key: ChannelKey) {
+    fn examine_again(&mut self, now: Instant, key: ChannelKey) {
         if !self.service_channel_withdrawn(now, key) {
             self.remote_withdrawn(now, key);
         }
@@ -152,7 +152,7 @@ impl Topics {
             if self.is_for(peer, name, local.treatment.to.as_deref()) {
                 self.offer_if_changed(now, &mut local, peer);
             } else {
-                self.take_from(now, &mut local, peer);
+                self.withdraw_from(now, &mut local, peer);
             }
         }
         self.local.insert(name.to_owned(), local);
@@ -167,7 +167,7 @@ impl Topics {
     }
 
     /// Withdraws a topic from a peer that may not have it any more.
-    fn take_from(&mut self, now: Instant, local: &mut LocalTopic, peer: PeerId) {
+    fn withdraw_from(&mut self, now: Instant, local: &mut LocalTopic, peer: PeerId) {
         if let Some(channel) = local.channels.remove(&peer) {
             self.endpoint.withdraw(now, peer, channel);
         }
@@ -175,7 +175,7 @@ impl Topics {
     }
 
     /// Reads tf topics again, because the frames to be sent or their names have changed.
-    fn read_transforms_anew(&mut self) {
+    fn read_transforms_again(&mut self) {
         let mut topics = Vec::new();
         for (name, local) in &mut self.local {
             if local.transforms.is_some() && local.is_read() {

@@ -36,7 +36,6 @@ const WITHDRAWN_PER_SWEEP: usize = 1024;
 /// queued within lifespan and queue limits.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A channel of one peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ChannelKey {
     pub(crate) peer: PeerId,
@@ -246,7 +245,7 @@ impl Topics {
         let over_rate = self.over_rate(key);
         let judged = self.judge(key.peer, Act::Publish, &offered);
         let local_name = judged.as_deref().ok();
-        let (kept, held, not_held) = self.goes_on_counting(key, &offered.name, local_name);
+        let (kept, held, not_held) = self.counters_of_earlier(key, &offered.name, local_name);
         self.replace_earlier(now, key, &offered.name, local_name);
         let name = match judged {
             Ok(name) => name,
@@ -257,14 +256,14 @@ impl Topics {
         let topic_type = offered.type_name.clone();
         let definition = self.within_budget(now, key, &offered.name, definition);
         // A new advertisement of the same type with another QoS does not interrupt messages.
-        let goes_on = self.remote.get(key).is_some_and(|known| {
+        let continues = self.remote.get(key).is_some_and(|known| {
             !foreign
                 && known.translation.is_known()
                 && known.topic.type_name == offered.type_name
                 && known.topic.type_hash == offered.type_hash
         });
         let remote = RemoteTopic {
-            translation: if goes_on { Translation::None } else { Translation::Requested },
+            translation: if continues { Translation::None } else { Translation::Requested },
             awaits_local_form: true,
             topic: Topic {
                 name,
@@ -306,20 +305,20 @@ impl Topics {
     ) {
         let (peer, here) = (self.peer_name(key.peer), self.endpoint.name());
         let text = format!("{name} of '{peer}' at '{here}': {reason}");
-        self.tell_both(now, key, text);
+        self.report_refusal(now, key, text);
     }
 
     /// Returns the counters of a topic that is advertised again, under this number or another. Its
     /// publication continues, and ROS here still keeps and holds its messages.
-    fn goes_on_counting(
+    fn counters_of_earlier(
         &mut self,
         key: ChannelKey,
         offered_name: &str,
         local_name: Option<&str>,
     ) -> (Kept, Held, u64) {
         let earlier = iter::once(key).chain(self.remote.offered_as(key.peer, offered_name));
-        let is_it = |it: &RemoteTopic| Some(&*it.topic.name) == local_name;
-        let earlier = earlier.filter(|other| self.remote.get(*other).is_some_and(is_it)).min();
+        let is_same = |it: &RemoteTopic| Some(&*it.topic.name) == local_name;
+        let earlier = earlier.filter(|other| self.remote.get(*other).is_some_and(is_same)).min();
         match earlier.and_then(|other| self.remote.get_mut(other)) {
             Some(it) => (std::mem::take(&mut it.kept), it.held.clone(), it.not_held),
             None => (Kept::default(), self.held.entry(key.peer).or_default().beside(), 0),
@@ -355,9 +354,7 @@ impl Topics {
 
     /// Publishes a peer's topic here, or refuses it if its name is published with another type.
     fn publish_for(&mut self, now: Instant, key: ChannelKey) {
-        let Some(mut topic) = self.remote.get(key).map(|r| r.topic.clone()) else {
-            return;
-        };
+        let Some(mut topic) = self.remote.get(key).map(|r| r.topic.clone()) else { return };
         if !self.may_publish(key) {
             return self.give_up(now, key);
         }
@@ -432,7 +429,7 @@ impl Topics {
         let Some(first) = self.publications.get(&found.topic.name) else { return };
         let other = first.from.iter().find(|other| **other != key);
         let text = format!(
-            "{} at '{}': '{}' offers {} ({}), but '{}' has {} ({})",
+            "{} at '{}': '{}' advertises {} ({}), but '{}' has {} ({})",
             found.topic.name,
             self.endpoint.name(),
             self.peer_name(key.peer),
@@ -446,13 +443,11 @@ impl Topics {
             publication.from.remove(&key);
         }
         self.endpoint.want(now, key.peer, key.channel, false);
-        self.tell_both(now, key, text);
+        self.report_refusal(now, key, text);
     }
 
     pub(super) fn remote_withdrawn(&mut self, now: Instant, key: ChannelKey) {
-        let Some(gone) = self.remote.remove(key) else {
-            return;
-        };
+        let Some(gone) = self.remote.remove(key) else { return };
         let name = gone.topic.name;
         if let Some(publication) = self.publications.get_mut(&name) {
             publication.from.remove(&key);
@@ -532,9 +527,7 @@ impl Topics {
         if !self.within_rate(now, key, bytes) || !self.may_keep(now, key, source, bytes) {
             return;
         }
-        let Some(remote) = self.remote.get_mut(key) else {
-            return;
-        };
+        let Some(remote) = self.remote.get_mut(key) else { return };
         remote.encoded |= message.encoded;
         let translator = remote.translation.translator();
         if remote.encoded || translator.is_some() {
@@ -553,8 +546,8 @@ impl Topics {
     /// longer published.
     pub(crate) fn decoded(&mut self, now: Instant, message: Incoming) {
         let Incoming { key, topic, source, payload, expires, .. } = message;
-        let is_it = self.remote.get(key).is_some_and(|it| it.topic.name == topic);
-        if is_it && self.is_published(key) && expires.is_none_or(|at| now <= at) {
+        let is_same = self.remote.get(key).is_some_and(|it| it.topic.name == topic);
+        if is_same && self.is_published(key) && expires.is_none_or(|at| now <= at) {
             self.publish_message(now, key, source, payload);
         }
     }
@@ -566,8 +559,8 @@ impl Topics {
             remote.not_held += 1;
             let peer = self.peer_name(key.peer);
             let text = format!(
-                "{topic}, perhaps others too: messages of '{peer}' are dropped; local subscribers \
-                 are so slow that more than {HELD_BYTES} bytes of it wait for them"
+                "{topic}, and perhaps others: messages of '{peer}' are dropped, because more than \
+                 {HELD_BYTES} bytes of its messages are queued for slow local subscribers"
             );
             return self.peer_notice(now, key.peer, &text);
         };
@@ -597,8 +590,8 @@ impl Topics {
         }
         let (name, peer) = (&remote.topic.name, self.peer_name(key.peer));
         let text = format!(
-            "{name}: a message of '{peer}' is dropped; latched topics of a peer may have \
-             {LATCHED_BYTES} bytes kept for subscribers to come"
+            "{name}: a message of '{peer}' is dropped; allowed: {LATCHED_BYTES} bytes of all latched \
+             topics of a peer, kept for late joiners"
         );
         self.peer_notice(now, key.peer, &text);
         false
@@ -610,7 +603,6 @@ fn source_of(peer: PeerId, source: u32) -> Source {
     Source(peer.0 << 8 | (source & 0xff))
 }
 
-/// Returns the peer of a publisher.
 pub(super) fn peer_of(source: Source) -> PeerId {
     PeerId(source.0 >> 8)
 }

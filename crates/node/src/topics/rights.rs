@@ -18,7 +18,6 @@ use tautline_proto::{Duration, Instant, OfferedTopic, PeerId, Role};
 /// Time without a drop after which another drop is reported again.
 const CALM: Duration = Duration::from_secs(10);
 
-/// The rights of one peer.
 #[derive(Debug)]
 pub(super) struct Rights {
     pub(super) names: NameMap,
@@ -214,7 +213,7 @@ impl Topics {
     }
 
     /// Reports at both ends why a request of a peer is refused.
-    pub(super) fn tell_both(&mut self, now: Instant, key: ChannelKey, text: String) {
+    pub(super) fn report_refusal(&mut self, now: Instant, key: ChannelKey, text: String) {
         self.record_refusal(key, &text);
         self.peer_notice(now, key.peer, &text);
         self.endpoint.refuse(now, key.peer, key.channel, text);
@@ -242,7 +241,7 @@ impl Topics {
         let (name, found) = (&offered.name, offered.priority);
         let (here, own) = (self.endpoint.name(), self.peer_name(peer));
         let text = format!(
-            "{name} of '{own}' has priority {found}; '{here}' allows it {allowed} \
+            "{name} of '{own}' has priority {found}; '{here}' allows at most {allowed} \
              (peers.{own}.max_priority)"
         );
         self.peer_notice(now, peer, &text);
@@ -259,7 +258,7 @@ impl Topics {
         // The previous burst may have ended since the last sweep.
         self.sweep_rights(now);
         let rights = &mut self.rights[key.peer.0 as usize];
-        let is_news = rights.burst.is_none();
+        let is_first = rights.burst.is_none();
         let begun = Burst { last: now, dropped: OverRate::default() };
         let burst = rights.burst.get_or_insert(begun);
         burst.last = now;
@@ -268,14 +267,14 @@ impl Topics {
             Some(remote) => remote.over_rate.add(bytes),
             None => self.calls_over_rate += 1,
         }
-        if is_news {
+        if is_first {
             let offered = self.endpoint.channel_in(key.peer, key.channel);
             let name = offered.map(|(it, ..)| it.name.clone()).unwrap_or_default();
             let (here, peer) = (self.endpoint.name(), self.peer_name(key.peer));
             let text = format!(
-                "{name}, perhaps others too: topics and calls of '{peer}' come faster than the {} \
-                 kbps (peers.{peer}.max_rate) or {} messages per second that '{here}' takes; the \
-                 rest is dropped",
+                "{name}, and perhaps others: topics and calls of '{peer}' exceed the {} kbps \
+                 (peers.{peer}.max_rate) or {} messages per second that '{here}' accepts; the \
+                 excess is dropped",
                 rate_bps as f64 / 1e3,
                 MESSAGES.per_second,
             );

@@ -19,7 +19,6 @@ pub(super) const STATIC_PERIOD: Duration = Duration::from_millis(100);
 /// A merged message belongs to the robot, not to one publisher.
 const MERGED: Source = Source(0);
 
-/// The transforms of one topic.
 #[derive(Debug)]
 pub(crate) struct Transforms {
     encoding: Encoding,
@@ -73,9 +72,7 @@ impl LocalTopic {
         if !merges && rules.change_nothing() {
             return Ok(Some(message));
         }
-        let Some(transforms) = &mut self.transforms else {
-            return Ok(Some(message));
-        };
+        let Some(transforms) = &mut self.transforms else { return Ok(Some(message)) };
         let read = transforms.encoding.parse(&message.payload);
         let leaving = rules.apply(read.map_err(|error| transforms.unreadable(&error))?);
         if leaving.is_empty() {
@@ -89,14 +86,14 @@ impl LocalTopic {
         }
         let source = if self.topic.qos.transient_local { message.source } else { MERGED };
         let waited = transforms.merger.has_news();
-        let without_room = transforms.merger.add(source, leaving);
+        let excess = transforms.merger.add(source, leaving);
         // Its content is in the queued message already, or in the last one sent.
         self.rate_limited += u64::from(waited || !transforms.merger.has_news());
-        if without_room == 0 {
+        if excess == 0 {
             return Ok(None);
         }
         transforms.drop_one("no_room");
-        Err(format!("{without_room} transforms left out; allowed: {MAX_TRANSFORMS} on one topic"))
+        Err(format!("{excess} transforms dropped; allowed: {MAX_TRANSFORMS} on one topic"))
     }
 }
 
@@ -137,9 +134,7 @@ impl Topics {
 
     /// Sends the new transforms of a topic, immediately or as soon as its rate allows.
     fn send_merged(&mut self, now: Instant, topic: &str) {
-        let Some(local) = self.local.get_mut(topic) else {
-            return;
-        };
+        let Some(local) = self.local.get_mut(topic) else { return };
         if !local.transforms.as_ref().is_some_and(|transforms| transforms.merger.has_news()) {
             return;
         }

@@ -145,20 +145,20 @@ impl Topics {
         let (here, peer) = (self.endpoint.name(), self.peer_name(key.peer));
         let text = match act {
             Act::Publish => format!(
-                "{name} ({type_name}) of '{peer}': '{here}' publishes it only if its file says so; \
+                "{name} ({type_name}) of '{peer}': '{here}' publishes it only if its file allows it; \
                  add there, under peers.{peer}: {line}"
             ),
             Act::Serve => format!(
                 "service {name} ({type_name}) of '{peer}': '{here}' serves it only if its file \
-                 says so; add there, under peers.{peer}: {line}"
+                 allows it; add there, under peers.{peer}: {line}"
             ),
             Act::Call => format!(
-                "{name} of '{here}': '{peer}' may call it only if the file of '{here}' says so; \
+                "{name} of '{here}': '{peer}' may call it only if the file of '{here}' allows it; \
                  add there, under peers.{peer}: {line}"
             ),
         };
         self.endpoint.want(now, key.peer, key.channel, false);
-        self.tell_both(now, key, text);
+        self.report_refusal(now, key, text);
         self.keep_waiting(key, waiting);
     }
 

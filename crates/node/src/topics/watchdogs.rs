@@ -82,7 +82,6 @@ enum State {
     Silent(Instant, Option<Instant>),
 }
 
-/// The watchdog of one topic.
 #[derive(Debug)]
 struct Watchdog {
     after: Duration,
@@ -219,15 +218,16 @@ impl Topics {
                 if let Some(problem) = problem {
                     let type_name = &topic.type_name;
                     let text = format!(
-                        "watchdogs.{name}.message for {type_name}: {problem}; all its fields are \
-                         zero instead"
+                        "watchdogs.{name}.message for {type_name}: {problem}; all its fields \
+                         are zero instead"
                     );
                     self.topic_notice(now, &name, &text);
                 }
             }
             Err(reason) => {
                 watchdog.bite = Bite::Impossible(topic.clone());
-                let text = format!("watchdogs.{name}: no message can be made: {reason}");
+                let text =
+                    format!("watchdogs.{name}: the safe message cannot be composed: {reason}");
                 self.topic_notice(now, &name, &text);
             }
         }
@@ -241,12 +241,11 @@ impl Topics {
         let Some(watchdog) = self.watchdogs.0.get_mut(topic) else { return };
         let was_silent = matches!(watchdog.state, State::Late | State::Silent(..));
         if was_silent && self.notices.may_log(now, &Cause::Safety(topic.to_owned())) {
-            tracing::info!(topic, "messages from peers come again");
+            tracing::info!(topic, "messages from peers arrive again");
         }
         watchdog.state = State::Armed(now + watchdog.after);
     }
 
-    /// Runs the watchdogs that are due.
     pub(super) fn run_watchdogs(&mut self, now: Instant) {
         let is_due = |watchdog: &Watchdog| watchdog.due().is_some_and(|due| due <= now);
         let due = self.watchdogs.0.iter().filter(|(_, watchdog)| is_due(watchdog));
@@ -279,14 +278,14 @@ impl Topics {
                 self.orders.push_back(Order::Gateway(publish));
                 "its safe message was published"
             }
-            Bite::Impossible(_) => "there is no safe message that could be published",
+            Bite::Impossible(_) => "no safe message could be composed",
         };
         watchdog.state = State::Silent(now, again);
         if first {
             let after = watchdog.after;
             let cause = Cause::Safety(name.to_owned());
             self.recorder.record(&cause, safe_message_event(name, after, is_ready));
-            let text = format!("{name}: nothing from peers for {after:?}; {done}");
+            let text = format!("{name}: no message from peers for {after:?}; {done}");
             self.notice(now, cause, &text);
         }
     }

@@ -9,7 +9,6 @@ const GAP: usize = 1;
 /// Mark in place of text that is cut off.
 const CUT: char = '…';
 
-/// One column.
 #[derive(Debug, Clone, Copy)]
 pub struct Column {
     title: &'static str,
@@ -69,12 +68,10 @@ pub fn cut(text: &str, width: usize) -> String {
     }
 }
 
-/// One cell.
 pub type Cell = (String, Style);
 /// One row: a cell for each column.
 pub type Row = Vec<Cell>;
 
-/// Returns text in a style.
 pub fn cell(text: String, style: Style) -> Cell {
     (text, style)
 }
@@ -82,9 +79,7 @@ pub fn cell(text: String, style: Style) -> Cell {
 /// Returns a blank line, a header and `rows` in at most `height` lines of `width` characters. The
 /// last line counts rows that do not fit.
 pub fn rows(columns: &[Column], rows: Vec<Row>, width: usize, height: usize) -> Vec<Line<'static>> {
-    let Some(room) = height.checked_sub(2) else {
-        return Vec::new();
-    };
+    let Some(room) = height.checked_sub(2) else { return Vec::new() };
     let widths = widths(columns, width);
     let title_style = Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
     let titles = columns.iter().map(|column| cell(column.title.into(), title_style)).collect();

@@ -65,7 +65,6 @@ pub struct Choices {
     pub scrolled: usize,
     /// Whether the screen is frozen.
     pub paused: bool,
-    /// Whether colours are allowed.
     pub colours: bool,
     /// Reason why no newer snapshot is available; empty without a problem.
     pub trouble: String,
@@ -73,7 +72,6 @@ pub struct Choices {
     pub keys: bool,
 }
 
-/// Draws the whole screen.
 pub fn draw(status: &Status, rates: &Rates, choices: &Choices, area: Rect, buffer: &mut Buffer) {
     let screen = Screen { status, rates, choices, width: area.width as usize };
     for (line, y) in screen.lines(area.height as usize).into_iter().zip(area.y..area.bottom()) {
@@ -255,7 +253,7 @@ impl Screen<'_> {
             Column::right("LOSS", 6),
             Column::right("CAN SEND", 8),
             Column::right("SENDS", 8),
-            Column::right("GETS", 8),
+            Column::right("RECEIVES", 8),
         ];
         // These columns fit only on wide terminals.
         if self.is_wide() {
@@ -291,9 +289,7 @@ impl Screen<'_> {
     }
 
     fn notices(&self, height: usize) -> Vec<Line<'static>> {
-        let Some(room) = height.checked_sub(1) else {
-            return Vec::new();
-        };
+        let Some(room) = height.checked_sub(1) else { return Vec::new() };
         let all = &self.status.notices;
         let newest = all[all.len().saturating_sub(room)..].iter();
         let line = |notice: &String| {

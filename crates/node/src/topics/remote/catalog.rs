@@ -33,29 +33,25 @@ impl Catalog {
         Some(topic)
     }
 
-    pub(in crate::topics) fn get(&self, key: ChannelKey) -> Option<&RemoteTopic> {
+    pub(crate) fn get(&self, key: ChannelKey) -> Option<&RemoteTopic> {
         self.topics.get(&key)
     }
 
     /// Returns a topic to be modified; its names must not change.
-    pub(in crate::topics) fn get_mut(&mut self, key: ChannelKey) -> Option<&mut RemoteTopic> {
+    pub(crate) fn get_mut(&mut self, key: ChannelKey) -> Option<&mut RemoteTopic> {
         self.topics.get_mut(&key)
     }
 
-    pub(in crate::topics) fn iter(&self) -> impl Iterator<Item = (ChannelKey, &RemoteTopic)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ChannelKey, &RemoteTopic)> {
         self.topics.iter().map(|(key, topic)| (*key, topic))
     }
 
     #[cfg(test)]
-    pub(in crate::topics) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.topics.len()
     }
 
-    /// Returns the topics of one peer.
-    pub(in crate::topics) fn of_peer(
-        &self,
-        peer: PeerId,
-    ) -> impl Iterator<Item = (ChannelKey, &RemoteTopic)> {
+    pub(crate) fn of_peer(&self, peer: PeerId) -> impl Iterator<Item = (ChannelKey, &RemoteTopic)> {
         let all = self.topics.range(ChannelKey::all_of(peer));
         all.map(|(key, topic)| (*key, topic))
     }

@@ -27,7 +27,7 @@ impl Topics {
 
     /// Returns the definition, or an empty one if this peer's definitions take too much memory
     /// already.
-    pub(in crate::topics) fn within_budget(
+    pub(crate) fn within_budget(
         &mut self,
         now: Instant,
         key: ChannelKey,
@@ -45,8 +45,8 @@ impl Topics {
         }
         let (peer, bytes) = (self.peer_name(key.peer), definition.len());
         let text = format!(
-            "{name} of '{peer}': its definition of {bytes} bytes is left out; all definitions of \
-             a peer may have {DEFINITIONS_IN_USE_BYTES} bytes together"
+            "{name} of '{peer}': its definition of {bytes} bytes is ignored; allowed: \
+             {DEFINITIONS_IN_USE_BYTES} bytes of all definitions of a peer"
         );
         self.peer_notice(now, key.peer, &text);
         "".into()
@@ -94,7 +94,7 @@ impl Topics {
         for field in translator.iter().flat_map(Translator::one_sided) {
             if self.notices.may_log(now, &cause) {
                 let (topic, field) = (plain(&topic.name), plain(field));
-                tracing::info!(topic, field, "empty or left out on the way");
+                tracing::info!(topic, field, "field left empty or omitted in translation");
             }
         }
         let by = |translator| Translation::By(Arc::new(translator));

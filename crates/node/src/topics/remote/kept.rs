@@ -13,7 +13,6 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Returns the bytes that are kept.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }

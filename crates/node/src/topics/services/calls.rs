@@ -144,13 +144,7 @@ impl Topics {
     }
 
     /// Handles a call of a local client to a peer's service.
-    pub(in crate::topics) fn called(
-        &mut self,
-        now: Instant,
-        service: String,
-        call: CallId,
-        request: &Bytes,
-    ) {
+    pub(crate) fn called(&mut self, now: Instant, service: String, call: CallId, request: &Bytes) {
         let refused = match self.services.served.get(&service).copied() {
             None => format!("no peer serves {service}"),
             Some(key) if self.services.pending_at(key.peer) >= MAX_PENDING_PER_PEER => {
@@ -205,12 +199,7 @@ impl Topics {
     }
 
     /// Whether the channel belongs to a service. With the peer's interest, queued calls are sent.
-    pub(in crate::topics) fn calls_wanted(
-        &mut self,
-        now: Instant,
-        key: ChannelKey,
-        wanted: bool,
-    ) -> bool {
+    pub(crate) fn calls_wanted(&mut self, now: Instant, key: ChannelKey, wanted: bool) -> bool {
         let Some((key, remote)) = self.services.called_on(key) else {
             return self.services.is_answered_on(key);
         };
@@ -222,7 +211,7 @@ impl Topics {
     }
 
     /// Returns the outcome of a call from the local server to the peer.
-    pub(in crate::topics) fn answered(&mut self, now: Instant, call: CallId, outcome: &Outcome) {
+    pub(crate) fn answered(&mut self, now: Instant, call: CallId, outcome: &Outcome) {
         let Some(Serving { service, peer, theirs, .. }) = self.services.serving.remove(&call)
         else {
             return;
@@ -239,7 +228,7 @@ impl Topics {
     }
 
     /// Whether the message belongs to a service: a call to be handed on, or a response.
-    pub(in crate::topics) fn service_message(
+    pub(crate) fn service_message(
         &mut self,
         now: Instant,
         key: ChannelKey,
@@ -313,11 +302,11 @@ impl Topics {
     }
 
     /// Returns the time at which the next call times out.
-    pub(in crate::topics) fn next_call_due(&self) -> Option<Instant> {
+    pub(crate) fn next_call_due(&self) -> Option<Instant> {
         self.services.pending.values().map(|pending| pending.due).min()
     }
 
-    pub(in crate::topics) fn give_up_calls(&mut self, now: Instant) {
+    pub(crate) fn give_up_calls(&mut self, now: Instant) {
         let late: Vec<_> = self.services.pending.extract_if(.., |_, it| it.due <= now).collect();
         for (call, Pending { service, key, .. }) in late {
             let peer = self.peer_name(key.peer);

@@ -27,7 +27,6 @@ use tautline_proto::{ChannelConfig, ChannelId, Instant, OfferedQos, OfferedTopic
 /// No call or response replaces another.
 const KEEP_ALL: u32 = 65_535;
 
-/// The state of all services.
 #[derive(Debug, Default)]
 pub(super) struct Services {
     /// Services of this robot, by local name.
@@ -38,9 +37,7 @@ pub(super) struct Services {
     served: BTreeMap<String, ChannelKey>,
     /// Services of this robot, by the channel on which a peer calls them.
     callers: BTreeMap<ChannelKey, String>,
-    /// Calls to peers.
     pending: BTreeMap<CallId, Pending>,
-    /// Calls from peers.
     serving: BTreeMap<CallId, Serving>,
     next_call: CallId,
 }
@@ -115,7 +112,7 @@ fn channel(
 
 impl Topics {
     /// Advertises a service of this robot to the peers that its rule and their rights allow.
-    pub(in crate::topics) fn service_offered(&mut self, now: Instant, service: Service) {
+    pub(crate) fn service_offered(&mut self, now: Instant, service: Service) {
         let Some(treatment) = service_treatment(&self.service_rules, &service.name) else { return };
         let name = service.name.clone();
         let known = self.services.local.remove(&name);
@@ -136,11 +133,11 @@ impl Topics {
             }
         }
         self.services.local.insert(name.clone(), local);
-        self.let_in(now, &name);
+        self.open_call_channels(now, &name);
     }
 
     /// Opens the channels of peers that advertised calls before the service was served here.
-    fn let_in(&mut self, now: Instant, name: &str) {
+    fn open_call_channels(&mut self, now: Instant, name: &str) {
         let mut waiting = Vec::new();
         let local = self.services.local.get(name);
         let answered = |peer: &PeerId| local.is_some_and(|it| it.answers.contains_key(peer));
@@ -161,7 +158,7 @@ impl Topics {
         }
     }
 
-    pub(in crate::topics) fn service_withdrawn(&mut self, now: Instant, name: &str) {
+    pub(crate) fn service_withdrawn(&mut self, now: Instant, name: &str) {
         let Some(gone) = self.services.local.remove(name) else { return };
         for (peer, channel) in gone.answers {
             self.endpoint.withdraw(now, peer, channel);
@@ -171,7 +168,7 @@ impl Topics {
     }
 
     /// Handles a peer's advertisement of a service, or of calls to ours.
-    pub(in crate::topics) fn service_channel_offered(
+    pub(crate) fn service_channel_offered(
         &mut self,
         now: Instant,
         key: ChannelKey,
@@ -197,10 +194,10 @@ impl Topics {
             self.deny(now, key, Act::Serve, &offered, denied);
         }
         let Some(service) = service else { return };
-        let said = offered.lifespan.unwrap_or(SERVICE_TIMEOUT);
+        let advertised = offered.lifespan.unwrap_or(SERVICE_TIMEOUT);
         let mut remote = RemoteService {
             priority: offered.priority,
-            timeout: self.patience(&service.name, said),
+            timeout: self.patience(&service.name, advertised),
             refused: None,
             stale_since: None,
             ..known.unwrap_or_else(|| RemoteService::new(offered.name, service, is_foreign))
@@ -217,15 +214,19 @@ impl Topics {
 
     /// Returns the timeout of calls to a peer's service: at most that of the peer, and at most that
     /// of this file's rule for the local name.
-    fn patience(&self, name: &str, said: tautline_proto::Duration) -> tautline_proto::Duration {
+    fn patience(
+        &self,
+        name: &str,
+        advertised: tautline_proto::Duration,
+    ) -> tautline_proto::Duration {
         if is_result(name) {
-            return said.min(RESULT_TIMEOUT);
+            return advertised.min(RESULT_TIMEOUT);
         }
         let own = service_treatment(&self.service_rules, name).map(|rule| rule.timeout);
-        said.min(MAX_CALL_TIMEOUT).min(own.unwrap_or(MAX_CALL_TIMEOUT))
+        advertised.min(MAX_CALL_TIMEOUT).min(own.unwrap_or(MAX_CALL_TIMEOUT))
     }
 
-    pub(in crate::topics) fn type_of_service(&self, name: &str) -> Option<&str> {
+    pub(crate) fn type_of_service(&self, name: &str) -> Option<&str> {
         self.services.local.get(name).map(|it| it.service.type_name.as_str())
     }
 
@@ -246,7 +247,7 @@ impl Topics {
     }
 
     /// Returns the bytes of definitions kept of the peer's other services.
-    pub(in crate::topics) fn definition_bytes_of_services(&self, key: ChannelKey) -> usize {
+    pub(crate) fn definition_bytes_of_services(&self, key: ChannelKey) -> usize {
         let others = self.services.remote.iter();
         let others = others.filter(|(other, _)| other.peer == key.peer && **other != key);
         others.map(|(_, it)| it.foreign.definition.len() + it.service.definition.len()).sum()
@@ -351,7 +352,7 @@ impl Topics {
             self.wait_for_line(now, key, waiting);
         } else {
             if is_served {
-                self.record_refusal(key, "the service is not offered to this peer");
+                self.record_refusal(key, "the service is not advertised to this peer");
             }
             // The peer's calls stay queued: the service may return soon.
             self.endpoint.want(now, key.peer, key.channel, false);
@@ -360,7 +361,7 @@ impl Topics {
 
     /// Whether a refused channel belongs to a service, of calls or responses. If the peer takes no
     /// calls, callers get the reason immediately.
-    pub(in crate::topics) fn calls_refused(
+    pub(crate) fn calls_refused(
         &mut self,
         now: Instant,
         channel: ChannelKey,
@@ -381,11 +382,7 @@ impl Topics {
     }
 
     /// Removes a channel of a service; returns whether it belonged to one.
-    pub(in crate::topics) fn service_channel_withdrawn(
-        &mut self,
-        now: Instant,
-        key: ChannelKey,
-    ) -> bool {
+    pub(crate) fn service_channel_withdrawn(&mut self, now: Instant, key: ChannelKey) -> bool {
         if self.services.callers.remove(&key).is_some() {
             return true;
         }
@@ -399,8 +396,8 @@ impl Topics {
         }
         let peer = self.peer_name(key.peer);
         let reason = match gone.stale_since {
-            None => format!("the server of {} at '{peer}' has left", gone.offered_name),
-            Some(_) => format!("'{peer}' was restarted"),
+            None => format!("the server of {} at '{peer}' has stopped", gone.offered_name),
+            Some(_) => format!("'{peer}' has restarted"),
         };
         self.fail(|pending| pending.key == key, &reason);
         self.serve(&gone.service.name);
@@ -408,18 +405,18 @@ impl Topics {
     }
 
     /// Ends the calls to and from a peer that has started a new session: they are lost.
-    pub(in crate::topics) fn new_session_of_services(&mut self, now: Instant, peer: PeerId) {
+    pub(crate) fn new_session_of_services(&mut self, now: Instant, peer: PeerId) {
         for (_, remote) in self.services.remote.iter_mut().filter(|(key, _)| key.peer == peer) {
             remote.stale_since.get_or_insert(now);
         }
         self.services.callers.retain(|key, _| key.peer != peer);
         self.services.serving.retain(|_, serving| serving.peer != peer);
-        let reason = format!("'{}' was restarted", self.peer_name(peer));
+        let reason = format!("'{}' has restarted", self.peer_name(peer));
         self.fail(|pending| pending.key.peer == peer, &reason);
     }
 
     /// Gives up services that a peer has not advertised in its new session.
-    pub(in crate::topics) fn sweep_services(&mut self, now: Instant) {
+    pub(crate) fn sweep_services(&mut self, now: Instant) {
         let over = |since: Option<Instant>| since.is_some_and(|at| now.since(at) > REOFFER_GRACE);
         let remote = self.services.remote.iter();
         let gone: Vec<ChannelKey> =

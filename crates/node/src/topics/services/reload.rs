@@ -8,7 +8,7 @@ use tautline_proto::{Instant, PeerId, Role};
 
 impl Topics {
     /// Gives up the services that a peer serves and its calls.
-    pub(in crate::topics) fn part_from_services(&mut self, now: Instant, peer: PeerId) {
+    pub(crate) fn remove_services_of(&mut self, now: Instant, peer: PeerId) {
         let of_peer = |key: &&ChannelKey| key.peer == peer;
         for key in self.services.remote.keys().filter(of_peer).copied().collect::<Vec<_>>() {
             self.remove_service(now, key);
@@ -21,7 +21,7 @@ impl Topics {
     }
 
     /// Advertises the services of this robot by the new rules.
-    pub(in crate::topics) fn follow_service_rules(&mut self, now: Instant) {
+    pub(crate) fn follow_service_rules(&mut self, now: Instant) {
         for name in self.services.local.keys().cloned().collect::<Vec<_>>() {
             match service_treatment(&self.service_rules, &name) {
                 None => self.service_withdrawn(now, &name),
@@ -35,13 +35,13 @@ impl Topics {
         let ServiceTreatment { priority, timeout, .. } = treatment;
         local.treatment = treatment;
         let config = channel(&local.service, Role::Answers, priority, timeout);
-        let mut shut_out = Vec::new();
+        let mut excluded = Vec::new();
         for peer in self.endpoint.peers() {
             let known = local.answers.get(&peer).copied();
             if !self.is_for(peer, name, local.treatment.to.as_deref()) {
                 if let Some(channel) = local.answers.remove(&peer) {
                     self.endpoint.withdraw(now, peer, channel);
-                    shut_out.push(peer);
+                    excluded.push(peer);
                 }
                 continue;
             }
@@ -53,11 +53,11 @@ impl Topics {
             local.answers.extend(open.map(|channel| (peer, channel)));
         }
         self.services.local.insert(name.to_owned(), local);
-        self.shut_callers_out(now, name, &shut_out);
-        self.let_in(now, name);
+        self.close_call_channels(now, name, &excluded);
+        self.open_call_channels(now, name);
     }
 
-    fn shut_callers_out(&mut self, now: Instant, name: &str, peers: &[PeerId]) {
+    fn close_call_channels(&mut self, now: Instant, name: &str, peers: &[PeerId]) {
         let callers = self
             .services
             .callers

@@ -99,7 +99,7 @@ fn the_definitions_of_one_peer_take_a_bounded_memory() {
     let kept: usize = kept.sum();
     assert!((3 << 20..=4 << 20).contains(&kept), "{kept}");
     assert_eq!(world.told(1).len(), 6, "all are published");
-    assert!(world.noticed(1, &["/x4", "is left out", "4194304"]), "{:?}", world.notices(1));
+    assert!(world.noticed(1, &["/x4", "is ignored", "4194304"]), "{:?}", world.notices(1));
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn what_is_given_up_is_told_for_ten_seconds_with_the_reason() {
     // The newest message is still queued.
     assert!((28..=30).contains(&told.messages) && told.of > told.messages, "{told:?}");
     assert_eq!(told.reasons.keys().next_back().unwrap(), "superseded");
-    assert!(told.why.contains("newer ones replaced them"), "{told:?}");
+    assert!(told.why.contains("newer messages replaced them"), "{told:?}");
     assert!(told.why.ends_with(" (base is down)"), "{told:?}");
 
     world.sides.iter_mut().for_each(|side| side.deaf = false);

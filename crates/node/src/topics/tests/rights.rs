@@ -37,7 +37,7 @@ fn assert_waits(world: &mut World, name: &str, line: &str) {
     assert!(world.told(0).is_empty(), "{name}");
     world.wants(0, name, true);
     assert!(world.told(1).is_empty(), "nothing of {name} is read");
-    let words = [name, "'robot' publishes it only if its file says so", "peers.base", line];
+    let words = [name, "'robot' publishes it only if its file allows it", "peers.base", line];
     assert!(world.noticed(0, &words), "{:?}", world.notices(0));
     assert!(world.noticed(1, &words), "{:?}", world.notices(1));
     assert!(world.noticed(1, &[&format!("'robot' refuses {name}")]), "{:?}", world.notices(1));
@@ -354,7 +354,7 @@ fn an_offer_above_a_peers_highest_priority_is_told() {
     assert!(world.notices(0).is_empty());
     world.says(1, Event::Offered(topic("/b", STRING)));
     let words =
-        ["/b", "'base'", "priority 151", "'robot' allows it 150", "peers.base.max_priority"];
+        ["/b", "'base'", "priority 151", "'robot' allows at most 150", "peers.base.max_priority"];
     assert!(world.noticed(0, &words), "{:?}", world.notices(0));
     assert_eq!(world.told(0).len(), 2, "both are taken");
 }

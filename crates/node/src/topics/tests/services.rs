@@ -93,7 +93,7 @@ fn a_server_that_leaves_fails_its_calls_and_is_found_again() {
     world.says(0, Event::ServiceWithdrawn { service: "/switch".into() });
     assert_eq!(
         dealings(&mut world, 1),
-        ["fail /switch 7 the server of /switch at 'robot' has left", "unserve /switch"]
+        ["fail /switch 7 the server of /switch at 'robot' has stopped", "unserve /switch"]
     );
     world.says(0, Event::ServiceOffered(service("/switch")));
     assert_eq!(dealings(&mut world, 1), ["serve /switch std_srvs/SetBool"]);
@@ -133,7 +133,7 @@ fn after_a_restart_old_calls_fail_and_new_ones_pass() {
     world.run(SECOND);
     assert_eq!(
         dealings(&mut world, 1),
-        ["fail /switch 7 'robot' was restarted", "serve /switch std_srvs/SetBool"]
+        ["fail /switch 7 'robot' has restarted", "serve /switch std_srvs/SetBool"]
     );
     world.says(1, called(8, "y"));
     assert_eq!(dealings(&mut world, 0), ["call /switch 1 y 2s"]);
@@ -272,7 +272,7 @@ fn channels_of_calls_do_not_add_up() {
         assert_eq!(channels(&world), before);
     }
     let told = dealings(&mut world, 1);
-    let gone = "fail /switch 7 the server of /switch at 'robot' has left";
+    let gone = "fail /switch 7 the server of /switch at 'robot' has stopped";
     assert!(told.iter().any(|line| line == gone), "{told:?}");
     world.says(1, called(8, "y"));
     assert_eq!(dealings(&mut world, 0), ["call /switch 2 y 2s"]);

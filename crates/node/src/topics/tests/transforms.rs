@@ -286,7 +286,7 @@ fn more_frames_than_there_is_room_for_are_counted_and_explained() {
     for part in 0..5 {
         publish(&mut world, "/tf", 0, &tf(&frames(part * 1000)));
     }
-    let words = ["/tf of 'robot'", "904 transforms left out", "allowed: 4096"];
+    let words = ["/tf of 'robot'", "904 transforms dropped", "allowed: 4096"];
     assert!(world.noticed(0, &words), "{:?}", world.notices(0));
     world.run(2 * SECOND);
     let messages = arrived(&mut world, 1, "/tf");

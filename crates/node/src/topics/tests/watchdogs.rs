@@ -56,7 +56,7 @@ fn silence_is_answered_once_and_again_only_after_another_message() {
     world.run(2 * SHORT);
     assert_eq!(world.told(0), [zeros()]);
     assert_eq!(report(&world), ("silent", 1));
-    assert!(world.noticed(0, &["/x", "nothing from peers for 1s", "was published"]));
+    assert!(world.noticed(0, &["/x", "no message from peers for 1s", "was published"]));
     world.run(60 * SECOND);
     assert!(world.told(0).is_empty());
     world.publishes(1, "/x", 0, "hello");
@@ -182,12 +182,13 @@ fn a_type_that_is_not_known_is_told_when_offered_and_in_silence() {
     let mut world = World::pair("peers: { base: 10.0.0.2 }\nwatchdogs: { /x: 1s }", BASE);
     world.says(1, Event::Offered(Topic { definition: "".into(), ..numbers("/x") }));
     world.wants(0, "/x", true);
-    let words = ["watchdogs./x", "no message can be made", "x/Numbers is not installed"];
+    let words =
+        ["watchdogs./x", "the safe message cannot be composed", "x/Numbers is not installed"];
     assert!(world.noticed(0, &words), "{:?}", world.notices(0));
     world.publishes(1, "/x", 0, "hello");
     world.run(SECOND);
     assert_eq!(world.told(0), ["advertise /x x/Numbers".into(), hello()]);
-    assert!(world.noticed(0, &["/x", "nothing from peers for 1s", "no safe message"]));
+    assert!(world.noticed(0, &["/x", "no message from peers for 1s", "no safe message"]));
     assert_eq!(report(&world), ("silent", 0));
 }
 
@@ -209,7 +210,8 @@ fn of_a_definition_whose_hash_leaves_the_layout_open_no_message_is_made() {
     let robot = "peers: { base: { address: 10.0.0.2, accept: /x } }\nwatchdogs: { /x: 1s }";
     let mut world = World::pair(robot, BASE);
     world.says(1, Event::Offered(false_twist()));
-    let words = ["watchdogs./x", "no message can be made", "geometry_msgs/Twist", "install"];
+    let words =
+        ["watchdogs./x", "the safe message cannot be composed", "geometry_msgs/Twist", "install"];
     assert!(world.noticed(0, &words), "at once: {:?}", world.notices(0));
     world.wants(0, "/x", true);
     world.publishes(1, "/x", 0, "hello");
