@@ -27,7 +27,7 @@ use tautline_gateway::types::translate::{
 use tautline_gateway::{CallId, Outcome, Service, Source, Topic};
 use tautline_proto::{Instant, PeerId};
 
-/// Most bytes of this robot's own topics that may be queued; more are dropped and counted.
+/// Maximum bytes of this robot's own topics that may be queued; more are dropped and counted.
 pub(crate) const OWN_BYTES: usize = 64 << 20;
 const OWN_CAPACITY: Capacity = Capacity { jobs: 64, bytes: OWN_BYTES };
 /// Limits of the queued jobs of each peer.

@@ -36,9 +36,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tautline_gateway::threads::{self, End};
 
-/// Longest request; longer ones are refused and the client is disconnected.
+/// Maximum bytes of a request; longer ones are refused and the client is disconnected.
 pub const MAX_REQUEST_BYTES: u64 = 64 * 1024;
-/// Longest answer that a client reads.
+/// Maximum bytes of an answer that a client reads.
 pub const MAX_ANSWER_BYTES: u64 = 64 * 1024 * 1024;
 /// Time without a whole request after which a client is disconnected.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -49,7 +49,7 @@ pub const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Mode of the socket: its owner and group.
 pub const SOCKET_MODE: u32 = 0o660;
-/// Most bytes of /etc/passwd that are searched for a user's name.
+/// Maximum bytes of /etc/passwd that are searched for a user's name.
 const MAX_PASSWD_BYTES: u64 = 1 << 20;
 /// Pause after a failed `accept` (no free descriptors), to avoid a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -402,8 +402,8 @@ impl Client {
         let written = self.reader.get_mut().write_all(&line);
         let mut answer = Vec::new();
         let read = loop {
-            let room = MAX_ANSWER_BYTES.saturating_sub(answer.len() as u64);
-            match ((&mut self.reader).take(room).read_until(b'\n', &mut answer), &mut waiting) {
+            let left = MAX_ANSWER_BYTES.saturating_sub(answer.len() as u64);
+            match ((&mut self.reader).take(left).read_until(b'\n', &mut answer), &mut waiting) {
                 (Err(error), Some(waiting)) if error.kind() == ErrorKind::WouldBlock => {
                     (**waiting)()
                 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use tautline_proto::crypto::keys::encode;
 use tautline_proto::{PublicKey, SecretKey};
 
-/// Longest key file in bytes: a comment and a line.
+/// Maximum bytes of a key file: a comment and a line.
 const MAX_FILE: u64 = 4096;
 /// The label before the secret key.
 const LABEL: &str = "tautline-secret-key:";

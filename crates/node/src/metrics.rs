@@ -27,11 +27,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tautline_gateway::threads;
 
-/// Longest head of a request, in bytes.
+/// Maximum bytes of the head of a request.
 pub const MAX_HEAD_BYTES: usize = 8 * 1024;
-/// Most header lines in a request.
+/// Maximum header lines in a request.
 pub const MAX_HEADERS: usize = 64;
-/// Longest life of a connection.
+/// Maximum duration of a connection.
 pub const CONNECTION_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause after a failed `accept` (no free descriptors), to avoid a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -234,11 +234,8 @@ impl Collector for Snapshot {
     }
 }
 
-struct Metric<T> {
-    name: &'static str,
-    help: &'static str,
-    value: Value<T>,
-}
+/// One metric of every `T`: its name, help and value.
+struct Metric<T>(&'static str, &'static str, Value<T>);
 
 enum Value<T> {
     Counter(fn(&T) -> u64),
@@ -246,17 +243,7 @@ enum Value<T> {
     Gauge(fn(&T) -> Option<f64>),
 }
 
-const fn counter<T>(name: &'static str, help: &'static str, value: fn(&T) -> u64) -> Metric<T> {
-    Metric { name, help, value: Value::Counter(value) }
-}
-
-const fn gauge<T>(
-    name: &'static str,
-    help: &'static str,
-    value: fn(&T) -> Option<f64>,
-) -> Metric<T> {
-    Metric { name, help, value: Value::Gauge(value) }
-}
+use Value::{Counter, Gauge};
 
 struct Page<'e> {
     encoder: DescriptorEncoder<'e>,
@@ -295,12 +282,12 @@ impl Page<'_> {
         rows: &'a [T],
         labels: fn(&'a T) -> Labels<'a>,
     ) -> Result<(), fmt::Error> {
-        for Metric { name, help, value } in metrics {
+        for Metric(name, help, value) in metrics {
             match value {
-                Value::Counter(count) => {
+                Counter(count) => {
                     self.counters(name, help, rows.iter().map(|row| (labels(row), count(row))))?;
                 }
-                Value::Gauge(value) => {
+                Gauge(value) => {
                     let known = rows.iter().filter_map(|row| Some((labels(row), value(row)?)));
                     self.gauges(name, help, known)?;
                 }
@@ -364,94 +351,136 @@ impl Page<'_> {
 }
 
 const TOPICS: &[Metric<TopicReport>] = &[
-    counter(
+    Metric(
         "tautline_topic_messages",
         "Messages accepted for sending (out) or passed to the gateway (in)",
-        |t| t.messages,
+        Counter(|t| t.messages),
     ),
-    counter("tautline_topic_bytes", "Uncompressed payload bytes of these messages", |t| t.bytes),
-    counter("tautline_topic_delivered", "Messages known to be complete at the peer", |t| {
-        t.delivered
-    }),
-    counter(
+    Metric(
+        "tautline_topic_bytes",
+        "Uncompressed payload bytes of these messages",
+        Counter(|t| t.bytes),
+    ),
+    Metric(
+        "tautline_topic_delivered",
+        "Messages known to be complete at the peer",
+        Counter(|t| t.delivered),
+    ),
+    Metric(
         "tautline_topic_rate_limited",
         "Messages dropped at the source by the rate limit",
-        |t| t.rate_limited,
+        Counter(|t| t.rate_limited),
     ),
-    gauge("tautline_topic_queued", "Queued messages", |t| Some(t.queued as f64)),
-    gauge("tautline_topic_unconfirmed", "Messages sent, outcome unknown", |t| Some(t.sent as f64)),
-    gauge(
+    Metric("tautline_topic_queued", "Queued messages", Gauge(|t| Some(t.queued as f64))),
+    Metric(
+        "tautline_topic_unconfirmed",
+        "Messages sent, outcome unknown",
+        Gauge(|t| Some(t.sent as f64)),
+    ),
+    Metric(
         "tautline_topic_given_up_ratio",
         "Fraction of messages dropped in the last 10 s, 0 to 1",
-        |t| Some(t.given_up.as_ref().map_or(0.0, GivenUpReport::share)),
+        Gauge(|t| Some(t.given_up.as_ref().map_or(0.0, GivenUpReport::share))),
     ),
-    gauge("tautline_topic_priority", "Priority, 0-255, higher first", |t| Some(t.priority.into())),
+    Metric(
+        "tautline_topic_priority",
+        "Priority, 0-255, higher first",
+        Gauge(|t| Some(t.priority.into())),
+    ),
 ];
 
 const PEERS: &[Metric<PeerReport>] = &[
-    gauge("tautline_peer_up", "1 if the peer is up", |p| Some(f64::from(p.state == "up"))),
-    gauge("tautline_peer_queued_bytes", "Bytes queued for the peer", |p| {
-        Some(p.queued_bytes as f64)
-    }),
-    gauge("tautline_peer_queued_messages", "Messages queued for the peer", |p| {
-        Some(p.queued_messages as f64)
-    }),
-    gauge(
+    Metric("tautline_peer_up", "1 if the peer is up", Gauge(|p| Some(f64::from(p.state == "up")))),
+    Metric(
+        "tautline_peer_queued_bytes",
+        "Bytes queued for the peer",
+        Gauge(|p| Some(p.queued_bytes as f64)),
+    ),
+    Metric(
+        "tautline_peer_queued_messages",
+        "Messages queued for the peer",
+        Gauge(|p| Some(p.queued_messages as f64)),
+    ),
+    Metric(
         "tautline_peer_clock_offset_seconds",
         "Time of day at the peer minus the time of day here",
-        |p| Some(p.clock.as_ref()?.offset_ms? / 1e3),
+        Gauge(|p| Some(p.clock.as_ref()?.offset_ms? / 1e3)),
     ),
-    gauge(
+    Metric(
         "tautline_peer_clock_bound_seconds",
         "Maximum error of the clock offset and of one-way delays",
-        |p| Some(p.clock.as_ref()?.bound_ms / 1e3),
+        Gauge(|p| Some(p.clock.as_ref()?.bound_ms / 1e3)),
     ),
-    gauge(
+    Metric(
         "tautline_peer_clock_drift_ppm",
         "Drift of the peer's clock, positive if it runs faster",
-        |p| p.clock.as_ref()?.drift_ppm,
+        Gauge(|p| p.clock.as_ref()?.drift_ppm),
     ),
-    counter(
+    Metric(
         "tautline_peer_relayed_packets",
         "Packets of other nodes that were forwarded to the peer",
-        |p| p.relayed_packets,
+        Counter(|p| p.relayed_packets),
     ),
 ];
 
 const RADIOS: &[Metric<RadioReport>] = &[
-    counter("tautline_radio_sent_bytes", "IP bytes sent", |r| r.sent_bytes),
-    counter("tautline_radio_sent_packets", "Packets sent", |r| r.sent_packets),
-    gauge("tautline_radio_configured_bps", "Configured rate, bits per second", |r| {
-        Some(r.configured_bps? as f64)
-    }),
-    gauge("tautline_radio_measured_bps", "Measured rate, bits per second", |r| {
-        Some(r.measured_bps? as f64)
-    }),
-    gauge("tautline_radio_in_flight_bytes", "Bytes in the kernel", |r| {
-        Some(r.in_flight_bytes as f64)
-    }),
-    gauge("tautline_radio_in_flight_limit_bytes", "Maximum bytes in the kernel", |r| {
-        Some(r.in_flight_limit_bytes as f64)
-    }),
+    Metric("tautline_radio_sent_bytes", "IP bytes sent", Counter(|r| r.sent_bytes)),
+    Metric("tautline_radio_sent_packets", "Packets sent", Counter(|r| r.sent_packets)),
+    Metric(
+        "tautline_radio_configured_bps",
+        "Configured rate, bits per second",
+        Gauge(|r| Some(r.configured_bps? as f64)),
+    ),
+    Metric(
+        "tautline_radio_measured_bps",
+        "Measured rate, bits per second",
+        Gauge(|r| Some(r.measured_bps? as f64)),
+    ),
+    Metric(
+        "tautline_radio_in_flight_bytes",
+        "Bytes in the kernel",
+        Gauge(|r| Some(r.in_flight_bytes as f64)),
+    ),
+    Metric(
+        "tautline_radio_in_flight_limit_bytes",
+        "Maximum bytes in the kernel",
+        Gauge(|r| Some(r.in_flight_limit_bytes as f64)),
+    ),
 ];
 
 const LINKS: &[Metric<LinkReport>] = &[
-    counter("tautline_link_sent_packets", "Packets sent", |l| l.sent_packets),
-    counter("tautline_link_acked_packets", "Packets acknowledged by the peer", |l| l.acked_packets),
-    counter("tautline_link_lost_packets", "Packets that count as lost", |l| l.lost_packets),
-    counter("tautline_link_sent_bytes", "IP bytes sent", |l| l.sent_bytes),
-    counter("tautline_link_repair_bytes", "Bytes of repairs among the bytes sent", |l| {
-        l.repair_bytes
-    }),
-    counter("tautline_link_received_packets", "Packets received", |l| l.received_packets),
-    counter("tautline_link_received_bytes", "IP bytes received", |l| l.received_bytes),
-    counter("tautline_link_duplicate_packets", "Packets received twice", |l| l.duplicate_packets),
-    gauge("tautline_link_up", "1 if packets arrive", |l| Some(f64::from(l.up))),
-    gauge("tautline_link_rtt_seconds", "Smoothed round-trip time", |l| Some(l.rtt_ms? / 1e3)),
-    gauge("tautline_link_available_bps", "Available rate, bits per second of IP packets", |l| {
-        Some(l.available_bps? as f64)
-    }),
-    gauge("tautline_link_mtu_bytes", "Maximum datagram payload", |l| Some(l.mtu as f64)),
+    Metric("tautline_link_sent_packets", "Packets sent", Counter(|l| l.sent_packets)),
+    Metric(
+        "tautline_link_acked_packets",
+        "Packets acknowledged by the peer",
+        Counter(|l| l.acked_packets),
+    ),
+    Metric("tautline_link_lost_packets", "Packets that count as lost", Counter(|l| l.lost_packets)),
+    Metric("tautline_link_sent_bytes", "IP bytes sent", Counter(|l| l.sent_bytes)),
+    Metric(
+        "tautline_link_repair_bytes",
+        "Bytes of repairs among the bytes sent",
+        Counter(|l| l.repair_bytes),
+    ),
+    Metric("tautline_link_received_packets", "Packets received", Counter(|l| l.received_packets)),
+    Metric("tautline_link_received_bytes", "IP bytes received", Counter(|l| l.received_bytes)),
+    Metric(
+        "tautline_link_duplicate_packets",
+        "Packets received twice",
+        Counter(|l| l.duplicate_packets),
+    ),
+    Metric("tautline_link_up", "1 if packets arrive", Gauge(|l| Some(f64::from(l.up)))),
+    Metric(
+        "tautline_link_rtt_seconds",
+        "Smoothed round-trip time",
+        Gauge(|l| Some(l.rtt_ms? / 1e3)),
+    ),
+    Metric(
+        "tautline_link_available_bps",
+        "Available rate, bits per second of IP packets",
+        Gauge(|l| Some(l.available_bps? as f64)),
+    ),
+    Metric("tautline_link_mtu_bytes", "Maximum datagram payload", Gauge(|l| Some(l.mtu as f64))),
 ];
 
 fn direction(direction: Direction) -> &'static str {

@@ -20,9 +20,9 @@ use tautline_gateway::threads::{self, End};
 use tautline_gateway::{Event, Events, Gateway, Named, Selector};
 use tautline_proto::PublicKey;
 
-/// Most inputs queued for the data plane.
+/// Maximum inputs queued for the data plane.
 const MAX_INPUTS: usize = 4096;
-/// Most bytes of messages queued for the data plane, which takes them within microseconds.
+/// Maximum bytes of messages queued for the data plane, which takes them within microseconds.
 pub(crate) const MAX_INPUT_BYTES: usize = 64 << 20;
 /// Time that an inspection waits for the data plane.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
@@ -330,10 +330,9 @@ impl Node {
     /// Runs the data plane on this thread until [`Handle::shutdown`]. The gateway is unregistered
     /// before this returns.
     pub fn run(self, gateway: Box<dyn Gateway>, settings: &Settings) -> Result<(), RunError> {
-        let codec = Codec::start(&self.inlet, &self.config)
-            .map_err(|error| RunError::System { what: "starting a thread", error })?;
-        let paths = Paths::start(self.inlet.clone())
-            .map_err(|error| RunError::System { what: "starting a thread", error })?;
+        let failed = |error| RunError::System { what: "starting a thread", error };
+        let codec = Codec::start(&self.inlet, &self.config).map_err(failed)?;
+        let paths = Paths::start(self.inlet.clone()).map_err(failed)?;
         self.driver.run(gateway, &codec, paths, settings)
     }
 }

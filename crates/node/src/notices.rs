@@ -15,7 +15,7 @@ const LOGGED: Allowance =
     Allowance { period: PERIOD, here: 20, user: 20, peer: 20, key: 5, stranger: 5, safety: 5 };
 /// Notices kept for `status` per cause; the oldest are dropped.
 const KEPT: Allowance = Allowance { peer: 10, safety: 3, ..LOGGED };
-/// Most bytes of a notice.
+/// Maximum bytes of a notice.
 const MAX_TEXT: usize = 600;
 
 #[derive(Debug)]

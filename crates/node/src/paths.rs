@@ -235,7 +235,7 @@ impl Watch {
 
     /// Returns the path, or why there is none, if that differs from the last report.
     fn check(&mut self) -> Option<Result<Path, String>> {
-        let found = self.look().map_err(|error| {
+        let found = self.find().map_err(|error| {
             // If the interface returns with another index, a zone means another address.
             self.resolved = None;
             format!("no path to {} yet: {error}", self.config.host)
@@ -244,7 +244,7 @@ impl Watch {
         changed.then(|| self.reported.insert(found).clone())
     }
 
-    fn look(&mut self) -> io::Result<Path> {
+    fn find(&mut self) -> io::Result<Path> {
         let remote = self.resolve()?;
         route(remote, self.config.interface.as_deref(), self.config.mtu)
     }

@@ -11,9 +11,9 @@ use tautline_proto::{Duration, Instant, Place};
 
 /// Number of budgets that strangers share, by their addresses: one stranger uses one budget.
 pub(crate) const STRANGER_BUDGETS: u8 = 8;
-/// Most local users in addition to root with budgets of their own; further users share one.
+/// Maximum local users in addition to root with budgets of their own; further users share one.
 pub(crate) const MAX_USERS: usize = 32;
-/// Most separate budgets: peers, watchdogs and keys of a file, local users, and strangers.
+/// Maximum separate budgets: peers, watchdogs and keys of a file, local users, and strangers.
 pub(crate) const MAX_BUDGETS: usize = 2048;
 /// The user whose budget nobody else can take.
 const ROOT: u32 = 0;

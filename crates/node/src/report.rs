@@ -6,9 +6,9 @@ use crate::notices;
 use crate::recent::{Lately, Recent, Stream};
 use crate::status::{
     ClockReport, DelayReport, Direction, GatewayReport, LinesReport, LinkReport, PeerReport,
-    RadioReport, RejectedReport, Status, TopicReport, WaitingReport, WatchdogReport,
+    RadioReport, RejectedReport, Status, TopicReport, WaitingReport,
 };
-use crate::topics::{ChannelKey, LocalTopic, Topics, Waiting};
+use crate::topics::{ChannelKey, IncomingState, LocalTopic, Topics, Waiting};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -86,7 +86,7 @@ impl Reporter {
             topics: topic_reports(&lately, &state.slow_subscriber_drops),
             radios: self.radios(endpoint),
             links: self.links(endpoint),
-            watchdogs: topics.watchdogs.reports().map(watchdog_report).collect(),
+            watchdogs: topics.watchdogs.reports().collect(),
             waiting: topics.waiting().map(|(peer, it)| waiting(endpoint, peer, it)).collect(),
             to_allow_all: lines_to_allow_all(topics),
             packets_refused: packets_refused(topics, refused),
@@ -247,19 +247,18 @@ fn incoming(
     let topics = lately.topics;
     let peer = topics.endpoint.peer(key.peer);
     let (topic, _, stats) = topics.endpoint.channel_in(key.peer, key.channel)?;
-    let (local_name, wanted) = topics.incoming(key)?;
+    let IncomingState { name, wanted, over_rate, not_held } = topics.incoming(key)?;
     let mut dropped = drops(&stats.dropped);
-    let over_rate = topics.over_rate(key);
     if over_rate.messages > 0 {
         dropped.insert("over_rate".into(), over_rate.messages);
     }
-    let in_gateway = slow_subscribers.iter().find(|(name, _)| name == local_name);
-    let slow = in_gateway.map_or(0, |(_, count)| *count) + topics.not_held(key);
+    let in_gateway = slow_subscribers.iter().find(|(topic, _)| topic == name);
+    let slow = in_gateway.map_or(0, |(_, count)| *count) + not_held;
     if slow > 0 {
         dropped.insert("slow_subscriber".into(), slow);
     }
     Some(TopicReport {
-        topic: local_name.into(),
+        topic: name.into(),
         direction: Direction::In,
         peer: peer.name.into(),
         type_name: topic.type_name.clone(),
@@ -293,10 +292,6 @@ fn lines_to_allow_all(topics: &Topics) -> Vec<LinesReport> {
     let name = |peer| topics.endpoint.peer(peer).name.to_owned();
     let all = topics.lines_to_allow_all();
     all.map(|(peer, lines)| LinesReport { peer: name(peer), lines }).collect()
-}
-
-fn watchdog_report((topic, state, published): (&str, &str, u64)) -> WatchdogReport {
-    WatchdogReport { topic: topic.into(), state: state.into(), published }
 }
 
 fn clock_report(clock: ClockView) -> ClockReport {

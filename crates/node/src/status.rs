@@ -56,12 +56,11 @@ pub struct GatewayReport {
     pub connected: bool,
     /// The last trouble; empty if there is none.
     pub trouble: String,
-    /// Messages that the gateway did not take or hand on.
+    /// Messages that the gateway rejected.
     pub rejected: Vec<RejectedReport>,
 }
 
-/// Messages that a gateway did not take from local publishers (out) or hand to local
-/// subscribers (in).
+/// Messages from local publishers (out) or to local subscribers (in) that a gateway rejected.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RejectedReport {
     /// Local name; empty for topics beyond the number that is counted separately.
@@ -226,7 +225,7 @@ pub struct RadioReport {
     pub measured_bps: Option<u64>,
     /// Bytes in the kernel now.
     pub in_flight_bytes: u64,
-    /// Most bytes that may be in the kernel.
+    /// Maximum bytes that may be in the kernel.
     pub in_flight_limit_bytes: u64,
     /// IP bytes sent.
     pub sent_bytes: u64,

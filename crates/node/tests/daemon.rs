@@ -86,7 +86,7 @@ fn an_unknown_key_is_named_where_it_calls() {
     let robot = place.start("robot", &lines(format!("127.0.0.1:{robot_port}"), &to_base));
     let from = format!("127.0.0.1:{robot_port}");
     let key = SecretKey::insecure("robot").public().to_string();
-    base.wait_for_notice(&["'robot'", &from, &key, "no peer's of 'base'"]);
+    base.wait_for_notice(&["'robot'", &from, &key, "belongs to no peer of 'base'"]);
     assert!(base.status().packets_refused["unknown_key"] > 0);
     assert_eq!(robot.peer_state("base"), "connecting", "a stranger learns nothing");
 }
@@ -114,7 +114,7 @@ fn a_node_with_our_own_key_is_named() {
     let base = place.start("base", &lines(format!("127.0.0.1:{port}"), ""));
     let far = UdpSocket::bind(("127.0.0.1", other_port)).unwrap();
     far.send_to(&call("base", "base", 7), ("127.0.0.1", port)).unwrap();
-    base.wait_for_notice(&["two nodes have one key", &format!("127.0.0.1:{other_port}")]);
+    base.wait_for_notice(&["two nodes use the same key", &format!("127.0.0.1:{other_port}")]);
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn another_version_is_named_and_not_answered() {
     let newer = of_version(VERSION + 1, call("newer", "robot", 5));
     far.send_to(&newer, ("127.0.0.1", port)).unwrap();
     let (address, version) = (far.local_addr().unwrap(), VERSION + 1);
-    let words = [address.to_string(), format!("version {version}"), "'robot' speaks".into()];
+    let words = [address.to_string(), format!("version {version}"), "'robot' has".into()];
     robot.wait_for_notice(&words.each_ref().map(String::as_str));
     assert_eq!(robot.status().packets_refused["version"], 1);
     far.set_nonblocking(true).unwrap();

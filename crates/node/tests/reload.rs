@@ -108,7 +108,7 @@ fn a_peer_is_shut_out_at_once_and_another_joins_while_the_rest_goes_on() {
     assert_eq!(peers(&base), ["robot"], "its session ended before the answer");
     assert!(base.status().links.iter().all(|link| link.peer == "robot"));
     thief.wait_for_state("base", "down");
-    base.wait_for_notice(&["'thief'", "no peer's of 'base'"]);
+    base.wait_for_notice(&["'thief'", "belongs to no peer of 'base'"]);
     assert_eq!(thief.peer_state("base"), "down", "its key opens nothing");
 
     team.rewrite("base", &["robot", "guest"], "");

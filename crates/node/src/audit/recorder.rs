@@ -189,7 +189,7 @@ mod tests {
         let refused = |name: &str| Event::Refused {
             kind: crate::audit::Kind::Call,
             name: name.into(),
-            type_name: "T".into(),
+            r#type: "T".into(),
             reason: "no line".into(),
         };
         let text = written(|recorder| {

@@ -71,12 +71,13 @@ pub fn markdown() -> String {
          ignore events and fields that they do not know.\n\n\
          | event | meaning | `peer` |\n| --- | --- | --- |\n",
     );
-    for EventEntry { name, doc, peer, .. } in EVENTS {
-        let _ = writeln!(page, "| [`{name}`](#{name}) | {doc} | {peer} |");
+    for entry in EVENTS {
+        let EventEntry { name, peer, .. } = entry;
+        let _ = writeln!(page, "| [`{name}`](#{name}) | {} | {peer} |", entry.doc());
     }
     for entry in EVENTS {
         let _ = write!(page, "\n### {}\n| field | meaning |\n| --- | --- |\n", entry.name);
-        for (field, doc) in entry.fields {
+        for (field, doc) in entry.fields() {
             let _ = writeln!(page, "| `{field}` | {doc} |");
         }
     }

@@ -197,7 +197,7 @@ impl Writer {
             Sink::Files(files) => files.write(&line),
             Sink::Journal(journal) => {
                 let peer = record.peer.as_ref().map(Text::as_str);
-                journal.write(&line, &record.event.name(), peer)
+                journal.write(&line, record.event.name(), peer)
             }
         }
     }

@@ -160,11 +160,8 @@ fn shown(line: &str, arguments: &Arguments) -> Option<String> {
 fn readable(record: &Map<String, Value>) -> String {
     let text = |key: &str| record.get(key).map(word).unwrap_or_default();
     let event = text("event");
-    let described = EVENTS.iter().find(|it| it.name == event);
-    let order: Vec<&str> = described
-        .into_iter()
-        .flat_map(|EventEntry { fields, .. }| fields.iter().map(|(name, _)| *name))
-        .collect();
+    let described = EVENTS.iter().find(|it| it.name == event).into_iter();
+    let order: Vec<&str> = described.flat_map(EventEntry::fields).map(|(name, _)| name).collect();
     let mut fields: Vec<_> = record
         .iter()
         .filter(|(key, _)| !["time", "event", "peer"].contains(&key.as_str()))

@@ -108,7 +108,7 @@ fn in_words(config: &Config) -> String {
             Some(ros1) => {
                 let others: String = ros1.allow.iter().map(|it| format!(", {it}")).collect();
                 format!(
-                    "master {}, node {} at {}, open to this machine, the master's{others}",
+                    "master {}, node {} at {}, open to this machine, the machine of the master{others}",
                     ros1.master, ros1.node_name, ros1.host
                 )
             }

@@ -3,7 +3,8 @@
 
 use super::find::Daemon;
 use super::words::{
-    UNKNOWN, bit_rate, bytes, clock_offset, dropped, milliseconds, percent, short, uptime,
+    UNKNOWN, bytes, clock_offset, dropped, milliseconds, part_of_bytes, percent, short, uptime,
+    whole_bit_rate,
 };
 use super::{Failure, output};
 use std::collections::BTreeMap;
@@ -205,17 +206,12 @@ fn all_dropped(topic: &TopicReport) -> String {
 }
 
 fn radio(radio: &RadioReport) -> [String; 7] {
-    let rate = |bps: Option<u64>| bps.map_or(UNKNOWN.into(), |bps| bit_rate(bps as f64));
     [
         radio.radio.clone(),
         radio.paced_by.clone(),
-        rate(radio.configured_bps),
-        rate(radio.measured_bps),
-        format!(
-            "{}/{}",
-            bytes(radio.in_flight_bytes as f64),
-            bytes(radio.in_flight_limit_bytes as f64)
-        ),
+        whole_bit_rate(radio.configured_bps),
+        whole_bit_rate(radio.measured_bps),
+        part_of_bytes(radio.in_flight_bytes, radio.in_flight_limit_bytes),
         bytes(radio.sent_bytes as f64),
         short(radio.sent_packets as f64),
     ]
@@ -246,7 +242,7 @@ fn link(link: &LinkReport) -> [String; 12] {
         if link.up { "up" } else { "down" }.into(),
         milliseconds(link.rtt_ms),
         percent(loss),
-        link.available_bps.map_or(UNKNOWN.into(), |bps| bit_rate(bps as f64)),
+        whole_bit_rate(link.available_bps),
         link.paced_by.clone(),
         bytes(link.sent_bytes as f64),
         bytes(link.received_bytes as f64),

@@ -41,6 +41,16 @@ pub fn bit_rate(bits_per_second: f64) -> String {
     format!("{}bps", short(bits_per_second))
 }
 
+/// Formats bits per second, if they are known.
+pub fn whole_bit_rate(bits_per_second: Option<u64>) -> String {
+    bits_per_second.map_or(UNKNOWN.into(), |bps| bit_rate(bps as f64))
+}
+
+/// Formats bytes as a part of their limit.
+pub fn part_of_bytes(count: u64, limit: u64) -> String {
+    format!("{}/{}", bytes(count as f64), bytes(limit as f64))
+}
+
 /// Formats bytes with the unit.
 pub fn bytes(count: f64) -> String {
     format!("{}B", short(count))
@@ -52,8 +62,8 @@ pub fn milliseconds(value: Option<f64>) -> String {
 }
 
 /// Formats a fraction of one in per cent.
-pub fn percent(share: Option<f64>) -> String {
-    share.map_or(UNKNOWN.into(), |share| format!("{:.1}%", share * 100.0))
+pub fn percent(fraction: Option<f64>) -> String {
+    fraction.map_or(UNKNOWN.into(), |fraction| format!("{:.1}%", fraction * 100.0))
 }
 
 /// Formats seconds as `3d 4h`, `2h 5min`, `5min 3s` or `3s`.

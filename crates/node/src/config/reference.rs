@@ -86,7 +86,7 @@ fn allowed(setting: &Setting) -> String {
         Shape::Single(kind) => kind.allowed(),
         Shape::List(kind) => format!("a list, each entry {}", kind.allowed()),
         Shape::Typed(kind) => format!(
-            "a list, each entry {}; or a map from these to {}, or a list of such",
+            "a list, each entry {}; or a map from such names to {}, or to a list of types",
             kind.allowed(),
             Kind::TypeName.allowed()
         ),

@@ -53,6 +53,29 @@ pub struct Named {
     pub section: Section,
 }
 
+macro_rules! lists {
+    ($($name:ident: $variant:ident of $entry:ty, $doc:literal;)*) => {
+        impl Section {$(
+            #[doc = $doc]
+            pub fn $name(&self, key: &str) -> &[$entry] {
+                match self.content(key) {
+                    Some(Content::$variant(entries)) => entries,
+                    _ => &[],
+                }
+            }
+        )*}
+    };
+}
+
+lists! {
+    list: List of At<Value>, "Returns the list under `key`; empty if there is none.";
+    typed: Typed of Typed, "Returns the values under `key` with their types; no types means any type.";
+    renames: Renames of At<(String, String)>, "Returns the renames under `key`.";
+    fields: Fields of (String, Written), "Returns a message's fields under `key`.";
+    sections: Sections of Section, "Returns the sections listed under `key`.";
+    named: Named of Named, "Returns the named sections under `key`.";
+}
+
 impl Section {
     /// Returns the value under `key` and its position.
     pub fn single(&self, key: &str) -> Option<At<&Value>> {
@@ -84,60 +107,11 @@ impl Section {
         self.list(key).iter().filter_map(|(_, value)| value.held()).collect()
     }
 
-    /// Returns the list under `key`; empty if there is none.
-    pub fn list(&self, key: &str) -> &[At<Value>] {
-        match self.content(key) {
-            Some(Content::List(list)) => list,
-            _ => &[],
-        }
-    }
-
-    /// Returns the values under `key` with their types (no types means any type); empty if there
-    /// are no values.
-    pub fn typed(&self, key: &str) -> &[Typed] {
-        match self.content(key) {
-            Some(Content::Typed(entries)) => entries,
-            _ => &[],
-        }
-    }
-
-    /// Returns the renames under `key`; empty if there are none.
-    pub fn renames(&self, key: &str) -> &[At<(String, String)>] {
-        match self.content(key) {
-            Some(Content::Renames(pairs)) => pairs,
-            _ => &[],
-        }
-    }
-
-    /// Returns a message's fields under `key`; empty if there are none.
-    pub fn fields(&self, key: &str) -> &[(String, Written)] {
-        match self.content(key) {
-            Some(Content::Fields(fields)) => fields,
-            _ => &[],
-        }
-    }
-
     /// Returns the section under `key`; `None` if it is disabled or wrong.
     pub fn section(&self, key: &str) -> Option<&Section> {
         match self.content(key)? {
             Content::Section(section) => Some(section),
             _ => None,
-        }
-    }
-
-    /// Returns the sections listed under `key`; empty if there are none.
-    pub fn sections(&self, key: &str) -> &[Section] {
-        match self.content(key) {
-            Some(Content::Sections(sections)) => sections,
-            _ => &[],
-        }
-    }
-
-    /// Returns the named sections under `key`; empty if there are none.
-    pub fn named(&self, key: &str) -> &[Named] {
-        match self.content(key) {
-            Some(Content::Named(named)) => named,
-            _ => &[],
         }
     }
 
@@ -172,12 +146,8 @@ impl Walk<'_> {
             Yaml::Map(keys) => keys,
             Yaml::Nothing => &no_keys,
             _ => {
-                self.wrong(
-                    node.at,
-                    path,
-                    node.in_words(),
-                    format!("these keys: {}", names(settings)),
-                );
+                let allowed = format!("these keys: {}", names(settings));
+                self.unfit::<()>(node, path, allowed);
                 return Section { at: node.at, entries: BTreeMap::new() };
             }
         };
@@ -196,7 +166,7 @@ impl Walk<'_> {
         for (key, value) in keys {
             let Some(setting) = settings.iter().find(|s| s.name == key.name) else {
                 let found = format!("the unknown key {}", quoted(&key.name));
-                self.wrong(key.at, path, found, allowed_keys(settings, &key.name));
+                self.wrong::<()>(key.at, path, found, allowed_keys(settings, &key.name));
                 continue;
             };
             seen.push(setting.name);
@@ -222,15 +192,12 @@ impl Walk<'_> {
             (Shape::Single(kind), Preset::Value(text)) => {
                 kind.parse(text).ok().map(Content::Single)
             }
-            (Shape::Single(kind), Preset::Required) => {
-                self.wrong(
-                    at,
-                    &join(path, setting.name),
-                    "nothing, though it is required".into(),
-                    kind.allowed(),
-                );
-                None
-            }
+            (Shape::Single(kind), Preset::Required) => self.wrong(
+                at,
+                &join(path, setting.name),
+                "nothing, though it is required".into(),
+                kind.allowed(),
+            ),
             _ => None,
         }
     }
@@ -244,10 +211,7 @@ impl Walk<'_> {
             (Shape::Fields, Yaml::Nothing) => Some(Content::Fields(Vec::new())),
             (Shape::Fields, _) => match self.written(node, path)? {
                 Written::Map(fields) => Some(Content::Fields(fields)),
-                _ => {
-                    self.wrong(node.at, path, node.in_words(), "a map of fields".into());
-                    None
-                }
+                _ => self.unfit(node, path, "a map of fields"),
             },
             (Shape::Switch(settings), Yaml::Scalar(text)) => match text.as_str() {
                 "true" => {
@@ -257,8 +221,7 @@ impl Walk<'_> {
                 "false" => Some(Content::Off),
                 _ => {
                     let allowed = format!("true, false, or these keys: {}", names(settings));
-                    self.wrong(node.at, path, node.in_words(), allowed);
-                    None
+                    self.unfit(node, path, allowed)
                 }
             },
             (Shape::Section(settings) | Shape::Switch(settings), _) => {
@@ -272,14 +235,17 @@ impl Walk<'_> {
     }
 
     fn single(&mut self, kind: &Kind, node: &Node, path: &str) -> Option<Value> {
-        let result = match &node.yaml {
-            Yaml::Scalar(text) => kind.parse(text),
+        let allowed = match &node.yaml {
+            Yaml::Scalar(text) => match kind.parse(text) {
+                Ok(value) => return Some(value),
+                Err(allowed) => allowed,
+            },
             Yaml::List(_) if matches!(kind, Kind::Endpoint | Kind::Listen(_) | Kind::Host) => {
-                Err(format!("{}; in YAML, [ starts a list unless it is in quotes", kind.allowed()))
+                format!("{}; in YAML, [ starts a list unless it is in quotes", kind.allowed())
             }
-            _ => Err(kind.allowed()),
+            _ => kind.allowed(),
         };
-        result.map_err(|allowed| self.wrong(node.at, path, node.in_words(), allowed)).ok()
+        self.unfit(node, path, allowed)
     }
 
     fn list(&mut self, kind: &Kind, node: &Node, path: &str) -> Option<Vec<At<Value>>> {
@@ -288,13 +254,10 @@ impl Walk<'_> {
             Yaml::List(nodes) if !nodes.is_empty() => nodes,
             Yaml::Scalar(_) => alone,
             _ => {
-                let found = if node.yaml == Yaml::List(vec![]) {
-                    "an empty list".into()
-                } else {
-                    node.in_words()
-                };
-                self.wrong(node.at, path, found, format!("a list, each entry {}", kind.allowed()));
-                return None;
+                let is_empty_list = matches!(node.yaml, Yaml::List(_));
+                let found = if is_empty_list { "an empty list".into() } else { node.in_words() };
+                let allowed = format!("a list, each entry {}", kind.allowed());
+                return self.wrong(node.at, path, found, allowed);
             }
         };
         let entry =
@@ -326,13 +289,7 @@ impl Walk<'_> {
         path: &str,
     ) -> Option<Vec<At<(String, String)>>> {
         let Yaml::Map(pairs) = &node.yaml else {
-            self.wrong(
-                node.at,
-                path,
-                node.in_words(),
-                "a map such as { /scan: /front/scan }".into(),
-            );
-            return None;
+            return self.unfit(node, path, "a map such as { /scan: /front/scan }");
         };
         let mut renames = Vec::new();
         for (from, to) in pairs {
@@ -363,8 +320,7 @@ impl Walk<'_> {
             }
             Yaml::Nothing => {
                 let allowed = "a value, a list or a map of fields; \"\" is empty text";
-                self.wrong(node.at, path, node.in_words(), allowed.into());
-                return None;
+                return self.unfit(node, path, allowed);
             }
         })
     }
@@ -379,8 +335,7 @@ impl Walk<'_> {
             Yaml::List(nodes) if !nodes.is_empty() => nodes,
             _ => {
                 let allowed = format!("a list with these keys in each entry: {}", names(settings));
-                self.wrong(node.at, path, node.in_words(), allowed);
-                return None;
+                return self.unfit(node, path, allowed);
             }
         };
         let each = nodes.iter().enumerate();
@@ -406,9 +361,8 @@ impl Walk<'_> {
                 )
             }
             _ => {
-                let allowed = format!("a map whose keys are each {}", naming.names.allowed());
-                self.wrong(node.at, path, node.in_words(), allowed);
-                None
+                let allowed = format!("a map; each key is {}", naming.names.allowed());
+                self.unfit(node, path, allowed)
             }
         }
     }
@@ -459,8 +413,7 @@ impl Walk<'_> {
         let Some((key, rest)) = parts else {
             let allowed =
                 format!("a name, or a map with '{name_key}', which is {}", naming.names.allowed());
-            self.wrong(node.at, path, node.in_words(), allowed);
-            return None;
+            return self.unfit(node, path, allowed);
         };
         let name = self.name(&naming.names, &key, path);
         let section = self.keys(naming.options, rest.iter(), key.at, path);
@@ -468,16 +421,23 @@ impl Walk<'_> {
     }
 
     fn name(&mut self, kind: &Kind, key: &Key, path: &str) -> Option<Value> {
-        let result = kind.parse(&key.name);
-        result
-            .map_err(|allowed| {
+        match kind.parse(&key.name) {
+            Ok(name) => Some(name),
+            Err(allowed) => {
                 self.wrong(key.at, path, format!("the name {}", quoted(&key.name)), allowed)
-            })
-            .ok()
+            }
+        }
     }
 
-    fn wrong(&mut self, at: Position, path: &str, found: String, allowed: String) {
+    /// Adds the problem that `node` has another form or value; returns `None` in place of its value.
+    fn unfit<T>(&mut self, node: &Node, path: &str, allowed: impl Into<String>) -> Option<T> {
+        self.wrong(node.at, path, node.in_words(), allowed.into())
+    }
+
+    /// Adds a problem; returns `None` in place of the value.
+    fn wrong<T>(&mut self, at: Position, path: &str, found: String, allowed: String) -> Option<T> {
         self.problems.push(Problem { at, key: path.into(), found, allowed });
+        None
     }
 }
 

@@ -65,7 +65,7 @@ impl Diagnostics {
 
     /// Discards the snapshots when nobody listens, so that changes in the meantime are not reported
     /// later as new.
-    pub(crate) fn rest(&mut self) {
+    pub(crate) fn forget(&mut self) {
         self.earlier.clear();
     }
 }

@@ -190,11 +190,11 @@ impl Dropped {
 
 /// Returns the recent drops of each topic with their reasons.
 fn given_up(now: &Status) -> Vec<(String, String)> {
-    let told = now.topics.iter().filter_map(|topic| {
+    let recent = now.topics.iter().filter_map(|topic| {
         let lately = topic.given_up.as_ref()?;
         Some(value(format!("{} lately", topic_and_peer(topic)), cut(lately.in_words())))
     });
-    told.take(MAX_GIVEN_UP).collect()
+    recent.take(MAX_GIVEN_UP).collect()
 }
 
 /// Describes the drops by fraction and reasons if these are known, else by count.

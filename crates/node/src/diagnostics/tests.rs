@@ -231,6 +231,6 @@ fn after_a_while_without_listeners_nothing_counts_as_new() {
     }
     assert_eq!(diagnostics.earlier.len(), WINDOW);
     assert_eq!(diagnostics.earlier[0].uptime_s, WINDOW as f64);
-    diagnostics.rest();
+    diagnostics.forget();
     assert!(diagnostics.earlier.is_empty());
 }

@@ -43,7 +43,7 @@ pub(super) struct Link {
     pub(super) device: Option<String>,
     /// Whether the link has no configured address and leads to the address from which the peer
     /// initiated the handshake.
-    pub(super) follows_caller: bool,
+    pub(super) follows_initiator: bool,
 }
 
 pub(super) struct ClassSocket {
@@ -56,7 +56,7 @@ pub(super) struct ClassSocket {
 impl Link {
     pub(super) fn new(id: LinkId) -> Self {
         let (sockets, path, device) = (Vec::new(), None, None);
-        Self { id, entry: None, watch: None, sockets, path, device, follows_caller: false }
+        Self { id, entry: None, watch: None, sockets, path, device, follows_initiator: false }
     }
 
     /// Removes the link: closes its sockets and frees its slot for another link.
@@ -267,7 +267,7 @@ impl Driver {
         self.strangers.clear();
         for index in 0..self.links.len() {
             let link = &mut self.links[index];
-            if link.follows_caller && !self.topics.endpoint.link(link.id).up {
+            if link.follows_initiator && !self.topics.endpoint.link(link.id).up {
                 // The local address on the path to the peer may have changed as well.
                 (link.path, link.sockets) = (None, Vec::new());
             } else if link.sockets.is_empty() {
@@ -281,11 +281,11 @@ impl Driver {
         self.strangers.clear();
         for index in 0..self.links.len() {
             let link = &self.links[index];
-            let Some(path) = link.path.clone().filter(|_| link.follows_caller) else { continue };
+            let Some(path) = link.path.clone().filter(|_| link.follows_initiator) else { continue };
             let found = paths::route(path.remote, link.device.as_deref(), None);
             if found.is_ok_and(|now| (now.local, now.index) != (path.local, path.index)) {
                 self.links[index].path = None;
-                self.follow_caller(index, path.remote);
+                self.follow_initiator(index, path.remote);
                 let (now, id) = (self.now(), self.links[index].id);
                 self.topics.endpoint.announce_move(now, id);
             }
@@ -294,7 +294,7 @@ impl Driver {
 
     /// Connects a link to the address from which its peer initiated the handshake, or to which the
     /// peer moved.
-    fn follow_caller(&mut self, index: usize, remote: SocketAddr) {
+    fn follow_initiator(&mut self, index: usize, remote: SocketAddr) {
         let link = &mut self.links[index];
         if link.path.as_ref().is_some_and(|p| p.remote == remote) {
             return;
@@ -350,7 +350,7 @@ impl Driver {
 
     fn send_on(&mut self, now: Instant, id: LinkId, transmit: &Transmit) {
         let index = id.0 as usize;
-        self.follow_caller(index, transmit.remote);
+        self.follow_initiator(index, transmit.remote);
         let class = transmit.class;
         let sockets = &mut self.links[index].sockets;
         let Some(of_class) = sockets.iter_mut().find(|it| it.class == class) else {

@@ -424,7 +424,7 @@ impl Driver {
                 }
             }
         } else {
-            diagnostics.rest();
+            diagnostics.forget();
         }
         self.diagnostics = Some(diagnostics);
     }

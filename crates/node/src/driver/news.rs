@@ -99,7 +99,7 @@ impl Driver {
             }
         }
         if let Some(topic) = self.news.topic.as_mut().filter(|_| !has_subscribers) {
-            topic.rest();
+            topic.forget();
         }
     }
 

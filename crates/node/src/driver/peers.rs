@@ -78,7 +78,7 @@ impl Driver {
     fn remove_peer(&mut self, id: PeerId) {
         let now = self.now();
         tracing::info!(peer = self.topics.endpoint.peer(id).name, "peer was removed from the file");
-        self.topics.part(now, id);
+        self.topics.remove_all_of(now, id);
         let parted = self.topics.endpoint.remove_peer(now, id);
         parted.goodbyes.iter().for_each(|transmit| self.send_last(transmit));
         let left: BTreeSet<LinkId> = self.topics.endpoint.links().collect();
@@ -154,7 +154,7 @@ impl Driver {
             self.next_watch += 1;
             (link.watch, link.device) = (Some(self.next_watch), config.interface.clone());
         }
-        link.follows_caller = *entry == FileEntry::Back;
+        link.follows_initiator = *entry == FileEntry::Back;
         let index = id.0 as usize;
         if index == self.links.len() {
             self.links.push(link);

@@ -100,18 +100,21 @@ mod tests {
     #[test]
     fn a_peer_uses_its_burst_and_then_its_share() {
         let mut usage = Usage::default();
-        let (mut now, mut heard) = (0, 0);
+        let (mut now, mut admitted) = (0, 0);
         // Each packet takes 100 us, and one arrives every 100 us: the whole time of the loop.
         for _ in 0..20_000 {
             if usage.admit(at(now), PEER) == Admission::Granted {
                 usage.charge(at(now), at(now + 100), PEER);
-                heard += 1;
+                admitted += 1;
             }
             now += 100;
         }
         let expected = (TIME_BURST.as_secs_f64() + 2.0 * TIME_SHARE) / 100e-6;
-        assert!((heard as f64 - expected).abs() < 20.0, "{heard} of 20000, {expected} expected");
-        assert_eq!(usage.dropped(), 20_000 - heard);
+        assert!(
+            (admitted as f64 - expected).abs() < 20.0,
+            "{admitted} of 20000, {expected} expected"
+        );
+        assert_eq!(usage.dropped(), 20_000 - admitted);
         assert_eq!(usage.admit(at(now), PeerId(1)), Admission::Granted);
     }
 

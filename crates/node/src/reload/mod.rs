@@ -47,7 +47,7 @@ impl Reloader {
 
     /// Reads the file, returns its differences from the running configuration, and applies them
     /// unless `dry_run`. After an error, which is for people, nothing has changed.
-    fn take(&self, dry_run: bool) -> Result<Changes, String> {
+    fn reload_file(&self, dry_run: bool) -> Result<Changes, String> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let checked = config::load(&self.file).map_err(|error| error.to_string())?;
         let place = |reason: String| format!("{}: {reason}", self.file.display());
@@ -96,7 +96,7 @@ impl Inspect for Reloader {
     }
 
     fn reload(&self, dry_run: bool, by: Actor) -> Result<Changes, String> {
-        let done = self.take(dry_run);
+        let done = self.reload_file(dry_run);
         if dry_run {
             return done;
         }

@@ -12,7 +12,7 @@ use tautline_proto::{
     SendError,
 };
 
-/// Most bytes kept of one publisher for late joiners; a single larger message is kept as well.
+/// Maximum bytes kept of one publisher for late joiners; a single larger message is kept as well.
 const MAX_LATCHED_BYTES: usize = 16 << 20;
 
 /// Time for which a topic is still read after the last peer has unsubscribed. A peer that

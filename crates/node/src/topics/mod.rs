@@ -25,8 +25,8 @@ use crate::notices::Notices;
 use crate::quota::Cause;
 use crate::status::TopicChange;
 use bytes::Bytes;
-pub(crate) use remote::ChannelKey;
 use remote::{Absence, Catalog, Held, Publication, peer_of};
+pub(crate) use remote::{ChannelKey, IncomingState};
 use rights::Rights;
 use services::Services;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -39,7 +39,7 @@ pub(crate) use waiting::Waiting;
 use watchdogs::Watchdogs;
 pub(crate) use watchdogs::{SafeMessage, safe_message};
 
-/// Most changes kept on the running node. A change that a later one of the same pattern replaces
+/// Maximum changes kept on the running node. A change that a later one of the same pattern replaces
 /// does not count.
 const MAX_CHANGES: usize = 1024;
 /// Rates that a change may set, in hertz; the file has the same limits.
@@ -177,7 +177,7 @@ impl Topics {
     /// Does the work that is due at `now`.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         self.send_due(now);
-        self.give_up_calls(now);
+        self.fail_late_calls(now);
         self.run_watchdogs(now);
     }
 

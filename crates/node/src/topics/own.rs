@@ -62,7 +62,7 @@ impl Topics {
         }
         if let Some(publication) = self.publications.get_mut(name) {
             publication.own = false;
-            self.release(now, name);
+            self.unpublish_if_unused(now, name);
         }
     }
 

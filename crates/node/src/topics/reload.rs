@@ -27,13 +27,13 @@ enum Verdict {
 impl Topics {
     /// Gives up everything that a peer has here, and everything kept for it. The caller then
     /// removes the peer.
-    pub(crate) fn part(&mut self, now: Instant, peer: PeerId) {
+    pub(crate) fn remove_all_of(&mut self, now: Instant, peer: PeerId) {
         self.record_removal(peer);
         self.remove_services_of(now, peer);
         for key in self.remote.of_peer(peer).map(|(key, _)| key).collect::<Vec<_>>() {
             self.remote_withdrawn(now, key);
         }
-        self.want_nothing(now, peer);
+        self.clear_interests(now, peer);
         self.absent.remove(&peer);
         self.returning.remove(&peer);
         self.examined.remove(&peer);
@@ -114,16 +114,16 @@ impl Topics {
     }
 
     fn verdict(&self, peer: PeerId, offered: &OfferedTopic) -> Verdict {
-        let judged = match offered.role {
-            Role::Topic => self.judge(peer, Act::Publish, offered),
-            Role::Answers => self.judge(peer, Act::Serve, offered),
+        let accepted = match offered.role {
+            Role::Topic => self.accepted_name(peer, Act::Publish, offered),
+            Role::Answers => self.accepted_name(peer, Act::Serve, offered),
             Role::Calls if self.rights(peer).may_call(&offered.name) => Ok(offered.name.clone()),
             Role::Calls => Err(Denied::Waits),
         };
-        match judged {
+        match accepted {
             Ok(name) => Verdict::Taken(name),
             Err(Denied::LeftOut) => Verdict::LeftOut,
-            Err(Denied::Name(_) | Denied::Text(_) | Denied::Waits) => Verdict::Waits,
+            Err(Denied::Invalid(_) | Denied::Waits) => Verdict::Waits,
         }
     }
 

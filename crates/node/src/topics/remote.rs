@@ -18,7 +18,6 @@ pub(super) use catalog::Catalog;
 pub(super) use held::Held;
 use kept::Kept;
 use std::collections::BTreeSet;
-use std::fmt::Display;
 use std::iter;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -29,7 +28,7 @@ use tautline_proto::{ChannelId, Duration, Event, Instant, OfferedTopic, PeerId, 
 /// Time after which a channel of a peer's last session is given up if it is not advertised again.
 pub(super) const REOFFER_GRACE: Duration = Duration::from_secs(5);
 
-/// Most topics of past sessions given up per sweep: all of a peer's in four seconds.
+/// Maximum topics of past sessions given up per sweep: all of a peer's in four seconds.
 const WITHDRAWN_PER_SWEEP: usize = 1024;
 
 /// Outage of a peer after which nothing is read for it. In a shorter outage, published messages are
@@ -93,6 +92,18 @@ pub(super) struct Publication {
     /// Whether this node itself publishes on it.
     pub(super) own: bool,
     pub(super) wanted: bool,
+}
+
+/// The state of a peer's topic, for reports.
+pub(crate) struct IncomingState<'a> {
+    /// Local name.
+    pub(crate) name: &'a str,
+    /// Whether it has local subscribers.
+    pub(crate) wanted: bool,
+    /// Messages dropped above the rate.
+    pub(crate) over_rate: OverRate,
+    /// Messages dropped because local subscribers are slow.
+    pub(crate) not_held: u64,
 }
 
 impl Topics {
@@ -162,20 +173,12 @@ impl Topics {
         }
     }
 
-    /// Returns the local name of a peer's topic, and whether it has local subscribers.
-    pub(crate) fn incoming(&self, key: ChannelKey) -> Option<(&str, bool)> {
-        let name = self.remote.get(key)?.topic.name.as_str();
-        Some((name, self.is_published(key) && self.publications[name].wanted))
-    }
-
-    /// Returns the messages of a peer's topic that were dropped above the rate.
-    pub(crate) fn over_rate(&self, key: ChannelKey) -> OverRate {
-        self.remote.get(key).map(|remote| remote.over_rate).unwrap_or_default()
-    }
-
-    /// Returns the number of messages of a peer's topic dropped because local subscribers are slow.
-    pub(crate) fn not_held(&self, key: ChannelKey) -> u64 {
-        self.remote.get(key).map_or(0, |remote| remote.not_held)
+    /// Returns the state of a peer's topic.
+    pub(crate) fn incoming(&self, key: ChannelKey) -> Option<IncomingState<'_>> {
+        let remote = self.remote.get(key)?;
+        let name = remote.topic.name.as_str();
+        let wanted = self.is_published(key) && self.publications[name].wanted;
+        Some(IncomingState { name, wanted, over_rate: remote.over_rate, not_held: remote.not_held })
     }
 
     /// Returns the channels that currently feed a local publication.
@@ -199,13 +202,13 @@ impl Topics {
             remote.over_rate = OverRate::default();
         }
         self.waiting.retain(|key, _| key.peer != peer);
-        self.want_nothing(now, peer);
+        self.clear_interests(now, peer);
         self.returning.remove(&peer);
         self.new_session_of_services(now, peer);
     }
 
     /// Removes the peer's interest in all local topics.
-    pub(super) fn want_nothing(&mut self, now: Instant, peer: PeerId) {
+    pub(super) fn clear_interests(&mut self, now: Instant, peer: PeerId) {
         for local in self.local.values_mut() {
             local.not_wanted_by(now, peer);
         }
@@ -226,7 +229,7 @@ impl Topics {
             self.examine_next(peer);
         }
         self.sweep_watchdogs(now);
-        self.give_up_absent(now);
+        self.drop_absent_peers(now);
         self.publish_all_returning(now);
         self.stop_reading(now);
         self.sweep_rights(now);
@@ -242,12 +245,12 @@ impl Topics {
         definition: Arc<str>,
     ) {
         let foreign = self.dialect.is_some_and(|own| dialect_of(&offered.type_name) != own);
-        let over_rate = self.over_rate(key);
-        let judged = self.judge(key.peer, Act::Publish, &offered);
-        let local_name = judged.as_deref().ok();
+        let over_rate = self.remote.get(key).map(|it| it.over_rate).unwrap_or_default();
+        let accepted = self.accepted_name(key.peer, Act::Publish, &offered);
+        let local_name = accepted.as_deref().ok();
         let (kept, held, not_held) = self.counters_of_earlier(key, &offered.name, local_name);
         self.replace_earlier(now, key, &offered.name, local_name);
-        let name = match judged {
+        let name = match accepted {
             Ok(name) => name,
             Err(denied) => {
                 return self.deny(now, key, Act::Publish, &offered, &denied);
@@ -296,13 +299,7 @@ impl Topics {
     }
 
     /// Reports at both ends why a peer's topic or service cannot be used here.
-    pub(super) fn refuse(
-        &mut self,
-        now: Instant,
-        key: ChannelKey,
-        name: &str,
-        reason: &dyn Display,
-    ) {
+    pub(super) fn refuse(&mut self, now: Instant, key: ChannelKey, name: &str, reason: &str) {
         let (peer, here) = (self.peer_name(key.peer), self.endpoint.name());
         let text = format!("{name} of '{peer}' at '{here}': {reason}");
         self.report_refusal(now, key, text);
@@ -356,7 +353,7 @@ impl Topics {
     fn publish_for(&mut self, now: Instant, key: ChannelKey) {
         let Some(mut topic) = self.remote.get(key).map(|r| r.topic.clone()) else { return };
         if !self.may_publish(key) {
-            return self.give_up(now, key);
+            return self.withdraw_without_right(now, key);
         }
         if !self.may_have_name(key.peer, &topic.name) {
             let reason = format!("{PUBLISHED_NAMES} names of this peer were published already");
@@ -406,7 +403,7 @@ impl Topics {
     }
 
     /// Gives up a topic that this robot publishes only with a line in its file.
-    fn give_up(&mut self, now: Instant, key: ChannelKey) {
+    fn withdraw_without_right(&mut self, now: Instant, key: ChannelKey) {
         let Some(found) = self.remote.get(key) else { return };
         let name = found.offered_name.clone();
         let waiting = self.waiting_to(Act::Publish, key.peer, &name, &found.offered_type);
@@ -452,13 +449,13 @@ impl Topics {
         if let Some(publication) = self.publications.get_mut(&name) {
             publication.from.remove(&key);
             if !self.watchdogs.holds(&name) {
-                self.release(now, &name);
+                self.unpublish_if_unused(now, &name);
             }
         }
     }
 
     /// Stops publishing a topic that has no publisher any more.
-    pub(super) fn release(&mut self, now: Instant, name: &str) {
+    pub(super) fn unpublish_if_unused(&mut self, now: Instant, name: &str) {
         let over = |it: &Publication| it.from.is_empty() && !it.own;
         if !self.publications.get(name).is_some_and(over) {
             return;

@@ -227,8 +227,8 @@ impl Topics {
             Role::Answers => Kind::Service,
             Role::Calls => Kind::Call,
         };
-        let (name, type_name) = ((&offered.name).into(), (&offered.type_name).into());
-        let event = audit::Event::Refused { kind, name, type_name, reason: reason.into() };
+        let (name, r#type) = ((&offered.name).into(), (&offered.type_name).into());
+        let event = audit::Event::Refused { kind, name, r#type, reason: reason.into() };
         self.recorder.record(&self.cause(key.peer), event);
     }
 

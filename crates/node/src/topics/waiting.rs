@@ -4,13 +4,13 @@
 use super::rights::{Right, TypeOf};
 use super::{ChannelKey, Topics};
 use crate::limits::MAX_WAITING_PER_PEER;
-use tautline_gateway::mapping::{Accepted, NameError, action_of, check_name, is_type};
+use tautline_gateway::mapping::{Accepted, action_of, check_name, is_type};
 use tautline_gateway::types::translate::dialect_of;
 use tautline_proto::{Instant, OfferedTopic, PeerId};
 
-/// Longest accepted name of a topic or type, in bytes; file names have the same limit.
+/// Maximum bytes of an accepted name of a topic or type; file names have the same limit.
 const MAX_NAME: usize = 255;
-/// Most characters shown of a type's name.
+/// Maximum characters shown of a type's name.
 const MAX_SHOWN: usize = 128;
 
 /// A kind of request of a peer.
@@ -51,10 +51,8 @@ pub(crate) struct Waiting {
 /// The reason why an advertisement of a peer is not accepted.
 #[derive(Debug)]
 pub(super) enum Denied {
-    /// Its name is invalid.
-    Name(NameError),
     /// Its name, type or hash is impossible in ROS.
-    Text(String),
+    Invalid(String),
     /// `accept` names only other things.
     LeftOut,
     /// No line allows it.
@@ -83,7 +81,7 @@ fn check_texts(offered: &OfferedTopic) -> Result<(), String> {
 
 impl Topics {
     /// Returns the local name of a topic or service that a peer advertises, if the file allows it.
-    pub(super) fn judge(
+    pub(super) fn accepted_name(
         &self,
         peer: PeerId,
         act: Act,
@@ -98,12 +96,12 @@ impl Topics {
             _ => rights.serve(&offered.name, found),
         };
         // A name without a leading '/' would not stay under the peer's prefix.
-        check_name(&offered.name).map_err(Denied::Name)?;
+        check_name(&offered.name).map_err(|error| Denied::Invalid(error.to_string()))?;
         match right {
             Right::LeftOut => Err(Denied::LeftOut),
             Right::Waits => Err(Denied::Waits),
             Right::Given => {
-                check_texts(offered).map_err(Denied::Text)?;
+                check_texts(offered).map_err(Denied::Invalid)?;
                 Ok(rights.names.local_name(&offered.name))
             }
         }
@@ -118,18 +116,14 @@ impl Topics {
         offered: &OfferedTopic,
         denied: &Denied,
     ) {
+        let waiting = self.waiting_to(act, key.peer, &offered.name, &offered.type_name);
         match denied {
-            // `accept` states what is taken; `status` lists the rest.
+            Denied::Invalid(reason) => self.refuse(now, key, &offered.name, reason),
+            Denied::Waits => self.wait_for_line(now, key, waiting),
+            // `accept` states the accepted names; `status` lists the rest.
             Denied::LeftOut => {
-                let waiting = self.waiting_to(act, key.peer, &offered.name, &offered.type_name);
                 self.endpoint.want(now, key.peer, key.channel, false);
                 self.keep_waiting(key, waiting);
-            }
-            Denied::Name(error) => self.refuse(now, key, &offered.name, error),
-            Denied::Text(error) => self.refuse(now, key, &offered.name, error),
-            Denied::Waits => {
-                let waiting = self.waiting_to(act, key.peer, &offered.name, &offered.type_name);
-                self.wait_for_line(now, key, waiting);
             }
         }
     }

@@ -122,20 +122,13 @@ fn watch(client: Client, daemon: &Daemon, news: &SyncSender<News>) {
     let mut client = Some(client);
     loop {
         std::thread::sleep(INTERVAL);
-        let result = match client.take().map_or_else(|| daemon.connect(), Ok) {
-            Ok(mut connected) => {
-                connected.status().map(|status| (status, connected)).map_err(|e| e.to_string())
-            }
-            Err(failure) => Err(failure.text),
-        };
-        let sent = match result {
-            Ok((status, connected)) => {
-                client = Some(connected);
-                news.send(Ok(status))
-            }
-            Err(reason) => news.send(Err(reason)),
-        };
-        if sent.is_err() {
+        let connected = client.take().map_or_else(|| daemon.connect(), Ok);
+        let snapshot = connected.map_err(|failure| failure.text).and_then(|mut connected| {
+            let status = connected.status().map_err(|e| e.to_string())?;
+            client = Some(connected);
+            Ok(status)
+        });
+        if news.send(snapshot).is_err() {
             return;
         }
     }

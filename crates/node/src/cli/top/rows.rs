@@ -79,15 +79,15 @@ pub fn cell(text: String, style: Style) -> Cell {
 /// Returns a blank line, a header and `rows` in at most `height` lines of `width` characters. The
 /// last line counts rows that do not fit.
 pub fn rows(columns: &[Column], rows: Vec<Row>, width: usize, height: usize) -> Vec<Line<'static>> {
-    let Some(room) = height.checked_sub(2) else { return Vec::new() };
+    let Some(space) = height.checked_sub(2) else { return Vec::new() };
     let widths = widths(columns, width);
     let title_style = Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
     let titles = columns.iter().map(|column| cell(column.title.into(), title_style)).collect();
     let mut lines = vec![Line::default(), line(columns, &widths, titles)];
-    let fitting = if rows.len() > room { room.saturating_sub(1) } else { rows.len() };
+    let fitting = if rows.len() > space { space.saturating_sub(1) } else { rows.len() };
     let hidden = rows.len() - fitting;
     lines.extend(rows.into_iter().take(fitting).map(|row| line(columns, &widths, row)));
-    if hidden > 0 && room > 0 {
+    if hidden > 0 && space > 0 {
         lines.push(Line::from(format!("{CUT} {hidden} more")));
     }
     lines

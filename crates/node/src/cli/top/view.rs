@@ -3,7 +3,9 @@
 
 use super::rows::{Column, Row, cell, cut, rows};
 use crate::cli::status::arrow;
-use crate::cli::words::{self, UNKNOWN, bit_rate, bytes, milliseconds, percent, short};
+use crate::cli::words::{
+    self, UNKNOWN, bit_rate, milliseconds, part_of_bytes, percent, short, whole_bit_rate,
+};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
@@ -34,25 +36,21 @@ pub enum Sort {
 }
 
 impl Sort {
-    /// Returns the next order of the cycle.
+    /// All orders and their names, in the order of the cycle.
+    const ALL: [(Self, &str); 5] = [
+        (Self::Node, "node's order"),
+        (Self::Priority, "priority"),
+        (Self::Bandwidth, "bandwidth"),
+        (Self::Delay, "delay"),
+        (Self::Dropped, "dropped"),
+    ];
+
     pub fn next(self) -> Self {
-        match self {
-            Sort::Node => Sort::Priority,
-            Sort::Priority => Sort::Bandwidth,
-            Sort::Bandwidth => Sort::Delay,
-            Sort::Delay => Sort::Dropped,
-            Sort::Dropped => Sort::Node,
-        }
+        Self::ALL[(self as usize + 1) % Self::ALL.len()].0
     }
 
     fn name(self) -> &'static str {
-        match self {
-            Sort::Node => "node's order",
-            Sort::Priority => "priority",
-            Sort::Bandwidth => "bandwidth",
-            Sort::Delay => "delay",
-            Sort::Dropped => "dropped",
-        }
+        Self::ALL[self as usize].1
     }
 }
 
@@ -277,7 +275,7 @@ impl Screen<'_> {
             cell(state.into(), self.alarm(!link.up)),
             cell(milliseconds(link.rtt_ms), usual),
             cell(percent(link.loss), usual),
-            cell(link.available_bps.map_or(UNKNOWN.into(), |bps| bit_rate(bps as f64)), usual),
+            cell(whole_bit_rate(link.available_bps), usual),
             cell(link.sent_bps.map_or(UNKNOWN.into(), bit_rate), usual),
             cell(link.received_bps.map_or(UNKNOWN.into(), bit_rate), usual),
         ];
@@ -289,9 +287,9 @@ impl Screen<'_> {
     }
 
     fn notices(&self, height: usize) -> Vec<Line<'static>> {
-        let Some(room) = height.checked_sub(1) else { return Vec::new() };
+        let Some(space) = height.checked_sub(1) else { return Vec::new() };
         let all = &self.status.notices;
-        let newest = all[all.len().saturating_sub(room)..].iter();
+        let newest = all[all.len().saturating_sub(space)..].iter();
         let line = |notice: &String| {
             Line::from(Span::styled(cut(notice, self.width), self.colour(Color::Yellow)))
         };
@@ -316,17 +314,12 @@ fn dropped(topic: &TopicRates) -> String {
 }
 
 fn radio(radio: &RadioRates) -> Row {
-    let rate = |bps: Option<u64>| bps.map_or(UNKNOWN.into(), |bps| bit_rate(bps as f64));
     let texts = [
         radio.radio.clone(),
         radio.paced_by.clone(),
-        rate(radio.configured_bps),
-        rate(radio.measured_bps),
-        format!(
-            "{}/{}",
-            bytes(radio.in_flight_bytes as f64),
-            bytes(radio.in_flight_limit_bytes as f64)
-        ),
+        whole_bit_rate(radio.configured_bps),
+        whole_bit_rate(radio.measured_bps),
+        part_of_bytes(radio.in_flight_bytes, radio.in_flight_limit_bytes),
         radio.sent_bps.map_or(UNKNOWN.into(), bit_rate),
         radio.sent_pps.map_or(UNKNOWN.into(), short),
     ];

@@ -13,7 +13,7 @@ const RESUMED_PER_SWEEP: usize = 256;
 
 impl Topics {
     /// Gives up peers that have been down for longer than [`PATIENCE`].
-    pub(super) fn give_up_absent(&mut self, now: Instant) {
+    pub(super) fn drop_absent_peers(&mut self, now: Instant) {
         let mut gone = Vec::new();
         for (peer, absence) in &mut self.absent {
             if matches!(absence, Absence::Since(at) if now.since(*at) > PATIENCE) {
@@ -23,7 +23,7 @@ impl Topics {
         }
         for peer in gone {
             self.returning.remove(&peer);
-            self.want_nothing(now, peer);
+            self.clear_interests(now, peer);
             self.unpublish_unwanted(now, peer);
         }
     }
@@ -46,7 +46,7 @@ impl Topics {
             }
         }
         for name in unwanted {
-            self.release(now, &name);
+            self.unpublish_if_unused(now, &name);
         }
     }
 

@@ -88,7 +88,7 @@ impl Topics {
                 if let Some(publication) = self.publications.get_mut(&foreign.name) {
                     publication.from.remove(&key);
                 }
-                return self.release(now, &foreign.name);
+                return self.unpublish_if_unused(now, &foreign.name);
             }
         };
         for field in translator.iter().flat_map(Translator::one_sided) {

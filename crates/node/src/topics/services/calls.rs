@@ -15,7 +15,7 @@ const DONE: u8 = 0;
 const FAILED: u8 = 1;
 /// Messages queued for a peer beyond which its excess calls get no response.
 const MAX_REFUSALS: usize = 256;
-/// Most bytes of a response that are read for the reason of a failed call.
+/// Maximum bytes of a response that are read for the reason of a failed call.
 const MAX_REASON: usize = 1000;
 
 #[derive(Debug)]
@@ -227,7 +227,7 @@ impl Topics {
         }
     }
 
-    /// Whether the message belongs to a service: a call to be handed on, or a response.
+    /// Whether the message belongs to a service: a call for a local server, or a response.
     pub(crate) fn service_message(
         &mut self,
         now: Instant,
@@ -306,7 +306,7 @@ impl Topics {
         self.services.pending.values().map(|pending| pending.due).min()
     }
 
-    pub(crate) fn give_up_calls(&mut self, now: Instant) {
+    pub(crate) fn fail_late_calls(&mut self, now: Instant) {
         let late: Vec<_> = self.services.pending.extract_if(.., |_, it| it.due <= now).collect();
         for (call, Pending { service, key, .. }) in late {
             let peer = self.peer_name(key.peer);

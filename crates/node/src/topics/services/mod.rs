@@ -182,15 +182,15 @@ impl Topics {
         // Between robots of the same ROS, calls pass as bytes.
         let definition = if is_foreign { definition } else { "".into() };
         let definition = self.within_budget(now, key, &offered.name, definition);
-        let judged = self.judge(key.peer, Act::Serve, &offered);
-        let service = judged.as_ref().ok().map(|name| Service {
+        let accepted = self.accepted_name(key.peer, Act::Serve, &offered);
+        let service = accepted.as_ref().ok().map(|name| Service {
             name: name.clone(),
             type_name: offered.type_name.clone(),
             type_hash: offered.type_hash.clone(),
             definition,
         });
         let known = self.replace_service(now, key, &offered.name, service.as_ref());
-        if let Err(denied) = &judged {
+        if let Err(denied) = &accepted {
             self.deny(now, key, Act::Serve, &offered, denied);
         }
         let Some(service) = service else { return };

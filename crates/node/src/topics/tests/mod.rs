@@ -191,7 +191,7 @@ impl World {
             let topics = &mut self.sides[side].topics;
             let mut peers = topics.endpoint.peers();
             let id = peers.find(|id| topics.endpoint.peer(*id).key == gone.key).unwrap();
-            topics.part(now, id);
+            topics.remove_all_of(now, id);
             topics.endpoint.remove_peer(now, id);
         }
         self.add_links(side);

@@ -273,9 +273,9 @@ fn over_rate(world: &World, name: &str) -> u64 {
     let topics = &world.sides[0].topics;
     let mut channels = topics.endpoint.channels_in(ONLY_PEER);
     let key = |channel| ChannelKey { peer: ONLY_PEER, channel };
-    let of = |channel| topics.incoming(key(channel)).is_some_and(|(found, _)| found == name);
+    let of = |channel| topics.incoming(key(channel)).is_some_and(|it| it.name == name);
     let channel = channels.find(|channel| of(*channel)).unwrap();
-    topics.over_rate(key(channel)).messages
+    topics.incoming(key(channel)).unwrap().over_rate.messages
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! The safe message of a topic from peers that goes silent.
 
 use super::*;
+use crate::status::WatchdogReport;
 
 const BASE: &str = "peers: { robot: 10.0.0.1 }\ntopics: { \"/**\": {} }";
 const SHORT: Duration = Duration::from_millis(50);
@@ -33,11 +34,11 @@ fn zeros() -> String {
     safe("\0\0\0\0\0")
 }
 
-fn report(world: &World) -> (&'static str, u64) {
+fn report(world: &World) -> (String, u64) {
     let mut all = world.sides[0].topics.watchdogs.reports();
-    let (topic, state, bites) = all.next().unwrap();
-    assert_eq!((topic, all.next()), ("/x", None));
-    (state, bites)
+    let WatchdogReport { topic, state, published } = all.next().unwrap();
+    assert_eq!((&*topic, all.next()), ("/x", None));
+    (state, published)
 }
 
 #[test]
@@ -45,24 +46,24 @@ fn silence_is_answered_once_and_again_only_after_another_message() {
     let mut world = guarded("1s");
     world.run(5 * SECOND);
     assert!(world.told(0).is_empty(), "nothing has come yet");
-    assert_eq!(report(&world), ("asleep", 0));
+    assert_eq!(report(&world), ("asleep".into(), 0));
     for _ in 0..30 {
         world.publishes(1, "/x", 0, "hello");
     }
     assert_eq!(world.told(0), vec![hello(); 30], "while messages come");
-    assert_eq!(report(&world), ("armed", 0));
+    assert_eq!(report(&world), ("armed".into(), 0));
     world.run(SECOND - Duration::from_millis(100) - SHORT);
     assert!(world.told(0).is_empty());
     world.run(2 * SHORT);
     assert_eq!(world.told(0), [zeros()]);
-    assert_eq!(report(&world), ("silent", 1));
+    assert_eq!(report(&world), ("silent".into(), 1));
     assert!(world.noticed(0, &["/x", "no message from peers for 1s", "was published"]));
     world.run(60 * SECOND);
     assert!(world.told(0).is_empty());
     world.publishes(1, "/x", 0, "hello");
     world.run(60 * SECOND);
     assert_eq!(world.told(0), [hello(), zeros()]);
-    assert_eq!(report(&world), ("silent", 2));
+    assert_eq!(report(&world), ("silent".into(), 2));
 }
 
 #[test]
@@ -140,7 +141,7 @@ fn where_nobody_listens_nothing_is_published() {
     world.wants(0, "/x", false);
     world.run(5 * SECOND);
     assert_eq!(world.told(0), [hello()]);
-    assert_eq!(report(&world), ("asleep", 0));
+    assert_eq!(report(&world), ("asleep".into(), 0));
     assert!(world.notices(0).is_empty());
 }
 
@@ -157,9 +158,9 @@ fn one_of_two_peers_is_enough() {
     for _ in 0..20 {
         world.publishes(2, "/x", 0, "hello");
     }
-    assert_eq!(report(&world), ("armed", 0));
+    assert_eq!(report(&world), ("armed".into(), 0));
     world.run(SECOND);
-    assert_eq!(report(&world), ("silent", 1));
+    assert_eq!(report(&world), ("silent".into(), 1));
 }
 
 #[test]
@@ -189,7 +190,7 @@ fn a_type_that_is_not_known_is_told_when_offered_and_in_silence() {
     world.run(SECOND);
     assert_eq!(world.told(0), ["advertise /x x/Numbers".into(), hello()]);
     assert!(world.noticed(0, &["/x", "no message from peers for 1s", "no safe message"]));
-    assert_eq!(report(&world), ("silent", 0));
+    assert_eq!(report(&world), ("silent".into(), 0));
 }
 
 /// A text with the md5 of geometry_msgs/Twist in which both parts are arrays; an empty message of
@@ -218,7 +219,7 @@ fn of_a_definition_whose_hash_leaves_the_layout_open_no_message_is_made() {
     world.told(0);
     world.run(2 * SECOND);
     assert!(world.told(0).is_empty(), "8 bytes instead of 48");
-    assert_eq!(report(&world), ("silent", 0));
+    assert_eq!(report(&world), ("silent".into(), 0));
 }
 
 #[test]
@@ -291,7 +292,7 @@ fn of_the_other_ros_it_is_in_the_bytes_of_this_one() {
     world.wants(0, "/x", true);
     world.publishes(1, "/x", 0, "\u{2}\0\0\0go");
     world.told(0);
-    assert_eq!(report(&world), ("armed", 0));
+    assert_eq!(report(&world), ("armed".into(), 0));
     world.run(SECOND);
     assert_eq!(world.told(0), [safe("\0\u{1}\0\0\u{3}\0\0\0hi\0")]);
 }
