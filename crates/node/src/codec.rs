@@ -60,7 +60,6 @@ pub(crate) enum Job {
     TranslateCall(ForeignCall),
 }
 
-/// The result of a job.
 pub(crate) enum Done {
     Compressed(Outgoing),
     Decoded(Incoming),
@@ -97,7 +96,6 @@ pub(crate) enum Done {
 pub(crate) struct ForeignCall {
     /// The peer at the other end.
     pub(crate) peer: PeerId,
-    /// Local name.
     pub(crate) service: String,
     pub(crate) call: CallId,
     pub(crate) payload: Bytes,
@@ -154,7 +152,6 @@ impl Done {
     }
 }
 
-/// The worker threads.
 pub(crate) struct Codec {
     jobs: Arc<Queue<Job>>,
     jobs_about_types: Arc<Queue<Job>>,
@@ -208,7 +205,6 @@ impl Drop for Codec {
     }
 }
 
-/// The work of both threads.
 #[derive(Clone)]
 pub(crate) struct Worker {
     max_message: usize,

@@ -94,7 +94,6 @@ pub enum Subject {
     Status,
 }
 
-/// An answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Answer<T> {
@@ -257,7 +256,6 @@ fn admit(clients: &Arc<Clients>, client: UnixStream) -> Option<(Place, Credentia
     }
 }
 
-/// Returns the user at the other end.
 fn actor(Credentials { uid, gid, pid }: Credentials) -> Actor {
     Actor::User { uid, gid, pid, user: user_name(uid).map(Text::from) }
 }
@@ -313,16 +311,11 @@ fn serve_client(place: &Place, actor: &Actor, inspect: &dyn Inspect, stop: &Atom
     }
 }
 
-fn answer(
-    client: &UnixStream,
-    actor: &Actor,
-    inspect: &dyn Inspect,
-    line: &[u8],
-) -> io::Result<()> {
+fn answer(client: &UnixStream, by: &Actor, inspect: &dyn Inspect, line: &[u8]) -> io::Result<()> {
     match serde_json::from_slice(line) {
         Ok(Request::Get(Subject::Status)) => reply(client, inspect.status()),
-        Ok(Request::Set(change)) => reply(client, inspect.change_topic(change, actor.clone())),
-        Ok(Request::Reload { dry_run }) => reply(client, inspect.reload(dry_run, actor.clone())),
+        Ok(Request::Set(change)) => reply(client, inspect.change_topic(change, by.clone())),
+        Ok(Request::Reload { dry_run }) => reply(client, inspect.reload(dry_run, by.clone())),
         Err(e) => reply::<()>(
             client,
             Err(format!(

@@ -11,7 +11,6 @@ use tautline_proto::{PublicKey, SecretKey};
 
 /// Maximum bytes of a key file: a comment and a line.
 const MAX_FILE: u64 = 4096;
-/// The label before the secret key.
 const LABEL: &str = "tautline-secret-key:";
 /// Permissions with which others than the owner could read or change the file.
 const OTHERS: u32 = 0o077;

@@ -113,7 +113,6 @@ fn parts_of_a_peer() -> [(&'static str, usize); 12] {
     ]
 }
 
-/// Returns the section on the memory of a team.
 fn memory() -> String {
     let parts = parts_of_a_peer();
     let of_a_peer: usize = parts.iter().map(|(_, bytes)| bytes).sum();

@@ -239,11 +239,13 @@ struct Metric<T>(&'static str, &'static str, Value<T>);
 
 enum Value<T> {
     Counter(fn(&T) -> u64),
+    /// A gauge of whole numbers that is always known.
+    Level(fn(&T) -> u64),
     /// `None` while the value is unknown.
     Gauge(fn(&T) -> Option<f64>),
 }
 
-use Value::{Counter, Gauge};
+use Value::{Counter, Gauge, Level};
 
 struct Page<'e> {
     encoder: DescriptorEncoder<'e>,
@@ -286,6 +288,10 @@ impl Page<'_> {
             match value {
                 Counter(count) => {
                     self.counters(name, help, rows.iter().map(|row| (labels(row), count(row))))?;
+                }
+                Level(level) => {
+                    let levels = rows.iter().map(|row| (labels(row), level(row) as f64));
+                    self.gauges(name, help, levels)?;
                 }
                 Gauge(value) => {
                     let known = rows.iter().filter_map(|row| Some((labels(row), value(row)?)));
@@ -371,12 +377,8 @@ const TOPICS: &[Metric<TopicReport>] = &[
         "Messages dropped at the source by the rate limit",
         Counter(|t| t.rate_limited),
     ),
-    Metric("tautline_topic_queued", "Queued messages", Gauge(|t| Some(t.queued as f64))),
-    Metric(
-        "tautline_topic_unconfirmed",
-        "Messages sent, outcome unknown",
-        Gauge(|t| Some(t.sent as f64)),
-    ),
+    Metric("tautline_topic_queued", "Queued messages", Level(|t| t.queued)),
+    Metric("tautline_topic_unconfirmed", "Messages sent, outcome unknown", Level(|t| t.sent)),
     Metric(
         "tautline_topic_given_up_ratio",
         "Fraction of messages dropped in the last 10 s, 0 to 1",
@@ -385,21 +387,17 @@ const TOPICS: &[Metric<TopicReport>] = &[
     Metric(
         "tautline_topic_priority",
         "Priority, 0-255, higher first",
-        Gauge(|t| Some(t.priority.into())),
+        Level(|t| t.priority.into()),
     ),
 ];
 
 const PEERS: &[Metric<PeerReport>] = &[
-    Metric("tautline_peer_up", "1 if the peer is up", Gauge(|p| Some(f64::from(p.state == "up")))),
-    Metric(
-        "tautline_peer_queued_bytes",
-        "Bytes queued for the peer",
-        Gauge(|p| Some(p.queued_bytes as f64)),
-    ),
+    Metric("tautline_peer_up", "1 if the peer is up", Level(|p| u64::from(p.state == "up"))),
+    Metric("tautline_peer_queued_bytes", "Bytes queued for the peer", Level(|p| p.queued_bytes)),
     Metric(
         "tautline_peer_queued_messages",
         "Messages queued for the peer",
-        Gauge(|p| Some(p.queued_messages as f64)),
+        Level(|p| p.queued_messages),
     ),
     Metric(
         "tautline_peer_clock_offset_seconds",
@@ -436,15 +434,11 @@ const RADIOS: &[Metric<RadioReport>] = &[
         "Measured rate, bits per second",
         Gauge(|r| Some(r.measured_bps? as f64)),
     ),
-    Metric(
-        "tautline_radio_in_flight_bytes",
-        "Bytes in the kernel",
-        Gauge(|r| Some(r.in_flight_bytes as f64)),
-    ),
+    Metric("tautline_radio_in_flight_bytes", "Bytes in the kernel", Level(|r| r.in_flight_bytes)),
     Metric(
         "tautline_radio_in_flight_limit_bytes",
         "Maximum bytes in the kernel",
-        Gauge(|r| Some(r.in_flight_limit_bytes as f64)),
+        Level(|r| r.in_flight_limit_bytes),
     ),
 ];
 
@@ -469,7 +463,7 @@ const LINKS: &[Metric<LinkReport>] = &[
         "Packets received twice",
         Counter(|l| l.duplicate_packets),
     ),
-    Metric("tautline_link_up", "1 if packets arrive", Gauge(|l| Some(f64::from(l.up)))),
+    Metric("tautline_link_up", "1 if packets arrive", Level(|l| u64::from(l.up))),
     Metric(
         "tautline_link_rtt_seconds",
         "Smoothed round-trip time",
@@ -480,7 +474,7 @@ const LINKS: &[Metric<LinkReport>] = &[
         "Available rate, bits per second of IP packets",
         Gauge(|l| Some(l.available_bps? as f64)),
     ),
-    Metric("tautline_link_mtu_bytes", "Maximum datagram payload", Gauge(|l| Some(l.mtu as f64))),
+    Metric("tautline_link_mtu_bytes", "Maximum datagram payload", Level(|l| l.mtu)),
 ];
 
 fn direction(direction: Direction) -> &'static str {

@@ -10,6 +10,7 @@ use crate::paths::Paths;
 use crate::status::{LinkReport, Status, TopicChange};
 use bytes::Bytes;
 use rustix::event::{EventfdFlags, eventfd};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -38,7 +39,7 @@ pub enum RunError {
         /// The address and port from the configuration.
         address: std::net::SocketAddr,
         /// The error of the system.
-        error: std::io::Error,
+        error: io::Error,
     },
     /// The kernel refused a basic operation.
     #[error("{what}: {error}")]
@@ -46,7 +47,7 @@ pub enum RunError {
         /// The operation that was tried.
         what: &'static str,
         /// The error of the system.
-        error: std::io::Error,
+        error: io::Error,
     },
     /// The node's own key cannot be used.
     #[error(transparent)]
@@ -76,10 +77,10 @@ pub enum RunError {
     Metrics(#[from] crate::metrics::MetricsError),
 }
 
-fn listen_advice(error: &std::io::Error) -> &'static str {
+fn listen_advice(error: &io::Error) -> &'static str {
     match error.kind() {
-        std::io::ErrorKind::AddrInUse => "; is another tautline running?",
-        std::io::ErrorKind::AddrNotAvailable => {
+        io::ErrorKind::AddrInUse => "; is another tautline running?",
+        io::ErrorKind::AddrNotAvailable => {
             "; no interface has this address now; '[::]:PORT' listens on all addresses"
         }
         _ => "",
@@ -155,7 +156,6 @@ pub(crate) struct Waiting {
     bytes: AtomicUsize,
     /// Messages refused because the inlet was full.
     pub(crate) refused: AtomicU64,
-    /// Whether the data plane has ended.
     closed: AtomicBool,
     /// The first thread that ended before the data plane.
     ended: OnceLock<(String, End)>,
@@ -163,11 +163,7 @@ pub(crate) struct Waiting {
 
 impl Inlet {
     /// Starts a thread whose end ends the daemon.
-    pub(crate) fn spawn(
-        &self,
-        name: &str,
-        work: impl FnOnce() + Send + 'static,
-    ) -> std::io::Result<()> {
+    pub(crate) fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let waiting = self.waiting.clone();
         threads::spawn(name, move |name, how| waiting.thread_ended(name, how), work).map(drop)
     }
@@ -361,11 +357,7 @@ impl Handle {
     }
 
     /// Starts a thread whose end ends [`Node::run`].
-    pub(crate) fn spawn(
-        &self,
-        name: &str,
-        work: impl FnOnce() + Send + 'static,
-    ) -> std::io::Result<()> {
+    pub(crate) fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         self.inlet.spawn(name, work)
     }
 

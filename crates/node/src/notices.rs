@@ -113,7 +113,6 @@ pub(crate) fn cause(notice: &Notice) -> Cause {
     }
 }
 
-/// Returns the notice for a person at the node `here`.
 pub(crate) fn text(notice: &Notice, here: &str) -> String {
     match notice {
         Notice::UnknownKey { name, key, from, known_name: true } => {

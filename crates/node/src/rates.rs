@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 
-/// Shortest time in seconds between two snapshots for a rate.
+/// Minimum seconds between two snapshots for a rate.
 const MIN_INTERVAL_S: f64 = 0.05;
 
 /// The changes between two snapshots.
@@ -117,7 +117,7 @@ pub fn between(previous: Option<&Status>, current: &Status) -> Rates {
     let interval = Interval { seconds: previous.as_ref().map(seconds) };
     let [rejected_before, rejected] = [previous, Some(current)].map(Rejected::of);
     let topics = paired(previous.map(|p| &p.topics[..]), &current.topics, |t| {
-        (t.direction == Direction::Out, &*t.topic, &*t.peer)
+        (t.direction, &*t.topic, &*t.peer)
     });
     let radios = paired(previous.map(|p| &p.radios[..]), &current.radios, |r| &*r.radio);
     let earlier = previous.zip(interval.seconds);
@@ -164,15 +164,14 @@ fn paired<'s, T, K: Hash + Eq>(
     current.iter().map(move |report| (previous.get(&key(report)).copied(), report))
 }
 
-/// Messages that gateways rejected, by direction (`true` is out) and topic.
-struct Rejected<'s>(HashMap<(bool, &'s str), Vec<(&'s str, u64)>>);
+/// Messages that gateways rejected, by direction and topic.
+struct Rejected<'s>(HashMap<(Direction, &'s str), Vec<(&'s str, u64)>>);
 
 impl<'s> Rejected<'s> {
     fn of(status: Option<&'s Status>) -> Self {
         let mut of = HashMap::<_, Vec<_>>::new();
         for it in status.iter().flat_map(|s| &s.gateways).flat_map(|g| &g.rejected) {
-            let key = (it.direction == Direction::Out, &*it.topic);
-            of.entry(key).or_default().push((&*it.reason, it.count));
+            of.entry((it.direction, &*it.topic)).or_default().push((&*it.reason, it.count));
         }
         Self(of)
     }
@@ -183,7 +182,7 @@ impl<'s> Rejected<'s> {
         if topic.rate_limited > 0 {
             dropped.insert("rate limited".into(), topic.rate_limited);
         }
-        let rejected = self.0.get(&(topic.direction == Direction::Out, &*topic.topic));
+        let rejected = self.0.get(&(topic.direction, &*topic.topic));
         let rejected = rejected.into_iter().flatten();
         dropped.extend(rejected.map(|(reason, count)| ((*reason).to_owned(), *count)));
         dropped

@@ -10,7 +10,7 @@ use tautline_proto::{Duration, Endpoint, Instant, PeerId};
 
 /// Samples kept; one is taken per second.
 const SAMPLES: usize = 10;
-/// Shortest time that a report covers.
+/// Minimum time that a report covers.
 const SHORTEST: Duration = Duration::from_secs(1);
 /// Drop reasons that more capacity of the links would have prevented.
 const PREVENTED_BY_CAPACITY: [DropReason; 4] =
@@ -23,7 +23,6 @@ struct Counts {
     dropped: Drops,
 }
 
-/// Counters of one peer.
 #[derive(Debug, Clone, Copy, Default)]
 struct Load {
     /// Payload bytes accepted for it.
@@ -54,9 +53,7 @@ pub(crate) struct Recent {
 /// Recent rates of data accepted for a peer and sent to it, in bits per second.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rates {
-    /// Payload accepted.
     pub(crate) wanted_bps: f64,
-    /// IP packets sent.
     pub(crate) sent_bps: f64,
 }
 

@@ -111,7 +111,7 @@ pub struct ClockReport {
 }
 
 /// `out`: from this robot; `in`: to this robot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
     /// From this robot.

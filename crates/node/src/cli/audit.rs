@@ -45,7 +45,6 @@ fn event_names() -> clap::builder::PossibleValuesParser {
     EVENTS.iter().map(|event| event.name).collect::<Vec<_>>().into()
 }
 
-/// Prints an audit log.
 pub fn audit(arguments: &Arguments) -> Result<(), Failure> {
     let path = match &arguments.file {
         Some(path) => path.clone(),

@@ -35,7 +35,6 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Checks the file and explains it.
 pub fn check(arguments: &Arguments) -> Result<(), Failure> {
     match config::load(&arguments.file) {
         Ok(checked) => match &arguments.peer {
@@ -192,8 +191,7 @@ fn watchdogs(watchdogs: &[WatchdogConfig]) -> String {
         let again = again.unwrap_or("once".into());
         [it.topic.clone(), words::duration(it.after), again, message]
     };
-    let rows: Vec<[String; 4]> = watchdogs.iter().map(row).collect();
-    output::table(["TOPIC", "AFTER", "PUBLISHED", "MESSAGE"], &rows)
+    output::table(["TOPIC", "AFTER", "PUBLISHED", "MESSAGE"], watchdogs.iter().map(row))
 }
 
 fn ros2(ros2: &Ros2Config) -> String {
@@ -246,11 +244,8 @@ fn limits(config: &Config) -> String {
 }
 
 fn peers(peers: &[PeerConfig]) -> String {
-    let rows: Vec<[String; 5]> = peers.iter().flat_map(peer_rows).collect();
-    match rows.is_empty() {
-        true => "  none\n".into(),
-        false => output::table(["NAME", "ADDRESS", "INTERFACE", "MTU", "ACCEPTED HERE"], &rows),
-    }
+    let header = ["NAME", "ADDRESS", "INTERFACE", "MTU", "ACCEPTED HERE"];
+    output::table(header, peers.iter().flat_map(peer_rows))
 }
 
 /// Returns one row per link; the first row has the peer's name.
@@ -330,14 +325,13 @@ fn radios(config: &Config) -> String {
         .collect();
     let rest = if rows.is_empty() { "all interfaces" } else { "all others" };
     rows.push([rest.into(), pacing(Rate::default()), "default".into()]);
-    output::table(["INTERFACE", "PACED BY", "IN THE KERNEL"], &rows)
+    output::table(["INTERFACE", "PACED BY", "IN THE KERNEL"], rows)
 }
 
 fn topics(rules: &[TopicRule]) -> String {
-    let rows: Vec<[String; 8]> = rules.iter().map(topic_row).collect();
     let header =
         ["TOPIC", "PRIORITY", "WHEN SLOW", "LIFESPAN", "RATE", "COMPRESSION", "REPAIR", "TO"];
-    if rows.is_empty() { "  none\n".into() } else { output::table(header, &rows) }
+    output::table(header, rules.iter().map(topic_row))
 }
 
 fn services(rules: &[ServiceRule]) -> String {
@@ -349,9 +343,7 @@ fn services(rules: &[ServiceRule]) -> String {
             rule.treatment.to.as_ref().map_or("every peer".into(), |to| to.join(" ")),
         ]
     };
-    let rows: Vec<[String; 4]> = rules.iter().map(row).collect();
-    let header = ["SERVICE", "PRIORITY", "TIMEOUT", "TO"];
-    if rows.is_empty() { "  none\n".into() } else { output::table(header, &rows) }
+    output::table(["SERVICE", "PRIORITY", "TIMEOUT", "TO"], rules.iter().map(row))
 }
 
 fn topic_row(rule: &TopicRule) -> [String; 8] {

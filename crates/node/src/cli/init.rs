@@ -21,7 +21,6 @@ pub struct Arguments {
     force: bool,
 }
 
-/// Writes the starter file.
 pub fn init(arguments: &Arguments) -> Result<(), Failure> {
     let file = &arguments.file;
     if file == Path::new("-") {

@@ -60,7 +60,6 @@ enum Command {
     Reload(reload::Arguments),
 }
 
-/// A failed command: exit code and error text.
 #[derive(Debug)]
 pub struct Failure {
     exit_code: u8,
@@ -68,18 +67,15 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Creates a failure with `text` and exit code 1.
     pub fn new(text: impl ToString) -> Self {
         Self { exit_code: 1, text: text.to_string() }
     }
 
-    /// Creates a failure with `text` and `exit_code`.
     pub fn with_code(exit_code: u8, text: impl ToString) -> Self {
         Self { exit_code, text: text.to_string() }
     }
 }
 
-/// Runs the command that this process's arguments select.
 pub fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Run(arguments) => run::run(&arguments),

@@ -28,7 +28,6 @@ pub struct Arguments {
     daemon: Daemon,
 }
 
-/// Makes the running daemon read its file again.
 pub fn reload(arguments: &Arguments) -> Result<(), Failure> {
     let changes =
         arguments.daemon.connect()?.reload(arguments.dry_run, || report_wait(arguments.dry_run));

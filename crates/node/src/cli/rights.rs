@@ -11,7 +11,6 @@ use tautline_node::config::{Config, PeerConfig};
 /// Text that stands for all of [`OBSERVATIONS`].
 const ALL_OBSERVATIONS: &str = "observations";
 
-/// One line of the table.
 #[derive(Debug, Serialize)]
 struct Row {
     /// `publish here`, `serve here`, `read` or `call`.
@@ -25,7 +24,6 @@ struct Row {
     types: Vec<String>,
 }
 
-/// Prints the rights of `peer`.
 pub fn show(config: &Config, peer: &str, as_json: bool) -> Result<(), Failure> {
     let Some(peer) = config.peers.iter().find(|it| it.name == peer) else {
         let known: Vec<&str> = config.peers.iter().map(|it| it.name.as_str()).collect();
@@ -54,15 +52,9 @@ fn in_words(config: &Config, peer: &PeerConfig, rows: &[Row]) -> String {
         all if all == observations => ALL_OBSERVATIONS.into(),
         some => some.join(" "),
     };
-    let table = match rows.is_empty() {
-        true => "  nothing\n".into(),
-        false => {
-            let local = |row: &Row| row.local.clone().unwrap_or_default();
-            let cells = |row: &Row| [row.may.into(), row.name.clone(), local(row), types(row)];
-            let cells: Vec<[String; 4]> = rows.iter().map(cells).collect();
-            output::table(["MAY", "NAME", "HERE", "TYPE"], &cells)
-        }
-    };
+    let local = |row: &Row| row.local.clone().unwrap_or_default();
+    let cells = |row: &Row| [row.may.into(), row.name.clone(), local(row), types(row)];
+    let table = output::table(["MAY", "NAME", "HERE", "TYPE"], rows.iter().map(cells));
     let relay = if peer.relay { "are forwarded" } else { "are not forwarded" };
     let observations = match rows.iter().any(|row| row.types == observations) {
         true => format!("\n{ALL_OBSERVATIONS}: {}\n", observations.join(" ")),

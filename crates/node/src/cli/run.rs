@@ -24,7 +24,6 @@ pub struct Arguments {
     log_format: LogFormat,
 }
 
-/// Runs the daemon until a signal stops it.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let checked = config::load(&arguments.file).map_err(|e| Failure::with_code(EXIT_CONFIG, e))?;
     logging::start(&arguments.log, arguments.log_format)?;

@@ -30,7 +30,6 @@ pub struct Arguments {
     daemon: Daemon,
 }
 
-/// Changes topics on the running daemon.
 pub fn set(arguments: &Arguments) -> Result<(), Failure> {
     let change = change(&arguments.topic, &arguments.changes).map_err(Failure::new)?;
     let changed = arguments.daemon.connect()?.change_topic(change).map_err(Failure::new)?;

@@ -29,13 +29,11 @@ pub struct Arguments {
     daemon: Daemon,
 }
 
-/// Prints one snapshot.
 pub fn status(arguments: &Arguments) -> Result<(), Failure> {
     let status = arguments.daemon.connect()?.status().map_err(Failure::new)?;
     if arguments.json { output::print_json(&status) } else { output::print(&in_words(&status)) }
 }
 
-/// Formats a snapshot as text.
 pub fn in_words(status: &Status) -> String {
     let mut text = format!(
         "{}  tautline {}, up {}, listens on UDP {}\n{}",
@@ -118,9 +116,7 @@ fn section<const N: usize>(
     header: [&str; N],
     rows: impl Iterator<Item = [String; N]>,
 ) {
-    let rows: Vec<[String; N]> = rows.collect();
-    let body = if rows.is_empty() { "  none\n".into() } else { output::table(header, &rows) };
-    let _ = write!(text, "\n{title}\n{body}");
+    let _ = write!(text, "\n{title}\n{}", output::table(header, rows));
 }
 
 /// Formats a line for each topic.

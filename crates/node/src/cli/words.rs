@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tautline_node::status::ClockReport;
 
-/// Text for an unknown value.
 pub const UNKNOWN: &str = "-";
 
 /// Formats a peer's clock offset (positive: the peer is ahead) and its error bound, in
@@ -36,7 +35,6 @@ fn three_digits(value: f64) -> String {
     }
 }
 
-/// Formats bits per second with the unit.
 pub fn bit_rate(bits_per_second: f64) -> String {
     format!("{}bps", short(bits_per_second))
 }
@@ -51,7 +49,6 @@ pub fn part_of_bytes(count: u64, limit: u64) -> String {
     format!("{}/{}", bytes(count as f64), bytes(limit as f64))
 }
 
-/// Formats bytes with the unit.
 pub fn bytes(count: f64) -> String {
     format!("{}B", short(count))
 }

@@ -17,7 +17,6 @@ pub(super) struct Capacity {
     pub(super) bytes: usize,
 }
 
-/// Queued jobs, by owner.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     state: Mutex<State<T>>,
@@ -80,7 +79,7 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Reround the next job; blocks until there is one. `None` means that the queue is closed.
+    /// Returns the next job; blocks until there is one. `None` means that the queue is closed.
     pub(super) fn pop(&self) -> Option<T> {
         let mut state = self.state();
         loop {

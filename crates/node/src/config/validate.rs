@@ -26,16 +26,17 @@ struct Entry {
 }
 
 pub type At<T> = (Position, T);
+/// A name at the peer and its new name.
+pub type Rename = At<(String, String)>;
 /// A value with its types; no types means any type.
 pub type Typed = At<(Value, Vec<Value>)>;
 
-/// The parsed value of a key.
 #[derive(Debug, Clone, PartialEq)]
 enum Content {
     Single(Value),
     List(Vec<At<Value>>),
     Typed(Vec<Typed>),
-    Renames(Vec<At<(String, String)>>),
+    Renames(Vec<Rename>),
     Fields(Fields),
     Section(Section),
     Off,
@@ -70,7 +71,7 @@ macro_rules! lists {
 lists! {
     list: List of At<Value>, "Returns the list under `key`; empty if there is none.";
     typed: Typed of Typed, "Returns the values under `key` with their types; no types means any type.";
-    renames: Renames of At<(String, String)>, "Returns the renames under `key`.";
+    renames: Renames of Rename, "Returns the renames under `key`.";
     fields: Fields of (String, Written), "Returns a message's fields under `key`.";
     sections: Sections of Section, "Returns the sections listed under `key`.";
     named: Named of Named, "Returns the named sections under `key`.";
@@ -282,12 +283,7 @@ impl Walk<'_> {
         Some(entries)
     }
 
-    fn renames(
-        &mut self,
-        kind: &Kind,
-        node: &Node,
-        path: &str,
-    ) -> Option<Vec<At<(String, String)>>> {
+    fn renames(&mut self, kind: &Kind, node: &Node, path: &str) -> Option<Vec<Rename>> {
         let Yaml::Map(pairs) = &node.yaml else {
             return self.unfit(node, path, "a map such as { /scan: /front/scan }");
         };

@@ -24,7 +24,6 @@ const ROOT: u32 = 0;
 
 #[derive(Debug)]
 pub(super) struct Clients {
-    /// User id of the daemon.
     own: u32,
     all: Mutex<Vec<Client>>,
 }

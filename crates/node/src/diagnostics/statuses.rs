@@ -15,7 +15,6 @@ const MAX_GIVEN_UP: usize = 16;
 const MAX_NOTICES: usize = 5;
 /// Maximum characters of a line for people; longer lines are cut.
 const MAX_LINE: usize = 300;
-/// Text for an unknown value.
 const UNKNOWN: &str = "-";
 /// Reasons that the file intends; they are reported without a warning.
 const INTENDED: [&str; 2] = [RATE_LIMITED, "no_named_frame"];

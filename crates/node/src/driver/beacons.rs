@@ -26,7 +26,6 @@ const MAX_ADDRESSES: usize = 32;
 
 /// Sending and receiving of beacons.
 pub(super) struct Beacons {
-    /// Whether the node sends beacons.
     sends: bool,
     /// Interfaces; `None` means all.
     only: Option<Vec<String>>,

@@ -27,7 +27,6 @@ const TRANSMIT_BATCH: usize = 64;
 /// Maximum number of strangers per second whose route is looked up; a lookup takes the time of
 /// several packets.
 const MAX_STRANGERS: usize = 32;
-/// Bytes of IP and UDP headers.
 pub(super) const HEADER_V4: usize = 28;
 const HEADER_V6: usize = 48;
 

@@ -194,7 +194,6 @@ impl Driver {
         self.topics.endpoint.key()
     }
 
-    /// Records events in `audit` from now on.
     pub(crate) fn record_in(&mut self, audit: Audit) {
         self.topics.recorder = Recorder::new(audit);
     }

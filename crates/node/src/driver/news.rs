@@ -15,7 +15,6 @@ const MAX_WATCHERS: usize = 16;
 /// Minimum interval between two reports of all links, for any number of links.
 const REPORT_EVERY: Duration = Duration::from_millis(250);
 
-/// Pending reports of links and their receivers.
 #[derive(Debug, Default)]
 pub(super) struct News {
     topic: Option<LinkTopic>,

@@ -90,7 +90,6 @@ impl Driver {
         self.news.schedule();
     }
 
-    /// Sends a packet of a removed link.
     fn send_last(&mut self, transmit: &Transmit) {
         let Some(id) = transmit.link else { return };
         let Some(link) = self.links.get_mut(id.0 as usize) else { return };

@@ -5,7 +5,6 @@
 use crate::config::Realtime;
 use std::io;
 
-/// Applies `options` to the calling thread.
 pub(super) fn enter(options: &Realtime) {
     if let Some(cpu) = options.cpu {
         let mut set = rustix::thread::CpuSet::new();

@@ -86,7 +86,6 @@ impl FixedKeys {
     }
 }
 
-/// Returns the differences that need a restart.
 fn fixed_keys(old: &Config, new: &Config) -> Vec<String> {
     let mut found = FixedKeys::default();
     found.compare("name", &old.name, &new.name, Clone::clone);

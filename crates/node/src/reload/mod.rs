@@ -66,13 +66,9 @@ impl Reloader {
 
     fn apply(&self, running: &mut Running, new: Config) -> Result<(), String> {
         let moved = running.config.metrics != new.metrics;
-        let metrics = match new.metrics.filter(|_| moved) {
-            Some(address) => {
-                let handle = self.handle.clone();
-                Some(MetricsServer::start(address, handle).map_err(|error| error.to_string())?)
-            }
-            None => None,
-        };
+        let start = |address| MetricsServer::start(address, self.handle.clone());
+        let metrics = new.metrics.filter(|_| moved).map(start).transpose();
+        let metrics = metrics.map_err(|error| error.to_string())?;
         self.handle.reconfigure(new.clone())?;
         running.config = new;
         if moved {

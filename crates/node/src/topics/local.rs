@@ -80,7 +80,6 @@ impl LocalTopic {
         self.is_wanted() || self.unwanted_since.is_some()
     }
 
-    /// Adds a peer's interest; returns whether it is new.
     pub(super) fn wanted_by(&mut self, peer: PeerId) -> bool {
         self.unwanted_since = None;
         self.wanted_by.insert(peer)

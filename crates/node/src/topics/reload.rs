@@ -4,7 +4,7 @@
 
 use super::rights::Rights;
 use super::waiting::{Act, Denied};
-use super::{ChannelKey, LocalTopic, Topics};
+use super::{ChannelKey, Topics};
 use crate::config::{Config, PeerConfig};
 use std::collections::BTreeMap;
 use tautline_gateway::Command;
@@ -150,28 +150,20 @@ impl Topics {
         }
         for peer in self.endpoint.peers() {
             if self.is_for(peer, name, local.treatment.to.as_deref()) {
-                self.offer_if_changed(now, &mut local, peer);
+                let config = super::local::channel_config(&local.topic, &local.treatment);
+                let known = local.channels.get(&peer);
+                let offered = known.and_then(|it| self.endpoint.channel_out(peer, *it));
+                if offered.is_none_or(|(offered, ..)| *offered != config) {
+                    self.offer(now, &mut local, peer);
+                }
             } else {
-                self.withdraw_from(now, &mut local, peer);
+                if let Some(channel) = local.channels.remove(&peer) {
+                    self.endpoint.withdraw(now, peer, channel);
+                }
+                local.not_wanted_by(now, peer);
             }
         }
         self.local.insert(name.to_owned(), local);
-    }
-
-    fn offer_if_changed(&mut self, now: Instant, local: &mut LocalTopic, peer: PeerId) {
-        let config = super::local::channel_config(&local.topic, &local.treatment);
-        let offered = local.channels.get(&peer).and_then(|it| self.endpoint.channel_out(peer, *it));
-        if offered.is_none_or(|(offered, ..)| *offered != config) {
-            self.offer(now, local, peer);
-        }
-    }
-
-    /// Withdraws a topic from a peer that may not have it any more.
-    fn withdraw_from(&mut self, now: Instant, local: &mut LocalTopic, peer: PeerId) {
-        if let Some(channel) = local.channels.remove(&peer) {
-            self.endpoint.withdraw(now, peer, channel);
-        }
-        local.not_wanted_by(now, peer);
     }
 
     /// Reads tf topics again, because the frames to be sent or their names have changed.

@@ -60,9 +60,7 @@ pub(super) enum Absence {
 /// A topic that a peer advertises.
 #[derive(Debug)]
 pub(super) struct RemoteTopic {
-    /// Its name at the peer.
     pub(super) offered_name: String,
-    /// Its type at the peer.
     offered_type: String,
     /// The topic as published here; as the peer has it until its local form is known.
     pub(super) topic: Topic,
@@ -96,7 +94,6 @@ pub(super) struct Publication {
 
 /// The state of a peer's topic, for reports.
 pub(crate) struct IncomingState<'a> {
-    /// Local name.
     pub(crate) name: &'a str,
     /// Whether it has local subscribers.
     pub(crate) wanted: bool,
@@ -188,7 +185,6 @@ impl Topics {
         from.filter(|key| self.is_published(*key)).collect()
     }
 
-    /// Whether messages of this channel are published here.
     fn is_published(&self, key: ChannelKey) -> bool {
         let usable = |r: &&RemoteTopic| r.stale_since.is_none() && r.translation.is_known();
         let remote = self.remote.get(key).filter(usable);

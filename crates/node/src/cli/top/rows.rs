@@ -6,7 +6,6 @@ use ratatui::text::{Line, Span};
 
 /// Columns between two cells.
 const GAP: usize = 1;
-/// Mark in place of text that is cut off.
 const CUT: char = '…';
 
 #[derive(Debug, Clone, Copy)]
@@ -25,12 +24,10 @@ enum Width {
 }
 
 impl Column {
-    /// Returns a left-aligned column of `width` characters.
     pub const fn left(title: &'static str, width: usize) -> Self {
         Self { title, width: Width::Fixed(width), is_right_aligned: false, keeps_end: false }
     }
 
-    /// Returns a right-aligned column of `width` characters.
     pub const fn right(title: &'static str, width: usize) -> Self {
         Self { is_right_aligned: true, ..Self::left(title, width) }
     }
@@ -69,7 +66,6 @@ pub fn cut(text: &str, width: usize) -> String {
 }
 
 pub type Cell = (String, Style);
-/// One row: a cell for each column.
 pub type Row = Vec<Cell>;
 
 pub fn cell(text: String, style: Style) -> Cell {

@@ -19,7 +19,6 @@ const MAX_NOTICES: usize = 3;
 /// Minimum lines of the topics for any number of links: a blank line, the header and some rows.
 const MIN_TOPIC_LINES: usize = 7;
 
-/// The order of the topics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sort {
     /// Order of the node's report.
@@ -57,16 +56,13 @@ impl Sort {
 /// The user's choices and the state of the connection.
 #[derive(Debug, Clone, Default)]
 pub struct Choices {
-    /// Order of the topics.
     pub sort: Sort,
     /// Number of topics scrolled past.
     pub scrolled: usize,
-    /// Whether the screen is frozen.
     pub paused: bool,
     pub colours: bool,
     /// Reason why no newer snapshot is available; empty without a problem.
     pub trouble: String,
-    /// Whether the line of keys is shown.
     pub keys: bool,
 }
 

@@ -6,7 +6,7 @@ use crate::codec::{ForeignCall, Job};
 use crate::limits::{MAX_PENDING_PER_PEER, MAX_PENDING_PER_SERVICE, MAX_SERVING_PER_PEER};
 use crate::notices::plain;
 use crate::topics::{ChannelKey, Topics};
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use tautline_gateway::{CallId, Command, Outcome};
 use tautline_proto::wire::cursor::{Reader, put_varint};
 use tautline_proto::{Instant, Message, PeerId, SendError};
@@ -50,12 +50,10 @@ fn parse(payload: &Bytes) -> Option<Parsed> {
 }
 
 fn call_message(call: CallId, request: &[u8]) -> Bytes {
-    let mut head = Vec::new();
-    put_varint(&mut head, call);
-    let mut message = BytesMut::with_capacity(head.len() + request.len());
-    message.put_slice(&head);
-    message.put_slice(request);
-    message.freeze()
+    let mut message = Vec::new();
+    put_varint(&mut message, call);
+    message.extend_from_slice(request);
+    message.into()
 }
 
 fn answer_message(call: u64, outcome: &Outcome) -> Bytes {

@@ -22,7 +22,9 @@ use tautline_gateway::mapping::{
 };
 use tautline_gateway::types::translate::{ServiceTranslator, dialect_of};
 use tautline_gateway::{CallId, Command, Service};
-use tautline_proto::{ChannelConfig, ChannelId, Instant, OfferedQos, OfferedTopic, PeerId, Role};
+use tautline_proto::{
+    ChannelConfig, ChannelId, Duration, Instant, OfferedQos, OfferedTopic, PeerId, Role,
+};
 
 /// No call or response replaces another.
 const KEEP_ALL: u32 = 65_535;
@@ -58,7 +60,7 @@ struct RemoteService {
     service: Service,
     translation: Translation<ServiceTranslator>,
     priority: u8,
-    timeout: tautline_proto::Duration,
+    timeout: Duration,
     /// Our channel of calls to the peer.
     calls: Option<ChannelId>,
     /// The reason why the peer takes no calls.
@@ -87,12 +89,7 @@ impl RemoteService {
     }
 }
 
-fn channel(
-    service: &Service,
-    role: Role,
-    priority: u8,
-    timeout: tautline_proto::Duration,
-) -> ChannelConfig {
+fn channel(service: &Service, role: Role, priority: u8, timeout: Duration) -> ChannelConfig {
     ChannelConfig {
         topic: OfferedTopic {
             name: service.name.clone(),
@@ -214,16 +211,12 @@ impl Topics {
 
     /// Returns the timeout of calls to a peer's service: at most that of the peer, and at most that
     /// of this file's rule for the local name.
-    fn patience(
-        &self,
-        name: &str,
-        advertised: tautline_proto::Duration,
-    ) -> tautline_proto::Duration {
+    fn patience(&self, name: &str, theirs: Duration) -> Duration {
         if is_result(name) {
-            return advertised.min(RESULT_TIMEOUT);
+            return theirs.min(RESULT_TIMEOUT);
         }
         let own = service_treatment(&self.service_rules, name).map(|rule| rule.timeout);
-        advertised.min(MAX_CALL_TIMEOUT).min(own.unwrap_or(MAX_CALL_TIMEOUT))
+        theirs.min(MAX_CALL_TIMEOUT).min(own.unwrap_or(MAX_CALL_TIMEOUT))
     }
 
     pub(crate) fn type_of_service(&self, name: &str) -> Option<&str> {
