@@ -224,13 +224,15 @@ impl Worker {
             Job::Compress(message) => {
                 Done::Compressed(self.contained(|| Ok(compressed(message))).ok()?)
             }
-            Job::Decode(message) => match contained(|| self.decoded(&message)) {
-                Ok(payload) => Done::Decoded(Incoming { payload, ..message }),
-                Err(reason) => {
-                    self.failed.fetch_add(1, Ordering::Relaxed);
-                    Done::Unreadable { topic: message.topic, source: message.source, reason }
+            Job::Decode(message) => {
+                let decoded = || self.decoded(&message).inspect_err(|_| self.count_failure());
+                match self.contained(decoded) {
+                    Ok(payload) => Done::Decoded(Incoming { payload, ..message }),
+                    Err(reason) => {
+                        Done::Unreadable { topic: message.topic, source: message.source, reason }
+                    }
                 }
-            },
+            }
             Job::Localize { key, topic: foreign } => {
                 let found = Box::new(self.contained(|| self.localized(&foreign)));
                 Done::Localized { key, foreign, found }
@@ -255,16 +257,18 @@ impl Worker {
         })
     }
 
-    /// Runs `work` as [`contained`] does, and counts a panic.
+    /// Returns the result of `work`; a panic is counted and becomes an error.
     fn contained<T>(&self, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-        let mut done = false;
-        let outcome = contained(|| {
-            let outcome = work();
-            done = true;
-            outcome
-        });
-        self.failed.fetch_add(u64::from(!done), Ordering::Relaxed);
-        outcome
+        // No partly changed state outlives the job.
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        done.unwrap_or_else(|_| {
+            self.count_failure();
+            Err("a fault in this program (its message is in the log; please report it)".into())
+        })
+    }
+
+    fn count_failure(&self) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
     }
 
     fn localized(&self, topic: &Topic) -> Result<LocalForm, String> {
@@ -298,14 +302,6 @@ fn translated(call: &ForeignCall) -> Outcome {
     };
     let mismatch = |error| format!("{service}: the {what} does not match its type: {error}");
     translated.map(Bytes::from).map_err(mismatch)
-}
-
-/// Returns the result of `work`, or an error if it panics.
-fn contained<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    // No partly changed state outlives the job.
-    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-    let fault = "a fault in this program (its message is in the log; please report it)";
-    done.unwrap_or_else(|_| Err(fault.into()))
 }
 
 /// Returns the message compressed, or unchanged if that is not smaller.
@@ -379,10 +375,12 @@ mod tests {
 
     #[test]
     fn a_job_that_panics_fails_alone() {
-        let error = contained::<()>(|| panic!("of the test")).unwrap_err();
+        let worker = Worker::new(0, None);
+        let error = worker.contained::<()>(|| panic!("of the test")).unwrap_err();
         assert!(error.contains("a fault in this program"), "{error}");
-        assert_eq!(contained(|| Ok(1)), Ok(1));
-        assert_eq!(contained::<()>(|| Err("no".into())), Err("no".into()));
+        assert_eq!(worker.contained(|| Ok(1)), Ok(1));
+        assert_eq!(worker.contained::<()>(|| Err("no".into())), Err("no".into()));
+        assert_eq!(worker.failed.load(Ordering::Relaxed), 1, "only the panic");
     }
 
     #[test]

@@ -223,7 +223,16 @@ fn accept_clients(listener: &UnixListener, inspect: &Arc<dyn Inspect>, stop: &Ar
             std::thread::sleep(ACCEPT_PAUSE);
             continue;
         };
-        let Some((place, credentials)) = admit(&clients, client) else { continue };
+        let client = Arc::new(client);
+        let _ = client.set_write_timeout(Some(WRITE_TIMEOUT));
+        let (place, credentials) = match admit(&clients, &client) {
+            Ok(admitted) => admitted,
+            Err(reason) => {
+                // Nothing was sent to the client before, so this fits.
+                refuse(&client, reason);
+                continue;
+            }
+        };
         let (inspect, stop) = (inspect.clone(), stop.clone());
         let serve = move || serve_client(&place, &actor(credentials), inspect.as_ref(), &stop);
         // Without a thread the client is disconnected, which is the only possible reply.
@@ -231,29 +240,14 @@ fn accept_clients(listener: &UnixListener, inspect: &Arc<dyn Inspect>, stop: &Ar
     }
 }
 
-/// Returns a slot for a client, or sends it the reason why there is none.
-fn admit(clients: &Arc<Clients>, client: UnixStream) -> Option<(Place, Credentials)> {
-    let _ = client.set_write_timeout(Some(WRITE_TIMEOUT));
-    let credentials = match crate::sys::peer_credentials(client.as_fd()) {
-        Ok(credentials) => credentials,
-        // No change is made for an unknown user.
-        Err(error) => {
-            let text = format!(
-                "the kernel does not report the user of this connection (SO_PEERCRED): {error}"
-            );
-            refuse(&client, text);
-            return None;
-        }
-    };
-    let client = Arc::new(client);
-    match clients.admit(Instant::now(), credentials.uid, client.clone()) {
-        Ok(place) => Some((place, credentials)),
-        Err(reason) => {
-            // Nothing was sent to the client before, so this fits.
-            refuse(&client, reason);
-            None
-        }
-    }
+/// Returns a slot for a client, or the reason why there is none.
+fn admit(clients: &Arc<Clients>, client: &Arc<UnixStream>) -> Result<(Place, Credentials), String> {
+    // No change is made for an unknown user.
+    let credentials = crate::sys::peer_credentials(client.as_fd()).map_err(|error| {
+        format!("the kernel does not report the user of this connection (SO_PEERCRED): {error}")
+    })?;
+    let place = clients.admit(Instant::now(), credentials.uid, client.clone())?;
+    Ok((place, credentials))
 }
 
 fn actor(Credentials { uid, gid, pid }: Credentials) -> Actor {
@@ -331,11 +325,7 @@ fn refuse(client: &UnixStream, reason: String) {
 }
 
 fn reply<T: Serialize>(mut client: &UnixStream, result: Result<T, String>) -> io::Result<()> {
-    let answer = match result {
-        Ok(value) => Answer::Ok(value),
-        Err(reason) => Answer::Error(reason),
-    };
-    let mut line = serde_json::to_vec(&answer)?;
+    let mut line = serde_json::to_vec(&result.map_or_else(Answer::Error, Answer::Ok))?;
     line.push(b'\n');
     client.write_all(&line)
 }
@@ -403,14 +393,11 @@ impl Client {
                 (read, _) => break read,
             }
         };
-        read.and_then(|_| {
-            if answer.is_empty() {
-                written.and(Err(ErrorKind::UnexpectedEof.into()))
-            } else {
-                Ok(())
-            }
-        })
-        .map_err(system(&self.path, "waiting for an answer"))?;
+        let received = match read {
+            Ok(_) if answer.is_empty() => written.and(Err(ErrorKind::UnexpectedEof.into())),
+            read => read,
+        };
+        received.map_err(system(&self.path, "waiting for an answer"))?;
         match serde_json::from_slice(&answer) {
             Ok(Answer::Ok(value)) => Ok(value),
             Ok(Answer::Error(reason)) => Err(ControlError::Refused(reason)),

@@ -120,8 +120,8 @@ fn serve_connection(served: &Served, inspect: &dyn Inspect) -> io::Result<()> {
     let deadline = Instant::now() + CONNECTION_TIMEOUT;
     let mut connection = Timed { stream: served.stream(), deadline };
     let (status, kind, body) = match read_target(&mut connection)? {
-        Ok(target) if target == "/metrics" => match served.work(|| page(inspect)) {
-            Some(Ok(page)) => ("200 OK", OPENMETRICS, page),
+        Ok(target) if target == "/metrics" => match served.work(|| inspect.status()) {
+            Some(Ok(status)) => ("200 OK", OPENMETRICS, openmetrics(&status)),
             Some(Err(reason)) => ("503 Service Unavailable", PLAIN, reason),
             None => return Ok(()),
         },
@@ -134,10 +134,6 @@ fn serve_connection(served: &Served, inspect: &dyn Inspect) -> io::Result<()> {
     );
     connection.write_all(head.as_bytes())?;
     connection.write_all(body.as_bytes())
-}
-
-fn page(inspect: &dyn Inspect) -> Result<String, String> {
-    inspect.status().map(|status| openmetrics(&status))
 }
 
 /// A connection that is read and written until a deadline, however slow its client is.

@@ -74,10 +74,10 @@ impl Notices {
     /// Logs the number of lines left out; to be called periodically.
     pub(crate) fn sweep(&mut self, now: Instant) {
         let seconds = PERIOD.as_secs();
-        for (cause, count) in self.notices.next_period(now) {
+        for (cause, count) in self.notices.next_period(now).into_iter().flatten() {
             tracing::warn!("{count} more notices about {cause} in {seconds} s were left out");
         }
-        for (cause, count) in self.lines.next_period(now) {
+        for (cause, count) in self.lines.next_period(now).into_iter().flatten() {
             tracing::info!("{count} more lines about {cause} in {seconds} s were left out");
         }
     }
@@ -232,7 +232,7 @@ mod tests {
         }
         let kept = &notices.kept[&stranger];
         assert_eq!(kept.len() as u32, KEPT.of(&stranger));
-        assert!(kept.capacity() < 4 * kept.len(), "room for {} notices", kept.capacity());
+        assert!(kept.capacity() < 4 * kept.len(), "capacity for {} notices", kept.capacity());
         notices.add(at(6000), Cause::Here, "ours again");
         assert_eq!(notices.texts().last().unwrap(), "ours again");
     }
@@ -260,8 +260,9 @@ mod tests {
     #[test]
     fn a_room_of_kept_notices_is_given_up_for_another_where_there_are_too_many() {
         let mut notices = Notices::default();
-        for room in 0..MAX_BUDGETS as u64 + 10 {
-            notices.add(at(room), Cause::Safety(format!("/{room}")), &format!("notice {room}"));
+        for second in 0..MAX_BUDGETS as u64 + 10 {
+            let cause = Cause::Safety(format!("/{second}"));
+            notices.add(at(second), cause, &format!("notice {second}"));
         }
         assert_eq!(notices.kept.len(), MAX_BUDGETS);
         assert_eq!(notices.texts()[0], "notice 10");

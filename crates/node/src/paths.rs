@@ -298,13 +298,13 @@ mod tests {
     #[test]
     fn a_way_that_returns_is_reported_though_it_is_the_same() {
         let mut watch = watch("127.0.0.1");
-        let way = watch.check();
+        let path = watch.check();
         watch.config.interface = Some("missing0".into());
         let trouble = watch.check().unwrap().unwrap_err();
         assert!(trouble.contains("no path to 127.0.0.1 yet"), "{trouble}");
         assert_eq!(watch.check(), None, "said once");
         watch.config.interface = None;
-        assert_eq!(watch.check(), way);
+        assert_eq!(watch.check(), path);
     }
 
     #[test]

@@ -141,17 +141,13 @@ impl Quota {
         self.counts.range(first..=Cause::User(Some(u32::MAX))).count()
     }
 
-    pub(crate) fn is_over(&self, now: Instant) -> bool {
-        now.since(self.begun) >= self.allowance.period
-    }
-
     /// Starts a new period if this one is over; returns the number of lines left out, by cause.
-    pub(crate) fn next_period(&mut self, now: Instant) -> Vec<(Cause, u64)> {
-        if !self.is_over(now) {
-            return Vec::new();
-        }
-        self.begun = now;
-        self.end()
+    pub(crate) fn next_period(&mut self, now: Instant) -> Option<Vec<(Cause, u64)>> {
+        let is_over = now.since(self.begun) >= self.allowance.period;
+        is_over.then(|| {
+            self.begun = now;
+            self.end()
+        })
     }
 
     /// Ends the period; strangers are summed up.
@@ -198,15 +194,15 @@ mod tests {
         let mut quota = Quota::new(TEN_SECONDS);
         let passed = (0..5000).filter(|_| quota.take(&peer("worst"))).count();
         assert_eq!(passed, 3);
-        for room in 0..STRANGER_BUDGETS {
-            assert_eq!((0..5000).filter(|_| quota.take(&Cause::Stranger(room))).count(), 1);
+        for budget in 0..STRANGER_BUDGETS {
+            assert_eq!((0..5000).filter(|_| quota.take(&Cause::Stranger(budget))).count(), 1);
         }
         for other in [peer("good"), Cause::Here, Cause::Safety("/a".into()), Cause::Key(None)] {
             assert!(quota.take(&other), "{other}");
         }
-        assert!(quota.next_period(at(9)).is_empty());
+        assert_eq!(quota.next_period(at(9)), None);
         let strangers = u64::from(STRANGER_BUDGETS) * 4999;
-        let mut left_out = quota.next_period(at(10));
+        let mut left_out = quota.next_period(at(10)).unwrap();
         left_out.sort();
         assert_eq!(left_out, [(peer("worst"), 4997), (Cause::Stranger(0), strangers)]);
         assert!(quota.take(&peer("worst")), "a new period");
@@ -236,7 +232,7 @@ mod tests {
         assert_eq!(of("10.0.0.1:1"), of("10.0.0.1:2"));
         assert_eq!(of("10.0.0.1:1"), of("[::ffff:10.0.0.1]:2"));
         assert_eq!(of("[2001:db8::1]:1"), of("[2001:db8::ffff:2]:1"));
-        let rooms: BTreeSet<_> = (0..=255).map(|host| of(&format!("10.0.0.{host}:1"))).collect();
-        assert_eq!(rooms.len(), usize::from(STRANGER_BUDGETS));
+        let budgets: BTreeSet<_> = (0..=255).map(|host| of(&format!("10.0.0.{host}:1"))).collect();
+        assert_eq!(budgets.len(), usize::from(STRANGER_BUDGETS));
     }
 }

@@ -178,10 +178,7 @@ impl<'s> Rejected<'s> {
 
     /// Returns all messages that a topic lost, by reason.
     fn and_dropped(&self, topic: &TopicReport) -> BTreeMap<String, u64> {
-        let mut dropped = topic.dropped.clone();
-        if topic.rate_limited > 0 {
-            dropped.insert("rate limited".into(), topic.rate_limited);
-        }
+        let mut dropped = topic.all_dropped();
         let rejected = self.0.get(&(topic.direction, &*topic.topic));
         let rejected = rejected.into_iter().flatten();
         dropped.extend(rejected.map(|(reason, count)| ((*reason).to_owned(), *count)));

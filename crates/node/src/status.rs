@@ -165,6 +165,15 @@ pub struct TopicReport {
     pub delay_bound_ms: Option<f64>,
 }
 
+impl TopicReport {
+    /// Returns the drops by reason, with the messages that the rate limit omitted at the source.
+    pub fn all_dropped(&self) -> BTreeMap<String, u64> {
+        let limited = Some(self.rate_limited).filter(|count| *count > 0);
+        let limited = limited.map(|count| ("rate limited".into(), count));
+        self.dropped.clone().into_iter().chain(limited).collect()
+    }
+}
+
 /// Recently dropped messages of a topic, and the reasons.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GivenUpReport {

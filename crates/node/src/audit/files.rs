@@ -150,13 +150,10 @@ fn shown(mode: u32) -> String {
 }
 
 fn refuse(place: &str, wrong: Option<String>, allowed: &str) -> io::Result<()> {
-    match wrong {
-        None => Ok(()),
-        Some(wrong) => {
-            let text = format!("{place}found {wrong}; allowed: {allowed}");
-            Err(io::Error::new(ErrorKind::InvalidInput, text))
-        }
-    }
+    wrong.map_or(Ok(()), |wrong| {
+        let text = format!("{place}found {wrong}; allowed: {allowed}");
+        Err(io::Error::new(ErrorKind::InvalidInput, text))
+    })
 }
 
 impl Current {

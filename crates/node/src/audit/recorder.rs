@@ -79,8 +79,7 @@ impl Recorder {
 
     /// Records the merged and left-out events once a period is over; call it periodically.
     pub(crate) fn sweep(&mut self, now: Instant) {
-        if self.quota.is_over(now) {
-            let left_out = self.quota.next_period(now);
+        if let Some(left_out) = self.quota.next_period(now) {
             self.sum_up(left_out);
         }
     }

@@ -161,19 +161,14 @@ impl Writer {
     fn run(mut self, inputs: &Receiver<Input>) {
         loop {
             let input = inputs.recv_timeout(LOST_EVERY);
-            let is_over = match input {
-                Ok(Input::Record(record)) => {
-                    self.write(&record, 1);
-                    false
-                }
-                Err(RecvTimeoutError::Timeout) => false,
-                Ok(Input::Stop) | Err(RecvTimeoutError::Disconnected) => true,
-            };
+            if let Ok(Input::Record(record)) = &input {
+                self.write(record, 1);
+            }
             let lost = self.lost.swap(0, Ordering::Relaxed);
             if lost > 0 {
                 self.write(&Record::new(None, Event::Lost { count: lost }), lost);
             }
-            if is_over {
+            if matches!(input, Ok(Input::Stop) | Err(RecvTimeoutError::Disconnected)) {
                 return;
             }
         }
@@ -181,8 +176,7 @@ impl Writer {
 
     /// Writes a record that stands for `count` events.
     fn write(&mut self, record: &Record, count: u64) {
-        let written = self.try_write(record);
-        if let Err(error) = written {
+        if let Err(error) = self.try_write(record) {
             self.lost.fetch_add(count, Ordering::Relaxed);
             if self.last_complaint.is_none_or(|at| at.elapsed() >= COMPLAIN_EVERY) {
                 self.last_complaint = Some(Instant::now());

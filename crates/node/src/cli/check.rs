@@ -119,19 +119,18 @@ fn in_words(config: &Config) -> String {
     fact("real time", realtime(config));
     fact("marking", marking(config));
     fact("limits", limits(config));
-    text.push_str("\nPeers\n");
-    text.push_str(&peers(&config.peers));
-    text.push_str("\nRadios\n");
-    text.push_str(&radios(config));
-    text.push_str("\nTopics sent by this node; the first line that matches a topic applies\n");
-    text.push_str(&topics(&config.topics));
-    text.push_str(
-        "\nServices advertised to peers; the first line that matches a service applies\n",
-    );
-    text.push_str(&services(&config.services));
+    let mut section = |title: &str, table: String| {
+        let _ = write!(text, "\n{title}\n{table}");
+    };
+    section("Peers", peers(&config.peers));
+    section("Radios", radios(config));
+    let title = "Topics sent by this node; the first line that matches a topic applies";
+    section(title, topics(&config.topics));
+    let title = "Services advertised to peers; the first line that matches a service applies";
+    section(title, services(&config.services));
     if !config.watchdogs.is_empty() {
-        text.push_str("\nWatchdogs of topics from peers, and their safe messages\n");
-        text.push_str(&watchdogs(&config.watchdogs));
+        let title = "Watchdogs of topics from peers, and their safe messages";
+        section(title, watchdogs(&config.watchdogs));
     }
     text
 }

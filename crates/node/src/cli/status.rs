@@ -177,7 +177,7 @@ fn topic(topic: &TopicReport) -> [String; 13] {
         if_out(topic.queued),
         if_out(topic.sent),
         delay,
-        all_dropped(topic),
+        dropped(&topic.all_dropped()),
     ]
 }
 
@@ -190,15 +190,6 @@ fn given_up(topics: &[TopicReport]) -> String {
     };
     let lines: String = topics.iter().filter_map(line).collect();
     if lines.is_empty() { lines } else { format!("\nRecent drops\n{lines}") }
-}
-
-/// Formats the drops, including messages that the rate limit omitted at the source.
-fn all_dropped(topic: &TopicReport) -> String {
-    let mut reasons = topic.dropped.clone();
-    if topic.rate_limited > 0 {
-        reasons.insert("rate limited".into(), topic.rate_limited);
-    }
-    dropped(&reasons)
 }
 
 fn radio(radio: &RadioReport) -> [String; 7] {

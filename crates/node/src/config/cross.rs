@@ -152,19 +152,12 @@ impl Findings {
             let given = |key| peer.section.single(key).is_some();
             let has_links = !peer.section.sections("links").is_empty();
             for key in ["address", "interface", "mtu"].into_iter().filter(|key| given(key)) {
-                let (found, allowed) = if has_links {
-                    (
-                        format!("'{key}' together with 'links'"),
-                        format!("'{key}' in each of the links, or no 'links'"),
-                    )
-                } else if !given("address") {
-                    (
-                        format!("'{key}' without 'address'"),
-                        format!("'{key}' together with 'address'"),
-                    )
-                } else {
-                    continue;
+                let (found, allowed) = match (has_links, given("address")) {
+                    (true, _) => ("together with 'links'", "in each of the links, or no 'links'"),
+                    (false, false) => ("without 'address'", "together with 'address'"),
+                    (false, true) => continue,
                 };
+                let (found, allowed) = (format!("'{key}' {found}"), format!("'{key}' {allowed}"));
                 let place = format!("peers.{}.{key}", peer.text);
                 self.wrong(peer.section.place(key), place, found, allowed);
             }

@@ -142,10 +142,9 @@ struct Walk<'out> {
 
 impl Walk<'_> {
     fn section(&mut self, settings: &'static [Setting], node: &Node, path: &str) -> Section {
-        let no_keys = Vec::new();
         let keys = match &node.yaml {
-            Yaml::Map(keys) => keys,
-            Yaml::Nothing => &no_keys,
+            Yaml::Map(keys) => keys.as_slice(),
+            Yaml::Nothing => &[],
             _ => {
                 let allowed = format!("these keys: {}", names(settings));
                 self.unfit::<()>(node, path, allowed);
@@ -187,8 +186,8 @@ impl Walk<'_> {
         match (&setting.shape, setting.preset) {
             (Shape::Switch(_), Preset::Absent(_)) => None,
             (Shape::Section(settings) | Shape::Switch(settings), _) => {
-                let nothing = Node { at, yaml: Yaml::Nothing };
-                Some(Content::Section(self.section(settings, &nothing, &join(path, setting.name))))
+                let path = join(path, setting.name);
+                Some(Content::Section(self.keys(settings, [].iter(), at, &path)))
             }
             (Shape::Single(kind), Preset::Value(text)) => {
                 kind.parse(text).ok().map(Content::Single)
@@ -215,10 +214,7 @@ impl Walk<'_> {
                 _ => self.unfit(node, path, "a map of fields"),
             },
             (Shape::Switch(settings), Yaml::Scalar(text)) => match text.as_str() {
-                "true" => {
-                    let nothing = Node { at: node.at, yaml: Yaml::Nothing };
-                    Some(Content::Section(self.section(settings, &nothing, path)))
-                }
+                "true" => Some(Content::Section(self.keys(settings, [].iter(), node.at, path))),
                 "false" => Some(Content::Off),
                 _ => {
                     let allowed = format!("true, false, or these keys: {}", names(settings));
@@ -339,28 +335,25 @@ impl Walk<'_> {
     }
 
     fn named(&mut self, naming: &'static Naming, node: &Node, path: &str) -> Option<Vec<Named>> {
+        let mut all = Vec::new();
         match (&node.yaml, naming.list_with) {
-            (Yaml::Nothing, _) => Some(Vec::new()),
-            (Yaml::Map(entries), _) => Some(
-                entries
-                    .iter()
-                    .filter_map(|(name, value)| self.one_named(naming, name, value, path))
-                    .collect(),
-            ),
+            (Yaml::Nothing, _) => {}
+            (Yaml::Map(entries), _) => {
+                for (name, value) in entries {
+                    all.extend(self.one_named(naming, name, value, path));
+                }
+            }
             (Yaml::List(nodes), Some(name_key)) => {
-                let each = nodes.iter().enumerate();
-                Some(
-                    each.filter_map(|(i, n)| {
-                        self.listed(naming, name_key, n, &format!("{path}[{i}]"))
-                    })
-                    .collect(),
-                )
+                for (i, node) in nodes.iter().enumerate() {
+                    all.extend(self.listed(naming, name_key, node, &format!("{path}[{i}]")));
+                }
             }
             _ => {
                 let allowed = format!("a map; each key is {}", naming.names.allowed());
-                self.unfit(node, path, allowed)
+                return self.unfit(node, path, allowed);
             }
         }
+        Some(all)
     }
 
     fn one_named(
@@ -391,26 +384,20 @@ impl Walk<'_> {
         node: &Node,
         path: &str,
     ) -> Option<Named> {
-        let named = |name: &Node, rest: Vec<(Key, Node)>| match &name.yaml {
-            Yaml::Scalar(text) => Some((Key { at: name.at, name: text.clone() }, rest)),
-            _ => None,
-        };
-        let parts = match &node.yaml {
+        let (name, rest) = match &node.yaml {
             Yaml::Map(entries) => {
-                let rest =
-                    entries.iter().filter(|(key, _)| key.name != name_key).cloned().collect();
-                entries
-                    .iter()
-                    .find(|(key, _)| key.name == name_key)
-                    .and_then(|(_, name)| named(name, rest))
+                let name = entries.iter().find(|(key, _)| key.name == name_key);
+                let rest = entries.iter().filter(|(key, _)| key.name != name_key);
+                (name.map(|(_, name)| name), rest.cloned().collect())
             }
-            _ => named(node, Vec::new()),
+            _ => (Some(node), Vec::new()),
         };
-        let Some((key, rest)) = parts else {
+        let Some(Node { at, yaml: Yaml::Scalar(text) }) = name else {
             let allowed =
                 format!("a name, or a map with '{name_key}', which is {}", naming.names.allowed());
             return self.unfit(node, path, allowed);
         };
+        let key = Key { at: *at, name: text.clone() };
         let name = self.name(&naming.names, &key, path);
         let section = self.keys(naming.options, rest.iter(), key.at, path);
         Some(Named { at: key.at, name: name?, text: key.name, section })

@@ -286,7 +286,10 @@ impl Topics {
         if first {
             let after = watchdog.after;
             let cause = Cause::Safety(name.to_owned());
-            self.recorder.record(&cause, safe_message_event(name, after, is_ready));
+            let silence_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+            let topic = name.into();
+            let event = audit::Event::SafeMessage { topic, silence_ms, published: is_ready };
+            self.recorder.record(&cause, event);
             let text = format!("{name}: no message from peers for {after:?}; {done}");
             self.notice(now, cause, &text);
         }
@@ -312,9 +315,4 @@ impl Topics {
             self.unpublish_if_unused(now, &name);
         }
     }
-}
-
-fn safe_message_event(topic: &str, after: Duration, published: bool) -> audit::Event {
-    let silence_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
-    audit::Event::SafeMessage { topic: topic.into(), silence_ms, published }
 }

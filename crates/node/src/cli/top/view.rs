@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The screen of `top`: a pure function of two snapshots, the user's choices and the size.
 
-use super::rows::{Column, Row, cell, cut, rows};
+use super::rows::{Column, Row, cut, rows};
 use crate::cli::status::arrow;
 use crate::cli::words::{
     self, UNKNOWN, bit_rate, milliseconds, part_of_bytes, percent, short, whole_bit_rate,
@@ -219,8 +219,8 @@ impl Screen<'_> {
             short(topic.delivered as f64),
             short(topic.queued as f64),
         ];
-        let mut row: Row = texts.into_iter().map(|text| cell(text, usual)).collect();
-        row.push(cell(dropped(topic), dropping));
+        let mut row: Row = texts.into_iter().map(|text| Span::styled(text, usual)).collect();
+        row.push(Span::styled(dropped(topic), dropping));
         row
     }
 
@@ -265,19 +265,22 @@ impl Screen<'_> {
         let state = if link.up { "up" } else { "down" };
         let usual = Style::new();
         let mut row = vec![
-            cell(link.peer.clone(), usual),
-            cell(link.radio.clone(), usual),
-            cell(if link.remote.is_empty() { UNKNOWN.into() } else { link.remote.clone() }, usual),
-            cell(state.into(), self.alarm(!link.up)),
-            cell(milliseconds(link.rtt_ms), usual),
-            cell(percent(link.loss), usual),
-            cell(whole_bit_rate(link.available_bps), usual),
-            cell(link.sent_bps.map_or(UNKNOWN.into(), bit_rate), usual),
-            cell(link.received_bps.map_or(UNKNOWN.into(), bit_rate), usual),
+            Span::styled(link.peer.clone(), usual),
+            Span::styled(link.radio.clone(), usual),
+            Span::styled(
+                if link.remote.is_empty() { UNKNOWN.into() } else { link.remote.clone() },
+                usual,
+            ),
+            Span::styled(state, self.alarm(!link.up)),
+            Span::styled(milliseconds(link.rtt_ms), usual),
+            Span::styled(percent(link.loss), usual),
+            Span::styled(whole_bit_rate(link.available_bps), usual),
+            Span::styled(link.sent_bps.map_or(UNKNOWN.into(), bit_rate), usual),
+            Span::styled(link.received_bps.map_or(UNKNOWN.into(), bit_rate), usual),
         ];
         if self.is_wide() {
-            row.push(cell(percent(link.repairs), usual));
-            row.push(cell(link.paced_by.clone(), usual));
+            row.push(Span::styled(percent(link.repairs), usual));
+            row.push(Span::styled(link.paced_by.clone(), usual));
         }
         row
     }
@@ -319,7 +322,7 @@ fn radio(radio: &RadioRates) -> Row {
         radio.sent_bps.map_or(UNKNOWN.into(), bit_rate),
         radio.sent_pps.map_or(UNKNOWN.into(), short),
     ];
-    texts.into_iter().map(|text| cell(text, Style::new())).collect()
+    texts.into_iter().map(|text| Span::styled(text, Style::new())).collect()
 }
 
 /// Sorts the largest value first; equal and unknown values keep the node's order.
