@@ -3,8 +3,8 @@
 //! it.
 
 use super::emulator::Emulator;
-use super::kernel::punctual::{Rank, be_punctual, processors, stay_on};
-use crate::clock::{cpu_of_this_thread, monotonic_ns};
+use crate::rig::clock::{cpu_of_this_thread, monotonic_ns};
+use crate::rig::punctual::{Rank, be_punctual, processors, stay_on};
 use anyhow::{Context, Result, anyhow};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;

@@ -4,12 +4,13 @@
 use super::crew::Crew;
 use super::emulator::{Emulator, Punctuality};
 use super::kernel::{Plumbing, RadioPlan, StationPlan};
-use crate::clock::monotonic_ns;
-use crate::figures::{NetworkFigures, RadioFigures};
-use crate::namespace::{command, enter};
+use crate::rig::clock::monotonic_ns;
+use crate::rig::figures::{NetworkFigures, RadioFigures};
+use crate::rig::namespace::{command, enter};
+use crate::rig::staging::{Route, address, routes};
 use crate::scenario::Scenario;
-use crate::staging::{Route, address, routes};
 use anyhow::Result;
+use std::ffi::OsStr;
 use std::process::Command;
 use std::time::Duration;
 use tautline_medium::{Nanos, RadioStats};
@@ -71,10 +72,20 @@ fn plans(scenario: &Scenario) -> Vec<StationPlan> {
 impl Air {
     /// Creates the stations and starts the emulator. The scenario's time starts `offset` later.
     pub fn start(scenario: &Scenario, seed: u64, offset: Nanos) -> Result<Self> {
+        Self::run(scenario, seed, offset, Self::plumbing(scenario)?)
+    }
+
+    /// Creates the stations of a scenario. Their frames are held from now on.
+    pub fn plumbing(scenario: &Scenario) -> Result<Plumbing> {
         let plumbing = Plumbing::new(&plans(scenario))?;
         for Route { from, to, via } in routes(scenario) {
             plumbing.add_route(from, to, via)?;
         }
+        Ok(plumbing)
+    }
+
+    /// Starts the emulator with the stations of [`Air::plumbing`].
+    pub fn run(scenario: &Scenario, seed: u64, offset: Nanos, plumbing: Plumbing) -> Result<Self> {
         let emulator = Emulator::new(scenario, seed, offset, plumbing);
         Ok(Self {
             names: scenario.stations.iter().map(|station| station.name.clone()).collect(),
@@ -90,7 +101,7 @@ impl Air {
     }
 
     /// Returns a command that runs `program` in a station.
-    pub fn command(&self, station: usize, program: &str) -> Command {
+    pub fn command(&self, station: usize, program: impl AsRef<OsStr>) -> Command {
         command(&self.names[station], program)
     }
 
@@ -116,6 +127,11 @@ impl Air {
     /// Takes a snapshot.
     pub fn look(&self) -> Snapshot {
         self.crew.with(|emulator| look(emulator))
+    }
+
+    /// Returns the number of frames that the kernel could not report.
+    pub fn unreported_frames(&self) -> u64 {
+        self.crew.with(|emulator| emulator.unreported_frames())
     }
 
     /// Whether the emulator still runs; if not, [`Air::stop`] returns the reason.

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A scenario's plain UDP flows, by real sockets in the stations.
 
-use super::kernel::punctual::{Rank, be_punctual, processors, stay_on};
 use super::station::{Air, sleep_until};
-use crate::clock::{monotonic_ns, real_less_monotonic_ns};
+use crate::rig::clock::{monotonic_ns, real_less_monotonic_ns};
+use crate::rig::punctual::{Rank, be_punctual, processors, stay_on};
+use crate::rig::staging::{DATAGRAM_BYTES, reached_by};
+use crate::rig::stats::{Arrival, Samples};
+use crate::rig::worker::{Stop, join};
 use crate::scenario::{Flow, Pace, Scenario};
-use crate::staging::{DATAGRAM_BYTES, reached_by};
-use crate::stats::{Arrival, Samples};
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use nix::sys::socket::sockopt::ReceiveTimestampns;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt};
 use nix::sys::time::TimeSpec;
@@ -133,7 +134,7 @@ pub fn start(
     scenario: &Scenario,
     number: usize,
     offset: Nanos,
-    stop: &Arc<AtomicBool>,
+    stop: &Stop,
 ) -> Result<Running> {
     let flow = &scenario.flows[number];
     let port = FIRST_PORT + number as u16;
@@ -181,11 +182,6 @@ pub fn spawn<T: Send + 'static>(
         task()
     };
     Ok(std::thread::Builder::new().name(name.into()).spawn(punctually)?)
-}
-
-/// Waits for a thread and returns its result.
-pub fn join<T>(thread: JoinHandle<Result<T>>) -> Result<T> {
-    thread.join().map_err(|_| anyhow!("a flow's thread panicked"))?
 }
 
 impl Running {
@@ -261,7 +257,7 @@ struct Reader {
 
 impl Reader {
     /// Starts the threads. `echo`, if present, sends back each complete message.
-    fn start(socket: Arc<UdpSocket>, echo: Option<Sender>, stop: &Arc<AtomicBool>) -> Result<Self> {
+    fn start(socket: Arc<UdpSocket>, echo: Option<Sender>, stop: &Stop) -> Result<Self> {
         let (messages, echo) = (Arc::<Mutex<Messages>>::default(), Arc::new(echo));
         let hand = |processor| {
             let (socket, echo) = (socket.clone(), echo.clone());

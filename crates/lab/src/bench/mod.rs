@@ -1,40 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Cases that run real programs on real kernels: `demo`, `bench` and `smoke`.
+//!
+//! `comparison` has the cases of two computers, which differ in their link and their targets. Each
+//! other case is a program of its own: a module with its `NAME` and a function `run`, which measures
+//! and concludes by [`Output::conclude`]. Both use the computers, daemons and ROS programs of
+//! `setup`.
 
 mod alone;
 mod attack;
-mod case;
+mod comparison;
 mod crypto;
-mod daemon;
 mod flood;
-mod flows;
 mod gateway;
-mod plot;
+mod output;
 mod recovery;
 mod reload;
-mod report;
-mod ros;
-mod runs;
+mod setup;
 mod smoke;
 mod star;
-pub mod traffic;
-mod trial;
-mod usage;
-mod world;
+mod verdict;
 
-use crate::enclosure;
-use crate::processes;
+pub use setup::{node, traffic};
+
+use crate::rig::enclosure;
+use crate::rig::processes::{make_folder, run as output_of};
 use anyhow::{Context, Result, ensure};
-use case::Case;
-use daemon::DaemonSetup;
+use comparison::case::Case;
+use comparison::report::Report;
+use comparison::runs::{Runs, Setup};
+use comparison::trial::Transport;
+use output::Output;
 use recovery::Interruption;
-use report::{Conclusion, Report};
-use ros::Ros;
-use runs::{Runs, Setup};
+use setup::daemon::DaemonSetup;
+use setup::ros::Ros;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-use trial::Transport;
+use verdict::Conclusion;
 
 /// What to do.
 #[derive(clap::Subcommand)]
@@ -202,10 +204,10 @@ fn demo(case: &'static Case, output: &Path, time: Duration, choice: &Choice) -> 
         report.draw(&raw, &output.join("delays.png"))?;
         println!("report.json, delays.png and raw/ are in {}", output.display());
     }
-    Ok(exit_code(report.result()))
+    Ok(report.result().exit_code())
 }
 
-/// Cases other than two computers with the load of [`flows::Flow`]: with ROS 1 or no ROS here,
+/// Cases other than two computers with the load of [`setup::flows::Flow`]: with ROS 1 or no ROS here,
 /// with ROS 2 below.
 const OF_ROS_1: &[&str] = &[
     alone::IDLE,
@@ -248,37 +250,31 @@ impl Bench<'_> {
         for name in chosen {
             worst = worst.max(self.run_one(name)?);
         }
-        Ok(exit_code(worst))
+        Ok(worst.exit_code())
     }
 
-    fn run_one(&self, name: &'static str) -> Result<Conclusion> {
-        match Case::named(name, self.ros) {
-            Some(case) => self.run_case(case),
-            None if name == star::NAME => star::run(&self.folder.join(name), self.json),
-            None if name == reload::NAME => reload::run(&self.folder.join(name), self.json),
-            None if name == recovery::NAME => self.run_recovery(),
-            None => {
-                let daemons = self.choice.daemons(self.ros, None)?;
-                let (folder, runs) = (self.folder.join(name), self.runs.unwrap_or(1));
-                match name {
-                    crypto::NAME => crypto::run(&daemons, &folder, self.json),
-                    flood::NAME => flood::run(&daemons, runs, &folder, self.json),
-                    attack::NAME => attack::run(&daemons, self.kinds, runs, &folder, self.json),
-                    gateway::NAME => gateway::run(name, &daemons, &folder, self.json),
-                    _ => alone::run(name, &daemons, &folder, self.json),
-                }
-            }
+    fn run_one(&self, case: &'static str) -> Result<Conclusion> {
+        if let Some(case) = Case::named(case, self.ros) {
+            return self.run_case(case);
         }
-    }
-
-    fn run_recovery(&self) -> Result<Conclusion> {
-        let plan = recovery::Plan {
-            setup: &self.choice.daemons(self.ros, None)?,
-            only: self.interruptions,
-            outage: self.outage,
-            runs: self.runs.unwrap_or(recovery::RUNS) as usize,
-        };
-        recovery::run(&plan, &self.folder.join(recovery::NAME), self.json)
+        let output = Output { case, folder: self.folder.join(case), as_json: self.json };
+        make_folder(&output.folder)?;
+        let daemons = self.choice.daemons(self.ros, None)?;
+        let runs = self.runs.unwrap_or(if case == recovery::NAME { recovery::RUNS } else { 1 });
+        match case {
+            star::NAME => star::run(&output),
+            reload::NAME => reload::run(&output),
+            recovery::NAME => {
+                let (only, outage) = (self.interruptions, self.outage);
+                let runs = runs as usize;
+                recovery::run(&recovery::Plan { setup: &daemons, only, outage, runs }, &output)
+            }
+            crypto::NAME => crypto::run(&daemons, &output),
+            flood::NAME => flood::run(&daemons, runs, &output),
+            attack::NAME => attack::run(&daemons, self.kinds, runs, &output),
+            gateway::NAME => gateway::run(&daemons, &output),
+            _ => alone::run(&daemons, &output),
+        }
     }
 
     fn run_case(&self, case: &'static Case) -> Result<Conclusion> {
@@ -330,17 +326,9 @@ impl Choice {
     }
 }
 
-fn exit_code(conclusion: Conclusion) -> ExitCode {
-    ExitCode::from(match conclusion {
-        Conclusion::Reached => 0,
-        Conclusion::NotReached => 3,
-        Conclusion::Void => 4,
-    })
-}
-
 /// Returns the name of an invocation's folder: `2026-11-22-143015-HOST`, in UTC.
 fn stamp() -> Result<String> {
-    let date = processes::run(std::process::Command::new("date").args(["-u", "+%Y-%m-%d-%H%M%S"]))?;
-    let host = processes::run(std::process::Command::new("uname").arg("-n"))?;
+    let date = output_of(std::process::Command::new("date").args(["-u", "+%Y-%m-%d-%H%M%S"]))?;
+    let host = output_of(std::process::Command::new("uname").arg("-n"))?;
     Ok(format!("{}-{}", date.trim(), host.trim()))
 }

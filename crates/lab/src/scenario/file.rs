@@ -373,6 +373,17 @@ words! {
     /// What carries messages.
     Over { /** Tautline. */ Tautline, /** Plain datagrams. */ Udp, /** A connection of the kernel. */ Tcp }
 }
+impl Over {
+    /// Returns the word of the file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tautline => "tautline",
+            Self::Udp => "udp",
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
 words! {
     /// How TCP finds its rate, in the kernel's words.
     Congestion { /** By losses (RFC 9438). */ Cubic, /** By what arrived and the shortest round trip. */ Bbr }

@@ -239,6 +239,22 @@ pub fn load(file: &Path) -> Result<Scenario, ConfigError> {
         .map_err(|problems| ConfigError::Invalid { file: file.into(), problems })
 }
 
+/// Returns the file of the scenario of that name in `scenarios/`.
+pub fn file_of(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    folder.join(name).with_extension("yaml")
+}
+
+/// Loads the scenario of that name from `scenarios/`.
+pub fn named(name: &str) -> Result<Scenario, ConfigError> {
+    load(&file_of(name))
+}
+
+/// Parses a scenario that this program makes.
+pub fn made(name: &str, text: &str) -> anyhow::Result<Scenario> {
+    parse(name, text, Path::new(".")).map_err(|problems| anyhow::anyhow!("{problems:?} in\n{text}"))
+}
+
 /// As [`load`], for virtual time: keys that only real time supports are problems.
 pub fn load_for_virtual_time(file: &Path) -> Result<Scenario, ConfigError> {
     let scenario = load(file)?;

@@ -5,7 +5,7 @@ use super::{
     MAX_CONTROL_LOOPS, MAX_EVENTS, MAX_FLOWS, MAX_NETWORKS, MAX_ROUTES, MAX_STATIONS,
     MAX_TRACE_BYTES, MAX_WAYPOINTS,
 };
-use crate::staging::DATAGRAM_BYTES;
+use crate::rig::staging::DATAGRAM_BYTES;
 use serde_json::{Map, Value as Json};
 use std::fmt::Write;
 use tautline_node::config::yaml::MAX_FILE_BYTES;

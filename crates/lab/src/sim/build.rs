@@ -2,11 +2,11 @@
 //! Conversion of a scenario to a world.
 
 use super::control_loop::ControlLoop;
-use super::flows::{Carriage, FlowPlan, Pace};
+use super::flows::{Carriage, FlowPlan};
 use super::net::Net;
 use super::world::World;
+use crate::rig::staging::{Route, add_networks, changes, later, links, reached_by, routes};
 use crate::scenario::{self, Flow, Over, Scenario};
-use crate::staging::{Route, add_networks, changes, later, links, reached_by, routes};
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -151,10 +151,7 @@ fn plan(scenario: &Scenario, flow: &Flow, end: Nanos) -> Result<FlowPlan> {
         to: StationId(flow.to),
         addresses: addresses(scenario, flow.from, flow.to)?,
         bytes: flow.bytes as usize,
-        pace: match flow.pace {
-            scenario::Pace::Every(period) => Pace::Every(period),
-            scenario::Pace::Saturate => Pace::Saturate,
-        },
+        pace: Some(flow.pace),
         start: flow.start + WARM_UP,
         end,
         count: flow.count,
@@ -181,7 +178,7 @@ fn add_loop(scenario: &Scenario, world: &mut World, plan: &scenario::ControlLoop
             to: StationId(to),
             addresses: addresses(scenario, from, to)?,
             bytes: LOOP_BYTES,
-            pace: Pace::OnDemand,
+            pace: None,
             start: 0,
             end: Nanos::MAX,
             count: None,

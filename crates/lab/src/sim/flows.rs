@@ -2,8 +2,9 @@
 //! Traffic of applications: messages on a schedule, or as fast as their socket accepts them.
 
 use super::net::{Net, Piece, instant};
-use crate::staging::DATAGRAM_BYTES;
-use crate::stats::Arrival;
+use crate::rig::staging::DATAGRAM_BYTES;
+use crate::rig::stats::Arrival;
+use crate::scenario::Pace;
 use std::collections::{BTreeMap, HashMap};
 use std::net::Ipv4Addr;
 use tautline_medium::{Nanos, StationId};
@@ -31,17 +32,6 @@ pub enum Carriage {
     Tautline(OfferedTopic),
 }
 
-/// The schedule of a flow's messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pace {
-    /// One message per period.
-    Every(Nanos),
-    /// As fast as the socket accepts them; plain UDP only.
-    Saturate,
-    /// On demand.
-    OnDemand,
-}
-
 /// The parameters of a flow.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FlowPlan {
@@ -55,8 +45,8 @@ pub struct FlowPlan {
     pub addresses: [Ipv4Addr; 2],
     /// Bytes of each message.
     pub bytes: usize,
-    /// Schedule of the messages.
-    pub pace: Pace,
+    /// Schedule of the messages; `None` for messages on demand.
+    pub pace: Option<Pace>,
     /// Due time of the first message.
     pub start: Nanos,
     /// Time from which no message is published.
@@ -108,9 +98,9 @@ impl Flow {
         let number = self.sent.len() as u64 + self.refused;
         let more = self.plan.count.is_none_or(|count| number < count);
         let after_start = match self.plan.pace {
-            Pace::Every(period) => number * period,
-            Pace::Saturate if number == 0 => 0,
-            Pace::Saturate | Pace::OnDemand => return None,
+            Some(Pace::Every(period)) => number * period,
+            Some(Pace::Saturate) if number == 0 => 0,
+            Some(Pace::Saturate) | None => return None,
         };
         Some(self.plan.start + after_start).filter(|at| more && *at < self.plan.end)
     }
@@ -230,7 +220,7 @@ impl Flows {
         let Carriage::Udp { dscp } = self.all[number].plan.carriage else { return };
         loop {
             let flow = &mut self.all[number];
-            let saturates = flow.plan.pace == Pace::Saturate;
+            let saturates = flow.plan.pace == Some(Pace::Saturate);
             let in_time = net.now() < flow.plan.end;
             let more = flow.plan.count.is_none_or(|count| (flow.sent.len() as u64) < count);
             let more = more && in_time;

@@ -12,15 +12,15 @@ mod world;
 
 pub use control_loop::Quality;
 
-use crate::figures::{
+use crate::rig::figures::{
     Figures, FlowFigures, LinkFigures, LoopFigures, RunArguments, Usage, of_medium, radios, say,
 };
-use crate::progress::Progress;
-use crate::scenario::{Over, Pace, Scenario, Station};
-use crate::stats::{Arrival, Samples};
+use crate::rig::progress::Progress;
+use crate::rig::stats::{Arrival, Samples};
+use crate::scenario::{Over, Scenario, Station};
 use anyhow::Result;
 use build::WARM_UP;
-use flows::Flow;
+use flows::{Flow, FlowPlan};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -201,13 +201,9 @@ fn flow_figures(scenario: &Scenario, world: &World, number: usize) -> FlowFigure
         flows::Carriage::Udp { .. } => Over::Udp,
         flows::Carriage::Tautline(_) => Over::Tautline,
     };
-    let pace = match flow.plan.pace {
-        flows::Pace::Every(period) => Pace::Every(period),
-        flows::Pace::Saturate | flows::Pace::OnDemand => Pace::Saturate,
-    };
-    let about = (flow.plan.bytes as u64, pace);
-    let figures =
-        FlowFigures::new(&flow.plan.name, over, about, &samples_of(flow), scenario.duration);
+    let FlowPlan { name, bytes, pace, .. } = &flow.plan;
+    let samples = samples_of(flow);
+    let figures = FlowFigures::new(name, over, *bytes as u64, *pace, &samples, scenario.duration);
     FlowFigures { refused: flow.refused, dropped: dropped(world, number), ..figures }
 }
 

@@ -7,7 +7,7 @@
 
 use super::attacker::{Attack, Attacker};
 use super::gate::{Departure, Gate, Passage};
-use crate::staging::{DATAGRAM_BYTES, address};
+use crate::rig::staging::{DATAGRAM_BYTES, address};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};

@@ -4,7 +4,7 @@
 use super::control_loop::ControlLoop;
 use super::flows::{FlowPlan, Flows};
 use super::net::{Happened, Net, instant};
-use crate::staging::Change;
+use crate::rig::staging::Change;
 use anyhow::Context;
 use fastrand::Rng;
 use std::collections::BTreeMap;

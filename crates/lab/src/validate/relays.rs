@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Chains of relays against plain IP forwarding, under Pound's load in virtual time.
 
-use crate::progress::Progress;
+use crate::rig::parallel;
+use crate::rig::progress::Progress;
+use crate::rig::stats::{self, Arrival, Delay};
+use crate::rig::table::{self, column};
 use crate::scenario::{self, Over, Scenario};
 use crate::sim;
-use crate::stats::{self, Delay};
-use crate::validate::parallel;
 use anyhow::Result;
 use serde::Serialize;
-use std::fmt::Write;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 use tautline_proto::Rate;
@@ -85,8 +84,7 @@ fn outcome(scenario: &Scenario, seeds: u64) -> Result<[Outcome; 2]> {
     let mut delays = [Vec::new(), Vec::new()];
     for seed in 1..=seeds {
         for (name, samples) in sim::samples(scenario, seed)? {
-            let arrived = samples.arrivals.iter();
-            let ms = arrived.map(|a| a.received_ns.saturating_sub(a.sent_ns) as f64 / 1e6);
+            let ms = samples.arrivals.iter().map(Arrival::delay_ms);
             delays[usize::from(name != "laser")].extend(ms);
         }
     }
@@ -113,9 +111,8 @@ pub fn stages() -> Vec<(String, Duration)> {
 
 /// Runs every chain with every way.
 pub fn rows(progress: &Progress, seeds: u64) -> Result<Vec<Row>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
     parallel::run(progress, all().collect(), |(name, hops, way)| {
-        let mut scenario = scenario::load(&folder.join(name).with_extension("yaml"))?;
+        let mut scenario = scenario::named(name)?;
         way.apply(&mut scenario, hops);
         let [laser, image] = outcome(&scenario, seeds)?;
         Ok(Row { hops, way, laser, image })
@@ -127,12 +124,7 @@ pub fn run(seeds: u64, as_json: bool) -> Result<ExitCode> {
     let progress = Progress::new(stages());
     let rows = rows(&progress, seeds)?;
     progress.finish();
-    if as_json {
-        println!("{}", serde_json::to_string_pretty(&rows)?);
-    } else {
-        print!("{}", table(&rows));
-    }
-    Ok(if reached(&rows) { ExitCode::SUCCESS } else { ExitCode::from(3) })
+    super::conclude(&rows, as_json, &table(&rows), reached(&rows))
 }
 
 /// Returns the figures that miss the targets of `auto` over two hops of plain IP: the laser within
@@ -170,22 +162,22 @@ fn reached(rows: &[Row]) -> bool {
 }
 
 fn table(rows: &[Row]) -> String {
-    let mut text = String::from(
-        "| hops | way | laser arrived % | laser mean ms | laser p99 ms | images arrived % | image mean ms |\n\
-         |---|---|---|---|---|---|---|\n",
-    );
-    let ms = |value: Option<f64>| value.map_or("–".into(), |ms| format!("{ms:.1}"));
-    for Row { hops, way, laser, image } in rows {
-        let _ = writeln!(
-            text,
-            "| {hops} | {} | {:.1} | {} | {} | {:.1} | {} |",
-            way.words(),
-            laser.arrived_percent,
-            ms(laser.delay_ms.map(|delay| delay.mean)),
-            ms(laser.delay_ms.map(|delay| delay.p99)),
-            image.arrived_percent,
-            ms(image.delay_ms.map(|delay| delay.mean)),
-        );
+    table::markdown(
+        rows,
+        &[
+            column("hops", |row: &Row| row.hops.to_string()),
+            column("way", |row| row.way.words().into()),
+            column("laser arrived %", |row| format!("{:.1}", row.laser.arrived_percent)),
+            column("laser mean ms", |row| row.laser.ms(|delay| delay.mean)),
+            column("laser p99 ms", |row| row.laser.ms(|delay| delay.p99)),
+            column("images arrived %", |row| format!("{:.1}", row.image.arrived_percent)),
+            column("image mean ms", |row| row.image.ms(|delay| delay.mean)),
+        ],
+    )
+}
+
+impl Outcome {
+    fn ms(&self, of: fn(Delay) -> f64) -> String {
+        self.delay_ms.map_or("–".into(), |delay| format!("{:.1}", of(delay)))
     }
-    text
 }

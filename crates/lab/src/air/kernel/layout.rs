@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stations and their radios, as commands for `ip` and `bridge`.
+//! Stations and their radios, as commands for `ip`.
 
 use super::encapsulation::{EVERYWHERE, UDP_PORT, identifier, source};
 use anyhow::{Result, ensure};
@@ -122,25 +122,6 @@ pub fn station_links(station: &StationPlan) -> String {
     lines
 }
 
-/// Returns lines for `bridge` in a station: the MAC of each radio, so that the kernel itself can
-/// deliver a released frame.
-pub fn station_neighbours(stations: &[StationPlan], station: usize) -> String {
-    let places = places(stations);
-    let mut lines = String::new();
-    for own in places.iter().filter(|place| place.station == station) {
-        let interface = &own.radio.interface;
-        for (number, other) in places.iter().enumerate() {
-            if other.station != station && other.radio.network == own.radio.network {
-                let (mac, identifier) = (text(other.mac()), identifier(number));
-                lines += &format!(
-                    "fdb add {mac} dev {interface} dst {EVERYWHERE} vni {identifier} static\n"
-                );
-            }
-        }
-    }
-    lines
-}
-
 /// A radio and its station.
 struct Place<'a> {
     station: usize,
@@ -189,10 +170,6 @@ mod tests {
         assert!(links.contains(
             "link add w3 netns b address 02:00:00:00:03:01 mtu 1500 gso_max_segs 1 type vxlan id 3 local 127.1.0.3 "
         ));
-        assert_eq!(
-            station_neighbours(&stations, 0),
-            "fdb add 02:00:00:00:03:01 dev wlan0 dst 127.255.255.255 vni 3 static\n"
-        );
     }
 
     #[test]

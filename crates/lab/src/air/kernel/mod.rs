@@ -2,36 +2,33 @@
 //! Stations as network namespaces. The kernel holds every frame between them.
 //!
 //! A frame that a station sends on a radio is queued in the kernel, still charged to its socket, as
-//! in a driver that has not sent it yet. It stays there until it is released, discarded, or
-//! replaced by injected copies.
+//! in a driver that has not sent it yet. It stays there until it is discarded. Receivers get
+//! injected copies.
 //!
 //! ```text
 //! station: IP stack, ARP ─▶ radio wlan0, a VXLAN device
 //!                             │ UDP
 //! air:                        ▼
-//!      iptables' rule ─▶ queue (held) ─▶ loopback ─▶ the other radio, in its station
-//!                          injected frames ─▲
+//!      iptables' rule ─▶ queue (held)
+//!                          injected frames ─▶ loopback ─▶ the other radio, in its station
 //! ```
 
-pub mod check;
 mod encapsulation;
 mod inject;
 mod layout;
 mod netlink;
-pub mod punctual;
 mod queue;
 
 pub use layout::{RadioPlan, StationPlan, mac};
 pub use queue::Troubles;
 
-use crate::namespace::{self, Namespaces, batch, enter};
-use crate::processes::run;
+use crate::rig::namespace::{self, Namespaces, batch, enter};
+use crate::rig::processes::run;
 use anyhow::{Context, Result};
 use inject::Injector;
-use queue::{PacketQueue, QUEUE_NUMBER, REPORT_BYTES, Report, Verdict};
+use queue::{PacketQueue, QUEUE_NUMBER, REPORT_BYTES, Report};
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::process::Command;
 
 /// Bytes of destination, source and type.
 pub const ETHERNET_HEADER_BYTES: usize = 14;
@@ -41,7 +38,7 @@ pub type StationNumber = usize;
 /// Index of a radio among all radios, counted station by station in the plan's order.
 pub type RadioNumber = usize;
 
-/// A frame that the kernel holds until it is released or discarded.
+/// A frame that the kernel holds until it is discarded.
 #[derive(Debug)]
 pub struct HeldFrame {
     /// The radio that sends it.
@@ -93,11 +90,10 @@ impl Plumbing {
         let queue = enter(layout::AIR, PacketQueue::open)?;
         // The rule precedes the links, so that no frame bypasses it.
         hold_frames()?;
-        batch("ip", &["-n", layout::AIR], &layout::air_links(plan))
+        batch(&["-n", layout::AIR], &layout::air_links(plan))
             .context("cannot make radios (CONFIG_VXLAN)")?;
-        for (number, station) in plan.iter().enumerate() {
-            batch("bridge", &["-n", &station.name], &layout::station_neighbours(plan, number))?;
-            batch("ip", &["-n", &station.name], &layout::station_links(station))?;
+        for station in plan {
+            batch(&["-n", &station.name], &layout::station_links(station))?;
         }
         Ok(Self {
             stations,
@@ -119,15 +115,9 @@ impl Plumbing {
         self.queue.receive(&mut self.buffer, take)
     }
 
-    /// Sends a frame to the radio with its destination MAC, or to none if that is no radio of its
-    /// network. A group frame must be discarded and injected instead.
-    pub fn release(&mut self, frame: &HeldFrame) -> Result<()> {
-        self.queue.decide(frame.packet_id, Verdict::Accept)
-    }
-
     /// Makes the kernel free a frame.
     pub fn discard(&mut self, frame: &HeldFrame) -> Result<()> {
-        self.queue.decide(frame.packet_id, Verdict::Drop)
+        self.queue.discard(frame.packet_id)
     }
 
     /// Delivers a whole frame to a radio.
@@ -144,21 +134,7 @@ impl Plumbing {
         via: Ipv4Addr,
     ) -> Result<()> {
         let line = format!("route add {destination}/32 via {via}\n");
-        batch("ip", &["-n", self.name(station)], &line)
-    }
-
-    /// Returns a command that runs `program` in a station.
-    pub fn command(&self, station: StationNumber, program: &str) -> Command {
-        namespace::command(self.name(station), program)
-    }
-
-    /// Runs a task on a thread inside a station; sockets opened there stay there.
-    pub fn inside<T: Send>(
-        &self,
-        station: StationNumber,
-        task: impl FnOnce() -> Result<T> + Send,
-    ) -> Result<T> {
-        enter(self.name(station), task)
+        batch(&["-n", &self.stations[station]], &line)
     }
 
     /// Returns the counts of the queue's failures so far.
@@ -169,10 +145,6 @@ impl Plumbing {
     /// Returns the number of injected frames for which the kernel had no buffer space.
     pub fn uninjected_frames(&self) -> u64 {
         self.uninjected
-    }
-
-    fn name(&self, station: StationNumber) -> &str {
-        &self.stations[station]
     }
 }
 

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Resource use of a daemon under an attack that may kill it.
 
-use super::super::daemon::Daemon;
-use crate::processes::Usage;
-use anyhow::{Context, Result, anyhow};
+use crate::bench::setup::daemon::Daemon;
+use crate::rig::processes::Usage;
+use crate::rig::worker::Worker;
+use anyhow::{Context, Result};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Time between two counts of descriptors and threads.
@@ -36,8 +35,7 @@ pub struct Meter {
     before: Usage,
     log: PathBuf,
     log_lines: usize,
-    stop: Arc<AtomicBool>,
-    sampler: JoinHandle<Toll>,
+    sampler: Worker<Toll>,
 }
 
 impl Meter {
@@ -48,15 +46,12 @@ impl Meter {
         let reset = folder.join("clear_refs");
         std::fs::write(&reset, RESET_PEAK)
             .with_context(|| format!("cannot write {}", reset.display()))?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = stop.clone();
-        let sampler = std::thread::spawn(move || sample(&folder, &stopped));
+        let sampler = Worker::start(move |stop| Ok(sample(&folder, stop)));
         Ok(Self {
             since: Instant::now(),
             before: daemon.process.usage()?,
             log_lines: lines(&log),
             log,
-            stop,
             sampler,
         })
     }
@@ -64,13 +59,11 @@ impl Meter {
     /// Ends the measurement; returns the resource use since its start.
     pub fn stop(self, daemon: &Daemon) -> Result<Toll> {
         let elapsed = self.since.elapsed();
-        let cpu = daemon.process.usage().ok().map(|after| {
-            100.0 * after.cpu.saturating_sub(self.before.cpu).div_duration_f64(elapsed)
-        });
-        self.stop.store(true, Ordering::Relaxed);
-        let sampled = self.sampler.join().map_err(|_| anyhow!("the sampler panicked"))?;
+        let usage = daemon.process.usage().ok();
+        let cpu_percent = usage.map(|after| after.cpu_percent_since(&self.before, elapsed));
+        let sampled = self.sampler.stop()?;
         let log_lines = lines(&self.log).saturating_sub(self.log_lines);
-        Ok(Toll { cpu_percent: cpu, log_lines, ..sampled })
+        Ok(Toll { cpu_percent, log_lines, ..sampled })
     }
 }
 

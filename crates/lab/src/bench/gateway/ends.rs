@@ -3,8 +3,8 @@
 //! library alone or on the ROS 2 gateway. They use the same commands as `ros/publish.py` and
 //! `ros/subscribe.py`, which can replace either.
 
-use crate::bench::ros::DOMAIN;
-use crate::clock::monotonic_ns;
+use crate::bench::setup::ros::DOMAIN;
+use crate::rig::clock::monotonic_ns;
 use anyhow::{Context, Result, bail, ensure};
 use bytes::{Bytes, BytesMut};
 use std::io::{BufRead, Write};

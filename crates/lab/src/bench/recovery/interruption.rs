@@ -3,7 +3,7 @@
 
 use super::figures::{Since, has_port};
 use super::scene::{BASE, Circumstances, ROBOT, Scene};
-use crate::clock::monotonic_ns;
+use crate::rig::clock::monotonic_ns;
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use std::path::Path;

@@ -4,8 +4,8 @@
 use super::super::gate::Outage;
 use super::plan::{MS, chance, pick};
 use super::world::World;
+use crate::rig::staging::address;
 use crate::scenario::NetworkKind;
-use crate::staging::address;
 use std::net::SocketAddrV4;
 use tautline_medium::{Interference, Nanos, NetworkId, RateControl, StationId, WifiConfig};
 

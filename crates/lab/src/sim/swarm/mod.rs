@@ -11,7 +11,7 @@ mod plan;
 mod tests;
 mod world;
 
-use crate::progress::Progress;
+use crate::rig::progress::Progress;
 use anyhow::Result;
 use fastrand::Rng;
 use plan::{MS, Plan};

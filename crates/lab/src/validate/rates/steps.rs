@@ -2,16 +2,16 @@
 //! Steps: the rate of a link falls to an eighth and returns.
 
 use super::parse;
-use crate::progress::Progress;
+use crate::rig::progress::Progress;
+use crate::rig::stats::{self, Samples};
+use crate::rig::table::{self, column};
+use crate::rig::{parallel, plot};
 use crate::sim;
-use crate::stats::{self, Samples};
 use crate::validate::far::{self, LASER_MBPS, PAYLOAD_SHARE};
-use crate::validate::parallel;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 use tautline_medium::{RadioId, StationId};
 
@@ -140,9 +140,9 @@ impl Step {
     /// Adds the figures of one seed.
     fn add(&mut self, laser: &Samples, bulk: &Samples) {
         let [down, up, again, end] = CHANGES_S.map(|s| s * S);
-        let worst = |from: u64, to: u64| stats::worst(&laser.delays((from, to)));
+        let worst = |from: u64, to: u64| stats::worst(&laser.delays(from..to));
         let share = |from: u64, to: u64, mbps: u64| {
-            let bits = (bulk.arrived((from, to)) as u64 * BULK_BYTES * 8) as f64;
+            let bits = (bulk.arrived(from..to) as u64 * BULK_BYTES * 8) as f64;
             let fits = mbps as f64 * PAYLOAD_SHARE - LASER_MBPS;
             100.0 * bits / ((to - from) as f64 / 1e3) / fits
         };
@@ -189,30 +189,29 @@ pub fn missed(step: &Step) -> Option<String> {
 
 /// Returns the section of the page.
 pub fn section(steps: &[Step]) -> String {
-    let mut text = format!(
+    let rows = table::markdown(
+        steps,
+        &[
+            column("slow link", |step: &Step| step.way.name().into()),
+            column("controller", |step| step.controller.into()),
+            column("laser: fallen", |step| format!("{:.1}", step.down_ms)),
+            column("back", |step| format!("{:.1}", step.up_ms)),
+            column(format!("steady at {LOW_MBPS} Mbps"), |step| {
+                format!("{:.1}", step.steady_low_ms)
+            }),
+            column(format!("at {HIGH_MBPS} Mbps"), |step| format!("{:.1}", step.steady_high_ms)),
+            column("laser lost", |step| step.laser_lost.to_string()),
+            column(format!("bulk at {LOW_MBPS} Mbps"), |step| format!("{:.0} %", step.low_percent)),
+            column(format!("at {HIGH_MBPS} Mbps"), |step| format!("{:.0} %", step.high_percent)),
+        ],
+    );
+    format!(
         "## Steps\n\n\
          The slow link falls from {HIGH_MBPS} to {LOW_MBPS} Mbps, comes back, and falls again, with always a fifth more bulk than {HIGH_MBPS} Mbps carry; the worst of {SEEDS} seeds. \
          Laser: its longest delay in ms in the second after the rate fell, in the second after it came back, and from half a second after either. \
          Bulk: from half a second after a change on, of what fits beside the laser.\n\n\
-         | slow link | controller | laser: fallen | back | steady at {LOW_MBPS} Mbps | at {HIGH_MBPS} Mbps | laser lost | bulk at {LOW_MBPS} Mbps | at {HIGH_MBPS} Mbps |\n\
-         |---|---|---|---|---|---|---|---|---|\n"
-    );
-    for step in steps {
-        let _ = writeln!(
-            text,
-            "| {} | {} | {:.1} | {:.1} | {:.1} | {:.1} | {} | {:.0} % | {:.0} % |",
-            step.way.name(),
-            step.controller,
-            step.down_ms,
-            step.up_ms,
-            step.steady_low_ms,
-            step.steady_high_ms,
-            step.laser_lost,
-            step.low_percent,
-            step.high_percent
-        );
-    }
-    text + "\n![Rate sent, and queue before the bottleneck](steps.png)\n"
+         {rows}\n![Rate sent, and queue before the bottleneck](steps.png)\n"
+    )
 }
 
 /// Draws the curves of the first seed, and writes their points next to the picture.
@@ -232,11 +231,5 @@ pub fn draw(steps: &[Step], picture: &Path) -> Result<()> {
     }
     let file = picture.with_file_name("measured/steps.csv");
     std::fs::write(&file, rows).with_context(|| format!("cannot write {}", file.display()))?;
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("plot/steps.py");
-    let mut python = Command::new("/usr/bin/python3");
-    python.env("PYTHONDONTWRITEBYTECODE", "1").arg(script).arg(&file).arg(picture);
-    let output = python.output().context("cannot start python3 (make setup installs it)")?;
-    let error = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "plot/steps.py failed: {error}");
-    Ok(())
+    plot::draw("steps.py", &[&*file, picture])
 }

@@ -2,15 +2,16 @@
 //! Rates and losses: each sender alone on the path.
 
 use super::{
-    NODES_AROUND, Punctual, S, TCP_AROUND, TCP_BYTES, TCP_SHARE, delays, late, mbps, middle,
-    run_in_time, scenario_text, tcp,
+    NODES_AROUND, Punctual, S, TCP_AROUND, TCP_BYTES, TCP_SHARE, delays, late, mbps, run_in_time,
+    scenario_text, tcp,
 };
-use crate::progress::Progress;
-use crate::stats::{median, p99};
+use crate::rig::progress::Progress;
+use crate::rig::stats::{median, middle, p99};
 use crate::validate::far::{LASER_BYTES, PAYLOAD_SHARE, load};
 use anyhow::Result;
 use serde::Serialize;
 use std::fmt::Write;
+use std::ops::Range;
 use std::time::Duration;
 
 const MBPS: [u64; 2] = [6, 54];
@@ -18,7 +19,7 @@ const LOSSES_PERCENT: [u64; 5] = [0, 1, 5, 10, 20];
 const SENDERS: [Sender; 3] = [Sender::Cubic, Sender::Bbr, Sender::Tautline];
 const SECONDS: u64 = 10;
 /// Counted span; in the first second the sender still adapts.
-const COUNTED: (u64, u64) = (S, SECONDS * S);
+const COUNTED: Range<u64> = S..SECONDS * S;
 const BULK_BYTES: u64 = 65_536;
 
 /// Sender on the path.
@@ -88,7 +89,7 @@ impl Sender {
             sender: self,
             mbps: rate,
             loss_percent,
-            goodput_percent: middle(percents.iter().copied()),
+            goodput_percent: middle(&percents),
             goodput_percent_of_runs: percents,
             laser_p99_ms: median(lasers),
             laser_lost,

@@ -2,7 +2,7 @@
 //! A real node whose gateway makes and records messages instead of using ROS. It measures Tautline
 //! from daemon to daemon.
 
-use crate::clock::monotonic_ns;
+use crate::rig::clock::monotonic_ns;
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};

@@ -6,7 +6,7 @@
 //! two timers (measured once). Time-critical work therefore has two threads ([`HANDS`]), each on a
 //! processor of its own. Whichever is awake does the work that is due.
 
-use crate::processes::run;
+use crate::rig::processes::run;
 use anyhow::{Context, Result};
 use rustix::thread::{
     CpuSet, gettid, sched_getaffinity, sched_setaffinity, set_current_timer_slack,
