@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checks of the kernel features that the emulator needs, on the kernel of this machine: the
-//! emulator itself runs small scenarios.
+//! Checks of the kernel features that the emulator needs and the command `air` does not show, on the
+//! kernel of this machine: the emulator itself runs small scenarios.
 
 use super::kernel::Plumbing;
 use super::station::{Air, sleep_until};
-use crate::rig::namespace::{command, enter};
-use crate::rig::processes::{POLL_PERIOD, run, wait_for};
+use crate::rig::namespace::enter;
+use crate::rig::processes::{POLL_PERIOD, wait_for};
 use crate::rig::staging::address;
 use crate::scenario::{self, Scenario};
 use anyhow::{Context, Result, bail, ensure};
@@ -33,50 +33,35 @@ pub struct Arguments {
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum Case {
-    /// ping and the ARP before it are held, and pass.
-    Ping,
     /// A held packet stays charged to its socket.
     BackPressure,
     /// What the medium loses does not arrive; a broadcast arrives where the medium delivers it.
     Verdicts,
-    /// Frames are known by radio, two in one station.
-    Radios,
-    /// The kernel forwards for others by its one radio.
-    Relay,
     /// A megabyte by TCP, in frames of one packet.
     Tcp,
     /// Too many frames at once are counted, and no reason to stop.
     Overrun,
-    /// Stations that stay until this is killed.
-    Stay,
 }
 
 impl Arguments {
     /// Runs one case; an error names the deviation.
     pub fn run(&self) -> Result<()> {
         match self.case {
-            Case::Ping => ping(),
             Case::BackPressure => back_pressure(),
             Case::Verdicts => verdicts(),
-            Case::Radios => radios(),
-            Case::Relay => relay(),
             Case::Tcp => tcp(),
             Case::Overrun => overrun(),
-            Case::Stay => stay(),
         }
     }
 }
 
 /// Returns a scenario with the stations `s1`, `s2` and so on, on one pipe.
 fn one_pipe(stations: usize, pipe: &str, rest: &str) -> Result<Scenario> {
-    parse(&format!(
-        "networks: {{ one: {{ pipe: {{ {pipe} }} }} }}\n\
+    let text = format!(
+        "about: A check of the kernel\nduration: 60s\n\
+         networks: {{ one: {{ pipe: {{ {pipe} }} }} }}\n\
          stations: {{ s: {{ count: {stations}, networks: [one] }} }}\n{rest}"
-    ))
-}
-
-fn parse(text: &str) -> Result<Scenario> {
-    let text = format!("about: A check of the kernel\nduration: 60s\n{text}");
+    );
     scenario::made("check", &text)
 }
 
@@ -86,11 +71,6 @@ fn start(scenario: &Scenario) -> Result<Air> {
 
 fn name(station: usize) -> String {
     format!("s{}", station + 1)
-}
-
-/// Stops the air; returns the frames that each radio sent.
-fn frames(air: Air) -> Result<Vec<u64>> {
-    Ok(air.stop()?.radios.iter().map(|radio| radio.attempts).collect())
 }
 
 /// Opens a socket in a station, bound to [`PORT`], with a read timeout of [`PATIENCE`].
@@ -121,22 +101,6 @@ fn next(socket: &UdpSocket) -> Result<String> {
 fn expect(socket: &UdpSocket, text: &str) -> Result<()> {
     let found = next(socket)?;
     ensure!(found == text, "'{found}' arrived first and not '{text}'");
-    Ok(())
-}
-
-/// Sends three pings from the first station; returns the output of ping.
-fn ping_to(to: Ipv4Addr) -> Result<String> {
-    let mut ping = command(&name(0), "ping");
-    run(ping.args(["-n", "-c", "3", "-i", "0.2", "-W", "5"]).arg(to.to_string()))
-}
-
-fn ping() -> Result<()> {
-    let air = start(&one_pipe(2, "rate: 6Mbps", "")?)?;
-    let said = ping_to(address(0, 1))?;
-    let frames = frames(air)?;
-    // Three requests or responses, and a frame of ARP before them.
-    ensure!(frames.iter().all(|count| *count >= 4), "held: {frames:?}");
-    println!("{said}held by radio: {frames:?}");
     Ok(())
 }
 
@@ -198,29 +162,6 @@ fn verdicts() -> Result<()> {
     Ok(())
 }
 
-fn radios() -> Result<()> {
-    let air = start(&parse(
-        "networks:\n  one: { pipe: { rate: 6Mbps } }\n  two: { pipe: { rate: 6Mbps } }\n\
-         stations: { s: { count: 2, networks: [one, two] } }\n",
-    )?)?;
-    ping_to(address(1, 1))?;
-    let frames = frames(air)?;
-    let used: Vec<usize> = (0..frames.len()).filter(|radio| frames[*radio] > 0).collect();
-    ensure!(used == [1, 3], "ping on the second network used radios {used:?}");
-    println!("frames by radio: {frames:?}");
-    Ok(())
-}
-
-fn relay() -> Result<()> {
-    let air = start(&one_pipe(3, "rate: 6Mbps", "routes: [ [s1, s2, s3] ]\n")?)?;
-    let said = ping_to(address(0, 2))?;
-    let frames = frames(air)?;
-    ensure!(said.contains("ttl=63"), "ping did not take two hops: {said}");
-    ensure!(frames[1] >= 6, "the relay forwarded too little: {frames:?}");
-    println!("{said}frames by radio: {frames:?}");
-    Ok(())
-}
-
 fn tcp() -> Result<()> {
     let air = start(&one_pipe(2, "rate: 6Mbps", "")?)?;
     let sent: Vec<u8> = (0..STREAM_BYTES).map(|place| (place * 7 / 5) as u8).collect();
@@ -237,18 +178,18 @@ fn tcp() -> Result<()> {
     drop(stream);
     let received = receiver.join().ok().context("the receiver panicked")??;
     let took = begin.elapsed();
-    let frames = frames(air)?;
+    let frames = air.stop()?.radios[0].attempts;
     ensure!(received == sent, "{} of {} bytes arrived, or others", received.len(), sent.len());
     let segments = u64::from(STREAM_BYTES) / SEGMENT_BYTES;
-    ensure!(frames[0] >= segments, "{} frames for {segments} segments", frames[0]);
+    ensure!(frames >= segments, "{frames} frames for {segments} segments");
     let mbps = sent.len() as f64 * 8e-6 / took.as_secs_f64();
-    println!("1 MB by TCP in {took:?}, {mbps:.2} Mbps, {} frames", frames[0]);
+    println!("1 MB by TCP in {took:?}, {mbps:.2} Mbps, {frames} frames");
     Ok(())
 }
 
 fn overrun() -> Result<()> {
     let scenario = one_pipe(2, "rate: 1Gbps, queue: 10MB", "")?;
-    let plumbing = Air::plumbing(&scenario)?;
+    let plumbing = Plumbing::new(&scenario)?;
     let (sender, receiver) = (udp(0)?, udp(1)?);
     let sent = flood()?;
     let air = Air::run(&scenario, 1, 0, plumbing)?;
@@ -299,23 +240,4 @@ fn drain(sender: &UdpSocket, receiver: &UdpSocket) -> Result<u64> {
         }
     }
     bail!("nothing sent after too much arrived in {PATIENCE:?}");
-}
-
-/// Prints the namespaces of this program and of a station, and holds a frame until killed.
-fn stay() -> Result<()> {
-    let _held: Plumbing = Air::plumbing(&one_pipe(2, "rate: 6Mbps", "")?)?;
-    let mut ping = command(&name(0), "ping").arg(address(0, 1).to_string()).spawn()?;
-    let of_station = enter(&name(0), || namespaces_of("thread-self"))?;
-    let mut output = std::io::stdout();
-    writeln!(output, "{} {of_station}", namespaces_of("self")?)?;
-    output.flush()?;
-    let status = ping.wait()?;
-    bail!("ping ended with {status} although nothing was ever released")
-}
-
-fn namespaces_of(process: &str) -> Result<String> {
-    let kinds = ["net", "mnt", "pid"];
-    let links = kinds.map(|kind| std::fs::read_link(format!("/proc/{process}/ns/{kind}")));
-    let links = links.into_iter().collect::<std::io::Result<Vec<_>>>()?;
-    Ok(links.iter().map(|link| link.display().to_string()).collect::<Vec<_>>().join(" "))
 }

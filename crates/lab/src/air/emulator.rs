@@ -152,7 +152,7 @@ impl Emulator {
             for &network in &station.networks {
                 let network_id = tautline_medium::NetworkId(network);
                 let radio = medium.add_radio(id, network_id, station.queue_packets);
-                radios.insert(mac(network as u8, number), radio);
+                radios.insert(mac(network, number), radio);
             }
         }
         Self {

@@ -14,7 +14,8 @@ mod tcp;
 mod udp;
 
 pub use emulator::Punctuality;
-pub use station::{Air, MTU, interface};
+pub use kernel::{MTU, interface};
+pub use station::Air;
 
 use crate::rig::enclosure::SCRATCH;
 use crate::rig::figures::{Figures, FlowFigures, RunArguments, say};

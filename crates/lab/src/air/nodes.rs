@@ -2,7 +2,8 @@
 //! A scenario's Tautline flows, carried by real nodes in the stations: `tautline-lab traffic`,
 //! whose gateway generates and records messages.
 
-use super::station::{Air, interface};
+use super::kernel::interface;
+use super::station::Air;
 use crate::bench::node::Node;
 use crate::bench::traffic::Made;
 use crate::rig::node_file::NodeFile;

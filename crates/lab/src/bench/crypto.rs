@@ -103,12 +103,13 @@ fn rows() -> Result<Vec<Row>> {
     let [caller, called] = handshakes()?;
     rows.push(Row::new("a handshake, at the caller", 1, caller, Some(HANDSHAKE_US)));
     rows.push(Row::new("a handshake, at the called", 1, called, Some(HANDSHAKE_US)));
-    let strangers = calls(Forged::Stranger)?;
-    rows.push(Row::new("a forged call, first code wrong", CALLS_PER_BATCH, strangers, None));
-    let asked = calls(Forged::Asked)?;
-    rows.push(Row::new("a forged call, first code right: a cookie", CALLS_PER_BATCH, asked, None));
-    let silent = calls(Forged::Silent)?;
-    rows.push(Row::new("the same, cookies used up", CALLS_PER_BATCH, silent, None));
+    for (forged, what) in [
+        (Forged::Stranger, "a forged call, first code wrong"),
+        (Forged::Asked, "a forged call, first code right: a cookie"),
+        (Forged::Silent, "the same, cookies used up"),
+    ] {
+        rows.push(Row::new(what, CALLS_PER_BATCH, calls(forged)?, None));
+    }
     Ok(rows)
 }
 

@@ -42,58 +42,9 @@ use verdict::Conclusion;
 #[derive(clap::Subcommand)]
 pub enum Command {
     /// Laser, camera and commands over a 6 Mbps link: Tautline beside plain ROS.
-    Demo {
-        /// Which ROS the robots run; 2 is rclpy over Fast DDS, which crates/lab/ros2.sh installs.
-        #[arg(long, value_enum, default_value_t = Ros::One)]
-        ros: Ros,
-        /// What joins robot and base.
-        #[arg(long, value_enum, default_value_t = DemoLink::TokenBucket)]
-        link: DemoLink,
-        /// Where the report, the picture and the raw samples go; by default target/demo, with
-        /// -ros2 and -radio for what is not ROS 1 and a token bucket.
-        #[arg(long)]
-        output: Option<PathBuf>,
-        /// Counted seconds per transport.
-        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
-        seconds: u64,
-        #[command(flatten)]
-        choice: Choice,
-    },
+    Demo(Demo),
     /// One case, or all of them, with raw samples kept.
-    Bench {
-        /// 6mbps, 6mbps-rate, 3mbps, 3mbps-rate, 6mbps-loss, 6mbps-radio, or all; with ROS 1 only:
-        /// idle, header, five-peers, recovery, reload, crypto, flood, attack; with ROS 2 only:
-        /// ros2-gateway.
-        case: String,
-        /// Which ROS the robots run; 2 is rclpy over Fast DDS, which crates/lab/ros2.sh installs.
-        #[arg(long, value_enum, default_value_t = Ros::One)]
-        ros: Ros,
-        /// How often each case is run; the median run is quoted, of attack the median of each
-        /// phase. Over a radio a run during which the emulator was late is repeated. By default 1;
-        /// of recovery 10 of each interruption.
-        #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100))]
-        runs: Option<u64>,
-        /// Print the report as JSON instead of a table.
-        #[arg(long)]
-        json: bool,
-        /// Folder under which each invocation makes its own, named by date and host.
-        #[arg(long, default_value = "target/bench")]
-        output: PathBuf,
-        /// Counted seconds per transport.
-        #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
-        seconds: u64,
-        /// Of recovery: only these.
-        #[arg(long, value_delimiter = ',')]
-        interruption: Vec<Interruption>,
-        /// Of recovery: how many seconds the link carries nothing.
-        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
-        outage: u64,
-        /// Of attack: only these kinds.
-        #[arg(long, value_delimiter = ',')]
-        kind: Vec<attack::Kind>,
-        #[command(flatten)]
-        choice: Choice,
-    },
+    Bench(Bench),
     /// Do topics arrive at all, both ways, latched ones late? Two masters, no slow link.
     Smoke {
         /// Where logs go.
@@ -108,6 +59,63 @@ pub enum Command {
     /// A publisher or subscriber of ROS 2, with or without the gateway; started by ros2-gateway.
     #[command(hide = true)]
     DdsEnd(gateway::ends::Arguments),
+}
+
+/// Arguments of the demo.
+#[derive(clap::Args)]
+pub struct Demo {
+    /// Which ROS the robots run; 2 is rclpy over Fast DDS, which crates/lab/ros2.sh installs.
+    #[arg(long, value_enum, default_value_t = Ros::One)]
+    ros: Ros,
+    /// What joins robot and base.
+    #[arg(long, value_enum, default_value_t = DemoLink::TokenBucket)]
+    link: DemoLink,
+    /// Where the report, the picture and the raw samples go; by default target/demo, with
+    /// -ros2 and -radio for what is not ROS 1 and a token bucket.
+    #[arg(long)]
+    output: Option<PathBuf>,
+    /// Counted seconds per transport.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+    #[command(flatten)]
+    choice: Choice,
+}
+
+/// Arguments of a bench.
+#[derive(clap::Args)]
+pub struct Bench {
+    /// 6mbps, 6mbps-rate, 3mbps, 3mbps-rate, 6mbps-loss, 6mbps-radio, or all; with ROS 1 only:
+    /// idle, header, five-peers, recovery, reload, crypto, flood, attack; with ROS 2 only:
+    /// ros2-gateway.
+    case: String,
+    /// Which ROS the robots run; 2 is rclpy over Fast DDS, which crates/lab/ros2.sh installs.
+    #[arg(long, value_enum, default_value_t = Ros::One)]
+    ros: Ros,
+    /// How often each case is run; the median run is quoted, of attack the median of each
+    /// phase. Over a radio a run during which the emulator was late is repeated. By default 1;
+    /// of recovery 10 of each interruption.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100))]
+    runs: Option<u64>,
+    /// Print the report as JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Folder under which each invocation makes its own, named by date and host.
+    #[arg(long, default_value = "target/bench")]
+    output: PathBuf,
+    /// Counted seconds per transport.
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+    /// Of recovery: only these.
+    #[arg(long, value_delimiter = ',')]
+    interruption: Vec<Interruption>,
+    /// Of recovery: how many seconds the link carries nothing.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
+    outage: u64,
+    /// Of attack: only these kinds.
+    #[arg(long, value_delimiter = ',')]
+    kind: Vec<attack::Kind>,
+    #[command(flatten)]
+    choice: Choice,
 }
 
 /// What joins the demo's two computers.
@@ -157,54 +165,28 @@ pub fn run(command: &Command) -> Result<ExitCode> {
     match command {
         Command::Traffic(arguments) => traffic::run(arguments).map(|()| ExitCode::SUCCESS),
         Command::DdsEnd(arguments) => gateway::ends::run(arguments).map(|()| ExitCode::SUCCESS),
-        Command::Demo { ros, link, output, seconds, choice } => {
-            let name = link.case();
-            let case = Case::named(name, *ros).with_context(|| format!("no case {name}"))?;
-            let output = output.as_deref().unwrap_or(Path::new(link.folder(*ros)));
-            demo(case, output, Duration::from_secs(*seconds), choice)
-        }
-        Command::Bench {
-            case,
-            ros,
-            runs,
-            json,
-            output,
-            seconds,
-            interruption,
-            outage,
-            kind,
-            choice,
-        } => {
-            // This case exists for ROS 2 only.
-            let ros = if case == gateway::NAME { Ros::Two } else { *ros };
-            let bench = Bench {
-                ros,
-                folder: output.join(stamp()?),
-                runs: *runs,
-                json: *json,
-                time: Duration::from_secs(*seconds),
-                interruptions: interruption,
-                outage: Duration::from_secs(*outage),
-                kinds: kind,
-                choice,
-            };
-            bench.run(case)
-        }
+        Command::Demo(demo) => demo.run(),
+        Command::Bench(bench) => bench.run(),
         Command::Smoke { output, choice } => smoke::run(output, &choice.daemons(Ros::One, None)?),
     }
 }
 
-fn demo(case: &'static Case, output: &Path, time: Duration, choice: &Choice) -> Result<ExitCode> {
-    let raw = output.join("raw");
-    let runs = choice.measure(case, time, std::slice::from_ref(&raw))?;
-    let report = Report::new(case, time, &runs)?;
-    report.write(&output.join("report.json"))?;
-    print!("{}", report.text());
-    if report.quoted_run() > 0 {
-        report.draw(&raw, &output.join("delays.png"))?;
-        println!("report.json, delays.png and raw/ are in {}", output.display());
+impl Demo {
+    fn run(&self) -> Result<ExitCode> {
+        let name = self.link.case();
+        let case = Case::named(name, self.ros).with_context(|| format!("no case {name}"))?;
+        let output = self.output.as_deref().unwrap_or(Path::new(self.link.folder(self.ros)));
+        let (raw, time) = (output.join("raw"), Duration::from_secs(self.seconds));
+        let runs = self.choice.measure(case, time, std::slice::from_ref(&raw))?;
+        let report = Report::new(case, time, &runs)?;
+        report.write(&output.join("report.json"))?;
+        print!("{}", report.text());
+        if report.quoted_run() > 0 {
+            report.draw(&raw, &output.join("delays.png"))?;
+            println!("report.json, delays.png and raw/ are in {}", output.display());
+        }
+        Ok(report.result().exit_code())
     }
-    Ok(report.result().exit_code())
 }
 
 /// Cases other than two computers with the load of [`setup::flows::Flow`]: with ROS 1 or no ROS here,
@@ -221,68 +203,67 @@ const OF_ROS_1: &[&str] = &[
 ];
 const OF_ROS_2: &[&str] = &[gateway::NAME];
 
-struct Bench<'a> {
-    ros: Ros,
-    folder: PathBuf,
-    runs: Option<u64>,
-    json: bool,
-    time: Duration,
-    interruptions: &'a [Interruption],
-    outage: Duration,
-    kinds: &'a [attack::Kind],
-    choice: &'a Choice,
-}
+impl Bench {
+    /// Returns the ROS of the robots; one case exists for ROS 2 only.
+    fn ros(&self) -> Ros {
+        if self.case == gateway::NAME { Ros::Two } else { self.ros }
+    }
 
-impl Bench<'_> {
-    fn run(&self, name: &str) -> Result<ExitCode> {
-        let of_two = Case::all(self.ros).map(|case| case.name);
-        let others = if self.ros == Ros::One { OF_ROS_1 } else { OF_ROS_2 };
+    fn run(&self) -> Result<ExitCode> {
+        let (ros, folder) = (self.ros(), self.output.join(stamp()?));
+        let of_two = Case::all(ros).map(|case| case.name);
+        let others = if ros == Ros::One { OF_ROS_1 } else { OF_ROS_2 };
         let names: Vec<&str> = of_two.chain(others.iter().copied()).collect();
-        let chosen: Vec<&str> =
-            names.iter().copied().filter(|&case| name == case || name == "all").collect();
+        let chosen = |case: &&str| self.case == *case || self.case == "all";
+        let chosen: Vec<&str> = names.iter().copied().filter(chosen).collect();
         ensure!(
             !chosen.is_empty(),
-            "no case '{name}' with ROS {}; there are {}, all",
-            self.ros.number(),
+            "no case '{}' with ROS {}; there are {}, all",
+            self.case,
+            ros.number(),
             names.join(", ")
         );
         let mut worst = Conclusion::Reached;
-        for name in chosen {
-            worst = worst.max(self.run_one(name)?);
+        for case in chosen {
+            worst = worst.max(self.run_one(case, folder.join(case))?);
         }
         Ok(worst.exit_code())
     }
 
-    fn run_one(&self, case: &'static str) -> Result<Conclusion> {
-        if let Some(case) = Case::named(case, self.ros) {
-            return self.run_case(case);
+    fn run_one(&self, case: &'static str, folder: PathBuf) -> Result<Conclusion> {
+        if let Some(case) = Case::named(case, self.ros()) {
+            return self.run_case(case, &folder);
         }
-        let output = Output { case, folder: self.folder.join(case), as_json: self.json };
-        make_folder(&output.folder)?;
-        let daemons = self.choice.daemons(self.ros, None)?;
-        let runs = self.runs.unwrap_or(if case == recovery::NAME { recovery::RUNS } else { 1 });
+        make_folder(&folder)?;
+        let output = Output { case, folder, as_json: self.json };
+        let daemons = self.choice.daemons(self.ros(), None)?;
+        let runs = self.runs.unwrap_or(1);
         match case {
             star::NAME => star::run(&output),
             reload::NAME => reload::run(&output),
             recovery::NAME => {
-                let (only, outage) = (self.interruptions, self.outage);
-                let runs = runs as usize;
-                recovery::run(&recovery::Plan { setup: &daemons, only, outage, runs }, &output)
+                let plan = recovery::Plan {
+                    setup: &daemons,
+                    only: &self.interruption,
+                    outage: Duration::from_secs(self.outage),
+                    runs: self.runs.unwrap_or(recovery::RUNS) as usize,
+                };
+                recovery::run(&plan, &output)
             }
             crypto::NAME => crypto::run(&daemons, &output),
             flood::NAME => flood::run(&daemons, runs, &output),
-            attack::NAME => attack::run(&daemons, self.kinds, runs, &output),
+            attack::NAME => attack::run(&daemons, &self.kind, runs, &output),
             gateway::NAME => gateway::run(&daemons, &output),
             _ => alone::run(&daemons, &output),
         }
     }
 
-    fn run_case(&self, case: &'static Case) -> Result<Conclusion> {
-        let folder = self.folder.join(case.name);
+    fn run_case(&self, case: &'static Case, folder: &Path) -> Result<Conclusion> {
         let folders: Vec<PathBuf> =
             (1..=self.runs.unwrap_or(1)).map(|run| folder.join(format!("run-{run}"))).collect();
-        let runs = self.choice.measure(case, self.time, &folders)?;
-        let report = Report::new(case, self.time, &runs)?;
+        let time = Duration::from_secs(self.seconds);
+        let runs = self.choice.measure(case, time, &folders)?;
+        let report = Report::new(case, time, &runs)?;
         report.write(&folder.join("report.json"))?;
         if report.quoted_run() > 0 {
             let quoted = folder.join(format!("run-{}", report.quoted_run()));

@@ -3,10 +3,10 @@
 //! real programs produce the same format.
 
 use crate::rig::processes::make_folder;
-use crate::rig::stats::{Delay, Samples, Summary};
+use crate::rig::stats::{Delay, Samples, Summary, write_rows};
 use crate::rig::table::{self, bar, left, or_dash, right};
 use crate::scenario::{Over, Pace, Scenario};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -362,10 +362,7 @@ impl FlowFigures {
 /// Writes samples of flows as rows of `flow,sequence,sent_ns,received_ns`; the last field is empty
 /// if the message did not arrive.
 fn write_samples(file: &Path, flows: &[(&str, Samples)]) -> Result<()> {
-    let out =
-        std::fs::File::create(file).with_context(|| format!("cannot write {}", file.display()))?;
-    let mut out = std::io::BufWriter::new(out);
-    writeln!(out, "flow,sequence,sent_ns,received_ns")?;
+    let mut rows = vec!["flow,sequence,sent_ns,received_ns".to_owned()];
     for (name, samples) in flows {
         let mut received = vec![None; samples.sent_ns.len()];
         for arrival in &samples.arrivals {
@@ -375,8 +372,8 @@ fn write_samples(file: &Path, flows: &[(&str, Samples)]) -> Result<()> {
         }
         for (sequence, (sent, received)) in samples.sent_ns.iter().zip(received).enumerate() {
             let received = received.map_or(String::new(), |ns: u64| ns.to_string());
-            writeln!(out, "{name},{sequence},{sent},{received}")?;
+            rows.push(format!("{name},{sequence},{sent},{received}"));
         }
     }
-    out.flush().context("writing samples")
+    write_rows(file, rows)
 }

@@ -13,6 +13,7 @@ pub mod processes;
 pub mod progress;
 pub mod punctual;
 pub mod staging;
+pub mod stamp;
 pub mod stats;
 pub mod table;
 pub mod worker;

@@ -178,10 +178,15 @@ fn parse_usage(stat: &str, status: &str) -> Result<Usage> {
     let (Some(Ok(user)), Some(Ok(system))) = (times.next(), times.next()) else {
         bail!("no times in stat '{stat}'");
     };
-    let resident =
-        status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
-    let kilobytes: u64 = resident.trim().trim_end_matches(" kB").parse()?;
-    Ok(Usage { cpu: TICK * (user + system), resident_bytes: kilobytes * 1024 })
+    let resident_bytes = status_bytes(status, "VmRSS:").context("no VmRSS")?;
+    Ok(Usage { cpu: TICK * (user + system), resident_bytes })
+}
+
+/// Parses an amount of memory in proc_pid_status(5).
+pub fn status_bytes(status: &str, key: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+    let kilobytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kilobytes * 1024)
 }
 
 /// Checks a condition every [`POLL_PERIOD`] until it returns a value; `None` after `patience`.
@@ -212,6 +217,11 @@ pub fn empty_folder(folder: &Path) -> Result<()> {
 /// Creates a folder, unless it exists.
 pub fn make_folder(folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))
+}
+
+/// Returns the name of a value on the command line.
+pub fn word(value: impl clap::ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().into())
 }
 
 /// Runs a command to its end; an error contains the command and its stderr.

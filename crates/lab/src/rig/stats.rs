@@ -4,6 +4,7 @@
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::HashSet;
+use std::io::Write;
 use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
@@ -230,6 +231,16 @@ fn gap(gaps: Vec<f64>) -> Option<Gap> {
 fn nearest_rank(sorted: &[f64], share: f64) -> f64 {
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted[rank.clamp(1, sorted.len()) - 1]
+}
+
+/// Writes rows of samples to a file.
+pub fn write_rows(file: &Path, rows: impl IntoIterator<Item = String>) -> Result<()> {
+    let writing = || format!("cannot write {}", file.display());
+    let mut out = std::io::BufWriter::new(std::fs::File::create(file).with_context(writing)?);
+    for row in rows {
+        writeln!(out, "{row}")?;
+    }
+    out.flush().with_context(writing)
 }
 
 /// Reads rows of `N` whole numbers below a header line.

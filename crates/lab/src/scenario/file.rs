@@ -5,7 +5,7 @@
 use super::reader::At;
 use super::value::{
     Burst, Flag, Line, List, MessageSize, Named, Or, Overhead, Pacing, Point, QueueSize, Rate,
-    Real, Reference, Share, Span, Time, Whole, Word,
+    Real, Reference, Share, Span, Time, Whole, Word, inline_schema,
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
@@ -453,18 +453,9 @@ impl<'de> Deserialize<'de> for Loss {
     }
 }
 
-impl JsonSchema for Loss {
-    fn schema_name() -> Cow<'static, str> {
-        "Loss".into()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "anyOf": [generator.subschema_for::<Share>(), generator.subschema_for::<Bursts>()] })
-    }
+inline_schema! {
+    [] Loss, "Loss",
+    |it| json_schema!({ "anyOf": [it.subschema_for::<Share>(), it.subschema_for::<Bursts>()] })
 }
 
 /// An outage of one station or of a pair.
@@ -504,19 +495,10 @@ impl<'de> Deserialize<'de> for Outage {
     }
 }
 
-impl JsonSchema for Outage {
-    fn schema_name() -> Cow<'static, str> {
-        "Outage".into()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "title": "a station, or a pair of stations [one, other]", "anyOf": [
-            { "type": "string" },
-            { "type": "array", "items": { "type": "string" }, "minItems": 2, "maxItems": 2 },
-        ] })
-    }
+inline_schema! {
+    [] Outage, "Outage",
+    |_| json_schema!({ "title": "a station, or a pair of stations [one, other]", "anyOf": [
+        { "type": "string" },
+        { "type": "array", "items": { "type": "string" }, "minItems": 2, "maxItems": 2 },
+    ] })
 }

@@ -11,8 +11,6 @@ mod check;
 mod file;
 mod reader;
 #[cfg(test)]
-mod reference;
-#[cfg(test)]
 mod tests;
 mod value;
 
@@ -40,7 +38,7 @@ pub const MAX_TRACE_BYTES: usize = 8 * 1024 * 1024;
 pub const LONGEST: &str = "24h";
 
 /// A scenario that can be run.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Scenario {
     /// File name without its extension.
     pub name: String,
@@ -205,7 +203,7 @@ pub enum Happening {
 }
 
 /// Settings of every Tautline node.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tautline {
     /// In-flight budget of a radio, in full packets.
     pub in_flight: u32,

@@ -218,7 +218,12 @@ fn dropped(world: &World, number: usize) -> BTreeMap<String, u64> {
 }
 
 /// Names the network by which a link leaves, or the relay of the link.
-fn way(scenario: &Scenario, station: &Station, endpoint: &Endpoint, link: &LinkView<'_>) -> String {
+fn path_words(
+    scenario: &Scenario,
+    station: &Station,
+    endpoint: &Endpoint,
+    link: &LinkView<'_>,
+) -> String {
     match link.remote {
         Some(Place::Relay { hop, .. }) => format!("through {}", endpoint.peer(hop).name),
         _ => {
@@ -239,7 +244,7 @@ fn link_figures(scenario: &Scenario, world: &World) -> Vec<LinkFigures> {
                     "{} to {} {}",
                     station.name,
                     endpoint.peer(view.peer).name,
-                    way(scenario, station, endpoint, &view)
+                    path_words(scenario, station, endpoint, &view)
                 ),
                 sent_packets: view.stats.sent_packets,
                 sent_bytes: view.stats.sent_bytes,

@@ -19,7 +19,7 @@ const CHAINS: [(&str, usize); 2] = [("pound-2hops", 2), ("relay-3hops", 3)];
 const CHANNEL_MBPS: f64 = 6.0;
 /// Bits of a full packet with the header of its frame, as a configured rate counts it.
 const PACKET_BITS: f64 = 1514.0 * 8.0;
-/// Expected duration of one chain with one way, for the progress line.
+/// Expected duration of one chain with one kind of forwarding, for the progress line.
 const EXPECTED: Duration = Duration::from_secs(2);
 
 /// Returns the rate of Pound's fixed gap after each full packet, in bits per second. Its program
@@ -32,14 +32,14 @@ fn pounds_rate_bps(hops: usize) -> u64 {
 /// How messages pass the stations between the two ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Way {
+enum Forwarding {
     Relays,
     TautlineOverIp,
     PoundsGap,
     PlainUdp,
 }
 
-impl Way {
+impl Forwarding {
     const ALL: [Self; 4] = [Self::Relays, Self::TautlineOverIp, Self::PoundsGap, Self::PlainUdp];
 
     fn words(self) -> &'static str {
@@ -69,11 +69,12 @@ struct Outcome {
     arrived_percent: f64,
 }
 
-/// Figures of one chain with one way.
+/// Figures of one chain with one kind of forwarding.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
     hops: usize,
-    way: Way,
+    #[serde(rename = "way")]
+    forwarding: Forwarding,
     laser: Outcome,
     image: Outcome,
 }
@@ -100,22 +101,24 @@ fn outcome(scenario: &Scenario, seeds: u64) -> Result<[Outcome; 2]> {
     }))
 }
 
-fn all() -> impl Iterator<Item = (&'static str, usize, Way)> {
-    CHAINS.into_iter().flat_map(|(name, hops)| Way::ALL.map(|way| (name, hops, way)))
+fn all() -> impl Iterator<Item = (&'static str, usize, Forwarding)> {
+    CHAINS.into_iter().flat_map(|(name, hops)| Forwarding::ALL.map(|it| (name, hops, it)))
 }
 
 /// Returns the stages for the progress line.
 pub fn stages() -> Vec<(String, Duration)> {
-    all().map(|(name, _, way)| (format!("{name}, {}", way.words()), EXPECTED)).collect()
+    all()
+        .map(|(name, _, forwarding)| (format!("{name}, {}", forwarding.words()), EXPECTED))
+        .collect()
 }
 
-/// Runs every chain with every way.
+/// Runs every chain with every kind of forwarding.
 pub fn rows(progress: &Progress, seeds: u64) -> Result<Vec<Row>> {
-    parallel::run(progress, all().collect(), |(name, hops, way)| {
+    parallel::run(progress, all().collect(), |(name, hops, forwarding)| {
         let mut scenario = scenario::named(name)?;
-        way.apply(&mut scenario, hops);
+        forwarding.apply(&mut scenario, hops);
         let [laser, image] = outcome(&scenario, seeds)?;
-        Ok(Row { hops, way, laser, image })
+        Ok(Row { hops, forwarding, laser, image })
     })
 }
 
@@ -131,8 +134,8 @@ pub fn run(seeds: u64, as_json: bool) -> Result<ExitCode> {
 /// 6.9 ms on average and 20 ms at the 99th percentile, no later than with Pound's gap, and 99.5 %
 /// of the images.
 pub fn missed(rows: &[Row]) -> Option<String> {
-    let of = |way| rows.iter().find(|row| row.hops == 2 && row.way == way);
-    let (auto, pound) = of(Way::TautlineOverIp).zip(of(Way::PoundsGap))?;
+    let of = |it| rows.iter().find(|row| row.hops == 2 && row.forwarding == it);
+    let (auto, pound) = of(Forwarding::TautlineOverIp).zip(of(Forwarding::PoundsGap))?;
     let (delay, pounds) = auto.laser.delay_ms.zip(pound.laser.delay_ms)?;
     let images = auto.image.arrived_percent;
     let in_time = delay.mean <= pounds.mean.min(6.9) && delay.p99 <= pounds.p99.min(20.0);
@@ -154,11 +157,13 @@ pub fn section(rows: &[Row]) -> String {
 }
 
 fn reached(rows: &[Row]) -> bool {
-    let p99 = |hops, way| {
-        let row = rows.iter().find(|row| row.hops == hops && row.way == way);
+    let p99 = |hops, it| {
+        let row = rows.iter().find(|row| row.hops == hops && row.forwarding == it);
         row.and_then(|row| row.laser.delay_ms).map_or(f64::INFINITY, |delay| delay.p99)
     };
-    CHAINS.iter().all(|(_, hops)| p99(*hops, Way::Relays) < p99(*hops, Way::TautlineOverIp))
+    CHAINS
+        .iter()
+        .all(|(_, hops)| p99(*hops, Forwarding::Relays) < p99(*hops, Forwarding::TautlineOverIp))
 }
 
 fn table(rows: &[Row]) -> String {
@@ -166,7 +171,7 @@ fn table(rows: &[Row]) -> String {
         rows,
         &[
             column("hops", |row: &Row| row.hops.to_string()),
-            column("way", |row| row.way.words().into()),
+            column("way", |row| row.forwarding.words().into()),
             column("laser arrived %", |row| format!("{:.1}", row.laser.arrived_percent)),
             column("laser mean ms", |row| row.laser.ms(|delay| delay.mean)),
             column("laser p99 ms", |row| row.laser.ms(|delay| delay.p99)),

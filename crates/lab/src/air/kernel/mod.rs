@@ -19,23 +19,21 @@ mod layout;
 mod netlink;
 mod queue;
 
-pub use layout::{RadioPlan, StationPlan, mac};
+pub use layout::{MTU, interface, mac};
 pub use queue::Troubles;
 
 use crate::rig::namespace::{self, Namespaces, batch, enter};
 use crate::rig::processes::run;
+use crate::scenario::Scenario;
 use anyhow::{Context, Result};
 use inject::Injector;
 use queue::{PacketQueue, QUEUE_NUMBER, REPORT_BYTES, Report};
-use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// Bytes of destination, source and type.
 pub const ETHERNET_HEADER_BYTES: usize = 14;
 
-/// Index of a station in the plan.
-pub type StationNumber = usize;
-/// Index of a radio among all radios, counted station by station in the plan's order.
+/// Index of a radio among all radios, counted station by station in the scenario's order.
 pub type RadioNumber = usize;
 
 /// A frame that the kernel holds until it is discarded.
@@ -63,7 +61,6 @@ impl HeldFrame {
 
 /// The stations, their radios and all held frames. Dropping it removes them.
 pub struct Plumbing {
-    stations: Vec<String>,
     queue: PacketQueue,
     injector: Injector,
     buffer: Vec<u8>,
@@ -82,21 +79,19 @@ impl AsFd for Plumbing {
 impl Plumbing {
     /// Creates and connects all stations; inside an enclosure, where no namespace has one of their
     /// names yet.
-    pub fn new(plan: &[StationPlan]) -> Result<Self> {
-        layout::check(plan)?;
-        let stations: Vec<String> = plan.iter().map(|station| station.name.clone()).collect();
-        let air = [layout::AIR.to_owned()];
-        let namespaces = Namespaces::new(stations.iter().cloned().chain(air).collect())?;
+    pub fn new(scenario: &Scenario) -> Result<Self> {
+        layout::check_names(scenario)?;
+        let stations = scenario.stations.iter().map(|station| station.name.clone());
+        let namespaces = Namespaces::new(stations.chain([layout::AIR.to_owned()]).collect())?;
         let queue = enter(layout::AIR, PacketQueue::open)?;
         // The rule precedes the links, so that no frame bypasses it.
         hold_frames()?;
-        batch(&["-n", layout::AIR], &layout::air_links(plan))
+        batch(&["-n", layout::AIR], &layout::air_links(scenario))
             .context("cannot make radios (CONFIG_VXLAN)")?;
-        for station in plan {
-            batch(&["-n", &station.name], &layout::station_links(station))?;
+        for (number, station) in scenario.stations.iter().enumerate() {
+            batch(&["-n", &station.name], &layout::station_links(scenario, number))?;
         }
         Ok(Self {
-            stations,
             queue,
             injector: Injector::new(layout::AIR)?,
             buffer: vec![0; REPORT_BYTES],
@@ -124,17 +119,6 @@ impl Plumbing {
     pub fn inject(&mut self, radio: RadioNumber, ethernet: &[u8]) -> Result<()> {
         self.uninjected += u64::from(!self.injector.inject(radio, ethernet)?);
         Ok(())
-    }
-
-    /// Routes a station's packets for `destination` via `via`, which is on one of its networks.
-    pub fn add_route(
-        &self,
-        station: StationNumber,
-        destination: Ipv4Addr,
-        via: Ipv4Addr,
-    ) -> Result<()> {
-        let line = format!("route add {destination}/32 via {via}\n");
-        batch(&["-n", &self.stations[station]], &line)
     }
 
     /// Returns the counts of the queue's failures so far.

@@ -2,7 +2,7 @@
 //! Resource use of a daemon under an attack that may kill it.
 
 use crate::bench::setup::daemon::Daemon;
-use crate::rig::processes::Usage;
+use crate::rig::processes::{Usage, status_bytes};
 use crate::rig::worker::Worker;
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// Time between two counts of descriptors and threads.
 const SAMPLE_EVERY: Duration = Duration::from_millis(50);
+/// Peak memory in proc_pid_status(5).
+const PEAK: &str = "VmHWM:";
 /// Makes the kernel reset the peak memory (proc_pid_clear_refs(5)).
 const RESET_PEAK: &str = "5";
 
@@ -73,19 +75,12 @@ fn sample(folder: &Path, stop: &AtomicBool) -> Toll {
     while !stop.load(Ordering::Relaxed) {
         let count = |of: &str| std::fs::read_dir(folder.join(of)).map_or(0, Iterator::count);
         let status = std::fs::read_to_string(folder.join("status")).unwrap_or_default();
-        most.peak_bytes = most.peak_bytes.max(peak(&status).unwrap_or(0));
+        most.peak_bytes = most.peak_bytes.max(status_bytes(&status, PEAK).unwrap_or(0));
         most.descriptors = most.descriptors.max(count("fd"));
         most.threads = most.threads.max(count("task"));
         std::thread::sleep(SAMPLE_EVERY);
     }
     most
-}
-
-/// Parses the peak memory from proc_pid_status(5).
-fn peak(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kilobytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
-    Some(kilobytes * 1024)
 }
 
 fn lines(log: &Path) -> usize {
@@ -98,7 +93,7 @@ mod tests {
 
     #[test]
     fn the_peak_is_read_and_missing_of_a_process_that_has_died() {
-        assert_eq!(peak("VmPeak:\t 9 kB\nVmHWM:\t   2048 kB\n"), Some(2 << 20));
-        assert_eq!(peak("State:\tZ (zombie)\n"), None);
+        assert_eq!(status_bytes("VmPeak:\t 9 kB\nVmHWM:\t   2048 kB\n", PEAK), Some(2 << 20));
+        assert_eq!(status_bytes("State:\tZ (zombie)\n", PEAK), None);
     }
 }

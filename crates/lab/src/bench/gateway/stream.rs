@@ -6,10 +6,9 @@ use crate::bench::setup::load::{DRAIN_PATIENCE, FIRST_PATIENCE};
 use crate::bench::setup::ros::{self, Middleware, Ros, RosProgram, START_PATIENCE, WRITE_PATIENCE};
 use crate::bench::setup::world::Computer;
 use crate::rig::clock::monotonic_ns;
-use crate::rig::processes::{Process, make_folder};
+use crate::rig::processes::{Process, make_folder, word};
 use crate::rig::stats::Samples;
-use anyhow::{Context, Result};
-use clap::ValueEnum;
+use anyhow::Result;
 use std::path::Path;
 use std::time::Duration;
 
@@ -99,7 +98,7 @@ impl Stream<'_> {
 
     fn own(&self, by: By, role: Role, output: &Path, folder: &Path) -> Result<Process> {
         let mut command = self.computer.command(std::env::current_exe()?);
-        let (role, by) = (word(role)?, word(by)?);
+        let (role, by) = (word(role), word(by));
         command.args(["--inside", "dds-end", &role, &by]).arg(output);
         let Load { bytes, period, burst, depth, .. } = self.load;
         command
@@ -122,11 +121,6 @@ impl Stream<'_> {
             }
             Role::Subscribe => "subscribe.py",
         };
-        program.python(&word(role)?, script, &arguments)
+        program.python(&word(role), script, &arguments)
     }
-}
-
-/// Returns the name of a value on the command line.
-fn word(value: impl ValueEnum) -> Result<String> {
-    Ok(value.to_possible_value().context("a value without a name")?.get_name().to_owned())
 }

@@ -88,8 +88,7 @@ impl Check {
         };
         let all: Vec<String> =
             phy.rates().iter().map(|rate| format!("{}Mbps", rate.bps as f64 / 1e6)).collect();
-        self.problems.push(place.problem(format!("a rate of {name}: {}", all.join(", "))));
-        None
+        self.refuse(place.problem(format!("a rate of {name}: {}", all.join(", "))))
     }
 
     /// Returns the access point, if any; `None` if it is invalid.
@@ -97,11 +96,10 @@ impl Check {
         let Some(At { place, value }) = &wifi.access_point else { return Some(None) };
         let station = self.station(&value.0, place)?;
         if !self.done.stations[station].networks.contains(&number) {
-            self.problems.push(place.problem(format!(
+            return self.refuse(place.problem(format!(
                 "a station with '{}' among its networks",
                 self.done.networks[number].name
             )));
-            return None;
         }
         Some(Some(StationId(station)))
     }
@@ -126,8 +124,7 @@ impl Check {
             Some(Loss::Bursts(bursts)) => {
                 if bursts.leave.value.0 <= 0.0 {
                     // The bad state would never end.
-                    self.problems.push(bursts.leave.place.problem("more than 0%, at most 100%"));
-                    return None;
+                    return self.refuse(bursts.leave.place.problem("more than 0%, at most 100%"));
                 }
                 medium::Loss::GilbertElliott { enter: bursts.enter.0, leave: bursts.leave.value.0 }
             }

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::time::Duration;
 use tautline_medium::{RadioId, StationId};
 
-const WAYS: [Way; 3] = [Way::Far, Way::FarHalfDuplex, Way::Local];
+const SLOW_LINKS: [SlowLink; 3] = [SlowLink::Far, SlowLink::FarHalfDuplex, SlowLink::Local];
 const CONTROLLERS: [&str; 2] = ["auto", "back-pressure"];
 const SEEDS: u64 = 4;
 const HIGH_MBPS: u64 = 24;
@@ -33,7 +33,7 @@ const EXPECTED: Duration = Duration::from_millis(300);
 /// Location of the slow link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Way {
+pub enum SlowLink {
     Far,
     FarHalfDuplex,
     Local,
@@ -42,7 +42,8 @@ pub enum Way {
 /// Worst figures of the steps down and up over all seeds.
 #[derive(Debug, Serialize)]
 pub struct Step {
-    way: Way,
+    #[serde(rename = "way")]
+    slow_link: SlowLink,
     controller: &'static str,
     /// Longest delay of the laser in the second after each change, and from half a second after it.
     down_ms: f64,
@@ -66,7 +67,7 @@ struct Point {
     waiting: u64,
 }
 
-impl Way {
+impl SlowLink {
     const fn name(self) -> &'static str {
         match self {
             Self::Far => "far, full duplex",
@@ -109,7 +110,7 @@ impl Way {
     fn run(self, controller: &'static str) -> Result<Step> {
         let scenario = parse(&self.text(controller))?;
         let mut step = Step {
-            way: self,
+            slow_link: self,
             controller,
             down_ms: 0.0,
             up_ms: 0.0,
@@ -161,26 +162,28 @@ impl Step {
 
 /// Returns the stages for the progress line.
 pub fn stages() -> Vec<(String, Duration)> {
-    let all =
-        WAYS.iter().flat_map(|way| CONTROLLERS.map(|it| format!("step, {}: {it}", way.name())));
+    let all = SLOW_LINKS
+        .iter()
+        .flat_map(|link| CONTROLLERS.map(|it| format!("step, {}: {it}", link.name())));
     all.map(|name| (name, EXPECTED * SEEDS as u32)).collect()
 }
 
 /// Runs all steps.
 pub fn run(progress: &Progress) -> Result<Vec<Step>> {
-    let all = WAYS.into_iter().flat_map(|way| CONTROLLERS.map(|controller| (way, controller)));
-    parallel::run(progress, all.collect(), |(way, controller)| way.run(controller))
+    let all =
+        SLOW_LINKS.into_iter().flat_map(|link| CONTROLLERS.map(|controller| (link, controller)));
+    parallel::run(progress, all.collect(), |(link, controller)| link.run(controller))
 }
 
 /// Returns the figures that miss the targets of `auto` in the second after the rate falls: 60 ms on
 /// a pipe, 150 ms where both directions share it, and no message of the laser lost.
 pub fn missed(step: &Step) -> Option<String> {
-    let most_ms = if step.way == Way::FarHalfDuplex { 150.0 } else { 60.0 };
+    let most_ms = if step.slow_link == SlowLink::FarHalfDuplex { 150.0 } else { 60.0 };
     let reached = step.down_ms <= most_ms && step.laser_lost == 0;
     (step.controller == "auto" && !reached).then(|| {
         format!(
             "step down, {}: laser {:.1} ms of {most_ms} ms, {} lost",
-            step.way.name(),
+            step.slow_link.name(),
             step.down_ms,
             step.laser_lost
         )
@@ -192,7 +195,7 @@ pub fn section(steps: &[Step]) -> String {
     let rows = table::markdown(
         steps,
         &[
-            column("slow link", |step: &Step| step.way.name().into()),
+            column("slow link", |step: &Step| step.slow_link.name().into()),
             column("controller", |step| step.controller.into()),
             column("laser: fallen", |step| format!("{:.1}", step.down_ms)),
             column("back", |step| format!("{:.1}", step.up_ms)),
@@ -224,7 +227,7 @@ pub fn draw(steps: &[Step], picture: &Path) -> Result<()> {
             let _ = writeln!(
                 rows,
                 "\"{}\",{},{s:.2},{mbps},{waiting}",
-                step.way.name(),
+                step.slow_link.name(),
                 step.controller
             );
         }

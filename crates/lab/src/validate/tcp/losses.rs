@@ -33,7 +33,7 @@ enum Sender {
 
 /// Medians of the runs of one sender on one path.
 #[derive(Debug, Serialize)]
-pub struct Way {
+pub struct Cell {
     sender: Sender,
     mbps: u64,
     loss_percent: u64,
@@ -65,7 +65,7 @@ impl Sender {
         }
     }
 
-    fn run(self, rate: u64, loss_percent: u64, runs: u64, progress: &Progress) -> Result<Way> {
+    fn run(self, rate: u64, loss_percent: u64, runs: u64, progress: &Progress) -> Result<Cell> {
         let text = scenario_text(SECONDS, rate, loss_percent, &self.flows(rate));
         let (mut percents, mut lasers) = (Vec::new(), Vec::new());
         let (mut laser_lost, mut emulator) = (0, Vec::new());
@@ -85,7 +85,7 @@ impl Sender {
             };
             percents.push(100.0 * arrived / (rate as f64 * share * kept));
         }
-        Ok(Way {
+        Ok(Cell {
             sender: self,
             mbps: rate,
             loss_percent,
@@ -117,23 +117,23 @@ pub fn stages() -> Vec<(String, Duration)> {
 }
 
 /// Runs all senders.
-pub fn run(runs: u64, progress: &Progress) -> Result<Vec<Way>> {
+pub fn run(runs: u64, progress: &Progress) -> Result<Vec<Cell>> {
     all().map(|(mbps, loss, sender)| sender.run(mbps, loss, runs, progress)).collect()
 }
 
 /// Returns the section of the page.
-pub fn section(ways: &[Way]) -> String {
+pub fn section(cells: &[Cell]) -> String {
     let mut text = format!(
         "## Rates and losses\n\n\
          Each alone on the way for {SECONDS} s, of which the first does not count: payload that arrived, of what the link can carry of it in full packets after losses (1448 of 1500 bytes are TCP's payload, 1425 Tautline's). Laser: 99th percentile of its delay in ms, and messages that did not arrive, if any; TCP goes without one.\n\n\
          | Mbps | loss | TCP Cubic | TCP BBR | Tautline | laser |\n|---|---|---|---|---|---|\n"
     );
-    for row in ways.chunks(SENDERS.len()) {
+    for row in cells.chunks(SENDERS.len()) {
         let _ = write!(text, "| {} | {} % |", row[0].mbps, row[0].loss_percent);
-        for way in row {
-            let _ = write!(text, " {:.1} %{} |", way.goodput_percent, late(&way.emulator));
+        for cell in row {
+            let _ = write!(text, " {:.1} %{} |", cell.goodput_percent, late(&cell.emulator));
         }
-        let laser = row.iter().find_map(|way| Some((way.laser_p99_ms?, way.laser_lost)));
+        let laser = row.iter().find_map(|cell| Some((cell.laser_p99_ms?, cell.laser_lost)));
         let _ = match laser {
             Some((p99, 0)) => writeln!(text, " {p99:.1} |"),
             Some((p99, lost)) => writeln!(text, " {p99:.1}, {lost} lost |"),

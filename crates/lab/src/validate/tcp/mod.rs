@@ -37,7 +37,7 @@ struct Measured {
     build: &'static str,
     /// Runs of each case, whose medians are reported.
     runs: u64,
-    losses: Vec<losses::Way>,
+    losses: Vec<losses::Cell>,
     beside: Vec<beside::Pair>,
     step: step::Step,
 }

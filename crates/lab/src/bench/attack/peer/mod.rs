@@ -288,11 +288,6 @@ impl Peer {
         self.call()
     }
 
-    /// Whether the other node has responded.
-    pub fn has_met(&self) -> bool {
-        self.keys.is_some()
-    }
-
     fn clock(&self) -> tautline_proto::Instant {
         // The protocol's time must not start at zero: a time older than a cookie would be negative.
         tautline_proto::Instant((self.born.elapsed() + Duration::from_secs(3600)).as_nanos() as u64)
