@@ -3,7 +3,7 @@
 //!
 //! Never shipped to robots. The bench uses Tautline only as a program: its configuration file, its
 //! command line and its `status --json`. In virtual time the protocol itself runs. Two cases run
-//! the node, or its ROS 2 side, inside programs of their own.
+//! the node, or its ROS 2 side, inside separate programs.
 #![forbid(unsafe_code)]
 
 mod air;

@@ -146,7 +146,7 @@ pub fn name_stations(scenario: &Scenario, scratch: &Path) -> Result<()> {
     }
     let file = scratch.join("hosts");
     std::fs::write(&file, hosts)?;
-    // The enclosure has mounts of its own: the machine's file remains unchanged.
+    // The enclosure has its own mounts: the machine's file remains unchanged.
     run(Command::new("mount").arg("--bind").arg(file).arg("/etc/hosts"))?;
     Ok(())
 }

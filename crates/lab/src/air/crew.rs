@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The emulator's threads, each on a processor of its own. Whichever is awake when work is due does
+//! The emulator's threads, each on its own processor. The thread that is awake when work is due does
 //! it.
 
 use super::emulator::Emulator;

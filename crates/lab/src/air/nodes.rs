@@ -12,7 +12,6 @@ use crate::rig::stats::{Arrival, Samples};
 use crate::scenario::{Flow, Over, Pace, Scenario};
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
 use tautline_medium::Nanos;
@@ -140,32 +139,26 @@ fn node_file(scenario: &Scenario, station: usize) -> NodeFile<'_> {
         let links: Vec<String> = links(scenario, station, peer).iter().map(link_text).collect();
         (name(peer), format!("links: [{}]", links.join(", ")))
     };
-    let mut radios = String::new();
     let rate = match (pacing_word(scenario.tautline.rate), scenario.tautline.rate.fixed_bps()) {
         (Some(word), _) => format!(", rate: {word}"),
         (None, bps) => format!(", rate: {}bps", bps.unwrap_or_default()),
     };
-    for index in 0..scenario.stations[station].networks.len() {
-        let (radio, in_flight) = (interface(index), scenario.tautline.in_flight);
-        let _ = writeln!(radios, "  {radio}: {{ in_flight: {in_flight}{rate} }}");
-    }
-    let mut topics = String::new();
-    for flow in flows.filter(|flow| flow.from == station) {
-        let _ = write!(
-            topics,
-            "  {}: {{ priority: {}, to: [{}]",
+    let in_flight = scenario.tautline.in_flight;
+    let radio = |index| format!("  {}: {{ in_flight: {in_flight}{rate} }}\n", interface(index));
+    let radios = (0..scenario.stations[station].networks.len()).map(radio).collect();
+    let rule = |flow: &Flow| {
+        let keep_last = flow.keep_last.map(|count| format!(", keep_last: {count}"));
+        let lifespan = flow.lifespan.map(|ns| format!(", lifespan: {}us", ns / 1000));
+        format!(
+            "  {}: {{ priority: {}, to: [{}]{}{} }}\n",
             topic(flow),
             flow.priority,
-            name(flow.to)
-        );
-        if let Some(keep_last) = flow.keep_last {
-            let _ = write!(topics, ", keep_last: {keep_last}");
-        }
-        if let Some(lifespan) = flow.lifespan {
-            let _ = write!(topics, ", lifespan: {}us", lifespan / 1000);
-        }
-        topics.push_str(" }\n");
-    }
+            name(flow.to),
+            keep_last.unwrap_or_default(),
+            lifespan.unwrap_or_default()
+        )
+    };
+    let topics = flows.filter(|flow| flow.from == station).map(rule).collect();
     let peers = peers.iter().map(entry).collect();
     let dscp = scenario.tautline.dscp;
     let rest = format!("ros1: false\ndscp: {dscp}");

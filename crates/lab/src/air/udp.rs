@@ -24,7 +24,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tautline_medium::Nanos;
 
-/// First UDP port; each flow has a port of its own.
+/// First UDP port; each flow has its own port.
 pub const FIRST_PORT: u16 = 20_000;
 /// Interval at which a reader checks whether the run is over.
 pub const READ_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };

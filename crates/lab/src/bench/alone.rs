@@ -5,7 +5,7 @@ use super::output::Output;
 use super::setup::daemon::{Daemon, DaemonSetup, link_sent, topic_sent};
 use super::setup::flows::Flow;
 use super::setup::load::Load;
-use super::setup::ros::{self, Middleware, Ros};
+use super::setup::ros;
 use super::setup::usage::judge_idle;
 use super::setup::world::{Link, Pair};
 use super::verdict::{Bound, Conclusion, Verdict, verdict_lines};
@@ -86,7 +86,7 @@ pub fn header_alone(setup: &DaemonSetup, folder: &Path) -> Result<Vec<Verdict>> 
 /// Measures the bytes per message that the robot's links carried in addition to messages, UDP and
 /// IP; heartbeats and reports count.
 fn header(scene: &Scene, folder: &Path) -> Result<Vec<Verdict>> {
-    let mut load = Load::start(Middleware::own(Ros::One), &[Flow::Laser], &scene.pair, folder)?;
+    let mut load = Load::own(&[Flow::Laser], &scene.pair, folder)?;
     let before = Counters::of(&scene.daemons[0])?;
     load.publish(HEADER_TIME)?;
     load.drain(HEADER_TIME)?;

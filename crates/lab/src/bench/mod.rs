@@ -2,7 +2,7 @@
 //! Cases that run real programs on real kernels: `demo`, `bench` and `smoke`.
 //!
 //! `comparison` has the cases of two computers, which differ in their link and their targets. Each
-//! other case is a program of its own: a module with its `NAME` and a function `run`, which measures
+//! other case is a module with its `NAME` and a function `run`, which measures
 //! and concludes by [`Output::conclude`]. Both use the computers, daemons and ROS programs of
 //! `setup`.
 

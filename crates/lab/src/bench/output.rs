@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The output of a case that is a program of its own: its folder, its report and its conclusion.
+//! The output of a case that is not a comparison: its folder, its report and its conclusion.
 
 use super::verdict::{Conclusion, Verdict};
 use crate::rig::processes::run;

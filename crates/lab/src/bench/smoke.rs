@@ -6,7 +6,7 @@
 use super::setup::daemon::{Daemon, DaemonSetup};
 use super::setup::flows::{ALL, Flow};
 use super::setup::load::Load;
-use super::setup::ros::{self, Middleware, Ros, RosProgram, START_PATIENCE};
+use super::setup::ros::{self, RosProgram, START_PATIENCE};
 use super::setup::world::{Computer, Link, Pair};
 use crate::rig::processes::{Process, empty_folder};
 use crate::rig::progress::Progress;
@@ -67,7 +67,7 @@ fn check_latched(robot: &RosProgram, base: &RosProgram) -> Result<()> {
 }
 
 fn check_flows(pair: &Pair, folder: &Path) -> Result<()> {
-    let mut load = Load::start(Middleware::own(Ros::One), &ALL, pair, folder)?;
+    let mut load = Load::own(&ALL, pair, folder)?;
     load.publish(TIME)?;
     load.drain(TIME)?;
     load.write()?;

@@ -353,6 +353,21 @@ macro_rules! words {
     };
 }
 
+/// Converts words of the file to the medium's type, whose variants have the same names.
+macro_rules! into_medium {
+    ($name:ident => $of_medium:ident { $($word:ident),* }) => {
+        impl From<$name> for tautline_medium::$of_medium {
+            fn from(word: $name) -> Self {
+                match word { $($name::$word => Self::$word),* }
+            }
+        }
+    };
+}
+
+into_medium!(Phy => Phy { Ofdm, Dsss });
+into_medium!(Access => Access { Dcf, Edca });
+into_medium!(LossPer => Trial { Attempt, Frame });
+
 words! {
     /// Timing and rates.
     Phy { /** 802.11a and g. */ Ofdm, /** 802.11b. */ Dsss }

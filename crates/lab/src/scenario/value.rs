@@ -260,7 +260,7 @@ pub enum Or<W, T> {
     Value(T),
 }
 
-/// A word with a type of its own.
+/// A word with its own type.
 pub trait Word: Default {
     /// The word.
     const WORD: &'static str;

@@ -109,7 +109,7 @@ fn join_all(scenario: &Scenario, world: &mut World) -> Result<()> {
         world.meet_through(StationId(host), named(end), StationId(via))?;
     }
     for host in nodes.into_iter().filter(|_| scenario.tautline.relay) {
-        world.let_relay(StationId(host))?;
+        world.allow_relaying(StationId(host))?;
     }
     Ok(())
 }

@@ -577,7 +577,7 @@ impl Net {
         let packet = Rc::new(Packet { sender, life, from, to, ip_bytes, dscp, emitted, body });
         let receiver = self.owners.get(to.ip()).map(|(receiver, _)| *receiver);
         if let (Some(attacker), Some(receiver)) = (&mut self.attacker, receiver) {
-            attacker.hear(receiver, &packet);
+            attacker.record(receiver, &packet);
         }
         self.put_on_radio(host, Parcel { packet, hops: 0, charged });
     }

@@ -111,7 +111,7 @@ impl World {
     }
 
     /// Lets a node relay for all its peers.
-    pub fn let_relay(&mut self, host: StationId) -> anyhow::Result<()> {
+    pub fn allow_relaying(&mut self, host: StationId) -> anyhow::Result<()> {
         let endpoint = self.endpoint(host)?;
         let peers: Vec<PeerId> = endpoint.peers().collect();
         for peer in peers {

@@ -13,7 +13,7 @@ use crate::bench::flood::ground::{
 use crate::bench::setup::daemon::{Daemon, DaemonSetup};
 use crate::bench::setup::flows::{ALL, Flow};
 use crate::bench::setup::load::Load;
-use crate::bench::setup::ros::{self, Middleware, Ros, RosProgram, START_PATIENCE};
+use crate::bench::setup::ros::{self, RosProgram, START_PATIENCE};
 use crate::bench::setup::usage::MachineTicks;
 use crate::rig::processes::Process;
 use crate::rig::punctual::stay_on;
@@ -185,8 +185,7 @@ impl<'a> Scene<'a> {
         let folder = subfolder(self.folder, &format!("{}-{phase}", self.made))?;
         self.made += 1;
         let registered = self.registered()?;
-        let middleware = Middleware::own(Ros::One);
-        let mut load = Load::start(middleware, &ALL, &self.ground.pair, &folder)?;
+        let mut load = Load::own(&ALL, &self.ground.pair, &folder)?;
         let refused_before = refused(&self.daemons[BASE].status()?);
         let (meter, ticks) =
             (Meter::start(&self.daemons[BASE], "base", self.folder)?, MachineTicks::now()?);
@@ -206,15 +205,12 @@ impl<'a> Scene<'a> {
         load.leave()?;
         // After baseline phases as well: programs that return sooner lose messages.
         std::thread::sleep(AFTER.saturating_sub(gone.elapsed()));
-        let summary = |flow: Flow| -> Result<(Flow, Summary)> {
-            Ok((flow, ros::samples(&folder, flow)?.summary(Some(flow.period()))))
-        };
         let mut figures = Figures {
             rights: self.rights,
             run,
             kind,
             machine_late_ms,
-            flows: ALL.into_iter().map(summary).collect::<Result<_>>()?,
+            flows: ros::summaries(&folder, &ALL)?,
             toll,
             idle_bytes: self.idle_bytes,
             machine_busy_percent,

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
-use tautline_medium::RateControl;
+use tautline_medium::{RateControl, WifiConfig};
 
 /// Everything known about one case after its runs.
 #[derive(Serialize)]
@@ -77,24 +77,11 @@ struct Link {
 
 impl Link {
     fn new(link: world::Link) -> Result<Self> {
-        Ok(match link {
-            world::Link::Wire(limits) => Self {
-                kind: "token-bucket",
-                rate_bps: limits.rate_bps,
-                full_duplex: true,
-                mtu: MTU,
-                loss: limits.loss,
-                scenario: None,
-            },
-            world::Link::Radio(name) => Self {
-                kind: "radio",
-                rate_bps: radio_rate(name)?,
-                full_duplex: false,
-                mtu: MTU,
-                loss: 0.0,
-                scenario: Some(name),
-            },
-        })
+        let (kind, rate_bps, loss, scenario) = match link {
+            world::Link::Wire(limits) => ("token-bucket", limits.rate_bps, limits.loss, None),
+            world::Link::Radio(name) => ("radio", radio_rate(name)?, 0.0, Some(name)),
+        };
+        Ok(Self { kind, rate_bps, full_duplex: scenario.is_none(), mtu: MTU, loss, scenario })
     }
 
     fn words(&self) -> String {
@@ -111,12 +98,9 @@ impl Link {
 
 /// Returns the rate at which the stations of a scenario's first network send; `None` if it adapts.
 fn radio_rate(name: &str) -> Result<Option<u64>> {
-    let networks = scenario::named(name)?.networks;
-    Ok(match networks.first().map(|network| &network.kind) {
-        Some(NetworkKind::Wifi(wifi)) => match wifi.rate {
-            RateControl::Fixed(bps) => Some(bps),
-            RateControl::Adaptive => None,
-        },
+    let first = scenario::named(name)?.networks.into_iter().next();
+    Ok(match first.map(|network| network.kind) {
+        Some(NetworkKind::Wifi(WifiConfig { rate: RateControl::Fixed(bps), .. })) => Some(bps),
         _ => None,
     })
 }
@@ -195,12 +179,12 @@ impl Report {
     /// Describes the link:
     /// `6 Mbps token-bucket link, full duplex, 1500-byte MTU, 5 % loss each way`.
     pub fn link_words(&self) -> String {
-        let told = if self.rate_configured { ", rate configured" } else { "" };
+        let configured = if self.rate_configured { ", rate configured" } else { "" };
         let loss = match self.link.loss {
             0.0 => String::new(),
             loss => format!(", {} % loss each way", 100.0 * loss),
         };
-        format!("{}{loss}{told}", self.link.words())
+        format!("{}{loss}{configured}", self.link.words())
     }
 
     /// Describes the load and its duration.

@@ -163,12 +163,9 @@ impl Trial<'_> {
         }
         let end_ns = first_ns + self.time.as_nanos() as u64;
         let images = ros::samples(folder, Flow::Image)?.arrived(0..end_ns + 1);
-        let summary = |flow: Flow| -> Result<_> {
-            Ok((flow, ros::samples(folder, flow)?.summary(Some(flow.period()))))
-        };
         let watched = NAMES.iter().zip(idle.iter().zip(&busy));
         Ok(Attempt::Counts(Outcome {
-            topics: ALL.into_iter().map(summary).collect::<Result<_>>()?,
+            topics: ros::summaries(folder, &ALL)?,
             message_bytes: load.message_bytes,
             images_per_s: images as f64 / self.time.as_secs_f64(),
             machine_busy_percent,

@@ -10,7 +10,7 @@ use super::name;
 use crate::bench::setup::daemon::{Daemon, DaemonSetup, write_statuses};
 use crate::bench::setup::flows::Flow;
 use crate::bench::setup::load::Load;
-use crate::bench::setup::ros::{self, Middleware, Ros};
+use crate::bench::setup::ros;
 use crate::bench::setup::usage::{MachineTicks, Watch};
 use crate::bench::setup::world::Computer;
 use crate::rig::processes::wait_for;
@@ -180,9 +180,8 @@ impl<'a> Scene<'a> {
     pub fn phase(&mut self, round: u64, attack: Option<Attack>) -> Result<Figures> {
         let phase = name(attack);
         let folder = subfolder(self.folder, &format!("{}-{round}", phase.replace(' ', "-")))?;
-        let middleware = Middleware::own(Ros::One);
         let flows = [Flow::Laser, Flow::Image];
-        let mut load = Load::start(middleware, &flows, &self.ground.pair, &folder)?;
+        let mut load = Load::own(&flows, &self.ground.pair, &folder)?;
         let asked = attack.map_or(BASE, |attack| attack.victim);
         let refused_before = refused(&self.daemons[asked].status()?);
         let before = self.resident()?;
@@ -198,15 +197,14 @@ impl<'a> Scene<'a> {
         write_statuses(&self.daemons, &folder)?;
         load.write()?;
         load.leave()?;
-        let samples = |flow: Flow| -> Result<Summary> {
-            Ok(ros::samples(&folder, flow)?.summary(Some(flow.period())))
-        };
+        let mut summaries = ros::summaries(&folder, &flows)?;
+        let mut summary = |flow| summaries.remove(&flow).context("no figures of a flow");
         let refused = refused_since(&self.daemons[asked].status()?, &refused_before);
         Ok(Figures {
             round,
             phase,
-            laser: samples(Flow::Laser)?,
-            image: samples(Flow::Image)?,
+            laser: summary(Flow::Laser)?,
+            image: summary(Flow::Image)?,
             cpu_percent: [watched[ROBOT].cpu_percent, watched[BASE].cpu_percent],
             grown_bytes: [after[ROBOT] - before[ROBOT], after[BASE] - before[BASE]],
             machine_busy_percent,

@@ -32,46 +32,31 @@ const THROUGHPUT_PERCENT: Bound = Bound::AtLeast(80.0);
 const LARGE_RECEIVED: Bound = Bound::AtLeast(100.0);
 
 /// 1 KB at 200 Hz for three seconds.
-const SMALL: Load =
-    Load { bytes: 1024, count: 600, period: Duration::from_millis(5), burst: 1, depth: 10 };
+const SMALL: Load = load(1024, 600, 5);
 const SMALL_ROUNDS: usize = 5;
 /// As fast as they are received: the publisher keeps all messages and waits for its subscriber.
 const FLOODS: [(&str, Load); 2] = [
-    ("1 KB", Load { bytes: 1024, count: 200_000, period: Duration::ZERO, burst: 1, depth: 0 }),
-    ("64 KB", Load { bytes: 65_536, count: 8_000, period: Duration::ZERO, burst: 1, depth: 0 }),
+    ("1 KB", Load { depth: 0, ..load(1024, 200_000, 0) }),
+    ("64 KB", Load { depth: 0, ..load(65_536, 8_000, 0) }),
 ];
 /// Each burst fits into the gateway's queue and into its writer's history.
 const BURSTS: [(&str, Load); 2] = [
-    (
-        "1 KB",
-        Load {
-            bytes: 1024,
-            count: 20_000,
-            period: Duration::from_millis(100),
-            burst: 1000,
-            depth: 1000,
-        },
-    ),
-    (
-        "64 KB",
-        Load {
-            bytes: 65_536,
-            count: 2_000,
-            period: Duration::from_millis(100),
-            burst: 100,
-            depth: 1000,
-        },
-    ),
+    ("1 KB", Load { burst: 1000, depth: 1000, ..load(1024, 20_000, 100) }),
+    ("64 KB", Load { burst: 100, depth: 1000, ..load(65_536, 2_000, 100) }),
 ];
 const THROUGHPUT_ROUNDS: usize = 3;
 /// 4 MB at 10 Hz, with rclpy's default profile.
-const LARGE: Load =
-    Load { bytes: 4_000_000, count: 40, period: Duration::from_millis(100), burst: 1, depth: 10 };
+const LARGE: Load = load(4_000_000, 40, 100);
 const LARGE_ROUNDS: usize = 3;
 const WHOLE_ROUNDS: usize = 3;
 const WHOLE_TIME: Duration = Duration::from_secs(6);
 
 const BARE: End = End::Own(By::Bare);
+
+/// Returns single messages at a period, of which rclpy's default profile keeps ten.
+const fn load(bytes: usize, count: u64, period_ms: u64) -> Load {
+    Load { bytes, count, period: Duration::from_millis(period_ms), burst: 1, depth: 10 }
+}
 
 /// One figure of each round, without the gateway and through it.
 #[derive(Debug, Serialize)]

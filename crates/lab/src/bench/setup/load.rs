@@ -2,7 +2,7 @@
 //! The load of a case by ROS programs: their start, the counted time, and their end.
 
 use super::flows::Flow;
-use super::ros::{Middleware, RosProgram, START_PATIENCE, WRITE_PATIENCE};
+use super::ros::{Middleware, Ros, RosProgram, START_PATIENCE, WRITE_PATIENCE};
 use super::world::Pair;
 use crate::rig::clock::monotonic_ns;
 use crate::rig::processes::Process;
@@ -29,6 +29,11 @@ pub struct Load {
 }
 
 impl Load {
+    /// As [`Load::start`], with ROS 1 and a master on each computer.
+    pub fn own(flows: &[Flow], pair: &Pair, folder: &Path) -> Result<Self> {
+        Self::start(Middleware::own(Ros::One), flows, pair, folder)
+    }
+
     /// Starts all programs and waits until a message of each topic has arrived.
     pub fn start(
         middleware: Middleware<'_>,

@@ -5,10 +5,10 @@ use super::flows::Flow;
 use super::world::{Computer, Pair};
 use crate::rig::enclosure::SCRATCH;
 use crate::rig::processes::Process;
-use crate::rig::stats::Samples;
+use crate::rig::stats::{Samples, Summary};
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -183,7 +183,7 @@ pub struct RosProgram<'a> {
 }
 
 impl<'a> RosProgram<'a> {
-    /// Returns a program of ROS 1 on a computer with a master of its own.
+    /// Returns a program of ROS 1 on a computer with its own master.
     pub fn own(computer: &'a Computer, folder: &'a Path) -> Self {
         Self { computer, middleware: Middleware::own(Ros::One), folder }
     }
@@ -272,6 +272,14 @@ pub fn masters(pair: &Pair, folder: &Path) -> Result<Vec<Process>> {
 /// Reads the raw samples of both ends of a flow.
 pub fn samples(folder: &Path, flow: Flow) -> Result<Samples> {
     Samples::read(&sent_file(folder, flow), &received_file(folder, flow))
+}
+
+/// Returns the figures of flows, from the raw samples of their ends.
+pub fn summaries(folder: &Path, flows: &[Flow]) -> Result<BTreeMap<Flow, Summary>> {
+    let summary = |&flow: &Flow| {
+        samples(folder, flow).map(|samples| (flow, samples.summary(Some(flow.period()))))
+    };
+    flows.iter().map(summary).collect()
 }
 
 /// Returns the file of a publisher's raw samples.

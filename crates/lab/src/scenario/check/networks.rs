@@ -35,10 +35,7 @@ impl Check {
     }
 
     fn wifi(&mut self, number: usize, wifi: &Wifi, file: &File) -> Option<WifiConfig> {
-        let phy = match wifi.phy {
-            file::Phy::Ofdm => medium::Phy::Ofdm,
-            file::Phy::Dsss => medium::Phy::Dsss,
-        };
+        let phy = wifi.phy.into();
         let rate = self.rate(phy, &wifi.rate);
         let loss = self.loss(wifi.loss.as_ref());
         let access_point = self.access_point(number, wifi);
@@ -47,17 +44,11 @@ impl Check {
         }
         Some(WifiConfig {
             phy,
-            access: match wifi.access {
-                file::Access::Dcf => medium::Access::Dcf,
-                file::Access::Edca => medium::Access::Edca,
-            },
+            access: wifi.access.into(),
             rate: rate?,
             retries: value_or(wifi.retries.clone(), default::RETRIES).0 as u32,
             loss: loss?,
-            trial: match wifi.loss_per {
-                file::LossPer::Attempt => medium::Trial::Attempt,
-                file::LossPer::Frame => medium::Trial::Frame,
-            },
+            trial: wifi.loss_per.into(),
             power_dbm: value_or(wifi.power, default::POWER).0,
             noise_dbm: value_or(wifi.noise, default::NOISE).0,
             carrier_sense_dbm: value_or(wifi.carrier_sense, default::CARRIER_SENSE).0,

@@ -100,7 +100,7 @@ impl Check {
     }
 
     /// Returns `Some` if there is a path; otherwise records a problem.
-    pub(super) fn has_a_way(&mut self, from: usize, to: usize, place: &Place) -> Option<()> {
+    pub(super) fn has_path(&mut self, from: usize, to: usize, place: &Place) -> Option<()> {
         let way = path(&self.done.routes, &self.done.stations, from, to);
         if way.is_none() {
             let name = |station: usize| &self.done.stations[station].name;

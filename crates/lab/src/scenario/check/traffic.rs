@@ -22,7 +22,7 @@ impl Check {
         let mut names = HashSet::new();
         for flow in &file.flows.0 {
             for (name, from, to) in self.expanded(&flow.value) {
-                if self.has_a_way(from, to, &flow.value.to.place).is_none() {
+                if self.has_path(from, to, &flow.value.to.place).is_none() {
                     break;
                 }
                 if !names.insert(name.clone()) {
@@ -148,7 +148,7 @@ impl Check {
         if plant == controller {
             return self.refuse(place.problem("another station than the plant's"));
         }
-        self.has_a_way(plant, controller, place)?;
+        self.has_path(plant, controller, place)?;
         let tcp = raw.over.as_ref().filter(|over| over.value == Over::Tcp);
         self.problems.extend(tcp.map(|over| over.place.problem("tautline or udp")));
         Some((plant, controller))

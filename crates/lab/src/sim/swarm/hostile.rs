@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! An additional station, in a share of the runs. It holds a key that all its neighbours accept,
 //! and attacks them during the fault phase. All guarantees to the other stations still hold. It has
-//! a random generator of its own, so that it does not change the other draws of a seed.
+//! its own random generator, so that it does not change the other draws of a seed.
 
 use super::super::flows;
 use super::super::net::instant;

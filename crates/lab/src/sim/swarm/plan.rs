@@ -154,7 +154,7 @@ impl Plan {
             }
         }
         if chance(random, 0.2) {
-            plan.let_walk(random);
+            plan.add_walk(random);
         }
         plan.draw_movers(random);
         plan.draw_called(random);
@@ -250,7 +250,7 @@ impl Plan {
     }
 
     /// Makes one station move out of range (if the network has path loss) and return.
-    fn let_walk(&mut self, random: &mut Rng) {
+    fn add_walk(&mut self, random: &mut Rng) {
         let station = random.usize(..self.stations.len());
         let motion = &mut self.stations[station].motion;
         let home = motion.place(0);
@@ -465,7 +465,7 @@ fn draw_config(random: &mut Rng, name: String) -> Config {
 
 fn draw_topic(random: &mut Rng, number: usize, from: usize, to: usize) -> TopicPlan {
     let lifespan = pick(random, &[None, None, Some(50), Some(300), Some(2000)]);
-    // A type of its own, so that the definition must be requested.
+    // No other topic has this type, so that the definition must be requested.
     let type_name = format!("swarm/Type{number}");
     let topic = OfferedTopic {
         priority: random.u8(..),

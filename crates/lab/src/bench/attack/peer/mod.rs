@@ -108,7 +108,7 @@ struct Calling {
 struct Arrived {
     /// First and last number of each run, newest first.
     ranges: VecDeque<(u64, u64)>,
-    told: bool,
+    reported: bool,
 }
 
 /// A packet of control messages in flight.
