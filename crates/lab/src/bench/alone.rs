@@ -2,7 +2,7 @@
 //! Cases about the daemons alone: their cost when idle, and the bytes that they add to a message.
 
 use super::output::Output;
-use super::setup::daemon::{Daemon, DaemonSetup, link_sent, topic_sent};
+use super::setup::daemon::{Daemon, DaemonSetup, Sent, link_sent, topic_sent};
 use super::setup::flows::Flow;
 use super::setup::load::Load;
 use super::setup::ros;
@@ -44,21 +44,18 @@ impl Scene {
     }
 }
 
-/// Counters of the robot's links and of its laser.
+/// What the robot has sent: over its links, and of its laser.
 struct Counters {
-    packets: u64,
-    bytes: u64,
-    messages: u64,
-    payload: u64,
+    links: Sent,
+    laser: Sent,
 }
 
 impl Counters {
     fn of(daemon: &Daemon) -> Result<Self> {
         let status = daemon.status()?;
-        let (packets, bytes) = link_sent(&status).context("no link in status")?;
-        let laser = topic_sent(&status, Flow::Laser.topic());
-        let (messages, payload) = laser.context("no laser in status")?;
-        Ok(Self { packets, bytes, messages, payload })
+        let links = link_sent(&status).context("no link in status")?;
+        let laser = topic_sent(&status, Flow::Laser.topic()).context("no laser in status")?;
+        Ok(Self { links, laser })
     }
 }
 
@@ -91,9 +88,11 @@ fn header(scene: &Scene, folder: &Path) -> Result<Vec<Verdict>> {
     load.publish(HEADER_TIME)?;
     load.drain(HEADER_TIME)?;
     let after = Counters::of(&scene.daemons[0])?;
-    let headers = (after.packets - before.packets) * PACKET_BYTES + after.payload - before.payload;
-    let added = (after.bytes - before.bytes) as f64 - headers as f64;
-    let messages = after.messages - before.messages;
+    let packets = after.links.count - before.links.count;
+    let payload = after.laser.bytes - before.laser.bytes;
+    let bytes = after.links.bytes - before.links.bytes;
+    let added = bytes as f64 - (packets * PACKET_BYTES + payload) as f64;
+    let messages = after.laser.count - before.laser.count;
     let per_message = (messages > 0).then(|| added / messages as f64);
     Ok(vec![HEADER_BYTES.judge("header of a 1 KB message", per_message, "bytes")])
 }

@@ -95,52 +95,46 @@ fn references() -> Result<Vec<Reference>> {
 }
 
 impl Reference {
+    /// Measures stations that all send to one more station.
     fn measure(&self) -> Point {
-        let (throughput_mbps, collision_probability) = saturate(self.phy_mbps, self.stations);
+        let mut medium = Medium::new(SEED);
+        let rate = RateControl::Fixed(self.phy_mbps * 1_000_000);
+        let wifi = medium.add_wifi(WifiConfig { rate, ..WifiConfig::default() });
+        let mut radio = || {
+            let station = medium.add_station(Motion::at([0.0; 3]));
+            medium.add_radio(station, wifi, 2)
+        };
+        let sink = radio();
+        let senders: Vec<RadioId> = (0..self.stations).map(|_| radio()).collect();
+        let frame = || Frame { to: Some(sink), bytes: IP_BYTES, dscp: 0, payload: () };
+        for sender in senders.iter().chain(&senders) {
+            // Two frames each: one on the air and one queued.
+            let _ = medium.send(0, *sender, frame());
+        }
+        while let Some(now) = medium.poll_timeout().filter(|now| *now < SECONDS * 1_000_000_000) {
+            medium.handle_timeout(now);
+            while let Some(output) = medium.poll_output() {
+                if let Output::Sent { radio, .. } = output {
+                    let _ = medium.send(now, radio, frame());
+                }
+            }
+        }
+        let (mut acknowledged, mut failed, mut attempts) = (0, 0, 0);
+        for stats in senders.iter().map(|sender| medium.stats(*sender)) {
+            acknowledged += stats.acknowledged;
+            failed += stats.failed_attempts;
+            attempts += stats.attempts;
+        }
+        let bits = (acknowledged * u64::from(IP_BYTES) * 8) as f64;
         Point {
             phy_mbps: self.phy_mbps,
             stations: self.stations,
-            throughput_mbps,
-            collision_probability,
+            throughput_mbps: bits / SECONDS as f64 / 1e6,
+            collision_probability: failed as f64 / attempts.max(1) as f64,
             reference_mbps: self.mbps,
             reference_collision_probability: self.collisions,
         }
     }
-}
-
-/// Returns the IP throughput in Mbps and the fraction of failed attempts of `stations` that all
-/// send to one more station.
-fn saturate(phy_mbps: u64, stations: usize) -> (f64, f64) {
-    let mut medium = Medium::new(SEED);
-    let rate = RateControl::Fixed(phy_mbps * 1_000_000);
-    let wifi = medium.add_wifi(WifiConfig { rate, ..WifiConfig::default() });
-    let mut radio = || {
-        let station = medium.add_station(Motion::at([0.0; 3]));
-        medium.add_radio(station, wifi, 2)
-    };
-    let sink = radio();
-    let senders: Vec<RadioId> = (0..stations).map(|_| radio()).collect();
-    let frame = || Frame { to: Some(sink), bytes: IP_BYTES, dscp: 0, payload: () };
-    for sender in senders.iter().chain(&senders) {
-        // Two frames each: one on the air and one queued.
-        let _ = medium.send(0, *sender, frame());
-    }
-    while let Some(now) = medium.poll_timeout().filter(|now| *now < SECONDS * 1_000_000_000) {
-        medium.handle_timeout(now);
-        while let Some(output) = medium.poll_output() {
-            if let Output::Sent { radio, .. } = output {
-                let _ = medium.send(now, radio, frame());
-            }
-        }
-    }
-    let (mut acknowledged, mut failed, mut attempts) = (0, 0, 0);
-    for stats in senders.iter().map(|sender| medium.stats(*sender)) {
-        acknowledged += stats.acknowledged;
-        failed += stats.failed_attempts;
-        attempts += stats.attempts;
-    }
-    let bits = (acknowledged * u64::from(IP_BYTES) * 8) as f64;
-    (bits / SECONDS as f64 / 1e6, failed as f64 / attempts.max(1) as f64)
 }
 
 fn table(points: &[Point]) -> String {

@@ -172,17 +172,26 @@ fn is_connected(status: &Value) -> bool {
         && all("peers", |peer| peer["state"] == "up")
 }
 
-/// Returns the packets and IP bytes that this node has sent over all its links.
-pub fn link_sent(status: &Value) -> Option<(u64, u64)> {
-    let links = status["links"].as_array()?;
-    let sum = |key: &str| links.iter().map(|link| link[key].as_u64()).sum::<Option<u64>>();
-    Some((sum("sent_packets")?, sum("sent_bytes")?))
+/// What a node has sent since its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sent {
+    /// Packets or messages.
+    pub count: u64,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
-/// Returns the messages of `topic` accepted for sending, and their bytes.
-pub fn topic_sent(status: &Value, topic: &str) -> Option<(u64, u64)> {
+/// Returns the packets that this node has sent over all its links, and their IP bytes.
+pub fn link_sent(status: &Value) -> Option<Sent> {
+    let links = status["links"].as_array()?;
+    let sum = |key: &str| links.iter().map(|link| link[key].as_u64()).sum::<Option<u64>>();
+    Some(Sent { count: sum("sent_packets")?, bytes: sum("sent_bytes")? })
+}
+
+/// Returns the messages of `topic` accepted for sending.
+pub fn topic_sent(status: &Value, topic: &str) -> Option<Sent> {
     let entry = outgoing(status, topic)?;
-    Some((entry["messages"].as_u64()?, entry["bytes"].as_u64()?))
+    Some(Sent { count: entry["messages"].as_u64()?, bytes: entry["bytes"].as_u64()? })
 }
 
 fn outgoing<'a>(status: &'a Value, topic: &str) -> Option<&'a Value> {

@@ -12,9 +12,9 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use std::time::Duration;
 
-/// Packet losses, percent; `true` for losses in bursts.
-const LOSSES: [(u64, bool); 7] =
-    [(0, false), (1, false), (5, false), (10, false), (20, false), (5, true), (20, true)];
+/// Losses of single packets, and losses in bursts, percent.
+const SINGLE_LOSSES: [u64; 5] = [0, 1, 5, 10, 20];
+const BURST_LOSSES: [u64; 2] = [5, 20];
 /// Average number of packets in a burst of losses.
 const BURST: f64 = 5.0;
 const QUEUE_KB: [u64; 2] = [30, 300];
@@ -56,7 +56,9 @@ impl Case {
     fn all() -> impl Iterator<Item = Self> {
         MBPS.into_iter().flat_map(|mbps| {
             QUEUE_KB.into_iter().flat_map(move |queue_kb| {
-                LOSSES.into_iter().flat_map(move |(loss_percent, bursts)| {
+                let single = SINGLE_LOSSES.into_iter().map(|percent| (percent, false));
+                let losses = single.chain(BURST_LOSSES.map(|percent| (percent, true)));
+                losses.flat_map(move |(loss_percent, bursts)| {
                     let case =
                         move |controller| Self { controller, mbps, loss_percent, bursts, queue_kb };
                     CONTROLLERS.into_iter().map(case)

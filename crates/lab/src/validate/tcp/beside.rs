@@ -2,7 +2,7 @@
 //! A TCP download alongside Tautline, through the same router's queue.
 
 use super::{
-    NODES_AROUND, Punctual, Run, S, TCP_BYTES, TCP_SHARE, delays, late, mbps, run_in_time,
+    Laser, NODES_AROUND, Punctual, Run, S, TCP_BYTES, TCP_SHARE, late, mbps, runs_in_time,
     scenario_text, tcp,
 };
 use crate::rig::progress::Progress;
@@ -63,13 +63,13 @@ struct Second {
 impl Second {
     fn of(run: &Run, s: u64) -> Result<Self> {
         let span = s * S..(s + 1) * S;
-        let (delays, laser_lost) = delays(run.flow("laser")?, span.clone());
+        let laser = Laser::of(run.flow("laser")?, span.clone());
         Ok(Self {
             s,
             tcp_mbps: mbps(run.flow("tcp")?, TCP_BYTES, span.clone()),
             bulk_mbps: mbps(run.flow("bulk")?, BULK_BYTES, span),
-            laser_worst_ms: worst(&delays),
-            laser_lost,
+            laser_worst_ms: worst(&laser.delays_ms),
+            laser_lost: laser.lost,
         })
     }
 
@@ -84,15 +84,14 @@ fn one(congestion: &'static str, first: First, runs: u64, progress: &Progress) -
     let text = scenario_text(SECONDS, MBPS, 0, &flows);
     let (mut by_tcp, mut by_tautline, mut lasers) = (Vec::new(), Vec::new(), Vec::new());
     let (mut laser_lost, mut emulator, mut seconds) = (0, Vec::new(), Vec::new());
-    for seed in 1..=runs {
-        let run = run_in_time(&text, seed, progress)?;
+    for run in runs_in_time(&text, runs, progress)? {
         let percent = |mbps: f64, share: f64| 100.0 * mbps / share / MBPS as f64;
         let (laser, bulk) = (run.flow("laser")?, run.flow("bulk")?);
         let ours = mbps(laser, LASER_BYTES, COUNTED) + mbps(bulk, BULK_BYTES, COUNTED);
         by_tcp.push(percent(mbps(run.flow("tcp")?, TCP_BYTES, COUNTED), TCP_SHARE));
         by_tautline.push(percent(ours, PAYLOAD_SHARE));
-        let (delays, lost) = delays(laser, COUNTED);
-        lasers.push(p99(delays));
+        let Laser { delays_ms, lost } = Laser::of(laser, COUNTED);
+        lasers.push(p99(delays_ms));
         laser_lost += lost;
         emulator.push(run.emulator);
         seconds.push((0..SECONDS).map(|s| Second::of(&run, s)).collect::<Result<_>>()?);

@@ -2,7 +2,7 @@
 //! Rates and losses: each sender alone on the path.
 
 use super::{
-    NODES_AROUND, Punctual, S, TCP_AROUND, TCP_BYTES, TCP_SHARE, delays, late, mbps, run_in_time,
+    Laser, NODES_AROUND, Punctual, S, TCP_AROUND, TCP_BYTES, TCP_SHARE, late, mbps, runs_in_time,
     scenario_text, tcp,
 };
 use crate::rig::progress::Progress;
@@ -70,13 +70,12 @@ impl Sender {
         let (mut percents, mut lasers) = (Vec::new(), Vec::new());
         let (mut laser_lost, mut emulator) = (0, Vec::new());
         let kept = 1.0 - loss_percent as f64 / 100.0;
-        for seed in 1..=runs {
-            let run = run_in_time(&text, seed, progress)?;
+        for run in runs_in_time(&text, runs, progress)? {
             emulator.push(run.emulator);
             let (arrived, share) = if self == Self::Tautline {
                 let laser = run.flow("laser")?;
-                let (delays, lost) = delays(laser, COUNTED);
-                lasers.push(p99(delays));
+                let Laser { delays_ms, lost } = Laser::of(laser, COUNTED);
+                lasers.push(p99(delays_ms));
                 laser_lost += lost;
                 let bulk = mbps(run.flow("bulk")?, BULK_BYTES, COUNTED);
                 (bulk + mbps(laser, LASER_BYTES, COUNTED), PAYLOAD_SHARE)

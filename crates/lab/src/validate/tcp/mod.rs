@@ -154,13 +154,27 @@ fn mbps(samples: &Samples, bytes: u64, span: Range<u64>) -> f64 {
     (samples.arrived(span) as u64 * bytes * 8) as f64 / duration_us
 }
 
-/// Returns the delays in ms of messages sent within a span, and the number of those that did not
-/// arrive.
-fn delays(samples: &Samples, span: Range<u64>) -> (Vec<f64>, usize) {
-    let sent = samples.sent_ns.iter().filter(|at| span.contains(at)).count();
-    let delays = samples.delays(span);
-    let lost = sent.saturating_sub(delays.len());
-    (delays, lost)
+/// The messages of a laser that were sent within a span.
+#[derive(Debug, PartialEq)]
+struct Laser {
+    /// Delays of those that arrived.
+    delays_ms: Vec<f64>,
+    /// Number of those that did not arrive.
+    lost: usize,
+}
+
+impl Laser {
+    fn of(samples: &Samples, span: Range<u64>) -> Self {
+        let sent = samples.sent_ns.iter().filter(|at| span.contains(at)).count();
+        let delays_ms = samples.delays(span);
+        let lost = sent.saturating_sub(delays_ms.len());
+        Self { delays_ms, lost }
+    }
+}
+
+/// Runs a scenario in time with each seed from 1 on.
+fn runs_in_time(text: &str, runs: u64, progress: &Progress) -> Result<Vec<Run>> {
+    (1..=runs).map(|seed| run_in_time(text, seed, progress)).collect()
 }
 
 /// Returns the table's remark where the emulator was late.
@@ -190,7 +204,7 @@ mod tests {
         };
         let second = S..2 * S;
         assert_eq!(mbps(&samples, 125_000, second.clone()), 2.0);
-        assert_eq!(delays(&samples, second), (vec![4.0], 1));
+        assert_eq!(Laser::of(&samples, second), Laser { delays_ms: vec![4.0], lost: 1 });
     }
 
     #[test]
