@@ -68,7 +68,12 @@ pub fn settle() -> Result<()> {
         std::process::exit(INTERRUPTED);
     });
     // `ip netns` keeps its names under /run; the daemons' control sockets are there too.
-    crate::processes::run(Command::new("mount").args(["-t", "tmpfs", "tautline-lab", "/run"]))?;
+    crate::rig::processes::run(Command::new("mount").args([
+        "-t",
+        "tmpfs",
+        "tautline-lab",
+        "/run",
+    ]))?;
     for folder in ["/run/netns", SCRATCH] {
         std::fs::create_dir(folder).with_context(|| format!("cannot make {folder}"))?;
     }

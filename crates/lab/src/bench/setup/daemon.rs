@@ -2,14 +2,14 @@
 //! One `tautline run`, started as a user starts it.
 
 use super::ros::{self, LOOPBACK, Ros};
-use super::world::Computer;
-use crate::node_file::{NodeFile, control};
-use crate::processes::{POLL_PERIOD, Process, run};
-use anyhow::{Context, Result, bail, ensure};
+use super::world::{Computer, Pair};
+use crate::rig::node_file::{NodeFile, control};
+use crate::rig::processes::{Process, run, wait_for};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Longest wait for two daemons to connect to their masters and to each other.
 const MEETING_PATIENCE: Duration = Duration::from_secs(30);
@@ -24,6 +24,11 @@ const ROBOT_TOPICS: &str = "  /scan: { priority: 200 }
 ";
 const BASE_TOPICS: &str = "  /cmd_vel: { priority: 220 }
 ";
+
+/// Indices and names of the daemons of a robot and a base station.
+pub const ROBOT: usize = 0;
+pub const BASE: usize = 1;
+pub const NAMES: [&str; 2] = ["robot", "base"];
 
 /// A running daemon.
 pub struct Daemon {
@@ -45,12 +50,15 @@ pub struct DaemonSetup {
 }
 
 impl DaemonSetup {
-    /// Starts the daemons of the robot and the base station.
-    pub fn start(&self, robot: &Computer, base: &Computer, folder: &Path) -> Result<[Daemon; 2]> {
-        Ok([
+    /// Starts the daemons of robot and base station, and waits until they are connected.
+    pub fn start(&self, pair: &Pair, folder: &Path) -> Result<Vec<Daemon>> {
+        let Pair { robot, base, .. } = pair;
+        let mut daemons = vec![
             self.start_one(robot, base.entry(), ROBOT_TOPICS, folder)?,
             self.start_one(base, robot.entry(), BASE_TOPICS, folder)?,
-        ])
+        ];
+        daemons.iter_mut().try_for_each(Daemon::await_connected)?;
+        Ok(daemons)
     }
 
     /// Starts the daemon of a computer, with one peer ([`NodeFile::peers`]) and topic rules.
@@ -80,7 +88,7 @@ impl DaemonSetup {
             self.program.display()
         );
         let file = files.join(format!("{}.yaml", computer.name));
-        let mut command = computer.command(self.program.to_str().context("path is not UTF-8")?);
+        let mut command = computer.command(&self.program);
         command.arg("run").arg(&file);
         Ok(Daemon {
             process: Process::start(&format!("tautline-{}", computer.name), command, logs)?,
@@ -122,20 +130,17 @@ impl Daemon {
 
     /// Waits until the daemon's status meets a condition.
     pub fn await_status(&mut self, holds: impl Fn(&Value) -> bool) -> Result<()> {
-        let deadline = Instant::now() + MEETING_PATIENCE;
-        loop {
+        let mut status = None;
+        let met = wait_for(MEETING_PATIENCE, || {
             self.process.check_running()?;
-            let status = self.status();
-            if status.as_ref().is_ok_and(&holds) {
-                return Ok(());
-            }
-            if Instant::now() > deadline {
-                bail!(
-                    "the daemon has not met its ROS and its peer in {MEETING_PATIENCE:?}; status: {status:?}"
-                );
-            }
-            std::thread::sleep(POLL_PERIOD);
-        }
+            let now = status.insert(self.status());
+            Ok(now.as_ref().is_ok_and(&holds).then_some(()))
+        })?;
+        met.with_context(|| {
+            format!(
+                "the daemon has not met its ROS and its peer in {MEETING_PATIENCE:?}; status: {status:?}"
+            )
+        })
     }
 
     /// Ends the daemon as an operator does; fails unless it exits cleanly.
@@ -144,6 +149,17 @@ impl Daemon {
         ensure!(status.success(), "the daemon ended with {status} after SIGTERM");
         Ok(())
     }
+}
+
+/// Writes the status of each daemon to `NAME.status.json`; returns them. Call it before publishers
+/// end, because their topics end with them.
+pub fn write_statuses(daemons: &[Daemon], folder: &Path) -> Result<Vec<Value>> {
+    let write = |(daemon, name): (&Daemon, &str)| {
+        let status = daemon.status()?;
+        std::fs::write(folder.join(format!("{name}.status.json")), format!("{status:#}\n"))?;
+        Ok(status)
+    };
+    daemons.iter().zip(NAMES).map(write).collect()
 }
 
 fn is_connected(status: &Value) -> bool {
@@ -156,17 +172,26 @@ fn is_connected(status: &Value) -> bool {
         && all("peers", |peer| peer["state"] == "up")
 }
 
-/// Returns the packets and IP bytes that this node has sent over all its links.
-pub fn link_sent(status: &Value) -> Option<(u64, u64)> {
-    let links = status["links"].as_array()?;
-    let sum = |key: &str| links.iter().map(|link| link[key].as_u64()).sum::<Option<u64>>();
-    Some((sum("sent_packets")?, sum("sent_bytes")?))
+/// What a node has sent since its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sent {
+    /// Packets or messages.
+    pub count: u64,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
-/// Returns the messages of `topic` accepted for sending, and their bytes.
-pub fn topic_sent(status: &Value, topic: &str) -> Option<(u64, u64)> {
+/// Returns the packets that this node has sent over all its links, and their IP bytes.
+pub fn link_sent(status: &Value) -> Option<Sent> {
+    let links = status["links"].as_array()?;
+    let sum = |key: &str| links.iter().map(|link| link[key].as_u64()).sum::<Option<u64>>();
+    Some(Sent { count: sum("sent_packets")?, bytes: sum("sent_bytes")? })
+}
+
+/// Returns the messages of `topic` accepted for sending.
+pub fn topic_sent(status: &Value, topic: &str) -> Option<Sent> {
     let entry = outgoing(status, topic)?;
-    Some((entry["messages"].as_u64()?, entry["bytes"].as_u64()?))
+    Some(Sent { count: entry["messages"].as_u64()?, bytes: entry["bytes"].as_u64()? })
 }
 
 fn outgoing<'a>(status: &'a Value, topic: &str) -> Option<&'a Value> {

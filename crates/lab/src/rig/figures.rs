@@ -2,9 +2,11 @@
 //! Results of a scenario run: a table for people, JSON and samples for programs. Virtual time and
 //! real programs produce the same format.
 
+use crate::rig::processes::make_folder;
+use crate::rig::stats::{Delay, Samples, Summary, write_rows};
+use crate::rig::table::{self, bar, left, or_dash, right};
 use crate::scenario::{Over, Pace, Scenario};
-use crate::stats::{Samples, Summary};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -33,8 +35,7 @@ impl RunArguments {
     /// Writes figures and samples to the user's folder; returns the folder, if one was given.
     pub fn keep(&self, figures: &str, flows: &[(&str, Samples)]) -> Result<Option<&Path>> {
         let Some(folder) = self.output.as_deref() else { return Ok(None) };
-        std::fs::create_dir_all(folder)
-            .with_context(|| format!("cannot make {}", folder.display()))?;
+        make_folder(folder)?;
         std::fs::write(folder.join("figures.json"), figures)?;
         write_samples(&folder.join("samples.csv"), flows)?;
         Ok(Some(folder))
@@ -151,20 +152,24 @@ impl FlowFigures {
     pub fn new(
         name: &str,
         over: Over,
-        (bytes, pace): (u64, Pace),
+        bytes: u64,
+        pace: Option<Pace>,
         samples: &Samples,
         counted: Nanos,
     ) -> Self {
         let period = match pace {
-            Pace::Every(period) => Some(Duration::from_nanos(period)),
-            Pace::Saturate => None,
+            Some(Pace::Every(period)) => Some(Duration::from_nanos(period)),
+            Some(Pace::Saturate) | None => None,
         };
-        let summary = samples.summary(period);
-        let in_time = samples.arrivals.iter().filter(|a| a.received_ns < counted).count();
-        let bits = in_time as f64 * bytes as f64 * 8.0;
-        let goodput_kbps = bits / (counted as f64 / 1e9) / 1e3;
-        let (name, refused, dropped) = (name.to_owned(), 0, BTreeMap::new());
-        Self { name, over, summary, goodput_kbps, refused, dropped }
+        let bits = samples.arrived(0..counted) as f64 * bytes as f64 * 8.0;
+        Self {
+            name: name.to_owned(),
+            over,
+            summary: samples.summary(period),
+            goodput_kbps: bits / (counted as f64 / 1e9) / 1e3,
+            refused: 0,
+            dropped: BTreeMap::new(),
+        }
     }
 }
 
@@ -271,65 +276,46 @@ impl Figures {
         if self.flows.is_empty() {
             return String::new();
         }
-        let width = self.flows.iter().map(|flow| flow.name.len()).max().unwrap_or(4).max(4);
-        let mut text = format!(
-            "{:width$} {:8} {:>7} {:>7} {:>6} {:>9} | ms {:>8} {:>8} {:>8} {:>9} {:>8}\n",
-            "flow", "over", "sent", "arrived", "%", "kbps", "mean", "p50", "p99", "max", "gap std",
-        );
-        for flow in &self.flows {
-            let s = &flow.summary;
-            let delay = s.delay_ms.map(|d| [d.mean, d.p50, d.p99, d.max]);
-            let delay = delay.map(|values| values.map(|ms| format!("{ms:.2}")));
-            let [mean, p50, p99, max] = delay.unwrap_or_else(|| [(); 4].map(|()| "-".into()));
-            let gap = s.gap_ms.map_or("-".into(), |gap| format!("{:.2}", gap.std));
-            let over = match flow.over {
-                Over::Udp => "udp",
-                Over::Tcp => "tcp",
-                Over::Tautline => "tautline",
-            };
-            let _ = writeln!(
-                text,
-                "{:width$} {over:8} {:>7} {:>7} {:>6.1} {:>9.0} |    {mean:>8} {p50:>8} {p99:>8} {max:>9} {gap:>8}{}",
-                flow.name,
-                s.sent,
-                s.received,
-                s.mdr_percent,
-                flow.goodput_kbps,
-                flow.remarks(),
-            );
-        }
-        text
+        let width = table::width("flow", self.flows.iter().map(|flow| flow.name.as_str()));
+        table::text(
+            &self.flows,
+            &[
+                left("flow", width, |flow| flow.name.clone()),
+                left("over", 8, |flow| flow.over.name().into()),
+                right("sent", 7, |flow| flow.summary.sent.to_string()),
+                right("arrived", 7, |flow| flow.summary.received.to_string()),
+                right("%", 6, |flow| format!("{:.1}", flow.summary.mdr_percent)),
+                right("kbps", 9, |flow| format!("{:.0}", flow.goodput_kbps)),
+                bar(),
+                right("ms     mean", 11, |flow| flow.delay(|delay| delay.mean)),
+                right("p50", 8, |flow| flow.delay(|delay| delay.p50)),
+                right("p99", 8, |flow| flow.delay(|delay| delay.p99)),
+                right("max", 9, |flow| flow.delay(|delay| delay.max)),
+                right("gap std", 8, |flow| {
+                    let gap = or_dash(flow.summary.gap_ms.map(|gap| gap.std), 2);
+                    format!("{gap:>8}{}", flow.remarks())
+                }),
+            ],
+        )
     }
 
     fn radio_table(&self) -> String {
-        let name = |radio: &RadioFigures| format!("{} on {}", radio.station, radio.network);
-        let width = self.radios.iter().map(|r| name(r).len()).max().unwrap_or(5).max(5);
-        let mut text = format!(
-            "{}{:width$} {:>9} {:>9} {:>8} {:>8} {:>8} {:>11} {:>9}\n",
-            if self.flows.is_empty() { "" } else { "\n" },
-            "radio",
-            "airtime %",
-            "attempts",
-            "retries",
-            "failed",
-            "given up",
-            "queue drops",
-            "received"
+        let names: Vec<String> = self.radios.iter().map(RadioFigures::name).collect();
+        let width = table::width("radio", names.iter().map(String::as_str));
+        let mut text = String::from(if self.flows.is_empty() { "" } else { "\n" });
+        text += &table::text(
+            &self.radios,
+            &[
+                left("radio", width, RadioFigures::name),
+                right("airtime %", 9, |radio| format!("{:.1}", radio.airtime_percent)),
+                right("attempts", 9, |radio| radio.attempts.to_string()),
+                right("retries", 8, |radio| radio.retries.to_string()),
+                right("failed", 8, |radio| radio.failed_attempts.to_string()),
+                right("given up", 8, |radio| radio.given_up.to_string()),
+                right("queue drops", 11, |radio| radio.queue_drops.to_string()),
+                right("received", 9, |radio| radio.received.to_string()),
+            ],
         );
-        for radio in &self.radios {
-            let _ = writeln!(
-                text,
-                "{:width$} {:>9.1} {:>9} {:>8} {:>8} {:>8} {:>11} {:>9}",
-                name(radio),
-                radio.airtime_percent,
-                radio.attempts,
-                radio.retries,
-                radio.failed_attempts,
-                radio.given_up,
-                radio.queue_drops,
-                radio.received
-            );
-        }
         for network in &self.networks {
             let _ = writeln!(text, "network {}: {:.1} % busy", network.name, network.busy_percent);
         }
@@ -337,28 +323,34 @@ impl Figures {
     }
 
     fn link_table(&self) -> String {
-        let width = self.links.iter().map(|link| link.name.len()).max().unwrap_or(4);
-        let mut text = format!(
-            "\n{:width$} {:>9} {:>7} {:>9} {:>12} {:>7}\n",
-            "link", "packets", "lost", "not lost", "repair bytes", "rtt ms"
+        let width = table::width("link", self.links.iter().map(|link| link.name.as_str()));
+        let links = table::text(
+            &self.links,
+            &[
+                left("link", width, |link| link.name.clone()),
+                right("packets", 9, |link| link.sent_packets.to_string()),
+                right("lost", 7, |link| link.lost_packets.to_string()),
+                right("not lost", 9, |link| link.spurious_losses.to_string()),
+                right("repair bytes", 12, |link| link.repair_bytes.to_string()),
+                right("rtt ms", 7, |link| or_dash(link.rtt_ms, 1)),
+            ],
         );
-        for link in &self.links {
-            let rtt = link.rtt_ms.map_or("-".into(), |ms| format!("{ms:.1}"));
-            let _ = writeln!(
-                text,
-                "{:width$} {:>9} {:>7} {:>9} {:>12} {rtt:>7}",
-                link.name,
-                link.sent_packets,
-                link.lost_packets,
-                link.spurious_losses,
-                link.repair_bytes
-            );
-        }
-        text
+        format!("\n{links}")
+    }
+}
+
+impl RadioFigures {
+    /// Names the station and the network.
+    pub fn name(&self) -> String {
+        format!("{} on {}", self.station, self.network)
     }
 }
 
 impl FlowFigures {
+    fn delay(&self, figure: fn(Delay) -> f64) -> String {
+        or_dash(self.summary.delay_ms.map(figure), 2)
+    }
+
     fn remarks(&self) -> String {
         let refused = (self.refused > 0).then(|| format!("{} not taken", self.refused));
         let dropped = self.dropped.iter().map(|(reason, count)| format!("{count} {reason}"));
@@ -370,10 +362,7 @@ impl FlowFigures {
 /// Writes samples of flows as rows of `flow,sequence,sent_ns,received_ns`; the last field is empty
 /// if the message did not arrive.
 fn write_samples(file: &Path, flows: &[(&str, Samples)]) -> Result<()> {
-    let out =
-        std::fs::File::create(file).with_context(|| format!("cannot write {}", file.display()))?;
-    let mut out = std::io::BufWriter::new(out);
-    writeln!(out, "flow,sequence,sent_ns,received_ns")?;
+    let mut rows = vec!["flow,sequence,sent_ns,received_ns".to_owned()];
     for (name, samples) in flows {
         let mut received = vec![None; samples.sent_ns.len()];
         for arrival in &samples.arrivals {
@@ -383,8 +372,8 @@ fn write_samples(file: &Path, flows: &[(&str, Samples)]) -> Result<()> {
         }
         for (sequence, (sent, received)) in samples.sent_ns.iter().zip(received).enumerate() {
             let received = received.map_or(String::new(), |ns: u64| ns.to_string());
-            writeln!(out, "{name},{sequence},{sent},{received}")?;
+            rows.push(format!("{name},{sequence},{sent},{received}"));
         }
     }
-    out.flush().context("writing samples")
+    write_rows(file, rows)
 }

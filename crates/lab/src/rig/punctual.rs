@@ -4,9 +4,9 @@
 //! The host of a virtual machine preempts its processors for milliseconds, mostly one at a time. On
 //! such a machine 5 % of timers on one processor were over 400 us late, and 0.9 % of the earlier of
 //! two timers (measured once). Time-critical work therefore has two threads ([`HANDS`]), each on a
-//! processor of its own. Whichever is awake does the work that is due.
+//! separate processor. The thread that is awake does the work that is due.
 
-use crate::processes::run;
+use crate::rig::processes::run;
 use anyhow::{Context, Result};
 use rustix::thread::{
     CpuSet, gettid, sched_getaffinity, sched_setaffinity, set_current_timer_slack,

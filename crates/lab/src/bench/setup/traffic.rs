@@ -2,10 +2,14 @@
 //! A real node whose gateway makes and records messages instead of using ROS. It measures Tautline
 //! from daemon to daemon.
 
-use crate::clock::monotonic_ns;
-use anyhow::{Context, Result};
+use super::node::Received;
+use crate::rig::clock::monotonic_ns;
+use crate::rig::stamp::{STAMP_BYTES, Stamp};
+use crate::rig::stats::{Arrival, write_rows};
+use crate::rig::worker::join;
+use anyhow::Result;
 use std::collections::BTreeMap;
-use std::io::{BufRead, Write};
+use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,8 +27,6 @@ pub const DONE: &str = "done";
 /// `go SECONDS` on standard input starts a load; the end of standard input ends the node.
 pub const GO: &str = "go";
 
-/// Bytes of the sequence number and the time sent, at the start of each payload.
-const STAMP_BYTES: usize = 16;
 /// Longest wait for outcomes: while a peer is unplugged, its messages have none.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(2);
 const POLL_PERIOD: Duration = Duration::from_millis(50);
@@ -95,17 +97,9 @@ pub struct Arguments {
 /// Times at which the messages of each topic were sent, ns.
 type Sent = BTreeMap<String, Vec<u64>>;
 
-/// Topic, sequence number, time sent and time received.
-type Row = (String, u64, u64, u64);
-
 struct Recorder {
     events: Arc<dyn Events>,
-    rows: Arc<Mutex<Vec<Row>>>,
-}
-
-fn stamp(payload: &[u8]) -> Option<(u64, u64)> {
-    let number = |at: usize| Some(u64::from_le_bytes(payload.get(at..at + 8)?.try_into().ok()?));
-    Some((number(0)?, number(8)?))
+    received: Arc<Mutex<Vec<Received>>>,
 }
 
 impl Gateway for Recorder {
@@ -115,10 +109,11 @@ impl Gateway for Recorder {
                 self.events.emit(Event::Wanted { topic: topic.name, wanted: true });
             }
             Order::Publish { topic, payload, .. } => {
-                let received = monotonic_ns();
-                let Some((sequence, sent)) = stamp(&payload) else { return };
-                let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
-                rows.push((topic, sequence, sent, received));
+                let received_ns = monotonic_ns();
+                let Some(Stamp { sequence, sent_ns }) = Stamp::read(&payload) else { return };
+                let arrival = Arrival { sequence, sent_ns, received_ns };
+                let mut all = self.received.lock().unwrap_or_else(PoisonError::into_inner);
+                all.push(Received { topic, arrival });
             }
             _ => {}
         }
@@ -140,9 +135,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let reloader =
         Reloader::start(arguments.file.clone(), checked.config, Arc::new(node.handle()))?;
     let _control = ControlServer::start(&control, Arc::new(reloader))?;
-    let rows = Arc::new(Mutex::new(Vec::new()));
+    let received = Arc::new(Mutex::new(Vec::new()));
     let events = node.events();
-    let recorder = Recorder { events: events.clone(), rows: rows.clone() };
+    let recorder = Recorder { events: events.clone(), received: received.clone() };
     for made in &arguments.made {
         events.emit(Event::Offered(description(&made.topic)));
     }
@@ -156,9 +151,13 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         result
     });
     node.run(Box::new(recorder), &Settings::default())?;
-    let rows = std::mem::take(&mut *rows.lock().unwrap_or_else(PoisonError::into_inner));
-    write_rows(&arguments.samples, &rows)?;
-    talk.join().map_err(|_| anyhow::anyhow!("the thread that makes messages panicked"))?
+    let received = std::mem::take(&mut *received.lock().unwrap_or_else(PoisonError::into_inner));
+    let row = |Received { topic, arrival }: Received| {
+        let Arrival { sequence, sent_ns, received_ns } = arrival;
+        format!("{topic},{sequence},{sent_ns},{received_ns}")
+    };
+    write_rows(&arguments.samples, received.into_iter().map(row))?;
+    join(talk)
 }
 
 fn description(topic: &str) -> Topic {
@@ -171,22 +170,12 @@ fn description(topic: &str) -> Topic {
     }
 }
 
-fn write_rows(file: &Path, rows: &[Row]) -> Result<()> {
-    let mut out = std::io::BufWriter::new(std::fs::File::create(file)?);
-    for (topic, sequence, sent, received) in rows {
-        writeln!(out, "{topic},{sequence},{sent},{received}")?;
-    }
-    out.flush().context("writing samples")
-}
-
 fn write_sent(file: &Path, sent: &Sent) -> Result<()> {
-    let mut out = std::io::BufWriter::new(std::fs::File::create(file)?);
-    for (topic, times) in sent {
-        for (sequence, time) in times.iter().enumerate() {
-            writeln!(out, "{topic},{sequence},{time}")?;
-        }
-    }
-    out.flush().context("writing samples")
+    let rows = sent.iter().flat_map(|(topic, times)| {
+        let times = times.iter().enumerate();
+        times.map(move |(sequence, time)| format!("{topic},{sequence},{time}"))
+    });
+    write_rows(file, rows)
 }
 
 fn obey(handle: &Handle, events: &dyn Events, made: &[Made], channels: usize) -> Result<Sent> {
@@ -244,8 +233,7 @@ fn make(events: &dyn Events, made: &[Made], time: Duration, sent: &mut Sent) {
         std::thread::sleep(at.saturating_duration_since(Instant::now()));
         let times = sent.entry(next.topic.clone()).or_default();
         let mut payload = Vec::with_capacity(next.bytes);
-        payload.extend_from_slice(&(times.len() as u64).to_le_bytes());
-        payload.extend_from_slice(&[0; 8]);
+        payload.resize(STAMP_BYTES, 0);
         while payload.len() < next.bytes {
             noise ^= noise << 13;
             noise ^= noise >> 7;
@@ -253,7 +241,7 @@ fn make(events: &dyn Events, made: &[Made], time: Duration, sent: &mut Sent) {
             payload.push(noise as u8);
         }
         let now = monotonic_ns();
-        payload[8..STAMP_BYTES].copy_from_slice(&now.to_le_bytes());
+        Stamp { sequence: times.len() as u64, sent_ns: now }.write(&mut payload);
         times.push(now);
         *at += next.period;
         *left -= 1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Configuration files of nodes. The bench writes all of them here.
 
-use crate::enclosure::SCRATCH;
+use crate::rig::enclosure::SCRATCH;
 use anyhow::{Context, Result};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! CPU time and memory of daemons, and CPU time of all programs together, between two times.
 
-use super::daemon::Daemon;
-use crate::processes::Usage;
+use super::daemon::{Daemon, NAMES};
+use crate::bench::verdict::{IDLE_CPU_PERCENT, IDLE_RESIDENT_MB, Verdict};
+use crate::rig::processes::Usage;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -44,7 +45,7 @@ impl Watch {
     pub fn stop(self, daemons: &[Daemon]) -> Result<Vec<Watched>> {
         let elapsed = self.since.elapsed();
         let watched = |(before, after): (Usage, Usage)| Watched {
-            cpu_percent: 100.0 * after.cpu.saturating_sub(before.cpu).div_duration_f64(elapsed),
+            cpu_percent: after.cpu_percent_since(&before, elapsed),
             resident_bytes: after.resident_bytes,
         };
         Ok(self.before.into_iter().zip(usages(daemons)?).map(watched).collect())
@@ -62,6 +63,19 @@ pub fn watch_idle(daemons: &[Daemon], time: Duration) -> Result<Vec<Watched>> {
         std::thread::sleep(time);
     }
     watch.stop(daemons)
+}
+
+/// Judges idle daemons after watching them for `time`; `when` describes the circumstances.
+pub fn judge_idle(daemons: &[Daemon], time: Duration, when: &str) -> Result<Vec<Verdict>> {
+    let judge = |(used, computer): (&Watched, &str)| {
+        let what = format!("daemon idle on {computer}{when}");
+        let megabytes = used.resident_bytes as f64 / 1e6;
+        [
+            IDLE_CPU_PERCENT.judge(what.clone(), Some(used.cpu_percent), "% of a core"),
+            IDLE_RESIDENT_MB.judge(what, Some(megabytes), "MB"),
+        ]
+    };
+    Ok(watch_idle(daemons, time)?.iter().zip(NAMES).flat_map(judge).collect())
 }
 
 /// Combines the idle and the busy measurement of one daemon.

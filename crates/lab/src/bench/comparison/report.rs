@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The report of a case: a table for people and a JSON file for programs.
 
-use super::case::{Case, Outcomes, Verdict};
-use super::flows::{ALL, Flow};
-use super::plot;
-use super::ros::{Ros, ros2_packages};
+use super::case::{Case, Outcomes};
 use super::runs::{Discarded, Runs};
 use super::trial::{Outcome, Transport};
-use super::usage::DaemonFigures;
-use super::world::{self, MTU, scenario};
 use crate::air::Punctuality;
-use crate::processes::run;
-use crate::scenario::NetworkKind;
-use crate::stats::Summary;
+use crate::bench::output::About;
+use crate::bench::setup::flows::{ALL, Flow};
+use crate::bench::setup::ros::{self, Ros, ros2_packages};
+use crate::bench::setup::usage::DaemonFigures;
+use crate::bench::setup::world::{self, MTU};
+use crate::bench::verdict::{Conclusion, Verdict, verdict_lines};
+use crate::rig::plot;
+use crate::rig::stats::{Delay, Gap, Summary, upper_median};
+use crate::rig::table::{self, bar, left, or_dash, right};
+use crate::scenario::{self, NetworkKind};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
-use tautline_medium::RateControl;
+use tautline_medium::{RateControl, WifiConfig};
 
 /// Everything known about one case after its runs.
 #[derive(Serialize)]
@@ -60,31 +61,6 @@ pub struct Report {
     void: Vec<String>,
 }
 
-/// Date, machine and source revision of a report.
-#[derive(Serialize)]
-pub struct About {
-    date: String,
-    host: String,
-    kernel: String,
-    /// Congestion control of the other transports' TCP; namespaces have the machine's.
-    tcp_congestion_control: String,
-    revision: String,
-}
-
-impl About {
-    /// Describes this machine and this source tree now.
-    pub fn now() -> Self {
-        let tree = env!("CARGO_MANIFEST_DIR");
-        Self {
-            date: line_of("date", &["-u", "+%Y-%m-%dT%H:%M:%SZ"]),
-            host: line_of("uname", &["-n"]),
-            kernel: line_of("uname", &["-r"]),
-            tcp_congestion_control: line_of("cat", &[TCP_CONGESTION_CONTROL]),
-            revision: line_of("git", &["-C", tree, "describe", "--always", "--dirty"]),
-        }
-    }
-}
-
 #[derive(Serialize)]
 struct Link {
     /// `token-bucket` or `radio`.
@@ -101,24 +77,11 @@ struct Link {
 
 impl Link {
     fn new(link: world::Link) -> Result<Self> {
-        Ok(match link {
-            world::Link::Wire(limits) => Self {
-                kind: "token-bucket",
-                rate_bps: limits.rate_bps,
-                full_duplex: true,
-                mtu: MTU,
-                loss: limits.loss,
-                scenario: None,
-            },
-            world::Link::Radio(name) => Self {
-                kind: "radio",
-                rate_bps: radio_rate(name)?,
-                full_duplex: false,
-                mtu: MTU,
-                loss: 0.0,
-                scenario: Some(name),
-            },
-        })
+        let (kind, rate_bps, loss, scenario) = match link {
+            world::Link::Wire(limits) => ("token-bucket", limits.rate_bps, limits.loss, None),
+            world::Link::Radio(name) => ("radio", radio_rate(name)?, 0.0, Some(name)),
+        };
+        Ok(Self { kind, rate_bps, full_duplex: scenario.is_none(), mtu: MTU, loss, scenario })
     }
 
     fn words(&self) -> String {
@@ -135,35 +98,18 @@ impl Link {
 
 /// Returns the rate at which the stations of a scenario's first network send; `None` if it adapts.
 fn radio_rate(name: &str) -> Result<Option<u64>> {
-    let networks = scenario(name)?.networks;
-    Ok(match networks.first().map(|network| &network.kind) {
-        Some(NetworkKind::Wifi(wifi)) => match wifi.rate {
-            RateControl::Fixed(bps) => Some(bps),
-            RateControl::Adaptive => None,
-        },
+    let first = scenario::named(name)?.networks.into_iter().next();
+    Ok(match first.map(|network| network.kind) {
+        Some(NetworkKind::Wifi(WifiConfig { rate: RateControl::Fixed(bps), .. })) => Some(bps),
         _ => None,
     })
 }
 
-/// See tcp(7).
-const TCP_CONGESTION_CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 /// The machine was busy if one message in a hundred was published later than this.
 const LATE_MS: f64 = 5.0;
 /// Above this, other programs disturb the figures. The bench itself needs about a fifth of two
 /// cores.
 const BUSY_PERCENT: f64 = 50.0;
-
-/// Conclusion of a report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Conclusion {
-    /// Every target is reached.
-    Reached,
-    /// Some target is not reached.
-    NotReached,
-    /// The link or another transport deviates from its known figures, or too many runs were
-    /// discarded.
-    Void,
-}
 
 impl Report {
     /// Judges the median of the runs that count.
@@ -204,7 +150,9 @@ impl Report {
     pub fn draw(&self, raw: &Path, picture: &Path) -> Result<()> {
         let ros = if self.ros2_packages.is_some() { "ROS 2" } else { "ROS" };
         let title = format!("Message delay through {ros} over a {}", self.link_words());
-        plot::draw(raw, picture, &title, &self.load_words())
+        let (raw, picture) = (ros::text(raw)?, ros::text(picture)?);
+        let load = self.load_words();
+        plot::draw("delays.py", &[&*raw, &picture, "--title", &title, "--subtitle", &load])
     }
 
     /// Returns the number of the quoted run, from 1; 0 if there is none.
@@ -231,12 +179,12 @@ impl Report {
     /// Describes the link:
     /// `6 Mbps token-bucket link, full duplex, 1500-byte MTU, 5 % loss each way`.
     pub fn link_words(&self) -> String {
-        let told = if self.rate_configured { ", rate configured" } else { "" };
+        let configured = if self.rate_configured { ", rate configured" } else { "" };
         let loss = match self.link.loss {
             0.0 => String::new(),
             loss => format!(", {} % loss each way", 100.0 * loss),
         };
-        format!("{}{loss}{told}", self.link.words())
+        format!("{}{loss}{configured}", self.link.words())
     }
 
     /// Describes the load and its duration.
@@ -279,30 +227,35 @@ impl Report {
     }
 
     fn put_table(&self, text: &mut String) {
-        let _ = writeln!(
-            text,
-            "\n{:8} {:16} {:>6} {:>8} {:>7} | {:>8} {:>8} {:>8} {:>8} | {:>8} {:>8}",
-            "topic",
-            "transport",
-            "sent",
-            "received",
-            "mdr %",
-            "delay ms",
-            "p50",
-            "p99",
-            "max",
-            "gap ms",
-            "std"
-        );
+        let mut rows = Vec::new();
         for flow in ALL {
-            let mut label = flow.name();
-            for (transport, topics) in &self.transports {
+            let mut topic = flow.name();
+            for (&transport, topics) in &self.transports {
                 if let Some(summary) = topics.get(&flow) {
-                    let _ = writeln!(text, "{label:8} {:16} {}", transport.name(), row(summary));
-                    label = "";
+                    rows.push(Row { topic, transport, summary });
+                    topic = "";
                 }
             }
         }
+        text.push('\n');
+        *text += &table::text(
+            &rows,
+            &[
+                left("topic", 8, |row| row.topic.into()),
+                left("transport", 16, |row| row.transport.name().into()),
+                right("sent", 6, |row| row.summary.sent.to_string()),
+                right("received", 8, |row| row.summary.received.to_string()),
+                right("mdr %", 7, |row| format!("{:.2}", row.summary.mdr_percent)),
+                bar(),
+                right("delay ms", 8, |row| row.delay(|delay| delay.mean)),
+                right("p50", 8, |row| row.delay(|delay| delay.p50)),
+                right("p99", 8, |row| row.delay(|delay| delay.p99)),
+                right("max", 8, |row| row.delay(|delay| delay.max)),
+                bar(),
+                right("gap ms", 8, |row| row.gap(|gap| gap.mean)),
+                right("std", 8, |row| row.gap(|gap| gap.std)),
+            ],
+        );
     }
 
     fn put_daemons(&self, text: &mut String) {
@@ -358,25 +311,6 @@ impl Report {
     }
 }
 
-impl Conclusion {
-    /// Returns the conclusion of a run that is not void.
-    pub fn of(verdicts: &[Verdict]) -> Self {
-        if verdicts.iter().all(|verdict| verdict.reached) {
-            Self::Reached
-        } else {
-            Self::NotReached
-        }
-    }
-
-    fn words(self) -> &'static str {
-        match self {
-            Conclusion::Reached => "all targets reached",
-            Conclusion::NotReached => "some target NOT reached",
-            Conclusion::Void => "VOID, the figures above say nothing about Tautline",
-        }
-    }
-}
-
 /// Returns one line per comparison.
 fn comparison_lines(comparisons: &[Verdict]) -> String {
     let line = |verdict: &Verdict| {
@@ -387,48 +321,27 @@ fn comparison_lines(comparisons: &[Verdict]) -> String {
     comparisons.iter().map(line).collect()
 }
 
-/// Writes the report of a case to `folder` and prints it, as JSON or as `words`.
-pub fn tell(report: &impl Serialize, folder: &Path, as_json: bool, words: &str) -> Result<()> {
-    let json = serde_json::to_string_pretty(report)?;
-    std::fs::write(folder.join("report.json"), format!("{json}\n"))?;
-    println!("{}", if as_json { &json } else { words });
-    Ok(())
-}
-
-/// Returns one line per target: whether it is reached, and the measured value.
-pub fn verdict_lines(verdicts: &[Verdict]) -> String {
-    let line = |verdict: &Verdict| {
-        let word = if verdict.reached { "reached" } else { "NOT reached" };
-        format!("{word:12} {}: {} ({})\n", verdict.what, verdict.found_words(), verdict.target)
-    };
-    verdicts.iter().map(line).collect()
-}
-
 fn is_late(topics: &BTreeMap<Flow, Summary>) -> bool {
     let lateness = topics.values().filter_map(|summary| summary.publisher_late_ms);
     lateness.map(|late| late.p99).any(|p99| p99 > LATE_MS)
 }
 
-fn row(summary: &Summary) -> String {
-    let mut text =
-        format!("{:6} {:8} {:7.2} |", summary.sent, summary.received, summary.mdr_percent);
-    match summary.delay_ms {
-        Some(delay) => {
-            let _ = write!(
-                text,
-                " {:8.2} {:8.2} {:8.2} {:8.2} |",
-                delay.mean, delay.p50, delay.p99, delay.max
-            );
-        }
-        None => text.push_str("        -        -        -        - |"),
+/// A row of the table: a topic over a transport.
+struct Row<'a> {
+    /// Name of the topic, in its first row.
+    topic: &'static str,
+    transport: Transport,
+    summary: &'a Summary,
+}
+
+impl Row<'_> {
+    fn delay(&self, figure: fn(Delay) -> f64) -> String {
+        or_dash(self.summary.delay_ms.map(figure), 2)
     }
-    match summary.gap_ms {
-        Some(gap) => {
-            let _ = write!(text, " {:8.2} {:8.2}", gap.mean, gap.std);
-        }
-        None => text.push_str("        -        -"),
+
+    fn gap(&self, figure: fn(Gap) -> f64) -> String {
+        or_dash(self.summary.gap_ms.map(figure), 2)
     }
-    text
 }
 
 fn laser_p99(outcomes: &Outcomes) -> Option<f64> {
@@ -452,13 +365,7 @@ fn index_of_median(figures: &[Option<f64>]) -> Option<usize> {
         let figure = |index: usize| figures[index].unwrap_or(f64::INFINITY);
         figure(a).total_cmp(&figure(b))
     });
-    order.get(order.len() / 2).copied()
-}
-
-/// Returns the output of a command, or `unknown`, since a report is useful without it.
-fn line_of(program: &str, arguments: &[&str]) -> String {
-    run(Command::new(program).args(arguments))
-        .map_or("unknown".into(), |said| said.trim().to_owned())
+    upper_median(&order)
 }
 
 #[cfg(test)]

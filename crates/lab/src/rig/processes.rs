@@ -39,6 +39,13 @@ pub struct Usage {
     pub resident_bytes: u64,
 }
 
+impl Usage {
+    /// Returns the CPU time since `earlier`, percent of one core.
+    pub fn cpu_percent_since(&self, earlier: &Self, elapsed: Duration) -> f64 {
+        100.0 * self.cpu.saturating_sub(earlier.cpu).div_duration_f64(elapsed)
+    }
+}
+
 impl Process {
     /// Starts a program whose output goes to `FOLDER/NAME.log`.
     pub fn start(name: &str, command: Command, folder: &Path) -> Result<Self> {
@@ -79,7 +86,7 @@ impl Process {
     }
 
     /// Sends one line to the program's standard input.
-    pub fn tell(&mut self, line: &str) -> Result<()> {
+    pub fn send_line(&mut self, line: &str) -> Result<()> {
         let stdin = self.stdin.as_mut().context("no standard input")?;
         writeln!(stdin, "{line}").with_context(|| format!("{} no longer listens", self.name))
     }
@@ -116,14 +123,8 @@ impl Process {
     /// Sends SIGTERM and waits for the end.
     pub fn terminate(&mut self, patience: Duration) -> Result<ExitStatus> {
         kill_process(self.pid()?, Signal::TERM)?;
-        let deadline = Instant::now() + patience;
-        while Instant::now() < deadline {
-            if let Some(status) = self.child.try_wait()? {
-                return Ok(status);
-            }
-            std::thread::sleep(POLL_PERIOD);
-        }
-        Err(self.trouble(&format!("still runs {patience:?} after SIGTERM")))
+        let ended = wait_for(patience, || Ok(self.child.try_wait()?))?;
+        ended.ok_or_else(|| self.trouble(&format!("still runs {patience:?} after SIGTERM")))
     }
 
     /// Closes the program's standard input and waits until the program ends by itself.
@@ -177,10 +178,50 @@ fn parse_usage(stat: &str, status: &str) -> Result<Usage> {
     let (Some(Ok(user)), Some(Ok(system))) = (times.next(), times.next()) else {
         bail!("no times in stat '{stat}'");
     };
-    let resident =
-        status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
-    let kilobytes: u64 = resident.trim().trim_end_matches(" kB").parse()?;
-    Ok(Usage { cpu: TICK * (user + system), resident_bytes: kilobytes * 1024 })
+    let resident_bytes = status_bytes(status, "VmRSS:").context("no VmRSS")?;
+    Ok(Usage { cpu: TICK * (user + system), resident_bytes })
+}
+
+/// Parses an amount of memory in proc_pid_status(5).
+pub fn status_bytes(status: &str, key: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+    let kilobytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kilobytes * 1024)
+}
+
+/// Checks a condition every [`POLL_PERIOD`] until it returns a value; `None` after `patience`.
+pub fn wait_for<T>(
+    patience: Duration,
+    mut look: impl FnMut() -> Result<Option<T>>,
+) -> Result<Option<T>> {
+    let deadline = Instant::now() + patience;
+    loop {
+        if let Some(found) = look()? {
+            return Ok(Some(found));
+        }
+        if Instant::now() > deadline {
+            return Ok(None);
+        }
+        std::thread::sleep(POLL_PERIOD);
+    }
+}
+
+/// Creates an empty folder; removes one that exists.
+pub fn empty_folder(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        std::fs::remove_dir_all(folder)?;
+    }
+    make_folder(folder)
+}
+
+/// Creates a folder, unless it exists.
+pub fn make_folder(folder: &Path) -> Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))
+}
+
+/// Returns the name of a value on the command line.
+pub fn word(value: impl clap::ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().into())
 }
 
 /// Runs a command to its end; an error contains the command and its stderr.

@@ -3,14 +3,14 @@
 //! the radio model.
 
 use crate::air::{self, Air, Punctuality};
-use crate::namespace::{self, Namespaces};
-use crate::processes::{POLL_PERIOD, run};
+use crate::rig::namespace::{self, Namespaces};
+use crate::rig::processes::{run, wait_for};
+use crate::rig::staging;
 use crate::scenario::{self, Scenario};
-use crate::staging;
-use anyhow::{Context, Result, ensure};
-use std::path::Path;
+use anyhow::{Context, Result};
+use std::ffi::OsStr;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Interface by which a computer on a wire reaches the others.
 const INTERFACE: &str = "veth0";
@@ -45,6 +45,14 @@ pub enum Link {
 }
 
 impl Link {
+    /// A cable without limits.
+    pub const UNLIMITED: Self = Self::Wire(LinkLimits { rate_bps: None, loss: 0.0 });
+
+    /// Returns a cable with that rate and without loss.
+    pub const fn wire(rate_bps: u64) -> Self {
+        Self::Wire(LinkLimits { rate_bps: Some(rate_bps), loss: 0.0 })
+    }
+
     /// Returns the bits per second available to IP packets and their Ethernet headers in one
     /// direction; `None` without a limit, and for a radio.
     pub fn rate_bps(self) -> Option<u64> {
@@ -53,12 +61,6 @@ impl Link {
             Link::Radio(_) => None,
         }
     }
-}
-
-/// Loads the scenario of that name from `scenarios/`.
-pub fn scenario(name: &str) -> Result<Scenario> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
-    Ok(scenario::load(&folder.join(format!("{name}.yaml")))?)
 }
 
 /// A computer: a named network namespace with an address.
@@ -102,11 +104,11 @@ impl Computer {
     }
 
     /// Returns a command that runs `program` on this computer.
-    pub fn command(&self, program: &str) -> Command {
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         namespace::command(&self.name, program)
     }
 
-    /// Returns its entry among the peers of another node's file ([`crate::node_file::NodeFile`]).
+    /// Returns its entry among the peers of another node's file ([`crate::rig::node_file::NodeFile`]).
     pub fn entry(&self) -> (&str, String) {
         (&self.name, format!("address: {}", self.address))
     }
@@ -141,15 +143,12 @@ impl Computer {
     /// Waits until the kernel marks [`INTERFACE`] as running, up to about a second after its cable
     /// is connected. Fast DDS never uses an interface that was not running when Fast DDS started.
     fn await_running(&self) -> Result<()> {
-        let deadline = Instant::now() + RUNNING_PATIENCE;
-        loop {
+        let runs = || {
             let state = self.ip(&["-oneline", "link", "show", "dev", INTERFACE])?;
-            if state.contains(" state UP ") {
-                return Ok(());
-            }
-            ensure!(Instant::now() < deadline, "not running after {RUNNING_PATIENCE:?}: {state}");
-            std::thread::sleep(POLL_PERIOD);
-        }
+            Ok(state.contains(" state UP ").then_some(()))
+        };
+        wait_for(RUNNING_PATIENCE, runs)?
+            .with_context(|| format!("{INTERFACE} does not run after {RUNNING_PATIENCE:?}"))
     }
 
     /// Limits the rate of packets sent by [`INTERFACE`], and drops a fraction of received packets.
@@ -186,7 +185,7 @@ impl Pair {
     pub fn new(link: Link, seed: u64) -> Result<Self> {
         match link {
             Link::Wire(limits) => Self::by_wire(limits),
-            Link::Radio(name) => Self::on_air(&scenario(name)?, seed),
+            Link::Radio(name) => Self::on_air(&scenario::named(name)?, seed),
         }
     }
 
@@ -256,16 +255,9 @@ impl Bridge {
     pub fn forward(&self, computer: &Computer, all: bool) -> Result<()> {
         // BR_STATE_FORWARDING and BR_STATE_DISABLED of linux/if_bridge.h.
         let state = if all { "3" } else { "0" };
-        run(Command::new("bridge").args([
-            "-n",
-            &self.0.name,
-            "link",
-            "set",
-            "dev",
-            &computer.name,
-            "state",
-            state,
-        ]))?;
+        let mut bridge = Command::new("bridge");
+        bridge.args(["-n", &self.0.name, "link", "set", "dev", &computer.name, "state", state]);
+        run(&mut bridge)?;
         Ok(())
     }
 }
@@ -305,16 +297,8 @@ impl Star {
 /// Connects two computers, given by name, with a cable between two new interfaces.
 pub fn join(one: &str, one_interface: &str, other: &str, other_interface: &str) -> Result<()> {
     let mtu = MTU.to_string();
-    run(Command::new("ip").args(["-n", one, "link", "add", one_interface, "mtu", &mtu]).args([
-        "type",
-        "veth",
-        "peer",
-        "name",
-        other_interface,
-        "mtu",
-        &mtu,
-        "netns",
-        other,
-    ]))?;
+    let mut link = Command::new("ip");
+    link.args(["-n", one, "link", "add", one_interface, "mtu", &mtu, "type", "veth"]);
+    run(link.args(["peer", "name", other_interface, "mtu", &mtu, "netns", other]))?;
     Ok(())
 }

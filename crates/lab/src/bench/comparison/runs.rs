@@ -6,10 +6,10 @@
 //! run's figures are evaluated. No run is therefore selected by its result.
 
 use super::case::{Case, Outcomes};
-use super::daemon::DaemonSetup;
 use super::trial::{Attempt, Transport, Trial};
 use crate::air::Punctuality;
-use crate::progress::Progress;
+use crate::bench::setup::daemon::DaemonSetup;
+use crate::rig::progress::Progress;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::path::{Path, PathBuf};

@@ -2,13 +2,14 @@
 //! Real ROS programs: ROS 1 masters, and the publishers and subscribers of both ROS under `ros/`.
 
 use super::flows::Flow;
-use super::world::Computer;
-use crate::enclosure::SCRATCH;
-use crate::processes::Process;
-use crate::stats::Samples;
+use super::world::{Computer, Pair};
+use crate::rig::enclosure::SCRATCH;
+use crate::rig::processes::Process;
+use crate::rig::stats::{Samples, Summary};
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -166,11 +167,6 @@ fn ros2_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/ros2/kilted")
 }
 
-/// Returns the folder of the Python programs.
-fn programs() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("ros")
-}
-
 /// Returns the URI of the master at that address.
 pub fn master_uri(address: &str) -> String {
     format!("http://{address}:{MASTER_PORT}")
@@ -186,8 +182,13 @@ pub struct RosProgram<'a> {
     pub folder: &'a Path,
 }
 
-impl RosProgram<'_> {
-    fn command(&self, program: &str, name: &str) -> Command {
+impl<'a> RosProgram<'a> {
+    /// Returns a program of ROS 1 on a computer with its own master.
+    pub fn own(computer: &'a Computer, folder: &'a Path) -> Self {
+        Self { computer, middleware: Middleware::own(Ros::One), folder }
+    }
+
+    fn command(&self, program: impl AsRef<OsStr>, name: &str) -> Command {
         let home = format!("{SCRATCH}/{name}-home");
         let mut command = self.computer.command(program);
         command
@@ -220,8 +221,8 @@ impl RosProgram<'_> {
 
     /// Starts one of the programs under `ros/`.
     pub fn python(&self, name: &str, script: &str, arguments: &[String]) -> Result<Process> {
-        let mut command = self.command(&text(&self.middleware.interpreter()?)?, name);
-        command.arg(programs().join(script)).args(arguments);
+        let mut command = self.command(self.middleware.interpreter()?, name);
+        command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("ros").join(script)).args(arguments);
         Process::start_talking(name, command, self.folder)
     }
 
@@ -263,9 +264,22 @@ impl RosProgram<'_> {
     }
 }
 
+/// Starts a master on robot and base station each.
+pub fn masters(pair: &Pair, folder: &Path) -> Result<Vec<Process>> {
+    [&pair.robot, &pair.base].map(|it| RosProgram::own(it, folder).roscore()).into_iter().collect()
+}
+
 /// Reads the raw samples of both ends of a flow.
 pub fn samples(folder: &Path, flow: Flow) -> Result<Samples> {
     Samples::read(&sent_file(folder, flow), &received_file(folder, flow))
+}
+
+/// Returns the figures of flows, from the raw samples of their ends.
+pub fn summaries(folder: &Path, flows: &[Flow]) -> Result<BTreeMap<Flow, Summary>> {
+    let summary = |&flow: &Flow| {
+        samples(folder, flow).map(|samples| (flow, samples.summary(Some(flow.period()))))
+    };
+    flows.iter().map(summary).collect()
 }
 
 /// Returns the file of a publisher's raw samples.
@@ -278,6 +292,7 @@ fn received_file(folder: &Path, flow: Flow) -> PathBuf {
     folder.join(format!("{}.received.csv", flow.name()))
 }
 
-fn text(path: &Path) -> Result<String> {
+/// Returns a path as the programs under `ros/` take it.
+pub fn text(path: &Path) -> Result<String> {
     Ok(path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))?.to_owned())
 }

@@ -3,6 +3,7 @@
 
 use anyhow::{Context, Result, bail};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::os::fd::AsFd;
@@ -33,7 +34,7 @@ impl Namespaces {
         let lines: String = names.iter().map(|name| format!("netns add {name}\n")).collect();
         // From here on a failure removes the namespaces already created.
         made.names = names;
-        batch("ip", &[], &lines)?;
+        batch(&[], &lines)?;
         for name in &made.names {
             enter(name, settle)?;
         }
@@ -45,7 +46,7 @@ impl Drop for Namespaces {
     fn drop(&mut self) {
         let lines: String = self.names.iter().map(|name| format!("netns del {name}\n")).collect();
         // If removal fails, the namespaces end with the enclosure.
-        let _ = batch("ip", &["-force"], &lines);
+        let _ = batch(&["-force"], &lines);
     }
 }
 
@@ -76,20 +77,19 @@ pub fn enter<T: Send>(name: &str, task: impl FnOnce() -> Result<T> + Send) -> Re
 }
 
 /// Returns a command that runs `program` in a namespace.
-pub fn command(name: &str, program: &str) -> Command {
+pub fn command(name: &str, program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("nsenter");
     command.arg(format!("--net=/run/netns/{name}")).arg("--").arg(program);
     command
 }
 
-/// Runs `ip` or `bridge` once with a batch of commands, one per line.
-pub fn batch(program: &str, options: &[&str], lines: &str) -> Result<()> {
-    let mut command = Command::new(program);
+/// Runs `ip` once with a batch of commands, one per line.
+pub fn batch(options: &[&str], lines: &str) -> Result<()> {
+    let mut command = Command::new("ip");
     command.args(options).args(["-batch", "-"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let running = command.spawn();
-    let mut running =
-        running.with_context(|| format!("cannot start {program} (package iproute2)"))?;
+    let mut running = running.context("cannot start ip (package iproute2)")?;
     let mut input = running.stdin.take().context("no standard input")?;
     // If the program ends before it has read everything, its stderr states the reason.
     let _ = input.write_all(lines.as_bytes());

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The cases and the targets of each.
 
-use super::flows::Flow;
-use super::ros::Ros;
 use super::trial::{Outcome, Transport};
-use super::world::{Link, LinkLimits};
-use serde::Serialize;
+use crate::bench::setup::flows::Flow;
+use crate::bench::setup::ros::Ros;
+use crate::bench::setup::usage::DaemonFigures;
+use crate::bench::setup::world::{Link, LinkLimits, MTU};
+use crate::bench::verdict::Bound::{self, AtLeast, AtMost};
+use crate::bench::verdict::{IDLE_CPU_PERCENT, IDLE_RESIDENT_MB, Verdict};
 use std::collections::BTreeMap;
 
 /// Figures of all transports of one run.
@@ -37,37 +39,6 @@ pub struct Case {
 pub struct Target {
     what: Measure,
     bound: Bound,
-}
-
-/// The bound of a target.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Bound {
-    /// Reached at this value or more.
-    AtLeast(f64),
-    /// Reached at this value or less.
-    AtMost(f64),
-}
-
-impl Bound {
-    /// Whether `found` is within the bound.
-    pub fn holds(self, found: f64) -> bool {
-        match self {
-            AtLeast(limit) => found >= limit,
-            AtMost(limit) => found <= limit,
-        }
-    }
-
-    /// Returns the verdict on `found`.
-    pub fn judge(self, what: String, found: Option<f64>, unit: &'static str) -> Verdict {
-        let (word, limit) = match self {
-            AtLeast(limit) => ("at least", limit),
-            AtMost(limit) => ("at most", limit),
-        };
-        let reached = found.is_some_and(|found| self.holds(found));
-        // A ratio can have more digits than are useful.
-        let limit = (limit * 100.0).round() / 100.0;
-        Verdict { what, target: format!("{word} {limit} {unit}"), found, unit, reached }
-    }
 }
 
 /// A measured quantity, of Tautline unless stated otherwise.
@@ -114,23 +85,14 @@ const KNOWN_TOLERANCE: f64 = 0.25;
 /// UDP, IPv4 and Ethernet.
 const PACKET_OVERHEAD_BYTES: u64 = 40 + 8 + 20 + 14;
 /// Bytes of a full packet as the kernel's token bucket counts them: Ethernet header and IP packet.
-const FULL_PACKET_BYTES: u64 = 14 + super::world::MTU as u64;
+const FULL_PACKET_BYTES: u64 = 14 + MTU as u64;
 
-use Bound::{AtLeast, AtMost};
 use Flow::{Command, Image, Laser};
 use Measure::*;
 
 const fn target(what: Measure, bound: Bound) -> Target {
     Target { what, bound }
 }
-
-/// CPU time of a daemon without messages, percent of one core.
-pub const IDLE_CPU_PERCENT: Bound = AtMost(1.0);
-/// Memory of a daemon without messages, in 10^6 bytes.
-pub const IDLE_RESIDENT_MB: Bound = AtMost(30.0);
-/// Bytes that a message of 1 KB costs in addition to its payload, UDP and IP. In each packet, 29 of
-/// them are the session header, the time and the tag.
-pub const HEADER_BYTES: Bound = AtMost(48.0);
 
 const AT_6_MBPS: &[Target] = &[
     target(ReceivedPercent(Laser), AtLeast(100.0)),
@@ -200,67 +162,29 @@ const fn link(rate_bps: u64, loss: f64) -> Link {
     Link::Wire(LinkLimits { rate_bps: Some(rate_bps), loss })
 }
 
+const RADIO: Link = Link::Radio("half-duplex-6mbps");
+const NEXT_TO_TCPROS: &[&[Target]] = &[AT_6_MBPS, BESIDE_TCPROS];
+
 /// All cases of two computers.
 const CASES: &[Case] = &[
     Case {
-        name: "6mbps",
-        ros: Ros::One,
-        link: link(6_000_000, 0.0),
-        rate_configured: false,
         transports: ALL_TRANSPORTS,
-        targets: &[AT_6_MBPS, BESIDE_TCPROS],
-        comparisons: &[],
         known: KNOWN_AT_6_MBPS,
+        ..of_ros_1("6mbps", link(6_000_000, 0.0), NEXT_TO_TCPROS)
     },
     Case {
-        name: "6mbps-rate",
-        ros: Ros::One,
-        link: link(6_000_000, 0.0),
         rate_configured: true,
         transports: ALL_TRANSPORTS,
-        targets: &[AT_6_MBPS, BESIDE_TCPROS],
-        comparisons: &[],
         known: KNOWN_AT_6_MBPS,
+        ..of_ros_1("6mbps-rate", link(6_000_000, 0.0), NEXT_TO_TCPROS)
     },
+    of_ros_1("3mbps", link(3_000_000, 0.0), &[AT_3_MBPS]),
+    Case { rate_configured: true, ..of_ros_1("3mbps-rate", link(3_000_000, 0.0), &[AT_3_MBPS]) },
+    of_ros_1("6mbps-loss", link(6_000_000, 0.05), &[WITH_LOSS]),
     Case {
-        name: "3mbps",
-        ros: Ros::One,
-        link: link(3_000_000, 0.0),
-        rate_configured: false,
-        transports: BEST_TWO,
-        targets: &[AT_3_MBPS],
-        comparisons: &[],
-        known: &[],
-    },
-    Case {
-        name: "3mbps-rate",
-        ros: Ros::One,
-        link: link(3_000_000, 0.0),
-        rate_configured: true,
-        transports: BEST_TWO,
-        targets: &[AT_3_MBPS],
-        comparisons: &[],
-        known: &[],
-    },
-    Case {
-        name: "6mbps-loss",
-        ros: Ros::One,
-        link: link(6_000_000, 0.05),
-        rate_configured: false,
-        transports: BEST_TWO,
-        targets: &[WITH_LOSS],
-        comparisons: &[],
-        known: &[],
-    },
-    Case {
-        name: "6mbps-radio",
-        ros: Ros::One,
-        link: Link::Radio("half-duplex-6mbps"),
-        rate_configured: false,
         transports: ALL_TRANSPORTS,
-        targets: &[],
         comparisons: &[OF_POUND, OF_POUND_BESIDE_ROS_1],
-        known: &[],
+        ..of_ros_1("6mbps-radio", RADIO, &[])
     },
     Case {
         known: KNOWN_AT_6_MBPS_ROS_2,
@@ -273,11 +197,13 @@ const CASES: &[Case] = &[
     of_ros_2("3mbps", link(3_000_000, 0.0), false, &[AT_3_MBPS]),
     of_ros_2("3mbps-rate", link(3_000_000, 0.0), true, &[AT_3_MBPS]),
     of_ros_2("6mbps-loss", link(6_000_000, 0.05), false, &[WITH_LOSS]),
-    Case {
-        comparisons: &[OF_POUND],
-        ..of_ros_2("6mbps-radio", Link::Radio("half-duplex-6mbps"), false, &[])
-    },
+    Case { comparisons: &[OF_POUND], ..of_ros_2("6mbps-radio", RADIO, false, &[]) },
 ];
+
+const fn of_ros_1(name: &'static str, link: Link, targets: &'static [&'static [Target]]) -> Case {
+    let (ros, transports, rate_configured) = (Ros::One, BEST_TWO, false);
+    Case { name, ros, link, rate_configured, transports, targets, comparisons: &[], known: &[] }
+}
 
 const fn of_ros_2(
     name: &'static str,
@@ -287,28 +213,6 @@ const fn of_ros_2(
 ) -> Case {
     let (ros, transports) = (Ros::Two, OF_ROS_2);
     Case { name, ros, link, rate_configured, transports, targets, comparisons: &[], known: &[] }
-}
-
-/// A target and the measured value.
-#[derive(Debug, Clone, Serialize)]
-pub struct Verdict {
-    /// Measure: `laser p99`.
-    pub what: String,
-    /// Bound: `at most 8 ms`.
-    pub target: String,
-    /// Measured value; `None` if nothing was measured.
-    pub found: Option<f64>,
-    /// Unit: `ms`, `%`, ...
-    pub unit: &'static str,
-    /// Whether the target is reached.
-    pub reached: bool,
-}
-
-impl Verdict {
-    /// Returns the measured value with its unit: `4.90 ms`.
-    pub fn found_words(&self) -> String {
-        self.found.map_or("not measured".into(), |found| format!("{found:.2} {}", self.unit))
-    }
 }
 
 impl Case {
@@ -334,8 +238,8 @@ impl Case {
 
     fn judge(&self, targets: &[&[Target]], outcomes: &Outcomes) -> Vec<Verdict> {
         let judge = |target: &Target| {
-            let (what, unit) = target.what.words();
-            target.bound.judge(what, self.find(target.what, outcomes), unit)
+            let (what, unit, found) = self.find(target.what, outcomes);
+            target.bound.judge(what, found, unit)
         };
         targets.iter().copied().flatten().map(judge).collect()
     }
@@ -360,38 +264,63 @@ impl Case {
         self.known.iter().filter_map(off).collect()
     }
 
-    fn find(&self, what: Measure, outcomes: &Outcomes) -> Option<f64> {
-        let ours = outcomes.get(&Transport::Tautline)?;
-        let delay = |flow| ours.topics.get(&flow)?.delay_ms;
-        let gap_std = |outcome: &Outcome, flow| Some(outcome.topics.get(&flow)?.gap_ms?.std);
-        let largest = |figure: fn(&super::usage::DaemonFigures) -> f64| {
-            ours.daemons.values().map(figure).reduce(f64::max)
-        };
+    /// Returns the name of a measure, its unit and the measured value.
+    fn find(&self, what: Measure, outcomes: &Outcomes) -> (String, &'static str, Option<f64>) {
+        let ours = outcomes.get(&Transport::Tautline);
+        let of = |flow| ours?.topics.get(&flow);
+        let delay = |flow| of(flow)?.delay_ms;
+        let gap_std =
+            |outcome: Option<&Outcome>, flow| Some(outcome?.topics.get(&flow)?.gap_ms?.std);
+        let largest =
+            |figure: fn(&DaemonFigures) -> f64| ours?.daemons.values().map(figure).reduce(f64::max);
+        let named = |flow: Flow, what: &str| format!("{} {what}", flow.name());
         match what {
-            ReceivedPercent(flow) => Some(ours.topics.get(&flow)?.mdr_percent),
-            MeanMs(flow) => Some(delay(flow)?.mean),
-            MeanTimesUnder(rival, flow) => {
-                let theirs = outcomes.get(&rival)?.topics.get(&flow)?.delay_ms?;
-                Some(theirs.mean / delay(flow)?.mean)
+            ReceivedPercent(flow) => {
+                (named(flow, "received"), "%", of(flow).map(|it| it.mdr_percent))
             }
-            P99Ms(flow) => Some(delay(flow)?.p99),
-            MaxMs(flow) => Some(delay(flow)?.max),
-            GapStdMs(flow) => gap_std(ours, flow),
+            MeanMs(flow) => (named(flow, "mean"), "ms", delay(flow).map(|it| it.mean)),
+            MeanTimesUnder(rival, flow) => {
+                let theirs = || outcomes.get(&rival)?.topics.get(&flow)?.delay_ms;
+                let times = theirs().zip(delay(flow)).map(|(theirs, own)| theirs.mean / own.mean);
+                (named(flow, &format!("mean under {}'s", rival.name())), "times", times)
+            }
+            P99Ms(flow) => (named(flow, "p99"), "ms", delay(flow).map(|it| it.p99)),
+            MaxMs(flow) => (named(flow, "oldest delivered"), "ms", delay(flow).map(|it| it.max)),
+            GapStdMs(flow) => (named(flow, "gap std"), "ms", gap_std(ours, flow)),
             GapStdTimesUnderTcpros(flow) => {
-                Some(gap_std(outcomes.get(&Transport::Tcpros)?, flow)? / gap_std(ours, flow)?)
+                let theirs = gap_std(outcomes.get(&Transport::Tcpros), flow);
+                let times = theirs.zip(gap_std(ours, flow)).map(|(theirs, own)| theirs / own);
+                (named(flow, "gap std under TCPROS's"), "times", times)
             }
             MeanTimesAirtime(flow) => {
-                let airtime_s =
-                    8.0 * wire_bytes(*ours.message_bytes.get(&flow)?) as f64 / self.rate_bps()?;
-                Some(delay(flow)?.mean / 1000.0 / airtime_s)
+                let airtime_s = || {
+                    let bytes = wire_bytes(*ours?.message_bytes.get(&flow)?);
+                    Some(8.0 * bytes as f64 / self.rate_bps()?)
+                };
+                let times = delay(flow).zip(airtime_s()).map(|(it, s)| it.mean / 1000.0 / s);
+                (named(flow, "mean delay over wire bytes / rate"), "times", times)
             }
-            ImageSharePercent => self.image_share(ours),
+            ImageSharePercent => {
+                let share = ours.and_then(|ours| self.image_share(ours));
+                ("image bytes carried of the rate left".into(), "%", share)
+            }
             Unaccounted(flow) => {
-                (*ours.unaccounted.get(&flow)?).map(|messages| messages.unsigned_abs() as f64)
+                let messages = ours.and_then(|ours| *ours.unaccounted.get(&flow)?);
+                let found = messages.map(|messages| messages.unsigned_abs() as f64);
+                (named(flow, "messages with no known fate"), "messages", found)
             }
-            CpuPercent => largest(|daemon| daemon.cpu_percent),
-            IdleCpuPercent => largest(|daemon| daemon.idle_cpu_percent),
-            IdleResidentMb => largest(|daemon| daemon.idle_resident_bytes as f64 / 1e6),
+            CpuPercent => {
+                let percent = largest(|daemon| daemon.cpu_percent);
+                ("daemon under this load".into(), "% of a core", percent)
+            }
+            IdleCpuPercent => {
+                let percent = largest(|daemon| daemon.idle_cpu_percent);
+                ("daemon idle".into(), "% of a core", percent)
+            }
+            IdleResidentMb => {
+                let megabytes = largest(|daemon| daemon.idle_resident_bytes as f64 / 1e6);
+                ("daemon memory, idle".into(), "MB", megabytes)
+            }
         }
     }
 
@@ -414,38 +343,10 @@ fn wire_bytes(message_bytes: u64) -> u64 {
     message_bytes + packets * PACKET_OVERHEAD_BYTES
 }
 
-impl Measure {
-    fn words(self) -> (String, &'static str) {
-        match self {
-            ReceivedPercent(flow) => (format!("{} received", flow.name()), "%"),
-            MeanMs(flow) => (format!("{} mean", flow.name()), "ms"),
-            MeanTimesUnder(rival, flow) => {
-                (format!("{} mean under {}'s", flow.name(), rival.name()), "times")
-            }
-            P99Ms(flow) => (format!("{} p99", flow.name()), "ms"),
-            MaxMs(flow) => (format!("{} oldest delivered", flow.name()), "ms"),
-            GapStdMs(flow) => (format!("{} gap std", flow.name()), "ms"),
-            GapStdTimesUnderTcpros(flow) => {
-                (format!("{} gap std under TCPROS's", flow.name()), "times")
-            }
-            MeanTimesAirtime(flow) => {
-                (format!("{} mean delay over wire bytes / rate", flow.name()), "times")
-            }
-            ImageSharePercent => ("image bytes carried of the rate left".into(), "%"),
-            Unaccounted(flow) => {
-                (format!("{} messages with no known fate", flow.name()), "messages")
-            }
-            CpuPercent => ("daemon under this load".into(), "% of a core"),
-            IdleCpuPercent => ("daemon idle".into(), "% of a core"),
-            IdleResidentMb => ("daemon memory, idle".into(), "MB"),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::{Delay, Gap, Summary};
+    use crate::rig::stats::{Delay, Gap, Summary};
 
     fn summary(mdr_percent: f64, mean: f64, p99: f64, std: f64) -> Summary {
         Summary {
@@ -509,7 +410,7 @@ mod tests {
             Link::Wire(_) => None,
         });
         let names = |name| -> Vec<String> {
-            let stations = crate::bench::world::scenario(name).unwrap().stations;
+            let stations = crate::scenario::named(name).unwrap().stations;
             stations.into_iter().map(|station| station.name).collect()
         };
         assert!(radios.map(names).all(|stations| stations == ["robot", "base"]));

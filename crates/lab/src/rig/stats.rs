@@ -4,6 +4,8 @@
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::HashSet;
+use std::io::Write;
+use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,6 +18,24 @@ pub struct Arrival {
     pub sent_ns: u64,
     /// Time at which the callback received the message.
     pub received_ns: u64,
+}
+
+impl Arrival {
+    /// Parses `sequence,sent_ns,received_ns`.
+    pub fn parse(line: &str) -> Option<Self> {
+        row(line).map(Self::from)
+    }
+
+    /// Returns the delay in milliseconds.
+    pub fn delay_ms(&self) -> f64 {
+        ms(self.received_ns.saturating_sub(self.sent_ns))
+    }
+}
+
+impl From<[u64; 3]> for Arrival {
+    fn from([sequence, sent_ns, received_ns]: [u64; 3]) -> Self {
+        Self { sequence, sent_ns, received_ns }
+    }
 }
 
 /// Raw samples of one flow.
@@ -84,15 +104,15 @@ pub struct Gap {
 const NANOSECONDS_PER_MS: f64 = 1e6;
 
 impl Samples {
-    /// Returns the number of messages that arrived in `from..to`, in nanoseconds.
-    pub fn arrived(&self, (from, to): (u64, u64)) -> usize {
-        self.arrivals.iter().filter(|it| (from..to).contains(&it.received_ns)).count()
+    /// Returns the number of messages that arrived within a span, in nanoseconds.
+    pub fn arrived(&self, span: Range<u64>) -> usize {
+        self.arrivals.iter().filter(|it| span.contains(&it.received_ns)).count()
     }
 
-    /// Returns the delays, in milliseconds, of messages that were sent in `from..to` and arrived.
-    pub fn delays(&self, (from, to): (u64, u64)) -> Vec<f64> {
-        let within = self.arrivals.iter().filter(|it| (from..to).contains(&it.sent_ns));
-        within.map(|it| it.received_ns.saturating_sub(it.sent_ns) as f64 / 1e6).collect()
+    /// Returns the delays, in milliseconds, of messages that were sent within a span and arrived.
+    pub fn delays(&self, span: Range<u64>) -> Vec<f64> {
+        let within = self.arrivals.iter().filter(|it| span.contains(&it.sent_ns));
+        within.map(Arrival::delay_ms).collect()
     }
 
     /// Reads the files that a publisher and a subscriber wrote.
@@ -101,10 +121,7 @@ impl Samples {
         let received = rows::<3>(received_file)?;
         Ok(Self {
             sent_ns: sent.into_iter().map(|[_, sent_ns]| sent_ns).collect(),
-            arrivals: received
-                .into_iter()
-                .map(|[sequence, sent_ns, received_ns]| Arrival { sequence, sent_ns, received_ns })
-                .collect(),
+            arrivals: received.into_iter().map(Arrival::from).collect(),
         })
     }
 
@@ -113,7 +130,7 @@ impl Samples {
         let mut seen = HashSet::new();
         let firsts: Vec<Arrival> =
             self.arrivals.iter().copied().filter(|arrival| seen.insert(arrival.sequence)).collect();
-        let delays = firsts.iter().map(|a| ms(a.received_ns.saturating_sub(a.sent_ns))).collect();
+        let delays = firsts.iter().map(Arrival::delay_ms).collect();
         let gaps =
             firsts.windows(2).map(|pair| ms(pair[1].received_ns - pair[0].received_ns)).collect();
         Summary {
@@ -150,8 +167,24 @@ pub fn lateness(mut late: Vec<f64>) -> Option<Lateness> {
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut sorted: Vec<f64> = values.into_iter().collect();
     sorted.sort_by(f64::total_cmp);
-    let upper = *sorted.get(sorted.len() / 2)?;
+    let upper = upper_median(&sorted)?;
     Some((sorted[(sorted.len() - 1) / 2] + upper) / 2.0)
+}
+
+/// Returns the [`median`]; NaN if there are no values.
+pub fn middle(values: &[f64]) -> f64 {
+    median(values.iter().copied()).unwrap_or(f64::NAN)
+}
+
+/// Returns the middle value, of an even number the higher one of the two.
+pub fn upper_median<T: Copy>(sorted: &[T]) -> Option<T> {
+    sorted.get(sorted.len() / 2).copied()
+}
+
+/// Returns the smallest and the largest value; infinities if there are none.
+pub fn spread(values: &[f64]) -> [f64; 2] {
+    let fold = |start, of: fn(f64, f64) -> f64| values.iter().copied().fold(start, of);
+    [fold(f64::INFINITY, f64::min), fold(f64::NEG_INFINITY, f64::max)]
 }
 
 fn ms(nanoseconds: u64) -> f64 {
@@ -198,6 +231,16 @@ fn gap(gaps: Vec<f64>) -> Option<Gap> {
 fn nearest_rank(sorted: &[f64], share: f64) -> f64 {
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted[rank.clamp(1, sorted.len()) - 1]
+}
+
+/// Writes rows of samples to a file.
+pub fn write_rows(file: &Path, rows: impl IntoIterator<Item = String>) -> Result<()> {
+    let writing = || format!("cannot write {}", file.display());
+    let mut out = std::io::BufWriter::new(std::fs::File::create(file).with_context(writing)?);
+    for row in rows {
+        writeln!(out, "{row}")?;
+    }
+    out.flush().with_context(writing)
 }
 
 /// Reads rows of `N` whole numbers below a header line.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parallel runs in virtual time, whose results do not depend on their speed.
 
-use crate::progress::Progress;
+use crate::rig::progress::Progress;
 use anyhow::{Result, anyhow};
 use std::sync::Mutex;
 
