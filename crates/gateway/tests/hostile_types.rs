@@ -138,7 +138,7 @@ proptest! {
     fn no_text_makes_the_parser_panic(text in "[a-zA-Z0-9_/ \\[\\]<=#\"\n\t:.-]{0,300}") {
         let _ = Schema::parse("a/A", &text, Dialect::Ros1);
         if let Ok(schema) = Schema::parse("a/A", &text, Dialect::Ros2) {
-            let again = Schema::parse("a/A", &schema.to_string(), Dialect::Ros2).unwrap();
+            let again = Schema::parse("a/A", &schema.text(), Dialect::Ros2).unwrap();
             prop_assert_eq!(schema.root().fields.len(), again.root().fields.len());
             let _ = compose(&schema, &[], 1000);
         }
