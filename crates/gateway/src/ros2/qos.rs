@@ -22,8 +22,8 @@ pub fn offered(dds: &Dds) -> Qos {
         deadline: finite(dds.deadline),
         lifespan: finite(dds.lifespan),
         liveliness: Liveliness {
-            manual: dds.liveliness.0 == MANUAL_BY_TOPIC,
-            lease: finite(dds.liveliness.1),
+            manual: dds.liveliness.kind == MANUAL_BY_TOPIC,
+            lease: finite(dds.liveliness.lease),
         },
     }
 }
@@ -54,10 +54,10 @@ pub fn to_write(qos: &Qos, user_data: String) -> Dds {
         depth: depth.min(MAX_DEPTH) as i32,
         deadline: nanoseconds(qos.deadline),
         lifespan: nanoseconds(qos.lifespan),
-        liveliness: (
-            if qos.liveliness.manual { MANUAL_BY_TOPIC } else { AUTOMATIC },
-            nanoseconds(qos.liveliness.lease),
-        ),
+        liveliness: tautline_dds::Liveliness {
+            kind: if qos.liveliness.manual { MANUAL_BY_TOPIC } else { AUTOMATIC },
+            lease: nanoseconds(qos.liveliness.lease),
+        },
         user_data: user_data.into_bytes(),
         ignore_own: true,
         // The writing thread serves all peers, so it does not wait for space. (With keep last, a
