@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_is_covered_only_by_one_that_matches_all_it_matches() {
+    fn a_pattern_covers_another_only_if_it_matches_all_of_its_names() {
         let covered = |earlier, later| pattern(earlier).covers(&pattern(later));
         assert!(covered("/scan", "/scan"));
         assert!(covered("/camera/**", "/camera/image"));

@@ -294,7 +294,7 @@ fn others_read_a_message_of_zeros_of_every_type_as_we_made_it() {
 }
 
 #[test]
-fn others_read_what_we_say_of_the_graph() {
+fn messages_of_the_graph_are_read_by_rosbags() {
     let node = Node {
         namespace: "/".into(),
         name: "tautline".into(),

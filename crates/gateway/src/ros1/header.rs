@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_problem() {
         let truncated = Header::parse(&[9, 0, 0, 0, b'a', b'=']).unwrap_err().to_string();
         assert!(truncated.contains("7 bytes early"), "{truncated}");
         let no_key = Header::parse(&[2, 0, 0, 0, b'h', b'i']).unwrap_err().to_string();

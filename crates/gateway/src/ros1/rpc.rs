@@ -353,7 +353,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_written_is_read(bytes: Vec<u8>, first in 0..2u8) {
+        fn written_outcomes_are_read_back(bytes: Vec<u8>, first in 0..2u8) {
             let mut wire = Vec::new();
             run(write_block(&mut wire, Some(first), &bytes)).unwrap();
             let outcome = run(read_outcome(&mut wire.as_slice(), bytes.len(), &mut reservation())).unwrap();

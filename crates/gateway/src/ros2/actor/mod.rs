@@ -242,7 +242,7 @@ impl Actor {
         let left_out = |endpoints: &Endpoints| endpoints.left_out;
         let text = match left_out(&self.domain.endpoints) + left_out(self.services.endpoints()) {
             0 => String::new(),
-            count => format!("{count} endpoints of the domain are beyond the limit and left out"),
+            count => format!("the domain has too many endpoints: {count} are left out"),
         };
         self.set_trouble("", "discovery", text);
     }

@@ -58,7 +58,7 @@ fn any_type_passes_both_ways_with_md5_and_definition() {
 }
 
 #[test]
-fn what_may_leave_changes_while_the_rest_is_read_on() {
+fn a_new_selector_does_not_interrupt_other_topics() {
     let master = Master::shared();
     let closed = Arc::new(Mutex::new("/select/b".to_owned()));
     let looked = closed.clone();
@@ -272,7 +272,7 @@ fn a_topic_used_here_with_another_type_is_refused_naming_both_until_that_ends() 
 }
 
 #[test]
-fn a_subscriber_that_comes_with_another_type_is_refused_and_told() {
+fn a_subscriber_with_another_type_is_refused_and_reported() {
     let master = Master::shared();
     let gateway = watch(&master.uri, "later");
     let mut agent = start(&master.uri, "/later_agent");
@@ -286,7 +286,7 @@ fn a_subscriber_that_comes_with_another_type_is_refused_and_told() {
 }
 
 #[test]
-fn an_oversize_message_is_left_out_and_told_and_the_next_arrives() {
+fn an_oversized_message_is_dropped_and_reported_and_the_next_arrives() {
     let master = Master::shared();
     let gateway = watch(&master.uri, "oversize");
     let mut agent = start(&master.uri, "/oversize_agent");
@@ -471,7 +471,7 @@ fn two_gateways_on_one_master_do_not_feed_each_other() {
 }
 
 #[test]
-fn the_slave_api_answers_what_ros_asks_and_survives_what_it_does_not() {
+fn the_slave_api_answers_calls_of_ros_and_survives_others() {
     let master = Master::shared();
     let gateway = watch(&master.uri, "api");
     let mut agent = start(&master.uri, "/api_agent");
@@ -527,7 +527,7 @@ fn the_slave_api_answers_what_ros_asks_and_survives_what_it_does_not() {
 }
 
 #[test]
-fn a_topic_taken_back_is_closed_and_unregistered() {
+fn a_withdrawn_topic_is_closed_and_unregistered() {
     let master = Master::shared();
     let gateway = watch(&master.uri, "back");
     let mut agent = start(&master.uri, "/back_agent");

@@ -78,8 +78,8 @@ fn any_type_passes_both_ways_with_hash_definition_and_node() {
 }
 
 #[test]
-fn what_may_leave_changes_while_the_rest_is_read_on() {
-    if !inside("what_may_leave_changes_while_the_rest_is_read_on") {
+fn a_new_selector_does_not_interrupt_other_topics() {
+    if !inside("a_new_selector_does_not_interrupt_other_topics") {
         return;
     }
     let closed = Arc::new(Mutex::new("/late".to_owned()));
@@ -118,8 +118,8 @@ fn what_may_leave_changes_while_the_rest_is_read_on() {
 }
 
 #[test]
-fn quality_of_service_is_told_and_offered_and_what_does_not_fit_is_reported() {
-    if !inside("quality_of_service_is_told_and_offered_and_what_does_not_fit_is_reported") {
+fn quality_of_service_is_reported_and_offered_and_mismatches_are_reported() {
+    if !inside("quality_of_service_is_reported_and_offered_and_mismatches_are_reported") {
         return;
     }
     let gateway = watch(Range::Machine, "qos");
@@ -227,8 +227,8 @@ fn late_joiners_get_the_last_messages_of_each_publisher() {
 }
 
 #[test]
-fn two_types_under_a_name_are_told_and_another_hash_is_not_published() {
-    if !inside("two_types_under_a_name_are_told_and_another_hash_is_not_published") {
+fn two_types_of_a_name_are_reported_and_another_hash_is_not_published() {
+    if !inside("two_types_of_a_name_are_reported_and_another_hash_is_not_published") {
         return;
     }
     let gateway = watch(Range::Loopback, "types");

@@ -294,10 +294,9 @@ fn rmw_cyclonedds_is_called_and_served_and_actions_keep_their_names() {
 }
 
 #[test]
-fn what_tautline_serves_is_not_offered_and_what_others_serve_or_misread_is_not_served() {
-    if !inside(
-        "services::what_tautline_serves_is_not_offered_and_what_others_serve_or_misread_is_not_served",
-    ) {
+fn services_of_tautline_are_not_offered_and_those_of_local_nodes_not_served() {
+    if !inside("services::services_of_tautline_are_not_offered_and_those_of_local_nodes_not_served")
+    {
         return;
     }
     let gateway = watch(Range::Machine, "own");

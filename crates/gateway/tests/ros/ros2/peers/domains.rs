@@ -191,8 +191,8 @@ fn run(program: &mut Process) -> String {
 }
 
 #[test]
-fn what_another_machine_publishes_in_the_domain_is_not_carried() {
-    let test = "peers::domains::what_another_machine_publishes_in_the_domain_is_not_carried";
+fn topics_of_another_machine_in_the_domain_are_not_carried() {
+    let test = "peers::domains::topics_of_another_machine_in_the_domain_are_not_carried";
     if played() || !inside(test) {
         return;
     }
