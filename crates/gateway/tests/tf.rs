@@ -341,7 +341,7 @@ proptest! {
         keep: bool,
     ) {
         let (mut merger, mut model) = (Merger::default(), Model::default());
-        // Where nothing is kept the publishers are not told apart, as the daemon uses it.
+        // Without kept transforms publishers are not distinguished, as in the daemon.
         let source = |source: u32| if keep { source } else { 0 };
         let without_stamps = |poses: Vec<Pose>| -> Vec<Pose> {
             poses.into_iter().map(|pose| Pose { stamp: 0, ..pose }).collect()

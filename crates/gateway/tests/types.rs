@@ -16,9 +16,9 @@ use tautline_gateway::types::{Dialect, Transcoder, derive};
 
 /// Messages of each type that go there and back.
 const MESSAGES: u64 = 1000;
-/// Of these, so many are decoded by others, in Python.
+/// Of these, the number decoded by rosbags in Python.
 const DECODED: u64 = 20;
-/// At most so many elements, where nothing is bounded.
+/// Elements of an unbounded sequence, at most.
 const ELEMENTS: u64 = 3;
 /// Bytes that are ample for a message without elements.
 const MAX_ZEROS: usize = 10_000;
@@ -313,7 +313,7 @@ fn messages_of_the_graph_are_read_by_rosbags() {
 /// Splitmix64: small, and the same everywhere.
 struct Random {
     state: u64,
-    /// At most so many of each sequence.
+    /// Elements of each sequence, at most.
     elements: u64,
 }
 

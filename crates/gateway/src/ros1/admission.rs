@@ -51,7 +51,6 @@ impl ScopedAddress {
         Self { address: peer.ip().to_canonical(), scope }
     }
 
-    /// All addresses of this machine.
     pub fn own() -> impl Iterator<Item = Self> {
         let interfaces = if_addrs::get_if_addrs().unwrap_or_default().into_iter();
         interfaces.map(|it| Self { address: it.ip(), scope: it.index.unwrap_or(0) })
@@ -66,7 +65,6 @@ impl ScopedAddress {
     }
 }
 
-/// What a connection is used for.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum SlotKind {
     /// A connection to the slave API.
@@ -77,7 +75,6 @@ pub(super) enum SlotKind {
     Connection,
 }
 
-/// An admitted connection.
 pub(super) struct Admitted {
     pub stream: TcpStream,
     pub peer: SocketAddr,
@@ -85,7 +82,6 @@ pub(super) struct Admitted {
     pub slot: Slot,
 }
 
-/// Admits or refuses each connection.
 pub(super) struct Admission {
     allowed: Vec<Network>,
     /// Addresses of the master's host, as last resolved.
@@ -117,7 +113,6 @@ impl Admission {
         *lock(&self.master) = addresses;
     }
 
-    /// The next admitted connection.
     pub async fn accept(&self, listener: &TcpListener, kind: SlotKind) -> Admitted {
         loop {
             match listener.accept().await {

@@ -19,7 +19,6 @@ use tokio::time::timeout;
 /// Time limit of a server for its TCP connection and its header.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Our identity in connection headers.
 #[derive(Debug, Clone)]
 pub(super) struct Identity {
     pub node_name: String,
@@ -27,14 +26,12 @@ pub(super) struct Identity {
     pub definitions: Arc<Definitions>,
 }
 
-/// A type's name and version.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct TypeVersion {
     pub name: String,
     pub md5: String,
 }
 
-/// A publisher's description of its topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Description {
     pub version: TypeVersion,
@@ -48,7 +45,6 @@ impl Description {
     }
 }
 
-/// The TCP address of a server.
 #[derive(Debug, Clone)]
 pub(super) struct HostPort {
     pub host: String,
@@ -128,7 +124,6 @@ impl Identity {
         timeout(HANDSHAKE_TIMEOUT, opened).await.map_err(|_| ConnectError::Timeout(to.clone()))?
     }
 
-    /// Our header for a service.
     pub fn service_request(&self, service: &str, md5: &str, is_probe: bool) -> Header {
         let header = self.header().with("service", service).with("md5sum", md5);
         if is_probe { header.with("probe", "1") } else { header }

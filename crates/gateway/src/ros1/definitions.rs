@@ -23,7 +23,6 @@ const MAX_PUBLISHER_BYTES: usize = 4 << 20;
 /// Definitions kept, however short.
 const MAX_DEFINITIONS: usize = 8192;
 
-/// All definitions in use.
 #[derive(Debug)]
 pub(super) struct Definitions {
     installed: Installed,

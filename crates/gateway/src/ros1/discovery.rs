@@ -24,7 +24,6 @@ const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// Checks without a response after which a node counts as gone; one refused connection suffices.
 const MAX_SILENT_CHECKS: u32 = 3;
 
-/// A question about a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Query {
     /// Where is `node`, and what does it publish on `topic`?
@@ -33,14 +32,12 @@ pub(super) enum Query {
     Check { node: String, uri: String },
 }
 
-/// A publisher's address and description.
 #[derive(Debug)]
 pub(super) struct Located {
     pub uri: String,
     pub description: Description,
 }
 
-/// The result of a check.
 #[derive(Debug)]
 pub(super) enum Checked {
     /// It is at `uri` and publishes these topics, each with its type.
@@ -55,7 +52,6 @@ pub(super) enum Checked {
 
 #[derive(Debug)]
 enum State {
-    /// To be probed.
     Unknown,
     Known(Description),
     /// A Tautline node's: never read or offered.
@@ -64,9 +60,7 @@ enum State {
 
 #[derive(Debug)]
 struct Publisher {
-    /// Whether the master lists it.
     listed: bool,
-    /// Whether a reader is connected to it.
     connected: bool,
     uri: String,
     state: State,
@@ -122,7 +116,6 @@ impl Publisher {
     }
 }
 
-/// A topic of local publishers.
 #[derive(Default)]
 struct Tracked {
     publishers: BTreeMap<String, Publisher>,
@@ -140,7 +133,6 @@ pub(super) struct Discovery {
     selector: Selector,
     topics: BTreeMap<String, Tracked>,
     checks: BTreeMap<String, NodeCheck>,
-    /// Nodes to check.
     suspects: BTreeSet<String>,
     /// The node that the cycle through all nodes checked last.
     last_checked: String,
@@ -160,7 +152,6 @@ impl Discovery {
         }
     }
 
-    /// The topic offered under this name.
     pub fn offered(&self, topic: &str) -> Option<&Topic> {
         self.topics.get(topic)?.offered.as_ref()
     }
@@ -342,7 +333,6 @@ impl Discovery {
         self.update_all();
     }
 
-    /// A reader has connected.
     pub fn on_connected(&mut self, topic: &str, uri: &str, found: &Description) {
         for publisher in self.publishers_at(topic, uri) {
             publisher.connected = true;

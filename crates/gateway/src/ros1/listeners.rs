@@ -71,9 +71,7 @@ fn bound_socket(address: SocketAddr) -> io::Result<socket2::Socket> {
     Ok(socket)
 }
 
-/// The names and ports to listen for.
 pub(super) struct Names {
-    /// Our host name.
     pub host: String,
     pub master_host: String,
     pub node_name: String,

@@ -2,7 +2,8 @@
 //! The ROS 1 master API, from a node's side (<https://wiki.ros.org/ROS/Master_API>).
 
 use super::xmlrpc::{
-    CALL_TIMEOUT, CallError, Connection, Endpoint, master_response, members, pairs, text, texts,
+    CALL_TIMEOUT, CallError, Connection, Endpoint, MAX_MASTER_BYTES, master_response, members,
+    pairs, text, texts,
 };
 use crate::lock::lock;
 use bytes::Bytes;
@@ -21,7 +22,6 @@ pub(super) type NodesByName = BTreeMap<String, BTreeSet<String>>;
 /// Types by topic.
 pub(super) type Types = BTreeMap<String, String>;
 
-/// The master's state at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Snapshot {
     pub publishers: NodesByName,
@@ -223,7 +223,7 @@ impl Master {
     ) -> Result<Bytes, CallError> {
         let timed_out = |_| CallError::Timeout { uri: self.endpoint.uri.clone(), method };
         if let Some(mut open) = slot.take().filter(Connection::is_open) {
-            let call = open.call_master(&self.endpoint, method, params.clone());
+            let call = open.exchange(&self.endpoint, method, params.clone(), MAX_MASTER_BYTES);
             let response = timeout(CALL_TIMEOUT, call).await.map_err(timed_out)?;
             // An old connection may have ended with its master; a new one shows that.
             if !matches!(response, Err(CallError::Http { .. })) {
@@ -233,7 +233,7 @@ impl Master {
         }
         let fresh = async {
             let mut new = Connection::open_master(&self.endpoint).await?;
-            let response = new.call_master(&self.endpoint, method, params).await;
+            let response = new.exchange(&self.endpoint, method, params, MAX_MASTER_BYTES).await;
             Ok((new, response))
         };
         let (open, response) = timeout(CALL_TIMEOUT, fresh).await.map_err(timed_out)??;
@@ -244,7 +244,7 @@ impl Master {
 
 #[cfg(test)]
 mod tests {
-    use super::super::xmlrpc::{MAX_MASTER_BYTES, parse_call, render_answer, render_fault};
+    use super::super::xmlrpc::{parse_call, render_answer, render_fault};
     use super::*;
     use std::io::{BufRead, BufReader, Read, Write};
     use std::net::{TcpListener, TcpStream};

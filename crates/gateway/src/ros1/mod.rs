@@ -120,7 +120,6 @@ pub struct Ros1 {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Inputs of the actor from other threads.
 enum Order {
     Do(Command),
     /// An event in place of a command that the backlog did not admit.
@@ -241,7 +240,6 @@ fn bracketed(host: &str) -> String {
     if host.parse::<Ipv6Addr>().is_ok() { format!("[{host}]") } else { host.to_owned() }
 }
 
-/// The URI of our slave API.
 fn own_uri(host: &str, port: u16) -> Result<String, StartError> {
     let uri = format!("http://{}:{port}/", bracketed(host));
     let invalid = || StartError::Host(host.into());

@@ -2,6 +2,7 @@
 //! Queries that take several calls: what a node publishes or serves, whether it is alive, and
 //! whether a local node uses a topic with another type.
 
+use super::Note;
 use super::connection::{ConnectError, Identity};
 use super::discovery::{Checked, Located, Query};
 use super::master::{Master, Snapshot, Types};
@@ -27,7 +28,6 @@ const MAX_QUERIES: usize = 16;
 const FIRST_TIMEOUT: Duration = Duration::from_secs(1);
 const FIRST_TIMED_OUT: &str = "no answer to the first probe within 1 s";
 
-/// The result of a probe.
 #[derive(Debug)]
 pub(super) enum Probed<T> {
     Found(T),
@@ -56,19 +56,12 @@ impl<T> Probed<T> {
     }
 }
 
-/// Queries the master and other nodes.
 #[derive(Clone)]
 pub(super) struct Prober {
     pub master: Arc<Master>,
     pub identity: Identity,
     pub own_uri: String,
     queries: Arc<Semaphore>,
-}
-
-/// The answer to a [`Query`].
-pub(super) enum Answer {
-    Probed { topic: String, node: String, result: Probed<Located> },
-    Checked { node: String, result: Checked },
 }
 
 /// A node that also uses a topic, as the master lists it.
@@ -101,15 +94,15 @@ impl Prober {
         Self { master, identity, own_uri, queries: Arc::new(Semaphore::new(MAX_QUERIES)) }
     }
 
-    pub async fn answer(&self, query: Query) -> Answer {
+    pub async fn answer(&self, query: Query) -> Note {
         match query {
             Query::Probe { topic, node, is_retry } => {
                 let result = Probed::run(is_retry, self.probe(&topic, &node)).await;
-                Answer::Probed { topic, node, result }
+                Note::Probed { topic, node, result }
             }
             Query::Check { node, uri } => {
                 let result = self.check(&node, uri).await;
-                Answer::Checked { node, result }
+                Note::Checked { node, result }
             }
         }
     }

@@ -5,7 +5,6 @@ use super::Note;
 use super::admission::{Admission, Admitted, ScopedAddress, SlotKind};
 use super::connection::Identity;
 use super::header::{Header, TAUTLINE_FIELD};
-use super::registration::Registration;
 use super::shown;
 use super::xmlrpc::tune;
 use crate::lock::lock;
@@ -38,11 +37,8 @@ const STALLED: Duration = Duration::from_secs(30);
 /// Time limit of a subscriber to send its header, or to read ours.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A topic that is published.
 pub(super) struct Publication {
     pub topic: Topic,
-    pub registration: Registration,
-    /// Why the topic is not published.
     pub conflict: Option<String>,
     /// Whether it was free of conflicts once: then later ones do not matter.
     pub cleared: bool,
@@ -69,10 +65,9 @@ impl Drop for Subscriber {
 }
 
 impl Publication {
-    pub fn new(topic: Topic, serial: u64, drops: Arc<AtomicU64>) -> Self {
+    pub fn new(topic: Topic, drops: Arc<AtomicU64>) -> Self {
         Self {
             topic,
-            registration: Registration::new(serial),
             conflict: None,
             cleared: false,
             drops,
@@ -158,7 +153,6 @@ impl Publication {
         true
     }
 
-    /// Serves an admitted subscriber.
     pub fn add_subscriber(
         &mut self,
         id: u64,
@@ -242,7 +236,6 @@ pub(super) fn refusal(
     Some(format!("{caller} {verb} {offered} as {type_name} (md5 {})", shown(md5)))
 }
 
-/// The queue of one subscriber.
 #[derive(Default)]
 struct Queue {
     state: Mutex<QueueState>,
@@ -418,7 +411,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let work = async {
             let (most, peer) = (MAX_SUBSCRIBERS as u64, "127.0.0.1:9".parse().unwrap());
-            let mut publication = Publication::new(topic(), 0, Arc::default());
+            let mut publication = Publication::new(topic(), Arc::default());
             let pool = SlotPool::new(2 * MAX_SUBSCRIBERS, 1);
             let mut far = Vec::new();
             for id in 0..most {
@@ -461,7 +454,7 @@ mod tests {
     }
 
     fn refusal_of(topic: Topic, header: &Header) -> Option<String> {
-        Publication::new(topic, 0, Arc::default()).refusal(header)
+        Publication::new(topic, Arc::default()).refusal(header)
     }
 
     #[test]
@@ -486,7 +479,7 @@ mod tests {
 
     #[test]
     fn the_last_message_of_each_source_is_latched_up_to_a_limit() {
-        let mut publication = Publication::new(topic(), 0, Arc::default());
+        let mut publication = Publication::new(topic(), Arc::default());
         publication.publish(Source(0), Bytes::from_static(b"old"));
         for number in 0..=MAX_SOURCES {
             publication.publish(Source(number), Bytes::from_static(b"new"));

@@ -3,7 +3,9 @@
 //! every poll, so that a master that was absent, died or restarted is no special case.
 
 use super::backoff::{self, Backoff};
+use super::master::Role;
 use super::xmlrpc::CallError;
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 #[derive(Debug)]
@@ -18,7 +20,6 @@ pub(super) struct Registration {
     pub backoff: Backoff,
 }
 
-/// Why a registration failed.
 #[derive(Debug)]
 pub(super) enum NotRegistered {
     /// A local node uses the topic with another type; the text is for a person.
@@ -59,13 +60,26 @@ impl Registration {
     }
 }
 
-/// The names to register now.
-pub(super) fn select_due<'a>(
-    all: impl Iterator<Item = (&'a String, &'a Registration)> + Clone,
-) -> Vec<String> {
-    let waiting = all.clone().filter(|(_, registration)| registration.is_waiting());
-    let waiting = waiting.map(|(name, registration)| (name, registration.backoff));
-    let pending = all.filter(|(_, registration)| registration.pending);
-    let pending = pending.map(|(_, registration)| registration.backoff);
-    backoff::select(waiting, pending, Instant::now())
+/// All registrations by role and name.
+#[derive(Debug, Default)]
+pub(super) struct Registrations([BTreeMap<String, Registration>; Role::ALL.len()]);
+
+impl Registrations {
+    pub fn of(&mut self, role: Role) -> &mut BTreeMap<String, Registration> {
+        &mut self.0[role as usize]
+    }
+
+    pub fn get(&self, role: Role, name: &str) -> Option<&Registration> {
+        self.0[role as usize].get(name)
+    }
+
+    /// The names to register now.
+    pub fn due(&self, role: Role) -> Vec<String> {
+        let all = &self.0[role as usize];
+        let waiting = all.iter().filter(|(_, registration)| registration.is_waiting());
+        let waiting = waiting.map(|(name, registration)| (name, registration.backoff));
+        let pending = all.values().filter(|registration| registration.pending);
+        let pending = pending.map(|registration| registration.backoff);
+        backoff::select(waiting, pending, Instant::now())
+    }
 }

@@ -24,7 +24,6 @@ const MAX_RESOLVED: usize = 256;
 /// Addresses tried of one name.
 const MAX_ADDRESSES: usize = 8;
 const HOSTS_FILE: &str = "/etc/hosts";
-/// Bytes read of the hosts file.
 const MAX_HOSTS_BYTES: u64 = 64 * 1024;
 
 #[derive(Debug)]
@@ -70,7 +69,6 @@ impl Resolver {
         }
     }
 
-    /// The addresses of `host`.
     pub async fn addresses(&'static self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         let known = in_hosts_file(&hosts_file(), host);
         if !known.is_empty() {

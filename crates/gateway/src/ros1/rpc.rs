@@ -28,7 +28,6 @@ const TRANSFER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause before a server is looked up again.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// A call of a local server.
 pub(super) struct ServiceCall<'a> {
     pub service: &'a str,
     pub md5: &'a str,
@@ -163,7 +162,6 @@ async fn write_block(
     stream.write_all(&all).await
 }
 
-/// A request of a local client.
 pub(super) struct ClientRequest {
     pub request: Bytes,
     pub outcome: oneshot::Sender<Outcome>,
@@ -189,7 +187,6 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Answers a probe.
     pub async fn answer_probe(mut self) {
         self.pin_slots();
         // A failure to read the reply has no consequence.

@@ -17,7 +17,6 @@ const MAX_SERVICES: usize = 4096;
 /// Longest pause between two probes of a server that does not answer.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 
-/// An output.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Offered(String, TypeVersion),
@@ -57,7 +56,6 @@ impl Services {
         self.all.get(service)?.offered.as_ref().map(|version| version.md5.as_str())
     }
 
-    /// Changes since the last call.
     pub fn take_changes(&mut self) -> Vec<Change> {
         std::mem::take(&mut self.changes)
     }

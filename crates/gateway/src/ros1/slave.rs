@@ -47,7 +47,6 @@ pub(super) enum ApiCall {
     Shutdown { caller: String, reason: String },
 }
 
-/// An interpreted request.
 #[derive(Debug, PartialEq)]
 pub(super) enum Request {
     /// The actor answers.
@@ -59,7 +58,6 @@ pub(super) enum Request {
     Unknown(String),
 }
 
-/// Serves forever.
 pub(super) async fn serve(
     listener: TcpListener,
     node_name: String,

@@ -8,7 +8,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 
-/// Slots of one kind.
 pub(super) struct SlotPool {
     limit: usize,
     per_address: usize,

@@ -4,7 +4,6 @@
 use super::Note;
 use super::byte_budget::{ByteBudget, Reservation};
 use super::connection::{ConnectError, Description, Identity, TypeVersion};
-use super::registration::Registration;
 use super::shown;
 use crate::lock::lock;
 use crate::rejections::Reason;
@@ -37,9 +36,7 @@ pub(super) const INCOMPLETE_BYTES: usize = 128 << 20;
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const MAX_RETRY: Duration = Duration::from_secs(10);
 
-/// A topic that is read.
 pub(super) struct Subscription {
-    pub registration: Registration,
     /// The type that is read; empty until the topic is offered.
     pub version: TypeVersion,
     /// The topic's publishers, as the master last listed them.
@@ -72,7 +69,6 @@ impl Reader {
     }
 }
 
-/// A reader's report to the actor.
 #[derive(Debug)]
 pub(super) enum ReaderNote {
     Connected(Description),
@@ -89,7 +85,6 @@ pub(super) enum Exclusion {
     OtherType(String),
 }
 
-/// The context of all readers.
 #[derive(Clone)]
 pub(super) struct ReaderContext {
     pub identity: Identity,
@@ -102,9 +97,8 @@ pub(super) struct ReaderContext {
 }
 
 impl Subscription {
-    pub fn new(serial: u64) -> Self {
+    pub fn new() -> Self {
         Self {
-            registration: Registration::new(serial),
             version: TypeVersion::default(),
             listed: BTreeSet::new(),
             excluded: BTreeSet::new(),
@@ -119,7 +113,6 @@ impl Subscription {
         self.listed = short.take(MAX_PUBLISHERS).collect();
     }
 
-    /// Starts to read the publisher at `uri`.
     pub fn start_reader(
         &mut self,
         topic: &str,
@@ -318,7 +311,7 @@ mod tests {
 
     #[test]
     fn a_list_of_publishers_is_bounded_in_number_and_length() {
-        let mut subscription = Subscription::new(1);
+        let mut subscription = Subscription::new();
         let long = format!("http://a:1/{}", "x".repeat(200_000));
         let many = (0..1000).map(|number| format!("http://a:{number}/"));
         subscription.set_listed(std::iter::once(long).chain(many).collect());

@@ -28,7 +28,6 @@ pub(super) const MAX_MASTER_BYTES: usize = 32 * 1024 * 1024;
 pub(super) const MAX_LIST_BYTES: usize = 512 * 1024;
 /// Longest other response of such a node: its address, or its process ID.
 pub(super) const MAX_REPLY_BYTES: usize = 16 * 1024;
-/// Longest head of a response.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
 /// Longer bodies are parsed outside the gateway's thread, which has messages to forward meanwhile.
 const MAX_INLINE_BYTES: usize = 16 * 1024;
@@ -72,7 +71,6 @@ impl CallError {
     }
 }
 
-/// The address of an XML-RPC server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Endpoint {
     pub uri: String,
@@ -162,18 +160,8 @@ impl Connection {
         !self.sender.is_closed()
     }
 
-    /// Calls `method` of the master; returns the body for [`master_response`].
-    pub async fn call_master(
-        &mut self,
-        to: &Endpoint,
-        method: &'static str,
-        params: Vec<Value>,
-    ) -> Result<Bytes, CallError> {
-        self.exchange(to, method, params, MAX_MASTER_BYTES).await
-    }
-
-    /// Calls `method`; returns the body of the response.
-    async fn exchange(
+    /// Calls `method`; returns the body of the response, of at most `limit` bytes.
+    pub async fn exchange(
         &mut self,
         to: &Endpoint,
         method: &'static str,
@@ -320,19 +308,16 @@ pub(super) fn parse_answer(body: &[u8]) -> Result<Value, String> {
     }
 }
 
-/// The method and parameters of a request.
 pub(super) fn parse_call(body: &[u8]) -> Result<(String, Vec<Value>), String> {
     let call = MethodCall::from_xml(shallow_xml(body)?)
         .map_err(|_| "the request is not an XML-RPC methodCall".to_owned())?;
     Ok((call.name.into_owned(), call.params))
 }
 
-/// The body of a response.
 pub(super) fn render_answer(value: Value) -> String {
     declared(MethodResponse { value }.to_xml())
 }
 
-/// The body of a fault.
 pub(super) fn render_fault(code: i32, text: &str) -> String {
     declared(FaultResponse { fault: dxr::Fault::new(code, text.into()) }.to_xml())
 }

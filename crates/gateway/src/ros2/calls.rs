@@ -27,7 +27,6 @@ const WINDOW: usize = 10;
 /// After this time the server has taken an unanswered request, and is still working on it.
 const TAKEN_AFTER: Duration = Duration::from_secs(1);
 
-/// All calls of one gateway.
 #[derive(Default)]
 pub struct Calls {
     waiting: Vec<Call>,
@@ -53,7 +52,6 @@ struct Client {
     requests: RawWriter,
 }
 
-/// Sent calls by sequence number.
 type Sent = Arc<Mutex<HashMap<i64, SentCall>>>;
 
 struct SentCall {
@@ -84,12 +82,10 @@ impl Calls {
         Ok(true)
     }
 
-    /// Services with waiting calls.
     pub fn wanted(&self) -> BTreeSet<String> {
         self.waiting.iter().map(|call| call.service.clone()).collect()
     }
 
-    /// The earliest deadline.
     pub fn next_deadline(&self) -> Option<Instant> {
         let waiting = self.waiting.iter().map(|call| call.deadline).min();
         let sent = self.clients.values();

@@ -7,16 +7,9 @@ use super::names;
 use crate::Qos;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use tautline_dds::{Discovery, Guid};
 
 /// Endpoints tracked; later ones are counted and ignored.
 const MAX_ENDPOINTS: usize = 16_384;
-
-/// The endpoints of topics, without those of Tautline.
-#[derive(Debug)]
-pub struct Domain {
-    pub endpoints: Endpoints,
-}
 
 /// The combined offer of a topic's publishers.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,36 +26,17 @@ pub struct Offer {
     pub other_types: Vec<String>,
 }
 
-/// The effect of an event.
-#[derive(Debug, PartialEq)]
-pub struct Change {
-    /// The topic whose publishers or subscribers changed.
-    pub topic: String,
-    /// A publisher of the topic that has left.
-    pub gone_writer: Option<Guid>,
-}
-
-impl Default for Domain {
-    fn default() -> Self {
-        Self { endpoints: Endpoints::of_topics(MAX_ENDPOINTS) }
-    }
-}
-
-impl Domain {
-    pub fn on_event(&mut self, event: &Discovery) -> Option<Change> {
-        let gone_writer = match event {
-            Discovery::WriterGone { guid } => Some(*guid),
-            _ => None,
-        };
-        Some(Change { topic: self.endpoints.on_event(event)?, gone_writer })
+impl Endpoints {
+    pub fn of_topics() -> Self {
+        Self::new(false, MAX_ENDPOINTS)
     }
 
     fn all(&self, topic: &str, role: Role) -> impl Iterator<Item = &Known> {
-        self.endpoints.of(topic, role).map(|(_, known)| known)
+        self.of(topic, role).map(|(_, known)| known)
     }
 
     /// The offer of a topic. Of several types it has the one with most publishers.
-    pub fn offer(&self, topic: &str) -> Option<Offer> {
+    pub fn topic_offer(&self, topic: &str) -> Option<Offer> {
         let mut types = BTreeMap::<&str, Vec<&Known>>::new();
         for writer in self.all(topic, Role::Publisher) {
             types.entry(&writer.type_name).or_default().push(writer);
@@ -90,7 +64,7 @@ impl Domain {
 
     /// The worst conflict of the topic's endpoints with a publisher of this type (as DDS has it)
     /// and hash.
-    pub fn conflict(&self, topic: &str, dds_type: &str, hash: &str) -> Option<Conflict> {
+    pub fn topic_conflict(&self, topic: &str, dds_type: &str, hash: &str) -> Option<Conflict> {
         let all = self.all(topic, Role::Publisher).chain(self.all(topic, Role::Subscriber));
         let conflicts = all.filter_map(|other| {
             let name = names::ros_type(&other.type_name).unwrap_or_else(|| other.type_name.clone());
@@ -103,7 +77,7 @@ impl Domain {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tautline_dds::{Endpoint, Qos as Dds};
+    use tautline_dds::{Discovery, Endpoint, Qos as Dds};
 
     const SCAN: &str = "sensor_msgs::msg::dds_::LaserScan_";
     const TEXT: &str = "std_msgs::msg::dds_::String_";
@@ -120,96 +94,93 @@ mod tests {
         }
     }
 
-    fn topic(name: &str) -> Option<Change> {
-        Some(Change { topic: name.into(), gone_writer: None })
+    fn topic(name: &str) -> Option<String> {
+        Some(name.into())
     }
 
     #[test]
     fn a_topic_is_offered_from_its_first_publisher_to_its_last() {
-        let mut domain = Domain::default();
+        let mut domain = Endpoints::of_topics();
         let (first, second) = (endpoint(1, "rt/scan", SCAN), endpoint(2, "rt/scan", SCAN));
         assert_eq!(domain.on_event(&Discovery::Writer(first.clone())), topic("/scan"));
         domain.on_event(&Discovery::Writer(second.clone()));
-        let offer = domain.offer("/scan").unwrap();
+        let offer = domain.topic_offer("/scan").unwrap();
         assert_eq!((offer.type_name.as_str(), offer.each.len()), ("sensor_msgs/msg/LaserScan", 2));
         let gone = |guid| Discovery::WriterGone { guid };
-        assert_eq!(
-            domain.on_event(&gone(first.guid)),
-            Some(Change { topic: "/scan".into(), gone_writer: Some(first.guid) })
-        );
-        assert!(domain.offer("/scan").is_some());
+        assert_eq!(domain.on_event(&gone(first.guid)), topic("/scan"));
+        assert!(domain.topic_offer("/scan").is_some());
         domain.on_event(&gone(second.guid));
-        assert_eq!(domain.offer("/scan"), None);
+        assert_eq!(domain.topic_offer("/scan"), None);
         assert_eq!(domain.on_event(&gone(second.guid)), None);
     }
 
     #[test]
     fn publishers_of_tautline_and_of_other_kinds_of_program_are_ignored() {
-        let mut domain = Domain::default();
+        let mut domain = Endpoints::of_topics();
         let mut tautline = endpoint(1, "rt/scan", SCAN);
         tautline.qos.user_data = names::endpoint_user_data("", "base").into_bytes();
         let keyed = Endpoint { keyless: false, ..endpoint(2, "rt/scan", SCAN) };
         for other in [tautline, keyed, endpoint(3, "Square", "ShapeType")] {
             assert_eq!(domain.on_event(&Discovery::Writer(other)), None);
         }
-        assert_eq!(domain.offer("/scan"), None);
+        assert_eq!(domain.topic_offer("/scan"), None);
         domain.on_event(&Discovery::Writer(endpoint(4, "rt/odd", "HelloWorld")));
-        assert_eq!(domain.offer("/odd"), None, "no type of ROS 2");
+        assert_eq!(domain.topic_offer("/odd"), None, "no type of ROS 2");
     }
 
     #[test]
     fn the_more_common_of_two_types_is_offered_and_the_other_named() {
-        let mut domain = Domain::default();
+        let mut domain = Endpoints::of_topics();
         for (number, type_name) in [(1, TEXT), (2, SCAN), (3, SCAN)] {
             domain.on_event(&Discovery::Writer(endpoint(number, "rt/x", type_name)));
         }
-        let offer = domain.offer("/x").unwrap();
+        let offer = domain.topic_offer("/x").unwrap();
         assert_eq!(offer.type_name, "sensor_msgs/msg/LaserScan");
         assert_eq!(offer.other_types, [TEXT]);
         let other = Conflict::Type("std_msgs/msg/String".into());
-        assert_eq!(domain.conflict("/x", SCAN, ""), Some(other));
-        assert_eq!(domain.conflict("/y", SCAN, ""), None);
+        assert_eq!(domain.topic_conflict("/x", SCAN, ""), Some(other));
+        assert_eq!(domain.topic_conflict("/y", SCAN, ""), None);
     }
 
     #[test]
     fn another_version_of_a_type_differs_from_a_type_with_a_longer_name() {
-        let mut domain = Domain::default();
+        let mut domain = Endpoints::of_topics();
         let longer = "std_msgs::msg::dds_::StringX_";
         domain.on_event(&Discovery::Reader(endpoint(1, "rt/x", longer)));
         let other = Conflict::Type("std_msgs/msg/StringX".into());
         assert!(!other.is_misread());
         let hash = |digit: &str| format!("RIHS01_{}", digit.repeat(64));
-        assert_eq!(domain.conflict("/x", TEXT, &hash("b")), Some(other));
+        assert_eq!(domain.topic_conflict("/x", TEXT, &hash("b")), Some(other));
         for (number, digit) in [(0, "a"), (2, "b")] {
             let mut version = endpoint(number, "rt/x", TEXT);
             version.qos.user_data = format!("typehash={};", hash(digit)).into_bytes();
             domain.on_event(&Discovery::Reader(version));
         }
         // The worst is reported, in any order of discovery.
-        let version = domain.conflict("/x", TEXT, &hash("b")).unwrap();
+        let version = domain.topic_conflict("/x", TEXT, &hash("b")).unwrap();
         assert!(version.is_misread());
         assert_eq!(version.to_string(), format!("std_msgs/msg/String ({})", hash("a")));
     }
 
     #[test]
     fn a_topic_is_wanted_by_readers_of_its_type() {
-        let mut domain = Domain::default();
+        let mut domain = Endpoints::of_topics();
         let reader = endpoint(1, "rt/scan", SCAN);
         domain.on_event(&Discovery::Reader(reader.clone()));
         assert!(domain.is_wanted("/scan", SCAN) && !domain.is_wanted("/scan", TEXT));
-        assert_eq!(domain.offer("/scan"), None);
+        assert_eq!(domain.topic_offer("/scan"), None);
         assert_eq!(domain.on_event(&Discovery::ReaderGone { guid: reader.guid }), topic("/scan"));
         assert!(!domain.is_wanted("/scan", SCAN));
     }
 
     #[test]
     fn ten_thousand_endpoints_are_tracked_within_a_limit() {
-        let mut domain = Domain::default();
+        let mut domain = Endpoints::of_topics();
         for number in 0..MAX_ENDPOINTS as u32 + 10 {
             let name = format!("rt/t{}", number % 1000);
             domain.on_event(&Discovery::Writer(endpoint(number, &name, TEXT)));
         }
-        assert_eq!((domain.endpoints.len(), domain.endpoints.left_out), (MAX_ENDPOINTS, 10));
+        assert_eq!((domain.len(), domain.left_out), (MAX_ENDPOINTS, 10));
         // A known endpoint may still change.
         assert_eq!(
             domain.on_event(&Discovery::Writer(endpoint(1, "rt/other", TEXT))),

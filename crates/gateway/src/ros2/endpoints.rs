@@ -44,13 +44,9 @@ pub struct Endpoints {
 }
 
 impl Endpoints {
-    pub fn of_topics(limit: usize) -> Self {
+    pub fn new(of_services: bool, limit: usize) -> Self {
         let (known, by_name) = (HashMap::new(), BTreeMap::new());
-        Self { of_services: false, limit, known, by_name, left_out: 0 }
-    }
-
-    pub fn of_services(limit: usize) -> Self {
-        Self { of_services: true, ..Self::of_topics(limit) }
+        Self { of_services, limit, known, by_name, left_out: 0 }
     }
 
     /// Processes one event; returns the topic or service that it changes.

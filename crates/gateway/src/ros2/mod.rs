@@ -106,7 +106,6 @@ pub struct Ros2 {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Inputs of the actor from other threads.
 enum Order {
     Do(Command),
     /// An event in place of a command that the backlog did not admit.
@@ -119,7 +118,6 @@ enum Order {
     Stop,
 }
 
-/// A message to write.
 struct Outbound {
     publication: Arc<Publication>,
     source: Source,

@@ -8,7 +8,6 @@ pub const MAX_QUEUED: usize = 8192;
 /// Bytes of these messages, unless a single one is larger: a fourth of the limit for all peers.
 pub const MAX_BYTES: usize = crate::backlog::MAX_BYTES / 4;
 
-/// All queued messages.
 #[derive(Debug)]
 pub struct Outbox<M> {
     /// The peers with queued messages.
@@ -19,7 +18,6 @@ pub struct Outbox<M> {
 
 #[derive(Debug)]
 struct Queue<M> {
-    /// With their sizes.
     messages: VecDeque<(usize, M)>,
     bytes: usize,
 }
@@ -69,7 +67,6 @@ impl<M> Outbox<M> {
         Some(message)
     }
 
-    /// Whether no message is queued.
     pub fn is_empty(&self) -> bool {
         self.order.is_empty()
     }

@@ -52,7 +52,6 @@ impl Publication {
         self.topic.type_name == topic.type_name && self.dds == policies(topic, &self.context)
     }
 
-    /// GUIDs of its writers.
     pub fn guids(&self) -> Vec<Guid> {
         let writers = lock(&self.writers);
         let mut guids = vec![writers.first.guid];

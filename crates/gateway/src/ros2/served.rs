@@ -16,7 +16,6 @@ use tautline_dds::{DdsError, Guid, Qos as Dds, RawReader, RawWriter, SampleInfo}
 /// Pending calls of one service; further ones are counted and not answered.
 pub const MAX_CALLERS: usize = 1024;
 
-/// A service with its endpoints.
 pub struct Served {
     callers: Callers,
     requests: RawReader,
@@ -25,7 +24,6 @@ pub struct Served {
 
 type Callers = Arc<Mutex<HashMap<CallId, Caller>>>;
 
-/// The GUIDs of a service's endpoints.
 pub struct EndpointGuids {
     pub reader: Guid,
     pub writer: Guid,

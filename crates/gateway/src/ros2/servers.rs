@@ -10,19 +10,12 @@ use super::names;
 use super::pairing::participant;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
-use tautline_dds::{Discovery, Guid};
+use tautline_dds::Guid;
 
 /// Endpoints tracked; later ones are counted and ignored. A ROS 2 node has twelve for its
 /// parameters.
 const MAX_ENDPOINTS: usize = 65_536;
 
-/// The endpoints of services, without those of Tautline.
-#[derive(Debug)]
-pub struct Servers {
-    pub endpoints: Endpoints,
-}
-
-/// A server's endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Server {
     /// Reader of requests.
@@ -44,26 +37,19 @@ pub struct Offer {
     pub other_types: Vec<String>,
 }
 
-impl Default for Servers {
-    fn default() -> Self {
-        Self { endpoints: Endpoints::of_services(MAX_ENDPOINTS) }
-    }
-}
-
-impl Servers {
-    /// Processes one event; returns the service that it changes.
-    pub fn on_event(&mut self, event: &Discovery) -> Option<String> {
-        self.endpoints.on_event(event)
+impl Endpoints {
+    pub fn of_services() -> Self {
+        Self::new(true, MAX_ENDPOINTS)
     }
 
     /// The offer of a service. Of several types it has the one with most servers.
-    pub fn offer(&self, service: &str) -> Option<Offer> {
-        let repliers = self.endpoints.of(service, Role::ReplyWriter);
+    pub fn service_offer(&self, service: &str) -> Option<Offer> {
+        let repliers = self.of(service, Role::ReplyWriter);
         let repliers: HashMap<(&[u8], &str), Guid> = repliers
             .map(|(guid, known)| ((participant(guid), known.type_name.as_str()), *guid))
             .collect();
         let mut types = BTreeMap::<String, Vec<(Server, &Known)>>::new();
-        for (reader, known) in self.endpoints.of(service, Role::RequestReader) {
+        for (reader, known) in self.of(service, Role::RequestReader) {
             let Some(type_name) = names::ros_service_type(&known.type_name) else { continue };
             let Some(dds) = names::dds_service_types(&type_name) else { continue };
             if let Some(writer) = repliers.get(&(participant(reader), &dds.reply)) {
@@ -83,8 +69,8 @@ impl Servers {
     }
 
     /// The worst conflict of the service's clients with a server of this type and hash.
-    pub fn conflict(&self, service: &str, type_name: &str, hash: &str) -> Option<Conflict> {
-        let clients = self.endpoints.of(service, Role::RequestWriter);
+    pub fn service_conflict(&self, service: &str, type_name: &str, hash: &str) -> Option<Conflict> {
+        let clients = self.of(service, Role::RequestWriter);
         let conflicts = clients.filter_map(|(_, client)| {
             let theirs = names::ros_service_type(&client.type_name);
             let theirs = theirs.unwrap_or_else(|| client.type_name.clone());
@@ -98,7 +84,7 @@ impl Servers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tautline_dds::{Endpoint, Qos as Dds};
+    use tautline_dds::{Discovery, Endpoint, Qos as Dds};
 
     const BOOL: &str = "std_srvs/srv/SetBool";
     const EMPTY: &str = "std_srvs/srv/Empty";
@@ -127,28 +113,28 @@ mod tests {
 
     #[test]
     fn a_server_is_both_endpoints_of_one_participant() {
-        let mut servers = Servers::default();
+        let mut servers = Endpoints::of_services();
         let changed = Some("/x".to_owned());
         assert_eq!(servers.on_event(&Discovery::Reader(request(1, BOOL))), changed);
         assert_eq!(servers.on_event(&Discovery::Writer(reply(2, BOOL))), changed);
-        assert_eq!(servers.offer("/x"), None, "of two participants");
+        assert_eq!(servers.service_offer("/x"), None, "of two participants");
         servers.on_event(&Discovery::Writer(reply(1, EMPTY)));
-        assert_eq!(servers.offer("/x"), None, "of two types");
+        assert_eq!(servers.service_offer("/x"), None, "of two types");
         servers.on_event(&Discovery::Writer(reply(1, BOOL)));
-        let offer = servers.offer("/x").unwrap();
+        let offer = servers.service_offer("/x").unwrap();
         let server = Server { reader: request(1, BOOL).guid, writer: reply(1, BOOL).guid };
         assert_eq!((offer.type_name.as_str(), offer.servers), (BOOL, vec![server]));
         let gone = Discovery::ReaderGone { guid: server.reader };
         assert_eq!(servers.on_event(&gone), changed);
-        assert_eq!((servers.offer("/x"), servers.on_event(&gone)), (None, None));
+        assert_eq!((servers.service_offer("/x"), servers.on_event(&gone)), (None, None));
     }
 
     #[test]
     fn clients_topics_tautline_and_other_kinds_of_program_are_no_servers() {
-        let mut servers = Servers::default();
+        let mut servers = Endpoints::of_services();
         servers.on_event(&Discovery::Writer(request(1, BOOL)));
         servers.on_event(&Discovery::Reader(reply(1, BOOL)));
-        assert_eq!(servers.offer("/x"), None, "a client");
+        assert_eq!(servers.service_offer("/x"), None, "a client");
         let topic = endpoint(2, 1, "rt/x", "std_msgs::msg::dds_::String_");
         assert_eq!(servers.on_event(&Discovery::Reader(topic)), None);
         let mut ours = request(3, BOOL);
@@ -160,41 +146,41 @@ mod tests {
         let odd = endpoint(5, 1, "rq/xRequest", "HelloWorld");
         servers.on_event(&Discovery::Reader(odd));
         servers.on_event(&Discovery::Writer(reply(5, BOOL)));
-        assert_eq!(servers.offer("/x"), None, "no type of ROS 2");
+        assert_eq!(servers.service_offer("/x"), None, "no type of ROS 2");
     }
 
     #[test]
     fn the_more_common_of_two_types_is_offered_and_a_client_of_another_named() {
-        let mut servers = Servers::default();
+        let mut servers = Endpoints::of_services();
         for (participant, type_name) in [(1, EMPTY), (2, BOOL), (3, BOOL)] {
             servers.on_event(&Discovery::Reader(request(participant, type_name)));
             servers.on_event(&Discovery::Writer(reply(participant, type_name)));
         }
-        let offer = servers.offer("/x").unwrap();
+        let offer = servers.service_offer("/x").unwrap();
         assert_eq!((offer.type_name.as_str(), offer.servers.len()), (BOOL, 2));
         assert_eq!(offer.other_types, [EMPTY]);
-        assert_eq!(servers.conflict("/x", BOOL, ""), None, "servers are no clients");
+        assert_eq!(servers.service_conflict("/x", BOOL, ""), None, "servers are no clients");
         let mut client = request(4, BOOL);
         let hash = |digit: &str| format!("RIHS01_{}", digit.repeat(64));
         client.qos.user_data = format!("typehash={};", hash("a")).into_bytes();
         servers.on_event(&Discovery::Writer(client));
-        assert_eq!(servers.conflict("/x", EMPTY, ""), Some(Conflict::Type(BOOL.into())));
+        assert_eq!(servers.service_conflict("/x", EMPTY, ""), Some(Conflict::Type(BOOL.into())));
         // A name that begins like another's is another type.
         let shorter = BOOL.strip_suffix('l').unwrap();
-        assert_eq!(servers.conflict("/x", shorter, ""), Some(Conflict::Type(BOOL.into())));
-        assert_eq!(servers.conflict("/x", BOOL, &hash("a")), None);
+        assert_eq!(servers.service_conflict("/x", shorter, ""), Some(Conflict::Type(BOOL.into())));
+        assert_eq!(servers.service_conflict("/x", BOOL, &hash("a")), None);
         let other = Conflict::Hash(BOOL.into(), hash("a"));
-        assert_eq!(servers.conflict("/x", BOOL, &hash("b")), Some(other));
+        assert_eq!(servers.service_conflict("/x", BOOL, &hash("b")), Some(other));
     }
 
     #[test]
     fn endpoints_are_bounded() {
-        let mut servers = Servers::default();
+        let mut servers = Endpoints::of_services();
         for number in 0..MAX_ENDPOINTS as u32 + 3 {
             let mut each = request(0, BOOL);
             each.guid[..4].copy_from_slice(&number.to_be_bytes());
             servers.on_event(&Discovery::Reader(each));
         }
-        assert_eq!((servers.endpoints.len(), servers.endpoints.left_out), (MAX_ENDPOINTS, 3));
+        assert_eq!((servers.len(), servers.left_out), (MAX_ENDPOINTS, 3));
     }
 }

@@ -45,11 +45,9 @@ impl TautlineWriters {
     }
 }
 
-/// A topic that is read.
 pub struct Subscription {
     /// As ROS 2 has it.
     pub type_name: String,
-    /// The requested policies.
     pub policies: Dds,
     sources: Arc<Mutex<Sources>>,
     pub reader: RawReader,

@@ -10,12 +10,12 @@ mod subscribing;
 use super::admission::Admitted;
 use super::byte_budget::ByteBudget;
 use super::connection::Identity;
-use super::discovery::Discovery;
+use super::discovery::{Checked, Discovery, Located};
 use super::header::Header;
 use super::master::{Master, OwnNode, Role, Snapshot};
-use super::probes::{Answer, Prober};
+use super::probes::{Probed, Prober};
 use super::publication::Publication;
-use super::registration::NotRegistered;
+use super::registration::{NotRegistered, Registrations};
 use super::slave::ApiCall;
 use super::subscription::{INCOMPLETE_BYTES, MAX_READERS, ReaderNote, Subscription};
 use super::xmlrpc::{CallError, Endpoint};
@@ -48,7 +48,15 @@ pub(super) struct Setup {
 /// The report of a task to the actor.
 pub(super) enum Note {
     Polled(Result<Poll, CallError>),
-    Answer(Answer),
+    Probed {
+        topic: String,
+        node: String,
+        result: Probed<Located>,
+    },
+    Checked {
+        node: String,
+        result: Checked,
+    },
     Registered {
         role: Role,
         name: String,
@@ -89,6 +97,7 @@ pub(super) struct Actor {
     incomplete: Arc<ByteBudget>,
     publications: BTreeMap<String, Publication>,
     services: ServiceState,
+    registrations: Registrations,
     notes: mpsc::Sender<Note>,
     received: mpsc::Receiver<Note>,
     next_serial: u64,
@@ -112,6 +121,7 @@ impl Actor {
             incomplete: ByteBudget::new(INCOMPLETE_BYTES, setup.options.max_message),
             publications: BTreeMap::new(),
             services: ServiceState::new(&setup.options, setup.selector.clone()),
+            registrations: Registrations::default(),
             notes,
             received,
             next_serial: 0,
@@ -124,7 +134,6 @@ impl Actor {
         }
     }
 
-    /// The channel for the reports of tasks.
     pub fn notes(&self) -> mpsc::Sender<Note> {
         self.notes.clone()
     }
@@ -183,11 +192,11 @@ impl Actor {
     fn note(&mut self, note: Note) {
         match note {
             Note::Polled(result) => self.polled(result),
-            Note::Answer(Answer::Probed { topic, node, result }) => {
+            Note::Probed { topic, node, result } => {
                 self.discovery.on_probed(&topic, &node, result, Instant::now());
                 self.after_discovery();
             }
-            Note::Answer(Answer::Checked { node, result }) => {
+            Note::Checked { node, result } => {
                 self.discovery.on_checked(&node, result, Instant::now());
                 self.after_discovery();
             }

@@ -23,8 +23,8 @@ impl Actor {
             self.unadvertise(&name);
         }
         let drops = self.setup.shared.drops.count(&name);
-        let publication = Publication::new(topic, self.serial(), drops);
-        self.publications.insert(name, publication);
+        self.add_registration(Role::Publisher, &name);
+        self.publications.insert(name, Publication::new(topic, drops));
         self.poll();
     }
 
@@ -33,9 +33,7 @@ impl Actor {
         if !publication.subscribers.is_empty() {
             self.emit(Event::Wanted { topic: topic.into(), wanted: false });
         }
-        if publication.registration.may_be_listed() {
-            self.unregister(Role::Publisher, topic);
-        }
+        self.remove_registration(Role::Publisher, topic);
         self.setup.shared.troubles.clear(topic, "conflict");
         self.setup.shared.drops.release(topic);
     }

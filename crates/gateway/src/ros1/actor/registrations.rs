@@ -6,7 +6,7 @@ use crate::Event;
 use crate::log_limit::LogLimit;
 use crate::ros1::master::{Role, Snapshot};
 use crate::ros1::probes::users_of;
-use crate::ros1::registration::{NotRegistered, Registration, select_due};
+use crate::ros1::registration::{NotRegistered, Registration};
 use crate::ros1::shown;
 use crate::ros1::xmlrpc::CallError;
 use std::sync::atomic::Ordering;
@@ -103,60 +103,39 @@ impl Actor {
         for role in Role::ALL {
             let listed = snapshot.nodes(role);
             for (name, _) in listed.iter().filter(|(_, nodes)| nodes.contains(&own_name)) {
-                if self.registration(role, name).is_none() {
+                if self.registrations.get(role, name).is_none() {
                     self.unregister(role, name);
                 }
             }
-            for (name, registration) in self.registrations_mut(role) {
+            for (name, registration) in self.registrations.of(role) {
                 registration.registered &=
                     listed.get(name).is_some_and(|nodes| nodes.contains(&own_name));
             }
         }
         self.refuse_services_of_others(snapshot);
         for role in [Role::Subscriber, Role::Publisher, Role::Service] {
-            for name in self.due(role) {
+            for name in self.registrations.due(role) {
                 self.register(role, name, snapshot);
             }
         }
     }
 
-    fn due(&self, role: Role) -> Vec<String> {
-        match role {
-            Role::Publisher => {
-                select_due(self.publications.iter().map(|(name, it)| (name, &it.registration)))
-            }
-            Role::Subscriber => {
-                select_due(self.subscriptions.iter().map(|(name, it)| (name, &it.registration)))
-            }
-            Role::Service => select_due(self.services.registrations()),
-        }
+    /// Adds a registration for the next poll.
+    pub(super) fn add_registration(&mut self, role: Role, name: &str) {
+        let serial = self.serial();
+        self.registrations.of(role).insert(name.into(), Registration::new(serial));
     }
 
-    fn registrations_mut(
-        &mut self,
-        role: Role,
-    ) -> Box<dyn Iterator<Item = (&String, &mut Registration)> + '_> {
-        match role {
-            Role::Publisher => Box::new(
-                self.publications.iter_mut().map(|(name, it)| (name, &mut it.registration)),
-            ),
-            Role::Subscriber => Box::new(
-                self.subscriptions.iter_mut().map(|(name, it)| (name, &mut it.registration)),
-            ),
-            Role::Service => Box::new(self.services.registrations_mut()),
-        }
-    }
-
-    fn registration(&mut self, role: Role, name: &str) -> Option<&mut Registration> {
-        match role {
-            Role::Publisher => self.publications.get_mut(name).map(|it| &mut it.registration),
-            Role::Subscriber => self.subscriptions.get_mut(name).map(|it| &mut it.registration),
-            Role::Service => self.services.registration(name),
+    /// Removes a registration, also at the master.
+    pub(super) fn remove_registration(&mut self, role: Role, name: &str) {
+        let removed = self.registrations.of(role).remove(name);
+        if removed.is_some_and(|registration| registration.may_be_listed()) {
+            self.unregister(role, name);
         }
     }
 
     fn register(&mut self, role: Role, name: String, snapshot: &Snapshot) {
-        let Some(registration) = self.registration(role, &name) else { return };
+        let Some(registration) = self.registrations.of(role).get_mut(&name) else { return };
         registration.pending = true;
         let serial = registration.serial;
         let prober = self.prober.clone();
@@ -197,7 +176,8 @@ impl Actor {
         serial: u64,
         outcome: Result<Vec<String>, NotRegistered>,
     ) {
-        let registration = self.registration(role, name).filter(|found| found.serial == serial);
+        let registration = self.registrations.of(role).get_mut(name);
+        let registration = registration.filter(|found| found.serial == serial);
         let Some(registration) = registration else { return };
         registration.finish(&outcome);
         match outcome {
@@ -208,7 +188,7 @@ impl Actor {
                     Role::Service => self.set_servable(name),
                 }
                 // More may wait than were registered at once.
-                if self.registrations_mut(role).any(|(_, waiting)| waiting.is_new()) {
+                if self.registrations.of(role).values().any(Registration::is_new) {
                     self.poll();
                 }
             }

@@ -10,7 +10,6 @@ use crate::ros1::header::Header;
 use crate::ros1::master::{Role, Snapshot};
 use crate::ros1::probes::Probed;
 use crate::ros1::publication::{Use, refusal, refuse, typed};
-use crate::ros1::registration::Registration;
 use crate::ros1::rpc::{Client, ClientRequest, ServiceCall};
 use crate::ros1::services::{Change, Services};
 use crate::ros1::shown;
@@ -35,7 +34,6 @@ const REQUESTS_BYTES: usize = 64 << 20;
 /// Bytes of the responses of all local servers, besides a few free ones for each.
 const RESPONSES_BYTES: usize = 64 << 20;
 
-/// All state of services.
 pub(in crate::ros1) struct ServiceState {
     pub discovery: Services,
     serving: BTreeMap<String, Serving>,
@@ -51,7 +49,6 @@ pub(in crate::ros1) struct ServiceState {
 /// A service that peers offer.
 struct Serving {
     service: Service,
-    registration: Registration,
     refused: Option<String>,
     clients: Arc<SlotPool>,
     /// Its clients' connections end with it.
@@ -76,18 +73,6 @@ impl ServiceState {
             requests: ByteBudget::new(REQUESTS_BYTES, options.max_message),
             responses: ByteBudget::new(RESPONSES_BYTES, options.max_message),
         }
-    }
-
-    pub fn registrations(&self) -> impl Iterator<Item = (&String, &Registration)> + Clone {
-        self.serving.iter().map(|(name, serving)| (name, &serving.registration))
-    }
-
-    pub fn registrations_mut(&mut self) -> impl Iterator<Item = (&String, &mut Registration)> {
-        self.serving.iter_mut().map(|(name, serving)| (name, &mut serving.registration))
-    }
-
-    pub fn registration(&mut self, service: &str) -> Option<&mut Registration> {
-        self.serving.get_mut(service).map(|serving| &mut serving.registration)
     }
 
     /// Empty if it is not installed: the type still passes between robots with ROS 1.
@@ -159,31 +144,31 @@ impl Actor {
         self.unserve(&name);
         let serving = Serving {
             service,
-            registration: Registration::new(self.serial()),
             refused: None,
             clients: SlotPool::new(MAX_CLIENTS, MAX_CLIENTS),
             served: watch::channel(()).0,
         };
+        self.add_registration(Role::Service, &name);
         self.services.serving.insert(name, serving);
         self.poll();
     }
 
     pub(super) fn unserve(&mut self, name: &str) {
-        let Some(serving) = self.services.serving.remove(name) else { return };
-        self.setup.shared.troubles.clear(name, "service");
-        if serving.registration.may_be_listed() {
-            self.unregister(Role::Service, name);
+        if self.services.serving.remove(name).is_none() {
+            return;
         }
+        self.setup.shared.troubles.clear(name, "service");
+        self.remove_registration(Role::Service, name);
     }
 
     /// Does not serve what another local node serves.
     pub(super) fn refuse_services_of_others(&mut self, snapshot: &Snapshot) {
         let own_name = &self.setup.own.name;
         let mut refused = Vec::new();
-        for (name, serving) in &mut self.services.serving {
+        for (name, registration) in self.registrations.of(Role::Service) {
             let nodes = snapshot.services.get(name).into_iter().flatten();
             let other = nodes.into_iter().find(|node| *node != own_name);
-            serving.registration.blocked = other.is_some();
+            registration.blocked = other.is_some();
             refused.extend(other.map(|other| (name.clone(), other.clone())));
         }
         for (name, node) in refused {
@@ -247,7 +232,9 @@ impl Actor {
             slots: [connection.slot, slot],
             served: serving.served.subscribe(),
         };
-        let (serial, is_probe) = (serving.registration.serial, header.is_set("probe"));
+        let registration = self.registrations.get(Role::Service, &name);
+        let serial = registration.map(|registration| registration.serial).unwrap_or_default();
+        let is_probe = header.is_set("probe");
         tokio::spawn(async move {
             match is_probe {
                 true => client.answer_probe().await,
@@ -259,7 +246,8 @@ impl Actor {
     fn requested(&mut self, service: String, serial: u64, request: ClientRequest) {
         let ClientRequest { request, outcome, reservation } = request;
         // If the service has ended, the dropped sender ends the client's call.
-        if self.services.registration(&service).is_none_or(|found| found.serial != serial) {
+        let registration = self.registrations.get(Role::Service, &service);
+        if registration.is_none_or(|found| found.serial != serial) {
             return;
         }
         let call = self.serial();

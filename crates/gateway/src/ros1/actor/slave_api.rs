@@ -3,6 +3,7 @@
 
 use super::Actor;
 use crate::log_limit::log_limited;
+use crate::ros1::master::Role;
 use crate::ros1::shown;
 use crate::ros1::slave::{ApiCall, failure, success};
 use crate::ros1::subscription::Subscription;
@@ -40,7 +41,10 @@ impl Actor {
             }
             ApiCall::Publications => {
                 let all = self.publications.values();
-                let registered = all.filter(|found| found.registration.registered);
+                let registered = all.filter(|found| {
+                    let registration = self.registrations.get(Role::Publisher, &found.topic.name);
+                    registration.is_some_and(|registration| registration.registered)
+                });
                 let pairs = registered.map(|found| pair(&found.topic.name, &found.topic.type_name));
                 success("publications", Value::Array(pairs.collect()))
             }

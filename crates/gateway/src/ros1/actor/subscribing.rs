@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Topics read from local publishers.
 
-use super::{Actor, Note};
+use super::Actor;
 use crate::Event;
 use crate::log_limit::log_limited;
 use crate::ros1::connection::TypeVersion;
@@ -16,8 +16,8 @@ impl Actor {
         if self.subscriptions.contains_key(&topic) {
             return;
         }
-        let serial = self.serial();
-        self.subscriptions.insert(topic.clone(), Subscription::new(serial));
+        self.add_registration(Role::Subscriber, &topic);
+        self.subscriptions.insert(topic.clone(), Subscription::new());
         self.refresh(&topic);
         self.poll();
     }
@@ -28,9 +28,7 @@ impl Actor {
             self.discovery.on_released(topic, uri);
         }
         subscription.end_silently();
-        if subscription.registration.may_be_listed() {
-            self.unregister(Role::Subscriber, topic);
-        }
+        self.remove_registration(Role::Subscriber, topic);
     }
 
     pub(super) fn refresh_all(&mut self) {
@@ -128,7 +126,7 @@ impl Actor {
         }
         for query in self.discovery.take_queries(Instant::now()) {
             let prober = self.prober.clone();
-            self.spawn(async move { Note::Answer(prober.answer(query).await) });
+            self.spawn(async move { prober.answer(query).await });
         }
     }
 }

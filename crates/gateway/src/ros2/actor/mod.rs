@@ -3,7 +3,7 @@
 
 mod services;
 
-use super::discovery::{Change, Domain, Offer};
+use super::discovery::Offer;
 use super::endpoints::Endpoints;
 use super::graph::{self, GidBytes, Node, ObservedGidBytes, Pace};
 use super::history::Histories;
@@ -38,7 +38,8 @@ pub struct Setup {
 
 pub struct Actor {
     setup: Setup,
-    domain: Domain,
+    /// Of topics.
+    endpoints: Endpoints,
     /// Offers of local topics, as last reported to the node.
     offered: BTreeMap<String, Topic>,
     subscribed: BTreeMap<String, Option<Subscription>>,
@@ -99,7 +100,7 @@ impl Actor {
         Ok(Self {
             graph: RawWriter::new(participant, specification, |_, _| ())?,
             _graph_reader: reader,
-            domain: Domain::default(),
+            endpoints: Endpoints::of_topics(),
             offered: BTreeMap::new(),
             subscribed: BTreeMap::new(),
             advertised: BTreeMap::new(),
@@ -146,7 +147,7 @@ impl Actor {
     fn update_histories(&mut self) -> Changed {
         let now = Instant::now();
         for topic in self.histories.to_count(now) {
-            match self.domain.offer(&topic) {
+            match self.endpoints.topic_offer(&topic) {
                 Some(offer) => {
                     let participant = &self.setup.context.participant;
                     self.histories.count(&topic, &offer.type_name, &offer.each, participant);
@@ -212,35 +213,37 @@ impl Actor {
 
     /// The selector has changed: updates all topics and services.
     fn reselect(&mut self, changed: &mut Changed) {
-        for topic in self.domain.endpoints.names() {
+        for topic in self.endpoints.names() {
             let fresh = !self.offered.contains_key(topic)
                 && (self.setup.selector)(Named::Topic(topic))
-                && self.domain.offer(topic).is_some_and(|offer| offer.united.transient_local);
+                && self
+                    .endpoints
+                    .topic_offer(topic)
+                    .is_some_and(|offer| offer.united.transient_local);
             if fresh {
                 self.histories.schedule(topic, Instant::now());
             }
             changed.topics.insert(topic.to_owned());
         }
-        changed.services.extend(self.services.endpoints().names().map(str::to_owned));
+        changed.services.extend(self.services.endpoints.names().map(str::to_owned));
     }
 
     fn discovered(&mut self, event: Discovery, changed: &mut Changed) {
         let is_kept = matches!(&event, Discovery::Writer(it) if it.qos.durability > 0);
         changed.services.extend(self.services.on_event(&event));
-        if let Some(Change { topic, gone_writer }) = self.domain.on_event(&event) {
+        if let Some(topic) = self.endpoints.on_event(&event) {
             if is_kept && (self.setup.selector)(Named::Topic(&topic)) {
                 self.histories.schedule(&topic, Instant::now());
             }
             let subscription = self.subscribed.get(&topic).and_then(Option::as_ref);
-            if let (Some(subscription), Some(writer)) = (subscription, gone_writer)
-                && let Some(source) = subscription.forget(writer)
+            if let (Some(subscription), Discovery::WriterGone { guid }) = (subscription, &event)
+                && let Some(source) = subscription.forget(*guid)
             {
                 self.emit(Event::SourceGone { topic: topic.clone(), source });
             }
             changed.topics.insert(topic);
         }
-        let left_out = |endpoints: &Endpoints| endpoints.left_out;
-        let text = match left_out(&self.domain.endpoints) + left_out(self.services.endpoints()) {
+        let text = match self.endpoints.left_out + self.services.endpoints.left_out {
             0 => String::new(),
             count => format!("the domain has too many endpoints: {count} are left out"),
         };
@@ -269,7 +272,8 @@ impl Actor {
 
     /// Offers or withdraws a local topic, and updates its subscription.
     fn update_offer(&mut self, name: &str) {
-        let offer = self.domain.offer(name).filter(|_| (self.setup.selector)(Named::Topic(name)));
+        let offer =
+            self.endpoints.topic_offer(name).filter(|_| (self.setup.selector)(Named::Topic(name)));
         match &offer {
             Some(offer) => self.offer(name, offer.clone()),
             None => self.withdraw(name),
@@ -372,8 +376,8 @@ impl Actor {
             let reason = format!("'{}' is no type of ROS 2 (package/msg/Type)", topic.type_name);
             return self.refuse(name, reason);
         };
-        let wanted = self.domain.is_wanted(name, &dds_type);
-        if let Some(other) = self.domain.conflict(name, &dds_type, &topic.type_hash) {
+        let wanted = self.endpoints.is_wanted(name, &dds_type);
+        if let Some(other) = self.endpoints.topic_conflict(name, &dds_type, &topic.type_hash) {
             let reason = format!(
                 "nodes in domain {} have it as {other}, but peers send {} ({})",
                 self.setup.options.domain, topic.type_name, topic.type_hash

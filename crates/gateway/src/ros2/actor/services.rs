@@ -9,7 +9,7 @@ use crate::ros2::endpoints::Endpoints;
 use crate::ros2::names::dds_service_types;
 use crate::ros2::pairing::{Caller, is_cdr, participant};
 use crate::ros2::served::{EndpointGuids, Served};
-use crate::ros2::servers::{Offer, Servers};
+use crate::ros2::servers::Offer;
 use crate::shared::Shared;
 use crate::types::Dialect;
 use crate::types::trust::service_hash;
@@ -24,10 +24,8 @@ const MATCH_PERIOD: Duration = Duration::from_millis(10);
 /// Time in which a reply waits to match its client's reader.
 const REPLY_PATIENCE: Duration = Duration::from_secs(1);
 
-/// All state of services.
-#[derive(Default)]
 pub struct Services {
-    servers: Servers,
+    pub endpoints: Endpoints,
     /// Offers of local services, as last reported to the node.
     offered: BTreeMap<String, Service>,
     calls: Calls,
@@ -54,6 +52,19 @@ struct Reply {
     tried: bool,
 }
 
+impl Default for Services {
+    fn default() -> Self {
+        Self {
+            endpoints: Endpoints::of_services(),
+            offered: BTreeMap::new(),
+            calls: Calls::default(),
+            serving: BTreeMap::new(),
+            replies: Vec::new(),
+            retry: None,
+        }
+    }
+}
+
 impl Services {
     /// The time of the next action.
     pub fn next_wake(&self, now: Instant) -> Option<Instant> {
@@ -74,18 +85,14 @@ impl Services {
             let served = self.serving.values().filter_map(|serving| serving.served.as_ref());
             served.for_each(|served| served.forget(*guid));
         }
-        self.servers.on_event(event)
-    }
-
-    pub fn endpoints(&self) -> &Endpoints {
-        &self.servers.endpoints
+        self.endpoints.on_event(event)
     }
 }
 
 impl Actor {
     fn offer_of(&self, service: &str) -> Option<Offer> {
         let is_selected = (self.setup.selector)(Named::Service(service));
-        self.services.servers.offer(service).filter(|_| is_selected)
+        self.services.endpoints.service_offer(service).filter(|_| is_selected)
     }
 
     /// Offers or withdraws a local service, and updates the one of peers.
@@ -147,7 +154,7 @@ impl Actor {
         let Some(serving) = self.services.serving.get(name) else { return };
         let Service { type_name, type_hash, .. } = &serving.service;
         let domain = self.setup.options.domain;
-        if let Some(local) = self.services.servers.offer(name) {
+        if let Some(local) = self.services.endpoints.service_offer(name) {
             let local = local.type_name;
             let reason = format!(
                 "nodes in domain {domain} serve it themselves ({local}), so that what peers serve \
@@ -156,7 +163,7 @@ impl Actor {
             return self.refuse_service(name, reason);
         }
         let mut clients = String::new();
-        if let Some(other) = self.services.servers.conflict(name, type_name, type_hash) {
+        if let Some(other) = self.services.endpoints.service_conflict(name, type_name, type_hash) {
             let reason = format!(
                 "clients in domain {domain} have it as {other}, but peers serve {type_name} \
                  ({type_hash})"

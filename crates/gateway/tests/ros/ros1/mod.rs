@@ -164,13 +164,13 @@ fn a_topic_is_read_only_while_wanted() {
     send_until_read(&mut agent, &gateway, "/idle/text", &json!({"data": "again"}));
     agent.order(json!({"do": "unadvertise", "topic": "/idle/text"}));
     gateway.wait_withdrawn("/idle/text");
-    let told = gateway.events();
+    let events = gateway.events();
     let private = |event: &Event| format!("{event:?}").contains("/idle_private");
-    assert!(!told.iter().any(private), "{told:?}");
+    assert!(!events.iter().any(private), "{events:?}");
 }
 
-/// Publishes until the gateway has read it; a publisher's connection begins at a moment that
-/// neither end tells. Gives the message's bytes.
+/// Publishes until the gateway has read a message; a connection starts at a moment that
+/// neither end reports. Returns the bytes of the message.
 fn send_until_read(agent: &mut Agent, gateway: &Watched, topic: &str, fields: &Value) -> Vec<u8> {
     wait_for(&format!("message of {topic}"), || {
         let sent = agent.send(topic, fields.clone());
@@ -341,7 +341,7 @@ fn a_stuck_subscriber_delays_no_other_and_its_losses_are_counted() {
     wait_for("what was kept", || (!stuck.received(topic).is_empty()).then_some(()));
 }
 
-/// Connections of `topic` that the gateway's bus info tells.
+/// Connections of `topic` in the gateway's bus info.
 fn bus_lines(agent: &mut Agent, gateway: &str, topic: &str) -> usize {
     let node = format!("/tautline_{gateway}");
     let order = json!({"do": "call", "node": node, "method": "getBusInfo", "params": ["/t"]});

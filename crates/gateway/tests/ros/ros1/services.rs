@@ -277,7 +277,7 @@ fn services_of_tautline_are_not_offered_and_those_of_local_nodes_not_replaced() 
     });
     wait_for("no trouble", || gateway.status().trouble.is_empty().then_some(()));
 
-    // A master that forgot is told again; when we leave, nothing of ours is left.
+    // We register again at a master without state; after shutdown no registration is left.
     let port = master.port();
     drop(master);
     let _master = Master::alone(port);

@@ -174,9 +174,9 @@ fn types_that_ros_cannot_have_are_not_offered_and_unknown_ones_are_without_hash(
     // Announced last: by then the others are known.
     let foreign = gateway.offered("/odd/foreign");
     assert_eq!(offers(&gateway, "/odd"), 1, "{:?}", gateway.events());
-    // Neither its writer tells its hash nor is there a definition.
-    let told = (&*foreign.type_name, &*foreign.type_hash, &*foreign.definition);
-    assert_eq!(told, ("foreign_msgs/msg/New", "", ""));
+    // There is neither a hash of its writer nor a definition.
+    let offered = (&*foreign.type_name, &*foreign.type_hash, &*foreign.definition);
+    assert_eq!(offered, ("foreign_msgs/msg/New", "", ""));
 }
 
 #[test]
