@@ -182,7 +182,7 @@ mod tests {
             assert_eq!(
                 RESOLVER.resolve_with("hangs", || Ok(2)).await.unwrap(),
                 2,
-                "there is room again"
+                "the slots are free again"
             );
             assert!(lock(&RESOLVER.hung).is_empty(), "it answered");
         });

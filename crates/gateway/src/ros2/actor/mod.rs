@@ -38,8 +38,8 @@ pub struct Setup {
 
 pub struct Actor {
     setup: Setup,
-    /// Of topics.
-    endpoints: Endpoints,
+    topic_endpoints: Endpoints,
+    service_endpoints: Endpoints,
     /// Offers of local topics, as last reported to the node.
     offered: BTreeMap<String, Topic>,
     subscribed: BTreeMap<String, Option<Subscription>>,
@@ -100,7 +100,8 @@ impl Actor {
         Ok(Self {
             graph: RawWriter::new(participant, specification, |_, _| ())?,
             _graph_reader: reader,
-            endpoints: Endpoints::of_topics(),
+            topic_endpoints: Endpoints::of_topics(),
+            service_endpoints: Endpoints::of_services(),
             offered: BTreeMap::new(),
             subscribed: BTreeMap::new(),
             advertised: BTreeMap::new(),
@@ -147,7 +148,7 @@ impl Actor {
     fn update_histories(&mut self) -> Changed {
         let now = Instant::now();
         for topic in self.histories.to_count(now) {
-            match self.endpoints.topic_offer(&topic) {
+            match self.topic_endpoints.topic_offer(&topic) {
                 Some(offer) => {
                     let participant = &self.setup.context.participant;
                     self.histories.count(&topic, &offer.type_name, &offer.each, participant);
@@ -213,11 +214,11 @@ impl Actor {
 
     /// The selector has changed: updates all topics and services.
     fn reselect(&mut self, changed: &mut Changed) {
-        for topic in self.endpoints.names() {
+        for topic in self.topic_endpoints.names() {
             let fresh = !self.offered.contains_key(topic)
                 && (self.setup.selector)(Named::Topic(topic))
                 && self
-                    .endpoints
+                    .topic_endpoints
                     .topic_offer(topic)
                     .is_some_and(|offer| offer.united.transient_local);
             if fresh {
@@ -225,13 +226,16 @@ impl Actor {
             }
             changed.topics.insert(topic.to_owned());
         }
-        changed.services.extend(self.services.endpoints.names().map(str::to_owned));
+        changed.services.extend(self.service_endpoints.names().map(str::to_owned));
     }
 
     fn discovered(&mut self, event: Discovery, changed: &mut Changed) {
         let is_kept = matches!(&event, Discovery::Writer(it) if it.qos.durability > 0);
-        changed.services.extend(self.services.on_event(&event));
-        if let Some(topic) = self.endpoints.on_event(&event) {
+        changed.services.extend(self.service_endpoints.on_event(&event));
+        if let Discovery::WriterGone { guid } = event {
+            self.services.forget(guid);
+        }
+        if let Some(topic) = self.topic_endpoints.on_event(&event) {
             if is_kept && (self.setup.selector)(Named::Topic(&topic)) {
                 self.histories.schedule(&topic, Instant::now());
             }
@@ -243,7 +247,7 @@ impl Actor {
             }
             changed.topics.insert(topic);
         }
-        let text = match self.endpoints.left_out + self.services.endpoints.left_out {
+        let text = match self.topic_endpoints.left_out + self.service_endpoints.left_out {
             0 => String::new(),
             count => format!("the domain has too many endpoints: {count} are left out"),
         };
@@ -272,8 +276,10 @@ impl Actor {
 
     /// Offers or withdraws a local topic, and updates its subscription.
     fn update_offer(&mut self, name: &str) {
-        let offer =
-            self.endpoints.topic_offer(name).filter(|_| (self.setup.selector)(Named::Topic(name)));
+        let offer = self
+            .topic_endpoints
+            .topic_offer(name)
+            .filter(|_| (self.setup.selector)(Named::Topic(name)));
         match &offer {
             Some(offer) => self.offer(name, offer.clone()),
             None => self.withdraw(name),
@@ -376,8 +382,9 @@ impl Actor {
             let reason = format!("'{}' is no type of ROS 2 (package/msg/Type)", topic.type_name);
             return self.refuse(name, reason);
         };
-        let wanted = self.endpoints.is_wanted(name, &dds_type);
-        if let Some(other) = self.endpoints.topic_conflict(name, &dds_type, &topic.type_hash) {
+        let wanted = self.topic_endpoints.is_wanted(name, &dds_type);
+        if let Some(other) = self.topic_endpoints.topic_conflict(name, &dds_type, &topic.type_hash)
+        {
             let reason = format!(
                 "nodes in domain {} have it as {other}, but peers send {} ({})",
                 self.setup.options.domain, topic.type_name, topic.type_hash

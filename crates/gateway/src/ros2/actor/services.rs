@@ -5,7 +5,6 @@ use super::Actor;
 use crate::log_limit::log_limited;
 use crate::rejections::Reason;
 use crate::ros2::calls::{Call, Calls};
-use crate::ros2::endpoints::Endpoints;
 use crate::ros2::names::dds_service_types;
 use crate::ros2::pairing::{Caller, is_cdr, participant};
 use crate::ros2::served::{EndpointGuids, Served};
@@ -17,15 +16,15 @@ use crate::{CallId, Event, Named, Outcome, Service};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use tautline_dds::{Discovery, Guid};
+use tautline_dds::Guid;
 
 /// Interval between checks for endpoints that have not matched yet.
 const MATCH_PERIOD: Duration = Duration::from_millis(10);
 /// Time in which a reply waits to match its client's reader.
 const REPLY_PATIENCE: Duration = Duration::from_secs(1);
 
+#[derive(Default)]
 pub struct Services {
-    pub endpoints: Endpoints,
     /// Offers of local services, as last reported to the node.
     offered: BTreeMap<String, Service>,
     calls: Calls,
@@ -52,19 +51,6 @@ struct Reply {
     tried: bool,
 }
 
-impl Default for Services {
-    fn default() -> Self {
-        Self {
-            endpoints: Endpoints::of_services(),
-            offered: BTreeMap::new(),
-            calls: Calls::default(),
-            serving: BTreeMap::new(),
-            replies: Vec::new(),
-            retry: None,
-        }
-    }
-}
-
 impl Services {
     /// The time of the next action.
     pub fn next_wake(&self, now: Instant) -> Option<Instant> {
@@ -79,20 +65,17 @@ impl Services {
         served.map(Served::guids).chain(self.calls.guids())
     }
 
-    /// Processes one event; returns the service that it changes.
-    pub fn on_event(&mut self, event: &Discovery) -> Option<String> {
-        if let Discovery::WriterGone { guid } = event {
-            let served = self.serving.values().filter_map(|serving| serving.served.as_ref());
-            served.for_each(|served| served.forget(*guid));
-        }
-        self.endpoints.on_event(event)
+    /// Removes the calls of a client that has left.
+    pub fn forget(&self, client: Guid) {
+        let served = self.serving.values().filter_map(|serving| serving.served.as_ref());
+        served.for_each(|served| served.forget(client));
     }
 }
 
 impl Actor {
     fn offer_of(&self, service: &str) -> Option<Offer> {
         let is_selected = (self.setup.selector)(Named::Service(service));
-        self.services.endpoints.service_offer(service).filter(|_| is_selected)
+        self.service_endpoints.service_offer(service).filter(|_| is_selected)
     }
 
     /// Offers or withdraws a local service, and updates the one of peers.
@@ -154,7 +137,7 @@ impl Actor {
         let Some(serving) = self.services.serving.get(name) else { return };
         let Service { type_name, type_hash, .. } = &serving.service;
         let domain = self.setup.options.domain;
-        if let Some(local) = self.services.endpoints.service_offer(name) {
+        if let Some(local) = self.service_endpoints.service_offer(name) {
             let local = local.type_name;
             let reason = format!(
                 "nodes in domain {domain} serve it themselves ({local}), so that what peers serve \
@@ -163,7 +146,7 @@ impl Actor {
             return self.refuse_service(name, reason);
         }
         let mut clients = String::new();
-        if let Some(other) = self.services.endpoints.service_conflict(name, type_name, type_hash) {
+        if let Some(other) = self.service_endpoints.service_conflict(name, type_name, type_hash) {
             let reason = format!(
                 "clients in domain {domain} have it as {other}, but peers serve {type_name} \
                  ({type_hash})"

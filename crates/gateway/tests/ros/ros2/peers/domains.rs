@@ -241,8 +241,9 @@ fn topics_of_another_machine_in_the_domain_are_not_carried() {
     wait_for("meeting of the two nodes", || {
         near.send_text("/both", 0);
         far.send_text("/both", OTHER);
-        let met = near.sizes_got("/both").contains(&OTHER) && far.sizes_got("/both").contains(&0);
-        met.then_some(())
+        let matched =
+            near.sizes_got("/both").contains(&OTHER) && far.sizes_got("/both").contains(&0);
+        matched.then_some(())
     });
     for round in 1..=ROUNDS {
         near.send_text("/both", round);

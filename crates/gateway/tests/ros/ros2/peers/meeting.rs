@@ -8,7 +8,7 @@ use serde_json::json;
 use tautline_gateway::Qos;
 use tautline_gateway::ros2::Range;
 
-/// Sent until both ends have met; no other message has this size.
+/// Sent until both ends have matched; no other message has this size.
 const FIRST: usize = 77;
 /// All remainders by four, one of several datagrams, and one that fills many.
 const SIZES: [usize; 10] = [0, 1, 2, 3, 4, 5, 1_000, 100_001, 4_000_000, 6];

@@ -184,7 +184,7 @@ impl Agent {
     }
 }
 
-/// Sends until something is read. Before both ends have met, messages of volatile topics are
+/// Sends until something is read. Before both ends have matched, messages of volatile topics are
 /// lost, as ever in DDS.
 fn until_read(gateway: &Watched, topic: &str, mut send: impl FnMut()) {
     wait_for(&format!("message of {topic} read"), || {
