@@ -1,17 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Lines of the log that a peer can bring about, by topics that come and go: at most so many
-//! from one place in the code, and how many there were beyond.
+//! A limit on log lines that a peer can cause by creating topics: each place in the code writes a
+//! bounded number of lines per period and then the number of lines that it left out.
 
-use std::sync::{Mutex, PoisonError};
+use crate::lock::lock;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Lines from one place within [`PERIOD`].
+/// Lines of one place in each [`PERIOD`].
 const MAX_LINES: u32 = 20;
 const PERIOD: Duration = Duration::from_secs(30);
 
-/// Of one place in the code, as a `static`.
+/// Logs at a level with fields and a message, but within the limit of this place in the code.
+macro_rules! log_limited {
+    ($level:ident, {$($fields:tt)*}, $($message:tt)+) => {{
+        static LIMIT: $crate::log_limit::LogLimit = $crate::log_limit::LogLimit::new();
+        if let Some(left_out) = LIMIT.next() {
+            tracing::$level!($($fields)* left_out, $($message)+);
+        }
+    }};
+}
+pub(crate) use log_limited;
+
+/// The limit of one place in the code.
 #[derive(Debug)]
-pub(crate) struct Sparing(Mutex<Lines>);
+pub(crate) struct LogLimit(Mutex<Lines>);
 
 #[derive(Debug)]
 struct Lines {
@@ -20,14 +32,14 @@ struct Lines {
     left_out: u64,
 }
 
-impl Sparing {
+impl LogLimit {
     pub(crate) const fn new() -> Self {
         Self(Mutex::new(Lines { begun: None, written: 0, left_out: 0 }))
     }
 
-    /// How many lines were left out before this one, if this one may be written.
+    /// The number of lines left out before this one; `None`: this one is left out as well.
     pub(crate) fn next(&self) -> Option<u64> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).next(Instant::now())
+        lock(&self.0).next(Instant::now())
     }
 }
 
@@ -50,8 +62,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_lines_are_written_and_the_next_says_how_many_were_not() {
-        let mut lines = Sparing::new().0.into_inner().unwrap();
+    fn lines_beyond_the_limit_are_left_out_and_counted() {
+        let mut lines = LogLimit::new().0.into_inner().unwrap();
         let now = Instant::now();
         let written = (0..1000).filter(|_| lines.next(now).is_some()).count();
         assert_eq!(written as u32, MAX_LINES);

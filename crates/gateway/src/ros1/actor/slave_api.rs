@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Answers to calls of the slave API.
+//! Responses to calls of the slave API.
 
 use super::Actor;
-use crate::ros1::publication::Phase;
+use crate::log_limit::log_limited;
+use crate::ros1::master::Role;
 use crate::ros1::shown;
 use crate::ros1::slave::{ApiCall, failure, success};
 use crate::ros1::subscription::Subscription;
 use crate::ros1::xmlrpc::text;
-use crate::sparing::Sparing;
 use dxr::Value;
 
 impl Actor {
@@ -19,7 +19,7 @@ impl Actor {
             }
             ApiCall::PublisherUpdate { topic, publishers } => {
                 if let Some(subscription) = self.subscriptions.get_mut(&topic) {
-                    subscription.list(publishers);
+                    subscription.set_listed(publishers);
                     self.refresh(&topic);
                     self.poll();
                 }
@@ -33,32 +33,28 @@ impl Actor {
             ApiCall::MasterUri => success("master URI", text(&self.setup.options.master_uri)),
             ApiCall::Subscriptions => {
                 let pair = |(topic, found): (&String, &Subscription)| {
-                    let known = !found.type_name.is_empty();
-                    pair(topic, if known { &found.type_name } else { "*" })
+                    let name = &found.version.name;
+                    pair(topic, if name.is_empty() { "*" } else { name })
                 };
-                success(
-                    "subscriptions",
-                    Value::Array(self.subscriptions.iter().map(pair).collect()),
-                )
+                let pairs = self.subscriptions.iter().map(pair).collect();
+                success("subscriptions", Value::Array(pairs))
             }
             ApiCall::Publications => {
-                let registered =
-                    self.publications.values().filter(|found| found.phase == Phase::Registered);
+                let all = self.publications.values();
+                let registered = all.filter(|found| {
+                    let registration = self.registrations.get(Role::Publisher, &found.topic.name);
+                    registration.is_some_and(|registration| registration.registered)
+                });
                 let pairs = registered.map(|found| pair(&found.topic.name, &found.topic.type_name));
                 success("publications", Value::Array(pairs.collect()))
             }
             ApiCall::Shutdown { caller, reason } => {
-                static LINES: Sparing = Sparing::new();
-                if let Some(left_out) = LINES.next() {
-                    let (caller, reason) = (shown(&caller), shown(&reason));
-                    tracing::warn!(
-                        ?caller,
-                        ?reason,
-                        left_out,
-                        "asked to shut down over ROS; ignored"
-                    );
-                }
-                // So a master tells the older of two nodes of one name.
+                log_limited!(
+                    warn,
+                    {caller = ?shown(&caller), reason = ?shown(&reason),},
+                    "ignored a call to shut down over ROS"
+                );
+                // The master calls it at the older of two nodes with one name.
                 self.name_taken = true;
                 self.poll();
                 failure("a Tautline gateway stops with its node only")
@@ -66,12 +62,8 @@ impl Actor {
         }
     }
 
-    fn request_topic(&self, topic: &str, protocols: &[String]) -> Value {
-        let published = self
-            .publications
-            .get(topic)
-            .is_some_and(|found| !matches!(found.phase, Phase::Conflict(_)));
-        if !published {
+    fn request_topic(&mut self, topic: &str, protocols: &[String]) -> Value {
+        if self.published(topic).is_none() {
             let node = &self.setup.options.node_name;
             return failure(&format!("{node} does not publish {}", shown(topic)));
         }
