@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Leads calls inside Cyclone DDS to src/hooks.rs and src/local.rs. A program that links this crate has to do
-//! the same: its build.rs includes this one.
+//! Redirects calls inside Cyclone DDS to src/hooks.rs and src/local.rs. A program that links this
+//! crate needs the same: its build.rs includes this one.
 
 const HOOKED: [&str; 6] = [
     "ddsi_match_reader_with_proxy_writers",

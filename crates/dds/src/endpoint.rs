@@ -11,34 +11,34 @@ use std::collections::HashMap;
 use std::ptr::{null, null_mut};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What came with a sample.
+/// Metadata of a sample.
 #[derive(Debug)]
 pub struct SampleInfo {
     /// Nanoseconds since 1970, by the writer's clock.
     pub source_timestamp: i64,
-    /// `None` when the writer is not known (any more).
+    /// `None` if the writer has left.
     pub writer: Option<Guid>,
-    /// Counted by its writer.
+    /// Sequence number of the writer.
     pub seq: i64,
-    /// The request that it answers.
+    /// The request that the sample answers.
     pub related: Option<SampleId>,
 }
 
-/// What to read or write.
+/// A topic to read or write.
 #[derive(Debug, Clone, Copy)]
 pub struct Specification<'a> {
-    /// As DDS has it (`rt/scan`).
+    /// The DDS name (`rt/scan`).
     pub topic: &'a str,
-    /// As DDS has it.
+    /// The DDS type.
     pub type_name: &'a str,
-    /// What to ask or offer.
+    /// The policies to request or offer.
     pub qos: &'a Qos,
 }
 
 /// Reads a topic until it is dropped.
 pub struct RawReader {
     entity: dds_entity_t,
-    /// Of this reader.
+    /// The GUID of the reader.
     pub guid: Guid,
     topic: dds_entity_t,
     _l: Listener,
@@ -46,7 +46,7 @@ pub struct RawReader {
 }
 
 impl RawReader {
-    /// Starts.
+    /// Creates it. `on_incompatible` gets the policy and the number of refused endpoints.
     pub fn new(
         p: &Arc<Participant>,
         Specification { topic, type_name, qos }: Specification<'_>,
@@ -69,7 +69,7 @@ impl RawReader {
         )?;
         Ok(RawReader { entity, guid: guid_of(entity), topic: t, _l: l, _p: p.clone() })
     }
-    /// Writers that it hears, up to [`MAX_MATCHED`].
+    /// Matched writers, up to [`MAX_MATCHED`].
     pub fn matched(&self) -> Vec<Guid> {
         unsafe {
             let handles = matched(|to, count| dds_get_matched_publications(self.entity, to, count));
@@ -86,10 +86,10 @@ impl Drop for RawReader {
     }
 }
 
-/// Endpoints that a reader or writer tells of as matched with it.
+/// Matched endpoints that a reader or writer reports.
 pub const MAX_MATCHED: usize = 1024;
 
-/// Handles, as Cyclone DDS puts them into an array.
+/// Handles from a function that fills an array.
 fn matched(list: impl FnOnce(*mut dds_instance_handle_t, usize) -> i32) -> Vec<u64> {
     let mut handles = vec![0; MAX_MATCHED];
     let count = list(handles.as_mut_ptr(), MAX_MATCHED);
@@ -97,7 +97,7 @@ fn matched(list: impl FnOnce(*mut dds_instance_handle_t, usize) -> i32) -> Vec<u
     handles
 }
 
-/// GUIDs of those that are still there.
+/// GUIDs of the endpoints that still exist.
 unsafe fn endpoints(
     handles: Vec<u64>,
     look_up: impl Fn(u64) -> *mut dds_builtintopic_endpoint_t,
@@ -105,16 +105,16 @@ unsafe fn endpoints(
     handles.into_iter().filter_map(|handle| key(look_up(handle))).collect()
 }
 
-/// The GUID of an endpoint that was looked up, unless it has left (null); frees what was found.
+/// The GUID in a lookup's result, which is null if the endpoint has left; frees the result.
 unsafe fn key(found: *mut dds_builtintopic_endpoint_t) -> Option<Guid> {
     let guid = found.as_ref()?.key.v;
     dds_builtintopic_free_endpoint(found);
     Some(guid)
 }
 
-/// Writers by the handles that samples come with.
+/// Writers by the handles in samples.
 type Writers = Mutex<HashMap<u64, Guid>>;
-/// Writers remembered by a reader; when there are more, it asks again.
+/// Writers cached by a reader; beyond them the cache is cleared.
 const MAX_WRITERS: usize = 1024;
 
 unsafe fn take_raw(reader: dds_entity_t, writers: &Writers, f: &dyn Fn(Bytes, &SampleInfo)) {
@@ -158,11 +158,11 @@ unsafe fn writer(reader: dds_entity_t, handle: u64, writers: &Writers) -> Option
 /// Writes a topic until it is dropped.
 pub struct RawWriter {
     entity: dds_entity_t,
-    /// Of this writer.
+    /// The GUID of the writer.
     pub guid: Guid,
     topic: dds_entity_t,
     sertype: *const ddsi_sertype,
-    /// Samples written so far, as Cyclone DDS counts them.
+    /// Samples written so far, equal to Cyclone DDS's count.
     written: Mutex<i64>,
     _l: Listener,
     _p: Arc<Participant>,
@@ -171,7 +171,7 @@ unsafe impl Send for RawWriter {}
 unsafe impl Sync for RawWriter {}
 
 impl RawWriter {
-    /// Starts.
+    /// Creates it. `on_incompatible` gets the policy and the number of refused endpoints.
     pub fn new(
         p: &Arc<Participant>,
         Specification { topic, type_name, qos }: Specification<'_>,
@@ -195,9 +195,9 @@ impl RawWriter {
             })
         }
     }
-    /// Writes bytes with their encapsulation header. Gives the sample's number.
+    /// Writes bytes with their encapsulation header; returns the sample's number.
     pub fn write(&self, bytes: Bytes, related: Option<SampleId>) -> Result<i64> {
-        // Held while writing, so that both count in the same order.
+        // Locked during the write, so that both counts have the same order.
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         unsafe {
             let mut b = Blob::new(self.sertype, ddsi_serdata_kind_SDK_DATA, bytes);
@@ -206,15 +206,15 @@ impl RawWriter {
             b.set_timestamp(dds_time());
             check("write", dds_forwardcdr(self.entity, Blob::into_raw(b)))?;
         }
-        // One that was refused has taken no number.
+        // A refused sample has no number.
         *written += 1;
         Ok(*written)
     }
-    /// The number that the next sample gets, if no other thread writes.
+    /// The number of the next sample, if no other thread writes.
     pub fn next(&self) -> i64 {
         *self.written.lock().unwrap_or_else(PoisonError::into_inner) + 1
     }
-    /// Readers that it reaches, up to [`MAX_MATCHED`].
+    /// Matched readers, up to [`MAX_MATCHED`].
     pub fn matched(&self) -> Vec<Guid> {
         unsafe {
             let handles =

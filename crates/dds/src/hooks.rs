@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What Cyclone DDS leaves out, put in where it calls functions of its own. The linker leads those
-//! calls here (`--wrap`, see build.rs); the functions behind them are as in Cyclone DDS 11.0.1
-//! (`ddsi_xmsg.c`, `ddsi_endpoint.c`), which is pinned.
+//! Additions to Cyclone DDS at calls of its internal functions. The linker redirects these calls
+//! (`--wrap`, see build.rs). The wrapped functions are those of Cyclone DDS 11.0.1 (`ddsi_xmsg.c`,
+//! `ddsi_endpoint.c`), which is pinned.
 //!
-//! - To which participant an endpoint belongs, when it is announced: without it ROS 2's tools
-//!   show our endpoints as of no node.
-//! - Which request a sample answers (`PID_RELATED_SAMPLE_IDENTITY`, DDS-RPC 1.0, 7.8.2, and
-//!   the number Fast DDS had for it before): without it a client takes no reply.
-//! - All that a volatile writer of Fast DDS has sent since it met our reader. Cyclone DDS begins
-//!   with what comes after the first heartbeat that it hears, so that the first request of a
-//!   client that calls as soon as it has found its server would be lost. It asks for the rest if
-//!   the reader is transient local, and looks at that before it matches: our reader is so until
-//!   then, and volatile from there on.
+//! - The participant of an announced endpoint. Without it ROS 2's tools show our endpoints without
+//!   a node.
+//! - The request that a sample answers (`PID_RELATED_SAMPLE_IDENTITY`, DDS-RPC 1.0, 7.8.2, and the
+//!   earlier number of Fast DDS). Without it a client accepts no reply.
+//! - All samples of a volatile writer of Fast DDS since it matched our reader. Cyclone DDS starts
+//!   after the first heartbeat that it receives. The first request of a client that calls as soon as
+//!   it has found its server would be lost. Cyclone DDS requests the earlier samples if the reader
+//!   is transient local, which it checks before it matches. Our reader is transient local until
+//!   then, and volatile afterwards.
 
 use crate::raw::SampleId;
 use cyclors::{
@@ -30,9 +30,9 @@ const PARTICIPANT: [u8; 4] = [0, 0, 1, 0xc1];
 const INFO_TS: u8 = 0x09;
 const DATA: u8 = 0x15;
 const DATA_FRAG: u8 = 0x16;
-/// Bytes of a submessage's header, of a parameter's, and of a list's encapsulation.
+/// Bytes of the header of a submessage, of a parameter, and of a list's encapsulation.
 const HEADER: usize = 4;
-/// Of the writer's id from the start of DATA and DATA_FRAG.
+/// Offset of the writer's entity ID in DATA and DATA_FRAG.
 const WRITER_AT: usize = 12;
 
 #[repr(C)]
@@ -50,33 +50,40 @@ unsafe extern "C" {
     fn __real_ddsi_xmsg_addpar_sentinel_ifparam(message: *mut Xmsg) -> i32;
 }
 
-thread_local! {
-    /// The answer being sent by this thread: entity id of its writer, and the request.
-    static ANSWER: Cell<Option<([u8; 4], SampleId)>> = const { Cell::new(None) };
-}
-
-/// Called when Cyclone DDS asks for a sample's size, which it does before it makes a message
-/// of it, on the same thread.
-pub fn about_to_send(answer: Option<([u8; 4], SampleId)>) {
-    ANSWER.set(answer);
+/// A reply to a request.
+#[derive(Clone, Copy)]
+pub struct Reply {
+    /// Entity ID of the writer.
+    pub writer: [u8; 4],
+    pub request: SampleId,
 }
 
 thread_local! {
-    /// The reader that this thread makes is to miss nothing; its quality of service, once known.
-    static MAKING: Cell<Option<*mut dds_qos_t>> = const { Cell::new(None) };
+    /// The reply that this thread is sending.
+    static REPLY: Cell<Option<Reply>> = const { Cell::new(None) };
 }
 
-/// Makes a reader that begins with what a writer has sent since it met it. Its quality of service
-/// has to say transient local, and becomes volatile.
-pub fn missing_nothing<T>(make: impl FnOnce() -> T) -> T {
-    MAKING.set(Some(std::ptr::null_mut()));
-    let made = make();
-    MAKING.set(None);
-    made
+/// Called when Cyclone DDS gets a sample's size, which precedes its message on the same thread.
+pub fn about_to_send(reply: Option<Reply>) {
+    REPLY.set(reply);
 }
 
-/// Fills up, among others, a reader's own copy of its quality of service: the last of those before
-/// it is matched that take in the whole default of readers.
+thread_local! {
+    /// Set while this thread creates a reader that misses nothing; its policies, once known.
+    static CREATING: Cell<Option<*mut dds_qos_t>> = const { Cell::new(None) };
+}
+
+/// Creates a reader that receives the samples since the writer matched it. Its policies must be
+/// transient local, and become volatile.
+pub fn missing_nothing<T>(create: impl FnOnce() -> T) -> T {
+    CREATING.set(Some(std::ptr::null_mut()));
+    let created = create();
+    CREATING.set(None);
+    created
+}
+
+/// Adds defaults to policies, among others to a reader's own copy: the last call with all defaults of
+/// readers before the reader is matched.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __wrap_ddsi_xqos_mergein_missing(
     into: *mut dds_qos_t,
@@ -84,22 +91,22 @@ unsafe extern "C" fn __wrap_ddsi_xqos_mergein_missing(
     which: u64,
 ) {
     let of_reader = std::ptr::eq(from, &raw const ddsi_default_qos_reader) && which == u64::MAX;
-    if of_reader && MAKING.get().is_some() {
-        MAKING.set(Some(into));
+    if of_reader && CREATING.get().is_some() {
+        CREATING.set(Some(into));
     }
     __real_ddsi_xqos_mergein_missing(into, from, which);
 }
 
-/// Begins to match a reader.
+/// Starts to match a reader.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __wrap_ddsi_match_reader_with_proxy_writers(reader: *mut c_void, now: i64) {
-    if let Some(qos) = MAKING.get().filter(|it| !it.is_null()) {
+    if let Some(qos) = CREATING.get().filter(|qos| !qos.is_null()) {
         dds_qset_durability(qos, dds_durability_kind_DDS_DURABILITY_VOLATILE);
     }
     __real_ddsi_match_reader_with_proxy_writers(reader, now);
 }
 
-/// Keeps the functions of this file where the linker finds them.
+/// References the functions of this file for the linker.
 pub fn hooks() -> [*const (); 5] {
     [
         __wrap_ddsi_type_ref_proxy as *const (),
@@ -110,10 +117,10 @@ pub fn hooks() -> [*const (); 5] {
     ]
 }
 
-/// Takes in the description of a remote endpoint's type (XTypes 1.3, 7.6.3). We match by the
-/// type's name, as all of ROS 2, and need none. Cyclone DDS asks Fast DDS for the rest of it,
-/// cannot read some answers, and from then on ignores every endpoint of that type: without
-/// this, calls of clients that came later never arrived.
+/// Processes the type information of a remote endpoint (XTypes 1.3, 7.6.3). We match by the type's
+/// name, as all of ROS 2, and need none. Cyclone DDS would request the rest of it from Fast DDS,
+/// could not read some answers, and would then ignore every endpoint of that type. Without this
+/// hook calls of later clients never arrived.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __wrap_ddsi_type_ref_proxy(
     _domain: *mut c_void,
@@ -122,7 +129,7 @@ unsafe extern "C" fn __wrap_ddsi_type_ref_proxy(
     _kind: u32,
     endpoint: *const c_void,
 ) -> i32 {
-    // A topic's, which Cyclone DDS announces by themselves, is nothing without a description.
+    // A topic, which Cyclone DDS announces separately, needs its type information.
     if endpoint.is_null() {
         return DDS_RETCODE_BAD_PARAMETER;
     }
@@ -130,10 +137,10 @@ unsafe extern "C" fn __wrap_ddsi_type_ref_proxy(
     DDS_RETCODE_OK as i32
 }
 
-/// Ends the list by which an endpoint, topic or participant is announced.
+/// Ends the parameter list that announces an endpoint, topic or participant.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __wrap_ddsi_xmsg_addpar_sentinel(message: *mut Xmsg) {
-    if let Some(owner) = owner_left_out(payload(message)) {
+    if let Some(owner) = missing_owner(payload(message)) {
         let to = ddsi_xmsg_addpar(message, PID_PARTICIPANT_GUID, owner.len());
         std::ptr::copy_nonoverlapping(owner.as_ptr(), to, owner.len());
     }
@@ -143,10 +150,10 @@ unsafe extern "C" fn __wrap_ddsi_xmsg_addpar_sentinel(message: *mut Xmsg) {
 /// Ends the list of a sample's inline QoS, if it has any.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __wrap_ddsi_xmsg_addpar_sentinel_ifparam(message: *mut Xmsg) -> i32 {
-    if let Some((_, request)) =
-        ANSWER.take().filter(|(writer, _)| writer_of(payload(message)) == Some(*writer))
+    if let Some(reply) =
+        REPLY.take().filter(|reply| writer_of(payload(message)) == Some(reply.writer))
     {
-        let value = wire_form(&request);
+        let value = wire_form(&reply.request);
         for pid in PIDS_RELATED_SAMPLE {
             let to = ddsi_xmsg_addpar(message, pid, value.len());
             std::ptr::copy_nonoverlapping(value.as_ptr(), to, value.len());
@@ -161,8 +168,8 @@ unsafe fn payload<'a>(message: *mut Xmsg) -> &'a [u8] {
     std::slice::from_raw_parts(bytes, size)
 }
 
-/// The participant of the endpoint that a list announces, if the list does not say.
-fn owner_left_out(list: &[u8]) -> Option<[u8; 16]> {
+/// The participant of the endpoint that a list announces, if the list lacks it.
+fn missing_owner(list: &[u8]) -> Option<[u8; 16]> {
     let mut rest = list.get(HEADER..)?;
     let mut endpoint = None;
     while let Some((head, more)) = rest.split_first_chunk::<HEADER>() {
@@ -181,7 +188,7 @@ fn owner_left_out(list: &[u8]) -> Option<[u8; 16]> {
     Some(owner)
 }
 
-/// Entity id of the writer whose data the message is about to hold.
+/// Entity ID of the writer whose data the message will contain.
 fn writer_of(message: &[u8]) -> Option<[u8; 4]> {
     let mut rest = message;
     if *rest.first()? == INFO_TS {
@@ -192,7 +199,7 @@ fn writer_of(message: &[u8]) -> Option<[u8; 4]> {
     rest.get(WRITER_AT..)?.first_chunk().copied()
 }
 
-/// `SampleIdentity` (DDS-RPC 1.0, 7.8.2): GUID, and a number whose upper half comes first.
+/// `SampleIdentity` (DDS-RPC 1.0, 7.8.2): GUID, and a number with its upper half first.
 fn wire_form(id: &SampleId) -> [u8; 24] {
     let mut bytes = [0; 24];
     bytes[..16].copy_from_slice(&id.writer);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Raw ROS 2 messages of any type over Cyclone DDS: a participant, what it discovers, and
-//! readers and writers of opaque CDR.
+//! Raw ROS 2 messages of any type over Cyclone DDS: a participant, its discovery, and readers and
+//! writers of opaque CDR.
 //!
-//! Callbacks run on Cyclone DDS's threads: they must not block, and not write reliably, since
-//! a full cache would stop the thread that reads acknowledgements.
+//! Callbacks run on Cyclone DDS's threads. They must not block, and must not write reliably: a full
+//! cache would stop the thread that reads acknowledgements.
 #![allow(unsafe_code, unsafe_op_in_unsafe_fn)]
 
 mod endpoint;
@@ -16,21 +16,21 @@ mod raw;
 
 pub use endpoint::{MAX_MATCHED, RawReader, RawWriter, SampleInfo, Specification};
 pub use participant::{Discovery, Endpoint, MAX_DOMAIN, Participant, Range};
-pub use qos::{INFINITE, Qos};
+pub use qos::{INFINITE, Liveliness, Qos};
 pub use raw::SampleId;
 
-/// What names a participant, reader or writer in its domain.
+/// The identifier of a participant, reader or writer in its domain.
 pub type Guid = [u8; 16];
 
-/// What Cyclone DDS refused.
+/// An error of Cyclone DDS.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{what}: {reason}")]
 pub struct DdsError {
-    /// What was to be made or done.
+    /// The entity or operation that failed.
     pub what: &'static str,
-    /// In Cyclone DDS's words.
+    /// Cyclone DDS's message.
     pub reason: String,
-    /// A writer had no room within its `max_blocking_time`; later it may have.
+    /// Whether a sample did not fit within the writer's `max_blocking_time`; a retry may succeed.
     pub full: bool,
 }
 

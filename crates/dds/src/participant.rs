@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A participant, and whom it discovers.
+//! A participant and its discovery.
 
 use crate::qos::Native;
 use crate::{DdsError, Guid, Qos, Result, check};
@@ -9,27 +9,27 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{null, null_mut};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The last domain whose ports exist (RTPS 2.5, 9.6.2.3).
+/// The last domain with valid ports (RTPS 2.5, 9.6.2.3).
 pub const MAX_DOMAIN: u32 = 232;
-/// The last participant of a domain whose ports are not the next domain's.
+/// The last participant index of a domain; the ports of higher ones belong to the next domain.
 const MAX_PARTICIPANT_INDEX: u32 = 119;
 
-/// A remote (or our own) reader or writer.
+/// A reader or writer, remote or ours.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
-    /// Its own.
+    /// The GUID of the endpoint.
     pub guid: Guid,
     /// As DDS has it (`rt/scan`).
     pub topic: String,
     /// As DDS has it (`sensor_msgs::msg::dds_::LaserScan_`).
     pub type_name: String,
-    /// Its type has no key, as all of ROS 2.
+    /// Whether its type has no key, as all types of ROS 2.
     pub keyless: bool,
-    /// What it asks or offers.
+    /// The requested or offered policies.
     pub qos: Qos,
 }
 
-/// Who comes and goes. After a crash, when the participant's lease ends.
+/// An appeared or departed endpoint. After a crash it departs when its participant's lease ends.
 #[allow(missing_docs)]
 #[derive(Clone, Debug)]
 pub enum Discovery {
@@ -39,9 +39,9 @@ pub enum Discovery {
     ReaderGone { guid: Guid },
 }
 
-/// A listener whose closure lives as long as its entity.
+/// A listener, which lives as long as its entity.
 pub struct Listener {
-    // Read by Cyclone DDS only.
+    // Only Cyclone DDS reads it.
     pub native: *mut dds_listener_t,
     _arg: Box<dyn std::any::Any>,
 }
@@ -54,18 +54,18 @@ impl Drop for Listener {
 }
 
 pub type OnEntity = Box<dyn Fn(dds_entity_t) + Send + Sync>;
-/// What a listener does.
+/// The callbacks of a listener.
 pub struct Callbacks {
-    /// There is something to take.
+    /// Samples have arrived.
     pub data: OnEntity,
-    /// An endpoint was refused: the policy, and how many so far.
+    /// An endpoint was refused: the policy, and the number of refusals so far.
     pub incompatible: Box<dyn Fn(u32, i32) + Send + Sync>,
 }
 
 unsafe extern "C" fn on_data(e: dds_entity_t, arg: *mut c_void) {
     let cb = &*(arg as *const Callbacks);
     if catch_unwind(AssertUnwindSafe(|| (cb.data)(e))).is_err() {
-        tracing::error!("a panic while data was taken in");
+        tracing::error!("a panic while samples were read");
     }
 }
 unsafe extern "C" fn on_req(
@@ -89,7 +89,7 @@ unsafe extern "C" fn on_off(
     }));
 }
 
-/// A listener that does this.
+/// A listener with these callbacks.
 pub fn listener(cb: Callbacks) -> Listener {
     let arg = Box::new(cb);
     unsafe {
@@ -101,12 +101,13 @@ pub fn listener(cb: Callbacks) -> Listener {
     }
 }
 
-/// We, in a domain.
+/// Our participant in a domain.
 pub struct Participant {
     pub(crate) entity: dds_entity_t,
-    /// Of this participant.
+    /// The GUID of the participant.
     pub guid: Guid,
-    builtin: Mutex<Vec<(dds_entity_t, Listener)>>,
+    /// Listeners of the builtin readers, which the participant deletes.
+    builtin: Mutex<Vec<Listener>>,
     _domain: Entity,
 }
 
@@ -117,33 +118,33 @@ pub fn guid_of(e: dds_entity_t) -> Guid {
     g.v
 }
 
-/// How far a participant looks for others; never beyond this machine.
+/// The range of discovery, which never exceeds this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Range {
-    /// Those that speak over loopback only (`ROS_AUTOMATIC_DISCOVERY_RANGE=LOCALHOST`).
+    /// Participants that use loopback only (`ROS_AUTOMATIC_DISCOVERY_RANGE=LOCALHOST`).
     Loopback,
-    /// As well those that announce themselves to their network.
+    /// Also participants that announce themselves to their network.
     Machine,
 }
 
 impl Range {
-    /// Cyclone DDS's configuration. Each setting was tried with Fast DDS and Cyclone DDS in
-    /// either range: what follows meets all of them.
+    /// Cyclone DDS's configuration. It was tested with Fast DDS and Cyclone DDS in both ranges, and
+    /// discovers all of them.
     fn config(self) -> String {
-        // The interface that Cyclone DDS takes in other processes, where it is left the choice.
+        // The interface that Cyclone DDS selects by default, as in other processes.
         let choice = "<NetworkInterface autodetermine='true'/>";
         let (interfaces, multicast) = match self {
             Self::Loopback => ("", "false"),
             Self::Machine if has_network() => (choice, "spdp"),
-            // It would be loopback once more, which is refused.
+            // Cyclone DDS would select loopback, and refuses a second entry of it.
             Self::Machine => ("", "spdp"),
         };
-        // Multicast that lives for no hop stays on the machine. Those who do not hear multicast
-        // on loopback are called there again and again, on all ports they may have. Datagrams
-        // of the largest size: 39 of 40 samples of 4 MB arrive at Fast DDS, of 11 otherwise.
-        // A subscriber that does not keep up is sent what it missed from at most 16 MB. It is
-        // told every 20 ms what it should have by now, until it has it: its buffer overflows
-        // under 4 MB, and at Cyclone DDS's 100 ms these take four times as long, or get lost.
+        // Multicast with time to live 0 stays on the machine. Participants without multicast on
+        // loopback get unicast announcements there, periodically and on all possible ports.
+        // With the largest datagrams 39 of 40 samples of 4 MB arrive at Fast DDS; otherwise 11.
+        // Retransmissions to a slow subscriber come from at most 16 MB. It gets a heartbeat every
+        // 20 ms until it has all samples: 4 MB overflow its buffer, and at Cyclone DDS's default
+        // of 100 ms they take four times as long, or are lost.
         format!(
             "<Domain><General><Interfaces><NetworkInterface name='lo'/>{interfaces}</Interfaces>\
              <AllowMulticast>{multicast}</AllowMulticast>\
@@ -159,7 +160,7 @@ impl Range {
     }
 }
 
-/// Whether there is an interface of IPv4 beside loopback.
+/// Whether there is an IPv4 interface besides loopback.
 fn has_network() -> bool {
     let all = if_addrs::get_if_addrs().unwrap_or_default();
     all.iter().any(|it| !it.is_loopback() && it.ip().is_ipv4())
@@ -174,10 +175,10 @@ impl Participant {
         }
         crate::log::take_over();
         unsafe {
-            let reason = "holds a NUL".to_owned();
+            let reason = "contains a NUL".to_owned();
             let nul = |_| DdsError { what: "configuration", reason, full: false };
             let config = CString::new(range.config()).map_err(nul)?;
-            // Deleted with all in it, should there be no participant.
+            // Deleted if the participant cannot be created.
             let domain = Entity(check("domain", dds_create_domain(id, config.as_ptr()))?);
             let q = Native(dds_create_qos());
             dds_qset_userdata(q.0, user_data.as_ptr() as *const c_void, user_data.len());
@@ -192,7 +193,7 @@ impl Participant {
         }
     }
 
-    /// Tells of everyone there is, and who comes and goes from now on.
+    /// Reports all current endpoints, and later changes.
     pub fn discover(&self, f: impl Fn(Discovery) + Send + Sync + 'static) -> Result<()> {
         let f = Arc::new(f);
         for (kind, topic) in [
@@ -204,10 +205,9 @@ impl Participant {
                 data: Box::new(move |rd| unsafe { take_builtin(rd, kind, &*f) }),
                 incompatible: Box::new(|_, _| ()),
             });
-            let rd = unsafe {
-                check("builtin reader", dds_create_reader(self.entity, topic, null(), l.native))?
-            };
-            self.builtin.lock().unwrap_or_else(PoisonError::into_inner).push((rd, l));
+            let reader = unsafe { dds_create_reader(self.entity, topic, null(), l.native) };
+            check("builtin reader", reader)?;
+            self.builtin.lock().unwrap_or_else(PoisonError::into_inner).push(l);
         }
         Ok(())
     }
@@ -219,7 +219,7 @@ impl Drop for Participant {
     }
 }
 
-/// Deleted when dropped.
+/// Deleted on drop.
 struct Entity(dds_entity_t);
 impl Drop for Entity {
     fn drop(&mut self) {
@@ -227,7 +227,7 @@ impl Drop for Entity {
     }
 }
 
-/// What a builtin reader tells of.
+/// The endpoints that a builtin reader reports.
 #[derive(Clone, Copy)]
 enum Kind {
     Writer,

@@ -1,42 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Quality of service, ours and what others sent.
+//! Quality of service of our endpoints and of remote ones.
 
 use cyclors::*;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-/// No deadline, no end of life.
+/// No deadline, lifespan or lease.
 pub const INFINITE: i64 = i64::MAX;
 
 /// Quality of service of a reader or writer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Qos {
-    /// Else best effort.
+    /// `false`: best effort.
     pub reliable: bool,
-    /// 0 volatile, 1 transient local, and on.
+    /// 0 volatile, 1 transient local, 2 transient, 3 persistent.
     pub durability: u32,
-    /// Else keep last.
+    /// `false`: keep last.
     pub keep_all: bool,
-    /// Of keep last. Remote endpoints do not tell theirs.
+    /// The depth of keep last, which remote endpoints do not announce.
     pub depth: i32,
     /// Nanoseconds.
     pub deadline: i64,
     /// Nanoseconds.
     pub lifespan: i64,
-    /// 0 automatic, 1 by participant, 2 by topic; and its lease in nanoseconds.
-    pub liveliness: (u32, i64),
+    /// How a writer asserts that it is alive.
+    pub liveliness: Liveliness,
     /// `key=value;` pairs in ROS 2.
     pub user_data: Vec<u8>,
-    /// 0 XCDR1, 2 XCDR2; the first is what a writer offers.
+    /// 0 XCDR1, 2 XCDR2; a writer offers the first.
     pub representation: Vec<i16>,
-    /// Of a volatile reader: begin with what a writer has sent since it met this reader, not with
-    /// what comes after this reader has met the writer. Others are not told.
+    /// For a volatile reader: receive the samples since the writer matched the reader, not only
+    /// those since the reader matched the writer. Not announced.
     pub miss_nothing: bool,
     /// Match no endpoint of the same participant.
     pub ignore_own: bool,
-    /// Of a reliable writer, in nanoseconds: how long a write waits for room. With 0 it fails at
-    /// once, but asks subscribers for acknowledgements. Others are told, and match whatever it is.
+    /// For a reliable writer, in nanoseconds: how long a write waits for space. With 0 it fails at
+    /// once, but requests acknowledgements of subscribers. Announced, without effect on matching.
     pub max_blocking_time: i64,
+}
+
+/// How a writer asserts that it is alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Liveliness {
+    /// 0 automatic, 1 by participant, 2 by topic.
+    pub kind: u32,
+    /// Nanoseconds.
+    pub lease: i64,
+}
+
+impl Default for Liveliness {
+    fn default() -> Self {
+        Self { kind: 0, lease: INFINITE }
+    }
 }
 
 impl Default for Qos {
@@ -48,7 +63,7 @@ impl Default for Qos {
             depth: 10,
             deadline: INFINITE,
             lifespan: INFINITE,
-            liveliness: (0, INFINITE),
+            liveliness: Liveliness::default(),
             user_data: vec![],
             representation: vec![0],
             miss_nothing: false,
@@ -58,7 +73,7 @@ impl Default for Qos {
     }
 }
 
-/// Freed when dropped.
+/// Freed on drop.
 pub struct Native(pub *mut dds_qos_t);
 impl Drop for Native {
     fn drop(&mut self) {
@@ -67,7 +82,7 @@ impl Drop for Native {
 }
 
 impl Qos {
-    /// As Cyclone DDS has it.
+    /// In the form of Cyclone DDS.
     pub fn native(&self) -> Native {
         unsafe {
             let q = dds_create_qos();
@@ -87,7 +102,7 @@ impl Qos {
             }
             dds_qset_deadline(q, self.deadline);
             dds_qset_lifespan(q, self.lifespan);
-            dds_qset_liveliness(q, self.liveliness.0, self.liveliness.1);
+            dds_qset_liveliness(q, self.liveliness.kind, self.liveliness.lease);
             dds_qset_userdata(q, self.user_data.as_ptr() as *const c_void, self.user_data.len());
             dds_qset_data_representation(
                 q,
@@ -100,7 +115,7 @@ impl Qos {
             Native(q)
         }
     }
-    /// `q` may hold anything a remote participant sent: nothing here may panic.
+    /// `q` may contain any bytes of a remote participant: nothing here may panic.
     ///
     /// # Safety
     /// `q` must be live.
@@ -117,7 +132,7 @@ impl Qos {
         }
         dds_qget_deadline(q, &mut o.deadline);
         dds_qget_lifespan(q, &mut o.lifespan);
-        dds_qget_liveliness(q, &mut o.liveliness.0, &mut o.liveliness.1);
+        dds_qget_liveliness(q, &mut o.liveliness.kind, &mut o.liveliness.lease);
         o.user_data = user_data(q);
         let (mut n, mut rs) = (0u32, null_mut());
         o.representation.clear();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Samples as opaque CDR, of any type name: a "sertype" of Cyclone DDS.
+//! Samples of opaque CDR with any type name: a "sertype" of Cyclone DDS.
 //!
-//! The bytes are those of the wire, the encapsulation's four included. What goes out is padded
-//! to a multiple of four with zeros. What comes in is looked at in the packet it came in, for
-//! its sequence number and the sample it answers (how Fast DDS pairs replies with requests).
+//! The bytes are those of the wire, with the four of the encapsulation. Sent samples are padded with
+//! zeros to a multiple of four. The sequence number of a received sample and the request that it
+//! answers (Fast DDS's correlation of replies) are read from its packet.
 //!
-//! The receiving half mirrors `ddsi_rmsg` and `ddsi_rdata` of Cyclone DDS 11.0.1, which
-//! `cyclors` leaves opaque: its version is pinned, and they are to be compared at each change.
+//! The receiving half mirrors `ddsi_rmsg` and `ddsi_rdata` of Cyclone DDS 11.0.1, which `cyclors`
+//! leaves opaque. Its version is pinned; compare the structures at each update.
 
 use crate::hooks;
 use bytes::Bytes;
@@ -19,7 +19,7 @@ use std::sync::OnceLock;
 pub struct SampleId {
     /// GUID of its writer.
     pub writer: [u8; 16],
-    /// Counted by the writer, from 1.
+    /// Sequence number of the writer, from 1.
     pub seq: i64,
 }
 
@@ -30,11 +30,11 @@ pub struct Blob {
     /// Padded to a multiple of four bytes.
     payload: Bytes,
     size: u32,
-    /// 0 if it did not come from the network.
+    /// 0 if the sample is not from the network.
     pub seq: i64,
-    /// The sample it answers.
+    /// The request that it answers.
     pub related: Option<SampleId>,
-    /// Of one that is written: entity id of its writer.
+    /// Entity ID of the writer, for a sent sample.
     pub writer: [u8; 4],
 }
 
@@ -43,7 +43,7 @@ impl Blob {
     pub fn bytes(&self) -> Bytes {
         self.payload.slice(..self.size as usize)
     }
-    /// Gives it away; Cyclone DDS frees it by `free_sd`.
+    /// Transfers ownership to Cyclone DDS, which frees it by `free_sd`.
     pub fn into_raw(b: Box<Blob>) -> *mut ddsi_serdata {
         Box::into_raw(b) as *mut ddsi_serdata
     }
@@ -69,7 +69,7 @@ impl Blob {
     }
 }
 
-/// What ends at a multiple of four already is not copied, as all that came from DDS.
+/// Copies only if there is padding, which samples from DDS do not need.
 fn padded(payload: Bytes) -> Bytes {
     let whole = payload.len().next_multiple_of(4);
     if whole == payload.len() {
@@ -117,22 +117,29 @@ unsafe fn packet(r: &Rdata, off: usize) -> *const u8 {
     (r.rmsg.add(1) as *const u8).add(off)
 }
 
-/// Sequence number and related sample identity from the DATA / DATAFRAG submessage.
-unsafe fn parse_submessage(r: &Rdata) -> (i64, Option<SampleId>) {
+/// The identity of a received sample.
+#[derive(Default)]
+struct Identity {
+    seq: i64,
+    related: Option<SampleId>,
+}
+
+/// The identity in the DATA or DATAFRAG submessage.
+unsafe fn parse_submessage(r: &Rdata) -> Identity {
     let (sub, pay) = (r.submsg_zoff as usize, r.payload_zoff as usize);
     if sub == 0 || pay < sub + 24 {
-        return (0, None);
+        return Identity::default();
     }
     let m = std::slice::from_raw_parts(packet(r, sub), pay - sub);
     let (id, flags) = (m[0], m[1]);
     if id != 0x15 && id != 0x16 {
-        return (0, None);
+        return Identity::default();
     }
     // Cyclone has byte-swapped the fixed header in place, so it is in native order.
     let u32n = |o: usize| u32::from_ne_bytes(m[o..o + 4].try_into().unwrap());
     let seq = ((u32n(16) as i64) << 32) | u32n(20) as i64;
     if flags & 2 == 0 {
-        return (seq, None);
+        return Identity { seq, related: None };
     }
     let le = flags & 1 == 1;
     let u16w = |o: usize| {
@@ -157,7 +164,7 @@ unsafe fn parse_submessage(r: &Rdata) -> (i64, Option<SampleId>) {
         }
         o += len;
     }
-    (seq, related)
+    Identity { seq, related }
 }
 
 unsafe extern "C" fn from_ser(
@@ -168,7 +175,7 @@ unsafe extern "C" fn from_ser(
 ) -> *mut ddsi_serdata {
     let mut payload = Vec::with_capacity(size.next_multiple_of(4));
     let mut frag = frags as *const Rdata;
-    let (seq, related) = parse_submessage(&*frag);
+    let Identity { seq, related } = parse_submessage(&*frag);
     while !frag.is_null() {
         let f = &*frag;
         let off = payload.len();
@@ -214,7 +221,8 @@ unsafe extern "C" fn eqkey(_: *const ddsi_serdata, _: *const ddsi_serdata) -> bo
 }
 unsafe extern "C" fn get_size(sd: *const ddsi_serdata) -> u32 {
     let blob = blob(sd);
-    hooks::about_to_send(blob.related.map(|related| (blob.writer, related)));
+    let writer = blob.writer;
+    hooks::about_to_send(blob.related.map(|request| hooks::Reply { writer, request }));
     blob.size
 }
 unsafe extern "C" fn to_ser(sd: *const ddsi_serdata, off: usize, sz: usize, buf: *mut c_void) {
@@ -277,7 +285,10 @@ unsafe extern "C" fn st_hash(_: *const ddsi_sertype) -> u32 {
     0
 }
 
-struct Ops(ddsi_sertype_ops, ddsi_serdata_ops);
+struct Ops {
+    sertype: ddsi_sertype_ops,
+    serdata: ddsi_serdata_ops,
+}
 unsafe impl Send for Ops {}
 unsafe impl Sync for Ops {}
 
@@ -302,11 +313,11 @@ fn ops() -> &'static Ops {
         d.free = Some(free_sd);
         d.print = Some(print);
         d.get_keyhash = Some(get_keyhash);
-        Ops(t, d)
+        Ops { sertype: t, serdata: d }
     })
 }
 
-/// A topic of any name and type name that carries opaque bytes, without a key.
+/// A topic with any name and type name, opaque bytes and no key.
 pub fn create_topic(participant: dds_entity_t, name: &str, type_name: &str) -> dds_entity_t {
     let (Ok(name), Ok(type_name)) = (CString::new(name), CString::new(type_name)) else {
         return -1;
@@ -316,7 +327,7 @@ pub fn create_topic(participant: dds_entity_t, name: &str, type_name: &str) -> d
         let flags = DDSI_SERTYPE_FLAG_TOPICKIND_NO_KEY;
         let o = ops();
         std::hint::black_box((hooks::hooks(), crate::local::hook()));
-        ddsi_sertype_init_flags(st, type_name.as_ptr(), &o.0, &o.1, flags);
+        ddsi_sertype_init_flags(st, type_name.as_ptr(), &o.sertype, &o.serdata, flags);
         dds_create_topic_sertype(
             participant,
             name.as_ptr(),

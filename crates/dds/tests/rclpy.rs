@@ -10,15 +10,15 @@ use tautline_dds::{
     Discovery, Participant, Qos, Range, RawReader, RawWriter, SampleId, SampleInfo, Specification,
 };
 
-/// Set in the copy of this program that runs inside the namespace.
+/// Set for the copy of this program inside the namespace.
 const INSIDE: &str = "TAUTLINE_DDS_INSIDE";
 const STRING: &str = "std_msgs::msg::dds_::String_";
-/// Of std_msgs/msg/String.
+/// The type hash of std_msgs/msg/String.
 const HASH: &str = "RIHS01_df668c740482bbd48fb39d76a70dfd4bd59db1288021743503259e948f6b1a18";
-/// Time after which what has not happened will not. Discovery may take 10 s.
+/// Time limit of a condition. Discovery may take 10 s.
 const LIMIT: Duration = Duration::from_secs(40);
 
-/// Runs the test of this name again, where nothing reaches the machine's network.
+/// Runs the test of this name again, separated from the machine's network.
 fn in_a_namespace(test: &str) {
     let script = "ip link set lo up multicast on && ip route add 224.0.0.0/4 dev lo && exec \"$@\"";
     let output = Command::new("unshare")
@@ -31,7 +31,7 @@ fn in_a_namespace(test: &str) {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     println!("{said}");
-    // A name that no test has selects none, which succeeds.
+    // An unknown name would select no test, and succeed.
     assert!(output.status.success() && said.contains(" 1 passed"), "{test} in a namespace");
 }
 
@@ -57,9 +57,11 @@ fn cdr(text: &str) -> Bytes {
 }
 
 #[test]
-fn samples_go_round_late_joiners_get_the_last_and_the_graph_is_right() {
+fn samples_pass_both_ways_late_joiners_get_the_last_and_the_graph_is_right() {
     if std::env::var_os(INSIDE).is_none() {
-        return in_a_namespace("samples_go_round_late_joiners_get_the_last_and_the_graph_is_right");
+        return in_a_namespace(
+            "samples_pass_both_ways_late_joiners_get_the_last_and_the_graph_is_right",
+        );
     }
     let participant = Participant::new(0, Range::Machine, b"enclave=/;").unwrap();
     let seen = Arc::new(Mutex::new(Vec::new()));
@@ -69,14 +71,14 @@ fn samples_go_round_late_joiners_get_the_last_and_the_graph_is_right() {
     let qos = Qos { user_data, ignore_own: true, ..Qos::default() };
     let about = |topic, qos| Specification { topic, type_name: STRING, qos };
 
-    // Published before anyone is there; of five the last three are kept.
+    // Published before there is a subscriber; the last three of five are kept.
     let kept = Qos { durability: 1, depth: 3, ..qos.clone() };
     let latched = RawWriter::new(&participant, about("rt/latched", &kept), |_, _| ()).unwrap();
     for number in 1..=5 {
         latched.write(cdr(&format!("kept {number}")), None).unwrap();
     }
     let echo = RawWriter::new(&participant, about("rt/echo", &qos), |_, _| ()).unwrap();
-    // Not written from Cyclone DDS's own thread.
+    // Cyclone DDS's own threads must not write.
     let (came, comes) = std::sync::mpsc::channel::<Bytes>();
     let take = move |bytes: Bytes, _: &_| came.send(bytes).unwrap();
     let about_chatter = about("rt/chatter", &qos);
@@ -119,7 +121,7 @@ fn samples_go_round_late_joiners_get_the_last_and_the_graph_is_right() {
 
 const REQUEST: &str = "std_srvs::srv::dds_::SetBool_Request_";
 const REPLY: &str = "std_srvs::srv::dds_::SetBool_Response_";
-/// Of a service's endpoints in ROS 2.
+/// The policies of a service's endpoints in ROS 2.
 const SERVICE: fn() -> Qos = || Qos { ignore_own: true, miss_nothing: true, ..Qos::default() };
 
 /// A Boolean, or a response of SetBool, as CDR.
@@ -132,9 +134,9 @@ fn response(success: u8, message: &str) -> Bytes {
 }
 
 #[test]
-fn a_client_takes_our_replies_and_we_take_a_servers() {
+fn a_client_gets_our_replies_and_we_get_those_of_a_server() {
     if std::env::var_os(INSIDE).is_none() {
-        return in_a_namespace("a_client_takes_our_replies_and_we_take_a_servers");
+        return in_a_namespace("a_client_gets_our_replies_and_we_get_those_of_a_server");
     }
     let participant = Participant::new(0, Range::Machine, b"enclave=/;").unwrap();
     let qos = SERVICE();
@@ -168,7 +170,7 @@ fn a_client_takes_our_replies_and_we_take_a_servers() {
     let calls = about("rq/theirsRequest", REQUEST);
     let calls = RawWriter::new(&participant, calls, ignore).unwrap();
     let peer = peer("service.py");
-    // Replies are lost until the server's writer has met our reader.
+    // Replies are lost until the server's writer has matched our reader.
     let start = Instant::now();
     loop {
         calls.write(boolean(0), None).unwrap();

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Messages on their way from the node to a gateway's own thread: bounded.
+//! The bounded backlog between the node and a gateway's own thread.
 
-use crate::{CallId, Command};
+use crate::{Command, Event};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Messages that wait for the gateway's thread; further ones are to be counted as
+/// Messages that may wait for the gateway's thread; the caller counts further ones as
 /// [`Reason::GatewayBehind`](crate::rejections::Reason). Other commands are never dropped.
-/// What one peer may send in a second is a small part of it.
+/// One peer can send only a small part of this in a second.
 pub const MAX_MESSAGES: usize = 65_536;
-/// Bytes of them, unless it is one message alone: four times what the node has of one peer there.
+/// Bytes of these messages, unless a single one is larger. The node admits a fourth for one peer.
 pub const MAX_BYTES: usize = 256 << 20;
 
-/// Why a call fails that came when so much waited.
-pub const TOO_MUCH: &str = "too many messages or bytes wait for ROS here";
+/// Why a call fails when the backlog is full.
+const FULL: &str = "too many messages or bytes wait for ROS here";
 
-/// What waits.
+/// Messages and bytes that wait.
 #[derive(Debug, Default)]
 pub struct Backlog {
     messages: AtomicUsize,
@@ -22,7 +22,7 @@ pub struct Backlog {
 }
 
 impl Backlog {
-    /// Whether one more message may wait; if so it is counted in.
+    /// Counts one more message if it fits.
     pub fn admit(&self, bytes: usize) -> bool {
         let messages = self.messages.fetch_add(1, Ordering::Relaxed);
         let waiting = self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -33,23 +33,23 @@ impl Backlog {
         fits
     }
 
-    /// A command as it may wait. Requests and responses are counted in; of those that are too
-    /// much, a response is replaced by an error, and a request fails (`Err`).
-    pub fn bound(&self, command: Command) -> Result<Command, (String, CallId)> {
+    /// Counts the request or response of a command. If it does not fit, an error replaces the
+    /// response; for a request, `Err` is the event that fails the call.
+    pub fn admit_command(&self, command: Command) -> Result<Command, Box<Event>> {
         match command {
             Command::Call { service, call, request, .. } if !self.admit(request.len()) => {
-                Err((service, call))
+                Err(Event::Answered { service, call, outcome: Err(FULL.into()) }.into())
             }
             Command::Answer { service, call, outcome: Ok(response) }
                 if !self.admit(response.len()) =>
             {
-                Ok(Command::Answer { service, call, outcome: Err(TOO_MUCH.into()) })
+                Ok(Command::Answer { service, call, outcome: Err(FULL.into()) })
             }
             other => Ok(other),
         }
     }
 
-    /// A message that was counted in has been taken.
+    /// An admitted message has been processed.
     pub fn release(&self, bytes: usize) {
         self.messages.fetch_sub(1, Ordering::Relaxed);
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_calls_that_are_too_much_requests_fail_and_responses_become_errors() {
+    fn with_a_full_backlog_requests_fail_and_responses_become_errors() {
         let backlog = Backlog::default();
         let request = bytes::Bytes::from(vec![0; MAX_BYTES]);
         let call = || Command::Call {
@@ -70,12 +70,13 @@ mod tests {
             request: request.clone(),
             patience: std::time::Duration::ZERO,
         };
-        assert!(matches!(backlog.bound(call()), Ok(Command::Call { .. })));
-        assert_eq!(backlog.bound(call()).unwrap_err(), ("/x".into(), 7));
+        assert!(matches!(backlog.admit_command(call()), Ok(Command::Call { .. })));
+        let failed = backlog.admit_command(call()).unwrap_err();
+        assert!(matches!(*failed, Event::Answered { call: 7, outcome: Err(_), .. }), "{failed:?}");
         let outcome = Ok(request.clone());
         let answer = Command::Answer { service: "/x".into(), call: 7, outcome };
-        let Ok(Command::Answer { outcome, .. }) = backlog.bound(answer) else { panic!() };
-        assert_eq!(outcome, Err(TOO_MUCH.into()));
+        let Ok(Command::Answer { outcome, .. }) = backlog.admit_command(answer) else { panic!() };
+        assert_eq!(outcome, Err(FULL.into()));
         backlog.release(MAX_BYTES);
         assert!(backlog.admit(MAX_BYTES), "what was refused does not count");
     }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Messages for local subscribers that did not keep up, counted by topic.
+//! Counts of messages dropped because a local subscriber was too slow, by topic.
 
+use crate::lock::lock;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Topics beyond which the count of one that is not published any more is forgotten.
+/// Counts kept. Beyond this number the counts of topics that are no longer published are deleted.
 const MAX_KEPT: usize = 1024;
 
 /// The counts, shared by a gateway's threads.
@@ -14,22 +15,22 @@ pub struct Drops(Mutex<BTreeMap<String, Arc<AtomicU64>>>);
 
 impl Drops {
     fn counts(&self) -> MutexGuard<'_, BTreeMap<String, Arc<AtomicU64>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
-    /// The count of a topic that is published; it goes on where it was kept.
-    pub fn of(&self, topic: &str) -> Arc<AtomicU64> {
+    /// The count of a published topic. A count that was kept continues.
+    pub fn count(&self, topic: &str) -> Arc<AtomicU64> {
         self.counts().entry(topic.to_owned()).or_default().clone()
     }
 
-    /// The topic is not published any more. Its count is kept, should it come back.
-    pub fn leave(&self, topic: &str) {
+    /// The topic is no longer published. A count above zero is kept in case the topic returns.
+    pub fn release(&self, topic: &str) {
         let mut counts = self.counts();
         let fits = counts.len() <= MAX_KEPT;
         counts.retain(|name, count| name != topic || fits && count.load(Ordering::Relaxed) > 0);
     }
 
-    /// All topics of which messages were dropped, and how many.
+    /// Topics with dropped messages, and their counts.
     pub fn all(&self) -> Vec<(String, u64)> {
         let counts = self.counts();
         let all = counts.iter().map(|(name, count)| (name.clone(), count.load(Ordering::Relaxed)));
@@ -42,26 +43,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_count_goes_on_when_its_topic_comes_back() {
+    fn a_count_continues_when_its_topic_returns() {
         let drops = Drops::default();
-        drops.of("/scan").fetch_add(2, Ordering::Relaxed);
-        drops.of("/odom");
+        drops.count("/scan").fetch_add(2, Ordering::Relaxed);
+        drops.count("/odom");
         assert_eq!(drops.all(), [("/scan".to_owned(), 2)]);
-        drops.leave("/scan");
-        drops.leave("/odom");
-        drops.of("/scan").fetch_add(1, Ordering::Relaxed);
+        drops.release("/scan");
+        drops.release("/odom");
+        drops.count("/scan").fetch_add(1, Ordering::Relaxed);
         assert_eq!(drops.all(), [("/scan".to_owned(), 3)]);
     }
 
     #[test]
-    fn topics_that_come_and_go_are_forgotten() {
+    fn counts_of_short_lived_topics_are_bounded() {
         let drops = Drops::default();
         for number in 0..2 * MAX_KEPT {
             let (quiet, loud) = (format!("/quiet{number}"), format!("/loud{number}"));
-            drops.of(&quiet);
-            drops.of(&loud).fetch_add(1, Ordering::Relaxed);
-            drops.leave(&quiet);
-            drops.leave(&loud);
+            drops.count(&quiet);
+            drops.count(&loud).fetch_add(1, Ordering::Relaxed);
+            drops.release(&quiet);
+            drops.release(&loud);
         }
         assert_eq!(drops.counts().len(), MAX_KEPT);
     }

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The robot's own middleware at either end of Tautline.
+//! The gateways to the robot's own middleware.
 //!
-//! A [`Gateway`] watches the local middleware (a ROS 1 master or a DDS
-//! domain), says what is published there, reads the topics it is told to read
-//! and publishes what arrives from peers. It knows topics, types and bytes; it
-//! knows nothing of peers' links, packets or priorities.
+//! A [`Gateway`] watches the local middleware (a ROS 1 master or a DDS domain), offers its topics and
+//! services, reads the topics that the node subscribes to, and publishes the messages of peers. It
+//! handles topics, types and bytes, and knows no links, packets or priorities.
 //!
-//! The two directions are plain data, so that a gateway can be tested, or
-//! replaced by a traffic generator, without a network:
-//! [`Command`] goes in through [`Gateway::handle`], [`Event`] comes out through
-//! [`Events::emit`].
+//! Both directions are plain data, so that a gateway can be tested, or replaced by a traffic
+//! generator, without a network: [`Command`] is the input through [`Gateway::handle`], [`Event`]
+//! the output through [`Events::emit`].
 #![forbid(unsafe_code)]
 
 mod backlog;
 mod drops;
+mod lock;
+#[cfg(any(feature = "ros1", feature = "ros2"))]
+mod log_limit;
 pub mod mapping;
 pub mod networks;
 pub mod observations;
@@ -23,9 +24,9 @@ pub mod rejections;
 pub mod ros1;
 #[cfg(feature = "ros2")]
 pub mod ros2;
-mod sources;
 #[cfg(any(feature = "ros1", feature = "ros2"))]
-mod sparing;
+mod shared;
+mod sources;
 pub mod tf;
 pub mod threads;
 pub mod types;
@@ -36,7 +37,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use threads::End;
 
-/// What is known of a topic and needed to publish it elsewhere.
+/// The description of a topic, with which another robot can publish it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topic {
     /// Name in the local middleware, fully resolved (`/scan`).
@@ -47,40 +48,40 @@ pub struct Topic {
     pub type_hash: String,
     /// Full definition with all nested types, as in a ROS 1 connection header.
     pub definition: Arc<str>,
-    /// Quality of service asked of publishers of this topic.
+    /// Quality of service of the topic's publishers.
     pub qos: Qos,
 }
 
-/// Quality of service that publishers offer, in the words of ROS 2; ROS 1 maps onto it.
+/// Quality of service that publishers offer, in the terms of ROS 2. ROS 1 maps onto it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Qos {
-    /// `true`: the last messages of each publisher are kept for late joiners
-    /// (ROS 1: latched; ROS 2: transient local).
+    /// Whether the last messages of each publisher are kept for late joiners (ROS 1: latched;
+    /// ROS 2: transient local).
     pub transient_local: bool,
-    /// How many of them, at least 1.
+    /// The number of kept messages, at least 1.
     pub depth: u32,
-    /// `true`: the publisher offers reliable delivery (always so in ROS 1).
+    /// Whether the publisher offers reliable delivery (always in ROS 1).
     pub reliable: bool,
     /// Longest time between two messages; `None` promises nothing.
     pub deadline: Option<Duration>,
     /// Age past which a message is worthless; `None` is never.
     pub lifespan: Option<Duration>,
-    /// How publishers show that they live.
+    /// How publishers assert that they are alive.
     pub liveliness: Liveliness,
 }
 
-/// How publishers show that they live.
+/// How publishers assert that they are alive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Liveliness {
-    /// `true`: each topic for itself, by publishing; else all of a process, by its being there.
+    /// `true`: by publishing, for each topic; `false`: by the existence of the process.
     pub manual: bool,
-    /// Longest time without a sign of life; `None` promises nothing.
+    /// Longest time between two assertions; `None` promises nothing.
     pub lease: Option<Duration>,
 }
 
 impl Qos {
-    /// What is offered on behalf of two publishers: all that either offers, but of promises on
-    /// time only what both keep.
+    /// The combined offer of two publishers: the features that either offers, and the promises on
+    /// time that both keep.
     pub fn united(self, other: Self) -> Self {
         let longest = |a: Option<Duration>, b: Option<Duration>| Some(a?.max(b?));
         Self {
@@ -110,36 +111,36 @@ impl Default for Qos {
     }
 }
 
-/// Tells publishers of one topic apart, so that each one's latched message is
-/// kept. Small, reused when a publisher leaves, below [`MAX_SOURCES`].
+/// Distinguishes the publishers of one topic, so that the latched messages of each are kept. Below
+/// [`MAX_SOURCES`]; reused when a publisher leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Source(pub u32);
 
-/// Publishers of one topic that are told apart on one robot; more share the last number.
+/// Publishers of one topic distinguished on one robot; further ones share the last number.
 pub const MAX_SOURCES: u32 = 64;
 
-/// What is known of a service and needed to serve it elsewhere. An action of ROS 2 is three of
-/// these and two topics; one of ROS 1 is five topics.
+/// The description of a service, with which another robot can serve it. An action of ROS 2 consists
+/// of three services and two topics, one of ROS 1 of five topics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Service {
     /// Name in the local middleware, fully resolved (`/add_two_ints`).
     pub name: String,
     /// Type name (`std_srvs/SetBool`; ROS 2: `std_srvs/srv/SetBool`).
     pub type_name: String,
-    /// md5 for ROS 1, `RIHS01_...` of the request for ROS 2; empty where it is not known.
+    /// md5 for ROS 1, `RIHS01_...` of the request for ROS 2; empty if unknown.
     pub type_hash: String,
-    /// Request, a line `---`, response, then what both need as in a topic's definition; empty
-    /// where it is not known.
+    /// Request, a line `---`, response, then the types that both need, as in a topic's definition;
+    /// empty if unknown.
     pub definition: Arc<str>,
 }
 
-/// Tells the calls of one gateway and service apart while they are under way.
+/// Identifies a pending call of one gateway and service.
 pub type CallId = u64;
 
-/// A service's response in the local serialization, or why there is none, for a person.
+/// A service's response in the local serialization, or the reason of the failure for a person.
 pub type Outcome = Result<Bytes, String>;
 
-/// What the node asks of a gateway. Every command is idempotent.
+/// A command of the node to a gateway. Every command is idempotent.
 #[derive(Debug, Clone)]
 pub enum Command {
     /// Read `topic` from local publishers until [`Command::Unsubscribe`].
@@ -152,9 +153,9 @@ pub enum Command {
         /// Local name.
         topic: String,
     },
-    /// Publish `topic` locally on behalf of peers; repeated with another type, the newer holds.
+    /// Publish `topic` locally on behalf of peers. A repetition replaces the type.
     Advertise {
-        /// What to publish, under its local name.
+        /// The topic under its local name.
         topic: Topic,
     },
     /// Stop publishing `topic`.
@@ -162,56 +163,56 @@ pub enum Command {
         /// Local name.
         topic: String,
     },
-    /// Hand one message to the local subscribers of an advertised topic.
+    /// Publish one message to the local subscribers of an advertised topic.
     Publish {
         /// Local name.
         topic: String,
-        /// Which publisher it came from (unique over all peers).
+        /// The publisher (unique over all peers).
         source: Source,
         /// The serialized message, without any length prefix.
         payload: Bytes,
     },
-    /// Serve a service locally on behalf of a peer; repeated with another type, the newer holds.
+    /// Serve a service locally on behalf of a peer. A repetition replaces the type.
     Serve {
-        /// What to serve, under its local name.
+        /// The service under its local name.
         service: Service,
     },
-    /// Stop serving it; calls under way fail.
+    /// Stop serving it; pending calls fail.
     Unserve {
         /// Local name.
         service: String,
     },
-    /// Call the local server of a service once; [`Event::Answered`] says what came of it.
+    /// Call the local server of a service once; [`Event::Answered`] has the outcome.
     Call {
         /// Local name.
         service: String,
-        /// Drawn by the node, unique while under way.
+        /// Chosen by the node, unique among pending calls.
         call: CallId,
         /// The serialized request, without any length prefix.
         request: Bytes,
-        /// After so long there is no answer any more.
+        /// The time limit of the call.
         patience: Duration,
     },
-    /// The outcome of an [`Event::Called`]; one that is not under way any more is passed over.
+    /// The outcome of an [`Event::Called`]; ignored if the call is no longer pending.
     Answer {
         /// Local name.
         service: String,
         /// As in the event.
         call: CallId,
-        /// What the caller gets.
+        /// The outcome for the caller.
         outcome: Outcome,
     },
-    /// The [`Selector`] says something else from now on: what may leave and did not is offered,
-    /// what may not leave any more is withdrawn. The rest goes on undisturbed.
+    /// The [`Selector`] has changed: offer what may leave now, and withdraw what may no longer
+    /// leave. Other topics and services are not affected.
     Reselect,
 }
 
-/// What a gateway tells the node.
+/// A report of a gateway to the node.
 #[derive(Debug, Clone)]
 pub enum Event {
-    /// Someone other than Tautline publishes `topic` here; repeated when its type or QoS changes.
+    /// A local node publishes `topic`; repeated when its type or QoS changes.
     Offered(Topic),
-    /// Nobody publishes the topic here any more.
+    /// The topic has no local publisher any more.
     Withdrawn {
         /// Local name.
         topic: String,
@@ -220,30 +221,30 @@ pub enum Event {
     Message {
         /// Local name.
         topic: String,
-        /// Which local publisher sent it.
+        /// The local publisher.
         source: Source,
         /// The serialized message, without any length prefix.
         payload: Bytes,
-        /// When its last byte was read.
+        /// The time at which its last byte was read.
         received: Instant,
     },
-    /// A local publisher told apart by `source` left; its latched messages go with it.
+    /// A local publisher has left; its latched messages are no longer valid.
     SourceGone {
         /// Local name.
         topic: String,
         /// The publisher that left.
         source: Source,
     },
-    /// Whether anyone on this robot listens to an advertised topic (sent on change).
+    /// Whether an advertised topic has local subscribers (sent on change).
     Wanted {
         /// Local name.
         topic: String,
         /// `true` from the first subscriber, `false` after the last.
         wanted: bool,
     },
-    /// Someone other than Tautline serves this here; repeated when its type changes.
+    /// A local node serves this service; repeated when its type changes.
     ServiceOffered(Service),
-    /// Nobody serves it here any more.
+    /// The service has no local server any more.
     ServiceWithdrawn {
         /// Local name.
         service: String,
@@ -252,21 +253,21 @@ pub enum Event {
     Called {
         /// Local name.
         service: String,
-        /// Drawn by the gateway, unique while under way.
+        /// Chosen by the gateway, unique among pending calls.
         call: CallId,
         /// The serialized request, without any length prefix.
         request: Bytes,
     },
-    /// What came of a [`Command::Call`], exactly once for each.
+    /// The outcome of a [`Command::Call`], exactly once for each.
     Answered {
         /// Local name.
         service: String,
         /// As in the command.
         call: CallId,
-        /// The response, or what went wrong.
+        /// The response, or the reason of the failure.
         outcome: Outcome,
     },
-    /// A command could not be carried out, e.g. a local topic of the same name has another type.
+    /// A command was refused, e.g. since a local topic of the same name has another type.
     Refused {
         /// Local name.
         topic: String,
@@ -275,7 +276,7 @@ pub enum Event {
     },
 }
 
-/// Something of this robot that may leave it.
+/// A topic or service of this robot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Named<'a> {
     /// A topic by its local name.
@@ -284,16 +285,16 @@ pub enum Named<'a> {
     Service(&'a str),
 }
 
-/// Says what may leave this robot.
+/// Decides whether a topic or service may leave this robot.
 pub type Selector = Arc<dyn Fn(Named<'_>) -> bool + Send + Sync>;
 
-/// Where a gateway delivers its events. Called on the gateway's own thread; must not block.
+/// The receiver of a gateway's events. Called on the gateway's threads; must not block.
 pub trait Events: Send + Sync + 'static {
-    /// Takes one event; what cannot be taken is counted by the receiver, not retried.
+    /// Receives one event. The receiver counts events that it cannot accept; there is no retry.
     fn emit(&self, event: Event);
 
-    /// A thread of the gateway has ended, which before [`Gateway::shutdown`] is a failure of the
-    /// whole.
+    /// A thread of the gateway has ended. Before [`Gateway::shutdown`] that is a failure of the
+    /// gateway.
     fn ended(&self, _thread: &str, _how: End) {}
 }
 
@@ -302,23 +303,23 @@ pub trait Events: Send + Sync + 'static {
 pub struct GatewayStatus {
     /// `ros1`, `ros2`, ...
     pub kind: &'static str,
-    /// Where the middleware is (`http://localhost:11311`).
+    /// The address of the middleware (`http://localhost:11311`).
     pub location: String,
-    /// Whether it answers now.
+    /// Whether the middleware responds.
     pub connected: bool,
-    /// Last trouble, for a person; empty when all is well.
+    /// Current troubles, for a person; empty if there are none.
     pub trouble: String,
-    /// Messages dropped for local subscribers that do not keep up, by local topic.
+    /// Messages dropped because a local subscriber is too slow, by local topic.
     pub slow_subscriber_drops: Vec<(String, u64)>,
-    /// Messages that were not taken or handed on for other reasons.
+    /// Messages rejected for other reasons.
     pub rejected: Vec<Rejected>,
 }
 
 /// One kind of middleware on this robot.
 pub trait Gateway: Send {
-    /// Carries out `command`; never blocks on the network.
+    /// Executes `command`; never blocks on the network.
     fn handle(&self, command: Command);
-    /// State right now.
+    /// The current state.
     fn status(&self) -> GatewayStatus;
     /// Unregisters from the middleware and stops; returns within about five seconds.
     fn shutdown(self: Box<Self>);
@@ -329,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn several_publishers_are_offered_as_one_that_every_subscriber_of_theirs_takes() {
+    fn the_combined_offer_of_publishers_suits_each_of_their_subscribers() {
         let deadline = Some(Duration::from_secs(1));
         let strong = Qos { transient_local: true, deadline, ..Qos::default() };
         let weak = Qos { reliable: false, depth: 3, ..Qos::default() };

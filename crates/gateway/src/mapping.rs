@@ -1,37 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which topics go where, and how: pure rules from topic names to treatment.
+//! Rules from the names of topics and services to their treatment. Pure.
 
 use crate::types::definition::short_name;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How topics that match `pattern` are sent.
+/// The treatment of topics that match `pattern`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TopicRule {
-    /// Which topics.
+    /// The topics.
     pub pattern: Pattern,
     /// Treatment of each.
     pub treatment: Treatment,
 }
 
-/// What a topic gets on its way out.
+/// How a topic is sent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Treatment {
     /// 0-255, higher first.
     pub priority: u8,
-    /// How many of the newest messages are worth keeping, at least 1; see [`Self::keep_last`].
+    /// The number of newest messages that matter, at least 1; see [`Self::keep_last`].
     pub keep_last: Option<u16>,
-    /// What the topic does where a link cannot carry all of it; see [`Self::when_slow`].
+    /// What happens if a link cannot carry all messages; see [`Self::when_slow`].
     pub when_slow: Option<WhenSlow>,
     /// Age past which a message is worthless.
     pub lifespan: Option<Duration>,
-    /// Highest rate at which messages are accepted, in hertz; the rest is left out at the source.
+    /// Highest rate in hertz; further messages are dropped at the source.
     pub rate_hz: Option<f64>,
     /// How the payload is compressed.
     pub compression: Compression,
-    /// Peers that may have it; `None` is everyone.
+    /// Peers that may get it; `None` is all.
     pub to: Option<Vec<String>>,
-    /// Whether lost pieces are sent again while the message is useful.
+    /// Whether lost fragments are retransmitted while the message is useful.
     pub repair: bool,
 }
 
@@ -51,19 +51,19 @@ impl Default for Treatment {
 }
 
 impl Treatment {
-    /// Least time between two messages; `None` without a highest rate.
+    /// Least time between two messages; `None` without a limit on the rate.
     pub fn period(&self) -> Option<Duration> {
         let seconds = 1.0 / self.rate_hz?;
         Some(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
     }
 
-    /// How a topic of this type gives way; `None`: as [`Self::keep_last`] says.
+    /// The effective choice for a topic of this type; `None`: [`Self::keep_last`] applies.
     pub fn when_slow(&self, type_name: &str) -> Option<WhenSlow> {
         let by_kind = (self.keep_last.is_none() && is_view(type_name)).then_some(WhenSlow::Latest);
         self.when_slow.or(by_kind)
     }
 
-    /// How many of the newest messages of a topic of this type are worth keeping, at least 1.
+    /// The number of newest messages that matter for a topic of this type, at least 1.
     pub fn keep_last(&self, type_name: &str) -> u16 {
         match self.when_slow(type_name) {
             Some(WhenSlow::Latest | WhenSlow::Thin) => 1,
@@ -73,38 +73,38 @@ impl Treatment {
     }
 }
 
-/// How many of the newest messages are worth keeping unless something else is known.
+/// The default number of newest messages that matter.
 pub const KEEP_LAST: u16 = 10;
 
-/// What a topic does where a link cannot carry all of it.
+/// What happens to a topic if a link cannot carry all of its messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenSlow {
-    /// Only the newest message waits: what is sent is as new as can be (`keep_last: 1`).
+    /// Only the newest message is queued: sent messages are as new as possible (`keep_last: 1`).
     Latest,
-    /// Likewise, and a message that comes while one is being sent is left out: every n-th is
-    /// sent, at once.
+    /// As `Latest`, and a message that arrives during a transmission is dropped: every n-th
+    /// message is sent at once.
     Thin,
-    /// All wait in order, until their lifespan or the queue's bounds end that.
+    /// All messages are queued in order, within their lifespan and the limits of the queue.
     Queue,
 }
 
 impl WhenSlow {
-    /// The words of the file, in the order of the values above.
+    /// The words of the configuration file, in the order of the variants.
     pub const WORDS: &[&str] = &["latest", "thin", "queue"];
 
-    /// From the word in the file.
+    /// From the word in the configuration file.
     pub fn from_word(word: &str) -> Option<Self> {
-        [Self::Latest, Self::Thin, Self::Queue].into_iter().find(|it| it.word() == word)
+        [Self::Latest, Self::Thin, Self::Queue].into_iter().find(|choice| choice.word() == word)
     }
 
-    /// As in the file.
+    /// The word in the configuration file.
     pub fn word(self) -> &'static str {
         Self::WORDS[self as usize]
     }
 }
 
-/// Types whose messages each show all there is to see, and take many packets: where ten wait, all
-/// of them are old. Video of differences between images is not among them.
+/// Types whose messages are complete views and take many packets: in a queue of ten, all are old.
+/// Video with differences between images is not among them.
 const VIEWS: [&str; 5] = [
     "sensor_msgs/Image",
     "sensor_msgs/CompressedImage",
@@ -118,29 +118,29 @@ pub fn is_view(type_name: &str) -> bool {
     VIEWS.contains(&&*short_name(type_name))
 }
 
-/// How services that match `pattern` are carried to other robots.
+/// The treatment of services that match `pattern`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServiceRule {
-    /// Which services.
+    /// The services.
     pub pattern: Pattern,
     /// Treatment of each.
     pub treatment: ServiceTreatment,
 }
 
-/// What calls of a service get on their way, and their answers.
+/// How calls of a service and their responses are sent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServiceTreatment {
     /// 0-255, higher first.
     pub priority: u8,
-    /// How long a caller waits.
+    /// Time limit of a call.
     pub timeout: Duration,
-    /// Peers that are offered it; `None` is everyone.
+    /// Peers that may call it; `None` is all.
     pub to: Option<Vec<String>>,
 }
 
-/// How long a caller waits unless the file says otherwise.
+/// The default time limit of a call.
 pub const SERVICE_TIMEOUT: Duration = Duration::from_secs(5);
-/// The result of an action is asked for when it begins, and told when it ends.
+/// Time limit of a call for the result of an action, which lasts from its start to its end.
 pub const RESULT_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// The services of an action of ROS 2, below its name and `_action`.
@@ -149,12 +149,12 @@ pub const ACTION_SERVICES: [&str; 3] = ["send_goal", "cancel_goal", RESULT];
 pub const ACTION_TOPICS: [&str; 2] = ["feedback", "status"];
 const RESULT: &str = "get_result";
 
-/// How long a caller of an action's service waits: for the result, until the action ends.
+/// Time limit of a call of an action's service; for the result it is [`RESULT_TIMEOUT`].
 pub fn action_timeout(service: &str, timeout: Duration) -> Duration {
     if service == RESULT { RESULT_TIMEOUT } else { timeout }
 }
 
-/// Whether a service is one by which the result of an action is asked for.
+/// Whether a service returns the result of an action.
 pub fn is_result(name: &str) -> bool {
     action_of(name).is_some() && name.ends_with(RESULT)
 }
@@ -167,46 +167,46 @@ pub fn service_treatment(rules: &[ServiceRule], name: &str) -> Option<ServiceTre
 /// Compression of a topic's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Compression {
-    /// As it is.
+    /// No compression.
     #[default]
     None,
-    /// Zstandard (RFC 8878), sent raw where that is not smaller.
+    /// Zstandard (RFC 8878); sent raw if that is not larger.
     Zstd,
 }
 
-/// A name, or a pattern of names, of topics or of tf frames: `*` is any run of characters
-/// within one level, `**` any run across levels.
+/// A name or a pattern of names of topics or tf frames. `*` matches any characters within one
+/// level, `**` across levels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern(String);
 
-/// How names of one peer's topics become local names.
+/// The mapping of one peer's names to local names.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NameMap {
-    /// Put before each name (`/robot1`), empty for none.
+    /// The prefix of each name (`/robot1`), which may be empty.
     pub prefix: String,
-    /// Names that become others, before the prefix is put on.
+    /// Renames, which come before the prefix.
     pub remap: BTreeMap<String, String>,
-    /// Which of the peer's topics, services and actions are taken, by their names at the peer.
+    /// The peer's accepted topics, services and actions, by their names at the peer.
     pub accept: Vec<Accept>,
 }
 
-/// Topics, services or actions of a peer that the file allows.
+/// Topics, services or actions of a peer that the configuration allows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Accept {
-    /// Which names, as the peer has them.
+    /// The names at the peer.
     pub pattern: Pattern,
-    /// Which types, each as `package/Type`; empty is any.
+    /// The types, each as `package/Type`; empty: any.
     pub types: Vec<String>,
 }
 
-/// What `accept` says of one name and type.
+/// The decision of `accept` on one name and type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accepted {
-    /// It is allowed.
+    /// Name and type are accepted.
     Yes,
-    /// The name is allowed with another type.
+    /// The name is accepted with another type.
     OtherType,
-    /// No entry has the name.
+    /// No entry matches the name.
     No,
 }
 
@@ -238,23 +238,23 @@ pub fn is_type(allowed: &str, name: &str, found: &str) -> bool {
     action_of(name).is_some() && (own || shared.contains(&&*found))
 }
 
-/// Why a text is no topic name or pattern.
+/// Why a name or pattern is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Names are absolute.
+    /// Names of topics are absolute.
     #[error("'{0}' does not start with '/'")]
     NotAbsolute(String),
-    /// Something a ROS name cannot hold.
+    /// A character that is invalid in a ROS name.
     #[error("'{name}' has '{found}'; a level of a name is letters, digits and '_'{also}")]
     Character {
         /// The whole text.
         name: String,
-        /// The first character that does not fit.
+        /// The first invalid character.
         found: char,
-        /// What else is allowed here.
+        /// Further characters allowed here.
         also: &'static str,
     },
-    /// tf2 refuses names of frames that are absolute.
+    /// tf2 refuses absolute names of frames.
     #[error("'{0}' starts with '/', which names of frames do not")]
     Absolute(String),
     /// An empty level, as in `//` or a trailing `/`.
@@ -309,39 +309,39 @@ impl Pattern {
         Ok(Self(text.into()))
     }
 
-    /// The text it was made from.
+    /// The text of the pattern.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether it is a plain name.
+    /// Whether the pattern is a plain name.
     pub fn is_name(&self) -> bool {
         !self.0.contains('*')
     }
 
-    /// Whether `name` is one of those meant.
+    /// Whether the pattern matches `name`.
     pub fn matches(&self, name: &str) -> bool {
         glob(self.0.as_bytes(), name.as_bytes())
     }
 
-    /// Whether `name`, or the action of ROS 2 that it is a part of, is one of those meant.
+    /// Whether the pattern matches `name` or the ROS 2 action that it is a part of.
     pub fn matches_or_action(&self, name: &str) -> bool {
         self.matches(name) || action_of(name).is_some_and(|action| self.matches(action))
     }
 
-    /// Whether this matches whatever `later` matches. Tries names in which the stars of `later`
-    /// are nothing, one strange level, or two: a pattern matches all of these only by stars
-    /// that reach as far.
+    /// Whether this pattern matches every name that `later` matches. Tests names in which the stars
+    /// of `later` stand for nothing, one unusual level, or two: only stars that reach as far match
+    /// all of these.
     pub fn covers(&self, later: &Pattern) -> bool {
-        const STRANGE: [(&str, &str); 3] = [("", ""), ("\u{1}", "\u{1}"), ("\u{1}", "\u{1}/\u{1}")];
-        STRANGE.iter().all(|(level, levels)| {
+        const SAMPLES: [(&str, &str); 3] = [("", ""), ("\u{1}", "\u{1}"), ("\u{1}", "\u{1}/\u{1}")];
+        SAMPLES.iter().all(|(level, levels)| {
             self.matches(&later.as_str().replace("**", levels).replace('*', level))
         })
     }
 }
 
-/// Matches `name` against `pattern` in O(pattern x name) time whatever the
-/// number of stars: `reachable[i]` says that the pattern so far can consume `name[..i]`.
+/// Matches `name` against `pattern` in O(pattern x name) time for any number of stars:
+/// `reachable[i]` is true if the pattern so far can match `name[..i]`.
 fn glob(pattern: &[u8], name: &[u8]) -> bool {
     let mut reachable = vec![false; name.len() + 1];
     reachable[0] = true;
@@ -364,7 +364,7 @@ fn glob(pattern: &[u8], name: &[u8]) -> bool {
     reachable[name.len()]
 }
 
-/// The treatment of `name`: that of the first rule that matches, as in a file read from the top.
+/// The treatment of `name`: that of the first rule that matches.
 pub fn treatment<'a>(rules: &'a [TopicRule], name: &str) -> Option<&'a Treatment> {
     rules.iter().find(|rule| rule.pattern.matches(name)).map(|rule| &rule.treatment)
 }
@@ -376,8 +376,8 @@ impl NameMap {
         format!("{}{renamed}", self.prefix)
     }
 
-    /// What `accept` says of a name at the peer; `fits` tells whether what the peer has under it
-    /// is of a type in the file.
+    /// The decision of `accept` on a name at the peer; `fits` tests an allowed type against the
+    /// peer's.
     pub fn accepted(&self, theirs: &str, fits: impl Fn(&str) -> bool) -> Accepted {
         let mut found = Accepted::No;
         for entry in self.accept.iter().filter(|it| it.pattern.matches_or_action(theirs)) {
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_have_names_of_their_own() {
+    fn names_of_frames_follow_their_own_rules() {
         let frame = |text: &str| Pattern::of_frames(text).map_err(|e| e.to_string());
         assert!(frame("arm-1/**").unwrap().matches("arm-1/link.2/tip"));
         assert!(frame("base_*").unwrap().matches("base_link"));
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_accepted_goes_by_name_and_where_given_by_type() {
+    fn acceptance_depends_on_the_name_and_optionally_on_the_type() {
         let accept = |text, types: &[&str]| Accept {
             pattern: pattern(text),
             types: types.iter().map(|it| (*it).into()).collect(),
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_is_covered_only_by_one_that_matches_all_it_matches() {
+    fn a_pattern_covers_another_only_if_it_matches_all_of_its_names() {
         let covered = |earlier, later| pattern(earlier).covers(&pattern(later));
         assert!(covered("/scan", "/scan"));
         assert!(covered("/camera/**", "/camera/image"));
@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn of_images_and_point_clouds_only_the_newest_waits_unless_the_file_says_otherwise() {
+    fn by_default_only_the_newest_image_or_point_cloud_is_queued() {
         let given = |keep_last, when_slow| Treatment { keep_last, when_slow, ..Default::default() };
         let (image, scan) = ("sensor_msgs/msg/Image", "sensor_msgs/LaserScan");
         let default = given(None, None);
@@ -524,12 +524,13 @@ mod tests {
         assert_eq!(default.when_slow(scan), None);
         let three = given(Some(3), None);
         assert_eq!((three.keep_last(image), three.when_slow(image)), (3, None));
-        for (way, keeps) in
+        for (choice, keeps) in
             [(WhenSlow::Latest, 1), (WhenSlow::Thin, 1), (WhenSlow::Queue, u16::MAX)]
         {
-            let told = given(None, Some(way));
-            assert_eq!((told.when_slow(image), told.keep_last(scan)), (Some(way), keeps));
-            assert_eq!(WhenSlow::from_word(way.word()), Some(way));
+            let treatment = given(None, Some(choice));
+            assert_eq!(treatment.when_slow(image), Some(choice));
+            assert_eq!(treatment.keep_last(scan), keeps);
+            assert_eq!(WhenSlow::from_word(choice.word()), Some(choice));
         }
         assert_eq!(WhenSlow::from_word("never"), None);
     }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Networks as the robot's file names them.
+//! IP networks in the configuration file.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// What is allowed where a network is expected.
+/// The values allowed for a network.
 pub const ALLOWED: &str = "an address or a network, such as 10.0.0.7, 10.0.0.0/24 or fd00::/64";
 
-/// Addresses that begin with the same bits.
+/// Addresses with the same first bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network {
     first: IpAddr,
@@ -16,7 +16,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Whether an address is in it; an IPv4 address may be written as one of IPv6.
+    /// Whether the network contains an address; an IPv4 address may be mapped to IPv6.
     pub fn contains(&self, address: IpAddr) -> bool {
         start(address.to_canonical(), self.prefix) == Some(self.first)
             && address.to_canonical().is_ipv4() == self.first.is_ipv4()
@@ -48,7 +48,7 @@ impl fmt::Display for Network {
     }
 }
 
-/// The first address of the network; `None` if there are fewer bits.
+/// The first address of the network; `None` if the prefix is too long.
 fn start(address: IpAddr, prefix: u8) -> Option<IpAddr> {
     let prefix = u32::from(prefix);
     match address {
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_network_is_refused_with_what_is_allowed() {
+    fn invalid_networks_are_refused_with_the_values_allowed() {
         for wrong in ["", "robot1", "10.0.0.0/33", "fd00::/129", "10.0.0.0/-1", "10.0.0/8"] {
             let error = wrong.parse::<Network>().unwrap_err();
             assert!(error.contains("10.0.0.0/24"), "{wrong}: {error}");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Text of others on its way into logs and status: bounded, and without characters that a
-//! terminal or a reader of lines obeys.
+//! Text of other programs in logs and status: bounded, and without characters that control a terminal
+//! or end a line.
 
-/// Stands for what was cut off.
+/// Replaces the part beyond the limit.
 const CUT: &str = "...";
 
 /// `text` in at most `most` bytes (at least 3), with control characters escaped.
@@ -23,21 +23,21 @@ pub fn plain(text: &str, most: usize) -> String {
     out
 }
 
-/// Whether a terminal obeys a character in place of showing it: control characters, C1 among
-/// them, and those that turn the direction of text around (Unicode's Bidi_Control).
+/// Whether a character controls a terminal: control characters with C1, and those that reverse the
+/// direction of text (Unicode's Bidi_Control).
 pub fn is_obeyed(c: char) -> bool {
-    let turns = [
+    let bidi = [
         '\u{61c}'..='\u{61c}',
         '\u{200e}'..='\u{200f}',
         '\u{2028}'..='\u{202e}',
         '\u{2066}'..='\u{2069}',
     ];
-    c.is_control() || turns.iter().any(|range| range.contains(&c))
+    c.is_control() || bidi.iter().any(|range| range.contains(&c))
 }
 
 fn cut(text: &mut String, most: usize) {
-    let room = text.floor_char_boundary(most.saturating_sub(CUT.len()));
-    text.truncate(room);
+    let end = text.floor_char_boundary(most.saturating_sub(CUT.len()));
+    text.truncate(end);
     text.push_str(CUT);
 }
 
@@ -47,7 +47,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_a_terminal_obeys_is_escaped() {
+    fn control_characters_are_escaped() {
         let hostile = "a\nWARN forged\u{1b}[2J\u{9b}0m\u{202e}txt\u{0}";
         let expected = "a\\nWARN forged\\u{1b}[2J\\u{9b}0m\\u{202e}txt\\u{0}";
         assert_eq!(plain(hostile, 100), expected);

@@ -1,30 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Messages that a gateway did not take or hand on, counted by topic and reason.
+//! Counts of messages that a gateway rejected, by topic and reason.
 
+use crate::lock::lock;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
-/// Topics and reasons that are told apart; what comes after is counted under [`OTHERS`].
+/// Pairs of topic and reason counted separately; all others are counted under [`OTHERS`].
 pub const MAX_REJECTIONS: usize = 1024;
-/// Stands for all topics that are one too many; no topic's name is empty.
+/// Stands for the topics beyond [`MAX_REJECTIONS`]; no topic has an empty name.
 pub const OTHERS: &str = "";
 
-/// Why a gateway did not take or hand on a message.
+/// Why a gateway rejected a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
     /// From a local publisher, and larger than `max_message`.
     TooLarge,
     /// From a local publisher, in another encoding than CDR (ROS 2).
     NotCdr,
-    /// From a local publisher that is not known any more, and might be a Tautline (ROS 2).
+    /// From a local publisher that has left and might have been a Tautline node (ROS 2).
     PublisherGone,
-    /// A call of a local client that is not known any more, or the answer to one.
+    /// A call of a local client that has left, or the response to one.
     CallerGone,
-    /// A call of a local client, beyond those that may be under way.
+    /// A call of a local client beyond the limit of concurrent calls.
     TooManyCalls,
-    /// An answer that DDS refused.
+    /// A response that DDS refused.
     NotWritten,
-    /// For local subscribers, while too many waited for the gateway's thread.
+    /// For local subscribers, while the backlog of the gateway's thread was full.
     GatewayBehind,
 }
 
@@ -42,16 +43,16 @@ impl Reason {
         }
     }
 
-    /// Whether the message was for local nodes; else it was from one.
+    /// Whether the message was for local nodes; otherwise it came from one.
     pub fn is_incoming(self) -> bool {
         matches!(self, Self::NotWritten | Self::GatewayBehind)
     }
 }
 
-/// Messages of one topic that were left out for one reason, since the gateway's start.
+/// Messages of one topic rejected for one reason since the gateway started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejected {
-    /// Local name; [`OTHERS`] stands for those that are not told apart.
+    /// Local name, or [`OTHERS`].
     pub topic: String,
     /// Why.
     pub reason: Reason,
@@ -68,16 +69,16 @@ pub struct Rejections {
 impl Rejections {
     /// Counts a message.
     pub fn add(&self, topic: &str, reason: Reason) {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = lock(&self.counts);
         let key = (topic.to_owned(), reason);
         let fits = counts.len() < MAX_REJECTIONS || counts.contains_key(&key);
         let key = if fits { key } else { (OTHERS.into(), reason) };
         *counts.entry(key).or_default() += 1;
     }
 
-    /// All that were counted.
+    /// All counts.
     pub fn all(&self) -> Vec<Rejected> {
-        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = lock(&self.counts);
         let each = counts.iter().map(|((topic, reason), count)| Rejected {
             topic: topic.clone(),
             reason: *reason,
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn however_many_topics_there_are_every_message_is_counted_in_bounded_space() {
+    fn rejections_of_any_number_of_topics_are_counted_in_bounded_space() {
         let rejections = Rejections::default();
         for topic in 0..5 * MAX_REJECTIONS {
             rejections.add(&format!("/topic{topic}"), Reason::TooLarge);

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Numbers that tell the publishers of one topic apart.
+//! Numbers that distinguish the publishers of one topic.
 
 use crate::{MAX_SOURCES, Source};
 use std::collections::BTreeMap;
 
-/// Which source numbers are in use, and by how many publishers.
+/// The source numbers in use, and the publishers of each.
 #[derive(Debug, Default)]
 pub struct SourceNumbers {
     users: BTreeMap<u32, u32>,
-    /// `true`: nobody is to be told any more.
+    /// Whether releases stay unreported.
     pub silent: bool,
 }
 
 impl SourceNumbers {
-    /// The lowest free number; the last one is shared when all are taken.
+    /// The lowest free number; the last one is shared when all are in use.
     pub fn take(&mut self) -> Source {
         let free = (0..MAX_SOURCES).find(|number| !self.users.contains_key(number));
         let number = free.unwrap_or(MAX_SOURCES - 1);
@@ -21,7 +21,7 @@ impl SourceNumbers {
         Source(number)
     }
 
-    /// Whether nobody uses the number any more, and someone is to be told.
+    /// Releases a number; `true`: it is free, and the release is to be reported.
     pub fn release(&mut self, source: Source) -> bool {
         let users = self.users.entry(source.0).or_default();
         *users = users.saturating_sub(1);

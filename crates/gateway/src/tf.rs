@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! tf on its way: transforms of named frames, under names that tell robots apart, the latest
-//! of each merged into one message. Pure; messages are hostile until parsed.
+//! tf between robots: filters and renames transforms, and merges the latest of each frame into one
+//! message. Pure; messages are untrusted until parsed.
 //!
 //! ```text
 //! message ─▶ Encoding::parse ─▶ Rules::apply ─▶ Merger ─▶ Encoding::emit ─▶ message
 //! ```
-//! A transform is known by its child frame alone, since in tf a frame has one parent at a
-//! time: when a frame moves to another parent, the new transform replaces the old one.
+//! The child frame identifies a transform, since a frame of tf has one parent at a time: when a frame
+//! gets another parent, the new transform replaces the old one.
 
 use crate::Source;
 use crate::mapping::Pattern;
@@ -15,9 +15,9 @@ use crate::types::transcode::{MAX_PADDING, TranscodeError, at_end, cdr_reader, c
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
-/// Transforms of one message, and those kept of one topic.
+/// Transforms in one message, and kept for one topic.
 pub const MAX_TRANSFORMS: usize = 4096;
-/// Bytes of a frame's name in a message that is read.
+/// Bytes of a frame's name in a parsed message.
 pub const MAX_FRAME_NAME: usize = 255;
 /// Bytes of [`Rules::prefix`].
 pub const MAX_PREFIX: usize = 64;
@@ -31,7 +31,7 @@ const MAX_TRANSFORM_BYTES: usize = 2 * (MAX_PREFIX + MAX_FRAME_NAME) + 128;
 /// Most bytes of a message.
 const MAX_MESSAGE_BYTES: usize = MAX_TRANSFORMS * MAX_TRANSFORM_BYTES;
 
-/// How a type of tf lies in its bytes.
+/// The serialization of a tf type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
     /// ROS 1 serialization of `tf2_msgs/TFMessage`, or of `tf/tfMessage`, which is the same.
@@ -40,7 +40,7 @@ pub enum Encoding {
     Ros2,
 }
 
-/// Where a frame is in its parent: one `geometry_msgs/TransformStamped`.
+/// The pose of a frame in its parent: one `geometry_msgs/TransformStamped`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transform {
     /// `seq`, seconds and nanoseconds, little-endian; `seq` is 0 in ROS 2.
@@ -54,7 +54,7 @@ pub struct Transform {
 }
 
 impl Encoding {
-    /// That of a type as its own ROS names it; `None` if it is not of tf.
+    /// The encoding of a tf type by its name in its ROS; `None` for other types.
     pub fn of_type(type_name: &str) -> Option<Self> {
         match type_name {
             "tf2_msgs/TFMessage" | "tf/tfMessage" => Some(Self::Ros1),
@@ -63,7 +63,7 @@ impl Encoding {
         }
     }
 
-    /// Numbers of a header, the last of [`HEADER_NUMBERS`].
+    /// The numbers in a header: the last ones of [`HEADER_NUMBERS`].
     fn header_numbers(self) -> usize {
         match self {
             Self::Ros1 => HEADER_NUMBERS,
@@ -71,8 +71,8 @@ impl Encoding {
         }
     }
 
-    /// The transforms of a message in its order; the `/` that old tf puts before names is
-    /// taken off. The error names the transform and what is allowed there.
+    /// The transforms of a message in its order, without the leading `/` that old tf adds to
+    /// names. The error names the transform and the values allowed there.
     pub fn parse(self, message: &[u8]) -> Result<Vec<Transform>, TranscodeError> {
         let (mut from, padding) = match self {
             Self::Ros1 => (Reader::new(message, Layout::ROS1), 0),
@@ -105,7 +105,7 @@ impl Encoding {
         Ok(Transform { header, parent, child, pose })
     }
 
-    /// A message of these transforms, of which there may be [`MAX_TRANSFORMS`].
+    /// A message with these transforms, at most [`MAX_TRANSFORMS`].
     pub fn emit<T: Borrow<Transform>>(self, transforms: &[T]) -> Result<Vec<u8>, TranscodeError> {
         let mut to = match self {
             Self::Ros1 => Writer::new(&[], Layout::ROS1, MAX_MESSAGE_BYTES),
@@ -135,28 +135,28 @@ fn name(from: &mut Reader<'_>) -> Result<String, TranscodeError> {
     Ok(text.trim_start_matches('/').to_owned())
 }
 
-/// What leaves a robot, and under which names.
+/// The transforms that leave a robot, and their names.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rules {
-    /// Child frames whose transforms leave, as named on this robot; empty lets all leave.
+    /// Child frames whose transforms leave, by their names on this robot; empty: all.
     pub frames: Vec<Pattern>,
-    /// Put before each name (`robot1/`), empty for none; at most [`MAX_PREFIX`] bytes.
+    /// The prefix of each name (`robot1/`), which may be empty; at most [`MAX_PREFIX`] bytes.
     pub prefix: String,
-    /// Frames that keep their names, because all robots share them.
+    /// Frames that keep their names, since all robots share them.
     pub shared: Vec<Pattern>,
 }
 
 impl Rules {
-    /// Whether every transform leaves as it is.
+    /// Whether every transform leaves unchanged.
     pub fn change_nothing(&self) -> bool {
         self.frames.is_empty() && self.prefix.is_empty()
     }
 
-    /// The transforms that leave, under their new names. One without names, which every tf
-    /// ignores, does not.
+    /// The transforms that leave, with their new names. All tf implementations ignore transforms
+    /// without names, so these do not leave.
     pub fn apply(&self, transforms: Vec<Transform>) -> Vec<Transform> {
         let leaves = |t: &Transform| {
-            let named = self.frames.is_empty() || any(&self.frames, &t.child);
+            let named = self.frames.is_empty() || any_matches(&self.frames, &t.child);
             named && !t.child.is_empty() && !t.parent.is_empty()
         };
         let renamed = |t: Transform| Transform {
@@ -168,14 +168,14 @@ impl Rules {
     }
 
     fn renamed(&self, name: String) -> String {
-        if self.prefix.is_empty() || any(&self.shared, &name) {
+        if self.prefix.is_empty() || any_matches(&self.shared, &name) {
             return name;
         }
         format!("{}{name}", self.prefix)
     }
 }
 
-fn any(patterns: &[Pattern], name: &str) -> bool {
+fn any_matches(patterns: &[Pattern], name: &str) -> bool {
     patterns.iter().any(|pattern| pattern.matches(name))
 }
 
@@ -184,23 +184,23 @@ fn any(patterns: &[Pattern], name: &str) -> bool {
 pub struct Merger {
     /// By child frame and publisher; at most [`MAX_TRANSFORMS`].
     kept: BTreeMap<(String, Source), Kept>,
-    /// Counts what changes.
+    /// The number of changes so far.
     changes: u64,
     has_news: bool,
 }
 
 #[derive(Debug)]
 struct Kept {
-    /// When it became what it is, in [`Merger::changes`].
+    /// Its last change, in [`Merger::changes`].
     change: u64,
     transform: Transform,
 }
 
 impl Merger {
-    /// Takes transforms in the order of publication; gives how many found no room.
+    /// Adds transforms in the order of publication; returns the number that did not fit.
     pub fn add(&mut self, source: Source, transforms: Vec<Transform>) -> usize {
-        let room = |transform| usize::from(!self.keep(source, transform));
-        transforms.into_iter().map(room).sum()
+        let rejected = |transform| usize::from(!self.keep(source, transform));
+        transforms.into_iter().map(rejected).sum()
     }
 
     fn keep(&mut self, source: Source, transform: Transform) -> bool {
@@ -209,11 +209,11 @@ impl Merger {
         if known.is_none() && self.kept.len() >= MAX_TRANSFORMS {
             return false;
         }
-        let says_the_same = |known: &&Kept| {
+        let is_unchanged = |known: &&Kept| {
             let known = &known.transform;
             (&known.parent, known.pose) == (&transform.parent, transform.pose)
         };
-        let change = match known.filter(says_the_same) {
+        let change = match known.filter(is_unchanged) {
             Some(same) => same.change,
             None => {
                 self.changes += 1;
@@ -225,25 +225,25 @@ impl Merger {
         true
     }
 
-    /// Forgets the transforms of a publisher.
+    /// Removes the transforms of a publisher.
     pub fn remove(&mut self, source: Source) {
         let before = self.kept.len();
         self.kept.retain(|(_, from), _| *from != source);
         self.has_news |= self.kept.len() < before;
     }
 
-    /// Forgets everything.
+    /// Removes all transforms.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// Whether [`Merger::latest`] would say more than the stamps of what was last sent.
+    /// Whether [`Merger::latest`] differs from the last sent message in more than its stamps.
     pub fn has_news(&self) -> bool {
         self.has_news
     }
 
-    /// One transform of each frame, ordered by frame: where several publishers have one of
-    /// it, that which changed last.
+    /// One transform of each frame, ordered by frame. With several publishers of a frame it is the
+    /// one that changed last.
     pub fn latest(&self) -> Vec<&Transform> {
         let all: Vec<&Kept> = self.kept.values().collect();
         let frames = all.chunk_by(|one, two| one.transform.child == two.transform.child);
@@ -251,7 +251,7 @@ impl Merger {
         newest.map(|kept| &kept.transform).collect()
     }
 
-    /// [`Merger::latest`] was sent. Kept for those who come late, or each only sent once.
+    /// [`Merger::latest`] was sent. With `keep`, its transforms stay for late joiners.
     pub fn sent(&mut self, keep: bool) {
         self.has_news = false;
         if !keep {

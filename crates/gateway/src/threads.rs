@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Threads without which the daemon is not whole.
+//! Threads that the daemon cannot do without.
 
 use std::io;
 use std::thread::{Builder, JoinHandle};
@@ -7,32 +7,32 @@ use std::thread::{Builder, JoinHandle};
 /// How a thread ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// Its work came to an end.
+    /// Its work is complete.
     Returned,
     /// It panicked; the message went to standard error.
     Panicked,
 }
 
-/// Starts a thread that says how it ended, whatever the cause, as the last thing that it does.
+/// Starts a thread that reports its end, whatever the cause, as its last action.
 pub fn spawn(
     name: &str,
     ended: impl FnOnce(&str, End) + Send + 'static,
     work: impl FnOnce() + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
-    let last = Last { name: name.to_owned(), ended: Some(ended) };
+    let report = EndReport { name: name.to_owned(), ended: Some(ended) };
     Builder::new().name(name.into()).spawn(move || {
-        let _last = last;
+        let _report = report;
         work();
     })
 }
 
-/// Dropped when the thread ends, also by a panic.
-struct Last<F: FnOnce(&str, End)> {
+/// Reports the end of the thread on drop, also after a panic.
+struct EndReport<F: FnOnce(&str, End)> {
     name: String,
     ended: Option<F>,
 }
 
-impl<F: FnOnce(&str, End)> Drop for Last<F> {
+impl<F: FnOnce(&str, End)> Drop for EndReport<F> {
     fn drop(&mut self) {
         let end = if std::thread::panicking() { End::Panicked } else { End::Returned };
         if let Some(ended) = self.ended.take() {
@@ -47,7 +47,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     #[test]
-    fn a_thread_says_how_it_ended() {
+    fn a_thread_reports_its_end() {
         let (sender, ends) = channel();
         for (name, panics) in [("calm", false), ("wild", true)] {
             let sender = sender.clone();

@@ -96,7 +96,7 @@ fn every_kind_of_field_has_its_bytes_in_either_ros() {
 }
 
 #[test]
-fn what_only_one_ros_has_is_written_as_it_has_it() {
+fn types_of_a_single_ros_are_written_in_its_form() {
     let time = |nsecs| Written::Map(fields([("nsecs", one(nsecs))]));
     let text = "time t\nduration d\nbyte b\ntime[2] u\n";
     let written = fields([("t", time("5")), ("d", time("-5")), ("b", one("-1"))]);
@@ -115,7 +115,7 @@ fn what_only_one_ros_has_is_written_as_it_has_it() {
 }
 
 #[test]
-fn a_value_that_does_not_fit_is_named_with_its_field_and_what_is_allowed() {
+fn errors_name_the_field_the_value_and_the_values_allowed() {
     let refused = |schema: &Schema, written: Fields| {
         compose(schema, &written, LIMIT).unwrap_err().to_string()
     };

@@ -87,7 +87,7 @@ fn refused(encoding: Encoding, message: &[u8]) -> String {
 }
 
 #[test]
-fn messages_of_either_ros_are_what_they_were() {
+fn messages_of_either_ros_survive_parsing_unchanged() {
     let poses = [pose("odom", "base_link", 1, 0.5), pose("map", "odom", 2, -1.5)];
     let message = ros1(&poses);
     let read = Encoding::Ros1.parse(&message).unwrap();
@@ -129,7 +129,7 @@ fn definition(header: &str, package: &str) -> String {
 }
 
 #[test]
-fn what_is_emitted_is_what_the_definitions_of_the_types_say() {
+fn emitted_messages_follow_the_definitions_of_their_types() {
     let text = definition("uint32 seq\ntime stamp", "");
     let ros1_type = Schema::parse("tf2_msgs/TFMessage", &text, Dialect::Ros1).unwrap();
     let text = definition("builtin_interfaces/Time stamp", "msg/")
@@ -165,7 +165,7 @@ fn only_named_children_leave_and_all_but_shared_frames_get_the_prefix() {
 }
 
 #[test]
-fn the_slash_of_old_tf_is_taken_off_and_what_has_no_name_does_not_leave() {
+fn the_slash_of_old_tf_is_removed_and_transforms_without_names_do_not_leave() {
     let old = [pose("/odom", "/base_link", 1, 1.0), pose("odom", "/", 1, 2.0)];
     let nameless = pose("", "laser", 1, 3.0);
     let poses = [&old[..], &[nameless]].concat();
@@ -240,7 +240,7 @@ fn a_frame_that_moves_to_another_parent_has_only_the_new_one() {
 }
 
 #[test]
-fn what_only_repeats_itself_is_no_news_but_a_change_and_a_publisher_that_leaves_are() {
+fn repetitions_are_no_news_but_changes_and_departed_publishers_are() {
     let mut merger = Merger::default();
     add(&mut merger, 1, &[pose("base_link", "laser", 1, 1.0)]);
     add(&mut merger, 2, &[pose("base_link", "camera", 1, 1.0)]);
@@ -259,7 +259,7 @@ fn what_only_repeats_itself_is_no_news_but_a_change_and_a_publisher_that_leaves_
 }
 
 #[test]
-fn of_two_publishers_of_a_frame_the_one_that_changed_last_holds_until_it_leaves() {
+fn the_publisher_of_a_frame_that_changed_last_holds_until_it_leaves() {
     let mut merger = Merger::default();
     add(&mut merger, 1, &[pose("base_link", "laser", 1, 1.0)]);
     add(&mut merger, 2, &[pose("base_link", "laser", 2, 2.0)]);
@@ -272,7 +272,7 @@ fn of_two_publishers_of_a_frame_the_one_that_changed_last_holds_until_it_leaves(
 }
 
 #[test]
-fn what_finds_no_room_is_counted_and_what_is_known_is_still_renewed() {
+fn transforms_beyond_the_limit_are_counted_and_known_ones_still_updated() {
     let mut merger = Merger::default();
     let frame = |n: usize, x: f64| pose("map", &format!("frame{n}"), 1, x);
     let all: Vec<Pose> = (0..MAX_TRANSFORMS).map(|n| frame(n, 1.0)).collect();
@@ -336,12 +336,12 @@ impl Model {
 
 proptest! {
     #[test]
-    fn a_merger_says_what_the_model_says(
+    fn a_merger_agrees_with_the_model(
         happenings in prop::collection::vec(happening(), 0..60),
         keep: bool,
     ) {
         let (mut merger, mut model) = (Merger::default(), Model::default());
-        // Where nothing is kept the publishers are not told apart, as the daemon uses it.
+        // Without kept transforms publishers are not distinguished, as in the daemon.
         let source = |source: u32| if keep { source } else { 0 };
         let without_stamps = |poses: Vec<Pose>| -> Vec<Pose> {
             poses.into_iter().map(|pose| Pose { stamp: 0, ..pose }).collect()

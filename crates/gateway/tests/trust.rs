@@ -88,7 +88,7 @@ fn the_installed_text_comes_first_then_one_of_the_offered_hash_then_none() {
 }
 
 #[test]
-fn of_a_peers_text_only_what_its_hash_covers_is_handed_on() {
+fn only_the_hashed_parts_of_a_peers_text_are_used() {
     let none = Installed::default();
     let honest = twist("geometry_msgs/Vector3");
     let smuggled = format!("# of the peer\n{honest}{}\nMSG: a/Unused\nfloat64 x\n", "=".repeat(80));
@@ -174,7 +174,7 @@ fn filled(head: &str, line: impl Fn(usize) -> String) -> String {
 }
 
 #[test]
-fn a_hostile_text_is_refused_by_a_named_bound_before_it_costs_much() {
+fn a_hostile_text_is_refused_by_a_named_limit_at_little_cost() {
     let long = "p".repeat(400_000);
     let chain = filled("T0 t\n", |n| format!("{BAR}\nMSG: a/T{n}\nT{} t\n", n + 1));
     let texts = [

@@ -16,9 +16,9 @@ use tautline_gateway::types::{Dialect, Transcoder, derive};
 
 /// Messages of each type that go there and back.
 const MESSAGES: u64 = 1000;
-/// Of these, so many are decoded by others, in Python.
+/// Of these, the number decoded by rosbags in Python.
 const DECODED: u64 = 20;
-/// At most so many elements, where nothing is bounded.
+/// Elements of an unbounded sequence, at most.
 const ELEMENTS: u64 = 3;
 /// Bytes that are ample for a message without elements.
 const MAX_ZEROS: usize = 10_000;
@@ -210,10 +210,10 @@ fn a_definition_derived_from_the_other_side_has_the_other_sides_hash() {
 }
 
 #[test]
-fn text_that_was_written_reads_the_same() {
+fn written_text_is_read_as_the_same_type() {
     for Type { name, ros1, ros2, .. } in types() {
         for schema in ros1.into_iter().chain(ros2) {
-            let again = Schema::parse(&name, &schema.to_string(), schema.dialect).unwrap();
+            let again = Schema::parse(&name, &schema.text(), schema.dialect).unwrap();
             assert_eq!(type_hash(&again), type_hash(&schema), "{name}");
         }
     }
@@ -294,7 +294,7 @@ fn others_read_a_message_of_zeros_of_every_type_as_we_made_it() {
 }
 
 #[test]
-fn others_read_what_we_say_of_the_graph() {
+fn messages_of_the_graph_are_read_by_rosbags() {
     let node = Node {
         namespace: "/".into(),
         name: "tautline".into(),
@@ -313,7 +313,7 @@ fn others_read_what_we_say_of_the_graph() {
 /// Splitmix64: small, and the same everywhere.
 struct Random {
     state: u64,
-    /// At most so many of each sequence.
+    /// Elements of each sequence, at most.
     elements: u64,
 }
 

@@ -3,27 +3,21 @@
 //!
 //! Never shipped to robots. The bench uses Tautline only as a program: its configuration file, its
 //! command line and its `status --json`. In virtual time the protocol itself runs. Two cases run
-//! the node, or its ROS 2 side, inside programs of their own.
+//! the node, or its ROS 2 side, inside separate programs.
 #![forbid(unsafe_code)]
 
 mod air;
 mod bench;
-mod clock;
-mod enclosure;
-mod figures;
 #[path = "../../proto/tests/attacker/liar.rs"]
 mod liar;
-mod namespace;
-mod node_file;
-mod processes;
-mod progress;
+mod rig;
 mod scenario;
 mod sim;
-mod staging;
-mod stats;
 mod validate;
 
 use clap::Parser;
+use rig::enclosure;
+use rig::figures::RunArguments;
 use std::process::ExitCode;
 
 /// Tautline's test bench. Exit codes: 0 all reached, 1 could not run, 3 a
@@ -47,9 +41,9 @@ enum Command {
     Air(air::Arguments),
     /// Does the kernel hold frames as it should? Started by the tests.
     #[command(hide = true)]
-    AirCheck(air::kernel::check::Arguments),
+    AirCheck(air::check::Arguments),
     /// Run a scenario in virtual time.
-    Sim(figures::RunArguments),
+    Sim(RunArguments),
     /// Look for faults of the protocol: random settings, topologies and faults in virtual
     /// time, then healing, judged by a record of its own.
     Swarm(sim::swarm::Arguments),

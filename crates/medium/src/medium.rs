@@ -107,6 +107,14 @@ enum Network<P> {
     Pipe(Pipe<P>),
 }
 
+#[derive(Debug)]
+struct Radio {
+    station: StationId,
+    network: usize,
+    /// The radio's number on its network.
+    number: usize,
+}
+
 /// The stations, their radios and the networks between them.
 ///
 /// Contract: `now` never decreases; call [`Medium::handle_timeout`] with the current time before
@@ -136,8 +144,8 @@ pub struct Medium<P> {
     seed: u64,
     scene: Scene,
     networks: Vec<Network<P>>,
-    /// Station, network and number on that network, by radio.
-    radios: Vec<(StationId, usize, usize)>,
+    /// By [`RadioId`].
+    radios: Vec<Radio>,
     outputs: VecDeque<Output<P>>,
 }
 
@@ -196,14 +204,14 @@ impl<P: Clone> Medium<P> {
             Network::Wifi(wifi) => wifi.add(id, station, queue_packets),
             Network::Pipe(pipe) => pipe.add(id, station),
         };
-        self.radios.push((station, network.0, number));
+        self.radios.push(Radio { station, network: network.0, number });
         id
     }
 
     /// Returns the station and network of a radio.
     #[must_use]
     pub fn radio(&self, radio: RadioId) -> (StationId, NetworkId) {
-        let (station, network, _) = self.radios[radio.0];
+        let Radio { station, network, .. } = self.radios[radio.0];
         (station, NetworkId(network))
     }
 
@@ -216,7 +224,7 @@ impl<P: Clone> Medium<P> {
     /// Returns a radio's counters.
     #[must_use]
     pub fn stats(&self, radio: RadioId) -> RadioStats {
-        let (_, network, number) = self.radios[radio.0];
+        let Radio { network, number, .. } = self.radios[radio.0];
         match &self.networks[network] {
             Network::Wifi(wifi) => wifi.stats(number),
             Network::Pipe(pipe) => pipe.stats(number),
@@ -276,7 +284,7 @@ impl<P: Clone> Medium<P> {
         radio: RadioId,
         frame: Frame<P>,
     ) -> Result<(), QueueFull<P>> {
-        let (_, network, number) = self.radios[radio.0];
+        let Radio { network, number, .. } = self.radios[radio.0];
         match &mut self.networks[network] {
             Network::Wifi(wifi) => wifi.send(now, number, frame),
             Network::Pipe(pipe) => pipe.send(now, number, frame),

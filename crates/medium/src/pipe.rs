@@ -18,10 +18,17 @@ struct Radio {
     stats: RadioStats,
 }
 
+/// A frame in a sender's queue.
+#[derive(Debug)]
+struct Queued<P> {
+    from: usize,
+    frame: Frame<P>,
+}
+
 /// The rate limiter: one per radio, or one for all radios of a half-duplex pipe.
 #[derive(Debug)]
 struct Server<P> {
-    waiting: VecDeque<(usize, Frame<P>)>,
+    queue: VecDeque<Queued<P>>,
     /// Time at which the token bucket is full if nothing more is sent.
     full_at: Nanos,
     /// Time at which the first frame may leave.
@@ -30,7 +37,7 @@ struct Server<P> {
 
 /// A frame in flight, ordered by arrival.
 #[derive(Debug)]
-struct Travelling<P> {
+struct InFlight<P> {
     at: Nanos,
     order: u64,
     from: usize,
@@ -38,18 +45,18 @@ struct Travelling<P> {
     frame: Frame<P>,
 }
 
-impl<P> PartialEq for Travelling<P> {
+impl<P> PartialEq for InFlight<P> {
     fn eq(&self, other: &Self) -> bool {
         self.order == other.order
     }
 }
-impl<P> Eq for Travelling<P> {}
-impl<P> PartialOrd for Travelling<P> {
+impl<P> Eq for InFlight<P> {}
+impl<P> PartialOrd for InFlight<P> {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
-impl<P> Ord for Travelling<P> {
+impl<P> Ord for InFlight<P> {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.at, self.order).cmp(&(other.at, other.order))
     }
@@ -61,7 +68,7 @@ pub struct Pipe<P> {
     config: PipeConfig,
     radios: Vec<Radio>,
     servers: Vec<Server<P>>,
-    travelling: BinaryHeap<Reverse<Travelling<P>>>,
+    in_flight: BinaryHeap<Reverse<InFlight<P>>>,
     order: u64,
     /// Latest arrival so far per directed pair: jitter does not reorder.
     latest: BTreeMap<(usize, usize), Nanos>,
@@ -77,7 +84,7 @@ impl<P: Clone> Pipe<P> {
             config,
             radios: Vec::new(),
             servers: Vec::new(),
-            travelling: BinaryHeap::new(),
+            in_flight: BinaryHeap::new(),
             order: 0,
             latest: BTreeMap::new(),
             random: Rng::with_seed(seed),
@@ -88,7 +95,7 @@ impl<P: Clone> Pipe<P> {
     pub fn add(&mut self, id: RadioId, station: StationId) -> usize {
         self.radios.push(Radio { id, station, queued_bytes: 0, stats: RadioStats::default() });
         if !self.config.half_duplex || self.servers.is_empty() {
-            self.servers.push(Server { waiting: VecDeque::new(), full_at: 0, departs: None });
+            self.servers.push(Server { queue: VecDeque::new(), full_at: 0, departs: None });
         }
         self.radios.len() - 1
     }
@@ -100,18 +107,18 @@ impl<P: Clone> Pipe<P> {
     pub fn set_rate(&mut self, now: Nanos, rate_bps: u64) {
         let old = std::mem::replace(&mut self.config.rate_bps, rate_bps);
         for server in 0..self.servers.len() {
-            self.rescale(now, server, (old.max(1), rate_bps.max(1)));
+            self.rescale(now, server, old.max(1), rate_bps.max(1));
         }
     }
 
     /// Keeps the progress of the first frame when the rate changes.
-    fn rescale(&mut self, now: Nanos, server: usize, (old, new): (u64, u64)) {
+    fn rescale(&mut self, now: Nanos, server: usize, old: u64, new: u64) {
         let then = |at: Nanos| {
             let left = u128::from(at.saturating_sub(now)) * u128::from(old) / u128::from(new);
             now.saturating_add(Nanos::try_from(left).unwrap_or(Nanos::MAX))
         };
         let burst = self.time_of(self.config.burst_bytes);
-        let first = self.servers[server].waiting.front().map(|(_, frame)| self.wire_bytes(frame));
+        let first = self.servers[server].queue.front().map(|first| self.wire_bytes(&first.frame));
         let needed = first.map_or(0, |bytes| self.time_of(bytes));
         let server = &mut self.servers[server];
         server.departs = server.departs.map(then);
@@ -122,9 +129,8 @@ impl<P: Clone> Pipe<P> {
     }
 
     pub fn stats(&self, radio: usize) -> RadioStats {
-        let mine = |server: &&Server<P>| server.waiting.iter().any(|(from, _)| *from == radio);
-        let waiting = self.servers.iter().filter(mine).flat_map(|server| &server.waiting);
-        let waiting = waiting.filter(|(from, _)| *from == radio).count() as u64;
+        let queued = self.servers.iter().flat_map(|server| &server.queue);
+        let waiting = queued.filter(|queued| queued.from == radio).count() as u64;
         RadioStats { waiting, ..self.radios[radio].stats.clone() }
     }
 
@@ -135,7 +141,7 @@ impl<P: Clone> Pipe<P> {
 
     pub fn next(&self) -> Option<Nanos> {
         let departures = self.servers.iter().filter_map(|server| server.departs);
-        departures.chain(self.travelling.peek().map(|Reverse(first)| first.at)).min()
+        departures.chain(self.in_flight.peek().map(|Reverse(first)| first.at)).min()
     }
 
     fn wire_bytes(&self, frame: &Frame<P>) -> u64 {
@@ -158,15 +164,15 @@ impl<P: Clone> Pipe<P> {
         }
         sender.queued_bytes += bytes;
         let server = if self.config.half_duplex { 0 } else { radio };
-        self.servers[server].waiting.push_back((radio, frame));
-        if self.servers[server].waiting.len() == 1 {
+        self.servers[server].queue.push_back(Queued { from: radio, frame });
+        if self.servers[server].queue.len() == 1 {
             self.schedule(now, server);
         }
         Ok(())
     }
 
     fn schedule(&mut self, now: Nanos, server: usize) {
-        let Some((_, frame)) = self.servers[server].waiting.front() else {
+        let Some(Queued { frame, .. }) = self.servers[server].queue.front() else {
             self.servers[server].departs = None;
             return;
         };
@@ -184,11 +190,11 @@ impl<P: Clone> Pipe<P> {
                 self.depart(now, server, scene, outputs);
             }
         }
-        while let Some(Reverse(first)) = self.travelling.peek() {
+        while let Some(Reverse(first)) = self.in_flight.peek() {
             if first.at > now {
                 break;
             }
-            if let Some(Reverse(arrived)) = self.travelling.pop() {
+            if let Some(Reverse(arrived)) = self.in_flight.pop() {
                 self.arrive(arrived, outputs);
             }
         }
@@ -201,7 +207,7 @@ impl<P: Clone> Pipe<P> {
         scene: &Scene,
         outputs: &mut VecDeque<Output<P>>,
     ) {
-        let Some((from, frame)) = self.servers[server].waiting.pop_front() else { return };
+        let Some(Queued { from, frame }) = self.servers[server].queue.pop_front() else { return };
         let bytes = self.wire_bytes(&frame);
         let time = self.time_of(bytes);
         let empty = now.saturating_add(self.time_of(self.config.burst_bytes));
@@ -215,8 +221,8 @@ impl<P: Clone> Pipe<P> {
         let (radio, payload) = (sender.id, frame.payload.clone());
         outputs.push_back(Output::Sent { at: now, radio, outcome: Outcome::Done, payload });
         for to in 0..self.radios.len() {
-            let meant = frame.to.is_none_or(|id| id == self.radios[to].id);
-            if to != from && meant {
+            let is_receiver = frame.to.is_none_or(|id| id == self.radios[to].id);
+            if to != from && is_receiver {
                 self.travel(now, from, to, frame.clone(), scene);
             }
         }
@@ -233,12 +239,12 @@ impl<P: Clone> Pipe<P> {
         let latest = self.latest.entry((from, to)).or_default();
         *latest = (now + self.config.delay + jitter).max(*latest);
         self.order += 1;
-        let travelling = Travelling { at: *latest, order: self.order, from, to, frame };
-        self.travelling.push(Reverse(travelling));
+        let in_flight = InFlight { at: *latest, order: self.order, from, to, frame };
+        self.in_flight.push(Reverse(in_flight));
     }
 
-    fn arrive(&mut self, arrived: Travelling<P>, outputs: &mut VecDeque<Output<P>>) {
-        let Travelling { at, from, to, frame, .. } = arrived;
+    fn arrive(&mut self, arrived: InFlight<P>, outputs: &mut VecDeque<Output<P>>) {
+        let InFlight { at, from, to, frame, .. } = arrived;
         let from = self.radios[from].id;
         let to = &mut self.radios[to];
         to.stats.received += 1;

@@ -9,21 +9,23 @@ use fastrand::Rng;
 /// Interval at which averages are updated.
 const INTERVAL: Nanos = 100_000_000;
 /// Weight of the previous average in each update.
-const PAST: f64 = 0.75;
+const OLD_WEIGHT: f64 = 0.75;
 /// Share of frames that sample another rate.
-const SAMPLED: f64 = 0.1;
+const SAMPLE_SHARE: f64 = 0.1;
 /// Attempts at each stage of the retry chain: best throughput, second best, most reliable, slowest.
 const ATTEMPTS_PER_STAGE: u32 = 2;
 /// Length of the IP packet for which airtimes of rates are compared, bytes (as in Minstrel).
 const COMPARED_BYTES: u32 = 1200;
 /// Minimum success of a rate that is used for throughput.
-const LEAST_SUCCESS: f64 = 0.1;
+const MIN_SUCCESS: f64 = 0.1;
 
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct Statistics {
+    /// Average probability.
     success: f64,
-    tried: u32,
-    worked: u32,
+    /// Since the last update.
+    attempts: u32,
+    successes: u32,
 }
 
 /// Rate selection for one receiver.
@@ -31,9 +33,9 @@ struct Seen {
 pub struct RateChoice {
     phy: Phy,
     fixed: Option<usize>,
-    seen: Vec<Seen>,
+    statistics: Vec<Statistics>,
     stages: [usize; 4],
-    renew_at: Nanos,
+    update_at: Nanos,
 }
 
 impl RateChoice {
@@ -43,10 +45,10 @@ impl RateChoice {
             RateControl::Fixed(bps) => Some(phy.rate_number(bps).unwrap_or(0)),
             RateControl::Adaptive => None,
         };
-        let seen = vec![Seen { success: 1.0, tried: 0, worked: 0 }; rates];
+        let statistics = vec![Statistics { success: 1.0, attempts: 0, successes: 0 }; rates];
         // Initial stages, without measurements: from the middle down.
         let stages = [rates / 2, rates / 4, 0, 0];
-        Self { phy, fixed, seen, stages, renew_at: 0 }
+        Self { phy, fixed, statistics, stages, update_at: 0 }
     }
 
     /// Returns the rate of a frame's attempt (0 is the first).
@@ -54,8 +56,8 @@ impl RateChoice {
         if let Some(fixed) = self.fixed {
             return fixed;
         }
-        if attempt < 2 && random.f64() < SAMPLED {
-            let sampled = random.usize(0..self.seen.len());
+        if attempt < 2 && random.f64() < SAMPLE_SHARE {
+            let sampled = random.usize(0..self.statistics.len());
             // Faster rates are sampled by the first attempt. A slower one is sampled only after the
             // best rate has failed, because it costs airtime.
             let best = self.stages[0];
@@ -68,36 +70,36 @@ impl RateChoice {
     }
 
     /// Records the result of an attempt.
-    pub fn report(&mut self, now: Nanos, rate: usize, worked: bool) {
-        self.seen[rate].tried += 1;
-        self.seen[rate].worked += u32::from(worked);
-        if now >= self.renew_at {
-            self.renew_at = now + INTERVAL;
-            self.renew();
+    pub fn report(&mut self, now: Nanos, rate: usize, success: bool) {
+        self.statistics[rate].attempts += 1;
+        self.statistics[rate].successes += u32::from(success);
+        if now >= self.update_at {
+            self.update_at = now + INTERVAL;
+            self.update();
         }
     }
 
-    fn renew(&mut self) {
-        for seen in &mut self.seen {
-            if seen.tried > 0 {
-                let recent = f64::from(seen.worked) / f64::from(seen.tried);
-                seen.success = PAST * seen.success + (1.0 - PAST) * recent;
-                (seen.tried, seen.worked) = (0, 0);
+    fn update(&mut self) {
+        for rate in &mut self.statistics {
+            if rate.attempts > 0 {
+                let recent = f64::from(rate.successes) / f64::from(rate.attempts);
+                rate.success = OLD_WEIGHT * rate.success + (1.0 - OLD_WEIGHT) * recent;
+                (rate.attempts, rate.successes) = (0, 0);
             }
         }
-        let mut order: Vec<usize> = (0..self.seen.len()).collect();
+        let mut order: Vec<usize> = (0..self.statistics.len()).collect();
         order.sort_by(|a, b| self.throughput(*b).total_cmp(&self.throughput(*a)));
         let second = if self.throughput(order[1]) > 0.0 { order[1] } else { order[0] };
-        let surest = (0..self.seen.len())
-            .max_by(|a, b| self.seen[*a].success.total_cmp(&self.seen[*b].success))
+        let most_reliable = (0..self.statistics.len())
+            .max_by(|a, b| self.statistics[*a].success.total_cmp(&self.statistics[*b].success))
             .unwrap_or(0);
-        self.stages = [order[0], second, surest, 0];
+        self.stages = [order[0], second, most_reliable, 0];
     }
 
     fn throughput(&self, rate: usize) -> f64 {
-        let success = self.seen[rate].success;
+        let success = self.statistics[rate].success;
         let airtime = self.phy.data_airtime(rate, COMPARED_BYTES, 0);
-        if success < LEAST_SUCCESS { 0.0 } else { success / airtime as f64 }
+        if success < MIN_SUCCESS { 0.0 } else { success / airtime as f64 }
     }
 }
 
@@ -106,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_best_rate_is_found_and_followed() {
+    fn the_best_rate_is_found_and_tracked() {
         let mut random = Rng::with_seed(3);
         let mut choice = RateChoice::new(Phy::Ofdm, RateControl::Adaptive);
         let mut settle = |choice: &mut RateChoice, from: u64, works_up_to: usize| {

@@ -38,7 +38,7 @@ fn traffic_with_the_point_itself_is_not() {
 }
 
 #[test]
-fn the_sender_is_named_and_told_once() {
+fn a_forwarded_frame_names_its_sender_and_is_reported_once() {
     let mut net = Net::wifi(1, through_point(54), &[0.0, 0.0, 0.0]);
     let flow = net.flow(1, 2);
     net.send(flow);

@@ -36,7 +36,7 @@ fn the_next_frame_waits_difs_and_whole_slots_of_the_window() {
 }
 
 #[test]
-fn a_frame_that_comes_in_post_backoff_serves_the_rest_of_it() {
+fn a_frame_during_post_backoff_waits_for_its_rest() {
     for seed in 0..50 {
         let mut net = Net::wifi(seed, fixed(6), &[0.0, 0.0]);
         let flow = net.flow(0, 1);
@@ -52,7 +52,7 @@ fn a_frame_that_comes_in_post_backoff_serves_the_rest_of_it() {
 }
 
 #[test]
-fn slots_that_passed_before_a_frame_of_another_are_not_served_again() {
+fn slots_counted_before_another_frame_are_not_counted_again() {
     for seed in 0..50 {
         let mut net = Net::wifi(seed, fixed(6), &[0.0, 0.0, 0.0]);
         let (one, other) = (net.flow(0, 2), net.flow(1, 2));
@@ -89,7 +89,7 @@ fn a_radio_cannot_receive_while_it_sends() {
 }
 
 #[test]
-fn two_in_range_overlap_only_if_they_start_together() {
+fn stations_in_range_overlap_only_if_they_start_together() {
     let mut net = Net::wifi(1, fixed(6), &[0.0, 0.0, 0.0]);
     for station in [1, 2] {
         let flow = net.flow(station, 0);
@@ -107,7 +107,7 @@ fn two_in_range_overlap_only_if_they_start_together() {
 
 /// Station 1 begins to send this long before the slot of station 0's second frame, which no other
 /// station knows. Returns the number of failed attempts.
-fn failures_when_another_begins(before: u64) -> u64 {
+fn failures_with_another_start(before: u64) -> u64 {
     let prepare = || {
         let mut net = Net::wifi(1, fixed(6), &[0.0, 0.0, 0.0]);
         let (one, other) = (net.flow(0, 2), net.flow(1, 2));
@@ -126,9 +126,9 @@ fn failures_when_another_begins(before: u64) -> u64 {
 }
 
 #[test]
-fn one_that_cannot_have_sensed_the_other_yet_collides() {
-    assert!(failures_when_another_begins(3 * US) >= 2);
-    assert_eq!(failures_when_another_begins(5 * US), 0);
+fn a_start_within_the_sensing_time_collides() {
+    assert!(failures_with_another_start(3 * US) >= 2);
+    assert_eq!(failures_with_another_start(5 * US), 0);
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn a_frame_whose_acks_are_lost_is_given_up_by_its_sender_and_delivered_once() {
 }
 
 #[test]
-fn a_frame_nobody_answers_is_tried_eight_times() {
+fn a_frame_without_ack_is_sent_eight_times() {
     let mut net = Net::wifi(1, fixed(6), &[0.0, 0.0]);
     let flow = net.flow(0, 1);
     net.medium.cut(net.stations[0], net.stations[1], true);
@@ -164,7 +164,7 @@ fn a_frame_nobody_answers_is_tried_eight_times() {
 }
 
 #[test]
-fn the_window_is_reset_by_a_frame_given_up() {
+fn an_abandoned_frame_resets_the_window() {
     for seed in 0..50 {
         let mut net = Net::wifi(seed, fixed(6), &[0.0, 0.0]);
         let flow = net.flow(0, 1);
@@ -182,7 +182,7 @@ fn the_window_is_reset_by_a_frame_given_up() {
 }
 
 #[test]
-fn a_frame_to_a_radio_that_is_not_there_reaches_no_one() {
+fn a_frame_to_an_unknown_radio_reaches_none() {
     let mut net = Net::wifi(1, fixed(6), &[0.0, 0.0, 0.0]);
     let flow = net.flow(0, 1);
     net.flow_mut(flow).to = Some(RadioId(99));
@@ -193,7 +193,7 @@ fn a_frame_to_a_radio_that_is_not_there_reaches_no_one() {
 }
 
 #[test]
-fn a_broadcast_goes_once_at_the_lowest_rate() {
+fn a_broadcast_is_sent_once_at_the_lowest_rate() {
     let mut net = Net::wifi(1, fixed(54), &[0.0, 0.0, 0.0]);
     let flow = net.broadcasts(0);
     net.send_at(SECOND, flow);
@@ -215,7 +215,7 @@ fn a_broadcast_goes_once_at_the_lowest_rate() {
 }
 
 #[test]
-fn equals_get_equal_shares() {
+fn equal_stations_get_equal_shares() {
     let mut net = Net::wifi(1, fixed(54), &[0.0; 6]);
     let flows: Vec<_> = (1..6).map(|station| net.flow(station, 0)).collect();
     flows.iter().for_each(|flow| net.saturate(*flow));

@@ -45,7 +45,7 @@ fn the_same_seed_gives_the_same_outputs_and_another_does_not() {
 }
 
 #[test]
-fn one_network_does_not_change_the_fate_of_another() {
+fn networks_do_not_influence_each_other() {
     let run = |with_other: bool| {
         let mut net = Net::wifi(1, fixed(6), &[0.0, 0.0, 0.0]);
         let other = net.medium.add_pipe(PipeConfig::default());
@@ -264,7 +264,7 @@ proptest! {
     }
 
     #[test]
-    fn a_driver_that_looks_seldom_sees_the_same_of_frames_under_way(
+    fn rare_polling_gives_the_same_outputs_for_frames_in_flight(
         seed: u64, config in wifi(), motions in motions(), acts in acts(), later in 1..20 * MS,
     ) {
         let run = |step: Option<Nanos>| {

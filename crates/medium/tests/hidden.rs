@@ -44,7 +44,7 @@ fn a_data_frame_reserves_the_time_of_an_ack_that_some_cannot_hear() {
 }
 
 #[test]
-fn an_ack_heard_keeps_a_hidden_station_from_its_successor() {
+fn a_received_ack_keeps_a_hidden_station_silent() {
     // 2 does not receive 0, but it receives the ACKs of 1 to 0: after one it waits for DIFS.
     for seed in 0..50 {
         let mut net = Net::wifi(seed, steep(6), &[0.0, 25.0, 50.0, 55.0]);
@@ -60,7 +60,7 @@ fn an_ack_heard_keeps_a_hidden_station_from_its_successor() {
 }
 
 #[test]
-fn of_two_frames_at_once_the_nearer_is_read() {
+fn the_nearer_of_two_simultaneous_frames_is_received() {
     let mut net = Net::wifi(1, steep(6), &[0.0, 5.0, 20.0]);
     let (near, far) = (net.flow(1, 0), net.flow(2, 0));
     net.send_at(SECOND, near);
@@ -72,7 +72,7 @@ fn of_two_frames_at_once_the_nearer_is_read() {
 }
 
 #[test]
-fn of_two_frames_as_strong_none_is_read() {
+fn neither_of_two_equally_strong_frames_is_received() {
     let mut net = Net::wifi(1, steep(6), &[0.0, 10.0, -10.0]);
     let (one, other) = (net.flow(1, 0), net.flow(2, 0));
     net.send_at(SECOND, one);
@@ -98,7 +98,7 @@ fn shortest_wait(metres: f64) -> u64 {
 }
 
 #[test]
-fn a_frame_that_cannot_be_read_is_followed_by_a_longer_wait() {
+fn an_unreadable_frame_is_followed_by_a_longer_wait() {
     let ack = 28_000;
     assert_eq!(shortest_wait(5.0), SIFS + ack + DIFS, "read: as long as it says");
     let slowest_ack = 44_000;
@@ -106,7 +106,7 @@ fn a_frame_that_cannot_be_read_is_followed_by_a_longer_wait() {
 }
 
 #[test]
-fn a_frame_read_though_too_weak_to_be_sensed_reserves_time_too() {
+fn a_readable_frame_below_the_sensing_threshold_reserves_time() {
     // At 30 m the signal has -84 dBm: not sensed, but 10 dB over noise.
     let reserved = SIFS + 44_000;
     let waited = (0..200).map(|seed| {

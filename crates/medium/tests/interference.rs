@@ -25,7 +25,7 @@ fn bursts(burst: u64, mean_pause: u64) -> Interference {
 }
 
 #[test]
-fn throughput_falls_by_the_share_of_the_air_or_more() {
+fn throughput_falls_by_at_least_the_share_of_airtime() {
     let clean = delivered(None);
     for (mean_pause, share) in [(38 * MS, 0.05), (18 * MS, 0.1), (6 * MS, 0.25)] {
         let left = delivered(Some(mean_pause)) / clean;
@@ -35,7 +35,7 @@ fn throughput_falls_by_the_share_of_the_air_or_more() {
 }
 
 #[test]
-fn it_ends_when_it_says() {
+fn interference_ends_at_its_stated_time() {
     let mut net = Net::wifi(1, fixed(6), &[0.0, 0.0]);
     let what = Interference { from: SECOND, until: 2 * SECOND, ..bursts(SECOND, 0) };
     net.medium.interfere(0, net.network, what);
@@ -49,7 +49,7 @@ fn it_ends_when_it_says() {
 }
 
 #[test]
-fn far_away_it_does_not_matter() {
+fn distant_interference_has_no_effect() {
     let law = PathLoss { at_1m_db: 40.0, exponent: 3.0, shadowing_db: 0.0 };
     let failed = |metres| {
         let config = WifiConfig { path_loss: Some(law), ..fixed(6) };
@@ -66,7 +66,7 @@ fn far_away_it_does_not_matter() {
 }
 
 #[test]
-fn bursts_without_length_or_pause_let_time_go_on() {
+fn bursts_without_length_or_pause_do_not_stop_time() {
     let mut net = Net::wifi(1, fixed(6), &[0.0, 0.0]);
     let what = Interference { until: 20_000, ..bursts(0, 0) };
     net.medium.interfere(0, net.network, what);
@@ -77,7 +77,7 @@ fn bursts_without_length_or_pause_let_time_go_on() {
 }
 
 #[test]
-fn noise_is_no_frame_and_is_followed_by_the_usual_wait() {
+fn interference_is_no_frame_and_is_followed_by_the_usual_wait() {
     let waited = (0..200).map(|seed| {
         let mut net = Net::wifi(seed, fixed(6), &[0.0, 0.0]);
         let what = Interference { from: SECOND, until: SECOND + MS, ..bursts(MS, 0) };

@@ -38,7 +38,7 @@ fn loss_of_attempts_is_repaired_by_retries() {
 }
 
 #[test]
-fn loss_of_frames_is_not_repaired_and_not_noticed() {
+fn loss_of_frames_is_neither_repaired_nor_detected() {
     let (net, came) = arrivals(lossy(Loss::Uniform { probability: 0.2 }, Trial::Frame));
     assert!((share(&came, false) - 0.2).abs() < 0.03);
     assert_eq!((net.stats(0).failed_attempts, net.stats(0).acknowledged), (0, FRAMES));
@@ -46,7 +46,7 @@ fn loss_of_frames_is_not_repaired_and_not_noticed() {
 }
 
 #[test]
-fn every_attempt_lost_is_a_frame_given_up() {
+fn a_frame_with_all_attempts_lost_is_abandoned() {
     let (net, came) = arrivals(lossy(Loss::Uniform { probability: 1.0 }, Trial::Attempt));
     assert!(came.iter().all(|came| !came));
     assert_eq!((net.stats(0).given_up, net.stats(0).attempts), (FRAMES, 8 * FRAMES));

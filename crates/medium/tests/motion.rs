@@ -38,7 +38,7 @@ fn gap(mbps: u64) -> (Nanos, Nanos) {
 }
 
 #[test]
-fn the_fast_rate_is_lost_first_and_comes_back_last() {
+fn the_fastest_rate_fails_first_and_recovers_last() {
     let ((lost_54, back_54), (lost_6, back_6)) = (gap(54), gap(6));
     assert!(lost_54 + SECOND < lost_6, "{lost_54} {lost_6}");
     assert!(back_54 > back_6 + SECOND, "{back_54} {back_6}");
@@ -92,7 +92,7 @@ fn an_adaptive_rate_comes_close_to_the_best_fixed_one() {
 }
 
 #[test]
-fn a_place_is_as_stated_at_any_time() {
+fn positions_are_as_configured_at_any_time() {
     let (net, _) = drive(fixed_at(6));
     assert_eq!(net.medium.place(net.stations[0], DRIVE / 4), [105.0, 0.0, 0.0]);
     assert_eq!(net.medium.place(net.stations[0], 2 * DRIVE), [5.0, 0.0, 0.0]);

@@ -34,7 +34,7 @@ fn a_pair_cut_leaves_other_pairs_alone() {
 }
 
 #[test]
-fn a_queue_fills_to_its_limit_and_traffic_goes_on_after_healing() {
+fn a_queue_fills_to_its_limit_and_traffic_continues_after_the_outage() {
     let mut net = Net::wifi(1, fixed(6), &[0.0, 0.0]);
     let flow = net.flow(0, 1);
     net.medium.cut_off(net.stations[1], true);
@@ -68,7 +68,7 @@ fn a_refused_frame_comes_back_unchanged() {
 }
 
 #[test]
-fn a_pipe_loses_what_it_sends_during_an_outage() {
+fn a_pipe_loses_frames_sent_during_an_outage() {
     let mut net = Net::pipe(1, PipeConfig::default(), 2);
     let flow = net.flow(0, 1);
     for out in [false, true, false] {

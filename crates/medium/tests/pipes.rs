@@ -33,7 +33,7 @@ fn frames_take_their_time_and_the_delay() {
 }
 
 #[test]
-fn sent_is_told_when_the_rate_is_done_with_it() {
+fn a_frame_counts_as_sent_after_its_serialization_time() {
     let mut net = Net::pipe(1, PipeConfig { delay: 50 * MS, ..slow() }, 2);
     let flow = net.flow(0, 1);
     net.send(flow);

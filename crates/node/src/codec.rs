@@ -2,15 +2,19 @@
 //! Compression, and translation between ROS 1 and ROS 2, on a thread of its own, so that work on a
 //! large message delays no other topic. A second thread reads peers' type definitions, so that a
 //! slow definition delays no message.
+//!
+//! ```text
+//! Topics ─▶ Order::Codec(Job) ─▶ queue of a thread ─▶ Worker ─▶ Input::Codec(Done) ─▶ Topics
+//! ```
 
 mod queue;
 
 use crate::config::Config;
 use crate::limits::{MAX_CODEC_BYTES_PER_PEER, MAX_CODEC_JOBS_PER_PEER};
 use crate::node::{Inlet, Input};
-use crate::topics::{Key, Outgoing, safe_message};
+use crate::topics::{ChannelKey, Outgoing, SafeMessage, safe_message};
 use bytes::Bytes;
-use queue::{Owner, Queue, Share};
+use queue::{Capacity, Owner, Queue};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,29 +24,31 @@ use tautline_gateway::types::installed::Installed;
 use tautline_gateway::types::translate::{
     LocalForm, ServiceTranslator, Translator, localize, localize_service,
 };
-use tautline_gateway::{CallId, Service, Source, Topic};
+use tautline_gateway::{CallId, Outcome, Service, Source, Topic};
 use tautline_proto::{Instant, PeerId};
 
-/// Most bytes of this robot's own topics that may be queued; more are dropped and counted.
+/// Maximum bytes of this robot's own topics that may be queued; more are dropped and counted.
 pub(crate) const OWN_BYTES: usize = 64 << 20;
-const OWN_SHARE: Share = Share { jobs: 64, bytes: OWN_BYTES };
+const OWN_CAPACITY: Capacity = Capacity { jobs: 64, bytes: OWN_BYTES };
 /// Limits of the queued jobs of each peer.
-const PEER_SHARE: Share = Share { jobs: MAX_CODEC_JOBS_PER_PEER, bytes: MAX_CODEC_BYTES_PER_PEER };
+const PEER_CAPACITY: Capacity =
+    Capacity { jobs: MAX_CODEC_JOBS_PER_PEER, bytes: MAX_CODEC_BYTES_PER_PEER };
 /// Level of Zstandard: the fastest of the regular ones.
 const LEVEL: i32 = 1;
 
-/// A job of a worker.
+#[derive(Debug)]
 pub(crate) enum Job {
     Compress(Outgoing),
+    /// Decompress or translate a message for this robot's ROS.
     Decode(Incoming),
-    /// Find the local form of a peer's topic.
-    Translate {
-        key: Key,
+    /// Check the definition of a peer's topic and find its type in this robot's ROS.
+    Localize {
+        key: ChannelKey,
         topic: Topic,
     },
     /// The same for a service of the other ROS.
-    TranslateService {
-        key: Key,
+    LocalizeService {
+        key: ChannelKey,
         service: Service,
     },
     /// Compose the safe message of a topic.
@@ -50,28 +56,58 @@ pub(crate) enum Job {
         topic: Topic,
         fields: Arc<Fields>,
     },
-    /// Translate a call, or its response, for the other side.
-    Turn(Turning),
+    /// Translate a call or a response for the other ROS.
+    TranslateCall(ForeignCall),
+}
+
+pub(crate) enum Done {
+    Compressed(Outgoing),
+    Decoded(Incoming),
+    /// A message from a peer cannot be read.
+    Unreadable {
+        topic: String,
+        source: Source,
+        reason: String,
+    },
+    Localized {
+        key: ChannelKey,
+        foreign: Topic,
+        found: Box<Result<LocalForm, String>>,
+    },
+    ServiceLocalized {
+        key: ChannelKey,
+        foreign: Service,
+        found: Box<Result<(Service, ServiceTranslator), String>>,
+    },
+    Composed {
+        topic: Topic,
+        made: Result<SafeMessage, String>,
+    },
+    CallTranslated {
+        service: String,
+        call: CallId,
+        outcome: Outcome,
+        is_response: bool,
+    },
 }
 
 /// A call of a service of the other ROS, or its response.
 #[derive(Debug)]
-pub(crate) struct Turning {
+pub(crate) struct ForeignCall {
     /// The peer at the other end.
     pub(crate) peer: PeerId,
-    /// Local name.
     pub(crate) service: String,
     pub(crate) call: CallId,
     pub(crate) payload: Bytes,
     pub(crate) translator: Arc<ServiceTranslator>,
-    pub(crate) is_answer: bool,
+    pub(crate) is_response: bool,
 }
 
 /// A message to be published here after decompression and translation. A message that needs neither
 /// is queued only to keep the order of its topic.
 #[derive(Debug)]
 pub(crate) struct Incoming {
-    pub(crate) key: Key,
+    pub(crate) key: ChannelKey,
     pub(crate) topic: String,
     pub(crate) source: Source,
     pub(crate) payload: Bytes,
@@ -85,144 +121,154 @@ impl Job {
     fn owner(&self) -> Owner {
         match self {
             Self::Compress(_) | Self::Compose { .. } => None,
-            Self::Decode(message) => Some(message.key.0),
-            Self::Turn(turning) => Some(turning.peer),
-            Self::Translate { key, .. } | Self::TranslateService { key, .. } => Some(key.0),
+            Self::Decode(message) => Some(message.key.peer),
+            Self::TranslateCall(call) => Some(call.peer),
+            Self::Localize { key, .. } | Self::LocalizeService { key, .. } => Some(key.peer),
         }
     }
 
     fn is_about_types(&self) -> bool {
-        matches!(
-            self,
-            Self::Translate { .. } | Self::TranslateService { .. } | Self::Compose { .. }
-        )
+        matches!(self, Self::Localize { .. } | Self::LocalizeService { .. } | Self::Compose { .. })
     }
 
     fn bytes(&self) -> usize {
         match self {
-            Self::Compress(message) => message.payload.len(),
-            Self::Decode(message) => message.payload.len(),
-            Self::Turn(turning) => turning.payload.len(),
+            Self::Compress(Outgoing { payload, .. })
+            | Self::Decode(Incoming { payload, .. })
+            | Self::TranslateCall(ForeignCall { payload, .. }) => payload.len(),
             _ => 0,
         }
     }
 }
 
-/// The worker threads.
+impl Done {
+    /// Returns the payload of a message.
+    pub(crate) fn message(&self) -> Option<&Bytes> {
+        match self {
+            Self::Compressed(Outgoing { payload, .. })
+            | Self::Decoded(Incoming { payload, .. }) => Some(payload),
+            _ => None,
+        }
+    }
+}
+
 pub(crate) struct Codec {
     jobs: Arc<Queue<Job>>,
-    questions: Arc<Queue<Job>>,
+    jobs_about_types: Arc<Queue<Job>>,
     /// Messages dropped because the worker was behind, or because they could not be read.
     pub(crate) dropped: Arc<AtomicU64>,
 }
 
 impl Codec {
     /// Starts the workers, which end when this value is dropped.
-    pub(crate) fn start(inlet: Inlet, config: &Config) -> io::Result<Self> {
-        let dropped = Arc::<AtomicU64>::default();
-        let worker = Worker {
-            inlet: inlet.clone(),
-            max_message: config.limits.max_message,
-            ros: config.ros(),
-            failed: dropped.clone(),
-        };
-        let (jobs, questions) = (Arc::new(Queue::new()), Arc::new(Queue::new()));
-        for (name, queue) in [("codec", &jobs), ("types", &questions)] {
-            let (worker, queue) = (worker.clone(), queue.clone());
-            inlet.spawn(name, move || worker.run(&queue))?;
+    pub(crate) fn start(inlet: &Inlet, config: &Config) -> io::Result<Self> {
+        let worker = Worker::new(config.limits.max_message, config.ros());
+        let dropped = worker.failed.clone();
+        let (jobs, jobs_about_types) = (Arc::new(Queue::new()), Arc::new(Queue::new()));
+        for (name, queue) in [("codec", &jobs), ("types", &jobs_about_types)] {
+            let (worker, queue, results) = (worker.clone(), queue.clone(), inlet.clone());
+            inlet.spawn(name, move || {
+                while let Some(job) = queue.pop() {
+                    if let Some(done) = worker.run(job) {
+                        results.hand_over(Input::Codec(done));
+                    }
+                }
+            })?;
         }
-        Ok(Self { jobs, questions, dropped })
+        Ok(Self { jobs, jobs_about_types, dropped })
     }
 
-    /// Queues a job. Returns `false` if too many of its owner are queued: the job is dropped, and
-    /// counted unless it is about types.
-    pub(crate) fn push(&self, job: Job) -> bool {
+    /// Queues a job, unless too many jobs of its owner are queued. Then a message is dropped and
+    /// counted, and a call fails with the returned result. A job about types is requested again
+    /// later.
+    pub(crate) fn push(&self, job: Job) -> Option<Done> {
         let (owner, bytes) = (job.owner(), job.bytes());
-        let share = if owner.is_some() { PEER_SHARE } else { OWN_SHARE };
+        let capacity = if owner.is_some() { PEER_CAPACITY } else { OWN_CAPACITY };
         if job.is_about_types() {
-            // These are requested again later, if the queue is full.
-            return self.questions.push(owner, share, job, bytes);
+            let _ = self.jobs_about_types.push(owner, capacity, job, bytes);
+            return None;
         }
-        let taken = self.jobs.push(owner, share, job, bytes);
-        if !taken {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-        }
-        taken
+        let refused = self.jobs.push(owner, capacity, job, bytes).err()?;
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+        let Job::TranslateCall(ForeignCall { service, call, is_response, .. }) = refused else {
+            return None;
+        };
+        let outcome = Err("the queue of calls and messages to be translated is full".into());
+        Some(Done::CallTranslated { service, call, outcome, is_response })
     }
 }
 
 impl Drop for Codec {
     fn drop(&mut self) {
         self.jobs.close();
-        self.questions.close();
+        self.jobs_about_types.close();
     }
 }
 
 #[derive(Clone)]
-struct Worker {
-    inlet: Inlet,
+pub(crate) struct Worker {
     max_message: usize,
     ros: Option<(Dialect, Installed)>,
     failed: Arc<AtomicU64>,
 }
 
 impl Worker {
-    fn run(&self, jobs: &Queue<Job>) {
-        while let Some(job) = jobs.pop() {
-            self.work(job);
-        }
+    pub(crate) fn new(max_message: usize, ros: Option<(Dialect, Installed)>) -> Self {
+        Self { max_message, ros, failed: Arc::default() }
     }
 
     /// Does a job. Peers' data is read here: if that panics, only the job fails.
-    fn work(&self, job: Job) {
-        match job {
+    pub(crate) fn run(&self, job: Job) -> Option<Done> {
+        Some(match job {
+            // The message is this robot's own; a panic is counted and in the log.
             Job::Compress(message) => {
-                // The message is this robot's own; a panic is counted and in the log.
-                if let Ok(message) = self.contained(|| Ok(compressed(message))) {
-                    let bytes = message.payload.len();
-                    self.inlet.offer(Input::Encoded(message), bytes);
+                Done::Compressed(self.contained(|| Ok(compressed(message))).ok()?)
+            }
+            Job::Decode(message) => {
+                let decoded = || self.decoded(&message).inspect_err(|_| self.count_failure());
+                match self.contained(decoded) {
+                    Ok(payload) => Done::Decoded(Incoming { payload, ..message }),
+                    Err(reason) => {
+                        Done::Unreadable { topic: message.topic, source: message.source, reason }
+                    }
                 }
             }
-            Job::Decode(message) => match contained(|| self.decoded(&message)) {
-                Ok(payload) => {
-                    let bytes = payload.len();
-                    self.inlet.offer(Input::Decoded(Incoming { payload, ..message }), bytes);
-                }
-                Err(reason) => self.complain(&message, reason),
-            },
-            Job::Translate { key, topic } => {
-                let found = Box::new(self.contained(|| self.localized(&topic)));
-                self.inlet.push(Input::Translated { key, foreign: topic, found });
+            Job::Localize { key, topic: foreign } => {
+                let found = Box::new(self.contained(|| self.localized(&foreign)));
+                Done::Localized { key, foreign, found }
             }
-            Job::TranslateService { key, service } => {
-                let Some((dialect, installed)) = &self.ros else { return };
-                let localize = || localize_service(&service, *dialect, installed);
+            Job::LocalizeService { key, service: foreign } => {
+                let (dialect, installed) = self.ros.as_ref()?;
+                let localize = || localize_service(&foreign, *dialect, installed);
                 let found = Box::new(self.contained(localize));
-                self.inlet.push(Input::ServiceTranslated { key, foreign: service, found });
+                Done::ServiceLocalized { key, foreign, found }
             }
             Job::Compose { topic, fields } => {
-                let Some((_, installed)) = &self.ros else { return };
+                let (_, installed) = self.ros.as_ref()?;
                 let make = || safe_message(&topic, &fields, installed, self.max_message);
                 let made = self.contained(make);
-                self.inlet.push(Input::Composed { topic, made });
+                Done::Composed { topic, made }
             }
-            Job::Turn(Turning { service, call, payload, translator, is_answer, .. }) => {
-                let outcome = self.contained(|| turned(&service, &payload, &translator, is_answer));
-                self.inlet.push(Input::Turned { service, call, outcome, is_answer });
+            Job::TranslateCall(call) => {
+                let outcome = self.contained(|| translated(&call));
+                let ForeignCall { service, call, is_response, .. } = call;
+                Done::CallTranslated { service, call, outcome, is_response }
             }
-        }
+        })
     }
 
-    /// Runs `work` as [`contained`] does, and counts a panic.
+    /// Returns the result of `work`; a panic is counted and becomes an error.
     fn contained<T>(&self, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-        let mut done = false;
-        let outcome = contained(|| {
-            let outcome = work();
-            done = true;
-            outcome
-        });
-        self.failed.fetch_add(u64::from(!done), Ordering::Relaxed);
-        outcome
+        // No partly changed state outlives the job.
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        done.unwrap_or_else(|_| {
+            self.count_failure();
+            Err("a fault in this program (its message is in the log; please report it)".into())
+        })
+    }
+
+    fn count_failure(&self) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
     }
 
     fn localized(&self, topic: &Topic) -> Result<LocalForm, String> {
@@ -242,39 +288,20 @@ impl Worker {
             Some(translator) => translator
                 .translate(&payload)
                 .map(Bytes::from)
-                .map_err(|error| format!("a message is not as its type says: {error}")),
+                .map_err(|error| format!("a message does not match its type: {error}")),
             None => Ok(payload),
         }
     }
-
-    fn complain(&self, message: &Incoming, reason: String) {
-        self.failed.fetch_add(1, Ordering::Relaxed);
-        let (topic, source) = (message.topic.clone(), message.source);
-        self.inlet.push(Input::BadMessage { topic, source, reason });
-    }
 }
 
-fn turned(
-    service: &str,
-    payload: &[u8],
-    translator: &ServiceTranslator,
-    is_answer: bool,
-) -> Result<Bytes, String> {
-    let turned = match is_answer {
-        true => translator.response(payload),
-        false => translator.request(payload),
+fn translated(call: &ForeignCall) -> Outcome {
+    let ForeignCall { service, payload, translator, .. } = call;
+    let (what, translated) = match call.is_response {
+        true => ("response", translator.response(payload)),
+        false => ("call", translator.request(payload)),
     };
-    turned.map(Bytes::from).map_err(|error| {
-        format!("{service}: a call or its answer is not as its type says: {error}")
-    })
-}
-
-/// Returns the result of `work`, or an error if it panics.
-fn contained<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    // No partly changed state outlives the job.
-    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-    let fault = "a fault in this program (its message is in the log; please report it)";
-    done.unwrap_or_else(|_| Err(fault.into()))
+    let mismatch = |error| format!("{service}: the {what} does not match its type: {error}");
+    translated.map(Bytes::from).map_err(mismatch)
 }
 
 /// Returns the message compressed, or unchanged if that is not smaller.
@@ -287,21 +314,25 @@ fn compressed(message: Outgoing) -> Outgoing {
     }
 }
 
+/// Returns the size that a compressed payload claims to have when decompressed (RFC 8878,
+/// 3.1.1.4), or `max_message` if it claims none.
+fn claimed_size(payload: &[u8], max_message: usize) -> usize {
+    let claimed = zstd::zstd_safe::get_frame_content_size(payload).ok().flatten();
+    claimed.and_then(|n| usize::try_from(n).ok()).unwrap_or(max_message)
+}
+
 /// Returns the cost of a compressed payload before it is decompressed: the size that it claims,
 /// which [`decompress`] does not exceed; at most `max_message`, and at least its own size.
 pub(crate) fn decompressed_size(payload: &[u8], max_message: usize) -> usize {
-    let claimed = zstd::zstd_safe::get_frame_content_size(payload).ok().flatten();
-    let claimed = claimed.and_then(|n| usize::try_from(n).ok()).unwrap_or(max_message);
-    claimed.min(max_message).max(payload.len())
+    claimed_size(payload, max_message).min(max_message).max(payload.len())
 }
 
-/// Decompresses a payload to at most `max_message` bytes.
+/// Decompresses a payload to at most `max_message` bytes. The limit and the decoder catch a false
+/// claim of its size.
 fn decompress(payload: &[u8], max_message: usize) -> io::Result<Bytes> {
-    // The frame states its size (RFC 8878, 3.1.1.4); the limit and the decoder catch a false one.
-    let claimed = zstd::zstd_safe::get_frame_content_size(payload).ok().flatten();
-    let claimed = claimed.and_then(|n| usize::try_from(n).ok()).unwrap_or(max_message);
+    let claimed = claimed_size(payload, max_message);
     if claimed > max_message {
-        let text = format!("{claimed} bytes when decompressed; at most {max_message} are allowed");
+        let text = format!("{claimed} bytes when decompressed; allowed: at most {max_message}");
         return Err(io::Error::other(text));
     }
     zstd::bulk::decompress(payload, claimed).map(Bytes::from)
@@ -344,10 +375,12 @@ mod tests {
 
     #[test]
     fn a_job_that_panics_fails_alone() {
-        let error = contained::<()>(|| panic!("of the test")).unwrap_err();
+        let worker = Worker::new(0, None);
+        let error = worker.contained::<()>(|| panic!("of the test")).unwrap_err();
         assert!(error.contains("a fault in this program"), "{error}");
-        assert_eq!(contained(|| Ok(1)), Ok(1));
-        assert_eq!(contained::<()>(|| Err("no".into())), Err("no".into()));
+        assert_eq!(worker.contained(|| Ok(1)), Ok(1));
+        assert_eq!(worker.contained::<()>(|| Err("no".into())), Err("no".into()));
+        assert_eq!(worker.failed.load(Ordering::Relaxed), 1, "only the panic");
     }
 
     #[test]

@@ -17,15 +17,17 @@ mod clients;
 pub use clients::{GIVES_WAY_AFTER, MAX_CLIENTS, MAX_CLIENTS_PER_USER};
 
 use crate::audit::{Actor, Text};
+use crate::descriptors::FileId;
 use crate::reload::Changes;
 use crate::status::{Status, TopicChange};
+use crate::sys::Credentials;
 use clients::{Clients, Place};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,9 +36,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tautline_gateway::threads::{self, End};
 
-/// Longest request; longer ones are refused and the client is disconnected.
+/// Maximum bytes of a request; longer ones are refused and the client is disconnected.
 pub const MAX_REQUEST_BYTES: u64 = 64 * 1024;
-/// Longest answer that a client reads.
+/// Maximum bytes of an answer that a client reads.
 pub const MAX_ANSWER_BYTES: u64 = 64 * 1024 * 1024;
 /// Time without a whole request after which a client is disconnected.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -47,7 +49,7 @@ pub const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Mode of the socket: its owner and group.
 pub const SOCKET_MODE: u32 = 0o660;
-/// Most bytes of /etc/passwd that are searched for a user's name.
+/// Maximum bytes of /etc/passwd that are searched for a user's name.
 const MAX_PASSWD_BYTES: u64 = 1 << 20;
 /// Pause after a failed `accept` (no free descriptors), to avoid a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -92,7 +94,6 @@ pub enum Subject {
     Status,
 }
 
-/// An answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Answer<T> {
@@ -107,10 +108,10 @@ pub enum ControlError {
     #[error("no daemon answers at {}; start it with: tautline run FILE", .0.display())]
     NoDaemon(PathBuf),
     /// Another daemon listens there.
-    #[error("another daemon already answers at {}; stop it, or give this one another 'control:' (or name)", .0.display())]
+    #[error("another daemon already answers at {}; stop it, or set another 'control:' (or name) for this daemon", .0.display())]
     AnotherDaemon(PathBuf),
     /// The path exists and is no socket.
-    #[error("{} exists and is not a socket; remove it, or give another 'control:'", .0.display())]
+    #[error("{} exists and is not a socket; remove it, or set another 'control:'", .0.display())]
     NotASocket(PathBuf),
     /// The system returned an error.
     #[error("control socket {}: {doing}: {source}", path.display())]
@@ -123,7 +124,7 @@ pub enum ControlError {
         source: io::Error,
     },
     /// The answer does not follow this protocol.
-    #[error("the daemon's answer is not understood ({0}); are both of one version?")]
+    #[error("the daemon's answer cannot be parsed ({0}); do both have the same version?")]
     Answer(String),
     /// The daemon refused the request.
     #[error("{0}")]
@@ -134,7 +135,7 @@ pub enum ControlError {
 #[derive(Debug)]
 pub struct ControlServer {
     path: PathBuf,
-    identity: Option<(u64, u64)>,
+    identity: Option<FileId>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -144,8 +145,8 @@ impl ControlServer {
     pub fn start(path: &Path, inspect: Arc<dyn Inspect>) -> Result<Self, ControlError> {
         let listener = bind(path)?;
         let stop = Arc::new(AtomicBool::new(false));
-        let told = inspect.clone();
-        let ended = move |name: &str, how| told.thread_ended(name, how);
+        let reporter = inspect.clone();
+        let ended = move |name: &str, how| reporter.thread_ended(name, how);
         let accept = {
             let stop = stop.clone();
             move || accept_clients(&listener, &inspect, &stop)
@@ -176,8 +177,8 @@ impl Drop for ControlServer {
     }
 }
 
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()))
+fn identity(path: &Path) -> Option<FileId> {
+    fs::symlink_metadata(path).ok().map(|file| FileId::of(&file))
 }
 
 fn system(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> ControlError {
@@ -188,7 +189,7 @@ fn system(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> Control
 fn bind(path: &Path) -> Result<UnixListener, ControlError> {
     if let Some(folder) = path.parent() {
         let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(folder);
-        made.map_err(system(path, "making its folder"))?;
+        made.map_err(system(path, "creating its folder"))?;
     }
     remove_stale(path)?;
     let listener = UnixListener::bind(path).map_err(system(path, "binding"))?;
@@ -199,18 +200,16 @@ fn bind(path: &Path) -> Result<UnixListener, ControlError> {
 
 /// Removes the socket of a daemon that has died, on which no process listens.
 fn remove_stale(path: &Path) -> Result<(), ControlError> {
-    let Ok(file) = fs::symlink_metadata(path) else {
-        return Ok(());
-    };
+    let Ok(file) = fs::symlink_metadata(path) else { return Ok(()) };
     if !file.file_type().is_socket() {
         return Err(ControlError::NotASocket(path.into()));
     }
     match UnixStream::connect(path) {
         Ok(_) => Err(ControlError::AnotherDaemon(path.into())),
         Err(e) if e.kind() == ErrorKind::ConnectionRefused => {
-            fs::remove_file(path).map_err(system(path, "removing a stale one"))
+            fs::remove_file(path).map_err(system(path, "removing a stale socket"))
         }
-        Err(e) => Err(system(path, "asking whether a daemon answers")(e)),
+        Err(e) => Err(system(path, "checking whether a daemon answers")(e)),
     }
 }
 
@@ -224,7 +223,16 @@ fn accept_clients(listener: &UnixListener, inspect: &Arc<dyn Inspect>, stop: &Ar
             std::thread::sleep(ACCEPT_PAUSE);
             continue;
         };
-        let Some((place, credentials)) = admit(&clients, client) else { continue };
+        let client = Arc::new(client);
+        let _ = client.set_write_timeout(Some(WRITE_TIMEOUT));
+        let (place, credentials) = match admit(&clients, &client) {
+            Ok(admitted) => admitted,
+            Err(reason) => {
+                // Nothing was sent to the client before, so this fits.
+                refuse(&client, reason);
+                continue;
+            }
+        };
         let (inspect, stop) = (inspect.clone(), stop.clone());
         let serve = move || serve_client(&place, &actor(credentials), inspect.as_ref(), &stop);
         // Without a thread the client is disconnected, which is the only possible reply.
@@ -232,34 +240,17 @@ fn accept_clients(listener: &UnixListener, inspect: &Arc<dyn Inspect>, stop: &Ar
     }
 }
 
-/// User, group and process of a client.
-type Credentials = (u32, u32, u32);
-
-/// Returns a slot for a client, or sends it the reason why there is none.
-fn admit(clients: &Arc<Clients>, client: UnixStream) -> Option<(Place, Credentials)> {
-    let _ = client.set_write_timeout(Some(WRITE_TIMEOUT));
-    let credentials = match crate::sys::peer_credentials(client.as_fd()) {
-        Ok(credentials) => credentials,
-        // No change is made for an unknown user.
-        Err(error) => {
-            let text = format!("the kernel does not say who asks (SO_PEERCRED): {error}");
-            let _ = reply::<()>(&client, Err(text));
-            return None;
-        }
-    };
-    let client = Arc::new(client);
-    match clients.admit(Instant::now(), credentials.0, client.clone()) {
-        Ok(place) => Some((place, credentials)),
-        Err(reason) => {
-            // Nothing was sent to the client before, so this fits.
-            let _ = reply::<()>(&client, Err(reason));
-            None
-        }
-    }
+/// Returns a slot for a client, or the reason why there is none.
+fn admit(clients: &Arc<Clients>, client: &Arc<UnixStream>) -> Result<(Place, Credentials), String> {
+    // No change is made for an unknown user.
+    let credentials = crate::sys::peer_credentials(client.as_fd()).map_err(|error| {
+        format!("the kernel does not report the user of this connection (SO_PEERCRED): {error}")
+    })?;
+    let place = clients.admit(Instant::now(), credentials.uid, client.clone())?;
+    Ok((place, credentials))
 }
 
-/// Returns the user at the other end.
-fn actor((uid, gid, pid): Credentials) -> Actor {
+fn actor(Credentials { uid, gid, pid }: Credentials) -> Actor {
     Actor::User { uid, gid, pid, user: user_name(uid).map(Text::from) }
 }
 
@@ -300,11 +291,10 @@ fn serve_client(place: &Place, actor: &Actor, inspect: &dyn Inspect, stop: &Atom
         match (&mut reader).take(MAX_REQUEST_BYTES + 1).read_until(b'\n', &mut line) {
             Ok(0) | Err(_) => return,
             Ok(length) if length as u64 > MAX_REQUEST_BYTES => {
-                let _ = reply::<()>(
+                return refuse(
                     client,
-                    Err(format!("a request is at most {MAX_REQUEST_BYTES} bytes")),
+                    format!("a request may have at most {MAX_REQUEST_BYTES} bytes"),
                 );
-                return;
             }
             Ok(_) => {}
         }
@@ -315,16 +305,11 @@ fn serve_client(place: &Place, actor: &Actor, inspect: &dyn Inspect, stop: &Atom
     }
 }
 
-fn answer(
-    client: &UnixStream,
-    actor: &Actor,
-    inspect: &dyn Inspect,
-    line: &[u8],
-) -> io::Result<()> {
+fn answer(client: &UnixStream, by: &Actor, inspect: &dyn Inspect, line: &[u8]) -> io::Result<()> {
     match serde_json::from_slice(line) {
         Ok(Request::Get(Subject::Status)) => reply(client, inspect.status()),
-        Ok(Request::Set(change)) => reply(client, inspect.change_topic(change, actor.clone())),
-        Ok(Request::Reload { dry_run }) => reply(client, inspect.reload(dry_run, actor.clone())),
+        Ok(Request::Set(change)) => reply(client, inspect.change_topic(change, by.clone())),
+        Ok(Request::Reload { dry_run }) => reply(client, inspect.reload(dry_run, by.clone())),
         Err(e) => reply::<()>(
             client,
             Err(format!(
@@ -334,12 +319,13 @@ fn answer(
     }
 }
 
+/// Reports an error to a client that is disconnected afterwards.
+fn refuse(client: &UnixStream, reason: String) {
+    let _ = reply::<()>(client, Err(reason));
+}
+
 fn reply<T: Serialize>(mut client: &UnixStream, result: Result<T, String>) -> io::Result<()> {
-    let answer = match result {
-        Ok(value) => Answer::Ok(value),
-        Err(reason) => Answer::Error(reason),
-    };
-    let mut line = serde_json::to_vec(&answer)?;
+    let mut line = serde_json::to_vec(&result.map_or_else(Answer::Error, Answer::Ok))?;
     line.push(b'\n');
     client.write_all(&line)
 }
@@ -376,20 +362,20 @@ impl Client {
     }
 
     /// Makes the daemon read its file again; returns the changes, with `dry_run` without applying
-    /// them. A reload cannot be undone, so this waits until it is done, and calls `waits` after
+    /// them. A reload cannot be undone, so this waits until it is done, and calls `waiting` after
     /// each [`ANSWER_TIMEOUT`].
     pub fn reload(
         &mut self,
         dry_run: bool,
-        mut waits: impl FnMut(),
+        mut waiting: impl FnMut(),
     ) -> Result<Changes, ControlError> {
-        self.ask(&Request::Reload { dry_run }, Some(&mut waits))
+        self.ask(&Request::Reload { dry_run }, Some(&mut waiting))
     }
 
     fn ask<T: DeserializeOwned>(
         &mut self,
         request: &Request,
-        mut waits: Option<&mut dyn FnMut()>,
+        mut waiting: Option<&mut dyn FnMut()>,
     ) -> Result<T, ControlError> {
         let mut line =
             serde_json::to_vec(request).map_err(|e| ControlError::Answer(e.to_string()))?;
@@ -399,20 +385,19 @@ impl Client {
         let written = self.reader.get_mut().write_all(&line);
         let mut answer = Vec::new();
         let read = loop {
-            let room = MAX_ANSWER_BYTES.saturating_sub(answer.len() as u64);
-            match ((&mut self.reader).take(room).read_until(b'\n', &mut answer), &mut waits) {
-                (Err(error), Some(waits)) if error.kind() == ErrorKind::WouldBlock => (**waits)(),
+            let left = MAX_ANSWER_BYTES.saturating_sub(answer.len() as u64);
+            match ((&mut self.reader).take(left).read_until(b'\n', &mut answer), &mut waiting) {
+                (Err(error), Some(waiting)) if error.kind() == ErrorKind::WouldBlock => {
+                    (**waiting)()
+                }
                 (read, _) => break read,
             }
         };
-        read.and_then(|_| {
-            if answer.is_empty() {
-                written.and(Err(ErrorKind::UnexpectedEof.into()))
-            } else {
-                Ok(())
-            }
-        })
-        .map_err(system(&self.path, "waiting for an answer"))?;
+        let received = match read {
+            Ok(_) if answer.is_empty() => written.and(Err(ErrorKind::UnexpectedEof.into())),
+            read => read,
+        };
+        received.map_err(system(&self.path, "waiting for an answer"))?;
         match serde_json::from_slice(&answer) {
             Ok(Answer::Ok(value)) => Ok(value),
             Ok(Answer::Error(reason)) => Err(ControlError::Refused(reason)),

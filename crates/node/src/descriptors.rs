@@ -1,7 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The limit of sockets and files that the daemon may open.
+//! Open files: their identity, and the limit of how many the daemon may have.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+
+/// The identity of a file, which a rename keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    pub(crate) fn of(file: &Metadata) -> Self {
+        Self { device: file.dev(), inode: file.ino() }
+    }
+}
 
 /// Raises the soft limit to the hard one. Each link has four sockets and each connection of ROS 1
 /// one. The usual soft limit, 1024, is for programs that use select(2), which nothing here does.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The file of a node's own key.
 
+use ring::rand::{SecureRandom, SystemRandom};
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -8,9 +9,8 @@ use std::path::{Path, PathBuf};
 use tautline_proto::crypto::keys::encode;
 use tautline_proto::{PublicKey, SecretKey};
 
-/// Longest key file in bytes: a comment and a line.
+/// Maximum bytes of a key file: a comment and a line.
 const MAX_FILE: u64 = 4096;
-/// The label before the secret key.
 const LABEL: &str = "tautline-secret-key:";
 /// Permissions with which others than the owner could read or change the file.
 const OTHERS: u32 = 0o077;
@@ -19,16 +19,16 @@ const OTHERS: u32 = 0o077;
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
     /// The file does not exist.
-    #[error("{}: there is no key; make one with: tautline keygen {}", .0.display(), .0.display())]
+    #[error("{}: the key does not exist; create it with: tautline keygen {}", .0.display(), .0.display())]
     Missing(PathBuf),
     /// The file exists already.
-    #[error("{}: there is a key already; peers know this node by it, so it is not replaced", .0.display())]
+    #[error("{}: a key exists already; it is not replaced, because it identifies this node to its peers", .0.display())]
     Exists(PathBuf),
     /// The system returned an error.
     #[error("{}: {}", .0.display(), .1)]
     System(PathBuf, std::io::Error),
     /// Others could read the key and act as this node.
-    #[error("{}: found permissions {mode:03o}, by which others can read or change it; allowed: 600 (chmod 600 {}), and a new key if anybody may have read it", .path.display(), .path.display())]
+    #[error("{}: found permissions {mode:03o}, with which other users can read or change it; allowed: 600 (chmod 600 {}). Create a new key if another user may have read it", .path.display(), .path.display())]
     Open {
         /// The file.
         path: PathBuf,
@@ -36,7 +36,7 @@ pub enum KeyFileError {
         mode: u32,
     },
     /// Another user could change the file, or give it away.
-    #[error("{}: found the owner with user id {owner}; allowed: {user}, as which this program runs, or root. Is {owner} the user of the daemon? Then run this as that user, and change nothing; if not: chown {user} {}", .path.display(), .path.display())]
+    #[error("{}: found the owner with user id {owner}; allowed: {user}, the user of this program, or root. If {owner} is the user of the daemon, run this program as that user; otherwise: chown {user} {}", .path.display(), .path.display())]
     Owner {
         /// The file.
         path: PathBuf,
@@ -46,7 +46,7 @@ pub enum KeyFileError {
         user: u32,
     },
     /// The contents are not a key.
-    #[error("{}: found {found}; allowed: '{LABEL}' and the base64 of 32 bytes, on one line, and comments (#)", .path.display())]
+    #[error("{}: found {found}; allowed: one line with '{LABEL}' and the base64 of 32 bytes, and comments (#)", .path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -97,7 +97,7 @@ fn parse(bytes: &[u8]) -> Result<SecretKey, &'static str> {
     if lines.next().is_some() {
         return Err("more than one line");
     }
-    let key = line.strip_prefix(LABEL).ok_or("something else than a secret key (a public one?)")?;
+    let key = line.strip_prefix(LABEL).ok_or("a line that is no secret key (a public one?)")?;
     key.trim().parse().map_err(|_| "a key that is not the base64 of 32 bytes")
 }
 
@@ -113,8 +113,8 @@ pub fn generate(path: &Path) -> Result<PublicKey, KeyFileError> {
     let mut options = OpenOptions::new();
     let mut file = options.write(true).create_new(true).mode(0o600).open(path).map_err(system)?;
     let text = format!(
-        "# This node's secret key: keep it here, and copy it nowhere.\n\
-         # Its public key: {}\n{LABEL} {}\n",
+        "# Secret key of this node. Do not copy it.\n\
+         # Public key: {}\n{LABEL} {}\n",
         key.public(),
         encode(key.bytes()),
     );
@@ -124,15 +124,8 @@ pub fn generate(path: &Path) -> Result<PublicKey, KeyFileError> {
 
 /// Fills `bytes` with randomness of the system.
 fn fill(bytes: &mut [u8]) -> std::io::Result<()> {
-    let mut filled = 0;
-    while filled < bytes.len() {
-        let flags = rustix::rand::GetRandomFlags::empty();
-        filled += match rustix::rand::getrandom(&mut bytes[filled..], flags) {
-            Err(rustix::io::Errno::INTR) => 0,
-            result => result?,
-        };
-    }
-    Ok(())
+    let filled = SystemRandom::new().fill(bytes);
+    filled.map_err(|_| std::io::Error::other("the system has no randomness"))
 }
 
 /// Returns randomness of the system, for the protocol. Keys are drawn from it: without it this
@@ -140,7 +133,7 @@ fn fill(bytes: &mut [u8]) -> std::io::Result<()> {
 pub(crate) fn random() -> u64 {
     let mut bytes = [0; 8];
     if let Err(error) = fill(&mut bytes) {
-        tracing::error!(%error, "the system has no randomness");
+        tracing::error!("{error}");
         std::process::abort();
     }
     u64::from_ne_bytes(bytes)
@@ -184,8 +177,8 @@ mod tests {
         let error = load(&path).unwrap_err().to_string();
         assert!(error.contains("640") && error.contains("chmod 600"), "{error}");
         let error = check_owner(&path, 1000, 999).unwrap_err().to_string();
-        assert!(error.contains("Is 1000 the user of the daemon?"), "{error}");
-        assert!(error.contains("if not: chown 999"), "{error}");
+        assert!(error.contains("If 1000 is the user of the daemon"), "{error}");
+        assert!(error.contains("otherwise: chown 999"), "{error}");
         assert!(check_owner(&path, 999, 999).is_ok() && check_owner(&path, 0, 999).is_ok());
         for bad in ["", "tautline-secret-key: AAAA", "hello", "a: b\nc: d"] {
             std::fs::write(&path, bad).unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Limits of what one peer can use of this node, whatever it sends. Each limit is per peer, so a
-//! peer that reaches one takes nothing from the others.
+//! Limits on the resources of this node that one peer can use. Each limit is per peer, so a peer
+//! that reaches one does not affect the others.
 
 use crate::node::MAX_INPUT_BYTES;
 use std::fmt::Write;
@@ -8,48 +8,48 @@ use std::time::Duration;
 use tautline_proto::Allowance;
 
 tautline_proto::limits! {
-    /// Part of the data plane's time that a peer's packets and what follows from them may take.
+    /// Fraction of the data plane's time that a peer's packets and their effects may take.
     pub const TIME_SHARE: f64 = 0.5;
-    /// Time that it may take at once, after it used none for a while.
+    /// Time that they may take at once after a pause.
     pub const TIME_BURST: Duration = Duration::from_millis(100);
-    /// Bits per second of a peer's topics, calls and answers after decompression, unless the file
-    /// has another `max_rate`. No camera reaches it: 1080p RGB at 20 Hz is this much.
+    /// Bits per second of a peer's topics, calls and responses after decompression, unless the file
+    /// sets `max_rate`. 1080p RGB at 20 Hz reaches this rate.
     pub const MAX_RATE: &str = "1Gbps";
-    /// Messages of a peer that are published, or calls and answers.
+    /// Published messages of a peer, or its calls and responses.
     pub const MESSAGES: Allowance = Allowance { burst: 5000, per_second: 5000 };
     /// Names under which topics of a peer are published while the daemon runs.
     pub const PUBLISHED_NAMES: usize = 4096;
-    /// Bytes of the messages of a peer's latched topics that this robot's ROS keeps for subscribers
-    /// to come.
+    /// Bytes of the messages of a peer's latched topics that this robot's ROS keeps for late
+    /// joiners.
     pub const LATCHED_BYTES: usize = 32 << 20;
-    /// Bytes of a peer's messages that this robot's ROS holds: on their way to it, waiting for slow
-    /// subscribers, or kept for those to come (ROS 2: until DDS has them).
-    /// A message of each topic and the next go on beside that.
+    /// Bytes of a peer's messages that this robot's ROS holds: in transit to it, queued for slow
+    /// subscribers, or kept for late joiners (ROS 2: until DDS has them).
+    /// In addition, each topic may hold one message and the next.
     pub const HELD_BYTES: usize = 64 << 20;
-    /// Bytes of all of these.
+    /// Bytes of all of these messages.
     pub const MAX_HELD_BYTES: usize = 128 << 20;
-    /// Bytes that each of its topics may have held beside that, so that commands go on while a
+    /// Bytes that each of its topics may hold in addition, so that commands arrive while a
     /// subscriber of images is slow.
     pub const HELD_BYTES_OF_EACH_TOPIC: usize = 16 << 10;
-    /// Messages of each publisher that are kept at most, whatever the peer offers.
+    /// Messages of each publisher that are kept, whatever history depth the peer advertises.
     pub const HISTORY_DEPTH: u32 = 1000;
-    /// Calls of a peer that servers on this robot work on at once.
+    /// Calls of a peer that servers on this robot process at once.
     pub const MAX_SERVING_PER_PEER: usize = 64;
-    /// Calls of this robot's nodes that wait for an answer of one peer.
+    /// Calls of this robot's nodes that wait for a response of one peer.
     pub const MAX_PENDING_PER_PEER: usize = 64;
-    /// Those of them to one service: clients of one that hangs leave places for the others.
+    /// Calls of them to one service, so that a service that hangs leaves capacity for the others.
     pub const MAX_PENDING_PER_SERVICE: usize = 32;
-    /// How long a call to a peer waits, whatever the peer's file says. The result of an action is
-    /// waited for until the action ends.
+    /// Timeout of a call to a peer, whatever the peer's file sets. The result of an action is
+    /// awaited until the action ends.
     pub const MAX_CALL_TIMEOUT: Duration = Duration::from_secs(600);
-    /// Topics, services and calls of a peer that are shown as waiting for a line in the file.
+    /// Topics, services and calls of a peer that are listed as not allowed by the file.
     pub const MAX_WAITING_PER_PEER: usize = 256;
-    /// Bytes of the definitions of all types that a peer's topics and services have here; further
-    /// ones are left out.
+    /// Bytes of the definitions of all types of a peer's topics and services; further definitions
+    /// are ignored.
     pub const DEFINITIONS_IN_USE_BYTES: usize = 4 << 20;
-    /// Messages of a peer that wait to be decompressed or translated.
+    /// Messages of a peer that are queued for decompression or translation.
     pub const MAX_CODEC_JOBS_PER_PEER: usize = 16;
-    /// Bytes of them as they arrived, unless it is one message alone.
+    /// Bytes of these messages as they arrived; a single message may be larger.
     pub const MAX_CODEC_BYTES_PER_PEER: usize = 8 << 20;
 }
 
@@ -57,10 +57,10 @@ tautline_proto::limits! {
 pub fn markdown() -> String {
     let mut page = String::from(
         "<!-- Generated by `UPDATE=1 cargo test -p tautline-node --test generated`. -->\n\
-         # What one peer can use\n\n\
-         Each bound is per peer. A peer that reaches one loses messages or waits; it takes nothing \
-         from the others. Keys of the robot's file (`limits:`, `peers.NAME.max_rate`) change some of \
-         them.\n",
+         # Limits per peer\n\n\
+         Each limit is per peer. A peer that reaches a limit loses messages or waits; other peers \
+         are not affected. Keys of the robot's file (`limits:`, `peers.NAME.max_rate`) change some \
+         limits.\n",
     );
     let sections = [
         ("In the node", "crates/node/src/limits.rs", table()),
@@ -69,7 +69,7 @@ pub fn markdown() -> String {
     for (title, file, rows) in sections {
         let _ = write!(
             page,
-            "\n## {title}\n\n`{file}`\n\n| bound | value | of what |\n| --- | --- | --- |\n"
+            "\n## {title}\n\n`{file}`\n\n| limit | value | meaning |\n| --- | --- | --- |\n"
         );
         for (name, value, meaning) in rows {
             let meaning = meaning.trim().replace('|', "\\|");
@@ -86,7 +86,6 @@ const SOURCE_BYTES: usize = 200;
 /// Approximate bytes of a queued control message with its bookkeeping. The longest text in one that
 /// a peer can cause at will has 1024 bytes.
 const CONTROL_MESSAGE_BYTES: usize = 1400;
-/// Number of peers in the example.
 const EXAMPLE_PEERS: usize = 10;
 
 /// Returns the parts of a peer's memory, with the most bytes of each.
@@ -114,7 +113,6 @@ fn parts_of_a_peer() -> [(&'static str, usize); 12] {
     ]
 }
 
-/// Returns the section on the memory of a team.
 fn memory() -> String {
     let parts = parts_of_a_peer();
     let of_a_peer: usize = parts.iter().map(|(_, bytes)| bytes).sum();
@@ -127,25 +125,25 @@ fn memory() -> String {
     let example = megabytes(of_all + EXAMPLE_PEERS * of_a_peer + pairs * relayed);
     let relayed = relayed as f64 / 1e6;
     let mut text = String::from(
-        "\n## Memory of a team\n\nA peer that reaches every bound that is in bytes has:\n\n\
-         | bound | MB |\n| --- | --- |\n",
+        "\n## Memory of a team\n\nMemory of a peer that reaches every limit in bytes:\n\n\
+         | limit | MB |\n| --- | --- |\n",
     );
     for (name, bytes) in parts {
         let _ = writeln!(text, "| {name} | {:.1} |", bytes as f64 / 1e6);
     }
     let _ = write!(
         text,
-        "| together | {each} |\n\nA peer that may have packets relayed has `RELAYED_BYTES` waiting \
-         for each other peer beside that: {relayed:.1} MB. What is queued for the data plane, and of this \
-         robot's own topics for compression, has at most {all} MB. So N peers that do their worst \
-         at the same time take at most **{all} MB + N x {each} MB + N x (N - 1) x {relayed:.1} \
-         MB**: with {EXAMPLE_PEERS} peers {example} MB. With `queue_bytes` and `reassembly_bytes` \
-         in the file, N x ({rest} MB + `queue_bytes` + `reassembly_bytes`) takes the place of \
-         N x {each} MB. The program itself, its bookkeeping for each message and the DDS library \
-         come on top.\n\n\
-         Peers that keep to the protocol have little of this waiting. `MemoryMax` of the systemd unit \
-         is below that sum for a large team: where it is reached, the daemon is killed and started \
-         again. Raise it where several peers are not trusted, and memory allows it.\n"
+        "| sum | {each} |\n\nA peer whose packets are relayed has in addition `RELAYED_BYTES` \
+         queued for each other peer: {relayed:.1} MB. The queues of the data plane, and of this \
+         robot's own topics for compression, take at most {all} MB. N peers that all reach every \
+         limit therefore take at most **{all} MB + N x {each} MB + N x (N - 1) x {relayed:.1} \
+         MB**: with {EXAMPLE_PEERS} peers {example} MB. If the file sets `queue_bytes` and \
+         `reassembly_bytes`, replace N x {each} MB by N x ({rest} MB + `queue_bytes` + \
+         `reassembly_bytes`). The program itself, its bookkeeping for each message and the DDS \
+         library need more.\n\n\
+         Peers that follow the protocol use little of this memory. For a large team, the sum \
+         exceeds `MemoryMax` of the systemd unit: at that limit, the daemon is killed and \
+         restarted. Raise `MemoryMax` if several peers are not trusted and memory allows it.\n"
     );
     text
 }
@@ -155,27 +153,27 @@ fn megabytes(bytes: usize) -> usize {
     bytes.div_ceil(1_000_000)
 }
 
-/// The table of where a reached limit shows. Its reasons are those of `tautline status` and
+/// The table of the places that show a reached limit. Its reasons are those of `tautline status` and
 /// metrics.
 const WHERE_SHOWN: &str = "
 ## Where a reached bound shows
 
-| bound | `status` and `top` | metrics | log, and notices in `status` |
+| limit | `status` and `top` | metrics | log, and notices in `status` |
 | --- | --- | --- | --- |
 | `queue_bytes`, `queue_time`, `MESSAGES` | the topic's DROPPED: `overflow` | `tautline_topic_dropped` | |
 | `MESSAGE_BYTES` (`max_message`) | the topic's DROPPED: `too_large` | `tautline_topic_dropped` | the topic, with both sizes |
 | `REASSEMBLY_BYTES`, `PARTIAL_MESSAGES`, `CHANNELS`, `SOURCES`, `CONTROL_*`, `RELAYED_*` in packets from a peer | Packets refused: `bound` | `tautline_packets_refused` | |
-| packets queued to be relayed to a peer | the peer's PASSED ON, by reason | | |
+| packets queued to be relayed to a peer | the peer's FORWARDED, by reason | | |
 | `TIME_SHARE` | Packets refused: `over_time` | `tautline_packets_refused` | |
-| `NEW_SESSIONS`, calls and beacons of strangers | Packets refused: `flood` | `tautline_packets_refused` | |
+| `NEW_SESSIONS`, handshakes and beacons of strangers | Packets refused: `flood` | `tautline_packets_refused` | |
 | `MAX_RATE` (`max_rate`), `MESSAGES` per second | the topic's DROPPED: `over_rate`; calls: Packets refused: `calls_over_rate` | `tautline_topic_dropped`, `tautline_packets_refused` | the peer and topic; in the audit log `over_rate_began`, `over_rate_ended` |
 | `MAX_CODEC_*` | Packets refused: `codec_behind` | `tautline_packets_refused` | |
 | `HELD_*` | the topic's DROPPED: `slow_subscriber` | `tautline_topic_dropped` | the peer and topic |
 | `LATCHED_BYTES`, `PUBLISHED_NAMES`, `DEFINITIONS_IN_USE_BYTES` | | | the peer and topic |
-| `MAX_SERVING_PER_PEER`, `MAX_PENDING_PER_PEER`, `MAX_PENDING_PER_SERVICE` | | | the caller gets the reason as its error |
+| `MAX_SERVING_PER_PEER`, `MAX_PENDING_PER_PEER`, `MAX_PENDING_PER_SERVICE` | | | the caller receives the reason as an error |
 | packets queued for the data plane | Packets refused: `inlet_full` | `tautline_packets_refused` | |
 
-Log lines and notices have quotas of their own; what is beyond them is counted in the log, and in the audit log as `left_out`.
+Log lines and notices have quotas of their own. Lines beyond a quota are counted, in the log and, as `left_out`, in the audit log.
 ";
 
 /// Returns a whole number with its digits in groups of three.

@@ -10,8 +10,8 @@ pub use connections::{MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS};
 
 use crate::control::Inspect;
 use crate::status::{
-    ClockReport, DelayReport, Direction, GatewayReport, GivenUpReport, LinkReport, PeerReport,
-    RadioReport, RejectedReport, Status, TopicReport,
+    DelayReport, Direction, GatewayReport, GivenUpReport, LinkReport, PeerReport, RadioReport,
+    RejectedReport, Status, TopicReport,
 };
 use connections::{Connections, Served};
 use prometheus_client::collector::Collector;
@@ -27,11 +27,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tautline_gateway::threads;
 
-/// Longest head of a request, in bytes.
+/// Maximum bytes of the head of a request.
 pub const MAX_HEAD_BYTES: usize = 8 * 1024;
-/// Most header lines in a request.
+/// Maximum header lines in a request.
 pub const MAX_HEADERS: usize = 64;
-/// Longest life of a connection.
+/// Maximum duration of a connection.
 pub const CONNECTION_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause after a failed `accept` (no free descriptors), to avoid a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -42,7 +42,7 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 /// The reason why metrics cannot be served.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "metrics address {address}: {source}; allowed under 'metrics:' is a free address of this machine"
+    "metrics address {address}: {source}; allowed under 'metrics:': a free address of this machine"
 )]
 pub struct MetricsError {
     /// The address from the file.
@@ -66,11 +66,11 @@ impl MetricsServer {
         let listener = TcpListener::bind(address).map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
         let stop = Arc::new(AtomicBool::new(false));
-        let told = inspect.clone();
+        let reporter = inspect.clone();
         let stopped = stop.clone();
         let ended = move |name: &str, how| {
             if !stopped.load(Ordering::Relaxed) {
-                told.thread_ended(name, how);
+                reporter.thread_ended(name, how);
             }
         };
         let accept = {
@@ -120,8 +120,8 @@ fn serve_connection(served: &Served, inspect: &dyn Inspect) -> io::Result<()> {
     let deadline = Instant::now() + CONNECTION_TIMEOUT;
     let mut connection = Timed { stream: served.stream(), deadline };
     let (status, kind, body) = match read_target(&mut connection)? {
-        Ok(target) if target == "/metrics" => match served.work(|| page(inspect)) {
-            Some(Ok(page)) => ("200 OK", OPENMETRICS, page),
+        Ok(target) if target == "/metrics" => match served.work(|| inspect.status()) {
+            Some(Ok(status)) => ("200 OK", OPENMETRICS, openmetrics(&status)),
             Some(Err(reason)) => ("503 Service Unavailable", PLAIN, reason),
             None => return Ok(()),
         },
@@ -134,10 +134,6 @@ fn serve_connection(served: &Served, inspect: &dyn Inspect) -> io::Result<()> {
     );
     connection.write_all(head.as_bytes())?;
     connection.write_all(body.as_bytes())
-}
-
-fn page(inspect: &dyn Inspect) -> Result<String, String> {
-    inspect.status().map(|status| openmetrics(&status))
 }
 
 /// A connection that is read and written until a deadline, however slow its client is.
@@ -222,14 +218,30 @@ type Labels<'a> = Vec<(&'static str, &'a str)>;
 
 impl Collector for Snapshot {
     fn encode(&self, encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        let status = &self.0;
         let mut page = Page { encoder };
-        page.node(&self.0)?;
-        page.topics(&self.0.topics)?;
-        page.peers(&self.0.peers)?;
-        page.radios(&self.0.radios)?;
-        page.links(&self.0.links)
+        page.node(status)?;
+        page.table(TOPICS, &status.topics, topic_labels)?;
+        page.drops(&status.topics)?;
+        page.delays(&status.topics)?;
+        page.table(PEERS, &status.peers, |peer| vec![("peer", &*peer.name)])?;
+        page.table(RADIOS, &status.radios, |radio| vec![("radio", &*radio.radio)])?;
+        page.table(LINKS, &status.links, link_labels)
     }
 }
+
+/// One metric of every `T`: its name, help and value.
+struct Metric<T>(&'static str, &'static str, Value<T>);
+
+enum Value<T> {
+    Counter(fn(&T) -> u64),
+    /// A gauge of whole numbers that is always known.
+    Level(fn(&T) -> u64),
+    /// `None` while the value is unknown.
+    Gauge(fn(&T) -> Option<f64>),
+}
+
+use Value::{Counter, Gauge, Level};
 
 struct Page<'e> {
     encoder: DescriptorEncoder<'e>,
@@ -262,50 +274,59 @@ impl Page<'_> {
         Ok(())
     }
 
+    fn table<'a, T>(
+        &mut self,
+        metrics: &[Metric<T>],
+        rows: &'a [T],
+        labels: fn(&'a T) -> Labels<'a>,
+    ) -> Result<(), fmt::Error> {
+        for Metric(name, help, value) in metrics {
+            match value {
+                Counter(count) => {
+                    self.counters(name, help, rows.iter().map(|row| (labels(row), count(row))))?;
+                }
+                Level(level) => {
+                    let levels = rows.iter().map(|row| (labels(row), level(row) as f64));
+                    self.gauges(name, help, levels)?;
+                }
+                Gauge(value) => {
+                    let known = rows.iter().filter_map(|row| Some((labels(row), value(row)?)));
+                    self.gauges(name, help, known)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn node(&mut self, status: &Status) -> Result<(), fmt::Error> {
         let labels = vec![
             ("node", &*status.node),
             ("version", &*status.version),
             ("security", &*status.security),
         ];
-        self.gauges(
-            "tautline_node",
-            "1, with the node's name and version",
-            [(labels, 1.0)].into_iter(),
-        )?;
-        let uptime = [(vec![], status.uptime_s)];
-        self.gauges(
-            "tautline_uptime_seconds",
-            "Seconds since the node started",
-            uptime.into_iter(),
-        )?;
-        let gateways =
-            status.gateways.iter().map(|g| (vec![("kind", &*g.kind)], f64::from(g.connected)));
-        self.gauges("tautline_gateway_connected", "1 if the local middleware answers", gateways)?;
-        let rejected = status
-            .gateways
-            .iter()
-            .flat_map(|g| g.rejected.iter().map(|r| (rejected_labels(g, r), r.count)));
-        let help = "Messages that the gateway did not take or hand on, by topic and reason";
+        let help = "Always 1; the labels describe the node";
+        self.gauges("tautline_node", help, [(labels, 1.0)].into_iter())?;
+        let uptime = [(vec![], status.uptime_s)].into_iter();
+        self.gauges("tautline_uptime_seconds", "Seconds since the node started", uptime)?;
+        let gateways = status.gateways.iter();
+        let connected = gateways.map(|it| (vec![("kind", &*it.kind)], f64::from(it.connected)));
+        let help = "1 if the local middleware responds";
+        self.gauges("tautline_gateway_connected", help, connected)?;
+        let rejected = status.gateways.iter().flat_map(|gateway| {
+            gateway.rejected.iter().map(move |it| (rejected_labels(gateway, it), it.count))
+        });
+        let help = "Messages that the gateway rejected, by topic and reason";
         self.counters("tautline_gateway_rejected", help, rejected)?;
         let watchdogs = status.watchdogs.iter();
         let watchdogs = watchdogs.map(|it| (vec![("topic", &*it.topic)], it.published));
-        let help = "Safe messages published for topics from peers that went silent";
+        let help = "Safe messages published after timeouts of topics from peers";
         self.counters("tautline_watchdog_published", help, watchdogs)?;
-        let refused = status
-            .packets_refused
-            .iter()
-            .map(|(reason, count)| (vec![("reason", &**reason)], *count));
+        let refused = status.packets_refused.iter();
+        let refused = refused.map(|(reason, count)| (vec![("reason", &**reason)], *count));
         self.counters("tautline_packets_refused", "Packets refused, by reason", refused)
     }
 
-    fn topics(&mut self, topics: &[TopicReport]) -> Result<(), fmt::Error> {
-        for (name, help, value) in TOPIC_COUNTERS {
-            self.counters(name, help, topics.iter().map(|t| (topic_labels(t), value(t))))?;
-        }
-        for (name, help, value) in TOPIC_GAUGES {
-            self.gauges(name, help, topics.iter().map(|t| (topic_labels(t), value(t))))?;
-        }
+    fn drops(&mut self, topics: &[TopicReport]) -> Result<(), fmt::Error> {
         let dropped = topics.iter().flat_map(|topic| {
             topic.dropped.iter().map(|(reason, count)| {
                 let mut labels = topic_labels(topic);
@@ -313,140 +334,143 @@ impl Page<'_> {
                 (labels, *count)
             })
         });
-        self.counters("tautline_topic_dropped", "Messages dropped, by reason", dropped)?;
-        let help = "One-way delay of messages that arrived";
-        let name = "tautline_topic_delay_seconds";
+        self.counters("tautline_topic_dropped", "Messages dropped, by reason", dropped)
+    }
+
+    fn delays(&mut self, topics: &[TopicReport]) -> Result<(), fmt::Error> {
+        let (name, help) = ("tautline_topic_delay_seconds", "One-way delay of received messages");
         let mut metric = self.encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
         for topic in topics {
-            if let Some(delay) = &topic.delay {
-                let (sum, count, buckets) = histogram_in_seconds(delay);
-                let labels = topic_labels(topic);
-                metric
-                    .encode_family(&labels)?
-                    .encode_histogram::<Labels>(sum, count, &buckets, None)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn peers(&mut self, peers: &[PeerReport]) -> Result<(), fmt::Error> {
-        for (name, help, value) in PEER_GAUGES {
-            self.gauges(name, help, peers.iter().map(|p| (vec![("peer", &*p.name)], value(p))))?;
-        }
-        for (name, help, value) in CLOCK_GAUGES {
-            let known = peers
-                .iter()
-                .filter_map(|p| Some((vec![("peer", &*p.name)], value(p.clock.as_ref()?)?)));
-            self.gauges(name, help, known)?;
-        }
-        let relayed = peers.iter().map(|p| (vec![("peer", &*p.name)], p.relayed_packets));
-        let help = "Packets of others that were passed on to the peer";
-        self.counters("tautline_peer_relayed_packets", help, relayed)?;
-        Ok(())
-    }
-
-    fn radios(&mut self, radios: &[RadioReport]) -> Result<(), fmt::Error> {
-        for (name, help, value) in RADIO_COUNTERS {
-            self.counters(
-                name,
-                help,
-                radios.iter().map(|r| (vec![("radio", &*r.radio)], value(r))),
-            )?;
-        }
-        for (name, help, value) in RADIO_GAUGES {
-            let known = radios.iter().filter_map(|r| Some((vec![("radio", &*r.radio)], value(r)?)));
-            self.gauges(name, help, known)?;
-        }
-        Ok(())
-    }
-
-    fn links(&mut self, links: &[LinkReport]) -> Result<(), fmt::Error> {
-        for (name, help, value) in LINK_COUNTERS {
-            self.counters(name, help, links.iter().map(|l| (link_labels(l), value(l))))?;
-        }
-        for (name, help, value) in LINK_GAUGES {
-            self.gauges(
-                name,
-                help,
-                links.iter().filter_map(|l| Some((link_labels(l), value(l)?))),
-            )?;
+            let Some(delay) = &topic.delay else { continue };
+            let (count, buckets) = histogram_in_seconds(delay);
+            let sum = delay.mean_ms / 1e3 * count as f64;
+            let labels = topic_labels(topic);
+            let mut family = metric.encode_family(&labels)?;
+            family.encode_histogram::<Labels>(sum, count, &buckets, None)?;
         }
         Ok(())
     }
 }
 
-type Row<T, V> = (&'static str, &'static str, fn(&T) -> V);
-
-const CLOCK_GAUGES: &[Row<ClockReport, Option<f64>>] = &[
-    ("tautline_peer_clock_offset_seconds", "The peer's time of day less ours", |clock| {
-        clock.offset_ms.map(|ms| ms / 1e3)
-    }),
-    (
-        "tautline_peer_clock_bound_seconds",
-        "The error of clock offset and one-way delays is at most this",
-        |clock| Some(clock.bound_ms / 1e3),
+const TOPICS: &[Metric<TopicReport>] = &[
+    Metric(
+        "tautline_topic_messages",
+        "Messages accepted for sending (out) or passed to the gateway (in)",
+        Counter(|t| t.messages),
     ),
-    ("tautline_peer_clock_drift_ppm", "How much faster the peer's clock runs", |clock| {
-        clock.drift_ppm
-    }),
+    Metric(
+        "tautline_topic_bytes",
+        "Uncompressed payload bytes of these messages",
+        Counter(|t| t.bytes),
+    ),
+    Metric(
+        "tautline_topic_delivered",
+        "Messages known to be complete at the peer",
+        Counter(|t| t.delivered),
+    ),
+    Metric(
+        "tautline_topic_rate_limited",
+        "Messages dropped at the source by the rate limit",
+        Counter(|t| t.rate_limited),
+    ),
+    Metric("tautline_topic_queued", "Queued messages", Level(|t| t.queued)),
+    Metric("tautline_topic_unconfirmed", "Messages sent, outcome unknown", Level(|t| t.sent)),
+    Metric(
+        "tautline_topic_given_up_ratio",
+        "Fraction of messages dropped in the last 10 s, 0 to 1",
+        Gauge(|t| Some(t.given_up.as_ref().map_or(0.0, GivenUpReport::share))),
+    ),
+    Metric(
+        "tautline_topic_priority",
+        "Priority, 0-255, higher first",
+        Level(|t| t.priority.into()),
+    ),
 ];
 
-const TOPIC_COUNTERS: [Row<TopicReport, u64>; 4] = [
-    ("tautline_topic_messages", "Messages accepted (out) or handed over (in)", |t| t.messages),
-    ("tautline_topic_bytes", "Payload bytes of these messages, uncompressed", |t| t.bytes),
-    ("tautline_topic_delivered", "Messages known to be complete at the peer", |t| t.delivered),
-    ("tautline_topic_rate_limited", "Messages left out at the source by the rate limit", |t| {
-        t.rate_limited
-    }),
+const PEERS: &[Metric<PeerReport>] = &[
+    Metric("tautline_peer_up", "1 if the peer is up", Level(|p| u64::from(p.state == "up"))),
+    Metric("tautline_peer_queued_bytes", "Bytes queued for the peer", Level(|p| p.queued_bytes)),
+    Metric(
+        "tautline_peer_queued_messages",
+        "Messages queued for the peer",
+        Level(|p| p.queued_messages),
+    ),
+    Metric(
+        "tautline_peer_clock_offset_seconds",
+        "Time of day at the peer minus the time of day here",
+        Gauge(|p| Some(p.clock.as_ref()?.offset_ms? / 1e3)),
+    ),
+    Metric(
+        "tautline_peer_clock_bound_seconds",
+        "Maximum error of the clock offset and of one-way delays",
+        Gauge(|p| Some(p.clock.as_ref()?.bound_ms / 1e3)),
+    ),
+    Metric(
+        "tautline_peer_clock_drift_ppm",
+        "Drift of the peer's clock, positive if it runs faster",
+        Gauge(|p| p.clock.as_ref()?.drift_ppm),
+    ),
+    Metric(
+        "tautline_peer_relayed_packets",
+        "Packets of other nodes that were forwarded to the peer",
+        Counter(|p| p.relayed_packets),
+    ),
 ];
-const TOPIC_GAUGES: [Row<TopicReport, f64>; 4] = [
-    ("tautline_topic_queued", "Messages waiting in the queue", |t| t.queued as f64),
-    ("tautline_topic_unconfirmed", "Messages sent, outcome unknown", |t| t.sent as f64),
-    ("tautline_topic_given_up_ratio", "Share of messages given up in the last 10 s, 0 to 1", |t| {
-        t.given_up.as_ref().map_or(0.0, GivenUpReport::share)
-    }),
-    ("tautline_topic_priority", "Priority, 0-255, higher first", |t| f64::from(t.priority)),
+
+const RADIOS: &[Metric<RadioReport>] = &[
+    Metric("tautline_radio_sent_bytes", "IP bytes sent", Counter(|r| r.sent_bytes)),
+    Metric("tautline_radio_sent_packets", "Packets sent", Counter(|r| r.sent_packets)),
+    Metric(
+        "tautline_radio_configured_bps",
+        "Configured rate, bits per second",
+        Gauge(|r| Some(r.configured_bps? as f64)),
+    ),
+    Metric(
+        "tautline_radio_measured_bps",
+        "Measured rate, bits per second",
+        Gauge(|r| Some(r.measured_bps? as f64)),
+    ),
+    Metric("tautline_radio_in_flight_bytes", "Bytes in the kernel", Level(|r| r.in_flight_bytes)),
+    Metric(
+        "tautline_radio_in_flight_limit_bytes",
+        "Maximum bytes in the kernel",
+        Level(|r| r.in_flight_limit_bytes),
+    ),
 ];
-const PEER_GAUGES: [Row<PeerReport, f64>; 3] = [
-    ("tautline_peer_up", "1 if the peer answers", |p| f64::from(p.state == "up")),
-    ("tautline_peer_queued_bytes", "Bytes waiting for the peer", |p| p.queued_bytes as f64),
-    ("tautline_peer_queued_messages", "Messages waiting for the peer", |p| {
-        p.queued_messages as f64
-    }),
-];
-const RADIO_COUNTERS: [Row<RadioReport, u64>; 2] = [
-    ("tautline_radio_sent_bytes", "IP bytes sent", |r| r.sent_bytes),
-    ("tautline_radio_sent_packets", "Packets sent", |r| r.sent_packets),
-];
-const RADIO_GAUGES: [Row<RadioReport, Option<f64>>; 4] = [
-    ("tautline_radio_configured_bps", "Configured rate, bits per second", |r| {
-        r.configured_bps.map(|v| v as f64)
-    }),
-    ("tautline_radio_measured_bps", "Measured rate, bits per second", |r| {
-        r.measured_bps.map(|v| v as f64)
-    }),
-    ("tautline_radio_in_flight_bytes", "Bytes in the kernel", |r| Some(r.in_flight_bytes as f64)),
-    ("tautline_radio_in_flight_limit_bytes", "Bytes that may be in the kernel", |r| {
-        Some(r.in_flight_limit_bytes as f64)
-    }),
-];
-const LINK_COUNTERS: [Row<LinkReport, u64>; 8] = [
-    ("tautline_link_sent_packets", "Packets sent", |l| l.sent_packets),
-    ("tautline_link_acked_packets", "Packets the peer has confirmed", |l| l.acked_packets),
-    ("tautline_link_lost_packets", "Packets taken for lost", |l| l.lost_packets),
-    ("tautline_link_sent_bytes", "IP bytes sent", |l| l.sent_bytes),
-    ("tautline_link_repair_bytes", "Bytes of repairs among the bytes sent", |l| l.repair_bytes),
-    ("tautline_link_received_packets", "Packets received", |l| l.received_packets),
-    ("tautline_link_received_bytes", "IP bytes received", |l| l.received_bytes),
-    ("tautline_link_duplicate_packets", "Packets received twice", |l| l.duplicate_packets),
-];
-const LINK_GAUGES: [Row<LinkReport, Option<f64>>; 4] = [
-    ("tautline_link_up", "1 if packets come in", |l| Some(f64::from(l.up))),
-    ("tautline_link_rtt_seconds", "Smoothed round trip", |l| l.rtt_ms.map(|ms| ms / 1e3)),
-    ("tautline_link_available_bps", "Available rate, bits per second of IP packets", |l| {
-        l.available_bps.map(|v| v as f64)
-    }),
-    ("tautline_link_mtu_bytes", "Largest datagram payload", |l| Some(l.mtu as f64)),
+
+const LINKS: &[Metric<LinkReport>] = &[
+    Metric("tautline_link_sent_packets", "Packets sent", Counter(|l| l.sent_packets)),
+    Metric(
+        "tautline_link_acked_packets",
+        "Packets acknowledged by the peer",
+        Counter(|l| l.acked_packets),
+    ),
+    Metric("tautline_link_lost_packets", "Packets that count as lost", Counter(|l| l.lost_packets)),
+    Metric("tautline_link_sent_bytes", "IP bytes sent", Counter(|l| l.sent_bytes)),
+    Metric(
+        "tautline_link_repair_bytes",
+        "Bytes of repairs among the bytes sent",
+        Counter(|l| l.repair_bytes),
+    ),
+    Metric("tautline_link_received_packets", "Packets received", Counter(|l| l.received_packets)),
+    Metric("tautline_link_received_bytes", "IP bytes received", Counter(|l| l.received_bytes)),
+    Metric(
+        "tautline_link_duplicate_packets",
+        "Packets received twice",
+        Counter(|l| l.duplicate_packets),
+    ),
+    Metric("tautline_link_up", "1 if packets arrive", Level(|l| u64::from(l.up))),
+    Metric(
+        "tautline_link_rtt_seconds",
+        "Smoothed round-trip time",
+        Gauge(|l| Some(l.rtt_ms? / 1e3)),
+    ),
+    Metric(
+        "tautline_link_available_bps",
+        "Available rate, bits per second of IP packets",
+        Gauge(|l| Some(l.available_bps? as f64)),
+    ),
+    Metric("tautline_link_mtu_bytes", "Maximum datagram payload", Level(|l| l.mtu)),
 ];
 
 fn direction(direction: Direction) -> &'static str {
@@ -478,8 +502,9 @@ fn link_labels(link: &LinkReport) -> Labels<'_> {
 const DELAY_BOUNDS_MS: [f64; 14] =
     [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6, 819.2, 1638.4];
 
-/// Returns sum, count and buckets, the last one without a bound as the format requires.
-fn histogram_in_seconds(delay: &DelayReport) -> (f64, u64, Vec<(f64, u64)>) {
+/// Returns the number of delays and the buckets, the last one without a bound as the format
+/// requires.
+fn histogram_in_seconds(delay: &DelayReport) -> (u64, Vec<(f64, u64)>) {
     let mut buckets: Vec<(f64, u64)> = DELAY_BOUNDS_MS.map(|bound| (bound / 1e3, 0)).to_vec();
     buckets.push((f64::INFINITY, 0));
     for (bound_ms, count) in &delay.buckets {
@@ -488,5 +513,5 @@ fn histogram_in_seconds(delay: &DelayReport) -> (f64, u64, Vec<(f64, u64)>) {
         buckets[place].1 += count;
     }
     let count = delay.buckets.iter().map(|(_, count)| count).sum();
-    (delay.mean_ms / 1e3 * count as f64, count, buckets)
+    (count, buckets)
 }

@@ -2,13 +2,15 @@
 //! A node: the data plane on its own thread, and handles to it.
 
 use crate::audit::{Actor, Audit};
-use crate::codec::Codec;
+use crate::codec::{Codec, Done};
 use crate::config::Config;
 use crate::control::Inspect;
 use crate::driver::{Driver, Settings};
 use crate::paths::Paths;
 use crate::status::{LinkReport, Status, TopicChange};
+use bytes::Bytes;
 use rustix::event::{EventfdFlags, eventfd};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -16,15 +18,12 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 use tautline_gateway::mapping::{ServiceRule, TopicRule, service_treatment, treatment};
 use tautline_gateway::threads::{self, End};
-use tautline_gateway::types::translate::{LocalForm, ServiceTranslator};
-use tautline_gateway::{
-    CallId, Event, Events, Gateway, Named, Outcome, Selector, Service, Source, Topic,
-};
+use tautline_gateway::{Event, Events, Gateway, Named, Selector};
 use tautline_proto::PublicKey;
 
-/// Most inputs queued for the data plane.
+/// Maximum inputs queued for the data plane.
 const MAX_INPUTS: usize = 4096;
-/// Most bytes of messages queued for the data plane, which takes them within microseconds.
+/// Maximum bytes of messages queued for the data plane, which takes them within microseconds.
 pub(crate) const MAX_INPUT_BYTES: usize = 64 << 20;
 /// Time that an inspection waits for the data plane.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
@@ -40,7 +39,7 @@ pub enum RunError {
         /// The address and port from the configuration.
         address: std::net::SocketAddr,
         /// The error of the system.
-        error: std::io::Error,
+        error: io::Error,
     },
     /// The kernel refused a basic operation.
     #[error("{what}: {error}")]
@@ -48,7 +47,7 @@ pub enum RunError {
         /// The operation that was tried.
         what: &'static str,
         /// The error of the system.
-        error: std::io::Error,
+        error: io::Error,
     },
     /// The node's own key cannot be used.
     #[error(transparent)]
@@ -63,9 +62,7 @@ pub enum RunError {
     #[error(transparent)]
     Control(#[from] crate::control::ControlError),
     /// A thread that the daemon needs has ended.
-    #[error(
-        "the thread '{thread}' has {how}; without it this daemon would only seem to work, so it stops"
-    )]
+    #[error("the thread '{thread}' has {how}; the daemon stops, because it cannot work without it")]
     Thread {
         /// Its name.
         thread: String,
@@ -80,11 +77,11 @@ pub enum RunError {
     Metrics(#[from] crate::metrics::MetricsError),
 }
 
-fn listen_advice(error: &std::io::Error) -> &'static str {
+fn listen_advice(error: &io::Error) -> &'static str {
     match error.kind() {
-        std::io::ErrorKind::AddrInUse => "; is another tautline running?",
-        std::io::ErrorKind::AddrNotAvailable => {
-            "; no interface has that address now, '[::]:PORT' takes any that comes"
+        io::ErrorKind::AddrInUse => "; is another tautline running?",
+        io::ErrorKind::AddrNotAvailable => {
+            "; no interface has this address now; '[::]:PORT' listens on all addresses"
         }
         _ => "",
     }
@@ -93,32 +90,8 @@ fn listen_advice(error: &std::io::Error) -> &'static str {
 /// An input of the data plane other than packets.
 pub(crate) enum Input {
     Local(Event),
-    Encoded(crate::topics::Outgoing),
-    /// A message to be published here.
-    Decoded(crate::codec::Incoming),
-    Translated {
-        key: crate::topics::Key,
-        /// The request.
-        foreign: Topic,
-        found: Box<Result<LocalForm, String>>,
-    },
-    ServiceTranslated {
-        key: crate::topics::Key,
-        foreign: Service,
-        found: Box<Result<(Service, ServiceTranslator), String>>,
-    },
-    /// The safe message of a topic.
-    Composed {
-        topic: Topic,
-        made: Result<crate::topics::Safe, String>,
-    },
-    /// A call to be sent, or a response to be handed to the caller.
-    Turned {
-        service: String,
-        call: CallId,
-        outcome: Outcome,
-        is_answer: bool,
-    },
+    /// The result of a job of the codec.
+    Codec(Done),
     Path {
         /// The number of the link: see [`crate::paths::Paths`].
         watch: u64,
@@ -130,12 +103,6 @@ pub(crate) enum Input {
     NetworkChanged,
     /// A notice for people.
     Notice(String),
-    /// The fault of a message from a peer.
-    BadMessage {
-        topic: String,
-        source: Source,
-        reason: String,
-    },
     Status(Question<Status>),
     /// A user changed the node, or was refused.
     Changed(Actor, Result<Vec<String>, String>),
@@ -144,6 +111,17 @@ pub(crate) enum Input {
     TopicChanges(Question<Vec<TopicChange>>),
     WatchLinks(SyncSender<Vec<LinkReport>>, Question<Result<(), String>>),
     Shutdown,
+}
+
+impl Input {
+    /// Returns the payload of a message, which counts towards [`MAX_INPUT_BYTES`].
+    fn message(&self) -> Option<&Bytes> {
+        match self {
+            Self::Local(Event::Message { payload, .. }) => Some(payload),
+            Self::Codec(done) => done.message(),
+            _ => None,
+        }
+    }
 }
 
 /// A request to the data plane. Either it is done, or the requester learns that it is not: no
@@ -178,7 +156,6 @@ pub(crate) struct Waiting {
     bytes: AtomicUsize,
     /// Messages refused because the inlet was full.
     pub(crate) refused: AtomicU64,
-    /// Whether the data plane has ended.
     closed: AtomicBool,
     /// The first thread that ended before the data plane.
     ended: OnceLock<(String, End)>,
@@ -186,36 +163,30 @@ pub(crate) struct Waiting {
 
 impl Inlet {
     /// Starts a thread whose end ends the daemon.
-    pub(crate) fn spawn(
-        &self,
-        name: &str,
-        work: impl FnOnce() + Send + 'static,
-    ) -> std::io::Result<()> {
+    pub(crate) fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let waiting = self.waiting.clone();
         threads::spawn(name, move |name, how| waiting.thread_ended(name, how), work).map(drop)
     }
 
-    /// Hands over an input that must not be lost; blocks while the inlet is full.
-    pub(crate) fn push(&self, input: Input) -> bool {
-        let done = self.sender.send(input).is_ok();
-        self.waiting.wake_up();
-        done
-    }
-
-    /// Hands over a message of `bytes`, or counts it as refused.
-    pub(crate) fn offer(&self, input: Input, bytes: usize) {
-        let before = self.waiting.bytes.fetch_add(bytes, Ordering::Relaxed);
-        let sent = if before + bytes > MAX_INPUT_BYTES {
-            false
-        } else {
-            !matches!(self.sender.try_send(input), Err(TrySendError::Full(_)))
-        };
-        if sent {
+    /// Queues an input for the data plane. A message is counted as refused if the inlet is full;
+    /// any other input must not be lost: this blocks until it fits, and returns `false` if the data
+    /// plane has ended.
+    pub(crate) fn hand_over(&self, input: Input) -> bool {
+        let Some(bytes) = input.message().map(Bytes::len) else {
+            let queued = self.sender.send(input).is_ok();
             self.waiting.wake_up();
-        } else {
+            return queued;
+        };
+        let before = self.waiting.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let is_full = before + bytes > MAX_INPUT_BYTES
+            || matches!(self.sender.try_send(input), Err(TrySendError::Full(_)));
+        if is_full {
             self.waiting.bytes.fetch_sub(bytes, Ordering::Relaxed);
             self.waiting.refused.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.waiting.wake_up();
         }
+        true
     }
 }
 
@@ -259,20 +230,16 @@ impl Waiting {
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
-    pub(crate) fn taken(&self, bytes: usize) {
+    /// Frees the space of an input that the data plane has taken from the queue.
+    pub(crate) fn taken(&self, input: &Input) {
+        let bytes = input.message().map_or(0, Bytes::len);
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
 impl Events for Inlet {
     fn emit(&self, event: Event) {
-        match &event {
-            Event::Message { payload, .. } => {
-                let bytes = payload.len();
-                self.offer(Input::Local(event), bytes);
-            }
-            _ => drop(self.push(Input::Local(event))),
-        }
+        self.hand_over(Input::Local(event));
     }
 
     fn ended(&self, thread: &str, how: End) {
@@ -359,10 +326,9 @@ impl Node {
     /// Runs the data plane on this thread until [`Handle::shutdown`]. The gateway is unregistered
     /// before this returns.
     pub fn run(self, gateway: Box<dyn Gateway>, settings: &Settings) -> Result<(), RunError> {
-        let codec = Codec::start(self.inlet.clone(), &self.config)
-            .map_err(|error| RunError::System { what: "starting a thread", error })?;
-        let paths = Paths::start(self.inlet.clone())
-            .map_err(|error| RunError::System { what: "starting a thread", error })?;
+        let failed = |error| RunError::System { what: "starting a thread", error };
+        let codec = Codec::start(&self.inlet, &self.config).map_err(failed)?;
+        let paths = Paths::start(self.inlet.clone()).map_err(failed)?;
         self.driver.run(gateway, &codec, paths, settings)
     }
 }
@@ -376,7 +342,7 @@ pub struct Handle {
 impl Handle {
     /// Drains the queues, sends goodbyes and ends [`Node::run`].
     pub fn shutdown(&self) {
-        self.inlet.push(Input::Shutdown);
+        self.inlet.hand_over(Input::Shutdown);
     }
 
     /// Returns the reports of all links: the current ones, and new ones when a link comes up, goes
@@ -391,11 +357,7 @@ impl Handle {
     }
 
     /// Starts a thread whose end ends [`Node::run`].
-    pub(crate) fn spawn(
-        &self,
-        name: &str,
-        work: impl FnOnce() + Send + 'static,
-    ) -> std::io::Result<()> {
+    pub(crate) fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         self.inlet.spawn(name, work)
     }
 
@@ -413,7 +375,7 @@ impl Handle {
 
     /// Records that `by` changed the running node, or why it was refused.
     pub(crate) fn record_change(&self, by: Actor, outcome: Result<Vec<String>, String>) {
-        self.inlet.push(Input::Changed(by, outcome));
+        self.inlet.hand_over(Input::Changed(by, outcome));
     }
 
     fn ask<T>(&self, input: impl FnOnce(Question<T>) -> Input) -> Result<T, String> {
@@ -427,7 +389,7 @@ impl Handle {
     ) -> Result<T, String> {
         let (sender, answer) = sync_channel(1);
         let taken = Arc::new(AtomicBool::new(false));
-        if !self.inlet.push(input(Question { answer: sender, taken: taken.clone() })) {
+        if !self.inlet.hand_over(input(Question { answer: sender, taken: taken.clone() })) {
             return Err("the node has stopped".into());
         }
         let found = answer.recv_timeout(timeout);

@@ -4,7 +4,7 @@
 //! stranger can cause to be logged passes here: neither the log nor memory may grow with their
 //! input.
 
-use crate::quota::{Allowance, Cause, MAX_ROOMS, Quota};
+use crate::quota::{Allowance, Cause, MAX_BUDGETS, Quota};
 use std::collections::{BTreeMap, VecDeque};
 use tautline_proto::{Duration, Instant, Notice, PublicKey, Verdict};
 
@@ -15,10 +15,9 @@ const LOGGED: Allowance =
     Allowance { period: PERIOD, here: 20, user: 20, peer: 20, key: 5, stranger: 5, safety: 5 };
 /// Notices kept for `status` per cause; the oldest are dropped.
 const KEPT: Allowance = Allowance { peer: 10, safety: 3, ..LOGGED };
-/// Most bytes of a notice.
+/// Maximum bytes of a notice.
 const MAX_TEXT: usize = 600;
 
-/// Recent notices.
 #[derive(Debug)]
 pub(crate) struct Notices {
     /// The notices by cause, each with the time it was logged last, oldest first.
@@ -50,7 +49,7 @@ impl Notices {
     }
 
     fn keep(&mut self, now: Instant, cause: Cause, known: Option<usize>, text: String) {
-        if self.kept.len() >= MAX_ROOMS && !self.kept.contains_key(&cause) {
+        if self.kept.len() >= MAX_BUDGETS && !self.kept.contains_key(&cause) {
             let newest = |kept: &VecDeque<(Instant, String)>| kept.back().map(|(at, _)| *at);
             let oldest = self.kept.iter().min_by_key(|(_, kept)| newest(kept));
             let oldest = oldest.map(|(cause, _)| cause.clone());
@@ -75,10 +74,10 @@ impl Notices {
     /// Logs the number of lines left out; to be called periodically.
     pub(crate) fn sweep(&mut self, now: Instant) {
         let seconds = PERIOD.as_secs();
-        for (cause, count) in self.notices.turn(now) {
+        for (cause, count) in self.notices.next_period(now).into_iter().flatten() {
             tracing::warn!("{count} more notices about {cause} in {seconds} s were left out");
         }
-        for (cause, count) in self.lines.turn(now) {
+        for (cause, count) in self.lines.next_period(now).into_iter().flatten() {
             tracing::info!("{count} more lines about {cause} in {seconds} s were left out");
         }
     }
@@ -114,77 +113,77 @@ pub(crate) fn cause(notice: &Notice) -> Cause {
     }
 }
 
-/// Returns the notice for a person at the node `here`.
 pub(crate) fn text(notice: &Notice, here: &str) -> String {
     match notice {
         Notice::UnknownKey { name, key, from, known_name: true } => {
-            format!("the node at {from} that calls itself '{name}'{}", other_key_of(name, key))
+            format!("the node '{name}' at {from}{}", other_key_of(name, key))
         }
         Notice::UnknownKey { name, key, from, known_name: false } => {
-            format!("a node that calls itself '{name}' calls from {from}{}", no_peers(key, here))
+            format!("a node '{name}' initiates handshakes from {from}{}", no_peers(key, here))
         }
         Notice::OtherKey { name, from } => {
-            let who =
-                name.as_ref().map_or(String::new(), |it| format!(", where '{it}' is expected"));
+            let expected =
+                name.as_ref().map_or(String::new(), |it| format!(", the address of '{it}',"));
             format!(
-                "calls come from {from}{who}, that are for another key than that of '{here}': the \
-                 key of '{here}' in the file there is wrong, or only one of both has 'security: none'"
+                "handshakes from {from}{expected} are for another key than that of '{here}': the \
+                 key of '{here}' in the file there is wrong, or only one of the two has \
+                 'security: none'"
             )
         }
         Notice::UnknownEnd { name } => format!(
             "'{name}' sends packets for a node that is no peer of '{here}': add it under peers, \
-             with its key and its way (address: or via:)"
+             with its key and a path to it (address: or via:)"
         ),
         Notice::OtherName { name, theirs, from } => format!(
-            "the node at {from} has the key of peer '{name}', but calls itself '{theirs}'; \
-             correct the key under peers.{name}, or its name"
+            "the node at {from} has the key of peer '{name}', but the name '{theirs}'; correct \
+             the key under peers.{name}, or its name"
         ),
         Notice::Version { from, theirs, ours } => format!(
-            "a node at {from} speaks protocol version {theirs}, '{here}' speaks {ours}; \
-             run the same release on both"
+            "a node at {from} has protocol version {theirs}, '{here}' has {ours}; run the same \
+             release on both"
         ),
         Notice::Twins { name, from, other: None } => format!(
-            "two nodes have one key: this one, and one at {from} that calls itself '{name}'; \
-             make a key for each (tautline keygen)"
+            "two nodes use the same key: this node, and '{name}' at {from}; create a key for \
+             each (tautline keygen)"
         ),
         Notice::Twins { name, from, other: Some(other) } => format!(
-            "two nodes have the key of '{name}': one at {other} and one at {from}; '{here}' keeps \
-             the one that started last; make a key for each (tautline keygen)"
+            "two nodes use the key of '{name}': one at {other} and one at {from}; '{here}' keeps \
+             the one that started last; create a key for each (tautline keygen)"
         ),
         Notice::TheyRefuse { name, from, verdict } => {
-            let why = match verdict {
-                Verdict::Welcome => "it takes it after all",
+            let reason = match verdict {
+                Verdict::Welcome => "it accepts the handshake after all",
                 Verdict::Name => "it knows this node's key under another name",
                 Verdict::Twin => "another node with the same key has started since",
             };
-            format!("'{name}' at {from} refuses the call of '{here}': {why}")
+            format!("'{name}' at {from} refuses the handshake of '{here}': {reason}")
         }
         Notice::NotRelayed { name } => format!(
-            "'{name}' sends packets for others, which '{here}' passes on only with 'relay: true' \
-             under the peers that send them (peers.{name}.relay)"
+            "'{name}' sends packets for other nodes, which '{here}' forwards only for peers with \
+             'relay: true' (peers.{name}.relay)"
         ),
         Notice::RelayLoop { name } => format!(
-            "packets for others come back by '{name}' again and again: the ways of the files \
-             (via:) lead in a circle"
+            "packets for other nodes return through '{name}' repeatedly: the relays in the files \
+             (via:) form a loop"
         ),
         Notice::TooLarge { peer, topic, found, allowed } => format!(
             "{topic}: a message of {found} bytes from '{peer}' is larger than the {allowed} \
-             that '{here}' allows (limits.max_message)"
+             bytes that '{here}' allows (limits.max_message)"
         ),
     }
 }
 
 fn other_key_of(name: &str, key: &PublicKey) -> String {
     format!(
-        " has the key {key}; peers.{name} has another: correct the one that is wrong \
-         (tautline keygen --show, on '{name}')"
+        " has the key {key}, but peers.{name} has another: correct the wrong one (tautline \
+         keygen --show, on '{name}')"
     )
 }
 
 fn no_peers(key: &PublicKey, here: &str) -> String {
     format!(
-        " with the key {key}, which is no peer's of '{here}': add it under peers: if it belongs \
-         here, and leave it if it was removed on purpose"
+        " with the key {key}, which belongs to no peer of '{here}': add it under peers, or \
+         ignore this if the peer was removed on purpose"
     )
 }
 
@@ -233,7 +232,7 @@ mod tests {
         }
         let kept = &notices.kept[&stranger];
         assert_eq!(kept.len() as u32, KEPT.of(&stranger));
-        assert!(kept.capacity() < 4 * kept.len(), "room for {} notices", kept.capacity());
+        assert!(kept.capacity() < 4 * kept.len(), "capacity for {} notices", kept.capacity());
         notices.add(at(6000), Cause::Here, "ours again");
         assert_eq!(notices.texts().last().unwrap(), "ours again");
     }
@@ -261,10 +260,11 @@ mod tests {
     #[test]
     fn a_room_of_kept_notices_is_given_up_for_another_where_there_are_too_many() {
         let mut notices = Notices::default();
-        for room in 0..MAX_ROOMS as u64 + 10 {
-            notices.add(at(room), Cause::Safety(format!("/{room}")), &format!("notice {room}"));
+        for second in 0..MAX_BUDGETS as u64 + 10 {
+            let cause = Cause::Safety(format!("/{second}"));
+            notices.add(at(second), cause, &format!("notice {second}"));
         }
-        assert_eq!(notices.kept.len(), MAX_ROOMS);
+        assert_eq!(notices.kept.len(), MAX_BUDGETS);
         assert_eq!(notices.texts()[0], "notice 10");
     }
 

@@ -119,14 +119,14 @@ impl Paths {
     pub(crate) fn start(inlet: Inlet) -> io::Result<Self> {
         let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         let addressed = Arc::new(Addressed { links: Mutex::default(), wake });
-        let (changes, list, told) = (Changes::listen()?, addressed.clone(), inlet.clone());
+        let (changes, list, reports) = (Changes::listen()?, addressed.clone(), inlet.clone());
         let mut watches = BTreeMap::new();
         inlet.spawn("paths", move || {
-            while !told.waiting.is_closed() {
+            while !reports.waiting.is_closed() {
                 list.follow(&mut watches);
-                watches.iter_mut().for_each(|(number, watch)| watch.tell(*number, &told));
+                watches.iter_mut().for_each(|(number, watch)| watch.report(*number, &reports));
                 if changes.wait(Some(&list.wake)) {
-                    told.push(Input::NetworkChanged);
+                    reports.hand_over(Input::NetworkChanged);
                 }
             }
         })?;
@@ -166,9 +166,9 @@ fn watch_named(number: u64, link: LinkConfig, inlet: Inlet) -> io::Result<Arc<At
     };
     threads::spawn("paths", ended, move || {
         while !inlet.waiting.is_closed() && !stopped.load(Ordering::Relaxed) {
-            watch.tell(number, &inlet);
+            watch.report(number, &inlet);
             if changes.wait(None) {
-                inlet.push(Input::NetworkChanged);
+                inlet.hand_over(Input::NetworkChanged);
             }
         }
     })?;
@@ -225,26 +225,26 @@ impl Watch {
     }
 
     /// Reports the path of the link of this number, or why there is none, if that has changed.
-    fn tell(&mut self, number: u64, inlet: &Inlet) {
+    fn report(&mut self, number: u64, inlet: &Inlet) {
         match self.check() {
-            Some(Ok(path)) => drop(inlet.push(Input::Path { watch: number, path })),
-            Some(Err(trouble)) => drop(inlet.push(Input::Notice(trouble))),
+            Some(Ok(path)) => drop(inlet.hand_over(Input::Path { watch: number, path })),
+            Some(Err(trouble)) => drop(inlet.hand_over(Input::Notice(trouble))),
             None => {}
         }
     }
 
     /// Returns the path, or why there is none, if that differs from the last report.
     fn check(&mut self) -> Option<Result<Path, String>> {
-        let found = self.look().map_err(|error| {
+        let found = self.find().map_err(|error| {
             // If the interface returns with another index, a zone means another address.
             self.resolved = None;
-            format!("no way to {} yet: {error}", self.config.host)
+            format!("no path to {} yet: {error}", self.config.host)
         });
         let changed = self.reported.as_ref() != Some(&found);
         changed.then(|| self.reported.insert(found).clone())
     }
 
-    fn look(&mut self) -> io::Result<Path> {
+    fn find(&mut self) -> io::Result<Path> {
         let remote = self.resolve()?;
         route(remote, self.config.interface.as_deref(), self.config.mtu)
     }
@@ -298,13 +298,13 @@ mod tests {
     #[test]
     fn a_way_that_returns_is_reported_though_it_is_the_same() {
         let mut watch = watch("127.0.0.1");
-        let way = watch.check();
+        let path = watch.check();
         watch.config.interface = Some("missing0".into());
         let trouble = watch.check().unwrap().unwrap_err();
-        assert!(trouble.contains("no way to 127.0.0.1 yet"), "{trouble}");
+        assert!(trouble.contains("no path to 127.0.0.1 yet"), "{trouble}");
         assert_eq!(watch.check(), None, "said once");
         watch.config.interface = None;
-        assert_eq!(watch.check(), way);
+        assert_eq!(watch.check(), path);
     }
 
     #[test]

@@ -10,11 +10,11 @@ use std::sync::LazyLock;
 use tautline_proto::{Duration, Instant, Place};
 
 /// Number of budgets that strangers share, by their addresses: one stranger uses one budget.
-pub(crate) const STRANGER_ROOMS: u8 = 8;
-/// Most local users in addition to root with budgets of their own; further users share one.
+pub(crate) const STRANGER_BUDGETS: u8 = 8;
+/// Maximum local users in addition to root with budgets of their own; further users share one.
 pub(crate) const MAX_USERS: usize = 32;
-/// Most separate budgets: peers, watchdogs and keys of a file, local users, and strangers.
-pub(crate) const MAX_ROOMS: usize = 2048;
+/// Maximum separate budgets: peers, watchdogs and keys of a file, local users, and strangers.
+pub(crate) const MAX_BUDGETS: usize = 2048;
 /// The user whose budget nobody else can take.
 const ROOT: u32 = 0;
 
@@ -29,7 +29,7 @@ pub(crate) enum Cause {
     Peer(String),
     /// A key that two nodes use: this peer's, or our own.
     Key(Option<String>),
-    /// Senders of packets that are no peers, in one of the [`STRANGER_ROOMS`].
+    /// Senders of packets that are no peers, in one of the [`STRANGER_BUDGETS`].
     Stranger(u8),
     /// The watchdog of this topic.
     Safety(String),
@@ -41,8 +41,8 @@ impl Cause {
     pub(crate) fn stranger(from: Place) -> Self {
         // The hash is keyed, so nobody can choose whose budget they share.
         static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-        let room = KEY.hash_one(from.owner()) % u64::from(STRANGER_ROOMS);
-        Self::Stranger(room as u8)
+        let budget = KEY.hash_one(from.owner()) % u64::from(STRANGER_BUDGETS);
+        Self::Stranger(budget as u8)
     }
 }
 
@@ -86,13 +86,18 @@ impl Allowance {
     }
 }
 
+#[derive(Debug, Default)]
+struct Count {
+    logged: u32,
+    left_out: u64,
+}
+
 /// Counts of the lines logged in the current period.
 #[derive(Debug)]
 pub(crate) struct Quota {
     allowance: Allowance,
     begun: Instant,
-    /// Lines logged and lines left out.
-    counts: BTreeMap<Cause, (u32, u64)>,
+    counts: BTreeMap<Cause, Count>,
 }
 
 impl Quota {
@@ -102,22 +107,22 @@ impl Quota {
 
     /// Whether one more line may be logged; if not, it is counted.
     pub(crate) fn take(&mut self, cause: &Cause) -> bool {
-        let cause = self.room_of(cause);
+        let cause = self.budget_of(cause);
         let most = self.allowance.of(cause);
-        let (logged, left_out) = match self.counts.get_mut(cause) {
+        let Count { logged, left_out } = match self.counts.get_mut(cause) {
             Some(counts) => counts,
             None => self.counts.entry(cause.clone()).or_default(),
         };
-        let room = *logged < most;
-        match room {
+        let fits = *logged < most;
+        match fits {
             true => *logged += 1,
             false => *left_out = left_out.saturating_add(1),
         }
-        room
+        fits
     }
 
     /// Returns the cause whose budget applies, also if there are too many.
-    fn room_of<'a>(&self, cause: &'a Cause) -> &'a Cause {
+    fn budget_of<'a>(&self, cause: &'a Cause) -> &'a Cause {
         match cause {
             known if self.counts.contains_key(known) => known,
             // A person with many user numbers must not take the budgets of peers.
@@ -125,7 +130,7 @@ impl Quota {
                 &Cause::User(None)
             }
             // Beyond the limit of budgets, which no file reaches, that of this node applies.
-            _ if self.counts.len() >= MAX_ROOMS => &Cause::Here,
+            _ if self.counts.len() >= MAX_BUDGETS => &Cause::Here,
             new => new,
         }
     }
@@ -136,24 +141,19 @@ impl Quota {
         self.counts.range(first..=Cause::User(Some(u32::MAX))).count()
     }
 
-    /// Whether the period is over.
-    pub(crate) fn is_over(&self, now: Instant) -> bool {
-        now.since(self.begun) >= self.allowance.period
-    }
-
     /// Starts a new period if this one is over; returns the number of lines left out, by cause.
-    pub(crate) fn turn(&mut self, now: Instant) -> Vec<(Cause, u64)> {
-        if !self.is_over(now) {
-            return Vec::new();
-        }
-        self.begun = now;
-        self.end()
+    pub(crate) fn next_period(&mut self, now: Instant) -> Option<Vec<(Cause, u64)>> {
+        let is_over = now.since(self.begun) >= self.allowance.period;
+        is_over.then(|| {
+            self.begun = now;
+            self.end()
+        })
     }
 
     /// Ends the period; strangers are summed up.
     pub(crate) fn end(&mut self) -> Vec<(Cause, u64)> {
         let mut sums: Vec<(Cause, u64)> = Vec::new();
-        for (cause, (_, left_out)) in std::mem::take(&mut self.counts) {
+        for (cause, Count { left_out, .. }) in std::mem::take(&mut self.counts) {
             match sums.last_mut() {
                 Some((Cause::Stranger(_), sum)) if matches!(cause, Cause::Stranger(_)) => {
                     *sum = sum.saturating_add(left_out);
@@ -190,19 +190,19 @@ mod tests {
     }
 
     #[test]
-    fn nobody_fills_the_room_of_another() {
+    fn nobody_fills_the_budget_of_another() {
         let mut quota = Quota::new(TEN_SECONDS);
         let passed = (0..5000).filter(|_| quota.take(&peer("worst"))).count();
         assert_eq!(passed, 3);
-        for room in 0..STRANGER_ROOMS {
-            assert_eq!((0..5000).filter(|_| quota.take(&Cause::Stranger(room))).count(), 1);
+        for budget in 0..STRANGER_BUDGETS {
+            assert_eq!((0..5000).filter(|_| quota.take(&Cause::Stranger(budget))).count(), 1);
         }
         for other in [peer("good"), Cause::Here, Cause::Safety("/a".into()), Cause::Key(None)] {
             assert!(quota.take(&other), "{other}");
         }
-        assert!(quota.turn(at(9)).is_empty());
-        let strangers = u64::from(STRANGER_ROOMS) * 4999;
-        let mut left_out = quota.turn(at(10));
+        assert_eq!(quota.next_period(at(9)), None);
+        let strangers = u64::from(STRANGER_BUDGETS) * 4999;
+        let mut left_out = quota.next_period(at(10)).unwrap();
         left_out.sort();
         assert_eq!(left_out, [(peer("worst"), 4997), (Cause::Stranger(0), strangers)]);
         assert!(quota.take(&peer("worst")), "a new period");
@@ -211,9 +211,9 @@ mod tests {
     #[test]
     fn the_number_of_rooms_is_bounded() {
         let mut quota = Quota::new(TEN_SECONDS);
-        let passed = (0..MAX_ROOMS + 1000).filter(|i| quota.take(&peer(&i.to_string()))).count();
-        assert_eq!(passed, MAX_ROOMS + 4);
-        assert_eq!(quota.counts.len(), MAX_ROOMS + 1);
+        let passed = (0..MAX_BUDGETS + 1000).filter(|i| quota.take(&peer(&i.to_string()))).count();
+        assert_eq!(passed, MAX_BUDGETS + 4);
+        assert_eq!(quota.counts.len(), MAX_BUDGETS + 1);
     }
 
     #[test]
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(of("10.0.0.1:1"), of("10.0.0.1:2"));
         assert_eq!(of("10.0.0.1:1"), of("[::ffff:10.0.0.1]:2"));
         assert_eq!(of("[2001:db8::1]:1"), of("[2001:db8::ffff:2]:1"));
-        let rooms: BTreeSet<_> = (0..=255).map(|host| of(&format!("10.0.0.{host}:1"))).collect();
-        assert_eq!(rooms.len(), usize::from(STRANGER_ROOMS));
+        let budgets: BTreeSet<_> = (0..=255).map(|host| of(&format!("10.0.0.{host}:1"))).collect();
+        assert_eq!(budgets.len(), usize::from(STRANGER_BUDGETS));
     }
 }

@@ -6,8 +6,9 @@ use crate::status::{
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
 
-/// Shortest time in seconds between two snapshots for a rate.
+/// Minimum seconds between two snapshots for a rate.
 const MIN_INTERVAL_S: f64 = 0.05;
 
 /// The changes between two snapshots.
@@ -73,7 +74,7 @@ pub struct RadioRates {
     pub measured_bps: Option<u64>,
     /// Bytes in the kernel.
     pub in_flight_bytes: u64,
-    /// Most bytes that may be in the kernel.
+    /// Maximum bytes that may be in the kernel.
     pub in_flight_limit_bytes: u64,
     /// IP bits per second.
     pub sent_bps: Option<f64>,
@@ -114,77 +115,71 @@ pub fn between(previous: Option<&Status>, current: &Status) -> Rates {
     let seconds = |previous: &&Status| current.uptime_s - previous.uptime_s;
     let previous = previous.filter(|p| p.node == current.node && seconds(p) >= MIN_INTERVAL_S);
     let interval = Interval { seconds: previous.as_ref().map(seconds) };
-    let topics = index(previous.map(|p| &p.topics[..]), |t| {
-        (t.direction == Direction::Out, &*t.topic, &*t.peer)
-    });
     let [rejected_before, rejected] = [previous, Some(current)].map(Rejected::of);
-    let radios = index(previous.map(|p| &p.radios[..]), |r| &*r.radio);
-    let links_before = interval.seconds.zip(previous).map(|(s, p)| (s, &p.links[..]));
+    let topics = paired(previous.map(|p| &p.topics[..]), &current.topics, |t| {
+        (t.direction, &*t.topic, &*t.peer)
+    });
+    let radios = paired(previous.map(|p| &p.radios[..]), &current.radios, |r| &*r.radio);
+    let earlier = previous.zip(interval.seconds);
+    let earlier = earlier.map(|(p, age_s)| EarlierLinks { age_s, links: &p.links });
     Rates {
         node: current.node.clone(),
         uptime_s: current.uptime_s,
         interval_s: interval.seconds,
-        topics: current
-            .topics
-            .iter()
-            .map(|t| {
-                let before =
-                    topics.get(&(t.direction == Direction::Out, &*t.topic, &*t.peer)).copied();
-                let dropped_before = before.map(|b| rejected_before.and_dropped(b));
-                interval.topic(before, t, dropped_before.as_ref(), rejected.and_dropped(t))
+        topics: topics
+            .map(|(before, now)| {
+                let dropped_before = before.map(|it| rejected_before.and_dropped(it));
+                interval.topic(before, now, dropped_before, rejected.and_dropped(now))
             })
             .collect(),
-        radios: current
-            .radios
-            .iter()
-            .map(|r| interval.radio(radios.get(&*r.radio).copied(), r))
-            .collect(),
-        links: of_links(links_before, &current.links),
+        radios: radios.map(|(before, now)| interval.radio(before, now)).collect(),
+        links: of_links(earlier, &current.links),
     }
 }
 
-/// Returns the changes of links; `previous` is the age in seconds of the earlier reports, and
-/// these.
-pub(crate) fn of_links(
-    previous: Option<(f64, &[LinkReport])>,
-    current: &[LinkReport],
-) -> Vec<LinkRates> {
-    let previous = previous.filter(|(seconds, _)| *seconds >= MIN_INTERVAL_S);
-    let interval = Interval { seconds: previous.map(|(seconds, _)| seconds) };
-    fn key(link: &LinkReport) -> (&str, &str, &str) {
-        (&link.peer, &link.radio, &link.remote)
-    }
-    let before = index(previous.map(|(_, links)| links), key);
-    current.iter().map(|link| interval.link(before.get(&key(link)).copied(), link)).collect()
+/// Earlier reports of links.
+pub(crate) struct EarlierLinks<'a> {
+    pub(crate) age_s: f64,
+    pub(crate) links: &'a [LinkReport],
 }
 
-fn index<'s, T, K: std::hash::Hash + Eq>(
-    reports: Option<&'s [T]>,
+/// Returns the changes of links since `earlier`.
+pub(crate) fn of_links(earlier: Option<EarlierLinks>, current: &[LinkReport]) -> Vec<LinkRates> {
+    let earlier = earlier.filter(|earlier| earlier.age_s >= MIN_INTERVAL_S);
+    let interval = Interval { seconds: earlier.as_ref().map(|earlier| earlier.age_s) };
+    let links = paired(earlier.map(|earlier| earlier.links), current, |link| {
+        (&*link.peer, &*link.radio, &*link.remote)
+    });
+    links.map(|(before, now)| interval.link(before, now)).collect()
+}
+
+/// Returns each current report and the previous one with the same key.
+fn paired<'s, T, K: Hash + Eq>(
+    previous: Option<&'s [T]>,
+    current: &'s [T],
     key: impl Fn(&'s T) -> K,
-) -> HashMap<K, &'s T> {
-    reports.unwrap_or_default().iter().map(|report| (key(report), report)).collect()
+) -> impl Iterator<Item = (Option<&'s T>, &'s T)> {
+    let previous = previous.unwrap_or_default().iter();
+    let previous: HashMap<K, &T> = previous.map(|report| (key(report), report)).collect();
+    current.iter().map(move |report| (previous.get(&key(report)).copied(), report))
 }
 
-/// Messages that gateways rejected, by direction (`true` is out) and topic.
-struct Rejected<'s>(HashMap<(bool, &'s str), Vec<(&'s str, u64)>>);
+/// Messages that gateways rejected, by direction and topic.
+struct Rejected<'s>(HashMap<(Direction, &'s str), Vec<(&'s str, u64)>>);
 
 impl<'s> Rejected<'s> {
     fn of(status: Option<&'s Status>) -> Self {
         let mut of = HashMap::<_, Vec<_>>::new();
         for it in status.iter().flat_map(|s| &s.gateways).flat_map(|g| &g.rejected) {
-            let key = (it.direction == Direction::Out, &*it.topic);
-            of.entry(key).or_default().push((&*it.reason, it.count));
+            of.entry((it.direction, &*it.topic)).or_default().push((&*it.reason, it.count));
         }
         Self(of)
     }
 
     /// Returns all messages that a topic lost, by reason.
     fn and_dropped(&self, topic: &TopicReport) -> BTreeMap<String, u64> {
-        let mut dropped = topic.dropped.clone();
-        if topic.rate_limited > 0 {
-            dropped.insert("rate limited".into(), topic.rate_limited);
-        }
-        let rejected = self.0.get(&(topic.direction == Direction::Out, &*topic.topic));
+        let mut dropped = topic.all_dropped();
+        let rejected = self.0.get(&(topic.direction, &*topic.topic));
         let rejected = rejected.into_iter().flatten();
         dropped.extend(rejected.map(|(reason, count)| ((*reason).to_owned(), *count)));
         dropped
@@ -201,11 +196,15 @@ impl Interval {
         Some(grown(before, now) as f64 / self.seconds?)
     }
 
+    fn bps(&self, bytes_before: Option<u64>, bytes: u64) -> Option<f64> {
+        Some(self.per_second(bytes_before, bytes)? * 8.0)
+    }
+
     fn topic(
         &self,
         before: Option<&TopicReport>,
         now: &TopicReport,
-        dropped_before: Option<&BTreeMap<String, u64>>,
+        dropped_before: Option<BTreeMap<String, u64>>,
         dropped: BTreeMap<String, u64>,
     ) -> TopicRates {
         let counts = delays_between(before.and_then(|b| b.delay.as_ref()), now.delay.as_ref());
@@ -213,7 +212,7 @@ impl Interval {
             if t.direction == Direction::Out { t.delivered } else { t.messages }
         };
         let total = |dropped: &BTreeMap<String, u64>| dropped.values().sum::<u64>();
-        let grown_by = grown(dropped_before.map(total), total(&dropped));
+        let grown_by = grown(dropped_before.as_ref().map(total), total(&dropped));
         TopicRates {
             topic: now.topic.clone(),
             direction: now.direction,
@@ -221,7 +220,7 @@ impl Interval {
             priority: now.priority,
             wanted: now.wanted,
             rate_hz: self.per_second(before.map(|b| b.messages), now.messages),
-            bps: self.per_second(before.map(|b| b.bytes), now.bytes).map(|bytes| bytes * 8.0),
+            bps: self.bps(before.map(|b| b.bytes), now.bytes),
             p50_ms: percentile(&counts, 0.50),
             p99_ms: percentile(&counts, 0.99),
             delivered: delivered(now),
@@ -240,17 +239,14 @@ impl Interval {
             measured_bps: now.measured_bps,
             in_flight_bytes: now.in_flight_bytes,
             in_flight_limit_bytes: now.in_flight_limit_bytes,
-            sent_bps: self
-                .per_second(before.map(|b| b.sent_bytes), now.sent_bytes)
-                .map(|bytes| bytes * 8.0),
+            sent_bps: self.bps(before.map(|b| b.sent_bytes), now.sent_bytes),
             sent_pps: self.per_second(before.map(|b| b.sent_packets), now.sent_packets),
         }
     }
 
     fn link(&self, before: Option<&LinkReport>, now: &LinkReport) -> LinkRates {
         let grown = |count: fn(&LinkReport) -> u64| grown(before.map(count), count(now));
-        let per_second =
-            |count: fn(&LinkReport) -> u64| self.per_second(before.map(count), count(now));
+        let bps = |count: fn(&LinkReport) -> u64| self.bps(before.map(count), count(now));
         let lost = grown(|l| l.lost_packets);
         LinkRates {
             peer: now.peer.clone(),
@@ -260,10 +256,10 @@ impl Interval {
             available_bps: now.available_bps,
             paced_by: now.paced_by.clone(),
             rtt_ms: now.rtt_ms,
-            loss: share(lost, lost + grown(|l| l.acked_packets)),
-            sent_bps: per_second(|l| l.sent_bytes).map(|bytes| bytes * 8.0),
-            received_bps: per_second(|l| l.received_bytes).map(|bytes| bytes * 8.0),
-            repairs: share(grown(|l| l.repair_bytes), grown(|l| l.sent_bytes)),
+            loss: fraction(lost, lost + grown(|l| l.acked_packets)),
+            sent_bps: bps(|l| l.sent_bytes),
+            received_bps: bps(|l| l.received_bytes),
+            repairs: fraction(grown(|l| l.repair_bytes), grown(|l| l.sent_bytes)),
         }
     }
 }
@@ -272,7 +268,7 @@ fn grown(before: Option<u64>, now: u64) -> u64 {
     now.saturating_sub(before.unwrap_or(0))
 }
 
-fn share(part: u64, whole: u64) -> Option<f64> {
+fn fraction(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
@@ -288,10 +284,10 @@ fn delays_between(before: Option<&DelayReport>, now: Option<&DelayReport>) -> Ve
     now.iter().map(grown).collect()
 }
 
-/// Returns the delay that `share` of the counted delays do not exceed: the bound of its bucket.
-fn percentile(buckets: &[(f64, u64)], share: f64) -> Option<f64> {
+/// Returns the delay that `fraction` of the counted delays do not exceed: the bound of its bucket.
+fn percentile(buckets: &[(f64, u64)], fraction: f64) -> Option<f64> {
     let total: u64 = buckets.iter().map(|(_, count)| count).sum();
-    let wanted = (share * total as f64).ceil() as u64;
+    let wanted = (fraction * total as f64).ceil() as u64;
     let mut below = 0;
     let reached = |(_, count): &&(f64, u64)| {
         below += count;

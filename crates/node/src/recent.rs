@@ -3,20 +3,19 @@
 //! from the node's start; `status` is about the present.
 
 use crate::status::GivenUpReport;
-use crate::topics::Topics;
+use crate::topics::{ChannelKey, LocalTopic, Topics};
 use std::collections::{HashMap, VecDeque};
 use tautline_proto::stats::{DropReason, Drops};
-use tautline_proto::{ChannelId, Duration, Endpoint, Instant, PeerId};
+use tautline_proto::{Duration, Endpoint, Instant, PeerId};
 
 /// Samples kept; one is taken per second.
 const SAMPLES: usize = 10;
-/// Shortest time that a report covers.
+/// Minimum time that a report covers.
 const SHORTEST: Duration = Duration::from_secs(1);
 /// Drop reasons that more capacity of the links would have prevented.
-const SHORT_OF_ROOM: [DropReason; 4] =
+const PREVENTED_BY_CAPACITY: [DropReason; 4] =
     [DropReason::Superseded, DropReason::Thinned, DropReason::Expired, DropReason::Overflow];
 
-/// Counters of one channel.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counts {
     /// Messages known to be complete at the receiving end.
@@ -24,23 +23,25 @@ struct Counts {
     dropped: Drops,
 }
 
-/// Counters of one peer.
 #[derive(Debug, Clone, Copy, Default)]
 struct Load {
     /// Payload bytes accepted for it.
     wanted_bytes: u64,
-    /// IP bytes sent to it.
     sent_bytes: u64,
 }
 
-/// Whether the channel is outgoing, its peer and its number.
-type Key = (bool, PeerId, ChannelId);
+/// The messages of one channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Stream {
+    Out(ChannelKey),
+    In(ChannelKey),
+}
 
 #[derive(Debug)]
 struct Sample {
     at: Instant,
-    channels: HashMap<Key, Counts>,
-    peers: HashMap<PeerId, Load>,
+    counts: HashMap<Stream, Counts>,
+    loads: HashMap<PeerId, Load>,
 }
 
 /// The samples, oldest first.
@@ -52,16 +53,13 @@ pub(crate) struct Recent {
 /// Recent rates of data accepted for a peer and sent to it, in bits per second.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rates {
-    /// Payload accepted.
     pub(crate) wanted_bps: f64,
-    /// IP packets sent.
     pub(crate) sent_bps: f64,
 }
 
 /// The counters from the oldest sample until now.
 #[derive(Debug)]
 pub(crate) struct Lately<'a> {
-    pub(crate) endpoint: &'a Endpoint,
     pub(crate) topics: &'a Topics,
     /// The oldest sample and its age in seconds, once that is long enough for a report.
     oldest: Option<(&'a Sample, f64)>,
@@ -70,15 +68,16 @@ pub(crate) struct Lately<'a> {
 
 impl Recent {
     /// Takes a sample; to be called once per second.
-    pub(crate) fn sample(&mut self, now: Instant, endpoint: &Endpoint, topics: &Topics) {
-        let out = topics.local.values().flat_map(|local| &local.channels);
-        let mut keys: Vec<Key> = out.map(|(peer, channel)| (true, *peer, *channel)).collect();
-        for peer in endpoint.peers() {
-            keys.extend(endpoint.channels_in(peer).map(|channel| (false, peer, channel)));
-        }
-        let channels = keys.into_iter().filter_map(|key| Some((key, counts(endpoint, key)?)));
-        let (channels, peers) = (channels.collect(), loads(endpoint, topics));
-        self.keep(Sample { at: now, channels, peers });
+    pub(crate) fn sample(&mut self, now: Instant, topics: &Topics) {
+        let endpoint = &topics.endpoint;
+        let out = topics.local.values().flat_map(LocalTopic::keys).map(Stream::Out);
+        let incoming = endpoint.peers().flat_map(|peer| {
+            let channels = endpoint.channels_in(peer);
+            channels.map(move |channel| Stream::In(ChannelKey { peer, channel }))
+        });
+        let streams = out.chain(incoming);
+        let counts = streams.filter_map(|stream| Some((stream, counts(endpoint, stream)?)));
+        self.keep(Sample { at: now, counts: counts.collect(), loads: loads(topics) });
     }
 
     fn keep(&mut self, sample: Sample) {
@@ -95,13 +94,8 @@ impl Recent {
     }
 
     /// Returns the counters from the oldest sample until `now`.
-    pub(crate) fn until<'a>(
-        &'a self,
-        now: Instant,
-        endpoint: &'a Endpoint,
-        topics: &'a Topics,
-    ) -> Lately<'a> {
-        Lately { endpoint, topics, oldest: self.oldest(now), loads: loads(endpoint, topics) }
+    pub(crate) fn until<'a>(&'a self, now: Instant, topics: &'a Topics) -> Lately<'a> {
+        Lately { topics, oldest: self.oldest(now), loads: loads(topics) }
     }
 }
 
@@ -110,7 +104,7 @@ impl Lately<'_> {
     pub(crate) fn rates(&self, peer: PeerId) -> Option<Rates> {
         let (oldest, seconds) = self.oldest?;
         let [before, now] =
-            [&oldest.peers, &self.loads].map(|loads| loads.get(&peer).copied().unwrap_or_default());
+            [&oldest.loads, &self.loads].map(|loads| loads.get(&peer).copied().unwrap_or_default());
         let bps = |before: u64, now: u64| now.saturating_sub(before) as f64 * 8.0 / seconds;
         Some(Rates {
             wanted_bps: bps(before.wanted_bytes, now.wanted_bytes),
@@ -119,18 +113,20 @@ impl Lately<'_> {
     }
 
     /// Returns a report of a channel's dropped messages; `None` if there are none.
-    pub(crate) fn given_up(&self, key: Key) -> Option<GivenUpReport> {
+    pub(crate) fn given_up(&self, stream: Stream) -> Option<GivenUpReport> {
         let (oldest, seconds) = self.oldest?;
-        let before = oldest.channels.get(&key).copied().unwrap_or_default();
-        let counts = counts(self.endpoint, key)?;
+        let before = oldest.counts.get(&stream).copied().unwrap_or_default();
+        let counts = counts(&self.topics.endpoint, stream)?;
         let lost = grown(&before.dropped, &counts.dropped);
         let messages = lost.iter().map(|(_, count)| count).sum();
         if messages == 0 {
             return None;
         }
-        let (is_out, peer, _) = key;
-        let short = is_out && lost.iter().any(|(reason, _)| SHORT_OF_ROOM.contains(reason));
-        let of_links = short.then(|| self.of_links(peer)).flatten();
+        let is_short = lost.iter().any(|(reason, _)| PREVENTED_BY_CAPACITY.contains(reason));
+        let of_links = match stream {
+            Stream::Out(key) if is_short => self.of_links(key.peer),
+            _ => None,
+        };
         Some(GivenUpReport {
             seconds,
             messages,
@@ -142,7 +138,8 @@ impl Lately<'_> {
 
     /// Returns in words why the links lacked capacity.
     fn of_links(&self, peer: PeerId) -> Option<String> {
-        let view = self.endpoint.peer(peer);
+        let endpoint = &self.topics.endpoint;
+        let view = endpoint.peer(peer);
         if !view.up {
             return Some(format!("{} is down", view.name));
         }
@@ -150,28 +147,33 @@ impl Lately<'_> {
         // If less was accepted than sent, messages arrived in bursts, which averages do not show.
         (rates.wanted_bps > rates.sent_bps).then(|| {
             let [sent, wanted] = [rates.sent_bps, rates.wanted_bps].map(bit_rate);
-            let to_peer = |id| self.endpoint.link(id).peer == peer;
-            let links = self.endpoint.links().filter(|id| to_peer(*id)).count();
+            let links = endpoint.links().filter(|id| endpoint.link(*id).peer == peer).count();
             let link = if links == 1 { "link" } else { "links" };
             format!("{link} to {} carried {sent}; {wanted} wanted", view.name)
         })
     }
 }
 
-fn counts(endpoint: &Endpoint, (is_out, peer, channel): Key) -> Option<Counts> {
-    if is_out {
-        let (_, _, stats) = endpoint.channel_out(peer, channel)?;
-        return Some(Counts { delivered: stats.delivered, dropped: stats.dropped });
-    }
-    let (_, _, stats) = endpoint.channel_in(peer, channel)?;
-    Some(Counts { delivered: stats.delivered, dropped: stats.dropped })
+fn counts(endpoint: &Endpoint, stream: Stream) -> Option<Counts> {
+    let (delivered, dropped) = match stream {
+        Stream::Out(ChannelKey { peer, channel }) => {
+            let (_, _, stats) = endpoint.channel_out(peer, channel)?;
+            (stats.delivered, stats.dropped)
+        }
+        Stream::In(ChannelKey { peer, channel }) => {
+            let (_, _, stats) = endpoint.channel_in(peer, channel)?;
+            (stats.delivered, stats.dropped)
+        }
+    };
+    Some(Counts { delivered, dropped })
 }
 
-fn loads(endpoint: &Endpoint, topics: &Topics) -> HashMap<PeerId, Load> {
+fn loads(topics: &Topics) -> HashMap<PeerId, Load> {
+    let endpoint = &topics.endpoint;
     let mut loads = HashMap::<_, Load>::new();
-    for (peer, channel) in topics.local.values().flat_map(|local| &local.channels) {
-        if let Some((_, _, stats)) = endpoint.channel_out(*peer, *channel) {
-            loads.entry(*peer).or_default().wanted_bytes += stats.bytes;
+    for ChannelKey { peer, channel } in topics.local.values().flat_map(LocalTopic::keys) {
+        if let Some((_, _, stats)) = endpoint.channel_out(peer, channel) {
+            loads.entry(peer).or_default().wanted_bytes += stats.bytes;
         }
     }
     for link in endpoint.links().map(|id| endpoint.link(id)) {
@@ -190,7 +192,7 @@ fn grown(before: &Drops, now: &Drops) -> Vec<(DropReason, u64)> {
 }
 
 /// Returns the reasons in words:
-/// `newer ones replaced them (60), they grew older than their lifespan (2); link to base ...`.
+/// `newer messages replaced them (60), they exceeded their lifespan (2) (link to base ...)`.
 fn why(lost: &[(DropReason, u64)], of_links: Option<String>) -> String {
     let part = |(reason, count): &(DropReason, u64)| match lost.len() {
         1 => in_words(*reason).to_owned(),
@@ -203,15 +205,15 @@ fn why(lost: &[(DropReason, u64)], of_links: Option<String>) -> String {
 
 fn in_words(reason: DropReason) -> &'static str {
     match reason {
-        DropReason::Expired => "they grew older than their lifespan",
-        DropReason::Superseded => "newer ones replaced them",
-        DropReason::Thinned => "an earlier one was still being sent",
+        DropReason::Expired => "they exceeded their lifespan",
+        DropReason::Superseded => "newer messages replaced them",
+        DropReason::Thinned => "an earlier message was still being sent",
         DropReason::Overflow => "the queue was full",
-        DropReason::Lost => "pieces were lost and not repaired in time",
+        DropReason::Lost => "fragments were lost and not repaired in time",
         DropReason::PeerGone => "the peer restarted, or the topic was withdrawn",
-        DropReason::Refused => "the last subscriber there had left",
-        DropReason::Late => "newer ones had arrived before them",
-        DropReason::Incomplete => "some of their pieces did not arrive",
+        DropReason::Refused => "the last subscriber at the peer had left",
+        DropReason::Late => "newer messages had arrived before them",
+        DropReason::Incomplete => "some of their fragments did not arrive",
         DropReason::TooLarge => "they were larger than allowed here",
     }
 }
@@ -253,12 +255,12 @@ mod tests {
         let link = Some("link to base carried 3.1 Mbps; 5.2 Mbps wanted".into());
         assert_eq!(
             why(&one, link),
-            "newer ones replaced them (link to base carried 3.1 Mbps; 5.2 Mbps wanted)"
+            "newer messages replaced them (link to base carried 3.1 Mbps; 5.2 Mbps wanted)"
         );
         let two = [(DropReason::Lost, 3), (DropReason::Late, 1)];
         assert_eq!(
             why(&two, None),
-            "pieces were lost and not repaired in time (3), newer ones had arrived before them (1)"
+            "fragments were lost and not repaired in time (3), newer messages had arrived before them (1)"
         );
         for reason in DropReason::ALL {
             assert!(!in_words(reason).is_empty());
@@ -279,7 +281,7 @@ mod tests {
         assert!(recent.oldest(Instant(0)).is_none());
         let at = |second: u64| Instant(second * 1_000_000_000);
         for second in 0..30 {
-            recent.keep(Sample { at: at(second), channels: HashMap::new(), peers: HashMap::new() });
+            recent.keep(Sample { at: at(second), counts: HashMap::new(), loads: HashMap::new() });
         }
         assert_eq!(recent.samples.len(), SAMPLES);
         assert_eq!(recent.oldest(at(30)).map(|(_, age)| age), Some(10.0));

@@ -3,18 +3,18 @@
 
 use crate::config::{Config, Security};
 use crate::notices;
-use crate::recent::{Lately, Recent};
+use crate::recent::{Lately, Recent, Stream};
 use crate::status::{
     ClockReport, DelayReport, Direction, GatewayReport, LinesReport, LinkReport, PeerReport,
-    RadioReport, RejectedReport, Status, TopicReport, WaitingReport, WatchdogReport,
+    RadioReport, RejectedReport, Status, TopicReport, WaitingReport,
 };
-use crate::topics::{Key, LocalTopic, Topics, Waiting};
+use crate::topics::{ChannelKey, IncomingState, LocalTopic, Topics, Waiting};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tautline_gateway::rejections::Rejected;
 use tautline_gateway::{Gateway, GatewayStatus};
-use tautline_proto::stats::{DELAY_BUCKETS, Delays, Drops, RefusedPackets};
+use tautline_proto::stats::{DELAY_BUCKETS, Delays, Drops};
 use tautline_proto::{ClockView, Endpoint, Instant, LinkId, PeerId, Place, RadioId};
 
 /// Kind of the gateway of a node without middleware.
@@ -27,6 +27,17 @@ pub(crate) struct Reporter {
     is_secure: bool,
     listen: String,
     radio_names: BTreeMap<RadioId, String>,
+}
+
+/// Messages refused by parts of the data plane, since the start.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    /// The data plane's queue of inputs was full.
+    pub(crate) inlet_full: u64,
+    /// The codec's queue was full, or the message could not be read.
+    pub(crate) codec_behind: u64,
+    /// The peer had used up its part of the data plane's time.
+    pub(crate) over_time: u64,
 }
 
 fn millis(duration: Duration) -> f64 {
@@ -51,28 +62,18 @@ impl Reporter {
         self.radio_names.get(&radio).cloned().unwrap_or_default()
     }
 
-    /// Returns the snapshot. `now` counts from the node's start; `refused` is the messages that
-    /// found the data plane's inlet or the codec full.
+    /// Returns the snapshot. `now` counts from the node's start.
     pub(crate) fn status(
         &self,
         now: Instant,
-        endpoint: &Endpoint,
         topics: &Topics,
         recent: &Recent,
         gateway: &dyn Gateway,
-        refused: [u64; 3],
+        refused: &Refused,
     ) -> Status {
-        let mut packets_refused = refused_packets(endpoint.refused_packets());
-        for (what, count) in ["inlet_full", "codec_behind", "over_time"].into_iter().zip(refused) {
-            if count > 0 {
-                packets_refused.insert(what.into(), count);
-            }
-        }
-        if topics.calls_over_rate > 0 {
-            packets_refused.insert("calls_over_rate".into(), topics.calls_over_rate);
-        }
+        let endpoint = &topics.endpoint;
         let state = gateway.status();
-        let lately = recent.until(now, endpoint, topics);
+        let lately = recent.until(now, topics);
         Status {
             node: self.node.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -85,16 +86,16 @@ impl Reporter {
             topics: topic_reports(&lately, &state.slow_subscriber_drops),
             radios: self.radios(endpoint),
             links: self.links(endpoint),
-            watchdogs: topics.watchdogs.reports().map(watchdog_report).collect(),
+            watchdogs: topics.watchdogs.reports().collect(),
             waiting: topics.waiting().map(|(peer, it)| waiting(endpoint, peer, it)).collect(),
-            to_allow_all: lines_to_allow_all(endpoint, topics),
-            packets_refused,
+            to_allow_all: lines_to_allow_all(topics),
+            packets_refused: packets_refused(topics, refused),
             notices: still_true(topics.notices.texts(), endpoint),
         }
     }
 
     fn peer(&self, lately: &Lately<'_>, id: PeerId) -> PeerReport {
-        let endpoint = lately.endpoint;
+        let endpoint = &lately.topics.endpoint;
         let view = endpoint.peer(id);
         let rates = lately.rates(id);
         let state = match (view.up, view.met) {
@@ -194,17 +195,14 @@ fn rejected_report(rejected: &Rejected) -> RejectedReport {
 }
 
 fn topic_reports(lately: &Lately<'_>, slow_subscribers: &[(String, u64)]) -> Vec<TopicReport> {
-    let (endpoint, topics) = (lately.endpoint, lately.topics);
+    let endpoint = &lately.topics.endpoint;
     let mut reports = Vec::new();
-    for (name, local) in &topics.local {
-        for (&peer, &channel) in &local.channels {
-            reports.extend(outgoing(lately, name, local, (peer, channel)));
-        }
+    for (name, local) in &lately.topics.local {
+        reports.extend(local.keys().filter_map(|key| outgoing(lately, name, local, key)));
     }
     for peer in endpoint.peers() {
-        for channel in endpoint.channels_in(peer) {
-            reports.extend(incoming(lately, slow_subscribers, (peer, channel)));
-        }
+        let keys = endpoint.channels_in(peer).map(|channel| ChannelKey { peer, channel });
+        reports.extend(keys.filter_map(|key| incoming(lately, slow_subscribers, key)));
     }
     reports
 }
@@ -213,17 +211,17 @@ fn outgoing(
     lately: &Lately<'_>,
     name: &str,
     local: &LocalTopic,
-    (peer, channel): Key,
+    key: ChannelKey,
 ) -> Option<TopicReport> {
-    let endpoint = lately.endpoint;
-    let (config, wanted, stats) = endpoint.channel_out(peer, channel)?;
+    let endpoint = &lately.topics.endpoint;
+    let (config, wanted, stats) = endpoint.channel_out(key.peer, key.channel)?;
     let mut dropped = drops(&stats.dropped);
     let of_transforms = local.transforms.iter().flat_map(|transforms| &transforms.dropped);
     dropped.extend(of_transforms.map(|(reason, count)| ((*reason).into(), *count)));
     Some(TopicReport {
         topic: name.into(),
         direction: Direction::Out,
-        peer: endpoint.peer(peer).name.into(),
+        peer: endpoint.peer(key.peer).name.into(),
         type_name: local.topic.type_name.clone(),
         priority: config.topic.priority,
         rate_hz: local.treatment.rate_hz,
@@ -235,7 +233,7 @@ fn outgoing(
         sent: stats.sent,
         rate_limited: local.rate_limited,
         dropped,
-        given_up: lately.given_up((true, peer, channel)),
+        given_up: lately.given_up(Stream::Out(key)),
         delay: None,
         delay_bound_ms: None,
     })
@@ -244,25 +242,25 @@ fn outgoing(
 fn incoming(
     lately: &Lately<'_>,
     slow_subscribers: &[(String, u64)],
-    (peer, channel): Key,
+    key: ChannelKey,
 ) -> Option<TopicReport> {
-    let (endpoint, topics) = (lately.endpoint, lately.topics);
-    let (topic, _, stats) = endpoint.channel_in(peer, channel)?;
-    let (local_name, wanted) = topics.incoming(peer, channel)?;
+    let topics = lately.topics;
+    let peer = topics.endpoint.peer(key.peer);
+    let (topic, _, stats) = topics.endpoint.channel_in(key.peer, key.channel)?;
+    let IncomingState { name, wanted, over_rate, not_held } = topics.incoming(key)?;
     let mut dropped = drops(&stats.dropped);
-    let over_rate = topics.over_rate(peer, channel);
     if over_rate.messages > 0 {
         dropped.insert("over_rate".into(), over_rate.messages);
     }
-    let in_gateway = slow_subscribers.iter().find(|(name, _)| name == local_name);
-    let slow = in_gateway.map_or(0, |(_, count)| *count) + topics.not_held(peer, channel);
+    let in_gateway = slow_subscribers.iter().find(|(topic, _)| topic == name);
+    let slow = in_gateway.map_or(0, |(_, count)| *count) + not_held;
     if slow > 0 {
         dropped.insert("slow_subscriber".into(), slow);
     }
     Some(TopicReport {
-        topic: local_name.into(),
+        topic: name.into(),
         direction: Direction::In,
-        peer: endpoint.peer(peer).name.into(),
+        peer: peer.name.into(),
         type_name: topic.type_name.clone(),
         priority: topic.priority,
         rate_hz: None,
@@ -274,9 +272,9 @@ fn incoming(
         sent: 0,
         rate_limited: 0,
         dropped,
-        given_up: lately.given_up((false, peer, channel)),
+        given_up: lately.given_up(Stream::In(key)),
         delay: delay_report(&stats.delay),
-        delay_bound_ms: endpoint.peer(peer).clock.map(|clock| millis(clock.bound)),
+        delay_bound_ms: peer.clock.map(|clock| millis(clock.bound)),
     })
 }
 
@@ -290,14 +288,10 @@ fn waiting(endpoint: &Endpoint, peer: PeerId, it: &Waiting) -> WaitingReport {
     }
 }
 
-fn lines_to_allow_all(endpoint: &Endpoint, topics: &Topics) -> Vec<LinesReport> {
-    let name = |peer| endpoint.peer(peer).name.to_owned();
+fn lines_to_allow_all(topics: &Topics) -> Vec<LinesReport> {
+    let name = |peer| topics.endpoint.peer(peer).name.to_owned();
     let all = topics.lines_to_allow_all();
     all.map(|(peer, lines)| LinesReport { peer: name(peer), lines }).collect()
-}
-
-fn watchdog_report((topic, state, published): (&str, &str, u64)) -> WatchdogReport {
-    WatchdogReport { topic: topic.into(), state: state.into(), published }
 }
 
 fn clock_report(clock: ClockView) -> ClockReport {
@@ -312,8 +306,17 @@ fn drops(dropped: &Drops) -> BTreeMap<String, u64> {
     dropped.iter().map(|(reason, count)| (reason.as_str().into(), count)).collect()
 }
 
-fn refused_packets(refused: &RefusedPackets) -> BTreeMap<String, u64> {
-    refused.iter().map(|(reason, count)| (reason.as_str().into(), count)).collect()
+fn packets_refused(topics: &Topics, refused: &Refused) -> BTreeMap<String, u64> {
+    let by_protocol = topics.endpoint.refused_packets().iter();
+    let by_protocol = by_protocol.map(|(reason, count)| (reason.as_str(), count));
+    let by_node = [
+        ("inlet_full", refused.inlet_full),
+        ("codec_behind", refused.codec_behind),
+        ("over_time", refused.over_time),
+        ("calls_over_rate", topics.calls_over_rate),
+    ];
+    let by_node = by_node.into_iter().filter(|(_, count)| *count > 0);
+    by_protocol.chain(by_node).map(|(reason, count)| (reason.into(), count)).collect()
 }
 
 fn delay_report(delays: &Delays) -> Option<DelayReport> {

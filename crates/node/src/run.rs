@@ -62,7 +62,7 @@ fn run_node(
     reloader: Arc<Reloader>,
 ) -> Result<(), RunError> {
     let gateway = gateway(config, &node)?;
-    obey_signals(handle, reloader)?;
+    handle_signals(handle, reloader)?;
     tracing::info!(name = config.name, listen = %config.listen, "running");
     service::ready();
     let settings = Settings { watchdog: service::watchdog_interval() };
@@ -71,7 +71,7 @@ fn run_node(
     result
 }
 
-fn obey_signals(handle: Arc<Handle>, reloader: Arc<Reloader>) -> Result<(), RunError> {
+fn handle_signals(handle: Arc<Handle>, reloader: Arc<Reloader>) -> Result<(), RunError> {
     let system = |what| move |error| RunError::System { what, error };
     let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(system("signals"))?;
@@ -83,7 +83,7 @@ fn obey_signals(handle: Arc<Handle>, reloader: Arc<Reloader>) -> Result<(), RunE
                 SIGHUP if stopping => {}
                 SIGHUP => reload_on_signal(&reloader),
                 signal if stopping => {
-                    tracing::warn!(signal, "stopping at once");
+                    tracing::warn!(signal, "stopping immediately");
                     std::process::exit(1);
                 }
                 signal => {

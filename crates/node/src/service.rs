@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Notifies that the node is up: sockets are bound, and the data plane runs.
 pub fn ready() {
-    tell(&[NotifyState::Ready]);
+    notify(&[NotifyState::Ready]);
 }
 
 /// Returns the interval at which to call [`alive`]: half the unit's WatchdogSec; `None` without a
@@ -18,24 +18,24 @@ pub fn watchdog_interval() -> Option<Duration> {
 
 /// Notifies that the data plane still runs; to be called from its loop, not from another thread.
 pub fn alive() {
-    tell(&[NotifyState::Watchdog]);
+    notify(&[NotifyState::Watchdog]);
 }
 
 /// Notifies that the node reads its file again; [`ready`] ends this state.
 pub fn reloading() {
     match NotifyState::monotonic_usec_now() {
-        Ok(now) => tell(&[NotifyState::Reloading, now]),
-        Err(error) => tracing::debug!(%error, "systemd was not told"),
+        Ok(now) => notify(&[NotifyState::Reloading, now]),
+        Err(error) => tracing::debug!(%error, "systemd was not notified"),
     }
 }
 
 /// Notifies that the node drains its queues and stops.
 pub fn stopping() {
-    tell(&[NotifyState::Stopping]);
+    notify(&[NotifyState::Stopping]);
 }
 
-fn tell(state: &[NotifyState]) {
+fn notify(state: &[NotifyState]) {
     if let Err(error) = sd_notify::notify(state) {
-        tracing::debug!(%error, "systemd was not told");
+        tracing::debug!(%error, "systemd was not notified");
     }
 }

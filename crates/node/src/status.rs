@@ -56,12 +56,11 @@ pub struct GatewayReport {
     pub connected: bool,
     /// The last trouble; empty if there is none.
     pub trouble: String,
-    /// Messages that the gateway did not take or hand on.
+    /// Messages that the gateway rejected.
     pub rejected: Vec<RejectedReport>,
 }
 
-/// Messages that a gateway did not take from local publishers (out) or hand to local
-/// subscribers (in).
+/// Messages from local publishers (out) or to local subscribers (in) that a gateway rejected.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RejectedReport {
     /// Local name; empty for topics beyond the number that is counted separately.
@@ -112,7 +111,7 @@ pub struct ClockReport {
 }
 
 /// `out`: from this robot; `in`: to this robot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
     /// From this robot.
@@ -166,6 +165,15 @@ pub struct TopicReport {
     pub delay_bound_ms: Option<f64>,
 }
 
+impl TopicReport {
+    /// Returns the drops by reason, with the messages that the rate limit omitted at the source.
+    pub fn all_dropped(&self) -> BTreeMap<String, u64> {
+        let limited = Some(self.rate_limited).filter(|count| *count > 0);
+        let limited = limited.map(|count| ("rate limited".into(), count));
+        self.dropped.clone().into_iter().chain(limited).collect()
+    }
+}
+
 /// Recently dropped messages of a topic, and the reasons.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GivenUpReport {
@@ -187,14 +195,14 @@ impl GivenUpReport {
         self.messages as f64 / self.of.max(1) as f64
     }
 
-    /// Formats `41 % of messages given up in the last 10 s: newer ones replaced them (...)`.
+    /// Formats `41 % of messages dropped in the last 10 s: newer messages replaced them (...)`.
     pub fn in_words(&self) -> String {
         let share = match self.share() * 100.0 {
             few if few < 1.0 => "less than 1".into(),
             share => format!("{share:.0}"),
         };
         let (seconds, why) = (self.seconds, &self.why);
-        format!("{share} % of messages given up in the last {seconds:.0} s: {why}")
+        format!("{share} % of messages dropped in the last {seconds:.0} s: {why}")
     }
 }
 
@@ -226,7 +234,7 @@ pub struct RadioReport {
     pub measured_bps: Option<u64>,
     /// Bytes in the kernel now.
     pub in_flight_bytes: u64,
-    /// Most bytes that may be in the kernel.
+    /// Maximum bytes that may be in the kernel.
     pub in_flight_limit_bytes: u64,
     /// IP bytes sent.
     pub sent_bytes: u64,

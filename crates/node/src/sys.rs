@@ -53,10 +53,18 @@ pub(crate) fn takes_groups(socket: BorrowedFd<'_>, interface: &str) -> io::Resul
     Ok(flags & (wanted | libc::IFF_LOOPBACK) == wanted)
 }
 
+/// User, group and process of a client.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Credentials {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) pid: u32,
+}
+
 /// Returns user, group and process at the other end of a Unix socket when it connected
 /// (SO_PEERCRED). The process is 0 if it is in another PID namespace, which `rustix` does not
 /// support.
-pub(crate) fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<(u32, u32, u32)> {
+pub(crate) fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<Credentials> {
     let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
     let (level, name) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
@@ -67,7 +75,8 @@ pub(crate) fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<(u32, u32, 
     if result < 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok((found.uid, found.gid, u32::try_from(found.pid).unwrap_or(0)))
+    let pid = u32::try_from(found.pid).unwrap_or(0);
+    Ok(Credentials { uid: found.uid, gid: found.gid, pid })
 }
 
 /// Puts the calling thread under SCHED_FIFO.

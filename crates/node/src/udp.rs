@@ -83,9 +83,16 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
 pub(crate) struct LinkSocket {
     socket: UdpSocket,
     pub(crate) path: Path,
-    /// The last packets sent, oldest first: the kernel's charge for each, and its IP bytes.
-    sent: VecDeque<(usize, usize)>,
+    /// The last packets sent, oldest first.
+    sent: VecDeque<SentPacket>,
     charges: Charges,
+}
+
+#[derive(Debug)]
+struct SentPacket {
+    /// The kernel's charge, in bytes.
+    charge: usize,
+    ip_bytes: usize,
 }
 
 impl LinkSocket {
@@ -126,7 +133,7 @@ impl LinkSocket {
         }
         let after = self.charged()?;
         let charge = self.charges.learn(datagram.len(), after.saturating_sub(before));
-        self.sent.push_back((charge, ip_bytes));
+        self.sent.push_back(SentPacket { charge, ip_bytes });
         Ok(())
     }
 
@@ -146,11 +153,13 @@ impl LinkSocket {
         }
         let charged = self.charged().unwrap_or(0);
         let (mut covered, mut ip_bytes, mut packets) = (0, 0, 0);
-        for (charge, bytes) in self.sent.iter().rev() {
+        for packet in self.sent.iter().rev() {
             if covered + CHARGE_TOLERANCE >= charged {
                 break;
             }
-            (covered, ip_bytes, packets) = (covered + charge, ip_bytes + bytes, packets + 1);
+            covered += packet.charge;
+            ip_bytes += packet.ip_bytes;
+            packets += 1;
         }
         let remembered = if packets == 0 { 0 } else { packets + REMEMBERED };
         self.sent.drain(..self.sent.len().saturating_sub(remembered));

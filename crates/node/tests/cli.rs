@@ -89,7 +89,7 @@ fn check_explains_a_good_file() {
     };
     assert!(row("/scan ").contains("200"));
     assert!(row("base ").contains("10.0.0.2:18470"));
-    assert!(row("base ").contains("what it senses, under /base, at most 2.00Mbps"), "{text}");
+    assert!(row("base ").contains("observations, under /base, at most 2.00Mbps"), "{text}");
     let watchdog: Vec<&str> = row("/cmd_vel ").split_whitespace().collect();
     assert_eq!(watchdog, ["/cmd_vel", "500ms", "once", "with", "linear"]);
     let as_json = json(&place.tautline(&["check", "robot.yaml", "--json"]));
@@ -138,7 +138,7 @@ fn check_shows_what_a_peer_can_do() {
         let shown = place.tautline(&["check", "robot.yaml", "--as", peer]);
         assert!(shown.status.success(), "{}", err(&shown));
         let text = out(&shown);
-        assert!(text.starts_with(&format!("What '{peer}' can do at 'robot1'")), "{text}");
+        assert!(text.starts_with(&format!("Rights of '{peer}' at 'robot1'")), "{text}");
         let split = |line: &str| {
             line.split("  ").map(str::trim).filter(|it| !it.is_empty()).map(Into::into).collect()
         };
@@ -158,9 +158,9 @@ fn check_shows_what_a_peer_can_do() {
     assert!(base.concat().iter().any(|it| it.contains("max_priority 200, relay true")), "{base:?}");
     let robot2 = rows("robot2");
     assert_eq!(robot2[0][..3], ["publish here", "/**", "/robot2/**"]);
-    assert_eq!(robot2[0][3], "what it senses");
+    assert_eq!(robot2[0][3], "observations");
     let senses = robot2.concat();
-    let listed = senses.iter().find(|it| it.starts_with("what it senses: ")).unwrap();
+    let listed = senses.iter().find(|it| it.starts_with("observations: ")).unwrap();
     assert!(listed.contains("sensor_msgs/LaserScan"), "{listed}");
     assert!(robot2.iter().any(|row| row.get(1).is_some_and(|it| it == "/camera/**")), "{robot2:?}");
     assert!(robot2.iter().all(|row| row.first().is_none_or(|it| it != "call")), "{robot2:?}");
@@ -172,7 +172,9 @@ fn check_shows_what_a_peer_can_do() {
         (Some(2_000_000), &true.into())
     );
     let nobody = place.tautline(&["check", "robot.yaml", "--as", "robot9"]);
-    assert!(err(&nobody).contains("no peer 'robot9' in the file; there are: base, robot2, robot3"));
+    assert!(
+        err(&nobody).contains("no peer 'robot9' in the file; its peers are: base, robot2, robot3")
+    );
 }
 
 #[test]
@@ -183,7 +185,7 @@ fn check_names_peers_and_services_without_rights() {
     let warnings: Vec<&str> = text.lines().filter(|line| line.starts_with("warning:")).collect();
     assert_eq!(warnings.len(), 2, "{text}");
     assert!(
-        warnings[0].contains("peers.robot3: no topic and no service of 'robot3' is taken"),
+        warnings[0].contains("peers.robot3: no topic and no service of 'robot3' is accepted"),
         "{text}"
     );
     assert!(warnings[0].contains("add 'prefix: /robot3'"), "{text}");
@@ -291,13 +293,13 @@ fn the_one_daemon_is_found_and_shown() {
     let words: Vec<&str> = waiting.split_whitespace().collect();
     assert_eq!(words[..3], ["base", "publish", "/goal"]);
     assert!(waiting.ends_with("accept: { /goal: geometry_msgs/PoseStamped }"), "{text}");
-    let block = "under peers.base; leave out what is not meant:\n    accept:\n      \
+    let block = "under peers.base; omit unwanted lines:\n    accept:\n      \
                  /cmd_vel: geometry_msgs/Twist\n      /goal: geometry_msgs/PoseStamped\n";
     assert!(text.contains(block), "{text}");
     for line in [
         "  rejected < /base/plan: 3 gateway behind",
         "  rejected > other topics: 2 too large",
-        "  /camera/front/image_color/compressed > base: 41 % of messages given up in the last 10 s: \
+        "  /camera/front/image_color/compressed > base: 41 % of messages dropped in the last 10 s: \
          newer ones replaced them (link to base carried 5.8 Mbps; 10.6 Mbps wanted)",
     ] {
         assert!(text.lines().any(|it| it == line), "{line}\n{text}");

@@ -230,7 +230,7 @@ fn beacons_are_off_everywhere_or_on_the_interfaces_named() {
     let report = warnings("name: r\nbeacons: [wlan0, wlan7]\n");
     assert!(report.contains("2:18: beacons: this machine has no interface 'wlan7'"), "{report}");
     let report = warnings("name: r\nlisten: 10.0.0.1:18470\nbeacons: true\n");
-    assert!(report.contains("3:1: beacons: those of peers are not heard"), "{report}");
+    assert!(report.contains("3:1: beacons: this node receives no beacons"), "{report}");
     for heard in ["listen: 18470\nbeacons: true", "listen: 10.0.0.1:18470\nbeacons: false"] {
         let report = warnings(&format!("name: r\n{heard}\n"));
         assert!(!report.contains("beacons"), "{report}");
@@ -284,7 +284,7 @@ fn what_is_odd_but_allowed_is_a_warning() {
     assert!(report.contains("no topics") && report.contains("no peers"), "{report}");
     let report = warnings("name: r\ntopics:\n  /camera/**: {}\n  /camera/info: {}\n");
     assert!(
-        report.contains("4:3: topics./camera/info: never matches, because '/camera/**' on line 3"),
+        report.contains("4:3: topics./camera/info: never applies, because '/camera/**' on line 3"),
         "{report}"
     );
     let report =

@@ -190,7 +190,7 @@ fn too_many_clients_are_told_so() {
     // Each client has received a response, so each is connected.
     clients.iter_mut().for_each(|client| assert!(client.status().is_ok()));
     let error = Client::connect(&path).unwrap().status().unwrap_err().to_string();
-    assert!(error.contains("of this user are served already"), "{error}");
+    assert!(error.contains("of this user are connected already"), "{error}");
 }
 
 #[test]

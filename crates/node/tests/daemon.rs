@@ -86,7 +86,7 @@ fn an_unknown_key_is_named_where_it_calls() {
     let robot = place.start("robot", &lines(format!("127.0.0.1:{robot_port}"), &to_base));
     let from = format!("127.0.0.1:{robot_port}");
     let key = SecretKey::insecure("robot").public().to_string();
-    base.wait_for_notice(&["'robot'", &from, &key, "no peer's of 'base'"]);
+    base.wait_for_notice(&["'robot'", &from, &key, "belongs to no peer of 'base'"]);
     assert!(base.status().packets_refused["unknown_key"] > 0);
     assert_eq!(robot.peer_state("base"), "connecting", "a stranger learns nothing");
 }
@@ -114,7 +114,7 @@ fn a_node_with_our_own_key_is_named() {
     let base = place.start("base", &lines(format!("127.0.0.1:{port}"), ""));
     let far = UdpSocket::bind(("127.0.0.1", other_port)).unwrap();
     far.send_to(&call("base", "base", 7), ("127.0.0.1", port)).unwrap();
-    base.wait_for_notice(&["two nodes have one key", &format!("127.0.0.1:{other_port}")]);
+    base.wait_for_notice(&["two nodes use the same key", &format!("127.0.0.1:{other_port}")]);
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn another_version_is_named_and_not_answered() {
     let newer = of_version(VERSION + 1, call("newer", "robot", 5));
     far.send_to(&newer, ("127.0.0.1", port)).unwrap();
     let (address, version) = (far.local_addr().unwrap(), VERSION + 1);
-    let words = [address.to_string(), format!("version {version}"), "'robot' speaks".into()];
+    let words = [address.to_string(), format!("version {version}"), "'robot' has".into()];
     robot.wait_for_notice(&words.each_ref().map(String::as_str));
     assert_eq!(robot.status().packets_refused["version"], 1);
     far.set_nonblocking(true).unwrap();
@@ -362,7 +362,7 @@ fn meet_over_an_interface_that_comes_and_goes(to_base: &str, to_robot: &str) {
     let (robot, base) = (lines("[::]:18470", to_base), lines("[::]:18470", to_robot));
     let robot = place.start_as("robot", "robot", &robot, Some(&robot_side));
     let base = place.start_as("base", "base", &base, Some(&base_side));
-    robot.wait_for_notice(&["no way to"]);
+    robot.wait_for_notice(&["no path to"]);
     assert_ne!(base.peer_state("robot"), "up");
     for _ in 0..2 {
         robot_side.join(&base_side);
@@ -403,7 +403,7 @@ fn a_peer_whose_name_does_not_resolve_yet_is_met_when_it_does() {
     let robot = lines("127.0.0.1:18470", "base: \"base.test:18471\"");
     let base = lines("127.0.0.1:18471", "robot: 127.0.0.1");
     let robot = place.start_as("robot", "robot", &robot, Some(&inside));
-    robot.wait_for_notice(&["no way to base.test"]);
+    robot.wait_for_notice(&["no path to base.test"]);
     std::fs::write(&hosts, "127.0.0.1 localhost base.test\n").unwrap();
     let base = place.start_as("base", "base", &base, Some(&inside));
     robot.wait_for_state("base", "up");

@@ -134,10 +134,10 @@ fn publish_until(robot: &Running, mut done: impl FnMut() -> bool) {
 #[test]
 fn what_the_link_does_not_carry_is_given_up_as_the_file_says_and_explained() {
     let ways = [
-        ("latest", "superseded", "newer ones replaced them"),
-        ("thin", "thinned", "an earlier one was still being sent"),
+        ("latest", "superseded", "newer messages replaced them"),
+        ("thin", "thinned", "an earlier message was still being sent"),
         ("queue", "overflow", "the queue was full"),
-        ("queue, lifespan: 400ms", "expired", "they grew older than their lifespan"),
+        ("queue, lifespan: 400ms", "expired", "they exceeded their lifespan"),
     ];
     for (way, reason, words) in ways {
         let [robot, base] = pair(&format!("{IMAGE}: {{ when_slow: {way} }}"));

@@ -172,7 +172,7 @@ fn commands_of_ros_1_that_stop_are_answered_in_ros_2() {
         let last = wheels.received("/cmd_vel").last().map(bytes_of);
         last.filter(|got| *got == zeros)
     });
-    daemons[0].wait_for_notice(&["/cmd_vel", "nothing from peers for 500ms"]);
+    daemons[0].wait_for_notice(&["/cmd_vel", "no message from peers for 500ms"]);
 }
 
 #[test]

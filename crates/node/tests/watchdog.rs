@@ -83,7 +83,7 @@ fn last(wheels: &Agent) -> Option<Vec<u8>> {
 /// Waits until the wheels have received this command, as many times as the robot's daemon reports.
 fn assert_told(wheels: &Agent, robot: &Daemon, expected: &[u8]) {
     wait_for("the safe message", || last(wheels).filter(|got| got == expected));
-    robot.wait_for_notice(&[NAME, "nothing from peers for 500ms", "was published"]);
+    robot.wait_for_notice(&[NAME, "no message from peers for 500ms", "was published"]);
     let status = robot.status();
     let [watchdog] = &status.watchdogs[..] else { panic!("{:?}", status.watchdogs) };
     assert_eq!((&*watchdog.topic, &*watchdog.state), (NAME, "silent"));
@@ -157,7 +157,7 @@ fn a_safe_message_is_told_and_recorded_while_a_peer_flaps_and_is_refused_without
         // The guard also stops the peer if the test fails, which would otherwise wait for it.
         let stopped = Stop(&stop);
         robot.wait_for_record(&path, "refused", Some("worst"));
-        robot.wait_for_notice(&["'worst'", "publishes it only if its file says so"]);
+        robot.wait_for_notice(&["'worst'", "publishes it only if its file allows it"]);
         // The peer's quotas are exhausted.
         wait_for("line after line", || (robot.log().matches("worst").count() > 20).then_some(()));
         team.driver.signal("-KILL");

@@ -5,25 +5,44 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Phrases that are not used, and what to write.
-const BANNED: [(&str, &str); 18] = [
+const BANNED: [(&str, &str); 37] = [
     ("anew", "again"),
     ("are told", "receive, are notified"),
     ("but for", "except"),
+    ("by nothing", "nothing, not"),
+    ("calls itself", "has the name"),
+    ("come faster", "exceed the rate"),
     ("for good", "permanently"),
+    ("for those to come", "for late joiners"),
+    ("gave way", "was closed, was dropped"),
+    ("given up lately", "dropped recently"),
+    ("go on", "continue"),
+    ("going on", "continuing"),
     ("hardly", "rarely, barely, or a number"),
+    ("heed", "follow, use"),
+    ("in vain", "without effect"),
+    ("is put before", "is the prefix of"),
     ("is told", "receives, is notified"),
+    ("keep out", "exclude"),
     ("lest", "so that ... not"),
     ("let go", "sent, released"),
     ("lets go", "sends, releases"),
+    ("looked into", "examined, searched"),
+    ("no way back", "no route"),
+    ("no way to", "no path to"),
     ("of late", "recently, or a time"),
+    ("pass on", "forward"),
     ("rooms", "modules"),
+    ("silence is silence", "no safe messages"),
     ("so long", "the duration"),
     ("so many", "the number"),
     ("so much", "the amount"),
     ("so often", "the interval"),
     ("tells of", "reports, describes"),
     ("told of", "notified of"),
+    ("what it senses", "observations"),
     ("what waits", "the queue, queued messages"),
+    ("will not fit", "do not match, is too large"),
 ];
 
 fn files_below(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {

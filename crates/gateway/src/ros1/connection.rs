@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Connecting to a publisher: where it is, what it publishes, and whether it
-//! is one that may be read.
+//! Connections to publishers and service servers: request, header, and whether the server may be
+//! read at all.
 
 use super::definitions::Definitions;
 use super::header::{Header, HeaderError, TAUTLINE_FIELD};
 use super::shown;
 use super::xmlrpc::{self, CallError, MAX_REPLY_BYTES, connect, members, text};
+use crate::Topic;
 use crate::types::definition::MAX_NAME_BYTES;
 use dxr::Value;
 use std::io;
@@ -15,10 +16,9 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// How long a publisher may take for its TCP connection and its header.
+/// Time limit of a server for its TCP connection and its header.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How we present ourselves in connection headers.
 #[derive(Debug, Clone)]
 pub(super) struct Identity {
     pub node_name: String,
@@ -26,48 +26,59 @@ pub(super) struct Identity {
     pub definitions: Arc<Definitions>,
 }
 
-/// What a publisher says of its topic.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct TypeVersion {
+    pub name: String,
+    pub md5: String,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Description {
-    pub type_name: String,
-    pub md5: String,
+    pub version: TypeVersion,
     pub definition: Arc<str>,
     pub latching: bool,
 }
 
 impl Description {
-    pub fn same_type(&self, type_name: &str, md5: &str) -> bool {
-        self.type_name == type_name && self.md5 == md5
+    pub fn is_of(&self, topic: &Topic) -> bool {
+        self.version.name == topic.type_name && self.version.md5 == topic.type_hash
     }
 }
 
-/// Why a publisher is not read.
+#[derive(Debug, Clone)]
+pub(super) struct HostPort {
+    pub host: String,
+    pub port: u16,
+}
+
+impl std::fmt::Display for HostPort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", shown(&self.host), self.port)
+    }
+}
+
+/// Why a server is not read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
     #[error(transparent)]
     Call(#[from] CallError),
-    #[error("{}:{port}: {source}", shown(host))]
-    Connect { host: String, port: u16, source: io::Error },
-    #[error("{}:{port}: no connection header within {} s", shown(host), HANDSHAKE_TIMEOUT.as_secs())]
-    Timeout { host: String, port: u16 },
-    #[error("{}:{port}: {source}", shown(host))]
-    Header { host: String, port: u16, source: HeaderError },
-    #[error("{}:{port} refuses: {}", shown(host), shown(reason))]
-    Refused { host: String, port: u16, reason: String },
+    #[error("{0}: {1}")]
+    Connect(HostPort, io::Error),
+    #[error("{0}: no connection header within {time} s", time = HANDSHAKE_TIMEOUT.as_secs())]
+    Timeout(HostPort),
+    #[error("{0}: {1}")]
+    Header(HostPort, HeaderError),
+    #[error("{0} refuses: {reason}", reason = shown(.1))]
+    Refused(HostPort, String),
     #[error("it is another Tautline node ('{}'), which is never read", shown(.0))]
     Tautline(String),
 }
 
 impl Identity {
-    /// The header with which `caller` asks for a topic of any type.
-    fn request(&self, caller: &str, topic: &str) -> Header {
+    /// The fields of every header of ours.
+    pub fn header(&self) -> Header {
         Header::default()
-            .with("callerid", caller)
-            .with("topic", topic)
-            .with("type", "*")
-            .with("md5sum", "*")
-            .with("message_definition", "")
-            .with("tcp_nodelay", "1")
+            .with("callerid", &self.node_name)
             .with(TAUTLINE_FIELD, &self.tautline_name)
     }
 
@@ -80,8 +91,8 @@ impl Identity {
         self.open_as(&self.node_name, uri, topic).await
     }
 
-    /// What the publisher at `uri` says of its topic. A name of its own keeps the reader of that
-    /// topic alive: rospy closes a connection when another of the same name comes.
+    /// The description of a topic by its publisher at `uri`. The probe has a name of its own, since
+    /// rospy closes a connection when another one of the same name is opened: the reader's.
     pub async fn probe(&self, uri: &str, topic: &str) -> Result<Description, ConnectError> {
         let caller = format!("{}_probe", self.node_name);
         Ok(self.open_as(&caller, uri, topic).await?.1)
@@ -93,26 +104,32 @@ impl Identity {
         uri: &str,
         topic: &str,
     ) -> Result<(TcpStream, Description), ConnectError> {
-        let (host, port) = self.request_topic(uri, topic).await?;
-        let request = self.request(caller, topic);
-        let opened = self.shake_hands(uri, (&host, port), topic, &request);
-        match timeout(HANDSHAKE_TIMEOUT, opened).await {
-            Ok(done) => done,
-            Err(_) => Err(ConnectError::Timeout { host, port }),
-        }
+        let to = self.request_topic(uri, topic).await?;
+        let request = self
+            .header()
+            .with("callerid", caller)
+            .with("topic", topic)
+            .with("type", "*")
+            .with("md5sum", "*")
+            .with("message_definition", "")
+            .with("tcp_nodelay", "1");
+        let opened = async {
+            let (stream, header) = exchange(&to, &request).await?;
+            let version = type_version(&header).ok_or_else(|| indefinite(&to))?;
+            let text = header.get("message_definition").unwrap_or_default();
+            let definition = self.definitions.keep(uri, topic, &version, text).await;
+            let latching = header.is_set("latching");
+            Ok((stream, Description { version, definition, latching }))
+        };
+        timeout(HANDSHAKE_TIMEOUT, opened).await.map_err(|_| ConnectError::Timeout(to.clone()))?
     }
 
-    /// The header with which we ask for a service.
-    pub fn service_request(&self, service: &str, md5: &str, probe: bool) -> Header {
-        let header = Header::default()
-            .with("callerid", &self.node_name)
-            .with("service", service)
-            .with("md5sum", md5)
-            .with(TAUTLINE_FIELD, &self.tautline_name);
-        if probe { header.with("probe", "1") } else { header }
+    pub fn service_request(&self, service: &str, md5: &str, is_probe: bool) -> Header {
+        let header = self.header().with("service", service).with("md5sum", md5);
+        if is_probe { header.with("probe", "1") } else { header }
     }
 
-    async fn request_topic(&self, uri: &str, topic: &str) -> Result<(String, u16), CallError> {
+    async fn request_topic(&self, uri: &str, topic: &str) -> Result<HostPort, CallError> {
         let protocols = Value::Array(vec![Value::Array(vec![text("TCPROS")])]);
         let params = vec![text(&self.node_name), text(topic), protocols];
         let answer = xmlrpc::call(uri, "requestTopic", params, MAX_REPLY_BYTES).await?;
@@ -121,80 +138,48 @@ impl Identity {
             && protocol == "TCPROS"
             && let Ok(port) = u16::try_from(*port)
         {
-            return Ok((host.clone(), port));
+            return Ok(HostPort { host: host.clone(), port });
         }
         let found = "no TCPROS host and port".into();
         Err(CallError::Answer { uri: uri.into(), method: "requestTopic", found })
     }
-
-    async fn shake_hands(
-        &self,
-        uri: &str,
-        (host, port): (&str, u16),
-        topic: &str,
-        request: &Header,
-    ) -> Result<(TcpStream, Description), ConnectError> {
-        let (stream, header) = exchange(host, port, request).await?;
-        let mut found = describe(&header).ok_or_else(|| indefinite(host, port))?;
-        let text = header.get("message_definition").unwrap_or_default();
-        let known_as = (found.type_name.as_str(), found.md5.as_str());
-        found.definition = self.definitions.take((uri, topic), known_as, text).await;
-        Ok((stream, found))
-    }
 }
 
-/// Connects, sends our header and reads the other's, unless it is a refusal or a Tautline's.
-async fn exchange(
-    host: &str,
-    port: u16,
-    ours: &Header,
-) -> Result<(TcpStream, Header), ConnectError> {
-    let broken = |source| ConnectError::Connect { host: host.into(), port, source };
-    let mut stream = connect(host, port).await.map_err(broken)?;
-    stream.write_all(&ours.encode()).await.map_err(broken)?;
-    let wrong = |source| ConnectError::Header { host: host.into(), port, source };
-    let header = Header::read(&mut stream).await.map_err(wrong)?;
+/// Connects, sends our header and reads the other's. A refusal or a Tautline node's is an error.
+async fn exchange(to: &HostPort, ours: &Header) -> Result<(TcpStream, Header), ConnectError> {
+    let connect_error = |source| ConnectError::Connect(to.clone(), source);
+    let mut stream = connect(&to.host, to.port).await.map_err(connect_error)?;
+    stream.write_all(&ours.encode()).await.map_err(connect_error)?;
+    let header_error = |source| ConnectError::Header(to.clone(), source);
+    let header = Header::read(&mut stream).await.map_err(header_error)?;
     if let Some(name) = header.get(TAUTLINE_FIELD) {
         return Err(ConnectError::Tautline(name.into()));
     }
     match header.get("error") {
-        Some(reason) => {
-            Err(ConnectError::Refused { host: host.into(), port, reason: reason.into() })
-        }
+        Some(reason) => Err(ConnectError::Refused(to.clone(), reason.into())),
         None => Ok((stream, header)),
     }
 }
 
 /// As [`exchange`], within [`HANDSHAKE_TIMEOUT`].
 pub(super) async fn open_service(
-    host: &str,
-    port: u16,
+    to: &HostPort,
     ours: &Header,
 ) -> Result<(TcpStream, Header), ConnectError> {
-    let late = |_| ConnectError::Timeout { host: host.into(), port };
-    timeout(HANDSHAKE_TIMEOUT, exchange(host, port, ours)).await.map_err(late)?
+    let opened = timeout(HANDSHAKE_TIMEOUT, exchange(to, ours)).await;
+    opened.map_err(|_| ConnectError::Timeout(to.clone()))?
 }
 
-pub(super) fn indefinite(host: &str, port: u16) -> ConnectError {
+pub(super) fn indefinite(to: &HostPort) -> ConnectError {
     let reason = "its header lacks a definite type or md5sum, or has one that is too long".into();
-    ConnectError::Refused { host: host.into(), port, reason }
+    ConnectError::Refused(to.clone(), reason)
 }
 
-/// Type and md5 of a service, from a probe's answer.
-pub(super) fn service_type(header: &Header) -> Option<(String, String)> {
-    describe(header).map(|it| (it.type_name, it.md5))
-}
-
-/// `None` where the publisher does not know its own type yet. Its definition is yet to be taken.
-fn describe(header: &Header) -> Option<Description> {
-    let fits = |it: &&str| !it.is_empty() && *it != "*" && it.len() <= MAX_NAME_BYTES;
+/// The type in a server's header; `None` while the server itself does not know it.
+pub(super) fn type_version(header: &Header) -> Option<TypeVersion> {
+    let fits = |text: &&str| !text.is_empty() && *text != "*" && text.len() <= MAX_NAME_BYTES;
     let definite = |key| header.get(key).filter(fits);
-    Some(Description {
-        type_name: definite("type")?.into(),
-        md5: definite("md5sum")?.into(),
-        definition: "".into(),
-        latching: header.get("latching").is_some_and(|value| value.trim() == "1"),
-    })
+    Some(TypeVersion { name: definite("type")?.into(), md5: definite("md5sum")?.into() })
 }
 
 #[cfg(test)]
@@ -202,12 +187,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_publisher_without_a_definite_type_is_not_described() {
+    fn a_publisher_without_a_definite_type_has_no_type_version() {
         let header = Header::default().with("type", "std_msgs/String").with("md5sum", "*");
-        assert_eq!(describe(&header), None);
-        assert_eq!(describe(&header.clone().with("md5sum", &"9".repeat(300))), None);
-        let header = header.with("md5sum", "992c").with("latching", "1");
-        let description = describe(&header).unwrap();
-        assert!(description.latching && description.same_type("std_msgs/String", "992c"));
+        assert_eq!(type_version(&header), None);
+        assert_eq!(type_version(&header.clone().with("md5sum", &"9".repeat(300))), None);
+        let version = TypeVersion { name: "std_msgs/String".into(), md5: "992c".into() };
+        assert_eq!(type_version(&header.with("md5sum", "992c")), Some(version));
+        assert!(Header::default().with("latching", " 1").is_set("latching"));
     }
 }

@@ -1,162 +1,142 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is published on this robot, and of which type. A state machine without
-//! I/O: it takes what the master, the probes and the readers found, says what
-//! to ask next ([`Discovery::take_work`]), and tells what changed.
+//! Topics published on this robot, and their types. A state machine without I/O: its inputs are
+//! results of the master, of probes and of readers; its outputs are queries
+//! ([`Discovery::take_queries`]) and events.
 //!
-//! A topic is offered while at least one publisher of it is alive: connected to
-//! us, or answering. The master's word adds publishers; it alone never removes
-//! one, since a master that restarted knows nobody.
+//! A topic is offered while at least one of its publishers is alive: connected to us, or
+//! responding. The master's list adds publishers, but does not remove them, since a master that
+//! has restarted knows none.
 
+use super::backoff::{self, Backoff};
 use super::connection::Description;
 use super::master::Snapshot;
-use super::turns::{self, Turn};
+use super::probes::Probed;
 use crate::{Event, Named, Qos, Selector, Topic};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// Topics watched at most; further ones are not offered.
+/// Topics tracked; further ones are not offered.
 const MAX_TOPICS: usize = 4096;
-/// How often a node that the master does not list, or that is doubtful, is asked itself.
+/// Least time between two checks of a node.
 const CHECK_PERIOD: Duration = Duration::from_secs(5);
-/// Longest pause between two attempts to probe a publisher.
-const LAST_RETRY: Duration = Duration::from_secs(30);
-/// Checks without an answer after which a node counts as gone; a refused connection counts at once.
+/// Longest pause between two probes of a publisher.
+const MAX_PAUSE: Duration = Duration::from_secs(30);
+/// Checks without a response after which a node counts as gone; one refused connection suffices.
 const MAX_SILENT_CHECKS: u32 = 3;
 
-/// Something to find out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Work {
+pub(super) enum Query {
     /// Where is `node`, and what does it publish on `topic`?
-    Probe {
-        topic: String,
-        node: String,
-        /// Whether that failed before.
-        again: bool,
-    },
-    /// Does `node`, last seen at `uri`, live, and which topics does it publish?
+    Probe { topic: String, node: String, is_retry: bool },
+    /// Is `node`, last seen at `uri`, alive, and which topics does it publish?
     Check { node: String, uri: String },
 }
 
-/// What a probe found.
 #[derive(Debug)]
-pub(super) enum Probed {
-    Publisher {
-        uri: String,
-        description: Description,
-    },
-    /// Another Tautline node, or ourselves.
-    Foreign,
-    Failed {
-        reason: String,
-    },
+pub(super) struct Located {
+    pub uri: String,
+    pub description: Description,
 }
 
-/// What a check found.
 #[derive(Debug)]
 pub(super) enum Checked {
-    /// It is at `uri` and publishes these topics of these types.
+    /// It is at `uri` and publishes these topics, each with its type.
     Publishes { uri: String, topics: BTreeMap<String, String> },
-    /// It answers, but not with what it publishes.
-    Answers,
+    /// It responds, but not with its publications.
+    Responds,
     /// Nothing listens there.
     Gone,
-    /// No answer.
+    /// No response.
     Silent,
 }
 
 #[derive(Debug)]
 enum State {
-    /// To be probed when due.
     Unknown,
     Known(Description),
-    /// Never to be read or offered.
-    Foreign,
+    /// A Tautline node's: never read or offered.
+    Tautline,
 }
 
 #[derive(Debug)]
 struct Publisher {
-    /// Whether the master says so, too.
     listed: bool,
-    /// Whether a reader is connected to it.
-    live: bool,
+    connected: bool,
     uri: String,
     state: State,
-    /// Another process has its name: probed again, and offered as it was meanwhile.
+    /// Another process has its name: probed again, and still offered until the result.
     replaced: bool,
-    busy: bool,
-    /// When it is to be probed, if it is.
-    turn: Turn,
+    probing: bool,
+    backoff: Backoff,
 }
 
 impl Publisher {
     fn new(now: Instant) -> Self {
         Self {
             listed: true,
-            live: false,
+            connected: false,
             uri: String::new(),
             state: State::Unknown,
             replaced: false,
-            busy: false,
-            turn: Turn::new(now),
+            probing: false,
+            backoff: Backoff::new(now),
         }
     }
 
-    /// Whether it is to be probed when its turn comes.
-    fn waits(&self) -> bool {
-        !self.busy && (self.replaced || matches!(self.state, State::Unknown))
+    /// Whether a probe waits to be started.
+    fn is_waiting(&self) -> bool {
+        !self.probing && (self.replaced || matches!(self.state, State::Unknown))
     }
 
     fn known(&self) -> Option<&Description> {
         if let State::Known(description) = &self.state { Some(description) } else { None }
     }
 
-    /// A probe under way counts until it ends.
-    fn stays(&self) -> bool {
-        self.listed || self.busy || self.known().is_some()
+    /// A pending probe holds its slot until it ends.
+    fn is_needed(&self) -> bool {
+        self.listed || self.probing || self.known().is_some()
     }
 
-    /// Probed again, later and later.
-    fn doubt(&mut self, now: Instant) {
+    /// Schedules a probe after a growing pause.
+    fn retry(&mut self, now: Instant) {
         self.state = State::Unknown;
-        self.turn.failed(now, LAST_RETRY);
+        self.backoff.fail(now, MAX_PAUSE);
     }
 
-    /// Probed again at once.
-    fn forget(&mut self, now: Instant) {
+    /// Schedules a probe at once.
+    fn reset(&mut self, now: Instant) {
         self.state = State::Unknown;
         self.replace(now);
     }
 
     fn replace(&mut self, now: Instant) {
         self.replaced = true;
-        self.live = false;
-        self.turn = Turn::new(now);
+        self.connected = false;
+        self.backoff = Backoff::new(now);
     }
 }
 
 #[derive(Default)]
-struct Watched {
+struct Tracked {
     publishers: BTreeMap<String, Publisher>,
     offered: Option<Topic>,
 }
 
-/// When a node may be checked again, and how often it was in vain.
+/// The checks of one node; failures count those without a response.
 struct NodeCheck {
-    turn: Turn,
-    busy: bool,
+    backoff: Backoff,
+    pending: bool,
 }
 
-/// The state machine.
 pub(super) struct Discovery {
     own_name: String,
     selector: Selector,
-    topics: BTreeMap<String, Watched>,
+    topics: BTreeMap<String, Tracked>,
     checks: BTreeMap<String, NodeCheck>,
-    /// Nodes to be checked soon.
-    doubtful: BTreeSet<String>,
-    /// The node checked last in the round of all.
-    round_at: String,
-    changes: Vec<Event>,
+    suspects: BTreeSet<String>,
+    /// The node that the cycle through all nodes checked last.
+    last_checked: String,
+    events: Vec<Event>,
 }
 
 impl Discovery {
@@ -166,62 +146,56 @@ impl Discovery {
             selector,
             topics: BTreeMap::new(),
             checks: BTreeMap::new(),
-            doubtful: BTreeSet::new(),
-            round_at: String::new(),
-            changes: Vec::new(),
+            suspects: BTreeSet::new(),
+            last_checked: String::new(),
+            events: Vec::new(),
         }
     }
 
-    /// What is offered under this name.
     pub fn offered(&self, topic: &str) -> Option<&Topic> {
         self.topics.get(topic)?.offered.as_ref()
     }
 
-    /// Where the publishers of `topic` are that publish what is offered.
+    /// The URIs of the publishers of `topic` with the offered type.
     pub fn uris(&self, topic: &str) -> BTreeSet<String> {
-        let Some(watched) = self.topics.get(topic) else { return BTreeSet::new() };
-        let Some(offered) = &watched.offered else { return BTreeSet::new() };
-        let fits = |found: &&Publisher| {
-            found.known().is_some_and(|it| it.same_type(&offered.type_name, &offered.type_hash))
-        };
-        watched.publishers.values().filter(fits).map(|found| found.uri.clone()).collect()
+        let Some(tracked) = self.topics.get(topic) else { return BTreeSet::new() };
+        let Some(offered) = &tracked.offered else { return BTreeSet::new() };
+        let fits = |found: &&Publisher| found.known().is_some_and(|known| known.is_of(offered));
+        tracked.publishers.values().filter(fits).map(|found| found.uri.clone()).collect()
     }
 
-    /// What changed since last asked: offers and withdrawals.
-    pub fn take_changes(&mut self) -> Vec<Event> {
-        std::mem::take(&mut self.changes)
+    /// Offers and withdrawals since the last call.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
     }
 
-    /// The selector says something else: forgets what may not leave any more.
+    /// The selector has changed: withdraws topics that may no longer leave the robot.
     pub fn reselect(&mut self) {
-        let (selector, changes) = (&self.selector, &mut self.changes);
-        self.topics.retain(|name, watched| {
-            let stays = selector(Named::Topic(name));
-            if !stays && watched.offered.is_some() {
-                changes.push(Event::Withdrawn { topic: name.clone() });
+        let selector = &self.selector;
+        for (name, tracked) in self.topics.extract_if(.., |name, _| !selector(Named::Topic(name))) {
+            if tracked.offered.is_some() {
+                self.events.push(Event::Withdrawn { topic: name });
             }
-            stays
-        });
+        }
     }
 
-    /// Takes the master's word.
     pub fn on_snapshot(&mut self, snapshot: &Snapshot, now: Instant) {
         self.add_listed(snapshot, now);
-        for (name, watched) in &mut self.topics {
+        for (name, tracked) in &mut self.topics {
             let listed = snapshot.publishers.get(name);
-            for (node, publisher) in &mut watched.publishers {
+            for (node, publisher) in &mut tracked.publishers {
                 publisher.listed = listed.is_some_and(|nodes| nodes.contains(node));
                 let listed_type = snapshot.types.as_ref().and_then(|types| types.get(name));
                 let other_type = matches!((listed_type, publisher.known()),
-                    (Some(listed), Some(known)) if *listed != known.type_name);
-                if !publisher.live && (!publisher.listed || other_type) {
-                    self.doubtful.insert(node.clone());
+                    (Some(listed), Some(known)) if *listed != known.version.name);
+                if !publisher.connected && (!publisher.listed || other_type) {
+                    self.suspects.insert(node.clone());
                 }
             }
-            watched.publishers.retain(|_, found| found.stays());
+            tracked.publishers.retain(|_, found| found.is_needed());
         }
-        self.next_in_round();
-        self.settle_all();
+        self.suspect_next();
+        self.update_all();
     }
 
     fn add_listed(&mut self, snapshot: &Snapshot, now: Instant) {
@@ -231,235 +205,229 @@ impl Discovery {
             if others.is_empty() || full || !(self.selector)(Named::Topic(name)) {
                 continue;
             }
-            let watched = self.topics.entry(name.clone()).or_default();
+            let tracked = self.topics.entry(name.clone()).or_default();
             for node in others {
-                watched.publishers.entry(node.clone()).or_insert_with(|| Publisher::new(now));
+                tracked.publishers.entry(node.clone()).or_insert_with(|| Publisher::new(now));
             }
         }
     }
 
-    /// One node per snapshot is checked in turn, so that one which died or was
-    /// replaced without the master noticing is noticed by us.
-    fn next_in_round(&mut self) {
-        let publishers = self.topics.values().flat_map(|watched| &watched.publishers);
+    /// Cycles through all nodes, one per snapshot: the master does not notice that a node died or
+    /// was replaced.
+    fn suspect_next(&mut self) {
+        let publishers = self.topics.values().flat_map(|tracked| &tracked.publishers);
         let all: BTreeSet<&String> =
             publishers.filter(|(_, found)| found.known().is_some()).map(|(node, _)| node).collect();
-        self.checks.retain(|node, check| check.busy || all.contains(node));
-        let next = all.iter().find(|node| ***node > self.round_at).or(all.first());
+        self.checks.retain(|node, check| check.pending || all.contains(node));
+        let next = all.iter().find(|node| ***node > self.last_checked).or(all.first());
         if let Some(next) = next {
-            self.round_at = (*next).clone();
-            self.doubtful.insert(self.round_at.clone());
+            self.last_checked = (*next).clone();
+            self.suspects.insert(self.last_checked.clone());
         }
     }
 
-    /// What to find out now; each result comes back by `on_probed` or `on_checked`.
-    pub fn take_work(&mut self, now: Instant) -> Vec<Work> {
-        let mut work = self.take_probes(now);
-        work.extend(self.take_checks(now));
-        work
+    /// Queries to start now; their results are inputs of `on_probed` and `on_checked`.
+    pub fn take_queries(&mut self, now: Instant) -> Vec<Query> {
+        let mut queries = self.take_probes(now);
+        queries.extend(self.take_checks(now));
+        queries
     }
 
-    fn take_probes(&mut self, now: Instant) -> Vec<Work> {
+    fn take_probes(&mut self, now: Instant) -> Vec<Query> {
         let all = || {
-            self.topics.iter().flat_map(|(topic, watched)| {
-                watched.publishers.iter().map(move |(node, it)| ((topic, node), node.as_str(), it))
+            self.topics.iter().flat_map(|(topic, tracked)| {
+                tracked.publishers.iter().map(move |(node, found)| (topic, node, found))
             })
         };
-        let waiting =
-            all().filter(|(.., it)| it.waits()).map(|(key, node, it)| (key, node, it.turn));
-        let busy = all().filter(|(.., it)| it.busy).map(|(_, node, it)| (node, it.turn));
-        let chosen: Vec<(String, String)> = turns::choose_of_nodes(waiting, busy, now)
+        let waiting = all()
+            .filter(|(.., found)| found.is_waiting())
+            .map(|(topic, node, found)| ((topic, node), node.as_str(), found.backoff));
+        let pending = all()
+            .filter(|(.., found)| found.probing)
+            .map(|(_, node, found)| (node.as_str(), found.backoff));
+        let selected: Vec<(String, String)> = backoff::select_per_node(waiting, pending, now)
             .into_iter()
             .map(|(topic, node)| (topic.clone(), node.clone()))
             .collect();
         let probe = |(topic, node): (String, String)| {
             let publisher = self.topics.get_mut(&topic)?.publishers.get_mut(&node)?;
-            publisher.busy = true;
-            // What is offered stays so while one packet is lost.
-            let again = publisher.turn.was_rejected() || publisher.known().is_some();
-            Some(Work::Probe { topic, node, again })
+            publisher.probing = true;
+            // One lost packet must not withdraw a known topic.
+            let is_retry = publisher.backoff.has_failed() || publisher.known().is_some();
+            Some(Query::Probe { topic, node, is_retry })
         };
-        chosen.into_iter().filter_map(probe).collect()
+        selected.into_iter().filter_map(probe).collect()
     }
 
-    fn take_checks(&mut self, now: Instant) -> Vec<Work> {
-        let turn = |node: &String| self.checks.get(node).map_or(Turn::new(now), |it| it.turn);
-        let recent = |node: &String| self.checks.get(node).is_some_and(|it| it.busy);
-        let waiting: Vec<(String, Turn)> = std::mem::take(&mut self.doubtful)
-            .into_iter()
-            .map(|node| (turn(&node), node))
-            .filter(|(turn, node)| turn.is_due(now) && !recent(node))
-            .map(|(turn, node)| (node, turn))
-            .collect();
-        let busy = self.checks.values().filter(|it| it.busy).map(|it| it.turn);
-        let chosen = turns::choose(waiting.iter().map(|(node, turn)| (node, *turn)), busy, now);
-        self.doubtful.extend(waiting.into_iter().map(|(node, _)| node));
-        let mut work = Vec::new();
-        for node in chosen {
-            self.doubtful.remove(&node);
+    fn take_checks(&mut self, now: Instant) -> Vec<Query> {
+        // A node with a pending or recent check is no longer suspected.
+        self.suspects.retain(|node| {
+            let check = self.checks.get(node);
+            check.is_none_or(|check| check.backoff.is_due(now) && !check.pending)
+        });
+        let backoff =
+            |node: &String| self.checks.get(node).map_or(Backoff::new(now), |check| check.backoff);
+        let waiting = self.suspects.iter().map(|node| (node, backoff(node)));
+        let pending = self.checks.values().filter(|check| check.pending);
+        let pending = pending.map(|check| check.backoff);
+        let mut queries = Vec::new();
+        for node in backoff::select(waiting, pending, now) {
+            self.suspects.remove(&node);
             let Some(uri) = self.uri_of(&node) else { continue };
             let check = self.checks.entry(node.clone());
-            let check = check.or_insert(NodeCheck { turn: Turn::new(now), busy: false });
-            check.busy = true;
-            check.turn.wait_until(now + CHECK_PERIOD);
-            work.push(Work::Check { node, uri });
+            let check = check.or_insert(NodeCheck { backoff: Backoff::new(now), pending: true });
+            check.pending = true;
+            check.backoff.delay_until(now + CHECK_PERIOD);
+            queries.push(Query::Check { node, uri });
         }
-        work
+        queries
     }
 
     fn uri_of(&self, node: &str) -> Option<String> {
-        let mut found = self.topics.values().filter_map(|watched| watched.publishers.get(node));
+        let mut found = self.topics.values().filter_map(|tracked| tracked.publishers.get(node));
         found.find(|publisher| publisher.known().is_some()).map(|found| found.uri.clone())
     }
 
-    /// Takes the result of a probe.
-    pub fn on_probed(&mut self, topic: &str, node: &str, found: Probed, now: Instant) {
+    pub fn on_probed(&mut self, topic: &str, node: &str, result: Probed<Located>, now: Instant) {
         let Some(publisher) =
-            self.topics.get_mut(topic).and_then(|watched| watched.publishers.get_mut(node))
+            self.topics.get_mut(topic).and_then(|tracked| tracked.publishers.get_mut(node))
         else {
             return;
         };
-        (publisher.busy, publisher.replaced) = (false, false);
-        match found {
-            Probed::Publisher { uri, description } => {
+        (publisher.probing, publisher.replaced) = (false, false);
+        match result {
+            Probed::Found(Located { uri, description }) => {
                 publisher.uri = uri;
-                publisher.turn.accepted();
+                publisher.backoff.succeed();
                 publisher.state = State::Known(description);
             }
-            Probed::Foreign => publisher.state = State::Foreign,
-            Probed::Failed { reason } => {
+            Probed::Tautline => publisher.state = State::Tautline,
+            Probed::Failed(reason) => {
                 tracing::debug!(topic, node, reason, "publisher could not be probed");
-                publisher.doubt(now);
+                publisher.retry(now);
             }
         }
-        self.settle(topic);
+        self.update(topic);
     }
 
-    /// Takes the result of a check.
-    pub fn on_checked(&mut self, node: &str, found: Checked, now: Instant) {
-        let silent = matches!(found, Checked::Silent);
-        let mut gone = matches!(found, Checked::Gone);
+    pub fn on_checked(&mut self, node: &str, result: Checked, now: Instant) {
+        let is_silent = matches!(result, Checked::Silent);
+        let mut is_gone = matches!(result, Checked::Gone);
         if let Some(check) = self.checks.get_mut(node) {
-            check.busy = false;
-            match silent {
-                true => check.turn.count_failure(),
-                false => check.turn.accepted(),
+            check.pending = false;
+            match is_silent {
+                true => check.backoff.count_failure(),
+                false => check.backoff.succeed(),
             }
-            gone |= check.turn.failures() >= MAX_SILENT_CHECKS;
+            is_gone |= check.backoff.failures() >= MAX_SILENT_CHECKS;
         }
-        if matches!(found, Checked::Answers) || (silent && !gone) {
+        if matches!(result, Checked::Responds) || (is_silent && !is_gone) {
             return;
         }
-        for (topic, watched) in &mut self.topics {
-            if let Some(publisher) = watched.publishers.get_mut(node) {
-                judge(publisher, topic, &found, now);
+        for (topic, tracked) in &mut self.topics {
+            if let Some(publisher) = tracked.publishers.get_mut(node) {
+                apply_check(publisher, topic, &result, now);
             }
-            watched.publishers.retain(|_, left| left.stays());
+            tracked.publishers.retain(|_, found| found.is_needed());
         }
-        self.settle_all();
+        self.update_all();
     }
 
-    /// Takes what a reader found when it connected.
     pub fn on_connected(&mut self, topic: &str, uri: &str, found: &Description) {
         for publisher in self.publishers_at(topic, uri) {
-            publisher.live = true;
+            publisher.connected = true;
             publisher.state = State::Known(found.clone());
         }
-        self.settle(topic);
+        self.update(topic);
     }
 
-    /// Takes that a reader is connected; it may have been before the publisher was known.
-    pub fn on_live(&mut self, topic: &str, uri: &str) {
+    /// A reader is connected; it may have connected before the publisher was known.
+    pub fn set_connected(&mut self, topic: &str, uri: &str) {
         for publisher in self.publishers_at(topic, uri) {
-            publisher.live = true;
+            publisher.connected = true;
         }
     }
 
-    /// Takes that a reader lost its connection; the node is asked at once whether it lives.
+    /// A reader has lost its connection; the node is checked at once.
     pub fn on_lost(&mut self, topic: &str, uri: &str) {
         self.on_released(topic, uri);
-        let Some(watched) = self.topics.get(topic) else { return };
-        for (node, _) in watched.publishers.iter().filter(|(_, found)| found.uri == uri) {
+        let Some(tracked) = self.topics.get(topic) else { return };
+        for (node, _) in tracked.publishers.iter().filter(|(_, found)| found.uri == uri) {
             self.checks.remove(node);
-            self.doubtful.insert(node.clone());
+            self.suspects.insert(node.clone());
         }
     }
 
-    /// Takes that a reader of ours was ended by ourselves.
+    /// We have ended a reader.
     pub fn on_released(&mut self, topic: &str, uri: &str) {
         for publisher in self.publishers_at(topic, uri) {
-            publisher.live = false;
+            publisher.connected = false;
         }
     }
 
     fn publishers_at(&mut self, topic: &str, uri: &str) -> impl Iterator<Item = &mut Publisher> {
-        let publishers = self.topics.get_mut(topic).map(|watched| watched.publishers.values_mut());
+        let publishers = self.topics.get_mut(topic).map(|tracked| tracked.publishers.values_mut());
         publishers.into_iter().flatten().filter(move |publisher| publisher.uri == uri)
     }
 
-    fn settle_all(&mut self) {
+    fn update_all(&mut self) {
         let names: Vec<String> = self.topics.keys().cloned().collect();
         for name in names {
-            self.settle(&name);
+            self.update(&name);
         }
-        self.topics.retain(|_, watched| !watched.publishers.is_empty());
+        self.topics.retain(|_, tracked| !tracked.publishers.is_empty());
     }
 
-    /// Compares what is offered with what is known, and tells the difference.
-    fn settle(&mut self, name: &str) {
-        let Some(watched) = self.topics.get_mut(name) else { return };
+    /// Offers or withdraws a topic according to its known publishers.
+    fn update(&mut self, name: &str) {
+        let Some(tracked) = self.topics.get_mut(name) else { return };
         let known: Vec<&Description> =
-            watched.publishers.values().filter_map(Publisher::known).collect();
-        let new = elect(name, watched.offered.as_ref(), &known);
-        if new == watched.offered {
+            tracked.publishers.values().filter_map(Publisher::known).collect();
+        let new = select_offer(name, tracked.offered.as_ref(), &known);
+        if new == tracked.offered {
             return;
         }
-        watched.offered = new.clone();
-        self.changes.push(match new {
+        tracked.offered = new.clone();
+        self.events.push(match new {
             Some(topic) => Event::Offered(topic),
             None => Event::Withdrawn { topic: name.into() },
         });
     }
 }
 
-/// Corrects what is known of one publisher of a checked node.
-fn judge(publisher: &mut Publisher, topic: &str, found: &Checked, now: Instant) {
-    let Checked::Publishes { uri, topics } = found else {
-        if !publisher.live && publisher.known().is_some() {
-            publisher.doubt(now);
+/// Updates one publisher of a checked node.
+fn apply_check(publisher: &mut Publisher, topic: &str, result: &Checked, now: Instant) {
+    let Checked::Publishes { uri, topics } = result else {
+        if !publisher.connected && publisher.known().is_some() {
+            publisher.retry(now);
         }
         return;
     };
     let Some(known) = publisher.known() else { return };
     match topics.get(topic) {
-        Some(type_name) if *type_name == known.type_name && *uri == publisher.uri => {}
-        // Who publishes the same from elsewhere is offered on, lest messages are lost meanwhile.
-        Some(type_name) if *type_name == known.type_name => {
+        Some(type_name) if *type_name == known.version.name && *uri == publisher.uri => {}
+        // The same topic at another address is still offered: no message is lost meanwhile.
+        Some(type_name) if *type_name == known.version.name => {
             publisher.uri.clone_from(uri);
             publisher.replace(now);
         }
-        Some(_) => publisher.forget(now),
-        None if publisher.live => {}
-        None => publisher.doubt(now),
+        Some(_) => publisher.reset(now),
+        None if publisher.connected => {}
+        None => publisher.retry(now),
     }
 }
 
-/// What to offer, given its publishers: the type offered so far while someone publishes it.
-fn elect(name: &str, so_far: Option<&Topic>, known: &[&Description]) -> Option<Topic> {
-    let same = |found: &&&Description| {
-        so_far.is_some_and(|topic| found.same_type(&topic.type_name, &topic.type_hash))
-    };
-    let chosen = known.iter().find(same).or(known.first())?;
-    let alike = known.iter().filter(|found| found.same_type(&chosen.type_name, &chosen.md5));
+/// The topic to offer for these publishers. The current type holds while it has a publisher.
+fn select_offer(name: &str, current: Option<&Topic>, known: &[&Description]) -> Option<Topic> {
+    let is_current = |found: &&&Description| current.is_some_and(|topic| found.is_of(topic));
+    let chosen = known.iter().find(is_current).or(known.first())?;
+    let latching = known.iter().any(|it| it.version == chosen.version && it.latching);
     Some(Topic {
         name: name.into(),
-        type_name: chosen.type_name.clone(),
-        type_hash: chosen.md5.clone(),
+        type_name: chosen.version.name.clone(),
+        type_hash: chosen.version.md5.clone(),
         definition: chosen.definition.clone(),
-        qos: Qos {
-            transient_local: alike.into_iter().any(|found| found.latching),
-            ..Qos::default()
-        },
+        qos: Qos { transient_local: latching, ..Qos::default() },
     })
 }
 

@@ -1,53 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the fuzz targets reach of parsers that nobody else calls from outside.
+//! Access of the fuzz targets to private parsers.
 
-use super::connection;
+use super::byte_budget::ByteBudget;
+use super::connection::type_version;
 use super::header::Header;
-use super::publication::refusal;
-use super::room::Room;
+use super::publication::Publication;
 use super::rpc::{read_block, read_outcome};
-use super::slave::{Asked, understand};
+use super::slave::{Request, interpret};
 use super::subscription::{Incoming, read_message};
 use super::xmlrpc::{self, Endpoint};
 use crate::{Qos, Topic};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use tokio::io::BufReader;
 use tokio::runtime::{Builder, Runtime};
 
 /// Largest message and block.
 const LIMIT: usize = 4096;
-/// Read ahead of a connection: short, so that what is read is often in two parts.
+/// Read buffer of a connection: short, so that parsers often see two parts.
 const READ_BUFFER_BYTES: usize = 16;
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     Builder::new_current_thread().build().expect("a runtime without sockets and timers")
 });
 
-/// A TCPROS connection: a header, then messages; and blocks as of services.
+/// A TCPROS connection: a header, then messages; and blocks of service calls.
 pub fn stream(bytes: &[u8]) {
     RUNTIME.block_on(async {
         let mut reader = BufReader::with_capacity(READ_BUFFER_BYTES, bytes);
         if let Ok(header) = Header::read(&mut reader).await {
-            judge(&header);
+            check_header(&header);
         }
-        let room = Room::new(LIMIT, LIMIT);
-        while let Ok(incoming) = read_message(&mut reader, LIMIT, room.share()).await {
+        let budget = ByteBudget::new(LIMIT, LIMIT);
+        while let Ok(incoming) = read_message(&mut reader, LIMIT, budget.reservation()).await {
             if let Incoming::Message(payload) = incoming {
                 assert!(payload.len() <= LIMIT, "a message within the limit");
             }
         }
-        let _ = read_outcome(&mut &*bytes, LIMIT, &mut room.share()).await;
-        if let Ok(Ok(block)) = read_block(&mut &*bytes, LIMIT, &mut room.share()).await {
+        let _ = read_outcome(&mut &*bytes, LIMIT, &mut budget.reservation()).await;
+        if let Ok(Ok(block)) = read_block(&mut &*bytes, LIMIT, &mut budget.reservation()).await {
             assert!(block.len() <= LIMIT, "a block within the limit");
         }
     });
 }
 
-fn judge(header: &Header) {
+fn check_header(header: &Header) {
     let encoded = header.encode();
     let again = Header::parse(&encoded[4..]).ok();
-    assert_eq!(again.as_ref(), Some(header), "what is written is read");
-    let _ = connection::service_type(header);
+    assert_eq!(again.as_ref(), Some(header), "a written header can be read");
+    let _ = type_version(header);
     let topic = Topic {
         name: "/scan".into(),
         type_name: "sensor_msgs/LaserScan".into(),
@@ -55,13 +55,13 @@ fn judge(header: &Header) {
         definition: "".into(),
         qos: Qos::default(),
     };
-    let _ = refusal(header, &topic);
+    let _ = Publication::new(topic, Arc::default()).refusal(header);
 }
 
-/// A call of our slave API, and an answer to a call of ours.
+/// A call of our slave API, and a response to a call of ours.
 pub fn xml_rpc(bytes: &[u8]) {
     if let Ok((method, params)) = xmlrpc::parse_call(bytes)
-        && let Asked::Fixed(value) = understand(&method, &params, "/tautline")
+        && let Request::Fixed(value) = interpret(&method, &params, "/tautline")
     {
         assert!(xmlrpc::parse_answer(xmlrpc::render_answer(value).as_bytes()).is_ok());
     }

@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The connection header that opens every TCPROS connection: `key=value`
-//! fields, each behind its length, all behind the length of the whole
-//! (<https://wiki.ros.org/ROS/Connection%20Header>).
+//! The connection header that opens every TCPROS connection: `key=value` fields, each preceded by
+//! its length, after the total length (<https://wiki.ros.org/ROS/Connection%20Header>).
 
 use crate::plain::plain;
 use std::collections::BTreeMap;
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Longest header taken; the definitions of the largest common types are around 64 KiB.
+/// Longest header accepted; the definitions of the largest common types have about 64 KiB.
 pub const MAX_HEADER_BYTES: usize = 512 * 1024;
-/// Bytes that an error shows of a field.
-const MAX_SHOWN: usize = 40;
-/// Most fields taken; ROS itself uses about ten.
+/// Bytes of a field that an error quotes.
+const MAX_QUOTED: usize = 40;
+/// Most fields accepted; ROS itself uses about ten.
 pub const MAX_FIELDS: usize = 64;
 
-/// The field by which Tautline nodes know each other, so that none reads what another publishes.
+/// The field that identifies Tautline nodes, so that none reads what another publishes.
 pub const TAUTLINE_FIELD: &str = "tautline";
 
-/// Fields of one header.
+/// The fields of one header.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Header {
     fields: BTreeMap<String, String>,
@@ -30,16 +29,16 @@ pub enum HeaderError {
     /// The connection failed.
     #[error("reading the connection header: {0}")]
     Io(#[from] io::Error),
-    /// The length in front says more than is taken.
-    #[error("a connection header of {found} bytes; at most {MAX_HEADER_BYTES} are taken")]
+    /// The total length exceeds the limit.
+    #[error("a connection header of {found} bytes; at most {MAX_HEADER_BYTES} are accepted")]
     TooLong {
-        /// What the length says.
+        /// The announced length.
         found: usize,
     },
     /// The connection or a field ends early.
     #[error("a connection header that ends {missing} bytes early")]
     Truncated {
-        /// How much is not there.
+        /// Missing bytes.
         missing: usize,
     },
     /// A field without a name.
@@ -51,11 +50,16 @@ pub enum HeaderError {
 }
 
 impl Header {
-    /// The header with one field more.
+    /// Adds a field.
     #[must_use]
     pub fn with(mut self, key: &str, value: &str) -> Self {
         self.fields.insert(key.into(), value.into());
         self
+    }
+
+    /// Whether `key` is "1".
+    pub fn is_set(&self, key: &str) -> bool {
+        self.get(key).is_some_and(|value| value.trim() == "1")
     }
 
     /// The value of `key`.
@@ -63,7 +67,7 @@ impl Header {
         self.fields.get(key).map(String::as_str)
     }
 
-    /// The bytes on the wire, with the length of the whole in front.
+    /// The bytes on the wire, with the total length first.
     pub fn encode(&self) -> Vec<u8> {
         let field = |(key, value): (&String, &String)| 4 + key.len() + 1 + value.len();
         let length: usize = self.fields.iter().map(field).sum();
@@ -78,8 +82,8 @@ impl Header {
         bytes
     }
 
-    /// Parses what follows the length of the whole. Values that are not UTF-8
-    /// (comments in old message definitions) keep their readable part.
+    /// Parses the bytes after the total length. Values that are not UTF-8 (comments in old message
+    /// definitions) keep their readable part.
     pub fn parse(mut bytes: &[u8]) -> Result<Self, HeaderError> {
         let mut fields = BTreeMap::new();
         while !bytes.is_empty() {
@@ -100,7 +104,7 @@ impl Header {
         Ok(Self { fields })
     }
 
-    /// Reads one header; buffers only what has arrived, whatever the length says.
+    /// Reads one header; buffers only received bytes, whatever the announced length.
     pub async fn read<R: AsyncRead + Unpin>(reader: &mut R) -> Result<Self, HeaderError> {
         let length = reader.read_u32_le().await? as usize;
         if length > MAX_HEADER_BYTES {
@@ -119,7 +123,7 @@ fn split_field(field: &[u8]) -> Result<(String, String), HeaderError> {
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
     match field.iter().position(|&byte| byte == b'=') {
         Some(at) if at > 0 => Ok((text(&field[..at]), text(&field[at + 1..]))),
-        _ => Err(HeaderError::NoKey(plain(&text(field), MAX_SHOWN))),
+        _ => Err(HeaderError::NoKey(plain(&text(field), MAX_QUOTED))),
     }
 }
 
@@ -152,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_problem() {
         let truncated = Header::parse(&[9, 0, 0, 0, b'a', b'=']).unwrap_err().to_string();
         assert!(truncated.contains("7 bytes early"), "{truncated}");
         let no_key = Header::parse(&[2, 0, 0, 0, b'h', b'i']).unwrap_err().to_string();

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The ROS 1 master, as a node calls it (<https://wiki.ros.org/ROS/Master_API>).
+//! The ROS 1 master API, from a node's side (<https://wiki.ros.org/ROS/Master_API>).
 
-use super::door::locked;
 use super::xmlrpc::{
-    CALL_TIMEOUT, CallError, Connection, Endpoint, masters_answer, members, pairs, text, texts,
+    CALL_TIMEOUT, CallError, Connection, Endpoint, MAX_MASTER_BYTES, master_response, members,
+    pairs, text, texts,
 };
+use crate::lock::lock;
 use bytes::Bytes;
 use dxr::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,84 +13,126 @@ use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-/// Pause before types are asked for again after a master could not tell them: its list may be
-/// longer than what is taken, and costs it time to write.
+/// Pause before types are requested again after a failure: the master's list may exceed the limit,
+/// and costs the master time to write.
 const TYPES_PAUSE: Duration = Duration::from_secs(30);
 
-/// Nodes by topic.
-pub(super) type NodesByTopic = BTreeMap<String, BTreeSet<String>>;
+/// Nodes by topic or service.
+pub(super) type NodesByName = BTreeMap<String, BTreeSet<String>>;
 /// Types by topic.
 pub(super) type Types = BTreeMap<String, String>;
 
-/// What the master knows at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Snapshot {
-    pub publishers: NodesByTopic,
-    pub subscribers: NodesByTopic,
-    /// Nodes by service; the master keeps one for each.
-    pub services: NodesByTopic,
-    /// Types as last registered; a topic nobody uses any more may still be in here. `None`: the
-    /// master cannot tell.
+    pub publishers: NodesByName,
+    pub subscribers: NodesByName,
+    /// The master keeps one node for each service.
+    pub services: NodesByName,
+    /// Types as last registered, also of topics no longer in use. `None`: the master does not
+    /// report them.
     pub types: Option<Types>,
 }
 
 impl Snapshot {
     fn new(state: &Value, types: Option<&Value>) -> Self {
-        let part = |index: usize| members(state).get(index).map(nodes_by_topic);
-        Self {
-            publishers: part(0).unwrap_or_default(),
-            subscribers: part(1).unwrap_or_default(),
-            services: part(2).unwrap_or_default(),
-            types: types.map(|types| pairs(types).into_iter().collect()),
+        let [publishers, subscribers, services] = Role::ALL.map(|role| role.listed(state));
+        let types = types.map(|types| pairs(types).into_iter().collect());
+        Self { publishers, subscribers, services, types }
+    }
+
+    pub fn nodes(&self, role: Role) -> &NodesByName {
+        match role {
+            Role::Publisher => &self.publishers,
+            Role::Subscriber => &self.subscribers,
+            Role::Service => &self.services,
         }
     }
 }
 
-/// Calls one master over one connection, opened again when it broke.
+/// What a node registers as, in the order of `getSystemState`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    Publisher,
+    Subscriber,
+    Service,
+}
+
+impl Role {
+    pub const ALL: [Self; 3] = [Self::Publisher, Self::Subscriber, Self::Service];
+
+    fn register_method(self) -> &'static str {
+        ["registerPublisher", "registerSubscriber", "registerService"][self as usize]
+    }
+
+    fn unregister_method(self) -> &'static str {
+        ["unregisterPublisher", "unregisterSubscriber", "unregisterService"][self as usize]
+    }
+
+    /// The nodes that `getSystemState` lists in this role.
+    fn listed(self, state: &Value) -> NodesByName {
+        let entry = |entry: &Value| match members(entry) {
+            [Value::String(name), nodes, ..] => {
+                Some((name.clone(), texts(nodes).into_iter().collect()))
+            }
+            _ => None,
+        };
+        let list = members(state).get(self as usize).map(members).unwrap_or_default();
+        list.iter().filter_map(entry).collect()
+    }
+}
+
+/// Our node as the master lists it.
+#[derive(Debug, Clone)]
+pub(super) struct OwnNode {
+    pub name: String,
+    /// Our slave API: `http://HOST:PORT/`.
+    pub uri: String,
+    /// Our services: `rosrpc://HOST:PORT`.
+    pub service_uri: String,
+}
+
+impl OwnNode {
+    fn uri(&self, role: Role) -> Value {
+        text(if role == Role::Service { &self.service_uri } else { &self.uri })
+    }
+}
+
+/// Calls one master over one connection, which is reopened when it breaks.
 pub(super) struct Master {
     endpoint: Endpoint,
-    node_name: String,
-    own_uri: String,
-    /// Where our services are: `rosrpc://HOST:PORT`.
-    own_services: String,
+    own: OwnNode,
     connection: Mutex<Option<Connection>>,
-    /// Before this types are not asked for, since they could not be told.
+    /// Types are not requested before this time.
     no_types_until: std::sync::Mutex<Option<Instant>>,
 }
 
 impl Master {
-    pub fn new(endpoint: Endpoint, node_name: &str, own_uri: &str, own_services: &str) -> Self {
-        Self {
-            endpoint,
-            node_name: node_name.into(),
-            own_uri: own_uri.into(),
-            own_services: own_services.into(),
-            connection: Mutex::new(None),
-            no_types_until: std::sync::Mutex::new(None),
-        }
+    pub fn new(endpoint: Endpoint, own: OwnNode) -> Self {
+        let (connection, no_types_until) = (Mutex::new(None), std::sync::Mutex::new(None));
+        Self { endpoint, own, connection, no_types_until }
     }
 
     pub async fn poll(&self) -> Result<Snapshot, CallError> {
         let state = self.call("getSystemState", vec![]).await?;
         let types = self.types().await;
         let snapshot = move || Snapshot::new(&state, types.as_ref());
-        // Long lists take long; the gateway's thread has messages to pass on meanwhile.
+        // Long lists take long; the gateway's thread has messages to forward meanwhile.
         tokio::task::spawn_blocking(snapshot).await.map_err(|error| {
             let (uri, found) = (self.endpoint.uri.clone(), error.to_string());
             CallError::Answer { uri, method: "getSystemState", found }
         })
     }
 
-    /// `None` if the master cannot tell them. It forgets none until it ends, so that what peers
-    /// once published may fill more than is taken of it.
+    /// `None` if the master does not report them. The master forgets no type until it ends, so
+    /// that names once published by peers can make its list exceed the limit.
     async fn types(&self) -> Option<Value> {
-        let failed_before = *locked(&self.no_types_until);
+        let failed_before = *lock(&self.no_types_until);
         if failed_before.is_some_and(|until| Instant::now() < until) {
             return None;
         }
         let answer = self.call("getTopicTypes", vec![]).await;
         let until = answer.is_err().then(|| Instant::now() + TYPES_PAUSE);
-        *locked(&self.no_types_until) = until;
+        *lock(&self.no_types_until) = until;
         match (&answer, failed_before) {
             (Err(error), None) => tracing::warn!(
                 "the ROS master does not report the types of topics, so nodes are asked for them \
@@ -103,74 +146,52 @@ impl Master {
         answer.ok()
     }
 
-    /// Registers; gives the URIs of the topic's publishers.
-    pub async fn register_subscriber(
+    /// Registers us; returns the URIs of the topic's publishers for a subscriber.
+    pub async fn register(
         &self,
-        topic: &str,
+        role: Role,
+        name: &str,
         type_name: &str,
     ) -> Result<Vec<String>, CallError> {
-        let params = vec![text(topic), text(type_name), text(&self.own_uri)];
-        Ok(texts(&self.call("registerSubscriber", params).await?))
+        let second = if role == Role::Service { self.own.uri(role) } else { text(type_name) };
+        let params = vec![text(name), second, text(&self.own.uri)];
+        Ok(texts(&self.call(role.register_method(), params).await?))
     }
 
-    pub async fn unregister_subscriber(&self, topic: &str) -> Result<(), CallError> {
-        self.call("unregisterSubscriber", vec![text(topic), text(&self.own_uri)]).await.map(drop)
+    pub async fn unregister(&self, role: Role, name: &str) -> Result<(), CallError> {
+        self.call(role.unregister_method(), vec![text(name), self.own.uri(role)]).await.map(drop)
     }
 
-    pub async fn register_publisher(&self, topic: &str, type_name: &str) -> Result<(), CallError> {
-        let params = vec![text(topic), text(type_name), text(&self.own_uri)];
-        self.call("registerPublisher", params).await.map(drop)
-    }
-
-    pub async fn unregister_publisher(&self, topic: &str) -> Result<(), CallError> {
-        self.call("unregisterPublisher", vec![text(topic), text(&self.own_uri)]).await.map(drop)
-    }
-
-    pub async fn register_service(&self, service: &str) -> Result<(), CallError> {
-        let params = vec![text(service), text(&self.own_services), text(&self.own_uri)];
-        self.call("registerService", params).await.map(drop)
-    }
-
-    pub async fn unregister_service(&self, service: &str) -> Result<(), CallError> {
-        self.call("unregisterService", vec![text(service), text(&self.own_services)])
-            .await
-            .map(drop)
-    }
-
-    /// Where `service` is (`rosrpc://HOST:PORT`); refused if the master does not know it.
+    /// The URI of `service` (`rosrpc://HOST:PORT`); refused if the master does not know it.
     pub async fn lookup_service(&self, service: &str) -> Result<String, CallError> {
-        let answer = self.call("lookupService", vec![text(service)]).await?;
-        self.uri(answer, "lookupService", service)
+        self.lookup("lookupService", service).await
     }
 
-    /// Where `node` is; refused if the master does not know it.
+    /// The URI of `node`; refused if the master does not know it.
     pub async fn lookup_node(&self, node: &str) -> Result<String, CallError> {
-        let answer = self.call("lookupNode", vec![text(node)]).await?;
-        self.uri(answer, "lookupNode", node)
+        self.lookup("lookupNode", node).await
     }
 
-    fn uri(&self, answer: Value, method: &'static str, of: &str) -> Result<String, CallError> {
-        let (uri, found) = (self.endpoint.uri.clone(), format!("no URI for {of}"));
-        match answer {
-            Value::String(found) => Ok(found),
-            _ => Err(CallError::Answer { uri, method, found }),
+    async fn lookup(&self, method: &'static str, name: &str) -> Result<String, CallError> {
+        match self.call(method, vec![text(name)]).await? {
+            Value::String(uri) => Ok(uri),
+            _ => {
+                let (uri, found) = (self.endpoint.uri.clone(), format!("no URI for {name}"));
+                Err(CallError::Answer { uri, method, found })
+            }
         }
     }
 
-    /// Takes back all that the master lists of us, and is the last to call: calls under way
-    /// end before, and those that wait never begin.
+    /// Removes all our registrations with the last calls to the master: pending calls end before,
+    /// and waiting calls never start.
     pub async fn leave(&self) -> Result<(), CallError> {
         let mut slot = self.connection.lock().await;
         let state = self.call_over(&mut slot, "getSystemState", vec![]).await?;
-        for (role, method, own) in [
-            (0, "unregisterPublisher", &self.own_uri),
-            (1, "unregisterSubscriber", &self.own_uri),
-            (2, "unregisterService", &self.own_services),
-        ] {
-            let nodes = members(&state).get(role).map(nodes_by_topic).unwrap_or_default();
-            for (topic, _) in nodes.iter().filter(|(_, nodes)| nodes.contains(&self.node_name)) {
-                let params = vec![text(topic), text(own)];
-                self.call_over(&mut slot, method, params).await?;
+        for role in Role::ALL {
+            let listed = role.listed(&state).into_iter();
+            for (name, _) in listed.filter(|(_, nodes)| nodes.contains(&self.own.name)) {
+                let params = vec![text(&name), self.own.uri(role)];
+                self.call_over(&mut slot, role.unregister_method(), params).await?;
             }
         }
         std::mem::forget(slot);
@@ -181,16 +202,17 @@ impl Master {
         self.call_over(&mut *self.connection.lock().await, method, params).await
     }
 
-    /// The time limit is for the answer's last byte. A long one is parsed after it: one that was
-    /// given up would be parsed all the same, and beside the next.
+    /// The time limit includes the response's last byte, and not the parsing of a long response:
+    /// an abandoned one would still be parsed, in parallel with the next.
     async fn call_over(
         &self,
         slot: &mut Option<Connection>,
         method: &'static str,
         params: Vec<Value>,
     ) -> Result<Value, CallError> {
+        let params = [vec![text(&self.own.name)], params].concat();
         let body = self.exchange(slot, method, params).await?;
-        masters_answer(&self.endpoint, method, body).await
+        master_response(&self.endpoint, method, body).await
     }
 
     async fn exchange(
@@ -199,76 +221,59 @@ impl Master {
         method: &'static str,
         params: Vec<Value>,
     ) -> Result<Bytes, CallError> {
-        let late = || CallError::Timeout { uri: self.endpoint.uri.clone(), method };
-        if let Some(open) = slot.take().filter(Connection::is_open) {
-            let (used, answer) = timeout(CALL_TIMEOUT, self.call_on(open, method, params.clone()))
-                .await
-                .map_err(|_| late())?;
-            // A connection of an hour ago may have died with its master; a new one tells.
-            if !matches!(answer, Err(CallError::Http { .. })) {
-                *slot = Some(used);
-                return answer;
+        let timed_out = |_| CallError::Timeout { uri: self.endpoint.uri.clone(), method };
+        if let Some(mut open) = slot.take().filter(Connection::is_open) {
+            let call = open.exchange(&self.endpoint, method, params.clone(), MAX_MASTER_BYTES);
+            let response = timeout(CALL_TIMEOUT, call).await.map_err(timed_out)?;
+            // An old connection may have ended with its master; a new one shows that.
+            if !matches!(response, Err(CallError::Http { .. })) {
+                *slot = Some(open);
+                return response;
             }
         }
         let fresh = async {
-            let new = Connection::open_master(&self.endpoint).await?;
-            Ok(self.call_on(new, method, params).await)
+            let mut new = Connection::open_master(&self.endpoint).await?;
+            let response = new.exchange(&self.endpoint, method, params, MAX_MASTER_BYTES).await;
+            Ok((new, response))
         };
-        let (used, answer) = timeout(CALL_TIMEOUT, fresh).await.map_err(|_| late())??;
-        *slot = Some(used);
-        answer
+        let (open, response) = timeout(CALL_TIMEOUT, fresh).await.map_err(timed_out)??;
+        *slot = Some(open);
+        response
     }
-
-    async fn call_on(
-        &self,
-        mut connection: Connection,
-        method: &'static str,
-        params: Vec<Value>,
-    ) -> (Connection, Result<Bytes, CallError>) {
-        let mut all = vec![text(&self.node_name)];
-        all.extend(params);
-        let answer = connection.call_master(&self.endpoint, method, all).await;
-        (connection, answer)
-    }
-}
-
-fn nodes_by_topic(value: &Value) -> NodesByTopic {
-    let entry = |entry: &Value| match members(entry) {
-        [Value::String(topic), nodes, ..] => {
-            Some((topic.clone(), texts(nodes).into_iter().collect()))
-        }
-        _ => None,
-    };
-    members(value).iter().filter_map(entry).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::xmlrpc::{MAX_MASTER_BYTES, parse_call, render_answer, render_fault};
+    use super::super::xmlrpc::{parse_call, render_answer, render_fault};
     use super::*;
     use std::io::{BufRead, BufReader, Read, Write};
     use std::net::{TcpListener, TcpStream};
     use std::sync::{Arc, Mutex};
 
-    /// A master that gives the same answers always, and the methods that it was asked.
+    fn own() -> OwnNode {
+        let [name, uri, service_uri] = ["/us", "http://us:1/", "rosrpc://us:2"].map(String::from);
+        OwnNode { name, uri, service_uri }
+    }
+
+    /// A master that gives the same answers always, and the methods called.
     fn master(answer: fn(&str) -> String) -> (Master, Arc<Mutex<Vec<String>>>) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let uri = format!("http://{}/", listener.local_addr().unwrap());
-        let noted: Arc<Mutex<Vec<String>>> = Arc::default();
-        let notes = noted.clone();
+        let calls: Arc<Mutex<Vec<String>>> = Arc::default();
+        let log = calls.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 // Ends with the connection.
-                let _ = serve(&stream, answer, &notes);
+                let _ = serve(&stream, answer, &log);
             }
         });
-        (Master::new(Endpoint::parse(&uri).unwrap(), "/us", "http://us:1/", "rosrpc://us:2"), noted)
+        (Master::new(Endpoint::parse(&uri).unwrap(), own()), calls)
     }
 
     fn serve(
         stream: &TcpStream,
         answer: fn(&str) -> String,
-        notes: &Mutex<Vec<String>>,
+        log: &Mutex<Vec<String>>,
     ) -> std::io::Result<()> {
         let mut reader = BufReader::new(stream);
         loop {
@@ -282,7 +287,7 @@ mod tests {
             let mut body = vec![0; length];
             reader.read_exact(&mut body)?;
             let Ok((method, _)) = parse_call(&body) else { return Ok(()) };
-            notes.lock().unwrap().push(method.clone());
+            log.lock().unwrap().push(method.clone());
             let xml = answer(&method);
             write!(&mut &*stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{xml}", xml.len())?;
         }
@@ -309,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_types_that_is_too_long_is_done_without() {
+    fn a_list_of_types_that_is_too_long_is_ignored() {
         let (master, asked) = master(|method| match method {
             "getSystemState" => state(),
             _ => types(MAX_MASTER_BYTES),
@@ -320,13 +325,13 @@ mod tests {
             assert_eq!(snapshot.types, None);
         }
         let asked = asked.lock().unwrap();
-        let times = |method| asked.iter().filter(|it| *it == method).count();
+        let times = |method| asked.iter().filter(|name| *name == method).count();
         assert_eq!(times("getTopicTypes"), 1, "not at each poll");
         assert!(times("getSystemState") >= 3);
     }
 
     #[test]
-    fn a_state_that_is_too_large_is_told_with_both_sizes() {
+    fn the_error_for_a_state_that_is_too_large_has_both_sizes() {
         let (master, _) = master(|_| types(MAX_MASTER_BYTES));
         let error = run(master.poll()).unwrap_err();
         let length = types(MAX_MASTER_BYTES).len();
@@ -336,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn the_names_of_many_peers_are_taken() {
+    fn the_names_of_many_peers_are_accepted() {
         let (master, _) = master(|method| match method {
             // Longer than most lists, in few parts: this is no test of speed.
             "getSystemState" => state().replacen("/scan", &format!("/{}", "x".repeat(10 << 20)), 1),
@@ -347,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_master_that_tells_no_types_is_polled_on() {
+    fn a_master_that_reports_no_types_is_still_polled() {
         let (master, _) = master(|method| match method {
             "getSystemState" => state(),
             _ => render_fault(1, "not here"),
@@ -356,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn types_that_are_told_are_known() {
+    fn reported_types_are_known() {
         let (master, _) = master(|method| match method {
             "getSystemState" => state(),
             _ => types(7),

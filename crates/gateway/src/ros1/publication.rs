@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Publishing a topic: one queue and one task per local subscriber, so that
-//! none waits for another.
+//! Publications: one queue and one task per local subscriber, so that none delays another.
 
 use super::Note;
-use super::actor::Visitor;
+use super::admission::{Admission, Admitted, ScopedAddress, SlotKind};
 use super::connection::Identity;
-use super::door::{Door, Place, local, locked};
 use super::header::{Header, TAUTLINE_FIELD};
 use super::shown;
-use super::slave::ACCEPT_PAUSE;
-use super::turns::Turn;
 use super::xmlrpc::tune;
-use crate::sparing::Sparing;
+use crate::lock::lock;
+use crate::log_limit::log_limited;
 use crate::{MAX_SOURCES, Source, Topic};
 use bytes::{Buf, Bytes};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -23,48 +21,32 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
-/// Messages that wait for one slow subscriber; the oldest give way.
+/// Messages queued for one subscriber; a newer one replaces the oldest.
 pub(super) const SUBSCRIBER_QUEUE_MESSAGES: usize = 256;
-/// Bytes that wait for one slow subscriber; the newest message waits whatever its size.
+/// Bytes queued for one subscriber; the newest message is queued whatever its size.
 pub(super) const SUBSCRIBER_QUEUE_BYTES: usize = 8 * 1024 * 1024;
-/// Subscribers of one topic; further ones are refused, unless one is stalled.
+/// Subscribers of one topic; further ones replace a stalled one or are refused.
 const MAX_SUBSCRIBERS: usize = 256;
-/// Of these, from one node: one address and name. Most have one, and some the last of a crash.
+/// Of these, from one node: one address and name. Most nodes have one, and some a leftover of a
+/// crash.
 const MAX_SUBSCRIBERS_OF_NODE: usize = 16;
-/// A subscriber that took nothing for so long of what waits for it gives way where places run out.
+/// A subscriber that has read nothing of its queue for this time can be replaced by a new one.
 const STALLED: Duration = Duration::from_secs(30);
-/// How long a subscriber may take to send its header, or to take ours.
+/// Time limit of a subscriber to send its header, or to read ours.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How far a publication is with the master.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Phase {
-    /// To be checked against what else is local, then registered.
-    Pending,
-    /// This master has our registration.
-    Registered,
-    /// Not published, for this reason.
-    Conflict(String),
-}
-
-/// One topic that is published.
 pub(super) struct Publication {
     pub topic: Topic,
-    pub serial: u64,
-    pub phase: Phase,
-    /// Whether a check or a registration is under way.
-    pub busy: bool,
-    /// When it is to be tried at the master.
-    pub turn: Turn,
-    /// Once clear of conflicts, a publication stays: who came first holds.
+    pub conflict: Option<String>,
+    /// Whether it was free of conflicts once: then later ones do not matter.
     pub cleared: bool,
     drops: Arc<AtomicU64>,
     pub subscribers: BTreeMap<u64, Subscriber>,
-    /// Refusals of subscribers that were told.
-    told: BTreeSet<String>,
-    /// Last message of each source, least recently updated first.
+    /// Reported refusals of subscribers.
+    reported: BTreeSet<String>,
+    /// The last message of each source, least recently updated first.
     latched: Vec<(Source, Bytes)>,
 }
 
@@ -83,27 +65,19 @@ impl Drop for Subscriber {
 }
 
 impl Publication {
-    pub fn new(topic: Topic, serial: u64, drops: Arc<AtomicU64>) -> Self {
+    pub fn new(topic: Topic, drops: Arc<AtomicU64>) -> Self {
         Self {
             topic,
-            serial,
-            phase: Phase::Pending,
-            busy: false,
-            turn: Turn::new(Instant::now()),
+            conflict: None,
             cleared: false,
             drops,
             subscribers: BTreeMap::new(),
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
             latched: Vec::new(),
         }
     }
 
-    /// Whether it is to be registered when its turn comes.
-    pub fn waits(&self) -> bool {
-        self.phase != Phase::Registered && !self.busy
-    }
-
-    /// Queues `payload` for every subscriber and, if latched, for those to come.
+    /// Queues `payload` for every subscriber and, if latched, for later ones.
     pub fn publish(&mut self, source: Source, payload: Bytes) {
         for subscriber in self.subscribers.values() {
             let dropped = subscriber.queue.push(payload.clone());
@@ -122,7 +96,7 @@ impl Publication {
         self.latched.push((source, payload));
     }
 
-    /// Takes a newer description of the same type; latched messages go if it is latched no more.
+    /// Replaces the description by a newer one of the same type.
     pub fn update(&mut self, topic: Topic) {
         if !topic.qos.transient_local {
             self.latched.clear();
@@ -130,49 +104,48 @@ impl Publication {
         self.topic = topic;
     }
 
-    /// Whether a refusal is to be told: once each, since refused nodes come again, and not
-    /// endlessly many.
-    pub fn tells(&mut self, refusal: &str) -> bool {
-        self.told.len() < MAX_SUBSCRIBERS && self.told.insert(refusal.into())
+    /// Whether to report a refusal: each once, since refused nodes retry, and a limited number.
+    pub fn should_report(&mut self, refusal: &str) -> bool {
+        self.reported.len() < MAX_SUBSCRIBERS && self.reported.insert(refusal.into())
     }
 
-    /// Makes room for a subscriber, maybe in place of a stalled one; fails with the reason.
-    pub fn make_room(
+    /// Checks the limits for one more subscriber, which may replace a stalled one.
+    pub fn admit_subscriber(
         &mut self,
         peer: SocketAddr,
         caller: &str,
         now: Instant,
     ) -> Result<(), String> {
-        let (address, caller) = (local(peer).0, shown(caller));
-        let same = |it: &Subscriber| it.address == address && it.caller == caller;
-        let own = self.subscribers.values().filter(|it| same(it)).count();
-        let full = |most: usize| format!("its maximum of {most} subscribers");
+        let (address, caller) = (ScopedAddress::of_peer(peer).address, shown(caller));
+        let is_same = |other: &Subscriber| other.address == address && other.caller == caller;
+        let same = self.subscribers.values().filter(|other| is_same(other)).count();
         let name = shown(&self.topic.name);
-        if own >= MAX_SUBSCRIBERS_OF_NODE && !self.close_stalled(now, same) {
-            let full = full(MAX_SUBSCRIBERS_OF_NODE);
-            return Err(format!("{name} has {full} from '{caller}' at {address}"));
+        if same >= MAX_SUBSCRIBERS_OF_NODE && !self.close_stalled(now, is_same) {
+            return Err(format!(
+                "{name} has its maximum of {MAX_SUBSCRIBERS_OF_NODE} subscribers from '{caller}' \
+                 at {address}"
+            ));
         }
         if self.subscribers.len() >= MAX_SUBSCRIBERS && !self.close_stalled(now, |_| true) {
-            return Err(format!("{name} has {}", full(MAX_SUBSCRIBERS)));
+            return Err(format!("{name} has its maximum of {MAX_SUBSCRIBERS} subscribers"));
         }
         Ok(())
     }
 
-    /// Closes the subscriber among `these` that is stalled for longest, if one is.
-    fn close_stalled(&mut self, now: Instant, these: impl Fn(&Subscriber) -> bool) -> bool {
-        let stalled = |(id, it): (&u64, &Subscriber)| {
-            let since = it.queue.untaken_since().filter(|_| these(it))?;
+    /// Closes the longest stalled of the `eligible` subscribers, if there is one.
+    fn close_stalled(&mut self, now: Instant, eligible: impl Fn(&Subscriber) -> bool) -> bool {
+        let stalled = |(id, subscriber): (&u64, &Subscriber)| {
+            let since = subscriber.queue.unread_since().filter(|_| eligible(subscriber))?;
             (now.saturating_duration_since(since) >= STALLED).then_some((since, *id))
         };
         let Some((_, id)) = self.subscribers.iter().filter_map(stalled).min() else {
             return false;
         };
-        static SPARING: Sparing = Sparing::new();
-        if let (Some(closed), Some(left_out)) = (self.subscribers.remove(&id), SPARING.next()) {
-            tracing::warn!(
-                topic = shown(&self.topic.name),
-                left_out,
-                "subscriber {} took nothing for {} s and gives way to a new one",
+        if let Some(closed) = self.subscribers.remove(&id) {
+            log_limited!(
+                warn,
+                {topic = shown(&self.topic.name),},
+                "subscriber {} read nothing for {} s and is replaced by a new one",
                 closed.caller,
                 STALLED.as_secs()
             );
@@ -180,11 +153,10 @@ impl Publication {
         true
     }
 
-    /// Serves a subscriber that was found fit.
     pub fn add_subscriber(
         &mut self,
         id: u64,
-        visitor: Visitor,
+        connection: Admitted,
         caller: &str,
         identity: &Identity,
         notes: mpsc::Sender<Note>,
@@ -194,109 +166,127 @@ impl Publication {
             let dropped = queue.push(payload.clone());
             self.drops.fetch_add(dropped, Ordering::Relaxed);
         }
-        let reply = self.reply(identity).encode();
-        let (waiting, topic) = (queue.clone(), self.topic.name.clone());
-        let address = local(visitor.peer).0;
-        // Subscribers say nothing more.
-        visitor.seat.keep();
+        let reply = self.header(identity).encode();
+        let (reader, topic) = (queue.clone(), self.topic.name.clone());
+        let address = ScopedAddress::of_peer(connection.peer).address;
+        // Subscribers send nothing more.
+        connection.slot.pin();
         let task = tokio::spawn(async move {
-            serve_subscriber(visitor.stream, reply, &waiting).await;
-            drop(visitor.seat);
+            serve_subscriber(connection.stream, reply, &reader).await;
+            drop(connection.slot);
             // Fails only while the gateway stops.
             let _ = notes.send(Note::SubscriberLeft { topic, id }).await;
         });
         self.subscribers.insert(id, Subscriber { caller: shown(caller), address, queue, task });
     }
 
-    fn reply(&self, identity: &Identity) -> Header {
+    fn header(&self, identity: &Identity) -> Header {
         let latching = if self.topic.qos.transient_local { "1" } else { "0" };
-        Header::default()
-            .with("callerid", &identity.node_name)
+        identity
+            .header()
             .with("topic", &self.topic.name)
             .with("type", &self.topic.type_name)
             .with("md5sum", &self.topic.type_hash)
             .with("message_definition", &self.topic.definition)
             .with("latching", latching)
-            .with(TAUTLINE_FIELD, &identity.tautline_name)
+    }
+
+    /// Why a subscriber that sent `header` is refused.
+    pub fn refusal(&self, header: &Header) -> Option<String> {
+        let Topic { name, type_name, type_hash, .. } = &self.topic;
+        let matches = |md5: &str| md5 == "*" || md5 == type_hash;
+        refusal(header, &typed(name, type_name, type_hash), Use::Subscribe, matches)
     }
 }
 
-/// A topic or service and its type in a line for a person: a peer may have named it.
+/// A topic or service with its type, for a person. The names may come from a peer.
 pub(super) fn typed(name: &str, type_name: &str, md5: &str) -> String {
     format!("{} of type {} (md5 {})", shown(name), shown(type_name), shown(md5))
 }
 
-/// Why a subscriber that sent `header` is not served, if so.
-pub(super) fn refusal(header: &Header, topic: &Topic) -> Option<String> {
+/// What a local node wants to do.
+#[derive(Clone, Copy)]
+pub(super) enum Use {
+    Subscribe,
+    Call,
+}
+
+/// Why a node that sent `header` must not use `offered` of ours, a topic or service.
+pub(super) fn refusal(
+    header: &Header,
+    offered: &str,
+    wanted: Use,
+    matches: impl Fn(&str) -> bool,
+) -> Option<String> {
+    let (verb, forbidden) = match wanted {
+        Use::Subscribe => ("wants", "read what Tautline publishes"),
+        Use::Call => ("calls", "call what Tautline serves"),
+    };
     if let Some(name) = header.get(TAUTLINE_FIELD) {
-        let name = shown(name);
-        return Some(format!("Tautline node '{name}' must not read what Tautline publishes"));
+        return Some(format!("Tautline node '{}' must not {forbidden}", shown(name)));
     }
     let Some(md5) = header.get("md5sum") else {
         return Some("the connection header lacks 'md5sum'".into());
     };
-    if md5 == "*" || md5 == topic.type_hash {
+    if matches(md5) {
         return None;
     }
     let caller = shown(header.get("callerid").unwrap_or("an unnamed node"));
     let type_name = shown(header.get("type").unwrap_or("an unnamed type"));
-    let md5 = shown(md5);
-    let ours = typed(&topic.name, &topic.type_name, &topic.type_hash);
-    Some(format!("{caller} wants {ours} as {type_name} (md5 {md5})"))
+    Some(format!("{caller} {verb} {offered} as {type_name} (md5 {})", shown(md5)))
 }
 
-/// Messages that wait for one subscriber.
 #[derive(Default)]
 struct Queue {
-    waiting: Mutex<Waiting>,
+    state: Mutex<QueueState>,
     filled: Notify,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct QueueState {
     messages: VecDeque<Bytes>,
     bytes: usize,
-    /// Since when the subscriber took nothing of what waits; `None` if nothing does.
-    untaken: Option<Instant>,
+    /// The last progress of the subscriber; `None` if nothing is queued.
+    unread_since: Option<Instant>,
 }
 
 impl Queue {
-    /// Adds a message; gives the number of older ones that had to go.
+    /// Adds a message; returns the number of older ones dropped.
     fn push(&self, payload: Bytes) -> u64 {
-        let mut waiting = locked(&self.waiting);
-        waiting.untaken.get_or_insert_with(Instant::now);
-        waiting.bytes += payload.len();
-        waiting.messages.push_back(payload);
+        let mut state = lock(&self.state);
+        state.unread_since.get_or_insert_with(Instant::now);
+        state.bytes += payload.len();
+        state.messages.push_back(payload);
         let mut dropped = 0;
-        while waiting.messages.len() > 1
-            && (waiting.messages.len() > SUBSCRIBER_QUEUE_MESSAGES
-                || waiting.bytes > SUBSCRIBER_QUEUE_BYTES)
+        while state.messages.len() > 1
+            && (state.messages.len() > SUBSCRIBER_QUEUE_MESSAGES
+                || state.bytes > SUBSCRIBER_QUEUE_BYTES)
         {
-            waiting.pop();
+            state.pop();
             dropped += 1;
         }
-        drop(waiting);
+        drop(state);
         self.filled.notify_one();
         dropped
     }
 
     fn pop(&self) -> Option<Bytes> {
-        locked(&self.waiting).pop()
+        lock(&self.state).pop()
     }
 
-    /// The subscriber took something, maybe `all` of the message that was begun.
-    fn taken(&self, all: bool) {
-        let mut waiting = locked(&self.waiting);
-        let more = !all || !waiting.messages.is_empty();
-        waiting.untaken = more.then(Instant::now);
+    /// The subscriber has read bytes, and maybe the whole current message.
+    fn on_progress(&self, is_complete: bool) {
+        let mut state = lock(&self.state);
+        let has_more = !is_complete || !state.messages.is_empty();
+        state.unread_since = has_more.then(Instant::now);
     }
 
-    fn untaken_since(&self) -> Option<Instant> {
-        locked(&self.waiting).untaken
+    fn unread_since(&self) -> Option<Instant> {
+        lock(&self.state).unread_since
     }
 }
 
-impl Waiting {
+impl QueueState {
     fn pop(&mut self) -> Option<Bytes> {
         let payload = self.messages.pop_front()?;
         self.bytes -= payload.len();
@@ -306,10 +296,7 @@ impl Waiting {
 
 /// Writes header and messages until the subscriber leaves.
 async fn serve_subscriber(mut stream: TcpStream, reply: Vec<u8>, queue: &Queue) {
-    match timeout(HANDSHAKE_TIMEOUT, stream.write_all(&reply)).await {
-        Ok(Ok(())) => {}
-        _ => return,
-    }
+    let Ok(Ok(())) = timeout(HANDSHAKE_TIMEOUT, stream.write_all(&reply)).await else { return };
     let (mut reader, mut writer) = stream.split();
     tokio::select! {
         _ = write_messages(&mut writer, queue) => {}
@@ -320,61 +307,60 @@ async fn serve_subscriber(mut stream: TcpStream, reply: Vec<u8>, queue: &Queue) 
 async fn write_messages(
     writer: &mut (impl AsyncWriteExt + Unpin),
     queue: &Queue,
-) -> std::io::Result<()> {
+) -> io::Result<()> {
     loop {
         let Some(payload) = queue.pop() else {
             queue.filled.notified().await;
             continue;
         };
-        // Both parts go in one writev; what a queue holds is far below 4 GiB.
+        // One writev for both parts; queued messages are far below 4 GiB.
         let length = u32::try_from(payload.len()).unwrap_or(u32::MAX).to_le_bytes();
-        let mut left = Buf::chain(&length[..], payload);
-        while left.has_remaining() {
-            if writer.write_buf(&mut left).await? == 0 {
-                return Err(std::io::ErrorKind::WriteZero.into());
+        let mut rest = Buf::chain(&length[..], payload);
+        while rest.has_remaining() {
+            if writer.write_buf(&mut rest).await? == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
             }
-            queue.taken(!left.has_remaining());
+            queue.on_progress(!rest.has_remaining());
         }
     }
 }
 
-/// Subscribers send nothing after their header; what they do send is read past.
+/// Skips bytes until the subscriber closes: it has nothing to send after its header.
 async fn wait_for_close(reader: &mut (impl AsyncReadExt + Unpin)) {
     let mut ignored = [0; 256];
     while let Ok(1..) = reader.read(&mut ignored).await {}
 }
 
-/// Accepts connections of subscribers and of services' clients forever and reads their headers.
-pub(super) async fn accept(listener: TcpListener, notes: mpsc::Sender<Note>, door: Arc<Door>) {
+/// Accepts connections of subscribers and service clients forever, and reads their headers.
+pub(super) async fn accept(
+    listener: TcpListener,
+    notes: mpsc::Sender<Note>,
+    admission: Arc<Admission>,
+) {
     loop {
-        let Ok((stream, peer)) = listener.accept().await else {
-            sleep(ACCEPT_PAUSE).await;
-            continue;
-        };
-        let Some(waiting) = door.enter(Place::Handshake, peer) else { continue };
-        let (notes, door) = (notes.clone(), door.clone());
+        let Admitted { stream, peer, slot } =
+            admission.accept(&listener, SlotKind::Handshake).await;
+        let (notes, admission) = (notes.clone(), admission.clone());
         tokio::spawn(async move {
-            let introduced = tokio::select! {
-                introduced = introduced(stream, peer, &door) => introduced,
-                () = waiting.lost() => {
-                    tracing::debug!(%peer, "a silent connection gives way");
-                    None
-                }
-            };
-            if let Some(note) = introduced {
+            let note = slot.while_held(peer, read_header(stream, peer, &admission)).await;
+            if let Some(note) = note.flatten() {
                 let _ = notes.send(note).await;
             }
         });
     }
 }
 
-/// A connection whose header has arrived.
-async fn introduced(mut stream: TcpStream, peer: SocketAddr, door: &Door) -> Option<Note> {
+/// A note about a connection whose header has arrived.
+async fn read_header(
+    mut stream: TcpStream,
+    peer: SocketAddr,
+    admission: &Admission,
+) -> Option<Note> {
     let tuned = tune(&stream);
     match timeout(HANDSHAKE_TIMEOUT, Header::read(&mut stream)).await {
         Ok(Ok(header)) if tuned.is_ok() => {
-            let seat = door.enter(Place::Connection, peer)?;
-            return Some(Note::Subscriber(Visitor { stream, peer, seat }, header));
+            let slot = admission.admit(SlotKind::Connection, peer)?;
+            return Some(Note::Connected(Admitted { stream, peer, slot }, header));
         }
         Ok(Err(error)) => tracing::debug!(%peer, %error, "neither a subscriber nor a client"),
         _ => tracing::debug!(%peer, "no connection header in time"),
@@ -382,44 +368,41 @@ async fn introduced(mut stream: TcpStream, peer: SocketAddr, door: &Door) -> Opt
     None
 }
 
-/// Tells a subscriber why it is not served, and closes.
-pub(super) async fn refuse(visitor: Visitor, reason: String, identity: Identity) {
-    let Visitor { mut stream, peer, seat } = visitor;
-    seat.keep();
-    let header = Header::default()
-        .with("error", &reason)
-        .with("callerid", &identity.node_name)
-        .with(TAUTLINE_FIELD, &identity.tautline_name);
-    let told = timeout(HANDSHAKE_TIMEOUT, stream.write_all(&header.encode())).await;
-    tracing::debug!(%peer, reason, told = told.is_ok(), "subscriber refused");
-    drop(seat);
+/// Sends a subscriber or client the reason of its refusal, and closes.
+pub(super) async fn refuse(connection: Admitted, reason: String, identity: Identity) {
+    let Admitted { mut stream, peer, slot } = connection;
+    slot.pin();
+    let header = identity.header().with("error", &reason).encode();
+    let sent = timeout(HANDSHAKE_TIMEOUT, stream.write_all(&header)).await;
+    tracing::debug!(%peer, reason, sent = sent.is_ok(), "subscriber refused");
+    drop(slot);
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::definitions::Definitions;
-    use super::super::seats::Seats;
+    use super::super::slots::SlotPool;
     use super::*;
     use crate::Qos;
     use crate::types::installed::Installed;
 
     /// One end in `publication`; of the other nothing is read. Buffers are small.
-    async fn silent(publication: &mut Publication, seats: &Arc<Seats>, id: u64) -> TcpStream {
+    async fn silent(publication: &mut Publication, pool: &Arc<SlotPool>, id: u64) -> TcpStream {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(4096).unwrap();
         let far = socket.connect(listener.local_addr().unwrap()).await.unwrap();
         let (stream, peer) = listener.accept().await.unwrap();
         socket2::SockRef::from(&stream).set_send_buffer_size(4096).unwrap();
-        let seat = seats.take(peer.ip(), true).unwrap();
+        let slot = pool.take(peer.ip(), true).unwrap();
         let identity = Identity {
             node_name: "/t".into(),
             tautline_name: "t".into(),
             definitions: Definitions::new(Installed::new(vec![])),
         };
-        let visitor = Visitor { stream, peer, seat };
+        let connection = Admitted { stream, peer, slot };
         let notes = mpsc::channel(1).0;
-        publication.add_subscriber(id, visitor, &format!("/n{id}"), &identity, notes);
+        publication.add_subscriber(id, connection, &format!("/n{id}"), &identity, notes);
         far
     }
 
@@ -428,28 +411,34 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let work = async {
             let (most, peer) = (MAX_SUBSCRIBERS as u64, "127.0.0.1:9".parse().unwrap());
-            let mut publication = Publication::new(topic(), 0, Arc::default());
-            let seats = Seats::new(2 * MAX_SUBSCRIBERS, 1);
+            let mut publication = Publication::new(topic(), Arc::default());
+            let pool = SlotPool::new(2 * MAX_SUBSCRIBERS, 1);
             let mut far = Vec::new();
             for id in 0..most {
-                far.push(silent(&mut publication, &seats, id).await);
+                far.push(silent(&mut publication, &pool, id).await);
             }
             let later = || Instant::now() + STALLED;
-            assert!(publication.make_room(peer, "/new", later()).is_err(), "nothing waits");
+            assert!(
+                publication.admit_subscriber(peer, "/new", later()).is_err(),
+                "no message waits"
+            );
             publication.publish(Source(0), vec![0; 1 << 20].into());
-            assert!(publication.make_room(peer, "/new", Instant::now()).is_err(), "not for long");
+            assert!(
+                publication.admit_subscriber(peer, "/new", Instant::now()).is_err(),
+                "not for long"
+            );
             // The first that reads again has it all, so that nothing waits for it.
             far[0].read_exact(&mut vec![0; 1 << 20]).await.unwrap();
             let mut rest = [0; 4096];
-            while publication.subscribers[&0].queue.untaken_since().is_some() {
+            while publication.subscribers[&0].queue.unread_since().is_some() {
                 let _ = timeout(Duration::from_millis(1), far[0].read(&mut rest)).await;
             }
             for id in most..most + 8 {
-                publication.make_room(peer, "/new", later()).unwrap();
-                far.push(silent(&mut publication, &seats, id).await);
+                publication.admit_subscriber(peer, "/new", later()).unwrap();
+                far.push(silent(&mut publication, &pool, id).await);
                 assert_eq!(publication.subscribers.len(), MAX_SUBSCRIBERS);
             }
-            assert!(publication.subscribers.contains_key(&0), "it took what there was");
+            assert!(publication.subscribers.contains_key(&0), "it read all messages");
         };
         runtime.block_on(async { timeout(Duration::from_secs(300), work).await.expect("an end") });
     }
@@ -464,8 +453,12 @@ mod tests {
         }
     }
 
+    fn refusal_of(topic: Topic, header: &Header) -> Option<String> {
+        Publication::new(topic, Arc::default()).refusal(header)
+    }
+
     #[test]
-    fn a_full_queue_drops_the_oldest_and_counts_them() {
+    fn a_full_queue_drops_the_oldest_messages_and_counts_them() {
         let queue = Queue::default();
         for number in 0..SUBSCRIBER_QUEUE_MESSAGES as u32 {
             assert_eq!(queue.push(Bytes::copy_from_slice(&number.to_le_bytes())), 0);
@@ -475,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_is_bounded_in_bytes_but_takes_one_message_of_any_size() {
+    fn a_queue_is_bounded_in_bytes_but_accepts_one_message_of_any_size() {
         let queue = Queue::default();
         assert_eq!(queue.push(vec![0; 2 * SUBSCRIBER_QUEUE_BYTES].into()), 0);
         assert_eq!(queue.push(vec![1].into()), 1);
@@ -486,7 +479,7 @@ mod tests {
 
     #[test]
     fn the_last_message_of_each_source_is_latched_up_to_a_limit() {
-        let mut publication = Publication::new(topic(), 0, Arc::default());
+        let mut publication = Publication::new(topic(), Arc::default());
         publication.publish(Source(0), Bytes::from_static(b"old"));
         for number in 0..=MAX_SOURCES {
             publication.publish(Source(number), Bytes::from_static(b"new"));
@@ -498,23 +491,23 @@ mod tests {
     #[test]
     fn subscribers_of_another_type_or_another_tautline_are_refused() {
         let asked = |md5| Header::default().with("callerid", "/a").with("md5sum", md5);
-        assert_eq!(refusal(&asked("*"), &topic()), None);
-        assert_eq!(refusal(&asked("11"), &topic()), None);
-        let reason = refusal(&asked("22").with("type", "b/Scan"), &topic()).unwrap();
+        let refusal = |header: &Header| refusal_of(topic(), header);
+        assert_eq!(refusal(&asked("*")), None);
+        assert_eq!(refusal(&asked("11")), None);
+        let reason = refusal(&asked("22").with("type", "b/Scan")).unwrap();
         for named in ["/a", "/scan", "b/Scan", "22", "a/Scan", "11"] {
             assert!(reason.contains(named), "{reason}");
         }
-        let reason = refusal(&asked("*").with(TAUTLINE_FIELD, "r2"), &topic()).unwrap();
+        let reason = refusal(&asked("*").with(TAUTLINE_FIELD, "r2")).unwrap();
         assert!(reason.contains("'r2'"), "{reason}");
-        assert!(refusal(&Header::default(), &topic()).unwrap().contains("md5sum"));
+        assert!(refusal(&Header::default()).unwrap().contains("md5sum"));
     }
 
     #[test]
-    fn a_refusal_keeps_little_of_what_the_subscriber_sent() {
+    fn a_refusal_quotes_a_bounded_part_of_the_header() {
         let long = "x".repeat(500_000);
-        let topic = topic();
         let header = Header::default().with("callerid", &long).with("type", &long);
-        let reason = refusal(&header.with("md5sum", &long), &topic).unwrap();
+        let reason = refusal_of(topic(), &header.with("md5sum", &long)).unwrap();
         assert!(reason.len() < 1000, "{} bytes", reason.len());
     }
 
@@ -522,7 +515,7 @@ mod tests {
     fn a_refusal_writes_no_lines_of_its_own() {
         let topic = Topic { type_name: "a/Scan\nWARN forged".into(), ..topic() };
         let header = Header::default().with("callerid", "/a\nWARN\u{1b}[2J").with("md5sum", "22");
-        let reason = refusal(&header, &topic).unwrap();
+        let reason = refusal_of(topic, &header).unwrap();
         assert!(!reason.contains(char::is_control), "{reason}");
     }
 }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One call of a service, from either side (<https://wiki.ros.org/ROS/TCPROS>): after the headers
-//! a request, and a byte that says whether a response or an error's text follows. Each of the
-//! three is behind its length.
+//! One service call, as client and as server (<https://wiki.ros.org/ROS/TCPROS>). After the headers
+//! follow a request, a byte that announces a response or an error, and that text. A length
+//! precedes each of the three.
 
-use super::connection::{self, ConnectError, indefinite, open_service};
-use super::inquiry::{Inquirer, NOT_AT_ONCE, patiently};
-use super::room::{FREE_BYTES, Room, Share};
-use super::seats::Seat;
+use super::byte_budget::{ByteBudget, FREE_BYTES, Reservation};
+use super::connection::{
+    ConnectError, HostPort, TypeVersion, indefinite, open_service, type_version,
+};
+use super::probes::{Probed, Prober};
+use super::slots::Slot;
 use super::xmlrpc::{CallError, Endpoint};
 use crate::Outcome;
 use bytes::Bytes;
@@ -19,75 +21,58 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-/// Longest text of an error that is taken or sent, in bytes.
+/// Longest text of an error that is read or sent, in bytes.
 const MAX_ERROR_BYTES: usize = 16 * 1024;
-/// How long a client may take for its header's answer, a request that it has begun, or a response.
+/// Time limit of a client to read its header's reply or a response, or to finish a request.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause before a server is looked up again.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// What a probe found.
-#[derive(Debug)]
-pub(super) enum Probed {
-    Server {
-        type_name: String,
-        md5: String,
-    },
-    /// Another Tautline node, or ourselves.
-    Foreign,
-    Failed {
-        reason: String,
-    },
+pub(super) struct ServiceCall<'a> {
+    pub service: &'a str,
+    pub md5: &'a str,
+    pub request: Bytes,
+    pub max_response: usize,
+    pub patience: Duration,
 }
 
-impl Inquirer {
-    /// Who serves `service` as which type.
-    pub async fn probe_service(&self, service: &str, again: bool) -> Probed {
-        match patiently(again, self.reach(service, "*", true)).await {
-            Some(Ok((_, type_name, md5))) => Probed::Server { type_name, md5 },
-            Some(Err(ConnectError::Tautline(_))) => Probed::Foreign,
-            Some(Err(error)) => Probed::Failed { reason: error.to_string() },
-            None => Probed::Failed { reason: NOT_AT_ONCE.into() },
-        }
+impl Prober {
+    pub async fn probe_service(&self, service: &str, is_retry: bool) -> Probed<TypeVersion> {
+        let probe = async {
+            let (to, _, version) = self.reach(service, "*", true).await?;
+            version.ok_or_else(|| indefinite(&to))
+        };
+        Probed::run(is_retry, probe).await
     }
 
-    /// Looks the server up and exchanges headers with it; gives its type and md5 if it is probed.
+    /// Looks up the server and exchanges headers with it.
     async fn reach(
         &self,
         service: &str,
         md5: &str,
-        probe: bool,
-    ) -> Result<(TcpStream, String, String), ConnectError> {
+        is_probe: bool,
+    ) -> Result<(HostPort, TcpStream, Option<TypeVersion>), ConnectError> {
         let uri = self.master.lookup_service(service).await?;
-        let wrong = || CallError::Uri(uri.clone());
-        let address = uri.strip_prefix("rosrpc://").ok_or_else(wrong)?;
+        let invalid = || CallError::Uri(uri.clone());
+        let address = uri.strip_prefix("rosrpc://").ok_or_else(invalid)?;
         let Endpoint { host, port, .. } =
-            Endpoint::parse(&format!("http://{address}")).map_err(|_| wrong())?;
-        let ours = self.identity.service_request(service, md5, probe);
-        let (stream, theirs) = open_service(&host, port, &ours).await?;
-        match connection::service_type(&theirs) {
-            Some((type_name, md5)) => Ok((stream, type_name, md5)),
-            None if probe => Err(indefinite(&host, port)),
-            None => Ok((stream, String::new(), String::new())),
-        }
+            Endpoint::parse(&format!("http://{address}")).map_err(|_| invalid())?;
+        let to = HostPort { host, port };
+        let ours = self.identity.service_request(service, md5, is_probe);
+        let (stream, theirs) = open_service(&to, &ours).await?;
+        Ok((to, stream, type_version(&theirs)))
     }
 
-    /// Calls once. Until the request is sent a server that is not there is looked for again; from
-    /// then on a connection that breaks is an error.
-    pub async fn call_service(
-        &self,
-        service: &str,
-        md5: &str,
-        request: Bytes,
-        (max_response, share): (usize, &mut Share),
-        patience: Duration,
-    ) -> Outcome {
-        let (until, seconds) = (Instant::now() + patience, patience.as_secs_f64());
+    /// Calls once. An absent server is looked up again until the request is sent; after that a
+    /// broken connection is an error.
+    pub async fn call_service(&self, call: ServiceCall<'_>, budget: &mut Reservation) -> Outcome {
+        let ServiceCall { service, md5, request, max_response, patience } = call;
+        let (deadline, seconds) = (Instant::now() + patience, patience.as_secs_f64());
         let mut trouble = String::new();
         let mut stream = loop {
-            match timeout_at(until, self.reach(service, md5, false)).await {
-                Ok(Ok((stream, ..))) => break stream,
-                Ok(Err(error @ (ConnectError::Refused { .. } | ConnectError::Tautline(_)))) => {
+            match timeout_at(deadline, self.reach(service, md5, false)).await {
+                Ok(Ok((_, stream, _))) => break stream,
+                Ok(Err(error @ (ConnectError::Refused(..) | ConnectError::Tautline(_)))) => {
                     return Err(error.to_string());
                 }
                 Ok(Err(error)) => trouble = format!(": {error}"),
@@ -95,9 +80,13 @@ impl Inquirer {
                     return Err(format!("no server of {service} within {seconds} s{trouble}"));
                 }
             }
-            let _ = timeout_at(until, sleep(RETRY)).await;
+            let _ = timeout_at(deadline, sleep(RETRY)).await;
         };
-        match timeout_at(until, exchange(&mut stream, &request, max_response, share)).await {
+        let exchange = async {
+            write_block(&mut stream, None, &request).await?;
+            read_outcome(&mut stream, max_response, budget).await
+        };
+        match timeout_at(deadline, exchange).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(error)) => {
                 Err(format!("the server of {service} left before it answered ({error})"))
@@ -107,60 +96,50 @@ impl Inquirer {
     }
 }
 
-async fn exchange(
-    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
-    request: &[u8],
-    max_response: usize,
-    share: &mut Share,
-) -> io::Result<Outcome> {
-    write_block(stream, None, request).await?;
-    read_outcome(stream, max_response, share).await
-}
-
 pub(super) async fn read_outcome(
     stream: &mut (impl AsyncRead + Unpin),
     max_response: usize,
-    share: &mut Share,
+    budget: &mut Reservation,
 ) -> io::Result<Outcome> {
-    let fine = stream.read_u8().await? != 0;
-    let limit = if fine { max_response } else { MAX_ERROR_BYTES };
-    Ok(match (fine, read_block(stream, limit, share).await?) {
+    let is_response = stream.read_u8().await? != 0;
+    let limit = if is_response { max_response } else { MAX_ERROR_BYTES };
+    Ok(match (is_response, read_block(stream, limit, budget).await?) {
         (true, Ok(response)) => Ok(response),
-        (true, Err(refused)) => Err(format!("the response {refused}")),
+        (true, Err(rejected)) => Err(format!("the response {rejected}")),
         (false, Ok(text)) => Err(String::from_utf8_lossy(&text).into_owned()),
-        (false, Err(refused)) => Err(format!("the server failed, and the text of it {refused}")),
+        (false, Err(rejected)) => Err(format!("the server failed, and the text of it {rejected}")),
     })
 }
 
-/// Why what is behind a length is not read.
+/// Why a block is not read.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Refused {
+pub(super) enum Rejected {
     #[error("has {bytes} bytes; allowed: {limit}")]
     TooLong { bytes: usize, limit: usize },
     #[error(
-        "finds no room beside those of other connections; {read} of its {bytes} bytes were read"
+        "does not fit beside those of other connections; {read} of its {bytes} bytes were read"
     )]
-    NoRoom { bytes: usize, read: usize },
+    OverBudget { bytes: usize, read: usize },
 }
 
-/// What is behind a length; holds only what has arrived.
+/// Reads a length and that many bytes; buffers only received bytes.
 pub(super) async fn read_block(
     stream: &mut (impl AsyncRead + Unpin),
     limit: usize,
-    share: &mut Share,
-) -> io::Result<Result<Bytes, Refused>> {
+    budget: &mut Reservation,
+) -> io::Result<Result<Bytes, Rejected>> {
     let length = stream.read_u32_le().await? as usize;
     if length > limit {
-        return Ok(Err(Refused::TooLong { bytes: length, limit }));
+        return Ok(Err(Rejected::TooLong { bytes: length, limit }));
     }
     let (mut bytes, mut stream) = (Vec::new(), stream.take(length as u64));
     while bytes.len() < length {
         if bytes.len() == bytes.capacity() {
-            let room = length.min(FREE_BYTES.max(2 * bytes.len()));
-            if !share.grow_to(room) {
-                return Ok(Err(Refused::NoRoom { bytes: length, read: bytes.len() }));
+            let capacity = length.min(FREE_BYTES.max(2 * bytes.len()));
+            if !budget.grow_to(capacity) {
+                return Ok(Err(Rejected::OverBudget { bytes: length, read: bytes.len() }));
             }
-            bytes.reserve_exact(room - bytes.len());
+            bytes.reserve_exact(capacity - bytes.len());
         }
         if stream.read_buf(&mut bytes).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -169,7 +148,7 @@ pub(super) async fn read_block(
     Ok(Ok(bytes.into()))
 }
 
-/// `first`, the length of `bytes`, and `bytes`.
+/// Writes `first`, the length of `bytes`, and `bytes`.
 async fn write_block(
     stream: &mut (impl AsyncWrite + Unpin),
     first: Option<u8>,
@@ -183,111 +162,110 @@ async fn write_block(
     stream.write_all(&all).await
 }
 
-/// A request of a local client, and where its outcome goes.
-pub(super) struct Asked {
+pub(super) struct ClientRequest {
     pub request: Bytes,
     pub outcome: oneshot::Sender<Outcome>,
-    /// Held until the request has been handed on and answered.
-    pub share: Arc<Share>,
+    /// Held until the request has been forwarded and answered.
+    pub reservation: Arc<Reservation>,
 }
 
 /// A local client of a service that we serve.
 pub(super) struct Client {
     pub stream: TcpStream,
-    /// The header that answers the client's.
+    /// Our reply to the client's header.
     pub reply: Vec<u8>,
-    /// It calls more than once.
+    /// Whether it may call more than once.
     pub persistent: bool,
     /// Largest request, in bytes.
     pub max_request: usize,
-    /// Where the requests of all clients have to fit.
-    pub room: Arc<Room>,
-    /// At the door and at the service; between its calls they may go to another client.
-    pub seats: [Seat; 2],
-    /// Closed when the service is not served any more.
+    /// The budget for the requests of all clients.
+    pub budget: Arc<ByteBudget>,
+    /// Of the connection and of the service; another client can evict an idle one.
+    pub slots: [Slot; 2],
+    /// Closed when the service is no longer served.
     pub served: watch::Receiver<()>,
 }
 
 impl Client {
-    /// Answers a probe.
-    pub async fn tell(mut self) {
-        self.keep_seats();
-        // Whether it heard does not matter.
+    pub async fn answer_probe(mut self) {
+        self.pin_slots();
+        // A failure to read the reply has no consequence.
         let _ = timeout(TRANSFER_TIMEOUT, self.stream.write_all(&self.reply)).await;
     }
 
-    fn keep_seats(&self) {
-        self.seats.iter().for_each(Seat::keep);
+    fn pin_slots(&self) {
+        self.slots.iter().for_each(Slot::pin);
     }
 
-    /// Passes its requests on and its outcomes back, until either side ends it.
-    pub async fn serve(mut self, requests: mpsc::Sender<Asked>) {
+    /// Forwards requests and writes their outcomes until either side ends the connection.
+    pub async fn serve(mut self, requests: mpsc::Sender<ClientRequest>) {
         let mut sent = timeout(TRANSFER_TIMEOUT, self.stream.write_all(&self.reply)).await;
         while matches!(sent, Ok(Ok(()))) {
-            let mut share = self.room.share();
-            let Some(request) = self.request(&mut share).await else { return };
-            let (outcome, more) = match request {
-                Err(refused) => (Err(format!("the request {refused}")), false),
-                Ok(request) => match self.ask(&requests, request, share).await {
+            let mut reservation = self.budget.reservation();
+            let Some(request) = self.request(&mut reservation).await else { return };
+            let (outcome, has_more) = match request {
+                Err(rejected) => (Err(format!("the request {rejected}")), false),
+                Ok(request) => match self.forward(&requests, request, reservation).await {
                     Some(outcome) => (outcome, self.persistent),
                     None => return,
                 },
             };
             sent = timeout(TRANSFER_TIMEOUT, write_outcome(&mut self.stream, outcome)).await;
-            self.seats.iter().for_each(Seat::heard);
-            if !more {
+            self.slots.iter().for_each(Slot::touch);
+            if !has_more {
                 return;
             }
         }
     }
 
-    /// `None` if there is none any more.
-    async fn request(&mut self, share: &mut Share) -> Option<Result<Bytes, Refused>> {
-        let [door, service] = &self.seats;
+    /// The next request; `None`: the connection ends.
+    async fn request(&mut self, budget: &mut Reservation) -> Option<Result<Bytes, Rejected>> {
+        let [connection, service] = &self.slots;
         let request = tokio::select! {
-            read = next_request(&mut self.stream, self.persistent, self.max_request, share) => {
+            read = next_request(&mut self.stream, self.persistent, self.max_request, budget) => {
                 read.ok()?
             }
             _ = self.served.changed() => return None,
-            () = door.lost() => return None,
-            () = service.lost() => return None,
+            () = connection.evicted() => return None,
+            () = service.evicted() => return None,
         };
-        self.keep_seats();
+        self.pin_slots();
         Some(request)
     }
 
-    /// `None` if the client leaves before its outcome comes.
-    async fn ask(
+    /// The outcome of a request; `None` if the client leaves first.
+    async fn forward(
         &mut self,
-        requests: &mpsc::Sender<Asked>,
+        requests: &mpsc::Sender<ClientRequest>,
         request: Bytes,
-        share: Share,
+        reservation: Reservation,
     ) -> Option<Outcome> {
-        let (outcome, comes) = oneshot::channel();
-        let share = Arc::new(share);
-        requests.send(Asked { request, outcome, share: share.clone() }).await.ok()?;
-        let over = || Err("it is not served here any more".into());
+        let (outcome, receiver) = oneshot::channel();
+        let reservation = Arc::new(reservation);
+        let request = ClientRequest { request, outcome, reservation: reservation.clone() };
+        requests.send(request).await.ok()?;
+        let ended = || Err("it is not served here any more".into());
         let outcome = tokio::select! {
-            outcome = comes => Some(outcome.unwrap_or_else(|_| over())),
-            _ = self.served.changed() => Some(over()),
+            outcome = receiver => Some(outcome.unwrap_or_else(|_| ended())),
+            _ = self.served.changed() => Some(ended()),
             () = closed(&self.stream) => None,
         };
-        drop(share);
+        drop(reservation);
         outcome
     }
 }
 
-/// One that calls several times may take its time before each; what is begun is to be finished.
+/// A persistent client may pause before each request, but has to finish a request in time.
 async fn next_request(
     stream: &mut TcpStream,
     persistent: bool,
     limit: usize,
-    share: &mut Share,
-) -> io::Result<Result<Bytes, Refused>> {
+    budget: &mut Reservation,
+) -> io::Result<Result<Bytes, Rejected>> {
     if persistent && stream.peek(&mut [0]).await? == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    match timeout(TRANSFER_TIMEOUT, read_block(stream, limit, share)).await {
+    match timeout(TRANSFER_TIMEOUT, read_block(stream, limit, budget)).await {
         Ok(read) => read,
         Err(_) => Err(io::ErrorKind::TimedOut.into()),
     }
@@ -295,7 +273,7 @@ async fn next_request(
 
 async fn closed(stream: &TcpStream) {
     if let Ok(1..) = stream.peek(&mut [0]).await {
-        // The next request: it waits until this one is answered.
+        // The next request waits for the current one.
         pending::<()>().await;
     }
 }
@@ -315,27 +293,35 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn share() -> Share {
-        Room::new(1 << 20, 0).share()
+    fn reservation() -> Reservation {
+        ByteBudget::new(1 << 20, 0).reservation()
     }
 
     #[test]
     fn what_finds_no_room_beside_others_is_refused_and_takes_none() {
-        let room = Room::new(100_000, 0);
+        let budget = ByteBudget::new(100_000, 0);
         let mut wire = Vec::new();
         run(write_block(&mut wire, None, &[7; 80_000])).unwrap();
-        let read =
-            |share: &mut Share| run(read_block(&mut wire.as_slice(), 80_000, share)).unwrap();
-        let (mut one, mut two) = (room.share(), room.share());
+        let read = |reservation: &mut Reservation| {
+            run(read_block(&mut wire.as_slice(), 80_000, reservation)).unwrap()
+        };
+        let (mut one, mut two) = (budget.reservation(), budget.reservation());
         assert_eq!(read(&mut one).unwrap().len(), 80_000);
-        let refused = read(&mut two).unwrap_err();
-        assert!(matches!(refused, Refused::NoRoom { bytes: 80_000, read: 1.. }), "{refused}");
+        let rejected = read(&mut two).unwrap_err();
+        assert!(
+            matches!(rejected, Rejected::OverBudget { bytes: 80_000, read: 1.. }),
+            "{rejected}"
+        );
         drop((one, two));
-        assert!(read(&mut room.share()).is_ok());
+        assert!(read(&mut budget.reservation()).is_ok());
         let small = [&FREE_BYTES.to_le_bytes()[..4], &[1; FREE_BYTES]].concat();
-        let mut full = room.share();
+        let mut full = budget.reservation();
         assert!(full.grow_to(100_000 + FREE_BYTES));
-        assert!(run(read_block(&mut small.as_slice(), 80_000, &mut room.share())).unwrap().is_ok());
+        assert!(
+            run(read_block(&mut small.as_slice(), 80_000, &mut budget.reservation()))
+                .unwrap()
+                .is_ok()
+        );
     }
 
     fn run<T>(future: impl Future<Output = T>) -> T {
@@ -344,7 +330,7 @@ mod tests {
 
     #[test]
     fn outcomes_are_read_as_ros_documents_them() {
-        let read = |mut bytes: &[u8]| run(read_outcome(&mut bytes, 4, &mut share()));
+        let read = |mut bytes: &[u8]| run(read_outcome(&mut bytes, 4, &mut reservation()));
         assert_eq!(read(&[1, 2, 0, 0, 0, 7, 8]).unwrap(), Ok(Bytes::from_static(&[7, 8])));
         assert_eq!(read(&[0, 2, 0, 0, 0, b'n', b'o']).unwrap(), Err("no".into()));
         let long = read(&[1, 5, 0, 0, 0]).unwrap().unwrap_err();
@@ -358,16 +344,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(bytes: Vec<u8>) {
-            let _ = run(read_outcome(&mut bytes.as_slice(), 100, &mut share()));
-            let _ = run(read_block(&mut bytes.as_slice(), 100, &mut share()));
+        fn any_bytes_are_read_or_rejected(bytes: Vec<u8>) {
+            let _ = run(read_outcome(&mut bytes.as_slice(), 100, &mut reservation()));
+            let _ = run(read_block(&mut bytes.as_slice(), 100, &mut reservation()));
         }
 
         #[test]
-        fn what_is_written_is_read(bytes: Vec<u8>, first in 0..2u8) {
+        fn written_outcomes_are_read_back(bytes: Vec<u8>, first in 0..2u8) {
             let mut wire = Vec::new();
             run(write_block(&mut wire, Some(first), &bytes)).unwrap();
-            let outcome = run(read_outcome(&mut wire.as_slice(), bytes.len(), &mut share())).unwrap();
+            let outcome = run(read_outcome(&mut wire.as_slice(), bytes.len(), &mut reservation())).unwrap();
             prop_assert_eq!(outcome.is_ok(), first == 1);
             if let Ok(response) = outcome {
                 prop_assert_eq!(response, bytes);

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Our XML-RPC server: what masters and other nodes call
+//! Our slave API: the XML-RPC server that masters and other nodes call
 //! (<https://wiki.ros.org/ROS/Slave_API>).
 
 use super::Note;
-use super::door::{Door, Place};
-use super::seats::Seat;
+use super::admission::{Admission, Admitted, SlotKind};
 use super::shown;
-use super::xmlrpc::{as_text, parse_apart, parse_call, render_answer, render_fault, text, texts};
+use super::slots::Slot;
+use super::xmlrpc::{
+    as_text, members, parse_call, parse_off_thread, render_answer, render_fault, text, texts,
+};
 use bytes::Bytes;
 use dxr::Value;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
-use hyper::{Request, Response, StatusCode, header};
+use hyper::{Response, StatusCode, header};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::pin::pin;
@@ -19,22 +21,20 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
-/// Longest request taken; the longest that ROS makes lists a topic's publishers. A thousand of them
-/// have about 70 bytes each.
+/// Longest request. The longest of ROS lists a topic's publishers, of which a thousand have about
+/// 70 bytes each.
 const MAX_REQUEST_BYTES: usize = 128 * 1024;
-/// Longest time to send the head, or the body, of a request.
+/// Time limit of a client for the head, or the body, of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// A connection that has lasted so long ends after the request under way: one whose other side
-/// takes no answers would keep its place for ever.
-const CONNECTION_LIFE: Duration = Duration::from_secs(300);
-/// Read buffer of one connection, which also bounds the head of a request.
+/// Lifetime of a connection; the current request may finish. Without it a client that reads no
+/// responses would hold its slot forever.
+const CONNECTION_LIFETIME: Duration = Duration::from_secs(300);
+/// Read buffer of one connection, and thus the longest head of a request.
 const READ_BUFFER_BYTES: usize = 16 * 1024;
-/// Pause after the system refused to accept (out of file descriptors).
-pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A call of the slave API that needs the gateway's state to be answered.
+/// A call of the slave API that the actor answers from its state.
 #[derive(Debug, PartialEq)]
 pub(super) enum ApiCall {
     RequestTopic { caller: String, topic: String, protocols: Vec<String> },
@@ -47,37 +47,28 @@ pub(super) enum ApiCall {
     Shutdown { caller: String, reason: String },
 }
 
-/// What a request asks for.
 #[derive(Debug, PartialEq)]
-pub(super) enum Asked {
-    /// Answered with state.
+pub(super) enum Request {
+    /// The actor answers.
     State(ApiCall),
-    /// Answered the same always.
+    /// The answer is constant.
     Fixed(Value),
     /// Parameters that do not fit the method.
     WrongParams(&'static str),
     Unknown(String),
 }
 
-/// Serves forever.
 pub(super) async fn serve(
     listener: TcpListener,
     node_name: String,
     notes: mpsc::Sender<Note>,
-    door: Arc<Door>,
+    admission: Arc<Admission>,
 ) {
     loop {
-        let Ok((stream, peer)) = listener.accept().await else {
-            sleep(ACCEPT_PAUSE).await;
-            continue;
-        };
-        let Some(seat) = door.enter(Place::Api, peer) else { continue };
+        let Admitted { stream, peer, slot } = admission.accept(&listener, SlotKind::Api).await;
         let (node_name, notes) = (node_name.clone(), notes.clone());
         tokio::spawn(async move {
-            tokio::select! {
-                () = serve_connection(stream, &node_name, &notes, &seat) => {}
-                () = seat.lost() => tracing::debug!(%peer, "a silent connection gives way"),
-            }
+            slot.while_held(peer, serve_connection(stream, &node_name, &notes, &slot)).await
         });
     }
 }
@@ -86,12 +77,12 @@ async fn serve_connection(
     stream: TcpStream,
     node_name: &str,
     notes: &mpsc::Sender<Note>,
-    seat: &Seat,
+    slot: &Slot,
 ) {
-    // Without it each answer may wait for the caller's delayed acknowledgement.
+    // Otherwise each response may wait for the client's delayed acknowledgement.
     let _ = stream.set_nodelay(true);
     let service = hyper::service::service_fn(|request| async move {
-        Ok::<_, Infallible>(respond(request, node_name, notes, seat).await)
+        Ok::<_, Infallible>(respond(request, node_name, notes, slot).await)
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
@@ -99,7 +90,7 @@ async fn serve_connection(
         .max_buf_size(READ_BUFFER_BYTES)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
-    let served = match timeout(CONNECTION_LIFE, connection.as_mut()).await {
+    let served = match timeout(CONNECTION_LIFETIME, connection.as_mut()).await {
         Ok(served) => served,
         Err(_) => {
             connection.as_mut().graceful_shutdown();
@@ -112,26 +103,25 @@ async fn serve_connection(
 }
 
 async fn respond(
-    request: Request<Incoming>,
+    request: hyper::Request<Incoming>,
     node_name: &str,
     notes: &mpsc::Sender<Note>,
-    seat: &Seat,
+    slot: &Slot,
 ) -> Response<Full<Bytes>> {
     let body = Limited::new(request.into_body(), MAX_REQUEST_BYTES).collect();
     let body = match timeout(REQUEST_TIMEOUT, body).await {
         Ok(Ok(body)) => body.to_bytes(),
-        Ok(Err(_)) => return plain(StatusCode::PAYLOAD_TOO_LARGE),
-        Err(_) => return plain(StatusCode::REQUEST_TIMEOUT),
+        Ok(Err(_)) => return empty(StatusCode::PAYLOAD_TOO_LARGE),
+        Err(_) => return empty(StatusCode::REQUEST_TIMEOUT),
     };
-    seat.heard();
+    slot.touch();
     let name = node_name.to_owned();
-    let understood = move |body: &[u8]| {
+    let interpreted = move |body: &[u8]| {
         let (method, params) = parse_call(body)?;
-        let asked = understand(&method, &params, &name);
-        Ok((shown(&method), asked))
+        Ok((interpret(&method, &params, &name), shown(&method)))
     };
-    let xml = match parse_apart(body, understood).await {
-        Ok((method, asked)) => answer(&method, asked, notes).await,
+    let xml = match parse_off_thread(body, interpreted).await {
+        Ok((request, method)) => answer(&method, request, notes).await,
         Err(reason) => render_fault(-1, &shown(&reason)),
     };
     let mut response = Response::new(Full::from(xml));
@@ -140,20 +130,20 @@ async fn respond(
     response
 }
 
-fn plain(status: StatusCode) -> Response<Full<Bytes>> {
+fn empty(status: StatusCode) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::default());
     *response.status_mut() = status;
     response
 }
 
-async fn answer(method: &str, asked: Asked, notes: &mpsc::Sender<Note>) -> String {
-    let call = match asked {
-        Asked::State(call) => call,
-        Asked::Fixed(value) => return render_answer(value),
-        Asked::WrongParams(expected) => {
+async fn answer(method: &str, request: Request, notes: &mpsc::Sender<Note>) -> String {
+    let call = match request {
+        Request::State(call) => call,
+        Request::Fixed(value) => return render_answer(value),
+        Request::WrongParams(expected) => {
             return render_answer(error(&format!("{method} takes {expected}")));
         }
-        Asked::Unknown(name) => {
+        Request::Unknown(name) => {
             return render_fault(1, &format!("method '{name}' is not in ROS's slave API"));
         }
     };
@@ -165,7 +155,7 @@ async fn answer(method: &str, asked: Asked, notes: &mpsc::Sender<Note>) -> Strin
     }
 }
 
-pub(super) fn understand(method: &str, params: &[Value], node_name: &str) -> Asked {
+pub(super) fn interpret(method: &str, params: &[Value], node_name: &str) -> Request {
     let param = |index: usize| params.get(index).and_then(as_text).map(str::to_owned);
     let list = |index: usize| params.get(index).filter(|value| matches!(value, Value::Array(_)));
     let caller = param(0).unwrap_or_default();
@@ -173,51 +163,51 @@ pub(super) fn understand(method: &str, params: &[Value], node_name: &str) -> Ask
         "requestTopic" => match (param(1), list(2)) {
             (Some(topic), Some(protocols)) => {
                 let protocols = protocol_names(protocols);
-                Asked::State(ApiCall::RequestTopic { caller, topic, protocols })
+                Request::State(ApiCall::RequestTopic { caller, topic, protocols })
             }
-            _ => Asked::WrongParams("(caller_id, topic, protocols)"),
+            _ => Request::WrongParams("(caller_id, topic, protocols)"),
         },
         "publisherUpdate" => match (param(1), list(2)) {
             (Some(topic), Some(uris)) => {
-                Asked::State(ApiCall::PublisherUpdate { topic, publishers: texts(uris) })
+                Request::State(ApiCall::PublisherUpdate { topic, publishers: texts(uris) })
             }
-            _ => Asked::WrongParams("(caller_id, topic, publishers)"),
+            _ => Request::WrongParams("(caller_id, topic, publishers)"),
         },
-        "getBusStats" => Asked::State(ApiCall::BusStats),
-        "getBusInfo" => Asked::State(ApiCall::BusInfo),
-        "getMasterUri" => Asked::State(ApiCall::MasterUri),
-        "getSubscriptions" => Asked::State(ApiCall::Subscriptions),
-        "getPublications" => Asked::State(ApiCall::Publications),
-        "getPid" => Asked::Fixed(success("pid", process_id())),
-        "getName" => Asked::Fixed(success("node name", text(node_name))),
-        "paramUpdate" => Asked::Fixed(success("", Value::Integer(0))),
+        "getBusStats" => Request::State(ApiCall::BusStats),
+        "getBusInfo" => Request::State(ApiCall::BusInfo),
+        "getMasterUri" => Request::State(ApiCall::MasterUri),
+        "getSubscriptions" => Request::State(ApiCall::Subscriptions),
+        "getPublications" => Request::State(ApiCall::Publications),
+        "getPid" => Request::Fixed(success("pid", process_id())),
+        "getName" => Request::Fixed(success("node name", text(node_name))),
+        "paramUpdate" => Request::Fixed(success("", Value::Integer(0))),
         "shutdown" => {
-            Asked::State(ApiCall::Shutdown { caller, reason: param(1).unwrap_or_default() })
+            Request::State(ApiCall::Shutdown { caller, reason: param(1).unwrap_or_default() })
         }
-        other => Asked::Unknown(shown(other)),
+        other => Request::Unknown(shown(other)),
     }
 }
 
 fn protocol_names(protocols: &Value) -> Vec<String> {
     let name = |protocol: &Value| texts(protocol).into_iter().next();
-    super::xmlrpc::members(protocols).iter().filter_map(name).collect()
+    members(protocols).iter().filter_map(name).collect()
 }
 
 fn process_id() -> Value {
     Value::Integer(i32::try_from(std::process::id()).unwrap_or(0))
 }
 
-/// ROS's answer for a call that went well.
+/// ROS's answer for success.
 pub(super) fn success(message: &str, value: Value) -> Value {
     Value::Array(vec![Value::Integer(1), text(message), value])
 }
 
-/// ROS's answer for a call that is right but cannot be met.
+/// ROS's answer for a valid call that fails.
 pub(super) fn failure(message: &str) -> Value {
     Value::Array(vec![Value::Integer(0), text(message), Value::Integer(0)])
 }
 
-/// ROS's answer for a call that is wrong.
+/// ROS's answer for an invalid call.
 pub(super) fn error(message: &str) -> Value {
     Value::Array(vec![Value::Integer(-1), text(message), Value::Integer(0)])
 }
@@ -227,38 +217,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_are_understood() {
+    fn calls_are_interpreted() {
         let protocols = Value::Array(vec![Value::Array(vec![text("TCPROS")])]);
-        let asked = understand("requestTopic", &[text("/a"), text("/scan"), protocols], "/us");
+        let request = interpret("requestTopic", &[text("/a"), text("/scan"), protocols], "/us");
         let expected = ApiCall::RequestTopic {
             caller: "/a".into(),
             topic: "/scan".into(),
             protocols: vec!["TCPROS".into()],
         };
-        assert_eq!(asked, Asked::State(expected));
-        let asked = understand("getName", &[], "/us");
-        assert_eq!(asked, Asked::Fixed(success("node name", text("/us"))));
+        assert_eq!(request, Request::State(expected));
+        let request = interpret("getName", &[], "/us");
+        assert_eq!(request, Request::Fixed(success("node name", text("/us"))));
     }
 
     #[test]
-    fn a_list_of_a_thousand_publishers_is_taken() {
+    fn a_list_of_a_thousand_publishers_is_accepted() {
         let uri = |number: u16| text(&format!("http://a-robots-computer.local:{number}/"));
         let uris = Value::Array((50_000..51_000).map(uri).collect());
         let params = vec![text("/master"), text("/topic"), uris];
         let xml = dxr::MethodCall { name: "publisherUpdate".into(), params }.to_xml().unwrap();
-        // Python puts a line's end after each value.
+        // Python writes a newline after each value.
         let bytes = xml.len() + xml.matches("</value>").count();
         assert!(bytes <= MAX_REQUEST_BYTES, "{bytes}");
         let (method, params) = parse_call(xml.as_bytes()).unwrap();
-        let asked = understand(&method, &params, "/us");
-        let Asked::State(ApiCall::PublisherUpdate { publishers, .. }) = asked else { panic!() };
+        let request = interpret(&method, &params, "/us");
+        let Request::State(ApiCall::PublisherUpdate { publishers, .. }) = request else { panic!() };
         assert_eq!(publishers.len(), 1000);
     }
 
     #[test]
     fn wrong_parameters_and_unknown_methods_are_named() {
-        let asked = understand("publisherUpdate", &[text("/a"), Value::Integer(3)], "/us");
-        assert_eq!(asked, Asked::WrongParams("(caller_id, topic, publishers)"));
-        assert_eq!(understand("launch", &[], "/us"), Asked::Unknown("launch".into()));
+        let request = interpret("publisherUpdate", &[text("/a"), Value::Integer(3)], "/us");
+        assert_eq!(request, Request::WrongParams("(caller_id, topic, publishers)"));
+        assert_eq!(interpret("launch", &[], "/us"), Request::Unknown("launch".into()));
     }
 }

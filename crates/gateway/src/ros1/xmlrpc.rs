@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! XML-RPC: values by `dxr`, HTTP by `hyper`, and the limits that keep a
-//! hostile or hanging far side from costing more than it may.
+//! XML-RPC: values by `dxr`, HTTP by `hyper`, and the limits on what a hostile or hanging peer can
+//! cost.
 
-use super::look_ups::LookUps;
+use super::resolver::Resolver;
 use super::shown;
 use bytes::Bytes;
 use dxr::{FaultResponse, MethodCall, MethodResponse, Value};
@@ -20,27 +20,26 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// How long any one call may take, from the connection to the last byte of the answer.
+/// Time limit of one call, from the connection to the last byte of the response.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(3);
-/// Longest answer taken of the master: 16 peers of 4096 published names of 255 bytes make 29 MB.
+/// Longest response of the master: 16 peers with 4096 published names of 255 bytes make 29 MB.
 pub(super) const MAX_MASTER_BYTES: usize = 32 * 1024 * 1024;
-/// Longest list of topics taken of any other node, one of many that answer at a time.
+/// Longest list of topics of any other node; many nodes may respond at a time.
 pub(super) const MAX_LIST_BYTES: usize = 512 * 1024;
-/// Longest other answer taken of such a node: where it is, or its process's number.
+/// Longest other response of such a node: its address, or its process ID.
 pub(super) const MAX_REPLY_BYTES: usize = 16 * 1024;
-/// Longest head of an answer.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
-/// What is longer is parsed beside the gateway's thread, which has messages to pass on meanwhile.
-const MAX_PARSED_HERE_BYTES: usize = 16 * 1024;
-/// Long answers and requests of other nodes than the master that are parsed at once; further ones
-/// wait. The master's wait for none.
-const MAX_PARSED_AT_ONCE: usize = 2;
-/// Deepest nesting taken. Each ROS call needs about 20; parsers recurse, so depth costs stack.
+/// Longer bodies are parsed outside the gateway's thread, which has messages to forward meanwhile.
+const MAX_INLINE_BYTES: usize = 16 * 1024;
+/// Long responses and requests of other nodes parsed at a time; further ones wait. Those of the
+/// master do not wait.
+const MAX_PARSERS: usize = 2;
+/// Deepest nesting. A ROS call needs about 20; parsers recurse, so depth costs stack.
 const MAX_XML_DEPTH: usize = 64;
-/// What ROS 1 masters listen on unless told otherwise.
+/// The usual port of ROS 1 masters.
 const DEFAULT_PORT: u16 = 11311;
 
-/// Why a call gave no answer.
+/// Why a call gave no result.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CallError {
     #[error("'{}' is not a URI of the form http://HOST:PORT/", shown(.0))]
@@ -53,26 +52,25 @@ pub(super) enum CallError {
     Http { uri: String, method: &'static str, source: hyper::Error },
     #[error("{}: {method}: {}", shown(uri), shown(found))]
     Answer { uri: String, method: &'static str, found: String },
-    #[error("{}: the answer to {method} is too large: {found} bytes; allowed: {most}", shown(uri))]
-    TooLarge { uri: String, method: &'static str, found: String, most: usize },
+    #[error("{}: the answer to {method} is too large: {found} bytes; allowed: {limit}", shown(uri))]
+    TooLarge { uri: String, method: &'static str, found: String, limit: usize },
     #[error("{}: {method} was refused: {}", shown(uri), shown(reason))]
     Refused { uri: String, method: &'static str, reason: String },
 }
 
 impl CallError {
-    /// Whether nothing listens there: the process is gone, not merely slow.
-    pub fn nobody_there(&self) -> bool {
+    /// Whether nothing listens there: the process has ended, and is not merely slow.
+    pub fn is_connection_refused(&self) -> bool {
         matches!(self, Self::Connect { source, .. }
             if source.kind() == io::ErrorKind::ConnectionRefused)
     }
 
-    /// Whether it was answered, if only with a refusal.
-    pub fn answered(&self) -> bool {
+    /// Whether there was a response, if only a refusal.
+    pub fn is_response(&self) -> bool {
         matches!(self, Self::Refused { .. } | Self::Answer { .. } | Self::TooLarge { .. })
     }
 }
 
-/// Where an XML-RPC server is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Endpoint {
     pub uri: String,
@@ -104,26 +102,18 @@ impl Endpoint {
     }
 }
 
-/// Opens a TCP connection without Nagle's delay and with keepalive, trying every address of `host`.
-/// For the master, whose name waits for no other.
-async fn connect_master(host: &str, port: u16) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect((host, port)).await?;
-    tune(&stream)?;
-    Ok(stream)
-}
-
-/// The same for any other node.
+/// Opens a tuned TCP connection to any node but the master; tries every address of `host`.
 pub(super) async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
-    static LOOK_UPS: LookUps = LookUps::new();
+    static RESOLVER: Resolver = Resolver::new();
     let stream = match host.parse::<IpAddr>() {
         Ok(address) => TcpStream::connect((address, port)).await?,
-        Err(_) => TcpStream::connect(&LOOK_UPS.addresses(host, port).await?[..]).await?,
+        Err(_) => TcpStream::connect(&RESOLVER.addresses(host, port).await?[..]).await?,
     };
     tune(&stream)?;
     Ok(stream)
 }
 
-/// No Nagle delay, and a far side that vanished without a word is noticed within about two minutes.
+/// Disables Nagle's delay. Keepalive detects a peer that vanished silently within about two minutes.
 pub(super) fn tune(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let keepalive = socket2::TcpKeepalive::new()
@@ -133,7 +123,7 @@ pub(super) fn tune(stream: &TcpStream) -> io::Result<()> {
     socket2::SockRef::from(stream).set_tcp_keepalive(&keepalive)
 }
 
-/// A connection that may carry several calls, one after the other.
+/// A connection for several calls, one after the other.
 pub(super) struct Connection {
     sender: SendRequest<Full<Bytes>>,
     driver: JoinHandle<()>,
@@ -147,7 +137,9 @@ impl Drop for Connection {
 
 impl Connection {
     pub async fn open_master(to: &Endpoint) -> Result<Self, CallError> {
-        Self::over(connect_master(&to.host, to.port).await, to).await
+        // Not by the resolver: the master's name waits for no other lookup.
+        let stream = TcpStream::connect((to.host.as_str(), to.port)).await;
+        Self::over(stream.and_then(|stream| tune(&stream).map(|()| stream)), to).await
     }
 
     async fn over(stream: io::Result<TcpStream>, to: &Endpoint) -> Result<Self, CallError> {
@@ -158,7 +150,7 @@ impl Connection {
             .await
             .map_err(|error| failed(io::Error::other(error)))?;
         let driver = tokio::spawn(async {
-            // An error here reaches the call that waits on it.
+            // The pending call receives the error as well.
             let _ = driver.await;
         });
         Ok(Self { sender, driver })
@@ -168,59 +160,55 @@ impl Connection {
         !self.sender.is_closed()
     }
 
-    /// Calls `method` of the master; gives the answer, which [`masters_answer`] reads.
-    pub async fn call_master(
+    /// Calls `method`; returns the body of the response, of at most `limit` bytes.
+    pub async fn exchange(
         &mut self,
         to: &Endpoint,
         method: &'static str,
         params: Vec<Value>,
+        limit: usize,
     ) -> Result<Bytes, CallError> {
-        self.exchange(to, method, params, MAX_MASTER_BYTES).await
-    }
-
-    /// Calls `method`; gives the body of the answer.
-    async fn exchange(
-        &mut self,
-        to: &Endpoint,
-        method: &'static str,
-        params: Vec<Value>,
-        most: usize,
-    ) -> Result<Bytes, CallError> {
-        let odd = |found: String| CallError::Answer { uri: to.uri.clone(), method, found };
+        let malformed = |found: String| CallError::Answer { uri: to.uri.clone(), method, found };
         let broken = |source| CallError::Http { uri: to.uri.clone(), method, source };
         let body = MethodCall { name: method.into(), params }
             .to_xml()
-            .map_err(|error| odd(error.to_string()))?;
+            .map_err(|error| malformed(error.to_string()))?;
         let request = Request::post(to.path.as_str())
             .header(header::HOST, format!("{}:{}", to.host, to.port))
             .header(header::CONTENT_TYPE, "text/xml")
             .body(Full::from(body))
-            .map_err(|error| odd(error.to_string()))?;
+            .map_err(|error| malformed(error.to_string()))?;
         self.sender.ready().await.map_err(broken)?;
         let response = self.sender.send_request(request).await.map_err(broken)?;
         if !response.status().is_success() {
-            return Err(odd(format!("HTTP status {}", response.status())));
+            return Err(malformed(format!("HTTP status {}", response.status())));
         }
-        let too_large = |found| CallError::TooLarge { uri: to.uri.clone(), method, found, most };
+        let too_large = |found| CallError::TooLarge { uri: to.uri.clone(), method, found, limit };
         let announced = response.body().size_hint().lower();
-        if announced > most as u64 {
+        if announced > limit as u64 {
             return Err(too_large(announced.to_string()));
         }
-        match Limited::new(response.into_body(), most).collect().await {
+        match Limited::new(response.into_body(), limit).collect().await {
             Ok(body) => Ok(body.to_bytes()),
-            Err(error) if error.is::<LengthLimitError>() => Err(too_large(format!("over {most}"))),
-            Err(error) => Err(odd(error.to_string())),
+            Err(error) if error.is::<LengthLimitError>() => Err(too_large(format!("over {limit}"))),
+            Err(error) => Err(malformed(error.to_string())),
         }
     }
 }
 
-/// Reads an answer of the master; the value is the third part of ROS's (code, text, value).
-pub(super) async fn masters_answer(
+/// The value in a response of the master: the third part of ROS's (code, text, value).
+pub(super) async fn master_response(
     to: &Endpoint,
     method: &'static str,
     body: Bytes,
 ) -> Result<Value, CallError> {
-    value_of(parse_masters(body).await, to, method)
+    let parsed = match body.len() <= MAX_INLINE_BYTES {
+        true => parse_answer(&body),
+        false => tokio::task::spawn_blocking(move || parse_answer(&body))
+            .await
+            .unwrap_or_else(|error| Err(error.to_string())),
+    };
+    value_of(parsed, to, method)
 }
 
 fn value_of(
@@ -228,48 +216,47 @@ fn value_of(
     to: &Endpoint,
     method: &'static str,
 ) -> Result<Value, CallError> {
-    let odd = |found| CallError::Answer { uri: to.uri.clone(), method, found };
-    unwrap_ros(answer.map_err(odd)?).map_err(|reason| match reason {
-        RosAnswer::Refused(reason) => CallError::Refused { uri: to.uri.clone(), method, reason },
-        RosAnswer::Odd(found) => odd(found),
+    let malformed = |found| CallError::Answer { uri: to.uri.clone(), method, found };
+    unwrap_ros(answer.map_err(malformed)?).map_err(|error| match error {
+        RosError::Refused(reason) => CallError::Refused { uri: to.uri.clone(), method, reason },
+        RosError::Malformed => malformed("the answer is not ROS's [code, text, value]".to_owned()),
     })
 }
 
-/// One call of any node but the master on a connection of its own, within [`CALL_TIMEOUT`]; the
-/// answer has `most` bytes.
+/// Calls any node but the master once, on a connection of its own, within [`CALL_TIMEOUT`]. The
+/// response may have `limit` bytes.
 pub(super) async fn call(
     uri: &str,
     method: &'static str,
     params: Vec<Value>,
-    most: usize,
+    limit: usize,
 ) -> Result<Value, CallError> {
     let to = Endpoint::parse(uri)?;
     let answer = async {
         let stream = connect(&to.host, to.port).await;
         let mut connection = Connection::over(stream, &to).await?;
-        let body = connection.exchange(&to, method, params, most).await?;
-        value_of(parse_apart(body, parse_answer).await, &to, method)
+        let body = connection.exchange(&to, method, params, limit).await?;
+        value_of(parse_off_thread(body, parse_answer).await, &to, method)
     };
     timeout(CALL_TIMEOUT, answer)
         .await
         .unwrap_or_else(|_| Err(CallError::Timeout { uri: uri.into(), method }))
 }
 
-pub(super) enum RosAnswer {
+#[derive(Debug)]
+pub(super) enum RosError {
     Refused(String),
-    Odd(String),
+    Malformed,
 }
 
-/// Takes ROS's (code, text, value) apart; 1 is success.
-pub(super) fn unwrap_ros(answer: Value) -> Result<Value, RosAnswer> {
-    let Value::Array(parts) = answer else {
-        return Err(RosAnswer::Odd("the answer is not ROS's [code, text, value]".into()));
-    };
+/// The value in ROS's (code, text, value), where code 1 is success.
+pub(super) fn unwrap_ros(answer: Value) -> Result<Value, RosError> {
+    let Value::Array(parts) = answer else { return Err(RosError::Malformed) };
     let mut parts = parts.into_iter();
     match (parts.next(), parts.next(), parts.next()) {
         (Some(Value::Integer(1)), _, value) => Ok(value.unwrap_or(Value::Integer(0))),
-        (Some(Value::Integer(_)), Some(Value::String(text)), _) => Err(RosAnswer::Refused(text)),
-        _ => Err(RosAnswer::Odd("the answer is not ROS's [code, text, value]".into())),
+        (Some(Value::Integer(_)), Some(Value::String(text)), _) => Err(RosError::Refused(text)),
+        _ => Err(RosError::Malformed),
     }
 }
 
@@ -292,31 +279,22 @@ fn shallow_xml(body: &[u8]) -> Result<&str, String> {
     }
 }
 
-/// Parses what another node than the master sent where that holds up nobody.
-pub(super) async fn parse_apart<T: Send + 'static>(
+/// Parses a body that another node than the master sent. A long one delays no other work.
+pub(super) async fn parse_off_thread<T: Send + 'static>(
     body: Bytes,
     parse: impl FnOnce(&[u8]) -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
-    static PLACES: Semaphore = Semaphore::const_new(MAX_PARSED_AT_ONCE);
-    if body.len() <= MAX_PARSED_HERE_BYTES {
+    static SLOTS: Semaphore = Semaphore::const_new(MAX_PARSERS);
+    if body.len() <= MAX_INLINE_BYTES {
         return parse(&body);
     }
-    let place = PLACES.acquire().await.map_err(|error| error.to_string())?;
-    // The place is kept until the work ends, even if nobody waits any more.
+    let slot = SLOTS.acquire().await.map_err(|error| error.to_string())?;
+    // The slot is held until the work ends, even if the caller has given up.
     let work = move || {
-        let _place = place;
+        let _slot = slot;
         parse(&body)
     };
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.to_string()))
-}
-
-/// The same for the master.
-async fn parse_masters(body: Bytes) -> Result<Value, String> {
-    if body.len() <= MAX_PARSED_HERE_BYTES {
-        return parse_answer(&body);
-    }
-    let parsed = tokio::task::spawn_blocking(move || parse_answer(&body)).await;
-    parsed.unwrap_or_else(|error| Err(error.to_string()))
 }
 
 pub(super) fn parse_answer(body: &[u8]) -> Result<Value, String> {
@@ -330,19 +308,16 @@ pub(super) fn parse_answer(body: &[u8]) -> Result<Value, String> {
     }
 }
 
-/// Takes a request apart into method and parameters.
 pub(super) fn parse_call(body: &[u8]) -> Result<(String, Vec<Value>), String> {
     let call = MethodCall::from_xml(shallow_xml(body)?)
         .map_err(|_| "the request is not an XML-RPC methodCall".to_owned())?;
     Ok((call.name.into_owned(), call.params))
 }
 
-/// The body of an answer.
 pub(super) fn render_answer(value: Value) -> String {
     declared(MethodResponse { value }.to_xml())
 }
 
-/// The body of a fault.
 pub(super) fn render_fault(code: i32, text: &str) -> String {
     declared(FaultResponse { fault: dxr::Fault::new(code, text.into()) }.to_xml())
 }
@@ -356,7 +331,7 @@ pub(super) fn text(text: &str) -> Value {
     Value::String(text.into())
 }
 
-/// The members of an array; none if it is something else.
+/// The members of an array; empty for any other value.
 pub(super) fn members(value: &Value) -> &[Value] {
     if let Value::Array(members) = value { members } else { &[] }
 }
@@ -365,12 +340,12 @@ pub(super) fn as_text(value: &Value) -> Option<&str> {
     if let Value::String(text) = value { Some(text) } else { None }
 }
 
-/// The texts in an array of texts, leaving out what is not.
+/// The texts in an array, without other members.
 pub(super) fn texts(value: &Value) -> Vec<String> {
     members(value).iter().filter_map(as_text).map(str::to_owned).collect()
 }
 
-/// Pairs of texts, as `[[topic, type], ...]`, leaving out what is not.
+/// The pairs of texts in an array such as `[[topic, type], ...]`, without other members.
 pub(super) fn pairs(value: &Value) -> Vec<(String, String)> {
     let pair = |pair: &Value| match members(pair) {
         [a, b, ..] => Some((as_text(a)?.to_owned(), as_text(b)?.to_owned())),
@@ -386,7 +361,7 @@ mod tests {
     use std::io::{Read, Write};
 
     #[test]
-    fn endpoints_are_parsed_with_names_addresses_and_the_usual_port() {
+    fn endpoints_have_names_or_addresses_and_a_default_port() {
         let named = Endpoint::parse("http://robot1:4000/").unwrap();
         assert_eq!((named.host.as_str(), named.port), ("robot1", 4000));
         assert_eq!(Endpoint::parse("http://[::1]:5/").unwrap().host, "::1");
@@ -398,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_as_python_and_roscpp_write_them_are_read() {
+    fn responses_of_python_and_roscpp_are_read() {
         let python = b"<?xml version='1.0'?>\n<methodResponse>\n<params>\n<param>\n<value><array>\
             <data>\n<value><int>1</int></value>\n<value><string></string></value>\n<value><array>\
             <data>\n<value><string>a &amp; b</string></value>\n</data></array></value>\n</data>\
@@ -414,12 +389,12 @@ mod tests {
     }
 
     #[test]
-    fn faults_and_refusals_tell_why() {
+    fn faults_and_refusals_have_their_reasons() {
         let fault = parse_answer(render_fault(-1, "no <such> method").as_bytes()).unwrap_err();
         assert!(fault.contains("no <such> method"), "{fault}");
         let refusal = Value::Array(vec![Value::Integer(0), text("not here"), Value::Integer(0)]);
         let answer = parse_answer(render_answer(refusal).as_bytes()).unwrap();
-        assert!(matches!(unwrap_ros(answer), Err(RosAnswer::Refused(why)) if why == "not here"));
+        assert!(matches!(unwrap_ros(answer), Err(RosError::Refused(why)) if why == "not here"));
     }
 
     fn run<T>(future: impl Future<Output = T>) -> T {
@@ -427,12 +402,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_is_parsed_beside_the_gateways_thread() {
+    fn long_bodies_are_parsed_outside_the_gateways_thread() {
         let (thread, other) = (std::thread::current().id(), std::thread::current);
         let parse = move |body: &[u8]| Ok((other().id() == thread, body.len()));
         run(async {
-            for (length, here) in [(100, true), (2 * MAX_PARSED_HERE_BYTES, false)] {
-                let parsed = parse_apart(vec![b' '; length].into(), parse).await;
+            for (length, here) in [(100, true), (2 * MAX_INLINE_BYTES, false)] {
+                let parsed = parse_off_thread(vec![b' '; length].into(), parse).await;
                 assert_eq!(parsed, Ok((here, length)));
             }
         });
@@ -460,15 +435,15 @@ mod tests {
     }
 
     #[test]
-    fn errors_hold_no_characters_that_a_terminal_obeys() {
-        let odd = "a\nb\u{1b}[2J".to_owned();
-        let (uri, host, method) = (odd.clone(), odd.clone(), "m");
+    fn errors_contain_no_control_characters() {
+        let hostile = "a\nb\u{1b}[2J".to_owned();
+        let (uri, host, method) = (hostile.clone(), hostile.clone(), "m");
         let errors = [
-            CallError::Uri(odd.clone()),
+            CallError::Uri(hostile.clone()),
             CallError::Connect { host, port: 1, source: io::ErrorKind::TimedOut.into() },
             CallError::Timeout { uri: uri.clone(), method },
-            CallError::Answer { uri: uri.clone(), method, found: odd.clone() },
-            CallError::Refused { uri, method, reason: odd },
+            CallError::Answer { uri: uri.clone(), method, found: hostile.clone() },
+            CallError::Refused { uri, method, reason: hostile },
         ];
         for error in errors.map(|error| error.to_string()) {
             assert!(error.contains("a\\nb") && !error.contains(char::is_control), "{error}");
@@ -476,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn deep_nesting_is_refused_before_it_costs_stack() {
+    fn deep_nesting_is_refused_before_it_uses_the_stack() {
         let deep = "<a>".repeat(200_000);
         assert!(parse_call(deep.as_bytes()).unwrap_err().contains("deeper"));
         let disguised = format!("{}{}", "<a><![CDATA[</a>]]>".repeat(100), "<b>".repeat(200_000));

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What stands against publishing or serving here what peers have. Pure.
+//! Conflicts between local nodes and what peers publish or serve. Pure.
 
 use std::fmt::{self, Display, Formatter};
 
-/// What local nodes have under the name, instead of the peers' type. The last is the worst.
+/// What local nodes have under the name instead of the peers' type, the worst last.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Conflict {
-    /// Another type: those are not matched.
+    /// Another type: DDS does not match it.
     Type(String),
-    /// Another version of the type, with its hash: it would be matched, and misread.
+    /// Another version of the type, with its hash: DDS would match it, and messages be misread.
     Hash(String, String),
 }
 
 impl Conflict {
-    /// With an endpoint that has `type_name` and `hash`, where peers have `theirs` as hash of the
-    /// same type or of another. A hash that is not known (empty) differs from none.
+    /// The conflict with an endpoint of `type_name` and `hash`, where the peers' type has the hash
+    /// `theirs`. An unknown hash (empty) is equal to all.
     pub fn with(type_name: String, hash: &str, is_same_type: bool, theirs: &str) -> Option<Self> {
         match is_same_type {
             false => Some(Self::Type(type_name)),
@@ -23,7 +23,7 @@ impl Conflict {
         }
     }
 
-    /// Whether what peers have must not be here at all.
+    /// Whether the peers' type must not be here at all.
     pub fn is_misread(&self) -> bool {
         matches!(self, Self::Hash(..))
     }

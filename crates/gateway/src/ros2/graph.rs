@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which node has which endpoints: `rmw_dds_common/msg/ParticipantEntitiesInfo`, which every
-//! ROS 2 process publishes on [`TOPIC`] for all others (transient local, keep last 1).
+//! The ROS graph: nodes and their endpoints. Every ROS 2 process publishes its own in an
+//! `rmw_dds_common/msg/ParticipantEntitiesInfo` on [`TOPIC`] (transient local, keep last 1).
 
 use crate::types::transcode::cursor::{Reader, Writer};
 use crate::types::transcode::{MAX_PADDING, TranscodeError, at_end, cdr_reader, cdr_writer};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// Its DDS topic; unlike others it has no prefix.
+/// The DDS topic of the graph; unlike others it has no prefix.
 pub const TOPIC: &str = "ros_discovery_info";
-/// Its type in DDS.
+/// The type of the topic in DDS.
 pub const TYPE: &str = "rmw_dds_common::msg::dds_::ParticipantEntitiesInfo_";
-/// Nodes that are read from one message.
+/// Nodes read from one message.
 const MAX_NODES: usize = 4096;
 
-/// A GUID, in as many bytes as the ROS at hand gives it: 16 since Iron, 24 before.
+/// A GUID. Messages have it in 16 bytes since Iron, and in 24 before.
 type Gid = [u8; 16];
 
 /// Bytes of a GUID in a message.
@@ -39,65 +39,64 @@ pub struct Node {
     pub writers: Vec<Gid>,
 }
 
-/// When our node is shown again: at once after a quiet time, and at most every [`INTERVAL`].
+/// Paces our messages: one at once after a quiet time, and at most one per [`INTERVAL`].
 #[derive(Debug)]
 pub struct Pace {
-    /// It has other endpoints than it shows.
+    /// Whether our endpoints differ from those in the last message.
     pub changed: bool,
-    shown: Option<Instant>,
+    sent: Option<Instant>,
 }
 
-/// Least time between two messages of ours, each of which has all our endpoints.
+/// Least time between two messages, each of which has all our endpoints.
 const INTERVAL: Duration = Duration::from_millis(100);
 
 impl Default for Pace {
-    /// It is not shown yet.
     fn default() -> Self {
-        Self { changed: true, shown: None }
+        Self { changed: true, sent: None }
     }
 }
 
 impl Pace {
-    /// When the node is to be shown, if it has changed.
+    /// The time of the next message, if there is a change.
     pub fn due(&self, now: Instant) -> Option<Instant> {
-        self.changed.then(|| self.shown.map_or(now, |at| at + INTERVAL))
+        self.changed.then(|| self.sent.map_or(now, |at| at + INTERVAL))
     }
 
-    /// Whether the node is to be shown now; if so, it counts as shown.
+    /// Whether to send a message now; if so, it counts as sent.
     pub fn take(&mut self, now: Instant) -> bool {
         let is_due = self.due(now).is_some_and(|due| due <= now);
         if is_due {
-            *self = Self { changed: false, shown: Some(now) };
+            *self = Self { changed: false, sent: Some(now) };
         }
         is_due
     }
 }
 
-/// What participants' messages tell of the ROS at hand. They are read on Cyclone DDS's thread: the
-/// thread that shows our node is told once of any number of them.
+/// The size of GUIDs in the messages of other participants. Cyclone DDS's thread reads them, and
+/// notifies the actor once for any number of messages.
 #[derive(Debug, Default)]
-pub struct Heard {
+pub struct ObservedGidBytes {
     twenty_four: AtomicBool,
-    told: AtomicBool,
+    notified: AtomicBool,
 }
 
-impl Heard {
-    /// Takes a message in; `true`: the other thread is to be told to look.
-    pub fn take(&self, message: &[u8]) -> bool {
-        let Some((_, _, gid_bytes)) = read(message) else { return false };
+impl ObservedGidBytes {
+    /// Reads a message; `true`: notify the actor.
+    pub fn on_message(&self, message: &[u8]) -> bool {
+        let Some(Participant { gid_bytes, .. }) = read(message) else { return false };
         let new = gid_bytes == GidBytes::TwentyFour;
-        self.twenty_four.swap(new, SeqCst) != new && !self.told.swap(true, SeqCst)
+        self.twenty_four.swap(new, SeqCst) != new && !self.notified.swap(true, SeqCst)
     }
 
-    /// The size of a GUID. From now on the other thread is told of a change anew.
-    pub fn look(&self) -> GidBytes {
-        // Before it looks, so that no change is missed.
-        self.told.store(false, SeqCst);
+    /// The current size; later changes cause another notification.
+    pub fn get(&self) -> GidBytes {
+        // Before the load, so that no change is missed.
+        self.notified.store(false, SeqCst);
         if self.twenty_four.load(SeqCst) { GidBytes::TwentyFour } else { GidBytes::Sixteen }
     }
 }
 
-/// A participant's nodes as CDR, the encapsulation included.
+/// A participant's nodes as CDR with its encapsulation.
 pub fn write(
     participant: &Gid,
     nodes: &[Node],
@@ -121,13 +120,22 @@ pub fn write(
     Ok(cdr.finish())
 }
 
-/// What a participant's message says; `None` if it is no such message. The size of a GUID is
-/// found by trying both.
-pub fn read(cdr: &[u8]) -> Option<(Gid, Vec<Node>, GidBytes)> {
-    [GidBytes::Sixteen, GidBytes::TwentyFour].into_iter().find_map(|gid_bytes| {
-        let message = Message { cdr: cdr_reader(cdr).ok()?, gid_bytes };
-        message.whole().map(|(participant, nodes)| (participant, nodes, gid_bytes))
-    })
+/// The content of a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Participant {
+    /// GUID of the participant.
+    pub guid: Gid,
+    /// Its nodes.
+    pub nodes: Vec<Node>,
+    /// The size of GUIDs in the message.
+    pub gid_bytes: GidBytes,
+}
+
+/// Reads a participant's message. It tries both sizes of a GUID.
+pub fn read(cdr: &[u8]) -> Option<Participant> {
+    [GidBytes::Sixteen, GidBytes::TwentyFour]
+        .into_iter()
+        .find_map(|gid_bytes| Message { cdr: cdr_reader(cdr).ok()?, gid_bytes }.participant())
 }
 
 struct Message<'a> {
@@ -136,12 +144,12 @@ struct Message<'a> {
 }
 
 impl Message<'_> {
-    fn whole(mut self) -> Option<(Gid, Vec<Node>)> {
-        let participant = self.gid()?;
+    fn participant(mut self) -> Option<Participant> {
+        let (guid, gid_bytes) = (self.gid()?, self.gid_bytes);
         let count = self.cdr.length().ok()?;
         let nodes = (0..count.min(MAX_NODES)).map(|_| self.node()).collect::<Option<_>>()?;
         at_end(&self.cdr, MAX_PADDING).ok()?;
-        (count <= MAX_NODES).then_some((participant, nodes))
+        (count <= MAX_NODES).then_some(Participant { guid, nodes, gid_bytes })
     }
 
     fn node(&mut self) -> Option<Node> {
@@ -151,7 +159,7 @@ impl Message<'_> {
 
     fn gids(&mut self) -> Option<Vec<Gid>> {
         let count = self.cdr.length().ok()?;
-        // A count that the bytes cannot hold ends at the first that is missing.
+        // A count that is too large ends at the first missing GUID.
         (0..count).map(|_| self.gid()).collect()
     }
 
@@ -159,7 +167,7 @@ impl Message<'_> {
         self.cdr.numbers(1, self.gid_bytes as usize).ok()?.first_chunk().copied()
     }
 
-    /// Always with its NUL, even if it is empty.
+    /// Text with its NUL, which an empty text has as well.
     fn text(&mut self) -> Option<String> {
         let length = self.cdr.length().ok()?;
         let text = self.cdr.numbers(1, length).ok()?;
@@ -184,17 +192,17 @@ mod tests {
     }
 
     #[test]
-    fn the_node_is_shown_at_once_then_at_intervals_and_never_left_as_it_was() {
+    fn messages_are_sent_at_once_then_at_intervals_and_the_last_change_is_sent() {
         let (mut pace, start) = (Pace::default(), Instant::now());
         assert_eq!(pace.due(start), Some(start));
-        let mut shown = Vec::new();
+        let mut sent = Vec::new();
         for ms in 0..1000 {
             pace.changed = true;
-            shown.extend(pace.take(start + Duration::from_millis(ms)).then_some(ms));
+            sent.extend(pace.take(start + Duration::from_millis(ms)).then_some(ms));
         }
-        assert_eq!(shown, (0..1000).step_by(100).collect::<Vec<_>>());
+        assert_eq!(sent, (0..1000).step_by(100).collect::<Vec<_>>());
         let last = start + 10 * INTERVAL;
-        assert_eq!(pace.due(start), Some(last), "the last change is shown as well");
+        assert_eq!(pace.due(start), Some(last), "the last change is sent as well");
         assert!(pace.take(last) && pace.due(last).is_none());
         pace.changed = true;
         assert!(pace.take(last + 2 * INTERVAL), "at once after a quiet time");
@@ -202,32 +210,33 @@ mod tests {
 
     #[test]
     fn a_flood_of_messages_is_told_once_and_the_last_counts() {
-        let heard = Heard::default();
+        let observed = ObservedGidBytes::default();
         let message = |size| write(&[7; 16], &nodes(), size).unwrap();
         let (short, long) = (message(GidBytes::Sixteen), message(GidBytes::TwentyFour));
-        assert!(!heard.take(&short) && !heard.take(b"nonsense"), "as was assumed");
-        assert!(heard.take(&long));
+        assert!(!observed.on_message(&short) && !observed.on_message(b"nonsense"), "the default");
+        assert!(observed.on_message(&long));
         let flood = [&short, &long].repeat(100);
-        assert!(!flood.iter().any(|it| heard.take(it)), "told already");
-        assert_eq!(heard.look(), GidBytes::TwentyFour);
-        assert!(!heard.take(&long) && heard.take(&short));
-        assert_eq!(heard.look(), GidBytes::Sixteen);
+        assert!(!flood.iter().any(|it| observed.on_message(it)), "notified already");
+        assert_eq!(observed.get(), GidBytes::TwentyFour);
+        assert!(!observed.on_message(&long) && observed.on_message(&short));
+        assert_eq!(observed.get(), GidBytes::Sixteen);
     }
 
     #[test]
-    fn what_was_written_is_read_whatever_the_size_of_guids() {
+    fn messages_are_read_as_written_with_either_size_of_guids() {
         for gid_bytes in [GidBytes::Sixteen, GidBytes::TwentyFour] {
             for nodes in [nodes(), Vec::new()] {
                 let cdr = write(&[7; 16], &nodes, gid_bytes).unwrap();
-                assert_eq!(read(&cdr), Some(([7; 16], nodes.clone(), gid_bytes)));
+                let expected = Participant { guid: [7; 16], nodes, gid_bytes };
+                assert_eq!(read(&cdr), Some(expected.clone()));
                 let padded = [&cdr[..], &[0, 0, 0]].concat();
-                assert_eq!(read(&padded), Some(([7; 16], nodes, gid_bytes)));
+                assert_eq!(read(&padded), Some(expected));
             }
         }
     }
 
     #[test]
-    fn what_is_cut_or_claims_too_much_is_not_read() {
+    fn truncated_messages_and_excessive_counts_are_not_read() {
         let cdr = write(&[7; 16], &nodes(), GidBytes::Sixteen).unwrap();
         for length in 0..cdr.len() {
             assert_eq!(read(&cdr[..length]), None, "{length}");

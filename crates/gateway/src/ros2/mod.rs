@@ -1,34 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-//! ROS 2 at either end: a node in a DDS domain of this machine, with topics of any type as CDR.
+//! The gateway to ROS 2: a node in a DDS domain of this machine, with topics of any type as CDR.
 //!
-//! [`Ros2`] owns two threads. One holds all state, the actor: it takes in who comes and goes,
-//! and makes and ends readers and writers. The other writes what arrives from peers, so that
-//! neither waits for the other. Messages from local publishers pass through neither: Cyclone
-//! DDS's threads emit them.
+//! [`Ros2`] owns two threads. One, the actor, holds the state: it processes discovery, and creates
+//! and deletes readers and writers. The other writes the messages of peers, so that neither waits
+//! for the other. Messages of local publishers pass through neither: threads of Cyclone DDS emit
+//! them.
 //!
 //! | To change | open |
 //! |---|---|
-//! | what happens upon a command or a discovery | `actor/mod.rs` |
+//! | the effect of a command or a discovery | `actor/mod.rs` |
+//! | endpoints of the domain | `endpoints.rs` |
 //! | which topics are offered and wanted, with which quality of service | `discovery.rs` |
 //! | how messages are read | `subscription.rs` |
 //! | how messages reach local subscribers | `publication.rs` |
 //! | which peer's message is written next | `outbox.rs` |
 //! | how many messages late joiners get | `history.rs` |
-//! | how our node shows in the ROS graph | `graph.rs` |
-//! | what happens to services | `actor/services.rs` |
-//! | who serves what | `servers.rs` |
-//! | what local nodes have in the way of what peers have | `conflict.rs` |
+//! | our node in the ROS graph | `graph.rs` |
+//! | the effect of a command or a discovery on services | `actor/services.rs` |
+//! | which services are offered | `servers.rs` |
+//! | conflicts between local nodes and peers | `conflict.rs` |
 //! | how local servers are called; how local clients are served | `calls.rs`; `served.rs` |
 //! | which reply answers which request | `pairing.rs` |
-//! | what ROS 2 and DDS call things | `names.rs`, `qos.rs` |
+//! | names and QoS policies of ROS 2 and DDS | `names.rs`, `qos.rs` |
 
 mod actor;
 mod calls;
 mod conflict;
 mod discovery;
+mod endpoints;
 pub mod graph;
 mod history;
-pub mod names;
+mod names;
 mod outbox;
 mod pairing;
 mod publication;
@@ -37,22 +39,23 @@ mod served;
 mod servers;
 mod subscription;
 
-use crate::backlog::Backlog;
-use crate::drops::Drops;
-use crate::rejections::{Reason, Rejections};
+use crate::lock::lock;
+use crate::rejections::Reason;
+use crate::shared::Shared;
 use crate::threads;
 use crate::types::installed::Installed;
-use crate::{CallId, Command, Events, Gateway, GatewayStatus, Selector, Source};
+use crate::{Command, Event, Events, Gateway, GatewayStatus, Selector, Source};
 use actor::{Actor, Setup};
 use bytes::Bytes;
 use outbox::Outbox;
 use publication::Publication;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::io;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use subscription::TautlineWriters;
 use tautline_dds::{Discovery, Participant};
 
 pub use tautline_dds::{MAX_DOMAIN, Range};
@@ -66,26 +69,26 @@ pub struct Ros2Options {
     pub range: Range,
     /// Our node name with its namespace (`/tautline`).
     pub node_name: String,
-    /// This node's name in the team, by which other nodes on this machine know it.
+    /// Name of this Tautline node, which other nodes on this machine see.
     pub tautline_name: String,
     /// Largest message that is read, in bytes.
     pub max_message: usize,
-    /// Where definitions of types are.
+    /// The source of type definitions.
     pub installed: Installed,
 }
 
 /// Why the gateway cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The node name.
+    /// The node name is invalid.
     #[error(transparent)]
     Name(#[from] crate::mapping::NameError),
     /// DDS refuses.
     #[error("joining ROS 2's domain {domain}: {error}")]
     Dds {
-        /// Which domain.
+        /// The domain.
         domain: u32,
-        /// What was refused.
+        /// The refusal.
         error: tautline_dds::DdsError,
     },
     /// No thread.
@@ -98,88 +101,51 @@ pub struct Ros2 {
     orders: Sender<Order>,
     outbound: Sender<Outbound>,
     shared: Arc<Shared>,
+    publications: Publications,
     location: String,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What reaches the actor from outside.
 enum Order {
     Do(Command),
-    /// A call that came when too many bytes waited.
-    TooMuch {
-        service: String,
-        call: CallId,
-    },
+    /// An event in place of a command that the backlog did not admit.
+    Emit(Event),
     Discovered(Discovery),
-    /// Participants give GUIDs another size in the ROS graph; one such order waits at a time.
-    Graph,
+    /// The size of GUIDs in the ROS graph has changed; at most one such order is queued.
+    GidSizeChanged,
     /// Our node has one more writer.
-    Redraw,
+    WriterAdded,
     Stop,
 }
 
-/// A message to be written.
 struct Outbound {
     publication: Arc<Publication>,
     source: Source,
     payload: Bytes,
 }
 
-/// What the threads and their owner share.
-#[derive(Default)]
-struct Shared {
-    backlog: Backlog,
-    publications: RwLock<HashMap<String, Arc<Publication>>>,
+/// The publications by topic.
+type Publications = Arc<Mutex<HashMap<String, Arc<Publication>>>>;
+
+/// What readers and writers of the gateway need.
+#[derive(Clone)]
+struct Context {
+    participant: Arc<Participant>,
+    shared: Arc<Shared>,
+    events: Arc<dyn Events>,
+    tautline_writers: TautlineWriters,
+    tautline_name: Arc<str>,
+    max_message: usize,
     /// Calls by local clients so far.
-    calls: AtomicU64,
-    health: Mutex<Health>,
-    drops: Drops,
-    rejections: Rejections,
+    calls: Arc<AtomicU64>,
 }
 
-/// State that status tells.
-#[derive(Default)]
-struct Health {
-    /// Trouble with topics, by topic and kind.
-    troubles: BTreeMap<(String, &'static str), String>,
-}
-
-/// Messages taken from the node before the next one is written.
-const TAKEN_AT_ONCE: usize = 1024;
-/// Troubles that [`Health`] holds; what comes after is left out of status.
-const MAX_TROUBLES: usize = 1024;
-
-impl Shared {
-    fn health(&self) -> MutexGuard<'_, Health> {
-        self.health.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn publication(&self, topic: &str) -> Option<Arc<Publication>> {
-        let all = self.publications.read().unwrap_or_else(PoisonError::into_inner);
-        all.get(topic).cloned()
-    }
-
-    fn trouble(&self) -> String {
-        let all: Vec<String> = self.health().troubles.values().cloned().collect();
-        all.join("; ")
-    }
-}
-
-impl Health {
-    /// Enters, replaces or (empty) removes one kind of trouble with a topic.
-    fn set(&mut self, topic: &str, kind: &'static str, text: String) {
-        let key = (topic.to_owned(), kind);
-        if text.is_empty() {
-            self.troubles.remove(&key);
-        } else if self.troubles.len() < MAX_TROUBLES || self.troubles.contains_key(&key) {
-            self.troubles.insert(key, text);
-        }
-    }
-}
+/// Messages queued before the next one is written.
+const QUEUED_AT_ONCE: usize = 1024;
 
 impl Ros2 {
-    /// Starts. `selector` says what may leave this robot; `events` is called
-    /// on the gateway's threads and on those of Cyclone DDS.
+    /// Starts the gateway. `selector` decides what may leave this robot; `events` is called on the
+    /// gateway's threads and on those of Cyclone DDS.
     pub fn start(
         options: Ros2Options,
         selector: Selector,
@@ -187,40 +153,46 @@ impl Ros2 {
     ) -> Result<Self, StartError> {
         crate::mapping::check_name(&options.node_name)?;
         let domain = options.domain;
-        let location = format!(
-            "domain {domain}, {}",
-            match options.range {
-                Range::Loopback => "localhost",
-                Range::Machine => "this machine",
-            }
-        );
+        let range = match options.range {
+            Range::Loopback => "localhost",
+            Range::Machine => "this machine",
+        };
+        let location = format!("domain {domain}, {range}");
         let refused = |error| StartError::Dds { domain, error };
         let user_data = names::participant_user_data(&options.tautline_name);
         let participant =
             Participant::new(domain, options.range, user_data.as_bytes()).map_err(refused)?;
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::new(Shared { connected: AtomicBool::new(true), ..Shared::default() });
+        let publications = Publications::default();
         let (orders, received) = channel();
         let (outbound, to_write) = channel();
+        let context = Context {
+            participant,
+            shared: shared.clone(),
+            events: events.clone(),
+            tautline_writers: TautlineWriters::default(),
+            tautline_name: options.tautline_name.as_str().into(),
+            max_message: options.max_message,
+            calls: Arc::default(),
+        };
         let setup = Setup {
             options,
-            participant,
+            context,
             selector,
-            events,
-            shared: shared.clone(),
+            publications: publications.clone(),
             orders: orders.clone(),
         };
-        let told = setup.events.clone();
         let actor = Actor::new(setup).map_err(refused)?;
-        let writes = shared.clone();
+        let writer_shared = shared.clone();
         let threads = vec![
-            spawn("ros2", told.clone(), move || actor.run(&received))?,
-            spawn("ros2-out", told, move || write(&writes, &to_write))?,
+            spawn("ros2", events.clone(), move || actor.run(&received))?,
+            spawn("ros2-out", events, move || write(&writer_shared, &to_write))?,
         ];
-        Ok(Self { orders, outbound, shared, location, threads })
+        Ok(Self { orders, outbound, shared, publications, location, threads })
     }
 
     fn publish(&self, topic: &str, source: Source, payload: Bytes) {
-        let Some(publication) = self.shared.publication(topic) else { return };
+        let Some(publication) = lock(&self.publications).get(topic).cloned() else { return };
         let bytes = payload.len();
         if !self.shared.backlog.admit(bytes) {
             self.shared.rejections.add(topic, Reason::GatewayBehind);
@@ -239,16 +211,16 @@ fn spawn(
     threads::spawn(name, ended, work).map_err(StartError::Thread)
 }
 
-/// Writes what comes, until the gateway has ended and nothing waits.
+/// Writes messages until the gateway has ended and the queues are empty.
 fn write(shared: &Shared, messages: &Receiver<Outbound>) {
     let mut outbox = Outbox::default();
     loop {
         if outbox.is_empty() {
             let Ok(first) = messages.recv() else { return };
-            take_in(shared, &mut outbox, first);
+            enqueue(shared, &mut outbox, first);
         }
-        let more = messages.try_iter().take(TAKEN_AT_ONCE);
-        more.for_each(|message| take_in(shared, &mut outbox, message));
+        let more = messages.try_iter().take(QUEUED_AT_ONCE);
+        more.for_each(|message| enqueue(shared, &mut outbox, message));
         if let Some(Outbound { publication, source, payload }) = outbox.next() {
             shared.backlog.release(payload.len());
             publication.write(source, payload);
@@ -256,18 +228,18 @@ fn write(shared: &Shared, messages: &Receiver<Outbound>) {
     }
 }
 
-/// Peers have lower numbers.
-const NODE_ITSELF: u32 = u32::MAX >> 8;
+/// The number of the Tautline node itself; peers have lower ones.
+const OWN_NODE: u32 = u32::MAX >> 8;
 
-fn take_in(shared: &Shared, outbox: &mut Outbox<Outbound>, message: Outbound) {
-    // As the node numbers sources.
+fn enqueue(shared: &Shared, outbox: &mut Outbox<Outbound>, message: Outbound) {
+    // The node numbers sources by peer.
     let peer = message.source.0 >> 8;
     let bytes = message.payload.len();
-    // A watchdog's stop comes after the commands that arrived before it.
-    let is_before = |it: &Outbound| Arc::ptr_eq(&it.publication, &message.publication);
-    let before = (peer == NODE_ITSELF).then(|| outbox.last_with(is_before)).flatten();
-    let pushed = match before {
-        Some(before) => outbox.push(before, bytes, message),
+    // A watchdog's safe message follows the commands that arrived before it.
+    let is_same = |queued: &Outbound| Arc::ptr_eq(&queued.publication, &message.publication);
+    let behind = (peer == OWN_NODE).then(|| outbox.last_with(is_same)).flatten();
+    let pushed = match behind {
+        Some(other) => outbox.push(other, bytes, message),
         None => Err(message),
     };
     if let Err(refused) = pushed.or_else(|message| outbox.push(peer, bytes, message)) {
@@ -282,28 +254,21 @@ impl Gateway for Ros2 {
             Command::Publish { topic, source, payload } => {
                 return self.publish(&topic, source, payload);
             }
-            other => match self.shared.backlog.bound(other) {
-                Ok(command) => Order::Do(command),
-                Err((service, call)) => Order::TooMuch { service, call },
-            },
+            other => {
+                let admitted = self.shared.backlog.admit_command(other);
+                admitted.map_or_else(|event| Order::Emit(*event), Order::Do)
+            }
         };
-        // Fails only after the thread has died, which is logged when it is joined.
+        // Fails only after the thread has ended; shutdown logs that.
         let _ = self.orders.send(order);
     }
 
     fn status(&self) -> GatewayStatus {
-        GatewayStatus {
-            kind: "ros2",
-            location: self.location.clone(),
-            connected: true,
-            trouble: self.shared.trouble(),
-            slow_subscriber_drops: self.shared.drops.all(),
-            rejected: self.shared.rejections.all(),
-        }
+        self.shared.status("ros2", &self.location)
     }
 
     fn shutdown(self: Box<Self>) {
-        let Self { orders, outbound, shared: _, location: _, threads } = *self;
+        let Self { orders, outbound, threads, .. } = *self;
         let _ = orders.send(Order::Stop);
         drop((orders, outbound));
         for thread in threads {

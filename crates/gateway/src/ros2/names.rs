@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What ROS 2 calls things, and what DDS calls them (design.ros2.org, "Topic and Service name
-//! mapping to DDS").
+//! Names of ROS 2 and of DDS (design.ros2.org, "Topic and Service name mapping to DDS").
 
-use tautline_dds::Endpoint;
+use tautline_dds::{Endpoint, Qos as Dds, Specification};
 
-/// What a DDS topic is to ROS 2.
+/// The ROS 2 meaning of a DDS topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Meaning {
     /// A topic (`/scan`).
@@ -26,12 +25,12 @@ const REQUEST_TYPE: &str = "_Request";
 const RESPONSE_TYPE: &str = "_Response";
 /// A type hash among an endpoint's user data (REP 2016).
 const HASH_KEY: &str = "typehash=";
-/// Says in user data that an endpoint is Tautline's, and which node's.
+/// The key in user data that marks an endpoint as a Tautline node's.
 const MARK_KEY: &str = "tautline=";
 
 impl Meaning {
-    /// What the topic `dds_name` is; `None` if it is not of ROS 2 (`ros_discovery_info`), or if
-    /// ROS 2 allows no such name.
+    /// The meaning of the DDS topic `dds_name`; `None` if it is not of ROS 2
+    /// (`ros_discovery_info`), or invalid there.
     pub fn of(dds_name: &str) -> Option<Self> {
         let service = |(prefix, suffix): (&str, &str)| {
             Some(format!("/{}", dds_name.strip_prefix(prefix)?.strip_suffix(suffix)?))
@@ -44,7 +43,7 @@ impl Meaning {
         crate::mapping::check_name(name).is_ok().then_some(meaning)
     }
 
-    /// The name of its DDS topic.
+    /// The name of the DDS topic.
     pub fn dds_name(&self) -> String {
         let bare = |name: &str| name.strip_prefix('/').unwrap_or(name).to_owned();
         match self {
@@ -61,8 +60,7 @@ pub fn dds_type(ros_type: &str) -> Option<String> {
     Some(format!("{}::{NAMESPACE}::{name}_", namespace.replace('/', "::")))
 }
 
-/// `sensor_msgs/msg/LaserScan` of `sensor_msgs::msg::dds_::LaserScan_`; `None` of what is not
-/// made of names as ROS 2 has them.
+/// `sensor_msgs/msg/LaserScan` of `sensor_msgs::msg::dds_::LaserScan_`; `None` for invalid names.
 pub fn ros_type(dds_type: &str) -> Option<String> {
     let (namespace, name) = dds_type.strip_suffix('_')?.rsplit_once("::")?;
     let namespace = namespace.strip_suffix(NAMESPACE)?.strip_suffix("::")?;
@@ -75,13 +73,49 @@ fn is_identifier(name: &str) -> bool {
     name.bytes().all(letter) && name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit())
 }
 
-/// DDS's types of a service's requests and replies:
-/// `std_srvs::srv::dds_::SetBool_Request_` and `..._Response_` of `std_srvs/srv/SetBool`.
-pub fn dds_service_types(ros_type: &str) -> Option<(String, String)> {
-    let part = |suffix| dds_type(&format!("{ros_type}{suffix}"));
-    // Else `dds_type` would take `SetBool` for a name.
+/// The DDS types of a service.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServiceTypes {
+    /// `std_srvs::srv::dds_::SetBool_Request_`
+    pub request: String,
+    /// `std_srvs::srv::dds_::SetBool_Response_`
+    pub reply: String,
+}
+
+/// The DDS types of a service such as `std_srvs/srv/SetBool`.
+pub fn dds_service_types(ros_type: &str) -> Option<ServiceTypes> {
+    // `dds_type` itself would accept names without a package.
     ros_type.split_once('/').filter(|(package, own)| !package.is_empty() && !own.is_empty())?;
-    part(REQUEST_TYPE).zip(part(RESPONSE_TYPE))
+    let part = |suffix| dds_type(&format!("{ros_type}{suffix}"));
+    Some(ServiceTypes { request: part(REQUEST_TYPE)?, reply: part(RESPONSE_TYPE)? })
+}
+
+/// The name and type of a DDS topic.
+pub struct DdsTopic {
+    pub name: String,
+    pub type_name: String,
+}
+
+impl DdsTopic {
+    /// Of a topic and its type (as ROS 2 has them).
+    pub fn of(topic: &str, ros_type: &str) -> Self {
+        let name = Meaning::Topic(topic.into()).dds_name();
+        Self { name, type_name: dds_type(ros_type).unwrap_or_default() }
+    }
+
+    pub fn requests(service: &str, types: &ServiceTypes) -> Self {
+        let name = Meaning::Request(service.into()).dds_name();
+        Self { name, type_name: types.request.clone() }
+    }
+
+    pub fn replies(service: &str, types: &ServiceTypes) -> Self {
+        let name = Meaning::Reply(service.into()).dds_name();
+        Self { name, type_name: types.reply.clone() }
+    }
+
+    pub fn with<'a>(&'a self, qos: &'a Dds) -> Specification<'a> {
+        Specification { topic: &self.name, type_name: &self.type_name, qos }
+    }
 }
 
 /// `std_srvs/srv/SetBool` of `std_srvs::srv::dds_::SetBool_Request_`.
@@ -89,7 +123,7 @@ pub fn ros_service_type(dds_request_type: &str) -> Option<String> {
     Some(ros_type(dds_request_type)?.strip_suffix(REQUEST_TYPE)?.to_owned())
 }
 
-/// User data of our readers and writers: the type's hash where it is known, and whose they are.
+/// User data of our readers and writers: the type's hash if it is known, and our mark.
 pub fn endpoint_user_data(type_hash: &str, tautline_name: &str) -> String {
     let hash = match type_hash {
         "" => String::new(),
@@ -98,19 +132,19 @@ pub fn endpoint_user_data(type_hash: &str, tautline_name: &str) -> String {
     format!("{hash}{MARK_KEY}{tautline_name};")
 }
 
-/// User data of our participant: as a ROS 2 process without an enclave, and ours.
+/// User data of our participant: that of a ROS 2 process without an enclave, and our mark.
 pub fn participant_user_data(tautline_name: &str) -> String {
     format!("enclave=/;{MARK_KEY}{tautline_name};")
 }
 
-/// Whether an endpoint is a Tautline node's, this one's or another's on this machine.
+/// Whether an endpoint is a Tautline node's: ours or another one on this machine.
 pub fn is_of_tautline(user_data: &[u8]) -> bool {
     pairs(user_data).is_some_and(|mut all| all.any(|pair| pair.starts_with(MARK_KEY)))
 }
 
-/// Whether an endpoint is a ROS 2 program's that is no Tautline. ROS 2 has no keys: with one it is
-/// another kind of program's, which took a name of ROS 2's.
-pub fn counts(endpoint: &Endpoint) -> bool {
+/// Whether an endpoint belongs to a ROS 2 program other than Tautline. ROS 2 has no keys: an
+/// endpoint with a key belongs to another kind of program that uses a name of ROS 2.
+pub fn is_foreign_ros(endpoint: &Endpoint) -> bool {
     endpoint.keyless && !is_of_tautline(&endpoint.qos.user_data)
 }
 
@@ -127,7 +161,7 @@ pub fn split_node_name(full: &str) -> (String, String) {
     }
 }
 
-/// The type hash in an endpoint's user data: `key=value;` pairs, whoever wrote them.
+/// The type hash in an endpoint's user data, which has `key=value;` pairs.
 pub fn type_hash(user_data: &[u8]) -> Option<&str> {
     let hash = pairs(user_data)?.find_map(|pair| pair.strip_prefix(HASH_KEY))?;
     let sound = hash.strip_prefix("RIHS01_").is_some_and(|digits| {
@@ -204,7 +238,10 @@ mod tests {
                 "a::action::dds_::Fib_SendGoal_Response_",
             ),
         ] {
-            assert_eq!(dds_service_types(ros), Some((request.into(), reply.into())));
+            assert_eq!(
+                dds_service_types(ros),
+                Some(ServiceTypes { request: request.into(), reply: reply.into() })
+            );
             assert_eq!(ros_service_type(request).as_deref(), Some(ros));
             assert_eq!(ros_service_type(reply), None);
         }
@@ -214,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_hash_is_found_among_user_data() {
+    fn a_type_hash_is_found_in_user_data() {
         let hash = format!("RIHS01_{}", "0a".repeat(32));
         let ours = endpoint_user_data(&hash, "base");
         assert_eq!(type_hash(ours.as_bytes()), Some(&*hash));

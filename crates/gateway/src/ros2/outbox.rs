@@ -1,45 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Messages on their way to local subscribers: a queue for each peer, served in turn. Pure.
+//! Messages for local subscribers: one queue for each peer, in round robin. Pure.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// Messages of one peer that may wait. A peer may send five thousand in a second.
-pub const MAX_WAITING: usize = 8192;
-/// Bytes of them, unless it is one message alone: a fourth of what may wait of all peers.
+/// Messages queued for one peer, which can send five thousand in a second.
+pub const MAX_QUEUED: usize = 8192;
+/// Bytes of these messages, unless a single one is larger: a fourth of the limit for all peers.
 pub const MAX_BYTES: usize = crate::backlog::MAX_BYTES / 4;
 
-/// All messages that wait.
 #[derive(Debug)]
 pub struct Outbox<M> {
-    /// Those of which messages wait.
+    /// The peers with queued messages.
     peers: BTreeMap<u32, Queue<M>>,
-    /// The same peers; the first has the next turn.
-    turns: VecDeque<u32>,
+    /// The same peers in the order of service.
+    order: VecDeque<u32>,
 }
 
 #[derive(Debug)]
 struct Queue<M> {
-    /// With their size.
     messages: VecDeque<(usize, M)>,
     bytes: usize,
 }
 
 impl<M> Default for Outbox<M> {
     fn default() -> Self {
-        Self { peers: BTreeMap::new(), turns: VecDeque::new() }
+        Self { peers: BTreeMap::new(), order: VecDeque::new() }
     }
 }
 
 impl<M> Outbox<M> {
-    /// Takes a message of a peer in; `Err` gives it back when too much of that peer waits.
+    /// Queues a message of a peer; `Err` returns it if the peer's queue is full.
     pub fn push(&mut self, peer: u32, bytes: usize, message: M) -> Result<(), M> {
-        let turns = &mut self.turns;
+        let order = &mut self.order;
         let queue = self.peers.entry(peer).or_insert_with(|| {
-            turns.push_back(peer);
+            order.push_back(peer);
             Queue { messages: VecDeque::new(), bytes: 0 }
         });
-        let waiting = queue.messages.len();
-        if waiting >= MAX_WAITING || (waiting > 0 && queue.bytes + bytes > MAX_BYTES) {
+        let queued = queue.messages.len();
+        if queued >= MAX_QUEUED || (queued > 0 && queue.bytes + bytes > MAX_BYTES) {
             return Err(message);
         }
         queue.bytes += bytes;
@@ -47,30 +45,30 @@ impl<M> Outbox<M> {
         Ok(())
     }
 
-    /// The peer whose last waiting message of this kind is furthest from its turn.
-    pub fn last_with(&self, is_it: impl Fn(&M) -> bool) -> Option<u32> {
-        let last = |queue: &Queue<M>| queue.messages.iter().rposition(|(_, it)| is_it(it));
+    /// The peer whose last matching message is furthest back in its queue.
+    pub fn last_with(&self, matches: impl Fn(&M) -> bool) -> Option<u32> {
+        let last =
+            |queue: &Queue<M>| queue.messages.iter().rposition(|(_, queued)| matches(queued));
         let all = self.peers.iter().filter_map(|(peer, queue)| Some((last(queue)?, *peer)));
         all.max().map(|(_, peer)| peer)
     }
 
-    /// The oldest message of the peer that has its turn.
+    /// The oldest message of the next peer.
     pub fn next(&mut self) -> Option<M> {
-        let peer = self.turns.pop_front()?;
+        let peer = self.order.pop_front()?;
         let queue = self.peers.get_mut(&peer)?;
         let (bytes, message) = queue.messages.pop_front()?;
         queue.bytes -= bytes;
         if queue.messages.is_empty() {
             self.peers.remove(&peer);
         } else {
-            self.turns.push_back(peer);
+            self.order.push_back(peer);
         }
         Some(message)
     }
 
-    /// Whether no message waits.
     pub fn is_empty(&self) -> bool {
-        self.turns.is_empty()
+        self.order.is_empty()
     }
 }
 
@@ -92,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_a_kind_is_found_whoever_sent_it() {
+    fn the_peer_with_the_last_matching_message_is_found() {
         let mut outbox = Outbox::default();
         for (peer, message) in [(1, 'a'), (1, 'b'), (2, 'b'), (2, 'b'), (2, 'b'), (2, 'a')] {
             outbox.push(peer, 1, message).unwrap();
@@ -106,7 +104,7 @@ mod tests {
     #[test]
     fn a_peer_fills_its_own_queue_alone_in_number_and_in_bytes() {
         let mut outbox = Outbox::default();
-        for number in 0..MAX_WAITING {
+        for number in 0..MAX_QUEUED {
             outbox.push(1, 1, number).unwrap();
         }
         assert_eq!(outbox.push(1, 1, 7), Err(7));

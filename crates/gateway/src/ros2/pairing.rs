@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How a reply finds the request that it answers. Pure.
 //!
-//! There are two ways, and a program of one does not understand the other's:
-//! - by the sample's identity (DDS-RPC 1.0, 7.8.2), beside the payload: Fast DDS, and all others;
-//! - by 16 bytes at the head of the payload, after the encapsulation: rmw_cyclonedds. The client
-//!   draws eight of them for itself and counts requests in the rest; the server gives them back.
+//! There are two incompatible schemes:
+//! - the sample's identity (DDS-RPC 1.0, 7.8.2), outside the payload: Fast DDS and all others;
+//! - a header of 16 bytes in the payload, after the encapsulation: rmw_cyclonedds. The client
+//!   identifies itself in eight of them and counts requests in the rest; the server returns them.
 //!
-//! Nothing that a service's endpoints announce tells which it is, but the first two bytes of a
-//! GUID name who made the DDS (RTPS 2.5, 9.3.1.1). A service of ours serves both kinds of client.
-//! All of them hear all replies, though: one of the other kind passes a reply over, or logs that it
-//! cannot read it.
+//! The endpoints of a service do not announce the scheme, but the first two bytes of a GUID are the
+//! vendor of the DDS implementation (RTPS 2.5, 9.3.1.1). A service of ours serves both kinds of
+//! client. All clients receive all replies, though: a client of the other kind ignores a reply, or
+//! logs that it cannot read it.
 
 use crate::Outcome;
 use crate::types::transcode::{CDR_BE, CDR_LE, ENCAPSULATION_BYTES};
@@ -17,35 +17,35 @@ use bytes::Bytes;
 use std::hash::Hasher;
 use tautline_dds::{Guid, SampleId, SampleInfo};
 
-/// Eclipse Cyclone DDS's number.
+/// Eclipse Cyclone DDS's vendor ID.
 const CYCLONE_DDS: [u8; 2] = [0x01, 0x10];
-/// Of the head that rmw_cyclonedds puts before requests and replies.
-const HEAD_BYTES: usize = 16;
-/// Of a GUID, those that tell the participant (RTPS 2.5, 9.3.1.1).
+/// Size of rmw_cyclonedds's header of requests and replies.
+const HEADER_BYTES: usize = 16;
+/// The part of a GUID that identifies the participant (RTPS 2.5, 9.3.1.1).
 const PARTICIPANT_BYTES: usize = 12;
-/// In a request's related identity Fast DDS gives its reader, and no number.
+/// The number in the related identity of a Fast DDS request, which names the client's reader.
 const NO_NUMBER: i64 = -1 << 32;
 
-/// How a program pairs replies with requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
-    Identity,
-    Head,
+/// Whether the program with this endpoint uses the header of rmw_cyclonedds.
+fn uses_header(guid: &Guid) -> bool {
+    guid.starts_with(&CYCLONE_DDS)
 }
 
-impl Way {
-    fn of(guid: &Guid) -> Self {
-        if guid.starts_with(&CYCLONE_DDS) { Self::Head } else { Self::Identity }
-    }
+/// A sample to write.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Sample {
+    pub payload: Bytes,
+    /// The related identity outside the payload.
+    pub related: Option<SampleId>,
 }
 
-/// Whether a payload is a message as ROS 2 writes it.
+/// Whether a payload is CDR with an encapsulation that ROS 2 uses.
 pub fn is_cdr(payload: &[u8]) -> bool {
     payload.len() >= ENCAPSULATION_BYTES
         && [CDR_BE, CDR_LE].iter().any(|known| payload.starts_with(known))
 }
 
-/// What all endpoints of a participant have in common.
+/// The part of a GUID that all endpoints of a participant share.
 pub fn participant(guid: &Guid) -> &[u8] {
     &guid[..PARTICIPANT_BYTES]
 }
@@ -53,30 +53,30 @@ pub fn participant(guid: &Guid) -> &[u8] {
 /// A local client that waits for a reply.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller {
-    /// By which the request came.
+    /// The writer of the request.
     pub writer: Guid,
     request: Request,
 }
 
-/// What a reply has to name.
+/// The reference of a reply to its request.
 #[derive(Debug, Clone, Copy)]
 enum Request {
     Identity(SampleId),
-    Head { head: [u8; HEAD_BYTES], encapsulation: [u8; 2] },
+    Header { header: [u8; HEADER_BYTES], encapsulation: [u8; 2] },
 }
 
 impl Caller {
-    /// Who sent a request, and the request itself; `None` if it is not whole.
+    /// The caller and the request in a sample; `None` if the sample is incomplete.
     pub fn of(payload: &Bytes, writer: Guid, info: &SampleInfo) -> Option<(Self, Bytes)> {
         if !is_cdr(payload) {
             return None;
         }
-        if Way::of(&writer) == Way::Head {
+        if uses_header(&writer) {
             let encapsulation = [payload[0], payload[1]];
-            let (head, request) = behead(payload)?;
+            let (header, body) = split_header(payload)?;
             return Some((
-                Self { writer, request: Request::Head { head, encapsulation } },
-                request,
+                Self { writer, request: Request::Header { header, encapsulation } },
+                body,
             ));
         }
         let to = info.related.map_or(writer, |related| related.writer);
@@ -84,66 +84,62 @@ impl Caller {
         Some((Self { writer, request }, payload.clone()))
     }
 
-    /// A response (CDR) as it is written, and the request that it answers, where that is told
-    /// beside it.
-    pub fn reply(&self, response: Bytes) -> (Bytes, Option<SampleId>) {
+    /// The reply with a response (CDR).
+    pub fn reply(&self, response: Bytes) -> Sample {
         match self.request {
-            Request::Identity(id) => (response, Some(id)),
-            Request::Head { head, encapsulation } => {
-                let same = response.starts_with(&encapsulation);
-                (with_head(if same { head } else { swapped(head) }, &response), None)
+            Request::Identity(id) => Sample { payload: response, related: Some(id) },
+            Request::Header { header, encapsulation } => {
+                let is_same_order = response.starts_with(&encapsulation);
+                with_header(header, is_same_order, &response)
             }
         }
     }
 }
 
-/// Our side of a service that others serve.
+/// Our side of a service of local servers.
 #[derive(Debug, Clone, Copy)]
 pub struct Client {
-    /// Of the reader of replies.
+    /// Reader of replies.
     pub reader: Guid,
-    /// Of the writer of requests.
+    /// Writer of requests.
     pub writer: Guid,
 }
 
 impl Client {
-    /// Request (CDR) number `seq` as a server takes it, and what is told beside it.
+    /// Request (CDR) number `seq` in the scheme of a server.
     ///
-    /// A server on Fast DDS that is told the reader waits, if need be, until it has met it.
-    pub fn request(&self, server: &Guid, seq: i64, request: Bytes) -> (Bytes, Option<SampleId>) {
-        match Way::of(server) {
-            Way::Identity => (request, Some(SampleId { writer: self.reader, seq: NO_NUMBER })),
-            Way::Head => {
-                let mut head = [0; HEAD_BYTES];
-                head[..8].copy_from_slice(&self.own_bytes());
-                head[8..].copy_from_slice(&seq.to_le_bytes());
-                let little = request.starts_with(&CDR_LE);
-                (with_head(if little { head } else { swapped(head) }, &request), None)
-            }
+    /// A server on Fast DDS waits until it has matched the reader that the request names.
+    pub fn request(&self, server: &Guid, seq: i64, request: Bytes) -> Sample {
+        if !uses_header(server) {
+            let related = Some(SampleId { writer: self.reader, seq: NO_NUMBER });
+            return Sample { payload: request, related };
         }
+        let mut header = [0; HEADER_BYTES];
+        header[..8].copy_from_slice(&self.own_bytes());
+        header[8..].copy_from_slice(&seq.to_le_bytes());
+        with_header(header, request.starts_with(&CDR_LE), &request)
     }
 
-    /// Which of our requests a server's reply answers, and the response; `Err` says what is
-    /// wrong with it. `None`: it is another client's.
+    /// The number of our request and the outcome in a server's reply. `None`: the reply is for
+    /// another client.
     pub fn answered(
         &self,
         payload: &Bytes,
         server: &Guid,
         related: Option<SampleId>,
     ) -> Option<(i64, Outcome)> {
-        if Way::of(server) == Way::Head {
-            let (head, response) = behead(payload)?;
-            let little = payload.starts_with(&CDR_LE);
-            let head = if little { head } else { swapped(head) };
-            let (own, seq) = head.split_first_chunk::<8>()?;
+        if uses_header(server) {
+            let (header, response) = split_header(payload)?;
+            let header = in_order(header, payload.starts_with(&CDR_LE));
+            let (own, seq) = header.split_first_chunk::<8>()?;
             let seq = i64::from_le_bytes(*seq.first_chunk()?);
-            return (*own == self.own_bytes()).then(|| (seq, sound(response)));
+            return (*own == self.own_bytes()).then(|| (seq, checked(response)));
         }
-        let related = related.filter(|it| it.writer == self.reader || it.writer == self.writer)?;
-        Some((related.seq, sound(payload.clone())))
+        let related = related.filter(|id| id.writer == self.reader || id.writer == self.writer)?;
+        Some((related.seq, checked(payload.clone())))
     }
 
-    /// By which servers of rmw_cyclonedds tell us apart.
+    /// Our identification for servers with rmw_cyclonedds.
     fn own_bytes(&self) -> [u8; 8] {
         let mut hasher = std::hash::DefaultHasher::new();
         hasher.write(&self.writer);
@@ -151,31 +147,34 @@ impl Client {
     }
 }
 
-fn sound(response: Bytes) -> Outcome {
+fn checked(response: Bytes) -> Outcome {
     match is_cdr(&response) {
         true => Ok(response),
         false => Err("the response is in an encoding other than CDR".into()),
     }
 }
 
-/// The head, and the payload without it. The rest keeps its alignment: the head has twice the
-/// largest there is.
-fn behead(payload: &Bytes) -> Option<([u8; HEAD_BYTES], Bytes)> {
+/// The header, and the payload without it. The body keeps its alignment: the header has twice the
+/// largest size of a number.
+fn split_header(payload: &Bytes) -> Option<([u8; HEADER_BYTES], Bytes)> {
     let (encapsulation, rest) = payload.split_at_checked(ENCAPSULATION_BYTES)?;
-    let (head, body) = rest.split_first_chunk()?;
-    Some((*head, [encapsulation, body].concat().into()))
+    let (header, body) = rest.split_first_chunk()?;
+    Some((*header, [encapsulation, body].concat().into()))
 }
 
-fn with_head(head: [u8; HEAD_BYTES], payload: &Bytes) -> Bytes {
+fn with_header(header: [u8; HEADER_BYTES], is_same_order: bool, payload: &Bytes) -> Sample {
     let (encapsulation, body) = payload.split_at(ENCAPSULATION_BYTES.min(payload.len()));
-    [encapsulation, &head, body].concat().into()
+    let payload = [encapsulation, &in_order(header, is_same_order), body].concat().into();
+    Sample { payload, related: None }
 }
 
-/// Both of its numbers in the other order of bytes.
-fn swapped(mut head: [u8; HEAD_BYTES]) -> [u8; HEAD_BYTES] {
-    head[..8].reverse();
-    head[8..].reverse();
-    head
+/// Swaps the bytes of the header's two numbers unless the byte order is the same.
+fn in_order(mut header: [u8; HEADER_BYTES], is_same_order: bool) -> [u8; HEADER_BYTES] {
+    if !is_same_order {
+        header[..8].reverse();
+        header[8..].reverse();
+    }
+    header
 }
 
 #[cfg(test)]
@@ -191,18 +190,19 @@ mod tests {
     }
 
     #[test]
-    fn fast_dds_is_answered_beside_the_payload_by_reader_where_it_is_told() {
+    fn fast_dds_is_answered_outside_the_payload_to_the_reader_that_it_names() {
         let payload = Bytes::from_static(&[0, 1, 0, 0, 5]);
         for (related, expected) in
             [(None, FAST), (Some(SampleId { writer: [9; 16], seq: NO_NUMBER }), [9; 16])]
         {
             let (caller, request) = Caller::of(&payload, FAST, &info(3, related)).unwrap();
             assert_eq!(request, payload);
-            let (reply, id) = caller.reply(payload.clone());
-            assert_eq!((reply, id), (payload.clone(), Some(SampleId { writer: expected, seq: 3 })));
+            let related = Some(SampleId { writer: expected, seq: 3 });
+            let payload = payload.clone();
+            assert_eq!(caller.reply(payload.clone()), Sample { payload, related });
         }
-        let (request, beside) = US.request(&FAST, 4, payload.clone());
-        assert_eq!((&request, beside.unwrap().writer), (&payload, US.reader));
+        let request = US.request(&FAST, 4, payload.clone());
+        assert_eq!((&request.payload, request.related.unwrap().writer), (&payload, US.reader));
         for (writer, expected) in [(US.reader, Some(4)), (US.writer, Some(4)), ([1; 16], None)] {
             let answered = US.answered(&payload, &FAST, Some(SampleId { writer, seq: 4 }));
             assert_eq!(answered.map(|(seq, _)| seq), expected);
@@ -211,15 +211,15 @@ mod tests {
     }
 
     #[test]
-    fn rmw_cyclonedds_is_answered_by_its_head_in_either_order_of_bytes() {
+    fn rmw_cyclonedds_is_answered_by_its_header_in_either_byte_order() {
         for (client, server) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
             let plain = |order: u8| Bytes::from(vec![0, order, 0, 0, 5, 6]);
-            let (request, beside) = US.request(&CYCLONE, 1 << 33, plain(client));
-            assert!(beside.is_none() && request.len() == 22);
-            let (caller, bare) = Caller::of(&request, CYCLONE, &info(0, None)).unwrap();
+            let request = US.request(&CYCLONE, 1 << 33, plain(client));
+            assert!(request.related.is_none() && request.payload.len() == 22);
+            let (caller, bare) = Caller::of(&request.payload, CYCLONE, &info(0, None)).unwrap();
             assert_eq!(bare, plain(client));
-            let (reply, beside) = caller.reply(plain(server));
-            assert!(beside.is_none());
+            let Sample { payload: reply, related } = caller.reply(plain(server));
+            assert!(related.is_none());
             let (seq, outcome) = US.answered(&reply, &CYCLONE, None).unwrap();
             assert_eq!((seq, outcome.unwrap()), (1 << 33, plain(server)));
             let other = Client { writer: [1; 16], ..US };
@@ -229,7 +229,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_bytes_are_taken_or_not(bytes: Vec<u8>, seq: i64) {
+        fn any_bytes_are_accepted_or_not(bytes: Vec<u8>, seq: i64) {
             let bytes = Bytes::from(bytes);
             for program in [FAST, CYCLONE] {
                 if let Some((caller, request)) = Caller::of(&bytes, program, &info(seq, None)) {
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_no_cdr_is_no_request_and_no_response() {
+    fn truncated_payloads_and_other_encodings_are_no_requests_or_responses() {
         let payload =
             Bytes::from(vec![0, 1, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]);
         for length in 0..payload.len() {

@@ -1,82 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Topics published to local subscribers on behalf of peers.
 
-use super::Shared;
-use super::names::{self, Meaning};
+use super::Context;
+use super::names::{self, DdsTopic};
 use super::qos;
-use crate::sparing::Sparing;
+use crate::lock::lock;
+use crate::log_limit::log_limited;
 use crate::{MAX_SOURCES, Source, Topic};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use tautline_dds::{DdsError, Guid, Participant, Qos as Dds, RawWriter, Specification};
+use std::sync::{Arc, Mutex};
+use tautline_dds::{DdsError, Guid, Qos as Dds, RawWriter};
 
 /// A topic with its writers.
 ///
-/// There is one writer for all publishers of a volatile topic. Of a transient local one each
-/// publisher has its own, since the last messages are kept per writer: else one publisher's
-/// would push out another's.
+/// A volatile topic has one writer for all publishers. A transient local topic has one for each
+/// publisher, since a writer keeps the last messages: with a common writer, those of one publisher
+/// would replace those of another.
 pub struct Publication {
-    /// What is published.
     pub topic: Topic,
     dds: Dds,
-    tautline_name: String,
-    participant: Arc<Participant>,
-    shared: Arc<Shared>,
+    context: Context,
     drops: Arc<AtomicU64>,
     writers: Mutex<Writers>,
-    /// Told when there is one more writer.
+    /// Called after the creation of a further writer.
     on_writer: Box<dyn Fn() + Send + Sync>,
 }
 
 struct Writers {
-    /// Made with the publication, so that it shows before there is a message.
+    /// Created with the publication, so that subscribers see it before the first message.
     first: Arc<RawWriter>,
     of: BTreeMap<Source, Arc<RawWriter>>,
 }
 
 impl Publication {
-    /// Starts.
     pub fn new(
         topic: Topic,
-        tautline_name: &str,
-        participant: &Arc<Participant>,
-        shared: &Arc<Shared>,
+        context: &Context,
         on_writer: Box<dyn Fn() + Send + Sync>,
     ) -> Result<Self, DdsError> {
-        let dds =
-            qos::to_write(&topic.qos, names::endpoint_user_data(&topic.type_hash, tautline_name));
-        let drops = shared.drops.of(&topic.name);
-        let first = writer(&topic, &dds, participant, shared)?;
-        Ok(Self {
-            topic,
-            dds,
-            tautline_name: tautline_name.into(),
-            participant: participant.clone(),
-            shared: shared.clone(),
-            drops,
-            writers: Mutex::new(Writers { first: Arc::new(first), of: BTreeMap::new() }),
-            on_writer,
-        })
+        let dds = policies(&topic, context);
+        let drops = context.shared.drops.count(&topic.name);
+        let first = Arc::new(writer(&topic, &dds, context)?);
+        let writers = Mutex::new(Writers { first, of: BTreeMap::new() });
+        Ok(Self { topic, dds, context: context.clone(), drops, writers, on_writer })
     }
 
-    /// Whether it serves as it is for a topic that has changed so.
+    /// Whether the publication needs no change for a new description of its topic.
     pub fn serves(&self, topic: &Topic) -> bool {
-        let user_data = names::endpoint_user_data(&topic.type_hash, &self.tautline_name);
-        self.topic.type_name == topic.type_name && self.dds == qos::to_write(&topic.qos, user_data)
+        self.topic.type_name == topic.type_name && self.dds == policies(topic, &self.context)
     }
 
-    /// GUIDs of its writers.
     pub fn guids(&self) -> Vec<Guid> {
-        let writers = self.writers.lock().unwrap_or_else(PoisonError::into_inner);
+        let writers = lock(&self.writers);
         let mut guids = vec![writers.first.guid];
         guids.extend(writers.of.values().map(|writer| writer.guid));
         guids.dedup();
         guids
     }
 
-    /// Writes a message; one that subscribers have no room for is counted.
+    /// Writes a message; counts a drop if it does not fit.
     pub fn write(&self, source: Source, payload: Bytes) {
         let written = self.writer_of(source).and_then(|to| to.write(payload, None));
         if let Err(error) = written {
@@ -86,7 +70,7 @@ impl Publication {
     }
 
     fn writer_of(&self, source: Source) -> Result<Arc<RawWriter>, DdsError> {
-        let mut writers = self.writers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writers = lock(&self.writers);
         if !self.topic.qos.transient_local {
             return Ok(writers.first.clone());
         }
@@ -96,7 +80,7 @@ impl Publication {
         let new = match writers.of.len() {
             0 => writers.first.clone(),
             count if count < MAX_SOURCES as usize => {
-                let new = writer(&self.topic, &self.dds, &self.participant, &self.shared)?;
+                let new = writer(&self.topic, &self.dds, &self.context)?;
                 (self.on_writer)();
                 Arc::new(new)
             }
@@ -107,29 +91,22 @@ impl Publication {
     }
 }
 
-fn writer(
-    topic: &Topic,
-    dds: &Dds,
-    participant: &Arc<Participant>,
-    shared: &Arc<Shared>,
-) -> Result<RawWriter, DdsError> {
-    let specification = Specification {
-        topic: &Meaning::Topic(topic.name.clone()).dds_name(),
-        type_name: &names::dds_type(&topic.type_name).unwrap_or_default(),
-        qos: dds,
-    };
-    let (name, health) = (topic.name.clone(), shared.clone());
+fn policies(topic: &Topic, context: &Context) -> Dds {
+    let user_data = names::endpoint_user_data(&topic.type_hash, &context.tautline_name);
+    qos::to_write(&topic.qos, user_data)
+}
+
+fn writer(topic: &Topic, dds: &Dds, context: &Context) -> Result<RawWriter, DdsError> {
+    let (name, shared) = (topic.name.clone(), context.shared.clone());
     let incompatible = move |policy, count| {
         let text = format!(
-            "{count} subscribers of {name} get nothing: they ask for more {} than its publisher \
+            "{count} subscribers of {name} get nothing: they request more {} than its publisher \
              offers",
             qos::policy(policy)
         );
-        static SPARING: Sparing = Sparing::new();
-        if let Some(left_out) = SPARING.next() {
-            tracing::warn!(left_out, "{text}");
-        }
-        health.health().set(&name, "publishing", text);
+        log_limited!(warn, {}, "{text}");
+        shared.troubles.set(&name, "publishing", text);
     };
-    RawWriter::new(participant, specification, incompatible)
+    let topic = DdsTopic::of(&topic.name, &topic.type_name);
+    RawWriter::new(&context.participant, topic.with(dds), incompatible)
 }

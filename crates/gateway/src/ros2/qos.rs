@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Quality of service: as DDS has it, and as it crosses to the other robot.
+//! Quality of service: the policies of DDS, and those sent to the other robot.
 
 use super::history::MAX_DEPTH;
 use crate::{Liveliness, Qos};
 use std::time::Duration;
 use tautline_dds::{INFINITE, Qos as Dds};
 
-/// Messages that a writer keeps for subscribers that lag behind, and the least depth that a
-/// volatile topic gets: rmw's default.
+/// Messages that a writer of a volatile topic keeps for slow subscribers, at least: rmw's default.
 const DEPTH: u32 = 10;
 const VOLATILE: u32 = 0;
 const TRANSIENT_LOCAL: u32 = 1;
 const AUTOMATIC: u32 = 0;
 const MANUAL_BY_TOPIC: u32 = 2;
 
-/// What a writer offers. DDS does not tell its depth.
+/// The offer of a writer. DDS does not announce its depth.
 pub fn offered(dds: &Dds) -> Qos {
     Qos {
         transient_local: dds.durability >= TRANSIENT_LOCAL,
@@ -23,13 +22,13 @@ pub fn offered(dds: &Dds) -> Qos {
         deadline: finite(dds.deadline),
         lifespan: finite(dds.lifespan),
         liveliness: Liveliness {
-            manual: dds.liveliness.0 == MANUAL_BY_TOPIC,
-            lease: finite(dds.liveliness.1),
+            manual: dds.liveliness.kind == MANUAL_BY_TOPIC,
+            lease: finite(dds.liveliness.lease),
         },
     }
 }
 
-/// What a reader asks so that every one of these writers matches: no more than the least of them.
+/// The policies of a reader that matches each of these writers: no more than the least offer.
 pub fn to_read<'a>(all: impl IntoIterator<Item = &'a Qos>) -> Dds {
     let (mut reliable, mut transient_local) = (true, true);
     for qos in all {
@@ -39,14 +38,14 @@ pub fn to_read<'a>(all: impl IntoIterator<Item = &'a Qos>) -> Dds {
     Dds {
         reliable,
         durability: if transient_local { TRANSIENT_LOCAL } else { VOLATILE },
-        // Each is taken as it comes.
+        // The gateway takes each message at once.
         keep_all: true,
         ignore_own: true,
         ..Dds::default()
     }
 }
 
-/// What a writer offers on behalf of publishers elsewhere.
+/// The policies of a writer on behalf of publishers of a peer.
 pub fn to_write(qos: &Qos, user_data: String) -> Dds {
     let depth = if qos.transient_local { qos.depth.max(1) } else { qos.depth.max(DEPTH) };
     Dds {
@@ -55,23 +54,23 @@ pub fn to_write(qos: &Qos, user_data: String) -> Dds {
         depth: depth.min(MAX_DEPTH) as i32,
         deadline: nanoseconds(qos.deadline),
         lifespan: nanoseconds(qos.lifespan),
-        liveliness: (
-            if qos.liveliness.manual { MANUAL_BY_TOPIC } else { AUTOMATIC },
-            nanoseconds(qos.liveliness.lease),
-        ),
+        liveliness: tautline_dds::Liveliness {
+            kind: if qos.liveliness.manual { MANUAL_BY_TOPIC } else { AUTOMATIC },
+            lease: nanoseconds(qos.liveliness.lease),
+        },
         user_data: user_data.into_bytes(),
         ignore_own: true,
-        // The writing thread serves all peers and waits for no room. (Cyclone DDS 11.0.1 lets a
-        // writer that keeps the last wait only beyond 2 GB.) What fails is dropped and counted.
+        // The writing thread serves all peers, so it does not wait for space. (With keep last, a
+        // writer of Cyclone DDS 11.0.1 waits only beyond 2 GB.) Failed writes count as drops.
         max_blocking_time: 0,
         ..Dds::default()
     }
 }
 
 fn finite(nanoseconds: i64) -> Option<Duration> {
-    // What is not finite, or not sound, promises nothing.
-    let sound = u64::try_from(nanoseconds).ok().filter(|_| nanoseconds != INFINITE);
-    sound.filter(|ns| *ns > 0).map(Duration::from_nanos)
+    // An infinite or invalid duration promises nothing.
+    let valid = u64::try_from(nanoseconds).ok().filter(|_| nanoseconds != INFINITE);
+    valid.filter(|ns| *ns > 0).map(Duration::from_nanos)
 }
 
 fn nanoseconds(duration: Option<Duration>) -> i64 {
@@ -97,7 +96,7 @@ mod tests {
     const SECOND: Option<Duration> = Some(Duration::from_secs(1));
 
     #[test]
-    fn a_reader_asks_for_the_least_of_what_is_offered() {
+    fn a_reader_requests_the_least_offer() {
         let strong = Qos { transient_local: true, ..Qos::default() };
         let weak = Qos { reliable: false, ..Qos::default() };
         assert!(to_read([&strong]).reliable && to_read([&strong]).durability == TRANSIENT_LOCAL);
@@ -106,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_from_dds_is_written_to_dds() {
+    fn policies_survive_the_conversion_to_dds_and_back() {
         let qos = Qos {
             transient_local: true,
             depth: 3,

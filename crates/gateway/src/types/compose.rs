@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A message of a type known only at run time, from values that a person wrote.
+//! Composes a message of a type known at run time from values in YAML.
 
 use super::definition::{Arity, Base, DUMMY_FIELD, Dialect, Field, Primitive, Schema};
 use super::transcode::cursor::{Layout, Writer};
 use super::transcode::{TranscodeError, cdr_writer, each};
 
-/// Characters of a value that an error repeats.
+/// Characters of a value that an error quotes.
 const MAX_QUOTED_CHARS: usize = 60;
 
-/// Fields with their values; those left out are zero, false or empty.
+/// Fields with their values; all others are zero, false or empty.
 pub type Fields = Vec<(String, Written)>;
 
-/// A value as YAML has it: what it means depends on its field.
+/// A value of YAML, whose meaning depends on its field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Written {
-    /// A number, a truth value or text.
+    /// A number, a boolean or text.
     One(String),
-    /// Of an array or sequence.
+    /// The elements of an array or sequence.
     List(Vec<Written>),
-    /// Of a type with fields.
+    /// The fields of a message type.
     Map(Fields),
 }
 
-/// The message of at most `limit` bytes in its own ROS's serialization (CDR with its
-/// encapsulation). The error names the field, what was found there and what is allowed.
+/// The message, of at most `limit` bytes, in the serialization of its ROS (CDR with its
+/// encapsulation). The error names the field, the value found and the values allowed.
 pub fn compose(
     schema: &Schema,
     fields: &[(String, Written)],
@@ -94,7 +94,7 @@ impl Composer<'_> {
             (Base::Struct(_), _) => Err(wrong(&in_words(value), "a map of its fields")),
             (Base::String(bound), Written::One(text)) => {
                 check_bound(text.len(), "bytes", bound)?;
-                // CDR's text ends at the first.
+                // Text in CDR ends at the first NUL.
                 if self.schema.dialect == Dialect::Ros2 && text.contains('\0') {
                     return Err(wrong("text with NUL", "text without"));
                 }
@@ -165,13 +165,13 @@ impl Composer<'_> {
     }
 }
 
-/// The words of ROS 1's time, as its tools name them.
+/// The parts of ROS 1's time, as its tools name them.
 const TIME_PARTS: [&str; 2] = ["secs", "nsecs"];
 
-/// What a primitive type holds.
+/// The values of a primitive type.
 enum Number {
-    Truth,
-    /// From the least to the most.
+    Bool,
+    /// From the least to the greatest.
     Whole(i128, i128),
     Single,
     Double,
@@ -181,29 +181,27 @@ enum Number {
 
 impl Number {
     fn of(primitive: Primitive, dialect: Dialect) -> Self {
-        let signed = |bits: u32| Self::Whole(-(1 << (bits - 1)), (1 << (bits - 1)) - 1);
-        let unsigned = |bits: u32| Self::Whole(0, (1 << bits) - 1);
+        use Primitive::*;
+        let bits = 8 * primitive.bytes();
         match primitive {
-            Primitive::Bool => Self::Truth,
-            Primitive::Byte if dialect == Dialect::Ros1 => signed(8),
-            Primitive::UInt8 | Primitive::Byte | Primitive::Char => unsigned(8),
-            Primitive::Int8 => signed(8),
-            Primitive::Int16 => signed(16),
-            Primitive::UInt16 => unsigned(16),
-            Primitive::Int32 => signed(32),
-            Primitive::UInt32 => unsigned(32),
-            Primitive::Int64 => signed(64),
-            Primitive::UInt64 => unsigned(64),
-            Primitive::Float32 => Self::Single,
-            Primitive::Float64 => Self::Double,
-            Primitive::Time | Primitive::Duration => Self::Time,
+            Bool => Self::Bool,
+            Float32 => Self::Single,
+            Float64 => Self::Double,
+            Time | Duration => Self::Time,
+            Byte if dialect == Dialect::Ros1 => Self::signed(bits),
+            Int8 | Int16 | Int32 | Int64 => Self::signed(bits),
+            UInt8 | UInt16 | UInt32 | UInt64 | Byte | Char => Self::Whole(0, (1 << bits) - 1),
         }
     }
 
-    /// Its bytes, little-endian, of which the first count.
+    fn signed(bits: usize) -> Self {
+        Self::Whole(-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+    }
+
+    /// The value in little-endian order; a smaller type has only the first bytes.
     fn read(&self, text: &str) -> Option<[u8; 8]> {
         let number = match self {
-            Self::Truth => u64::from(text.parse::<bool>().ok()?),
+            Self::Bool => u64::from(text.parse::<bool>().ok()?),
             Self::Whole(least, most) => {
                 let number: i128 = text.parse().ok()?;
                 // Two's complement: the low bytes are those of the smaller type.
@@ -223,7 +221,7 @@ impl Number {
 
     fn allowed(&self) -> String {
         match self {
-            Self::Truth => "true or false".into(),
+            Self::Bool => "true or false".into(),
             Self::Whole(least, most) => format!("a whole number from {least} to {most}"),
             Self::Single => "a number that 32 bits hold".into(),
             Self::Double => "a number".into(),

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Definitions of messages, as text: `.msg` files and those they need, one after another.
+//! Definitions of messages as text: a `.msg` file and those that it needs.
 //!
 //! The form is that of a ROS 1 connection header (`rosmsg show`, `gendeps --cat`), which MCAP
-//! uses for ROS 2 as well: the message's own text, then for each type it needs a line of at
-//! least [`SEPARATOR_BYTES`] `=`, a line `MSG: package/Type`, and that type's text.
+//! uses for ROS 2 as well: the message's own text, then for each type that it needs a line of at
+//! least [`SEPARATOR_BYTES`] `=`, a line `MSG: package/Type`, and the type's text.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 
-/// Longest text of a definition that is looked at.
+/// Longest text of a definition.
 pub const MAX_TEXT_BYTES: usize = 1 << 20;
 /// Lines in it.
 pub const MAX_LINES: usize = 65_536;
@@ -19,16 +18,16 @@ pub const MAX_TYPES: usize = 512;
 pub const MAX_DECLARED: usize = 8192;
 /// Longest name of a type, in bytes.
 pub const MAX_NAME_BYTES: usize = 255;
-/// How deep types may be nested in each other.
+/// Deepest nesting of types.
 pub const MAX_DEPTH: usize = 32;
 /// `=` in a line that separates two types.
 const SEPARATOR_BYTES: usize = 40;
 /// The line between a service's request and response.
 pub const BETWEEN: &str = "---";
-/// What ROS 2 gives a message without fields, since IDL has no empty struct.
+/// The field that ROS 2 adds to an empty message, since IDL has no empty struct.
 pub const DUMMY_FIELD: &str = "structure_needs_at_least_one_member";
 
-/// Whose rules a text follows.
+/// The rules of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
     /// ROS 1: `Header`, `time`, `duration`; nothing is bounded.
@@ -49,7 +48,7 @@ pub struct DefinitionError {
     pub problem: String,
 }
 
-/// A type without parts.
+/// A type without fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Primitive {
     /// A byte, 0 or 1.
@@ -85,7 +84,7 @@ pub enum Primitive {
 }
 
 impl Primitive {
-    /// Bytes it takes.
+    /// Size in bytes.
     pub fn bytes(self) -> usize {
         match self {
             Self::Bool | Self::Int8 | Self::UInt8 | Self::Byte | Self::Char => 1,
@@ -117,25 +116,25 @@ impl Primitive {
     }
 }
 
-/// What one value of a field is.
+/// The type of one value of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Base {
     /// A number, a truth value, or ROS 1's time.
     Primitive(Primitive),
-    /// UTF-8 text of at most so many bytes.
+    /// UTF-8 text, with a limit in bytes.
     String(Option<u32>),
-    /// UTF-16 text of at most so many units; ROS 2 only.
+    /// UTF-16 text, with a limit in units; ROS 2 only.
     WString(Option<u32>),
     /// Another type, by its number in the schema.
     Struct(usize),
 }
 
-/// How many values a field has.
+/// The number of values of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arity {
-    /// One.
+    /// One value.
     One,
-    /// Always so many.
+    /// A fixed number.
     Array(u32),
     /// Any number, up to a bound if there is one.
     Sequence(Option<u32>),
@@ -146,9 +145,9 @@ pub enum Arity {
 pub struct Field {
     /// As the text has it.
     pub name: String,
-    /// What each value is.
+    /// The type of each value.
     pub base: Base,
-    /// How many values.
+    /// The number of values.
     pub arity: Arity,
     /// Its type as the text has it (`float64[9]`, `Header`).
     pub written: String,
@@ -161,16 +160,16 @@ pub struct Struct {
     pub name: String,
     /// In the order of the text.
     pub fields: Vec<Field>,
-    /// As ROS 1's md5 wants them: `uint8 DEBUG=1`.
+    /// In the form of ROS 1's md5: `uint8 DEBUG=1`.
     pub constants: Vec<String>,
 }
 
-/// A message's type and all that it needs. Types do not contain themselves.
+/// A message's type and the types that it needs. No type contains itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schema {
-    /// Whose rules it follows.
+    /// The rules that it follows.
     pub dialect: Dialect,
-    /// The message itself is the first.
+    /// The message itself comes first.
     pub structs: Vec<Struct>,
 }
 
@@ -196,7 +195,7 @@ impl Schema {
             return Err(whole(format!("{found} types; allowed: {MAX_TYPES}")));
         }
         texts.iter().try_for_each(|part| check_type_name(&part.name)).map_err(whole)?;
-        // Of two texts for one type the first counts, as in ROS 1.
+        // The first of two texts for one type counts, as in ROS 1.
         let mut numbers = HashMap::new();
         for (number, part) in texts.iter().enumerate() {
             numbers.entry(part.name.clone()).or_insert(number);
@@ -226,7 +225,7 @@ impl Schema {
     /// types that the message does not contain.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        for number in self.contained() {
+        for number in contained(&self.structs) {
             let part = &self.structs[number];
             if number > 0 {
                 text.push_str(&format!("{}\nMSG: {}\n", separator(), part.name));
@@ -241,26 +240,9 @@ impl Schema {
         text
     }
 
-    /// The message and all types in it, each once, the message first.
-    fn contained(&self) -> Vec<usize> {
-        let (mut found, mut is_found) = (vec![0], vec![false; self.structs.len()]);
-        let mut looked_at = 0;
-        while let Some(number) = found.get(looked_at) {
-            for field in &self.structs[*number].fields {
-                if let Base::Struct(part) = field.base
-                    && !std::mem::replace(&mut is_found[part], true)
-                {
-                    found.push(part);
-                }
-            }
-            looked_at += 1;
-        }
-        found
-    }
-
-    /// Types may not contain themselves, and not be nested without end.
+    /// Checks that no type contains itself, and that the nesting is limited.
     fn check_depth(&self) -> Result<(), String> {
-        // How deep each is, once known; `Some(0)`: being looked at.
+        // The known depth of each type; `Some(0)`: in progress.
         let mut depths = vec![None; self.structs.len()];
         let depth = self.depth(0, &mut depths)?;
         if depth > MAX_DEPTH {
@@ -287,7 +269,25 @@ impl Schema {
     }
 }
 
-/// Texts come from peers: what is done with one takes a bounded time and memory.
+/// The numbers of the first type and of all types in it, each once, the first one first.
+pub(super) fn contained(structs: &[Struct]) -> Vec<usize> {
+    let (mut found, mut is_found) = (vec![0], vec![false; structs.len()]);
+    is_found[0] = true;
+    let mut next = 0;
+    while let Some(number) = found.get(next) {
+        for field in &structs[*number].fields {
+            if let Base::Struct(part) = field.base
+                && !std::mem::replace(&mut is_found[part], true)
+            {
+                found.push(part);
+            }
+        }
+        next += 1;
+    }
+    found
+}
+
+/// Texts come from peers: their limits bound time and memory.
 pub fn check_size(text: &str) -> Result<(), String> {
     let found = text.len();
     if found > MAX_TEXT_BYTES {
@@ -299,7 +299,7 @@ pub fn check_size(text: &str) -> Result<(), String> {
     }
 }
 
-/// A type's name is part of what is hashed, once for each field of the type.
+/// The hash contains a type's name once for each field of the type.
 fn check_type_name(name: &str) -> Result<(), String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'/');
     if name.len() > MAX_NAME_BYTES || !name.bytes().all(plain) {
@@ -313,7 +313,7 @@ fn check_type_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Short names of the types that one type's own text refers to.
+/// Short names of the types to which one type's own text refers.
 pub fn needed_by(name: &str, text: &str, dialect: Dialect) -> Result<Vec<String>, String> {
     let names = RefCell::new(Vec::new());
     let note = |name: &str| {
@@ -331,7 +331,7 @@ pub fn separator() -> String {
     "=".repeat(2 * SEPARATOR_BYTES)
 }
 
-/// Whether a line separates two types, where a title follows.
+/// Whether a line can separate two types; a title must follow.
 pub fn separates(line: &str) -> bool {
     let bar = line.trim();
     bar.len() >= SEPARATOR_BYTES && bar.bytes().all(|byte| byte == b'=')
@@ -417,7 +417,7 @@ impl Parser<'_> {
             };
         };
         let rest = rest.trim();
-        // `NAME=VALUE` is a constant, `NAME "a = b"` a field with a default value.
+        // `NAME=VALUE` is a constant; `NAME "a = b"` is a field with a default value.
         let name_end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
         let (name, more) = rest.split_at(name_end.unwrap_or(rest.len()));
         if name.is_empty() {
@@ -490,29 +490,11 @@ impl Parser<'_> {
     }
 }
 
-/// In the form of ROS 1's md5; a string's value is all that follows the '=', comments too.
+/// In the form of ROS 1's md5. A string's value is the whole rest of the line, with comments.
 fn constant(written: &str, name: &str, line: &str, bare: &str) -> String {
     let source = if written == "string" { line.trim_start() } else { bare };
-    // The type may have a '=' of its own: `string<=5 NAME="a"`.
+    // The type itself may contain a '=': `string<=5 NAME="a"`.
     let source = source.strip_prefix(written).unwrap_or(source);
     let value = source.split_once('=').map_or("", |(_, value)| value.trim());
     format!("{written} {name}={value}")
-}
-
-impl fmt::Display for Schema {
-    /// The text it could have been read from, without comments.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, part) in self.structs.iter().enumerate() {
-            if number > 0 {
-                writeln!(f, "{}\nMSG: {}", separator(), part.name)?;
-            }
-            for constant in &part.constants {
-                writeln!(f, "{constant}")?;
-            }
-            for field in part.fields.iter().filter(|field| field.name != DUMMY_FIELD) {
-                writeln!(f, "{} {}", field.written, field.name)?;
-            }
-        }
-        Ok(())
-    }
 }

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A type as the other ROS would define it, for where only one definition is at hand.
+//! The definition of a type in the other ROS, where only one definition is available.
 //!
-//! For the types that both ship, and whose fields are the same, this gives the very md5 and
-//! RIHS01 that they have there.
+//! For types with equal fields that both ROS ship, the result has the md5 and RIHS01 of the
+//! original.
 
-use super::definition::{Arity, Base, DUMMY_FIELD, Dialect, Field, Primitive, Schema, Struct};
+use super::definition::{
+    Arity, Base, DUMMY_FIELD, Dialect, Field, Primitive, Schema, Struct, contained,
+};
 
 const HEADER: &str = "std_msgs/Header";
 const TIME: &str = "builtin_interfaces/Time";
 const DURATION: &str = "builtin_interfaces/Duration";
 
-/// Fields that ROS 1 writes in capitals, on which its md5 depends; the only ones in what both
-/// ROS ship.
+/// Fields in capitals in ROS 1, which its md5 contains. Types that both ROS ship have no others.
 const IN_CAPITALS: &[(&str, &[&str])] =
     &[("sensor_msgs/CameraInfo", &["d", "k", "r", "p"]), ("stereo_msgs/DisparityImage", &["t"])];
 
-/// What ROS 1 cannot say.
+/// A field that ROS 1 cannot express.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: ROS 1 has no '{written}'")]
 pub struct NoCounterpart {
@@ -126,25 +127,14 @@ fn snake_case(name: &str) -> String {
     text
 }
 
-/// The types that the first one needs, itself first.
+/// The first type and the types that it needs, renumbered.
 fn needed(structs: &[Struct]) -> Vec<Struct> {
-    let mut order = vec![0];
-    let mut next = 0;
-    while let Some(number) = order.get(next).copied() {
-        for field in &structs[number].fields {
-            if let Base::Struct(inner) = field.base
-                && !order.contains(&inner)
-            {
-                order.push(inner);
-            }
-        }
-        next += 1;
-    }
+    let order = contained(structs);
     let renumbered = |number: &usize| {
         let mut part = structs[*number].clone();
         for field in &mut part.fields {
             if let Base::Struct(inner) = &mut field.base {
-                *inner = order.iter().position(|it| it == inner).unwrap_or(0);
+                *inner = order.iter().position(|number| number == inner).unwrap_or(0);
             }
         }
         part

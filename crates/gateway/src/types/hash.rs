@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What names a version of a type: md5 in ROS 1, RIHS01 in ROS 2 (REP 2011).
+//! Hashes that identify the version of a type: md5 in ROS 1, RIHS01 in ROS 2 (REP 2011).
 
 use super::definition::{Arity, Base, Dialect, Primitive, Schema, Struct};
 use md5::{Digest, Md5};
@@ -16,8 +16,7 @@ fn named_under(name: &str, folder: &str) -> String {
     name.split_once('/').map_or_else(|| name.to_owned(), |(p, t)| format!("{p}/{folder}/{t}"))
 }
 
-/// The hash by which the schema's dialect knows its type: 32 hexadecimal digits, or `RIHS01_`
-/// and 64.
+/// The hash of a message type in its ROS: 32 hexadecimal digits, or `RIHS01_` and 64.
 pub fn type_hash(schema: &Schema) -> String {
     match schema.dialect {
         Dialect::Ros1 => md5_of(schema, 0, &mut vec![None; schema.structs.len()]),
@@ -25,8 +24,7 @@ pub fn type_hash(schema: &Schema) -> String {
     }
 }
 
-/// The hash by which a service is known: md5 in ROS 1; in ROS 2 that of its request, which is
-/// what discovery carries.
+/// The hash of a service: md5 in ROS 1; in ROS 2 that of its request, which discovery carries.
 pub fn service_type_hash(request: &Schema, response: &Schema) -> String {
     match request.dialect {
         Dialect::Ros1 => service_md5(request, response),
@@ -34,7 +32,7 @@ pub fn service_type_hash(request: &Schema, response: &Schema) -> String {
     }
 }
 
-/// The md5 by which ROS 1 knows a service: of both parts' texts, one after the other.
+/// The md5 of a service in ROS 1: that of both parts' texts, concatenated.
 pub fn service_md5(request: &Schema, response: &Schema) -> String {
     let texts = [request, response].map(|part| {
         let known = &mut vec![None; part.structs.len()];
@@ -50,8 +48,9 @@ fn hexadecimal(bytes: &[u8]) -> String {
     })
 }
 
-/// Of the constants, then the fields, in which a type stands for by its own md5 and, unlike a
-/// primitive one, without its brackets. Each type's is found once: types share others.
+/// The md5 of the constants and then the fields. A nested type is represented by its own md5, and,
+/// unlike a primitive one, without its brackets. Each type's md5 is computed once, since types
+/// share others.
 fn md5_of(schema: &Schema, number: usize, known: &mut [Option<String>]) -> String {
     if let Some(hash) = &known[number] {
         return hash.clone();
@@ -73,7 +72,7 @@ fn md5_text(schema: &Schema, number: usize, known: &mut [Option<String>]) -> Str
     lines.join("\n")
 }
 
-/// SHA-256 of a JSON text with fixed spaces and order of keys, without default values.
+/// SHA-256 of a JSON text with fixed spaces and key order, without default values.
 fn rihs01(schema: &Schema, folder: &str) -> String {
     let mut needed = BTreeSet::new();
     collect(schema, schema.root(), &mut needed);
@@ -89,7 +88,7 @@ fn rihs01(schema: &Schema, folder: &str) -> String {
     format!("RIHS01_{}", hexadecimal(&Sha256::digest(text)))
 }
 
-/// Types that a type needs, in the order of their names.
+/// Adds the types that a type needs.
 fn collect(schema: &Schema, part: &Struct, needed: &mut BTreeSet<(String, usize)>) {
     for field in &part.fields {
         if let Base::Struct(inner) = field.base {
@@ -130,7 +129,7 @@ fn described(schema: &Schema, part: &Struct, name: &str) -> String {
 fn type_id(primitive: Primitive) -> u32 {
     match primitive {
         Primitive::Int8 => 2,
-        // rosidl makes `char` an unsigned byte.
+        // rosidl maps `char` to an unsigned byte.
         Primitive::UInt8 | Primitive::Char => 3,
         Primitive::Int16 => 4,
         Primitive::UInt16 => 5,

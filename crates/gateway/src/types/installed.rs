@@ -1,26 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Definitions from the `.msg` and `.srv` files that are installed with either ROS; for ROS 1 also
-//! from Python modules, since Debian installs those without the files they were made from.
+//! Definitions from the `.msg` and `.srv` files that are installed with either ROS. For ROS 1 also
+//! from Python modules, since Debian installs these without their sources.
 
 use super::definition::{
     Dialect, MAX_TEXT_BYTES, MAX_TYPES, is_between, needed_by, separator, short_name,
 };
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-/// A kind of file, by its folder and its ending.
+/// Types in a [`Cache`].
+const MAX_CACHED: usize = 1024;
+
+/// Kinds of files, by folder and extension.
 const MESSAGE: &str = "msg";
 const SERVICE: &str = "srv";
 
-/// Where such files are: `ROOT/share/PACKAGE/msg/TYPE.msg`, `ROOT/share/PACKAGE/srv/TYPE.srv`.
+/// The locations of these files: `ROOT/share/PACKAGE/msg/TYPE.msg`, `ROOT/share/PACKAGE/srv/TYPE.srv`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Installed {
     roots: Vec<PathBuf>,
-    /// Folders that hold packages themselves: `FOLDER/PACKAGE/msg/TYPE.msg`.
+    /// Folders that contain packages directly: `FOLDER/PACKAGE/msg/TYPE.msg`.
     folders: Vec<PathBuf>,
 }
 
-/// Why there is no definition of a type.
+/// Why a type has no definition.
 #[derive(Debug, thiserror::Error)]
 pub enum Missing {
     /// No root has its file.
@@ -28,15 +32,15 @@ pub enum Missing {
     NoFile {
         /// The file, as below a root.
         file: PathBuf,
-        /// Where it was looked for.
+        /// The roots that were searched.
         roots: Vec<PathBuf>,
     },
-    /// A file cannot be read, or not be used.
+    /// A file cannot be read or used.
     #[error("{}: {problem}", file.display())]
     Unusable {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
 }
@@ -47,18 +51,18 @@ fn listed(roots: &[PathBuf]) -> String {
 }
 
 impl Installed {
-    /// Of these prefixes, the first that has a file counts.
+    /// Searches these prefixes in order.
     pub fn new(roots: Vec<PathBuf>) -> Self {
         Self { roots, folders: Vec::new() }
     }
 
-    /// Of ROS 2's prefixes, a list of folders with ':' between them (`AMENT_PREFIX_PATH`).
+    /// Searches ROS 2's prefixes, folders separated by ':' (`AMENT_PREFIX_PATH`).
     pub fn of_prefix_path(path: &str) -> Self {
         Self::new(path.split(':').filter(|root| !root.is_empty()).map(PathBuf::from).collect())
     }
 
-    /// Of ROS 1's two lists of folders with ':' between them, `CMAKE_PREFIX_PATH` and then
-    /// `ROS_PACKAGE_PATH`, and of Debian's own packages after them.
+    /// Searches ROS 1's two lists of folders separated by ':', `CMAKE_PREFIX_PATH` and
+    /// `ROS_PACKAGE_PATH`, and then Debian's own packages.
     pub fn of_ros1(prefix_path: &str, package_path: &str) -> Self {
         let mut all = Self::of_prefix_path(prefix_path);
         all.roots.push("/usr".into());
@@ -66,7 +70,7 @@ impl Installed {
         all
     }
 
-    /// The definition of a message type with all that it needs, in the form that
+    /// The definition of a message type and of the types that it needs, in the form that
     /// [`Schema::parse`](super::Schema::parse) reads.
     pub fn definition(&self, type_name: &str, dialect: Dialect) -> Result<String, Missing> {
         let name = short_name(type_name);
@@ -78,7 +82,7 @@ impl Installed {
         }
     }
 
-    /// The definition that a message's module has in it (`genpy`, `_full_text`).
+    /// The definition in a message's Python module (`genpy`, `_full_text`).
     fn of_python(&self, name: &str) -> Option<String> {
         let (package, own) = name.split_once('/').filter(|(a, b)| is_plain(a) && is_plain(b))?;
         let module = Path::new("lib/python3/dist-packages").join(package);
@@ -90,8 +94,8 @@ impl Installed {
         Some(text.to_owned())
     }
 
-    /// The definition of a service type: request, a line `---`, response, then all that either
-    /// needs as in a message's.
+    /// The definition of a service type: request, a line `---`, response, then the types that they
+    /// need, as in a message's definition.
     pub fn service(&self, type_name: &str, dialect: Dialect) -> Result<String, Missing> {
         self.whole(&short_name(type_name), SERVICE, dialect)
     }
@@ -124,7 +128,7 @@ impl Installed {
         let (package, own) = name.split_once('/').unwrap_or(("", name));
         let of_package = Path::new(package).join(kind).join(format!("{own}.{kind}"));
         let below = Path::new("share").join(&of_package);
-        // A name comes from elsewhere and must not lead out of the roots.
+        // A name may come from a peer, and must not lead out of the roots.
         let in_roots = self.roots.iter().map(|root| root.join(&below));
         let in_folders = self.folders.iter().map(|folder| folder.join(&of_package));
         let file = in_roots.chain(in_folders).find(|file| file.is_file());
@@ -138,11 +142,45 @@ impl Installed {
     }
 }
 
+/// Definitions by type name, so that the files of each type are read once.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    installed: Installed,
+    known: HashMap<String, Arc<str>>,
+}
+
+impl Cache {
+    pub fn new(installed: Installed) -> Self {
+        Self { installed, known: HashMap::new() }
+    }
+
+    /// A definition, by `read` if it is not known; empty, and reported once, if it is missing.
+    pub fn get(
+        &mut self,
+        type_name: &str,
+        read: impl FnOnce(&Installed) -> Result<String, Missing>,
+        report: impl FnOnce(Missing),
+    ) -> Arc<str> {
+        if let Some(known) = self.known.get(type_name) {
+            return known.clone();
+        }
+        let definition = read(&self.installed).unwrap_or_else(|missing| {
+            report(missing);
+            String::new()
+        });
+        let definition: Arc<str> = definition.into();
+        if self.known.len() < MAX_CACHED {
+            self.known.insert(type_name.into(), definition.clone());
+        }
+        definition
+    }
+}
+
 fn is_plain(part: &str) -> bool {
     part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// Short names of the types that a file's text refers to, on either side of a line `---`.
+/// Short names of the types to which a file's text refers, on either side of a line `---`.
 fn needs(name: &str, text: &str, dialect: Dialect, file: &Path) -> Result<Vec<String>, Missing> {
     let mut all = Vec::new();
     let lines: Vec<&str> = text.lines().collect();

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Message types known only at run time, and the way between ROS 1's bytes and ROS 2's.
+//! Message types known at run time, and the conversion of messages between ROS 1 and ROS 2.
 //!
 //! ```text
 //! text of a definition ─▶ definition::Schema ─▶ hash: md5 (ROS 1), RIHS01 (ROS 2) ─▶ trust
 //!                               │
 //!                               ├─ two of them ─▶ transcode::Transcoder: bytes to bytes
-//!                               └─ with values that a person wrote ─▶ compose: bytes
+//!                               └─ with values in YAML ─▶ compose: bytes
 //! ```
-//! Pure but for `installed`, which reads `.msg` and `.srv` files. Definitions come from peers, and are
-//! hostile until parsed.
+//! Only `installed` has I/O: it reads `.msg` and `.srv` files. Definitions come from peers, and are
+//! untrusted until parsed.
 
 pub mod compose;
 pub mod definition;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From ROS 1's serialization to ROS 2's CDR and back, field by field, without generated code.
+//! Converts ROS 1's serialization to ROS 2's CDR and back, field by field, without generated code.
 //!
 //! ROS 1 (wiki.ros.org/msg): little-endian, nothing aligned, lengths of 32 bits. CDR (OMG
 //! DDSI-RTPS 2.5, 10.2; XCDR version 1): four bytes that name the encoding, then numbers
@@ -19,8 +19,8 @@ use plan::{Kind, Plan, Side, Step};
 
 pub use plan::Mismatch;
 
-/// A message may grow to so many times its bytes, and [`SMALL_BYTES`] more. Alignment and
-/// final NULs at most double it; fields that only one side has add some more.
+/// Limit of a converted message: this multiple of its size, plus [`SMALL_BYTES`]. Alignment and
+/// final NULs at most double the size; fields that only one side has add some more.
 const MAX_GROWTH: usize = 8;
 const SMALL_BYTES: usize = 1 << 16;
 /// CDR's encapsulation: big-endian, little-endian.
@@ -37,7 +37,7 @@ pub(crate) const MAX_PADDING: usize = 3;
 pub struct TranscodeError {
     /// Where in the message (`poses[3].position`); empty for the whole.
     pub path: String,
-    /// What was found, and what is allowed.
+    /// The value found, and the values allowed.
     pub problem: String,
 }
 
@@ -65,8 +65,9 @@ impl Transcoder {
         Ok(Self { plan: Plan::new(ros1, ros2)? })
     }
 
-    /// Fields that only one of the two has: zero or empty on arrival there, lost on the way
-    /// back. Each with its type (`visualization_msgs/Marker.texture, ROS 2 only`).
+    /// Fields that only one of the two has, each with its type
+    /// (`visualization_msgs/Marker.texture, ROS 2 only`). They are zero or empty in one direction,
+    /// and lost in the other.
     pub fn one_sided(&self) -> &[String] {
         self.plan.one_sided()
     }
@@ -80,7 +81,7 @@ impl Transcoder {
         Ok(to.finish())
     }
 
-    /// A CDR message (encapsulation included) as ROS 1 has it.
+    /// A CDR message (encapsulation included) in ROS 1's serialization.
     pub fn to_ros1(&self, message: &[u8]) -> Result<Vec<u8>, TranscodeError> {
         let mut from = cdr_reader(message)?;
         let mut to = Writer::new(&[], Layout::ROS1, limit(message));
@@ -89,7 +90,7 @@ impl Transcoder {
         Ok(to.finish())
     }
 
-    /// One struct, of which `side` is read.
+    /// Converts one struct; `side` is the input.
     fn walk(
         &self,
         side: Side,
@@ -149,9 +150,9 @@ impl Transcoder {
     ) -> Result<(), TranscodeError> {
         match kind {
             Kind::Number(size) => from.numbers(size, count).and_then(|it| to.numbers(size, &it)),
-            Kind::Truth => {
+            Kind::Bool => {
                 let mut values = from.numbers(1, count)?.into_owned();
-                // A reader of CDR refuses any other number.
+                // Readers of CDR refuse other numbers.
                 values.iter_mut().for_each(|value| *value = u8::from(*value != 0));
                 to.numbers(1, &values)
             }
@@ -169,7 +170,7 @@ impl Transcoder {
         }
     }
 
-    /// What a reader that lacks the field gets: zeros and nothing.
+    /// Writes zeros and empty values for a field that the input lacks.
     fn default(&self, step: &Step, to: &mut Writer) -> Result<(), TranscodeError> {
         let count = match step.arity {
             Arity::One => 1,
@@ -178,7 +179,7 @@ impl Transcoder {
         };
         match step.kind {
             Kind::Number(size) => to.zeros(size, count),
-            Kind::Truth => to.zeros(1, count),
+            Kind::Bool => to.zeros(1, count),
             Kind::Text(_) => each(count, |_| to.text(&[])),
             Kind::WideText => each(count, |_| to.wide_text(&[])),
             Kind::Struct(number) => each(count, |_| {
@@ -190,7 +191,7 @@ impl Transcoder {
     }
 }
 
-/// What follows the encapsulation of a CDR message.
+/// A reader of a CDR message, behind its encapsulation.
 pub(crate) fn cdr_reader(message: &[u8]) -> Result<Reader<'_>, TranscodeError> {
     let (head, body) = message.split_at_checked(ENCAPSULATION_BYTES).ok_or_else(|| {
         let found = message.len();
@@ -206,12 +207,12 @@ pub(crate) fn cdr_reader(message: &[u8]) -> Result<Reader<'_>, TranscodeError> {
     }
 }
 
-/// A CDR message (little-endian) of at most `limit` bytes, behind its encapsulation.
+/// A writer of a CDR message (little-endian) of at most `limit` bytes, behind its encapsulation.
 pub(crate) fn cdr_writer(limit: usize) -> Writer {
     Writer::new(&[CDR_LE[0], CDR_LE[1], 0, 0], Layout::CDR, limit)
 }
 
-/// That no more than `padding` bytes are left.
+/// Checks that at most `padding` bytes are left.
 pub(crate) fn at_end(from: &Reader<'_>, padding: usize) -> Result<(), TranscodeError> {
     match from.left() {
         left if left > padding => {
@@ -221,7 +222,7 @@ pub(crate) fn at_end(from: &Reader<'_>, padding: usize) -> Result<(), TranscodeE
     }
 }
 
-/// Does something for each element, whose number goes into the error.
+/// Runs `task` for each element, and adds the element's number to an error.
 pub(crate) fn each(
     count: usize,
     mut task: impl FnMut(usize) -> Result<(), TranscodeError>,

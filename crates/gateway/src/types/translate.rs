@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A topic of one ROS as the other has it: its type there, and the way between their bytes.
+//! Topics and services of one ROS in the other: their types there, and the conversion of messages.
 
 use super::definition::{BETWEEN, check_size, is_between, separates, short_name};
 use super::hash::{ros2_name, service_md5, type_hash};
@@ -10,15 +10,15 @@ use super::{Dialect, Schema, Transcoder, derive};
 use crate::{Service, Topic};
 use std::sync::Arc;
 
-/// Types that have another name in ROS 2: ROS 1's, ROS 2's (both short).
+/// Types with different names in ROS 1 and ROS 2 (both short).
 const RENAMED: &[(&str, &str)] = &[("tf/tfMessage", "tf2_msgs/TFMessage")];
 
-/// Whose type this is: ROS 2 says what it is between package and name.
+/// The ROS of a type: names of ROS 2 have a kind between package and type.
 pub fn dialect_of(type_name: &str) -> Dialect {
     if type_name.matches('/').count() > 1 { Dialect::Ros2 } else { Dialect::Ros1 }
 }
 
-/// Turns messages of a topic from elsewhere into the local ROS's.
+/// Converts messages of a peer's topic for the local ROS.
 #[derive(Debug)]
 pub struct Translator {
     transcoder: Transcoder,
@@ -26,7 +26,6 @@ pub struct Translator {
 }
 
 impl Translator {
-    /// For a type as two kinds of ROS define it.
     fn new(from: &Schema, to: &Schema) -> Result<Self, Mismatch> {
         let transcoder = match to.dialect {
             Dialect::Ros1 => Transcoder::new(to, from),
@@ -35,7 +34,7 @@ impl Translator {
         Ok(Self { transcoder: transcoder?, to: to.dialect })
     }
 
-    /// One message.
+    /// Converts one message.
     pub fn translate(&self, message: &[u8]) -> Result<Vec<u8>, TranscodeError> {
         match self.to {
             Dialect::Ros1 => self.transcoder.to_ros1(message),
@@ -49,7 +48,7 @@ impl Translator {
     }
 }
 
-/// Turns calls of a peer's service: what is asked here into its ROS, what it answers into ours.
+/// Converts calls of a peer's service: requests for the peer's ROS, responses for ours.
 #[derive(Debug)]
 pub struct ServiceTranslator {
     request: Translator,
@@ -57,75 +56,83 @@ pub struct ServiceTranslator {
 }
 
 impl ServiceTranslator {
-    /// A request of this robot, as the peer has it.
+    /// Converts a request of this robot.
     pub fn request(&self, message: &[u8]) -> Result<Vec<u8>, TranscodeError> {
         self.request.translate(message)
     }
 
-    /// A response of the peer, as this robot has it.
+    /// Converts a response of the peer.
     pub fn response(&self, message: &[u8]) -> Result<Vec<u8>, TranscodeError> {
         self.response.translate(message)
     }
 }
 
-/// A peer's topic as it is here.
+/// A peer's topic in the local ROS.
 #[derive(Debug)]
 pub struct LocalForm {
-    /// With the definition that may be used; empty where there is none, or where one for ROS 2
-    /// would follow from a text whose md5 leaves the layout open.
+    /// With a trusted definition. It is empty if there is none, or if one for ROS 2 would be
+    /// derived from a text whose md5 does not determine the layout.
     pub topic: Topic,
-    /// Between the two kinds of ROS, where the peer has the other one.
+    /// `Some` if the peer has the other ROS.
     pub translator: Option<Translator>,
-    /// Why the definition that came is not used.
+    /// Why the peer's definition is not used.
     pub untrusted: Option<Untrusted>,
 }
 
-/// What a topic is here, as a peer offers it: its definition is checked, and translated where
-/// the peer's ROS is not `own`. The error is for a person.
+/// A peer's topic in the local ROS (`own`): verifies its definition, and translates it from the
+/// other ROS. The error is for a person.
 pub fn localize(
     offered: &Topic,
     own: Option<Dialect>,
     installed: &Installed,
 ) -> Result<LocalForm, String> {
-    let (definition, untrusted) = checked(trusted_definition(offered, installed));
+    let (definition, untrusted) = split(trusted_definition(offered, installed));
     let topic = Topic { definition, ..offered.clone() };
     match own.filter(|own| *own != dialect_of(&topic.type_name)) {
         None => Ok(LocalForm { topic, translator: None, untrusted }),
-        Some(own) => match translate_certainly(&topic, own, installed) {
-            Ok((mut topic, translator, is_certain)) => {
+        Some(own) => match translate_topic(&topic, own, installed) {
+            Ok(Translated { mut topic, translator, is_certain }) => {
                 if !is_certain {
                     topic.definition = "".into();
                 }
                 Ok(LocalForm { topic, translator: Some(translator), untrusted })
             }
-            Err(error) => Err(with_doubt(error, untrusted)),
+            Err(error) => Err(with_reason(error, untrusted)),
         },
     }
 }
 
-/// What a service of the other ROS is here, as a peer offers it; as [`localize`].
+/// As [`localize`], for a peer's service of the other ROS.
 pub fn localize_service(
     offered: &Service,
     own: Dialect,
     installed: &Installed,
 ) -> Result<(Service, ServiceTranslator), String> {
-    let (definition, untrusted) = checked(trusted_service(offered, installed));
+    let (definition, untrusted) = split(trusted_service(offered, installed));
     let service = Service { definition, ..offered.clone() };
-    translate_service(&service, own, installed).map_err(|error| with_doubt(error, untrusted))
+    translate_service(&service, own, installed).map_err(|error| with_reason(error, untrusted))
 }
 
-fn checked(found: Result<Arc<str>, Untrusted>) -> (Arc<str>, Option<Untrusted>) {
+/// A topic in the other ROS.
+struct Translated {
+    topic: Topic,
+    translator: Translator,
+    /// Whether the local layout is certain, though `topic.definition` is a peer's.
+    is_certain: bool,
+}
+
+fn split(found: Result<Arc<str>, Untrusted>) -> (Arc<str>, Option<Untrusted>) {
     match found {
         Ok(definition) => (definition, None),
         Err(untrusted) => ("".into(), Some(untrusted)),
     }
 }
 
-fn with_doubt(error: String, untrusted: Option<Untrusted>) -> String {
+fn with_reason(error: String, untrusted: Option<Untrusted>) -> String {
     untrusted.map_or(error.clone(), |untrusted| format!("{error}; {untrusted}"))
 }
 
-/// A peer's service as ROS `to` has it, and what turns its calls; as [`translate`].
+/// A peer's service in ROS `to`, and the conversion of its calls; as [`translate`].
 pub fn translate_service(
     service: &Service,
     to: Dialect,
@@ -165,7 +172,7 @@ pub fn translate_service(
     Ok((Service { name: service.name.clone(), type_name, type_hash, definition }, translator))
 }
 
-/// Request and response of a definition: the types that follow the response are for both.
+/// The schemas of request and response. The types after the response are for both.
 pub(super) fn parts(
     type_name: &str,
     definition: &str,
@@ -187,23 +194,22 @@ pub(super) fn parts(
     Ok([parse("Request", &request)?, parse("Response", &rest.join("\n"))?])
 }
 
-/// The topic as ROS `to` has it, and what turns its messages. `installed` has the local types;
-/// one that is not among them is taken as the other side defines it. The error is for a person.
+/// The topic in ROS `to`, and the conversion of its messages. A type that is not `installed` is
+/// derived from the definition of the other side. The error is for a person.
 pub fn translate(
     topic: &Topic,
     to: Dialect,
     installed: &Installed,
 ) -> Result<(Topic, Translator), String> {
-    translate_certainly(topic, to, installed).map(|(topic, translator, _)| (topic, translator))
+    translate_topic(topic, to, installed).map(|done| (done.topic, done.translator))
 }
 
-/// As [`translate`], and whether the local layout is beyond doubt, though `topic.definition` is
-/// a peer's.
-fn translate_certainly(
+/// As [`translate`], with the certainty of the result.
+fn translate_topic(
     topic: &Topic,
     to: Dialect,
     installed: &Installed,
-) -> Result<(Topic, Translator, bool), String> {
+) -> Result<Translated, String> {
     let foreign_name = short_name(&topic.type_name);
     let local_name = renamed(&foreign_name, to);
     let own = installed.definition(&local_name, to);
@@ -226,11 +232,11 @@ fn translate_certainly(
         definition: local.text().into(),
         qos: topic.qos,
     };
-    Ok((local_topic, translator, is_certain))
+    Ok(Translated { topic: local_topic, translator, is_certain })
 }
 
-/// The type as its own robot defines it: what came with it, else what would follow from our
-/// own definition, if that has the hash it came with.
+/// The type in the peer's ROS: the peer's definition, or one derived from ours if that has the
+/// offered hash.
 fn foreign(topic: &Topic, own: &Result<Schema, String>) -> Result<Schema, String> {
     let dialect = dialect_of(&topic.type_name);
     if !topic.definition.is_empty() {
@@ -246,8 +252,8 @@ fn check_hash(type_name: &str, ours: &str, theirs: &str) -> Result<(), String> {
     match theirs.is_empty() || ours == theirs {
         true => Ok(()),
         false => Err(format!(
-            "{type_name} came without a definition that can be used (ros2: definitions: there), \
-             and is another version there ({theirs}) than here ({ours})"
+            "{type_name} came without a usable definition (ros2: definitions: there), and has \
+             another version there ({theirs}) than here ({ours})"
         )),
     }
 }
@@ -265,8 +271,8 @@ fn counterpart(type_name: &str, mismatch: &Mismatch) -> String {
 
 fn undefined(type_name: &str, error: &Missing) -> String {
     format!(
-        "{type_name} came without a definition that can be used (ros2: definitions: there), and \
-         has none here: {error}"
+        "{type_name} came without a usable definition (ros2: definitions: there), and has none \
+         here: {error}"
     )
 }
 
@@ -310,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn old_tf_is_tf2_there() {
+    fn old_tf_becomes_tf2() {
         let nested = format!("x/Y[] transforms\n{}\nMSG: x/Y\nint32 a\n", "=".repeat(80));
         let (there, _) =
             translate(&topic("tf/tfMessage", &nested), Dialect::Ros2, &Installed::default())
@@ -322,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_translated_names_the_field_or_what_is_missing() {
+    fn translation_errors_name_the_field_or_the_missing_definition() {
         let none = Installed::default();
         let error = translate(&topic("a/msg/B", "wstring w\n"), Dialect::Ros1, &none).unwrap_err();
         assert!(error.contains("a/B.w") && error.contains("wstring"), "{error}");
@@ -357,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn ros_2_says_what_a_type_is() {
+    fn type_names_of_ros_2_have_a_kind() {
         assert_eq!(dialect_of("std_msgs/msg/String"), Dialect::Ros2);
         assert_eq!(dialect_of("std_msgs/String"), Dialect::Ros1);
     }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which definition of a peer's type may be used.
+//! Trust in a peer's definition of a type.
 //!
-//! A definition belongs to its hash. An installed type comes before a peer's text; a peer's text
-//! counts only where the hash computed of it is the one that was offered.
+//! An installed type takes precedence over a peer's text. A peer's text is used only if its hash is
+//! the offered one.
 //!
-//! ROS 1's md5 leaves one thing open: it is the same for `Point p` and `Point[] p`. A peer can so
-//! make a text of another layout under a true md5. That does no harm where only that peer's own
-//! messages are read by it; whoever makes a message for others needs [`certain_schema`].
+//! ROS 1's md5 is the same for `Point p` and `Point[] p`. Thus a peer can send a text with another
+//! layout and a valid md5. That is harmless where the text serves to read that peer's messages. Code
+//! that composes a message for other nodes needs [`certain_schema`].
 
 use super::definition::{Base, Dialect, Schema};
 use super::hash::{service_type_hash, type_hash};
@@ -18,28 +18,29 @@ use std::sync::Arc;
 /// Why a peer's definition is not used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Untrusted {
-    /// Its text is of another type or version.
+    /// The text is of another type or version.
     #[error("its definition of {type_name} has the hash {found}; it offered {offered}")]
     OtherHash {
-        /// As offered.
+        /// The offered type.
         type_name: String,
-        /// The hash that was offered.
+        /// The offered hash.
         offered: String,
         /// The hash of the text.
         found: String,
     },
-    /// There is no hash to compare with.
+    /// The peer offered no hash.
     #[error("its definition of {0} came without a hash")]
     NoHash(String),
-    /// The text makes no sense.
+    /// The text is invalid.
     #[error("its definition cannot be read: {0}")]
     Unreadable(String),
 }
 
-/// The definition to use for a topic as a peer offers it: empty where there is none. The error is
-/// for a definition that came and is not to be used.
+/// The definition to use for a topic of a peer; empty if there is none. The error says why the
+/// peer's definition is not used.
 ///
-/// Of a peer's text only what its hash covers is handed on: ROS's tools make code from definitions.
+/// The result has only the parts of a peer's text that its hash covers, since ROS's tools generate
+/// code from definitions.
 pub fn trusted_definition(topic: &Topic, installed: &Installed) -> Result<Arc<str>, Untrusted> {
     let name = &topic.type_name;
     let dialect = dialect_of(name);
@@ -55,12 +56,12 @@ pub fn trusted_definition(topic: &Topic, installed: &Installed) -> Result<Arc<st
     }
     let schema =
         parse(&topic.definition).map_err(|error| Untrusted::Unreadable(error.to_string()))?;
-    belongs(name, &topic.type_hash, type_hash(&schema))?;
+    check_hash(name, &topic.type_hash, type_hash(&schema))?;
     Ok(schema.text().into())
 }
 
-/// The same for a service. The hash of ROS 2 is that of the request, so that the text of its
-/// response is the peer's word; it is used for the responses of that peer alone.
+/// As [`trusted_definition`], for a service. In ROS 2 the hash covers the request only. The
+/// unverified text of the response is used for the responses of that peer alone.
 pub fn trusted_service(service: &Service, installed: &Installed) -> Result<Arc<str>, Untrusted> {
     let name = &service.type_name;
     let dialect = dialect_of(name);
@@ -75,17 +76,17 @@ pub fn trusted_service(service: &Service, installed: &Installed) -> Result<Arc<s
         return Ok("".into());
     }
     let found = hash(&service.definition).map_err(Untrusted::Unreadable)?;
-    belongs(name, &service.type_hash, found)?;
+    check_hash(name, &service.type_hash, found)?;
     Ok(service.definition.clone())
 }
 
-/// The hash by which a service is known: md5 in ROS 1, RIHS01 of its request in ROS 2.
+/// The hash of a service: md5 in ROS 1, RIHS01 of its request in ROS 2.
 pub fn service_hash(type_name: &str, text: &str, dialect: Dialect) -> Result<String, String> {
     let [request, response] = parts(type_name, text, dialect)?;
     Ok(service_type_hash(&request, &response))
 }
 
-fn belongs(type_name: &str, offered: &str, found: String) -> Result<(), Untrusted> {
+fn check_hash(type_name: &str, offered: &str, found: String) -> Result<(), Untrusted> {
     match offered {
         "" => Err(Untrusted::NoHash(type_name.into())),
         _ if offered == found => Ok(()),
@@ -97,9 +98,9 @@ fn belongs(type_name: &str, offered: &str, found: String) -> Result<(), Untruste
     }
 }
 
-/// The layout of a topic that is published here, beyond doubt: the installed type, which has to
-/// be of the topic's version; or a text whose hash leaves nothing open. `topic.definition` has
-/// to be trusted already. The error is for a person.
+/// The certain layout of a topic that is published here: that of the installed type, if its version
+/// is the topic's, or of a text whose hash determines the layout. `topic.definition` must be
+/// trusted. The error is for a person.
 pub fn certain_schema(topic: &Topic, installed: &Installed) -> Result<Schema, String> {
     let name = &topic.type_name;
     let dialect = dialect_of(name);
@@ -113,8 +114,8 @@ pub fn certain_schema(topic: &Topic, installed: &Installed) -> Result<Schema, St
             }
             let there = &topic.type_hash;
             return Err(format!(
-                "{name} is another version where it comes from ({there}) than here ({here}); \
-                 install the same version on both"
+                "{name} has another version at its origin ({there}) than here ({here}); install the \
+                 same version on both"
             ));
         }
         Err(missing) => missing,
@@ -135,7 +136,7 @@ pub fn certain_schema(topic: &Topic, installed: &Installed) -> Result<Schema, St
     Ok(schema)
 }
 
-/// Whether another layout has the same hash: ROS 1's md5 names a nested type without its
+/// Whether another layout has the same hash: ROS 1's md5 contains a nested type without its
 /// brackets (`genmsg.gentools.compute_md5_text`).
 pub fn leaves_layout_open(schema: &Schema) -> bool {
     let nested = |base| matches!(base, Base::Struct(_));

@@ -152,7 +152,7 @@ impl Events for Recorder {
     }
 }
 
-/// A gateway and what it told.
+/// A gateway and its events.
 pub struct Watched {
     gateway: Box<dyn Gateway>,
     recorder: Arc<Recorder>,
@@ -198,7 +198,7 @@ impl Watched {
         self.gateway.handle(Command::Unserve { service: service.into() });
     }
 
-    /// Begins a call that fails after so many seconds.
+    /// Starts a call with a time limit in seconds.
     pub fn call(&self, service: &str, call: CallId, request: &[u8], patience: u64) {
         self.gateway.handle(Command::Call {
             service: service.into(),

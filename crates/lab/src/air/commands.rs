@@ -3,7 +3,7 @@
 
 use super::screen::Screen;
 use super::station::Air;
-use crate::processes::run;
+use crate::rig::processes::{run, wait_for};
 use crate::scenario::Scenario;
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -14,13 +14,12 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Time between SIGTERM and SIGKILL, and for a program's last lines.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Longest piece of a program's line that is printed in one line.
 const MAX_LINE_BYTES: u64 = 4096;
-const POLL_PERIOD: Duration = Duration::from_millis(20);
 
 /// A command and its station.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,11 +93,12 @@ impl Running {
             screen.print(&format!("'{}' had ended with {status}", self.text));
         }
         self.signal(Signal::TERM);
-        wait_while(|| Ok(self.ended()?.is_none()))?;
+        wait_for(PATIENCE, || self.ended())?;
         self.signal(Signal::KILL);
         // The output closes after the last lines, unless a process outside the group (such as
         // roscore's children) keeps it open; that process ends with the enclosure.
-        wait_while(|| Ok(self.relays.iter().any(|relay| !relay.is_finished())))
+        wait_for(PATIENCE, || Ok(self.relays.iter().all(JoinHandle::is_finished).then_some(())))?;
+        Ok(())
     }
 
     fn signal(&self, signal: Signal) {
@@ -114,15 +114,6 @@ impl Drop for Running {
         self.signal(Signal::KILL);
         let _ = self.child.wait();
     }
-}
-
-/// Waits while `lasts` is true, for at most [`PATIENCE`].
-fn wait_while(mut lasts: impl FnMut() -> Result<bool>) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
-    while lasts()? && Instant::now() < deadline {
-        std::thread::sleep(POLL_PERIOD);
-    }
-    Ok(())
 }
 
 /// Prints a program's output line by line; splits longer lines.
@@ -147,7 +138,7 @@ pub fn name_stations(scenario: &Scenario, scratch: &Path) -> Result<()> {
     let mut hosts = String::from("127.0.0.1 localhost\n");
     for (number, station) in scenario.stations.iter().enumerate() {
         for (index, &network) in station.networks.iter().enumerate() {
-            let address = crate::staging::address(network, number);
+            let address = crate::rig::staging::address(network, number);
             let alias = if index == 0 { station.name.as_str() } else { "" };
             let network = &scenario.networks[network].name;
             let _ = writeln!(hosts, "{address} {alias} {}.{network}", station.name);
@@ -155,7 +146,7 @@ pub fn name_stations(scenario: &Scenario, scratch: &Path) -> Result<()> {
     }
     let file = scratch.join("hosts");
     std::fs::write(&file, hosts)?;
-    // The enclosure has mounts of its own: the machine's file remains unchanged.
+    // The enclosure has its own mounts: the machine's file remains unchanged.
     run(Command::new("mount").arg("--bind").arg(file).arg("/etc/hosts"))?;
     Ok(())
 }

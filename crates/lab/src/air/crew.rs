@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The emulator's threads, each on a processor of its own. Whichever is awake when work is due does
+//! The emulator's threads, each on its own processor. The thread that is awake when work is due does
 //! it.
 
 use super::emulator::Emulator;
-use super::kernel::punctual::{Rank, be_punctual, processors, stay_on};
-use crate::clock::{cpu_of_this_thread, monotonic_ns};
+use crate::rig::clock::{cpu_of_this_thread, monotonic_ns};
+use crate::rig::punctual::{Rank, be_punctual, processors, stay_on};
 use anyhow::{Context, Result, anyhow};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;

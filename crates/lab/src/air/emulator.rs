@@ -3,10 +3,10 @@
 //! it as transmitted. Receivers get copies where and when the medium delivers them.
 
 use super::kernel::{ETHERNET_HEADER_BYTES, HeldFrame, Plumbing, RadioNumber, mac};
-use crate::clock::monotonic_ns;
-use crate::figures::{NetworkFigures, RadioFigures, Usage, of_medium, radios};
+use crate::rig::clock::monotonic_ns;
+use crate::rig::figures::{NetworkFigures, RadioFigures, Usage, of_medium, radios};
+use crate::rig::staging::{Change, add_networks, changes, later};
 use crate::scenario::Scenario;
-use crate::staging::{Change, add_networks, changes, later};
 use anyhow::Result;
 use serde::Serialize;
 use std::collections::{HashMap, VecDeque};
@@ -152,7 +152,7 @@ impl Emulator {
             for &network in &station.networks {
                 let network_id = tautline_medium::NetworkId(network);
                 let radio = medium.add_radio(id, network_id, station.queue_packets);
-                radios.insert(mac(network as u8, number), radio);
+                radios.insert(mac(network, number), radio);
             }
         }
         Self {
@@ -231,6 +231,11 @@ impl Emulator {
     /// Returns raw counters, by radio.
     pub fn stats(&self) -> Vec<RadioStats> {
         radios(&self.scenario).map(|radio| self.medium.stats(radio)).collect()
+    }
+
+    /// Returns the number of frames that the kernel could not report.
+    pub fn unreported_frames(&self) -> u64 {
+        self.plumbing.troubles().unreported_frames
     }
 
     fn note_usage(&mut self, now: Nanos) {

@@ -3,16 +3,16 @@
 
 use super::station::{Air, sleep_until};
 use super::{nodes, tcp, udp};
-use crate::clock::monotonic_ns;
-use crate::enclosure::SCRATCH;
-use crate::figures::FlowFigures;
-use crate::scenario::{Over, Scenario};
-use crate::stats::Samples;
+use crate::rig::clock::monotonic_ns;
+use crate::rig::enclosure::SCRATCH;
+use crate::rig::figures::FlowFigures;
+use crate::rig::stats::Samples;
+use crate::rig::worker::Stop;
+use crate::scenario::{Flow, Over, Scenario};
 use anyhow::{Result, ensure};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tautline_medium::Nanos;
 
@@ -27,13 +27,13 @@ pub struct Flows {
     sockets: BTreeMap<usize, BySocket>,
     nodes: nodes::Nodes,
     offset: Nanos,
-    stop: Arc<AtomicBool>,
+    stop: Stop,
 }
 
 impl Flows {
     /// Opens sockets and starts nodes.
     pub fn start(air: &Air, scenario: &Scenario, offset: Nanos) -> Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
+        let stop = Stop::default();
         let mut sockets = BTreeMap::new();
         for (number, flow) in scenario.flows.iter().enumerate() {
             let flow = match flow.over {
@@ -90,9 +90,9 @@ impl Flows {
         }
         let figures = samples.into_iter().map(|(number, samples)| {
             let plan = &scenario.flows[number];
-            let about = (plan.bytes, plan.pace);
-            let figures =
-                FlowFigures::new(&plan.name, plan.over, about, &samples, scenario.duration);
+            let Flow { name, over, bytes, pace, .. } = plan;
+            let counted = scenario.duration;
+            let figures = FlowFigures::new(name, *over, *bytes, Some(*pace), &samples, counted);
             let refused = refused.get(&number).copied().unwrap_or(0);
             (FlowFigures { refused, ..figures }, samples)
         });

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `tautline-lab air`: real programs on a modelled medium, in real time.
 
+pub mod check;
 mod commands;
 mod crew;
 mod emulator;
 mod flows;
-pub mod kernel;
+mod kernel;
 mod nodes;
 mod screen;
 mod station;
@@ -13,12 +14,13 @@ mod tcp;
 mod udp;
 
 pub use emulator::Punctuality;
-pub use station::{Air, MTU, interface};
+pub use kernel::{MTU, interface};
+pub use station::Air;
 
-use crate::enclosure::SCRATCH;
-use crate::figures::{Figures, FlowFigures, RunArguments, say};
+use crate::rig::enclosure::SCRATCH;
+use crate::rig::figures::{Figures, FlowFigures, RunArguments, say};
+use crate::rig::stats::Samples;
 use crate::scenario::{Over, Scenario};
-use crate::stats::Samples;
 use anyhow::{Result, ensure};
 use commands::{Running, StationCommand, name_stations};
 use flows::Flows;

@@ -2,17 +2,17 @@
 //! A scenario's Tautline flows, carried by real nodes in the stations: `tautline-lab traffic`,
 //! whose gateway generates and records messages.
 
-use super::station::{Air, interface};
-use crate::bench::traffic::{DONE, GO, Made, READY};
-use crate::node_file::NodeFile;
-use crate::processes::Process;
+use super::kernel::interface;
+use super::station::Air;
+use crate::bench::node::Node;
+use crate::bench::traffic::Made;
+use crate::rig::node_file::NodeFile;
+use crate::rig::staging::{Link, links};
+use crate::rig::stats::{Arrival, Samples};
 use crate::scenario::{Flow, Over, Pace, Scenario};
-use crate::staging::{Link, links};
-use crate::stats::{Arrival, Samples};
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 use tautline_medium::Nanos;
 use tautline_node::config::kind::pacing_word;
@@ -25,12 +25,8 @@ const SETTLE: Duration = Duration::from_secs(10);
 /// The nodes of a run.
 pub struct Nodes {
     nodes: BTreeMap<usize, Node>,
-}
-
-struct Node {
-    process: Process,
-    samples: PathBuf,
-    makes: bool,
+    /// Stations whose nodes make messages.
+    makers: BTreeSet<usize>,
 }
 
 /// Returns the topic of a flow: ROS allows no '-' in a name.
@@ -55,27 +51,27 @@ pub fn check(scenario: &Scenario) -> Result<()> {
 impl Nodes {
     /// Starts a node in each station that has a Tautline flow.
     pub fn start(air: &Air, scenario: &Scenario, folder: &Path) -> Result<Self> {
-        let flows = by_nodes(scenario);
-        let stations: BTreeSet<usize> = flows.flat_map(|flow| [flow.from, flow.to]).collect();
+        let ends = by_nodes(scenario).flat_map(|flow| [flow.from, flow.to]);
+        let stations: BTreeSet<usize> = ends.collect();
         let start = |station: usize| Ok((station, start(air, scenario, station, folder)?));
-        Ok(Self { nodes: stations.into_iter().map(start).collect::<Result<_>>()? })
+        let nodes = stations.into_iter().map(start).collect::<Result<_>>()?;
+        Ok(Self { nodes, makers: by_nodes(scenario).map(|flow| flow.from).collect() })
+    }
+
+    /// Calls `task` on each node that makes messages.
+    fn each_maker(&mut self, task: impl Fn(&mut Node) -> Result<()>) -> Result<()> {
+        let makers = self.nodes.iter_mut().filter(|(station, _)| self.makers.contains(station));
+        makers.map(|(_, node)| node).try_for_each(task)
     }
 
     /// Waits until all sessions are established.
     pub fn meet(&mut self) -> Result<()> {
-        let patience = Duration::from_nanos(MEETING);
-        for node in self.nodes.values_mut().filter(|node| node.makes) {
-            node.process.await_line(READY, patience)?;
-        }
-        Ok(())
+        self.each_maker(|node| node.await_ready(Duration::from_nanos(MEETING)))
     }
 
     /// Starts the load.
     pub fn go(&mut self, seconds: f64) -> Result<()> {
-        for node in self.nodes.values_mut().filter(|node| node.makes) {
-            node.process.tell(&format!("{GO} {seconds}"))?;
-        }
-        Ok(())
+        self.each_maker(|node| node.go(seconds))
     }
 
     /// Waits for the end of the load, which has `remaining` left, and ends the nodes. Returns
@@ -86,12 +82,8 @@ impl Nodes {
         origin: u64,
         remaining: Duration,
     ) -> Result<BTreeMap<usize, Samples>> {
-        for node in self.nodes.values_mut().filter(|node| node.makes) {
-            node.process.await_line(DONE, remaining + SETTLE)?;
-        }
-        for node in self.nodes.values_mut() {
-            node.process.close()?;
-        }
+        self.each_maker(|node| node.await_done(remaining + SETTLE).map(drop))?;
+        self.nodes.values_mut().try_for_each(Node::close)?;
         let flows = scenario.flows.iter().enumerate();
         let ours = flows.filter(|(_, flow)| flow.over == Over::Tautline);
         ours.map(|(number, flow)| Ok((number, self.samples(flow, origin)?))).collect()
@@ -99,36 +91,25 @@ impl Nodes {
 
     fn samples(&self, flow: &Flow, origin: u64) -> Result<Samples> {
         let topic = topic(flow);
-        let rows = |station: usize, suffix: &str| -> Result<Vec<Vec<u64>>> {
-            let node = self.nodes.get(&station).context("no node")?;
-            let file = node.samples.with_extension(suffix);
-            let text = std::fs::read_to_string(&file)
-                .with_context(|| format!("no samples in {}", file.display()))?;
-            let of_topic = text.lines().filter_map(|line| line.strip_prefix(&topic));
-            let numbers = of_topic.filter_map(|line| line.strip_prefix(','));
-            numbers.map(|line| line.split(',').map(|field| Ok(field.parse()?)).collect()).collect()
-        };
+        let node = |station: usize| self.nodes.get(&station).context("no node");
         let clock = |time: u64| time.saturating_sub(origin);
-        let sent_ns = rows(flow.from, "sent")?.iter().map(|row| clock(row[1])).collect();
-        let arrivals = rows(flow.to, "csv")?.into_iter().map(|row| Arrival {
-            sequence: row[0],
-            sent_ns: clock(row[1]),
-            received_ns: clock(row[2]),
+        let received = node(flow.to)?.received()?.into_iter().filter(|it| it.topic == topic);
+        let arrivals = received.map(|it| Arrival {
+            sent_ns: clock(it.arrival.sent_ns),
+            received_ns: clock(it.arrival.received_ns),
+            ..it.arrival
         });
-        Ok(Samples { sent_ns, arrivals: arrivals.collect() })
+        let sent = node(flow.from)?.sent(&topic)?;
+        Ok(Samples { sent_ns: sent.into_iter().map(clock).collect(), arrivals: arrivals.collect() })
     }
 }
 
 fn start(air: &Air, scenario: &Scenario, station: usize, folder: &Path) -> Result<Node> {
     let name = &scenario.stations[station].name;
     let file = node_file(scenario, station).write(folder)?;
-    let samples = folder.join(format!("{name}.csv"));
-    let program = std::env::current_exe()?;
-    let mut command = air.command(station, program.to_str().context("path is not UTF-8")?);
-    command.arg("--inside").arg("traffic").arg(&file).arg(&samples);
     let made: Vec<&Flow> = by_nodes(scenario).filter(|flow| flow.from == station).collect();
-    command.args(["--channels", &made.len().to_string()]);
-    for flow in &made {
+    let mut options = vec![format!("--channels={}", made.len())];
+    for flow in made {
         let Pace::Every(period) = flow.pace else { continue };
         let made = Made {
             topic: topic(flow),
@@ -137,10 +118,10 @@ fn start(air: &Air, scenario: &Scenario, station: usize, folder: &Path) -> Resul
             start: Duration::from_nanos(flow.start),
             count: flow.count,
         };
-        command.args(["--make", &made.to_string()]);
+        options.push(format!("--make={made}"));
     }
-    let process = Process::start_talking(name, command, folder)?;
-    Ok(Node { process, samples, makes: !made.is_empty() })
+    let lab = air.command(station, std::env::current_exe()?);
+    Node::start(name, lab, &file, &options, folder)
 }
 
 fn node_file(scenario: &Scenario, station: usize) -> NodeFile<'_> {
@@ -158,32 +139,26 @@ fn node_file(scenario: &Scenario, station: usize) -> NodeFile<'_> {
         let links: Vec<String> = links(scenario, station, peer).iter().map(link_text).collect();
         (name(peer), format!("links: [{}]", links.join(", ")))
     };
-    let mut radios = String::new();
     let rate = match (pacing_word(scenario.tautline.rate), scenario.tautline.rate.fixed_bps()) {
         (Some(word), _) => format!(", rate: {word}"),
         (None, bps) => format!(", rate: {}bps", bps.unwrap_or_default()),
     };
-    for index in 0..scenario.stations[station].networks.len() {
-        let (radio, in_flight) = (interface(index), scenario.tautline.in_flight);
-        let _ = writeln!(radios, "  {radio}: {{ in_flight: {in_flight}{rate} }}");
-    }
-    let mut topics = String::new();
-    for flow in flows.filter(|flow| flow.from == station) {
-        let _ = write!(
-            topics,
-            "  {}: {{ priority: {}, to: [{}]",
+    let in_flight = scenario.tautline.in_flight;
+    let radio = |index| format!("  {}: {{ in_flight: {in_flight}{rate} }}\n", interface(index));
+    let radios = (0..scenario.stations[station].networks.len()).map(radio).collect();
+    let rule = |flow: &Flow| {
+        let keep_last = flow.keep_last.map(|count| format!(", keep_last: {count}"));
+        let lifespan = flow.lifespan.map(|ns| format!(", lifespan: {}us", ns / 1000));
+        format!(
+            "  {}: {{ priority: {}, to: [{}]{}{} }}\n",
             topic(flow),
             flow.priority,
-            name(flow.to)
-        );
-        if let Some(keep_last) = flow.keep_last {
-            let _ = write!(topics, ", keep_last: {keep_last}");
-        }
-        if let Some(lifespan) = flow.lifespan {
-            let _ = write!(topics, ", lifespan: {}us", lifespan / 1000);
-        }
-        topics.push_str(" }\n");
-    }
+            name(flow.to),
+            keep_last.unwrap_or_default(),
+            lifespan.unwrap_or_default()
+        )
+    };
+    let topics = flows.filter(|flow| flow.from == station).map(rule).collect();
     let peers = peers.iter().map(entry).collect();
     let dscp = scenario.tautline.dscp;
     let rest = format!("ros1: false\ndscp: {dscp}");

@@ -3,9 +3,11 @@
 
 use super::emulator::COUNTS_BELOW;
 use super::station::Snapshot;
+use crate::rig::table::{self, left, right};
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
 use std::sync::{Mutex, PoisonError};
+use tautline_medium::RadioStats;
 
 /// Width of an airtime bar, in cells.
 const BAR: usize = 20;
@@ -76,33 +78,50 @@ fn show(view: &str) {
     let _ = std::io::stderr().flush();
 }
 
+/// Activity of a radio between two snapshots.
+struct Row {
+    name: String,
+    /// Share of the time that the radio transmitted.
+    share: f64,
+    waiting: u64,
+    frames_per_s: f64,
+    retries_per_s: f64,
+    lost_per_s: f64,
+}
+
+impl Row {
+    fn new(before: &Snapshot, now: &Snapshot, radio: usize) -> Self {
+        let elapsed = (now.now - before.now).max(1) as f64;
+        let (old, new) = (&before.stats[radio], &now.stats[radio]);
+        let per_s = |of: fn(&RadioStats) -> u64| (of(new) - of(old)) as f64 * 1e9 / elapsed;
+        Self {
+            name: now.radios[radio].name(),
+            share: (new.airtime - old.airtime) as f64 / elapsed,
+            waiting: new.waiting,
+            frames_per_s: per_s(|stats| stats.attempts),
+            retries_per_s: per_s(|stats| stats.retries),
+            lost_per_s: per_s(|stats| stats.given_up + stats.queue_drops),
+        }
+    }
+}
+
 /// Formats the view: the activity of each radio between two snapshots.
 pub fn view(before: &Snapshot, now: &Snapshot) -> String {
-    let elapsed = (now.now - before.now).max(1) as f64;
-    let name = |n: usize| format!("{} on {}", now.radios[n].station, now.radios[n].network);
     let shown = now.radios.len().min(MAX_RADIOS);
-    let width = (0..shown).map(|n| name(n).len()).max().unwrap_or(5).max(5);
-    let mut text = format!(
-        "{:width$} {:BAR$} {:>6} {:>6} {:>9} {:>9} {:>9}\n",
-        "radio", "airtime", "%", "queue", "frames/s", "retries/s", "lost/s"
+    let rows: Vec<Row> = (0..shown).map(|radio| Row::new(before, now, radio)).collect();
+    let width = table::width("radio", rows.iter().map(|row| row.name.as_str()));
+    let mut text = table::text(
+        &rows,
+        &[
+            left("radio", width, |row: &Row| row.name.clone()),
+            left("airtime", BAR, |row| bar(row.share)),
+            right("%", 6, |row| format!("{:.1}", 100.0 * row.share)),
+            right("queue", 6, |row| row.waiting.to_string()),
+            right("frames/s", 9, |row| format!("{:.0}", row.frames_per_s)),
+            right("retries/s", 9, |row| format!("{:.0}", row.retries_per_s)),
+            right("lost/s", 9, |row| format!("{:.0}", row.lost_per_s)),
+        ],
     );
-    for number in 0..shown {
-        let (old, new) = (&before.stats[number], &now.stats[number]);
-        let share = (new.airtime - old.airtime) as f64 / elapsed;
-        let per_s = |new: u64, old: u64| (new - old) as f64 * 1e9 / elapsed;
-        let lost = |s: &tautline_medium::RadioStats| s.given_up + s.queue_drops;
-        let _ = writeln!(
-            text,
-            "{:width$} {} {:>6.1} {:>6} {:>9.0} {:>9.0} {:>9.0}",
-            name(number),
-            bar(share),
-            100.0 * share,
-            new.waiting,
-            per_s(new.attempts, old.attempts),
-            per_s(new.retries, old.retries),
-            per_s(lost(new), lost(old)),
-        );
-    }
     if shown < now.radios.len() {
         let _ = writeln!(text, "... and {} more radios", now.radios.len() - shown);
     }

@@ -3,21 +3,16 @@
 
 use super::crew::Crew;
 use super::emulator::{Emulator, Punctuality};
-use super::kernel::{Plumbing, RadioPlan, StationPlan};
-use crate::clock::monotonic_ns;
-use crate::figures::{NetworkFigures, RadioFigures};
-use crate::namespace::{command, enter};
+use super::kernel::Plumbing;
+use crate::rig::clock::monotonic_ns;
+use crate::rig::figures::{NetworkFigures, RadioFigures};
+use crate::rig::namespace::{command, enter};
 use crate::scenario::Scenario;
-use crate::staging::{Route, address, routes};
 use anyhow::Result;
+use std::ffi::OsStr;
 use std::process::Command;
 use std::time::Duration;
 use tautline_medium::{Nanos, RadioStats};
-
-/// Maximum IP packet size of every radio, bytes.
-pub const MTU: u32 = 1500;
-/// Prefix length of a network's subnet.
-const PREFIX: u8 = 16;
 
 /// Counters of the radios at one time.
 #[derive(Debug, Clone)]
@@ -41,40 +36,14 @@ pub struct Air {
     crew: Crew,
 }
 
-/// Returns the name of a station's interface on its `index`th network.
-pub fn interface(index: usize) -> String {
-    format!("wlan{index}")
-}
-
-fn plans(scenario: &Scenario) -> Vec<StationPlan> {
-    let radio = |number, index, network: usize| RadioPlan {
-        network: network as u8,
-        interface: interface(index),
-        address: address(network, number),
-        prefix: PREFIX,
-        mtu: MTU,
-    };
-    let stations = scenario.stations.iter().enumerate();
-    stations
-        .map(|(number, station)| StationPlan {
-            name: station.name.clone(),
-            radios: station
-                .networks
-                .iter()
-                .enumerate()
-                .map(|(index, network)| radio(number, index, *network))
-                .collect(),
-        })
-        .collect()
-}
-
 impl Air {
     /// Creates the stations and starts the emulator. The scenario's time starts `offset` later.
     pub fn start(scenario: &Scenario, seed: u64, offset: Nanos) -> Result<Self> {
-        let plumbing = Plumbing::new(&plans(scenario))?;
-        for Route { from, to, via } in routes(scenario) {
-            plumbing.add_route(from, to, via)?;
-        }
+        Self::run(scenario, seed, offset, Plumbing::new(scenario)?)
+    }
+
+    /// Starts the emulator with stations whose frames are held already.
+    pub fn run(scenario: &Scenario, seed: u64, offset: Nanos, plumbing: Plumbing) -> Result<Self> {
         let emulator = Emulator::new(scenario, seed, offset, plumbing);
         Ok(Self {
             names: scenario.stations.iter().map(|station| station.name.clone()).collect(),
@@ -90,7 +59,7 @@ impl Air {
     }
 
     /// Returns a command that runs `program` in a station.
-    pub fn command(&self, station: usize, program: &str) -> Command {
+    pub fn command(&self, station: usize, program: impl AsRef<OsStr>) -> Command {
         command(&self.names[station], program)
     }
 
@@ -116,6 +85,11 @@ impl Air {
     /// Takes a snapshot.
     pub fn look(&self) -> Snapshot {
         self.crew.with(|emulator| look(emulator))
+    }
+
+    /// Returns the number of frames that the kernel could not report.
+    pub fn unreported_frames(&self) -> u64 {
+        self.crew.with(|emulator| emulator.unreported_frames())
     }
 
     /// Whether the emulator still runs; if not, [`Air::stop`] returns the reason.

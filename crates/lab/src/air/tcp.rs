@@ -5,18 +5,18 @@
 //! when n times its size has arrived.
 
 use super::station::{Air, sleep_until};
-use super::udp::{FIRST_PORT, Finished, READ_TIMEOUT, join, spawn};
-use crate::clock::monotonic_ns;
+use super::udp::{FIRST_PORT, Finished, READ_TIMEOUT, spawn};
+use crate::rig::clock::monotonic_ns;
+use crate::rig::staging::reached_by;
+use crate::rig::stats::{Arrival, Samples};
+use crate::rig::worker::{Stop, join};
 use crate::scenario::{Congestion, Flow, Scenario};
-use crate::staging::reached_by;
-use crate::stats::{Arrival, Samples};
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -42,7 +42,7 @@ pub fn start(
     scenario: &Scenario,
     number: usize,
     offset: Nanos,
-    stop: &Arc<AtomicBool>,
+    stop: &Stop,
 ) -> Result<Running> {
     let flow = &scenario.flows[number];
     let port = FIRST_PORT + number as u16;

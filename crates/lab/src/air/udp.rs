@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A scenario's plain UDP flows, by real sockets in the stations.
 
-use super::kernel::punctual::{Rank, be_punctual, processors, stay_on};
 use super::station::{Air, sleep_until};
-use crate::clock::{monotonic_ns, real_less_monotonic_ns};
+use crate::rig::clock::{monotonic_ns, real_less_monotonic_ns};
+use crate::rig::punctual::{Rank, be_punctual, processors, stay_on};
+use crate::rig::staging::{DATAGRAM_BYTES, reached_by};
+use crate::rig::stamp::{Incomplete, Stamp};
+use crate::rig::stats::{Arrival, Samples};
+use crate::rig::worker::{Stop, join};
 use crate::scenario::{Flow, Pace, Scenario};
-use crate::staging::{DATAGRAM_BYTES, reached_by};
-use crate::stats::{Arrival, Samples};
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use nix::sys::socket::sockopt::ReceiveTimestampns;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt};
 use nix::sys::time::TimeSpec;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use std::collections::BTreeMap;
 use std::io::{ErrorKind, IoSliceMut};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
@@ -23,10 +24,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tautline_medium::Nanos;
 
-/// First UDP port; each flow has a port of its own.
+/// First UDP port; each flow has its own port.
 pub const FIRST_PORT: u16 = 20_000;
-/// Maximum number of incomplete messages of one flow at a receiver.
-const MAX_INCOMPLETE: usize = 256;
 /// Interval at which a reader checks whether the run is over.
 pub const READ_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// Header size: sequence number, time of publication, part and number of parts.
@@ -35,24 +34,21 @@ const HEADER_BYTES: usize = 24;
 /// Header of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Piece {
-    sequence: u64,
-    published: u64,
+    message: Stamp,
     part: u32,
     parts: u32,
 }
 
 impl Piece {
     fn write(self, datagram: &mut [u8]) {
-        datagram[..8].copy_from_slice(&self.sequence.to_le_bytes());
-        datagram[8..16].copy_from_slice(&self.published.to_le_bytes());
+        self.message.write(datagram);
         datagram[16..20].copy_from_slice(&self.part.to_le_bytes());
         datagram[20..24].copy_from_slice(&self.parts.to_le_bytes());
     }
 
     fn read(datagram: &[u8]) -> Option<Self> {
-        let wide = |at: usize| Some(u64::from_le_bytes(datagram.get(at..at + 8)?.try_into().ok()?));
-        let half = |at: usize| Some(u32::from_le_bytes(datagram.get(at..at + 4)?.try_into().ok()?));
-        Some(Self { sequence: wide(0)?, published: wide(8)?, part: half(16)?, parts: half(20)? })
+        let number = |at: usize| datagram.get(at..)?.first_chunk().copied().map(u32::from_le_bytes);
+        Some(Self { message: Stamp::read(datagram)?, part: number(16)?, parts: number(20)? })
     }
 }
 
@@ -76,7 +72,8 @@ impl Sender {
     /// second.
     fn make_known(&self) -> Result<()> {
         let mut datagram = [0; HEADER_BYTES];
-        Piece { sequence: NO_MESSAGE, published: 0, part: 0, parts: 1 }.write(&mut datagram);
+        let message = Stamp { sequence: NO_MESSAGE, sent_ns: 0 };
+        Piece { message, part: 0, parts: 1 }.write(&mut datagram);
         self.put(&datagram)
     }
 
@@ -94,12 +91,12 @@ impl Sender {
     }
 
     /// Sends one message; returns when the socket has accepted all of it.
-    fn send(&self, sequence: u64, published: u64) -> Result<()> {
+    fn send(&self, message: Stamp) -> Result<()> {
         let parts = self.bytes.div_ceil(DATAGRAM_BYTES).max(1);
         let mut datagram = [0; DATAGRAM_BYTES];
         for part in 0..parts {
             let len = (self.bytes - part * DATAGRAM_BYTES).clamp(HEADER_BYTES, DATAGRAM_BYTES);
-            let piece = Piece { sequence, published, part: part as u32, parts: parts as u32 };
+            let piece = Piece { message, part: part as u32, parts: parts as u32 };
             piece.write(&mut datagram);
             self.put(&datagram[..len])?;
         }
@@ -133,7 +130,7 @@ pub fn start(
     scenario: &Scenario,
     number: usize,
     offset: Nanos,
-    stop: &Arc<AtomicBool>,
+    stop: &Stop,
 ) -> Result<Running> {
     let flow = &scenario.flows[number];
     let port = FIRST_PORT + number as u16;
@@ -181,11 +178,6 @@ pub fn spawn<T: Send + 'static>(
         task()
     };
     Ok(std::thread::Builder::new().name(name.into()).spawn(punctually)?)
-}
-
-/// Waits for a thread and returns its result.
-pub fn join<T>(thread: JoinHandle<Result<T>>) -> Result<T> {
-    thread.join().map_err(|_| anyhow!("a flow's thread panicked"))?
 }
 
 impl Running {
@@ -247,7 +239,7 @@ impl Schedule {
                 break;
             }
             sent.push(now);
-            sender.send(sent.len() as u64 - 1, now)?;
+            sender.send(Stamp { sequence: sent.len() as u64 - 1, sent_ns: now })?;
         }
         Ok((sent, refused))
     }
@@ -261,7 +253,7 @@ struct Reader {
 
 impl Reader {
     /// Starts the threads. `echo`, if present, sends back each complete message.
-    fn start(socket: Arc<UdpSocket>, echo: Option<Sender>, stop: &Arc<AtomicBool>) -> Result<Self> {
+    fn start(socket: Arc<UdpSocket>, echo: Option<Sender>, stop: &Stop) -> Result<Self> {
         let (messages, echo) = (Arc::<Mutex<Messages>>::default(), Arc::new(echo));
         let hand = |processor| {
             let (socket, echo) = (socket.clone(), echo.clone());
@@ -303,7 +295,7 @@ fn read(
         let Some(piece) = Piece::read(&datagram[..len]) else { continue };
         let whole = messages.lock().unwrap_or_else(PoisonError::into_inner).take(piece, came);
         if let Some(echo) = echo.filter(|_| whole) {
-            echo.send(piece.sequence, piece.published)?;
+            echo.send(piece.message)?;
         }
     }
     Ok(())
@@ -331,25 +323,20 @@ fn receive(
 #[derive(Default)]
 struct Messages {
     arrivals: Vec<Arrival>,
-    /// Number of received parts, by sequence number.
-    incomplete: BTreeMap<u64, u32>,
+    /// Incomplete messages, by sequence number.
+    incomplete: Incomplete<u64>,
 }
 
 impl Messages {
     /// Records a part; returns whether it completes its message.
     fn take(&mut self, piece: Piece, came: u64) -> bool {
-        let Piece { sequence, published: sent_ns, parts, .. } = piece;
+        let Piece { message: Stamp { sequence, sent_ns }, parts, .. } = piece;
         if sequence == NO_MESSAGE {
             return false;
         }
-        let have = self.incomplete.entry(sequence).or_default();
-        *have += 1;
-        let whole = *have >= parts;
+        let whole = self.incomplete.completes(sequence, parts);
         if whole {
-            self.incomplete.remove(&sequence);
             self.arrivals.push(Arrival { sequence, sent_ns, received_ns: came });
-        } else if self.incomplete.len() > MAX_INCOMPLETE {
-            self.incomplete.pop_first();
         }
         whole
     }
@@ -361,7 +348,8 @@ mod tests {
 
     #[test]
     fn a_piece_is_read_as_written_and_a_stranger_is_not() {
-        let piece = Piece { sequence: 7, published: 8, part: 1, parts: 3 };
+        let message = Stamp { sequence: 7, sent_ns: 8 };
+        let piece = Piece { message, part: 1, parts: 3 };
         let mut datagram = [0; 100];
         piece.write(&mut datagram);
         assert_eq!(Piece::read(&datagram), Some(piece));

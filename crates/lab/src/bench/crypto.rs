@@ -3,16 +3,15 @@
 //! on one processor, and the bytes added to a message.
 
 use super::alone;
-use super::case::{Bound, Verdict};
-use super::daemon::DaemonSetup;
-use super::report::{About, Conclusion, tell, verdict_lines};
-use crate::air::kernel::punctual::{Confined, processors};
-use crate::progress::Progress;
-use anyhow::{Context, Result, ensure};
+use super::output::Output;
+use super::setup::daemon::DaemonSetup;
+use super::verdict::{Bound, Conclusion, Verdict, verdict_lines};
+use crate::rig::punctual::{Confined, processors};
+use crate::rig::stats::upper_median;
+use crate::rig::table::{self, left, right};
+use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
-use std::fmt::Write;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::time::{Duration, Instant as Clock};
 use tautline_proto::crypto::cookies::{Admission, CookieChecker, MacKey};
 use tautline_proto::crypto::noise::Split;
@@ -62,36 +61,31 @@ struct Row {
 }
 
 #[derive(Serialize)]
-struct CryptoReport {
-    case: &'static str,
-    #[serde(flatten)]
-    about: About,
-    processor: String,
-    rows: Vec<Row>,
-    verdicts: Vec<Verdict>,
+struct Figures<'a> {
+    processor: &'a str,
+    rows: &'a [Row],
 }
 
-/// Runs the case; the report goes to `folder`.
-pub fn run(setup: &DaemonSetup, folder: &Path, as_json: bool) -> Result<Conclusion> {
-    let progress = Progress::new(vec![
-        (format!("{NAME}: packets, handshakes and forged calls"), CPU_TIME),
-        (format!("{NAME}: the laser over two daemons"), MESSAGES_TIME),
+/// Runs the case.
+pub fn run(setup: &DaemonSetup, output: &Output) -> Result<Conclusion> {
+    let progress = output.progress(&[
+        ("packets, handshakes and forged calls", CPU_TIME),
+        ("the laser over two daemons", MESSAGES_TIME),
     ]);
-    progress.next();
     // A separate thread, so that processes started later are not confined to that processor.
     let rows = std::thread::scope(|scope| scope.spawn(rows).join());
     let rows = rows.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
     progress.next();
     let mut verdicts: Vec<Verdict> = rows.iter().filter_map(Row::verdict).collect();
-    verdicts.extend(alone::header_alone(setup, folder)?);
+    verdicts.extend(alone::header_alone(setup, &output.folder)?);
     progress.finish();
-    let conclusion = Conclusion::of(&verdicts);
-    let text = table(&rows) + "\n" + &verdict_lines(&verdicts);
-    let about = About::now();
-    let report = CryptoReport { case: NAME, about, processor: processor(), rows, verdicts };
-    let words = format!("\n{NAME}: microseconds of one processor ({})\n{text}", report.processor);
-    tell(&report, folder, as_json, &words)?;
-    Ok(conclusion)
+    let processor = processor();
+    let words = format!(
+        " microseconds of one processor ({processor})\n{}\n{}",
+        table(&rows),
+        verdict_lines(&verdicts)
+    );
+    output.conclude(Figures { processor: &processor, rows: &rows }, verdicts, &words)
 }
 
 fn rows() -> Result<Vec<Row>> {
@@ -109,12 +103,13 @@ fn rows() -> Result<Vec<Row>> {
     let [caller, called] = handshakes()?;
     rows.push(Row::new("a handshake, at the caller", 1, caller, Some(HANDSHAKE_US)));
     rows.push(Row::new("a handshake, at the called", 1, called, Some(HANDSHAKE_US)));
-    let strangers = calls(Forged::Stranger)?;
-    rows.push(Row::new("a forged call, first code wrong", CALLS_PER_BATCH, strangers, None));
-    let asked = calls(Forged::Asked)?;
-    rows.push(Row::new("a forged call, first code right: a cookie", CALLS_PER_BATCH, asked, None));
-    let silent = calls(Forged::Silent)?;
-    rows.push(Row::new("the same, cookies used up", CALLS_PER_BATCH, silent, None));
+    for (forged, what) in [
+        (Forged::Stranger, "a forged call, first code wrong"),
+        (Forged::Asked, "a forged call, first code right: a cookie"),
+        (Forged::Silent, "the same, cookies used up"),
+    ] {
+        rows.push(Row::new(what, CALLS_PER_BATCH, calls(forged)?, None));
+    }
     Ok(rows)
 }
 
@@ -248,7 +243,7 @@ fn calls(forged: Forged) -> Result<Batches> {
 }
 
 fn judge(gate: &mut CookieChecker, packet: &[u8]) -> Result<Admission> {
-    let Ok(Packet::Initiation(call)) = Packet::parse(packet) else { anyhow::bail!("not a call") };
+    let Ok(Packet::Initiation(call)) = Packet::parse(packet) else { bail!("not a call") };
     Ok(gate.check(Instant(1), (&[10, 0, 0, 1, 1, 0], &[10, 0, 0, 1]), &call, || [3; 32]))
 }
 
@@ -260,10 +255,8 @@ impl Row {
         bound: Option<Bound>,
     ) -> Self {
         batches.sort_unstable();
-        let us = |index: usize| {
-            batches.get(index).map_or(f64::NAN, |ns| *ns as f64 / 1000.0 / per_batch as f64)
-        };
-        let (min_us, median_us) = (us(0), us(batches.len() / 2));
+        let us = |ns: Option<u128>| ns.map_or(f64::NAN, |ns| ns as f64 / 1000.0 / per_batch as f64);
+        let (min_us, median_us) = (us(batches.first().copied()), us(upper_median(&batches)));
         Self { what, min_us, median_us, batches: batches.len(), per_batch, bound }
     }
 
@@ -274,11 +267,14 @@ impl Row {
 }
 
 fn table(rows: &[Row]) -> String {
-    let mut text = format!("{:45} {:>8} {:>8}\n", "", "min", "median");
-    for row in rows {
-        let _ = writeln!(text, "{:45} {:>8.2} {:>8.2}", row.what, row.min_us, row.median_us);
-    }
-    text
+    table::text(
+        rows,
+        &[
+            left("", 45, |row| row.what.into()),
+            right("min", 8, |row| format!("{:.2}", row.min_us)),
+            right("median", 8, |row| format!("{:.2}", row.median_us)),
+        ],
+    )
 }
 
 /// Returns the kernel's name of the processor.

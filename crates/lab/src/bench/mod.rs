@@ -1,97 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Cases that run real programs on real kernels: `demo`, `bench` and `smoke`.
+//!
+//! `comparison` has the cases of two computers, which differ in their link and their targets. Each
+//! other case is a module with its `NAME` and a function `run`, which measures
+//! and concludes by [`Output::conclude`]. Both use the computers, daemons and ROS programs of
+//! `setup`.
 
 mod alone;
 mod attack;
-mod case;
+mod comparison;
 mod crypto;
-mod daemon;
 mod flood;
-mod flows;
 mod gateway;
-mod plot;
+mod output;
 mod recovery;
 mod reload;
-mod report;
-mod ros;
-mod runs;
+mod setup;
 mod smoke;
 mod star;
-pub mod traffic;
-mod trial;
-mod usage;
-mod world;
+mod verdict;
 
-use crate::enclosure;
-use crate::processes;
+pub use setup::{node, traffic};
+
+use crate::rig::enclosure;
+use crate::rig::processes::{make_folder, run as output_of};
 use anyhow::{Context, Result, ensure};
-use case::Case;
-use daemon::DaemonSetup;
+use comparison::case::Case;
+use comparison::report::Report;
+use comparison::runs::{Runs, Setup};
+use comparison::trial::Transport;
+use output::Output;
 use recovery::Interruption;
-use report::{Conclusion, Report};
-use ros::Ros;
-use runs::{Runs, Setup};
+use setup::daemon::DaemonSetup;
+use setup::ros::Ros;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-use trial::Transport;
+use verdict::Conclusion;
 
 /// What to do.
 #[derive(clap::Subcommand)]
 pub enum Command {
     /// Laser, camera and commands over a 6 Mbps link: Tautline beside plain ROS.
-    Demo {
-        /// Which ROS the robots run; 2 is rclpy over Fast DDS, which crates/lab/ros2.sh installs.
-        #[arg(long, value_enum, default_value_t = Ros::One)]
-        ros: Ros,
-        /// What joins robot and base.
-        #[arg(long, value_enum, default_value_t = DemoLink::TokenBucket)]
-        link: DemoLink,
-        /// Where the report, the picture and the raw samples go; by default target/demo, with
-        /// -ros2 and -radio for what is not ROS 1 and a token bucket.
-        #[arg(long)]
-        output: Option<PathBuf>,
-        /// Counted seconds per transport.
-        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
-        seconds: u64,
-        #[command(flatten)]
-        choice: Choice,
-    },
+    Demo(Demo),
     /// One case, or all of them, with raw samples kept.
-    Bench {
-        /// 6mbps, 6mbps-rate, 3mbps, 3mbps-rate, 6mbps-loss, 6mbps-radio, or all; with ROS 1 only:
-        /// idle, header, five-peers, recovery, reload, crypto, flood, attack; with ROS 2 only:
-        /// ros2-gateway.
-        case: String,
-        /// Which ROS the robots run; 2 is rclpy over Fast DDS, which crates/lab/ros2.sh installs.
-        #[arg(long, value_enum, default_value_t = Ros::One)]
-        ros: Ros,
-        /// How often each case is run; the median run is quoted, of attack the median of each
-        /// phase. Over a radio a run during which the emulator was late is repeated. By default 1;
-        /// of recovery 10 of each interruption.
-        #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100))]
-        runs: Option<u64>,
-        /// Print the report as JSON instead of a table.
-        #[arg(long)]
-        json: bool,
-        /// Folder under which each invocation makes its own, named by date and host.
-        #[arg(long, default_value = "target/bench")]
-        output: PathBuf,
-        /// Counted seconds per transport.
-        #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
-        seconds: u64,
-        /// Of recovery: only these.
-        #[arg(long, value_delimiter = ',')]
-        interruption: Vec<Interruption>,
-        /// Of recovery: how many seconds the link carries nothing.
-        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
-        outage: u64,
-        /// Of attack: only these kinds.
-        #[arg(long, value_delimiter = ',')]
-        kind: Vec<attack::Kind>,
-        #[command(flatten)]
-        choice: Choice,
-    },
+    Bench(Bench),
     /// Do topics arrive at all, both ways, latched ones late? Two masters, no slow link.
     Smoke {
         /// Where logs go.
@@ -106,6 +59,63 @@ pub enum Command {
     /// A publisher or subscriber of ROS 2, with or without the gateway; started by ros2-gateway.
     #[command(hide = true)]
     DdsEnd(gateway::ends::Arguments),
+}
+
+/// Arguments of the demo.
+#[derive(clap::Args)]
+pub struct Demo {
+    /// Which ROS the robots run; 2 is rclpy over Fast DDS, which crates/lab/ros2.sh installs.
+    #[arg(long, value_enum, default_value_t = Ros::One)]
+    ros: Ros,
+    /// What joins robot and base.
+    #[arg(long, value_enum, default_value_t = DemoLink::TokenBucket)]
+    link: DemoLink,
+    /// Where the report, the picture and the raw samples go; by default target/demo, with
+    /// -ros2 and -radio for what is not ROS 1 and a token bucket.
+    #[arg(long)]
+    output: Option<PathBuf>,
+    /// Counted seconds per transport.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+    #[command(flatten)]
+    choice: Choice,
+}
+
+/// Arguments of a bench.
+#[derive(clap::Args)]
+pub struct Bench {
+    /// 6mbps, 6mbps-rate, 3mbps, 3mbps-rate, 6mbps-loss, 6mbps-radio, or all; with ROS 1 only:
+    /// idle, header, five-peers, recovery, reload, crypto, flood, attack; with ROS 2 only:
+    /// ros2-gateway.
+    case: String,
+    /// Which ROS the robots run; 2 is rclpy over Fast DDS, which crates/lab/ros2.sh installs.
+    #[arg(long, value_enum, default_value_t = Ros::One)]
+    ros: Ros,
+    /// How often each case is run; the median run is quoted, of attack the median of each
+    /// phase. Over a radio a run during which the emulator was late is repeated. By default 1;
+    /// of recovery 10 of each interruption.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100))]
+    runs: Option<u64>,
+    /// Print the report as JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Folder under which each invocation makes its own, named by date and host.
+    #[arg(long, default_value = "target/bench")]
+    output: PathBuf,
+    /// Counted seconds per transport.
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+    /// Of recovery: only these.
+    #[arg(long, value_delimiter = ',')]
+    interruption: Vec<Interruption>,
+    /// Of recovery: how many seconds the link carries nothing.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
+    outage: u64,
+    /// Of attack: only these kinds.
+    #[arg(long, value_delimiter = ',')]
+    kind: Vec<attack::Kind>,
+    #[command(flatten)]
+    choice: Choice,
 }
 
 /// What joins the demo's two computers.
@@ -155,57 +165,31 @@ pub fn run(command: &Command) -> Result<ExitCode> {
     match command {
         Command::Traffic(arguments) => traffic::run(arguments).map(|()| ExitCode::SUCCESS),
         Command::DdsEnd(arguments) => gateway::ends::run(arguments).map(|()| ExitCode::SUCCESS),
-        Command::Demo { ros, link, output, seconds, choice } => {
-            let name = link.case();
-            let case = Case::named(name, *ros).with_context(|| format!("no case {name}"))?;
-            let output = output.as_deref().unwrap_or(Path::new(link.folder(*ros)));
-            demo(case, output, Duration::from_secs(*seconds), choice)
-        }
-        Command::Bench {
-            case,
-            ros,
-            runs,
-            json,
-            output,
-            seconds,
-            interruption,
-            outage,
-            kind,
-            choice,
-        } => {
-            // This case exists for ROS 2 only.
-            let ros = if case == gateway::NAME { Ros::Two } else { *ros };
-            let bench = Bench {
-                ros,
-                folder: output.join(stamp()?),
-                runs: *runs,
-                json: *json,
-                time: Duration::from_secs(*seconds),
-                interruptions: interruption,
-                outage: Duration::from_secs(*outage),
-                kinds: kind,
-                choice,
-            };
-            bench.run(case)
-        }
+        Command::Demo(demo) => demo.run(),
+        Command::Bench(bench) => bench.run(),
         Command::Smoke { output, choice } => smoke::run(output, &choice.daemons(Ros::One, None)?),
     }
 }
 
-fn demo(case: &'static Case, output: &Path, time: Duration, choice: &Choice) -> Result<ExitCode> {
-    let raw = output.join("raw");
-    let runs = choice.measure(case, time, std::slice::from_ref(&raw))?;
-    let report = Report::new(case, time, &runs)?;
-    report.write(&output.join("report.json"))?;
-    print!("{}", report.text());
-    if report.quoted_run() > 0 {
-        report.draw(&raw, &output.join("delays.png"))?;
-        println!("report.json, delays.png and raw/ are in {}", output.display());
+impl Demo {
+    fn run(&self) -> Result<ExitCode> {
+        let name = self.link.case();
+        let case = Case::named(name, self.ros).with_context(|| format!("no case {name}"))?;
+        let output = self.output.as_deref().unwrap_or(Path::new(self.link.folder(self.ros)));
+        let (raw, time) = (output.join("raw"), Duration::from_secs(self.seconds));
+        let runs = self.choice.measure(case, time, std::slice::from_ref(&raw))?;
+        let report = Report::new(case, time, &runs)?;
+        report.write(&output.join("report.json"))?;
+        print!("{}", report.text());
+        if report.quoted_run() > 0 {
+            report.draw(&raw, &output.join("delays.png"))?;
+            println!("report.json, delays.png and raw/ are in {}", output.display());
+        }
+        Ok(report.result().exit_code())
     }
-    Ok(exit_code(report.result()))
 }
 
-/// Cases other than two computers with the load of [`flows::Flow`]: with ROS 1 or no ROS here,
+/// Cases other than two computers with the load of [`setup::flows::Flow`]: with ROS 1 or no ROS here,
 /// with ROS 2 below.
 const OF_ROS_1: &[&str] = &[
     alone::IDLE,
@@ -219,74 +203,67 @@ const OF_ROS_1: &[&str] = &[
 ];
 const OF_ROS_2: &[&str] = &[gateway::NAME];
 
-struct Bench<'a> {
-    ros: Ros,
-    folder: PathBuf,
-    runs: Option<u64>,
-    json: bool,
-    time: Duration,
-    interruptions: &'a [Interruption],
-    outage: Duration,
-    kinds: &'a [attack::Kind],
-    choice: &'a Choice,
-}
+impl Bench {
+    /// Returns the ROS of the robots; one case exists for ROS 2 only.
+    fn ros(&self) -> Ros {
+        if self.case == gateway::NAME { Ros::Two } else { self.ros }
+    }
 
-impl Bench<'_> {
-    fn run(&self, name: &str) -> Result<ExitCode> {
-        let of_two = Case::all(self.ros).map(|case| case.name);
-        let others = if self.ros == Ros::One { OF_ROS_1 } else { OF_ROS_2 };
+    fn run(&self) -> Result<ExitCode> {
+        let (ros, folder) = (self.ros(), self.output.join(stamp()?));
+        let of_two = Case::all(ros).map(|case| case.name);
+        let others = if ros == Ros::One { OF_ROS_1 } else { OF_ROS_2 };
         let names: Vec<&str> = of_two.chain(others.iter().copied()).collect();
-        let chosen: Vec<&str> =
-            names.iter().copied().filter(|&case| name == case || name == "all").collect();
+        let chosen = |case: &&str| self.case == *case || self.case == "all";
+        let chosen: Vec<&str> = names.iter().copied().filter(chosen).collect();
         ensure!(
             !chosen.is_empty(),
-            "no case '{name}' with ROS {}; there are {}, all",
-            self.ros.number(),
+            "no case '{}' with ROS {}; there are {}, all",
+            self.case,
+            ros.number(),
             names.join(", ")
         );
         let mut worst = Conclusion::Reached;
-        for name in chosen {
-            worst = worst.max(self.run_one(name)?);
+        for case in chosen {
+            worst = worst.max(self.run_one(case, folder.join(case))?);
         }
-        Ok(exit_code(worst))
+        Ok(worst.exit_code())
     }
 
-    fn run_one(&self, name: &'static str) -> Result<Conclusion> {
-        match Case::named(name, self.ros) {
-            Some(case) => self.run_case(case),
-            None if name == star::NAME => star::run(&self.folder.join(name), self.json),
-            None if name == reload::NAME => reload::run(&self.folder.join(name), self.json),
-            None if name == recovery::NAME => self.run_recovery(),
-            None => {
-                let daemons = self.choice.daemons(self.ros, None)?;
-                let (folder, runs) = (self.folder.join(name), self.runs.unwrap_or(1));
-                match name {
-                    crypto::NAME => crypto::run(&daemons, &folder, self.json),
-                    flood::NAME => flood::run(&daemons, runs, &folder, self.json),
-                    attack::NAME => attack::run(&daemons, self.kinds, runs, &folder, self.json),
-                    gateway::NAME => gateway::run(name, &daemons, &folder, self.json),
-                    _ => alone::run(name, &daemons, &folder, self.json),
-                }
+    fn run_one(&self, case: &'static str, folder: PathBuf) -> Result<Conclusion> {
+        if let Some(case) = Case::named(case, self.ros()) {
+            return self.run_case(case, &folder);
+        }
+        make_folder(&folder)?;
+        let output = Output { case, folder, as_json: self.json };
+        let daemons = self.choice.daemons(self.ros(), None)?;
+        let runs = self.runs.unwrap_or(1);
+        match case {
+            star::NAME => star::run(&output),
+            reload::NAME => reload::run(&output),
+            recovery::NAME => {
+                let plan = recovery::Plan {
+                    setup: &daemons,
+                    only: &self.interruption,
+                    outage: Duration::from_secs(self.outage),
+                    runs: self.runs.unwrap_or(recovery::RUNS) as usize,
+                };
+                recovery::run(&plan, &output)
             }
+            crypto::NAME => crypto::run(&daemons, &output),
+            flood::NAME => flood::run(&daemons, runs, &output),
+            attack::NAME => attack::run(&daemons, &self.kind, runs, &output),
+            gateway::NAME => gateway::run(&daemons, &output),
+            _ => alone::run(&daemons, &output),
         }
     }
 
-    fn run_recovery(&self) -> Result<Conclusion> {
-        let plan = recovery::Plan {
-            setup: &self.choice.daemons(self.ros, None)?,
-            only: self.interruptions,
-            outage: self.outage,
-            runs: self.runs.unwrap_or(recovery::RUNS) as usize,
-        };
-        recovery::run(&plan, &self.folder.join(recovery::NAME), self.json)
-    }
-
-    fn run_case(&self, case: &'static Case) -> Result<Conclusion> {
-        let folder = self.folder.join(case.name);
+    fn run_case(&self, case: &'static Case, folder: &Path) -> Result<Conclusion> {
         let folders: Vec<PathBuf> =
             (1..=self.runs.unwrap_or(1)).map(|run| folder.join(format!("run-{run}"))).collect();
-        let runs = self.choice.measure(case, self.time, &folders)?;
-        let report = Report::new(case, self.time, &runs)?;
+        let time = Duration::from_secs(self.seconds);
+        let runs = self.choice.measure(case, time, &folders)?;
+        let report = Report::new(case, time, &runs)?;
         report.write(&folder.join("report.json"))?;
         if report.quoted_run() > 0 {
             let quoted = folder.join(format!("run-{}", report.quoted_run()));
@@ -330,17 +307,9 @@ impl Choice {
     }
 }
 
-fn exit_code(conclusion: Conclusion) -> ExitCode {
-    ExitCode::from(match conclusion {
-        Conclusion::Reached => 0,
-        Conclusion::NotReached => 3,
-        Conclusion::Void => 4,
-    })
-}
-
 /// Returns the name of an invocation's folder: `2026-11-22-143015-HOST`, in UTC.
 fn stamp() -> Result<String> {
-    let date = processes::run(std::process::Command::new("date").args(["-u", "+%Y-%m-%d-%H%M%S"]))?;
-    let host = processes::run(std::process::Command::new("uname").arg("-n"))?;
+    let date = output_of(std::process::Command::new("date").args(["-u", "+%Y-%m-%d-%H%M%S"]))?;
+    let host = output_of(std::process::Command::new("uname").arg("-n"))?;
     Ok(format!("{}-{}", date.trim(), host.trim()))
 }

@@ -5,18 +5,15 @@
 //! Both nodes have real-time priority, and their data planes a higher one, as a robot's daemon may
 //! have (`realtime: priority`). A late message is then due to the nodes, not to other programs.
 
-use super::case::{Bound, Verdict};
-use super::report::{About, Conclusion, tell, verdict_lines};
-use super::star::{Row, row};
-use super::traffic::{DONE, GO, READY};
-use super::world::{Computer, Link, LinkLimits, Pair};
-use crate::node_file::{NodeFile, control};
-use crate::processes::Process;
-use crate::progress::Progress;
-use crate::stats::{Delay, delay};
+use super::output::Output;
+use super::setup::node::{Node, Received};
+use super::setup::world::{Computer, Link, Pair};
+use super::verdict::{Bound, Conclusion, verdict_lines};
+use crate::rig::node_file::{NodeFile, control};
+use crate::rig::stats::{Delay, delay, worst};
+use crate::rig::table::{self, bar, figure, left, number, right};
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
-use std::fmt::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tautline_node::control::Client;
@@ -25,7 +22,7 @@ use tautline_node::control::Client;
 pub const NAME: &str = "reload";
 
 /// Ample capacity: 52 topics of 200 bytes at 20 Hz take about 3 Mbps.
-const LIMITS: LinkLimits = LinkLimits { rate_bps: Some(20_000_000), loss: 0.0 };
+const LINK: Link = Link::wire(20_000_000);
 const TOPICS: u64 = 50;
 const BYTES: u64 = 200;
 const PERIOD_US: u64 = 50_000;
@@ -114,13 +111,9 @@ struct Figures {
 }
 
 #[derive(Serialize)]
-struct ReloadReport {
-    case: &'static str,
-    #[serde(flatten)]
-    about: About,
-    figures: Vec<Figures>,
-    reloads: Vec<Reload>,
-    verdicts: Vec<Verdict>,
+struct AllFigures<'a> {
+    figures: &'a [Figures],
+    reloads: &'a [Reload],
 }
 
 struct Scene<'a> {
@@ -129,8 +122,9 @@ struct Scene<'a> {
 }
 
 fn made() -> Vec<String> {
-    let steady = (0..TOPICS).map(|n| format!("/steady/t{n}:{BYTES}:{PERIOD_US}:{}", n * 1000));
-    let changing = ["a", "b"].map(|name| format!("/changing/{name}:{BYTES}:{PERIOD_US}"));
+    let steady =
+        (0..TOPICS).map(|n| format!("--make=/steady/t{n}:{BYTES}:{PERIOD_US}:{}", n * 1000));
+    let changing = ["a", "b"].map(|name| format!("--make=/changing/{name}:{BYTES}:{PERIOD_US}"));
     steady.chain(changing).collect()
 }
 
@@ -161,17 +155,11 @@ impl Scene<'_> {
         file.write(self.folder).map(drop)
     }
 
-    fn start(&self, computer: &Computer, made: &[String]) -> Result<Process> {
-        let program = std::env::current_exe()?;
-        let mut command = computer.command("chrt");
-        command.args(["--fifo", PRIORITY]).arg(program);
+    fn start(&self, computer: &Computer, options: &[String]) -> Result<Node> {
+        let mut lab = computer.command("chrt");
+        lab.args(["--fifo", PRIORITY]).arg(std::env::current_exe()?);
         let file = self.folder.join(format!("{}.yaml", computer.name));
-        let samples = self.folder.join(format!("{}.csv", computer.name));
-        command.arg("--inside").arg("traffic").arg(file).arg(samples);
-        for made in made {
-            command.args(["--make", made]);
-        }
-        Process::start_talking(&computer.name, command, self.folder)
+        Node::start(&computer.name, lab, &file, options, self.folder)
     }
 
     /// Makes one change, or reverts it.
@@ -187,35 +175,25 @@ impl Scene<'_> {
     }
 }
 
-/// Parses the number of messages of each topic made since the start.
-fn counts(line: &str) -> Result<Vec<u64>> {
-    line.split_whitespace().map(|count| count.parse().context("no count")).collect()
-}
-
-/// Runs the case; the report and the raw samples go to `folder`.
-pub fn run(folder: &Path, as_json: bool) -> Result<Conclusion> {
-    std::fs::create_dir_all(folder)?;
-    let progress = Progress::of(
-        NAME,
-        &[
-            ("starting two nodes", START_TIME),
-            ("nothing changes", LOAD_TIME),
-            ("files change", LOAD_TIME),
-        ],
-    );
-    let pair = Pair::new(Link::Wire(LIMITS), 1)?;
-    let scene = Scene { pair: &pair, folder };
+/// Runs the case.
+pub fn run(output: &Output) -> Result<Conclusion> {
+    let progress = output.progress(&[
+        ("starting two nodes", START_TIME),
+        ("nothing changes", LOAD_TIME),
+        ("files change", LOAD_TIME),
+    ]);
+    let pair = Pair::new(LINK, 1)?;
+    let scene = Scene { pair: &pair, folder: &output.folder };
     scene.write(true, None)?;
     scene.write(false, None)?;
     let mut base = scene.start(&pair.base, &[])?;
     let mut robot = scene.start(&pair.robot, &made())?;
-    robot.await_line(READY, PATIENCE)?;
+    robot.await_ready(PATIENCE)?;
     progress.next();
-    let go = format!("{GO} {}", LOAD_TIME.as_secs());
-    robot.tell(&go)?;
-    let quiet = counts(&robot.await_line(DONE, LOAD_TIME + PATIENCE)?)?;
+    robot.go(LOAD_TIME.as_secs_f64())?;
+    let quiet = robot.await_done(LOAD_TIME + PATIENCE)?;
     progress.next();
-    robot.tell(&go)?;
+    robot.go(LOAD_TIME.as_secs_f64())?;
     let since = Instant::now();
     let mut reloads = Vec::new();
     for number in 0..RELOADS {
@@ -224,29 +202,27 @@ pub fn run(folder: &Path, as_json: bool) -> Result<Conclusion> {
         let step = &STEPS[number / 2 % STEPS.len()];
         reloads.push(scene.reload(since, step, number % 2 == 1)?);
     }
-    let all = counts(&robot.await_line(DONE, LOAD_TIME + PATIENCE)?)?;
+    let all = robot.await_done(LOAD_TIME + PATIENCE)?;
     robot.close()?;
     base.close()?;
     progress.finish();
-    let text = std::fs::read_to_string(folder.join(format!("{}.csv", pair.base.name)))?;
-    let rows: Vec<Row> = text.lines().map(row).collect::<Result<_>>()?;
+    let received = base.received()?;
     let none = vec![0; quiet.len()];
     let figures =
-        vec![measure("quiet", &rows, &none, &quiet), measure("reloads", &rows, &quiet, &all)];
-    report(folder, figures, reloads, as_json)
+        [measure("quiet", &received, &none, &quiet), measure("reloads", &received, &quiet, &all)];
+    report(output, &figures, &reloads)
 }
 
 /// Measures the steady topics: in each, the messages with numbers `from` up to `to`.
-fn measure(phase: &'static str, rows: &[Row], from: &[u64], to: &[u64]) -> Figures {
+fn measure(phase: &'static str, received: &[Received], from: &[u64], to: &[u64]) -> Figures {
     let mut delays = Vec::new();
     let mut sent = 0;
     for (topic, (from, to)) in (0..TOPICS).zip(from.iter().zip(to)) {
         let name = format!("/steady/t{topic}");
         sent += to - from;
-        let of_phase = rows
-            .iter()
-            .filter(|(topic, [sequence, ..])| *topic == name && (*from..*to).contains(sequence));
-        delays.extend(of_phase.map(|(_, [_, sent, received])| (received - sent) as f64 / 1e6));
+        let counts =
+            |it: &&Received| it.topic == name && (*from..*to).contains(&it.arrival.sequence);
+        delays.extend(received.iter().filter(counts).map(|it| it.arrival.delay_ms()));
     }
     let received = delays.len() as u64;
     let latest_ms = delays.iter().copied().reduce(f64::max);
@@ -254,51 +230,37 @@ fn measure(phase: &'static str, rows: &[Row], from: &[u64], to: &[u64]) -> Figur
     Figures { phase, sent, received, lost, ms: delay(delays), latest_ms }
 }
 
-fn report(
-    folder: &Path,
-    figures: Vec<Figures>,
-    reloads: Vec<Reload>,
-    as_json: bool,
-) -> Result<Conclusion> {
+fn report(output: &Output, figures: &[Figures], reloads: &[Reload]) -> Result<Conclusion> {
     let last = figures.last().context("no figures")?;
     let verdicts = vec![
-        LOST.judge("unchanged topics: messages lost".into(), Some(last.lost as f64), "messages"),
-        LATEST_MS.judge("unchanged topics: latest message".into(), last.latest_ms, "ms"),
+        LOST.judge("unchanged topics: messages lost", Some(last.lost as f64), "messages"),
+        LATEST_MS.judge("unchanged topics: latest message", last.latest_ms, "ms"),
     ];
-    let conclusion = Conclusion::of(&verdicts);
-    let mut text = table(&figures);
-    let longest = reloads.iter().map(|reload| reload.took_ms).fold(0.0, f64::max);
-    let _ = writeln!(text, "{} reloads, each answered within {longest:.1} ms", reloads.len());
-    text += &verdict_lines(&verdicts);
-    let report = ReloadReport { case: NAME, about: About::now(), figures, reloads, verdicts };
+    let times: Vec<f64> = reloads.iter().map(|reload| reload.took_ms).collect();
     let words = format!(
-        "\n{NAME}: {TOPICS} topics of {BYTES} bytes at {} Hz, 20 Mbps\n{text}",
-        1_000_000 / PERIOD_US
+        " {TOPICS} topics of {BYTES} bytes at {} Hz, 20 Mbps\n{}\
+         {} reloads, each answered within {:.1} ms\n{}",
+        1_000_000 / PERIOD_US,
+        table(figures),
+        reloads.len(),
+        worst(&times),
+        verdict_lines(&verdicts)
     );
-    tell(&report, folder, as_json, &words)?;
-    Ok(conclusion)
+    output.conclude(AllFigures { figures, reloads }, verdicts, &words)
 }
 
 fn table(figures: &[Figures]) -> String {
-    let mut text = String::new();
-    let _ = writeln!(
-        text,
-        "{:8} {:>7} {:>9} {:>5} | ms {:>6} {:>6} {:>6}",
-        "phase", "sent", "received", "lost", "mean", "p99", "latest"
-    );
-    for f in figures {
-        let [mean, p99] = f.ms.map_or([f64::NAN; 2], |d| [d.mean, d.p99]);
-        let _ = writeln!(
-            text,
-            "{:8} {:>7} {:>9} {:>5} | {:>9.2} {:>6.2} {:>6.2}",
-            f.phase,
-            f.sent,
-            f.received,
-            f.lost,
-            mean,
-            p99,
-            f.latest_ms.unwrap_or(f64::NAN)
-        );
-    }
-    text
+    table::text(
+        figures,
+        &[
+            left("phase", 8, |it| it.phase.into()),
+            right("sent", 7, |it| it.sent.to_string()),
+            right("received", 9, |it| it.received.to_string()),
+            right("lost", 5, |it| it.lost.to_string()),
+            bar(),
+            right("ms   mean", 9, |it| figure(it.ms, |delay| delay.mean, 2)),
+            right("p99", 6, |it| figure(it.ms, |delay| delay.p99, 2)),
+            right("latest", 6, |it| number(it.latest_ms, 2)),
+        ],
+    )
 }

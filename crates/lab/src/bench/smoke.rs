@@ -3,14 +3,14 @@
 //! latched message reaches late joiners, and the daemons unregister from their masters when they
 //! end. No figure is judged.
 
-use super::daemon::{Daemon, DaemonSetup};
-use super::flows::{ALL, Flow};
-use super::ros::{self, Middleware, Ros, RosProgram, START_PATIENCE};
-use super::trial::Load;
-use super::world::{Computer, Link, LinkLimits, Pair};
-use crate::processes::Process;
-use crate::progress::Progress;
-use crate::stats::Samples;
+use super::setup::daemon::{Daemon, DaemonSetup};
+use super::setup::flows::{ALL, Flow};
+use super::setup::load::Load;
+use super::setup::ros::{self, RosProgram, START_PATIENCE};
+use super::setup::world::{Computer, Link, Pair};
+use crate::rig::processes::{Process, empty_folder};
+use crate::rig::progress::Progress;
+use crate::rig::stats::Samples;
 use anyhow::{Result, ensure};
 use std::path::Path;
 use std::process::ExitCode;
@@ -19,31 +19,24 @@ use std::time::Duration;
 const TIME: Duration = Duration::from_secs(3);
 const LATCHED_TOPIC: &str = "/robot/description";
 const LATCHED_TEXT: &str = "said once, before anyone listened";
-const UNLIMITED: Link = Link::Wire(LinkLimits { rate_bps: None, loss: 0.0 });
 
 /// Runs all checks; logs and samples go to `folder`, which is created empty.
 pub fn run(folder: &Path, daemons: &DaemonSetup) -> Result<ExitCode> {
-    if folder.exists() {
-        std::fs::remove_dir_all(folder)?;
-    }
-    std::fs::create_dir_all(folder)?;
+    empty_folder(folder)?;
     let seconds = Duration::from_secs;
-    let stage = |text: &str, time| (format!("smoke: {text}"), time);
-    let progress = Progress::new(vec![
-        stage("starting two ROS masters and two daemons", seconds(5)),
-        stage("a latched message for late joiners", seconds(3)),
-        stage("three topics, both ways", TIME + seconds(4)),
-        stage("ending the daemons", seconds(2)),
-    ]);
-    progress.next();
-    let pair = Pair::new(UNLIMITED, 0)?;
-    let middleware = Middleware::own(Ros::One);
-    let on = |computer| RosProgram { computer, middleware, folder };
-    let masters = [on(&pair.robot).roscore()?, on(&pair.base).roscore()?];
-    let mut running = daemons.start(&pair.robot, &pair.base, folder)?;
-    for daemon in &mut running {
-        daemon.await_connected()?;
-    }
+    let progress = Progress::of(
+        "smoke",
+        &[
+            ("starting two ROS masters and two daemons", seconds(5)),
+            ("a latched message for late joiners", seconds(3)),
+            ("three topics, both ways", TIME + seconds(4)),
+            ("ending the daemons", seconds(2)),
+        ],
+    );
+    let pair = Pair::new(Link::UNLIMITED, 0)?;
+    let on = |computer| RosProgram::own(computer, folder);
+    let masters = ros::masters(&pair, folder)?;
+    let mut running = daemons.start(&pair, folder)?;
     progress.next();
     check_latched(&on(&pair.robot), &on(&pair.base))?;
     progress.next();
@@ -74,7 +67,7 @@ fn check_latched(robot: &RosProgram, base: &RosProgram) -> Result<()> {
 }
 
 fn check_flows(pair: &Pair, folder: &Path) -> Result<()> {
-    let mut load = Load::start(Middleware::own(Ros::One), &ALL, pair, folder)?;
+    let mut load = Load::own(&ALL, pair, folder)?;
     load.publish(TIME)?;
     load.drain(TIME)?;
     load.write()?;

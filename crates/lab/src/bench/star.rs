@@ -2,19 +2,16 @@
 //! Five peers behind one interface, from daemon to daemon. Every message of a laser is sent to all
 //! of them, in addition to images; then one peer is unplugged.
 
-use super::case::{Bound, Verdict};
-use super::report::{About, Conclusion, tell, verdict_lines};
-use super::traffic::{DONE, GO, READY};
-use super::world::{Computer, LinkLimits, Star};
-use crate::node_file::NodeFile;
-use crate::processes::Process;
-use crate::progress::Progress;
-use crate::stats::{Delay, delay};
+use super::output::Output;
+use super::setup::node::{Node, Received};
+use super::setup::world::{Computer, LinkLimits, Star};
+use super::verdict::{Bound, Conclusion, Verdict, verdict_lines};
+use crate::rig::node_file::NodeFile;
+use crate::rig::stats::{Delay, delay};
+use crate::rig::table::{self, bar, figure, left, right};
 use anyhow::{Context, Result};
 use serde::Serialize;
-use std::collections::BTreeMap;
-use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// Name on the command line.
@@ -33,9 +30,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const LASER_P99_MS: Bound = Bound::AtMost(12.0);
 const LASER_RECEIVED: Bound = Bound::AtLeast(100.0);
 
-/// Topic; sequence number, time sent and time received in ns.
-pub(super) type Row = (String, [u64; 3]);
-
 /// Figures of one peer in one phase.
 #[derive(Debug, Serialize)]
 struct Figures {
@@ -49,79 +43,50 @@ struct Figures {
 }
 
 #[derive(Serialize)]
-struct StarReport {
-    case: &'static str,
-    #[serde(flatten)]
-    about: About,
-    figures: Vec<Figures>,
-    verdicts: Vec<Verdict>,
+struct AllFigures<'a> {
+    figures: &'a [Figures],
 }
 
-struct Scene<'a> {
-    star: &'a Star,
-    folder: &'a Path,
-    sender: Process,
-    peers: Vec<Process>,
+struct Scene {
+    sender: Node,
+    peers: Vec<Node>,
 }
 
-fn samples(folder: &Path, computer: &Computer) -> PathBuf {
-    folder.join(format!("{}.csv", computer.name))
-}
-
-impl<'a> Scene<'a> {
-    fn new(star: &'a Star, folder: &'a Path) -> Result<Self> {
+impl Scene {
+    fn new(star: &Star, folder: &Path) -> Result<Self> {
         let topics = format!(
             "  {LASER}: {{ priority: 200 }}\n  {IMAGE}: {{ priority: 20, keep_last: 1 }}\n"
         );
-        let mut peers = Vec::new();
-        for peer in &star.peers {
-            peers.push(start(peer, &[&star.sender], "", &[], folder)?);
-        }
+        let peer = |peer| start(peer, &[&star.sender], "", &[], folder);
+        let peers = star.peers.iter().map(peer).collect::<Result<_>>()?;
         let others: Vec<&Computer> = star.peers.iter().collect();
-        let mut sender = start(&star.sender, &others, &topics, &MADE, folder)?;
-        sender.await_line(READY, PATIENCE)?;
-        Ok(Self { star, folder, sender, peers })
+        let made = MADE.map(|made| format!("--make={made}"));
+        let mut sender = start(&star.sender, &others, &topics, &made, folder)?;
+        sender.await_ready(PATIENCE)?;
+        Ok(Self { sender, peers })
     }
 
     /// Runs a load; returns the number of messages of each topic made since the start.
-    fn load(&mut self) -> Result<(u64, u64)> {
-        self.sender.tell(&format!("{GO} {}", LOAD_TIME.as_secs()))?;
-        let counts = self.sender.await_line(DONE, LOAD_TIME + PATIENCE)?;
-        let mut counts = counts.split_whitespace().map(str::parse::<u64>);
-        let mut next = || counts.next().context("too few counts")?.context("no count");
-        Ok((next()?, next()?))
+    fn load(&mut self) -> Result<Vec<u64>> {
+        self.sender.go(LOAD_TIME.as_secs_f64())?;
+        self.sender.await_done(LOAD_TIME + PATIENCE)
     }
 
-    /// Ends all nodes, which write their samples; returns the samples of each peer.
-    fn end(mut self) -> Result<BTreeMap<String, Vec<Row>>> {
+    /// Ends all nodes; returns the messages that each peer received.
+    fn end(mut self) -> Result<Vec<Vec<Received>>> {
         self.sender.close()?;
-        for peer in &mut self.peers {
-            peer.close()?;
-        }
-        let mut all = BTreeMap::new();
-        for peer in &self.star.peers {
-            let text = std::fs::read_to_string(samples(self.folder, peer))?;
-            let rows = text.lines().map(row).collect::<Result<_>>()?;
-            all.insert(peer.name.clone(), rows);
-        }
-        Ok(all)
+        self.peers.iter_mut().try_for_each(Node::close)?;
+        self.peers.iter().map(Node::received).collect()
     }
-}
-
-pub(super) fn row(line: &str) -> Result<Row> {
-    let mut fields = line.split(',');
-    let topic = fields.next().context("no topic")?.to_owned();
-    let mut number = || -> Result<u64> { Ok(fields.next().context("too few fields")?.parse()?) };
-    Ok((topic, [number()?, number()?, number()?]))
 }
 
 fn start(
     computer: &Computer,
     peers: &[&Computer],
     topics: &str,
-    made: &[&str],
+    options: &[String],
     folder: &Path,
-) -> Result<Process> {
+) -> Result<Node> {
     let file = NodeFile {
         name: &computer.name,
         peers: peers.iter().map(|peer| peer.entry()).collect(),
@@ -129,66 +94,60 @@ fn start(
         topics: topics.into(),
         rest: "ros1: false".into(),
     };
-    let path = file.write(folder)?;
-    let program = std::env::current_exe()?;
-    let mut command = computer.command(program.to_str().context("path is not UTF-8")?);
-    command.arg("--inside").arg("traffic").arg(path).arg(samples(folder, computer));
-    for made in made {
-        command.args(["--make", made]);
-    }
-    Process::start_talking(&computer.name, command, folder)
+    let lab = computer.command(std::env::current_exe()?);
+    Node::start(&computer.name, lab, &file.write(folder)?, options, folder)
 }
 
-/// Runs the case; the report and the raw samples go to `folder`.
-pub fn run(folder: &Path, as_json: bool) -> Result<Conclusion> {
-    std::fs::create_dir_all(folder)?;
-    let progress = Progress::of(
-        NAME,
-        &[
-            ("starting six nodes", START_TIME),
-            ("all five connected", LOAD_TIME),
-            ("one of them unplugged", LOAD_TIME),
-        ],
-    );
+/// Runs the case.
+pub fn run(output: &Output) -> Result<Conclusion> {
+    let progress = output.progress(&[
+        ("starting six nodes", START_TIME),
+        ("all five connected", LOAD_TIME),
+        ("one of them unplugged", LOAD_TIME),
+    ]);
     let star = Star::new(PEERS, LIMITS)?;
-    let mut scene = Scene::new(&star, folder)?;
+    let mut scene = Scene::new(&star, &output.folder)?;
     progress.next();
     let connected = scene.load()?;
     progress.next();
-    let unplugged = star.peers.last().context("no peers")?;
-    star.unplug(unplugged)?;
+    star.unplug(star.peers.last().context("no peers")?)?;
     let all = scene.load()?;
-    let rows = scene.end()?;
+    let received = scene.end()?;
     progress.finish();
 
-    let mut figures = Vec::new();
-    for (name, rows) in &rows {
-        figures.push(measure("connected", name, rows, (0, 0), connected));
-        if *name != unplugged.name {
-            figures.push(measure("unplugged", name, rows, connected, all));
-        }
-    }
-    figures.sort_by(|a, b| (a.phase, &a.peer).cmp(&(b.phase, &b.peer)));
-    report(folder, figures, as_json)
+    let none = vec![0; connected.len()];
+    let both = || star.peers.iter().map(|peer| peer.name.as_str()).zip(&received);
+    let measured = both().map(|(peer, it)| measure("connected", peer, it, &none, &connected));
+    let plugged = both().take(star.peers.len() - 1);
+    let later = plugged.map(|(peer, it)| measure("unplugged", peer, it, &connected, &all));
+    let figures: Vec<Figures> = measured.chain(later).collect();
+    let verdicts: Vec<Verdict> = figures.iter().flat_map(judge).collect();
+    let words = format!(
+        " 6 Mbps, TOPIC:BYTES:PERIOD_US {} to each of {PEERS}\n{}{}",
+        MADE.join(" and "),
+        table(&figures),
+        verdict_lines(&verdicts)
+    );
+    output.conclude(AllFigures { figures: &figures }, verdicts, &words)
 }
 
+/// Measures a peer. In each topic, the messages with numbers `from` up to `to` count.
 fn measure(
     phase: &'static str,
     peer: &str,
-    rows: &[Row],
-    from: (u64, u64),
-    to: (u64, u64),
+    received: &[Received],
+    from: &[u64],
+    to: &[u64],
 ) -> Figures {
-    let of = |wanted: &str, from: u64, to: u64| -> Vec<f64> {
-        let of_topic = rows.iter().filter(|(topic, _)| topic == wanted);
-        let of_phase = of_topic.filter(|(_, [sequence, ..])| (from..to).contains(sequence));
-        of_phase.map(|(_, [_, sent, received])| (received - sent) as f64 / 1e6).collect()
+    let of = |wanted: &str, numbers: std::ops::Range<u64>| -> Vec<f64> {
+        let counts = |it: &&Received| it.topic == wanted && numbers.contains(&it.arrival.sequence);
+        received.iter().filter(counts).map(|it| it.arrival.delay_ms()).collect()
     };
-    let (laser, image) = (of(LASER, from.0, to.0), of(IMAGE, from.1, to.1));
+    let (laser, image) = (of(LASER, from[0]..to[0]), of(IMAGE, from[1]..to[1]));
     Figures {
         phase,
         peer: peer.into(),
-        laser_sent: to.0 - from.0,
+        laser_sent: to[0] - from[0],
         laser_received: laser.len() as u64,
         image_received: image.len() as u64,
         laser_ms: delay(laser),
@@ -196,51 +155,32 @@ fn measure(
     }
 }
 
-fn report(folder: &Path, figures: Vec<Figures>, as_json: bool) -> Result<Conclusion> {
-    let mut verdicts = Vec::new();
-    for figure in &figures {
-        let what = |text| format!("{} with {}: laser {text}", figure.phase, figure.peer);
-        let percent = figure.laser_received as f64 * 100.0 / figure.laser_sent.max(1) as f64;
-        verdicts.push(LASER_RECEIVED.judge(what("received"), Some(percent), "%"));
-        let p99 = figure.laser_ms.map(|d| d.p99);
-        verdicts.push(LASER_P99_MS.judge(what("p99"), p99, "ms"));
-    }
-    let conclusion = Conclusion::of(&verdicts);
-    let text = table(&figures) + &verdict_lines(&verdicts);
-    let report = StarReport { case: NAME, about: About::now(), figures, verdicts };
-    let words = format!(
-        "\n{NAME}: 6 Mbps, TOPIC:BYTES:PERIOD_US {} to each of {PEERS}\n{text}",
-        MADE.join(" and ")
-    );
-    tell(&report, folder, as_json, &words)?;
-    Ok(conclusion)
+fn judge(figures: &Figures) -> [Verdict; 2] {
+    let what = |text| format!("{} with {}: laser {text}", figures.phase, figures.peer);
+    let percent = figures.laser_received as f64 * 100.0 / figures.laser_sent.max(1) as f64;
+    [
+        LASER_RECEIVED.judge(what("received"), Some(percent), "%"),
+        LASER_P99_MS.judge(what("p99"), figures.laser_ms.map(|delay| delay.p99), "ms"),
+    ]
 }
 
 fn table(figures: &[Figures]) -> String {
-    let mut text = String::new();
-    let _ = writeln!(
-        text,
-        "{:10} {:6} {:>6} {:>8} | laser ms {:>6} {:>6} {:>6} | image ms {:>6} {:>6}",
-        "phase", "peer", "sent", "received", "p50", "p99", "max", "p99", "n"
-    );
-    for f in figures {
-        let laser = f.laser_ms.map_or([f64::NAN; 4], |d| [d.mean, d.p50, d.p99, d.max]);
-        let image = f.image_ms.map_or([f64::NAN; 2], |d| [d.mean, d.p99]);
-        let _ = writeln!(
-            text,
-            "{:10} {:6} {:>6} {:>8} | {:>8.2} {:>6.2} {:>6.2} {:>6.2} | {:>8.0} {:>6.0} {:>6}",
-            f.phase,
-            f.peer,
-            f.laser_sent,
-            f.laser_received,
-            laser[0],
-            laser[1],
-            laser[2],
-            laser[3],
-            image[0],
-            image[1],
-            f.image_received
-        );
-    }
-    text
+    table::text(
+        figures,
+        &[
+            left("phase", 10, |it| it.phase.into()),
+            left("peer", 6, |it| it.peer.clone()),
+            right("sent", 6, |it| it.laser_sent.to_string()),
+            right("received", 8, |it| it.laser_received.to_string()),
+            bar(),
+            right("laser ms", 8, |it| figure(it.laser_ms, |delay| delay.mean, 2)),
+            right("p50", 6, |it| figure(it.laser_ms, |delay| delay.p50, 2)),
+            right("p99", 6, |it| figure(it.laser_ms, |delay| delay.p99, 2)),
+            right("max", 6, |it| figure(it.laser_ms, |delay| delay.max, 2)),
+            bar(),
+            right("image ms", 8, |it| figure(it.image_ms, |delay| delay.mean, 0)),
+            right("p99", 6, |it| figure(it.image_ms, |delay| delay.p99, 0)),
+            right("n", 6, |it| it.image_received.to_string()),
+        ],
+    )
 }

@@ -5,7 +5,7 @@
 use super::reader::At;
 use super::value::{
     Burst, Flag, Line, List, MessageSize, Named, Or, Overhead, Pacing, Point, QueueSize, Rate,
-    Real, Reference, Share, Span, Time, Whole, Word,
+    Real, Reference, Share, Span, Time, Whole, Word, inline_schema,
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
@@ -353,6 +353,21 @@ macro_rules! words {
     };
 }
 
+/// Converts words of the file to the medium's type, whose variants have the same names.
+macro_rules! into_medium {
+    ($name:ident => $of_medium:ident { $($word:ident),* }) => {
+        impl From<$name> for tautline_medium::$of_medium {
+            fn from(word: $name) -> Self {
+                match word { $($name::$word => Self::$word),* }
+            }
+        }
+    };
+}
+
+into_medium!(Phy => Phy { Ofdm, Dsss });
+into_medium!(Access => Access { Dcf, Edca });
+into_medium!(LossPer => Trial { Attempt, Frame });
+
 words! {
     /// Timing and rates.
     Phy { /** 802.11a and g. */ Ofdm, /** 802.11b. */ Dsss }
@@ -373,6 +388,17 @@ words! {
     /// What carries messages.
     Over { /** Tautline. */ Tautline, /** Plain datagrams. */ Udp, /** A connection of the kernel. */ Tcp }
 }
+impl Over {
+    /// Returns the word of the file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tautline => "tautline",
+            Self::Udp => "udp",
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
 words! {
     /// How TCP finds its rate, in the kernel's words.
     Congestion { /** By losses (RFC 9438). */ Cubic, /** By what arrived and the shortest round trip. */ Bbr }
@@ -442,18 +468,9 @@ impl<'de> Deserialize<'de> for Loss {
     }
 }
 
-impl JsonSchema for Loss {
-    fn schema_name() -> Cow<'static, str> {
-        "Loss".into()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "anyOf": [generator.subschema_for::<Share>(), generator.subschema_for::<Bursts>()] })
-    }
+inline_schema! {
+    [] Loss, "Loss",
+    |it| json_schema!({ "anyOf": [it.subschema_for::<Share>(), it.subschema_for::<Bursts>()] })
 }
 
 /// An outage of one station or of a pair.
@@ -493,19 +510,10 @@ impl<'de> Deserialize<'de> for Outage {
     }
 }
 
-impl JsonSchema for Outage {
-    fn schema_name() -> Cow<'static, str> {
-        "Outage".into()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "title": "a station, or a pair of stations [one, other]", "anyOf": [
-            { "type": "string" },
-            { "type": "array", "items": { "type": "string" }, "minItems": 2, "maxItems": 2 },
-        ] })
-    }
+inline_schema! {
+    [] Outage, "Outage",
+    |_| json_schema!({ "title": "a station, or a pair of stations [one, other]", "anyOf": [
+        { "type": "string" },
+        { "type": "array", "items": { "type": "string" }, "minItems": 2, "maxItems": 2 },
+    ] })
 }

@@ -11,8 +11,6 @@ mod check;
 mod file;
 mod reader;
 #[cfg(test)]
-mod reference;
-#[cfg(test)]
 mod tests;
 mod value;
 
@@ -40,7 +38,7 @@ pub const MAX_TRACE_BYTES: usize = 8 * 1024 * 1024;
 pub const LONGEST: &str = "24h";
 
 /// A scenario that can be run.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Scenario {
     /// File name without its extension.
     pub name: String,
@@ -205,7 +203,7 @@ pub enum Happening {
 }
 
 /// Settings of every Tautline node.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tautline {
     /// In-flight budget of a radio, in full packets.
     pub in_flight: u32,
@@ -237,6 +235,22 @@ pub fn load(file: &Path) -> Result<Scenario, ConfigError> {
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
     parse(&name, &text, &folder)
         .map_err(|problems| ConfigError::Invalid { file: file.into(), problems })
+}
+
+/// Returns the file of the scenario of that name in `scenarios/`.
+pub fn file_of(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    folder.join(name).with_extension("yaml")
+}
+
+/// Loads the scenario of that name from `scenarios/`.
+pub fn named(name: &str) -> Result<Scenario, ConfigError> {
+    load(&file_of(name))
+}
+
+/// Parses a scenario that this program makes.
+pub fn made(name: &str, text: &str) -> anyhow::Result<Scenario> {
+    parse(name, text, Path::new(".")).map_err(|problems| anyhow::anyhow!("{problems:?} in\n{text}"))
 }
 
 /// As [`load`], for virtual time: keys that only real time supports are problems.

@@ -41,6 +41,27 @@ impl<T: FromText> Visitor<'_> for Text<T> {
     }
 }
 
+/// Implements the schema of a type, which appears in place of a reference.
+macro_rules! inline_schema {
+    ([$($generics:tt)*] $type:ty, $name:expr, $schema:expr) => {
+        impl<$($generics)*> JsonSchema for $type {
+            fn schema_name() -> Cow<'static, str> {
+                $name.into()
+            }
+
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+                let schema: fn(&mut SchemaGenerator) -> Schema = $schema;
+                schema(generator)
+            }
+        }
+    };
+}
+pub(super) use inline_schema;
+
 /// Implements serde and schemars traits for a [`FromText`]; its description becomes the schema's
 /// title.
 macro_rules! as_text {
@@ -51,18 +72,9 @@ macro_rules! as_text {
             }
         }
 
-        impl<$($generics)*> JsonSchema for $name {
-            fn schema_name() -> Cow<'static, str> {
-                stringify!($name).into()
-            }
-
-            fn inline_schema() -> bool {
-                true
-            }
-
-            fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                titled(<Self as FromText>::schema(), <Self as FromText>::allowed())
-            }
+        inline_schema! {
+            [$($generics)*] $name, stringify!($name),
+            |_| titled(<Self as FromText>::schema(), <Self as FromText>::allowed())
         }
     };
 }
@@ -74,12 +86,15 @@ fn titled(mut schema: serde_json::Value, title: String) -> Schema {
 
 /// Defines a quantity within a range, of a kind that the robot's file has.
 macro_rules! quantity {
-    ($(#[$doc:meta])* $name:ident: $inner:ty = $kind:expr, $value:pat => $read:expr) => {
+    (
+        $(#[$doc:meta])*
+        $name:ident $(<$(const $limit:ident),*>)?: $inner:ty = $kind:expr, $value:pat => $read:expr
+    ) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq)]
-        pub struct $name(pub $inner);
+        pub struct $name $(<$(const $limit: u64),*>)?(pub $inner);
 
-        impl FromText for $name {
+        impl $(<$(const $limit: u64),*>)? FromText for $name $(<$($limit),*>)? {
             fn from_text(text: &str) -> Result<Self, String> {
                 match $kind.parse(text)? {
                     $value => Ok(Self($read)),
@@ -96,7 +111,7 @@ macro_rules! quantity {
             }
         }
 
-        as_text!([] $name);
+        as_text!([$($(const $limit: u64),*)?] $name $(<$($limit),*>)?);
     };
 }
 
@@ -141,28 +156,10 @@ quantity! {
     Name: String = Kind::NodeName, Value::Text(name) => name
 }
 
-/// A whole number.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Whole<const MIN: u64, const MAX: u64>(pub u64);
-
-impl<const MIN: u64, const MAX: u64> FromText for Whole<MIN, MAX> {
-    fn from_text(text: &str) -> Result<Self, String> {
-        match Kind::Whole(MIN, MAX).parse(text)? {
-            Value::Whole(number) => Ok(Self(number)),
-            _ => Err(Self::allowed()),
-        }
-    }
-
-    fn allowed() -> String {
-        Kind::Whole(MIN, MAX).allowed()
-    }
-
-    fn schema() -> serde_json::Value {
-        Kind::Whole(MIN, MAX).schema()
-    }
+quantity! {
+    /// A whole number.
+    Whole<const MIN, const MAX>: u64 = Kind::Whole(MIN, MAX), Value::Whole(number) => number
 }
-
-as_text!([const MIN: u64, const MAX: u64] Whole<MIN, MAX>);
 
 /// A number.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -263,7 +260,7 @@ pub enum Or<W, T> {
     Value(T),
 }
 
-/// A word with a type of its own.
+/// A word with its own type.
 pub trait Word: Default {
     /// The word.
     const WORD: &'static str;
@@ -324,21 +321,12 @@ impl<'de> Deserialize<'de> for Point {
     }
 }
 
-impl JsonSchema for Point {
-    fn schema_name() -> Cow<'static, str> {
-        "Point".into()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "title": "a place in metres, [x, y] or [x, y, z]",
-            "type": "array", "items": Metres::schema(), "minItems": 2, "maxItems": 3,
-        })
-    }
+inline_schema! {
+    [] Point, "Point",
+    |_| json_schema!({
+        "title": "a place in metres, [x, y] or [x, y, z]",
+        "type": "array", "items": Metres::schema(), "minItems": 2, "maxItems": 3,
+    })
 }
 
 /// A list. An invalid entry is reported and omitted.
@@ -376,18 +364,9 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
     }
 }
 
-impl<T: JsonSchema> JsonSchema for List<T> {
-    fn schema_name() -> Cow<'static, str> {
-        format!("List_of_{}", T::schema_name()).into()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "array", "items": generator.subschema_for::<T>() })
-    }
+inline_schema! {
+    [T: JsonSchema] List<T>, format!("List_of_{}", T::schema_name()),
+    |generator| json_schema!({ "type": "array", "items": generator.subschema_for::<T>() })
 }
 
 /// A map from names to values in the file's order. An invalid entry is reported and omitted.
@@ -422,22 +401,13 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Named<T> {
     }
 }
 
-impl<T: JsonSchema> JsonSchema for Named<T> {
-    fn schema_name() -> Cow<'static, str> {
-        format!("Map_of_{}", T::schema_name()).into()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "object",
-            "propertyNames": Name::schema(),
-            "additionalProperties": generator.subschema_for::<T>(),
-        })
-    }
+inline_schema! {
+    [T: JsonSchema] Named<T>, format!("Map_of_{}", T::schema_name()),
+    |generator| json_schema!({
+        "type": "object",
+        "propertyNames": Name::schema(),
+        "additionalProperties": generator.subschema_for::<T>(),
+    })
 }
 
 impl<T: JsonSchema> JsonSchema for At<T> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An attacker that hears every datagram and repeats some of them: later, from another address, to
+//! An attacker that overhears every datagram and repeats some of them: later, from another address, to
 //! another host, or with one bit changed.
 
 use super::net::{Body, Packet};
@@ -11,7 +11,7 @@ use tautline_medium::StationId;
 
 /// Maximum number of remembered datagrams to each host. A new one replaces a random one, so that
 /// some from before a restart remain.
-const MAX_HEARD: usize = 128;
+const MAX_RECORDED: usize = 128;
 /// An address of no host.
 const ELSEWHERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(203, 0, 113, 7), 18470);
 /// Bytes at the end of a handshake initiation that are checked only under flood.
@@ -33,7 +33,7 @@ pub struct Attack {
 pub struct Attacker {
     random: Rng,
     /// Datagrams sent to each host; the last is the newest.
-    heard: BTreeMap<StationId, Vec<Rc<Packet>>>,
+    recorded: BTreeMap<StationId, Vec<Rc<Packet>>>,
     /// Datagrams repeated unchanged.
     pub replayed: u64,
     /// Datagrams repeated with one bit changed.
@@ -43,30 +43,30 @@ pub struct Attacker {
 impl Attacker {
     /// Creates an attacker that has heard nothing yet.
     pub fn new(seed: u64) -> Self {
-        let heard = BTreeMap::new();
-        Self { random: Rng::with_seed(seed), heard, replayed: 0, changed: 0 }
+        let recorded = BTreeMap::new();
+        Self { random: Rng::with_seed(seed), recorded, replayed: 0, changed: 0 }
     }
 
     /// Records a datagram sent to `host`, whether it arrives or not.
-    pub fn hear(&mut self, host: StationId, packet: &Rc<Packet>) {
+    pub fn record(&mut self, host: StationId, packet: &Rc<Packet>) {
         if !matches!(packet.body, Body::Tautline(_)) {
             return;
         }
-        let heard = self.heard.entry(host).or_default();
-        if heard.len() == MAX_HEARD {
-            heard.swap_remove(self.random.usize(..MAX_HEARD));
+        let recorded = self.recorded.entry(host).or_default();
+        if recorded.len() == MAX_RECORDED {
+            recorded.swap_remove(self.random.usize(..MAX_RECORDED));
         }
-        heard.push(packet.clone());
+        recorded.push(packet.clone());
     }
 
-    /// Draws the next datagram to send, if anything was heard.
+    /// Draws the next datagram to send, if anything was recorded.
     pub fn draw(&mut self) -> Option<Attack> {
-        let hosts: Vec<_> = self.heard.keys().copied().collect();
+        let hosts: Vec<_> = self.recorded.keys().copied().collect();
         let host = *self.random.choice(&hosts)?;
-        let heard = self.heard.get(&host)?;
+        let recorded = self.recorded.get(&host)?;
         // The newest may arrive before its original.
         let newest = self.random.bool();
-        let packet = if newest { heard.last()? } else { self.random.choice(heard)? };
+        let packet = if newest { recorded.last()? } else { self.random.choice(recorded)? };
         let mut packet = Packet::clone(packet);
         let host = match self.random.u32(..10) {
             0 => *self.random.choice(&hosts)?,
@@ -75,7 +75,7 @@ impl Attacker {
         };
         packet.from = match self.random.u32(..4) {
             0 => ELSEWHERE,
-            1 => self.random.choice(heard)?.from,
+            1 => self.random.choice(recorded)?.from,
             _ => packet.from,
         };
         let changed = self.random.bool();

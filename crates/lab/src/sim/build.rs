@@ -2,24 +2,22 @@
 //! Conversion of a scenario to a world.
 
 use super::control_loop::ControlLoop;
-use super::flows::{Carriage, FlowPlan, Pace};
+use super::flows::{self, Carriage, FlowPlan, KEEP_LAST};
 use super::net::Net;
 use super::world::World;
+use crate::rig::staging::{Route, add_networks, changes, later, links, reached_by, routes};
 use crate::scenario::{self, Flow, Over, Scenario};
-use crate::staging::{Route, add_networks, changes, later, links, reached_by, routes};
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 use tautline_medium::{Medium, Nanos, NetworkId, StationId};
-use tautline_proto::{Config, Marking, OfferedQos, OfferedTopic, RadioConfig, Role, SecretKey};
+use tautline_proto::{Config, Marking, OfferedTopic, RadioConfig, SecretKey};
 
 /// Time before the scenario's start, for handshakes.
 pub const WARM_UP: Nanos = 2_000_000_000;
 /// IP bytes of a full packet.
 const PACKET_BYTES: usize = 1500;
-/// Default `keep_last` of a topic (as in the robot's file).
-const KEEP_LAST: u32 = 10;
 /// Size of a control loop's messages: a number with its name, as `std_msgs/Float64` and its header.
 const LOOP_BYTES: usize = 24;
 
@@ -111,22 +109,18 @@ fn join_all(scenario: &Scenario, world: &mut World) -> Result<()> {
         world.meet_through(StationId(host), named(end), StationId(via))?;
     }
     for host in nodes.into_iter().filter(|_| scenario.tautline.relay) {
-        world.let_relay(StationId(host))?;
+        world.allow_relaying(StationId(host))?;
     }
     Ok(())
 }
 
 fn topic(name: &str, priority: u8) -> OfferedTopic {
-    OfferedTopic {
-        name: format!("/{name}"),
-        type_name: "std_msgs/UInt8MultiArray".into(),
-        type_hash: "82373f1612381bb6ee473b5cd6f5d89c".into(),
-        priority,
-        keep_last: KEEP_LAST,
-        lifespan: None,
-        qos: OfferedQos::default(),
-        role: Role::Topic,
-    }
+    let topic = flows::topic(
+        format!("/{name}"),
+        "std_msgs/UInt8MultiArray",
+        "82373f1612381bb6ee473b5cd6f5d89c",
+    );
+    OfferedTopic { priority, ..topic }
 }
 
 /// Returns the address by which `from` reaches `to`, and that of the opposite direction.
@@ -151,10 +145,7 @@ fn plan(scenario: &Scenario, flow: &Flow, end: Nanos) -> Result<FlowPlan> {
         to: StationId(flow.to),
         addresses: addresses(scenario, flow.from, flow.to)?,
         bytes: flow.bytes as usize,
-        pace: match flow.pace {
-            scenario::Pace::Every(period) => Pace::Every(period),
-            scenario::Pace::Saturate => Pace::Saturate,
-        },
+        pace: Some(flow.pace),
         start: flow.start + WARM_UP,
         end,
         count: flow.count,
@@ -181,7 +172,7 @@ fn add_loop(scenario: &Scenario, world: &mut World, plan: &scenario::ControlLoop
             to: StationId(to),
             addresses: addresses(scenario, from, to)?,
             bytes: LOOP_BYTES,
-            pace: Pace::OnDemand,
+            pace: None,
             start: 0,
             end: Nanos::MAX,
             count: None,

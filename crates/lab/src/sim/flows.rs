@@ -2,22 +2,24 @@
 //! Traffic of applications: messages on a schedule, or as fast as their socket accepts them.
 
 use super::net::{Net, Piece, instant};
-use crate::staging::DATAGRAM_BYTES;
-use crate::stats::Arrival;
-use std::collections::{BTreeMap, HashMap};
+use crate::rig::staging::DATAGRAM_BYTES;
+use crate::rig::stamp::{Incomplete, STAMP_BYTES, Stamp};
+use crate::rig::stats::Arrival;
+use crate::scenario::Pace;
+use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use tautline_medium::{Nanos, StationId};
-use tautline_proto::{ChannelConfig, ChannelId, Message, OfferedTopic, PeerId, Received};
+use tautline_proto::{
+    ChannelConfig, ChannelId, Message, OfferedQos, OfferedTopic, PeerId, Received, Role,
+};
 
 /// Send buffer of a plain socket, as the kernel counts it (wmem_default).
 const SOCKET_BYTES: u64 = 212_992;
 /// Bytes that the kernel charges for a packet: its own records and buffer rounding included.
 /// Measured through SIOCOUTQ: 2304 for a full packet, 768 for a small one.
 const PACKET_CHARGE: [(u32, u64); 3] = [(220, 768), (700, 1280), (u32::MAX, 2304)];
-/// Maximum number of incomplete messages of one flow at a receiver.
-const MAX_INCOMPLETE: usize = 256;
-/// Bytes of sequence number and time of publication, at the start of each message over Tautline.
-pub const STAMP_BYTES: usize = 16;
+/// Default `keep_last` of a topic (as in the robot's file).
+pub const KEEP_LAST: u32 = 10;
 
 /// The transport of a flow.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,17 +31,6 @@ pub enum Carriage {
     },
     /// A Tautline channel.
     Tautline(OfferedTopic),
-}
-
-/// The schedule of a flow's messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pace {
-    /// One message per period.
-    Every(Nanos),
-    /// As fast as the socket accepts them; plain UDP only.
-    Saturate,
-    /// On demand.
-    OnDemand,
 }
 
 /// The parameters of a flow.
@@ -55,8 +46,8 @@ pub struct FlowPlan {
     pub addresses: [Ipv4Addr; 2],
     /// Bytes of each message.
     pub bytes: usize,
-    /// Schedule of the messages.
-    pub pace: Pace,
+    /// Schedule of the messages; `None` for messages on demand.
+    pub pace: Option<Pace>,
     /// Due time of the first message.
     pub start: Nanos,
     /// Time from which no message is published.
@@ -85,7 +76,8 @@ pub struct Flow {
     blocked: bool,
     /// The message that is only partly in the socket: its number and the next part.
     pending: Option<(u64, u32)>,
-    incomplete: BTreeMap<(bool, u64), u32>,
+    /// Incomplete messages, by direction (whether they return) and number.
+    incomplete: Incomplete<(bool, u64)>,
 }
 
 impl Flow {
@@ -99,7 +91,7 @@ impl Flow {
             socket_bytes: 0,
             blocked: false,
             pending: None,
-            incomplete: BTreeMap::new(),
+            incomplete: Incomplete::default(),
         }
     }
 
@@ -108,29 +100,15 @@ impl Flow {
         let number = self.sent.len() as u64 + self.refused;
         let more = self.plan.count.is_none_or(|count| number < count);
         let after_start = match self.plan.pace {
-            Pace::Every(period) => number * period,
-            Pace::Saturate if number == 0 => 0,
-            Pace::Saturate | Pace::OnDemand => return None,
+            Some(Pace::Every(period)) => number * period,
+            Some(Pace::Saturate) if number == 0 => 0,
+            Some(Pace::Saturate) | None => return None,
         };
         Some(self.plan.start + after_start).filter(|at| more && *at < self.plan.end)
     }
 
     fn arrived(&mut self, now: Nanos, sequence: u64, published: Nanos) {
         self.arrivals.push(Arrival { sequence, sent_ns: published, received_ns: now });
-    }
-
-    /// Counts a part of a message; returns whether it completes the message.
-    fn completes(&mut self, piece: &Piece) -> bool {
-        let (key, parts) = ((piece.returning, piece.sequence), piece.part.1);
-        let have = self.incomplete.entry(key).or_default();
-        *have += 1;
-        let complete = *have >= parts;
-        if complete {
-            self.incomplete.remove(&key);
-        } else if self.incomplete.len() > MAX_INCOMPLETE {
-            self.incomplete.pop_first();
-        }
-        complete
     }
 
     /// Returns the bytes of a part of a message.
@@ -154,8 +132,31 @@ fn charge(ip_bytes: u32) -> u64 {
 pub struct Flows {
     /// Flows in the scenario's order.
     pub all: Vec<Flow>,
-    by_channel: HashMap<(StationId, PeerId, ChannelId), (usize, bool)>,
-    by_topic: HashMap<(StationId, String), (usize, bool)>,
+    by_channel: HashMap<(StationId, PeerId, ChannelId), Direction>,
+    by_topic: HashMap<(StationId, String), Direction>,
+}
+
+/// One direction of a flow.
+#[derive(Debug, Clone, Copy)]
+struct Direction {
+    /// Number of the flow.
+    flow: usize,
+    /// Whether these are the messages that the subscriber returns.
+    returning: bool,
+}
+
+/// Returns a topic with the default treatment.
+pub fn topic(name: impl Into<String>, type_name: &str, type_hash: &str) -> OfferedTopic {
+    OfferedTopic {
+        name: name.into(),
+        type_name: type_name.into(),
+        type_hash: type_hash.into(),
+        priority: 100,
+        keep_last: KEEP_LAST,
+        lifespan: None,
+        qos: OfferedQos::default(),
+        role: Role::Topic,
+    }
 }
 
 /// Returns the topic of an echo.
@@ -172,10 +173,14 @@ impl Flows {
         if let (Carriage::Tautline(topic), Some([there, back])) = (&flow.plan.carriage, peers) {
             let (from, to) = (flow.plan.from, flow.plan.to);
             flow.channels[0] = offer(net, from, there, topic.clone());
-            self.by_topic.insert((to, topic.name.clone()), (number, false));
+            self.by_topic
+                .insert((to, topic.name.clone()), Direction { flow: number, returning: false });
             if flow.plan.echo {
                 let topic = echo_of(topic);
-                self.by_topic.insert((from, topic.name.clone()), (number, true));
+                self.by_topic.insert(
+                    (from, topic.name.clone()),
+                    Direction { flow: number, returning: true },
+                );
                 flow.channels[1] = offer(net, to, back, topic);
             }
         }
@@ -230,7 +235,7 @@ impl Flows {
         let Carriage::Udp { dscp } = self.all[number].plan.carriage else { return };
         loop {
             let flow = &mut self.all[number];
-            let saturates = flow.plan.pace == Pace::Saturate;
+            let saturates = flow.plan.pace == Some(Pace::Saturate);
             let in_time = net.now() < flow.plan.end;
             let more = flow.plan.count.is_none_or(|count| (flow.sent.len() as u64) < count);
             let more = more && in_time;
@@ -249,8 +254,7 @@ impl Flows {
             flow.pending = (part + 1 < parts).then_some((sequence, part + 1));
             flow.socket_bytes += charge(bytes + super::net::HEADER_BYTES as u32);
             let published = flow.sent[sequence as usize];
-            let part = (part, parts);
-            let piece = Piece { flow: number, sequence, part, published, returning: false };
+            let piece = Piece { flow: number, sequence, parts, published, returning: false };
             let (from, [there, _]) = (flow.plan.from, flow.plan.addresses);
             net.send_piece(from, there, bytes, dscp, piece);
         }
@@ -273,7 +277,8 @@ impl Flows {
     /// Handles a received part. Returns flow and number of the message that it completes.
     pub fn piece(&mut self, net: &mut Net, host: StationId, piece: Piece) -> Option<(usize, u64)> {
         let flow = &mut self.all[piece.flow];
-        if !flow.completes(&piece) {
+        let key = (piece.returning, piece.sequence);
+        if !flow.incomplete.completes(key, piece.parts) {
             return None;
         }
         if flow.plan.echo && !piece.returning {
@@ -289,7 +294,7 @@ impl Flows {
         let Carriage::Udp { dscp } = flow.plan.carriage else { return };
         let [_, back] = flow.plan.addresses;
         for part in 0..flow.parts() {
-            let answer = Piece { part: (part, flow.parts()), returning: true, ..piece };
+            let answer = Piece { returning: true, ..piece };
             net.send_piece(host, back, flow.part_bytes(part), dscp, answer);
         }
     }
@@ -302,15 +307,15 @@ impl Flows {
         (peer, channel): (PeerId, ChannelId),
         message: &Received,
     ) -> Option<(usize, u64)> {
-        let &(number, back) = self.by_channel.get(&(host, peer, channel))?;
+        let &Direction { flow: number, returning } = self.by_channel.get(&(host, peer, channel))?;
         let flow = &mut self.all[number];
-        let (sequence, published) = stamp_of(&message.payload);
-        if flow.plan.echo && !back {
+        let Stamp { sequence, sent_ns } = Stamp::read(&message.payload).unwrap_or_default();
+        if flow.plan.echo && !returning {
             let channel = flow.channels[1];
             send(net, host, channel, message.payload.to_vec());
             return None;
         }
-        flow.arrived(net.now(), sequence, published);
+        flow.arrived(net.now(), sequence, sent_ns);
         Some((number, sequence))
     }
 
@@ -354,15 +359,6 @@ pub fn send(
 /// Returns a message of `bytes` (at least a stamp's) that starts with its number and time.
 pub fn stamped(sequence: u64, published: Nanos, bytes: usize) -> Vec<u8> {
     let mut payload = vec![0; bytes.max(STAMP_BYTES)];
-    payload[..8].copy_from_slice(&sequence.to_le_bytes());
-    payload[8..STAMP_BYTES].copy_from_slice(&published.to_le_bytes());
+    Stamp { sequence, sent_ns: published }.write(&mut payload);
     payload
-}
-
-fn stamp_of(payload: &[u8]) -> (u64, Nanos) {
-    let number = |at: usize| {
-        let bytes = payload.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
-        bytes.map_or(0, u64::from_le_bytes)
-    };
-    (number(0), number(8))
 }

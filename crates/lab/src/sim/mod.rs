@@ -12,15 +12,15 @@ mod world;
 
 pub use control_loop::Quality;
 
-use crate::figures::{
+use crate::rig::figures::{
     Figures, FlowFigures, LinkFigures, LoopFigures, RunArguments, Usage, of_medium, radios, say,
 };
-use crate::progress::Progress;
-use crate::scenario::{Over, Pace, Scenario, Station};
-use crate::stats::{Arrival, Samples};
+use crate::rig::progress::Progress;
+use crate::rig::stats::{Arrival, Samples};
+use crate::scenario::{Over, Scenario, Station};
 use anyhow::Result;
 use build::WARM_UP;
-use flows::Flow;
+use flows::{Flow, FlowPlan};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -201,13 +201,9 @@ fn flow_figures(scenario: &Scenario, world: &World, number: usize) -> FlowFigure
         flows::Carriage::Udp { .. } => Over::Udp,
         flows::Carriage::Tautline(_) => Over::Tautline,
     };
-    let pace = match flow.plan.pace {
-        flows::Pace::Every(period) => Pace::Every(period),
-        flows::Pace::Saturate | flows::Pace::OnDemand => Pace::Saturate,
-    };
-    let about = (flow.plan.bytes as u64, pace);
-    let figures =
-        FlowFigures::new(&flow.plan.name, over, about, &samples_of(flow), scenario.duration);
+    let FlowPlan { name, bytes, pace, .. } = &flow.plan;
+    let samples = samples_of(flow);
+    let figures = FlowFigures::new(name, over, *bytes as u64, *pace, &samples, scenario.duration);
     FlowFigures { refused: flow.refused, dropped: dropped(world, number), ..figures }
 }
 
@@ -222,7 +218,12 @@ fn dropped(world: &World, number: usize) -> BTreeMap<String, u64> {
 }
 
 /// Names the network by which a link leaves, or the relay of the link.
-fn way(scenario: &Scenario, station: &Station, endpoint: &Endpoint, link: &LinkView<'_>) -> String {
+fn path_words(
+    scenario: &Scenario,
+    station: &Station,
+    endpoint: &Endpoint,
+    link: &LinkView<'_>,
+) -> String {
     match link.remote {
         Some(Place::Relay { hop, .. }) => format!("through {}", endpoint.peer(hop).name),
         _ => {
@@ -243,7 +244,7 @@ fn link_figures(scenario: &Scenario, world: &World) -> Vec<LinkFigures> {
                     "{} to {} {}",
                     station.name,
                     endpoint.peer(view.peer).name,
-                    way(scenario, station, endpoint, &view)
+                    path_words(scenario, station, endpoint, &view)
                 ),
                 sent_packets: view.stats.sent_packets,
                 sent_bytes: view.stats.sent_bytes,

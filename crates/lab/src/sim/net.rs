@@ -5,19 +5,19 @@
 //! first packet after an outage, which a real kernel may hold back for up to a second. `air`
 //! includes neighbour resolution, because it uses the real kernel.
 
-use super::attacker::{Attack, Attacker};
+mod judge;
+
+use super::attacker::Attacker;
 use super::gate::{Departure, Gate, Passage};
-use crate::staging::{DATAGRAM_BYTES, address};
+use crate::rig::staging::{DATAGRAM_BYTES, address};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::rc::Rc;
 use tautline_medium::{Frame, Medium, Motion, Nanos, NetworkId, Output, StationId};
-use tautline_proto::stats::RefusedPacket;
 use tautline_proto::wire::VERSION;
 use tautline_proto::{
-    Class, Endpoint, Event, Instant, LinkConfig, LinkId, PeerId, Place, RadioConfig, RadioId,
-    Transmit,
+    Class, Endpoint, Event, Instant, LinkConfig, LinkId, PeerId, RadioConfig, RadioId, Transmit,
 };
 
 /// Bytes of the IPv4 and UDP headers.
@@ -26,14 +26,6 @@ pub const HEADER_BYTES: usize = 28;
 pub const PORT: u16 = 18470;
 /// First bytes of a handshake initiation: magic, version and kind 0 (spec/protocol.md).
 pub const CALL: [u8; 2] = [b'T', VERSION << 4];
-/// Reasons for which no node refuses another honest node's packet.
-const NEVER: [RefusedPacket; 5] = [
-    RefusedPacket::Malformed,
-    RefusedPacket::Version,
-    RefusedPacket::Unauthentic,
-    RefusedPacket::UnknownKey,
-    RefusedPacket::WrongKey,
-];
 /// Maximum number of hops; a routing loop would otherwise keep a packet forever.
 const MAX_HOPS: u8 = 64;
 /// Maximum number of queued datagrams to the hostile station.
@@ -76,17 +68,17 @@ pub struct Piece {
     pub flow: usize,
     /// Number of the message.
     pub sequence: u64,
-    /// Number of the part, and number of all parts.
-    pub part: (u32, u32),
+    /// Number of all parts.
+    pub parts: u32,
     /// Time at which the message was first published.
     pub published: Nanos,
     /// Whether it is an echo on the path back to its publisher.
     pub returning: bool,
 }
 
-/// A packet at one hop.
+/// A packet at one hop: the medium's payload.
 #[derive(Debug, Clone)]
-struct Parcel {
+pub struct Parcel {
     packet: Rc<Packet>,
     hops: u8,
     charged: Option<Charge>,
@@ -144,7 +136,7 @@ pub enum Happened {
 pub struct Net {
     now: Nanos,
     /// The radio medium.
-    pub medium: Medium<Parcelled>,
+    pub medium: Medium<Parcel>,
     hosts: Vec<Host>,
     owners: BTreeMap<Ipv4Addr, (StationId, tautline_medium::RadioId)>,
     by_radio: Vec<(StationId, usize)>,
@@ -173,10 +165,6 @@ pub struct Net {
     held_order: u64,
 }
 
-/// The medium's payload; opaque outside.
-#[derive(Debug, Clone)]
-pub struct Parcelled(Parcel);
-
 /// Converts the medium's time to the protocol's.
 pub fn instant(now: Nanos) -> Instant {
     Instant(now)
@@ -184,7 +172,7 @@ pub fn instant(now: Nanos) -> Instant {
 
 impl Net {
     /// Creates a network without hosts; `medium` already has its networks.
-    pub fn new(medium: Medium<Parcelled>) -> Self {
+    pub fn new(medium: Medium<Parcel>) -> Self {
         Self {
             now: 0,
             medium,
@@ -377,13 +365,13 @@ impl Net {
     fn take_outputs(&mut self) {
         while let Some(output) = self.medium.poll_output() {
             match output {
-                Output::Sent { payload: Parcelled(parcel), .. } => {
+                Output::Sent { payload: parcel, .. } => {
                     self.uncharge(&parcel);
                     if let Some(Charge::Link { host, .. }) = parcel.charged {
                         self.drain(host);
                     }
                 }
-                Output::Delivered { to, payload: Parcelled(parcel), .. } => {
+                Output::Delivered { to, payload: parcel, .. } => {
                     let (host, interface) = self.by_radio[to.0];
                     self.receive(host, interface, parcel);
                 }
@@ -469,69 +457,6 @@ impl Net {
         }
     }
 
-    /// Counts the packets that a host's node refused for reasons that only an attacker causes.
-    fn never(&self, host: StationId) -> u64 {
-        let refused = self.view(host).map(Endpoint::refused_packets);
-        refused.map_or(0, |refused| NEVER.iter().map(|reason| refused.get(*reason)).sum())
-    }
-
-    /// A node must not refuse another node's datagram as an attacker's, unless the sender has
-    /// restarted since, an address has changed its host, or the datagram contains a relayed one.
-    fn check_genuine(&mut self, host: StationId, before: u64, packet: &Packet) {
-        let Packet { from, to, sender, life, body, .. } = packet;
-        let Body::Tautline(datagram) = body else { return };
-        let honest = self.hostile != Some(*sender);
-        let of_now = *life == self.hosts[sender.0].life && !self.relays && honest;
-        let first_hand = [from, to].iter().all(|it| !self.second_hand.contains(it.ip()));
-        if of_now && first_hand && self.never(host) > before && !self.is_misled(*sender, *to, host)
-        {
-            let refused =
-                self.view(host).map(|node| node.refused_packets().iter().collect::<Vec<_>>());
-            self.misjudged.get_or_insert(format!(
-                "station {} refused {} bytes {:02x?}... that station {} sent; so far {refused:?}",
-                host.0,
-                datagram.len(),
-                &datagram[..2],
-                sender.0
-            ));
-        }
-    }
-
-    /// Whether a link of `sender` to another peer leads to the address of `host`: an attacker that
-    /// overhears a link can put itself on its path (docs/explanation/threat-model.md).
-    fn is_misled(&self, sender: StationId, to: SocketAddrV4, host: StationId) -> bool {
-        let (Some(node), Some(host)) = (self.view(sender), self.view(host)) else { return false };
-        let mut links = node.links().map(|link| node.link(link));
-        let leads = |remote: Option<Place>| remote == Some(Place::Udp(to.into()));
-        self.attacker.is_some()
-            && links.any(|link| leads(link.remote) && node.peer(link.peer).name != host.name())
-    }
-
-    /// Makes the attacker send to one of the hosts; returns false if it has heard nothing yet.
-    pub fn attack(&mut self) -> bool {
-        let Some(attack) = self.attacker.as_mut().and_then(Attacker::draw) else { return false };
-        let Attack { host, packet, changed } = attack;
-        if self.hostile == Some(host) {
-            return true;
-        }
-        let interfaces = &self.hosts[host.0].interfaces;
-        let interface = interfaces.iter().position(|i| i.address == *packet.to.ip());
-        let transit = self.now - packet.emitted;
-        self.happened.push_back(Happened::Datagram(host, transit));
-        let total = |net: &Self| net.view(host).map_or(0, |node| node.refused_packets().total());
-        let (refused, happened) = (total(self), self.happened.len());
-        self.hand_over(host, interface.unwrap_or(0), &packet);
-        let mut caused = self.happened.range(happened..);
-        let delivers = caused.any(|it| matches!(it, Happened::Event(_, Event::Message { .. })));
-        if changed && (delivers || total(self) == refused) {
-            self.misjudged.get_or_insert(format!(
-                "station {} took a datagram with a changed bit: {:?}",
-                host.0, packet.body
-            ));
-        }
-        true
-    }
-
     fn hand_over(&mut self, host: StationId, interface: usize, packet: &Packet) {
         let Body::Tautline(datagram) = &packet.body else { return };
         let from = SocketAddr::V4(packet.from);
@@ -554,11 +479,9 @@ impl Net {
         let Some((interface, receiver)) = hop else { return self.drop_parcel(&parcel) };
         let radio = self.hosts[host.0].interfaces[interface].radio;
         let Packet { ip_bytes, dscp, .. } = *parcel.packet;
-        let payload = Parcelled(parcel);
-        let frame = Frame { to: Some(receiver), bytes: ip_bytes, dscp, payload };
+        let frame = Frame { to: Some(receiver), bytes: ip_bytes, dscp, payload: parcel };
         if let Err(full) = self.medium.send(self.now, radio, frame) {
-            let Parcelled(parcel) = full.0.payload;
-            self.drop_parcel(&parcel);
+            self.drop_parcel(&full.0.payload);
         }
     }
 
@@ -654,7 +577,7 @@ impl Net {
         let packet = Rc::new(Packet { sender, life, from, to, ip_bytes, dscp, emitted, body });
         let receiver = self.owners.get(to.ip()).map(|(receiver, _)| *receiver);
         if let (Some(attacker), Some(receiver)) = (&mut self.attacker, receiver) {
-            attacker.hear(receiver, &packet);
+            attacker.record(receiver, &packet);
         }
         self.put_on_radio(host, Parcel { packet, hops: 0, charged });
     }

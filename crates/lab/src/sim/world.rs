@@ -4,7 +4,7 @@
 use super::control_loop::ControlLoop;
 use super::flows::{FlowPlan, Flows};
 use super::net::{Happened, Net, instant};
-use crate::staging::Change;
+use crate::rig::staging::Change;
 use anyhow::Context;
 use fastrand::Rng;
 use std::collections::BTreeMap;
@@ -111,7 +111,7 @@ impl World {
     }
 
     /// Lets a node relay for all its peers.
-    pub fn let_relay(&mut self, host: StationId) -> anyhow::Result<()> {
+    pub fn allow_relaying(&mut self, host: StationId) -> anyhow::Result<()> {
         let endpoint = self.endpoint(host)?;
         let peers: Vec<PeerId> = endpoint.peers().collect();
         for peer in peers {

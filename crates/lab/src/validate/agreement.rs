@@ -2,9 +2,10 @@
 //! Virtual time against real programs: the same scenario through both, flow by flow.
 
 use crate::air::Punctuality;
-use crate::progress::Progress;
+use crate::rig::progress::Progress;
+use crate::rig::stats::{Arrival, Samples, delay};
+use crate::rig::table::{self, column};
 use crate::scenario::Scenario;
-use crate::stats::Samples;
 use crate::{air, sim};
 use anyhow::Result;
 use serde::Serialize;
@@ -103,15 +104,19 @@ impl Runs {
     }
 }
 
+impl Pair {
+    fn both(&self, of: fn(&Figure) -> f64, decimals: usize) -> String {
+        format!("{:.decimals$} / {:.decimals$}", of(&self.sim), of(&self.air))
+    }
+}
+
 impl Figure {
     fn of(runs: &[Samples]) -> Self {
         let sent: usize = runs.iter().map(|samples| samples.sent_ns.len()).sum();
         let arrivals = runs.iter().flat_map(|samples| &samples.arrivals);
-        let ms = |ns: u64| ns as f64 / 1e6;
-        let delays: Vec<f64> =
-            arrivals.map(|a| ms(a.received_ns.saturating_sub(a.sent_ns))).collect();
+        let delays: Vec<f64> = arrivals.map(Arrival::delay_ms).collect();
         let delivered_percent = 100.0 * delays.len() as f64 / sent.max(1) as f64;
-        let Some(delay) = crate::stats::delay(delays) else {
+        let Some(delay) = delay(delays) else {
             return Self { messages: sent, ..Self::default() };
         };
         Self { messages: sent, delivered_percent, mean_ms: delay.mean, p99_ms: delay.p99 }
@@ -138,16 +143,8 @@ pub fn run(file: &Path, runs: u64, as_json: bool) -> Result<ExitCode> {
     progress.finish();
     let void = real_time.too_many_discarded(runs);
     let agreement = Agreement::new(&scenario, &virtual_time, real_time);
-    if as_json {
-        println!("{}", serde_json::to_string_pretty(&agreement)?);
-    } else {
-        print!("{}", agreement.text());
-    }
-    Ok(match (void, agreement.holds()) {
-        (true, _) => ExitCode::from(4),
-        (false, true) => ExitCode::SUCCESS,
-        (false, false) => ExitCode::from(3),
-    })
+    let code = super::conclude(&agreement, as_json, &agreement.text(), agreement.holds())?;
+    Ok(if void { ExitCode::from(4) } else { code })
 }
 
 impl Agreement {
@@ -173,26 +170,21 @@ impl Agreement {
 
     fn text(&self) -> String {
         let mut text = format!(
-            "{}: virtual time (sim) and real programs (air); they agree within {:.0} % or {MILLISECONDS} ms\n\n\
-             | flow | messages sim / air | delivered % | mean ms | p99 ms | |\n|---|---|---|---|---|---|\n",
+            "{}: virtual time (sim) and real programs (air); they agree within {:.0} % or {MILLISECONDS} ms\n\n",
             self.scenario,
             100.0 * SHARE
         );
-        for Pair { flow, sim, air, agrees } in &self.flows {
-            let _ = writeln!(
-                text,
-                "| {flow} | {} / {} | {:.1} / {:.1} | {:.2} / {:.2} | {:.2} / {:.2} | {} |",
-                sim.messages,
-                air.messages,
-                sim.delivered_percent,
-                air.delivered_percent,
-                sim.mean_ms,
-                air.mean_ms,
-                sim.p99_ms,
-                air.p99_ms,
-                if *agrees { "agrees" } else { "DIFFERS" }
-            );
-        }
+        text += &table::markdown(
+            &self.flows,
+            &[
+                column("flow", |pair: &Pair| pair.flow.clone()),
+                column("messages sim / air", |pair| pair.both(|it| it.messages as f64, 0)),
+                column("delivered %", |pair| pair.both(|it| it.delivered_percent, 1)),
+                column("mean ms", |pair| pair.both(|it| it.mean_ms, 2)),
+                column("p99 ms", |pair| pair.both(|it| it.p99_ms, 2)),
+                column("", |pair| if pair.agrees { "agrees" } else { "DIFFERS" }.into()),
+            ],
+        );
         text.push('\n');
         let counted = self.emulator.iter().map(|run| (run, "counts"));
         let discarded = self.discarded.iter().map(|run| (run, "discarded"));

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The medium's 802.11 model against an independent simulation.
 
-use crate::progress::Progress;
+use crate::rig::plot;
+use crate::rig::progress::Progress;
+use crate::rig::table::{self, column};
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
-use std::fmt::Write;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::Duration;
 use tautline_medium::{Frame, Medium, Motion, Output, RadioId, RateControl, WifiConfig};
 
@@ -53,13 +54,7 @@ pub fn run(json: bool, docs: Option<&Path>) -> Result<ExitCode> {
     if let Some(folder) = docs {
         write_docs(&points, folder)?;
     }
-    if json {
-        println!("{}", serde_json::to_string_pretty(&points)?);
-    } else {
-        print!("{}", table(&points));
-    }
-    let holds = points.iter().all(Point::agrees);
-    Ok(if holds { ExitCode::SUCCESS } else { ExitCode::from(3) })
+    super::conclude(&points, json, &table(&points), points.iter().all(Point::agrees))
 }
 
 fn measure(references: &[Reference]) -> Vec<Point> {
@@ -100,74 +95,62 @@ fn references() -> Result<Vec<Reference>> {
 }
 
 impl Reference {
+    /// Measures stations that all send to one more station.
     fn measure(&self) -> Point {
-        let (throughput_mbps, collision_probability) = saturate(self.phy_mbps, self.stations);
+        let mut medium = Medium::new(SEED);
+        let rate = RateControl::Fixed(self.phy_mbps * 1_000_000);
+        let wifi = medium.add_wifi(WifiConfig { rate, ..WifiConfig::default() });
+        let mut radio = || {
+            let station = medium.add_station(Motion::at([0.0; 3]));
+            medium.add_radio(station, wifi, 2)
+        };
+        let sink = radio();
+        let senders: Vec<RadioId> = (0..self.stations).map(|_| radio()).collect();
+        let frame = || Frame { to: Some(sink), bytes: IP_BYTES, dscp: 0, payload: () };
+        for sender in senders.iter().chain(&senders) {
+            // Two frames each: one on the air and one queued.
+            let _ = medium.send(0, *sender, frame());
+        }
+        while let Some(now) = medium.poll_timeout().filter(|now| *now < SECONDS * 1_000_000_000) {
+            medium.handle_timeout(now);
+            while let Some(output) = medium.poll_output() {
+                if let Output::Sent { radio, .. } = output {
+                    let _ = medium.send(now, radio, frame());
+                }
+            }
+        }
+        let (mut acknowledged, mut failed, mut attempts) = (0, 0, 0);
+        for stats in senders.iter().map(|sender| medium.stats(*sender)) {
+            acknowledged += stats.acknowledged;
+            failed += stats.failed_attempts;
+            attempts += stats.attempts;
+        }
+        let bits = (acknowledged * u64::from(IP_BYTES) * 8) as f64;
         Point {
             phy_mbps: self.phy_mbps,
             stations: self.stations,
-            throughput_mbps,
-            collision_probability,
+            throughput_mbps: bits / SECONDS as f64 / 1e6,
+            collision_probability: failed as f64 / attempts.max(1) as f64,
             reference_mbps: self.mbps,
             reference_collision_probability: self.collisions,
         }
     }
 }
 
-/// Returns the IP throughput in Mbps and the fraction of failed attempts of `stations` that all
-/// send to one more station.
-fn saturate(phy_mbps: u64, stations: usize) -> (f64, f64) {
-    let mut medium = Medium::new(SEED);
-    let rate = RateControl::Fixed(phy_mbps * 1_000_000);
-    let wifi = medium.add_wifi(WifiConfig { rate, ..WifiConfig::default() });
-    let mut radio = || {
-        let station = medium.add_station(Motion::at([0.0; 3]));
-        medium.add_radio(station, wifi, 2)
-    };
-    let sink = radio();
-    let senders: Vec<RadioId> = (0..stations).map(|_| radio()).collect();
-    let frame = || Frame { to: Some(sink), bytes: IP_BYTES, dscp: 0, payload: () };
-    for sender in senders.iter().chain(&senders) {
-        // Two frames each: one on the air and one queued.
-        let _ = medium.send(0, *sender, frame());
-    }
-    while let Some(now) = medium.poll_timeout().filter(|now| *now < SECONDS * 1_000_000_000) {
-        medium.handle_timeout(now);
-        while let Some(output) = medium.poll_output() {
-            if let Output::Sent { radio, .. } = output {
-                let _ = medium.send(now, radio, frame());
-            }
-        }
-    }
-    let (mut acknowledged, mut failed, mut attempts) = (0, 0, 0);
-    for stats in senders.iter().map(|sender| medium.stats(*sender)) {
-        acknowledged += stats.acknowledged;
-        failed += stats.failed_attempts;
-        attempts += stats.attempts;
-    }
-    let bits = (acknowledged * u64::from(IP_BYTES) * 8) as f64;
-    (bits / SECONDS as f64 / 1e6, failed as f64 / attempts.max(1) as f64)
-}
-
 fn table(points: &[Point]) -> String {
-    let mut text = String::from(
-        "| PHY Mbps | stations | Mbps | reference | difference | collisions | reference | |\n\
-         |---|---|---|---|---|---|---|---|\n",
-    );
-    for point in points {
-        let _ = writeln!(
-            text,
-            "| {} | {} | {:.3} | {:.3} | {:+.2} % | {:.3} | {:.3} | {} |",
-            point.phy_mbps,
-            point.stations,
-            point.throughput_mbps,
-            point.reference_mbps,
-            100.0 * point.deviation(),
-            point.collision_probability,
-            point.reference_collision_probability,
-            if point.agrees() { "agrees" } else { "DIFFERS" }
-        );
-    }
-    text
+    table::markdown(
+        points,
+        &[
+            column("PHY Mbps", |point: &Point| point.phy_mbps.to_string()),
+            column("stations", |point| point.stations.to_string()),
+            column("Mbps", |point| format!("{:.3}", point.throughput_mbps)),
+            column("reference", |point| format!("{:.3}", point.reference_mbps)),
+            column("difference", |point| format!("{:+.2} %", 100.0 * point.deviation())),
+            column("collisions", |point| format!("{:.3}", point.collision_probability)),
+            column("reference", |point| format!("{:.3}", point.reference_collision_probability)),
+            column("", |point| if point.agrees() { "agrees" } else { "DIFFERS" }.into()),
+        ],
+    )
 }
 
 fn write_docs(points: &[Point], folder: &Path) -> Result<()> {
@@ -186,21 +169,8 @@ fn write_docs(points: &[Point], folder: &Path) -> Result<()> {
     );
     let file = folder.join("dcf.md");
     std::fs::write(&file, page).with_context(|| format!("cannot write {}", file.display()))?;
-    draw(points, &folder.join("dcf.png"))
-}
-
-fn draw(points: &[Point], picture: &Path) -> Result<()> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("plot/dcf.py");
-    let output = Command::new("/usr/bin/python3")
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .arg(script)
-        .arg(serde_json::to_string(points)?)
-        .arg(picture)
-        .output()
-        .context("cannot start python3 (make setup installs it)")?;
-    let error = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "plot/dcf.py failed: {error}");
-    Ok(())
+    let picture = folder.join("dcf.png");
+    plot::draw("dcf.py", &[serde_json::to_string(points)?.as_ref(), picture.as_os_str()])
 }
 
 #[cfg(test)]

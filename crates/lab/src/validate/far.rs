@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A bottleneck beyond a router, and its load.
 
-use crate::stats::Samples;
+use crate::rig::stats::Samples;
 use anyhow::{Context, Result};
 
 /// Fraction of a full packet of 1500 bytes that is message payload.

@@ -4,13 +4,13 @@
 mod agreement;
 mod dcf;
 mod far;
-mod parallel;
 mod rates;
 mod relays;
 mod speed;
 mod tcp;
 
 use anyhow::Result;
+use serde::Serialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -97,4 +97,13 @@ pub fn run(subject: &Subject) -> Result<ExitCode> {
         Subject::Tcp { runs, json, docs } => tcp::run(*runs, *json, docs.as_deref()),
         Subject::Air { scenario, runs, json } => agreement::run(scenario, *runs, *json),
     }
+}
+
+/// Prints figures as JSON or as text; exit code 3 if the validation does not hold.
+fn conclude(figures: &impl Serialize, as_json: bool, text: &str, holds: bool) -> Result<ExitCode> {
+    match as_json {
+        true => println!("{}", serde_json::to_string_pretty(figures)?),
+        false => print!("{text}"),
+    }
+    Ok(if holds { ExitCode::SUCCESS } else { ExitCode::from(3) })
 }

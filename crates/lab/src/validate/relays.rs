@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Chains of relays against plain IP forwarding, under Pound's load in virtual time.
 
-use crate::progress::Progress;
+use crate::rig::parallel;
+use crate::rig::progress::Progress;
+use crate::rig::stats::{self, Arrival, Delay};
+use crate::rig::table::{self, column};
 use crate::scenario::{self, Over, Scenario};
 use crate::sim;
-use crate::stats::{self, Delay};
-use crate::validate::parallel;
 use anyhow::Result;
 use serde::Serialize;
-use std::fmt::Write;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 use tautline_proto::Rate;
@@ -20,7 +19,7 @@ const CHAINS: [(&str, usize); 2] = [("pound-2hops", 2), ("relay-3hops", 3)];
 const CHANNEL_MBPS: f64 = 6.0;
 /// Bits of a full packet with the header of its frame, as a configured rate counts it.
 const PACKET_BITS: f64 = 1514.0 * 8.0;
-/// Expected duration of one chain with one way, for the progress line.
+/// Expected duration of one chain with one kind of forwarding, for the progress line.
 const EXPECTED: Duration = Duration::from_secs(2);
 
 /// Returns the rate of Pound's fixed gap after each full packet, in bits per second. Its program
@@ -33,14 +32,14 @@ fn pounds_rate_bps(hops: usize) -> u64 {
 /// How messages pass the stations between the two ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Way {
+enum Forwarding {
     Relays,
     TautlineOverIp,
     PoundsGap,
     PlainUdp,
 }
 
-impl Way {
+impl Forwarding {
     const ALL: [Self; 4] = [Self::Relays, Self::TautlineOverIp, Self::PoundsGap, Self::PlainUdp];
 
     fn words(self) -> &'static str {
@@ -70,11 +69,12 @@ struct Outcome {
     arrived_percent: f64,
 }
 
-/// Figures of one chain with one way.
+/// Figures of one chain with one kind of forwarding.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
     hops: usize,
-    way: Way,
+    #[serde(rename = "way")]
+    forwarding: Forwarding,
     laser: Outcome,
     image: Outcome,
 }
@@ -85,8 +85,7 @@ fn outcome(scenario: &Scenario, seeds: u64) -> Result<[Outcome; 2]> {
     let mut delays = [Vec::new(), Vec::new()];
     for seed in 1..=seeds {
         for (name, samples) in sim::samples(scenario, seed)? {
-            let arrived = samples.arrivals.iter();
-            let ms = arrived.map(|a| a.received_ns.saturating_sub(a.sent_ns) as f64 / 1e6);
+            let ms = samples.arrivals.iter().map(Arrival::delay_ms);
             delays[usize::from(name != "laser")].extend(ms);
         }
     }
@@ -102,23 +101,24 @@ fn outcome(scenario: &Scenario, seeds: u64) -> Result<[Outcome; 2]> {
     }))
 }
 
-fn all() -> impl Iterator<Item = (&'static str, usize, Way)> {
-    CHAINS.into_iter().flat_map(|(name, hops)| Way::ALL.map(|way| (name, hops, way)))
+fn all() -> impl Iterator<Item = (&'static str, usize, Forwarding)> {
+    CHAINS.into_iter().flat_map(|(name, hops)| Forwarding::ALL.map(|it| (name, hops, it)))
 }
 
 /// Returns the stages for the progress line.
 pub fn stages() -> Vec<(String, Duration)> {
-    all().map(|(name, _, way)| (format!("{name}, {}", way.words()), EXPECTED)).collect()
+    all()
+        .map(|(name, _, forwarding)| (format!("{name}, {}", forwarding.words()), EXPECTED))
+        .collect()
 }
 
-/// Runs every chain with every way.
+/// Runs every chain with every kind of forwarding.
 pub fn rows(progress: &Progress, seeds: u64) -> Result<Vec<Row>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
-    parallel::run(progress, all().collect(), |(name, hops, way)| {
-        let mut scenario = scenario::load(&folder.join(name).with_extension("yaml"))?;
-        way.apply(&mut scenario, hops);
+    parallel::run(progress, all().collect(), |(name, hops, forwarding)| {
+        let mut scenario = scenario::named(name)?;
+        forwarding.apply(&mut scenario, hops);
         let [laser, image] = outcome(&scenario, seeds)?;
-        Ok(Row { hops, way, laser, image })
+        Ok(Row { hops, forwarding, laser, image })
     })
 }
 
@@ -127,20 +127,15 @@ pub fn run(seeds: u64, as_json: bool) -> Result<ExitCode> {
     let progress = Progress::new(stages());
     let rows = rows(&progress, seeds)?;
     progress.finish();
-    if as_json {
-        println!("{}", serde_json::to_string_pretty(&rows)?);
-    } else {
-        print!("{}", table(&rows));
-    }
-    Ok(if reached(&rows) { ExitCode::SUCCESS } else { ExitCode::from(3) })
+    super::conclude(&rows, as_json, &table(&rows), reached(&rows))
 }
 
 /// Returns the figures that miss the targets of `auto` over two hops of plain IP: the laser within
 /// 6.9 ms on average and 20 ms at the 99th percentile, no later than with Pound's gap, and 99.5 %
 /// of the images.
 pub fn missed(rows: &[Row]) -> Option<String> {
-    let of = |way| rows.iter().find(|row| row.hops == 2 && row.way == way);
-    let (auto, pound) = of(Way::TautlineOverIp).zip(of(Way::PoundsGap))?;
+    let of = |it| rows.iter().find(|row| row.hops == 2 && row.forwarding == it);
+    let (auto, pound) = of(Forwarding::TautlineOverIp).zip(of(Forwarding::PoundsGap))?;
     let (delay, pounds) = auto.laser.delay_ms.zip(pound.laser.delay_ms)?;
     let images = auto.image.arrived_percent;
     let in_time = delay.mean <= pounds.mean.min(6.9) && delay.p99 <= pounds.p99.min(20.0);
@@ -162,30 +157,32 @@ pub fn section(rows: &[Row]) -> String {
 }
 
 fn reached(rows: &[Row]) -> bool {
-    let p99 = |hops, way| {
-        let row = rows.iter().find(|row| row.hops == hops && row.way == way);
+    let p99 = |hops, it| {
+        let row = rows.iter().find(|row| row.hops == hops && row.forwarding == it);
         row.and_then(|row| row.laser.delay_ms).map_or(f64::INFINITY, |delay| delay.p99)
     };
-    CHAINS.iter().all(|(_, hops)| p99(*hops, Way::Relays) < p99(*hops, Way::TautlineOverIp))
+    CHAINS
+        .iter()
+        .all(|(_, hops)| p99(*hops, Forwarding::Relays) < p99(*hops, Forwarding::TautlineOverIp))
 }
 
 fn table(rows: &[Row]) -> String {
-    let mut text = String::from(
-        "| hops | way | laser arrived % | laser mean ms | laser p99 ms | images arrived % | image mean ms |\n\
-         |---|---|---|---|---|---|---|\n",
-    );
-    let ms = |value: Option<f64>| value.map_or("–".into(), |ms| format!("{ms:.1}"));
-    for Row { hops, way, laser, image } in rows {
-        let _ = writeln!(
-            text,
-            "| {hops} | {} | {:.1} | {} | {} | {:.1} | {} |",
-            way.words(),
-            laser.arrived_percent,
-            ms(laser.delay_ms.map(|delay| delay.mean)),
-            ms(laser.delay_ms.map(|delay| delay.p99)),
-            image.arrived_percent,
-            ms(image.delay_ms.map(|delay| delay.mean)),
-        );
+    table::markdown(
+        rows,
+        &[
+            column("hops", |row: &Row| row.hops.to_string()),
+            column("way", |row| row.forwarding.words().into()),
+            column("laser arrived %", |row| format!("{:.1}", row.laser.arrived_percent)),
+            column("laser mean ms", |row| row.laser.ms(|delay| delay.mean)),
+            column("laser p99 ms", |row| row.laser.ms(|delay| delay.p99)),
+            column("images arrived %", |row| format!("{:.1}", row.image.arrived_percent)),
+            column("image mean ms", |row| row.image.ms(|delay| delay.mean)),
+        ],
+    )
+}
+
+impl Outcome {
+    fn ms(&self, of: fn(Delay) -> f64) -> String {
+        self.delay_ms.map_or("–".into(), |delay| format!("{:.1}", of(delay)))
     }
-    text
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Speed of virtual time, and the growth of its cost with the number of packets.
 
-use crate::clock::cpu_of_this_thread;
-use crate::progress::Progress;
+use crate::rig::clock::cpu_of_this_thread;
+use crate::rig::progress::Progress;
+use crate::rig::table::{self, column};
 use crate::scenario::{self, Scenario};
 use anyhow::{Result, anyhow};
 use serde::Serialize;
 use std::fmt::Write;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -52,8 +52,7 @@ fn fleet(robots: usize) -> Result<Scenario> {
             number * 10
         );
     }
-    let problems = |problems| anyhow!("the fleet's scenario: {problems:?}");
-    scenario::parse(&format!("fleet-{robots}"), &text, Path::new(".")).map_err(problems)
+    scenario::made(&format!("fleet-{robots}"), &text)
 }
 
 fn measure(scenario: &Scenario) -> Result<Speed> {
@@ -81,8 +80,7 @@ fn measure(scenario: &Scenario) -> Result<Speed> {
 
 /// Measures the speed; exit code 3 if it is too low.
 pub fn run(as_json: bool) -> Result<ExitCode> {
-    let pound = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/pound-1hop.yaml");
-    let mut scenarios = vec![scenario::load(&pound)?];
+    let mut scenarios = vec![scenario::named("pound-1hop")?];
     for robots in FLEETS {
         scenarios.push(fleet(robots)?);
     }
@@ -94,12 +92,7 @@ pub fn run(as_json: bool) -> Result<ExitCode> {
     });
     let speeds = speeds.collect::<Result<Vec<_>>>()?;
     progress.finish();
-    if as_json {
-        println!("{}", serde_json::to_string_pretty(&speeds)?);
-    } else {
-        print!("{}", table(&speeds));
-    }
-    Ok(if reached(&speeds) { ExitCode::SUCCESS } else { ExitCode::from(3) })
+    super::conclude(&speeds, as_json, &table(&speeds), reached(&speeds))
 }
 
 fn reached(speeds: &[Speed]) -> bool {
@@ -110,28 +103,20 @@ fn reached(speeds: &[Speed]) -> bool {
 }
 
 fn table(speeds: &[Speed]) -> String {
-    let mut text = String::from(
-        "| scenario | simulated s | processor s | times real time | messages | frames | us per message | us per frame |\n\
-         |---|---|---|---|---|---|---|---|\n",
+    let rows = table::markdown(
+        speeds,
+        &[
+            column("scenario", |speed: &Speed| speed.scenario.clone()),
+            column("simulated s", |speed| format!("{:.0}", speed.simulated_s)),
+            column("processor s", |speed| format!("{:.2}", speed.taken_s)),
+            column("times real time", |speed| format!("{:.0}", speed.times_real_time)),
+            column("messages", |speed| speed.messages.to_string()),
+            column("frames", |speed| speed.frames.to_string()),
+            column("us per message", |speed| format!("{:.1}", speed.us_per_message)),
+            column("us per frame", |speed| format!("{:.1}", speed.us_per_frame)),
+        ],
     );
-    for speed in speeds {
-        let _ = writeln!(
-            text,
-            "| {} | {:.0} | {:.2} | {:.0} | {} | {} | {:.1} | {:.1} |",
-            speed.scenario,
-            speed.simulated_s,
-            speed.taken_s,
-            speed.times_real_time,
-            speed.messages,
-            speed.frames,
-            speed.us_per_message,
-            speed.us_per_frame
-        );
-    }
-    let _ = writeln!(
-        text,
-        "\nwanted: {} times real time for the first, under {FLEET_S} s for the last, whose messages cost at most {GROWTH} times the smallest fleet's",
-        POUND_SPEED
-    );
-    text
+    format!(
+        "{rows}\nwanted: {POUND_SPEED} times real time for the first, under {FLEET_S} s for the last, whose messages cost at most {GROWTH} times the smallest fleet's\n"
+    )
 }

@@ -66,7 +66,7 @@ pub struct Queue<F> {
 
 /// Carrier sense of a radio, and the backoff of its queues.
 #[derive(Debug)]
-pub struct Turns<F> {
+pub struct ChannelAccess<F> {
     pub queues: Vec<Queue<F>>,
     slot: Nanos,
     eifs_extra: Nanos,
@@ -79,8 +79,15 @@ pub struct Turns<F> {
     unreadable: bool,
     /// Whether the radio transmits or waits for an ACK.
     pub engaged: bool,
-    /// Transmission that began before another's could be sensed: its time and queue.
-    committed: Option<(Nanos, usize)>,
+    /// A transmission that started before another one could be sensed.
+    committed: Option<Start>,
+}
+
+/// The start of a transmission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Start {
+    pub at: Nanos,
+    pub queue: usize,
 }
 
 impl<F> Queue<F> {
@@ -114,7 +121,7 @@ impl<F> Queue<F> {
     }
 }
 
-impl<F> Turns<F> {
+impl<F> ChannelAccess<F> {
     pub fn new(phy: Phy, access: Access) -> Self {
         Self {
             queues: Category::all(phy, access).into_iter().map(Queue::new).collect(),
@@ -135,33 +142,33 @@ impl<F> Turns<F> {
         self.idle_since.max(self.reserved_until) + extra + queue.category.aifs
     }
 
-    fn silent(&self) -> bool {
+    fn is_idle(&self) -> bool {
         self.sensed == 0 && !self.engaged
     }
 
-    /// Returns the next time at which a queue may send, and the queue; the higher one of two at the
-    /// same time.
-    pub fn next(&self) -> Option<(Nanos, usize)> {
+    /// Returns the next transmission; the higher queue of two at the same time.
+    pub fn next(&self) -> Option<Start> {
         if self.committed.is_some() {
             return self.committed;
         }
-        if !self.silent() {
+        if !self.is_idle() {
             return None;
         }
         let ready = self.queues.iter().enumerate().filter(|(_, queue)| !queue.frames.is_empty());
         let times = ready.map(|(number, queue)| {
             let slots = Nanos::from(queue.backoff.unwrap_or(0)) * self.slot;
             let at = self.slots_from(queue) + slots;
-            (if queue.backoff.is_none() { at.max(queue.arrived) } else { at }, number)
+            let at = if queue.backoff.is_none() { at.max(queue.arrived) } else { at };
+            Start { at, queue: number }
         });
-        times.min_by_key(|(at, number)| (*at, usize::MAX - number))
+        times.min_by_key(|start| (start.at, usize::MAX - start.queue))
     }
 
     /// Adds a frame to a queue.
     pub fn enqueue(&mut self, now: Nanos, number: usize, frame: F, random: &mut Rng) {
         self.count_down(now);
         let slots_from = self.slots_from(&self.queues[number]);
-        let may_send = self.silent() && slots_from <= now;
+        let may_send = self.is_idle() && slots_from <= now;
         let queue = &mut self.queues[number];
         if queue.frames.is_empty() {
             queue.arrived = now;
@@ -174,7 +181,7 @@ impl<F> Turns<F> {
 
     /// Counts the slots that have passed in the idle period up to `now`.
     fn count_down(&mut self, now: Nanos) {
-        if !self.silent() {
+        if !self.is_idle() {
             return;
         }
         for number in 0..self.queues.len() {
@@ -222,13 +229,13 @@ impl<F> Turns<F> {
     }
 
     /// Handles the start of another's signal, which is sensed `sensing_time` later.
-    pub fn hear(&mut self, now: Nanos, sensing_time: Nanos, random: &mut Rng) {
-        if self.silent() {
+    pub fn on_signal_start(&mut self, now: Nanos, sensing_time: Nanos, random: &mut Rng) {
+        if self.is_idle() {
             let sensed_at = now + sensing_time;
-            self.committed = self.next().filter(|(at, _)| *at <= sensed_at);
+            self.committed = self.next().filter(|start| start.at <= sensed_at);
             let ready = self.ready(sensed_at);
             self.freeze(sensed_at, random);
-            if let Some((_, winner)) = self.committed {
+            if let Some(Start { queue: winner, .. }) = self.committed {
                 self.collide_within(&ready, winner, random);
             }
             self.unreadable = false;
@@ -237,7 +244,7 @@ impl<F> Turns<F> {
     }
 
     /// Handles the end of another's sensed signal.
-    pub fn fall_silent(&mut self, now: Nanos) {
+    pub fn on_signal_end(&mut self, now: Nanos) {
         self.sensed -= 1;
         if self.sensed == 0 {
             self.idle_since = now;
@@ -247,12 +254,12 @@ impl<F> Turns<F> {
     /// Handles a received frame. An unreadable frame makes the next wait longer (EIFS); a readable
     /// frame ends that. The frame may have been too weak to be sensed, so that slots have passed
     /// meanwhile.
-    pub fn received(&mut self, now: Nanos, whole: bool, random: &mut Rng) {
-        if self.silent() {
+    pub fn on_frame(&mut self, now: Nanos, readable: bool, random: &mut Rng) {
+        if self.is_idle() {
             self.freeze(now, random);
             self.idle_since = now;
         }
-        self.unreadable = !whole;
+        self.unreadable = !readable;
     }
 
     /// Reserves the channel for an exchange of others until this time.
@@ -261,8 +268,8 @@ impl<F> Turns<F> {
     }
 
     /// Starts a transmission of a queue; lower queues that were ready too back off.
-    pub fn take(&mut self, now: Nanos, number: usize, random: &mut Rng) {
-        if self.silent() {
+    pub fn start_data(&mut self, now: Nanos, number: usize, random: &mut Rng) {
+        if self.is_idle() {
             let ready = self.ready(now);
             self.freeze(now, random);
             self.collide_within(&ready, number, random);
@@ -272,8 +279,8 @@ impl<F> Turns<F> {
     }
 
     /// Starts an ACK, whatever the radio senses.
-    pub fn answer(&mut self, now: Nanos, random: &mut Rng) {
-        if self.silent() {
+    pub fn start_ack(&mut self, now: Nanos, random: &mut Rng) {
+        if self.is_idle() {
             self.freeze(now, random);
         }
         self.committed = None;
@@ -299,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_points_go_where_access_points_put_them() {
+    fn code_points_map_to_the_categories_of_access_points() {
         assert_eq!(category_of(0), 1, "default: best effort");
         assert_eq!(category_of(8), 0, "CS1: background");
         assert_eq!(category_of(34), 2, "AF41: video");
@@ -308,55 +315,55 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_radio_sends_after_difs_and_a_busy_one_draws_slots() {
+    fn an_idle_radio_sends_after_difs_and_a_busy_one_draws_a_backoff() {
         let mut random = Rng::with_seed(1);
-        let mut turns = Turns::new(Phy::Ofdm, Access::Dcf);
-        turns.enqueue(1_000_000, 0, (), &mut random);
-        assert_eq!(turns.next(), Some((1_000_000, 0)), "long idle: at once");
+        let mut access = ChannelAccess::new(Phy::Ofdm, Access::Dcf);
+        access.enqueue(1_000_000, 0, (), &mut random);
+        assert_eq!(access.next(), Some(Start { at: 1_000_000, queue: 0 }), "long idle: at once");
 
-        let mut turns = Turns::new(Phy::Ofdm, Access::Dcf);
-        turns.hear(0, 4_000, &mut random);
-        turns.enqueue(10_000, 0, (), &mut random);
-        assert_eq!(turns.next(), None, "busy");
-        turns.fall_silent(100_000);
-        let (at, _) = turns.next().unwrap();
+        let mut access = ChannelAccess::new(Phy::Ofdm, Access::Dcf);
+        access.on_signal_start(0, 4_000, &mut random);
+        access.enqueue(10_000, 0, (), &mut random);
+        assert_eq!(access.next(), None, "busy");
+        access.on_signal_end(100_000);
+        let at = access.next().unwrap().at;
         assert!(at >= 134_000 && (at - 134_000) % 9_000 == 0 && at <= 134_000 + 15 * 9_000);
-        turns.fall_silent_for_test(at);
+        access.check_frozen_slots(at);
     }
 
-    impl<F> Turns<F> {
+    impl<F> ChannelAccess<F> {
         /// Slots that passed before a signal are not counted again.
-        fn fall_silent_for_test(&mut self, at: Nanos) {
+        fn check_frozen_slots(&mut self, at: Nanos) {
             let mut random = Rng::with_seed(2);
             let slots = (at - 134_000) / 9_000;
             if slots == 0 {
                 return;
             }
-            self.hear(at - 9_000, 4_000, &mut random);
+            self.on_signal_start(at - 9_000, 4_000, &mut random);
             assert_eq!(self.next(), None);
-            self.fall_silent(1_000_000);
-            assert_eq!(self.next(), Some((1_000_000 + 34_000 + 9_000, 0)));
+            self.on_signal_end(1_000_000);
+            assert_eq!(self.next(), Some(Start { at: 1_000_000 + 34_000 + 9_000, queue: 0 }));
         }
     }
 
     #[test]
     fn a_radio_that_was_about_to_send_collides() {
         let mut random = Rng::with_seed(1);
-        let mut turns = Turns::new(Phy::Ofdm, Access::Dcf);
-        turns.enqueue(1_000_000, 0, (), &mut random);
-        turns.hear(998_000, 4_000, &mut random);
-        assert_eq!(turns.next(), Some((1_000_000, 0)));
+        let mut access = ChannelAccess::new(Phy::Ofdm, Access::Dcf);
+        access.enqueue(1_000_000, 0, (), &mut random);
+        access.on_signal_start(998_000, 4_000, &mut random);
+        assert_eq!(access.next(), Some(Start { at: 1_000_000, queue: 0 }));
     }
 
     #[test]
-    fn queues_that_collide_inside_while_another_begins_back_off_too() {
+    fn an_internal_collision_during_another_start_causes_backoff_too() {
         let mut random = Rng::with_seed(1);
-        let mut turns = Turns::new(Phy::Ofdm, Access::Edca);
+        let mut access = ChannelAccess::new(Phy::Ofdm, Access::Edca);
         for number in [0, 3] {
-            turns.enqueue(1_000_000, number, (), &mut random);
+            access.enqueue(1_000_000, number, (), &mut random);
         }
-        turns.hear(998_000, 4_000, &mut random);
-        assert_eq!(turns.next(), Some((1_000_000, 3)));
-        assert_eq!((turns.queues[0].window, turns.queues[3].window), (31, 3));
+        access.on_signal_start(998_000, 4_000, &mut random);
+        assert_eq!(access.next(), Some(Start { at: 1_000_000, queue: 3 }));
+        assert_eq!((access.queues[0].window, access.queues[3].window), (31, 3));
     }
 }

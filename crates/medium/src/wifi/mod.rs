@@ -17,13 +17,13 @@ use crate::{
     Access, Frame, Interference, Loss, Nanos, Outcome, Output, RadioId, RadioStats, RateControl,
     StationId, Trial, WifiConfig,
 };
-use access::{Turns, category_of};
+use access::{ChannelAccess, category_of};
 use fastrand::Rng;
 use signals::{Heard, Kind, Powers, Transmission, disturb};
 use std::collections::{BTreeMap, VecDeque};
 
 /// A receiver that is not on this network: no radio has this number.
-const NOBODY: usize = usize::MAX;
+const UNKNOWN: usize = usize::MAX;
 
 /// A frame in a radio's queue.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ struct Attempt {
 
 /// A scheduled ACK.
 #[derive(Debug)]
-struct Answer {
+struct Ack {
     at: Nanos,
     from: usize,
     to: usize,
@@ -57,11 +57,27 @@ struct Answer {
 #[derive(Debug)]
 struct Radio<P> {
     id: RadioId,
-    turns: Turns<Waiting<P>>,
+    access: ChannelAccess<Waiting<P>>,
     queue_packets: usize,
     rates: BTreeMap<usize, RateChoice>,
     attempt: Option<Attempt>,
     stats: RadioStats,
+}
+
+/// The time at which a radio stops waiting for an ACK.
+#[derive(Debug)]
+struct AckTimeout {
+    at: Nanos,
+    radio: usize,
+}
+
+/// A data frame at the end of its transmission.
+#[derive(Debug, Clone, Copy)]
+struct SentData {
+    from: usize,
+    queue: usize,
+    to: usize,
+    rate: usize,
 }
 
 #[derive(Debug)]
@@ -77,9 +93,8 @@ pub struct Wifi<P> {
     stations: Vec<StationId>,
     radios: Vec<Radio<P>>,
     on_air: Vec<Transmission>,
-    acks: Vec<Answer>,
-    /// Times at which radios stop waiting for an ACK.
-    timeouts: Vec<(Nanos, usize)>,
+    acks: Vec<Ack>,
+    timeouts: Vec<AckTimeout>,
     noises: Vec<Noise>,
     powers: Powers,
     losses: Losses,
@@ -119,7 +134,7 @@ impl<P: Clone> Wifi<P> {
         }
         self.radios.push(Radio {
             id,
-            turns: Turns::new(self.config.phy, self.config.access),
+            access: ChannelAccess::new(self.config.phy, self.config.access),
             queue_packets,
             rates: BTreeMap::new(),
             attempt: None,
@@ -150,7 +165,7 @@ impl<P: Clone> Wifi<P> {
 
     pub fn stats(&self, radio: usize) -> RadioStats {
         let radio = &self.radios[radio];
-        RadioStats { waiting: radio.turns.waiting() as u64, ..radio.stats.clone() }
+        RadioStats { waiting: radio.access.waiting() as u64, ..radio.stats.clone() }
     }
 
     /// Returns the time during which anything was on the air.
@@ -183,7 +198,7 @@ impl<P: Clone> Wifi<P> {
     }
 
     fn number(&self, id: RadioId) -> usize {
-        self.radios.binary_search_by_key(&id, |radio| radio.id).unwrap_or(NOBODY)
+        self.radios.binary_search_by_key(&id, |radio| radio.id).unwrap_or(UNKNOWN)
     }
 
     fn enqueue(&mut self, now: Nanos, radio: usize, waiting: Waiting<P>) -> Result<(), Waiting<P>> {
@@ -192,21 +207,22 @@ impl<P: Clone> Wifi<P> {
             Access::Edca => category_of(waiting.frame.dscp),
         };
         let radio = &mut self.radios[radio];
-        if radio.turns.queues[queue].frames.len() >= radio.queue_packets {
+        if radio.access.queues[queue].frames.len() >= radio.queue_packets {
             radio.stats.queue_drops += 1;
             return Err(waiting);
         }
-        radio.turns.enqueue(now, queue, waiting, &mut self.random);
+        radio.access.enqueue(now, queue, waiting, &mut self.random);
         Ok(())
     }
 
     fn plan(&mut self) {
         let ends = self.on_air.iter().map(|t| t.end);
         let acks = self.acks.iter().map(|ack| ack.at);
-        let timeouts = self.timeouts.iter().map(|(at, ..)| *at);
+        let timeouts = self.timeouts.iter().map(|timeout| timeout.at);
         let noises = self.noises.iter().filter_map(|noise| noise.next);
-        let turns = self.radios.iter().filter_map(|radio| radio.turns.next()).map(|(at, _)| at);
-        self.next = ends.chain(acks).chain(timeouts).chain(noises).chain(turns).min();
+        let starts = self.radios.iter().filter_map(|radio| radio.access.next());
+        let starts = starts.map(|start| start.at);
+        self.next = ends.chain(acks).chain(timeouts).chain(noises).chain(starts).min();
     }
 
     /// Processes everything that is due at `now`, which is [`Wifi::next`].
@@ -217,16 +233,16 @@ impl<P: Clone> Wifi<P> {
             self.end(now, &over, outputs);
             self.spare.push(over.heard);
         }
-        while let Some(index) = self.timeouts.iter().position(|(at, ..)| *at <= now) {
-            let (_, radio) = self.timeouts.swap_remove(index);
+        while let Some(index) = self.timeouts.iter().position(|timeout| timeout.at <= now) {
+            let AckTimeout { radio, .. } = self.timeouts.swap_remove(index);
             self.attempt_failed(now, radio, outputs);
         }
         let first_new = self.on_air.len();
         self.start_acks(now, scene);
         self.start_noises(now, scene);
-        self.start_turns(now, scene);
+        self.start_data_frames(now, scene);
         for index in first_new..self.on_air.len() {
-            self.let_hear(now, index);
+            self.sense_start(now, index);
         }
         self.plan();
     }
@@ -234,12 +250,13 @@ impl<P: Clone> Wifi<P> {
     fn start_acks(&mut self, now: Nanos, scene: &Scene) {
         let phy = self.config.phy;
         while let Some(index) = self.acks.iter().position(|ack| ack.at <= now) {
-            let Answer { from, to, rate, .. } = self.acks.swap_remove(index);
-            if self.radios[from].turns.engaged {
-                self.timeouts.push((now - phy.sifs() + phy.ack_timeout(), to));
+            let Ack { from, to, rate, .. } = self.acks.swap_remove(index);
+            if self.radios[from].access.engaged {
+                let at = now - phy.sifs() + phy.ack_timeout();
+                self.timeouts.push(AckTimeout { at, radio: to });
                 continue;
             }
-            self.radios[from].turns.answer(now, &mut self.random);
+            self.radios[from].access.start_ack(now, &mut self.random);
             let (end, rate) = (now + phy.ack_airtime(rate), phy.ack_rate(rate));
             let (kind, bytes) = (Kind::Ack { to }, ACK_BYTES);
             self.radios[from].stats.airtime += end - now;
@@ -266,20 +283,20 @@ impl<P: Clone> Wifi<P> {
         }
     }
 
-    fn start_turns(&mut self, now: Nanos, scene: &Scene) {
+    fn start_data_frames(&mut self, now: Nanos, scene: &Scene) {
         for radio in 0..self.radios.len() {
-            let turn = self.radios[radio].turns.next().filter(|(at, _)| *at <= now);
-            if let Some((_, queue)) = turn {
-                self.start_data(now, radio, queue, scene);
+            let start = self.radios[radio].access.next().filter(|start| start.at <= now);
+            if let Some(start) = start {
+                self.start_data(now, radio, start.queue, scene);
             }
         }
     }
 
     fn start_data(&mut self, now: Nanos, radio: usize, queue: usize, scene: &Scene) {
-        let turns = &mut self.radios[radio].turns;
-        turns.take(now, queue, &mut self.random);
-        let attempt = turns.queues[queue].attempts;
-        let Some(waiting) = turns.queues[queue].frames.front() else { return };
+        let access = &mut self.radios[radio].access;
+        access.start_data(now, queue, &mut self.random);
+        let attempt = access.queues[queue].attempts;
+        let Some(waiting) = access.queues[queue].frames.front() else { return };
         let (to, bytes) = (waiting.to, waiting.frame.bytes);
         let rate = self.rate_to(radio, to, attempt);
         let extra = if self.config.access == Access::Edca { QOS_BYTES } else { 0 };
@@ -318,12 +335,12 @@ impl<P: Clone> Wifi<P> {
         disturb(&mut self.on_air);
     }
 
-    fn let_hear(&mut self, now: Nanos, index: usize) {
+    fn sense_start(&mut self, now: Nanos, index: usize) {
         let sensing = self.config.phy.sensing_time();
         let Transmission { heard, .. } = &self.on_air[index];
         for (radio, heard) in self.radios.iter_mut().zip(heard) {
             if heard.sensed {
-                radio.turns.hear(now, sensing, &mut self.random);
+                radio.access.on_signal_start(now, sensing, &mut self.random);
             }
         }
     }
@@ -351,7 +368,7 @@ impl<P: Clone> Wifi<P> {
             let read = self.reads(over, radio);
             self.notice_end(now, radio, over, read);
             if read && target != Some(radio) {
-                self.radios[radio].turns.reserve(reserved);
+                self.radios[radio].access.reserve(reserved);
             }
             target_read |= read && target == Some(radio);
             if read && broadcast {
@@ -364,7 +381,8 @@ impl<P: Clone> Wifi<P> {
                 self.broadcast_over(now, from, queue, receivers, outputs);
             }
             Kind::Data { queue, to: Some(to) } => {
-                self.data_over(now, (from, queue, to, over.rate), target_read, outputs);
+                let data = SentData { from, queue, to, rate: over.rate };
+                self.data_over(now, data, target_read, outputs);
             }
             Kind::Ack { to } => self.ack_over(now, from, to, target_read, outputs),
             Kind::Noise => {}
@@ -373,14 +391,14 @@ impl<P: Clone> Wifi<P> {
 
     fn notice_end(&mut self, now: Nanos, radio: usize, over: &Transmission, read: bool) {
         let Heard { sensed, disturbance, .. } = over.heard[radio];
-        let turns = &mut self.radios[radio].turns;
+        let access = &mut self.radios[radio].access;
         if sensed {
-            turns.fall_silent(now);
+            access.on_signal_end(now);
         }
-        // Interference is no frame, and a radio that was transmitting did not begin to receive one.
-        let begun = sensed && over.kind != Kind::Noise && disturbance.is_finite();
-        if read || begun {
-            turns.received(now, read, &mut self.random);
+        // Interference is no frame, and a radio that was transmitting did not start to receive one.
+        let started = sensed && over.kind != Kind::Noise && disturbance.is_finite();
+        if read || started {
+            access.on_frame(now, read, &mut self.random);
         }
     }
 
@@ -405,8 +423,8 @@ impl<P: Clone> Wifi<P> {
         receivers: Vec<usize>,
         outputs: &mut VecDeque<Output<P>>,
     ) {
-        self.radios[from].turns.release(now);
-        let finished = self.radios[from].turns.queues[queue].finish(&mut self.random);
+        self.radios[from].access.release(now);
+        let finished = self.radios[from].access.queues[queue].finish(&mut self.random);
         let Some(waiting) = finished else { return };
         for to in receivers {
             let lost = self.losses.lost(from, to, &mut self.random);
@@ -420,22 +438,24 @@ impl<P: Clone> Wifi<P> {
     fn data_over(
         &mut self,
         now: Nanos,
-        (from, queue, to, rate): (usize, usize, usize, usize),
+        data: SentData,
         read: bool,
         outputs: &mut VecDeque<Output<P>>,
     ) {
+        let SentData { from, queue, to, rate } = data;
         let by_attempt = self.config.trial == Trial::Attempt;
         if !read || by_attempt && self.losses.lost(from, to, &mut self.random) {
-            self.timeouts.push((now + self.config.phy.ack_timeout(), from));
+            let at = now + self.config.phy.ack_timeout();
+            self.timeouts.push(AckTimeout { at, radio: from });
             return;
         }
-        self.hand_over(now, from, queue, to, outputs);
+        self.receive(now, from, queue, to, outputs);
         let at = now + self.config.phy.sifs();
-        self.acks.push(Answer { at, from: to, to: from, rate });
+        self.acks.push(Ack { at, from: to, to: from, rate });
     }
 
     /// Handles the reception of a data frame; delivers or forwards it unless it is a repetition.
-    fn hand_over(
+    fn receive(
         &mut self,
         now: Nanos,
         from: usize,
@@ -443,15 +463,15 @@ impl<P: Clone> Wifi<P> {
         to: usize,
         outputs: &mut VecDeque<Output<P>>,
     ) {
-        let first = self.radios[from].turns.queues[queue].frames.front_mut();
+        let first = self.radios[from].access.queues[queue].frames.front_mut();
         let Some(waiting) = first.filter(|waiting| !waiting.delivered) else { return };
         waiting.delivered = true;
         let (frame, origin) = (waiting.frame.clone(), waiting.origin);
         if self.config.trial == Trial::Frame && self.losses.lost(from, to, &mut self.random) {
             return;
         }
-        let passes_on = self.access_point() == Some(to) && frame.to != Some(self.radios[to].id);
-        if !passes_on {
+        let forwards = self.access_point() == Some(to) && frame.to != Some(self.radios[to].id);
+        if !forwards {
             return self.deliver(now, origin, to, &frame, outputs);
         }
         if frame.to.is_none() {
@@ -471,7 +491,7 @@ impl<P: Clone> Wifi<P> {
         read: bool,
         outputs: &mut VecDeque<Output<P>>,
     ) {
-        self.radios[from].turns.release(now);
+        self.radios[from].access.release(now);
         if !read {
             return self.attempt_failed(now, to, outputs);
         }
@@ -484,20 +504,20 @@ impl<P: Clone> Wifi<P> {
         let Some(Attempt { queue, .. }) = self.attempt_over(now, radio, false) else { return };
         let state = &mut self.radios[radio];
         state.stats.failed_attempts += 1;
-        let turn = &mut state.turns.queues[queue];
-        if turn.attempts < self.config.retries {
-            return turn.retry(&mut self.random);
+        let queued = &mut state.access.queues[queue];
+        if queued.attempts < self.config.retries {
+            return queued.retry(&mut self.random);
         }
         state.stats.given_up += 1;
         self.finish(now, radio, queue, Outcome::GivenUp, outputs);
     }
 
-    fn attempt_over(&mut self, now: Nanos, radio: usize, worked: bool) -> Option<Attempt> {
+    fn attempt_over(&mut self, now: Nanos, radio: usize, success: bool) -> Option<Attempt> {
         let radio = &mut self.radios[radio];
         let attempt = radio.attempt.take()?;
-        radio.turns.release(now);
+        radio.access.release(now);
         if let Some(choice) = radio.rates.get_mut(&attempt.to) {
-            choice.report(now, attempt.rate, worked);
+            choice.report(now, attempt.rate, success);
         }
         Some(attempt)
     }
@@ -510,7 +530,7 @@ impl<P: Clone> Wifi<P> {
         outcome: Outcome,
         outputs: &mut VecDeque<Output<P>>,
     ) {
-        if let Some(waiting) = self.radios[radio].turns.queues[queue].finish(&mut self.random) {
+        if let Some(waiting) = self.radios[radio].access.queues[queue].finish(&mut self.random) {
             self.report_sent(now, radio, waiting, outcome, outputs);
         }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Events of the audit log. [`EVENTS`] describes every event for docs/reference/audit.md; a test compares it
-//! with the records.
+//! Events of the audit log. [`EVENTS`] describes every event for docs/reference/audit.md; a test
+//! compares it with the records.
 
 use serde::Serialize;
 use tautline_gateway::plain::plain;
@@ -32,127 +32,160 @@ impl<T: AsRef<str>> From<T> for Text {
     }
 }
 
-/// One event. Its name in the record is the name of the variant in snake_case.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-pub enum Event {
+/// Defines the events. Their doc comments are also the reference: [`EVENTS`].
+macro_rules! events {
+    ($(
+        #[doc = $doc:literal]
+        $variant:ident $name:literal, peer: $peer:literal $(, by: $by:ty)? {
+            $(#[doc = $meaning:literal] $(#[serde($($serde:tt)*)])? $field:ident: $type:ty,)*
+        }
+    )*) => {
+        /// One event. Its name in the record is the name of the variant in snake_case.
+        #[derive(Debug, Clone, PartialEq, Serialize)]
+        #[serde(tag = "event", rename_all = "snake_case")]
+        pub enum Event {$(
+            #[doc = $doc]
+            $variant {
+                $(
+                    /// author of the change
+                    #[serde(flatten)]
+                    by: $by,
+                )?
+                $(#[doc = $meaning] $(#[serde($($serde)*)])? $field: $type,)*
+            },
+        )*}
+
+        impl Event {
+            /// Returns the event's name in the record.
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(Self::$variant { .. } => $name,)*
+                }
+            }
+        }
+
+        /// All events.
+        pub const EVENTS: &[EventEntry] = &[$(EventEntry {
+            name: $name,
+            peer: $peer,
+            doc: $doc,
+            has_author: !<[&str]>::is_empty(&[$(stringify!($by))?]),
+            own_fields: &[$((stringify!($field), $meaning)),*],
+        }),*];
+    };
+}
+
+events! {
     /// The daemon started.
-    Started {
-        /// Name of the node.
+    Started "started", peer: "never" {
+        /// name of this node
         node: Text,
-        /// Version of the daemon.
+        /// version of Tautline
         version: &'static str,
-        /// Process id of the daemon.
+        /// process id of the daemon
         pid: u32,
-        /// Public key of the node; none under `security: none`.
+        /// public key of this node; absent under `security: none`
         #[serde(skip_serializing_if = "Option::is_none")]
         key: Option<Text>,
-        /// Path of the robot's file.
+        /// path of the robot's file
         file: Text,
-        /// SHA-256 of the robot's file.
+        /// SHA-256 of the file
         sha256: Text,
-    },
-    /// The daemon stops.
-    Stopped {
-        /// Reason, unless a signal stopped the daemon.
+    }
+    /// The daemon stopped. If this event is missing before `started`, the daemon was killed or crashed.
+    Stopped "stopped", peer: "never" {
+        /// reason; absent after SIGTERM or SIGINT
         #[serde(skip_serializing_if = "Option::is_none")]
         error: Option<Text>,
-    },
-    /// A peer is up.
-    Came {
-        /// Public key of the peer.
+    }
+    /// A peer came up.
+    Came "came", peer: "always" {
+        /// its public key; under `security: none` a key derived from its name
         key: Text,
-        /// Address of the peer.
+        /// its address; `via NAME`: behind that relay; empty while unknown
         address: Text,
-        /// Whether the session is a new one.
+        /// `new`: one of the two nodes was restarted; `same`: the peer was unreachable
         session: Session,
-    },
-    /// A peer is down.
-    Went {
-        /// Cause.
+    }
+    /// A peer went down.
+    Went "went", peer: "always" {
+        /// `goodbye`: the peer said goodbye; `silence`: no packets arrive from it; `removed`: it was removed from the file
         reason: Parting,
-    },
+    }
     /// The address of a peer changed.
-    Moved {
-        /// New address.
+    Moved "moved", peer: "always" {
+        /// its new address
         address: Text,
-    },
+    }
     /// A handshake failed. The other node is the initiator or the responder.
-    HandshakeRefused {
-        /// Reason.
+    HandshakeRefused "handshake_refused", peer: "if the key belongs to one" {
+        /// `unknown_key`: its key belongs to no peer; `other_key`: the handshake is for a key other than this node's; `wrong_name`: its key belongs to a peer with another name; `twin`: two nodes use the same key; `other_version`: it has another protocol version; `refused_by_peer`: the peer refuses this node
         reason: Misfit,
-        /// Address of the other node.
+        /// its address. Until a handshake succeeds, the sender of a packet can forge this
         address: Text,
-        /// Name that the other node claims.
+        /// its name, if it was sent
         #[serde(skip_serializing_if = "Option::is_none")]
         name: Option<Text>,
-        /// Public key of the other node.
+        /// its public key, if it was sent
         #[serde(skip_serializing_if = "Option::is_none")]
         key: Option<Text>,
-    },
-    /// A topic, service or call of a peer is refused.
-    Refused {
-        /// Kind of the refused object.
+    }
+    /// A topic, a service or calls of a peer were refused.
+    Refused "refused", peer: "always" {
+        /// `topic`; `service`: a service of the peer; `call`: calls of a service of this robot
         kind: Kind,
-        /// Name at the peer.
+        /// its name at the peer
         name: Text,
-        /// Type name.
-        #[serde(rename = "type")]
-        type_name: Text,
-        /// Reason.
+        /// its type at the peer
+        r#type: Text,
+        /// reason, as text
         reason: Text,
-    },
-    /// A peer's messages are dropped, because they exceed the rate that its rights allow.
-    OverRateBegan {
-        /// Topic of the first dropped message.
+    }
+    /// Messages of a peer are dropped because they exceed `peers.NAME.max_rate`.
+    OverRateBegan "over_rate_began", peer: "always" {
+        /// topic of the first dropped message
         topic: Text,
-        /// Allowed rate, in bits per second.
+        /// allowed rate in bits per second
         limit_bps: u64,
-    },
-    /// A peer's messages are within the allowed rate again.
-    OverRateEnded {
-        /// Dropped messages.
+    }
+    /// No message of the peer was dropped for ten seconds.
+    OverRateEnded "over_rate_ended", peer: "always" {
+        /// dropped messages
         messages: u64,
-        /// Payload bytes of the dropped messages.
+        /// their payload bytes
         bytes: u64,
-    },
-    /// The running node was changed.
-    Changed {
-        /// Author of the change.
-        #[serde(flatten)]
-        by: Actor,
-        /// Description of each change.
+    }
+    /// The running node was changed, by `tautline set` or by a reload of its file.
+    Changed "changed", peer: "never", by: Actor {
+        /// one text for each change; at most 100
         changes: Vec<Text>,
-    },
-    /// A requested change of the running node was refused.
-    ChangeRefused {
-        /// Author of the request.
-        #[serde(flatten)]
-        by: Actor,
-        /// Reason.
+    }
+    /// A requested change was refused. Nothing was changed.
+    ChangeRefused "change_refused", peer: "never", by: Actor {
+        /// reason, as text
         reason: Text,
-    },
-    /// A watchdog's topic timed out.
-    SafeMessage {
-        /// Topic of the watchdog.
+    }
+    /// A watchdog's topic timed out. Repetitions during the same timeout are not recorded.
+    SafeMessage "safe_message", peer: "never" {
+        /// topic of the watchdog
         topic: Text,
-        /// Time without a message.
+        /// time without a message from any peer (`watchdogs.TOPIC.after`)
         silence_ms: u64,
-        /// Whether a safe message was published.
+        /// `true`: the safe message was published; `false`: it could not be composed
         published: bool,
-    },
-    /// Events that exceeded a quota.
-    LeftOut {
-        /// Description of the quota's cause.
+    }
+    /// Events that exceeded a quota were not recorded.
+    LeftOut "left_out", peer: "never" {
+        /// cause of the events
         about: Text,
-        /// Number of events.
+        /// number of events
         count: u64,
-    },
-    /// Events that could not be written.
-    Lost {
-        /// Number of events.
+    }
+    /// Events were not written: the disk is full or too slow, or journald accepts none.
+    Lost "lost", peer: "never" {
+        /// number of events
         count: u64,
-    },
+    }
 }
 
 impl Event {
@@ -160,27 +193,6 @@ impl Event {
     /// other events each occurrence matters.
     pub(super) fn is_merged(&self) -> bool {
         matches!(self, Self::HandshakeRefused { .. } | Self::Refused { .. })
-    }
-
-    /// Returns the event's name in the record.
-    pub fn name(&self) -> &'static str {
-        let index = match self {
-            Self::Started { .. } => 0,
-            Self::Stopped { .. } => 1,
-            Self::Came { .. } => 2,
-            Self::Went { .. } => 3,
-            Self::Moved { .. } => 4,
-            Self::HandshakeRefused { .. } => 5,
-            Self::Refused { .. } => 6,
-            Self::OverRateBegan { .. } => 7,
-            Self::OverRateEnded { .. } => 8,
-            Self::Changed { .. } => 9,
-            Self::ChangeRefused { .. } => 10,
-            Self::SafeMessage { .. } => 11,
-            Self::LeftOut { .. } => 12,
-            Self::Lost { .. } => 13,
-        };
-        EVENTS[index].name
     }
 }
 
@@ -265,162 +277,35 @@ pub struct EventEntry {
     pub name: &'static str,
     /// Whether the record names a peer: always, sometimes or never.
     pub peer: &'static str,
-    /// Meaning of the event.
-    pub doc: &'static str,
-    /// Fields: name and meaning.
-    pub fields: &'static [(&'static str, &'static str)],
+    doc: &'static str,
+    has_author: bool,
+    own_fields: &'static [(&'static str, &'static str)],
 }
 
-const WHO: [(&str, &str); 5] = [
+impl EventEntry {
+    /// Returns the meaning of the event.
+    pub fn doc(&self) -> &'static str {
+        self.doc.trim()
+    }
+
+    /// Returns the name and meaning of each field.
+    pub fn fields(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let author = if self.has_author { AUTHOR } else { &[] };
+        let fields = author.iter().chain(self.own_fields);
+        fields.map(|(name, meaning)| (name.trim_start_matches("r#"), meaning.trim()))
+    }
+}
+
+/// Fields of an [`Actor`].
+const AUTHOR: &[(&str, &str)] = &[
     (
         "by",
-        "`user`: through the control socket; `signal`: by SIGHUP; `program`: the program that embeds the node",
+        "`user`: a local user, through the control socket; `signal`: SIGHUP; `program`: the program that embeds the node",
     ),
-    ("uid", "user of the process that asked, as the kernel says (`SO_PEERCRED`)"),
-    ("gid", "its group"),
-    ("pid", "its process, 0 where that is in another PID namespace"),
-    ("user", "name of the user in /etc/passwd, if it is there"),
-];
-
-/// All events.
-pub const EVENTS: &[EventEntry] = &[
-    EventEntry {
-        name: "started",
-        peer: "never",
-        doc: "The daemon started.",
-        fields: &[
-            ("node", "name of this node"),
-            ("version", "version of Tautline"),
-            ("pid", "process of the daemon"),
-            ("key", "public key of this node; absent under `security: none`"),
-            ("file", "the robot's file"),
-            ("sha256", "SHA-256 of the file as it was read"),
-        ],
-    },
-    EventEntry {
-        name: "stopped",
-        peer: "never",
-        doc: "The daemon stops. A start without a stop before it means that the daemon was killed or crashed.",
-        fields: &[("error", "why it stops; absent where SIGTERM or SIGINT asked it to")],
-    },
-    EventEntry {
-        name: "came",
-        peer: "always",
-        doc: "A peer came up.",
-        fields: &[
-            ("key", "its public key (under `security: none` one made of its name)"),
-            (
-                "address",
-                "where it is; `via NAME`: behind that relay; empty if that is not known yet",
-            ),
-            (
-                "session",
-                "`new`: one of the two nodes was started since; `same`: it was out of reach",
-            ),
-        ],
-    },
-    EventEntry {
-        name: "went",
-        peer: "always",
-        doc: "A peer went down.",
-        fields: &[(
-            "reason",
-            "`goodbye`: it said so; `silence`: nothing comes from it; `removed`: the file does not name it any more",
-        )],
-    },
-    EventEntry {
-        name: "moved",
-        peer: "always",
-        doc: "A peer's address is another.",
-        fields: &[("address", "where it is now")],
-    },
-    EventEntry {
-        name: "handshake_refused",
-        peer: "where it has the key of one",
-        doc: "No session with a node that calls, or is called.",
-        fields: &[
-            (
-                "reason",
-                "`unknown_key`: its key is no peer's; `other_key`: it calls another key than this node's; `wrong_name`: it has a peer's key and another name; `twin`: two nodes have one key; `other_version`: it speaks another version of the protocol; `refused_by_peer`: the peer refuses this node",
-            ),
-            (
-                "address",
-                "where it is. Anybody can write any address into a packet until a handshake has succeeded",
-            ),
-            ("name", "what it calls itself, if it got so far"),
-            ("key", "its public key, if it got so far"),
-        ],
-    },
-    EventEntry {
-        name: "refused",
-        peer: "always",
-        doc: "A topic, a service or calls that a peer offers are not taken.",
-        fields: &[
-            (
-                "kind",
-                "`topic`; `service`: a service that the peer offers; `call`: calls of a service of this robot",
-            ),
-            ("name", "its name, as the peer says"),
-            ("type", "its type, as the peer says"),
-            ("reason", "why, in words"),
-        ],
-    },
-    EventEntry {
-        name: "over_rate_began",
-        peer: "always",
-        doc: "Messages of a peer are dropped: they come faster than `peers.NAME.max_rate`.",
-        fields: &[
-            ("topic", "topic of the first message dropped"),
-            ("limit_bps", "the rate allowed"),
-        ],
-    },
-    EventEntry {
-        name: "over_rate_ended",
-        peer: "always",
-        doc: "Nothing of the peer was dropped for ten seconds.",
-        fields: &[("messages", "messages dropped since it began"), ("bytes", "their payload")],
-    },
-    EventEntry {
-        name: "changed",
-        peer: "never",
-        doc: "The running node was changed, by `tautline set` or by a reload of its file.",
-        fields: &[
-            WHO[0],
-            WHO[1],
-            WHO[2],
-            WHO[3],
-            WHO[4],
-            ("changes", "one text for each change; at most 100"),
-        ],
-    },
-    EventEntry {
-        name: "change_refused",
-        peer: "never",
-        doc: "A change was asked for and refused; nothing was changed.",
-        fields: &[WHO[0], WHO[1], WHO[2], WHO[3], WHO[4], ("reason", "why, in words")],
-    },
-    EventEntry {
-        name: "safe_message",
-        peer: "never",
-        doc: "A watchdog found its topic silent. Repetitions during one silence are not recorded.",
-        fields: &[
-            ("topic", "the topic"),
-            ("silence_ms", "time without a message from any peer (`watchdogs.TOPIC.after`)"),
-            ("published", "`true`: the safe message was published; `false`: none could be made"),
-        ],
-    },
-    EventEntry {
-        name: "left_out",
-        peer: "never",
-        doc: "Events beyond the quota of those whom they are about were not recorded.",
-        fields: &[("about", "whom they were about"), ("count", "how many there were")],
-    },
-    EventEntry {
-        name: "lost",
-        peer: "never",
-        doc: "Events were not written: the disk is full or too slow, or journald takes none.",
-        fields: &[("count", "how many")],
-    },
+    ("uid", "user id of the requesting process, as reported by the kernel (`SO_PEERCRED`)"),
+    ("gid", "its group id"),
+    ("pid", "its process id, 0 if it is in another PID namespace"),
+    ("user", "name of the user in /etc/passwd, if there is one"),
 ];
 
 #[cfg(test)]
@@ -453,7 +338,7 @@ mod tests {
                 name: some(),
                 key: some(),
             },
-            Event::Refused { kind: Kind::Call, name: text(), type_name: text(), reason: text() },
+            Event::Refused { kind: Kind::Call, name: text(), r#type: text(), reason: text() },
             Event::OverRateBegan { topic: text(), limit_bps: 1 },
             Event::OverRateEnded { messages: 1, bytes: 1 },
             Event::Changed { by: by(), changes: vec![text()] },
@@ -480,7 +365,7 @@ mod tests {
         let described: Vec<(String, BTreeSet<String>)> = EVENTS
             .iter()
             .map(|entry| {
-                let fields = entry.fields.iter().map(|(name, _)| (*name).to_owned());
+                let fields = entry.fields().map(|(name, _)| name.to_owned());
                 (entry.name.to_owned(), fields.collect())
             })
             .collect();
@@ -503,7 +388,7 @@ mod tests {
             serde_json::to_value([Kind::Topic, Kind::Service, Kind::Call]),
         ];
         let docs: String =
-            EVENTS.iter().flat_map(|entry| entry.fields).map(|(_, doc)| *doc).collect();
+            EVENTS.iter().flat_map(EventEntry::fields).map(|(_, meaning)| meaning).collect();
         for word in words.into_iter().flat_map(|words| words.unwrap().as_array().unwrap().clone()) {
             assert!(docs.contains(&format!("`{}`", word.as_str().unwrap())), "{word}");
         }

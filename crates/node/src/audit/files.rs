@@ -2,6 +2,7 @@
 //! A bounded file of lines. A full file is renamed to `NAME.1`, the earlier `NAME.1` to `NAME.2`,
 //! and so on; the oldest file is removed.
 
+use crate::descriptors::FileId;
 use rustix::process::geteuid;
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -27,8 +28,14 @@ pub(super) struct Files {
     size: u64,
     /// Maximum number of files, including the current one.
     count: u32,
+    current: Current,
+}
+
+/// The file that is written.
+#[derive(Debug)]
+struct Current {
     file: File,
-    written: u64,
+    bytes: u64,
     /// Whether the file ends within a line.
     torn: bool,
 }
@@ -36,37 +43,40 @@ pub(super) struct Files {
 impl Files {
     /// Opens the files and continues at the end of the current one.
     pub(super) fn open(path: &Path, size: u64, count: u32) -> io::Result<Self> {
-        let (file, written, torn) = open(path)?;
+        let current = Current::open(path)?;
         for older in (1..count).map(|number| numbered(path, number)) {
             if let Ok(found) = fs::symlink_metadata(&older) {
                 check_file(&format!("{}: ", older.display()), &found)?;
             }
         }
-        Ok(Self { path: path.into(), size, count, file, written, torn })
+        Ok(Self { path: path.into(), size, count, current })
     }
 
     /// Writes a line; `line` contains no line feed.
     pub(super) fn write(&mut self, line: &str) -> io::Result<()> {
         if !self.is_there() {
-            (self.file, self.written, self.torn) = open(&self.path)?;
+            self.current = Current::open(&self.path)?;
         }
-        let text = format!("{}{line}\n", if self.torn { "\n" } else { "" });
-        if self.written > 0 && self.written + text.len() as u64 > self.size {
+        let text = format!("{}{line}\n", if self.current.torn { "\n" } else { "" });
+        if self.current.bytes > 0 && self.current.bytes + text.len() as u64 > self.size {
             self.rotate()?;
         }
-        self.torn = true;
-        self.file.write_all(text.as_bytes())?;
-        self.torn = false;
-        self.written += text.len() as u64;
+        let current = &mut self.current;
+        current.torn = true;
+        current.file.write_all(text.as_bytes())?;
+        current.torn = false;
+        current.bytes += text.len() as u64;
         Ok(())
     }
 
     /// Whether the open file is still at its path, neither moved nor removed.
     fn is_there(&self) -> bool {
-        let (Ok(ours), Ok(there)) = (self.file.metadata(), fs::symlink_metadata(&self.path)) else {
+        let (Ok(ours), Ok(there)) =
+            (self.current.file.metadata(), fs::symlink_metadata(&self.path))
+        else {
             return false;
         };
-        (ours.dev(), ours.ino()) == (there.dev(), there.ino())
+        FileId::of(&ours) == FileId::of(&there)
     }
 
     fn rotate(&mut self) -> io::Result<()> {
@@ -77,7 +87,7 @@ impl Files {
             0 | 1 => fs::remove_file(&self.path)?,
             _ => rename(&self.path, &numbered(&self.path, 1))?,
         }
-        (self.file, self.written, self.torn) = open(&self.path)?;
+        self.current = Current::open(&self.path)?;
         Ok(())
     }
 }
@@ -108,8 +118,8 @@ fn check_file(place: &str, found: &Metadata) -> io::Result<()> {
         0 | 1 => of_others(found),
         names => Some(format!("a file that has {names} names (hard links)")),
     };
-    let allowed = "a regular file with one name, of this user or root, that neither group nor \
-                   others may write";
+    let allowed = "a regular file with one name that belongs to this user or root, without write \
+                   permission for group and others";
     refuse(place, wrong, &format!("{allowed}; move it away"))
 }
 
@@ -123,7 +133,7 @@ fn check_folder(path: &Path) -> io::Result<()> {
     let place = format!("its folder {}: ", folder.display());
     let mode = fs::metadata(folder)?.mode();
     let wrong = (mode & (OTHERS_WRITE | STICKY) == OTHERS_WRITE).then(|| shown(mode));
-    refuse(&place, wrong, "one that others may not write to, or that has the sticky bit")
+    refuse(&place, wrong, "a folder without write permission for others, or with the sticky bit")
 }
 
 /// Describes the owner or mode by which another local user may write to a file.
@@ -140,33 +150,31 @@ fn shown(mode: u32) -> String {
 }
 
 fn refuse(place: &str, wrong: Option<String>, allowed: &str) -> io::Result<()> {
-    match wrong {
-        None => Ok(()),
-        Some(wrong) => {
-            let text = format!("{place}found {wrong}; allowed is {allowed}");
-            Err(io::Error::new(ErrorKind::InvalidInput, text))
-        }
-    }
+    wrong.map_or(Ok(()), |wrong| {
+        let text = format!("{place}found {wrong}; allowed: {allowed}");
+        Err(io::Error::new(ErrorKind::InvalidInput, text))
+    })
 }
 
-/// Opens the file; returns it, its length, and whether its last line is incomplete.
-fn open(path: &Path) -> io::Result<(File, u64, bool)> {
-    check_folder(path)?;
-    if let Ok(found) = fs::symlink_metadata(path) {
-        // The opened file is checked again below. This check has the error text for a link.
+impl Current {
+    fn open(path: &Path) -> io::Result<Self> {
+        check_folder(path)?;
+        if let Ok(found) = fs::symlink_metadata(path) {
+            // The opened file is checked again below. This check has the error text for a link.
+            check_file("", &found)?;
+        }
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
+        let mut options = OpenOptions::new();
+        options.append(true).read(true).create(true).mode(MODE).custom_flags(flags);
+        let file = options.open(path)?;
+        let found = file.metadata()?;
         check_file("", &found)?;
+        let mut last = [b'\n'];
+        if found.len() > 0 {
+            file.read_exact_at(&mut last, found.len() - 1)?;
+        }
+        Ok(Self { file, bytes: found.len(), torn: last != [b'\n'] })
     }
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
-    let mut options = OpenOptions::new();
-    options.append(true).read(true).create(true).mode(MODE).custom_flags(flags);
-    let file = options.open(path)?;
-    let found = file.metadata()?;
-    check_file("", &found)?;
-    let mut last = [b'\n'];
-    if found.len() > 0 {
-        file.read_exact_at(&mut last, found.len() - 1)?;
-    }
-    Ok((file, found.len(), last != [b'\n']))
 }
 
 #[cfg(test)]
@@ -249,7 +257,7 @@ mod tests {
             Files::open(&path, 1000, 4).unwrap();
             set_mode(&name, 0o660);
             let text = error(&path);
-            assert!(text.contains("mode 0660") && text.contains("allowed is"), "{text}");
+            assert!(text.contains("mode 0660") && text.contains("; allowed: "), "{text}");
             set_mode(&name, 0o640);
             fs::hard_link(&name, folder.path().join("other")).unwrap();
             assert!(error(&path).contains("2 names"), "{}", error(&path));

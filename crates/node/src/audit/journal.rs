@@ -7,14 +7,11 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Path of journald's socket.
 pub(super) const SOCKET: &str = "/run/systemd/journal/socket";
 /// Send timeout of one record; after it the record is lost.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Syslog priority `notice`.
 const PRIORITY: u8 = 5;
 
-/// A connection to the system's journal.
 #[derive(Debug)]
 pub(super) struct Journal {
     socket: UnixDatagram,

@@ -79,8 +79,7 @@ impl Recorder {
 
     /// Records the merged and left-out events once a period is over; call it periodically.
     pub(crate) fn sweep(&mut self, now: Instant) {
-        if self.quota.is_over(now) {
-            let left_out = self.quota.turn(now);
+        if let Some(left_out) = self.quota.next_period(now) {
             self.sum_up(left_out);
         }
     }
@@ -106,7 +105,6 @@ impl Drop for Recorder {
     }
 }
 
-/// Returns the peer that a cause names.
 fn peer_of(cause: &Cause) -> Option<&str> {
     match cause {
         Cause::Peer(name) | Cause::Key(Some(name)) => Some(name),
@@ -190,7 +188,7 @@ mod tests {
         let refused = |name: &str| Event::Refused {
             kind: crate::audit::Kind::Call,
             name: name.into(),
-            type_name: "T".into(),
+            r#type: "T".into(),
             reason: "no line".into(),
         };
         let text = written(|recorder| {

@@ -18,14 +18,14 @@ use std::time::{Duration, Instant, SystemTime};
 /// Maximum number of records queued for the writer; further records are counted as lost.
 pub const MAX_QUEUED: usize = 1024;
 /// Interval at which lost records are written when no other record is.
-const TURN: Duration = Duration::from_secs(1);
+const LOST_EVERY: Duration = Duration::from_secs(1);
 /// Minimum interval between two log lines about a failed write.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(30);
 
 /// The reason why the audit log cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "audit: {place}: {error}; give 'audit: {{ file: PATH }}' in a folder that this user may write to, or 'audit: false'"
+    "audit: {place}: {error}; set 'audit: {{ file: PATH }}' in a folder that this user may write to, or 'audit: false'"
 )]
 pub struct AuditError {
     place: String,
@@ -64,10 +64,10 @@ enum Input {
 
 /// A handle that accepts records from any thread. Without a log it discards them.
 #[derive(Debug, Clone, Default)]
-pub struct Audit(Option<Queue>);
+pub struct Audit(Option<WriterQueue>);
 
 #[derive(Debug, Clone)]
-struct Queue {
+struct WriterQueue {
     sender: SyncSender<Input>,
     lost: Arc<AtomicU64>,
 }
@@ -75,16 +75,16 @@ struct Queue {
 impl Audit {
     /// Records an event, about `peer` if given. Never blocks.
     pub fn record(&self, peer: Option<&str>, event: Event) {
-        self.hand_in(Record::new(peer, event));
+        self.queue(Record::new(peer, event));
     }
 
     /// Records that an event was repeated `again` times after it was recorded.
     pub(super) fn repeated(&self, peer: Option<&str>, event: Event, again: u64) {
-        self.hand_in(Record { again: Some(again), ..Record::new(peer, event) });
+        self.queue(Record { again: Some(again), ..Record::new(peer, event) });
     }
 
-    fn hand_in(&self, record: Record) {
-        let Some(Queue { sender, lost }) = &self.0 else { return };
+    fn queue(&self, record: Record) {
+        let Some(WriterQueue { sender, lost }) = &self.0 else { return };
         if sender.try_send(Input::Record(Box::new(record))).is_err() {
             lost.fetch_add(1, Ordering::Relaxed);
         }
@@ -121,10 +121,10 @@ impl AuditLog {
     fn spawn(sink: Sink) -> io::Result<Self> {
         let (sender, inputs) = sync_channel(MAX_QUEUED);
         let lost = Arc::new(AtomicU64::new(0));
-        let writer = Writer { sink, lost: lost.clone(), complained: None };
+        let writer = Writer { sink, lost: lost.clone(), last_complaint: None };
         let run = move || writer.run(&inputs);
         let thread = std::thread::Builder::new().name("audit".into()).spawn(run)?;
-        let audit = Audit(Some(Queue { sender, lost }));
+        let audit = Audit(Some(WriterQueue { sender, lost }));
         Ok(Self { audit, thread: Some(thread) })
     }
 
@@ -136,9 +136,7 @@ impl AuditLog {
 
 impl Drop for AuditLog {
     fn drop(&mut self) {
-        let (Some(queue), Some(thread)) = (self.audit.0.take(), self.thread.take()) else {
-            return;
-        };
+        let (Some(queue), Some(thread)) = (self.audit.0.take(), self.thread.take()) else { return };
         // Blocks until the queue has a free slot. If the writer has panicked, the send fails and
         // there is no thread to stop.
         if queue.sender.send(Input::Stop).is_ok() {
@@ -156,26 +154,21 @@ enum Sink {
 struct Writer {
     sink: Sink,
     lost: Arc<AtomicU64>,
-    complained: Option<Instant>,
+    last_complaint: Option<Instant>,
 }
 
 impl Writer {
     fn run(mut self, inputs: &Receiver<Input>) {
         loop {
-            let input = inputs.recv_timeout(TURN);
-            let is_over = match input {
-                Ok(Input::Record(record)) => {
-                    self.write(&record, 1);
-                    false
-                }
-                Err(RecvTimeoutError::Timeout) => false,
-                Ok(Input::Stop) | Err(RecvTimeoutError::Disconnected) => true,
-            };
+            let input = inputs.recv_timeout(LOST_EVERY);
+            if let Ok(Input::Record(record)) = &input {
+                self.write(record, 1);
+            }
             let lost = self.lost.swap(0, Ordering::Relaxed);
             if lost > 0 {
                 self.write(&Record::new(None, Event::Lost { count: lost }), lost);
             }
-            if is_over {
+            if matches!(input, Ok(Input::Stop) | Err(RecvTimeoutError::Disconnected)) {
                 return;
             }
         }
@@ -183,11 +176,10 @@ impl Writer {
 
     /// Writes a record that stands for `count` events.
     fn write(&mut self, record: &Record, count: u64) {
-        let written = self.try_write(record);
-        if let Err(error) = written {
+        if let Err(error) = self.try_write(record) {
             self.lost.fetch_add(count, Ordering::Relaxed);
-            if self.complained.is_none_or(|at| at.elapsed() >= COMPLAIN_EVERY) {
-                self.complained = Some(Instant::now());
+            if self.last_complaint.is_none_or(|at| at.elapsed() >= COMPLAIN_EVERY) {
+                self.last_complaint = Some(Instant::now());
                 tracing::error!(%error, "the audit log cannot be written");
             }
         }

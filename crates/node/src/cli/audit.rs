@@ -25,18 +25,18 @@ const FOLLOW_EVERY: Duration = Duration::from_millis(250);
                         tautline audit /var/log/tautline/robot1.audit --event refused --event changed\n\n\
                         Older files (FILE.1, FILE.2, ...) are read first. docs/reference/audit.md lists the events.")]
 pub struct Arguments {
-    /// The log ('audit:' in the robot's file); by default the one in /var/log/tautline
+    /// Path of the log ('audit:' in the robot's file); by default the only log in /var/log/tautline
     file: Option<PathBuf>,
-    /// Go on with what is written from now on
+    /// Keep printing new records
     #[arg(long, short)]
     follow: bool,
     /// Only events about this peer
     #[arg(long, value_name = "NAME")]
     peer: Option<String>,
-    /// Only events of this name; may be given several times
+    /// Only events with this name; can be repeated
     #[arg(long, value_name = "NAME", value_parser = event_names())]
     event: Vec<String>,
-    /// Print the records as JSON, as they are in the file, except for escaped control characters
+    /// Print the JSON records of the file, with control characters escaped
     #[arg(long)]
     json: bool,
 }
@@ -45,7 +45,6 @@ fn event_names() -> clap::builder::PossibleValuesParser {
     EVENTS.iter().map(|event| event.name).collect::<Vec<_>>().into()
 }
 
-/// Prints an audit log.
 pub fn audit(arguments: &Arguments) -> Result<(), Failure> {
     let path = match &arguments.file {
         Some(path) => path.clone(),
@@ -88,17 +87,17 @@ fn is_at(file: &File, path: &Path) -> bool {
 fn only_log(folder: &Path) -> Result<PathBuf, String> {
     let place = folder.display();
     let entries = fs::read_dir(folder).map_err(|error| {
-        format!("{place}: {error}; name the file, which is 'audit:' in the robot's file")
+        format!("{place}: {error}; give the path of the log ('audit:' in the robot's file)")
     })?;
     let paths = entries.flatten().map(|entry| entry.path());
     let mut logs: Vec<_> = paths.filter(|it| it.extension() == Some("audit".as_ref())).collect();
     logs.sort();
     match &logs[..] {
         [one] => Ok(one.clone()),
-        [] => Err(format!("no audit log in {place}; name the file ('audit:' in the robot's file)")),
+        [] => Err(format!("no audit log in {place}; give its path ('audit:' in the robot's file)")),
         _ => {
             let names: Vec<_> = logs.iter().map(|log| format!("  {}", log.display())).collect();
-            Err(format!("several audit logs; name one of them:\n{}", names.join("\n")))
+            Err(format!("several audit logs; give the path of one of them:\n{}", names.join("\n")))
         }
     }
 }
@@ -119,8 +118,8 @@ impl Lines {
     /// Prints the complete lines that match `arguments`.
     fn print(&mut self, arguments: &Arguments) -> Result<(), Failure> {
         loop {
-            let room = MAX_LINE.saturating_sub(self.line.len() as u64);
-            let read = self.reader.by_ref().take(room).read_until(b'\n', &mut self.line);
+            let left = MAX_LINE.saturating_sub(self.line.len() as u64);
+            let read = self.reader.by_ref().take(left).read_until(b'\n', &mut self.line);
             read.map_err(|error| Failure::new(format!("reading the audit log: {error}")))?;
             if self.line.last() != Some(&b'\n') && (self.line.len() as u64) < MAX_LINE {
                 return Ok(());
@@ -160,11 +159,8 @@ fn shown(line: &str, arguments: &Arguments) -> Option<String> {
 fn readable(record: &Map<String, Value>) -> String {
     let text = |key: &str| record.get(key).map(word).unwrap_or_default();
     let event = text("event");
-    let described = EVENTS.iter().find(|it| it.name == event);
-    let order: Vec<&str> = described
-        .into_iter()
-        .flat_map(|EventEntry { fields, .. }| fields.iter().map(|(name, _)| *name))
-        .collect();
+    let described = EVENTS.iter().find(|it| it.name == event).into_iter();
+    let order: Vec<&str> = described.flat_map(EventEntry::fields).map(|(name, _)| name).collect();
     let mut fields: Vec<_> = record
         .iter()
         .filter(|(key, _)| !["time", "event", "peer"].contains(&key.as_str()))

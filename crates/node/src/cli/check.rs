@@ -22,12 +22,12 @@ use tautline_proto::{Marking, PublicKey, Rate};
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  tautline check robot.yaml\n  tautline check robot.yaml --json\n  tautline check robot.yaml --as base\n\n\
-                        Exits with 0 when the file can be used (warnings or not), with 1 when it cannot."
+                        Exit code: 0 if the file is valid, even with warnings; otherwise 1."
 )]
 pub struct Arguments {
     /// The robot's file
     file: PathBuf,
-    /// Show what this peer can do here
+    /// Show the rights of this peer on this robot
     #[arg(long = "as", value_name = "PEER")]
     peer: Option<String>,
     /// Print the result as JSON
@@ -35,7 +35,6 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Checks the file and explains it.
 pub fn check(arguments: &Arguments) -> Result<(), Failure> {
     match config::load(&arguments.file) {
         Ok(checked) => match &arguments.peer {
@@ -53,8 +52,9 @@ pub fn check(arguments: &Arguments) -> Result<(), Failure> {
 fn explain(arguments: &Arguments, checked: &Checked) -> Result<(), Failure> {
     let (file, config) = (arguments.file.display(), &checked.config);
     if let Some(peer) = peer_with_own_key(config) {
-        let error =
-            format!("{file}: peers.{peer}.key is this node's own; put the key of '{peer}' there");
+        let error = format!(
+            "{file}: peers.{peer}.key is this node's own; replace it by the key of '{peer}'"
+        );
         if !arguments.json {
             return Err(Failure::new(error));
         }
@@ -105,14 +105,10 @@ fn in_words(config: &Config) -> String {
         "ROS 1",
         match &config.ros1 {
             Some(ros1) => {
-                let mut others: Vec<_> = ros1.allow.iter().map(|it| format!(" and {it}")).collect();
-                others.insert(0, "nodes of this machine, the master's".into());
+                let others: String = ros1.allow.iter().map(|it| format!(", {it}")).collect();
                 format!(
-                    "master {}, this node is {} at {}, for {}",
-                    ros1.master,
-                    ros1.node_name,
-                    ros1.host,
-                    others.concat()
+                    "master {}, node {} at {}, open to this machine, the machine of the master{others}",
+                    ros1.master, ros1.node_name, ros1.host
                 )
             }
             None => "off".into(),
@@ -123,19 +119,18 @@ fn in_words(config: &Config) -> String {
     fact("real time", realtime(config));
     fact("marking", marking(config));
     fact("limits", limits(config));
-    text.push_str("\nPeers\n");
-    text.push_str(&peers(&config.peers));
-    text.push_str("\nRadios\n");
-    text.push_str(&radios(config));
-    text.push_str("\nTopics sent from here; the first line that matches a topic counts\n");
-    text.push_str(&topics(&config.topics));
-    text.push_str(
-        "\nServices that peers are offered; the first line that matches a service counts\n",
-    );
-    text.push_str(&services(&config.services));
+    let mut section = |title: &str, table: String| {
+        let _ = write!(text, "\n{title}\n{table}");
+    };
+    section("Peers", peers(&config.peers));
+    section("Radios", radios(config));
+    let title = "Topics sent by this node; the first line that matches a topic applies";
+    section(title, topics(&config.topics));
+    let title = "Services advertised to peers; the first line that matches a service applies";
+    section(title, services(&config.services));
     if !config.watchdogs.is_empty() {
-        text.push_str("\nTopics from peers whose silence is answered by a safe message\n");
-        text.push_str(&watchdogs(&config.watchdogs));
+        let title = "Watchdogs of topics from peers, and their safe messages";
+        section(title, watchdogs(&config.watchdogs));
     }
     text
 }
@@ -144,7 +139,7 @@ fn in_words(config: &Config) -> String {
 fn audit(audit: &AuditConfig) -> String {
     match audit {
         AuditConfig::Off => {
-            "off here; the systemd unit turns it on, unless the file says 'audit: false'".into()
+            "off; the systemd unit turns it on, unless the file has 'audit: false'".into()
         }
         AuditConfig::Files { path, size, files } => {
             let size = words::bytes(*size as f64);
@@ -167,7 +162,7 @@ fn audit_as_json(audit: &AuditConfig) -> Json {
 /// Describes this node's identity to its peers, or why the node cannot start.
 fn key(config: &Config) -> String {
     match own_key(config) {
-        None => "none: anybody on the network can speak for any node".into(),
+        None => "none: anybody on the network can act as any node".into(),
         Some(Ok((key, file))) => format!("{key} in {}", file.display()),
         Some(Err(error)) => format!("not usable yet: {error}"),
     }
@@ -195,30 +190,29 @@ fn watchdogs(watchdogs: &[WatchdogConfig]) -> String {
         let again = again.unwrap_or("once".into());
         [it.topic.clone(), words::duration(it.after), again, message]
     };
-    let rows: Vec<[String; 4]> = watchdogs.iter().map(row).collect();
-    output::table(["TOPIC", "AFTER", "PUBLISHED", "MESSAGE"], &rows)
+    output::table(["TOPIC", "AFTER", "PUBLISHED", "MESSAGE"], watchdogs.iter().map(row))
 }
 
 fn ros2(ros2: &Ros2Config) -> String {
     let range = if ros2.localhost { "localhost" } else { "subnet" };
     let definitions: Vec<_> = ros2.definitions.iter().map(|it| it.display().to_string()).collect();
     let types = match definitions.as_slice() {
-        [] => "no types for peers of ROS 1".into(),
+        [] => "no types for peers with ROS 1".into(),
         all => format!("types from {}", all.join(", ")),
     };
-    format!("domain {}, range {range}, this node is {}, {types}", ros2.domain, ros2.node_name)
+    format!("domain {}, range {range}, node {}, {types}", ros2.domain, ros2.node_name)
 }
 
 fn tf(rules: &Rules) -> String {
     let frames = match rules.frames.is_empty() {
-        true => "all frames leave".into(),
-        false => format!("{} leave", list(&rules.frames)),
+        true => "all frames are sent".into(),
+        false => format!("{} are sent", list(&rules.frames)),
     };
     let names = match (rules.prefix.as_str(), rules.shared.is_empty()) {
-        ("", _) => "their names stay".into(),
-        (prefix, true) => format!("'{prefix}' is put before their names"),
+        ("", _) => "names unchanged".into(),
+        (prefix, true) => format!("prefix '{prefix}' on all names"),
         (prefix, false) => {
-            format!("'{prefix}' is put before all names but {}", list(&rules.shared))
+            format!("prefix '{prefix}' on all names except {}", list(&rules.shared))
         }
     };
     format!("{frames}; {names}")
@@ -239,7 +233,7 @@ fn realtime(config: &Config) -> String {
 fn limits(config: &Config) -> String {
     let limits = &config.limits;
     format!(
-        "messages to {}; per peer at most {} or {} waiting, {} incomplete; repairs add at most {}",
+        "messages up to {}; per peer {} or {} queued, {} incomplete; repairs add at most {}",
         words::bytes(limits.max_message as f64),
         words::bytes(limits.queue_bytes as f64),
         words::duration(limits.queue_time),
@@ -249,11 +243,8 @@ fn limits(config: &Config) -> String {
 }
 
 fn peers(peers: &[PeerConfig]) -> String {
-    let rows: Vec<[String; 5]> = peers.iter().flat_map(peer_rows).collect();
-    match rows.is_empty() {
-        true => "  none\n".into(),
-        false => output::table(["NAME", "REACHED AT", "BY", "PACKETS", "ITS TOPICS HERE"], &rows),
-    }
+    let header = ["NAME", "ADDRESS", "INTERFACE", "MTU", "ACCEPTED HERE"];
+    output::table(header, peers.iter().flat_map(peer_rows))
 }
 
 /// Returns one row per link; the first row has the peer's name.
@@ -263,15 +254,15 @@ fn peer_rows(peer: &PeerConfig) -> Vec<[String; 5]> {
     let mut rows: Vec<_> = peer.links.iter().map(link_row).collect();
     rows.extend(peer.via.iter().map(|via| other(format!("via {via}"))));
     if peer.is_caller() {
-        rows.push(other("it calls us".into()));
+        rows.push(other("it initiates the handshake".into()));
     }
     (rows[0][0], rows[0][4]) = (peer.name.clone(), names(peer));
     rows
 }
 
 fn link_row(link: &LinkConfig) -> [String; 5] {
-    let interface = link.interface.clone().unwrap_or("any interface".into());
-    let default_mtu = || format!("interface's, at most {MAX_DEFAULT_MTU} bytes");
+    let interface = link.interface.clone().unwrap_or("any".into());
+    let default_mtu = || format!("of the interface, at most {MAX_DEFAULT_MTU} bytes");
     let mtu = link.mtu.map_or_else(default_mtu, |mtu| format!("{mtu} bytes"));
     [String::new(), address(link), interface, mtu, String::new()]
 }
@@ -285,15 +276,10 @@ fn address(link: &LinkConfig) -> String {
 }
 
 fn names(peer: &PeerConfig) -> String {
+    let observations = Some("observations").filter(|_| !peer.names.prefix.is_empty());
     let accepted = peer.names.accept.iter().map(|it| it.pattern.as_str());
-    let mut text = match (peer.names.accept.is_empty(), peer.names.prefix.is_empty()) {
-        (false, true) => accepted.collect::<Vec<_>>().join(" "),
-        (false, false) => {
-            format!("what it senses, {}", accepted.collect::<Vec<_>>().join(" "))
-        }
-        (true, false) => "what it senses".into(),
-        (true, true) => "none".into(),
-    };
+    let parts: Vec<&str> = observations.into_iter().chain(accepted).collect();
+    let mut text = if parts.is_empty() { "none".into() } else { parts.join(" ") };
     for (from, to) in &peer.names.remap {
         let _ = write!(text, ", {from} as {to}");
     }
@@ -302,10 +288,10 @@ fn names(peer: &PeerConfig) -> String {
     }
     let _ = write!(text, ", at most {}", words::bit_rate(peer.max_rate_bps as f64));
     if peer.relay {
-        text.push_str(", its packets for others are passed on");
+        text.push_str(", its packets for others are forwarded");
     }
     if peer.max_priority < u8::MAX {
-        let _ = write!(text, ", passed on with priority {} or less", peer.max_priority);
+        let _ = write!(text, ", priority at most {}", peer.max_priority);
     }
     text
 }
@@ -323,7 +309,7 @@ fn pacing(rate: Rate) -> String {
     match rate {
         Rate::Auto => "back-pressure and reports".into(),
         Rate::BackPressure => "back-pressure".into(),
-        Rate::Fixed(bps) => format!("{}, set", words::bit_rate(bps as f64)),
+        Rate::Fixed(bps) => format!("fixed at {}", words::bit_rate(bps as f64)),
         Rate::Aid | Rate::Aimd => format!("losses ({})", pacing_word(rate).unwrap_or_default()),
     }
 }
@@ -336,16 +322,15 @@ fn radios(config: &Config) -> String {
             [radio.interface.clone(), pacing(radio.rate), format!("{} packets", radio.in_flight)]
         })
         .collect();
-    let rest = if rows.is_empty() { "every interface" } else { "any other" };
+    let rest = if rows.is_empty() { "all interfaces" } else { "all others" };
     rows.push([rest.into(), pacing(Rate::default()), "default".into()]);
-    output::table(["INTERFACE", "PACED BY", "IN THE KERNEL"], &rows)
+    output::table(["INTERFACE", "PACED BY", "IN THE KERNEL"], rows)
 }
 
 fn topics(rules: &[TopicRule]) -> String {
-    let rows: Vec<[String; 8]> = rules.iter().map(topic_row).collect();
     let header =
         ["TOPIC", "PRIORITY", "WHEN SLOW", "LIFESPAN", "RATE", "COMPRESSION", "REPAIR", "TO"];
-    if rows.is_empty() { "  none\n".into() } else { output::table(header, &rows) }
+    output::table(header, rules.iter().map(topic_row))
 }
 
 fn services(rules: &[ServiceRule]) -> String {
@@ -357,9 +342,7 @@ fn services(rules: &[ServiceRule]) -> String {
             rule.treatment.to.as_ref().map_or("every peer".into(), |to| to.join(" ")),
         ]
     };
-    let rows: Vec<[String; 4]> = rules.iter().map(row).collect();
-    let header = ["SERVICE", "PRIORITY", "TIMEOUT", "TO"];
-    if rows.is_empty() { "  none\n".into() } else { output::table(header, &rows) }
+    output::table(["SERVICE", "PRIORITY", "TIMEOUT", "TO"], rules.iter().map(row))
 }
 
 fn topic_row(rule: &TopicRule) -> [String; 8] {
@@ -368,7 +351,7 @@ fn topic_row(rule: &TopicRule) -> [String; 8] {
         rule.pattern.as_str().into(),
         treatment.priority.to_string(),
         when_slow(treatment),
-        treatment.lifespan.map_or("no end".into(), words::duration),
+        treatment.lifespan.map_or("no limit".into(), words::duration),
         treatment.rate_hz.map_or("all".into(), |rate| format!("at most {rate}Hz")),
         compression(treatment.compression).into(),
         if treatment.repair { "yes" } else { "no" }.into(),
@@ -379,11 +362,11 @@ fn topic_row(rule: &TopicRule) -> [String; 8] {
 /// Describes which messages stay queued when a link cannot carry all.
 fn when_slow(treatment: &Treatment) -> String {
     match (treatment.when_slow, treatment.keep_last) {
-        (Some(WhenSlow::Latest), _) => "newest waits".into(),
-        (Some(WhenSlow::Thin), _) => "every n-th goes".into(),
-        (Some(WhenSlow::Queue), _) => "all wait".into(),
-        (None, Some(count)) => format!("last {count} wait"),
-        (None, None) => format!("last {KEEP_LAST} wait, of images 1"),
+        (Some(WhenSlow::Latest), _) => "keep newest".into(),
+        (Some(WhenSlow::Thin), _) => "send every n-th".into(),
+        (Some(WhenSlow::Queue), _) => "queue all".into(),
+        (None, Some(count)) => format!("keep last {count}"),
+        (None, None) => format!("keep last {KEEP_LAST}, 1 of images"),
     }
 }
 

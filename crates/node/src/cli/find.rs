@@ -12,7 +12,7 @@ pub struct Daemon {
     /// Control socket of the daemon ('control:' in its file)
     #[arg(long, value_name = "PATH", conflicts_with = "node")]
     control: Option<PathBuf>,
-    /// Name of the daemon's node, where several run on one machine
+    /// Name of the daemon's node, if several daemons run on this machine
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
 }
@@ -46,13 +46,14 @@ fn choose(folders: &[PathBuf], node: Option<&str>) -> Result<PathBuf, String> {
     match (&meant[..], node) {
         ([one], _) => Ok((*one).clone()),
         ([first, ..], Some(_)) => Ok((*first).clone()),
-        ([], Some(node)) if !all.is_empty() => {
-            Err(format!("no daemon of node '{node}' in {searched}; there are:\n{}", listed(&all)))
-        }
+        ([], Some(node)) if !all.is_empty() => Err(format!(
+            "no daemon of node '{node}' in {searched}; running daemons:\n{}",
+            listed(&all)
+        )),
         ([], _) => Err(format!(
             "no daemon is running (no socket in {searched})\n\
              start one with: tautline run FILE\n\
-             if its file has 'control: PATH', say: --control PATH"
+             if its file has 'control: PATH', use: --control PATH"
         )),
         _ => Err(format!(
             "several daemons run here; choose one with --node NAME or --control PATH:\n{}",

@@ -13,15 +13,14 @@ use tautline_node::config::starter;
     after_help = "Examples:\n  tautline init\n  tautline init /etc/tautline/robot.yaml\n  tautline init - | less"
 )]
 pub struct Arguments {
-    /// Where to write it; - is standard output
+    /// Path of the new file; - is standard output
     #[arg(default_value = "robot.yaml")]
     file: PathBuf,
-    /// Overwrite a file that is there
+    /// Overwrite an existing file
     #[arg(long)]
     force: bool,
 }
 
-/// Writes the starter file.
 pub fn init(arguments: &Arguments) -> Result<(), Failure> {
     let file = &arguments.file;
     if file == Path::new("-") {
@@ -29,14 +28,14 @@ pub fn init(arguments: &Arguments) -> Result<(), Failure> {
     }
     write(file, arguments.force).map_err(|e| match e.kind() {
         ErrorKind::AlreadyExists => {
-            Failure::new(format!("{} is there already; --force overwrites it", file.display()))
+            Failure::new(format!("{} exists already; --force overwrites it", file.display()))
         }
         _ => Failure::new(format!("{}: cannot be written: {e}", file.display())),
     })?;
     let file = file.display();
     output::print(&format!(
-        "wrote {file}\nedit it; make this robot's key (tautline keygen NAME.key) and give the public one to \
-         its peers; then: tautline check {file}\n"
+        "wrote {file}\nEdit it, create this robot's key (tautline keygen NAME.key), add its public key to the \
+         files of its peers, then run: tautline check {file}\n"
     ))
 }
 

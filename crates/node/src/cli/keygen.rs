@@ -13,9 +13,9 @@ use tautline_node::keys;
                   The file stays on the robot; the public key goes into the files of its peers."
 )]
 pub struct Arguments {
-    /// Where the secret key goes; `run` looks for NAME.key beside the robot's file
+    /// Path of the secret key; `run` looks for NAME.key in the folder of the robot's file
     file: PathBuf,
-    /// Show the public key of one that is there
+    /// Show the public key of an existing file
     #[arg(long)]
     show: bool,
     /// Print as JSON
@@ -40,6 +40,6 @@ pub fn keygen(arguments: &Arguments) -> Result<(), Failure> {
     let made = if *show { String::new() } else { format!("wrote {}\n", file.display()) };
     let name = file.file_stem().map_or("robot1".into(), |stem| stem.to_string_lossy());
     output::print(&format!(
-        "{made}public key: {public}\nfor the files of its peers:\n\npeers:\n  {name}:\n    key: {public}\n"
+        "{made}public key: {public}\nadd this to the files of its peers:\n\npeers:\n  {name}:\n    key: {public}\n"
     ))
 }

@@ -42,11 +42,11 @@ struct Arguments {
 enum Command {
     /// Run the daemon until SIGTERM or Ctrl-C
     Run(run::Arguments),
-    /// Check a robot's file and explain what it means
+    /// Check a robot's file and explain it
     Check(check::Arguments),
     /// Write a commented robot.yaml to start from
     Init(init::Arguments),
-    /// Make this node's key, by which its peers know it
+    /// Create this node's key, which identifies it to its peers
     Keygen(keygen::Arguments),
     /// Show the state of a running daemon
     Status(status::Arguments),
@@ -54,13 +54,12 @@ enum Command {
     Top(top::Arguments),
     /// Change topics on a running daemon
     Set(set::Arguments),
-    /// Show who came, what was refused, and what was changed by whom
+    /// Show the audit log: peers up and down, refusals, changes
     Audit(audit::Arguments),
-    /// Take the changed file into a running daemon
+    /// Apply the changed file to a running daemon
     Reload(reload::Arguments),
 }
 
-/// A failed command: exit code and error text.
 #[derive(Debug)]
 pub struct Failure {
     exit_code: u8,
@@ -68,18 +67,15 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Creates a failure with `text` and exit code 1.
     pub fn new(text: impl ToString) -> Self {
         Self { exit_code: 1, text: text.to_string() }
     }
 
-    /// Creates a failure with `text` and `exit_code`.
     pub fn with_code(exit_code: u8, text: impl ToString) -> Self {
         Self { exit_code, text: text.to_string() }
     }
 }
 
-/// Runs the command that this process's arguments select.
 pub fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Run(arguments) => run::run(&arguments),

@@ -19,17 +19,22 @@ pub fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Writes `value` as indented JSON.
 pub fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(Failure::new)?;
     print(&format!("{text}\n"))
 }
 
-/// Formats rows under a header: aligned columns, two spaces before each line.
-pub fn table<const COLUMNS: usize>(header: [&str; COLUMNS], rows: &[[String; COLUMNS]]) -> String {
+/// Formats rows under a header, or `none`: aligned columns, two spaces before each line.
+pub fn table<const COLUMNS: usize>(
+    header: [&str; COLUMNS],
+    rows: impl IntoIterator<Item = [String; COLUMNS]>,
+) -> String {
     // Names of topics and types come from local nodes and may contain any characters.
-    let plain_row = |row: &[String; COLUMNS]| row.each_ref().map(|cell| plain(cell, MAX_CELL));
-    let rows: Vec<_> = rows.iter().map(plain_row).collect();
+    let plain_row = |row: [String; COLUMNS]| row.map(|cell| plain(&cell, MAX_CELL));
+    let rows: Vec<_> = rows.into_iter().map(plain_row).collect();
+    if rows.is_empty() {
+        return "  none\n".into();
+    }
     let mut widths = header.map(|name| name.chars().count());
     for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
@@ -52,7 +57,7 @@ mod tests {
     #[test]
     fn names_that_local_nodes_chose_write_no_lines_of_their_own() {
         let rows = [["/a\u{9b}2J\n\nPeers\n  base  up".into(), "1".into()]];
-        let text = table(["TOPIC", "PRIORITY"], &rows);
+        let text = table(["TOPIC", "PRIORITY"], rows);
         assert_eq!(text.lines().count(), 2, "{text}");
         assert!(!text.contains('\u{9b}'));
     }
@@ -61,6 +66,6 @@ mod tests {
     fn columns_are_as_wide_as_their_widest_cell() {
         let rows = [["/scan".into(), "200".into()], ["/camera/image".into(), "20".into()]];
         let expected = "  TOPIC          PRIORITY\n  /scan          200\n  /camera/image  20\n";
-        assert_eq!(table(["TOPIC", "PRIORITY"], &rows), expected);
+        assert_eq!(table(["TOPIC", "PRIORITY"], rows), expected);
     }
 }

@@ -10,15 +10,15 @@ use tautline_node::reload::Changes;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "The daemon reads the file that it was started with. Sessions with unchanged peers, their\n\
-                        messages and the connection to ROS continue. A peer whose entry was removed, or has\n\
-                        another key, is shut out immediately.\n\n\
-                        A file with a mistake changes nothing. These need a restart: name, listen, control, key,\n\
+                        messages and the connection to ROS continue. A peer that was removed or got another key is\n\
+                        disconnected immediately.\n\n\
+                        An invalid file changes nothing. Changes of these keys need a restart: name, listen, control, key,\n\
                         security, ros1, ros2, realtime, audit, limits.max_message, limits.reassembly_bytes.\n\n\
                         Examples:\n  tautline check robot.yaml && tautline reload --dry-run\n  tautline reload\n  \
                         kill -HUP PID         the same; the outcome is in the log"
 )]
 pub struct Arguments {
-    /// Print what would change, and change nothing
+    /// Print the changes without applying them
     #[arg(long)]
     dry_run: bool,
     /// Print the changes as JSON
@@ -28,10 +28,9 @@ pub struct Arguments {
     daemon: Daemon,
 }
 
-/// Makes the running daemon read its file again.
 pub fn reload(arguments: &Arguments) -> Result<(), Failure> {
     let changes =
-        arguments.daemon.connect()?.reload(arguments.dry_run, || waits(arguments.dry_run));
+        arguments.daemon.connect()?.reload(arguments.dry_run, || report_wait(arguments.dry_run));
     let changes = changes.map_err(Failure::new)?;
     match arguments.json {
         true => output::print_json(&changes),
@@ -39,22 +38,24 @@ pub fn reload(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-fn waits(dry_run: bool) {
-    let more = if dry_run { "" } else { "; the change may still be made after Ctrl-C" };
+fn report_wait(dry_run: bool) {
+    let more = if dry_run { "" } else { "; the daemon may apply the changes even after Ctrl-C" };
     // Without standard error the notice has no reader.
     let _ = writeln!(std::io::stderr(), "waiting: the daemon has not answered yet{more}");
 }
 
 fn text(changes: &Changes, dry_run: bool) -> String {
     let head = match (changes.is_empty(), dry_run) {
-        (true, _) => "nothing to change: the file means what runs already\n",
+        (true, _) => "no changes: the file matches the running configuration\n",
         (false, true) => "would change:\n",
         (false, false) => "changed:\n",
     };
     let lines = changes.lines().into_iter().map(|line| format!("  {line}\n"));
     let mut text: String = std::iter::once(head.to_owned()).chain(lines).collect();
     if !changes.kept.is_empty() {
-        text.push_str("kept above the file until the daemon ends, as 'tautline set' changed it:\n");
+        text.push_str(
+            "changes by 'tautline set', which override the file until the daemon stops:\n",
+        );
         text.extend(changes.kept.iter().map(|change| format!("  {change}\n")));
     }
     text
@@ -71,9 +72,9 @@ mod tests {
         let scan = TopicChange { topic: "/scan".into(), priority: Some(9), rate_hz: None };
         let camera = TopicChange { topic: "/camera/**".into(), priority: None, rate_hz: Some(0.0) };
         let mut changes = Changes { changes: Vec::new(), kept: vec![scan, camera] };
-        let kept = "kept above the file until the daemon ends, as 'tautline set' changed it:\n  \
+        let kept = "changes by 'tautline set', which override the file until the daemon stops:\n  \
                     /scan: priority=9\n  /camera/**: rate=none\n";
-        let head = "nothing to change: the file means what runs already\n";
+        let head = "no changes: the file matches the running configuration\n";
         assert_eq!(text(&changes, true), format!("{head}{kept}"));
         let (what, name) = ("peer".into(), "thief".into());
         changes.changes = vec![Change { what, name, kind: Kind::Removed, details: Vec::new() }];

@@ -9,9 +9,8 @@ use tautline_gateway::observations::OBSERVATIONS;
 use tautline_node::config::{Config, PeerConfig};
 
 /// Text that stands for all of [`OBSERVATIONS`].
-const SENSES: &str = "what it senses";
+const ALL_OBSERVATIONS: &str = "observations";
 
-/// One line of the table.
 #[derive(Debug, Serialize)]
 struct Row {
     /// `publish here`, `serve here`, `read` or `call`.
@@ -25,12 +24,11 @@ struct Row {
     types: Vec<String>,
 }
 
-/// Prints the rights of `peer`.
 pub fn show(config: &Config, peer: &str, as_json: bool) -> Result<(), Failure> {
     let Some(peer) = config.peers.iter().find(|it| it.name == peer) else {
         let known: Vec<&str> = config.peers.iter().map(|it| it.name.as_str()).collect();
         let known = if known.is_empty() { "none".into() } else { known.join(", ") };
-        return Err(Failure::new(format!("no peer '{peer}' in the file; there are: {known}")));
+        return Err(Failure::new(format!("no peer '{peer}' in the file; its peers are: {known}")));
     };
     let rows = rows(config, peer);
     if as_json {
@@ -48,37 +46,36 @@ pub fn show(config: &Config, peer: &str, as_json: bool) -> Result<(), Failure> {
 
 fn in_words(config: &Config, peer: &PeerConfig, rows: &[Row]) -> String {
     let (here, name) = (&config.name, &peer.name);
-    let senses = OBSERVATIONS.iter().map(|(name, ..)| (*name).to_owned()).collect::<Vec<_>>();
+    let observations = observations();
     let types = |row: &Row| match &row.types[..] {
         [] => "any".into(),
-        all if all == senses => SENSES.into(),
+        all if all == observations => ALL_OBSERVATIONS.into(),
         some => some.join(" "),
     };
-    let table = match rows.is_empty() {
-        true => "  nothing\n".into(),
-        false => {
-            let local = |row: &Row| row.local.clone().unwrap_or_default();
-            let cells = |row: &Row| [row.may.into(), row.name.clone(), local(row), types(row)];
-            let cells: Vec<[String; 4]> = rows.iter().map(cells).collect();
-            output::table(["MAY", "NAME", "HERE", "TYPE"], &cells)
-        }
-    };
+    let local = |row: &Row| row.local.clone().unwrap_or_default();
+    let cells = |row: &Row| [row.may.into(), row.name.clone(), local(row), types(row)];
+    let table = output::table(["MAY", "NAME", "HERE", "TYPE"], rows.iter().map(cells));
     let relay = if peer.relay { "are forwarded" } else { "are not forwarded" };
-    let senses = match rows.iter().any(|row| row.types == senses) {
-        true => format!("\n{SENSES}: {}\n", senses.join(" ")),
+    let observations = match rows.iter().any(|row| row.types == observations) {
+        true => format!("\n{ALL_OBSERVATIONS}: {}\n", observations.join(" ")),
         false => String::new(),
     };
     format!(
-        "What '{name}' can do at '{here}'\n\n{table}{senses}\nmax_rate {}: topics, calls and answers of \
-         '{name}' after decompression\nmax_priority {}, relay {}: its packets for others {relay}\n",
+        "Rights of '{name}' at '{here}'\n\n{table}{observations}\nmax_rate {}: topics, calls and responses \
+         of '{name}' after decompression\nmax_priority {}, relay {}: its packets for others {relay}\n",
         words::bit_rate(peer.max_rate_bps as f64),
         peer.max_priority,
         peer.relay,
     )
 }
 
+/// Returns the names of the types that are accepted under a prefix.
+fn observations() -> Vec<String> {
+    OBSERVATIONS.iter().map(|(name, ..)| (*name).to_owned()).collect()
+}
+
 fn rows(config: &Config, peer: &PeerConfig) -> Vec<Row> {
-    let mut rows = taken(peer);
+    let mut rows = accepted(peer);
     let topics = config.topics.iter().map(|rule| (&rule.pattern, &rule.treatment.to));
     rows.extend(offered("read", topics, peer, &peer.offer));
     if !peer.call.is_empty() {
@@ -99,7 +96,7 @@ fn own_row(may: &'static str, name: String) -> Row {
 }
 
 /// Returns the peer's topics and services that are accepted here.
-fn taken(peer: &PeerConfig) -> Vec<Row> {
+fn accepted(peer: &PeerConfig) -> Vec<Row> {
     let names = &peer.names;
     let accepted = names.accept.iter().map(|entry: &Accept| Row {
         may: "publish or serve here",
@@ -110,8 +107,8 @@ fn taken(peer: &PeerConfig) -> Vec<Row> {
     let mut rows: Vec<Row> = accepted.collect();
     if !names.prefix.is_empty() {
         let all = format!("{}/**", names.prefix);
-        let senses = OBSERVATIONS.iter().map(|(name, ..)| (*name).to_owned()).collect();
-        for (may, types) in [("publish here", senses), ("serve here", Vec::new())] {
+        let observations = observations();
+        for (may, types) in [("publish here", observations), ("serve here", Vec::new())] {
             rows.push(Row { may, name: "/**".into(), local: Some(all.clone()), types });
         }
     }

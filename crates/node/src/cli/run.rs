@@ -11,20 +11,19 @@ use tautline_node::{Origin, RunError, config};
 #[command(
     after_help = "Examples:\n  tautline run robot.yaml\n  tautline run robot.yaml --log debug\n  \
                         tautline run robot.yaml --log warn,tautline_gateway=trace --log-format json\n\n\
-                        Exits with 78 when the file or the key is wrong, 1 on other failures."
+                        Exit code: 78 if the file or the key is wrong, 1 after other failures."
 )]
 pub struct Arguments {
     /// The robot's file
     file: PathBuf,
-    /// What is logged on standard error: a level (off, error, warn, info, debug, trace) or directives
+    /// Log filter for standard error: a level (off, error, warn, info, debug, trace) or directives
     #[arg(long, value_name = "LEVEL", env = "TAUTLINE_LOG", default_value = "info")]
     log: String,
-    /// How it is written
+    /// Format of the log
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log_format: LogFormat,
 }
 
-/// Runs the daemon until a signal stops it.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let checked = config::load(&arguments.file).map_err(|e| Failure::with_code(EXIT_CONFIG, e))?;
     logging::start(&arguments.log, arguments.log_format)?;

@@ -15,7 +15,7 @@ const MAX_RATE_HZ: f64 = 100_000.0;
 #[command(
     after_help = "Examples:\n  tautline set /scan priority=200\n  tautline set '/camera/**' priority=20 rate=5Hz\n  \
                         tautline set /camera/image rate=none\n\n\
-                        Changes last until the daemon stops; put lasting ones in its file."
+                        Changes last until the daemon stops. Write permanent changes to its file."
 )]
 pub struct Arguments {
     /// A topic of this robot, or a pattern ('/camera/**')
@@ -23,14 +23,13 @@ pub struct Arguments {
     /// priority=0..255, rate=5Hz, rate=none
     #[arg(required = true, value_name = "KEY=VALUE")]
     changes: Vec<String>,
-    /// Print the topics changed as JSON
+    /// Print the changed topics as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     daemon: Daemon,
 }
 
-/// Changes topics on the running daemon.
 pub fn set(arguments: &Arguments) -> Result<(), Failure> {
     let change = change(&arguments.topic, &arguments.changes).map_err(Failure::new)?;
     let changed = arguments.daemon.connect()?.change_topic(change).map_err(Failure::new)?;

@@ -3,7 +3,8 @@
 
 use super::find::Daemon;
 use super::words::{
-    UNKNOWN, bit_rate, bytes, clock_offset, dropped, milliseconds, percent, short, uptime,
+    UNKNOWN, bytes, clock_offset, dropped, milliseconds, part_of_bytes, percent, short, uptime,
+    whole_bit_rate,
 };
 use super::{Failure, output};
 use std::collections::BTreeMap;
@@ -17,7 +18,7 @@ use tautline_node::status::{
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  tautline status\n  tautline status --node robot1\n  tautline status --json\n\n\
-                        Counts are since the daemon started, what was given up lately is that of ten seconds;\n\
+                        Counters start with the daemon. Recent drops cover the last ten seconds.\n\
                         'tautline top' shows rates."
 )]
 pub struct Arguments {
@@ -28,13 +29,11 @@ pub struct Arguments {
     daemon: Daemon,
 }
 
-/// Prints one snapshot.
 pub fn status(arguments: &Arguments) -> Result<(), Failure> {
     let status = arguments.daemon.connect()?.status().map_err(Failure::new)?;
     if arguments.json { output::print_json(&status) } else { output::print(&in_words(&status)) }
 }
 
-/// Formats a snapshot as text.
 pub fn in_words(status: &Status) -> String {
     let mut text = format!(
         "{}  tautline {}, up {}, listens on UDP {}\n{}",
@@ -57,7 +56,7 @@ pub fn in_words(status: &Status) -> String {
     section(
         &mut text,
         "Peers",
-        ["NAME", "STATE", "WAITING", "BYTES", "CLOCK ms", "PASSED ON"],
+        ["NAME", "STATE", "QUEUED", "BYTES", "CLOCK ms", "FORWARDED"],
         status.peers.iter().map(peer),
     );
     let header = [
@@ -70,7 +69,7 @@ pub fn in_words(status: &Status) -> String {
         "MESSAGES",
         "BYTES",
         "DELIVERED",
-        "WAITING",
+        "QUEUED",
         "SENT",
         "DELAY ms p50/p99/max",
         "DROPPED",
@@ -107,9 +106,7 @@ pub fn in_words(status: &Status) -> String {
 pub fn security(status: &Status) -> String {
     match &status.key {
         Some(key) => format!("key {key}\n"),
-        None => {
-            "NO SECURITY: anybody on the network can speak for any node (security: none)\n".into()
-        }
+        None => "NO SECURITY: anybody on the network can act as any node (security: none)\n".into(),
     }
 }
 
@@ -119,9 +116,7 @@ fn section<const N: usize>(
     header: [&str; N],
     rows: impl Iterator<Item = [String; N]>,
 ) {
-    let rows: Vec<[String; N]> = rows.collect();
-    let body = if rows.is_empty() { "  none\n".into() } else { output::table(header, &rows) };
-    let _ = write!(text, "\n{title}\n{body}");
+    let _ = write!(text, "\n{title}\n{}", output::table(header, rows));
 }
 
 /// Formats a line for each topic.
@@ -148,7 +143,7 @@ fn peer(peer: &PeerReport) -> [String; 6] {
         match (peer.relayed_packets, dropped(&peer.relayed_dropped)) {
             (0, none) if none.is_empty() => UNKNOWN.into(),
             (passed, none) if none.is_empty() => short(passed as f64),
-            (passed, lost) => format!("{}, not {lost}", short(passed as f64)),
+            (passed, lost) => format!("{}, dropped {lost}", short(passed as f64)),
         },
     ]
 }
@@ -182,7 +177,7 @@ fn topic(topic: &TopicReport) -> [String; 13] {
         if_out(topic.queued),
         if_out(topic.sent),
         delay,
-        all_dropped(topic),
+        dropped(&topic.all_dropped()),
     ]
 }
 
@@ -194,30 +189,16 @@ fn given_up(topics: &[TopicReport]) -> String {
         Some(format!("  {topic} {arrow} {peer}: {given_up}\n"))
     };
     let lines: String = topics.iter().filter_map(line).collect();
-    if lines.is_empty() { lines } else { format!("\nGiven up lately\n{lines}") }
-}
-
-/// Formats the drops, including messages that the rate limit omitted at the source.
-fn all_dropped(topic: &TopicReport) -> String {
-    let mut reasons = topic.dropped.clone();
-    if topic.rate_limited > 0 {
-        reasons.insert("rate limited".into(), topic.rate_limited);
-    }
-    dropped(&reasons)
+    if lines.is_empty() { lines } else { format!("\nRecent drops\n{lines}") }
 }
 
 fn radio(radio: &RadioReport) -> [String; 7] {
-    let rate = |bps: Option<u64>| bps.map_or(UNKNOWN.into(), |bps| bit_rate(bps as f64));
     [
         radio.radio.clone(),
         radio.paced_by.clone(),
-        rate(radio.configured_bps),
-        rate(radio.measured_bps),
-        format!(
-            "{}/{}",
-            bytes(radio.in_flight_bytes as f64),
-            bytes(radio.in_flight_limit_bytes as f64)
-        ),
+        whole_bit_rate(radio.configured_bps),
+        whole_bit_rate(radio.measured_bps),
+        part_of_bytes(radio.in_flight_bytes, radio.in_flight_limit_bytes),
         bytes(radio.sent_bytes as f64),
         short(radio.sent_packets as f64),
     ]
@@ -229,8 +210,8 @@ fn waiting(it: &WaitingReport) -> [String; 5] {
 
 fn to_allow_all(LinesReport { peer, lines }: &LinesReport) -> String {
     format!(
-        "\n  To allow all of '{peer}', in place of 'accept' and 'call' under peers.{peer}; leave out \
-         what is not meant:\n{lines}"
+        "\n  To allow all requests of '{peer}', replace 'accept' and 'call' under peers.{peer}; omit \
+         unwanted lines:\n{lines}"
     )
 }
 
@@ -248,7 +229,7 @@ fn link(link: &LinkReport) -> [String; 12] {
         if link.up { "up" } else { "down" }.into(),
         milliseconds(link.rtt_ms),
         percent(loss),
-        link.available_bps.map_or(UNKNOWN.into(), |bps| bit_rate(bps as f64)),
+        whole_bit_rate(link.available_bps),
         link.paced_by.clone(),
         bytes(link.sent_bytes as f64),
         bytes(link.received_bytes as f64),

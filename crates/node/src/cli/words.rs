@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tautline_node::status::ClockReport;
 
-/// Text for an unknown value.
 pub const UNKNOWN: &str = "-";
 
 /// Formats a peer's clock offset (positive: the peer is ahead) and its error bound, in
@@ -36,12 +35,20 @@ fn three_digits(value: f64) -> String {
     }
 }
 
-/// Formats bits per second with the unit.
 pub fn bit_rate(bits_per_second: f64) -> String {
     format!("{}bps", short(bits_per_second))
 }
 
-/// Formats bytes with the unit.
+/// Formats bits per second, if they are known.
+pub fn whole_bit_rate(bits_per_second: Option<u64>) -> String {
+    bits_per_second.map_or(UNKNOWN.into(), |bps| bit_rate(bps as f64))
+}
+
+/// Formats bytes as a part of their limit.
+pub fn part_of_bytes(count: u64, limit: u64) -> String {
+    format!("{}/{}", bytes(count as f64), bytes(limit as f64))
+}
+
 pub fn bytes(count: f64) -> String {
     format!("{}B", short(count))
 }
@@ -52,8 +59,8 @@ pub fn milliseconds(value: Option<f64>) -> String {
 }
 
 /// Formats a fraction of one in per cent.
-pub fn percent(share: Option<f64>) -> String {
-    share.map_or(UNKNOWN.into(), |share| format!("{:.1}%", share * 100.0))
+pub fn percent(fraction: Option<f64>) -> String {
+    fraction.map_or(UNKNOWN.into(), |fraction| format!("{:.1}%", fraction * 100.0))
 }
 
 /// Formats seconds as `3d 4h`, `2h 5min`, `5min 3s` or `3s`.

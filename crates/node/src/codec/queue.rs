@@ -11,13 +11,12 @@ pub(super) type Owner = Option<PeerId>;
 
 /// Maximum queue of one owner.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Share {
+pub(super) struct Capacity {
     pub(super) jobs: usize,
     /// Maximum bytes; a single job may be larger.
     pub(super) bytes: usize,
 }
 
-/// Queued jobs, by owner.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     state: Mutex<State<T>>,
@@ -26,21 +25,28 @@ pub(super) struct Queue<T> {
 
 #[derive(Debug)]
 struct State<T> {
-    owners: BTreeMap<Owner, Waiting<T>>,
+    owners: BTreeMap<Owner, JobsOfOwner<T>>,
     /// Owners with jobs, the next one first.
-    turns: VecDeque<Owner>,
+    round: VecDeque<Owner>,
     closed: bool,
 }
 
 #[derive(Debug)]
-struct Waiting<T> {
+struct JobsOfOwner<T> {
+    /// Each job and its bytes.
     jobs: VecDeque<(T, usize)>,
     bytes: usize,
 }
 
+impl<T> Default for JobsOfOwner<T> {
+    fn default() -> Self {
+        Self { jobs: VecDeque::new(), bytes: 0 }
+    }
+}
+
 impl<T> Queue<T> {
     pub(super) fn new() -> Self {
-        let state = State { owners: BTreeMap::new(), turns: VecDeque::new(), closed: false };
+        let state = State { owners: BTreeMap::new(), round: VecDeque::new(), closed: false };
         Self { state: Mutex::new(state), filled: Condvar::new() }
     }
 
@@ -49,23 +55,28 @@ impl<T> Queue<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a job; returns `false` if the owner's queue is full.
-    pub(super) fn push(&self, owner: Owner, share: Share, job: T, bytes: usize) -> bool {
+    /// Queues a job of `bytes`; returns it if the owner's queue is full.
+    pub(super) fn push(
+        &self,
+        owner: Owner,
+        capacity: Capacity,
+        job: T,
+        bytes: usize,
+    ) -> Result<(), T> {
         let mut state = self.state();
-        let empty = || Waiting { jobs: VecDeque::new(), bytes: 0 };
-        let waiting = state.owners.entry(owner).or_insert_with(empty);
-        let fits = waiting.jobs.is_empty() || waiting.bytes.saturating_add(bytes) <= share.bytes;
-        if !fits || waiting.jobs.len() >= share.jobs {
-            return false;
+        let queued = state.owners.entry(owner).or_default();
+        let is_first = queued.jobs.is_empty();
+        let fits = is_first || queued.bytes.saturating_add(bytes) <= capacity.bytes;
+        if !fits || queued.jobs.len() >= capacity.jobs {
+            return Err(job);
         }
-        let is_first = waiting.jobs.is_empty();
-        waiting.jobs.push_back((job, bytes));
-        waiting.bytes += bytes;
+        queued.jobs.push_back((job, bytes));
+        queued.bytes += bytes;
         if is_first {
-            state.turns.push_back(owner);
+            state.round.push_back(owner);
         }
         self.filled.notify_one();
-        true
+        Ok(())
     }
 
     /// Returns the next job; blocks until there is one. `None` means that the queue is closed.
@@ -91,14 +102,14 @@ impl<T> Queue<T> {
 
 impl<T> State<T> {
     fn next(&mut self) -> Option<T> {
-        let owner = self.turns.pop_front()?;
-        let waiting = self.owners.get_mut(&owner)?;
-        let (job, bytes) = waiting.jobs.pop_front()?;
-        waiting.bytes -= bytes;
-        if waiting.jobs.is_empty() {
+        let owner = self.round.pop_front()?;
+        let queued = self.owners.get_mut(&owner)?;
+        let (job, bytes) = queued.jobs.pop_front()?;
+        queued.bytes -= bytes;
+        if queued.jobs.is_empty() {
             self.owners.remove(&owner);
         } else {
-            self.turns.push_back(owner);
+            self.round.push_back(owner);
         }
         Some(job)
     }
@@ -108,7 +119,7 @@ impl<T> State<T> {
 mod tests {
     use super::*;
 
-    const SHARE: Share = Share { jobs: 3, bytes: 100 };
+    const CAPACITY: Capacity = Capacity { jobs: 3, bytes: 100 };
     const FLOOD: Owner = Some(PeerId(1));
     const OTHER: Owner = Some(PeerId(2));
 
@@ -116,24 +127,25 @@ mod tests {
     fn a_flood_takes_neither_room_nor_more_than_every_other_turn() {
         let queue = Queue::new();
         for job in 0..3 {
-            assert!(queue.push(FLOOD, SHARE, ("flood", job), 1));
+            queue.push(FLOOD, CAPACITY, ("flood", job), 1).unwrap();
         }
-        assert!(!queue.push(FLOOD, SHARE, ("flood", 3), 1), "more than its share");
+        queue.push(FLOOD, CAPACITY, ("flood", 3), 1).unwrap_err();
         for job in 0..2 {
-            assert!(queue.push(OTHER, SHARE, ("other", job), 1));
+            queue.push(OTHER, CAPACITY, ("other", job), 1).unwrap();
         }
         let order: Vec<_> = (0..5).map_while(|_| queue.pop()).collect();
         let expected = [("flood", 0), ("other", 0), ("flood", 1), ("other", 1), ("flood", 2)];
         assert_eq!(order, expected);
-        assert!(queue.push(FLOOD, SHARE, ("flood", 4), 1), "there is room again");
+        queue.push(FLOOD, CAPACITY, ("flood", 4), 1).unwrap();
     }
 
     #[test]
     fn bytes_are_bounded_but_for_one_job_alone() {
         let queue = Queue::new();
-        assert!(queue.push(FLOOD, SHARE, 0, 1000) && !queue.push(FLOOD, SHARE, 1, 1));
-        assert!(queue.push(OTHER, SHARE, 2, 100) && !queue.push(OTHER, SHARE, 3, 1));
-        assert!(queue.push(None, SHARE, 4, usize::MAX));
+        let push = |owner, bytes| queue.push(owner, CAPACITY, (), bytes).is_ok();
+        assert!(push(FLOOD, 1000) && !push(FLOOD, 1));
+        assert!(push(OTHER, 100) && !push(OTHER, 1));
+        assert!(push(None, usize::MAX));
     }
 
     #[test]

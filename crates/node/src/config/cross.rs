@@ -12,7 +12,6 @@ use std::net::Ipv6Addr;
 use tautline_gateway::mapping::{NameMap, Pattern};
 use tautline_proto::{PublicKey, SecretKey};
 
-/// Results of the checks.
 #[derive(Debug, Default)]
 pub struct Findings {
     /// Errors, which prevent the use of the file.
@@ -21,7 +20,6 @@ pub struct Findings {
     pub warnings: Vec<Warning>,
 }
 
-/// Checks the whole file.
 pub fn check(file: &Section, surroundings: &Surroundings) -> Findings {
     let mut findings = Findings::default();
     findings.counts(file);
@@ -29,38 +27,46 @@ pub fn check(file: &Section, surroundings: &Surroundings) -> Findings {
     findings.own_name_among_peers(file);
     findings.keys_of_peers(file);
     findings.relays(file);
-    findings.ways_to_give_links(file);
+    findings.links_in_two_forms(file);
     findings.addresses_used_twice(file);
     findings.link_local_addresses(file);
     findings.beacons(file);
     findings.destinations(file);
-    findings.ways_to_give_way(file);
-    findings.frames_shared_in_vain(file);
+    findings.queues_in_two_forms(file);
+    findings.shared_frames_without_prefix(file);
     findings.queues_too_small(file);
     findings.classes_out_of_order(file);
     findings.rules_that_never_match(file);
     findings.peers_without_rights(file);
-    findings.services_that_nobody_may_call(file);
-    findings.watchdogs_that_nobody_may_feed(file);
-    findings.nothing_to_do(file);
-    findings.interfaces_missing(file, surroundings);
+    findings.services_without_callers(file);
+    findings.watchdogs_without_publishers(file);
+    findings.no_topics_or_peers(file);
+    findings.missing_interfaces(file, surroundings);
     findings
 }
 
-fn text<'s>(section: &'s Section, key: &str) -> Option<&'s str> {
-    match section.single(key)? {
-        (_, Value::Text(text)) => Some(text),
-        _ => None,
-    }
+/// Returns every link of every peer, where the entry of a peer may be a link itself.
+fn links(file: &Section) -> impl Iterator<Item = (&Named, &Section)> {
+    file.named("peers").iter().flat_map(|peer| {
+        let links = peer.section.sections("links").iter().chain([&peer.section]);
+        links.map(move |link| (peer, link))
+    })
 }
 
 impl Findings {
-    fn wrong(&mut self, at: Position, key: String, found: String, allowed: String) {
+    fn wrong(
+        &mut self,
+        at: Position,
+        key: impl Into<String>,
+        found: impl Into<String>,
+        allowed: impl Into<String>,
+    ) {
+        let (key, found, allowed) = (key.into(), found.into(), allowed.into());
         self.problems.push(Problem { at, key, found, allowed });
     }
 
-    fn odd(&mut self, at: Position, key: String, text: String) {
-        self.warnings.push(Warning { at, key, text });
+    fn odd(&mut self, at: Position, key: impl Into<String>, text: impl Into<String>) {
+        self.warnings.push(Warning { at, key: key.into(), text: text.into() });
     }
 
     fn counts(&mut self, file: &Section) {
@@ -69,12 +75,8 @@ impl Findings {
         for (key, most) in [("peers", MAX_PEERS)].into_iter().chain(rules) {
             let count = file.named(key).len();
             if count > most {
-                self.wrong(
-                    file.place(key),
-                    key.into(),
-                    format!("{count} entries"),
-                    format!("at most {most}"),
-                );
+                let found = format!("{count} entries");
+                self.wrong(file.place(key), key, found, format!("at most {most}"));
             }
         }
     }
@@ -85,44 +87,41 @@ impl Findings {
         if both && file.is_given("ros1") {
             let allowed = "one of them; a robot with both runs a daemon for each, with its own \
                            name, port and control socket";
-            self.wrong(file.place("ros2"), "ros2".into(), "'ros1' as well".into(), allowed.into());
+            self.wrong(file.place("ros2"), "ros2", "'ros1' as well", allowed);
         }
     }
 
     fn own_name_among_peers(&mut self, file: &Section) {
-        let Some(own) = text(file, "name") else {
-            return;
-        };
+        let Some(own) = file.text("name") else { return };
         for peer in file.named("peers").iter().filter(|peer| peer.text == own) {
             let found = format!("this node's own name {}", quoted(own));
-            self.wrong(peer.at, format!("peers.{own}"), found, "names of other nodes".into());
+            self.wrong(peer.at, format!("peers.{own}"), found, "names of other nodes");
         }
     }
 
     /// Without a key, anybody could be the peer.
     fn keys_of_peers(&mut self, file: &Section) {
-        let secure = text(file, "security") != Some("none");
+        let secure = file.text("security") != Some("none");
         let mut owners: HashMap<PublicKey, &str> = HashMap::new();
         for peer in file.named("peers") {
             let place = format!("peers.{}.key", peer.text);
             let Some((at, Value::Key(key))) = peer.section.single("key") else {
                 // A key that is present but invalid has already been reported.
                 if secure && !peer.section.is_given("key") {
-                    let allowed = "its public key, which `tautline keygen` shows there; or \
-                                   'security: none' at the top, on closed test networks";
-                    self.wrong(peer.at, place, "no key".into(), allowed.into());
+                    let allowed = "the peer's public key, which `tautline keygen` shows on that \
+                                   robot; or 'security: none' at the top, on closed test networks";
+                    self.wrong(peer.at, place, "no key", allowed);
                 }
                 continue;
             };
             if !secure {
-                let text = "not looked at: with 'security: none' anybody can be this peer";
-                self.odd(at, place, text.into());
+                self.odd(at, place, "ignored: with 'security: none' anybody can be this peer");
             } else if *key == SecretKey::insecure(&peer.text).public() {
-                let found = "the key of this name under 'security: none'".into();
-                self.wrong(at, place, found, "a key that not everybody can make".into());
+                let found = "the key of this name under 'security: none'";
+                self.wrong(at, place, found, "a key that cannot be derived from the name");
             } else if let Some(other) = owners.insert(*key, &peer.text) {
                 let found = format!("the key of {}", quoted(other));
-                self.wrong(at, place, found, "a key that no other peer has".into());
+                self.wrong(at, place, found, "a key that no other peer has");
             }
         }
     }
@@ -130,97 +129,73 @@ impl Findings {
     /// A relay is a neighbour: it has a path that leads through no other relay.
     fn relays(&mut self, file: &Section) {
         let peers = file.named("peers");
+        let is_neighbour = |peer: &Named| {
+            peer.section.list("via").is_empty()
+                || peer.section.single("address").is_some()
+                || !peer.section.sections("links").is_empty()
+        };
         for peer in peers {
             for (at, value) in peer.section.list("via") {
                 let Value::Text(via) = value else { continue };
-                let relay =
-                    peers.iter().find(|other| other.text == *via && other.text != peer.text);
-                let leads = |it: &&Named| {
-                    it.section.list("via").is_empty()
-                        || it.section.single("address").is_some()
-                        || !it.section.sections("links").is_empty()
-                };
-                if relay.filter(leads).is_none() {
-                    let found = quoted(via);
-                    let allowed = "another peer that is reached without a relay".into();
-                    self.wrong(*at, format!("peers.{}.via", peer.text), found, allowed);
+                let mut others = peers.iter().filter(|other| other.text != peer.text);
+                if !others.any(|other| other.text == *via && is_neighbour(other)) {
+                    let allowed = "another peer that is reached without a relay";
+                    self.wrong(*at, format!("peers.{}.via", peer.text), quoted(via), allowed);
                 }
             }
         }
     }
 
-    fn ways_to_give_links(&mut self, file: &Section) {
+    /// The keys of a link belong either to the entry of the peer or to `links`.
+    fn links_in_two_forms(&mut self, file: &Section) {
         for peer in file.named("peers") {
             let given = |key| peer.section.single(key).is_some();
             let has_links = !peer.section.sections("links").is_empty();
-            let strays = ["address", "interface", "mtu"].into_iter().filter(|key| given(key));
-            for key in strays.filter(|key| has_links || (*key != "address" && !given("address"))) {
-                let (found, allowed) = if has_links {
-                    (
-                        format!("'{key}' beside 'links'"),
-                        format!("'{key}' in each of the links, or no 'links'"),
-                    )
-                } else {
-                    (
-                        format!("'{key}' without 'address'"),
-                        format!("'{key}' together with 'address'"),
-                    )
+            for key in ["address", "interface", "mtu"].into_iter().filter(|key| given(key)) {
+                let (found, allowed) = match (has_links, given("address")) {
+                    (true, _) => ("together with 'links'", "in each of the links, or no 'links'"),
+                    (false, false) => ("without 'address'", "together with 'address'"),
+                    (false, true) => continue,
                 };
-                self.wrong(
-                    peer.section.place(key),
-                    format!("peers.{}.{key}", peer.text),
-                    found,
-                    allowed,
-                );
+                let (found, allowed) = (format!("'{key}' {found}"), format!("'{key}' {allowed}"));
+                let place = format!("peers.{}.{key}", peer.text);
+                self.wrong(peer.section.place(key), place, found, allowed);
             }
         }
     }
 
     fn addresses_used_twice(&mut self, file: &Section) {
-        let mut owners: HashMap<(String, u16, Option<&str>), (&str, usize)> = HashMap::new();
-        for peer in file.named("peers") {
-            let links = peer.section.sections("links");
-            for link in links.iter().chain([&peer.section]) {
-                let Some((at, Value::Endpoint(host, port))) = link.single("address") else {
-                    continue;
-                };
-                let port = port.unwrap_or(DEFAULT_PORT);
-                let place = (host.to_lowercase(), port, text(link, "interface"));
-                if let Some((other, line)) = owners.insert(place, (&peer.text, at.line)) {
-                    let found = format!(
-                        "the address of {} on line {line} ({host}, port {port})",
-                        quoted(other)
-                    );
-                    let allowed = "an address, port and interface that no other link has".into();
-                    self.wrong(at, format!("peers.{}", peer.text), found, allowed);
-                }
+        let mut owners: HashMap<(String, u16, Option<&str>), (&Named, Position)> = HashMap::new();
+        for (peer, link) in links(file) {
+            let Some((at, Value::Endpoint(host, port))) = link.single("address") else { continue };
+            let port = port.unwrap_or(DEFAULT_PORT);
+            let address = (host.to_lowercase(), port, link.text("interface"));
+            if let Some((other, first)) = owners.insert(address, (peer, at)) {
+                let (other, line) = (quoted(&other.text), first.line);
+                let found = format!("the address of {other} on line {line} ({host}, port {port})");
+                let allowed = "an address, port and interface that no other link has";
+                self.wrong(at, format!("peers.{}", peer.text), found, allowed);
             }
         }
     }
 
     /// fe80::/10 exists on every interface, so an address needs its interface (RFC 4007, 6).
     fn link_local_addresses(&mut self, file: &Section) {
-        for peer in file.named("peers") {
-            let links = peer.section.sections("links");
-            for link in links.iter().chain([&peer.section]) {
-                let Some((at, Value::Endpoint(host, _))) = link.single("address") else {
-                    continue;
-                };
-                let (address, zone) =
-                    host.split_once('%').map_or((&**host, None), |(a, z)| (a, Some(z)));
-                let is_link_local =
-                    address.parse().is_ok_and(|a: Ipv6Addr| a.is_unicast_link_local());
-                let wrong = match (zone, text(link, "interface")) {
-                    (None, None) if is_link_local => "without its interface".into(),
-                    (Some(zone), Some(interface)) if zone != interface => {
-                        format!("on {}, but 'interface' says {}", quoted(zone), quoted(interface))
-                    }
-                    _ => continue,
-                };
-                let found = format!("the address {address} {wrong}");
-                let allowed = format!("one interface, such as \"{address}%wlan0\"");
-                self.wrong(at, format!("peers.{}.address", peer.text), found, allowed);
-            }
+        for (peer, link) in links(file) {
+            let Some((at, Value::Endpoint(host, _))) = link.single("address") else { continue };
+            let (address, zone) =
+                host.split_once('%').map_or((&**host, None), |(a, z)| (a, Some(z)));
+            let is_link_local = address.parse().is_ok_and(|a: Ipv6Addr| a.is_unicast_link_local());
+            let wrong = match (zone, link.text("interface")) {
+                (None, None) if is_link_local => "without its interface".into(),
+                (Some(zone), Some(interface)) if zone != interface => {
+                    format!("on {}, but 'interface' is {}", quoted(zone), quoted(interface))
+                }
+                _ => continue,
+            };
+            let found = format!("the address {address} {wrong}");
+            let allowed = format!("one interface, such as \"{address}%wlan0\"");
+            self.wrong(at, format!("peers.{}.address", peer.text), found, allowed);
         }
     }
 
@@ -228,23 +203,26 @@ impl Findings {
         let list = file.list("beacons");
         let is_flag = |(_, value): &(Position, Value)| matches!(value, Value::Flag(_));
         if let Some((at, _)) = list.iter().find(|entry| list.len() > 1 && is_flag(entry)) {
-            let found = "true or false beside others".into();
-            let allowed = "true, false, or names of interfaces".into();
-            self.wrong(*at, "beacons".into(), found, allowed);
+            let allowed = "true, false, or names of interfaces";
+            self.wrong(*at, "beacons", "true or false together with other values", allowed);
         }
         let off = matches!(list, [] | [(_, Value::Flag(false))]);
         if let (false, Some((_, Value::Listen(address)))) = (off, file.single("listen"))
             && !address.ip().is_unspecified()
         {
-            let text = "those of peers are not heard, since 'listen' names one address; \
-                        [::] or 0.0.0.0 hears them";
-            self.odd(file.place("beacons"), "beacons".into(), text.into());
+            let text = "this node receives no beacons, since 'listen' names one address; \
+                        [::] or 0.0.0.0 receives them";
+            self.odd(file.place("beacons"), "beacons", text);
         }
     }
 
     fn destinations(&mut self, file: &Section) {
         let peers: Vec<&str> = file.named("peers").iter().map(|peer| peer.text.as_str()).collect();
-        let allowed = if peers.is_empty() { "no peers are given".into() } else { peers.join(", ") };
+        let allowed = if peers.is_empty() {
+            "none, since there are no peers".into()
+        } else {
+            peers.join(", ")
+        };
         for group in ["topics", "services", "actions"] {
             for named in file.named(group) {
                 for (at, value) in named.section.list("to") {
@@ -253,7 +231,7 @@ impl Findings {
                     {
                         let found = format!("the unknown peer {}", quoted(name));
                         let key = format!("{group}.{}.to", named.text);
-                        self.wrong(*at, key, found, allowed.clone());
+                        self.wrong(*at, key, found, allowed.as_str());
                     }
                 }
             }
@@ -261,53 +239,44 @@ impl Findings {
     }
 
     /// Both keys set how many messages are queued.
-    fn ways_to_give_way(&mut self, file: &Section) {
+    fn queues_in_two_forms(&mut self, file: &Section) {
         for topic in file.named("topics") {
             if let (Some(word), Some((at, Value::Whole(count)))) =
-                (text(&topic.section, "when_slow"), topic.section.single("keep_last"))
+                (topic.section.text("when_slow"), topic.section.single("keep_last"))
                 && topic.section.is_given("keep_last")
             {
-                let found = format!("{count} beside 'when_slow: {word}'");
+                let found = format!("{count} together with 'when_slow: {word}'");
                 let key = format!("topics.{}.keep_last", topic.text);
-                self.wrong(at, key, found, "one of the two keys".into());
+                self.wrong(at, key, found, "one of the two keys");
             }
         }
     }
 
-    fn frames_shared_in_vain(&mut self, file: &Section) {
-        let Some(tf) = file.section("tf") else {
-            return;
-        };
-        if !tf.list("shared").is_empty() && text(tf, "prefix").is_none() {
-            let found = "'shared' without 'prefix'".into();
-            let allowed = "'shared' together with 'prefix'".into();
-            self.wrong(tf.place("shared"), "tf.shared".into(), found, allowed);
+    fn shared_frames_without_prefix(&mut self, file: &Section) {
+        let Some(tf) = file.section("tf") else { return };
+        if !tf.list("shared").is_empty() && tf.text("prefix").is_none() {
+            let allowed = "'shared' together with 'prefix'";
+            self.wrong(tf.place("shared"), "tf.shared", "'shared' without 'prefix'", allowed);
         }
     }
 
     fn queues_too_small(&mut self, file: &Section) {
-        let Some(limits) = file.section("limits") else {
-            return;
-        };
-        let Some((_, Value::Whole(max_message))) = limits.single("max_message") else {
-            return;
-        };
+        let Some(limits) = file.section("limits") else { return };
+        let Some((_, Value::Whole(max_message))) = limits.single("max_message") else { return };
         for key in ["queue_bytes", "reassembly_bytes"] {
             if let Some((at, Value::Whole(bytes))) = limits.single(key)
                 && bytes < max_message
             {
                 let found = format!("{bytes} bytes, less than max_message ({max_message} bytes)");
-                self.wrong(at, format!("limits.{key}"), found, "at least max_message".into());
+                self.wrong(at, format!("limits.{key}"), found, "at least max_message");
             }
         }
     }
 
     fn classes_out_of_order(&mut self, file: &Section) {
-        let Some(dscp) = file.section("dscp") else {
-            return;
-        };
-        let keys = ["best_effort_from", "video_from", "voice_from"];
-        for [lower, higher] in [[keys[0], keys[1]], [keys[1], keys[2]]] {
+        let Some(dscp) = file.section("dscp") else { return };
+        for keys in ["best_effort_from", "video_from", "voice_from"].windows(2) {
+            let (lower, higher) = (keys[0], keys[1]);
             if let Some((_, Value::Whole(least))) = dscp.single(lower)
                 && let Some((at, Value::Whole(from))) = dscp.single(higher)
                 && from < least
@@ -319,13 +288,15 @@ impl Findings {
     }
 
     fn rules_that_never_match(&mut self, file: &Section) {
+        let named = file.named("topics").iter();
         let rules: Vec<(&Named, &Pattern)> =
-            file.named("topics").iter().filter_map(with_pattern).collect();
+            named.filter_map(|rule| Some((rule, as_pattern(&rule.name)?))).collect();
         for (i, (rule, pattern)) in rules.iter().enumerate().take(MAX_TOPIC_RULES) {
             let earlier = rules[..i].iter().find(|(_, earlier)| earlier.covers(pattern));
             if let Some((earlier, _)) = earlier {
                 let text = format!(
-                    "never matches, because {} on line {} comes first and covers it; put it above that line",
+                    "never applies, because {} on line {} comes first and covers it; move it \
+                     above that line",
                     quoted(&earlier.text),
                     earlier.at.line
                 );
@@ -337,34 +308,31 @@ impl Findings {
     /// Without `accept`, only observations are accepted, and only under a prefix. A peer may be in
     /// the file only because this node relays its packets.
     fn peers_without_rights(&mut self, file: &Section) {
-        let has_ros = has_ros(file);
-        let relays =
-            |peer: &Named| matches!(peer.section.single("relay"), Some((_, Value::Flag(true))));
-        for peer in file.named("peers").iter().filter(|peer| has_ros && !relays(peer)) {
-            if !peer.section.is_given("prefix") && !peer.section.is_given("accept") {
-                let name = &peer.text;
-                let text = format!(
-                    "no topic and no service of '{name}' is taken: add 'prefix: /{}' for what it \
-                     senses, or 'accept' with the names that are taken",
-                    name.replace('-', "_")
-                );
-                self.odd(peer.at, format!("peers.{name}"), text);
-            }
+        let has_rights = |peer: &Named| {
+            peer.section.is_given("prefix")
+                || peer.section.is_given("accept")
+                || peer.section.get("relay") == Some(true)
+        };
+        for peer in file.named("peers").iter().filter(|it| has_ros(file) && !has_rights(it)) {
+            let name = &peer.text;
+            let text = format!(
+                "no topic and no service of '{name}' is accepted: add 'prefix: /{}' for its \
+                 observations, or 'accept' with the accepted names",
+                name.replace('-', "_")
+            );
+            self.odd(peer.at, format!("peers.{name}"), text);
         }
     }
 
     /// A service call can move the robot, so it needs a line under the peer that calls.
-    fn services_that_nobody_may_call(&mut self, file: &Section) {
+    fn services_without_callers(&mut self, file: &Section) {
         let calls = file.named("peers").iter().flat_map(|peer| peer.section.list("call"));
         let calls: Vec<&Pattern> = calls.filter_map(|(_, value)| as_pattern(value)).collect();
         for group in ["services", "actions"] {
             for named in file.named(group) {
-                let own = Pattern::new(&named.text);
-                let covered = |own: &Pattern| {
-                    let mut calls = calls.iter();
-                    calls.any(|call| call.covers(own) || own.covers(call))
-                };
-                if own.is_ok_and(|own| !covered(&own)) {
+                let covered =
+                    |own: &Pattern| calls.iter().any(|call| call.covers(own) || own.covers(call));
+                if Pattern::new(&named.text).is_ok_and(|own| !covered(&own)) {
                     let name = quoted_if_pattern(&named.text);
                     let text =
                         format!("no peer may call it: add 'call: {name}' under the peers that may");
@@ -376,41 +344,36 @@ impl Findings {
 
     /// A watchdog starts with the first message that a peer publishes on its topic. A watchdog
     /// whose topic no peer may publish would never start.
-    fn watchdogs_that_nobody_may_feed(&mut self, file: &Section) {
+    fn watchdogs_without_publishers(&mut self, file: &Section) {
         let peers = file.named("peers");
         let names: Vec<NameMap> = peers.iter().map(|peer| assemble::names(&peer.section)).collect();
         for watchdog in file.named("watchdogs").iter().filter(|_| has_ros(file)) {
             let topic = &watchdog.text;
             if !names.iter().any(|of_peer| may_publish(of_peer, topic)) {
                 let text = format!(
-                    "no peer may publish it, so this watchdog never wakes: add \
-                     'accept: {{ {topic}: TYPE }}' under the peer that does"
+                    "no peer may publish it, so this watchdog is never armed: add \
+                     'accept: {{ {topic}: TYPE }}' under the peer that publishes it"
                 );
                 self.odd(watchdog.at, format!("watchdogs.{topic}"), text);
             }
         }
     }
 
-    fn nothing_to_do(&mut self, file: &Section) {
+    fn no_topics_or_peers(&mut self, file: &Section) {
         if ["topics", "services", "actions"].iter().all(|key| file.named(key).is_empty()) {
-            self.odd(TOP, "topics".into(), "no topics, so nothing is sent from here".into());
+            self.odd(TOP, "topics", "no topics, so this node sends nothing");
         }
         if file.named("peers").is_empty() {
-            self.odd(TOP, "peers".into(), "no peers, so there is nobody to talk to".into());
+            self.odd(TOP, "peers", "no peers, so this node connects to no other node");
         }
     }
 
-    fn interfaces_missing(&mut self, file: &Section, surroundings: &Surroundings) {
-        let Some(present) = &surroundings.interfaces else {
-            return;
-        };
+    fn missing_interfaces(&mut self, file: &Section, surroundings: &Surroundings) {
+        let Some(present) = &surroundings.interfaces else { return };
         let mut named: Vec<(Position, String, &str)> = Vec::new();
-        for peer in file.named("peers") {
-            let links = peer.section.sections("links").iter();
-            for link in links.chain([&peer.section]) {
-                if let Some((at, Value::Text(interface))) = link.single("interface") {
-                    named.push((at, format!("peers.{}.interface", peer.text), interface));
-                }
+        for (peer, link) in links(file) {
+            if let Some((at, Value::Text(interface))) = link.single("interface") {
+                named.push((at, format!("peers.{}.interface", peer.text), interface));
             }
         }
         for (at, value) in file.list("beacons") {
@@ -419,13 +382,12 @@ impl Findings {
             }
         }
         let radios = file.named("radios").iter();
-        named.extend(
-            radios.map(|radio| (radio.at, format!("radios.{}", radio.text), radio.text.as_str())),
-        );
+        named.extend(radios.map(|it| (it.at, format!("radios.{}", it.text), it.text.as_str())));
         for (at, key, interface) in named {
             if !present.iter().any(|name| name == interface) {
                 let text = format!(
-                    "this machine has no interface {} now (it has {}); it is used once it is there",
+                    "this machine has no interface {} now (it has {}); it will be used when it \
+                     appears",
                     quoted(interface),
                     present.join(", ")
                 );
@@ -464,11 +426,4 @@ fn as_pattern(value: &Value) -> Option<&Pattern> {
 /// words in braces.
 fn quoted_if_pattern(name: &str) -> String {
     if name.contains('*') { format!("\"{name}\"") } else { name.into() }
-}
-
-fn with_pattern(named: &Named) -> Option<(&Named, &Pattern)> {
-    match &named.name {
-        Value::Pattern(pattern) => Some((named, pattern)),
-        _ => None,
-    }
 }

@@ -6,7 +6,7 @@ use super::units;
 use serde_json::{Value as Json, json};
 use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
-use tautline_gateway::mapping::{Pattern, check_name};
+use tautline_gateway::mapping::{NameError, Pattern, check_name};
 use tautline_gateway::networks::{self, Network};
 use tautline_gateway::tf::MAX_PREFIX;
 use tautline_proto::{PublicKey, Rate};
@@ -104,28 +104,52 @@ pub enum Value {
     Duration(Duration),
 }
 
+impl Value {
+    /// Returns the value as `T`, if it is one.
+    pub fn held<T: for<'v> TryFrom<&'v Value>>(&self) -> Option<T> {
+        self.try_into().ok()
+    }
+}
+
+macro_rules! conversions {
+    ($($variant:ident($type:ty),)*) => {$(
+        impl TryFrom<&Value> for $type {
+            type Error = ();
+
+            fn try_from(value: &Value) -> Result<Self, ()> {
+                match value {
+                    Value::$variant(held) => Ok(held.clone()),
+                    _ => Err(()),
+                }
+            }
+        }
+    )*};
+}
+
+conversions! {
+    Text(String),
+    Listen(SocketAddr),
+    Pattern(Pattern),
+    Key(PublicKey),
+    Network(Network),
+    Flag(bool),
+    Whole(u64),
+    Pacing(Rate),
+    Real(f64),
+    Duration(Duration),
+}
+
 impl Kind {
     /// Parses `text`; the error names the allowed values.
     pub fn parse(&self, text: &str) -> Result<Value, String> {
+        let because = |reason: NameError| format!("{} ({reason})", self.allowed());
         match self {
-            Kind::RosName => check_name(text).map_err(|e| self.allowed_because(e.to_string()))?,
-            Kind::Pattern | Kind::Frames => {
-                let pattern = match self {
-                    Kind::Frames => Pattern::of_frames(text),
-                    _ => Pattern::new(text),
-                };
-                return pattern
-                    .map(Value::Pattern)
-                    .map_err(|e| self.allowed_because(e.to_string()));
-            }
-            Kind::Network => return text.parse().map(Value::Network),
-            _ => {}
+            Kind::RosName => check_name(text).map(|()| Value::Text(text.into())).map_err(because),
+            Kind::Pattern => Pattern::new(text).map(Value::Pattern).map_err(because),
+            Kind::Frames => Pattern::of_frames(text).map(Value::Pattern).map_err(because),
+            Kind::Network => text.parse().map(Value::Network),
+            _ => self.value(text).ok_or_else(|| self.allowed()),
         }
-        self.value(text).ok_or_else(|| self.allowed())
-    }
-
-    fn allowed_because(&self, reason: String) -> String {
-        format!("{} ({reason})", self.allowed())
     }
 
     fn value(&self, text: &str) -> Option<Value> {
@@ -137,13 +161,9 @@ impl Kind {
             Kind::MasterUri => master_uri(text).map(Value::Text),
             Kind::Host => known(is_host(text)),
             Kind::Endpoint => endpoint(text),
-            Kind::Network => text.parse().ok().map(Value::Network),
             Kind::Interface => known(is_interface(text)),
             Kind::Interfaces => text.parse().ok().map(Value::Flag).or(known(is_interface(text))),
-            Kind::RosName => known(true),
             Kind::TypeName => known(text == ANY_TYPE || is_type_name(text)),
-            Kind::Pattern => Pattern::new(text).ok().map(Value::Pattern),
-            Kind::Frames => Pattern::of_frames(text).ok().map(Value::Pattern),
             Kind::FramePrefix => known(is_frame_prefix(text)),
             Kind::Folder => known(text.starts_with('/')),
             Kind::File => known(!text.is_empty() && !text.ends_with('/')),
@@ -159,6 +179,8 @@ impl Kind {
             Kind::Bytes(min, max) => within(units::bytes, text, min, max).map(Value::Whole),
             Kind::Share => within(units::share, text, "0", "1").map(Value::Real),
             Kind::OneOf(words) => known(words.contains(&text)),
+            // These have an error of their own.
+            Kind::RosName | Kind::Pattern | Kind::Frames | Kind::Network => None,
         }
     }
 
@@ -178,17 +200,17 @@ impl Kind {
             Kind::Network => networks::ALLOWED.into(),
             Kind::Interface => "the name of a network interface such as wlan0".into(),
             Kind::Interfaces => {
-                "the name of a network interface such as wlan0; alone, true is all of them and false none".into()
+                "the name of a network interface such as wlan0; alone, true means all of them and false none".into()
             }
             Kind::RosName => "a full topic or node name such as /camera/image".into(),
             Kind::Pattern => "a full topic name such as /scan, or a pattern with * (one level) or ** (any levels)".into(),
             Kind::TypeName => "a type such as geometry_msgs/Twist or geometry_msgs/msg/Twist, or any".into(),
             Kind::Frames => "the name of a frame such as base_link, or a pattern with * (one level) or ** (any levels)".into(),
             Kind::FramePrefix => {
-                format!("1 to {MAX_PREFIX} letters, digits, '_', '-', '.' or single '/', not first, such as robot1/")
+                format!("1 to {MAX_PREFIX} letters, digits, '_', '-', '.' or single '/', not at the start, such as robot1/")
             }
             Kind::Folder => "an absolute path of a folder".into(),
-            Kind::File => "a path of a file, from the folder of this one or absolute".into(),
+            Kind::File => "a path of a file, absolute or relative to the folder of this file".into(),
             Kind::PublicKey => "a public key of 44 characters, as `tautline keygen` shows it".into(),
             Kind::Flag => "true or false".into(),
             Kind::Whole(min, max) => format!("a whole number from {min} to {max}"),

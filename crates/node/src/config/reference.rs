@@ -15,18 +15,18 @@ pub fn markdown() -> String {
     let mut page = format!(
         "<!-- Generated from the option table by `UPDATE=1 cargo test -p tautline-node --test generated`. -->\n\
          # The robot's file\n\n\
-         `tautline init` writes one to start from, `tautline check robot.yaml` explains what it means, \
-         and `tautline run robot.yaml` uses it. Only `name` is required. An unknown key, a value out of its \
-         range or a key given twice is an error with its place, and nothing starts until all are right.\n\n\
-         [robot.schema.json](robot.schema.json) tells editors the same. With the YAML language server, put this first in the file:\n\n\
+         `tautline init` writes a starter file, `tautline check robot.yaml` explains a file, and \
+         `tautline run robot.yaml` uses it. Only `name` is required. An unknown key, a value out of range or \
+         a repeated key is an error with its position. The daemon does not start until all errors are corrected.\n\n\
+         [robot.schema.json](robot.schema.json) describes the same keys to editors. With the YAML language server, begin the file with:\n\n\
          ```yaml\n# yaml-language-server: $schema=PATH/TO/robot.schema.json\n```\n\n\
          ## Example\n\n```yaml\n{EXAMPLE}```\n\n\
          ## Values\n\n\
          - A quantity has its unit: `500ms`, `2s`, `6Mbps`, `5Hz`, `8MB`, `30%`. MB is 10^6 bytes, MiB is 2^20.\n\
          - In YAML, text with `*`, `[`, `{{`, `#` or `: ` needs quotes: `\"/camera/**\"`, `\"[::]:18470\"`.\n\
-         - A name matches only itself. In a pattern `*` is any run of characters within one level of a name, `**` any run across levels.\n\
-         - A list of one may be written without brackets.\n\
-         - Bounds: {MAX_FILE_BYTES} bytes, {MAX_NESTING} levels, {MAX_PEERS} peers, {MAX_TOPIC_RULES} topic rules.\n"
+         - A name matches only itself. In a pattern, `*` stands for any characters within one level of a name, `**` for any characters across levels.\n\
+         - A list with one entry needs no brackets.\n\
+         - Limits: {MAX_FILE_BYTES} bytes, {MAX_NESTING} levels, {MAX_PEERS} peers, {MAX_TOPIC_RULES} topic rules.\n"
     );
     section(&mut page, "The file", "", FILE);
     page
@@ -86,7 +86,7 @@ fn allowed(setting: &Setting) -> String {
         Shape::Single(kind) => kind.allowed(),
         Shape::List(kind) => format!("a list, each entry {}", kind.allowed()),
         Shape::Typed(kind) => format!(
-            "a list, each entry {}; or a map from these to {}, or a list of such",
+            "a list, each entry {}; or a map from such names to {}, or to a list of types",
             kind.allowed(),
             Kind::TypeName.allowed()
         ),
@@ -100,12 +100,12 @@ fn allowed(setting: &Setting) -> String {
 
 fn named(naming: &Naming) -> String {
     let mut text =
-        format!("a map; each name is {}; below it the keys below", naming.names.allowed());
+        format!("a map from names to the keys below; a name is {}", naming.names.allowed());
     if let Some(short) = naming.short_for {
-        let _ = write!(text, ", or the `{short}` alone");
+        let _ = write!(text, "; the `{short}` alone is enough");
     }
     if let Some(key) = naming.list_with {
-        let _ = write!(text, ". Or a list of names and of maps with `{key}`");
+        let _ = write!(text, ". Or a list of names, or of maps with `{key}`");
     }
     text
 }

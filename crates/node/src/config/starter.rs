@@ -4,8 +4,8 @@
 use super::table::{FILE, Preset, Setting, Shape};
 
 const HEADER: &str = "\
-# Tautline: this robot's file. `tautline check FILE` explains what it means.
-# Lines such as '#key: value' show the default or an example: take the # away to use one.
+# Tautline: this robot's file. `tautline check FILE` explains it.
+# Lines such as '#key: value' show the default or an example: remove the # to use one.
 
 ";
 

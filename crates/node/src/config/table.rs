@@ -18,7 +18,8 @@ pub struct Setting {
     pub preset: Preset,
     /// One sentence for people.
     pub doc: &'static str,
-    /// Example of the value, as YAML on one line; empty for sections.
+    /// Example of the value, as YAML on one line; the default, if none is given. Empty for
+    /// sections.
     pub example: &'static str,
     /// Whether `tautline init` writes the key without a comment sign.
     pub in_starter: bool,
@@ -75,28 +76,32 @@ pub struct Naming {
     pub options: &'static [Setting],
 }
 
-const fn single(
-    name: &'static str,
-    kind: Kind,
-    preset: Preset,
-    doc: &'static str,
-    example: &'static str,
-) -> Setting {
-    Setting { name, shape: Shape::Single(kind), preset, doc, example, in_starter: false }
+const fn key(name: &'static str, kind: Kind, preset: Preset) -> Setting {
+    shaped(name, Shape::Single(kind), preset)
 }
 
-const fn group(name: &'static str, shape: Shape, preset: Preset, doc: &'static str) -> Setting {
-    Setting { name, shape, preset, doc, example: "", in_starter: false }
+const fn list(name: &'static str, kind: Kind, preset: Preset) -> Setting {
+    shaped(name, Shape::List(kind), preset)
+}
+
+const fn shaped(name: &'static str, shape: Shape, preset: Preset) -> Setting {
+    let example = if let Preset::Value(value) = preset { value } else { "" };
+    Setting { name, shape, preset, doc: "", example, in_starter: false }
 }
 
 impl Setting {
-    const fn shown(mut self) -> Self {
-        self.in_starter = true;
+    const fn doc(mut self, doc: &'static str) -> Self {
+        self.doc = doc;
         self
     }
 
     const fn example(mut self, example: &'static str) -> Self {
         self.example = example;
+        self
+    }
+
+    const fn shown(mut self) -> Self {
+        self.in_starter = true;
         self
     }
 }
@@ -105,229 +110,105 @@ use Preset::{Absent, Computed, Required, Value};
 
 /// The whole file.
 pub const FILE: &[Setting] = &[
-    single("name", Kind::NodeName, Required, "This node's name, unique in the team.", "robot1")
-        .shown(),
-    single(
-        "listen",
-        Kind::Listen("::"),
-        Value("[::]:18470"),
-        "Where packets are received; [::] takes IPv4 as well, 0.0.0.0 only IPv4.",
-        "\"[::]:18470\"",
-    ),
-    single(
-        "control",
-        Kind::SocketPath,
-        Computed(
-            "$XDG_RUNTIME_DIR/tautline/NAME.sock, or /run/tautline/NAME.sock where that is not set",
-        ),
-        "Unix socket by which `tautline status`, `top` and `set` reach the daemon.",
-        "/run/tautline/robot1.sock",
-    ),
-    single(
-        "metrics",
-        Kind::Listen("127.0.0.1"),
-        Absent("no metrics"),
-        "Where Prometheus may ask for /metrics.",
-        "127.0.0.1:9470",
-    ),
-    group(
-        "beacons",
-        Shape::List(Kind::Interfaces),
-        Absent("peers are not told"),
-        "Interfaces on which this node announces its address to peers on the local network, so that their files need no address of it. A beacon is a few bytes by multicast, which only peers can read: once per second while a peer is down, every 10 s otherwise. Beacons of peers are read where this is on, and where a peer has no address.",
-    )
-    .example("true"),
-    single(
-        "diagnostics",
-        Kind::Flag,
-        Value("true"),
-        "Whether this node publishes its state (peers, links, radios and drops) on /diagnostics of its ROS, and to peers where a name or pattern under topics covers /diagnostics. The available rate of its links is published on NODE_NAME/link of its ROS only. Nothing is published without subscribers.",
-        "false",
-    ),
-    group(
-        "audit",
-        Shape::Switch(AUDIT),
-        Computed("on where the service manager gives a folder for logs (LOGS_DIRECTORY, as the systemd unit does), else off"),
-        "The audit log: JSON lines of who came and went, what was refused, what was changed and by whom, which safe messages were published; see [audit.md](audit.md). true takes the defaults below, false switches it off.",
-    ),
-    single(
-        "security",
-        Kind::OneOf(SECURITY),
-        Value("keys"),
-        "How peers are known: by their keys; or, on closed test networks, by nothing: anybody can then speak for anybody.",
-        "none",
-    ),
-    single(
-        "key",
-        Kind::File,
-        Computed("NAME.key beside this file"),
-        "File of this node's own key, which only its owner may read; `tautline keygen` makes one.",
-        "/etc/tautline/robot1.key",
-    ),
-    group(
-        "ros1",
-        Shape::Switch(ROS1),
-        Computed("on, unless ros2 is there"),
-        "The robot's own ROS 1; false switches it off.",
-    ),
-    group(
-        "ros2",
-        Shape::Switch(ROS2),
-        Absent("off"),
-        "The robot's own ROS 2, in place of ROS 1; true takes it with the defaults below.",
-    ),
-    group(
-        "peers",
-        Shape::Named(&PEERS),
-        Absent("nobody to talk to"),
-        "The other nodes: NAME: with keys below it; under security: none, NAME: ADDRESS will do.",
-    )
-    .shown(),
-    group(
-        "radios",
-        Shape::Named(&RADIOS),
-        Absent("every interface is a radio with the defaults below"),
-        "Interfaces that need settings of their own.",
-    ),
-    group(
-        "dscp",
-        Shape::Switch(DSCP),
-        Computed("on"),
-        "Packets are marked by the highest priority in them, so that Wi-Fi (WMM) sends them before those of others that matter less; other networks may heed it too, or not. On a full channel of 6 Mbps bulk pays with up to a fifth. false leaves them unmarked.",
-    ),
-    group(
-        "topics",
-        Shape::Named(&TOPICS),
-        Absent("nothing is sent from here"),
-        "What is sent from here, and how; the first name or pattern that matches counts.",
-    )
-    .shown(),
-    group(
-        "services",
-        Shape::Named(&SERVICES),
-        Absent("none of this robot's services can be called from elsewhere"),
-        "Services of this robot that peers are offered, and how; the first name or pattern that matches counts. A peer calls those that its `call` names.",
-    ),
-    group(
-        "actions",
-        Shape::Named(&ACTIONS),
-        Absent("none of this robot's actions can be used from elsewhere"),
-        "Actions of this robot (ROS 2) that peers are offered: short for their three services and two topics. A peer uses those that its `call` names. An action of ROS 1 is five topics.",
-    ),
-    group(
-        "watchdogs",
-        Shape::Named(&WATCHDOGS),
-        Absent("silence is silence"),
-        "Topics from peers whose silence is answered by a safe message, by their names here: TOPIC: TIME, or TOPIC: with keys below it. Armed by a message from a peer.",
-    ),
-    group(
-        "tf",
-        Shape::Section(TF),
-        Absent("every transform leaves as it is"),
-        "What leaves from here on topics of tf's types, whatever their names.",
-    ),
-    group("limits", Shape::Section(LIMITS), Absent("the defaults below"), "Bounds and budgets."),
-    group(
-        "realtime",
-        Shape::Section(REALTIME),
-        Absent("the normal scheduler"),
-        "Real-time options of the thread that sends and receives.",
-    ),
+    key("name", Kind::NodeName, Required)
+        .example("robot1")
+        .shown()
+        .doc("Name of this node, unique in the team."),
+    key("listen", Kind::Listen("::"), Value("[::]:18470"))
+        .example("\"[::]:18470\"")
+        .doc("Address and port for packets. [::] accepts IPv6 and IPv4, 0.0.0.0 only IPv4."),
+    key("control", Kind::SocketPath, Computed("$XDG_RUNTIME_DIR/tautline/NAME.sock, or /run/tautline/NAME.sock without that variable"))
+        .example("/run/tautline/robot1.sock")
+        .doc("Unix socket through which `tautline status`, `top`, `set` and `reload` reach the daemon."),
+    key("metrics", Kind::Listen("127.0.0.1"), Absent("no metrics"))
+        .example("127.0.0.1:9470")
+        .doc("Address on which Prometheus can scrape /metrics."),
+    list("beacons", Kind::Interfaces, Absent("no beacons"))
+        .example("true")
+        .doc("Interfaces on which this node announces its address to peers on the local network, so that their files need no address for it. A beacon is a multicast packet of a few bytes that only peers can read. The node sends one per second while a peer is down, otherwise one every 10 s. It reads beacons of peers if this key is set or if a peer has no address."),
+    key("diagnostics", Kind::Flag, Value("true"))
+        .example("false")
+        .doc("Whether this node publishes its state (peers, links, radios and drops) on /diagnostics of its ROS, and to peers if a rule under topics covers /diagnostics. The available rate of its links appears only locally, on NODE_NAME/link. Without subscribers, nothing is published."),
+    shaped("audit", Shape::Switch(AUDIT), Computed("on if the service manager provides a folder for logs (LOGS_DIRECTORY, as the systemd unit does), otherwise off"))
+        .doc("The audit log: a JSON line for each peer that comes up or goes down, each refusal, each change with its author, and each safe message; see [audit.md](audit.md). true uses the defaults below, false disables the log."),
+    key("security", Kind::OneOf(SECURITY), Value("keys"))
+        .example("none")
+        .doc("How peers prove their identity: `keys`, or `none` on closed test networks. With `none`, anybody on the network can act as any node."),
+    key("key", Kind::File, Computed("NAME.key in the folder of this file"))
+        .example("/etc/tautline/robot1.key")
+        .doc("File with this node's secret key, readable only by its owner. `tautline keygen` creates it."),
+    shaped("ros1", Shape::Switch(ROS1), Computed("on, unless ros2 is set"))
+        .doc("Connection to ROS 1 on this robot; false disables it."),
+    shaped("ros2", Shape::Switch(ROS2), Absent("off"))
+        .doc("Connection to ROS 2 on this robot, instead of ROS 1; true uses the defaults below."),
+    shaped("peers", Shape::Named(&PEERS), Absent("no peers"))
+        .shown()
+        .doc("The other nodes, by name: NAME: with the keys below. Under security: none, NAME: ADDRESS is enough."),
+    shaped("radios", Shape::Named(&RADIOS), Absent("every interface is a radio with the defaults below"))
+        .doc("Interfaces with settings of their own."),
+    shaped("dscp", Shape::Switch(DSCP), Computed("on"))
+        .doc("Marks each packet by the highest priority in it. Wi-Fi (WMM) then sends it before less important packets of other senders; other networks may use or ignore the mark. On a saturated 6 Mbps channel, bulk data loses up to a fifth of its rate. false leaves packets unmarked."),
+    shaped("topics", Shape::Named(&TOPICS), Absent("no topic is sent"))
+        .shown()
+        .doc("Topics that this node sends, and how. The first name or pattern that matches a topic applies."),
+    shaped("services", Shape::Named(&SERVICES), Absent("peers can call no service of this robot"))
+        .doc("Services of this robot that are advertised to peers, and how. The first name or pattern that matches a service applies. A peer may call only the services that its `call` names."),
+    shaped("actions", Shape::Named(&ACTIONS), Absent("peers can use no action of this robot"))
+        .doc("ROS 2 actions of this robot that are advertised to peers: shorthand for the three services and two topics of each action. A peer may use only the actions that its `call` names. A ROS 1 action is five topics."),
+    shaped("watchdogs", Shape::Named(&WATCHDOGS), Absent("no safe messages"))
+        .doc("Topics from peers, by their local names, for which this node publishes a safe message when messages stop: TOPIC: TIME, or TOPIC: with the keys below. The first message from a peer arms the watchdog."),
+    shaped("tf", Shape::Section(TF), Absent("every transform is sent unchanged"))
+        .doc("Rules for the transforms that this node sends. They apply to every topic of a tf type, whatever its name."),
+    shaped("limits", Shape::Section(LIMITS), Absent("the defaults below")).doc("Limits and budgets."),
+    shaped("realtime", Shape::Section(REALTIME), Absent("the normal scheduler"))
+        .doc("Real-time options of the thread that sends and receives packets."),
 ];
 
 const AUDIT: &[Setting] = &[
-    single(
-        "to",
-        Kind::OneOf(AUDIT_LOGS),
-        Value("file"),
-        "Where events go: a `file` that rotates, or `journald`, which has bounds of its own; then the keys below mean nothing.",
-        "journald",
-    ),
-    single(
-        "file",
-        Kind::File,
-        Computed("NAME.audit in LOGS_DIRECTORY, or in /var/log/tautline where that is not set"),
-        "The current file; older ones are beside it, as FILE.1, FILE.2 and so on.",
-        "/var/log/tautline/robot1.audit",
-    ),
-    single(
-        "size",
-        Kind::Bytes("256KiB", "1GiB"),
-        Value("8MiB"),
-        "Most bytes of one file; then a new one begins.",
-        "8MiB",
-    ),
-    single(
-        "files",
-        Kind::Whole(1, 100),
-        Value("4"),
-        "Most files, the current one among them; the oldest is removed.",
-        "4",
-    ),
+    key("to", Kind::OneOf(AUDIT_LOGS), Value("file"))
+        .example("journald")
+        .doc("Destination: `file`, which rotates, or `journald`, which has limits of its own and ignores the keys below."),
+    key("file", Kind::File, Computed("NAME.audit in LOGS_DIRECTORY, or in /var/log/tautline without that variable"))
+        .example("/var/log/tautline/robot1.audit")
+        .doc("Path of the current file. Older files are in the same folder as FILE.1, FILE.2 and so on."),
+    key("size", Kind::Bytes("256KiB", "1GiB"), Value("8MiB"))
+        .doc("Maximum size of one file; then a new file begins."),
+    key("files", Kind::Whole(1, 100), Value("4"))
+        .doc("Maximum number of files, including the current one. The oldest is removed."),
 ];
 
-/// Destinations of the audit log.
 const AUDIT_LOGS: &[&str] = &["file", "journald"];
 
 const ROS1: &[Setting] = &[
-    single(
-        "master",
-        Kind::MasterUri,
-        Computed("ROS_MASTER_URI, else http://localhost:11311"),
-        "The ROS master of this robot.",
-        "http://localhost:11311",
-    ),
-    single(
-        "host",
-        Kind::Host,
-        Computed("ROS_HOSTNAME, else ROS_IP, else the machine's name"),
-        "Name or address by which local nodes reach this one. Its ROS sockets listen on the addresses of this machine to which it leads, and on loopback.",
-        "10.0.0.1",
-    ),
-    Setting {
-        name: "allow",
-        shape: Shape::List(Kind::Network),
-        preset: Absent("this machine and the master's alone"),
-        doc: "Other computers of this robot, whose ROS nodes may connect to this one. ROS 1 has no authentication: who can connect reads all that arrives from peers. Never the radio's network.",
-        example: "[10.0.0.0/24]",
-        in_starter: false,
-    },
-    single("node_name", Kind::RosName, Value("/tautline"), "This node's ROS name.", "/tautline"),
-    types(
-        Computed("CMAKE_PREFIX_PATH, ROS_PACKAGE_PATH, then /usr"),
-        "Where types are installed (FOLDER/share/PACKAGE/msg, srv; messages also as FOLDER/lib/python3/dist-packages/PACKAGE/msg); looked into for services, for peers of ROS 2, and for types of peers before what they say of them.",
-        "[/opt/ros/noetic]",
-    ),
+    key("master", Kind::MasterUri, Computed("ROS_MASTER_URI, else http://localhost:11311"))
+        .example("http://localhost:11311")
+        .doc("URI of this robot's ROS master."),
+    key("host", Kind::Host, Computed("ROS_HOSTNAME, else ROS_IP, else the name of the machine"))
+        .example("10.0.0.1")
+        .doc("Name or address by which local nodes reach this node. Its ROS sockets listen on loopback and on those addresses of this machine to which the name resolves."),
+    list("allow", Kind::Network, Absent("only this machine and the machine of the master"))
+        .example("[10.0.0.0/24]")
+        .doc("Other computers of this robot whose ROS nodes may connect to this node. ROS 1 has no authentication: a computer listed here can read everything that arrives from peers. Never list the radio's network."),
+    NODE_NAME,
+    list("definitions", Kind::Folder, Computed("CMAKE_PREFIX_PATH, ROS_PACKAGE_PATH, then /usr"))
+        .example("[/opt/ros/noetic]")
+        .doc("Folders of installed types (FOLDER/share/PACKAGE/msg and srv; messages also FOLDER/lib/python3/dist-packages/PACKAGE/msg). Services and peers with ROS 2 need them. They take precedence over definitions from peers."),
 ];
 
-const fn types(preset: Preset, doc: &'static str, example: &'static str) -> Setting {
-    let shape = Shape::List(Kind::Folder);
-    Setting { name: "definitions", shape, preset, doc, example, in_starter: false }
-}
+const NODE_NAME: Setting =
+    key("node_name", Kind::RosName, Value("/tautline")).doc("ROS name of this node.");
 
 const ROS2: &[Setting] = &[
-    single(
-        "domain",
-        Kind::Whole(0, MAX_DOMAIN as u64),
-        Computed("ROS_DOMAIN_ID, else 0"),
-        "Its domain on this machine; nothing of it crosses the radio, so robots may share a number.",
-        "0",
-    ),
-    single(
-        "range",
-        Kind::OneOf(RANGES),
-        Computed(
-            "ROS_AUTOMATIC_DISCOVERY_RANGE, or localhost if ROS_LOCALHOST_ONLY is 1, else subnet",
-        ),
-        "Where local nodes look for each other; either way only those of this machine are met.",
-        "localhost",
-    ),
-    single("node_name", Kind::RosName, Value("/tautline"), "This node's ROS name.", "/tautline"),
-    types(
-        Computed("AMENT_PREFIX_PATH"),
-        "Where types are installed (FOLDER/share/PACKAGE/msg, srv); looked into for peers of ROS 1, and for watchdogs.",
-        "[/opt/ros/jazzy]",
-    ),
+    key("domain", Kind::Whole(0, MAX_DOMAIN as u64), Computed("ROS_DOMAIN_ID, else 0"))
+        .example("0")
+        .doc("Domain on this machine. No DDS packet crosses the radio, so several robots may use the same number."),
+    key("range", Kind::OneOf(RANGES), Computed("ROS_AUTOMATIC_DISCOVERY_RANGE, or localhost if ROS_LOCALHOST_ONLY is 1, else subnet"))
+        .example("localhost")
+        .doc("Discovery range of local nodes. With either value, this node connects only to nodes on this machine."),
+    NODE_NAME,
+    list("definitions", Kind::Folder, Computed("AMENT_PREFIX_PATH"))
+        .example("[/opt/ros/jazzy]")
+        .doc("Folders of installed types (FOLDER/share/PACKAGE/msg and srv). Peers with ROS 1 and watchdogs need them."),
 ];
 
 /// Discovery ranges of ROS 2 nodes that Tautline supports, of the values of
@@ -346,135 +227,63 @@ const PEERS: Naming = Naming {
     short_for: Some("address"),
     list_with: None,
     options: &[
-        single(
-            "key",
-            Kind::PublicKey,
-            Absent("none, which only security: none allows"),
-            "Its public key, as `tautline keygen` shows it there.",
-            EXAMPLE_KEY,
-        )
-        .shown(),
-        single(
-            "address",
-            Kind::Endpoint,
-            Absent("it calls us"),
-            "Host name or address, with :PORT where that is not 18470.",
-            "10.0.0.2",
-        )
-        .shown(),
-        single(
-            "interface",
-            Kind::Interface,
-            Absent("the routing table's choice"),
-            "Interface to leave by.",
-            "wlan0",
-        ),
-        single(
-            "mtu",
-            Kind::Whole(256, 9000),
-            Absent("the interface's, at most 1500"),
-            "Largest IP packet in bytes.",
-            "1400",
-        ),
-        group(
-            "links",
-            Shape::Sections(LINKS),
-            Absent("one link, by address"),
-            "Several paths to it, in place of address, interface and mtu.",
-        )
-        .example(
-            "[{ address: 10.0.0.2, interface: wlan0 }, { address: 10.1.0.2, interface: wlan1 }]",
-        ),
-        single(
-            "prefix",
-            Kind::RosName,
-            Absent("none"),
-            "Put before the names of its topics and services here. Under a prefix, what it senses is taken (lasers, cameras, odometry, maps, diagnostics, transforms, by name and hash of the type: docs/reference/rights.md lists them), and its services are served.",
-            "/base",
-        )
-        .shown(),
-        group(
-            "remap",
-            Shape::Renames(Kind::RosName),
-            Absent("none"),
-            "Names of its topics that become others here, before the prefix is put on.",
-        )
-        .example("{ /scan: /front/scan }"),
-        group(
-            "accept",
-            Shape::Typed(Kind::Pattern),
-            Absent("with `prefix`: what it senses, and its services; without: nothing"),
-            "Which of its topics, services and actions are taken, by their names there, beside what it senses under a `prefix`; nothing else is. A list takes any type; in a map the type has to be the one given, and of the version that is installed here.",
-        )
-        .example("{ /cmd_vel: geometry_msgs/Twist, \"/plan/**\": any }"),
-        group(
-            "call",
-            Shape::List(Kind::Pattern),
-            Absent("none"),
-            "Services and actions of this robot, of those under services and actions, that it may call.",
-        )
-        .example("[/set_mode, /navigate]"),
-        group(
-            "offer",
-            Shape::List(Kind::Pattern),
-            Absent("all"),
-            "Topics, services and actions of this robot, of those under topics, services and actions, that it is offered; nothing else is.",
-        )
-        .example("[/scan, \"/camera/**\"]"),
-        single(
-            "max_rate",
-            Kind::BitRate("1kbps", "100Gbps"),
-            Value(MAX_RATE),
-            "Most that is taken of its topics, calls and answers, after decompression; what comes faster for longer than a second is dropped here.",
-            "2Mbps",
-        ),
-        single(
-            "max_priority",
-            Kind::Whole(0, 255),
-            Value("255"),
-            "Highest priority that its topics may have where they are passed on.",
-            "200",
-        ),
-        group(
-            "via",
-            Shape::List(Kind::NodeName),
-            Absent("none"),
-            "Peers that pass packets on to it, in the order in which they are tried after its own links; each of them needs `relay` for both ends.",
-        )
-        .example("[robot2]"),
-        single(
-            "relay",
-            Kind::Flag,
-            Value("false"),
-            "Whether its packets for others are passed on from here.",
-            "true",
-        ),
+        key("key", Kind::PublicKey, Absent("none, which only security: none allows"))
+            .example(EXAMPLE_KEY)
+            .shown()
+            .doc("Public key of the peer. `tautline keygen` shows it on that robot."),
+        key("address", Kind::Endpoint, Absent("the peer initiates the handshake"))
+            .example("10.0.0.2")
+            .shown()
+            .doc(ADDRESS),
+        INTERFACE,
+        MTU,
+        shaped("links", Shape::Sections(LINKS), Absent("one link, to address"))
+            .example("[{ address: 10.0.0.2, interface: wlan0 }, { address: 10.1.0.2, interface: wlan1 }]")
+            .doc("Several paths to the peer, instead of address, interface and mtu."),
+        key("prefix", Kind::RosName, Absent("none"))
+            .example("/base")
+            .shown()
+            .doc("Prefix of the local names of the peer's topics and services. With a prefix, this node accepts the peer's observations (lasers, cameras, odometry, maps, diagnostics and transforms, identified by name and hash of the type; docs/reference/rights.md lists them) and serves its services."),
+        shaped("remap", Shape::Renames(Kind::RosName), Absent("none"))
+            .example("{ /scan: /front/scan }")
+            .doc("Topics and services of the peer that get other names here. The prefix is added afterwards."),
+        shaped("accept", Shape::Typed(Kind::Pattern), Absent("with `prefix`: observations and services of the peer; without: nothing"))
+            .example("{ /cmd_vel: geometry_msgs/Twist, \"/plan/**\": any }")
+            .doc("Topics, services and actions of the peer that this node accepts in addition to those under `prefix`, by their names at the peer. A list accepts any type. A map accepts only the given type, in the version that is installed here."),
+        list("call", Kind::Pattern, Absent("none"))
+            .example("[/set_mode, /navigate]")
+            .doc("Services and actions of this robot that the peer may call, out of those under services and actions."),
+        list("offer", Kind::Pattern, Absent("all"))
+            .example("[/scan, \"/camera/**\"]")
+            .doc("Topics, services and actions of this robot that are advertised to the peer, out of those under topics, services and actions."),
+        key("max_rate", Kind::BitRate("1kbps", "100Gbps"), Value(MAX_RATE))
+            .example("2Mbps")
+            .doc("Maximum rate of the peer's topics, calls and responses after decompression. If they exceed it for longer than a second, the excess is dropped."),
+        key("max_priority", Kind::Whole(0, 255), Value("255"))
+            .example("200")
+            .doc("Maximum priority of the peer's topics where this node forwards them."),
+        list("via", Kind::NodeName, Absent("none"))
+            .example("[robot2]")
+            .doc("Peers that forward packets to this peer, tried in this order after its own links. Each of them needs `relay: true` for both ends."),
+        key("relay", Kind::Flag, Value("false"))
+            .example("true")
+            .doc("Whether this node forwards the peer's packets for other nodes."),
     ],
 };
 
-const LINKS: &[Setting] = &[
-    single(
-        "address",
-        Kind::Endpoint,
-        Required,
-        "Host name or address, with :PORT where that is not 18470.",
-        "10.0.0.3",
-    ),
-    single(
-        "interface",
-        Kind::Interface,
-        Absent("the routing table's choice"),
-        "Interface to leave by.",
-        "wlan0",
-    ),
-    single(
-        "mtu",
-        Kind::Whole(256, 9000),
-        Absent("the interface's, at most 1500"),
-        "Largest IP packet in bytes.",
-        "1400",
-    ),
-];
+const ADDRESS: &str = "Host name or address, with :PORT if the port is not 18470.";
+
+const INTERFACE: Setting = key("interface", Kind::Interface, Absent("by the routing table"))
+    .example("wlan0")
+    .doc("Interface that sends the packets.");
+
+const MTU: Setting =
+    key("mtu", Kind::Whole(256, 9000), Absent("the MTU of the interface, at most 1500"))
+        .example("1400")
+        .doc("Maximum size of an IP packet in bytes.");
+
+const LINKS: &[Setting] =
+    &[key("address", Kind::Endpoint, Required).example("10.0.0.3").doc(ADDRESS), INTERFACE, MTU];
 
 const RADIOS: Naming = Naming {
     names: Kind::Interface,
@@ -482,68 +291,38 @@ const RADIOS: Naming = Naming {
     short_for: None,
     list_with: None,
     options: &[
-        single(
-            "rate",
-            Kind::Pacing("1kbps", "100Gbps"),
-            Value("auto"),
-            "Rate control. `auto`: by back-pressure of the radio, and at the rate that the reports of each peer show, wherever the bottleneck is. A rate: packets are sent at this rate whatever peers report, so a rate above the bottleneck's fills a queue. `back-pressure`: by back-pressure of the radio alone. `aid`, `aimd`: by losses, as RCom, for comparison.",
-            "6Mbps",
-        ),
-        single(
-            "in_flight",
-            Kind::Whole(1, 64),
-            Value("2"),
-            "How many full packets may wait in the kernel at once.",
-            "2",
-        ),
+        key("rate", Kind::Pacing("1kbps", "100Gbps"), Value("auto"))
+            .example("6Mbps")
+            .doc("Rate control. `auto` follows back-pressure of the radio and the reports of each peer, wherever the bottleneck is. A rate is fixed: packets are sent at this rate whatever peers report, so a rate above that of the bottleneck fills a queue. `back-pressure` follows only back-pressure of the radio. `aid` and `aimd` follow losses, as in RCom, for comparison."),
+        key("in_flight", Kind::Whole(1, 64), Value("2"))
+            .doc("Maximum number of full packets in the kernel at once."),
     ],
 };
 
 const DSCP: &[Setting] = &[
-    single(
-        "voice",
-        DSCP_KIND,
-        Value("48"),
-        "DSCP of the most urgent packets, and of Tautline's own. 48 (CS6) is Wi-Fi's voice category on all kernels; 46 (EF) on those since 6.8.",
-        "46",
-    ),
-    single("voice_from", FROM_KIND, Value("210"), "Lowest priority of these; 256: none.", "250"),
-    single(
-        "video",
-        DSCP_KIND,
-        Value("32"),
-        "DSCP of the next: 32 (CS4) is Wi-Fi's video category.",
-        "34",
-    ),
-    single("video_from", FROM_KIND, Value("140"), "Lowest priority of these; 256: none.", "120"),
-    single("best_effort", DSCP_KIND, Value("0"), "DSCP of the rest, which is most.", "0"),
-    single(
-        "best_effort_from",
-        FROM_KIND,
-        Value("10"),
-        "Lowest priority of these; what is below it waits for everybody's.",
-        "1",
-    ),
-    single(
-        "background",
-        DSCP_KIND,
-        Value("8"),
-        "DSCP of what is below: 8 (CS1) is Wi-Fi's background category.",
-        "8",
-    ),
+    key("voice", DSCP_KIND, Value("48"))
+        .example("46")
+        .doc("DSCP of the most urgent packets and of Tautline's own packets. 48 (CS6) selects Wi-Fi's voice category on all kernels, 46 (EF) only since 6.8."),
+    key("voice_from", FROM_KIND, Value("210")).example("250").doc(FROM),
+    key("video", DSCP_KIND, Value("32"))
+        .example("34")
+        .doc("DSCP of the next class. 32 (CS4) selects Wi-Fi's video category."),
+    key("video_from", FROM_KIND, Value("140")).example("120").doc(FROM),
+    key("best_effort", DSCP_KIND, Value("0"))
+        .doc("DSCP of the next class, to which most packets belong."),
+    key("best_effort_from", FROM_KIND, Value("10"))
+        .example("1")
+        .doc("Minimum priority of this class. Lower priorities wait for the packets of all senders."),
+    key("background", DSCP_KIND, Value("8"))
+        .doc("DSCP of all lower priorities. 8 (CS1) selects Wi-Fi's background category."),
 ];
 
 const DSCP_KIND: Kind = Kind::Whole(0, 63);
 /// One more than the highest priority; as a limit it matches no packet.
 const FROM_KIND: Kind = Kind::Whole(0, 256);
+const FROM: &str = "Minimum priority of this class; 256 disables it.";
 
-const SERVICES: Naming = Naming {
-    names: Kind::Pattern,
-    example: "/switch",
-    short_for: None,
-    list_with: Some("name"),
-    options: CALLS,
-};
+const SERVICES: Naming = Naming { names: Kind::Pattern, example: "/switch", ..ACTIONS };
 
 const ACTIONS: Naming = Naming {
     names: Kind::RosName,
@@ -554,28 +333,15 @@ const ACTIONS: Naming = Naming {
 };
 
 const CALLS: &[Setting] = &[
-    single(
-        "priority",
-        Kind::Whole(0, 255),
-        Value("150"),
-        "Of calls and answers; higher goes first, from the next packet on.",
-        "180",
-    ),
-    single(
-        "timeout",
-        Kind::Duration("1ms", "10min"),
-        Value("5s"),
-        "How long a caller waits for an answer; the result of an action is waited for until it ends.",
-        "2s",
-    ),
-    Setting {
-        name: "to",
-        shape: Shape::List(Kind::NodeName),
-        preset: Absent("every peer"),
-        doc: "Peers that are offered it; who may call, `peers.NAME.call` says.",
-        example: "[base]",
-        in_starter: false,
-    },
+    key("priority", Kind::Whole(0, 255), Value("150"))
+        .example("180")
+        .doc("Priority of calls and responses. A higher priority is sent first, from the next packet on."),
+    key("timeout", Kind::Duration("1ms", "10min"), Value("5s"))
+        .example("2s")
+        .doc("Maximum time that a caller waits for a response. For the result of an action it waits until the action ends."),
+    list("to", Kind::NodeName, Absent("every peer"))
+        .example("[base]")
+        .doc("Peers to which it is advertised. `peers.NAME.call` determines which of them may call it."),
 ];
 
 const TOPICS: Naming = Naming {
@@ -584,58 +350,30 @@ const TOPICS: Naming = Naming {
     short_for: None,
     list_with: Some("name"),
     options: &[
-        single(
-            "priority",
-            Kind::Whole(0, 255),
-            Value("100"),
-            "Higher goes first, from the next packet on.",
-            "200",
-        )
-        .shown(),
-        single(
-            "keep_last",
-            Kind::Whole(1, 65535),
-            Computed("1 for images and point clouds, 10 for all else"),
-            "Number of newest messages that matter. At most this number is queued, and a message that was repaired late is still delivered after fewer newer messages than this. With 1 messages never arrive out of order.",
-            "1",
-        ),
-        single(
-            "when_slow",
-            Kind::OneOf(WhenSlow::WORDS),
-            Absent("as keep_last says"),
-            "How the topic gives way where a link cannot carry all of it. `latest`: only the newest message waits, each as fresh as can be; another word for keep_last: 1. `thin`: every n-th message is sent, at even distances and without waiting for one before it, the rest is left out; fewer than with latest, for filters and mapping. `queue`: all wait in order, until lifespan or limits end that; for bursts, since on a link that is too slow for long all become as old as may be. `status` tells what was given up.",
-            "thin",
-        ),
-        single(
-            "lifespan",
-            Kind::Duration("1ms", "24h"),
-            Absent("never worthless"),
-            "Age past which a message is worthless and dropped.",
-            "500ms",
-        ),
-        single(
-            "rate",
-            Kind::Frequency("0.001", "100000"),
-            Absent("every message"),
-            "Most messages per second; the rest is left out at the source. Transforms of tf are merged instead: each message has the latest of every frame that was renewed since the one before.",
-            "5Hz",
-        ),
-        single(
-            "compression",
-            Kind::OneOf(&["none", "zstd"]),
-            Value("none"),
-            "Compression of the payload; sent as it is where that is not smaller.",
-            "zstd",
-        ),
-        group("to", Shape::List(Kind::NodeName), Absent("every peer"), "Peers that may have it.")
-            .example("[base]"),
-        single(
-            "repair",
-            Kind::Flag,
-            Value("true"),
-            "Whether lost pieces are sent again while the message is useful.",
-            "true",
-        ),
+        key("priority", Kind::Whole(0, 255), Value("100"))
+            .example("200")
+            .shown()
+            .doc("A higher priority is sent first, from the next packet on."),
+        key("keep_last", Kind::Whole(1, 65535), Computed("1 for images and point clouds, 10 for other types"))
+            .example("1")
+            .doc("Number of newest messages that matter. At most this number is queued. A message that was repaired late is delivered if fewer newer messages than this have arrived. With 1, messages never arrive out of order."),
+        key("when_slow", Kind::OneOf(WhenSlow::WORDS), Absent("by keep_last"))
+            .example("thin")
+            .doc("Behaviour on a link that cannot carry the whole topic. `latest` queues only the newest message; it is another name for keep_last: 1. `thin` sends every n-th message at even intervals, each without waiting for an earlier one, and drops the rest. It sends fewer messages than `latest`, and is for filters and mapping. `queue` keeps all messages in order until lifespan or limits drop them. It is for bursts: on a link that stays too slow, all messages become old. `status` shows the drops."),
+        key("lifespan", Kind::Duration("1ms", "24h"), Absent("no limit"))
+            .example("500ms")
+            .doc("Age at which a message becomes worthless and is dropped."),
+        key("rate", Kind::Frequency("0.001", "100000"), Absent("every message"))
+            .example("5Hz")
+            .doc("Maximum messages per second; the rest is dropped at the source. Transforms of tf are merged instead: each message contains the latest transform of every frame that changed since the previous message."),
+        key("compression", Kind::OneOf(&["none", "zstd"]), Value("none"))
+            .example("zstd")
+            .doc("Compression of the payload. A payload that does not become smaller is sent uncompressed."),
+        list("to", Kind::NodeName, Absent("every peer"))
+            .example("[base]")
+            .doc("Peers that receive the topic."),
+        key("repair", Kind::Flag, Value("true"))
+            .doc("Whether lost fragments are sent again while the message is useful."),
     ],
 };
 
@@ -645,106 +383,51 @@ const WATCHDOGS: Naming = Naming {
     short_for: Some("after"),
     list_with: None,
     options: &[
-        single(
-            "after",
-            Kind::Duration("10ms", "1h"),
-            Required,
-            "Longest time without a message from any peer.",
-            "500ms",
-        ),
-        group(
-            "message",
-            Shape::Fields,
-            Absent("all zero, false and empty"),
-            "Fields of the safe message; those left out are zero, false or empty. The topic's type has to be installed on this robot: what a peer says of its layout is believed only where the hash covers all of it (ROS 2; in ROS 1 types without nested ones).",
-        )
-        .example("{ linear: { x: 0.0 } }"),
-        single(
-            "repeat",
-            Kind::Duration("10ms", "1h"),
-            Absent("it is published once"),
-            "How often it is published while the topic stays silent.",
-            "1s",
-        ),
+        key("after", Kind::Duration("10ms", "1h"), Required)
+            .example("500ms")
+            .doc("Maximum time without a message from any peer."),
+        shaped("message", Shape::Fields, Absent("all zero, false and empty"))
+            .example("{ linear: { x: 0.0 } }")
+            .doc("Fields of the safe message; omitted fields are zero, false or empty. The topic's type must be installed on this robot, unless its hash covers the whole definition (in ROS 2; in ROS 1 for types without nested types)."),
+        key("repeat", Kind::Duration("10ms", "1h"), Absent("once"))
+            .example("1s")
+            .doc("Interval at which the safe message is published again while no messages arrive."),
     ],
 };
 
 const TF: &[Setting] = &[
-    group(
-        "frames",
-        Shape::List(Kind::Frames),
-        Absent("all"),
-        "Frames whose transforms leave: a transform is known by its child frame, as named on this robot.",
-    )
-    .example("[odom, base_link, \"arm/**\"]"),
-    single(
-        "prefix",
-        Kind::FramePrefix,
-        Absent("none"),
-        "Prefix of the names of all frames, which distinguishes robots. frame_id in other messages does not change.",
-        "robot1/",
-    ),
-    group(
-        "shared",
-        Shape::List(Kind::Frames),
-        Absent("none"),
-        "Frames common to all robots, which get no prefix.",
-    )
-    .example("[map, earth]"),
+    list("frames", Kind::Frames, Absent("all"))
+        .example("[odom, base_link, \"arm/**\"]")
+        .doc("Frames whose transforms are sent. The child frame identifies a transform, by its name on this robot."),
+    key("prefix", Kind::FramePrefix, Absent("none"))
+        .example("robot1/")
+        .doc("Prefix of the names of all frames, which distinguishes robots. frame_id in other messages does not change."),
+    list("shared", Kind::Frames, Absent("none"))
+        .example("[map, earth]")
+        .doc("Frames common to all robots, which get no prefix."),
 ];
 
 const LIMITS: &[Setting] = &[
-    single(
-        "max_message",
-        Kind::Bytes("1kB", "1GiB"),
-        Value("8MB"),
-        "Largest message carried.",
-        "8MB",
-    ),
-    single(
-        "queue_bytes",
-        Kind::Bytes("1kB", "4GiB"),
-        Value("16MB"),
-        "Bytes held for one peer, waiting or not yet acknowledged; at least max_message.",
-        "16MB",
-    ),
-    single(
-        "queue_time",
-        Kind::Duration("10ms", "1h"),
-        Value("2s"),
-        "Time the queue of one peer may take to drain.",
-        "2s",
-    ),
-    single(
-        "reassembly_bytes",
-        Kind::Bytes("1kB", "4GiB"),
-        Value("16MB"),
-        "Bytes of incomplete messages from one peer; at least max_message.",
-        "16MB",
-    ),
-    single(
-        "repair_budget",
-        Kind::Share,
-        Value("30%"),
-        "Share of the bytes sent that repairs may add.",
-        "30%",
-    ),
+    key("max_message", Kind::Bytes("1kB", "1GiB"), Value("8MB"))
+        .doc("Maximum size of a message."),
+    key("queue_bytes", Kind::Bytes("1kB", "4GiB"), Value("16MB"))
+        .doc("Maximum bytes of the messages for one peer, queued or not yet acknowledged; at least max_message."),
+    key("queue_time", Kind::Duration("10ms", "1h"), Value("2s"))
+        .doc("Maximum time to drain the queue of one peer."),
+    key("reassembly_bytes", Kind::Bytes("1kB", "4GiB"), Value("16MB"))
+        .doc("Maximum bytes of incomplete messages from one peer; at least max_message."),
+    key("repair_budget", Kind::Share, Value("30%"))
+        .doc("Fraction of the sent bytes that repairs may add."),
 ];
 
 const REALTIME: &[Setting] = &[
-    single(
-        "priority",
-        Kind::Whole(1, 99),
-        Absent("the normal scheduler"),
-        "SCHED_FIFO priority; needs CAP_SYS_NICE.",
-        "50",
-    ),
-    single("cpu", Kind::Whole(0, 1023), Absent("any"), "CPU to stay on.", "1"),
-    single(
-        "lock_memory",
-        Kind::Flag,
-        Value("false"),
-        "Lock all memory, so that paging never delays a packet; needs CAP_IPC_LOCK.",
-        "true",
+    key("priority", Kind::Whole(1, 99), Absent("the normal scheduler"))
+        .example("50")
+        .doc("SCHED_FIFO priority; needs CAP_SYS_NICE."),
+    key("cpu", Kind::Whole(0, 1023), Absent("any"))
+        .example("1")
+        .doc("CPU to which the thread is bound."),
+    key("lock_memory", Kind::Flag, Value("false")).example("true").doc(
+        "Whether all memory is locked, so that paging never delays a packet; needs CAP_IPC_LOCK.",
     ),
 ];

@@ -25,18 +25,18 @@ struct Entry {
     content: Content,
 }
 
-/// A value and its position.
 pub type At<T> = (Position, T);
+/// A name at the peer and its new name.
+pub type Rename = At<(String, String)>;
 /// A value with its types; no types means any type.
 pub type Typed = At<(Value, Vec<Value>)>;
 
-/// The parsed value of a key.
 #[derive(Debug, Clone, PartialEq)]
 enum Content {
     Single(Value),
     List(Vec<At<Value>>),
     Typed(Vec<Typed>),
-    Renames(Vec<At<(String, String)>>),
+    Renames(Vec<Rename>),
     Fields(Fields),
     Section(Section),
     Off,
@@ -47,14 +47,34 @@ enum Content {
 /// One section of a map from names to sections.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Named {
-    /// Position of the name.
     pub at: Position,
-    /// Name.
     pub name: Value,
     /// Name as in the file.
     pub text: String,
-    /// Keys of the section.
     pub section: Section,
+}
+
+macro_rules! lists {
+    ($($name:ident: $variant:ident of $entry:ty, $doc:literal;)*) => {
+        impl Section {$(
+            #[doc = $doc]
+            pub fn $name(&self, key: &str) -> &[$entry] {
+                match self.content(key) {
+                    Some(Content::$variant(entries)) => entries,
+                    _ => &[],
+                }
+            }
+        )*}
+    };
+}
+
+lists! {
+    list: List of At<Value>, "Returns the list under `key`; empty if there is none.";
+    typed: Typed of Typed, "Returns the values under `key` with their types; no types means any type.";
+    renames: Renames of Rename, "Returns the renames under `key`.";
+    fields: Fields of (String, Written), "Returns a message's fields under `key`.";
+    sections: Sections of Section, "Returns the sections listed under `key`.";
+    named: Named of Named, "Returns the named sections under `key`.";
 }
 
 impl Section {
@@ -66,37 +86,26 @@ impl Section {
         }
     }
 
-    /// Returns the list under `key`; empty if there is none.
-    pub fn list(&self, key: &str) -> &[At<Value>] {
-        match self.content(key) {
-            Some(Content::List(list)) => list,
-            _ => &[],
+    /// Returns the value under `key`, if it has the type `T`.
+    pub fn get<T: for<'v> TryFrom<&'v Value>>(&self, key: &str) -> Option<T> {
+        self.single(key)?.1.held()
+    }
+
+    /// Returns the whole number under `key`, if `T` can hold it.
+    pub fn number<T: TryFrom<u64>>(&self, key: &str) -> Option<T> {
+        self.get::<u64>(key)?.try_into().ok()
+    }
+
+    pub fn text(&self, key: &str) -> Option<&str> {
+        match self.single(key)? {
+            (_, Value::Text(text)) => Some(text),
+            _ => None,
         }
     }
 
-    /// Returns the values under `key` with their types (no types means any type); empty if there
-    /// are no values.
-    pub fn typed(&self, key: &str) -> &[Typed] {
-        match self.content(key) {
-            Some(Content::Typed(entries)) => entries,
-            _ => &[],
-        }
-    }
-
-    /// Returns the renames under `key`; empty if there are none.
-    pub fn renames(&self, key: &str) -> &[At<(String, String)>] {
-        match self.content(key) {
-            Some(Content::Renames(pairs)) => pairs,
-            _ => &[],
-        }
-    }
-
-    /// Returns a message's fields under `key`; empty if there are none.
-    pub fn fields(&self, key: &str) -> &[(String, Written)] {
-        match self.content(key) {
-            Some(Content::Fields(fields)) => fields,
-            _ => &[],
-        }
+    /// Returns the listed values under `key` that have the type `T`.
+    pub fn all<T: for<'v> TryFrom<&'v Value>>(&self, key: &str) -> Vec<T> {
+        self.list(key).iter().filter_map(|(_, value)| value.held()).collect()
     }
 
     /// Returns the section under `key`; `None` if it is disabled or wrong.
@@ -104,22 +113,6 @@ impl Section {
         match self.content(key)? {
             Content::Section(section) => Some(section),
             _ => None,
-        }
-    }
-
-    /// Returns the sections listed under `key`; empty if there are none.
-    pub fn sections(&self, key: &str) -> &[Section] {
-        match self.content(key) {
-            Some(Content::Sections(sections)) => sections,
-            _ => &[],
-        }
-    }
-
-    /// Returns the named sections under `key`; empty if there are none.
-    pub fn named(&self, key: &str) -> &[Named] {
-        match self.content(key) {
-            Some(Content::Named(named)) => named,
-            _ => &[],
         }
     }
 
@@ -149,17 +142,12 @@ struct Walk<'out> {
 
 impl Walk<'_> {
     fn section(&mut self, settings: &'static [Setting], node: &Node, path: &str) -> Section {
-        let no_keys = Vec::new();
         let keys = match &node.yaml {
-            Yaml::Map(keys) => keys,
-            Yaml::Nothing => &no_keys,
+            Yaml::Map(keys) => keys.as_slice(),
+            Yaml::Nothing => &[],
             _ => {
-                self.wrong(
-                    node.at,
-                    path,
-                    node.in_words(),
-                    format!("these keys: {}", names(settings)),
-                );
+                let allowed = format!("these keys: {}", names(settings));
+                self.unfit::<()>(node, path, allowed);
                 return Section { at: node.at, entries: BTreeMap::new() };
             }
         };
@@ -178,7 +166,7 @@ impl Walk<'_> {
         for (key, value) in keys {
             let Some(setting) = settings.iter().find(|s| s.name == key.name) else {
                 let found = format!("the unknown key {}", quoted(&key.name));
-                self.wrong(key.at, path, found, allowed_keys(settings, &key.name));
+                self.wrong::<()>(key.at, path, found, allowed_keys(settings, &key.name));
                 continue;
             };
             seen.push(setting.name);
@@ -198,21 +186,18 @@ impl Walk<'_> {
         match (&setting.shape, setting.preset) {
             (Shape::Switch(_), Preset::Absent(_)) => None,
             (Shape::Section(settings) | Shape::Switch(settings), _) => {
-                let nothing = Node { at, yaml: Yaml::Nothing };
-                Some(Content::Section(self.section(settings, &nothing, &join(path, setting.name))))
+                let path = join(path, setting.name);
+                Some(Content::Section(self.keys(settings, [].iter(), at, &path)))
             }
             (Shape::Single(kind), Preset::Value(text)) => {
                 kind.parse(text).ok().map(Content::Single)
             }
-            (Shape::Single(kind), Preset::Required) => {
-                self.wrong(
-                    at,
-                    &join(path, setting.name),
-                    "nothing, though it is required".into(),
-                    kind.allowed(),
-                );
-                None
-            }
+            (Shape::Single(kind), Preset::Required) => self.wrong(
+                at,
+                &join(path, setting.name),
+                "nothing, though it is required".into(),
+                kind.allowed(),
+            ),
             _ => None,
         }
     }
@@ -226,21 +211,14 @@ impl Walk<'_> {
             (Shape::Fields, Yaml::Nothing) => Some(Content::Fields(Vec::new())),
             (Shape::Fields, _) => match self.written(node, path)? {
                 Written::Map(fields) => Some(Content::Fields(fields)),
-                _ => {
-                    self.wrong(node.at, path, node.in_words(), "a map of fields".into());
-                    None
-                }
+                _ => self.unfit(node, path, "a map of fields"),
             },
             (Shape::Switch(settings), Yaml::Scalar(text)) => match text.as_str() {
-                "true" => {
-                    let nothing = Node { at: node.at, yaml: Yaml::Nothing };
-                    Some(Content::Section(self.section(settings, &nothing, path)))
-                }
+                "true" => Some(Content::Section(self.keys(settings, [].iter(), node.at, path))),
                 "false" => Some(Content::Off),
                 _ => {
                     let allowed = format!("true, false, or these keys: {}", names(settings));
-                    self.wrong(node.at, path, node.in_words(), allowed);
-                    None
+                    self.unfit(node, path, allowed)
                 }
             },
             (Shape::Section(settings) | Shape::Switch(settings), _) => {
@@ -254,14 +232,17 @@ impl Walk<'_> {
     }
 
     fn single(&mut self, kind: &Kind, node: &Node, path: &str) -> Option<Value> {
-        let result = match &node.yaml {
-            Yaml::Scalar(text) => kind.parse(text),
+        let allowed = match &node.yaml {
+            Yaml::Scalar(text) => match kind.parse(text) {
+                Ok(value) => return Some(value),
+                Err(allowed) => allowed,
+            },
             Yaml::List(_) if matches!(kind, Kind::Endpoint | Kind::Listen(_) | Kind::Host) => {
-                Err(format!("{}; in YAML, [ starts a list unless it is in quotes", kind.allowed()))
+                format!("{}; in YAML, [ starts a list unless it is in quotes", kind.allowed())
             }
-            _ => Err(kind.allowed()),
+            _ => kind.allowed(),
         };
-        result.map_err(|allowed| self.wrong(node.at, path, node.in_words(), allowed)).ok()
+        self.unfit(node, path, allowed)
     }
 
     fn list(&mut self, kind: &Kind, node: &Node, path: &str) -> Option<Vec<At<Value>>> {
@@ -270,13 +251,10 @@ impl Walk<'_> {
             Yaml::List(nodes) if !nodes.is_empty() => nodes,
             Yaml::Scalar(_) => alone,
             _ => {
-                let found = if node.yaml == Yaml::List(vec![]) {
-                    "an empty list".into()
-                } else {
-                    node.in_words()
-                };
-                self.wrong(node.at, path, found, format!("a list, each entry {}", kind.allowed()));
-                return None;
+                let is_empty_list = matches!(node.yaml, Yaml::List(_));
+                let found = if is_empty_list { "an empty list".into() } else { node.in_words() };
+                let allowed = format!("a list, each entry {}", kind.allowed());
+                return self.wrong(node.at, path, found, allowed);
             }
         };
         let entry =
@@ -301,20 +279,9 @@ impl Walk<'_> {
         Some(entries)
     }
 
-    fn renames(
-        &mut self,
-        kind: &Kind,
-        node: &Node,
-        path: &str,
-    ) -> Option<Vec<At<(String, String)>>> {
+    fn renames(&mut self, kind: &Kind, node: &Node, path: &str) -> Option<Vec<Rename>> {
         let Yaml::Map(pairs) = &node.yaml else {
-            self.wrong(
-                node.at,
-                path,
-                node.in_words(),
-                "a map such as { /scan: /front/scan }".into(),
-            );
-            return None;
+            return self.unfit(node, path, "a map such as { /scan: /front/scan }");
         };
         let mut renames = Vec::new();
         for (from, to) in pairs {
@@ -345,8 +312,7 @@ impl Walk<'_> {
             }
             Yaml::Nothing => {
                 let allowed = "a value, a list or a map of fields; \"\" is empty text";
-                self.wrong(node.at, path, node.in_words(), allowed.into());
-                return None;
+                return self.unfit(node, path, allowed);
             }
         })
     }
@@ -361,8 +327,7 @@ impl Walk<'_> {
             Yaml::List(nodes) if !nodes.is_empty() => nodes,
             _ => {
                 let allowed = format!("a list with these keys in each entry: {}", names(settings));
-                self.wrong(node.at, path, node.in_words(), allowed);
-                return None;
+                return self.unfit(node, path, allowed);
             }
         };
         let each = nodes.iter().enumerate();
@@ -370,29 +335,25 @@ impl Walk<'_> {
     }
 
     fn named(&mut self, naming: &'static Naming, node: &Node, path: &str) -> Option<Vec<Named>> {
+        let mut all = Vec::new();
         match (&node.yaml, naming.list_with) {
-            (Yaml::Nothing, _) => Some(Vec::new()),
-            (Yaml::Map(entries), _) => Some(
-                entries
-                    .iter()
-                    .filter_map(|(name, value)| self.one_named(naming, name, value, path))
-                    .collect(),
-            ),
+            (Yaml::Nothing, _) => {}
+            (Yaml::Map(entries), _) => {
+                for (name, value) in entries {
+                    all.extend(self.one_named(naming, name, value, path));
+                }
+            }
             (Yaml::List(nodes), Some(name_key)) => {
-                let each = nodes.iter().enumerate();
-                Some(
-                    each.filter_map(|(i, n)| {
-                        self.listed(naming, name_key, n, &format!("{path}[{i}]"))
-                    })
-                    .collect(),
-                )
+                for (i, node) in nodes.iter().enumerate() {
+                    all.extend(self.listed(naming, name_key, node, &format!("{path}[{i}]")));
+                }
             }
             _ => {
-                let allowed = format!("a map whose keys are each {}", naming.names.allowed());
-                self.wrong(node.at, path, node.in_words(), allowed);
-                None
+                let allowed = format!("a map; each key is {}", naming.names.allowed());
+                return self.unfit(node, path, allowed);
             }
         }
+        Some(all)
     }
 
     fn one_named(
@@ -423,47 +384,46 @@ impl Walk<'_> {
         node: &Node,
         path: &str,
     ) -> Option<Named> {
-        let named = |name: &Node, rest: Vec<(Key, Node)>| match &name.yaml {
-            Yaml::Scalar(text) => Some((Key { at: name.at, name: text.clone() }, rest)),
-            _ => None,
-        };
-        let parts = match &node.yaml {
+        let (name, rest) = match &node.yaml {
             Yaml::Map(entries) => {
-                let rest =
-                    entries.iter().filter(|(key, _)| key.name != name_key).cloned().collect();
-                entries
-                    .iter()
-                    .find(|(key, _)| key.name == name_key)
-                    .and_then(|(_, name)| named(name, rest))
+                let name = entries.iter().find(|(key, _)| key.name == name_key);
+                let rest = entries.iter().filter(|(key, _)| key.name != name_key);
+                (name.map(|(_, name)| name), rest.cloned().collect())
             }
-            _ => named(node, Vec::new()),
+            _ => (Some(node), Vec::new()),
         };
-        let Some((key, rest)) = parts else {
+        let Some(Node { at, yaml: Yaml::Scalar(text) }) = name else {
             let allowed =
                 format!("a name, or a map with '{name_key}', which is {}", naming.names.allowed());
-            self.wrong(node.at, path, node.in_words(), allowed);
-            return None;
+            return self.unfit(node, path, allowed);
         };
+        let key = Key { at: *at, name: text.clone() };
         let name = self.name(&naming.names, &key, path);
         let section = self.keys(naming.options, rest.iter(), key.at, path);
         Some(Named { at: key.at, name: name?, text: key.name, section })
     }
 
     fn name(&mut self, kind: &Kind, key: &Key, path: &str) -> Option<Value> {
-        let result = kind.parse(&key.name);
-        result
-            .map_err(|allowed| {
+        match kind.parse(&key.name) {
+            Ok(name) => Some(name),
+            Err(allowed) => {
                 self.wrong(key.at, path, format!("the name {}", quoted(&key.name)), allowed)
-            })
-            .ok()
+            }
+        }
     }
 
-    fn wrong(&mut self, at: Position, path: &str, found: String, allowed: String) {
+    /// Adds the problem that `node` has another form or value; returns `None` in place of its value.
+    fn unfit<T>(&mut self, node: &Node, path: &str, allowed: impl Into<String>) -> Option<T> {
+        self.wrong(node.at, path, node.in_words(), allowed.into())
+    }
+
+    /// Adds a problem; returns `None` in place of the value.
+    fn wrong<T>(&mut self, at: Position, path: &str, found: String, allowed: String) -> Option<T> {
         self.problems.push(Problem { at, key: path.into(), found, allowed });
+        None
     }
 }
 
-/// Joins `path` and `key` with a dot.
 pub fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.into() } else { format!("{path}.{key}") }
 }

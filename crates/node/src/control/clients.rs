@@ -19,13 +19,11 @@ pub const MAX_CLIENTS: usize = 24;
 pub const GIVES_WAY_AFTER: Duration = Duration::from_secs(5);
 /// Error sent to a client that is disconnected because it is idle.
 const GAVE_WAY: &[u8] =
-    b"{\"error\":\"this connection asked nothing for a while and gave way to another\"}\n";
+    b"{\"error\":\"this connection was idle and was closed for another client\"}\n";
 const ROOT: u32 = 0;
 
-/// All connected clients.
 #[derive(Debug)]
 pub(super) struct Clients {
-    /// User id of the daemon.
     own: u32,
     all: Mutex<Vec<Client>>,
 }
@@ -52,13 +50,15 @@ impl Clients {
     ) -> Result<Place, String> {
         let mut all = self.lock();
         let of_user = |it: &Client| it.uid == uid;
-        if !makes_room(&mut all, now, MAX_CLIENTS_PER_USER, of_user) {
+        if !admits_another(&mut all, now, MAX_CLIENTS_PER_USER, of_user) {
             let most = MAX_CLIENTS_PER_USER;
-            return Err(format!("{most} clients of this user are served already; end one of them"));
+            return Err(format!(
+                "{most} clients of this user are connected already; close one of them"
+            ));
         }
         let is_other = |it: &Client| !self.is_kept(it.uid);
-        if !self.is_kept(uid) && !makes_room(&mut all, now, MAX_CLIENTS, is_other) {
-            return Err(format!("{MAX_CLIENTS} clients are served already; try again later"));
+        if !self.is_kept(uid) && !admits_another(&mut all, now, MAX_CLIENTS, is_other) {
+            return Err(format!("{MAX_CLIENTS} clients are connected already; try again later"));
         }
         all.push(Client { uid, stream: stream.clone(), idle_since: Some(now) });
         Ok(Place { stream, clients: self.clone() })
@@ -76,7 +76,7 @@ impl Clients {
 
 /// Returns whether fewer than `most` clients match `counts`. If necessary, disconnects the matching
 /// client that has been idle for longest.
-fn makes_room(
+fn admits_another(
     all: &mut Vec<Client>,
     now: Instant,
     most: usize,
@@ -119,7 +119,6 @@ impl Place {
         self.set_idle(None)
     }
 
-    /// Marks the client as idle.
     pub(super) fn answered(&self, now: Instant) {
         self.set_idle(Some(now));
     }
@@ -197,7 +196,7 @@ mod tests {
         let new = door.admit(GIVES_WAY_AFTER.as_secs() + 2, 1000).unwrap();
         let mut told = String::new();
         served[2].1.read_to_string(&mut told).unwrap();
-        assert!(told.contains("gave way"), "{told}");
+        assert!(told.contains("closed for another client"), "{told}");
         assert!(!served[2].0.asked(), "it has no place any more");
         for other in [0, 1, 3, 4, 5, 6, 7] {
             assert!(served[other].0.asked(), "{other}");

@@ -99,7 +99,6 @@ pub(super) struct DiagnosticStatus {
     pub(super) values: Vec<(String, String)>,
 }
 
-/// Serializes an array for ROS 1.
 fn serialized(statuses: &[DiagnosticStatus], stamp: Duration) -> Vec<u8> {
     let mut out = Vec::new();
     // Header: seq, stamp, frame_id.

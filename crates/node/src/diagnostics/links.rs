@@ -5,7 +5,7 @@
 use super::WINDOW;
 use super::array::{Arrays, DiagnosticStatus, Level};
 use crate::config::Config;
-use crate::rates::{self, LinkRates};
+use crate::rates::{self, EarlierLinks, LinkRates};
 use crate::status::LinkReport;
 use bytes::Bytes;
 use std::collections::{HashMap, VecDeque};
@@ -16,7 +16,6 @@ use tautline_gateway::types::transcode::TranscodeError;
 /// Name below the node's own name.
 const TOPIC: &str = "link";
 
-/// A source of arrays of links.
 #[derive(Debug)]
 pub(crate) struct LinkTopic {
     arrays: Arrays,
@@ -58,7 +57,8 @@ impl LinkTopic {
 
     fn statuses(&self, uptime: Duration, links: &[LinkReport]) -> Vec<DiagnosticStatus> {
         let earlier = self.earlier.front();
-        let earlier = earlier.map(|(at, links)| ((uptime - *at).as_secs_f64(), &links[..]));
+        let earlier =
+            earlier.map(|(at, links)| EarlierLinks { age_s: (uptime - *at).as_secs_f64(), links });
         let mut numbers = HashMap::<String, u32>::new();
         let status = |link: LinkRates| {
             let number = numbers.entry(link.peer.clone()).or_default();
@@ -88,7 +88,7 @@ impl LinkTopic {
     }
 
     /// Discards the snapshots when nobody listens.
-    pub(crate) fn rest(&mut self) {
+    pub(crate) fn forget(&mut self) {
         self.earlier.clear();
     }
 }
@@ -177,7 +177,7 @@ mod tests {
             (told(&all[0], "sent_bps"), told(&all[0], "loss")),
             (Some("8000"), Some("0.0500"))
         );
-        topic.rest();
+        topic.forget();
         assert_eq!(told(&topic.statuses(Duration::from_secs(10), &now)[0], "loss"), None);
     }
 }

@@ -29,7 +29,6 @@ const TOPIC: &str = "/diagnostics";
 /// current state counts as growing.
 const WINDOW: usize = 5;
 
-/// A source of the arrays of /diagnostics.
 #[derive(Debug)]
 pub(crate) struct Diagnostics {
     arrays: Arrays,
@@ -66,7 +65,7 @@ impl Diagnostics {
 
     /// Discards the snapshots when nobody listens, so that changes in the meantime are not reported
     /// later as new.
-    pub(crate) fn rest(&mut self) {
+    pub(crate) fn forget(&mut self) {
         self.earlier.clear();
     }
 }

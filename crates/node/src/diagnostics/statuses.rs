@@ -15,7 +15,6 @@ const MAX_GIVEN_UP: usize = 16;
 const MAX_NOTICES: usize = 5;
 /// Maximum characters of a line for people; longer lines are cut.
 const MAX_LINE: usize = 300;
-/// Text for an unknown value.
 const UNKNOWN: &str = "-";
 /// Reasons that the file intends; they are reported without a warning.
 const INTENDED: [&str; 2] = [RATE_LIMITED, "no_named_frame"];
@@ -190,11 +189,11 @@ impl Dropped {
 
 /// Returns the recent drops of each topic with their reasons.
 fn given_up(now: &Status) -> Vec<(String, String)> {
-    let told = now.topics.iter().filter_map(|topic| {
+    let recent = now.topics.iter().filter_map(|topic| {
         let lately = topic.given_up.as_ref()?;
         Some(value(format!("{} lately", topic_and_peer(topic)), cut(lately.in_words())))
     });
-    told.take(MAX_GIVEN_UP).collect()
+    recent.take(MAX_GIVEN_UP).collect()
 }
 
 /// Describes the drops by fraction and reasons if these are known, else by count.

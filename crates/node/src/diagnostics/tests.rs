@@ -156,7 +156,7 @@ fn what_a_topic_gives_up_now_is_told_with_its_reason() {
     let mut now = status(11.0);
     *now.topics[1].dropped.get_mut("superseded").unwrap() += 8;
     let drops = told(Some(&earlier), &now, "drops");
-    let words = "41 % of messages given up in the last 10 s: newer ones replaced them \
+    let words = "41 % of messages dropped in the last 10 s: newer ones replaced them \
                  (link to base carried 5.8 Mbps; 10.6 Mbps wanted)";
     let of = "/camera/front/image_color/compressed > base";
     assert_eq!(drops.message, format!("being dropped: {of}: {words}"));
@@ -231,6 +231,6 @@ fn after_a_while_without_listeners_nothing_counts_as_new() {
     }
     assert_eq!(diagnostics.earlier.len(), WINDOW);
     assert_eq!(diagnostics.earlier[0].uptime_s, WINDOW as f64);
-    diagnostics.rest();
+    diagnostics.forget();
     assert!(diagnostics.earlier.is_empty());
 }

@@ -20,13 +20,12 @@ const GROUP_V4: Ipv4Addr = Ipv4Addr::new(239, 255, 72, 38);
 const GROUP_V6: Ipv6Addr = Ipv6Addr::new(0xff12, 0, 0, 0, 0, 0, 0x8000, 0x4826);
 /// Interval of beacons while all peers are up: some may be down without knowing it yet. Otherwise
 /// each sweep sends a beacon.
-const SELDOM: Duration = Duration::from_secs(10);
+const IDLE_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum number of addresses that send beacons; Linux limits a socket to 20 groups of IPv4.
-const MAX_PLACES: usize = 32;
+const MAX_ADDRESSES: usize = 32;
 
 /// Sending and receiving of beacons.
 pub(super) struct Beacons {
-    /// Whether the node sends beacons.
     sends: bool,
     /// Interfaces; `None` means all.
     only: Option<Vec<String>>,
@@ -52,9 +51,9 @@ impl Beacons {
             config::Beacons::Everywhere => (true, None),
             config::Beacons::On(interfaces) => (true, Some(interfaces.clone())),
         };
-        let hears = sends || config.peers.iter().any(|peer| peer.links.is_empty());
+        let receives = sends || config.peers.iter().any(|peer| peer.links.is_empty());
         prepare(listen, config.listen);
-        hears.then(|| Self { sends, only, joined: BTreeSet::new(), sent_at: None })
+        receives.then(|| Self { sends, only, joined: BTreeSet::new(), sent_at: None })
     }
 
     /// Applies a changed configuration: `next` takes over the joined groups; without `next` the
@@ -66,7 +65,7 @@ impl Beacons {
         }
     }
 
-    fn takes(&self, interface: &Interface, listen: &UdpSocket, address: IpAddr) -> bool {
+    fn uses(&self, interface: &Interface, listen: &UdpSocket, address: IpAddr) -> bool {
         let name = interface.name.as_str();
         let chosen = self.only.as_ref().is_none_or(|only| only.iter().any(|it| it == name));
         let ours = match address {
@@ -80,7 +79,7 @@ impl Beacons {
     /// Returns the addresses at which beacons can be sent and received now.
     fn places(&self, listen: &UdpSocket, address: IpAddr) -> io::Result<BTreeSet<Place>> {
         let all = if_addrs::get_if_addrs()?;
-        let here = all.iter().filter(|interface| self.takes(interface, listen, address));
+        let here = all.iter().filter(|interface| self.uses(interface, listen, address));
         let place = |interface: &Interface| {
             let v4 = match interface.ip() {
                 IpAddr::V4(v4) => Some(v4),
@@ -89,7 +88,7 @@ impl Beacons {
             Some(Place { interface: interface.index?, v4 })
         };
         let places: BTreeSet<Place> = here.filter_map(place).collect();
-        Ok(places.into_iter().take(MAX_PLACES).collect())
+        Ok(places.into_iter().take(MAX_ADDRESSES).collect())
     }
 }
 
@@ -122,7 +121,6 @@ impl Place {
     }
 }
 
-/// A group on an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Group {
     interface: u32,
@@ -155,10 +153,11 @@ impl Driver {
     pub(super) fn sweep_beacons(&mut self) {
         let Some(mut beacons) = self.beacons.take() else { return };
         let now = self.now();
-        let alone = self.endpoint.peers().any(|peer| !self.endpoint.peer(peer).up);
-        if alone || beacons.sent_at.is_none_or(|at| now.since(at) >= SELDOM) {
+        let peer_is_down =
+            self.topics.endpoint.peers().any(|peer| !self.topics.endpoint.peer(peer).up);
+        if peer_is_down || beacons.sent_at.is_none_or(|at| now.since(at) >= IDLE_INTERVAL) {
             beacons.sent_at = Some(now);
-            if let Err(error) = self.turn_beacons(&mut beacons) {
+            if let Err(error) = self.send_beacons(&mut beacons) {
                 self.topics.notice(now, Cause::Here, &format!("beacons: {error}"));
             }
         }
@@ -166,19 +165,19 @@ impl Driver {
     }
 
     /// Sends a beacon in the next sweep, because other peers may be near now.
-    pub(super) fn hasten_beacons(&mut self) {
+    pub(super) fn send_beacon_soon(&mut self) {
         if let Some(beacons) = &mut self.beacons {
             beacons.sent_at = None;
         }
     }
 
-    fn turn_beacons(&mut self, beacons: &mut Beacons) -> io::Result<()> {
+    fn send_beacons(&mut self, beacons: &mut Beacons) -> io::Result<()> {
         let places = beacons.places(&self.listen, self.address.ip())?;
         // A socket that is bound to a unicast address receives no packets to a group.
         if self.address.ip().is_unspecified() {
             self.follow_groups(&mut beacons.joined, &places);
         }
-        let beacon = if beacons.sends { self.endpoint.beacon() } else { None };
+        let beacon = if beacons.sends { self.topics.endpoint.beacon() } else { None };
         let Some(beacon) = beacon else { return Ok(()) };
         for place in &places {
             let group = place.aim(&self.listen, self.address.port());

@@ -2,8 +2,8 @@
 //! Packets of links: the sockets of each link and the addresses that they lead to.
 
 use super::Driver;
-use super::peers::Way;
-use super::usage::Hearing;
+use super::peers::FileEntry;
+use super::usage::Admission;
 use crate::limits::TIME_SHARE;
 use crate::paths::{self, Path};
 use crate::quota::Cause;
@@ -27,14 +27,13 @@ const TRANSMIT_BATCH: usize = 64;
 /// Maximum number of strangers per second whose route is looked up; a lookup takes the time of
 /// several packets.
 const MAX_STRANGERS: usize = 32;
-/// Bytes of IP and UDP headers.
 pub(super) const HEADER_V4: usize = 28;
 const HEADER_V6: usize = 48;
 
 pub(super) struct Link {
     pub(super) id: LinkId,
     /// Entry of the file that the link represents; `None` after its removal.
-    pub(super) way: Option<Way>,
+    pub(super) entry: Option<FileEntry>,
     /// Number under which the link's path is watched.
     pub(super) watch: Option<u64>,
     /// One socket for each marked class; empty while they cannot be opened.
@@ -43,10 +42,9 @@ pub(super) struct Link {
     pub(super) device: Option<String>,
     /// Whether the link has no configured address and leads to the address from which the peer
     /// initiated the handshake.
-    pub(super) follows_caller: bool,
+    pub(super) follows_initiator: bool,
 }
 
-/// The socket of one class of a link.
 pub(super) struct ClassSocket {
     class: Class,
     socket: LinkSocket,
@@ -57,7 +55,7 @@ pub(super) struct ClassSocket {
 impl Link {
     pub(super) fn new(id: LinkId) -> Self {
         let (sockets, path, device) = (Vec::new(), None, None);
-        Self { id, way: None, watch: None, sockets, path, device, follows_caller: false }
+        Self { id, entry: None, watch: None, sockets, path, device, follows_initiator: false }
     }
 
     /// Removes the link: closes its sockets and frees its slot for another link.
@@ -103,7 +101,7 @@ impl Driver {
         let failed = epoll::EventFlags::ERR | epoll::EventFlags::HUP;
         of_class.readable |= flags.intersects(epoll::EventFlags::IN | failed);
         let in_flight = of_class.socket.in_flight();
-        self.endpoint.handle_in_flight(now, link.id, of_class.class, in_flight);
+        self.topics.endpoint.handle_in_flight(now, link.id, of_class.class, in_flight);
     }
 
     /// Whether a link's sockets may hold more datagrams than were read.
@@ -125,7 +123,7 @@ impl Driver {
     }
 
     fn read_link(&mut self, index: usize, place: usize) {
-        let radio = self.endpoint.link(self.links[index].id).radio;
+        let radio = self.topics.endpoint.link(self.links[index].id).radio;
         let from = self.links[index].sockets[place].socket.path.remote;
         let begun = self.now();
         for _ in 0..READ_BATCH {
@@ -134,7 +132,7 @@ impl Driver {
             }
             let ClassSocket { socket, readable, .. } = &mut self.links[index].sockets[place];
             match socket.receive(&mut self.buffer) {
-                Ok(len) => self.take_datagram(radio, from, len),
+                Ok(len) => self.handle_datagram(radio, from, len),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     *readable = false;
                     return;
@@ -151,7 +149,7 @@ impl Driver {
                 Ok((len, from)) => {
                     let from = udp::canonical(from);
                     let radio = self.radio_towards(from, len);
-                    self.take_datagram(radio, from, len);
+                    self.handle_datagram(radio, from, len);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     self.listen_readable = false;
@@ -164,24 +162,25 @@ impl Driver {
 
     /// Handles the datagram in the first `len` bytes of the buffer, unless its sender has used up
     /// its share of the loop's time.
-    fn take_datagram(&mut self, radio: RadioId, from: SocketAddr, len: usize) {
+    fn handle_datagram(&mut self, radio: RadioId, from: SocketAddr, len: usize) {
         let now = self.clock.now();
         let datagram = &self.buffer[..len];
-        let claimed = self.endpoint.claimed_sender(datagram);
-        match claimed.map_or(Hearing::Granted, |peer| self.usage.hear(now, peer)) {
-            Hearing::Granted => {
-                if let Some(peer) = self.endpoint.handle_packet(now, radio, from, datagram) {
+        let claimed = self.topics.endpoint.claimed_sender(datagram);
+        match claimed.map_or(Admission::Granted, |peer| self.usage.admit(now, peer)) {
+            Admission::Granted => {
+                if let Some(peer) = self.topics.endpoint.handle_packet(now, radio, from, datagram) {
                     self.usage.charge(now, self.clock.now(), peer);
                 }
             }
-            Hearing::Denied { is_news: false } => {}
-            Hearing::Denied { is_news: true } => {
+            Admission::Denied { is_first: false } => {}
+            Admission::Denied { is_first: true } => {
                 let Some(peer) = claimed else { return };
                 let text = format!(
-                    "packets of '{}' take more than {:.0} % of the time of '{}'; the rest is dropped",
-                    self.endpoint.peer(peer).name,
+                    "packets of '{}' take more than {:.0} % of the data plane's time at '{}'; the excess is \
+                     dropped",
+                    self.topics.endpoint.peer(peer).name,
                     TIME_SHARE * 100.0,
-                    self.endpoint.name(),
+                    self.topics.endpoint.name(),
                 );
                 self.topics.peer_notice(now, peer, &text);
             }
@@ -194,12 +193,12 @@ impl Driver {
     fn radio_towards(&mut self, from: SocketAddr, len: usize) -> RadioId {
         let mut known = self.links.iter();
         if let Some(link) = known.find(|l| l.path.as_ref().is_some_and(|p| p.remote == from)) {
-            return self.endpoint.link(link.id).radio;
+            return self.topics.endpoint.link(link.id).radio;
         }
         if let Some(&radio) = self.strangers.get(&from.ip()) {
             return radio;
         }
-        let matters = self.endpoint.bears_our_number(&self.buffer[..len]);
+        let matters = self.topics.endpoint.bears_our_number(&self.buffer[..len]);
         if !matters || self.strangers.len() == MAX_STRANGERS {
             return self.unknown_radio;
         }
@@ -233,7 +232,7 @@ impl Driver {
             header_bytes,
         };
         let id = self.links[index].id;
-        if let Err(error) = self.endpoint.set_link_path(now, id, radio, config) {
+        if let Err(error) = self.topics.endpoint.set_link_path(now, id, radio, config) {
             let text = format!("{} by {}: {error}", path.remote, path.interface);
             return self.link_notice(index, &text);
         }
@@ -243,9 +242,7 @@ impl Driver {
 
     pub(super) fn connect(&mut self, index: usize) {
         let link = &mut self.links[index];
-        let Some(path) = link.path.clone() else {
-            return;
-        };
+        let Some(path) = link.path.clone() else { return };
         let text = format!("{} by {}", path.remote, path.interface);
         link.sockets.clear();
         let open = |(place, (class, dscp))| {
@@ -269,7 +266,7 @@ impl Driver {
         self.strangers.clear();
         for index in 0..self.links.len() {
             let link = &mut self.links[index];
-            if link.follows_caller && !self.endpoint.link(link.id).up {
+            if link.follows_initiator && !self.topics.endpoint.link(link.id).up {
                 // The local address on the path to the peer may have changed as well.
                 (link.path, link.sockets) = (None, Vec::new());
             } else if link.sockets.is_empty() {
@@ -283,20 +280,20 @@ impl Driver {
         self.strangers.clear();
         for index in 0..self.links.len() {
             let link = &self.links[index];
-            let Some(path) = link.path.clone().filter(|_| link.follows_caller) else { continue };
+            let Some(path) = link.path.clone().filter(|_| link.follows_initiator) else { continue };
             let found = paths::route(path.remote, link.device.as_deref(), None);
             if found.is_ok_and(|now| (now.local, now.index) != (path.local, path.index)) {
                 self.links[index].path = None;
-                self.follow_caller(index, path.remote);
+                self.follow_initiator(index, path.remote);
                 let (now, id) = (self.now(), self.links[index].id);
-                self.endpoint.announce_move(now, id);
+                self.topics.endpoint.announce_move(now, id);
             }
         }
     }
 
     /// Connects a link to the address from which its peer initiated the handshake, or to which the
     /// peer moved.
-    fn follow_caller(&mut self, index: usize, remote: SocketAddr) {
+    fn follow_initiator(&mut self, index: usize, remote: SocketAddr) {
         let link = &mut self.links[index];
         if link.path.as_ref().is_some_and(|p| p.remote == remote) {
             return;
@@ -308,7 +305,7 @@ impl Driver {
             let header_bytes = header_bytes(remote);
             let datagram_bytes = path.mtu.saturating_sub(header_bytes);
             let radio = self.radio(&path.interface);
-            let set = self.endpoint.set_link_route(id, radio, datagram_bytes, header_bytes);
+            let set = self.topics.endpoint.set_link_route(id, radio, datagram_bytes, header_bytes);
             set.map(|()| path).map_err(|error| error.to_string())
         });
         match fits {
@@ -317,7 +314,7 @@ impl Driver {
                 self.connect(index);
             }
             Err(error) => {
-                self.link_notice(index, &format!("{remote}: no way back: {error}"));
+                self.link_notice(index, &format!("{remote}: no route to this address: {error}"));
             }
         }
     }
@@ -325,8 +322,8 @@ impl Driver {
     /// Logs a notice about a link under the name of its peer, which determines where the link
     /// leads.
     fn link_notice(&mut self, index: usize, text: &str) {
-        let peer = self.endpoint.link(self.links[index].id).peer;
-        let cause = Cause::Peer(self.endpoint.peer(peer).name.into());
+        let peer = self.topics.endpoint.link(self.links[index].id).peer;
+        let cause = Cause::Peer(self.topics.endpoint.peer(peer).name.into());
         self.topics.notice(self.now(), cause, text);
     }
 }
@@ -337,7 +334,7 @@ impl Driver {
     pub(super) fn transmit(&mut self) {
         for _ in 0..TRANSMIT_BATCH {
             let now = self.now();
-            let Some(transmit) = self.endpoint.poll_transmit(now) else {
+            let Some(transmit) = self.topics.endpoint.poll_transmit(now) else {
                 self.unsent = false;
                 return;
             };
@@ -352,11 +349,11 @@ impl Driver {
 
     fn send_on(&mut self, now: Instant, id: LinkId, transmit: &Transmit) {
         let index = id.0 as usize;
-        self.follow_caller(index, transmit.remote);
+        self.follow_initiator(index, transmit.remote);
         let class = transmit.class;
         let sockets = &mut self.links[index].sockets;
         let Some(of_class) = sockets.iter_mut().find(|it| it.class == class) else {
-            return self.endpoint.handle_in_flight(now, id, class, 0);
+            return self.topics.endpoint.handle_in_flight(now, id, class, 0);
         };
         let socket = &mut of_class.socket;
         let ip_bytes = transmit.datagram.len() + header_bytes(transmit.remote);
@@ -365,7 +362,7 @@ impl Driver {
         if let Err(error) = sent {
             tracing::debug!(%error, remote = %transmit.remote, "a packet was not sent");
         }
-        self.endpoint.handle_in_flight(now, id, class, in_flight);
+        self.topics.endpoint.handle_in_flight(now, id, class, in_flight);
     }
 
     /// Converts an address for the listening socket.

@@ -10,7 +10,7 @@ mod reload;
 mod usage;
 
 use crate::audit::{Audit, Recorder};
-use crate::codec::{Codec, Job, Turning};
+use crate::codec::Codec;
 use crate::config::{Config, Limits, Security};
 use crate::diagnostics::{Diagnostics, LinkTopic};
 use crate::keys;
@@ -18,7 +18,7 @@ use crate::node::{Input, RunError, Selection, Waiting};
 use crate::paths::Paths;
 use crate::quota::Cause;
 use crate::recent::Recent;
-use crate::report::Reporter;
+use crate::report::{Refused, Reporter};
 use crate::status::Status;
 use crate::topics::{Order, Topics};
 use crate::udp::{self, MAX_DATAGRAM};
@@ -69,14 +69,11 @@ pub struct Settings {
     pub watchdog: Option<Duration>,
 }
 
-/// The event loop and its state.
 pub(crate) struct Driver {
     clock: Clock,
-    /// Configuration in effect.
     config: Config,
     /// Topics and services that may be sent; gateways read it.
     selection: Arc<RwLock<Selection>>,
-    endpoint: Endpoint,
     topics: Topics,
     reporter: Reporter,
     recent: Recent,
@@ -160,9 +157,8 @@ impl Driver {
             clock: Clock::start(),
             config: config.clone(),
             selection,
-            endpoint,
             beacons: Beacons::new(config, &listen),
-            topics: Topics::new(config),
+            topics: Topics::new(config, endpoint),
             reporter: Reporter::new(config, address),
             recent: Recent::default(),
             usage: Usage::default(),
@@ -190,45 +186,45 @@ impl Driver {
         };
         driver.unknown_radio = driver.radio("unknown");
         driver.follow_peers(&config.peers)?;
-        driver.look_at_clock();
+        driver.check_clocks();
         Ok(driver)
     }
 
     pub(crate) fn key(&self) -> PublicKey {
-        self.endpoint.key()
+        self.topics.endpoint.key()
     }
 
-    /// Records events in `audit` from now on.
     pub(crate) fn record_in(&mut self, audit: Audit) {
         self.topics.recorder = Recorder::new(audit);
     }
 
     /// Passes the time of day to the protocol; logs a notice if a clock was set or differs from a
     /// peer's.
-    fn look_at_clock(&mut self) {
+    fn check_clocks(&mut self) {
         let now = self.now();
         let since_1970 = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         let wall_us = i64::try_from(since_1970.as_micros()).unwrap_or(i64::MAX);
-        self.endpoint.set_wall(now, wall_us);
+        self.topics.endpoint.set_wall(now, wall_us);
         let origin_us = wall_us.saturating_sub((now.0 / 1000) as i64);
         let before = self.wall_origin_us.replace(origin_us).unwrap_or(origin_us);
         let jump = Duration::from_micros(origin_us.abs_diff(before));
         if jump >= CLOCK_JUMP {
-            let way = if origin_us > before { "forward" } else { "back" };
-            let text = format!("this machine's clock was set {way} by {:.1} s", jump.as_secs_f64());
+            let direction = if origin_us > before { "forward" } else { "back" };
+            let text =
+                format!("this machine's clock was set {direction} by {:.1} s", jump.as_secs_f64());
             self.topics.notice(now, Cause::Here, &text);
         }
-        for id in self.endpoint.peers() {
-            let peer = self.endpoint.peer(id);
+        for id in self.topics.endpoint.peers() {
+            let peer = self.topics.endpoint.peer(id);
             let Some(clock) = peer.clock.filter(|_| peer.up) else { continue };
             let Some(offset_us) = clock.offset_us else { continue };
             let apart = Duration::from_micros(offset_us.unsigned_abs());
             if apart >= CLOCKS_APART + clock.bound {
-                let way = if offset_us > 0 { "ahead of" } else { "behind" };
+                let direction = if offset_us > 0 { "ahead of" } else { "behind" };
                 let cause = Cause::Peer(peer.name.into());
                 let text = format!(
-                    "the clock of '{}' is {:.1} s {way} this machine's: stamps and tf of the two \
-                     will not fit; set both, with chrony for example",
+                    "the clock of '{}' is {:.1} s {direction} this machine's: timestamps and tf of the \
+                     two do not match; synchronize both clocks, for example with chrony",
                     peer.name,
                     apart.as_secs_f64()
                 );
@@ -246,7 +242,7 @@ impl Driver {
         if let Some(&known) = self.radios.get(interface) {
             return known;
         }
-        let id = self.endpoint.add_radio(Self::radio_config(&self.config, interface));
+        let id = self.topics.endpoint.add_radio(Self::radio_config(&self.config, interface));
         self.radios.insert(interface.to_owned(), id);
         self.reporter.name_radio(id, interface);
         id
@@ -263,7 +259,7 @@ impl Driver {
         self.paths = Some(paths);
         self.follow_paths();
         realtime::enter(&self.config.realtime);
-        let result = self.turn(&*gateway, codec, settings);
+        let result = self.run_loop(&*gateway, codec, settings);
         // Every thread that is blocked on an input is released, including the gateway's own.
         self.waiting.close();
         drop(self);
@@ -271,7 +267,7 @@ impl Driver {
         result
     }
 
-    fn turn(
+    fn run_loop(
         &mut self,
         gateway: &dyn Gateway,
         codec: &Codec,
@@ -288,19 +284,19 @@ impl Driver {
                 return Err(failure);
             }
             let now = self.now();
-            self.endpoint.handle_timeout(now);
-            self.topics.handle_timeout(now, &mut self.endpoint);
+            self.topics.endpoint.handle_timeout(now);
+            self.topics.handle_timeout(now);
             if now >= next_sweep {
                 next_sweep = now + SWEEP_EVERY;
-                self.topics.sweep(now, &mut self.endpoint);
+                self.topics.sweep(now);
                 self.sweep_links();
-                self.look_at_clock();
+                self.check_clocks();
                 self.sweep_beacons();
                 self.diagnose(gateway, codec);
-                self.tell_links(now);
-                self.recent.sample(now, &self.endpoint, &self.topics);
+                self.report_links(now);
+                self.recent.sample(now, &self.topics);
             }
-            self.tell_news(now);
+            self.report_changed_links(now);
             if let (Some(at), Some(every)) = (next_alive, settings.watchdog)
                 && now >= at
             {
@@ -319,9 +315,9 @@ impl Driver {
     fn wait(&mut self, wake_at: Option<Instant>) -> Result<(), RunError> {
         let unread = self.listen_readable || self.links_readable();
         let unfinished = unread || self.more_inputs || self.more_events || self.unsent;
-        let due = [self.endpoint.poll_timeout(), self.topics.poll_timeout(), wake_at];
-        let due = due.into_iter().flatten().min();
-        let timeout = match due {
+        let timers = [self.topics.endpoint.poll_timeout(), self.topics.poll_timeout(), wake_at];
+        let next = timers.into_iter().flatten().min();
+        let timeout = match next {
             _ if unfinished => Some(Duration::ZERO),
             Some(at) => Some(at.since(self.now())),
             None => None,
@@ -363,51 +359,31 @@ impl Driver {
 
     fn take_input(&mut self, gateway: &dyn Gateway, codec: &Codec, input: Input) {
         let now = self.now();
+        self.waiting.taken(&input);
         match input {
             Input::Local(event) => {
-                if let LocalEvent::Message { payload, received, .. } = &event {
-                    self.waiting.taken(payload.len());
+                if let LocalEvent::Message { received, .. } = &event {
                     tracing::trace!(waited = ?received.elapsed(), "message taken");
                 }
-                self.topics.on_local(now, &mut self.endpoint, event);
+                self.topics.on_local(now, event);
             }
-            Input::Encoded(message) => {
-                self.waiting.taken(message.payload.len());
-                self.topics.send(now, &mut self.endpoint, message);
-            }
-            Input::Decoded(message) => {
-                self.waiting.taken(message.payload.len());
-                self.topics.decoded(now, message);
-            }
-            Input::Translated { key, foreign, found } => {
-                self.topics.translated(now, &mut self.endpoint, key, &foreign, *found);
-            }
-            Input::ServiceTranslated { key, foreign, found } => {
-                self.topics.service_translated(now, &mut self.endpoint, key, &foreign, *found);
-            }
-            Input::Composed { topic, made } => self.topics.composed(now, &topic, made),
-            Input::Turned { service, call, outcome, is_answer } => {
-                self.topics.turned(now, &mut self.endpoint, service, call, outcome, is_answer);
-            }
+            Input::Codec(done) => self.topics.on_codec(now, done),
             Input::Path { watch, path } => self.take_path(watch, path),
             Input::Reconfigure(config, question) => {
                 question.answer(|| self.reconfigure(gateway, *config));
             }
             Input::NetworkChanged => {
                 self.refresh_followers();
-                self.hasten_beacons();
+                self.send_beacon_soon();
             }
             Input::Notice(text) => self.topics.notice(now, Cause::Here, &text),
-            Input::BadMessage { topic, source, reason } => {
-                self.topics.bad_message(now, &topic, source, &reason);
-            }
             Input::Status(question) => question.answer(|| self.status(gateway, codec)),
             Input::Changed(by, outcome) => {
                 let outcome = outcome.as_ref().map(Vec::as_slice).map_err(String::as_str);
                 self.topics.recorder.changed(by, outcome);
             }
             Input::Change(change, by, question) => {
-                question.answer(|| self.topics.set(now, &mut self.endpoint, change, by));
+                question.answer(|| self.topics.set(now, change, by));
             }
             Input::TopicChanges(question) => question.answer(|| self.topics.changes()),
             Input::WatchLinks(sender, question) => {
@@ -420,18 +396,12 @@ impl Driver {
     }
 
     fn status(&self, gateway: &dyn Gateway, codec: &Codec) -> Status {
-        self.reporter.status(
-            self.now(),
-            &self.endpoint,
-            &self.topics,
-            &self.recent,
-            gateway,
-            [
-                self.waiting.refused.load(Ordering::Relaxed),
-                codec.dropped.load(Ordering::Relaxed),
-                self.usage.dropped(),
-            ],
-        )
+        let refused = Refused {
+            inlet_full: self.waiting.refused.load(Ordering::Relaxed),
+            codec_behind: codec.dropped.load(Ordering::Relaxed),
+            over_time: self.usage.dropped(),
+        };
+        self.reporter.status(self.now(), &self.topics, &self.recent, gateway, &refused)
     }
 
     /// Publishes this node's state on /diagnostics if anybody listens; called once per second.
@@ -439,13 +409,13 @@ impl Driver {
         let Some(mut diagnostics) = self.diagnostics.take() else { return };
         let now = self.now();
         let topic = diagnostics.topic().clone();
-        self.topics.publish_own(now, &mut self.endpoint, &topic);
+        self.topics.publish_own(now, &topic);
         if self.topics.own_is_wanted(&topic.name) {
             // Other ROS nodes use this clock; a time before 1970 is as good as none.
             let stamp = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
             match diagnostics.message(self.status(gateway, codec), stamp) {
                 Ok(message) => {
-                    self.topics.send_own(now, &mut self.endpoint, &topic.name, message);
+                    self.topics.send_own(now, &topic.name, message);
                 }
                 Err(error) => {
                     let text = format!("{}: {error}", topic.name);
@@ -453,7 +423,7 @@ impl Driver {
                 }
             }
         } else {
-            diagnostics.rest();
+            diagnostics.forget();
         }
         self.diagnostics = Some(diagnostics);
     }
@@ -465,10 +435,10 @@ impl Driver {
         loop {
             let mut idle = true;
             self.more_events = false;
-            while let Some((peer, event)) = self.endpoint.poll_event_of() {
+            while let Some((peer, event)) = self.topics.endpoint.poll_event_of() {
                 let now = self.now();
-                self.news.hear(&event);
-                self.topics.on_remote(now, &mut self.endpoint, event);
+                self.news.on_event(&event);
+                self.topics.on_remote(now, event);
                 let done = self.now();
                 if let Some(peer) = peer {
                     self.usage.charge(now, done, peer);
@@ -483,19 +453,11 @@ impl Driver {
             while let Some(order) = self.topics.poll_order() {
                 match order {
                     Order::Gateway(command) => gateway.handle(command),
-                    Order::Compress(message) => drop(codec.push(Job::Compress(message))),
-                    Order::Decode(message) => drop(codec.push(Job::Decode(message))),
-                    // A dropped job is requested again later.
-                    Order::Translate { key, topic } => {
-                        codec.push(Job::Translate { key, topic });
+                    Order::Codec(job) => {
+                        if let Some(refused) = codec.push(job) {
+                            self.topics.on_codec(self.now(), refused);
+                        }
                     }
-                    Order::TranslateService { key, service } => {
-                        codec.push(Job::TranslateService { key, service });
-                    }
-                    Order::Compose { topic, fields } => {
-                        codec.push(Job::Compose { topic, fields });
-                    }
-                    Order::Turn(turning) => self.turn_call(codec, turning),
                 }
             }
             if idle {
@@ -508,23 +470,13 @@ impl Driver {
         }
     }
 
-    fn turn_call(&mut self, codec: &Codec, turning: Turning) {
-        let Turning { service, call, is_answer, .. } = &turning;
-        let (service, call, is_answer) = (service.clone(), *call, *is_answer);
-        if !codec.push(Job::Turn(turning)) {
-            let outcome = Err("too many calls and messages wait to be translated".into());
-            let now = self.now();
-            self.topics.turned(now, &mut self.endpoint, service, call, outcome, is_answer);
-        }
-    }
-
     fn finished(&mut self) -> bool {
         let Some(until) = self.drain_until else { return false };
         let now = self.now();
-        if now < until && !self.endpoint.is_drained() {
+        if now < until && !self.topics.endpoint.is_drained() {
             return false;
         }
-        self.endpoint.close();
+        self.topics.endpoint.close();
         self.unsent = true;
         while self.unsent {
             self.transmit();

@@ -13,30 +13,29 @@ use tautline_proto::{Duration, Event, Instant};
 /// Maximum number of applications that receive reports.
 const MAX_WATCHERS: usize = 16;
 /// Minimum interval between two reports of all links, for any number of links.
-const TELL_EVERY: Duration = Duration::from_millis(250);
+const REPORT_EVERY: Duration = Duration::from_millis(250);
 
-/// Pending reports of links and their receivers.
 #[derive(Debug, Default)]
 pub(super) struct News {
     topic: Option<LinkTopic>,
     watchers: Vec<Watcher>,
     /// Time at which changes since the last report are reported.
     due: Option<Instant>,
-    told: Instant,
+    reported_at: Instant,
 }
 
 #[derive(Debug)]
 struct Watcher {
     sender: SyncSender<Vec<LinkReport>>,
     /// Whether the channel was full, so that the application lacks the latest report.
-    owed: bool,
+    outdated: bool,
 }
 
 impl Watcher {
     /// Sends a report; returns whether the application still receives.
-    fn tell(&mut self, links: &[LinkReport]) -> bool {
+    fn report(&mut self, links: &[LinkReport]) -> bool {
         let sent = self.sender.try_send(links.to_vec());
-        self.owed = matches!(sent, Err(TrySendError::Full(_)));
+        self.outdated = matches!(sent, Err(TrySendError::Full(_)));
         !matches!(sent, Err(TrySendError::Disconnected(_)))
     }
 }
@@ -48,15 +47,15 @@ impl News {
     }
 
     /// Schedules a report if the event concerns a link.
-    pub(super) fn hear(&mut self, event: &Event) {
+    pub(super) fn on_event(&mut self, event: &Event) {
         if matches!(event, Event::LinkUp { .. } | Event::LinkDown { .. } | Event::LinkRate { .. }) {
-            self.hear_of_links();
+            self.schedule();
         }
     }
 
     /// Schedules a report, also after the removal of links.
-    pub(super) fn hear_of_links(&mut self) {
-        self.due.get_or_insert(self.told + TELL_EVERY);
+    pub(super) fn schedule(&mut self) {
+        self.due.get_or_insert(self.reported_at + REPORT_EVERY);
     }
 
     /// Sets the topic for local ROS nodes; returns the previous one.
@@ -64,7 +63,7 @@ impl News {
         std::mem::replace(&mut self.topic, topic)
     }
 
-    /// Returns the time at which [`Driver::tell_news`] has work.
+    /// Returns the time at which [`Driver::report_changed_links`] has work.
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
     }
@@ -72,52 +71,52 @@ impl News {
 
 impl Driver {
     /// Reports the links if a change is due.
-    pub(super) fn tell_news(&mut self, now: Instant) {
+    pub(super) fn report_changed_links(&mut self, now: Instant) {
         if self.news.due.is_some_and(|at| at <= now) {
-            let links = self.reporter.links(&self.endpoint);
-            self.news.watchers.retain_mut(|watcher| watcher.tell(&links));
+            let links = self.reporter.links(&self.topics.endpoint);
+            self.news.watchers.retain_mut(|watcher| watcher.report(&links));
             self.publish_links(now, &links);
-            (self.news.due, self.news.told) = (None, now);
+            (self.news.due, self.news.reported_at) = (None, now);
         }
     }
 
     /// Reports the links even without a change: to local ROS nodes, and to applications that lack
     /// the latest report. Called once per second.
-    pub(super) fn tell_links(&mut self, now: Instant) {
+    pub(super) fn report_links(&mut self, now: Instant) {
         if let Some(topic) = &self.news.topic {
             // Peers have links of their own; this topic is not advertised to them.
             self.topics.publish_own_here(topic.topic());
         }
-        let is_owed = self.news.watchers.iter().any(|watcher| watcher.owed);
-        let is_heard = self.topic_is_heard();
-        if is_owed || is_heard {
-            let links = self.reporter.links(&self.endpoint);
-            self.news.watchers.retain_mut(|watcher| !watcher.owed || watcher.tell(&links));
+        let is_outdated = self.news.watchers.iter().any(|watcher| watcher.outdated);
+        let has_subscribers = self.has_subscribers();
+        if is_outdated || has_subscribers {
+            let links = self.reporter.links(&self.topics.endpoint);
+            self.news.watchers.retain_mut(|watcher| !watcher.outdated || watcher.report(&links));
             self.publish_links(now, &links);
-            if let Some(topic) = self.news.topic.as_mut().filter(|_| is_heard) {
+            if let Some(topic) = self.news.topic.as_mut().filter(|_| has_subscribers) {
                 topic.keep(now.since(Instant::default()), links);
             }
         }
-        if let Some(topic) = self.news.topic.as_mut().filter(|_| !is_heard) {
-            topic.rest();
+        if let Some(topic) = self.news.topic.as_mut().filter(|_| !has_subscribers) {
+            topic.forget();
         }
     }
 
-    fn topic_is_heard(&self) -> bool {
+    fn has_subscribers(&self) -> bool {
         let topic = self.news.topic.as_ref();
         topic.is_some_and(|topic| self.topics.own_is_wanted(&topic.topic().name))
     }
 
-    /// Publishes an array of links if anybody listens.
+    /// Publishes an array of links if there are subscribers.
     fn publish_links(&mut self, now: Instant, links: &[LinkReport]) {
-        let Some(topic) = self.news.topic.as_ref().filter(|_| self.topic_is_heard()) else {
+        let Some(topic) = self.news.topic.as_ref().filter(|_| self.has_subscribers()) else {
             return;
         };
         let name = topic.topic().name.clone();
         // Other ROS nodes use this clock; a time before 1970 is as good as none.
         let stamp = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         match topic.message(now.since(Instant::default()), links, stamp) {
-            Ok(message) => self.topics.send_own(now, &mut self.endpoint, &name, message),
+            Ok(message) => self.topics.send_own(now, &name, message),
             Err(error) => self.topics.notice(now, Cause::Here, &format!("{name}: {error}")),
         }
     }
@@ -127,16 +126,16 @@ impl Driver {
         &mut self,
         sender: SyncSender<Vec<LinkReport>>,
     ) -> Result<(), String> {
-        let links = self.reporter.links(&self.endpoint);
+        let links = self.reporter.links(&self.topics.endpoint);
         if self.news.watchers.len() == MAX_WATCHERS {
             // Disconnected applications free their slots.
-            self.news.watchers.retain_mut(|watcher| watcher.tell(&links));
+            self.news.watchers.retain_mut(|watcher| watcher.report(&links));
         }
         if self.news.watchers.len() == MAX_WATCHERS {
             return Err(format!("{MAX_WATCHERS} applications watch links already, the maximum"));
         }
-        let mut watcher = Watcher { sender, owed: false };
-        if watcher.tell(&links) {
+        let mut watcher = Watcher { sender, outdated: false };
+        if watcher.report(&links) {
             self.news.watchers.push(watcher);
         }
         Ok(())

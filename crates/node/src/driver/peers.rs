@@ -13,7 +13,7 @@ use tautline_proto::{
 
 /// The entry of the file that a link represents.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Way {
+pub(super) enum FileEntry {
     /// A link with an address.
     To(config::LinkConfig),
     /// A link to the address from which the peer initiates the handshake.
@@ -26,38 +26,38 @@ impl Driver {
     /// Checks whether this node can have these peers.
     pub(super) fn check_peers(&self, peers: &[PeerConfig]) -> Result<(), SetupError> {
         let all: Vec<(&str, PublicKey)> = peers.iter().map(|it| (&*it.name, it.key)).collect();
-        self.endpoint.check_peers(&all)?;
+        self.topics.endpoint.check_peers(&all)?;
         let over = peers.iter().find(|it| it.links.len() + it.via.len() > MAX_LINKS_PER_PEER);
         over.map_or(Ok(()), |peer| Err(SetupError::TooManyLinks(peer.name.clone())))
     }
 
-    /// Returns the peer with this key.
     pub(super) fn peer_of(&self, key: PublicKey) -> Option<PeerId> {
-        self.endpoint.peers().find(|id| self.endpoint.peer(*id).key == key)
+        self.topics.endpoint.peers().find(|id| self.topics.endpoint.peer(*id).key == key)
     }
 
     /// Removes peers that are not among `peers`, adds missing peers, and gives each peer the links
     /// of the file. The sessions of the remaining peers continue.
     pub(super) fn follow_peers(&mut self, peers: &[PeerConfig]) -> Result<(), SetupError> {
-        let stays = |id: &PeerId| peers.iter().any(|it| it.key == self.endpoint.peer(*id).key);
-        let gone: Vec<PeerId> = self.endpoint.peers().filter(|id| !stays(id)).collect();
+        let stays =
+            |id: &PeerId| peers.iter().any(|it| it.key == self.topics.endpoint.peer(*id).key);
+        let gone: Vec<PeerId> = self.topics.endpoint.peers().filter(|id| !stays(id)).collect();
         gone.into_iter().for_each(|id| self.remove_peer(id));
         for peer in peers {
             if let Some(id) = self.peer_of(peer.key) {
-                self.endpoint.rename_peer(id, &peer.name);
+                self.topics.endpoint.rename_peer(id, &peer.name);
             }
         }
         for peer in peers {
             let id = match self.peer_of(peer.key) {
                 Some(id) => id,
-                None => self.endpoint.add_peer(&peer.name, peer.key)?,
+                None => self.topics.endpoint.add_peer(&peer.name, peer.key)?,
             };
             let max_priority = peer.max_priority;
-            self.endpoint.set_rights(id, Rights { relayed: peer.relay, max_priority });
+            self.topics.endpoint.set_rights(id, Rights { relayed: peer.relay, max_priority });
         }
         for peer in peers {
             if let Some(id) = self.peer_of(peer.key) {
-                self.follow_links(id, &self.ways(peer))?;
+                self.follow_links(id, &self.entries(peer))?;
             }
         }
         self.name_relayed_radios();
@@ -67,9 +67,9 @@ impl Driver {
 
     fn name_relayed_radios(&mut self) {
         for link in &self.links {
-            if let Some(Way::Via(hop)) = link.way {
-                let name = format!("via {}", self.endpoint.peer(hop).name);
-                self.reporter.name_radio(self.endpoint.link(link.id).radio, &name);
+            if let Some(FileEntry::Via(hop)) = link.entry {
+                let name = format!("via {}", self.topics.endpoint.peer(hop).name);
+                self.reporter.name_radio(self.topics.endpoint.link(link.id).radio, &name);
             }
         }
     }
@@ -77,20 +77,19 @@ impl Driver {
     /// Ends the session with a peer that is no longer in the file.
     fn remove_peer(&mut self, id: PeerId) {
         let now = self.now();
-        tracing::info!(peer = self.endpoint.peer(id).name, "peer was removed from the file");
-        self.topics.part(now, &mut self.endpoint, id);
-        let parted = self.endpoint.remove_peer(now, id);
+        tracing::info!(peer = self.topics.endpoint.peer(id).name, "peer was removed from the file");
+        self.topics.remove_all_of(now, id);
+        let parted = self.topics.endpoint.remove_peer(now, id);
         parted.goodbyes.iter().for_each(|transmit| self.send_last(transmit));
-        let left: BTreeSet<LinkId> = self.endpoint.links().collect();
+        let left: BTreeSet<LinkId> = self.topics.endpoint.links().collect();
         for index in 0..self.links.len() {
             if !left.contains(&self.links[index].id) {
                 self.links[index].close();
             }
         }
-        self.news.hear_of_links();
+        self.news.schedule();
     }
 
-    /// Sends a packet of a removed link.
     fn send_last(&mut self, transmit: &Transmit) {
         let Some(id) = transmit.link else { return };
         let Some(link) = self.links.get_mut(id.0 as usize) else { return };
@@ -99,60 +98,62 @@ impl Driver {
         }
     }
 
-    fn ways(&self, peer: &PeerConfig) -> Vec<Way> {
-        let mut ways: Vec<Way> = peer.links.iter().cloned().map(Way::To).collect();
+    fn entries(&self, peer: &PeerConfig) -> Vec<FileEntry> {
+        let mut entries: Vec<FileEntry> = peer.links.iter().cloned().map(FileEntry::To).collect();
         if peer.is_caller() {
-            ways.push(Way::Back);
+            entries.push(FileEntry::Back);
         }
         // The file has been checked: all relays exist.
-        let named =
-            |via: &String| self.endpoint.peers().find(|id| self.endpoint.peer(*id).name == *via);
-        ways.extend(peer.via.iter().filter_map(named).map(Way::Via));
-        ways
+        let named = |via: &String| {
+            self.topics.endpoint.peers().find(|id| self.topics.endpoint.peer(*id).name == *via)
+        };
+        entries.extend(peer.via.iter().filter_map(named).map(FileEntry::Via));
+        entries
     }
 
     /// Keeps the links of a peer that are still in the file, and replaces the others.
-    fn follow_links(&mut self, peer: PeerId, ways: &[Way]) -> Result<(), SetupError> {
-        let own = |link: &&Link| link.way.is_some() && self.endpoint.link(link.id).peer == peer;
+    fn follow_links(&mut self, peer: PeerId, entries: &[FileEntry]) -> Result<(), SetupError> {
+        let own =
+            |link: &&Link| link.entry.is_some() && self.topics.endpoint.link(link.id).peer == peer;
         let mut spare: Vec<LinkId> = self.links.iter().filter(own).map(|link| link.id).collect();
         let mut kept = Vec::new();
-        for way in ways {
-            let of_way = |id: &LinkId| self.links[id.0 as usize].way.as_ref() == Some(way);
-            kept.push(spare.iter().position(of_way).map(|place| spare.remove(place)));
+        for entry in entries {
+            let has_entry = |id: &LinkId| self.links[id.0 as usize].entry.as_ref() == Some(entry);
+            kept.push(spare.iter().position(has_entry).map(|place| spare.remove(place)));
         }
         let now = self.now();
         for id in spare {
             self.links[id.0 as usize].close();
-            self.endpoint.remove_link(now, id);
+            self.topics.endpoint.remove_link(now, id);
         }
         let mut order = Vec::new();
-        for (way, kept) in ways.iter().zip(kept) {
+        for (entry, kept) in entries.iter().zip(kept) {
             order.push(match kept {
                 Some(id) => id,
-                None => self.add_link(peer, way)?,
+                None => self.add_link(peer, entry)?,
             });
         }
-        self.endpoint.order_links(peer, &order);
+        self.topics.endpoint.order_links(peer, &order);
         Ok(())
     }
 
-    fn add_link(&mut self, peer: PeerId, way: &Way) -> Result<LinkId, SetupError> {
+    fn add_link(&mut self, peer: PeerId, entry: &FileEntry) -> Result<LinkId, SetupError> {
         let now = self.now();
-        let id = match way {
-            Way::Via(hop) => self.endpoint.add_relayed_link(now, peer, *hop)?,
+        let id = match entry {
+            FileEntry::Via(hop) => self.topics.endpoint.add_relayed_link(now, peer, *hop)?,
             // The link moves to its own radio as soon as the path to the peer is known.
-            Way::To(_) | Way::Back => {
+            FileEntry::To(_) | FileEntry::Back => {
                 let datagram_bytes = DATAGRAM_UNKNOWN;
                 let link = LinkConfig { remote: None, datagram_bytes, header_bytes: HEADER_V4 };
-                self.endpoint.add_link(now, peer, self.unknown_radio, link)?
+                self.topics.endpoint.add_link(now, peer, self.unknown_radio, link)?
             }
         };
-        let mut link = Link { way: Some(way.clone()), ..Link::new(id) };
-        if let Way::To(config) = way {
+        let mut link = Link { entry: Some(entry.clone()), ..Link::new(id) };
+        if let FileEntry::To(config) = entry {
             self.next_watch += 1;
             (link.watch, link.device) = (Some(self.next_watch), config.interface.clone());
         }
-        link.follows_caller = *way == Way::Back;
+        link.follows_initiator = *entry == FileEntry::Back;
         let index = id.0 as usize;
         if index == self.links.len() {
             self.links.push(link);
@@ -164,8 +165,8 @@ impl Driver {
 
     /// Watches the paths of the current links and no others.
     pub(super) fn follow_paths(&mut self) {
-        let watched = self.links.iter().filter_map(|link| match (link.watch, &link.way) {
-            (Some(number), Some(Way::To(config))) => Some((number, config.clone())),
+        let watched = self.links.iter().filter_map(|link| match (link.watch, &link.entry) {
+            (Some(number), Some(FileEntry::To(config))) => Some((number, config.clone())),
             _ => None,
         });
         let watched: Watched = watched.collect();

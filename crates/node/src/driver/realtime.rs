@@ -5,26 +5,25 @@
 use crate::config::Realtime;
 use std::io;
 
-/// Applies `options` to the calling thread.
 pub(super) fn enter(options: &Realtime) {
     if let Some(cpu) = options.cpu {
         let mut set = rustix::thread::CpuSet::new();
         set.set(cpu as usize);
         let pinned = rustix::thread::sched_setaffinity(None, &set);
-        complain("cpu", pinned.map_err(io::Error::from));
+        warn("cpu", pinned.map_err(io::Error::from));
     }
     if let Some(priority) = options.priority {
-        complain("priority", crate::sys::run_in_real_time(priority));
+        warn("priority", crate::sys::run_in_real_time(priority));
     }
     if options.lock_memory {
         let all = rustix::mm::MlockAllFlags::CURRENT | rustix::mm::MlockAllFlags::FUTURE;
         let locked = rustix::mm::mlockall(all);
-        complain("lock_memory", locked.map_err(io::Error::from));
+        warn("lock_memory", locked.map_err(io::Error::from));
     }
 }
 
-fn complain(what: &str, result: io::Result<()>) {
+fn warn(what: &str, result: io::Result<()>) {
     if let Err(error) = result {
-        tracing::warn!("realtime.{what}: {error}; going on without it");
+        tracing::warn!("realtime.{what}: {error}; continuing without it");
     }
 }

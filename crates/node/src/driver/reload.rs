@@ -19,7 +19,7 @@ impl Driver {
         self.follow_radios(&old);
         self.follow_peers(&new.peers).map_err(|error| error.to_string())?;
         let now = self.now();
-        self.topics.reconfigure(now, &mut self.endpoint, &old, &new);
+        self.topics.reconfigure(now, &old, &new);
         if (&old.topics, &old.services) != (&new.topics, &new.services) {
             let mut selection = self.selection.write().unwrap_or_else(PoisonError::into_inner);
             *selection = Selection::new(&new);
@@ -36,7 +36,7 @@ impl Driver {
     fn follow_limits(&mut self) {
         let limits = &self.config.limits;
         let percent = super::repair_percent(limits);
-        self.endpoint.set_limits(limits.queue_bytes, limits.queue_time, percent);
+        self.topics.endpoint.set_limits(limits.queue_bytes, limits.queue_time, percent);
     }
 
     /// Applies changed settings of radios; the other radios keep their measurements.
@@ -47,7 +47,7 @@ impl Driver {
         let changed: Vec<_> = changed.map(|(name, id)| (name.clone(), *id)).collect();
         for (interface, id) in changed {
             let config = Self::radio_config(&self.config, &interface);
-            self.endpoint.set_radio(id, config);
+            self.topics.endpoint.set_radio(id, config);
         }
         if old.marking != self.config.marking {
             // Each class has a socket with its own mark.
@@ -62,12 +62,11 @@ impl Driver {
             self.connect(index);
             let now = self.now();
             for class in Class::ALL {
-                self.endpoint.handle_in_flight(now, id, class, 0);
+                self.topics.endpoint.handle_in_flight(now, id, class, 0);
             }
         }
     }
 
-    /// Returns the configuration of an interface's radio.
     pub(super) fn radio_config(config: &Config, interface: &str) -> RadioConfig {
         let set = config.radios.iter().find(|radio| radio.interface == interface);
         let in_flight = set.map_or(crate::config::DEFAULT_IN_FLIGHT, |radio| radio.in_flight);
@@ -89,10 +88,10 @@ impl Driver {
     fn follow_diagnostics(&mut self, new: &Config) {
         let now = self.now();
         if let Some(gone) = self.diagnostics.take() {
-            self.topics.stop_own(now, &mut self.endpoint, &gone.topic().name);
+            self.topics.stop_own(now, &gone.topic().name);
         }
         if let Some(gone) = self.news.set_topic(LinkTopic::new(new)) {
-            self.topics.stop_own(now, &mut self.endpoint, &gone.topic().name);
+            self.topics.stop_own(now, &gone.topic().name);
         }
         self.diagnostics = Diagnostics::new(new);
     }

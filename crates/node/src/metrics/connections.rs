@@ -42,10 +42,10 @@ impl Connections {
         let owner = Place::from(from).owner();
         let stream = Arc::new(stream);
         let mut all = self.lock();
-        let has_room = all.len() < MAX_THREADS
-            && makes_room(&mut all, MAX_CONNECTIONS_PER_ADDRESS, |it| it.owner == owner)
-            && makes_room(&mut all, MAX_CONNECTIONS, |_| true);
-        if !has_room {
+        let is_admitted = all.len() < MAX_THREADS
+            && admits_another(&mut all, MAX_CONNECTIONS_PER_ADDRESS, |it| it.owner == owner)
+            && admits_another(&mut all, MAX_CONNECTIONS, |_| true);
+        if !is_admitted {
             return None;
         }
         all.push(Connection { owner, stream: stream.clone(), state: State::Waits });
@@ -59,7 +59,11 @@ impl Connections {
 
 /// Returns whether fewer than `most` open connections match `counts`. If necessary, closes the
 /// oldest matching connection that waits for its client.
-fn makes_room(all: &mut [Connection], most: usize, counts: impl Fn(&Connection) -> bool) -> bool {
+fn admits_another(
+    all: &mut [Connection],
+    most: usize,
+    counts: impl Fn(&Connection) -> bool,
+) -> bool {
     if all.iter().filter(|it| it.state != State::Closed && counts(it)).count() < most {
         return true;
     }

@@ -3,11 +3,14 @@
 
 use super::changes::{Change, Changes, Detail, Kind};
 use crate::config::{
-    AuditConfig, Beacons, Config, Limits, LinkConfig, PeerConfig, RadioConfig, Realtime, Security,
+    AuditConfig, Beacons, Config, Limits, LinkConfig, PeerConfig, RadioConfig, Security,
     WatchdogConfig,
 };
 use std::fmt::{Debug, Display};
-use tautline_gateway::mapping::{Accept, Pattern, ServiceTreatment, Treatment};
+use std::net::SocketAddr;
+use tautline_gateway::mapping::{
+    Accept, Pattern, ServiceRule, ServiceTreatment, TopicRule, Treatment, WhenSlow,
+};
 use tautline_gateway::tf;
 use tautline_proto::{Marking, Rate};
 
@@ -43,185 +46,165 @@ pub fn difference(old: &Config, new: &Config) -> Result<Changes, Vec<String>> {
         tf,
         limits,
     } = new;
-    let mut all = Vec::new();
-    peers_differ(&old.peers, peers, &mut all);
-    let rules = |rules: &[tautline_gateway::mapping::TopicRule]| -> Vec<_> {
-        rules.iter().map(|it| (text(&it.pattern), it.treatment.clone())).collect()
-    };
-    named("topic", &rules(&old.topics), &rules(topics), treatment, &mut all);
-    let rules = |rules: &[tautline_gateway::mapping::ServiceRule]| -> Vec<_> {
-        rules.iter().map(|it| (text(&it.pattern), it.treatment.clone())).collect()
-    };
-    named("service", &rules(&old.services), &rules(services), calls, &mut all);
-    let by_name = |all: &[WatchdogConfig]| -> Vec<_> {
-        all.iter().map(|it| (it.topic.clone(), it.clone())).collect()
-    };
-    set("watchdog", &by_name(&old.watchdogs), &by_name(watchdogs), watchdog, &mut all);
-    let by_name = |all: &[RadioConfig]| -> Vec<_> {
-        all.iter().map(|it| (it.interface.clone(), it.clone())).collect()
-    };
-    set("radio", &by_name(&old.radios), &by_name(radios), radio, &mut all);
-    single("dscp", &old.marking, marking, dscp, &mut all);
-    single("tf", &old.tf, tf, transforms, &mut all);
-    single("limits", &old.limits, limits, bounds, &mut all);
-    single("beacons", &old.beacons, beacons, |it| vec![("beacons", shown_beacons(it))], &mut all);
-    single("metrics", &old.metrics, metrics, |it| vec![("metrics", or_none(*it))], &mut all);
-    let flag = |it: &bool| vec![("diagnostics", it.to_string())];
-    single("diagnostics", &old.diagnostics, diagnostics, flag, &mut all);
-    Ok(Changes { changes: all, kept: Vec::new() })
+    let mut all = Changes::default();
+    all.peers(&old.peers, peers);
+    let name = |it: &TopicRule| text(&it.pattern);
+    all.rules("topic", &old.topics, topics, name, |it| treatment(&it.treatment));
+    let name = |it: &ServiceRule| text(&it.pattern);
+    all.rules("service", &old.services, services, name, |it| calls(&it.treatment));
+    all.entries("watchdog", &old.watchdogs, watchdogs, |it| it.topic.clone(), watchdog);
+    all.entries("radio", &old.radios, radios, |it| it.interface.clone(), radio);
+    all.entry("dscp", "", &old.marking, marking, dscp);
+    all.entry("tf", "", &old.tf, tf, transforms);
+    all.entry("limits", "", &old.limits, limits, bounds);
+    let shown = |it: &Beacons| vec![("beacons", shown_beacons(it))];
+    all.entry("beacons", "", &old.beacons, beacons, shown);
+    let shown = |it: &Option<SocketAddr>| vec![("metrics", or_none(*it))];
+    all.entry("metrics", "", &old.metrics, metrics, shown);
+    let shown = |it: &bool| vec![("diagnostics", it.to_string())];
+    all.entry("diagnostics", "", &old.diagnostics, diagnostics, shown);
+    Ok(all)
 }
 
-/// Returns the differences that need a restart: agreed with other programs at the start, or bound
-/// to threads and sockets.
+/// Differences that need a restart: agreed with other programs at the start, or bound to threads
+/// and sockets.
+#[derive(Default)]
+struct FixedKeys(Vec<String>);
+
+impl FixedKeys {
+    fn compare<T: PartialEq>(&mut self, key: &str, old: &T, new: &T, shown: impl Fn(&T) -> String) {
+        if old == new {
+            return;
+        }
+        let (before, after) = (shown(old), shown(new));
+        self.0.push(match before == after {
+            true => format!("{key}: differs from the running value; a change needs a restart"),
+            false => {
+                format!("{key}: found {after}, while {before} is running; a change needs a restart")
+            }
+        });
+    }
+}
+
 fn fixed_keys(old: &Config, new: &Config) -> Vec<String> {
-    let mut found = Vec::new();
-    let mut fixed = |key: &str, before: String, after: String| {
-        if before == after {
-            return found
-                .push(format!("{key}: differs from what runs; restart the daemon for this"));
-        }
-        found.push(format!(
-            "{key}: found {after}, running with {before}; restart the daemon for this"
-        ));
-    };
-    if old.name != new.name {
-        fixed("name", old.name.clone(), new.name.clone());
+    let mut found = FixedKeys::default();
+    found.compare("name", &old.name, &new.name, Clone::clone);
+    found.compare("listen", &old.listen, &new.listen, ToString::to_string);
+    found.compare("control", &old.control, &new.control, |it| path(it));
+    found.compare("key or security", &old.security, &new.security, |it| match it {
+        Security::Keys(file) => format!("key: {}", file.display()),
+        Security::None => "security: none".into(),
+    });
+    let ros = |it: &Config| (it.ros1.clone(), it.ros2.clone());
+    found.compare("ros1 or ros2", &ros(old), &ros(new), |(ros1, ros2)| match (ros1, ros2) {
+        (Some(ros1), _) => format!("ROS 1 at {} as {}", ros1.master, ros1.node_name),
+        (None, Some(ros2)) => format!("ROS 2 in domain {} as {}", ros2.domain, ros2.node_name),
+        (None, None) => "no ROS".into(),
+    });
+    found.compare("realtime", &old.realtime, &new.realtime, |it| {
+        let (priority, cpu, lock) = (or_none(it.priority), or_none(it.cpu), it.lock_memory);
+        format!("priority {priority}, cpu {cpu}, lock_memory {lock}")
+    });
+    found.compare("audit", &old.audit, &new.audit, audit);
+    for (key, bytes) in [
+        ("max_message", (|it| it.max_message) as fn(&Limits) -> usize),
+        ("reassembly_bytes", |it| it.reassembly_bytes),
+    ] {
+        let (old, new) = (bytes(&old.limits), bytes(&new.limits));
+        found.compare(&format!("limits.{key}"), &old, &new, ToString::to_string);
     }
-    if old.listen != new.listen {
-        fixed("listen", old.listen.to_string(), new.listen.to_string());
-    }
-    if old.control != new.control {
-        fixed("control", path(&old.control), path(&new.control));
-    }
-    if old.security != new.security {
-        let shown = |it: &Security| match it {
-            Security::Keys(file) => format!("key: {}", file.display()),
-            Security::None => "security: none".into(),
-        };
-        fixed("key or security", shown(&old.security), shown(&new.security));
-    }
-    if old.ros1 != new.ros1 || old.ros2 != new.ros2 {
-        let shown = |config: &Config| match (&config.ros1, &config.ros2) {
-            (Some(ros1), _) => format!("ROS 1 at {} as {}", ros1.master, ros1.node_name),
-            (None, Some(ros2)) => format!("ROS 2 in domain {} as {}", ros2.domain, ros2.node_name),
-            (None, None) => "no ROS".into(),
-        };
-        fixed("ros1 or ros2", shown(old), shown(new));
-    }
-    if old.realtime != new.realtime {
-        let shown = |it: &Realtime| {
-            let (priority, cpu, lock) = (or_none(it.priority), or_none(it.cpu), it.lock_memory);
-            format!("priority {priority}, cpu {cpu}, lock_memory {lock}")
-        };
-        fixed("realtime", shown(&old.realtime), shown(&new.realtime));
-    }
-    if old.audit != new.audit {
-        fixed("audit", audit(&old.audit), audit(&new.audit));
-    }
-    let bytes = |limits: &Limits| {
-        [("max_message", limits.max_message), ("reassembly_bytes", limits.reassembly_bytes)]
-    };
-    for ((key, before), (_, after)) in bytes(&old.limits).into_iter().zip(bytes(&new.limits)) {
-        if before != after {
-            fixed(&format!("limits.{key}"), before.to_string(), after.to_string());
-        }
-    }
-    found
-}
-
-/// Keys identify peers: an entry with another key is another peer, even under the same name.
-fn peers_differ(old: &[PeerConfig], new: &[PeerConfig], all: &mut Vec<Change>) {
-    for gone in old.iter().filter(|it| !new.iter().any(|other| other.key == it.key)) {
-        all.push(change("peer", &gone.name, Kind::Removed));
-    }
-    for peer in new {
-        match old.iter().find(|it| it.key == peer.key) {
-            None => all.push(change("peer", &peer.name, Kind::Added)),
-            Some(known) => changed("peer", &peer.name, (known, peer), peer_keys, all),
-        }
-    }
+    found.0
 }
 
 fn change(what: &str, name: &str, kind: Kind) -> Change {
     Change { what: what.into(), name: name.into(), kind, details: Vec::new() }
 }
 
-/// Adds the differences between two versions of one entry.
-fn changed<T: PartialEq>(
-    what: &str,
-    name: &str,
-    (old, new): (&T, &T),
-    describe: impl Fn(&T) -> Described,
-    all: &mut Vec<Change>,
-) {
-    if old == new {
-        return;
-    }
-    let (before, after) = (describe(old), describe(new));
-    let value = |of: &Described, key| {
-        let found = of.iter().find(|(other, _)| *other == key);
-        found.map_or_else(|| "none".to_owned(), |(_, value)| value.clone())
-    };
-    let mut keys: Vec<&str> = before.iter().chain(&after).map(|(key, _)| *key).collect();
-    let mut seen = std::collections::BTreeSet::new();
-    keys.retain(|key| seen.insert(*key));
-    let details = keys.into_iter().map(|key| Detail {
-        key: key.into(),
-        before: value(&before, key),
-        after: value(&after, key),
-    });
-    let details = details.filter(|it| it.before != it.after).collect();
-    all.push(Change { details, ..change(what, name, Kind::Changed) });
-}
-
-fn single<T: PartialEq>(
-    what: &str,
-    old: &T,
-    new: &T,
-    describe: impl Fn(&T) -> Described,
-    all: &mut Vec<Change>,
-) {
-    changed(what, "", (old, new), describe, all);
-}
-
-/// Compares entries that are independent of each other.
-fn set<T: PartialEq>(
-    what: &str,
-    old: &[(String, T)],
-    new: &[(String, T)],
-    describe: impl Fn(&T) -> Described,
-    all: &mut Vec<Change>,
-) {
-    let find = |list: &[(String, T)], name: &str| list.iter().position(|(other, _)| other == name);
-    for (name, _) in old.iter().filter(|(name, _)| find(new, name).is_none()) {
-        all.push(change(what, name, Kind::Removed));
-    }
-    for (name, entry) in new {
-        match find(old, name) {
-            None => all.push(change(what, name, Kind::Added)),
-            Some(index) => changed(what, name, (&old[index].1, entry), &describe, all),
+impl Changes {
+    /// Keys identify peers: an entry with another key is another peer, even under the same name.
+    fn peers(&mut self, old: &[PeerConfig], new: &[PeerConfig]) {
+        for gone in old.iter().filter(|it| !new.iter().any(|other| other.key == it.key)) {
+            self.changes.push(change("peer", &gone.name, Kind::Removed));
+        }
+        for peer in new {
+            match old.iter().find(|it| it.key == peer.key) {
+                None => self.changes.push(change("peer", &peer.name, Kind::Added)),
+                Some(known) => self.entry("peer", &peer.name, known, peer, peer_keys),
+            }
         }
     }
-}
 
-/// Compares entries of which the first match applies, so that their order matters as well.
-fn named<T: PartialEq>(
-    what: &str,
-    old: &[(String, T)],
-    new: &[(String, T)],
-    describe: impl Fn(&T) -> Described,
-    all: &mut Vec<Change>,
-) {
-    set(what, old, new, describe, all);
-    let common = |of: &[(String, T)], other: &[(String, T)]| -> Vec<String> {
-        let both = of.iter().filter(|(name, _)| other.iter().any(|(it, _)| it == name));
-        both.map(|(name, _)| name.clone()).collect()
-    };
-    let (before, after) = (common(old, new), common(new, old));
-    if before != after {
-        let detail =
-            Detail { key: "order".into(), before: before.join(", "), after: after.join(", ") };
-        all.push(Change { details: vec![detail], ..change(what, "rules", Kind::Changed) });
+    /// Adds the differences between two versions of one entry.
+    fn entry<T: PartialEq>(
+        &mut self,
+        what: &str,
+        name: &str,
+        old: &T,
+        new: &T,
+        describe: impl Fn(&T) -> Described,
+    ) {
+        if old == new {
+            return;
+        }
+        let (before, after) = (describe(old), describe(new));
+        let value = |of: &Described, key| {
+            let found = of.iter().find(|(other, _)| *other == key);
+            found.map_or_else(|| "none".to_owned(), |(_, value)| value.clone())
+        };
+        let mut keys: Vec<&str> = before.iter().chain(&after).map(|(key, _)| *key).collect();
+        let mut seen = std::collections::BTreeSet::new();
+        keys.retain(|key| seen.insert(*key));
+        let details = keys.into_iter().map(|key| Detail {
+            key: key.into(),
+            before: value(&before, key),
+            after: value(&after, key),
+        });
+        let details = details.filter(|it| it.before != it.after).collect();
+        self.changes.push(Change { details, ..change(what, name, Kind::Changed) });
+    }
+
+    /// Compares entries that are independent of each other.
+    fn entries<T: PartialEq>(
+        &mut self,
+        what: &str,
+        old: &[T],
+        new: &[T],
+        name: impl Fn(&T) -> String,
+        describe: impl Fn(&T) -> Described,
+    ) {
+        let find = |list: &[T], of: &T| list.iter().position(|other| name(other) == name(of));
+        for gone in old.iter().filter(|entry| find(new, entry).is_none()) {
+            self.changes.push(change(what, &name(gone), Kind::Removed));
+        }
+        for entry in new {
+            match find(old, entry) {
+                None => self.changes.push(change(what, &name(entry), Kind::Added)),
+                Some(index) => self.entry(what, &name(entry), &old[index], entry, &describe),
+            }
+        }
+    }
+
+    /// Compares entries of which the first match applies, so that their order matters as well.
+    fn rules<T: PartialEq>(
+        &mut self,
+        what: &str,
+        old: &[T],
+        new: &[T],
+        name: impl Fn(&T) -> String,
+        describe: impl Fn(&T) -> Described,
+    ) {
+        self.entries(what, old, new, &name, describe);
+        let common = |of: &[T], other: &[T]| -> Vec<String> {
+            let other: Vec<String> = other.iter().map(&name).collect();
+            of.iter().map(&name).filter(|name| other.contains(name)).collect()
+        };
+        let (before, after) = (common(old, new), common(new, old));
+        if before != after {
+            let (before, after) = (before.join(", "), after.join(", "));
+            let detail = Detail { key: "order".into(), before, after };
+            let changed = change(what, "rules", Kind::Changed);
+            self.changes.push(Change { details: vec![detail], ..changed });
+        }
     }
 }
 
@@ -295,7 +278,7 @@ fn treatment(of: &Treatment) -> Described {
     vec![
         ("priority", of.priority.to_string()),
         ("keep_last", or_none(of.keep_last)),
-        ("when_slow", or_none(of.when_slow.map(tautline_gateway::mapping::WhenSlow::word))),
+        ("when_slow", or_none(of.when_slow.map(WhenSlow::word))),
         ("lifespan", of.lifespan.map_or_else(|| "none".into(), |it| shown(&it))),
         ("rate", or_none(of.rate_hz.map(|hz| format!("{hz} Hz")))),
         ("compression", shown(&of.compression).to_lowercase()),
@@ -330,7 +313,6 @@ fn radio(of: &RadioConfig) -> Described {
 }
 
 fn dscp(of: &Option<Marking>) -> Described {
-    let shown = |part: &dyn Debug| format!("{part:?}");
     match of {
         None => vec![("marking", "off".into())],
         Some(it) => vec![

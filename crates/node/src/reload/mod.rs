@@ -47,7 +47,7 @@ impl Reloader {
 
     /// Reads the file, returns its differences from the running configuration, and applies them
     /// unless `dry_run`. After an error, which is for people, nothing has changed.
-    fn take(&self, dry_run: bool) -> Result<Changes, String> {
+    fn reload_file(&self, dry_run: bool) -> Result<Changes, String> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let checked = config::load(&self.file).map_err(|error| error.to_string())?;
         let place = |reason: String| format!("{}: {reason}", self.file.display());
@@ -66,13 +66,9 @@ impl Reloader {
 
     fn apply(&self, running: &mut Running, new: Config) -> Result<(), String> {
         let moved = running.config.metrics != new.metrics;
-        let metrics = match new.metrics.filter(|_| moved) {
-            Some(address) => {
-                let handle = self.handle.clone();
-                Some(MetricsServer::start(address, handle).map_err(|error| error.to_string())?)
-            }
-            None => None,
-        };
+        let start = |address| MetricsServer::start(address, self.handle.clone());
+        let metrics = new.metrics.filter(|_| moved).map(start).transpose();
+        let metrics = metrics.map_err(|error| error.to_string())?;
         self.handle.reconfigure(new.clone())?;
         running.config = new;
         if moved {
@@ -96,7 +92,7 @@ impl Inspect for Reloader {
     }
 
     fn reload(&self, dry_run: bool, by: Actor) -> Result<Changes, String> {
-        let done = self.take(dry_run);
+        let done = self.reload_file(dry_run);
         if dry_run {
             return done;
         }
@@ -110,15 +106,14 @@ impl Inspect for Reloader {
     }
 }
 
-/// Logs the changes of a reload.
 fn log(changes: &Changes) {
     for line in changes.lines() {
         tracing::info!("reload: {line}");
     }
     if changes.is_empty() {
-        tracing::info!("reload: the file means what runs already");
+        tracing::info!("reload: no changes, the file matches the running configuration");
     }
     for change in &changes.kept {
-        tracing::info!("reload: kept, as 'tautline set' changed it: {change}");
+        tracing::info!("reload: kept, a change by 'tautline set': {change}");
     }
 }

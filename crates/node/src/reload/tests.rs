@@ -144,7 +144,7 @@ fn what_needs_a_restart_is_named_and_nothing_else_is_told() {
     for (from, to, expected) in cases {
         let found = replaced(from, to).unwrap_err();
         assert!(found.len() >= 2, "{found:?}");
-        assert!(found.iter().all(|it| it.ends_with("restart the daemon for this")), "{found:?}");
+        assert!(found.iter().all(|it| it.ends_with("a change needs a restart")), "{found:?}");
         for part in expected {
             assert!(found.iter().any(|it| it.starts_with(part)), "{part}: {found:?}");
         }

@@ -2,16 +2,17 @@
 //! Events of the gateway: topics that local nodes publish, and their messages.
 
 use super::transforms::Transforms;
-use super::{Order, Outgoing, Topics};
+use super::{ChannelKey, Outgoing, Topics};
+use crate::codec::Job;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tautline_gateway::mapping::{Compression, Treatment, WhenSlow};
 use tautline_gateway::{Command, Event, Source, Topic};
 use tautline_proto::{
-    ChannelConfig, ChannelId, Duration, Endpoint, Instant, Message, OfferedQos, OfferedTopic,
-    PeerId, Role, SendError,
+    ChannelConfig, ChannelId, Duration, Instant, Message, OfferedQos, OfferedTopic, PeerId, Role,
+    SendError,
 };
 
-/// Most bytes kept of one publisher for late joiners; a single larger message is kept as well.
+/// Maximum bytes kept of one publisher for late joiners; a single larger message is kept as well.
 const MAX_LATCHED_BYTES: usize = 16 << 20;
 
 /// Time for which a topic is still read after the last peer has unsubscribed. A peer that
@@ -60,6 +61,16 @@ impl LocalTopic {
         (&self.topic.type_name, &self.topic.type_hash) == (&other.type_name, &other.type_hash)
     }
 
+    /// Returns the channels on which the topic is advertised.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = ChannelKey> {
+        self.channels.iter().map(|(peer, channel)| ChannelKey { peer: *peer, channel: *channel })
+    }
+
+    /// Returns the channel on which the topic is advertised to a peer.
+    fn channel_of(&self, peer: PeerId) -> Option<ChannelKey> {
+        Some(ChannelKey { peer, channel: *self.channels.get(&peer)? })
+    }
+
     pub(super) fn is_wanted(&self) -> bool {
         !self.wanted_by.is_empty()
     }
@@ -69,7 +80,6 @@ impl LocalTopic {
         self.is_wanted() || self.unwanted_since.is_some()
     }
 
-    /// Adds a peer's interest; returns whether it is new.
     pub(super) fn wanted_by(&mut self, peer: PeerId) -> bool {
         self.unwanted_since = None;
         self.wanted_by.insert(peer)
@@ -127,11 +137,11 @@ impl LocalTopic {
 }
 
 impl Topics {
-    pub(crate) fn on_local(&mut self, now: Instant, endpoint: &mut Endpoint, event: Event) {
+    pub(crate) fn on_local(&mut self, now: Instant, event: Event) {
         match event {
             Event::Offered(topic) => {
                 let name = topic.name.clone();
-                self.local_offered(now, endpoint, topic);
+                self.local_offered(now, topic);
                 if let Some(local) = self.local.get_mut(&name) {
                     local.others = true;
                 }
@@ -140,59 +150,51 @@ impl Topics {
                 // A topic that this node itself publishes stays advertised.
                 match self.local.get_mut(&topic).filter(|local| local.own) {
                     Some(local) => local.others = false,
-                    None => self.local_withdrawn(now, endpoint, topic),
+                    None => self.local_withdrawn(now, topic),
                 }
             }
             Event::SourceGone { topic, source } => {
-                self.source_gone(now, endpoint, &topic, source);
+                self.source_gone(now, &topic, source);
             }
-            Event::ServiceOffered(service) => self.service_offered(now, endpoint, service),
-            Event::ServiceWithdrawn { service } => self.service_withdrawn(now, endpoint, &service),
+            Event::ServiceOffered(service) => self.service_offered(now, service),
+            Event::ServiceWithdrawn { service } => self.service_withdrawn(now, &service),
             Event::Called { service, call, request } => {
-                self.called(now, endpoint, service, call, &request);
+                self.called(now, service, call, &request);
             }
-            Event::Answered { call, outcome, .. } => self.answered(now, endpoint, call, &outcome),
-            Event::Wanted { topic, wanted } => self.local_wanted(now, endpoint, &topic, wanted),
-            Event::Refused { topic, reason } => self.local_refused(now, endpoint, &topic, &reason),
+            Event::Answered { call, outcome, .. } => self.answered(now, call, &outcome),
+            Event::Wanted { topic, wanted } => self.local_wanted(now, &topic, wanted),
+            Event::Refused { topic, reason } => self.local_refused(now, &topic, &reason),
             Event::Message { topic, source, payload, .. } => {
                 let message = Outgoing { topic, source, payload, encoded: false, published: now };
-                self.local_message(now, endpoint, message);
+                self.local_message(now, message);
             }
         }
     }
 
-    pub(super) fn local_offered(&mut self, now: Instant, endpoint: &mut Endpoint, topic: Topic) {
+    pub(super) fn local_offered(&mut self, now: Instant, topic: Topic) {
         let name = topic.name.clone();
-        let Some(treatment) = self.treatment_of(&name) else {
-            return;
-        };
+        let Some(treatment) = self.treatment_of(&name) else { return };
         if self.local.get(&name).is_some_and(|l| !l.is_of_type(&topic)) {
             // Queued messages have the old type and must not be read as the new one.
-            self.local_withdrawn(now, endpoint, name.clone());
+            self.local_withdrawn(now, name.clone());
         }
         let mut local = match self.local.remove(&name) {
             Some(known) => LocalTopic { topic, treatment, ..known },
             None => LocalTopic::new(topic, treatment),
         };
-        for peer in endpoint.peers() {
-            self.offer(now, endpoint, &mut local, peer);
+        for peer in self.endpoint.peers() {
+            self.offer(now, &mut local, peer);
         }
         self.local.insert(name, local);
     }
 
-    pub(super) fn offer(
-        &mut self,
-        now: Instant,
-        endpoint: &mut Endpoint,
-        local: &mut LocalTopic,
-        peer: PeerId,
-    ) {
+    pub(super) fn offer(&mut self, now: Instant, local: &mut LocalTopic, peer: PeerId) {
         if !self.is_for(peer, &local.topic.name, local.treatment.to.as_deref()) {
             return;
         }
         let config = channel_config(&local.topic, &local.treatment);
         let known = local.channels.get(&peer).copied();
-        if let Some(channel) = self.offer_channel(now, endpoint, peer, known, config) {
+        if let Some(channel) = self.offer_channel(now, peer, known, config) {
             local.channels.insert(peer, channel);
         }
     }
@@ -209,7 +211,6 @@ impl Topics {
     pub(super) fn offer_channel(
         &mut self,
         now: Instant,
-        endpoint: &mut Endpoint,
         peer: PeerId,
         known: Option<ChannelId>,
         config: ChannelConfig,
@@ -217,23 +218,23 @@ impl Topics {
         let calls = if config.topic.role == Role::Calls { "calls of " } else { "" };
         let what = format!("{calls}{}", config.topic.name);
         let done = match known {
-            Some(channel) => endpoint.change_offer(now, peer, channel, config).map(|()| channel),
-            None => endpoint.offer(now, peer, config),
+            Some(channel) => {
+                self.endpoint.change_offer(now, peer, channel, config).map(|()| channel)
+            }
+            None => self.endpoint.offer(now, peer, config),
         };
         let failed = |error| {
-            let (here, name) = (endpoint.name(), self.peer_name(peer));
-            let text = format!("{what}: not offered from '{here}' to '{name}': {error}");
+            let (here, name) = (self.endpoint.name(), self.peer_name(peer));
+            let text = format!("{what}: not advertised from '{here}' to '{name}': {error}");
             self.peer_notice(now, peer, &text);
         };
         done.map_err(failed).ok().or(known)
     }
 
-    pub(super) fn local_withdrawn(&mut self, now: Instant, endpoint: &mut Endpoint, topic: String) {
-        let Some(gone) = self.local.remove(&topic) else {
-            return;
-        };
+    pub(super) fn local_withdrawn(&mut self, now: Instant, topic: String) {
+        let Some(gone) = self.local.remove(&topic) else { return };
         for (peer, channel) in &gone.channels {
-            endpoint.withdraw(now, *peer, *channel);
+            self.endpoint.withdraw(now, *peer, *channel);
         }
         if gone.is_read() {
             self.gateway(Command::Unsubscribe { topic });
@@ -255,27 +256,18 @@ impl Topics {
         }
     }
 
-    fn source_gone(&mut self, now: Instant, endpoint: &mut Endpoint, topic: &str, source: Source) {
-        let Some(local) = self.local.get_mut(topic) else {
-            return;
-        };
+    fn source_gone(&mut self, now: Instant, topic: &str, source: Source) {
+        let Some(local) = self.local.get_mut(topic) else { return };
         if local.transforms.is_some() {
-            return self.transforms_gone(now, endpoint, topic, source);
+            return self.transforms_gone(now, topic, source);
         }
         local.latched.remove(&source);
     }
 
-    pub(super) fn local_message(
-        &mut self,
-        now: Instant,
-        endpoint: &mut Endpoint,
-        message: Outgoing,
-    ) {
-        let Some(local) = self.local.get_mut(&message.topic) else {
-            return;
-        };
+    pub(super) fn local_message(&mut self, now: Instant, message: Outgoing) {
+        let Some(local) = self.local.get_mut(&message.topic) else { return };
         if local.transforms.is_some() {
-            return self.local_transforms(now, endpoint, message);
+            return self.local_transforms(now, message);
         }
         // On a latched topic each publisher's last message counts, and it may be its only one.
         let limit = local.treatment.period().filter(|_| !local.topic.qos.transient_local);
@@ -283,28 +275,24 @@ impl Topics {
             local.rate_limited += 1;
             return;
         }
-        self.forward(now, endpoint, message);
+        self.forward(now, message);
     }
 
     /// Sends a message that passed the rate limit; on a compressed topic, through the codec.
-    pub(super) fn forward(&mut self, now: Instant, endpoint: &mut Endpoint, message: Outgoing) {
-        let Some(local) = self.local.get(&message.topic) else {
-            return;
-        };
+    pub(super) fn forward(&mut self, now: Instant, message: Outgoing) {
+        let Some(local) = self.local.get(&message.topic) else { return };
         if !local.is_wanted() && !local.topic.qos.transient_local {
             return;
         }
         match local.treatment.compression {
-            Compression::Zstd => self.orders.push_back(Order::Compress(message)),
-            Compression::None => self.send(now, endpoint, message),
+            Compression::Zstd => self.codec(Job::Compress(message)),
+            Compression::None => self.send(now, message),
         }
     }
 
     /// Queues a message for every subscribed peer.
-    pub(crate) fn send(&mut self, now: Instant, endpoint: &mut Endpoint, message: Outgoing) {
-        let Some(local) = self.local.get_mut(&message.topic) else {
-            return;
-        };
+    pub(crate) fn send(&mut self, now: Instant, message: Outgoing) {
+        let Some(local) = self.local.get_mut(&message.topic) else { return };
         if !local.is_read() {
             return;
         }
@@ -312,57 +300,43 @@ impl Topics {
             local.keep_latched(message.clone());
         }
         let wanted_by = local.wanted_by.iter();
-        let targets: Vec<_> =
-            wanted_by.filter_map(|peer| Some((*peer, *local.channels.get(peer)?))).collect();
-        for (peer, channel) in targets {
-            self.send_to(now, endpoint, peer, channel, &message);
+        let key = |peer: &PeerId| local.channel_of(*peer);
+        for key in wanted_by.filter_map(key).collect::<Vec<_>>() {
+            self.send_to(now, key, &message);
         }
     }
 
-    pub(super) fn send_to(
-        &mut self,
-        now: Instant,
-        endpoint: &mut Endpoint,
-        peer: PeerId,
-        channel: ChannelId,
-        message: &Outgoing,
-    ) {
-        let sent = endpoint.send(
-            now,
-            peer,
-            channel,
-            Message {
-                payload: message.payload.clone(),
-                published: message.published,
-                source: message.source.0,
-                encoded: message.encoded,
-            },
-        );
-        match sent {
+    pub(super) fn send_to(&mut self, now: Instant, key: ChannelKey, message: &Outgoing) {
+        let copy = Message {
+            payload: message.payload.clone(),
+            published: message.published,
+            source: message.source.0,
+            encoded: message.encoded,
+        };
+        match self.endpoint.send(now, key.peer, key.channel, copy) {
             // The peer has just unsubscribed; its event follows.
             Ok(()) | Err(SendError::NotWanted) => {}
             Err(error) => {
-                let (topic, here, name) = (&message.topic, endpoint.name(), self.peer_name(peer));
+                let (topic, here, name) =
+                    (&message.topic, self.endpoint.name(), self.peer_name(key.peer));
                 let text = format!("{topic}: not sent from '{here}' to '{name}': {error}");
-                self.peer_notice(now, peer, &text);
+                self.peer_notice(now, key.peer, &text);
             }
         }
     }
 
-    fn local_wanted(&mut self, now: Instant, endpoint: &mut Endpoint, topic: &str, wanted: bool) {
-        let Some(publication) = self.publications.get_mut(topic) else {
-            return;
-        };
+    fn local_wanted(&mut self, now: Instant, topic: &str, wanted: bool) {
+        let Some(publication) = self.publications.get_mut(topic) else { return };
         publication.wanted = wanted;
-        for (peer, channel) in self.offering(topic) {
-            endpoint.want(now, peer, channel, wanted);
+        for key in self.offering(topic) {
+            self.endpoint.want(now, key.peer, key.channel, wanted);
         }
     }
 
-    fn local_refused(&mut self, now: Instant, endpoint: &mut Endpoint, topic: &str, reason: &str) {
-        let text = format!("{topic} at '{}': {reason}", endpoint.name());
-        for (peer, channel) in self.offering(topic) {
-            endpoint.refuse(now, peer, channel, text.clone());
+    fn local_refused(&mut self, now: Instant, topic: &str, reason: &str) {
+        let text = format!("{topic} at '{}': {reason}", self.endpoint.name());
+        for key in self.offering(topic) {
+            self.endpoint.refuse(now, key.peer, key.channel, text.clone());
         }
         self.topic_notice(now, topic, &text);
     }

@@ -19,28 +19,27 @@ mod watchdogs;
 pub(crate) use local::LocalTopic;
 
 use crate::audit::{Actor, Recorder};
-use crate::codec::{Incoming, Turning};
+use crate::codec::{Done, Job};
 use crate::config::Config;
 use crate::notices::Notices;
 use crate::quota::Cause;
 use crate::status::TopicChange;
 use bytes::Bytes;
-pub(crate) use remote::Key;
-use remote::{Absence, Catalog, Held, Publication};
+use remote::{Absence, Catalog, Held, Publication, peer_of};
+pub(crate) use remote::{ChannelKey, IncomingState};
 use rights::Rights;
 use services::Services;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use tautline_gateway::mapping::{Pattern, ServiceRule, TopicRule, Treatment, treatment};
 use tautline_gateway::types::Dialect;
-use tautline_gateway::types::compose::Fields;
-use tautline_gateway::{Command, Service, Source, Topic, tf};
+use tautline_gateway::{Command, Source, tf};
 use tautline_proto::{Endpoint, Instant, PeerId};
 pub(crate) use waiting::Waiting;
 use watchdogs::Watchdogs;
-pub(crate) use watchdogs::{Safe, safe_message};
+pub(crate) use watchdogs::{SafeMessage, safe_message};
 
-/// Most changes kept on the running node. A change that a later one of the same pattern replaces
+/// Maximum changes kept on the running node. A change that a later one of the same pattern replaces
 /// does not count.
 const MAX_CHANGES: usize = 1024;
 /// Rates that a change may set, in hertz; the file has the same limits.
@@ -49,21 +48,9 @@ const RATES_HZ: std::ops::RangeInclusive<f64> = 0.001..=100_000.0;
 /// Work for another part of the daemon.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// A command to the gateway.
     Gateway(Command),
-    /// Compress a message; [`Topics::send`] takes the result.
-    Compress(Outgoing),
-    /// Decompress or translate a message for this robot's ROS; [`Topics::decoded`] publishes it.
-    Decode(Incoming),
-    /// Check the definition of a peer's topic and find its type in this robot's ROS;
-    /// [`Topics::translated`] takes the result.
-    Translate { key: Key, topic: Topic },
-    /// The same for a service of the other ROS; [`Topics::service_translated`] takes the result.
-    TranslateService { key: Key, service: Service },
-    /// Compose the safe message of a topic; [`Topics::composed`] takes it.
-    Compose { topic: Topic, fields: Arc<Fields> },
-    /// Translate a call or a response between ROS 1 and ROS 2; [`Topics::turned`] takes the result.
-    Turn(Turning),
+    /// A job for the codec; [`Topics::on_codec`] takes the result.
+    Codec(Job),
 }
 
 /// The translation between a peer's topic or service and this robot's ROS.
@@ -72,23 +59,20 @@ enum Translation<T> {
     /// Both use the same ROS.
     None,
     /// Requested, no result yet.
-    Asked,
+    Requested,
     Impossible,
     By(Arc<T>),
 }
 
-impl<T> Clone for Translation<T> {
-    fn clone(&self) -> Self {
+impl<T> Translation<T> {
+    /// Returns the translator, if messages are translated.
+    fn translator(&self) -> Option<Arc<T>> {
         match self {
-            Self::None => Self::None,
-            Self::Asked => Self::Asked,
-            Self::Impossible => Self::Impossible,
-            Self::By(translator) => Self::By(translator.clone()),
+            Self::By(translator) => Some(translator.clone()),
+            _ => None,
         }
     }
-}
 
-impl<T> Translation<T> {
     /// Whether no translation is needed, or the translation is known.
     fn is_known(&self) -> bool {
         matches!(self, Self::None | Self::By(_))
@@ -108,6 +92,8 @@ pub(crate) struct Outgoing {
 /// The state of the exchange between gateway and protocol.
 #[derive(Debug)]
 pub(crate) struct Topics {
+    /// The protocol, whose channels carry the topics.
+    pub(crate) endpoint: Endpoint,
     rules: Vec<TopicRule>,
     /// Changes on the running node, oldest first; a later one overrides an earlier one.
     changes: Vec<(Pattern, TopicChange)>,
@@ -116,7 +102,7 @@ pub(crate) struct Topics {
     peer_names: Vec<String>,
     rights: Vec<Rights>,
     /// Requests of peers that the file does not allow.
-    waiting: BTreeMap<Key, Waiting>,
+    waiting: BTreeMap<ChannelKey, Waiting>,
     /// Calls and responses of peers that were dropped above their rate.
     pub(crate) calls_over_rate: u64,
     max_message: usize,
@@ -126,7 +112,7 @@ pub(crate) struct Topics {
     remote: Catalog,
     /// The topic of each peer that is being examined. A peer with many topics, or with slow
     /// definitions, delays only its own.
-    examined: BTreeMap<PeerId, Key>,
+    examined: BTreeMap<PeerId, ChannelKey>,
     publications: BTreeMap<String, Publication>,
     /// Names under which topics of each peer were published.
     names: BTreeMap<PeerId, BTreeSet<String>>,
@@ -134,7 +120,7 @@ pub(crate) struct Topics {
     held: BTreeMap<PeerId, Held>,
     absent: BTreeMap<PeerId, Absence>,
     /// Topics of returned peers that are still to be published.
-    returning: BTreeMap<PeerId, VecDeque<Key>>,
+    returning: BTreeMap<PeerId, VecDeque<ChannelKey>>,
     pub(crate) watchdogs: Watchdogs,
     orders: VecDeque<Order>,
     /// Which frames are sent on tf topics, and under which names.
@@ -147,9 +133,10 @@ pub(crate) struct Topics {
 
 impl Topics {
     /// Creates the exchange; peers are numbered in the order of the file.
-    pub(crate) fn new(config: &Config) -> Self {
+    pub(crate) fn new(config: &Config, endpoint: Endpoint) -> Self {
         let ros = config.ros();
         Self {
+            endpoint,
             rules: config.topics.clone(),
             changes: Vec::new(),
             dialect: ros.as_ref().map(|(dialect, _)| *dialect),
@@ -177,22 +164,40 @@ impl Topics {
         }
     }
 
-    /// Returns the next order.
     pub(crate) fn poll_order(&mut self) -> Option<Order> {
         self.orders.pop_front()
     }
 
     /// Returns the time at which [`Topics::handle_timeout`] is due.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        let due = [self.next_merged, self.next_call_due(), self.watchdogs.poll_timeout()];
-        due.into_iter().flatten().min()
+        let timers = [self.next_merged, self.next_call_due(), self.watchdogs.poll_timeout()];
+        timers.into_iter().flatten().min()
     }
 
     /// Does the work that is due at `now`.
-    pub(crate) fn handle_timeout(&mut self, now: Instant, endpoint: &mut Endpoint) {
-        self.send_due(now, endpoint);
-        self.give_up_calls(now);
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        self.send_due(now);
+        self.fail_late_calls(now);
         self.run_watchdogs(now);
+    }
+
+    /// Takes the result of a job that was ordered.
+    pub(crate) fn on_codec(&mut self, now: Instant, done: Done) {
+        match done {
+            Done::Compressed(message) => self.send(now, message),
+            Done::Decoded(message) => self.decoded(now, message),
+            Done::Unreadable { topic, source, reason } => {
+                self.peer_notice(now, peer_of(source), &format!("{topic}: {reason}"));
+            }
+            Done::Localized { key, foreign, found } => self.localized(now, key, &foreign, *found),
+            Done::ServiceLocalized { key, foreign, found } => {
+                self.service_localized(now, key, &foreign, *found);
+            }
+            Done::Composed { topic, made } => self.composed(now, &topic, made),
+            Done::CallTranslated { service, call, outcome, is_response } => {
+                self.call_translated(now, service, call, outcome, is_response);
+            }
+        }
     }
 
     fn peer_name(&self, peer: PeerId) -> &str {
@@ -204,7 +209,6 @@ impl Topics {
         Cause::Peer(self.peer_name(peer).to_owned())
     }
 
-    /// Adds a notice.
     pub(crate) fn notice(&mut self, now: Instant, cause: Cause, text: &str) {
         self.notices.add(now, cause, text);
     }
@@ -217,12 +221,16 @@ impl Topics {
     /// Adds a notice about a topic of peers; its cause is the first peer that feeds the topic.
     fn topic_notice(&mut self, now: Instant, topic: &str, text: &str) {
         let from = self.publications.get(topic).and_then(|it| it.from.first());
-        let cause = from.map_or(Cause::Here, |(peer, _)| self.cause(*peer));
+        let cause = from.map_or(Cause::Here, |key| self.cause(key.peer));
         self.notices.add(now, cause, text);
     }
 
     fn gateway(&mut self, command: Command) {
         self.orders.push_back(Order::Gateway(command));
+    }
+
+    fn codec(&mut self, job: Job) {
+        self.orders.push_back(Order::Codec(job));
     }
 
     /// Returns the treatment of a topic: the file's rule with the changes since.
@@ -248,12 +256,11 @@ impl Topics {
     pub(crate) fn set(
         &mut self,
         now: Instant,
-        endpoint: &mut Endpoint,
         change: TopicChange,
         by: Actor,
     ) -> Result<Vec<String>, String> {
         let words = change.to_string();
-        let outcome = self.change(now, endpoint, change);
+        let outcome = self.change(now, change);
         match &outcome {
             // The pattern is recorded too: it also applies to topics that appear later.
             Ok(topics) => self.recorder.changed(by, Ok(&[&[words], &topics[..]].concat())),
@@ -266,7 +273,6 @@ impl Topics {
     pub(crate) fn change(
         &mut self,
         now: Instant,
-        endpoint: &mut Endpoint,
         change: TopicChange,
     ) -> Result<Vec<String>, String> {
         let pattern = Pattern::new(&change.topic).map_err(|e| format!("topic {e}"))?;
@@ -281,7 +287,7 @@ impl Topics {
         let names = self.matching(&pattern)?;
         self.remember(pattern, change)?;
         for name in &names {
-            self.apply_changes(now, endpoint, name);
+            self.apply_changes(now, name);
         }
         Ok(names)
     }
@@ -295,7 +301,10 @@ impl Topics {
         }
         let known: Vec<_> = self.local.keys().map(String::as_str).collect();
         let known = if known.is_empty() { "none".into() } else { known.join(", ") };
-        Err(format!("no topic sent from here matches '{}'; there are: {known}", pattern.as_str()))
+        Err(format!(
+            "no topic sent by this node matches '{}'; its topics are: {known}",
+            pattern.as_str()
+        ))
     }
 
     /// Adds a change, and removes the parts of earlier changes that it replaces.
@@ -307,26 +316,22 @@ impl Topics {
         self.changes.retain(|(_, c)| c.priority.is_some() || c.rate_hz.is_some());
         if self.changes.len() >= MAX_CHANGES {
             return Err(format!(
-                "{MAX_CHANGES} patterns were changed already, which is the most; \
-                 change one of those again, or change the file"
+                "{MAX_CHANGES} patterns were changed already, which is the maximum; change one of \
+                 them again, or change the file"
             ));
         }
         self.changes.push((pattern, change));
         Ok(())
     }
 
-    fn apply_changes(&mut self, now: Instant, endpoint: &mut Endpoint, name: &str) {
-        let Some(found) = self.treatment_of(name) else {
-            return;
-        };
-        let Some(mut local) = self.local.remove(name) else {
-            return;
-        };
+    fn apply_changes(&mut self, now: Instant, name: &str) {
+        let Some(found) = self.treatment_of(name) else { return };
+        let Some(mut local) = self.local.remove(name) else { return };
         local.treatment = found;
         // Queued transforms may be due earlier now.
         self.next_merged = self.next_merged.map(|_| now);
         for peer in local.channels.keys().copied().collect::<Vec<_>>() {
-            self.offer(now, endpoint, &mut local, peer);
+            self.offer(now, &mut local, peer);
         }
         self.local.insert(name.to_owned(), local);
     }

@@ -7,7 +7,7 @@ use super::{Outgoing, Topics};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use tautline_gateway::{Command, MAX_SOURCES, Source, Topic};
-use tautline_proto::{Endpoint, Instant};
+use tautline_proto::Instant;
 
 /// Our source number towards peers; local publishers have lower ones.
 const SOURCE_TO_PEERS: Source = Source(MAX_SOURCES);
@@ -18,10 +18,10 @@ impl Topics {
     /// Publishes `topic` here, and advertises it to peers if a rule of the file names it. To be
     /// repeated, since others may take or free the name. If others use it with another type, theirs
     /// stays.
-    pub(crate) fn publish_own(&mut self, now: Instant, endpoint: &mut Endpoint, topic: &Topic) {
+    pub(crate) fn publish_own(&mut self, now: Instant, topic: &Topic) {
         self.publish_own_here(topic);
         if !self.local.contains_key(&topic.name) {
-            self.local_offered(now, endpoint, topic.clone());
+            self.local_offered(now, topic.clone());
         }
         if let Some(local) = self.local.get_mut(&topic.name) {
             local.own = local.is_of_type(topic);
@@ -54,15 +54,15 @@ impl Topics {
     }
 
     /// Stops publishing `name`; other publishers of the name continue.
-    pub(crate) fn stop_own(&mut self, now: Instant, endpoint: &mut Endpoint, name: &str) {
+    pub(crate) fn stop_own(&mut self, now: Instant, name: &str) {
         match self.local.get_mut(name).filter(|local| local.own) {
             Some(local) if local.others => local.own = false,
-            Some(_) => self.local_withdrawn(now, endpoint, name.to_owned()),
+            Some(_) => self.local_withdrawn(now, name.to_owned()),
             None => {}
         }
         if let Some(publication) = self.publications.get_mut(name) {
             publication.own = false;
-            self.release(now, endpoint, name);
+            self.unpublish_if_unused(now, name);
         }
     }
 
@@ -80,13 +80,7 @@ impl Topics {
     }
 
     /// Sends a message on the topic to its subscribers.
-    pub(crate) fn send_own(
-        &mut self,
-        now: Instant,
-        endpoint: &mut Endpoint,
-        name: &str,
-        payload: Bytes,
-    ) {
+    pub(crate) fn send_own(&mut self, now: Instant, name: &str, payload: Bytes) {
         let topic = name.to_owned();
         if self.own_is_wanted_here(name) {
             let (topic, payload) = (topic.clone(), payload.clone());
@@ -95,7 +89,7 @@ impl Topics {
         if self.own_is_wanted_by_peers(name) {
             let source = SOURCE_TO_PEERS;
             let message = Outgoing { topic, source, payload, encoded: false, published: now };
-            self.local_message(now, endpoint, message);
+            self.local_message(now, message);
         }
     }
 }

@@ -4,24 +4,17 @@
 use super::Topics;
 use crate::audit::{Event, Misfit, Parting, Session, Text};
 use crate::notices;
-use tautline_gateway::Source;
 use tautline_proto::{Endpoint, Instant, Notice, PeerId, Place};
 
 impl Topics {
-    pub(super) fn record_arrival(
-        &mut self,
-        now: Instant,
-        endpoint: &Endpoint,
-        peer: PeerId,
-        new_session: bool,
-    ) {
+    pub(super) fn record_arrival(&mut self, now: Instant, peer: PeerId, new_session: bool) {
         let cause = self.cause(peer);
         if self.notices.may_log(now, &cause) {
             tracing::info!(peer = self.peer_name(peer), new_session, "peer is up");
         }
         let event = Event::Came {
-            key: endpoint.peer(peer).key.to_string().into(),
-            address: address(endpoint, peer),
+            key: self.endpoint.peer(peer).key.to_string().into(),
+            address: address(&self.endpoint, peer),
             session: if new_session { Session::New } else { Session::Same },
         };
         self.recorder.record(&cause, event);
@@ -42,18 +35,12 @@ impl Topics {
         self.recorder.record(&cause, Event::Went { reason: Parting::Removed });
     }
 
-    pub(super) fn record_move(
-        &mut self,
-        now: Instant,
-        endpoint: &Endpoint,
-        peer: PeerId,
-        to: Place,
-    ) {
+    pub(super) fn record_move(&mut self, now: Instant, peer: PeerId, to: Place) {
         let cause = self.cause(peer);
         if self.notices.may_log(now, &cause) {
             tracing::info!(peer = self.peer_name(peer), %to, "peer has moved");
         }
-        self.recorder.record(&cause, Event::Moved { address: in_words(endpoint, to) });
+        self.recorder.record(&cause, Event::Moved { address: in_words(&self.endpoint, to) });
     }
 
     /// Records a handshake that established no session.
@@ -79,12 +66,6 @@ impl Topics {
             key: key.map(|key| key.to_string().into()),
         };
         self.recorder.record(&notices::cause(notice), event);
-    }
-
-    /// Adds a notice about a message from a peer that cannot be read.
-    pub(crate) fn bad_message(&mut self, now: Instant, topic: &str, source: Source, reason: &str) {
-        let text = format!("{topic}: {reason}");
-        self.peer_notice(now, PeerId(source.0 >> 8), &text);
     }
 }
 

@@ -4,13 +4,13 @@
 
 use super::rights::Rights;
 use super::waiting::{Act, Denied};
-use super::{Key, LocalTopic, Topics};
+use super::{ChannelKey, Topics};
 use crate::config::{Config, PeerConfig};
 use std::collections::BTreeMap;
 use tautline_gateway::Command;
 use tautline_gateway::types::Dialect;
 use tautline_gateway::types::installed::Installed;
-use tautline_proto::{ChannelId, Endpoint, Instant, OfferedTopic, PeerId, Role};
+use tautline_proto::{ChannelId, Instant, OfferedTopic, PeerId, Role};
 
 /// The file's decisions on the channels of a peer.
 type Verdicts = BTreeMap<ChannelId, Verdict>;
@@ -27,69 +27,57 @@ enum Verdict {
 impl Topics {
     /// Gives up everything that a peer has here, and everything kept for it. The caller then
     /// removes the peer.
-    pub(crate) fn part(&mut self, now: Instant, endpoint: &mut Endpoint, peer: PeerId) {
+    pub(crate) fn remove_all_of(&mut self, now: Instant, peer: PeerId) {
         self.record_removal(peer);
-        self.part_from_services(now, endpoint, peer);
+        self.remove_services_of(now, peer);
         for key in self.remote.of_peer(peer).map(|(key, _)| key).collect::<Vec<_>>() {
-            self.remote_withdrawn(now, endpoint, key);
+            self.remote_withdrawn(now, key);
         }
-        self.want_nothing(now, peer);
+        self.clear_interests(now, peer);
         self.absent.remove(&peer);
         self.returning.remove(&peer);
         self.examined.remove(&peer);
         self.names.remove(&peer);
         self.held.remove(&peer);
-        self.waiting.retain(|(other, _), _| *other != peer);
+        self.waiting.retain(|key, _| key.peer != peer);
         for local in self.local.values_mut() {
             local.channels.remove(&peer);
         }
     }
 
-    /// Replaces the configuration `old` by `new`. `endpoint` already has the peers of `new`.
-    pub(crate) fn reconfigure(
-        &mut self,
-        now: Instant,
-        endpoint: &mut Endpoint,
-        old: &Config,
-        new: &Config,
-    ) {
-        self.reconfigure_peers(now, endpoint, old, new);
+    /// Replaces the configuration `old` by `new`. The endpoint already has the peers of `new`.
+    pub(crate) fn reconfigure(&mut self, now: Instant, old: &Config, new: &Config) {
+        self.reconfigure_peers(now, old, new);
         self.rules.clone_from(&new.topics);
         for name in self.local.keys().cloned().collect::<Vec<_>>() {
-            self.follow_rules(now, endpoint, &name);
+            self.follow_rules(now, &name);
         }
         self.service_rules.clone_from(&new.services);
-        self.follow_service_rules(now, endpoint);
+        self.follow_service_rules(now);
         if old.watchdogs != new.watchdogs {
-            self.reconfigure_watchdogs(now, endpoint, &new.watchdogs);
+            self.reconfigure_watchdogs(now, &new.watchdogs);
         }
         if old.tf != new.tf {
             self.tf_rules.clone_from(&new.tf);
-            self.read_transforms_anew();
+            self.read_transforms_again();
         }
     }
 
     /// Applies the names and rights of all peers. An advertisement is examined again if the
     /// decision on it changes.
-    fn reconfigure_peers(
-        &mut self,
-        now: Instant,
-        endpoint: &mut Endpoint,
-        old: &Config,
-        new: &Config,
-    ) {
+    fn reconfigure_peers(&mut self, now: Instant, old: &Config, new: &Config) {
         for peer in &new.peers {
-            let mut ids = endpoint.peers();
-            let Some(id) = ids.find(|id| endpoint.peer(*id).key == peer.key) else { continue };
+            let mut ids = self.endpoint.peers();
+            let Some(id) = ids.find(|id| self.endpoint.peer(*id).key == peer.key) else { continue };
             let known = old.peers.iter().find(|it| it.key == peer.key);
             if known == Some(peer) {
                 continue;
             }
-            let before = known.map(|_| self.verdicts(endpoint, id)).unwrap_or_default();
+            let before = known.map(|_| self.verdicts(id)).unwrap_or_default();
             self.set_peer(id, peer, known, new.ros().as_ref());
-            for (channel, verdict) in self.verdicts(endpoint, id) {
+            for (channel, verdict) in self.verdicts(id) {
                 if before.get(&channel).is_some_and(|before| *before != verdict) {
-                    self.look_again(now, endpoint, (id, channel));
+                    self.examine_again(now, ChannelKey { peer: id, channel });
                 }
             }
         }
@@ -117,42 +105,42 @@ impl Topics {
         }
     }
 
-    fn verdicts(&self, endpoint: &Endpoint, peer: PeerId) -> Verdicts {
+    fn verdicts(&self, peer: PeerId) -> Verdicts {
         let verdict = |channel| {
-            let (topic, ..) = endpoint.channel_in(peer, channel)?;
+            let (topic, ..) = self.endpoint.channel_in(peer, channel)?;
             Some((channel, self.verdict(peer, topic)))
         };
-        endpoint.channels_in(peer).filter_map(verdict).collect()
+        self.endpoint.channels_in(peer).filter_map(verdict).collect()
     }
 
     fn verdict(&self, peer: PeerId, offered: &OfferedTopic) -> Verdict {
-        let judged = match offered.role {
-            Role::Topic => self.judge(peer, Act::Publish, offered),
-            Role::Answers => self.judge(peer, Act::Serve, offered),
+        let accepted = match offered.role {
+            Role::Topic => self.accepted_name(peer, Act::Publish, offered),
+            Role::Answers => self.accepted_name(peer, Act::Serve, offered),
             Role::Calls if self.rights(peer).may_call(&offered.name) => Ok(offered.name.clone()),
             Role::Calls => Err(Denied::Waits),
         };
-        match judged {
+        match accepted {
             Ok(name) => Verdict::Taken(name),
             Err(Denied::LeftOut) => Verdict::LeftOut,
-            Err(Denied::Name(_) | Denied::Text(_) | Denied::Waits) => Verdict::Waits,
+            Err(Denied::Invalid(_) | Denied::Waits) => Verdict::Waits,
         }
     }
 
     /// Treats a channel of a peer as newly advertised, since it is another topic here now, or none.
-    fn look_again(&mut self, now: Instant, endpoint: &mut Endpoint, key: Key) {
-        if !self.service_channel_withdrawn(now, endpoint, key) {
-            self.remote_withdrawn(now, endpoint, key);
+    fn examine_again(&mut self, now: Instant, key: ChannelKey) {
+        if !self.service_channel_withdrawn(now, key) {
+            self.remote_withdrawn(now, key);
         }
         self.waiting.remove(&key);
-        endpoint.want(now, key.0, key.1, false);
-        endpoint.repeat_offer(now, key.0, key.1);
+        self.endpoint.want(now, key.peer, key.channel, false);
+        self.endpoint.repeat_offer(now, key.peer, key.channel);
     }
 
     /// Applies the new rules to a local topic, for each peer.
-    fn follow_rules(&mut self, now: Instant, endpoint: &mut Endpoint, name: &str) {
+    fn follow_rules(&mut self, now: Instant, name: &str) {
         let Some(treatment) = self.treatment_of(name) else {
-            return self.local_withdrawn(now, endpoint, name.to_owned());
+            return self.local_withdrawn(now, name.to_owned());
         };
         let Some(mut local) = self.local.remove(name) else { return };
         if local.treatment != treatment {
@@ -160,46 +148,26 @@ impl Topics {
             // Queued transforms may be due earlier now.
             self.next_merged = self.next_merged.map(|_| now);
         }
-        for peer in endpoint.peers() {
+        for peer in self.endpoint.peers() {
             if self.is_for(peer, name, local.treatment.to.as_deref()) {
-                self.offer_if_changed(now, endpoint, &mut local, peer);
+                let config = super::local::channel_config(&local.topic, &local.treatment);
+                let known = local.channels.get(&peer);
+                let offered = known.and_then(|it| self.endpoint.channel_out(peer, *it));
+                if offered.is_none_or(|(offered, ..)| *offered != config) {
+                    self.offer(now, &mut local, peer);
+                }
             } else {
-                self.take_from(now, endpoint, &mut local, peer);
+                if let Some(channel) = local.channels.remove(&peer) {
+                    self.endpoint.withdraw(now, peer, channel);
+                }
+                local.not_wanted_by(now, peer);
             }
         }
         self.local.insert(name.to_owned(), local);
     }
 
-    fn offer_if_changed(
-        &mut self,
-        now: Instant,
-        endpoint: &mut Endpoint,
-        local: &mut LocalTopic,
-        peer: PeerId,
-    ) {
-        let config = super::local::channel_config(&local.topic, &local.treatment);
-        let offered = local.channels.get(&peer).and_then(|it| endpoint.channel_out(peer, *it));
-        if offered.is_none_or(|(offered, ..)| *offered != config) {
-            self.offer(now, endpoint, local, peer);
-        }
-    }
-
-    /// Withdraws a topic from a peer that may not have it any more.
-    fn take_from(
-        &mut self,
-        now: Instant,
-        endpoint: &mut Endpoint,
-        local: &mut LocalTopic,
-        peer: PeerId,
-    ) {
-        if let Some(channel) = local.channels.remove(&peer) {
-            endpoint.withdraw(now, peer, channel);
-        }
-        local.not_wanted_by(now, peer);
-    }
-
     /// Reads tf topics again, because the frames to be sent or their names have changed.
-    fn read_transforms_anew(&mut self) {
+    fn read_transforms_again(&mut self) {
         let mut topics = Vec::new();
         for (name, local) in &mut self.local {
             if local.transforms.is_some() && local.is_read() {

@@ -2,7 +2,7 @@
 //! The rights of a peer: what it may publish, serve, call and be offered, at which rate, and at
 //! which priority its topics are relayed.
 
-use super::{Key, Topics};
+use super::{ChannelKey, Topics};
 use crate::audit::{self, Kind};
 use crate::config::PeerConfig;
 use crate::limits::MESSAGES;
@@ -13,12 +13,11 @@ use tautline_gateway::observations::is_observation;
 use tautline_gateway::types::Dialect;
 use tautline_gateway::types::installed::Installed;
 use tautline_gateway::types::own::{message_hash, service_hash};
-use tautline_proto::{Duration, Endpoint, Instant, OfferedTopic, PeerId, Role};
+use tautline_proto::{Duration, Instant, OfferedTopic, PeerId, Role};
 
 /// Time without a drop after which another drop is reported again.
 const CALM: Duration = Duration::from_secs(10);
 
-/// The rights of one peer.
 #[derive(Debug)]
 pub(super) struct Rights {
     pub(super) names: NameMap,
@@ -214,47 +213,35 @@ impl Topics {
     }
 
     /// Reports at both ends why a request of a peer is refused.
-    pub(super) fn tell_both(
-        &mut self,
-        now: Instant,
-        endpoint: &mut Endpoint,
-        key: Key,
-        text: String,
-    ) {
-        self.record_refusal(endpoint, key, &text);
-        self.peer_notice(now, key.0, &text);
-        endpoint.refuse(now, key.0, key.1, text);
+    pub(super) fn report_refusal(&mut self, now: Instant, key: ChannelKey, text: String) {
+        self.record_refusal(key, &text);
+        self.peer_notice(now, key.peer, &text);
+        self.endpoint.refuse(now, key.peer, key.channel, text);
     }
 
     /// Records that a topic, a service or calls of a peer are refused.
-    pub(super) fn record_refusal(&mut self, endpoint: &Endpoint, key: Key, reason: &str) {
-        let Some((offered, ..)) = endpoint.channel_in(key.0, key.1) else { return };
+    pub(super) fn record_refusal(&mut self, key: ChannelKey, reason: &str) {
+        let Some((offered, ..)) = self.endpoint.channel_in(key.peer, key.channel) else { return };
         let kind = match offered.role {
             Role::Topic => Kind::Topic,
             Role::Answers => Kind::Service,
             Role::Calls => Kind::Call,
         };
-        let (name, type_name) = ((&offered.name).into(), (&offered.type_name).into());
-        let event = audit::Event::Refused { kind, name, type_name, reason: reason.into() };
-        self.recorder.record(&self.cause(key.0), event);
+        let (name, r#type) = ((&offered.name).into(), (&offered.type_name).into());
+        let event = audit::Event::Refused { kind, name, r#type, reason: reason.into() };
+        self.recorder.record(&self.cause(key.peer), event);
     }
 
     /// Adds a notice about an advertisement above the peer's highest priority.
-    pub(super) fn check_priority(
-        &mut self,
-        now: Instant,
-        endpoint: &Endpoint,
-        peer: PeerId,
-        offered: &OfferedTopic,
-    ) {
+    pub(super) fn check_priority(&mut self, now: Instant, peer: PeerId, offered: &OfferedTopic) {
         let allowed = self.rights[peer.0 as usize].max_priority;
         if offered.priority <= allowed {
             return;
         }
         let (name, found) = (&offered.name, offered.priority);
-        let (here, own) = (endpoint.name(), self.peer_name(peer));
+        let (here, own) = (self.endpoint.name(), self.peer_name(peer));
         let text = format!(
-            "{name} of '{own}' has priority {found}; '{here}' allows it {allowed} \
+            "{name} of '{own}' has priority {found}; '{here}' allows at most {allowed} \
              (peers.{own}.max_priority)"
         );
         self.peer_notice(now, peer, &text);
@@ -262,22 +249,16 @@ impl Topics {
 
     /// Whether a message of `bytes` is within the rate of its peer. If not, it is counted, and the
     /// first of a burst is reported at both ends.
-    pub(super) fn within_rate(
-        &mut self,
-        now: Instant,
-        endpoint: &mut Endpoint,
-        key: Key,
-        bytes: usize,
-    ) -> bool {
-        let rights = &mut self.rights[key.0.0 as usize];
+    pub(super) fn within_rate(&mut self, now: Instant, key: ChannelKey, bytes: usize) -> bool {
+        let rights = &mut self.rights[key.peer.0 as usize];
         if rights.rate.take(now, bytes) {
             return true;
         }
         let rate_bps = rights.rate.bits.per_second;
         // The previous burst may have ended since the last sweep.
         self.sweep_rights(now);
-        let rights = &mut self.rights[key.0.0 as usize];
-        let is_news = rights.burst.is_none();
+        let rights = &mut self.rights[key.peer.0 as usize];
+        let is_first = rights.burst.is_none();
         let begun = Burst { last: now, dropped: OverRate::default() };
         let burst = rights.burst.get_or_insert(begun);
         burst.last = now;
@@ -286,21 +267,21 @@ impl Topics {
             Some(remote) => remote.over_rate.add(bytes),
             None => self.calls_over_rate += 1,
         }
-        if is_news {
-            let offered = endpoint.channel_in(key.0, key.1);
+        if is_first {
+            let offered = self.endpoint.channel_in(key.peer, key.channel);
             let name = offered.map(|(it, ..)| it.name.clone()).unwrap_or_default();
-            let (here, peer) = (endpoint.name(), self.peer_name(key.0));
+            let (here, peer) = (self.endpoint.name(), self.peer_name(key.peer));
             let text = format!(
-                "{name}, perhaps others too: topics and calls of '{peer}' come faster than the {} \
-                 kbps (peers.{peer}.max_rate) or {} messages per second that '{here}' takes; the \
-                 rest is dropped",
+                "{name}, and perhaps others: topics and calls of '{peer}' exceed the {} kbps \
+                 (peers.{peer}.max_rate) or {} messages per second that '{here}' accepts; the \
+                 excess is dropped",
                 rate_bps as f64 / 1e3,
                 MESSAGES.per_second,
             );
             let event = audit::Event::OverRateBegan { topic: name.into(), limit_bps: rate_bps };
-            self.recorder.record(&self.cause(key.0), event);
-            self.peer_notice(now, key.0, &text);
-            endpoint.refuse(now, key.0, key.1, text);
+            self.recorder.record(&self.cause(key.peer), event);
+            self.peer_notice(now, key.peer, &text);
+            self.endpoint.refuse(now, key.peer, key.channel, text);
         }
         false
     }

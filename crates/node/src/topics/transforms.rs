@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use tautline_gateway::Source;
 use tautline_gateway::tf::{Encoding, MAX_TRANSFORMS, Merger, Rules};
 use tautline_gateway::types::transcode::TranscodeError;
-use tautline_proto::{Duration, Endpoint, Instant};
+use tautline_proto::{Duration, Instant};
 
 /// Shortest time between messages of static transforms: those of publishers that start together
 /// share a message.
@@ -19,7 +19,6 @@ pub(super) const STATIC_PERIOD: Duration = Duration::from_millis(100);
 /// A merged message belongs to the robot, not to one publisher.
 const MERGED: Source = Source(0);
 
-/// The transforms of one topic.
 #[derive(Debug)]
 pub(crate) struct Transforms {
     encoding: Encoding,
@@ -73,9 +72,7 @@ impl LocalTopic {
         if !merges && rules.change_nothing() {
             return Ok(Some(message));
         }
-        let Some(transforms) = &mut self.transforms else {
-            return Ok(Some(message));
-        };
+        let Some(transforms) = &mut self.transforms else { return Ok(Some(message)) };
         let read = transforms.encoding.parse(&message.payload);
         let leaving = rules.apply(read.map_err(|error| transforms.unreadable(&error))?);
         if leaving.is_empty() {
@@ -89,68 +86,55 @@ impl LocalTopic {
         }
         let source = if self.topic.qos.transient_local { message.source } else { MERGED };
         let waited = transforms.merger.has_news();
-        let without_room = transforms.merger.add(source, leaving);
+        let excess = transforms.merger.add(source, leaving);
         // Its content is in the queued message already, or in the last one sent.
         self.rate_limited += u64::from(waited || !transforms.merger.has_news());
-        if without_room == 0 {
+        if excess == 0 {
             return Ok(None);
         }
         transforms.drop_one("no_room");
-        Err(format!("{without_room} transforms left out; allowed: {MAX_TRANSFORMS} on one topic"))
+        Err(format!("{excess} transforms dropped; allowed: {MAX_TRANSFORMS} on one topic"))
     }
 }
 
 impl Topics {
     /// Sends the merged messages that are due.
-    pub(super) fn send_due(&mut self, now: Instant, endpoint: &mut Endpoint) {
+    pub(super) fn send_due(&mut self, now: Instant) {
         if self.next_merged.is_none_or(|at| now < at) {
             return;
         }
         self.next_merged = None;
         let topics = self.local.iter().filter(|(_, local)| local.transforms.is_some());
         for topic in topics.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
-            self.send_merged(now, endpoint, &topic);
+            self.send_merged(now, &topic);
         }
     }
 
     /// Handles a message of a tf topic.
-    pub(super) fn local_transforms(
-        &mut self,
-        now: Instant,
-        endpoint: &mut Endpoint,
-        message: Outgoing,
-    ) {
+    pub(super) fn local_transforms(&mut self, now: Instant, message: Outgoing) {
         let topic = message.topic.clone();
         // Messages that nobody reads any more must not be kept for the next reader.
         let local = self.local.get_mut(&topic).filter(|local| local.is_read());
         match local.map(|local| local.reduce(&self.tf_rules, message)) {
-            Some(Ok(Some(message))) => return self.forward(now, endpoint, message),
+            Some(Ok(Some(message))) => return self.forward(now, message),
             Some(Ok(None)) | None => {}
-            Some(Err(trouble)) => self.trouble(now, endpoint, &topic, &trouble),
+            Some(Err(trouble)) => self.trouble(now, &topic, &trouble),
         }
-        self.send_merged(now, endpoint, &topic);
+        self.send_merged(now, &topic);
     }
 
     /// Removes the static transforms of a publisher that has left.
-    pub(super) fn transforms_gone(
-        &mut self,
-        now: Instant,
-        endpoint: &mut Endpoint,
-        topic: &str,
-        source: Source,
-    ) {
+    pub(super) fn transforms_gone(&mut self, now: Instant, topic: &str, source: Source) {
         let local = self.local.get_mut(topic).filter(|local| local.topic.qos.transient_local);
         if let Some(transforms) = local.and_then(|local| local.transforms.as_mut()) {
             transforms.merger.remove(source);
         }
-        self.send_merged(now, endpoint, topic);
+        self.send_merged(now, topic);
     }
 
     /// Sends the new transforms of a topic, immediately or as soon as its rate allows.
-    fn send_merged(&mut self, now: Instant, endpoint: &mut Endpoint, topic: &str) {
-        let Some(local) = self.local.get_mut(topic) else {
-            return;
-        };
+    fn send_merged(&mut self, now: Instant, topic: &str) {
+        let Some(local) = self.local.get_mut(topic) else { return };
         if !local.transforms.as_ref().is_some_and(|transforms| transforms.merger.has_news()) {
             return;
         }
@@ -167,15 +151,15 @@ impl Topics {
                 let topic = topic.to_owned();
                 let (source, encoded, published) = (MERGED, false, now);
                 let message = Outgoing { topic, source, payload, encoded, published };
-                self.forward(now, endpoint, message);
+                self.forward(now, message);
             }
-            Some(Err(trouble)) => self.trouble(now, endpoint, topic, &trouble),
+            Some(Err(trouble)) => self.trouble(now, topic, &trouble),
             None => {}
         }
     }
 
-    fn trouble(&mut self, now: Instant, endpoint: &Endpoint, topic: &str, trouble: &str) {
-        let text = format!("{topic} of '{}': {trouble}", endpoint.name());
+    fn trouble(&mut self, now: Instant, topic: &str, trouble: &str) {
+        let text = format!("{topic} of '{}': {trouble}", self.endpoint.name());
         self.notice(now, Cause::Here, &text);
     }
 }

@@ -2,15 +2,15 @@
 //! Requests of peers that the file does not allow, each with the line that would allow it.
 
 use super::rights::{Right, TypeOf};
-use super::{Key, Topics};
+use super::{ChannelKey, Topics};
 use crate::limits::MAX_WAITING_PER_PEER;
-use tautline_gateway::mapping::{Accepted, NameError, action_of, check_name, is_type};
+use tautline_gateway::mapping::{Accepted, action_of, check_name, is_type};
 use tautline_gateway::types::translate::dialect_of;
-use tautline_proto::{ChannelId, Endpoint, Instant, OfferedTopic, PeerId};
+use tautline_proto::{Instant, OfferedTopic, PeerId};
 
-/// Longest accepted name of a topic or type, in bytes; file names have the same limit.
+/// Maximum bytes of an accepted name of a topic or type; file names have the same limit.
 const MAX_NAME: usize = 255;
-/// Most characters shown of a type's name.
+/// Maximum characters shown of a type's name.
 const MAX_SHOWN: usize = 128;
 
 /// A kind of request of a peer.
@@ -51,10 +51,8 @@ pub(crate) struct Waiting {
 /// The reason why an advertisement of a peer is not accepted.
 #[derive(Debug)]
 pub(super) enum Denied {
-    /// Its name is invalid.
-    Name(NameError),
     /// Its name, type or hash is impossible in ROS.
-    Text(String),
+    Invalid(String),
     /// `accept` names only other things.
     LeftOut,
     /// No line allows it.
@@ -83,7 +81,7 @@ fn check_texts(offered: &OfferedTopic) -> Result<(), String> {
 
 impl Topics {
     /// Returns the local name of a topic or service that a peer advertises, if the file allows it.
-    pub(super) fn judge(
+    pub(super) fn accepted_name(
         &self,
         peer: PeerId,
         act: Act,
@@ -98,12 +96,12 @@ impl Topics {
             _ => rights.serve(&offered.name, found),
         };
         // A name without a leading '/' would not stay under the peer's prefix.
-        check_name(&offered.name).map_err(Denied::Name)?;
+        check_name(&offered.name).map_err(|error| Denied::Invalid(error.to_string()))?;
         match right {
             Right::LeftOut => Err(Denied::LeftOut),
             Right::Waits => Err(Denied::Waits),
             Right::Given => {
-                check_texts(offered).map_err(Denied::Text)?;
+                check_texts(offered).map_err(Denied::Invalid)?;
                 Ok(rights.names.local_name(&offered.name))
             }
         }
@@ -113,64 +111,53 @@ impl Topics {
     pub(super) fn deny(
         &mut self,
         now: Instant,
-        endpoint: &mut Endpoint,
-        key: Key,
+        key: ChannelKey,
         act: Act,
         offered: &OfferedTopic,
         denied: &Denied,
     ) {
+        let waiting = self.waiting_to(act, key.peer, &offered.name, &offered.type_name);
         match denied {
-            // `accept` states what is taken; `status` lists the rest.
+            Denied::Invalid(reason) => self.refuse(now, key, &offered.name, reason),
+            Denied::Waits => self.wait_for_line(now, key, waiting),
+            // `accept` states the accepted names; `status` lists the rest.
             Denied::LeftOut => {
-                let waiting = self.waiting_to(act, key.0, &offered.name, &offered.type_name);
-                endpoint.want(now, key.0, key.1, false);
+                self.endpoint.want(now, key.peer, key.channel, false);
                 self.keep_waiting(key, waiting);
-            }
-            Denied::Name(error) => self.refuse(now, endpoint, key, &offered.name, error),
-            Denied::Text(error) => self.refuse(now, endpoint, key, &offered.name, error),
-            Denied::Waits => {
-                let waiting = self.waiting_to(act, key.0, &offered.name, &offered.type_name);
-                self.wait_for_line(now, endpoint, key, waiting);
             }
         }
     }
 
     /// Returns all requests that need a line, with their peers.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = (PeerId, &Waiting)> {
-        self.waiting.iter().map(|((peer, _), waiting)| (*peer, waiting))
+        self.waiting.iter().map(|(key, waiting)| (key.peer, waiting))
     }
 
     /// Keeps a peer's request on a channel, and reports the missing line at both ends.
-    pub(super) fn wait_for_line(
-        &mut self,
-        now: Instant,
-        endpoint: &mut Endpoint,
-        key: Key,
-        waiting: Waiting,
-    ) {
+    pub(super) fn wait_for_line(&mut self, now: Instant, key: ChannelKey, waiting: Waiting) {
         let Waiting { act, name, type_name, line, .. } = &waiting;
-        let (here, peer) = (endpoint.name(), self.peer_name(key.0));
+        let (here, peer) = (self.endpoint.name(), self.peer_name(key.peer));
         let text = match act {
             Act::Publish => format!(
-                "{name} ({type_name}) of '{peer}': '{here}' publishes it only if its file says so; \
+                "{name} ({type_name}) of '{peer}': '{here}' publishes it only if its file allows it; \
                  add there, under peers.{peer}: {line}"
             ),
             Act::Serve => format!(
                 "service {name} ({type_name}) of '{peer}': '{here}' serves it only if its file \
-                 says so; add there, under peers.{peer}: {line}"
+                 allows it; add there, under peers.{peer}: {line}"
             ),
             Act::Call => format!(
-                "{name} of '{here}': '{peer}' may call it only if the file of '{here}' says so; \
+                "{name} of '{here}': '{peer}' may call it only if the file of '{here}' allows it; \
                  add there, under peers.{peer}: {line}"
             ),
         };
-        endpoint.want(now, key.0, key.1, false);
-        self.tell_both(now, endpoint, key, text);
+        self.endpoint.want(now, key.peer, key.channel, false);
+        self.report_refusal(now, key, text);
         self.keep_waiting(key, waiting);
     }
 
-    fn keep_waiting(&mut self, key: Key, waiting: Waiting) {
-        let of_peer = self.waiting.range((key.0, ChannelId(0))..).take_while(|it| it.0.0 == key.0);
+    fn keep_waiting(&mut self, key: ChannelKey, waiting: Waiting) {
+        let of_peer = self.waiting.range(ChannelKey::all_of(key.peer));
         if of_peer.count() < MAX_WAITING_PER_PEER || self.waiting.contains_key(&key) {
             self.waiting.insert(key, waiting);
         }

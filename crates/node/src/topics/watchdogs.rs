@@ -2,13 +2,15 @@
 //! Watchdogs: a safe message where a topic from peers goes silent, for any reason: its publisher,
 //! the peer or the radio fails, or all messages are too old.
 //!
-//! A message from a peer arms the watchdog. It bites when no message is handed over for its time.
+//! A message from a peer arms the watchdog. It fires when no message is published for its time.
 //! Then it sleeps, or repeats the safe message, until the next message.
 
 use super::{Order, Topics};
 use crate::audit;
+use crate::codec::Job;
 use crate::config::WatchdogConfig;
 use crate::quota::Cause;
+use crate::status::WatchdogReport;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +18,7 @@ use tautline_gateway::types::compose::{Fields, compose};
 use tautline_gateway::types::installed::Installed;
 use tautline_gateway::types::trust::certain_schema;
 use tautline_gateway::{Command, Source, Topic};
-use tautline_proto::{Duration, Endpoint, Instant};
+use tautline_proto::{Duration, Instant};
 
 /// Our source number for safe messages; publishers at peers have lower ones.
 const SOURCE: Source = Source(u32::MAX - 1);
@@ -26,7 +28,7 @@ const LINGER: Duration = Duration::from_secs(5);
 
 /// A safe message, composed on the thread 'types': definitions come from peers and may be large.
 #[derive(Debug)]
-pub(crate) struct Safe {
+pub(crate) struct SafeMessage {
     message: Bytes,
     /// The mismatch between the file and the type; then all fields are zero.
     problem: Option<String>,
@@ -39,33 +41,33 @@ pub(crate) fn safe_message(
     fields: &Fields,
     installed: &Installed,
     limit: usize,
-) -> Result<Safe, String> {
+) -> Result<SafeMessage, String> {
     let schema = certain_schema(topic, installed)?;
     let zeros = || compose(&schema, &[], limit).map_err(|error| error.to_string());
     let (message, problem) = match compose(&schema, fields, limit) {
         Ok(message) => (message, None),
         Err(problem) => (zeros()?, Some(problem.to_string())),
     };
-    Ok(Safe { message: message.into(), problem })
+    Ok(SafeMessage { message: message.into(), problem })
 }
 
 /// The safe message of a watchdog.
 #[derive(Debug)]
-enum Bite {
+enum Composition {
     /// No peer's topic of its name has been published yet.
     Unknown,
     /// Being composed for this topic.
-    Asked(Topic),
+    Requested(Topic),
     Ready(Topic, Bytes),
     /// Cannot be composed.
     Impossible(Topic),
 }
 
-impl Bite {
+impl Composition {
     fn topic(&self) -> Option<&Topic> {
         match self {
             Self::Unknown => None,
-            Self::Asked(topic) | Self::Ready(topic, _) | Self::Impossible(topic) => Some(topic),
+            Self::Requested(topic) | Self::Ready(topic, _) | Self::Impossible(topic) => Some(topic),
         }
     }
 }
@@ -73,24 +75,23 @@ impl Bite {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Asleep,
-    /// Messages arrive; without another one the watchdog bites at this time.
+    /// Messages arrive; without another one the watchdog fires at this time.
     Armed(Instant),
     /// The topic is silent, and the safe message is still being composed.
     Late,
-    /// The topic is silent: the time of the last bite, and of the next one.
+    /// The topic is silent: the time of the last safe message, and of the next one.
     Silent(Instant, Option<Instant>),
 }
 
-/// The watchdog of one topic.
 #[derive(Debug)]
 struct Watchdog {
     after: Duration,
     repeat: Option<Duration>,
     fields: Arc<Fields>,
-    bite: Bite,
+    composition: Composition,
     state: State,
     /// Number of safe messages published.
-    bites: u64,
+    published: u64,
 }
 
 impl Watchdog {
@@ -99,9 +100,9 @@ impl Watchdog {
             after: config.after,
             repeat: config.repeat,
             fields: Arc::new(config.message.clone()),
-            bite: Bite::Unknown,
+            composition: Composition::Unknown,
             state: State::Asleep,
-            bites: 0,
+            published: 0,
         }
     }
 
@@ -120,7 +121,7 @@ impl Watchdog {
         (self.after, self.repeat) = (config.after, config.repeat);
         if *self.fields != config.message {
             self.fields = Arc::new(config.message.clone());
-            self.bite = Bite::Unknown;
+            self.composition = Composition::Unknown;
         }
     }
 
@@ -152,27 +153,22 @@ impl Watchdogs {
         self.0.values().filter_map(Watchdog::due).min()
     }
 
-    /// Returns the name, the state and the number of safe messages of each watchdog.
-    pub(crate) fn reports(&self) -> impl Iterator<Item = (&str, &'static str, u64)> {
+    pub(crate) fn reports(&self) -> impl Iterator<Item = WatchdogReport> {
         self.0.iter().map(|(topic, watchdog)| {
             let state = match watchdog.state {
                 State::Asleep => "asleep",
                 State::Armed(_) => "armed",
                 State::Late | State::Silent(..) => "silent",
             };
-            (topic.as_str(), state, watchdog.bites)
+            let (topic, published) = (topic.clone(), watchdog.published);
+            WatchdogReport { topic, state: state.into(), published }
         })
     }
 }
 
 impl Topics {
     /// Replaces the watchdogs; those of topics that already had one continue.
-    pub(super) fn reconfigure_watchdogs(
-        &mut self,
-        now: Instant,
-        endpoint: &mut Endpoint,
-        configs: &[WatchdogConfig],
-    ) {
+    pub(super) fn reconfigure_watchdogs(&mut self, now: Instant, configs: &[WatchdogConfig]) {
         let mut before = std::mem::take(&mut self.watchdogs.0);
         for config in configs {
             let known = before.remove(&config.topic);
@@ -185,77 +181,83 @@ impl Topics {
             }
         }
         // Topics may have been published only for watchdogs that are removed.
-        before.into_keys().for_each(|name| self.release(now, endpoint, &name));
+        before.into_keys().for_each(|name| self.unpublish_if_unused(now, &name));
     }
 
     /// Requests the safe message of a topic from peers that is published now, in the topic's type.
     pub(super) fn watch(&mut self, topic: &Topic) {
         let Some(watchdog) = self.watchdogs.0.get_mut(&topic.name) else { return };
-        let is_known = watchdog.bite.topic().is_some_and(|known| {
+        let is_known = watchdog.composition.topic().is_some_and(|known| {
             (&known.type_name, &known.type_hash, &known.definition)
                 == (&topic.type_name, &topic.type_hash, &topic.definition)
         });
         if is_known {
             return;
         }
-        watchdog.bite = Bite::Asked(topic.clone());
+        watchdog.composition = Composition::Requested(topic.clone());
         let (topic, fields) = (topic.clone(), watchdog.fields.clone());
-        self.orders.push_back(Order::Compose { topic, fields });
+        self.codec(Job::Compose { topic, fields });
     }
 
     /// Takes a safe message that was requested.
-    pub(crate) fn composed(&mut self, now: Instant, topic: &Topic, made: Result<Safe, String>) {
+    pub(crate) fn composed(
+        &mut self,
+        now: Instant,
+        topic: &Topic,
+        made: Result<SafeMessage, String>,
+    ) {
         let name = topic.name.clone();
         let Some(watchdog) = self.watchdogs.0.get_mut(&name) else { return };
-        if !matches!(&watchdog.bite, Bite::Asked(asked) if asked == topic) {
+        if !matches!(&watchdog.composition, Composition::Requested(requested) if requested == topic)
+        {
             // The type has changed since, or the message was requested twice.
             return;
         }
         let is_late = watchdog.state == State::Late;
         match made {
-            Ok(Safe { message, problem }) => {
-                watchdog.bite = Bite::Ready(topic.clone(), message);
+            Ok(SafeMessage { message, problem }) => {
+                watchdog.composition = Composition::Ready(topic.clone(), message);
                 if let Some(problem) = problem {
                     let type_name = &topic.type_name;
                     let text = format!(
-                        "watchdogs.{name}.message for {type_name}: {problem}; all its fields are \
-                         zero instead"
+                        "watchdogs.{name}.message for {type_name}: {problem}; all its fields \
+                         are zero instead"
                     );
                     self.topic_notice(now, &name, &text);
                 }
             }
             Err(reason) => {
-                watchdog.bite = Bite::Impossible(topic.clone());
-                let text = format!("watchdogs.{name}: no message can be made: {reason}");
+                watchdog.composition = Composition::Impossible(topic.clone());
+                let text =
+                    format!("watchdogs.{name}: the safe message cannot be composed: {reason}");
                 self.topic_notice(now, &name, &text);
             }
         }
         if is_late {
-            self.bite(now, &name);
+            self.fire(now, &name);
         }
     }
 
     /// Rearms the watchdog: a message from a peer was handed to the gateway.
-    pub(crate) fn handed_over(&mut self, now: Instant, topic: &str) {
+    pub(crate) fn rearm(&mut self, now: Instant, topic: &str) {
         let Some(watchdog) = self.watchdogs.0.get_mut(topic) else { return };
         let was_silent = matches!(watchdog.state, State::Late | State::Silent(..));
         if was_silent && self.notices.may_log(now, &Cause::Safety(topic.to_owned())) {
-            tracing::info!(topic, "messages from peers come again");
+            tracing::info!(topic, "messages from peers arrive again");
         }
         watchdog.state = State::Armed(now + watchdog.after);
     }
 
-    /// Runs the watchdogs that are due.
     pub(super) fn run_watchdogs(&mut self, now: Instant) {
         let is_due = |watchdog: &Watchdog| watchdog.due().is_some_and(|due| due <= now);
         let due = self.watchdogs.0.iter().filter(|(_, watchdog)| is_due(watchdog));
         let due: Vec<_> = due.map(|(topic, _)| topic.clone()).collect();
         for topic in due {
-            self.bite(now, &topic);
+            self.fire(now, &topic);
         }
     }
 
-    fn bite(&mut self, now: Instant, name: &str) {
+    fn fire(&mut self, now: Instant, name: &str) {
         let wanted = self.publications.get(name).is_some_and(|it| it.wanted);
         let Some(watchdog) = self.watchdogs.0.get_mut(name) else { return };
         if !wanted {
@@ -265,40 +267,43 @@ impl Topics {
         }
         let first = !matches!(watchdog.state, State::Silent(..));
         let again = watchdog.repeat.map(|every| now + every);
-        let is_ready = matches!(watchdog.bite, Bite::Ready(..));
-        let done = match &watchdog.bite {
-            Bite::Unknown | Bite::Asked(_) => {
+        let is_ready = matches!(watchdog.composition, Composition::Ready(..));
+        let done = match &watchdog.composition {
+            Composition::Unknown | Composition::Requested(_) => {
                 watchdog.state = State::Late;
                 return;
             }
-            Bite::Ready(_, message) => {
+            Composition::Ready(_, message) => {
                 let (topic, payload) = (name.to_owned(), message.clone());
-                watchdog.bites += 1;
+                watchdog.published += 1;
                 let publish = Command::Publish { topic, source: SOURCE, payload };
                 self.orders.push_back(Order::Gateway(publish));
                 "its safe message was published"
             }
-            Bite::Impossible(_) => "there is no safe message that could be published",
+            Composition::Impossible(_) => "no safe message could be composed",
         };
         watchdog.state = State::Silent(now, again);
         if first {
             let after = watchdog.after;
             let cause = Cause::Safety(name.to_owned());
-            self.recorder.record(&cause, safe_message_event(name, after, is_ready));
-            let text = format!("{name}: nothing from peers for {after:?}; {done}");
+            let silence_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+            let topic = name.into();
+            let event = audit::Event::SafeMessage { topic, silence_ms, published: is_ready };
+            self.recorder.record(&cause, event);
+            let text = format!("{name}: no message from peers for {after:?}; {done}");
             self.notice(now, cause, &text);
         }
     }
 
     /// Requests safe messages again, since a request may be lost, and stops publishing topics that
     /// are published only for watchdogs.
-    pub(super) fn sweep_watchdogs(&mut self, now: Instant, endpoint: &mut Endpoint) {
+    pub(super) fn sweep_watchdogs(&mut self, now: Instant) {
         let mut over = Vec::new();
         let long_ago = |at: Instant| now.since(at) > LINGER;
         for (name, watchdog) in &mut self.watchdogs.0 {
-            if let Bite::Asked(topic) = &watchdog.bite {
+            if let Composition::Requested(topic) = &watchdog.composition {
                 let (topic, fields) = (topic.clone(), watchdog.fields.clone());
-                self.orders.push_back(Order::Compose { topic, fields });
+                self.orders.push_back(Order::Codec(Job::Compose { topic, fields }));
             }
             match watchdog.state {
                 State::Asleep => over.push(name.clone()),
@@ -307,12 +312,7 @@ impl Topics {
             }
         }
         for name in over {
-            self.release(now, endpoint, &name);
+            self.unpublish_if_unused(now, &name);
         }
     }
-}
-
-fn safe_message_event(topic: &str, after: Duration, published: bool) -> audit::Event {
-    let silence_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
-    audit::Event::SafeMessage { topic: topic.into(), silence_ms, published }
 }

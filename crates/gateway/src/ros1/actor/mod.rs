@@ -1,49 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-//! All state of the gateway, and what happens upon each command and each note.
-//!
-//! What should be registered is compared with what the master lists at every
-//! poll, and the difference is put right; so a master that was absent, died or
-//! restarted needs no case of its own.
+//! The state of the gateway, and the effect of each command and each note.
 
-mod answers;
 mod publishing;
-mod reading;
+mod registrations;
 mod services;
-mod upkeep;
+mod slave_api;
+mod subscribing;
 
+use super::admission::Admitted;
+use super::byte_budget::ByteBudget;
 use super::connection::Identity;
-use super::discovery::Discovery;
+use super::discovery::{Checked, Discovery, Located};
 use super::header::Header;
-use super::inquiry::{Found, Inquirer};
-use super::master::{Master, Snapshot};
+use super::master::{Master, OwnNode, Role, Snapshot};
+use super::probes::{Probed, Prober};
 use super::publication::Publication;
-use super::room::Room;
-use super::seats::Seat;
+use super::registration::{NotRegistered, Registrations};
 use super::slave::ApiCall;
-use super::subscription::{BEGUN_BYTES, MAX_READERS, ReaderNote, Subscription};
+use super::subscription::{INCOMPLETE_BYTES, MAX_READERS, ReaderNote, Subscription};
 use super::xmlrpc::{CallError, Endpoint};
-use super::{Order, Ros1Options, Shared};
-use crate::backlog::TOO_MUCH;
+use super::{Order, Ros1Options};
+use crate::shared::Shared;
 use crate::{Command, Event, Events, Selector};
 use dxr::Value;
 use services::{ServiceNote, ServiceState};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
-use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::sleep_until;
 
-/// Notes of tasks that wait for the actor; further tasks wait in turn.
+/// Notes queued for the actor; beyond them the sending tasks wait.
 const NOTE_QUEUE: usize = 1024;
 
-/// What the actor is made from.
+/// The constant part of the state.
 pub(super) struct Setup {
     pub options: Ros1Options,
     pub master: Endpoint,
-    pub own_uri: String,
-    pub own_services: String,
+    pub own: OwnNode,
     pub tcpros_port: u16,
     pub identity: Identity,
     pub selector: Selector,
@@ -51,86 +45,88 @@ pub(super) struct Setup {
     pub shared: Arc<Shared>,
 }
 
-/// What a task tells the actor.
+/// The report of a task to the actor.
 pub(super) enum Note {
     Polled(Result<Poll, CallError>),
-    Found(Found),
-    Subscribed { topic: String, serial: u64, publishers: Result<Vec<String>, CallError> },
-    Advertised { topic: String, serial: u64, outcome: Result<(), NotAdvertised> },
-    Reader { topic: String, uri: String, serial: u64, note: ReaderNote },
-    Subscriber(Visitor, Header),
-    SubscriberLeft { topic: String, id: u64 },
+    Probed {
+        topic: String,
+        node: String,
+        result: Probed<Located>,
+    },
+    Checked {
+        node: String,
+        result: Checked,
+    },
+    Registered {
+        role: Role,
+        name: String,
+        serial: u64,
+        /// The publishers, for a subscriber.
+        outcome: Result<Vec<String>, NotRegistered>,
+    },
+    Reader {
+        topic: String,
+        uri: String,
+        serial: u64,
+        note: ReaderNote,
+    },
+    /// A subscriber or service client has sent its header.
+    Connected(Admitted, Header),
+    SubscriberLeft {
+        topic: String,
+        id: u64,
+    },
     Service(ServiceNote),
     Api(ApiCall, oneshot::Sender<Value>),
 }
 
-/// A TCPROS connection from elsewhere.
-pub(super) struct Visitor {
-    pub stream: TcpStream,
-    pub peer: SocketAddr,
-    /// Free again when the connection ends.
-    pub seat: Seat,
-}
-
-/// What one poll of the master found.
+/// The result of one poll of the master.
 pub(super) struct Poll {
     snapshot: Snapshot,
-    /// Whether our name was asked after, and the live node that goes by it.
-    name_asked: bool,
-    namesake: Option<String>,
+    /// The URI of a live node with our name, if that was queried.
+    namesake: Option<Option<String>>,
 }
 
-/// Why a topic was not registered.
-pub(super) enum NotAdvertised {
-    Conflict(String),
-    Master(CallError),
-}
-
-/// The state.
 pub(super) struct Actor {
     setup: Setup,
-    inquirer: Inquirer,
+    prober: Prober,
     discovery: Discovery,
     subscriptions: BTreeMap<String, Subscription>,
-    /// Places for the readers of all subscriptions.
+    /// Limits the readers of all subscriptions.
     readers: Arc<Semaphore>,
-    begun: Arc<Room>,
+    incomplete: Arc<ByteBudget>,
     publications: BTreeMap<String, Publication>,
     services: ServiceState,
+    registrations: Registrations,
     notes: mpsc::Sender<Note>,
     received: mpsc::Receiver<Note>,
     next_serial: u64,
     polling: bool,
-    poll_began: Instant,
+    poll_started: Instant,
     poll_again: bool,
     next_poll: Instant,
-    /// Whether a master told us that another node took our name.
+    /// Whether the master has called shutdown, since another node took our name.
     name_taken: bool,
 }
 
 impl Actor {
     pub fn new(setup: Setup) -> Self {
         let (notes, received) = mpsc::channel(NOTE_QUEUE);
-        let node_name = setup.options.node_name.clone();
-        let master = Arc::new(Master::new(
-            setup.master.clone(),
-            &node_name,
-            &setup.own_uri,
-            &setup.own_services,
-        ));
+        let master = Arc::new(Master::new(setup.master.clone(), setup.own.clone()));
         Self {
-            inquirer: Inquirer::new(master, setup.identity.clone(), setup.own_uri.clone()),
-            discovery: Discovery::new(&node_name, setup.selector.clone()),
+            prober: Prober::new(master, setup.identity.clone(), setup.own.uri.clone()),
+            discovery: Discovery::new(&setup.own.name, setup.selector.clone()),
             subscriptions: BTreeMap::new(),
             readers: Arc::new(Semaphore::new(MAX_READERS)),
-            begun: Room::new(BEGUN_BYTES, setup.options.max_message),
+            incomplete: ByteBudget::new(INCOMPLETE_BYTES, setup.options.max_message),
             publications: BTreeMap::new(),
             services: ServiceState::new(&setup.options, setup.selector.clone()),
+            registrations: Registrations::default(),
             notes,
             received,
             next_serial: 0,
             polling: false,
-            poll_began: Instant::now(),
+            poll_started: Instant::now(),
             poll_again: false,
             next_poll: Instant::now(),
             name_taken: false,
@@ -138,20 +134,17 @@ impl Actor {
         }
     }
 
-    /// Where tasks tell what they found.
     pub fn notes(&self) -> mpsc::Sender<Note> {
         self.notes.clone()
     }
 
-    /// Runs until stopped, or until nobody can give orders any more.
+    /// Runs until stopped, or until all senders of orders are dropped.
     pub async fn run(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
         loop {
             tokio::select! {
                 order = orders.recv() => match order {
                     Some(Order::Do(command)) => self.command(command),
-                    Some(Order::TooMuch(service, call)) => {
-                        self.emit(Event::Answered { service, call, outcome: Err(TOO_MUCH.into()) });
-                    }
+                    Some(Order::Emit(event)) => self.emit(event),
                     Some(Order::Stop) | None => break,
                 },
                 Some(note) = self.received.recv() => self.note(note),
@@ -187,7 +180,7 @@ impl Actor {
         }
     }
 
-    /// What may not leave any more is forgotten; what else may is in the master's next word.
+    /// Withdraws what may no longer leave the robot; the next poll adds what now may.
     fn reselect(&mut self) {
         self.discovery.reselect();
         self.services.discovery.reselect();
@@ -199,35 +192,34 @@ impl Actor {
     fn note(&mut self, note: Note) {
         match note {
             Note::Polled(result) => self.polled(result),
-            Note::Found(Found::Probed { topic, node, found }) => {
-                self.discovery.on_probed(&topic, &node, found, Instant::now());
+            Note::Probed { topic, node, result } => {
+                self.discovery.on_probed(&topic, &node, result, Instant::now());
                 self.after_discovery();
             }
-            Note::Found(Found::Checked { node, found }) => {
-                self.discovery.on_checked(&node, found, Instant::now());
+            Note::Checked { node, result } => {
+                self.discovery.on_checked(&node, result, Instant::now());
                 self.after_discovery();
             }
-            Note::Subscribed { topic, serial, publishers } => {
-                self.subscribed(&topic, serial, publishers);
+            Note::Registered { role, name, serial, outcome } => {
+                self.registered(role, &name, serial, outcome);
             }
-            Note::Advertised { topic, serial, outcome } => {
-                self.advertised(&topic, serial, outcome);
+            Note::Reader { topic, uri, serial, note } => {
+                self.reader_note(&topic, &uri, serial, note);
             }
-            Note::Reader { topic, uri, serial, note } => self.reader(&topic, &uri, serial, note),
             Note::Service(note) => self.service_note(note),
-            Note::Subscriber(visitor, header) if header.get("service").is_some() => {
-                self.service_client(visitor, &header);
+            Note::Connected(connection, header) if header.get("service").is_some() => {
+                self.add_client(connection, &header);
             }
-            Note::Subscriber(visitor, header) => self.subscriber(visitor, &header),
+            Note::Connected(connection, header) => self.add_subscriber(connection, &header),
             Note::SubscriberLeft { topic, id } => self.subscriber_left(&topic, id),
             Note::Api(call, reply) => {
-                // The caller may have gone.
+                // The caller may have left.
                 let _ = reply.send(self.api(call));
             }
         }
     }
 
-    /// Runs `task` apart; what it gives comes back as a note.
+    /// Spawns a task whose result is a note.
     fn spawn(&self, task: impl Future<Output = Note> + Send + 'static) {
         let notes = self.notes.clone();
         tokio::spawn(async move {

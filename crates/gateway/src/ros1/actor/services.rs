@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Services: those of local servers, and those served on behalf of peers.
+//! Services of local servers, and services served on behalf of peers.
 
-use super::{Actor, Note, Visitor};
+use super::{Actor, Admitted, Note};
+use crate::log_limit::log_limited;
 use crate::ros1::Ros1Options;
-use crate::ros1::header::{Header, TAUTLINE_FIELD};
-use crate::ros1::master::Snapshot;
-use crate::ros1::publication::{refuse, typed};
-use crate::ros1::room::{Room, Share};
-use crate::ros1::rpc::{Asked, Client, Probed};
-use crate::ros1::seats::{Seat, Seats};
+use crate::ros1::byte_budget::{ByteBudget, Reservation};
+use crate::ros1::connection::TypeVersion;
+use crate::ros1::header::Header;
+use crate::ros1::master::{Role, Snapshot};
+use crate::ros1::probes::Probed;
+use crate::ros1::publication::{Use, refusal, refuse, typed};
+use crate::ros1::rpc::{Client, ClientRequest, ServiceCall};
 use crate::ros1::services::{Change, Services};
 use crate::ros1::shown;
-use crate::ros1::turns::{self, Turn};
-use crate::ros1::xmlrpc::CallError;
-use crate::sparing::Sparing;
+use crate::ros1::slots::{Slot, SlotPool};
 use crate::types::Dialect;
-use crate::types::installed::Installed;
+use crate::types::installed::{Cache, Installed};
 use crate::{CallId, Event, Outcome, Selector, Service};
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -24,61 +24,42 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// Calls of local servers that may be under way; further ones fail.
+/// Pending calls of local servers; further ones fail.
 const MAX_CALLS: usize = 1024;
-/// Connections of local clients to one service; the oldest that never called gives way to a new
-/// one, else further ones are refused. Each has one call under way at most.
+/// Connections of local clients to one service. A new one evicts the oldest that never called; if
+/// there is none, it is refused. Each has at most one pending call.
 const MAX_CLIENTS: usize = 256;
-/// Bytes of the requests of all local clients that are read or under way, beside a little for each.
+/// Bytes of the requests of all local clients, besides a few free ones for each.
 const REQUESTS_BYTES: usize = 64 << 20;
-/// Bytes of the responses of all local servers that are read, beside a little for each.
+/// Bytes of the responses of all local servers, besides a few free ones for each.
 const RESPONSES_BYTES: usize = 64 << 20;
-/// Types whose definitions are remembered.
-const MAX_DEFINITIONS: usize = 1024;
 
-/// All state of services.
 pub(in crate::ros1) struct ServiceState {
     pub discovery: Services,
     serving: BTreeMap<String, Serving>,
-    /// Calls by local clients, and where their outcomes go.
+    /// Pending calls by local clients.
     callers: HashMap<CallId, oneshot::Sender<Outcome>>,
-    /// Calls of local servers.
+    /// Pending calls of local servers.
     calls: HashSet<CallId>,
-    installed: Installed,
-    definitions: HashMap<String, Arc<str>>,
-    requests: Arc<Room>,
-    responses: Arc<Room>,
+    definitions: Cache,
+    requests: Arc<ByteBudget>,
+    responses: Arc<ByteBudget>,
 }
 
-/// A service that is to be served.
+/// A service that peers offer.
 struct Serving {
     service: Service,
-    serial: u64,
-    registered: bool,
-    busy: bool,
-    /// When it is to be tried at the master.
-    turn: Turn,
-    /// Whether another node serves it.
-    other: bool,
     refused: Option<String>,
-    clients: Arc<Seats>,
+    clients: Arc<SlotPool>,
     /// Its clients' connections end with it.
     served: watch::Sender<()>,
 }
 
-impl Serving {
-    /// Whether it is to be registered when its turn comes.
-    fn waits(&self) -> bool {
-        !self.registered && !self.busy && !self.other
-    }
-}
-
-/// What tasks tell of services.
+/// The report of a task about a service.
 pub(in crate::ros1) enum ServiceNote {
-    Probed { service: String, found: Probed },
-    Registered { service: String, serial: u64, outcome: Result<(), CallError> },
-    Requested { service: String, serial: u64, asked: Asked },
-    Done { service: String, call: CallId, bytes: usize, outcome: Outcome, share: Share },
+    Probed { service: String, result: Probed<TypeVersion> },
+    Requested { service: String, serial: u64, request: ClientRequest },
+    Done { service: String, call: CallId, bytes: usize, outcome: Outcome, reservation: Reservation },
 }
 
 impl ServiceState {
@@ -88,49 +69,39 @@ impl ServiceState {
             serving: BTreeMap::new(),
             callers: HashMap::new(),
             calls: HashSet::new(),
-            installed: options.installed.clone(),
-            definitions: HashMap::new(),
-            requests: Room::new(REQUESTS_BYTES, options.max_message),
-            responses: Room::new(RESPONSES_BYTES, options.max_message),
+            definitions: Cache::new(options.installed.clone()),
+            requests: ByteBudget::new(REQUESTS_BYTES, options.max_message),
+            responses: ByteBudget::new(RESPONSES_BYTES, options.max_message),
         }
     }
 
-    /// Empty where it is not installed: the type still passes between robots of ROS 1.
+    /// Empty if it is not installed: the type still passes between robots with ROS 1.
     fn definition(&mut self, type_name: &str) -> Arc<str> {
-        if let Some(known) = self.definitions.get(type_name) {
-            return known.clone();
-        }
-        let found = self.installed.service(type_name, Dialect::Ros1).map(Arc::from);
-        let definition: Arc<str> = found.unwrap_or_else(|error| {
-            static SPARING: Sparing = Sparing::new();
-            if let Some(left_out) = SPARING.next() {
-                let (type_name, error) = (shown(type_name), shown(&error.to_string()));
-                let text = format!("robots of ROS 2 have to know {type_name} themselves: {error}");
-                tracing::info!(left_out, "{text}");
-            }
-            "".into()
-        });
-        if self.definitions.len() < MAX_DEFINITIONS {
-            self.definitions.insert(type_name.into(), definition.clone());
-        }
-        definition
+        let report = |error| {
+            log_limited!(
+                info,
+                {},
+                "robots of ROS 2 have to know {} themselves: {}",
+                shown(type_name),
+                shown(&format!("{error}"))
+            );
+        };
+        let read = |installed: &Installed| installed.service(type_name, Dialect::Ros1);
+        self.definitions.get(type_name, read, report)
     }
 }
 
 impl Actor {
     pub(super) fn service_note(&mut self, note: ServiceNote) {
         match note {
-            ServiceNote::Probed { service, found } => {
-                self.services.discovery.on_probed(&service, found, Instant::now());
+            ServiceNote::Probed { service, result } => {
+                self.services.discovery.on_probed(&service, result, Instant::now());
                 self.after_service_discovery();
             }
-            ServiceNote::Registered { service, serial, outcome } => {
-                self.service_registered(&service, serial, outcome);
+            ServiceNote::Requested { service, serial, request } => {
+                self.requested(service, serial, request);
             }
-            ServiceNote::Requested { service, serial, asked } => {
-                self.requested(service, serial, asked);
-            }
-            ServiceNote::Done { service, call, bytes, outcome, share } => {
+            ServiceNote::Done { service, call, bytes, outcome, reservation } => {
                 self.setup.shared.backlog.release(bytes);
                 self.services.calls.remove(&call);
                 if outcome.is_err() {
@@ -138,20 +109,16 @@ impl Actor {
                     self.after_service_discovery();
                 }
                 self.emit(Event::Answered { service, call, outcome });
-                drop(share);
+                drop(reservation);
             }
         }
     }
 
-    fn serving(&mut self, service: &str, serial: u64) -> Option<&mut Serving> {
-        self.services.serving.get_mut(service).filter(|it| it.serial == serial)
-    }
-
-    /// Tells what discovery changed, and does the work it asks for.
+    /// Emits the changes of discovery and starts its probes.
     pub(super) fn after_service_discovery(&mut self) {
         for change in self.services.discovery.take_changes() {
             let event = match change {
-                Change::Offered(name, (type_name, type_hash)) => {
+                Change::Offered(name, TypeVersion { name: type_name, md5: type_hash }) => {
                     let definition = self.services.definition(&type_name);
                     Event::ServiceOffered(Service { name, type_name, type_hash, definition })
                 }
@@ -159,87 +126,54 @@ impl Actor {
             };
             self.emit(event);
         }
-        for service in self.services.discovery.take_work(Instant::now()) {
-            let inquirer = self.inquirer.clone();
-            let again = self.services.discovery.deserves_patience(&service);
+        for service in self.services.discovery.take_probes(Instant::now()) {
+            let prober = self.prober.clone();
+            let is_retry = self.services.discovery.is_retry(&service);
             self.spawn(async move {
-                let found = inquirer.probe_service(&service, again).await;
-                Note::Service(ServiceNote::Probed { service, found })
+                let result = prober.probe_service(&service, is_retry).await;
+                Note::Service(ServiceNote::Probed { service, result })
             });
         }
     }
 
     pub(super) fn serve(&mut self, service: Service) {
         let name = service.name.clone();
-        if self.services.serving.get(&name).is_some_and(|it| it.service == service) {
+        if self.services.serving.get(&name).is_some_and(|known| known.service == service) {
             return;
         }
         self.unserve(&name);
         let serving = Serving {
             service,
-            serial: self.serial(),
-            registered: false,
-            busy: false,
-            turn: Turn::new(Instant::now()),
-            other: false,
             refused: None,
-            clients: Seats::new(MAX_CLIENTS, MAX_CLIENTS),
+            clients: SlotPool::new(MAX_CLIENTS, MAX_CLIENTS),
             served: watch::channel(()).0,
         };
+        self.add_registration(Role::Service, &name);
         self.services.serving.insert(name, serving);
         self.poll();
     }
 
     pub(super) fn unserve(&mut self, name: &str) {
-        let Some(serving) = self.services.serving.remove(name) else { return };
-        self.setup.shared.health().conflicts.remove(&trouble_key(name));
-        if serving.registered || serving.busy {
-            self.unregister_service(name);
+        if self.services.serving.remove(name).is_none() {
+            return;
         }
+        self.setup.shared.troubles.clear(name, "service");
+        self.remove_registration(Role::Service, name);
     }
 
-    fn unregister_service(&self, name: &str) {
-        let (master, name) = (self.inquirer.master.clone(), name.to_owned());
-        // Tried again after a poll that still lists us.
-        tokio::spawn(async move { master.unregister_service(&name).await.map_err(drop) });
-    }
-
-    /// Puts right what the master does not list, or lists without need. A service of another node
-    /// is left to it: the master would forget that node for us.
-    pub(super) fn register_services(&mut self, snapshot: &Snapshot) {
-        let own_name = self.setup.options.node_name.clone();
-        for (name, nodes) in &snapshot.services {
-            if nodes.contains(&own_name) && !self.services.serving.contains_key(name) {
-                self.unregister_service(name);
-            }
-        }
+    /// Does not serve what another local node serves.
+    pub(super) fn refuse_services_of_others(&mut self, snapshot: &Snapshot) {
+        let own_name = &self.setup.own.name;
         let mut refused = Vec::new();
-        for (name, serving) in &mut self.services.serving {
-            let nodes = snapshot.services.get(name);
-            serving.registered &= nodes.is_some_and(|nodes| nodes.contains(&own_name));
-            let other = nodes.into_iter().flatten().find(|node| **node != own_name);
-            serving.other = other.is_some();
+        for (name, registration) in self.registrations.of(Role::Service) {
+            let nodes = snapshot.services.get(name).into_iter().flatten();
+            let other = nodes.into_iter().find(|node| *node != own_name);
+            registration.blocked = other.is_some();
             refused.extend(other.map(|other| (name.clone(), other.clone())));
         }
         for (name, node) in refused {
             self.refuse_service(&name, &node);
         }
-        let all = &self.services.serving;
-        let waiting = all.iter().filter(|(_, it)| it.waits()).map(|(name, it)| (name, it.turn));
-        let busy = all.values().filter(|it| it.busy).map(|it| it.turn);
-        for service in turns::choose(waiting, busy, Instant::now()) {
-            self.register_service(service);
-        }
-    }
-
-    fn register_service(&mut self, service: String) {
-        let Some(serving) = self.services.serving.get_mut(&service) else { return };
-        serving.busy = true;
-        let (serial, master) = (serving.serial, self.inquirer.master.clone());
-        self.spawn(async move {
-            let outcome = master.register_service(&service).await;
-            Note::Service(ServiceNote::Registered { service, serial, outcome })
-        });
     }
 
     fn refuse_service(&mut self, name: &str, node: &str) {
@@ -251,96 +185,78 @@ impl Actor {
             return;
         }
         serving.refused = Some(reason.clone());
-        // Ends its clients' connections.
+        // Closes its clients' connections.
         serving.served = watch::channel(()).0;
-        self.setup.shared.health().conflicts.insert(trouble_key(name), reason.clone());
+        self.setup.shared.troubles.set(name, "service", reason.clone());
         self.emit(Event::Refused { topic: name.into(), reason });
     }
 
-    fn service_registered(&mut self, name: &str, serial: u64, outcome: Result<(), CallError>) {
-        let Some(serving) = self.serving(name, serial) else { return };
-        serving.busy = false;
-        match outcome {
-            Ok(()) => {
-                serving.registered = true;
-                serving.refused = None;
-                serving.turn.accepted();
-                self.setup.shared.health().conflicts.remove(&trouble_key(name));
-                // More may wait than were registered at once.
-                let mut all = self.services.serving.values();
-                if all.any(|it| it.waits() && !it.turn.was_rejected()) {
-                    self.poll();
-                }
-            }
-            Err(error) => {
-                serving.turn.rejected(Instant::now());
-                static SPARING: Sparing = Sparing::new();
-                if let Some(left_out) = SPARING.next() {
-                    let text = "registering a service at the ROS master";
-                    tracing::warn!(name, %error, left_out, "{text}");
-                }
-            }
+    pub(super) fn set_servable(&mut self, name: &str) {
+        if let Some(serving) = self.services.serving.get_mut(name) {
+            serving.refused = None;
         }
+        self.setup.shared.troubles.clear(name, "service");
     }
 
-    /// A connection whose header asks for a service.
-    pub(super) fn service_client(&mut self, visitor: Visitor, header: &Header) {
+    /// A connection whose header requests a service.
+    pub(super) fn add_client(&mut self, connection: Admitted, header: &Header) {
         let identity = self.setup.identity.clone();
         let name = header.get("service").unwrap_or_default().to_owned();
         let max_request = self.setup.options.max_message;
         let notes = self.notes.clone();
-        let serving = self.services.serving.get(&name).filter(|it| it.refused.is_none());
+        let serving = self.services.serving.get(&name).filter(|found| found.refused.is_none());
         let admitted = match serving {
             None => Err(format!("{} does not serve '{}'", identity.node_name, shown(&name))),
-            Some(serving) => admit(header, serving).map(|seat| (serving, seat)),
+            Some(serving) => serving.admit(header).map(|slot| (serving, slot)),
         };
-        let (serving, seat) = match admitted {
+        let (serving, slot) = match admitted {
             Ok(admitted) => admitted,
             Err(reason) => {
-                tokio::spawn(refuse(visitor, reason, identity));
+                tokio::spawn(refuse(connection, reason, identity));
                 return;
             }
         };
         let service = &serving.service;
-        let reply = Header::default()
-            .with("callerid", &identity.node_name)
+        let reply = identity
+            .header()
             .with("md5sum", &service.type_hash)
             .with("type", &service.type_name)
             .with("request_type", &format!("{}Request", service.type_name))
-            .with("response_type", &format!("{}Response", service.type_name))
-            .with(TAUTLINE_FIELD, &identity.tautline_name);
-        let says = |key| header.get(key).is_some_and(|value| value.trim() == "1");
+            .with("response_type", &format!("{}Response", service.type_name));
         let client = Client {
-            stream: visitor.stream,
+            stream: connection.stream,
             reply: reply.encode(),
-            persistent: says("persistent"),
+            persistent: header.is_set("persistent"),
             max_request,
-            room: self.services.requests.clone(),
-            seats: [visitor.seat, seat],
+            budget: self.services.requests.clone(),
+            slots: [connection.slot, slot],
             served: serving.served.subscribe(),
         };
-        let (serial, probe) = (serving.serial, says("probe"));
+        let registration = self.registrations.get(Role::Service, &name);
+        let serial = registration.map(|registration| registration.serial).unwrap_or_default();
+        let is_probe = header.is_set("probe");
         tokio::spawn(async move {
-            match probe {
-                true => client.tell().await,
-                false => pass_on(client, &name, serial, &notes).await,
+            match is_probe {
+                true => client.answer_probe().await,
+                false => forward_requests(client, &name, serial, &notes).await,
             }
         });
     }
 
-    fn requested(&mut self, service: String, serial: u64, asked: Asked) {
-        let Asked { request, outcome, share } = asked;
-        // Else the sender is dropped, which the client is told.
-        if self.serving(&service, serial).is_none() {
+    fn requested(&mut self, service: String, serial: u64, request: ClientRequest) {
+        let ClientRequest { request, outcome, reservation } = request;
+        // If the service has ended, the dropped sender ends the client's call.
+        let registration = self.registrations.get(Role::Service, &service);
+        if registration.is_none_or(|found| found.serial != serial) {
             return;
         }
         let call = self.serial();
         let callers = &mut self.services.callers;
-        // Those who have left; as many may wait as are connected.
+        // Callers that have left; the others are bounded by the connections.
         callers.retain(|_, caller| !caller.is_closed());
         callers.insert(call, outcome);
         self.emit(Event::Called { service, call, request });
-        drop(share);
+        drop(reservation);
     }
 
     pub(super) fn answer(&mut self, call: CallId, outcome: Outcome) {
@@ -348,7 +264,7 @@ impl Actor {
             self.setup.shared.backlog.release(response.len());
         }
         if let Some(caller) = self.services.callers.remove(&call) {
-            // The caller may have gone.
+            // The caller may have left.
             let _ = caller.send(outcome);
         }
     }
@@ -366,29 +282,30 @@ impl Actor {
         }
         if self.services.calls.len() >= MAX_CALLS {
             self.setup.shared.backlog.release(bytes);
-            let text = format!("more than {MAX_CALLS} calls of local servers are under way");
+            let text = format!("more than {MAX_CALLS} calls of local servers are pending");
             return self.emit(Event::Answered { service, call, outcome: Err(text) });
         }
         self.services.calls.insert(call);
-        // The bytes are of the type that was offered.
+        // The request has the type that was offered.
         let md5 = self.services.discovery.md5(&service).unwrap_or("*").to_owned();
-        let (inquirer, limit) = (self.inquirer.clone(), self.setup.options.max_message);
-        let mut share = self.services.responses.share();
+        let (prober, max_response) = (self.prober.clone(), self.setup.options.max_message);
+        let mut reservation = self.services.responses.reservation();
         self.spawn(async move {
-            let most = (limit, &mut share);
-            let outcome = inquirer.call_service(&service, &md5, request, most, patience).await;
-            Note::Service(ServiceNote::Done { service, call, bytes, outcome, share })
+            let request =
+                ServiceCall { service: &service, md5: &md5, request, max_response, patience };
+            let outcome = prober.call_service(request, &mut reservation).await;
+            Note::Service(ServiceNote::Done { service, call, bytes, outcome, reservation })
         });
     }
 }
 
-/// Passes a client's requests to the actor until it leaves.
-async fn pass_on(client: Client, service: &str, serial: u64, notes: &mpsc::Sender<Note>) {
-    let (requests, mut comes) = mpsc::channel(1);
+/// Forwards a client's requests to the actor until it leaves.
+async fn forward_requests(client: Client, service: &str, serial: u64, notes: &mpsc::Sender<Note>) {
+    let (requests, mut receiver) = mpsc::channel(1);
     let forward = async {
-        while let Some(asked) = comes.recv().await {
+        while let Some(request) = receiver.recv().await {
             let service = service.to_owned();
-            let note = ServiceNote::Requested { service, serial, asked };
+            let note = ServiceNote::Requested { service, serial, request };
             if notes.send(Note::Service(note)).await.is_err() {
                 return;
             }
@@ -397,37 +314,17 @@ async fn pass_on(client: Client, service: &str, serial: u64, notes: &mpsc::Sende
     tokio::join!(client.serve(requests), forward);
 }
 
-/// A place for a client that sent `header`, or why it is not served.
-fn admit(header: &Header, serving: &Serving) -> Result<Seat, String> {
-    if let Some(reason) = refusal(header, &serving.service) {
-        return Err(reason);
+impl Serving {
+    /// A slot for a client that sent `header`, or the reason of its refusal.
+    fn admit(&self, header: &Header) -> Result<Slot, String> {
+        let Service { name, type_name, type_hash, .. } = &self.service;
+        let matches = |md5: &str| md5 == "*" || type_hash.is_empty() || md5 == type_hash;
+        let offered = typed(name, type_name, type_hash);
+        if let Some(reason) = refusal(header, &offered, Use::Call, matches) {
+            return Err(reason);
+        }
+        // All clients count alike: limits per address applied at admission.
+        let slot = self.clients.take(Ipv4Addr::UNSPECIFIED.into(), true);
+        slot.ok_or_else(|| format!("{name} has its maximum of {MAX_CLIENTS} clients"))
     }
-    // All clients count alike: who may connect at all was decided at the door.
-    let seat = serving.clients.take(Ipv4Addr::UNSPECIFIED.into(), true);
-    let name = &serving.service.name;
-    seat.ok_or_else(|| format!("{name} has its maximum of {MAX_CLIENTS} clients"))
-}
-
-/// Why a client that sent `header` is not served, if so.
-fn refusal(header: &Header, service: &Service) -> Option<String> {
-    if let Some(name) = header.get(TAUTLINE_FIELD) {
-        let name = shown(name);
-        return Some(format!("Tautline node '{name}' must not call what Tautline serves"));
-    }
-    let Some(md5) = header.get("md5sum") else {
-        return Some("the connection header lacks 'md5sum'".into());
-    };
-    if md5 == "*" || service.type_hash.is_empty() || md5 == service.type_hash {
-        return None;
-    }
-    let caller = shown(header.get("callerid").unwrap_or("an unnamed node"));
-    let type_name = shown(header.get("type").unwrap_or("an unnamed type"));
-    let md5 = shown(md5);
-    let ours = typed(&service.name, &service.type_name, &service.type_hash);
-    Some(format!("{caller} calls {ours} as {type_name} (md5 {md5})"))
-}
-
-/// Services and topics may have the same name.
-fn trouble_key(service: &str) -> String {
-    format!("service {service}")
 }

@@ -1,85 +1,81 @@
 // SPDX-License-Identifier: Apache-2.0
-//! All state of the gateway, and what happens upon each command and each discovery.
+//! The state of the gateway, and the effect of each command and each discovery.
 
 mod services;
 
-use super::discovery::{Change, Domain, Offer};
-use super::graph::{self, GidBytes, Heard, Node, Pace};
+use super::discovery::Offer;
+use super::endpoints::Endpoints;
+use super::graph::{self, GidBytes, Node, ObservedGidBytes, Pace};
 use super::history::Histories;
 use super::names;
 use super::publication::Publication;
-use super::subscription::{Marked, Subscription};
-use super::{Order, Ros2Options, Shared, qos};
-use crate::backlog::TOO_MUCH;
-use crate::sparing::Sparing;
+use super::subscription::Subscription;
+use super::{Context, Order, Publications, Ros2Options, qos};
+use crate::lock::lock;
+use crate::log_limit::log_limited;
+use crate::types::installed::{Cache, Installed};
 use crate::types::{Dialect, Schema, hash};
-use crate::{Event, Events, Named, Selector, Topic};
+use crate::{Event, Named, Selector, Topic};
 use bytes::Bytes;
 use services::Services;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, PoisonError};
 use std::time::Instant;
-use tautline_dds::{
-    DdsError, Discovery, Guid, Participant, Qos as Dds, RawReader, RawWriter, Specification,
-};
+use tautline_dds::{DdsError, Discovery, Guid, Qos as Dds, RawReader, RawWriter, Specification};
 
-/// Orders taken in before what follows from them is done.
+/// Orders processed before their consequences.
 const BATCH: usize = 1024;
-/// Types whose definitions are remembered.
-const MAX_DEFINITIONS: usize = 1024;
 
-/// What the actor is made from.
+/// The constant part of the state.
 pub struct Setup {
     pub options: Ros2Options,
-    pub participant: Arc<Participant>,
+    pub context: Context,
     pub selector: Selector,
-    pub events: Arc<dyn Events>,
-    pub shared: Arc<Shared>,
+    pub publications: Publications,
     pub orders: Sender<Order>,
 }
 
-/// The state.
 pub struct Actor {
     setup: Setup,
-    domain: Domain,
-    marked: Marked,
-    /// What was told of topics that others publish here.
+    topic_endpoints: Endpoints,
+    service_endpoints: Endpoints,
+    /// Offers of local topics, as last reported to the node.
     offered: BTreeMap<String, Topic>,
     subscribed: BTreeMap<String, Option<Subscription>>,
-    /// Topics that are to be published, and what was told of them.
     advertised: BTreeMap<String, Advertised>,
     services: Services,
-    definitions: HashMap<String, Arc<str>>,
+    definitions: Cache,
     histories: Histories,
     gid_bytes: GidBytes,
-    heard: Arc<Heard>,
+    observed_gid_bytes: Arc<ObservedGidBytes>,
     graph: RawWriter,
     _graph_reader: RawReader,
-    redraw: Pace,
+    graph_pace: Pace,
 }
 
-/// A topic that peers publish here.
+/// A topic that peers publish here, and its state as last reported to the node.
 struct Advertised {
     topic: Topic,
     wanted: bool,
     refused: Option<String>,
 }
 
-/// What is to be looked at again.
+/// Topics and services to update.
 #[derive(Default)]
-struct Touched {
+struct Changed {
     topics: BTreeSet<String>,
     services: BTreeSet<String>,
 }
 
 impl Actor {
-    /// Shows our node and begins to discover.
+    /// Joins the graph and starts discovery.
     pub fn new(setup: Setup) -> Result<Self, DdsError> {
-        let marked = Marked::default();
-        let (mark, orders) = (marked.clone(), setup.orders.clone());
-        setup.participant.discover(move |event| {
-            mark.note(&event);
+        let participant = &setup.context.participant;
+        let (tautline_writers, orders) =
+            (setup.context.tautline_writers.clone(), setup.orders.clone());
+        participant.discover(move |event| {
+            tautline_writers.on_event(&event);
             // Fails only while the gateway stops.
             let _ = orders.send(Order::Discovered(event));
         })?;
@@ -90,73 +86,71 @@ impl Actor {
             max_blocking_time: 0,
             ..Dds::default()
         };
-        let about = Specification { topic: graph::TOPIC, type_name: graph::TYPE, qos: &dds };
+        let specification =
+            Specification { topic: graph::TOPIC, type_name: graph::TYPE, qos: &dds };
         let orders = setup.orders.clone();
-        let heard = Arc::<Heard>::default();
-        let hears = heard.clone();
-        let hear = move |bytes: Bytes, _: &_| {
-            if hears.take(&bytes) {
-                let _ = orders.send(Order::Graph);
+        let observed_gid_bytes = Arc::<ObservedGidBytes>::default();
+        let observer = observed_gid_bytes.clone();
+        let observe = move |bytes: Bytes, _: &_| {
+            if observer.on_message(&bytes) {
+                let _ = orders.send(Order::GidSizeChanged);
             }
         };
-        let reader = RawReader::new(&setup.participant, about, hear, |_, _| ())?;
+        let reader = RawReader::new(participant, specification, observe, |_, _| ())?;
         Ok(Self {
-            graph: RawWriter::new(&setup.participant, about, |_, _| ())?,
+            graph: RawWriter::new(participant, specification, |_, _| ())?,
             _graph_reader: reader,
-            domain: Domain::default(),
-            marked,
+            topic_endpoints: Endpoints::of_topics(),
+            service_endpoints: Endpoints::of_services(),
             offered: BTreeMap::new(),
             subscribed: BTreeMap::new(),
             advertised: BTreeMap::new(),
             services: Services::default(),
-            definitions: HashMap::new(),
+            definitions: Cache::new(setup.options.installed.clone()),
             histories: Histories::default(),
             gid_bytes: GidBytes::Sixteen,
-            heard,
-            redraw: Pace::default(),
+            observed_gid_bytes,
+            graph_pace: Pace::default(),
             setup,
         })
     }
 
-    /// Runs until told to stop, or until nobody can give orders any more.
+    /// Runs until stopped, or until all senders of orders are dropped.
     pub fn run(mut self, orders: &Receiver<Order>) {
-        self.show_node_if_due();
+        self.update_graph();
         while let Ok(first) = self.next(orders) {
-            let mut touched = self.look_at_histories();
+            let mut changed = self.update_histories();
             let more = std::iter::from_fn(|| orders.try_recv().ok()).take(BATCH);
             for order in first.into_iter().chain(more) {
                 match order {
-                    Order::Do(command) => self.command(command, &mut touched),
-                    Order::Discovered(event) => self.discovered(event, &mut touched),
-                    Order::Graph => self.heard(),
-                    Order::Redraw => self.redraw.changed = true,
-                    Order::TooMuch { service, call } => {
-                        let outcome = Err(TOO_MUCH.into());
-                        self.emit(Event::Answered { service, call, outcome });
-                    }
-                    Order::Stop => return self.leave(),
+                    Order::Do(command) => self.command(command, &mut changed),
+                    Order::Discovered(event) => self.discovered(event, &mut changed),
+                    Order::GidSizeChanged => self.update_gid_bytes(),
+                    Order::WriterAdded => self.graph_pace.changed = true,
+                    Order::Emit(event) => self.emit(event),
+                    Order::Stop => return lock(&self.setup.publications).clear(),
                 }
             }
-            for topic in &touched.topics {
-                self.settle_offer(topic);
-                self.settle_publication(topic);
+            for topic in &changed.topics {
+                self.update_offer(topic);
+                self.update_publication(topic);
             }
-            for service in &touched.services {
-                self.settle_service(service);
+            for service in &changed.services {
+                self.update_service(service);
             }
             self.advance_services(Instant::now());
-            self.show_node_if_due();
+            self.update_graph();
         }
     }
 
-    /// Begins and ends counts of what publishers keep; topics of which more is known are read
-    /// anew, so that all of it reaches those who now keep as much of it.
-    fn look_at_histories(&mut self) -> Touched {
+    /// Starts and ends counts of kept messages. Topics with a larger depth are read again: then all
+    /// kept messages reach the peers, which now keep as many.
+    fn update_histories(&mut self) -> Changed {
         let now = Instant::now();
         for topic in self.histories.to_count(now) {
-            match self.domain.offer(&topic) {
+            match self.topic_endpoints.topic_offer(&topic) {
                 Some(offer) => {
-                    let participant = &self.setup.participant;
+                    let participant = &self.setup.context.participant;
                     self.histories.count(&topic, &offer.type_name, &offer.each, participant);
                 }
                 None => self.histories.forget(&topic),
@@ -168,15 +162,15 @@ impl Actor {
                 *slot = None;
             }
         }
-        Touched { topics, ..Touched::default() }
+        Changed { topics, ..Changed::default() }
     }
 
-    /// The next order; `None` when something else is due first.
+    /// The next order; `None` if a timer expires first.
     fn next(&self, orders: &Receiver<Order>) -> Result<Option<Order>, RecvTimeoutError> {
         let now = Instant::now();
-        let due = [self.histories.next_due(), self.services.next_wake(now), self.redraw.due(now)];
-        let due = due.into_iter().flatten().min();
-        let Some(wake) = due else {
+        let timers =
+            [self.histories.next_due(), self.services.next_wake(now), self.graph_pace.due(now)];
+        let Some(wake) = timers.into_iter().flatten().min() else {
             return orders.recv().map(Some).map_err(|_| RecvTimeoutError::Disconnected);
         };
         match orders.recv_timeout(wake.saturating_duration_since(now)) {
@@ -185,103 +179,113 @@ impl Actor {
         }
     }
 
-    fn leave(self) {
-        let all = &self.setup.shared.publications;
-        all.write().unwrap_or_else(PoisonError::into_inner).clear();
-    }
-
-    fn command(&mut self, command: crate::Command, touched: &mut Touched) {
+    fn command(&mut self, command: crate::Command, changed: &mut Changed) {
         use crate::Command::*;
         match command {
             Subscribe { topic } => {
                 self.subscribed.entry(topic.clone()).or_default();
-                touched.topics.insert(topic);
+                changed.topics.insert(topic);
             }
             Unsubscribe { topic } => {
-                self.redraw.changed |= self.subscribed.remove(&topic).is_some();
-                self.setup.shared.health().set(&topic, "reading", String::new());
+                self.graph_pace.changed |= self.subscribed.remove(&topic).is_some();
+                self.clear_trouble(&topic, "reading");
             }
             Advertise { topic } => {
-                touched.topics.insert(topic.name.clone());
+                changed.topics.insert(topic.name.clone());
                 let name = topic.name.clone();
-                let wanted = self.advertised.get(&name).is_some_and(|it| it.wanted);
+                let wanted = self.advertised.get(&name).is_some_and(|known| known.wanted);
                 self.advertised.insert(name, Advertised { topic, wanted, refused: None });
             }
             Unadvertise { topic } => {
                 self.unadvertise(&topic);
             }
-            // Those go past the actor.
+            // Does not reach the actor.
             Publish { .. } => {}
             Serve { service } => self.serve(service),
             Unserve { service } => self.unserve(&service),
             Answer { service, call, outcome } => self.answer(service, call, outcome),
             Call { service, call, request, patience } => {
-                let until = Instant::now() + patience;
-                self.call(super::calls::Call { service, call, request, patience, until });
+                let deadline = Instant::now() + patience;
+                self.call(super::calls::Call { service, call, request, patience, deadline });
             }
-            Reselect => self.reselect(touched),
+            Reselect => self.reselect(changed),
         }
     }
 
-    /// Everything is looked at again by what may leave now.
-    fn reselect(&mut self, touched: &mut Touched) {
-        for topic in self.domain.topics() {
+    /// The selector has changed: updates all topics and services.
+    fn reselect(&mut self, changed: &mut Changed) {
+        for topic in self.topic_endpoints.names() {
             let fresh = !self.offered.contains_key(topic)
                 && (self.setup.selector)(Named::Topic(topic))
-                && self.domain.offer(topic).is_some_and(|offer| offer.united.transient_local);
+                && self
+                    .topic_endpoints
+                    .topic_offer(topic)
+                    .is_some_and(|offer| offer.united.transient_local);
             if fresh {
-                self.histories.look_at(topic, Instant::now());
+                self.histories.schedule(topic, Instant::now());
             }
-            touched.topics.insert(topic.to_owned());
+            changed.topics.insert(topic.to_owned());
         }
-        touched.services.extend(self.services.names().map(str::to_owned));
+        changed.services.extend(self.service_endpoints.names().map(str::to_owned));
     }
 
-    fn discovered(&mut self, event: Discovery, touched: &mut Touched) {
-        let keeps = matches!(&event, Discovery::Writer(it) if it.qos.durability > 0);
-        touched.services.extend(self.services.discovered(&event));
-        match self.domain.take(event) {
-            Change::Topic(topic) if keeps && (self.setup.selector)(Named::Topic(&topic)) => {
-                self.histories.look_at(&topic, Instant::now());
-                touched.topics.insert(topic);
-            }
-            Change::Nothing => {}
-            Change::Topic(topic) => drop(touched.topics.insert(topic)),
-            Change::Gone(topic, writer) => {
-                let subscription = self.subscribed.get(&topic).and_then(Option::as_ref);
-                if let Some(source) = subscription.and_then(|it| it.forget(writer)) {
-                    self.emit(Event::SourceGone { topic: topic.clone(), source });
-                }
-                touched.topics.insert(topic);
-            }
+    fn discovered(&mut self, event: Discovery, changed: &mut Changed) {
+        let is_kept = matches!(&event, Discovery::Writer(it) if it.qos.durability > 0);
+        changed.services.extend(self.service_endpoints.on_event(&event));
+        if let Discovery::WriterGone { guid } = event {
+            self.services.forget(guid);
         }
-        let text = match self.domain.left_out + self.services.left_out() {
+        if let Some(topic) = self.topic_endpoints.on_event(&event) {
+            if is_kept && (self.setup.selector)(Named::Topic(&topic)) {
+                self.histories.schedule(&topic, Instant::now());
+            }
+            let subscription = self.subscribed.get(&topic).and_then(Option::as_ref);
+            if let (Some(subscription), Discovery::WriterGone { guid }) = (subscription, &event)
+                && let Some(source) = subscription.forget(*guid)
+            {
+                self.emit(Event::SourceGone { topic: topic.clone(), source });
+            }
+            changed.topics.insert(topic);
+        }
+        let text = match self.topic_endpoints.left_out + self.service_endpoints.left_out {
             0 => String::new(),
-            count => format!("{count} endpoints of the domain are too many and left out"),
+            count => format!("the domain has too many endpoints: {count} are left out"),
         };
-        self.setup.shared.health().set("", "discovery", text);
+        self.set_trouble("", "discovery", text);
     }
 
-    /// How long GUIDs are depends on the ROS at hand, and others tell it.
-    fn heard(&mut self) {
-        let gid_bytes = self.heard.look();
-        self.redraw.changed |= self.gid_bytes != gid_bytes;
+    /// The size of GUIDs depends on the version of ROS.
+    fn update_gid_bytes(&mut self) {
+        let gid_bytes = self.observed_gid_bytes.get();
+        self.graph_pace.changed |= self.gid_bytes != gid_bytes;
         self.gid_bytes = gid_bytes;
     }
 
     fn emit(&self, event: Event) {
-        self.setup.events.emit(event);
+        self.setup.context.events.emit(event);
     }
 
-    /// Tells of a topic that is published here, or not any more; and reads it if it is wanted.
-    fn settle_offer(&mut self, name: &str) {
-        let offer = self.domain.offer(name).filter(|_| (self.setup.selector)(Named::Topic(name)));
+    /// Sets one kind of trouble with a topic, or clears it (empty).
+    fn set_trouble(&self, topic: &str, kind: &'static str, text: String) {
+        self.setup.context.shared.troubles.update(topic, kind, text);
+    }
+
+    fn clear_trouble(&self, topic: &str, kind: &'static str) {
+        self.setup.context.shared.troubles.clear(topic, kind);
+    }
+
+    /// Offers or withdraws a local topic, and updates its subscription.
+    fn update_offer(&mut self, name: &str) {
+        let offer = self
+            .topic_endpoints
+            .topic_offer(name)
+            .filter(|_| (self.setup.selector)(Named::Topic(name)));
         match &offer {
             Some(offer) => self.offer(name, offer.clone()),
             None => self.withdraw(name),
         }
-        // What is read is kept as it was told.
-        self.settle_subscription(name, offer.as_ref());
+        // The subscription comes last: its messages are of the topic as offered.
+        self.update_subscription(name, offer.as_ref());
     }
 
     fn offer(&mut self, name: &str, mut offer: Offer) {
@@ -293,7 +297,7 @@ impl Actor {
                 others.join(", ")
             ),
         };
-        self.setup.shared.health().set(name, "types", others);
+        self.set_trouble(name, "types", others);
         if offer.united.transient_local {
             offer.united.depth = self.histories.depth(name);
         }
@@ -305,7 +309,7 @@ impl Actor {
     }
 
     fn withdraw(&mut self, name: &str) {
-        self.setup.shared.health().set(name, "types", String::new());
+        self.clear_trouble(name, "types");
         self.histories.forget(name);
         if self.offered.remove(name).is_some() {
             self.emit(Event::Withdrawn { topic: name.into() });
@@ -316,9 +320,9 @@ impl Actor {
         let definition = self.definition(&offer.type_name);
         let type_hash = match offer.hash.is_empty() {
             false => offer.hash,
-            // A type that is not installed, which is not an empty type.
+            // The type is not installed. An empty definition would be an empty type.
             true if definition.is_empty() => String::new(),
-            // ROS 2 before Iron tells no hashes.
+            // ROS 2 before Iron announces no hashes.
             true => Schema::parse(&offer.type_name, &definition, Dialect::Ros2)
                 .map(|schema| hash::type_hash(&schema))
                 .unwrap_or_default(),
@@ -332,67 +336,55 @@ impl Actor {
         }
     }
 
-    /// Empty where it is not installed: the type still passes between robots of ROS 2.
+    /// Empty if it is not installed: the type still passes between robots with ROS 2.
     fn definition(&mut self, type_name: &str) -> Arc<str> {
-        if let Some(known) = self.definitions.get(type_name) {
-            return known.clone();
-        }
-        let installed = &self.setup.options.installed;
-        let found = match type_name.split('/').nth(1) {
-            // It is part of an action's, of which there are three services and two topics.
+        let read = |installed: &Installed| match type_name.split('/').nth(1) {
+            // The type is a part of an action, which has three services and two topics.
             Some("action") => Ok(String::new()),
             Some("srv") => installed.service(type_name, Dialect::Ros2),
             _ => installed.definition(type_name, Dialect::Ros2),
         };
-        let definition: Arc<str> = match found {
-            Ok(text) => text.into(),
-            Err(error) => {
-                tracing::info!("robots of ROS 1 have to know {type_name} themselves: {error}");
-                "".into()
-            }
-        };
-        if self.definitions.len() < MAX_DEFINITIONS {
-            self.definitions.insert(type_name.into(), definition.clone());
-        }
-        definition
+        self.definitions.get(type_name, read, |error| {
+            tracing::info!("robots of ROS 1 have to know {type_name} themselves: {error}");
+        })
     }
 
-    fn settle_subscription(&mut self, name: &str, offer: Option<&Offer>) {
+    fn update_subscription(&mut self, name: &str, offer: Option<&Offer>) {
         let Some(slot) = self.subscribed.get_mut(name) else { return };
         let Some(offer) = offer else {
             *slot = None;
             return;
         };
-        let asked = qos::to_read(&offer.each);
-        if slot.as_ref().is_some_and(|it| it.type_name == offer.type_name && it.asked == asked) {
+        let policies = qos::to_read(&offer.each);
+        let before = slot.as_ref().filter(|before| before.type_name == offer.type_name);
+        if before.is_some_and(|before| before.policies == policies) {
             return;
         }
-        let context = Self::context(&self.setup, &self.marked);
-        match Subscription::new(name, &offer.type_name, asked, &context) {
+        match Subscription::new(name, &offer.type_name, policies, &self.setup.context) {
             Ok(mut new) => {
-                if let Some(before) = slot.as_ref().filter(|it| it.type_name == offer.type_name) {
+                if let Some(before) = before {
                     new.inherit(before);
                 }
                 *slot = Some(new);
-                self.redraw.changed = true;
+                self.graph_pace.changed = true;
             }
             Err(error) => {
-                let shared = &self.setup.shared;
-                shared.health().set(name, "reading", format!("{name} is not read: {error}"));
+                self.set_trouble(name, "reading", format!("{name} is not read: {error}"));
             }
         }
     }
 
-    /// Publishes what peers offer, unless readers or writers of another type have the name.
-    fn settle_publication(&mut self, name: &str) {
+    /// Publishes a topic of peers, unless local nodes use its name with another type.
+    fn update_publication(&mut self, name: &str) {
         let Some(advertised) = self.advertised.get(name) else { return };
         let topic = &advertised.topic;
         let Some(dds_type) = names::dds_type(&topic.type_name) else {
             let reason = format!("'{}' is no type of ROS 2 (package/msg/Type)", topic.type_name);
             return self.refuse(name, reason);
         };
-        let wanted = self.domain.is_wanted(name, &dds_type);
-        if let Some(other) = self.domain.conflict(name, &dds_type, &topic.type_hash) {
+        let wanted = self.topic_endpoints.is_wanted(name, &dds_type);
+        if let Some(other) = self.topic_endpoints.topic_conflict(name, &dds_type, &topic.type_hash)
+        {
             let reason = format!(
                 "nodes in domain {} have it as {other}, but peers send {} ({})",
                 self.setup.options.domain, topic.type_name, topic.type_hash
@@ -400,7 +392,7 @@ impl Actor {
             if other.is_misread() {
                 return self.refuse(name, reason);
             }
-            self.complain(name, reason);
+            self.report_refusal(name, reason);
         }
         if let Err(error) = self.publish(name) {
             return self.refuse(name, error.to_string());
@@ -414,30 +406,23 @@ impl Actor {
 
     fn publish(&mut self, name: &str) -> Result<(), DdsError> {
         let Some(advertised) = self.advertised.get(name) else { return Ok(()) };
-        let known = self.setup.shared.publication(name);
-        if known.is_some_and(|it| it.serves(&advertised.topic)) {
+        let known = lock(&self.setup.publications).get(name).cloned();
+        if known.is_some_and(|known| known.serves(&advertised.topic)) {
             return Ok(());
         }
-        let orders = self.setup.orders.clone();
-        let publication = Publication::new(
-            advertised.topic.clone(),
-            &self.setup.options.tautline_name,
-            &self.setup.participant,
-            &self.setup.shared,
-            // The new writer is to be shown in the graph.
-            Box::new(move || drop(orders.send(Order::Redraw))),
-        )?;
-        let all = &self.setup.shared.publications;
-        all.write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(name.into(), Arc::new(publication));
-        self.redraw.changed = true;
+        let (topic, orders) = (advertised.topic.clone(), self.setup.orders.clone());
+        let on_writer = Box::new(move || drop(orders.send(Order::WriterAdded)));
+        let publication = Arc::new(Publication::new(topic, &self.setup.context, on_writer)?);
+        let replaced = lock(&self.setup.publications).insert(name.into(), publication);
+        // Deleted without the lock, which the writing of other topics needs.
+        drop(replaced);
+        self.graph_pace.changed = true;
         Ok(())
     }
 
     fn refuse(&mut self, name: &str, reason: String) {
         self.remove_publication(name);
-        self.complain(name, reason);
+        self.report_refusal(name, reason);
         if let Some(advertised) = self.advertised.get_mut(name)
             && std::mem::take(&mut advertised.wanted)
         {
@@ -445,65 +430,59 @@ impl Actor {
         }
     }
 
-    /// Tells peers, once for each reason.
-    fn complain(&mut self, name: &str, reason: String) {
+    /// Reports each reason once.
+    fn report_refusal(&mut self, name: &str, reason: String) {
         let Some(advertised) = self.advertised.get_mut(name) else { return };
         if advertised.refused.as_ref() == Some(&reason) {
             return;
         }
         advertised.refused = Some(reason.clone());
-        self.setup.shared.health().set(name, "refused", format!("{name}: {reason}"));
+        self.set_trouble(name, "refused", format!("{name}: {reason}"));
         self.emit(Event::Refused { topic: name.into(), reason });
     }
 
     fn remove_publication(&mut self, name: &str) {
-        let all = &self.setup.shared.publications;
-        let gone = all.write().unwrap_or_else(PoisonError::into_inner).remove(name);
-        self.redraw.changed |= gone.is_some();
+        let removed = lock(&self.setup.publications).remove(name);
+        self.graph_pace.changed |= removed.is_some();
     }
 
     fn unadvertise(&mut self, name: &str) {
         self.remove_publication(name);
-        let mut health = self.setup.shared.health();
-        health.set(name, "refused", String::new());
-        health.set(name, "publishing", String::new());
-        drop(health);
-        self.setup.shared.drops.leave(name);
-        if self.advertised.remove(name).is_some_and(|it| it.wanted) {
+        self.clear_trouble(name, "refused");
+        self.clear_trouble(name, "publishing");
+        self.setup.context.shared.drops.release(name);
+        if self.advertised.remove(name).is_some_and(|known| known.wanted) {
             self.emit(Event::Wanted { topic: name.into(), wanted: false });
         }
     }
 
-    fn show_node_if_due(&mut self) {
-        if self.redraw.take(Instant::now()) {
-            self.show_node();
+    /// Publishes the endpoints of our node, if that is due.
+    fn update_graph(&mut self) {
+        if !self.graph_pace.take(Instant::now()) {
+            return;
         }
-    }
-
-    /// Tells the domain which readers and writers are of our node.
-    fn show_node(&mut self) {
         let (namespace, name) = names::split_node_name(&self.setup.options.node_name);
-        let (read, written): (Vec<Guid>, Vec<Guid>) = self.services.guids().unzip();
-        let topics = self.subscribed.values().flatten().map(|it| it.guid);
-        let readers = topics.chain(read).collect();
-        let all = self.setup.shared.publications.read().unwrap_or_else(PoisonError::into_inner);
-        let mut writers: Vec<Guid> = all.values().flat_map(|it| it.guids()).collect();
-        drop(all);
-        writers.extend(written);
+        let subscriptions = self.subscribed.values().flatten();
+        let mut readers: Vec<Guid> = subscriptions.map(|it| it.reader.guid).collect();
+        let publications = lock(&self.setup.publications);
+        let mut writers: Vec<Guid> = publications.values().flat_map(|it| it.guids()).collect();
+        drop(publications);
+        for guids in self.services.guids() {
+            readers.push(guids.reader);
+            writers.push(guids.writer);
+        }
         writers.sort_unstable();
         let nodes = [Node { namespace, name, readers, writers }];
-        let message = graph::write(&self.setup.participant.guid, &nodes, self.gid_bytes);
+        let guid = &self.setup.context.participant.guid;
+        let message = graph::write(guid, &nodes, self.gid_bytes);
         let written = match message {
             Ok(bytes) => self.graph.write(bytes.into(), None).map(drop),
             Err(error) => return tracing::error!(%error, "the graph's message"),
         };
         if let Err(error) = written {
-            // Tried again after the interval, as any change.
-            self.redraw.changed = true;
-            static SPARING: Sparing = Sparing::new();
-            if let Some(left_out) = SPARING.next() {
-                tracing::warn!(%error, left_out, "our node is not shown in the graph");
-            }
+            // Retried after the interval.
+            self.graph_pace.changed = true;
+            log_limited!(warn, {%error,}, "our node is not shown in the graph");
         }
     }
 }

@@ -1,39 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What happens to services upon each command and each discovery.
+//! The effect of each command and each discovery on services.
 
-use super::{Actor, Setup};
+use super::Actor;
+use crate::log_limit::log_limited;
 use crate::rejections::Reason;
-use crate::ros2::Shared;
 use crate::ros2::calls::{Call, Calls};
+use crate::ros2::names::dds_service_types;
 use crate::ros2::pairing::{Caller, is_cdr, participant};
-use crate::ros2::served::Served;
-use crate::ros2::servers::{Offer, Servers};
-use crate::ros2::subscription::{Context, Marked};
-use crate::sparing::Sparing;
+use crate::ros2::served::{EndpointGuids, Served};
+use crate::ros2::servers::Offer;
+use crate::shared::Shared;
 use crate::types::Dialect;
 use crate::types::trust::service_hash;
 use crate::{CallId, Event, Named, Outcome, Service};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use tautline_dds::{DdsError, Discovery, Guid};
+use tautline_dds::Guid;
 
-/// How often those who have not met yet are looked at.
-const MEETING: Duration = Duration::from_millis(10);
-/// A reply waits so long to meet its client's reader.
+/// Interval between checks for endpoints that have not matched yet.
+const MATCH_PERIOD: Duration = Duration::from_millis(10);
+/// Time in which a reply waits to match its client's reader.
 const REPLY_PATIENCE: Duration = Duration::from_secs(1);
 
-/// All state of services.
 #[derive(Default)]
 pub struct Services {
-    servers: Servers,
-    /// What was told of services that others serve here.
+    /// Offers of local services, as last reported to the node.
     offered: BTreeMap<String, Service>,
     calls: Calls,
-    /// Services that are to be served, and what became of them.
+    /// Services that peers offer.
     serving: BTreeMap<String, Serving>,
     replies: Vec<Reply>,
-    /// When replies that could not be sent are tried again.
+    /// The time at which unsent replies are retried.
     retry: Option<Instant>,
 }
 
@@ -43,87 +41,62 @@ struct Serving {
     refused: Option<String>,
 }
 
-/// A reply that waits for its client's reader.
+/// A reply that waits to match its client's reader.
 struct Reply {
     service: String,
     caller: Caller,
     response: Bytes,
-    until: Instant,
-    /// It could not be sent at once.
+    deadline: Instant,
+    /// Whether an attempt to send it has failed.
     tried: bool,
 }
 
 impl Services {
-    /// When something has to be looked at next.
+    /// The time of the next action.
     pub fn next_wake(&self, now: Instant) -> Option<Instant> {
         let wanted = self.calls.wanted();
-        let meeting = wanted.iter().any(|it| self.offered.contains_key(it));
-        let soon = meeting.then_some(now + MEETING);
-        [soon, self.retry, self.calls.next_end()].into_iter().flatten().min()
+        let is_matching = wanted.iter().any(|service| self.offered.contains_key(service));
+        let soon = is_matching.then_some(now + MATCH_PERIOD);
+        [soon, self.retry, self.calls.next_deadline()].into_iter().flatten().min()
     }
 
-    /// GUIDs of our readers and writers.
-    pub fn guids(&self) -> impl Iterator<Item = (Guid, Guid)> {
-        let served = self.serving.values().filter_map(|it| it.served.as_ref());
+    pub fn guids(&self) -> impl Iterator<Item = EndpointGuids> {
+        let served = self.serving.values().filter_map(|serving| serving.served.as_ref());
         served.map(Served::guids).chain(self.calls.guids())
     }
 
-    /// Takes in one event; gives the service that it changes.
-    pub fn discovered(&mut self, event: &Discovery) -> Option<String> {
-        if let Discovery::WriterGone { guid } = event {
-            let served = self.serving.values().filter_map(|it| it.served.as_ref());
-            served.for_each(|it| it.forget(*guid));
-        }
-        self.servers.take(event)
-    }
-
-    /// All services of the domain.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.servers.names()
-    }
-
-    /// Endpoints that were too many.
-    pub fn left_out(&self) -> u64 {
-        self.servers.left_out
+    /// Removes the calls of a client that has left.
+    pub fn forget(&self, client: Guid) {
+        let served = self.serving.values().filter_map(|serving| serving.served.as_ref());
+        served.for_each(|served| served.forget(client));
     }
 }
 
 impl Actor {
-    pub fn context<'a>(setup: &'a Setup, marked: &'a Marked) -> Context<'a> {
-        Context {
-            participant: &setup.participant,
-            shared: &setup.shared,
-            events: &setup.events,
-            marked,
-            tautline_name: &setup.options.tautline_name,
-            max_message: setup.options.max_message,
-        }
-    }
-
     fn offer_of(&self, service: &str) -> Option<Offer> {
-        let may = (self.setup.selector)(Named::Service(service));
-        self.services.servers.offer(service).filter(|_| may)
+        let is_selected = (self.setup.selector)(Named::Service(service));
+        self.service_endpoints.service_offer(service).filter(|_| is_selected)
     }
 
-    /// Tells of a service that is served here, or not any more; and serves what peers serve.
-    pub fn settle_service(&mut self, name: &str) {
+    /// Offers or withdraws a local service, and updates the one of peers.
+    pub fn update_service(&mut self, name: &str) {
         let offer = self.offer_of(name);
-        let events = self.setup.events.clone();
-        self.redraw.changed |=
-            self.services.calls.servers_changed(name, offer.as_ref(), events.as_ref());
-        self.settle_serving(name);
+        let events = &*self.setup.context.events;
+        self.graph_pace.changed |=
+            self.services.calls.servers_changed(name, offer.as_ref(), events);
+        self.update_serving(name);
         let Some(offer) = offer else {
-            self.setup.shared.health().set(name, "servers", String::new());
+            self.clear_trouble(name, "servers");
             if self.services.offered.remove(name).is_some() {
                 self.emit(Event::ServiceWithdrawn { service: name.into() });
             }
             return;
         };
-        self.setup.shared.health().set(name, "servers", several(name, &offer));
+        self.set_trouble(name, "servers", server_trouble(name, &offer));
         let definition = self.definition(&offer.type_name);
         let computed = || service_hash(&offer.type_name, &definition, Dialect::Ros2);
         let type_hash = match offer.hash.is_empty() && !definition.is_empty() {
-            // ROS 2 before Iron tells no hashes.
+            // ROS 2 before Iron announces no hashes.
             true => computed().unwrap_or_default(),
             false => offer.hash,
         };
@@ -148,24 +121,23 @@ impl Actor {
                 self.services.serving.insert(name.clone(), new);
             }
         }
-        self.redraw.changed = true;
-        self.settle_serving(&name);
+        self.graph_pace.changed = true;
+        self.update_serving(&name);
     }
 
     pub fn unserve(&mut self, name: &str) {
-        self.redraw.changed |= self.services.serving.remove(name).is_some();
-        let mut health = self.setup.shared.health();
+        self.graph_pace.changed |= self.services.serving.remove(name).is_some();
         for kind in ["serving", "calling", "clients"] {
-            health.set(name, kind, String::new());
+            self.clear_trouble(name, kind);
         }
     }
 
-    /// Serves what peers serve, unless nodes of this robot serve it: each would get every call.
-    fn settle_serving(&mut self, name: &str) {
-        let Some(serving) = self.services.serving.get_mut(name) else { return };
+    /// Serves a service of peers, unless a local node serves it: both would get every call.
+    fn update_serving(&mut self, name: &str) {
+        let Some(serving) = self.services.serving.get(name) else { return };
         let Service { type_name, type_hash, .. } = &serving.service;
         let domain = self.setup.options.domain;
-        if let Some(local) = self.services.servers.offer(name) {
+        if let Some(local) = self.service_endpoints.service_offer(name) {
             let local = local.type_name;
             let reason = format!(
                 "nodes in domain {domain} serve it themselves ({local}), so that what peers serve \
@@ -174,7 +146,7 @@ impl Actor {
             return self.refuse_service(name, reason);
         }
         let mut clients = String::new();
-        if let Some(other) = self.services.servers.conflict(name, type_name, type_hash) {
+        if let Some(other) = self.service_endpoints.service_conflict(name, type_name, type_hash) {
             let reason = format!(
                 "clients in domain {domain} have it as {other}, but peers serve {type_name} \
                  ({type_hash})"
@@ -184,154 +156,142 @@ impl Actor {
             }
             clients = format!("{name}: {reason}");
         }
-        self.setup.shared.health().set(name, "clients", clients);
+        self.set_trouble(name, "clients", clients);
         if serving.served.is_some() {
             return;
         }
-        let context = Self::context(&self.setup, &self.marked);
-        match Served::new(&serving.service, &context) {
-            Some(Ok(served)) => {
-                serving.served = Some(served);
-                serving.refused = None;
-                self.redraw.changed = true;
-                self.setup.shared.health().set(name, "serving", String::new());
-            }
-            Some(Err(error)) => self.refuse_service(name, error.to_string()),
-            None => {
-                let reason =
-                    format!("'{type_name}' is no type of a service of ROS 2 (package/srv/Type)");
-                self.refuse_service(name, reason);
-            }
+        let Some(types) = dds_service_types(type_name) else {
+            let reason =
+                format!("'{type_name}' is no type of a service of ROS 2 (package/srv/Type)");
+            return self.refuse_service(name, reason);
+        };
+        let served = match Served::new(&serving.service, &types, &self.setup.context) {
+            Ok(served) => served,
+            Err(error) => return self.refuse_service(name, error.to_string()),
+        };
+        if let Some(serving) = self.services.serving.get_mut(name) {
+            serving.served = Some(served);
+            serving.refused = None;
         }
+        self.graph_pace.changed = true;
+        self.clear_trouble(name, "serving");
     }
 
-    /// Tells peers, once for each reason.
+    /// Reports each reason once.
     fn refuse_service(&mut self, name: &str, reason: String) {
         let Some(serving) = self.services.serving.get_mut(name) else { return };
-        self.redraw.changed |= serving.served.take().is_some();
+        self.graph_pace.changed |= serving.served.take().is_some();
         if serving.refused.as_ref() == Some(&reason) {
             return;
         }
         serving.refused = Some(reason.clone());
-        self.setup.shared.health().set(name, "serving", format!("{name}: {reason}"));
+        self.set_trouble(name, "serving", format!("{name}: {reason}"));
         self.emit(Event::Refused { topic: name.into(), reason });
     }
 
     pub fn call(&mut self, call: Call) {
         let (service, id, bytes) = (call.service.clone(), call.call, call.request.len());
-        match self.services.calls.enter(call) {
+        match self.services.calls.add(call) {
             Ok(true) => return,
             Ok(false) => {}
             Err(text) => self.emit(Event::Answered { service, call: id, outcome: Err(text) }),
         }
-        self.setup.shared.backlog.release(bytes);
+        self.setup.context.shared.backlog.release(bytes);
     }
 
-    /// ROS 2 has no way to tell a client that its call failed: it waits on, and people are told.
+    /// A failed call leaves its client waiting, since ROS 2 has no error reply. Status and log have it.
     pub fn answer(&mut self, service: String, call: CallId, outcome: Outcome) {
-        let served = self.services.serving.get(&service).and_then(|it| it.served.as_ref());
-        let caller = served.and_then(|it| it.take_caller(call));
+        let served =
+            self.services.serving.get(&service).and_then(|serving| serving.served.as_ref());
+        let caller = served.and_then(|served| served.take_caller(call));
         let failed = outcome.as_ref().err();
-        let text = failed.map(|why| format!("the last call of {service} failed: {why}"));
-        static SPARING: Sparing = Sparing::new();
-        if let Some((text, left_out)) = text.as_ref().and_then(|it| Some((it, SPARING.next()?))) {
-            tracing::warn!(left_out, "{text}");
+        let text = failed.map(|reason| format!("the last call of {service} failed: {reason}"));
+        if let Some(text) = &text {
+            log_limited!(warn, {}, "{text}");
         }
-        self.setup.shared.health().set(&service, "calling", text.unwrap_or_default());
+        self.set_trouble(&service, "calling", text.unwrap_or_default());
         match (caller, outcome) {
             (Some(caller), Ok(response)) => {
-                let until = Instant::now() + REPLY_PATIENCE;
-                self.services.replies.push(Reply {
-                    service,
-                    caller,
-                    response,
-                    until,
-                    tried: false,
-                });
+                let deadline = Instant::now() + REPLY_PATIENCE;
+                let reply = Reply { service, caller, response, deadline, tried: false };
+                self.services.replies.push(reply);
             }
-            (_, outcome) => self.release(&outcome),
+            (None, Ok(response)) => self.setup.context.shared.backlog.release(response.len()),
+            (_, Err(_)) => {}
         }
     }
 
-    fn release(&self, outcome: &Outcome) {
-        if let Ok(response) = outcome {
-            self.setup.shared.backlog.release(response.len());
-        }
-    }
-
-    /// Does what is due: sends calls and replies to those who have been met, and ends what has
-    /// no time any more.
+    /// Sends calls and replies whose endpoints have matched, and ends those whose time is over.
     pub fn advance_services(&mut self, now: Instant) {
         for service in self.services.calls.wanted() {
             let Some(offer) = self.offer_of(&service) else { continue };
-            let context = Self::context(&self.setup, &self.marked);
-            self.redraw.changed |= self.services.calls.send(&service, &offer, &context);
+            self.graph_pace.changed |=
+                self.services.calls.send(&service, &offer, &self.setup.context);
         }
         let offered = &self.services.offered;
-        let served = |service: &str| offered.contains_key(service);
-        let context = Self::context(&self.setup, &self.marked);
-        self.services.calls.expire(now, served, &context);
+        let is_served = |service: &str| offered.contains_key(service);
+        self.services.calls.expire(now, is_served, &self.setup.context);
         self.send_replies(now);
     }
 
     fn send_replies(&mut self, now: Instant) {
         let Services { replies, serving, retry, .. } = &mut self.services;
-        let shared = &self.setup.shared;
-        let again = retry.take_if(|at| *at <= now).is_some();
-        // Asked once for each service.
-        let mut met = BTreeMap::<String, Vec<Guid>>::new();
+        let shared = &self.setup.context.shared;
+        let is_retry = retry.take_if(|at| *at <= now).is_some();
+        // Looked up once for each service.
+        let mut matched = BTreeMap::<String, Vec<Guid>>::new();
         replies.retain_mut(|reply| {
-            if std::mem::replace(&mut reply.tried, true) && !again {
+            if std::mem::replace(&mut reply.tried, true) && !is_retry {
                 return true;
             }
-            let served = serving.get(&reply.service).and_then(|it| it.served.as_ref());
-            // One that is not served any more has no caller that waits.
-            let waits = served.is_some_and(|it| {
-                let met = met.entry(reply.service.clone()).or_insert_with(|| it.met());
-                !send_reply(it, met, reply, shared, now)
+            let served = serving.get(&reply.service).and_then(|serving| serving.served.as_ref());
+            // A service that has ended has no waiting caller.
+            let is_waiting = served.is_some_and(|served| {
+                let readers = matched.entry(reply.service.clone());
+                let readers = readers.or_insert_with(|| served.matched());
+                !reply.send(served, readers, shared, now)
             });
-            if !waits {
+            if !is_waiting {
                 shared.backlog.release(reply.response.len());
             }
-            waits
+            is_waiting
         });
         if replies.is_empty() {
             *retry = None;
         } else {
-            retry.get_or_insert(now + MEETING);
+            retry.get_or_insert(now + MATCH_PERIOD);
         }
     }
 }
 
-/// `false`: it is to be tried again, since its caller was not met yet or does not keep up.
-fn send_reply(served: &Served, met: &[Guid], reply: &Reply, shared: &Shared, now: Instant) -> bool {
-    let has_time = now < reply.until;
-    let reject = |why| {
-        shared.rejections.add(&reply.service, why);
-        true
-    };
-    if !is_cdr(&reply.response) {
-        return reject(Reason::NotCdr);
-    }
-    let caller = participant(&reply.caller.writer);
-    if !met.iter().any(|reader| participant(reader) == caller) {
-        return !has_time && reject(Reason::CallerGone);
-    }
-    let written: Result<(), DdsError> = served.reply(&reply.caller, reply.response.clone());
-    if let Err(error) = written {
-        if error.full && has_time {
-            return false;
+impl Reply {
+    /// Sends or rejects the reply. `false`: retry, since its client is not matched yet or too slow.
+    fn send(&self, served: &Served, matched: &[Guid], shared: &Shared, now: Instant) -> bool {
+        let has_time = now < self.deadline;
+        let reject = |reason| {
+            shared.rejections.add(&self.service, reason);
+            true
+        };
+        if !is_cdr(&self.response) {
+            return reject(Reason::NotCdr);
         }
-        static SPARING: Sparing = Sparing::new();
-        if let Some(left_out) = SPARING.next() {
-            tracing::warn!(service = reply.service, %error, left_out, "a response is not written");
+        let caller = participant(&self.caller.writer);
+        if !matched.iter().any(|reader| participant(reader) == caller) {
+            return !has_time && reject(Reason::CallerGone);
         }
-        return reject(Reason::NotWritten);
+        match served.reply(&self.caller, self.response.clone()) {
+            Ok(()) => true,
+            Err(error) if error.full && has_time => false,
+            Err(error) => {
+                log_limited!(warn, {service = self.service, %error,}, "a response is not written");
+                reject(Reason::NotWritten)
+            }
+        }
     }
-    true
 }
 
-fn several(name: &str, offer: &Offer) -> String {
+/// Trouble with several servers or types of one service; empty if there is none.
+fn server_trouble(name: &str, offer: &Offer) -> String {
     let others = match offer.other_types.as_slice() {
         [] => String::new(),
         others => format!(

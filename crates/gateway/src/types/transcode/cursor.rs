@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reading and writing either serialization; what differs is a [`Layout`].
+//! Readers and writers of both serializations, which differ in their [`Layout`].
 
 use super::TranscodeError;
 use std::borrow::Cow;
 
-/// How values lie in memory.
+/// The arrangement of values in a message.
 #[derive(Debug, Clone, Copy)]
 pub struct Layout {
-    /// Numbers start at a multiple of their size, up to this.
+    /// Numbers are aligned to their size, up to this.
     max_alignment: usize,
     /// Bytes after a text, counted in its length.
     terminator: usize,
 }
 
 impl Layout {
-    /// Nothing is aligned, text ends with its length.
+    /// No alignment, and no terminator.
     pub const ROS1: Self = Self { max_alignment: 1, terminator: 0 };
-    /// XCDR version 1; offsets count from behind the encapsulation.
+    /// XCDR version 1; offsets start behind the encapsulation.
     pub const CDR: Self = Self { max_alignment: 8, terminator: 1 };
 
     fn padding(self, at: usize, size: usize) -> usize {
@@ -25,7 +25,7 @@ impl Layout {
     }
 }
 
-/// Takes values from bytes of which nothing is known.
+/// Reads values from untrusted bytes.
 #[derive(Debug)]
 pub struct Reader<'a> {
     bytes: &'a [u8],
@@ -39,7 +39,7 @@ impl<'a> Reader<'a> {
         Self { bytes, at: 0, layout, swapped: false }
     }
 
-    /// Of numbers in big-endian order.
+    /// For numbers in big-endian order.
     pub fn swapped(self) -> Self {
         Self { swapped: true, ..self }
     }
@@ -83,12 +83,12 @@ impl<'a> Reader<'a> {
         Ok(bytes.iter().rev().fold(0, |number, byte| number << 8 | usize::from(*byte)))
     }
 
-    /// How many elements follow.
+    /// The number of the elements that follow.
     pub fn length(&mut self) -> Result<usize, TranscodeError> {
         self.number()
     }
 
-    /// Text without what ends it.
+    /// Text without its terminator.
     pub fn text(&mut self) -> Result<&'a [u8], TranscodeError> {
         let length = self.number()?;
         let text = self.take(length)?;
@@ -112,26 +112,26 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Appends values, up to a limit.
+/// Appends values up to a limit.
 #[derive(Debug)]
 pub struct Writer {
     bytes: Vec<u8>,
-    /// Where offsets count from.
+    /// The start of offsets.
     origin: usize,
     layout: Layout,
     limit: usize,
-    /// Structs and fields that may still be written: some take no bytes, and a definition can ask
-    /// for billions of them.
+    /// Structs and fields that may still be written. Some take no bytes, and a definition can
+    /// contain billions of them.
     parts_left: usize,
 }
 
 impl Writer {
-    /// Starts with `head`, behind which offsets count.
+    /// Starts with `head`; offsets start behind it.
     pub fn new(head: &[u8], layout: Layout, limit: usize) -> Self {
         Self { bytes: head.to_vec(), origin: head.len(), layout, limit, parts_left: limit }
     }
 
-    /// Counts a struct of so many fields: one may have thousands that take no bytes.
+    /// Counts a struct and its fields, which may be thousands without bytes.
     pub fn spend(&mut self, fields: usize) -> Result<(), TranscodeError> {
         let limit = self.limit;
         let left = self.parts_left.checked_sub(1 + fields);
@@ -143,7 +143,7 @@ impl Writer {
         self.bytes.len()
     }
 
-    /// Takes back what was written since.
+    /// Removes bytes from the end.
     pub fn truncate(&mut self, len: usize) {
         self.bytes.truncate(len);
     }
@@ -152,7 +152,7 @@ impl Writer {
         self.bytes
     }
 
-    /// Whether so many bytes more are within the limit.
+    /// Checks that more bytes are within the limit.
     fn check(&self, more: usize) -> Result<(), TranscodeError> {
         let limit = self.limit;
         match self.bytes.len().saturating_add(more) > limit {
@@ -194,7 +194,7 @@ impl Writer {
         self.put(numbers)
     }
 
-    /// How many elements follow.
+    /// Writes the number of the elements that follow.
     pub fn length(&mut self, count: usize) -> Result<(), TranscodeError> {
         let Ok(count) = u32::try_from(count) else {
             return Err(TranscodeError::new(format!("{count} elements; allowed: {}", u32::MAX)));

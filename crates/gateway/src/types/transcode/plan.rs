@@ -1,41 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which field of the one definition is which of the other.
+//! Pairs the fields of two definitions of a type.
 
 use crate::types::definition::{Arity, Base, DUMMY_FIELD, Field, Primitive, Schema, Struct};
 use std::collections::HashMap;
 
-/// ROS 1's running number in a header, which ROS 2 has dropped.
+/// ROS 1's sequence number in a header, which ROS 2 has removed.
 const SEQUENCE_NUMBER: (&str, &str) = ("std_msgs/Header", "seq");
 
-/// Two definitions that are not of one type.
+/// Why two definitions are not of one type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
 pub struct Mismatch {
     /// The type and field (`sensor_msgs/Image.data`).
     pub field: String,
-    /// What each of the two has.
+    /// The difference.
     pub problem: String,
 }
 
-/// One of the two.
+/// One of the two definitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     Ros1,
     Ros2,
 }
 
-/// What a value is, on both sides.
+/// The type of a value on both sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// So many bytes.
+    /// A number of this size in bytes.
     Number(u8),
     /// 0 or 1.
-    Truth,
-    /// With ROS 2's bound in bytes.
+    Bool,
+    /// Text with ROS 2's limit in bytes.
     Text(Option<u32>),
     /// ROS 2 only.
     WideText,
-    /// Steps of the plan.
+    /// The number of its steps in the plan.
     Struct(usize),
 }
 
@@ -49,7 +49,7 @@ pub struct Step {
     pub only: Option<Side>,
 }
 
-/// Steps of each pair of types, the message's own first.
+/// The steps of each pair of types, the message's own first.
 #[derive(Debug)]
 pub struct Plan {
     structs: Vec<Vec<Step>>,
@@ -78,7 +78,7 @@ impl Plan {
     }
 }
 
-/// Types that belong together, or one of which the other side knows nothing.
+/// Types that correspond, or one that the other side lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Pair {
     Both(usize, usize),
@@ -115,7 +115,7 @@ impl Pairing<'_> {
         Ok(number)
     }
 
-    /// Fields of both in one order, which has to be that of each.
+    /// The fields of both in one order, which must be the order of each.
     fn both(&mut self, one: &Struct, two: &Struct) -> Result<Vec<Step>, Mismatch> {
         let mut steps = Vec::new();
         let mut rest = two.fields.as_slice();
@@ -129,17 +129,17 @@ impl Pairing<'_> {
                         problem,
                     });
                 }
-                steps.push(self.lone(Side::Ros1, one, field)?);
+                steps.push(self.one_sided_step(Side::Ros1, one, field)?);
                 continue;
             };
             for skipped in &rest[..at] {
-                steps.push(self.lone(Side::Ros2, two, skipped)?);
+                steps.push(self.one_sided_step(Side::Ros2, two, skipped)?);
             }
             steps.push(self.matched(one, field, &rest[at])?);
             rest = &rest[at + 1..];
         }
         for left in rest {
-            steps.push(self.lone(Side::Ros2, two, left)?);
+            steps.push(self.one_sided_step(Side::Ros2, two, left)?);
         }
         let shared = steps.iter().any(|step| step.only.is_none());
         let empty = |part: &Struct| part.fields.iter().all(|field| field.name == DUMMY_FIELD);
@@ -182,7 +182,12 @@ impl Pairing<'_> {
     }
 
     /// A field that the other side lacks.
-    fn lone(&mut self, side: Side, owner: &Struct, field: &Field) -> Result<Step, Mismatch> {
+    fn one_sided_step(
+        &mut self,
+        side: Side,
+        owner: &Struct,
+        field: &Field,
+    ) -> Result<Step, Mismatch> {
         let expected = field.name == DUMMY_FIELD
             || (owner.name.as_str(), field.name.as_str()) == SEQUENCE_NUMBER;
         if !expected {
@@ -192,7 +197,7 @@ impl Pairing<'_> {
         Ok(Step { only: Some(side), ..self.own(side, field)? })
     }
 
-    /// A type that the other side lacks, as both sides of its fields.
+    /// The steps of a type that the other side lacks.
     fn alone(&mut self, side: Side, part: &Struct) -> Result<Vec<Step>, Mismatch> {
         part.fields.iter().map(|field| self.own(side, field)).collect()
     }
@@ -228,12 +233,12 @@ fn word(name: &str) -> Step {
 
 fn number(primitive: Primitive) -> Kind {
     match primitive {
-        Primitive::Bool => Kind::Truth,
+        Primitive::Bool => Kind::Bool,
         _ => Kind::Number(primitive.bytes() as u8),
     }
 }
 
-/// Types of one class have the same values: `byte` and `char` changed their sign between the two.
+/// Types of one class have the same bytes: `byte` and `char` differ in sign between the two.
 fn class(primitive: Primitive) -> Primitive {
     match primitive {
         Primitive::Byte | Primitive::Char | Primitive::Int8 => Primitive::UInt8,

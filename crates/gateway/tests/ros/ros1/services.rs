@@ -256,7 +256,7 @@ fn a_call_is_sent_once_though_its_server_dies_and_the_next_one_finds_another() {
 }
 
 #[test]
-fn what_tautline_serves_is_not_offered_and_what_others_serve_is_left_to_them() {
+fn services_of_tautline_are_not_offered_and_those_of_local_nodes_not_replaced() {
     let master = Master::alone(free_port());
     let gateway = watch(&master.uri, "own");
     let other = super::nodes::watch_selecting(&master.uri, "own_other", |_| true);
@@ -277,7 +277,7 @@ fn what_tautline_serves_is_not_offered_and_what_others_serve_is_left_to_them() {
     });
     wait_for("no trouble", || gateway.status().trouble.is_empty().then_some(()));
 
-    // A master that forgot is told again; when we leave, nothing of ours is left.
+    // We register again at a master without state; after shutdown no registration is left.
     let port = master.port();
     drop(master);
     let _master = Master::alone(port);

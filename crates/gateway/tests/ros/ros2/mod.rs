@@ -78,8 +78,8 @@ fn any_type_passes_both_ways_with_hash_definition_and_node() {
 }
 
 #[test]
-fn what_may_leave_changes_while_the_rest_is_read_on() {
-    if !inside("what_may_leave_changes_while_the_rest_is_read_on") {
+fn a_new_selector_does_not_interrupt_other_topics() {
+    if !inside("a_new_selector_does_not_interrupt_other_topics") {
         return;
     }
     let closed = Arc::new(Mutex::new("/late".to_owned()));
@@ -118,8 +118,8 @@ fn what_may_leave_changes_while_the_rest_is_read_on() {
 }
 
 #[test]
-fn quality_of_service_is_told_and_offered_and_what_does_not_fit_is_reported() {
-    if !inside("quality_of_service_is_told_and_offered_and_what_does_not_fit_is_reported") {
+fn quality_of_service_is_reported_and_offered_and_mismatches_are_reported() {
+    if !inside("quality_of_service_is_reported_and_offered_and_mismatches_are_reported") {
         return;
     }
     let gateway = watch(Range::Machine, "qos");
@@ -155,7 +155,7 @@ fn quality_of_service_is_told_and_offered_and_what_does_not_fit_is_reported() {
         ),
         (&json!(false), &json!(true), &json!(2 * second), &json!(3 * second), &json!(4 * second))
     );
-    // Reliable was asked for; ROS 2 tells the subscriber, and we tell people.
+    // The subscriber requested reliable: ROS 2 warns it, and status reports it.
     agent.wait("event of incompatible QoS", |report| report["incompatible"] == "/mirror");
     wait_for("trouble", || gateway.status().trouble.contains("/mirror").then_some(()));
     assert_names(&gateway.status().trouble, &["subscribers of /mirror", "reliability"]);
@@ -183,7 +183,7 @@ fn late_joiners_get_the_last_messages_of_each_publisher() {
     });
     assert_eq!(gateway.messages("/map").len(), 1, "the first one is over");
 
-    // Of five messages three are kept, and so many are offered.
+    // Three of five messages are kept, and the offered depth is three.
     one.publisher("/log", STRING, json!({"latch": true, "depth": 3}));
     for number in 0..5 {
         let fields = json!({"data": number.to_string()});
@@ -194,7 +194,7 @@ fn late_joiners_get_the_last_messages_of_each_publisher() {
         _ => None,
     });
 
-    // Three publishers elsewhere, of whom each has its last two messages kept.
+    // Three publishers of peers; the last two messages of each are kept.
     let kept = Qos { transient_local: true, depth: 2, ..Qos::default() };
     gateway.advertise(&string_topic("/kept", kept));
     wait_for("publication", || {
@@ -227,8 +227,8 @@ fn late_joiners_get_the_last_messages_of_each_publisher() {
 }
 
 #[test]
-fn two_types_under_a_name_are_told_and_another_hash_is_not_published() {
-    if !inside("two_types_under_a_name_are_told_and_another_hash_is_not_published") {
+fn two_types_of_a_name_are_reported_and_another_hash_is_not_published() {
+    if !inside("two_types_of_a_name_are_reported_and_another_hash_is_not_published") {
         return;
     }
     let gateway = watch(Range::Loopback, "types");

@@ -190,7 +190,7 @@ fn local_clients_are_served_and_answered_out_of_order() {
     });
     assert_eq!(shown, json!([BOOL]));
 
-    // ROS 2 cannot tell a client that its call failed; people are told.
+    // ROS 2 has no error reply for a failed call; status reports it.
     clients[0].call("/switch", true, 7);
     let last = wait_for("one more call", || {
         let events = gateway.events();
@@ -257,7 +257,7 @@ fn rmw_cyclonedds_is_called_and_served_and_actions_keep_their_names() {
     ] {
         agent.order(json!({"do": "serve", "service": service, "dds_type": dds_type}));
         let offered = gateway.service_offered_since(0, service);
-        // It tells no hash; that of a type that is installed is computed.
+        // It announces no hash; the hash of an installed type is computed.
         let hash = if ros_type == BOOL { BOOL_HASH } else { "" };
         assert_eq!((offered.type_name.as_str(), offered.type_hash.as_str()), (ros_type, hash));
         for (call, data) in [(service.len() as u64, true), (100 + service.len() as u64, false)] {
@@ -294,10 +294,9 @@ fn rmw_cyclonedds_is_called_and_served_and_actions_keep_their_names() {
 }
 
 #[test]
-fn what_tautline_serves_is_not_offered_and_what_others_serve_or_misread_is_not_served() {
-    if !inside(
-        "services::what_tautline_serves_is_not_offered_and_what_others_serve_or_misread_is_not_served",
-    ) {
+fn services_of_tautline_are_not_offered_and_those_of_local_nodes_not_served() {
+    if !inside("services::services_of_tautline_are_not_offered_and_those_of_local_nodes_not_served")
+    {
         return;
     }
     let gateway = watch(Range::Machine, "own");

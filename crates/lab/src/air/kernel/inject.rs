@@ -3,7 +3,7 @@
 
 use super::RadioNumber;
 use super::encapsulation::{HERE, UDP_PORT, header};
-use crate::namespace::enter;
+use crate::rig::namespace::enter;
 use anyhow::{Context, Result};
 use std::io::ErrorKind;
 use std::net::UdpSocket;

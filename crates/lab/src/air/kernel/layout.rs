@@ -1,217 +1,112 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stations and their radios, as commands for `ip` and `bridge`.
+//! Stations and their radios, as commands for `ip`.
 
 use super::encapsulation::{EVERYWHERE, UDP_PORT, identifier, source};
+use crate::rig::staging::{Route, address, routes};
+use crate::scenario::{MAX_STATIONS, Scenario};
 use anyhow::{Result, ensure};
-use std::collections::HashSet;
-use std::net::Ipv4Addr;
 
 /// The namespace that all frames pass.
 pub const AIR: &str = "tautline-air";
-/// Maximum number of stations: MACs are `02:00:00:00:NN:SS`.
-pub const MAX_STATIONS: usize = 256;
-/// Maximum number of radios: their number has two bytes of an address.
-pub const MAX_RADIOS: usize = 4096;
-/// Maximum length of an interface's name.
-const MAX_INTERFACE_BYTES: usize = 15;
-/// Maximum length of a namespace's name, which is also a file name.
-const MAX_NAME_BYTES: usize = 64;
+/// Maximum IP packet size of every radio, bytes.
+pub const MTU: u32 = 1500;
+/// Prefix length of a network's subnet.
+const PREFIX: u8 = 16;
+/// A MAC has one byte for the number of a station.
+const _: () = assert!(MAX_STATIONS <= 256);
 
-/// Plan of a station.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StationPlan {
-    /// Name of the station and of its namespace: letters, digits, `-`, `_`.
-    pub name: String,
-    /// Radios, at most one on each network.
-    pub radios: Vec<RadioPlan>,
+/// Returns the MAC of a radio, 02:00:00:00:NN:SS for network and station.
+pub fn mac(network: usize, station: usize) -> [u8; 6] {
+    [2, 0, 0, 0, network as u8, station as u8]
 }
 
-/// Plan of a station's radio.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RadioPlan {
-    /// Network of the radio; radios of one network reach each other.
-    pub network: u8,
-    /// Interface name for programs in the station: `wlan0`.
-    pub interface: String,
-    /// IP address of the radio.
-    pub address: Ipv4Addr,
-    /// Prefix length of the subnet, 0-32.
-    pub prefix: u8,
-    /// Maximum IP packet size, bytes.
-    pub mtu: u32,
+/// Returns the name of a station's interface on its `index`th network.
+pub fn interface(index: usize) -> String {
+    format!("wlan{index}")
 }
 
-/// Returns the MAC of a radio, 02:00:00:00:NN:SS.
-pub fn mac(network: u8, station: usize) -> [u8; 6] {
-    [2, 0, 0, 0, network, station as u8]
-}
-
-/// Returns an error if a plan is invalid.
-pub fn check(stations: &[StationPlan]) -> Result<()> {
-    ensure!(
-        stations.len() <= MAX_STATIONS,
-        "{} stations; at most {MAX_STATIONS} are allowed",
-        stations.len()
-    );
-    let radios: usize = stations.iter().map(|station| station.radios.len()).sum();
-    ensure!(radios <= MAX_RADIOS, "{radios} radios; at most {MAX_RADIOS} are allowed");
-    let mut names = HashSet::new();
-    for station in stations {
+/// Returns an error if a station's name cannot be that of a namespace: `ip` would read a leading
+/// '-' as an option.
+pub fn check_names(scenario: &Scenario) -> Result<()> {
+    for station in &scenario.stations {
         let name = &station.name;
-        ensure!(
-            is_name(name, MAX_NAME_BYTES) && name != AIR,
-            "station '{name}': a name is 1-{MAX_NAME_BYTES} letters, digits, '-' and '_', and not {AIR}"
-        );
-        ensure!(names.insert(name), "two stations are called '{name}'");
-        check_radios(station)?;
+        let usable = name != AIR && !name.starts_with('-');
+        ensure!(usable, "station '{name}': a name does not begin with '-', and is not {AIR}");
     }
     Ok(())
-}
-
-fn check_radios(station: &StationPlan) -> Result<()> {
-    let (name, mut networks, mut interfaces) = (&station.name, HashSet::new(), HashSet::new());
-    for radio in &station.radios {
-        let interface = &radio.interface;
-        ensure!(
-            is_name(interface, MAX_INTERFACE_BYTES),
-            "station '{name}': interface '{interface}' is not 1-{MAX_INTERFACE_BYTES} letters, digits, '-' and '_'"
-        );
-        ensure!(
-            networks.insert(radio.network) && interfaces.insert(interface),
-            "station '{name}' has two radios called '{interface}' or on its network"
-        );
-        ensure!(interface != "lo", "station '{name}': the interface name 'lo' is taken");
-    }
-    Ok(())
-}
-
-fn is_name(name: &str, max_bytes: usize) -> bool {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
-    // `ip` would read a leading '-' as an option.
-    (1..=max_bytes).contains(&name.len()) && name.bytes().all(allowed) && !name.starts_with('-')
 }
 
 /// Returns lines for `ip` in the air. Each radio's device is created from the air, where its
 /// packets meet those of other radios, and placed in its station. TCP passes one segment at a time
 /// to the device: the queue would split a packet of 40 segments, and their simultaneous arrival
 /// delays the emulator.
-pub fn air_links(stations: &[StationPlan]) -> String {
+pub fn air_links(scenario: &Scenario) -> String {
     let mut lines = "link set lo up\n".to_owned();
-    for (number, place) in places(stations).iter().enumerate() {
-        let RadioPlan { interface, mtu, .. } = place.radio;
-        let (identifier, source) = (identifier(number), source(number));
-        lines += &format!(
-            "link add {interface} netns {} address {} mtu {mtu} gso_max_segs 1 \
-             type vxlan id {identifier} local {source} remote {EVERYWHERE} dstport {UDP_PORT} nolearning\n",
-            stations[place.station].name,
-            text(place.mac())
-        );
-    }
-    lines
-}
-
-/// Returns lines for `ip` in a station.
-pub fn station_links(station: &StationPlan) -> String {
-    let mut lines = "link set lo up\n".to_owned();
-    for RadioPlan { interface, address, prefix, .. } in &station.radios {
-        lines += &format!(
-            "link set {interface} up\n\
-             addr add {address}/{prefix} broadcast + dev {interface}\n"
-        );
-    }
-    lines
-}
-
-/// Returns lines for `bridge` in a station: the MAC of each radio, so that the kernel itself can
-/// deliver a released frame.
-pub fn station_neighbours(stations: &[StationPlan], station: usize) -> String {
-    let places = places(stations);
-    let mut lines = String::new();
-    for own in places.iter().filter(|place| place.station == station) {
-        let interface = &own.radio.interface;
-        for (number, other) in places.iter().enumerate() {
-            if other.station != station && other.radio.network == own.radio.network {
-                let (mac, identifier) = (text(other.mac()), identifier(number));
-                lines += &format!(
-                    "fdb add {mac} dev {interface} dst {EVERYWHERE} vni {identifier} static\n"
-                );
-            }
+    let mut radio = 0;
+    for (number, station) in scenario.stations.iter().enumerate() {
+        for (index, &network) in station.networks.iter().enumerate() {
+            let (identifier, source) = (identifier(radio), source(radio));
+            lines += &format!(
+                "link add {} netns {} address {} mtu {MTU} gso_max_segs 1 \
+                 type vxlan id {identifier} local {source} remote {EVERYWHERE} dstport {UDP_PORT} nolearning\n",
+                interface(index),
+                station.name,
+                mac(network, number).map(|byte| format!("{byte:02x}")).join(":")
+            );
+            radio += 1;
         }
     }
     lines
 }
 
-/// A radio and its station.
-struct Place<'a> {
-    station: usize,
-    radio: &'a RadioPlan,
-}
-
-impl Place<'_> {
-    fn mac(&self) -> [u8; 6] {
-        mac(self.radio.network, self.station)
+/// Returns lines for `ip` in a station: its interfaces, then its routes.
+pub fn station_links(scenario: &Scenario, station: usize) -> String {
+    let mut lines = "link set lo up\n".to_owned();
+    for (index, &network) in scenario.stations[station].networks.iter().enumerate() {
+        let (interface, address) = (interface(index), address(network, station));
+        lines += &format!(
+            "link set {interface} up\n\
+             addr add {address}/{PREFIX} broadcast + dev {interface}\n"
+        );
     }
-}
-
-/// Returns all radios in the order of their numbers.
-fn places(stations: &[StationPlan]) -> Vec<Place<'_>> {
-    let of_station = |(station, plan)| {
-        let plan: &StationPlan = plan;
-        plan.radios.iter().map(move |radio| Place { station, radio })
-    };
-    stations.iter().enumerate().flat_map(of_station).collect()
-}
-
-fn text(mac: [u8; 6]) -> String {
-    mac.map(|byte| format!("{byte:02x}")).join(":")
+    for Route { to, via, .. } in routes(scenario).iter().filter(|route| route.from == station) {
+        lines += &format!("route add {to}/32 via {via}\n");
+    }
+    lines
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scenario;
 
-    fn station(name: &str, radios: &[(u8, &str)]) -> StationPlan {
-        let radio = |&(network, interface): &(u8, &str)| RadioPlan {
-            network,
-            interface: interface.into(),
-            address: Ipv4Addr::new(10, 72, network, 1),
-            prefix: 24,
-            mtu: 1500,
-        };
-        StationPlan { name: name.into(), radios: radios.iter().map(radio).collect() }
-    }
-
-    #[test]
-    fn names_say_network_and_station() {
-        assert_eq!(text(mac(3, 255)), "02:00:00:00:03:ff");
-        let stations = [station("a", &[(3, "wlan0")]), station("b", &[(2, "w2"), (3, "w3")])];
-        let links = air_links(&stations);
-        assert!(links.contains(
-            "link add w3 netns b address 02:00:00:00:03:01 mtu 1500 gso_max_segs 1 type vxlan id 3 local 127.1.0.3 "
-        ));
-        assert_eq!(
-            station_neighbours(&stations, 0),
-            "fdb add 02:00:00:00:03:01 dev wlan0 dst 127.255.255.255 vni 3 static\n"
+    fn stations(names: [&str; 2]) -> Scenario {
+        let [one, other] = names;
+        let text = format!(
+            "about: x\nduration: 1s\n\
+             networks:\n  a: {{ pipe: {{ rate: 1Mbps }} }}\n  b: {{ pipe: {{ rate: 1Mbps }} }}\n\
+             stations:\n  {one}: {{ networks: [b] }}\n  {other}: {{ networks: [a, b] }}\n"
         );
+        scenario::made("layout", &text).unwrap()
     }
 
     #[test]
-    fn what_cannot_be_made_is_refused_by_name() {
-        let robot = || station("robot", &[(0, "wlan0")]);
-        check(&[robot(), station("base", &[(0, "wlan0"), (1, "wlan1")])]).unwrap();
-        let refused = [
-            (vec![robot(), robot()], "two stations are called 'robot'"),
-            (vec![station("a/b", &[])], "station 'a/b'"),
-            (vec![station("-n", &[])], "station '-n'"),
-            (vec![station(AIR, &[])], "and not tautline-air"),
-            (vec![station("robot", &[(0, "w"), (0, "x")])], "'x' or on its network"),
-            (vec![station("robot", &[(0, "lo")])], "'lo' is taken"),
-            (vec![station("robot", &[(0, "sixteen-letters-")])], "'sixteen-letters-' is not"),
-            (vec![robot(); 257], "257 stations"),
-        ];
-        for (plan, expected) in refused {
-            let error = check(&plan).unwrap_err().to_string();
-            assert!(error.contains(expected), "{error}");
+    fn a_radio_has_its_network_and_station_in_its_addresses() {
+        let scenario = stations(["robot", "base"]);
+        let links = air_links(&scenario);
+        assert!(links.contains(
+            "link add wlan1 netns base address 02:00:00:00:01:01 mtu 1500 gso_max_segs 1 type vxlan id 3 local 127.1.0.3 "
+        ));
+        let base = station_links(&scenario, 1);
+        assert!(base.contains("addr add 10.72.0.2/16 broadcast + dev wlan1\n"), "{base}");
+    }
+
+    #[test]
+    fn a_station_that_cannot_be_a_namespace_is_refused_by_name() {
+        check_names(&stations(["robot", "base"])).unwrap();
+        for name in ["-n", AIR] {
+            let refused = check_names(&stations(["robot", name])).unwrap_err().to_string();
+            assert!(refused.contains(&format!("station '{name}'")), "{refused}");
         }
     }
 }

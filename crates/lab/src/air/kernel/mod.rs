@@ -2,46 +2,41 @@
 //! Stations as network namespaces. The kernel holds every frame between them.
 //!
 //! A frame that a station sends on a radio is queued in the kernel, still charged to its socket, as
-//! in a driver that has not sent it yet. It stays there until it is released, discarded, or
-//! replaced by injected copies.
+//! in a driver that has not sent it yet. It stays there until it is discarded. Receivers get
+//! injected copies.
 //!
 //! ```text
 //! station: IP stack, ARP ─▶ radio wlan0, a VXLAN device
 //!                             │ UDP
 //! air:                        ▼
-//!      iptables' rule ─▶ queue (held) ─▶ loopback ─▶ the other radio, in its station
-//!                          injected frames ─▲
+//!      iptables' rule ─▶ queue (held)
+//!                          injected frames ─▶ loopback ─▶ the other radio, in its station
 //! ```
 
-pub mod check;
 mod encapsulation;
 mod inject;
 mod layout;
 mod netlink;
-pub mod punctual;
 mod queue;
 
-pub use layout::{RadioPlan, StationPlan, mac};
+pub use layout::{MTU, interface, mac};
 pub use queue::Troubles;
 
-use crate::namespace::{self, Namespaces, batch, enter};
-use crate::processes::run;
+use crate::rig::namespace::{self, Namespaces, batch, enter};
+use crate::rig::processes::run;
+use crate::scenario::Scenario;
 use anyhow::{Context, Result};
 use inject::Injector;
-use queue::{PacketQueue, QUEUE_NUMBER, REPORT_BYTES, Report, Verdict};
-use std::net::Ipv4Addr;
+use queue::{PacketQueue, QUEUE_NUMBER, REPORT_BYTES, Report};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::process::Command;
 
 /// Bytes of destination, source and type.
 pub const ETHERNET_HEADER_BYTES: usize = 14;
 
-/// Index of a station in the plan.
-pub type StationNumber = usize;
-/// Index of a radio among all radios, counted station by station in the plan's order.
+/// Index of a radio among all radios, counted station by station in the scenario's order.
 pub type RadioNumber = usize;
 
-/// A frame that the kernel holds until it is released or discarded.
+/// A frame that the kernel holds until it is discarded.
 #[derive(Debug)]
 pub struct HeldFrame {
     /// The radio that sends it.
@@ -66,7 +61,6 @@ impl HeldFrame {
 
 /// The stations, their radios and all held frames. Dropping it removes them.
 pub struct Plumbing {
-    stations: Vec<String>,
     queue: PacketQueue,
     injector: Injector,
     buffer: Vec<u8>,
@@ -85,22 +79,19 @@ impl AsFd for Plumbing {
 impl Plumbing {
     /// Creates and connects all stations; inside an enclosure, where no namespace has one of their
     /// names yet.
-    pub fn new(plan: &[StationPlan]) -> Result<Self> {
-        layout::check(plan)?;
-        let stations: Vec<String> = plan.iter().map(|station| station.name.clone()).collect();
-        let air = [layout::AIR.to_owned()];
-        let namespaces = Namespaces::new(stations.iter().cloned().chain(air).collect())?;
+    pub fn new(scenario: &Scenario) -> Result<Self> {
+        layout::check_names(scenario)?;
+        let stations = scenario.stations.iter().map(|station| station.name.clone());
+        let namespaces = Namespaces::new(stations.chain([layout::AIR.to_owned()]).collect())?;
         let queue = enter(layout::AIR, PacketQueue::open)?;
         // The rule precedes the links, so that no frame bypasses it.
         hold_frames()?;
-        batch("ip", &["-n", layout::AIR], &layout::air_links(plan))
+        batch(&["-n", layout::AIR], &layout::air_links(scenario))
             .context("cannot make radios (CONFIG_VXLAN)")?;
-        for (number, station) in plan.iter().enumerate() {
-            batch("bridge", &["-n", &station.name], &layout::station_neighbours(plan, number))?;
-            batch("ip", &["-n", &station.name], &layout::station_links(station))?;
+        for (number, station) in scenario.stations.iter().enumerate() {
+            batch(&["-n", &station.name], &layout::station_links(scenario, number))?;
         }
         Ok(Self {
-            stations,
             queue,
             injector: Injector::new(layout::AIR)?,
             buffer: vec![0; REPORT_BYTES],
@@ -119,46 +110,15 @@ impl Plumbing {
         self.queue.receive(&mut self.buffer, take)
     }
 
-    /// Sends a frame to the radio with its destination MAC, or to none if that is no radio of its
-    /// network. A group frame must be discarded and injected instead.
-    pub fn release(&mut self, frame: &HeldFrame) -> Result<()> {
-        self.queue.decide(frame.packet_id, Verdict::Accept)
-    }
-
     /// Makes the kernel free a frame.
     pub fn discard(&mut self, frame: &HeldFrame) -> Result<()> {
-        self.queue.decide(frame.packet_id, Verdict::Drop)
+        self.queue.discard(frame.packet_id)
     }
 
     /// Delivers a whole frame to a radio.
     pub fn inject(&mut self, radio: RadioNumber, ethernet: &[u8]) -> Result<()> {
         self.uninjected += u64::from(!self.injector.inject(radio, ethernet)?);
         Ok(())
-    }
-
-    /// Routes a station's packets for `destination` via `via`, which is on one of its networks.
-    pub fn add_route(
-        &self,
-        station: StationNumber,
-        destination: Ipv4Addr,
-        via: Ipv4Addr,
-    ) -> Result<()> {
-        let line = format!("route add {destination}/32 via {via}\n");
-        batch("ip", &["-n", self.name(station)], &line)
-    }
-
-    /// Returns a command that runs `program` in a station.
-    pub fn command(&self, station: StationNumber, program: &str) -> Command {
-        namespace::command(self.name(station), program)
-    }
-
-    /// Runs a task on a thread inside a station; sockets opened there stay there.
-    pub fn inside<T: Send>(
-        &self,
-        station: StationNumber,
-        task: impl FnOnce() -> Result<T> + Send,
-    ) -> Result<T> {
-        enter(self.name(station), task)
     }
 
     /// Returns the counts of the queue's failures so far.
@@ -169,10 +129,6 @@ impl Plumbing {
     /// Returns the number of injected frames for which the kernel had no buffer space.
     pub fn uninjected_frames(&self) -> u64 {
         self.uninjected
-    }
-
-    fn name(&self, station: StationNumber) -> &str {
-        &self.stations[station]
     }
 }
 

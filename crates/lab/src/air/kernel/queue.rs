@@ -31,6 +31,8 @@ const COMMAND_BIND: u8 = 1;
 const COPY_PACKET: u8 = 2;
 const PACKET_HEADER: u16 = 1;
 const VERDICT_HEADER: u16 = 2;
+/// `NF_DROP`.
+const VERDICT_DROP: u32 = 0;
 const PAYLOAD: u16 = 10;
 
 const ASKED: [(u32, &str); 3] = [
@@ -38,15 +40,6 @@ const ASKED: [(u32, &str); 3] = [
     (2, "whole packets from a queue"),
     (3, "a longer queue"),
 ];
-
-/// The decision on a held packet.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Verdict {
-    /// The kernel frees the packet; its socket is no longer charged.
-    Drop = 0,
-    /// The kernel sends the packet.
-    Accept = 1,
-}
 
 /// A held packet as the kernel reports it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -63,8 +56,6 @@ pub struct Troubles {
     /// Frames lost because we did not read the kernel's reports in time. Gaps in the numbers of
     /// reported frames show them.
     pub unreported_frames: u64,
-    /// Overruns reported by the kernel (`ENOBUFS`).
-    pub overruns: u64,
     /// Verdicts on frames that no longer exist, for example after their interface was removed.
     pub refused_verdicts: u64,
 }
@@ -104,23 +95,24 @@ impl PacketQueue {
                 Ok(Some(bytes)) => {
                     Incoming::all(bytes).filter_map(|it| self.note(&it)).for_each(&mut take);
                 }
-                Err(Errno::NOBUFS) => self.troubles.overruns += 1,
+                // The gap in the numbers of the next reports shows how many frames were lost.
+                Err(Errno::NOBUFS) => {}
                 Err(error) => return Err(error).context("cannot read held frames"),
             }
         }
     }
 
-    /// Sends the verdict on a packet.
-    pub fn decide(&mut self, packet_id: u32, verdict: Verdict) -> Result<()> {
+    /// Makes the kernel free a packet; its socket is no longer charged.
+    pub fn discard(&mut self, packet_id: u32) -> Result<()> {
         self.verdict.clear();
         let head = Head { kind: VERDICT, flags: 0, sequence: 0, resource: QUEUE_NUMBER };
         self.verdict.message(head, |message| {
             let mut value = [0; 8];
-            value[..4].copy_from_slice(&(verdict as u32).to_be_bytes());
+            value[..4].copy_from_slice(&VERDICT_DROP.to_be_bytes());
             value[4..].copy_from_slice(&packet_id.to_be_bytes());
             message.attribute(VERDICT_HEADER, &value);
         });
-        self.socket.send(&self.verdict).context("cannot decide about a held frame")
+        self.socket.send(&self.verdict).context("cannot discard a held frame")
     }
 
     /// Returns the failure counts since the queue was opened.

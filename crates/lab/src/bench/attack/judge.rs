@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Verdicts on phases under attack against baseline phases, whose own spread is reported too.
 
-use super::super::case::{Bound, Verdict};
-use super::super::flood::ground::{RECEIVED, TIMES_QUIET};
-use super::super::flows::Flow;
 use super::scene::Figures;
 use super::{Kind, Rights};
-use crate::stats::median;
+use crate::bench::flood::ground::{RECEIVED, TIMES_QUIET};
+use crate::bench::setup::flows::Flow;
+use crate::bench::verdict::{Bound, Verdict};
+use crate::rig::stats::{median, spread};
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -39,12 +39,13 @@ impl Quiet {
         let p99s: Vec<f64> = phases.iter().filter(quiet).map(|it| it.p99(flow)).collect();
         let median_ms = median(p99s.iter().copied())?;
         let beyond = |p99: &&f64| !TIMES_QUIET.holds(**p99 / median_ms);
+        let [least_ms, most_ms] = spread(&p99s);
         Some(Self {
             rights,
             flow,
             median_ms,
-            least_ms: p99s.iter().copied().fold(f64::INFINITY, f64::min),
-            most_ms: p99s.iter().copied().fold(0.0, f64::max),
+            least_ms,
+            most_ms,
             phases: p99s.len(),
             beyond: p99s.iter().filter(beyond).count(),
         })
@@ -130,7 +131,7 @@ fn judge(name: &str, all: &[&Figures], quiet: [Option<f64>; 2]) -> Vec<Verdict> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::{Delay, Summary};
+    use crate::rig::stats::{Delay, Summary};
 
     const RIGHTS: Rights = Rights::Default;
 

@@ -3,6 +3,7 @@
 //! as expensive to process as possible.
 
 use super::peer::{FRAMES, Peer, ack, data, drawn, fill, topic};
+use crate::rig::processes::word;
 use clap::ValueEnum;
 use serde::Serialize;
 use std::collections::VecDeque;
@@ -104,7 +105,7 @@ pub enum Kind {
 impl Kind {
     /// Returns the name on the command line.
     pub fn name(self) -> String {
-        self.to_possible_value().map_or(String::new(), |value| value.get_name().into())
+        word(self)
     }
 }
 

@@ -13,11 +13,14 @@ mod probe;
 mod scene;
 mod toll;
 
-use super::case::Verdict;
-use super::daemon::DaemonSetup;
 use super::flood::ground::COUNTED;
-use super::report::{About, Conclusion, tell, verdict_lines};
-use crate::progress::Progress;
+use super::output::Output;
+use super::setup::daemon::DaemonSetup;
+use super::setup::flows::Flow;
+use super::verdict::{Conclusion, verdict_lines};
+use crate::rig::processes::make_folder;
+use crate::rig::progress::Progress;
+use crate::rig::table::{self, bar, left, number, right};
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use judge::{FLOWS, Quiet, quiet_lines, verdicts};
@@ -25,8 +28,6 @@ pub use kinds::Kind;
 use probe::LATE_OVER_MS;
 use scene::{AFTER, Figures, Scene};
 use serde::Serialize;
-use std::fmt::Write;
-use std::path::Path;
 use std::time::Duration;
 
 /// Name on the command line.
@@ -75,36 +76,25 @@ impl Rights {
 }
 
 #[derive(Serialize)]
-struct AttackReport {
-    case: &'static str,
-    #[serde(flatten)]
-    about: About,
+struct AllFigures<'a> {
     meant_per_s: u32,
     counted_s: f64,
     machine_late_over_ms: f64,
-    quiet: Vec<Quiet>,
+    quiet: &'a [Quiet],
     /// All phases, including those that were repeated.
-    phases: Vec<Figures>,
-    verdicts: Vec<Verdict>,
+    phases: &'a [Figures],
 }
 
-/// Runs the case `runs` times with these kinds, or with all; the report and the raw samples go to
-/// `folder`.
-pub fn run(
-    setup: &DaemonSetup,
-    kinds: &[Kind],
-    runs: u64,
-    folder: &Path,
-    as_json: bool,
-) -> Result<Conclusion> {
+/// Runs the case `runs` times with these kinds, or with all.
+pub fn run(setup: &DaemonSetup, kinds: &[Kind], runs: u64, output: &Output) -> Result<Conclusion> {
     let kinds = if kinds.is_empty() { Kind::value_variants() } else { kinds };
     let order = order(kinds);
     let progress = Progress::new(stages(&order, runs));
     let mut phases = Vec::new();
     for rights in Rights::ALL {
         progress.next();
-        let folder = folder.join(rights.name());
-        std::fs::create_dir_all(&folder)?;
+        let folder = output.folder.join(rights.name());
+        make_folder(&folder)?;
         let mut scene = Scene::new(setup, &folder, rights)?;
         let each = (1..=runs).flat_map(|run| order.iter().map(move |kind| (run, kind)));
         for (run, kind) in each {
@@ -117,28 +107,23 @@ pub fn run(
     }
     progress.finish();
     let (quiet, verdicts) = (Quiet::all(&phases), verdicts(&phases));
-    let conclusion = Conclusion::of(&verdicts);
-    let text =
-        [table(&phases), quiet_lines(&quiet) + &late_line(&phases), verdict_lines(&verdicts)];
-    let text = text.join("\n");
-    let (about, counted_s, meant_per_s) = (About::now(), COUNTED.as_secs_f64(), RATE_PER_S);
-    let report = AttackReport {
-        case: NAME,
-        about,
-        meant_per_s,
-        counted_s,
-        machine_late_over_ms: LATE_OVER_MS,
-        quiet,
-        phases,
-        verdicts,
-    };
-    let raw = format!("report.json and raw samples are in {}", folder.display());
     let words = format!(
-        "\n{NAME}: a peer sends the base {RATE_PER_S} packets/s, beside laser, images and commands \
-         over 6 Mbps\n{text}\n{raw}"
+        " a peer sends the base {RATE_PER_S} packets/s, beside laser, images and commands \
+         over 6 Mbps\n{}\n{}{}\n{}\n{}",
+        table(&phases),
+        quiet_lines(&quiet),
+        late_line(&phases),
+        verdict_lines(&verdicts),
+        output.raw_line()
     );
-    tell(&report, folder, as_json, &words)?;
-    Ok(conclusion)
+    let figures = AllFigures {
+        meant_per_s: RATE_PER_S,
+        counted_s: COUNTED.as_secs_f64(),
+        machine_late_over_ms: LATE_OVER_MS,
+        quiet: &quiet,
+        phases: &phases,
+    };
+    output.conclude(figures, verdicts, &words)
 }
 
 /// Returns the phases under the same rights; `None` is a baseline, as is the last phase.
@@ -185,71 +170,89 @@ fn attempts(
     }
 }
 
+/// Phases, and those in which the machine was late.
+struct LateCount {
+    phases: usize,
+    late: usize,
+    /// Late phases that are judged, after the last attempt.
+    judged: usize,
+}
+
+impl LateCount {
+    fn of(phases: &[Figures], attacked: bool) -> Self {
+        let all = phases.iter().filter(|it| it.kind.is_some() == attacked);
+        let late = all.clone().filter(|it| it.machine_was_late());
+        let judged = late.clone().filter(|it| it.judged).count();
+        Self { phases: all.count(), late: late.count(), judged }
+    }
+}
+
 /// Reports how often the machine was late, without an attack and with one, because the kernel's
 /// work on packets may also make it late.
 fn late_line(phases: &[Figures]) -> String {
-    let of = |attacked: bool| {
-        let all = phases.iter().filter(move |it| it.kind.is_some() == attacked);
-        let late = all.clone().filter(|it| it.machine_was_late()).count();
-        let kept = all.clone().filter(|it| it.judged && it.machine_was_late()).count();
-        (late, all.count(), kept)
-    };
-    let ((quiet, quiets, kept), (attacked, attacks, kept_attacks)) = (of(false), of(true));
+    let [quiet, attacks] = [false, true].map(|attacked| LateCount::of(phases, attacked));
     format!(
-        "the machine was late (p99 over {LATE_OVER_MS} ms) in {quiet} of {quiets} quiet phases and \
-         {attacked} of {attacks} under attack; {} were judged all the same, the others made again\n",
-        kept + kept_attacks
+        "the machine was late (p99 over {LATE_OVER_MS} ms) in {} of {} quiet phases and \
+         {} of {} under attack; {} were judged all the same, the others made again\n",
+        quiet.late,
+        quiet.phases,
+        attacks.late,
+        attacks.phases,
+        quiet.judged + attacks.judged
     )
 }
 
-fn table(phases: &[Figures]) -> String {
-    let mut text = format!(
-        "{:8} {:12} | {:>7} {:>6} {:>7} {:>6} | {:>7} {:>6} {:>7} {:>6} | {:>6} {:>6} {:>7} {:>7} {:>4} {:>6} | {:>7} {:>6} {:>7} | died, left, refused\n",
-        "rights",
-        "kind",
-        "laser",
-        "p50",
-        "p99",
-        "times",
-        "command",
-        "p50",
-        "p99",
-        "times",
-        "late",
-        "CPU%",
-        "grown",
-        "left MB",
-        "fds",
-        "lines",
-        "pkts/s",
-        "full%",
-        "answ./s"
-    );
-    for it in phases {
-        let kind = it.kind.map_or("quiet".into(), Kind::name);
-        let _ = write!(text, "{:8} {kind:12}", it.rights.name());
-        for flow in FLOWS {
-            let (received, p50, p99) = (it.received_of_sent(flow), it.p50(flow), it.p99(flow));
-            let times =
-                p99 / Quiet::of(phases, it.rights, flow).map_or(f64::NAN, |quiet| quiet.median_ms);
-            let _ = write!(text, " | {received:>7} {p50:>6.2} {p99:>7.2} {times:>6.2}");
-        }
-        let _ = writeln!(
-            text,
-            " | {:>6.2} {:>6.1} {:>7.1} {:>7.1} {:>4} {:>6} | {:>7.0} {:>6.1} {:>7.0} | {}",
-            it.machine_late_ms.map_or(f64::NAN, |late| late.p99),
-            it.toll.cpu_percent.unwrap_or(f64::NAN),
-            it.growth_mb(),
-            it.left_mb().unwrap_or(f64::NAN),
-            it.toll.descriptors,
-            it.toll.log_lines,
-            it.received_per_s,
-            it.overflowed_percent,
-            it.answers_per_s,
-            remarks(it)
-        );
+/// A row of the table.
+struct Row<'a> {
+    figures: &'a Figures,
+    /// P99 of laser and commands, divided by its median without an attack.
+    times_quiet: [f64; 2],
+}
+
+impl<'a> Row<'a> {
+    fn new(figures: &'a Figures, phases: &[Figures]) -> Self {
+        let times_quiet = FLOWS.map(|flow| {
+            let quiet = Quiet::of(phases, figures.rights, flow);
+            figures.p99(flow) / quiet.map_or(f64::NAN, |quiet| quiet.median_ms)
+        });
+        Self { figures, times_quiet }
     }
-    text
+}
+
+fn table(phases: &[Figures]) -> String {
+    const LASER: Flow = FLOWS[0];
+    const COMMAND: Flow = FLOWS[1];
+    let rows: Vec<Row> = phases.iter().map(|it| Row::new(it, phases)).collect();
+    table::text(
+        &rows,
+        &[
+            left("rights", 8, |row: &Row| row.figures.rights.name().into()),
+            left("kind", 12, |row| row.figures.kind.map_or("quiet".into(), Kind::name)),
+            bar(),
+            right("laser", 7, |row| row.figures.received_of_sent(LASER)),
+            right("p50", 6, |row| format!("{:.2}", row.figures.p50(LASER))),
+            right("p99", 7, |row| format!("{:.2}", row.figures.p99(LASER))),
+            right("times", 6, |row| format!("{:.2}", row.times_quiet[0])),
+            bar(),
+            right("command", 7, |row| row.figures.received_of_sent(COMMAND)),
+            right("p50", 6, |row| format!("{:.2}", row.figures.p50(COMMAND))),
+            right("p99", 7, |row| format!("{:.2}", row.figures.p99(COMMAND))),
+            right("times", 6, |row| format!("{:.2}", row.times_quiet[1])),
+            bar(),
+            right("late", 6, |row| number(row.figures.machine_late_ms.map(|late| late.p99), 2)),
+            right("CPU%", 6, |row| number(row.figures.toll.cpu_percent, 1)),
+            right("grown", 7, |row| format!("{:.1}", row.figures.growth_mb())),
+            right("left MB", 7, |row| number(row.figures.left_mb(), 1)),
+            right("fds", 4, |row| row.figures.toll.descriptors.to_string()),
+            right("lines", 6, |row| row.figures.toll.log_lines.to_string()),
+            bar(),
+            right("pkts/s", 7, |row| format!("{:.0}", row.figures.received_per_s)),
+            right("full%", 6, |row| format!("{:.1}", row.figures.overflowed_percent)),
+            right("answ./s", 7, |row| format!("{:.0}", row.figures.answers_per_s)),
+            bar(),
+            left("died, left, refused", 0, |row| remarks(row.figures)),
+        ],
+    )
 }
 
 fn remarks(it: &Figures) -> String {
@@ -272,7 +275,7 @@ fn remarks(it: &Figures) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::Lateness;
+    use crate::rig::stats::Lateness;
 
     #[test]
     fn a_phase_is_made_again_while_the_machine_was_late_and_the_last_is_judged() {

@@ -5,10 +5,11 @@
 //! The attacked daemon and the publishers are ordinary threads: they cannot delay it, whatever
 //! processor time they use. Only interrupts can, and a host that takes the processor away.
 
-use crate::air::kernel::punctual::{Rank, be_punctual};
-use crate::clock::monotonic_ns;
-use crate::stats::{Lateness, lateness};
-use anyhow::{Result, anyhow};
+use crate::rig::clock::monotonic_ns;
+use crate::rig::punctual::{Rank, be_punctual};
+use crate::rig::stats::{Lateness, lateness};
+use crate::rig::worker::join;
+use anyhow::Result;
 use std::ops::Range;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -28,7 +29,7 @@ impl Probe {
 
     /// Waits for the end of the span; returns ms, `None` if no thread can get the priority.
     pub fn end(self) -> Result<Option<Lateness>> {
-        self.0.join().map_err(|_| anyhow!("the probe panicked"))?
+        join(self.0)
     }
 }
 

@@ -1,31 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Robot, base, and a peer of the base that has turned against it; one phase of the load.
 
-use super::super::daemon::{Daemon, DaemonSetup};
-use super::super::flood::attacker::{Counters, at_rate};
-use super::super::flood::ground::{
-    BASE, COUNTED, Ground, LEAD, ROBOT, edit_base, key, program, refused, refused_since, subfolder,
-};
-use super::super::flows::{ALL, Flow};
-use super::super::ros::{self, Middleware, Ros, START_PATIENCE};
-use super::super::trial::Load;
-use super::super::usage::MachineTicks;
 use super::kinds::{Barrage, CALLED_SERVICE, Kind};
 use super::peer::{Identity, Peer};
 use super::probe::{LATE_OVER_MS, Probe};
 use super::toll::{Meter, Toll};
 use super::{RATE_PER_S, Rights};
-use crate::air::kernel::punctual::stay_on;
-use crate::processes::Process;
-use crate::stats::{Lateness, Summary};
-use anyhow::{Context, Result, anyhow};
+use crate::bench::flood::attacker::{Assault, at_rate};
+use crate::bench::flood::ground::{
+    BASE, COUNTED, Ground, LEAD, ROBOT, edit_base, key, refused, refused_since, subfolder,
+};
+use crate::bench::setup::daemon::{Daemon, DaemonSetup};
+use crate::bench::setup::flows::{ALL, Flow};
+use crate::bench::setup::load::Load;
+use crate::bench::setup::ros::{self, RosProgram, START_PATIENCE};
+use crate::bench::setup::usage::MachineTicks;
+use crate::rig::processes::Process;
+use crate::rig::punctual::stay_on;
+use crate::rig::stats::{Delay, Lateness, Summary};
+use crate::rig::worker::Worker;
+use anyhow::{Context, Result};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use tautline_node::keys;
 use tautline_proto::PublicKey;
@@ -83,14 +82,16 @@ pub struct Figures {
 impl Figures {
     /// Returns the p99 in ms; infinite if no message arrived.
     pub fn p99(&self, flow: Flow) -> f64 {
-        let delay = self.flows.get(&flow).and_then(|summary| summary.delay_ms);
-        delay.map_or(f64::INFINITY, |delay| delay.p99)
+        self.delay(flow).map_or(f64::INFINITY, |delay| delay.p99)
     }
 
     /// Returns the median in ms; infinite if no message arrived.
     pub fn p50(&self, flow: Flow) -> f64 {
-        let delay = self.flows.get(&flow).and_then(|summary| summary.delay_ms);
-        delay.map_or(f64::INFINITY, |delay| delay.p50)
+        self.delay(flow).map_or(f64::INFINITY, |delay| delay.p50)
+    }
+
+    fn delay(&self, flow: Flow) -> Option<Delay> {
+        self.flows.get(&flow)?.delay_ms
     }
 
     /// Whether the machine itself was late, as far as that is known.
@@ -135,28 +136,20 @@ pub struct Scene<'a> {
     ground: Ground,
 }
 
-/// An attack in progress.
-struct Assault {
-    stop: Arc<AtomicBool>,
-    thread: JoinHandle<Result<bool>>,
-    since: Instant,
-    before: Counters,
-}
-
 impl<'a> Scene<'a> {
     /// Starts everything on the first processor.
     pub fn new(setup: &'a DaemonSetup, folder: &'a Path, rights: Rights) -> Result<Self> {
         let ground = Ground::new(folder)?;
         let pair = &ground.pair;
-        let mut daemons = Vec::from(setup.start(&pair.robot, &pair.base, folder)?);
-        daemons.iter_mut().try_for_each(Daemon::await_connected)?;
+        let daemons = setup.start(pair, folder)?;
         let [robot, base] = [key(&daemons[ROBOT].status()?)?, key(&daemons[BASE].status()?)?];
         let file = folder.join(format!("{MALLORY}.key"));
         let public = keys::generate(&file)?;
         let line = format!("peers:\n  {MALLORY}: {{ key: {public}{} }}\n", rights.lines());
         edit_base(folder, "peers:\n", &line)?;
         edit_base(folder, "radios:", &format!("services: [ {CALLED_SERVICE} ]\nradios:"))?;
-        let mut attacked = program(&pair.base, folder).python("attacked", "attacked.py", &[])?;
+        let mut attacked =
+            RosProgram::own(&pair.base, folder).python("attacked", "attacked.py", &[])?;
         attacked.await_line("ready", START_PATIENCE)?;
         let identity = Identity { name: MALLORY.into(), secret: keys::load(&file)?, other: base };
         let mut scene = Self {
@@ -192,13 +185,11 @@ impl<'a> Scene<'a> {
         let folder = subfolder(self.folder, &format!("{}-{phase}", self.made))?;
         self.made += 1;
         let registered = self.registered()?;
-        let middleware = Middleware::own(Ros::One);
-        let mut load = Load::start(middleware, &ALL, &self.ground.pair, &folder)?;
+        let mut load = Load::own(&ALL, &self.ground.pair, &folder)?;
         let refused_before = refused(&self.daemons[BASE].status()?);
         let (meter, ticks) =
             (Meter::start(&self.daemons[BASE], "base", self.folder)?, MachineTicks::now()?);
-        let before = Counters::of(self.ground.computer(BASE))?;
-        let assault = kind.map(|kind| self.assault(kind, before)).transpose()?;
+        let assault = kind.map(|kind| self.assault(kind)).transpose()?;
         std::thread::sleep(LEAD);
         let first_ns = load.begin(COUNTED)?;
         let probe = Probe::start(first_ns..first_ns + COUNTED.as_nanos() as u64);
@@ -206,29 +197,27 @@ impl<'a> Scene<'a> {
         let machine_late_ms = probe.end()?;
         let toll = meter.stop(&self.daemons[BASE])?;
         let machine_busy_percent = MachineTicks::now()?.busy_percent_since(ticks);
-        let rates = assault.map(|it| self.end(it)).transpose()?.unwrap_or_default();
+        let base = self.ground.computer(BASE);
+        let (agreed, rates) = assault.map(|it| it.end(base)).transpose()?.unwrap_or_default();
         let gone = Instant::now();
         load.drain(COUNTED)?;
         load.write()?;
         load.leave()?;
         // After baseline phases as well: programs that return sooner lose messages.
         std::thread::sleep(AFTER.saturating_sub(gone.elapsed()));
-        let summary = |flow: Flow| -> Result<(Flow, Summary)> {
-            Ok((flow, ros::samples(&folder, flow)?.summary(Some(flow.period()))))
-        };
         let mut figures = Figures {
             rights: self.rights,
             run,
             kind,
             machine_late_ms,
-            flows: ALL.into_iter().map(summary).collect::<Result<_>>()?,
+            flows: ros::summaries(&folder, &ALL)?,
             toll,
             idle_bytes: self.idle_bytes,
             machine_busy_percent,
-            received_per_s: rates.received_per_s,
+            received_per_s: rates.received,
             overflowed_percent: rates.overflowed_percent,
-            answers_per_s: rates.answers_per_s,
-            agreed: rates.agreed,
+            answers_per_s: rates.sent,
+            agreed,
             ..Figures::default()
         };
         self.look_back(&mut figures, &registered, &refused_before)?;
@@ -265,46 +254,22 @@ impl<'a> Scene<'a> {
     }
 
     fn registered(&self) -> Result<BTreeSet<String>> {
-        program(self.ground.computer(BASE), self.folder).registered()
+        RosProgram::own(self.ground.computer(BASE), self.folder).registered()
     }
 
-    fn assault(&self, kind: Kind, before: Counters) -> Result<Assault> {
-        let socket = self.ground.attacker.socket(BASE)?;
-        let barrage = Barrage::new(kind, [&self.identity.other, &self.robot]);
-        let (identity, stop) = (self.identity.clone(), Arc::new(AtomicBool::new(false)));
-        let stopped = stop.clone();
+    fn assault(&self, kind: Kind) -> Result<Assault<bool>> {
+        let (attacker, identity) = (&self.ground.attacker, self.identity.clone());
+        let barrage = Barrage::new(kind, [&identity.other, &self.robot]);
+        let processor = attacker.processor;
+        let socket = attacker.socket(BASE)?;
         let mut peer = Peer::meet(socket, identity).context("the attacker meets the base")?;
-        let processor = self.ground.attacker.processor;
-        let thread = std::thread::spawn(move || {
-            stay_on(processor)?;
-            attack(&mut peer, barrage, &stopped)
-        });
-        Ok(Assault { stop, thread, since: Instant::now(), before })
-    }
-
-    fn end(&self, assault: Assault) -> Result<Rates> {
-        let Assault { stop, thread, since, before } = assault;
-        let (after, seconds) =
-            (Counters::of(self.ground.computer(BASE))?, since.elapsed().as_secs_f64());
-        stop.store(true, Ordering::Relaxed);
-        let agreed = thread.join().map_err(|_| anyhow!("the attacker panicked"))??;
-        let received = (after.received[0] - before.received[0]) as f64;
-        let overflowed = (after.overflowed - before.overflowed) as f64;
-        Ok(Rates {
-            received_per_s: received / seconds,
-            overflowed_percent: 100.0 * overflowed / received.max(1.0),
-            answers_per_s: (after.sent[0] - before.sent[0]) as f64 / seconds,
-            agreed,
+        Assault::start(self.ground.computer(BASE), || {
+            Ok(Worker::start(move |stop| {
+                stay_on(processor)?;
+                attack(&mut peer, barrage, stop)
+            }))
         })
     }
-}
-
-#[derive(Default)]
-struct Rates {
-    received_per_s: f64,
-    overflowed_percent: f64,
-    answers_per_s: f64,
-    agreed: bool,
 }
 
 /// Attacks until `stop` is set; returns whether the victim agreed to what the kind needs. The peer

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Resource use of a daemon under an attack that may kill it.
 
-use super::super::daemon::Daemon;
-use crate::processes::Usage;
-use anyhow::{Context, Result, anyhow};
+use crate::bench::setup::daemon::Daemon;
+use crate::rig::processes::{Usage, status_bytes};
+use crate::rig::worker::Worker;
+use anyhow::{Context, Result};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Time between two counts of descriptors and threads.
 const SAMPLE_EVERY: Duration = Duration::from_millis(50);
+/// Peak memory in proc_pid_status(5).
+const PEAK: &str = "VmHWM:";
 /// Makes the kernel reset the peak memory (proc_pid_clear_refs(5)).
 const RESET_PEAK: &str = "5";
 
@@ -36,8 +37,7 @@ pub struct Meter {
     before: Usage,
     log: PathBuf,
     log_lines: usize,
-    stop: Arc<AtomicBool>,
-    sampler: JoinHandle<Toll>,
+    sampler: Worker<Toll>,
 }
 
 impl Meter {
@@ -48,15 +48,12 @@ impl Meter {
         let reset = folder.join("clear_refs");
         std::fs::write(&reset, RESET_PEAK)
             .with_context(|| format!("cannot write {}", reset.display()))?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = stop.clone();
-        let sampler = std::thread::spawn(move || sample(&folder, &stopped));
+        let sampler = Worker::start(move |stop| Ok(sample(&folder, stop)));
         Ok(Self {
             since: Instant::now(),
             before: daemon.process.usage()?,
             log_lines: lines(&log),
             log,
-            stop,
             sampler,
         })
     }
@@ -64,13 +61,11 @@ impl Meter {
     /// Ends the measurement; returns the resource use since its start.
     pub fn stop(self, daemon: &Daemon) -> Result<Toll> {
         let elapsed = self.since.elapsed();
-        let cpu = daemon.process.usage().ok().map(|after| {
-            100.0 * after.cpu.saturating_sub(self.before.cpu).div_duration_f64(elapsed)
-        });
-        self.stop.store(true, Ordering::Relaxed);
-        let sampled = self.sampler.join().map_err(|_| anyhow!("the sampler panicked"))?;
+        let usage = daemon.process.usage().ok();
+        let cpu_percent = usage.map(|after| after.cpu_percent_since(&self.before, elapsed));
+        let sampled = self.sampler.stop()?;
         let log_lines = lines(&self.log).saturating_sub(self.log_lines);
-        Ok(Toll { cpu_percent: cpu, log_lines, ..sampled })
+        Ok(Toll { cpu_percent, log_lines, ..sampled })
     }
 }
 
@@ -80,19 +75,12 @@ fn sample(folder: &Path, stop: &AtomicBool) -> Toll {
     while !stop.load(Ordering::Relaxed) {
         let count = |of: &str| std::fs::read_dir(folder.join(of)).map_or(0, Iterator::count);
         let status = std::fs::read_to_string(folder.join("status")).unwrap_or_default();
-        most.peak_bytes = most.peak_bytes.max(peak(&status).unwrap_or(0));
+        most.peak_bytes = most.peak_bytes.max(status_bytes(&status, PEAK).unwrap_or(0));
         most.descriptors = most.descriptors.max(count("fd"));
         most.threads = most.threads.max(count("task"));
         std::thread::sleep(SAMPLE_EVERY);
     }
     most
-}
-
-/// Parses the peak memory from proc_pid_status(5).
-fn peak(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kilobytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
-    Some(kilobytes * 1024)
 }
 
 fn lines(log: &Path) -> usize {
@@ -105,7 +93,7 @@ mod tests {
 
     #[test]
     fn the_peak_is_read_and_missing_of_a_process_that_has_died() {
-        assert_eq!(peak("VmPeak:\t 9 kB\nVmHWM:\t   2048 kB\n"), Some(2 << 20));
-        assert_eq!(peak("State:\tZ (zombie)\n"), None);
+        assert_eq!(status_bytes("VmPeak:\t 9 kB\nVmHWM:\t   2048 kB\n", PEAK), Some(2 << 20));
+        assert_eq!(status_bytes("State:\tZ (zombie)\n", PEAK), None);
     }
 }

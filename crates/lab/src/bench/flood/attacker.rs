@@ -2,18 +2,17 @@
 //! A separate computer that sends forged datagrams to others, over an interface that is not their
 //! radio.
 
-use super::super::world::{Computer, join};
-use crate::air::kernel::punctual::stay_on;
-use crate::namespace;
-use anyhow::{Context, Result, anyhow, ensure};
+use crate::bench::setup::world::{Computer, join};
+use crate::rig::namespace;
+use crate::rig::punctual::stay_on;
+use crate::rig::worker::Worker;
+use anyhow::{Context, Result, ensure};
 use rustix::net::{
     AddressFamily, SendFlags, SocketFlags, SocketType, ipproto, sendto, socket_with,
 };
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Forged datagrams per second.
@@ -43,13 +42,20 @@ pub struct Attacker {
 
 /// Counts of a victim's kernel since it started.
 #[derive(Debug, Clone, Copy)]
-pub struct Counters {
-    /// Packets and bytes received over [`INTERFACE`], Ethernet headers included.
-    pub received: [u64; 2],
-    /// Packets and bytes sent over [`INTERFACE`], Ethernet headers included.
-    pub sent: [u64; 2],
+struct Counters {
+    /// Received over [`INTERFACE`].
+    received: Traffic,
+    /// Sent over [`INTERFACE`].
+    sent: Traffic,
     /// Datagrams dropped because their socket was full.
-    pub overflowed: u64,
+    overflowed: u64,
+}
+
+/// Packets and their bytes, Ethernet headers included.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Traffic {
+    packets: u64,
+    bytes: u64,
 }
 
 impl Attacker {
@@ -90,7 +96,7 @@ impl Attacker {
     }
 
     /// Sends the datagrams to the victim of that number in a loop, until the flood is stopped.
-    pub fn start(&self, victim: usize, datagrams: &[Vec<u8>]) -> Result<Flood> {
+    pub fn flood(&self, victim: usize, datagrams: &[Vec<u8>]) -> Result<Worker<()>> {
         let to = self.port_of(victim)?;
         let flags = SocketFlags::CLOEXEC;
         // With this protocol the sender writes the IP header, including the source address.
@@ -102,35 +108,60 @@ impl Attacker {
         let socket = namespace::enter(&self.computer.name, open)?;
         let packets: Vec<Vec<u8>> = datagrams.iter().map(|it| packet(to, it)).collect();
         ensure!(!packets.is_empty(), "nothing to send");
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = stop.clone();
         let processor = self.processor;
-        let thread = std::thread::spawn(move || {
+        Ok(Worker::start(move |stop| {
             stay_on(processor)?;
-            send(&socket, to, packets, &stopped)
-        });
-        Ok(Flood { stop, thread: Some(thread) })
+            send(&socket, to, packets, stop)
+        }))
     }
 }
 
-/// Forged datagrams in progress.
-pub struct Flood {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Result<()>>>,
+/// An attack in progress.
+pub struct Assault<T> {
+    worker: Worker<T>,
+    since: Instant,
+    /// Counts of the attacked kernel when the attack started.
+    before: Counters,
 }
 
-impl Flood {
-    /// Ends the flood.
-    pub fn stop(mut self) -> Result<()> {
-        self.stop.store(true, Ordering::Relaxed);
-        let thread = self.thread.take().context("stopped before")?;
-        thread.join().map_err(|_| anyhow!("the attacker panicked"))?
+/// Counts of the attacked kernel during an attack, per second.
+#[derive(Debug, Default)]
+pub struct Rates {
+    /// Packets from the attacker.
+    pub received: f64,
+    /// Bytes of these packets, Ethernet headers included.
+    pub received_bytes: f64,
+    /// Packets to the attacker.
+    pub sent: f64,
+    /// Bytes of these packets, Ethernet headers included.
+    pub sent_bytes: f64,
+    /// Datagrams dropped because their socket was full, percent of the packets.
+    pub overflowed_percent: f64,
+}
+
+impl<T: Send + 'static> Assault<T> {
+    /// Starts an attack on a computer.
+    pub fn start(victim: &Computer, attack: impl FnOnce() -> Result<Worker<T>>) -> Result<Self> {
+        let before = Counters::of(victim)?;
+        Ok(Self { worker: attack()?, since: Instant::now(), before })
     }
-}
 
-impl Drop for Flood {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+    /// Ends the attack; returns its result and the rates at its victim.
+    pub fn end(self, victim: &Computer) -> Result<(T, Rates)> {
+        let (after, before) = (Counters::of(victim)?, self.before);
+        let seconds = self.since.elapsed().as_secs_f64();
+        let outcome = self.worker.stop()?;
+        let per_s = |now: u64, before: u64| (now - before) as f64 / seconds;
+        let received = per_s(after.received.packets, before.received.packets);
+        let overflowed = per_s(after.overflowed, before.overflowed);
+        let rates = Rates {
+            received,
+            received_bytes: per_s(after.received.bytes, before.received.bytes),
+            sent: per_s(after.sent.packets, before.sent.packets),
+            sent_bytes: per_s(after.sent.bytes, before.sent.bytes),
+            overflowed_percent: 100.0 * overflowed / received.max(f64::MIN_POSITIVE),
+        };
+        Ok((outcome, rates))
     }
 }
 
@@ -186,7 +217,7 @@ pub fn at_rate(
 
 impl Counters {
     /// Reads the current counts of a victim.
-    pub fn of(victim: &Computer) -> Result<Self> {
+    fn of(victim: &Computer) -> Result<Self> {
         let read = || {
             let of = |name: &str| {
                 let file = format!("/proc/thread-self/net/{name}");
@@ -209,8 +240,8 @@ impl Counters {
         let mut counts = names.split_whitespace().zip(values.split_whitespace());
         let (_, overflowed) = counts.find(|(name, _)| *name == "RcvbufErrors")?;
         Some(Self {
-            received: [number(1)?, number(0)?],
-            sent: [number(9)?, number(8)?],
+            received: Traffic { packets: number(1)?, bytes: number(0)? },
+            sent: Traffic { packets: number(9)?, bytes: number(8)? },
             overflowed: overflowed.parse().ok()?,
         })
     }
@@ -227,7 +258,8 @@ mod tests {
         let protocols = "Udp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors\n\
             Udp: 5 0 3 7 3\n";
         let counters = Counters::parse(devices, protocols).unwrap();
-        assert_eq!((counters.received, counters.sent), ([2, 100], [1, 50]));
+        assert_eq!(counters.received, Traffic { packets: 2, bytes: 100 });
+        assert_eq!(counters.sent, Traffic { packets: 1, bytes: 50 });
         assert_eq!(counters.overflowed, 3);
         assert!(Counters::parse("", protocols).is_none());
     }

@@ -1,23 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Robot and base with their masters, connected by 6 Mbps, on the first processor; and an attacker.
 
-use super::super::case::Bound;
-use super::super::ros::{Middleware, Ros, RosProgram};
-use super::super::world::{Computer, Link, LinkLimits, Pair};
 use super::attacker::Attacker;
-use crate::air::kernel::punctual::{Confined, processors};
-use crate::processes::Process;
+pub use crate::bench::setup::daemon::{BASE, NAMES, ROBOT};
+use crate::bench::setup::ros;
+use crate::bench::setup::world::{Computer, Link, Pair};
+use crate::bench::verdict::Bound;
+use crate::rig::processes::{Process, make_folder};
+use crate::rig::punctual::{Confined, processors};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tautline_proto::PublicKey;
-
-/// Indexes of the daemons.
-pub const ROBOT: usize = 0;
-pub const BASE: usize = 1;
-pub const NAMES: [&str; 2] = ["robot", "base"];
 
 /// Counted time of a phase: 500 scans.
 pub const COUNTED: Duration = Duration::from_secs(10);
@@ -28,11 +24,11 @@ pub const TIMES_QUIET: Bound = Bound::AtMost(1.5);
 /// Messages of a flow received, percent of those sent.
 pub const RECEIVED: Bound = Bound::AtLeast(100.0);
 
-const LINK: Link = Link::Wire(LinkLimits { rate_bps: Some(6_000_000), loss: 0.0 });
+const LINK: Link = Link::wire(6_000_000);
 
 /// Everything that exists before the daemons. Fields are dropped in this order.
 pub struct Ground {
-    _masters: [Process; 2],
+    _masters: Vec<Process>,
     /// Attacker of both computers.
     pub attacker: Attacker,
     /// Robot and base.
@@ -50,8 +46,7 @@ impl Ground {
         let confined = Confined::to(victims)?;
         let pair = Pair::new(LINK, 0)?;
         let attacker = Attacker::new(&[&pair.robot, &pair.base], attacker)?;
-        let roscore = |computer| program(computer, folder).roscore();
-        let masters = [roscore(&pair.robot)?, roscore(&pair.base)?];
+        let masters = ros::masters(&pair, folder)?;
         Ok(Self { _masters: masters, attacker, pair, _confined: confined })
     }
 
@@ -59,11 +54,6 @@ impl Ground {
     pub fn computer(&self, number: usize) -> &Computer {
         if number == ROBOT { &self.pair.robot } else { &self.pair.base }
     }
-}
-
-/// Returns a ROS 1 program on a computer with its own master.
-pub fn program<'a>(computer: &'a Computer, folder: &'a Path) -> RosProgram<'a> {
-    RosProgram { computer, middleware: Middleware::own(Ros::One), folder }
 }
 
 /// Returns the public key in a daemon's status.
@@ -100,6 +90,6 @@ pub fn edit_base(folder: &Path, before: &str, after: &str) -> Result<()> {
 /// Creates a folder for the output of one phase.
 pub fn subfolder(folder: &Path, name: &str) -> Result<PathBuf> {
     let folder = folder.join(name);
-    std::fs::create_dir_all(&folder)?;
+    make_folder(&folder)?;
     Ok(folder)
 }

@@ -9,19 +9,19 @@ mod forgery;
 pub(super) mod ground;
 mod scene;
 
-use super::case::{Bound, Verdict};
-use super::daemon::DaemonSetup;
-use super::report::{About, Conclusion, tell, verdict_lines};
-use crate::progress::Progress;
-use crate::stats::median;
+use super::output::Output;
+use super::setup::daemon::DaemonSetup;
+use super::verdict::{Bound, Conclusion, Verdict, verdict_lines};
+use crate::rig::progress::Progress;
+use crate::rig::stats::median;
+use crate::rig::table::{self, bar, figure, left, number, right};
 use anyhow::Result;
 use attacker::RATE_PER_S;
 use forgery::Forgery;
 use ground::{COUNTED, RECEIVED, TIMES_QUIET};
-use scene::{Attack, Figures, Meeting, Restart, Scene};
+use scene::{Attack, Figures, FloodFigures, Meeting, Restart, Scene};
 use serde::Serialize;
 use std::fmt::Write;
-use std::path::Path;
 use std::time::Duration;
 
 /// Name on the command line.
@@ -39,23 +39,18 @@ const AROUND: Duration = Duration::from_secs(4);
 const MEETING_TIME: Duration = Duration::from_secs(6);
 
 #[derive(Serialize)]
-struct FloodReport {
-    case: &'static str,
-    #[serde(flatten)]
-    about: About,
+struct AllFigures<'a> {
     meant_per_s: u32,
     counted_s: f64,
-    phases: Vec<Figures>,
-    meetings: Vec<Meeting>,
-    verdicts: Vec<Verdict>,
+    phases: &'a [Figures],
+    meetings: &'a [Meeting],
 }
 
-/// Runs the case with `rounds` rounds; the report and the raw samples go to `folder`.
-pub fn run(setup: &DaemonSetup, rounds: u64, folder: &Path, as_json: bool) -> Result<Conclusion> {
-    std::fs::create_dir_all(folder)?;
+/// Runs the case with `rounds` rounds.
+pub fn run(setup: &DaemonSetup, rounds: u64, output: &Output) -> Result<Conclusion> {
     let progress = Progress::new(stages(rounds));
     progress.next();
-    let mut scene = Scene::new(setup, folder)?;
+    let mut scene = Scene::new(setup, &output.folder)?;
     let (mut phases, mut meetings) = (Vec::new(), Vec::new());
     for round in 1..=rounds {
         for attack in attacks() {
@@ -69,18 +64,19 @@ pub fn run(setup: &DaemonSetup, rounds: u64, folder: &Path, as_json: bool) -> Re
     }
     progress.finish();
     let verdicts = verdicts(&phases);
-    let text = table(&phases, &meetings) + "\n" + &verdict_lines(&verdicts);
-    let (about, counted_s) = (About::now(), COUNTED.as_secs_f64());
-    let conclusion = Conclusion::of(&verdicts);
-    let meant_per_s = RATE_PER_S;
-    let report =
-        FloodReport { case: NAME, about, meant_per_s, counted_s, phases, meetings, verdicts };
-    let raw = format!("report.json and raw samples are in {}", folder.display());
     let words = format!(
-        "\n{NAME}: {RATE_PER_S} forged handshakes/s to one daemon of two, 6 Mbps between them\n{text}\n{raw}"
+        " {RATE_PER_S} forged handshakes/s to one daemon of two, 6 Mbps between them\n{}\n{}\n{}",
+        table(&phases, &meetings),
+        verdict_lines(&verdicts),
+        output.raw_line()
     );
-    tell(&report, folder, as_json, &words)?;
-    Ok(conclusion)
+    let figures = AllFigures {
+        meant_per_s: RATE_PER_S,
+        counted_s: COUNTED.as_secs_f64(),
+        phases: &phases,
+        meetings: &meetings,
+    };
+    output.conclude(figures, verdicts, &words)
 }
 
 /// Returns the phases of one round in order; `None` is the baseline without an attack.
@@ -140,55 +136,45 @@ fn verdicts(phases: &[Figures]) -> Vec<Verdict> {
 }
 
 fn table(phases: &[Figures], meetings: &[Meeting]) -> String {
-    let mut text = format!(
-        "{:5} {:18} | {:>6} {:>6} {:>6} {:>6} | {:>8} | {:>6} {:>6} | {:>8} {:>8} {:>6} {:>6} | refused\n",
-        "round",
-        "phase",
-        "laser%",
-        "p50",
-        "p99",
-        "max",
-        "image ms",
-        "robot%",
-        "base%",
-        "forged/s",
-        "answer/s",
-        "bytes%",
-        "full%"
+    let mut text = table::text(
+        phases,
+        &[
+            right("round", 5, |it: &Figures| it.round.to_string()),
+            left("phase", 18, |it| it.phase.clone()),
+            bar(),
+            right("laser%", 6, |it| format!("{:.1}", it.laser.mdr_percent)),
+            right("p50", 6, |it| figure(it.laser.delay_ms, |delay| delay.p50, 2)),
+            right("p99", 6, |it| figure(it.laser.delay_ms, |delay| delay.p99, 2)),
+            right("max", 6, |it| figure(it.laser.delay_ms, |delay| delay.max, 2)),
+            bar(),
+            right("image ms", 8, |it| figure(it.image.delay_ms, |delay| delay.mean, 1)),
+            bar(),
+            right("robot%", 6, |it| format!("{:.1}", it.cpu_percent[0])),
+            right("base%", 6, |it| format!("{:.1}", it.cpu_percent[1])),
+            bar(),
+            right("forged/s", 8, |it| it.of_flood(|flood| flood.received_per_s, 0)),
+            right("answer/s", 8, |it| it.of_flood(|flood| flood.answers_per_s, 0)),
+            right("bytes%", 6, |it| it.of_flood(|flood| flood.answered_bytes_percent, 1)),
+            right("full%", 6, |it| it.of_flood(|flood| flood.overflowed_percent, 2)),
+            bar(),
+            left("refused", 0, |it| {
+                let counts = it.refused.iter().map(|(reason, count)| format!("{reason} {count}"));
+                counts.collect::<Vec<_>>().join(", ")
+            }),
+        ],
     );
-    for it in phases {
-        let laser = it.laser.delay_ms.map_or([f64::NAN; 3], |d| [d.p50, d.p99, d.max]);
-        let image = it.image.delay_ms.map_or(f64::NAN, |d| d.mean);
-        let flood = it.flood.as_ref().map_or([0.0; 4], |f| {
-            [f.received_per_s, f.answers_per_s, f.answered_bytes_percent, f.overflowed_percent]
-        });
-        let refused: Vec<String> =
-            it.refused.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
-        let _ = writeln!(
-            text,
-            "{:>5} {:18} | {:>6.1} {:>6.2} {:>6.2} {:>6.2} | {:>8.1} | {:>6.1} {:>6.1} | {:>8.0} {:>8.0} {:>6.1} {:>6.2} | {}",
-            it.round,
-            it.phase,
-            it.laser.mdr_percent,
-            laser[0],
-            laser[1],
-            laser[2],
-            image,
-            it.cpu_percent[0],
-            it.cpu_percent[1],
-            flood[0],
-            flood[1],
-            flood[2],
-            flood[3],
-            refused.join(", ")
-        );
-    }
-    for meeting in meetings {
-        let all: Vec<String> = meeting.seconds.iter().map(|s| format!("{s:.2}")).collect();
-        let phase = &meeting.phase;
+    for Meeting { phase, seconds } in meetings {
+        let all: Vec<String> = seconds.iter().map(|s| format!("{s:.2}")).collect();
         let _ = writeln!(text, "met again, {phase}: {} s", all.join(", "));
     }
     text
+}
+
+impl Figures {
+    /// Formats a figure of the flood; 0 without a flood.
+    fn of_flood(&self, of: fn(&FloodFigures) -> f64, decimals: usize) -> String {
+        number(Some(self.flood.as_ref().map_or(0.0, of)), decimals)
+    }
 }
 
 #[cfg(test)]

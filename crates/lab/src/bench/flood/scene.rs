@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Robot, base and attacker; one phase of the load, and one restart.
 
-use super::super::daemon::{Daemon, DaemonSetup};
-use super::super::flows::Flow;
-use super::super::ros::{self, Middleware, Ros};
-use super::super::trial::Load;
-use super::super::usage::{MachineTicks, Watch};
-use super::super::world::Computer;
-use super::attacker::{Counters, Flood, RATE_PER_S};
+use super::attacker::{Assault, RATE_PER_S, Rates};
 use super::forgery::{Forgery, Tap};
 use super::ground::{
     BASE, COUNTED, Ground, LEAD, NAMES, ROBOT, edit_base, key, refused, refused_since, subfolder,
 };
 use super::name;
-use crate::processes::POLL_PERIOD;
-use crate::stats::Summary;
-use anyhow::{Context, Result, ensure};
+use crate::bench::setup::daemon::{Daemon, DaemonSetup, write_statuses};
+use crate::bench::setup::flows::Flow;
+use crate::bench::setup::load::Load;
+use crate::bench::setup::ros;
+use crate::bench::setup::usage::{MachineTicks, Watch};
+use crate::bench::setup::world::Computer;
+use crate::rig::processes::wait_for;
+use crate::rig::stats::Summary;
+use anyhow::{Context, Result};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -134,23 +134,11 @@ pub struct Scene<'a> {
     ground: Ground,
 }
 
-/// A flood, and the counts when it started.
-struct Assault {
-    flood: Flood,
-    victim: usize,
-    since: Instant,
-    before: Counters,
-}
-
 impl<'a> Scene<'a> {
     /// Starts everything on the first processor.
     pub fn new(setup: &'a DaemonSetup, folder: &'a Path) -> Result<Self> {
         let ground = Ground::new(folder)?;
-        let pair = &ground.pair;
-        let mut daemons = Vec::from(setup.start(&pair.robot, &pair.base, folder)?);
-        for daemon in &mut daemons {
-            daemon.await_connected()?;
-        }
+        let daemons = setup.start(&ground.pair, folder)?;
         let keys = [key(&daemons[ROBOT].status()?)?, key(&daemons[BASE].status()?)?];
         let recorded = [vec![], vec![]];
         let mut scene = Self { setup, folder, daemons, keys, recorded, ground };
@@ -165,11 +153,7 @@ impl<'a> Scene<'a> {
     fn record(&mut self, who: usize) -> Result<Vec<u8>> {
         let tap = Tap::open(self.computer(who))?;
         self.daemons.remove(who).end()?;
-        let mut call = None;
-        wait(|| {
-            call = tap.call()?;
-            Ok(call.is_some())
-        })?;
+        let call = wait_for(MEETING_PATIENCE, || tap.call())?;
         self.daemons.insert(who, self.setup.run(self.computer(who), self.folder, self.folder)?);
         self.await_connected()?;
         call.with_context(|| format!("{} is not called", NAMES[who]))
@@ -196,9 +180,8 @@ impl<'a> Scene<'a> {
     pub fn phase(&mut self, round: u64, attack: Option<Attack>) -> Result<Figures> {
         let phase = name(attack);
         let folder = subfolder(self.folder, &format!("{}-{round}", phase.replace(' ', "-")))?;
-        let middleware = Middleware::own(Ros::One);
         let flows = [Flow::Laser, Flow::Image];
-        let mut load = Load::start(middleware, &flows, &self.ground.pair, &folder)?;
+        let mut load = Load::own(&flows, &self.ground.pair, &folder)?;
         let asked = attack.map_or(BASE, |attack| attack.victim);
         let refused_before = refused(&self.daemons[asked].status()?);
         let before = self.resident()?;
@@ -208,25 +191,20 @@ impl<'a> Scene<'a> {
         load.publish(COUNTED)?;
         let watched = watch.stop(&self.daemons)?;
         let machine_busy_percent = MachineTicks::now()?.busy_percent_since(ticks);
-        let flood = assault.map(|it| self.end(it)).transpose()?;
+        let flood = assault.map(|it| self.end(it, asked)).transpose()?;
         let after = self.resident()?;
         load.drain(COUNTED)?;
-        // Read before the publishers end, because their topics end with them.
-        for (daemon, name) in self.daemons.iter().zip(NAMES) {
-            let file = folder.join(format!("{name}.status.json"));
-            std::fs::write(file, format!("{:#}\n", daemon.status()?))?;
-        }
+        write_statuses(&self.daemons, &folder)?;
         load.write()?;
         load.leave()?;
-        let samples = |flow: Flow| -> Result<Summary> {
-            Ok(ros::samples(&folder, flow)?.summary(Some(flow.period())))
-        };
+        let mut summaries = ros::summaries(&folder, &flows)?;
+        let mut summary = |flow| summaries.remove(&flow).context("no figures of a flow");
         let refused = refused_since(&self.daemons[asked].status()?, &refused_before);
         Ok(Figures {
             round,
             phase,
-            laser: samples(Flow::Laser)?,
-            image: samples(Flow::Image)?,
+            laser: summary(Flow::Laser)?,
+            image: summary(Flow::Image)?,
             cpu_percent: [watched[ROBOT].cpu_percent, watched[BASE].cpu_percent],
             grown_bytes: [after[ROBOT] - before[ROBOT], after[BASE] - before[BASE]],
             machine_busy_percent,
@@ -242,28 +220,22 @@ impl<'a> Scene<'a> {
         Ok([of(ROBOT)?, of(BASE)?])
     }
 
-    fn assault(&self, attack: Attack) -> Result<Assault> {
+    fn assault(&self, attack: Attack) -> Result<Assault<()>> {
         let Attack { victim, forgery } = attack;
         let datagrams = forgery.datagrams(&self.keys[victim], &self.recorded[victim]);
-        let (before, since) = (Counters::of(self.computer(victim))?, Instant::now());
-        let flood = self.ground.attacker.start(victim, &datagrams)?;
-        Ok(Assault { flood, victim, since, before })
+        let flood = || self.ground.attacker.flood(victim, &datagrams);
+        Assault::start(self.computer(victim), flood)
     }
 
-    fn end(&self, assault: Assault) -> Result<FloodFigures> {
-        let Assault { flood, victim, since, before } = assault;
-        let (after, seconds) = (Counters::of(self.computer(victim))?, since.elapsed());
-        flood.stop()?;
-        let per_s = |now: u64, before: u64| (now - before) as f64 / seconds.as_secs_f64();
-        let received = [0, 1].map(|it| per_s(after.received[it], before.received[it]));
-        let sent = [0, 1].map(|it| per_s(after.sent[it], before.sent[it]));
-        let overflowed = per_s(after.overflowed, before.overflowed);
+    fn end(&self, assault: Assault<()>, victim: usize) -> Result<FloodFigures> {
+        let ((), rates) = assault.end(self.computer(victim))?;
+        let Rates { received, received_bytes, sent, sent_bytes, overflowed_percent } = rates;
         Ok(FloodFigures {
-            received_per_s: received[0],
-            received_bytes_per_s: received[1],
-            answers_per_s: sent[0],
-            answered_bytes_percent: 100.0 * sent[1] / received[1],
-            overflowed_percent: 100.0 * overflowed / received[0],
+            received_per_s: received,
+            received_bytes_per_s: received_bytes,
+            answers_per_s: sent,
+            answered_bytes_percent: 100.0 * sent_bytes / received_bytes,
+            overflowed_percent,
         })
     }
 
@@ -272,7 +244,9 @@ impl<'a> Scene<'a> {
         let assault = restart.attack.map(|attack| self.assault(attack)).transpose()?;
         std::thread::sleep(LEAD);
         let seconds = (0..times).map(|_| self.meet(restart.who)).collect::<Result<_>>()?;
-        assault.map(|it| self.end(it)).transpose()?;
+        if let (Some(assault), Some(attack)) = (assault, restart.attack) {
+            self.end(assault, attack.victim)?;
+        }
         Ok(Meeting { phase: restart.name(), seconds })
     }
 
@@ -280,31 +254,21 @@ impl<'a> Scene<'a> {
     /// the seconds until both report their peer up.
     fn meet(&mut self, who: usize) -> Result<f64> {
         drop(self.daemons.remove(who));
-        let missed = wait(|| Ok(!is_up(&self.daemons[0].status()?)))?;
-        ensure!(missed.is_some(), "a daemon that was killed is not missed");
+        let is_missed = || Ok((!is_up(&self.daemons[0].status()?)).then_some(()));
+        wait_for(MEETING_PATIENCE, is_missed)?.context("a daemon that was killed is not missed")?;
         std::thread::sleep(FORGOTTEN_AFTER);
         self.daemons.insert(who, self.setup.run(self.computer(who), self.folder, self.folder)?);
-        let met = wait(|| {
+        let start = Instant::now();
+        let met = wait_for(MEETING_PATIENCE, || {
             // There is no status before the daemon listens.
             let mut all = self.daemons.iter();
-            Ok(all.all(|daemon| daemon.status().is_ok_and(|status| is_up(&status))))
+            let met = all.all(|daemon| daemon.status().is_ok_and(|status| is_up(&status)));
+            Ok(met.then(|| start.elapsed().as_secs_f64()))
         })?;
-        Ok(met.map_or(f64::INFINITY, |time| time.as_secs_f64()))
+        Ok(met.unwrap_or(f64::INFINITY))
     }
 }
 
 fn is_up(status: &Value) -> bool {
     status["peers"][0]["state"] == "up"
-}
-
-/// Returns the time until `holds` returns true; `None` if it does not within the patience.
-fn wait(mut holds: impl FnMut() -> Result<bool>) -> Result<Option<Duration>> {
-    let start = Instant::now();
-    while start.elapsed() < MEETING_PATIENCE {
-        if holds()? {
-            return Ok(Some(start.elapsed()));
-        }
-        std::thread::sleep(POLL_PERIOD);
-    }
-    Ok(None)
 }

@@ -3,12 +3,14 @@
 //! library alone or on the ROS 2 gateway. They use the same commands as `ros/publish.py` and
 //! `ros/subscribe.py`, which can replace either.
 
-use crate::bench::ros::DOMAIN;
-use crate::clock::monotonic_ns;
+use crate::bench::setup::ros::DOMAIN;
+use crate::rig::clock::monotonic_ns;
+use crate::rig::stamp::{STAMP_BYTES, Stamp};
+use crate::rig::stats::{Arrival, write_rows};
 use anyhow::{Context, Result, bail, ensure};
 use bytes::{Bytes, BytesMut};
-use std::io::{BufRead, Write};
-use std::path::{Path, PathBuf};
+use std::io::BufRead;
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -25,8 +27,6 @@ const DDS_TYPE: &str = "std_msgs::msg::dds_::UInt8MultiArray_";
 /// Bytes of the encapsulation, an empty layout (no dimensions, offset 0), and the length of the
 /// data.
 const HEAD: usize = 16;
-/// Bytes of the sequence number and the time sent, at the start of the data.
-const STAMP: usize = 16;
 /// Sequence number of messages that only show that the path works, as in `ros/flows.py`.
 const WARM_UP: u64 = 999_999_999_999;
 const WARM_UP_PERIOD: Duration = Duration::from_millis(50);
@@ -88,7 +88,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 type Write1 = Box<dyn Fn(Bytes) -> Result<()>>;
 
 fn publish(arguments: &Arguments) -> Result<()> {
-    ensure!(arguments.bytes >= HEAD + STAMP, "a message has at least {} bytes", HEAD + STAMP);
+    ensure!(
+        arguments.bytes >= HEAD + STAMP_BYTES,
+        "a message has at least {} bytes",
+        HEAD + STAMP_BYTES
+    );
     let write = match arguments.by {
         By::Bare => bare_writer(arguments.depth)?,
         By::Gateway => gateway_writer(arguments.depth)?,
@@ -107,7 +111,7 @@ fn publish(arguments: &Arguments) -> Result<()> {
         return Ok(());
     }
     let rows = sent.iter().enumerate().map(|(sequence, sent)| format!("{sequence},{sent}"));
-    write_rows(&arguments.output, "sequence,sent_ns", rows)?;
+    write_rows(&arguments.output, std::iter::once("sequence,sent_ns".into()).chain(rows))?;
     println!("written");
     Ok(())
 }
@@ -142,7 +146,7 @@ fn publish_counted(
             std::thread::sleep(Duration::from_nanos(due.saturating_sub(monotonic_ns())));
         }
         let message = message(arguments.bytes, sequence);
-        sent.push(stamp_of(&message).context("a message without a stamp")?.1);
+        sent.push(stamp_of(&message).context("a message without a stamp")?.sent_ns);
         write(message)?;
     }
     Ok(sent)
@@ -153,15 +157,12 @@ fn message(bytes: usize, sequence: u64) -> Bytes {
     let mut message = BytesMut::zeroed(bytes);
     message[1] = 1;
     message[12..16].copy_from_slice(&((bytes - HEAD) as u32).to_le_bytes());
-    message[HEAD..HEAD + 8].copy_from_slice(&sequence.to_le_bytes());
-    message[HEAD + 8..HEAD + STAMP].copy_from_slice(&monotonic_ns().to_le_bytes());
+    Stamp { sequence, sent_ns: monotonic_ns() }.write(&mut message[HEAD..]);
     message.freeze()
 }
 
-/// Returns the sequence number and the time sent.
-fn stamp_of(message: &[u8]) -> Option<(u64, u64)> {
-    let number = |at: usize| Some(u64::from_le_bytes(message.get(at..at + 8)?.try_into().ok()?));
-    Some((number(HEAD)?, number(HEAD + 8)?))
+fn stamp_of(message: &[u8]) -> Option<Stamp> {
+    Stamp::read(message.get(HEAD..)?)
 }
 
 fn specification(qos: &Dds) -> Specification<'_> {
@@ -234,15 +235,14 @@ struct Received {
 #[derive(Default)]
 struct State {
     warm: bool,
-    /// Sequence number, time sent and time received.
-    rows: Vec<[u64; 3]>,
+    rows: Vec<Arrival>,
     expected: Option<usize>,
 }
 
 impl Received {
     fn take(&self, message: &[u8]) {
-        let received = monotonic_ns();
-        let Some((sequence, sent)) = stamp_of(message) else { return };
+        let received_ns = monotonic_ns();
+        let Some(Stamp { sequence, sent_ns }) = stamp_of(message) else { return };
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if sequence == WARM_UP {
             if !std::mem::replace(&mut state.warm, true) {
@@ -250,14 +250,14 @@ impl Received {
             }
             return;
         }
-        state.rows.push([sequence, sent, received]);
+        state.rows.push(Arrival { sequence, sent_ns, received_ns });
         if state.expected.is_some_and(|count| state.rows.len() >= count) {
             self.more.notify_all();
         }
     }
 
     /// Waits for `count` messages, at most for `patience`; returns the messages received.
-    fn await_count(&self, count: usize, patience: Duration) -> Vec<[u64; 3]> {
+    fn await_count(&self, count: usize, patience: Duration) -> Vec<Arrival> {
         let until = Instant::now() + patience;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.expected = Some(count);
@@ -297,9 +297,9 @@ fn subscribe(arguments: &Arguments) -> Result<()> {
     let patience = Duration::from_secs_f64(wait_s.parse()?);
     let rows = received.await_count(count.parse()?, patience);
     println!("done");
-    let lines =
-        rows.iter().map(|[sequence, sent, received]| format!("{sequence},{sent},{received}"));
-    write_rows(&arguments.output, "sequence,sent_ns,received_ns", lines)?;
+    let line = |it: &Arrival| format!("{},{},{}", it.sequence, it.sent_ns, it.received_ns);
+    let head = std::iter::once("sequence,sent_ns,received_ns".into());
+    write_rows(&arguments.output, head.chain(rows.iter().map(line)))?;
     println!("written");
     Ok(())
 }
@@ -324,15 +324,6 @@ fn orders() -> Receiver<String> {
     orders
 }
 
-fn write_rows(file: &Path, head: &str, rows: impl Iterator<Item = String>) -> Result<()> {
-    let mut out = std::io::BufWriter::new(std::fs::File::create(file)?);
-    writeln!(out, "{head}")?;
-    for row in rows {
-        writeln!(out, "{row}")?;
-    }
-    out.flush().with_context(|| format!("writing {}", file.display()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -342,7 +333,7 @@ mod tests {
         let message = message(1024, 7);
         assert_eq!(message.len(), 1024);
         assert_eq!(message[..HEAD], [0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xf0, 3, 0, 0]);
-        assert_eq!(stamp_of(&message).unwrap().0, 7);
-        assert_eq!(stamp_of(&message[..HEAD + STAMP - 1]), None);
+        assert_eq!(stamp_of(&message).unwrap().sequence, 7);
+        assert_eq!(stamp_of(&message[..HEAD + STAMP_BYTES - 1]), None);
     }
 }

@@ -5,19 +5,19 @@ pub mod ends;
 mod idle;
 mod stream;
 
-use super::case::{Bound, Verdict};
-use super::daemon::DaemonSetup;
-use super::flows::Flow;
-use super::report::{About, Conclusion, tell, verdict_lines};
-use super::ros::{self, Middleware, Range, ros2_packages};
-use super::trial::Load as RosLoad;
-use super::world::{Link, LinkLimits, Pair};
-use crate::progress::Progress;
-use crate::stats::{Samples, median};
+use super::output::Output;
+use super::setup::daemon::{Daemon, DaemonSetup};
+use super::setup::flows::Flow;
+use super::setup::load::Load as RosLoad;
+use super::setup::ros::{self, Middleware, Range, ros2_packages};
+use super::setup::world::{Link, Pair};
+use super::verdict::{Bound, Conclusion, Verdict, verdict_lines};
+use crate::rig::processes::make_folder;
+use crate::rig::stats::{Delay, Samples, median, middle, spread};
+use crate::rig::table::{self, bar, left, right};
 use anyhow::{Context, Result};
 use ends::By;
 use serde::Serialize;
-use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
 use stream::{End, Load, Stream};
@@ -25,7 +25,6 @@ use stream::{End, Load, Stream};
 /// Name on the command line.
 pub const NAME: &str = "ros2-gateway";
 
-const UNLIMITED: Link = Link::Wire(LinkLimits { rate_bps: None, loss: 0.0 });
 /// Increase of the median delay of 1 KB by each side.
 const ADDED_MS: Bound = Bound::AtMost(0.3);
 /// Messages received per second, percent of a subscriber's on the DDS library.
@@ -33,46 +32,31 @@ const THROUGHPUT_PERCENT: Bound = Bound::AtLeast(80.0);
 const LARGE_RECEIVED: Bound = Bound::AtLeast(100.0);
 
 /// 1 KB at 200 Hz for three seconds.
-const SMALL: Load =
-    Load { bytes: 1024, count: 600, period: Duration::from_millis(5), burst: 1, depth: 10 };
+const SMALL: Load = load(1024, 600, 5);
 const SMALL_ROUNDS: usize = 5;
 /// As fast as they are received: the publisher keeps all messages and waits for its subscriber.
 const FLOODS: [(&str, Load); 2] = [
-    ("1 KB", Load { bytes: 1024, count: 200_000, period: Duration::ZERO, burst: 1, depth: 0 }),
-    ("64 KB", Load { bytes: 65_536, count: 8_000, period: Duration::ZERO, burst: 1, depth: 0 }),
+    ("1 KB", Load { depth: 0, ..load(1024, 200_000, 0) }),
+    ("64 KB", Load { depth: 0, ..load(65_536, 8_000, 0) }),
 ];
 /// Each burst fits into the gateway's queue and into its writer's history.
 const BURSTS: [(&str, Load); 2] = [
-    (
-        "1 KB",
-        Load {
-            bytes: 1024,
-            count: 20_000,
-            period: Duration::from_millis(100),
-            burst: 1000,
-            depth: 1000,
-        },
-    ),
-    (
-        "64 KB",
-        Load {
-            bytes: 65_536,
-            count: 2_000,
-            period: Duration::from_millis(100),
-            burst: 100,
-            depth: 1000,
-        },
-    ),
+    ("1 KB", Load { burst: 1000, depth: 1000, ..load(1024, 20_000, 100) }),
+    ("64 KB", Load { burst: 100, depth: 1000, ..load(65_536, 2_000, 100) }),
 ];
 const THROUGHPUT_ROUNDS: usize = 3;
 /// 4 MB at 10 Hz, with rclpy's default profile.
-const LARGE: Load =
-    Load { bytes: 4_000_000, count: 40, period: Duration::from_millis(100), burst: 1, depth: 10 };
+const LARGE: Load = load(4_000_000, 40, 100);
 const LARGE_ROUNDS: usize = 3;
 const WHOLE_ROUNDS: usize = 3;
 const WHOLE_TIME: Duration = Duration::from_secs(6);
 
 const BARE: End = End::Own(By::Bare);
+
+/// Returns single messages at a period, of which rclpy's default profile keeps ten.
+const fn load(bytes: usize, count: u64, period_ms: u64) -> Load {
+    Load { bytes, count, period: Duration::from_millis(period_ms), burst: 1, depth: 10 }
+}
 
 /// One figure of each round, without the gateway and through it.
 #[derive(Debug, Serialize)]
@@ -86,13 +70,9 @@ struct Row {
 }
 
 #[derive(Serialize)]
-struct GatewayReport {
-    case: &'static str,
-    #[serde(flatten)]
-    about: About,
+struct Figures<'a> {
     ros2_packages: String,
-    rows: Vec<Row>,
-    verdicts: Vec<Verdict>,
+    rows: &'a [Row],
 }
 
 /// The parts of a run.
@@ -100,7 +80,6 @@ struct Scene<'a> {
     pair: Pair,
     setup: &'a DaemonSetup,
     folder: &'a Path,
-    progress: Progress,
 }
 
 /// A figure computed from the samples of a round.
@@ -140,7 +119,7 @@ impl Measure {
     }
 }
 
-fn delay(samples: &Samples, of: fn(crate::stats::Delay) -> f64) -> f64 {
+fn delay(samples: &Samples, of: fn(Delay) -> f64) -> f64 {
     samples.summary(None).delay_ms.map_or(f64::INFINITY, of)
 }
 
@@ -166,61 +145,47 @@ fn burst_rate(samples: &Samples, burst: u64) -> f64 {
     median((0..bursts).map(|number| rate(number).unwrap_or(0.0))).unwrap_or(f64::NAN)
 }
 
-/// Runs the case; the report and raw samples go to `folder`.
-pub fn run(
-    name: &'static str,
-    setup: &DaemonSetup,
-    folder: &Path,
-    as_json: bool,
-) -> Result<Conclusion> {
-    std::fs::create_dir_all(folder)?;
-    let stage = |text: &str, seconds| (format!("{name}: {text}"), Duration::from_secs(seconds));
-    let progress = Progress::new(vec![
-        stage("1 KB at 200 Hz, read and written", 90),
-        stage("as fast as it goes, read and written", 80),
-        stage("4 MB to and from rclpy", 90),
-        stage("rclpy to rclpy over two daemons", 75),
-        stage("daemons idle", 75),
+/// Runs the case.
+pub fn run(setup: &DaemonSetup, output: &Output) -> Result<Conclusion> {
+    let seconds = Duration::from_secs;
+    let progress = output.progress(&[
+        ("1 KB at 200 Hz, read and written", seconds(90)),
+        ("as fast as it goes, read and written", seconds(80)),
+        ("4 MB to and from rclpy", seconds(90)),
+        ("rclpy to rclpy over two daemons", seconds(75)),
+        ("daemons idle", seconds(75)),
     ]);
-    let scene = Scene { pair: Pair::new(UNLIMITED, 0)?, setup, folder, progress };
+    let (pair, folder) = (Pair::new(Link::UNLIMITED, 0)?, &*output.folder);
+    let scene = Scene { pair, setup, folder };
     let mut rows = scene.small()?;
-    rows.extend(scene.throughput()?);
-    rows.extend(scene.large()?);
-    rows.extend(scene.whole()?);
+    for part in [Scene::throughput, Scene::large, Scene::whole] {
+        progress.next();
+        rows.extend(part(&scene)?);
+    }
     let mut verdicts: Vec<Verdict> = rows.iter().filter_map(Row::verdict).collect();
-    scene.progress.next();
+    progress.next();
     verdicts.extend(idle::run(setup, &scene.pair, &folder.join("idle"))?);
-    scene.progress.finish();
-    let conclusion = Conclusion::of(&verdicts);
-    let text = table(&rows) + "\n" + &verdict_lines(&verdicts);
-    let (about, ros2_packages) = (About::now(), ros2_packages());
-    let report = GatewayReport { case: name, about, ros2_packages, rows, verdicts };
-    let raw = format!("report.json and raw samples are in {}", folder.display());
+    progress.finish();
     let words = format!(
-        "\n{name}: the same stream past the gateway and through it, in turns\n{text}\n{raw}"
+        " the same stream past the gateway and through it, in turns\n{}\n{}\n{}",
+        table(&rows),
+        verdict_lines(&verdicts),
+        output.raw_line()
     );
-    tell(&report, folder, as_json, &words)?;
-    Ok(conclusion)
+    let figures = Figures { ros2_packages: ros2_packages(), rows: &rows };
+    output.conclude(figures, verdicts, &words)
 }
 
 impl Scene<'_> {
     fn small(&self) -> Result<Vec<Row>> {
-        self.progress.next();
         let measures = [P50.to_reach(Target::Added(ADDED_MS)), P99, RECEIVED];
-        let mut rows =
-            self.in_turns("1 KB at 200 Hz, read", reading, SMALL, SMALL_ROUNDS, &measures)?;
-        rows.extend(self.in_turns(
-            "1 KB at 200 Hz, written",
-            writing,
-            SMALL,
-            SMALL_ROUNDS,
-            &measures,
-        )?);
+        let (read, written) = ("1 KB at 200 Hz, read", "1 KB at 200 Hz, written");
+        let mut rows = self.in_turns(read, reading, SMALL, SMALL_ROUNDS, &measures)?;
+        rows.extend(self.in_turns(written, writing, SMALL, SMALL_ROUNDS, &measures)?);
         Ok(rows)
     }
 
     fn throughput(&self) -> Result<Vec<Row>> {
-        self.progress.next();
         let (rounds, mut rows) = (THROUGHPUT_ROUNDS, Vec::new());
         let steady = STEADY.to_reach(Target::Share(THROUGHPUT_PERCENT));
         for (size, load) in FLOODS {
@@ -235,7 +200,6 @@ impl Scene<'_> {
     }
 
     fn large(&self) -> Result<Vec<Row>> {
-        self.progress.next();
         let received = RECEIVED.to_reach(Target::Through(LARGE_RECEIVED));
         let (rounds, measures) = (LARGE_ROUNDS, [received, P50, P99]);
         // Without the gateway, both ends are rclpy.
@@ -248,7 +212,7 @@ impl Scene<'_> {
         Ok(rows)
     }
 
-    /// Runs streams without the gateway and through it alternately, round by round.
+    /// Runs streams without the gateway and through it alternately.
     fn in_turns(
         &self,
         what: &str,
@@ -257,63 +221,57 @@ impl Scene<'_> {
         rounds: usize,
         measures: &[Measure],
     ) -> Result<Vec<Row>> {
-        let mut rows: Vec<Row> = measures.iter().map(|it| Row::new(what, it)).collect();
-        for round in 1..=rounds {
-            for by in [By::Bare, By::Gateway] {
-                let (from, to) = ends(by);
-                let stream = Stream { computer: &self.pair.robot, from, to, load };
-                let name = format!("{what}-{}-to-{}-{round}", from.name(), to.name());
-                let samples = stream
-                    .run(&self.folder.join(name.replace(", ", "-").replace(' ', "-")))
-                    .with_context(|| format!("{what}, round {round}"))?;
-                for (row, measure) in rows.iter_mut().zip(measures) {
-                    row.of(by).push((measure.of)(&samples, load.burst));
-                }
-            }
-        }
-        Ok(rows)
+        let stream = |by, round| {
+            let (from, to) = ends(by);
+            let stream = Stream { computer: &self.pair.robot, from, to, load };
+            let name = format!("{what}-{}-to-{}-{round}", from.name(), to.name());
+            stream.run(&self.folder.join(name.replace(", ", "-").replace(' ', "-")))
+        };
+        alternate(what, rounds, measures, load.burst, stream)
     }
 
     /// Measures the delay that users see: the laser from a robot to its base, directly and over two
     /// daemons.
     fn whole(&self) -> Result<Vec<Row>> {
-        self.progress.next();
         let what = "rclpy to rclpy, 1 KB at 50 Hz";
-        let measures = [P50, P99];
-        let mut rows: Vec<Row> = measures.iter().map(|it| Row::new(what, it)).collect();
-        for round in 1..=WHOLE_ROUNDS {
-            for by in [By::Bare, By::Gateway] {
-                let samples = self.laser(by, &self.folder.join(format!("laser-{by:?}-{round}")))?;
-                for (row, measure) in rows.iter_mut().zip(measures) {
-                    row.of(by).push((measure.of)(&samples, 1));
-                }
-            }
-        }
-        Ok(rows)
+        let laser = |by, round| self.laser(by, &self.folder.join(format!("laser-{by:?}-{round}")));
+        alternate(what, WHOLE_ROUNDS, &[P50, P99], 1, laser)
     }
 
     fn laser(&self, by: By, folder: &Path) -> Result<Samples> {
-        std::fs::create_dir_all(folder)?;
+        make_folder(folder)?;
         let (range, mut daemons) = match by {
             By::Bare => (Range::Subnet, Vec::new()),
-            By::Gateway => {
-                let daemons = self.setup.start(&self.pair.robot, &self.pair.base, folder)?;
-                (Range::Localhost, daemons.into())
-            }
+            By::Gateway => (Range::Localhost, self.setup.start(&self.pair, folder)?),
         };
-        for daemon in &mut daemons {
-            daemon.await_connected()?;
-        }
         let middleware = Middleware::Ros2 { range, reliable: true };
         let mut load = RosLoad::start(middleware, &[Flow::Laser], &self.pair, folder)?;
         load.publish(WHOLE_TIME)?;
         load.drain(WHOLE_TIME)?;
         load.write()?;
-        for daemon in &mut daemons {
-            daemon.end()?;
-        }
+        daemons.iter_mut().try_for_each(Daemon::end)?;
         ros::samples(folder, Flow::Laser)
     }
+}
+
+/// Measures without the gateway and through it, round by round.
+fn alternate(
+    what: &str,
+    rounds: usize,
+    measures: &[Measure],
+    burst: u64,
+    samples: impl Fn(By, usize) -> Result<Samples>,
+) -> Result<Vec<Row>> {
+    let mut rows: Vec<Row> = measures.iter().map(|it| Row::new(what, it)).collect();
+    for round in 1..=rounds {
+        for by in [By::Bare, By::Gateway] {
+            let samples = samples(by, round).with_context(|| format!("{what}, round {round}"))?;
+            for (row, measure) in rows.iter_mut().zip(measures) {
+                row.of(by).push((measure.of)(&samples, burst));
+            }
+        }
+    }
+    Ok(rows)
 }
 
 fn reading(by: By) -> (End, End) {
@@ -355,28 +313,26 @@ impl Row {
     }
 }
 
-/// Returns the median; NaN without values.
-fn middle(values: &[f64]) -> f64 {
-    median(values.iter().copied()).unwrap_or(f64::NAN)
-}
-
 /// Returns the medians of the rounds, with minimum and maximum.
 fn table(rows: &[Row]) -> String {
-    let mut text = format!(
-        "{:40} {:6} | {:>10} {:>24} | {:>10} {:>24}\n",
-        "", "", "past it", "", "through it", ""
-    );
-    let part = |values: &[f64]| {
-        let least = values.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let spread = format!("({} to {})", figure(least), figure(most));
-        format!("{:>10} {spread:>24}", figure(middle(values)))
-    };
-    for row in rows {
-        let (past, through) = (part(&row.past), part(&row.through));
-        let _ = writeln!(text, "{:40} {:6} | {past} | {through}", row.what, row.unit);
-    }
-    text
+    table::text(
+        rows,
+        &[
+            left("", 40, |row: &Row| row.what.clone()),
+            left("", 6, |row| row.unit.into()),
+            bar(),
+            right("past it", 10, |row| figure(middle(&row.past))),
+            right("", 24, |row| least_to_most(&row.past)),
+            bar(),
+            right("through it", 10, |row| figure(middle(&row.through))),
+            right("", 24, |row| least_to_most(&row.through)),
+        ],
+    )
+}
+
+fn least_to_most(values: &[f64]) -> String {
+    let [least, most] = spread(values).map(figure);
+    format!("({least} to {most})")
 }
 
 /// Formats a value: milliseconds need decimals, counts do not.

@@ -2,21 +2,18 @@
 //! One publisher and one subscriber, and the delay of each message between them.
 
 use super::ends::{By, Role};
-use crate::bench::ros::{Middleware, Ros, RosProgram, START_PATIENCE, WRITE_PATIENCE};
-use crate::bench::world::Computer;
-use crate::clock::monotonic_ns;
-use crate::processes::Process;
-use crate::stats::Samples;
-use anyhow::{Context, Result};
-use clap::ValueEnum;
-use std::path::{Path, PathBuf};
+use crate::bench::setup::load::{DRAIN_PATIENCE, FIRST_PATIENCE};
+use crate::bench::setup::ros::{self, Middleware, Ros, RosProgram, START_PATIENCE, WRITE_PATIENCE};
+use crate::bench::setup::world::Computer;
+use crate::rig::clock::monotonic_ns;
+use crate::rig::processes::{Process, make_folder, word};
+use crate::rig::stats::Samples;
+use anyhow::Result;
+use std::path::Path;
 use std::time::Duration;
 
 /// Time between the start command and the start of publishing.
 const COUNTDOWN: Duration = Duration::from_millis(300);
-/// Longest wait for the first message, and below for the last one after its publisher is done.
-const FIRST_PATIENCE: Duration = Duration::from_secs(30);
-const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
 /// Publishing may take this much longer than planned.
 const LATENESS: Duration = Duration::from_secs(60);
 
@@ -70,7 +67,7 @@ pub struct Stream<'a> {
 impl Stream<'_> {
     /// Runs the stream; samples and logs go to `folder`, which is created.
     pub fn run(&self, folder: &Path) -> Result<Samples> {
-        std::fs::create_dir_all(folder)?;
+        make_folder(folder)?;
         let [sent, received] = ["sent.csv", "received.csv"].map(|name| folder.join(name));
         let mut subscriber = self.start(self.to, Role::Subscribe, &received, folder)?;
         subscriber.await_line("ready", START_PATIENCE)?;
@@ -78,12 +75,12 @@ impl Stream<'_> {
         publisher.await_line("ready", START_PATIENCE)?;
         subscriber.await_line("first", FIRST_PATIENCE)?;
         let (count, start) = (self.load.count, monotonic_ns() + COUNTDOWN.as_nanos() as u64);
-        publisher.tell(&format!("start {start} {count}"))?;
+        publisher.send_line(&format!("start {start} {count}"))?;
         publisher.await_line("done", COUNTDOWN + self.planned() + LATENESS)?;
-        subscriber.tell(&format!("expect {count} {}", DRAIN_PATIENCE.as_secs()))?;
+        subscriber.send_line(&format!("expect {count} {}", DRAIN_PATIENCE.as_secs()))?;
         subscriber.await_line("done", DRAIN_PATIENCE + WRITE_PATIENCE)?;
         subscriber.await_line("written", WRITE_PATIENCE)?;
-        publisher.tell("write")?;
+        publisher.send_line("write")?;
         publisher.await_line("written", WRITE_PATIENCE)?;
         Samples::read(&sent, &received)
     }
@@ -100,9 +97,8 @@ impl Stream<'_> {
     }
 
     fn own(&self, by: By, role: Role, output: &Path, folder: &Path) -> Result<Process> {
-        let program = std::env::current_exe()?;
-        let mut command = self.computer.command(program.to_str().context("path is not UTF-8")?);
-        let (role, by) = (word(role)?, word(by)?);
+        let mut command = self.computer.command(std::env::current_exe()?);
+        let (role, by) = (word(role), word(by));
         command.args(["--inside", "dds-end", &role, &by]).arg(output);
         let Load { bytes, period, burst, depth, .. } = self.load;
         command
@@ -116,10 +112,8 @@ impl Stream<'_> {
     fn rclpy(&self, role: Role, output: &Path, folder: &Path) -> Result<Process> {
         let middleware = Middleware::own(Ros::Two);
         let program = RosProgram { computer: self.computer, middleware, folder };
-        let output = PathBuf::from(output).into_os_string().into_string();
-        let output = output.ok().context("path is not UTF-8")?;
-        let mut arguments =
-            vec!["ros2".into(), "large".into(), output, format!("--queue={}", self.load.depth)];
+        let queue = format!("--queue={}", self.load.depth);
+        let mut arguments = vec!["ros2".into(), "large".into(), ros::text(output)?, queue];
         let script = match role {
             Role::Publish => {
                 arguments.push(format!("--period-us={}", self.load.period.as_micros()));
@@ -127,11 +121,6 @@ impl Stream<'_> {
             }
             Role::Subscribe => "subscribe.py",
         };
-        program.python(&word(role)?, script, &arguments)
+        program.python(&word(role), script, &arguments)
     }
-}
-
-/// Returns the name of a value on the command line.
-fn word(value: impl ValueEnum) -> Result<String> {
-    Ok(value.to_possible_value().context("a value without a name")?.get_name().to_owned())
 }

@@ -1,28 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Times until messages flow again, from the times of their arrival.
 
+use crate::rig::stats::{Arrival, upper_median};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// Messages flow while no gap between two of them exceeds this: five periods.
 pub const GAP_NS: u64 = 100_000_000;
-
-/// The times at which one message was sent and reached its callback.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Arrival {
-    /// Publisher's timestamp.
-    pub sent_ns: u64,
-    /// Time at which the callback received the message.
-    pub received_ns: u64,
-}
-
-impl Arrival {
-    /// Parses `sequence,sent_ns,received_ns`.
-    pub fn parse(line: &str) -> Option<Self> {
-        let mut fields = line.split(',').skip(1).map(str::parse);
-        Some(Self { sent_ns: fields.next()?.ok()?, received_ns: fields.next()?.ok()? })
-    }
-}
 
 /// The start of a recovery, and the messages that count.
 #[derive(Debug, Clone, Copy)]
@@ -125,6 +109,7 @@ impl Row {
         };
         let (first, steady) = (sorted(|run| run.first_ms), sorted(|run| run.steady_ms));
         let max = |all: &[f64]| all.last().copied().filter(|ms| ms.is_finite());
+        let median = |all: &[f64]| upper_median(all).filter(|ms| ms.is_finite());
         Self {
             what,
             direction,
@@ -137,11 +122,6 @@ impl Row {
             target_ms,
         }
     }
-}
-
-/// Returns the median, of an even number the higher one; `None` without values or if infinite.
-fn median(sorted: &[f64]) -> Option<f64> {
-    sorted.get(sorted.len() / 2).copied().filter(|value| value.is_finite())
 }
 
 /// Returns the state of each neighbour in the output of `ip neigh show`, by address.
@@ -167,8 +147,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn arrivals(times: &[(u64, u64)]) -> Vec<Arrival> {
-        let arrival =
-            |&(sent, received)| Arrival { sent_ns: sent * MS, received_ns: received * MS };
+        let arrival = |&(sent, received): &(u64, u64)| Arrival::from([0, sent * MS, received * MS]);
         times.iter().map(arrival).collect()
     }
 
@@ -205,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_line_cut_short_is_no_arrival() {
-        assert_eq!(Arrival::parse("7,10,20"), Some(Arrival { sent_ns: 10, received_ns: 20 }));
+        assert_eq!(Arrival::parse("7,10,20"), Some(Arrival::from([7, 10, 20])));
         assert_eq!(Arrival::parse("7,10,"), None);
         assert_eq!(Arrival::parse("7,10"), None);
     }

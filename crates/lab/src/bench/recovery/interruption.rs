@@ -3,7 +3,8 @@
 
 use super::figures::{Since, has_port};
 use super::scene::{BASE, Circumstances, ROBOT, Scene};
-use crate::clock::monotonic_ns;
+use crate::rig::clock::monotonic_ns;
+use crate::rig::processes::word;
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use std::path::Path;
@@ -78,8 +79,7 @@ pub struct Turn<'a> {
 impl Interruption {
     /// Returns the name on the command line.
     pub fn name(self) -> String {
-        clap::ValueEnum::to_possible_value(&self)
-            .map_or_else(String::new, |it| it.get_name().into())
+        word(self)
     }
 
     /// Describes the interruption and the time from which the recovery counts.

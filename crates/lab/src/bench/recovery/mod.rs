@@ -6,20 +6,20 @@ mod figures;
 mod interruption;
 mod scene;
 
-use super::case::{Bound, Verdict};
-use super::daemon::DaemonSetup;
-use super::report::{About, Conclusion, tell, verdict_lines};
-use super::usage::MachineTicks;
-use crate::clock::monotonic_ns;
-use crate::processes::POLL_PERIOD;
-use crate::progress::Progress;
+use super::output::Output;
+use super::setup::daemon::DaemonSetup;
+use super::setup::usage::MachineTicks;
+use super::verdict::{Bound, Conclusion, Verdict, verdict_lines};
+use crate::rig::clock::monotonic_ns;
+use crate::rig::processes::{make_folder, wait_for};
+use crate::rig::progress::Progress;
+use crate::rig::table::{self, bar, left, right};
 use anyhow::{Context, Result, ensure};
 use figures::{Recovery, Row};
 pub use interruption::Interruption;
 use interruption::{Cause, REJOIN_MS, Turn};
 use scene::{BASE, LIFESPAN, ROBOT, Scene};
 use serde::Serialize;
-use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
 
@@ -78,39 +78,33 @@ struct Series {
 }
 
 #[derive(Serialize)]
-struct RecoveryReport {
-    case: &'static str,
-    #[serde(flatten)]
-    about: About,
+struct Figures<'a> {
     outage_s: f64,
-    rows: Vec<Row>,
-    verdicts: Vec<Verdict>,
-    series: Vec<Series>,
+    rows: &'a [Row],
+    series: &'a [Series],
 }
 
-/// Runs the case; the report and the raw samples go to `folder`.
-pub fn run(plan: &Plan, folder: &Path, as_json: bool) -> Result<Conclusion> {
+/// Runs the case.
+pub fn run(plan: &Plan, output: &Output) -> Result<Conclusion> {
     let kinds = plan.kinds();
     let progress = Progress::new(plan.stages(&kinds));
     let mut series = Vec::new();
     for &kind in &kinds {
-        let folder = folder.join(kind.name());
+        let folder = output.folder.join(kind.name());
         let tried = plan.repeat(kind, &folder, &progress);
         series.push(tried.with_context(|| format!("{NAME}, {}", kind.name()))?);
     }
     progress.finish();
     let rows: Vec<Row> = series.iter().flat_map(|series| series.rows(plan.outage)).collect();
     let verdicts = verdicts(&rows);
-    let conclusion = Conclusion::of(&verdicts);
-    let text = format!("{}\n{}{REFERENCES}", table(&rows), verdict_lines(&verdicts));
-    let (about, outage_s) = (About::now(), plan.outage.as_secs_f64());
-    let report = RecoveryReport { case: NAME, about, outage_s, rows, verdicts, series };
-    let raw = format!("report.json and raw samples are in {}", folder.display());
     let words = format!(
-        "\n{NAME}: 1 KB at 50 Hz each way between rospy programs, over two daemons\n{text}\n{raw}"
+        " 1 KB at 50 Hz each way between rospy programs, over two daemons\n{}\n{}{REFERENCES}\n{}",
+        table(&rows),
+        verdict_lines(&verdicts),
+        output.raw_line()
     );
-    tell(&report, folder, as_json, &words)?;
-    Ok(conclusion)
+    let figures = Figures { outage_s: plan.outage.as_secs_f64(), rows: &rows, series: &series };
+    output.conclude(figures, verdicts, &words)
 }
 
 impl Plan<'_> {
@@ -141,7 +135,7 @@ impl Plan<'_> {
         let (mut scene, mut runs) = (None, Vec::new());
         for number in 1..=self.runs {
             let folder = folder.join(format!("run-{number}"));
-            std::fs::create_dir_all(&folder)?;
+            make_folder(&folder)?;
             let mut ready = match scene.take() {
                 Some(ready) => ready,
                 None => Scene::new(self.setup, kind.circumstances(), &folder.join("start"))?,
@@ -190,17 +184,15 @@ fn try_once(scene: &mut Scene, kind: Interruption, turn: &Turn) -> Result<Run> {
 /// Waits for a message in each direction, but not longer than the patience.
 fn await_first(scene: &mut Scene, cause: &Cause) -> Result<()> {
     let give_up = cause.since.ns + PATIENCE.as_nanos() as u64;
-    while monotonic_ns() < give_up {
+    let patience = Duration::from_nanos(give_up.saturating_sub(monotonic_ns()));
+    wait_for(patience, || {
         scene.check_running()?;
         let mut missing = false;
         for (_, place) in DIRECTIONS {
             missing |= cause.since.first(scene.arrivals(place)?).is_none();
         }
-        if !missing {
-            break;
-        }
-        std::thread::sleep(POLL_PERIOD);
-    }
+        Ok((!missing).then_some(()))
+    })?;
     Ok(())
 }
 
@@ -265,31 +257,23 @@ fn verdicts(rows: &[Row]) -> Vec<Verdict> {
 }
 
 fn table(rows: &[Row]) -> String {
-    let mut text = format!(
-        "{:46} {:13} {:>9} | {:>8} {:>8} | {:>9} {:>8} | {:>6}\n",
-        "until the first message, and until they flow",
-        "",
-        "recovered",
-        "first ms",
-        "max",
-        "flows ms",
-        "max",
-        "target"
+    let rows = table::text(
+        rows,
+        &[
+            left("until the first message, and until they flow", 46, |row: &Row| row.what.clone()),
+            left("", 13, |row| row.direction.into()),
+            right("recovered", 9, |row| format!("{}/{}", row.recovered, row.runs)),
+            bar(),
+            right("first ms", 8, |row| table::number(row.median_ms, 0)),
+            right("max", 8, |row| table::number(row.max_ms, 0)),
+            bar(),
+            right("flows ms", 9, |row| table::number(row.steady_median_ms, 0)),
+            right("max", 8, |row| table::number(row.steady_max_ms, 0)),
+            bar(),
+            right("target", 6, |row| table::or_dash(row.target_ms, 0)),
+        ],
     );
-    let number = |ms: Option<f64>| ms.map_or("NaN".into(), |ms| format!("{ms:.0}"));
-    for row in rows {
-        let recovered = format!("{}/{}", row.recovered, row.runs);
-        let [median, max] = [row.median_ms, row.max_ms].map(number);
-        let [steady, steady_max] = [row.steady_median_ms, row.steady_max_ms].map(number);
-        let target = row.target_ms.map_or("-".into(), |ms| format!("{ms:.0}"));
-        let _ = writeln!(
-            text,
-            "{:46} {:13} {recovered:>9} | {median:>8} {max:>8} | {steady:>9} {steady_max:>8} | {target:>6}",
-            row.what, row.direction
-        );
-    }
-    let _ = writeln!(text, "Medians of all runs; NaN: did not recover within {PATIENCE:?}.");
-    text
+    format!("{rows}Medians of all runs; NaN: did not recover within {PATIENCE:?}.\n")
 }
 
 #[cfg(test)]

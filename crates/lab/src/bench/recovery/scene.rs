@@ -1,23 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Two computers behind a switch, each with its own ROS master, daemon and program.
 
-use super::figures::{Arrival, flowing_since, neighbour_states};
-use crate::bench::daemon::{Daemon, DaemonSetup};
-use crate::bench::ros::{Middleware, Ros, RosProgram, START_PATIENCE};
-use crate::bench::world::{Bridge, Computer};
-use crate::clock::monotonic_ns;
-use crate::namespace;
-use crate::processes::{POLL_PERIOD, Process};
+use super::figures::{flowing_since, neighbour_states};
+pub use crate::bench::setup::daemon::{BASE, ROBOT};
+use crate::bench::setup::daemon::{Daemon, DaemonSetup};
+use crate::bench::setup::ros::{self, RosProgram, START_PATIENCE};
+use crate::bench::setup::world::{Bridge, Computer};
+use crate::rig::clock::monotonic_ns;
+use crate::rig::namespace;
+use crate::rig::processes::{Process, make_folder, wait_for};
+use crate::rig::stats::Arrival;
 use anyhow::{Context, Result};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-
-/// Index of the robot's side.
-pub const ROBOT: usize = 0;
-/// Index of the base station's side.
-pub const BASE: usize = 1;
+use std::time::Duration;
 
 /// Topic that each side publishes and the other side subscribes to.
 const TOPICS: [&str; 2] = ["/robot/scan", "/base/scan"];
@@ -78,7 +75,7 @@ impl<'a> Scene<'a> {
         circumstances: Circumstances,
         folder: &Path,
     ) -> Result<Self> {
-        std::fs::create_dir_all(folder)?;
+        make_folder(folder)?;
         let bridge = Bridge::new()?;
         let side = |name, number| -> Result<Side> {
             let computer = Computer::new(name, number)?;
@@ -119,7 +116,7 @@ impl<'a> Scene<'a> {
     /// Starts the ROS master of one side.
     pub fn start_master(&mut self, place: usize, folder: &Path) -> Result<()> {
         let side = &mut self.sides[place];
-        side.master = Some(program(&side.computer, folder).rosmaster()?);
+        side.master = Some(RosProgram::own(&side.computer, folder).rosmaster()?);
         Ok(())
     }
 
@@ -145,10 +142,11 @@ impl<'a> Scene<'a> {
     pub fn start_end(&mut self, place: usize, folder: &Path) -> Result<()> {
         let computer = &self.sides[place].computer;
         let samples = folder.join(format!("{}.received.csv", computer.name));
-        let path = samples.to_str().context("path is not UTF-8")?;
-        let arguments = [TOPICS[place], TOPICS[1 - place], path].map(String::from);
+        let topics = [TOPICS[place], TOPICS[1 - place]].map(String::from);
+        let arguments = [&topics[..], &[ros::text(&samples)?]].concat();
         let name = format!("both-ways-{}", computer.name);
-        let process = program(computer, folder).python(&name, "both_ways.py", &arguments)?;
+        let process =
+            RosProgram::own(computer, folder).python(&name, "both_ways.py", &arguments)?;
         let end = End { process, samples, read_bytes: 0, arrivals: Vec::new() };
         self.sides[place].end = Some(end);
         Ok(())
@@ -173,8 +171,7 @@ impl<'a> Scene<'a> {
 
     /// Waits until messages flow both ways; returns whether they do.
     pub fn await_calm(&mut self) -> Result<bool> {
-        let deadline = Instant::now() + CALM_PATIENCE;
-        while Instant::now() < deadline {
+        let calm = wait_for(CALM_PATIENCE, || {
             self.check_running()?;
             let mut calm = true;
             for place in [ROBOT, BASE] {
@@ -183,12 +180,9 @@ impl<'a> Scene<'a> {
                 let since = flowing_since(arrivals.iter().map(|it| it.received_ns), now);
                 calm &= since.is_some_and(|since| now - since >= CALM.as_nanos() as u64);
             }
-            if calm {
-                return Ok(true);
-            }
-            std::thread::sleep(POLL_PERIOD);
-        }
-        Ok(false)
+            Ok(calm.then_some(()))
+        })?;
+        Ok(calm.is_some())
     }
 
     /// Fails if a program has ended that the bench did not kill.
@@ -245,8 +239,4 @@ impl End {
         }
         Ok(&self.arrivals)
     }
-}
-
-fn program<'a>(computer: &'a Computer, folder: &'a Path) -> RosProgram<'a> {
-    RosProgram { computer, middleware: Middleware::own(Ros::One), folder }
 }

@@ -37,27 +37,20 @@ impl Check {
             }
             (None, None, Some(rate)) => {
                 if let Some(lasts) = &value.lasts {
-                    self.problems.push(lasts.place.problem("nothing: a new rate lasts to the end"));
-                    return None;
+                    return self
+                        .refuse(lasts.place.problem("nothing: a new rate lasts to the end"));
                 }
                 self.new_rate(rate)
             }
-            (None, None, None) => {
-                self.problems.push(place.other("none of them", ONE_HAPPENING));
-                None
-            }
-            _ => {
-                self.problems.push(place.other("more than one of them", ONE_HAPPENING));
-                None
-            }
+            (None, None, None) => self.refuse(place.other("none of them", ONE_HAPPENING)),
+            _ => self.refuse(place.other("more than one of them", ONE_HAPPENING)),
         }
     }
 
     fn until(&mut self, event: &At<file::Event>) -> Option<Nanos> {
         let Some(lasts) = &event.value.lasts else {
             let problem = event.place.below("for").problem("how long it lasts, such as 5s");
-            self.problems.push(problem);
-            return None;
+            return self.refuse(problem);
         };
         Some(event.value.at.value.0 + lasts.value.0)
     }
@@ -74,8 +67,7 @@ impl Check {
                 if super::common_network(&self.done.stations, pair[0], pair[1]).is_none()
                     || one == other
                 {
-                    self.problems.push(place.problem("two stations that share a network"));
-                    return None;
+                    return self.refuse(place.problem("two stations that share a network"));
                 }
                 Some(Happening::PairOutage { pair, until })
             }
@@ -111,8 +103,7 @@ impl Check {
             NetworkKind::Pipe(_) => {}
             NetworkKind::Wifi(wifi) if wifi.rate == RateControl::Adaptive => {
                 let allowed = "a pipe, or a wifi network with a fixed rate";
-                self.problems.push(raw.network.place.problem(allowed));
-                return None;
+                return self.refuse(raw.network.place.problem(allowed));
             }
             NetworkKind::Wifi(wifi) => {
                 let phy = wifi.phy;

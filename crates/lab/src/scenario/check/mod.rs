@@ -18,7 +18,6 @@ use std::path::Path;
 use tautline_medium::Nanos;
 use tautline_node::config::yaml::quoted;
 use tautline_node::config::{MAX_PROBLEMS, Problem};
-use tautline_proto::Rate;
 
 /// Returns the scenario that `file` describes; the error contains all problems, at least one.
 pub fn scenario(name: &str, file: &File, folder: &Path) -> Result<Scenario, Vec<Problem>> {
@@ -58,29 +57,10 @@ fn tautline(file: &File) -> Tautline {
 }
 
 /// The valid part of the scenario so far, and the problems.
+#[derive(Default)]
 struct Check {
     done: Scenario,
     problems: Vec<Problem>,
-}
-
-impl Default for Check {
-    fn default() -> Self {
-        let done = Scenario {
-            name: String::new(),
-            about: String::new(),
-            source: None,
-            duration: 0,
-            networks: Vec::new(),
-            stations: Vec::new(),
-            routes: Vec::new(),
-            flows: Vec::new(),
-            control_loops: Vec::new(),
-            events: Vec::new(),
-            tautline: Tautline { in_flight: 0, rate: Rate::default(), dscp: true, relay: false },
-            real_time_only: Vec::new(),
-        };
-        Check { done, problems: Vec::new() }
-    }
 }
 
 impl Check {
@@ -89,6 +69,12 @@ impl Check {
             none if none.is_empty() => Ok(()),
             problems => Err(problems),
         }
+    }
+
+    /// Records a problem; returns nothing in place of a value.
+    fn refuse<T>(&mut self, problem: Problem) -> Option<T> {
+        self.problems.push(problem);
+        None
     }
 
     /// Whether further problems would not be shown.

@@ -35,10 +35,7 @@ impl Check {
     }
 
     fn wifi(&mut self, number: usize, wifi: &Wifi, file: &File) -> Option<WifiConfig> {
-        let phy = match wifi.phy {
-            file::Phy::Ofdm => medium::Phy::Ofdm,
-            file::Phy::Dsss => medium::Phy::Dsss,
-        };
+        let phy = wifi.phy.into();
         let rate = self.rate(phy, &wifi.rate);
         let loss = self.loss(wifi.loss.as_ref());
         let access_point = self.access_point(number, wifi);
@@ -47,17 +44,11 @@ impl Check {
         }
         Some(WifiConfig {
             phy,
-            access: match wifi.access {
-                file::Access::Dcf => medium::Access::Dcf,
-                file::Access::Edca => medium::Access::Edca,
-            },
+            access: wifi.access.into(),
             rate: rate?,
             retries: value_or(wifi.retries.clone(), default::RETRIES).0 as u32,
             loss: loss?,
-            trial: match wifi.loss_per {
-                file::LossPer::Attempt => medium::Trial::Attempt,
-                file::LossPer::Frame => medium::Trial::Frame,
-            },
+            trial: wifi.loss_per.into(),
             power_dbm: value_or(wifi.power, default::POWER).0,
             noise_dbm: value_or(wifi.noise, default::NOISE).0,
             carrier_sense_dbm: value_or(wifi.carrier_sense, default::CARRIER_SENSE).0,
@@ -88,8 +79,7 @@ impl Check {
         };
         let all: Vec<String> =
             phy.rates().iter().map(|rate| format!("{}Mbps", rate.bps as f64 / 1e6)).collect();
-        self.problems.push(place.problem(format!("a rate of {name}: {}", all.join(", "))));
-        None
+        self.refuse(place.problem(format!("a rate of {name}: {}", all.join(", "))))
     }
 
     /// Returns the access point, if any; `None` if it is invalid.
@@ -97,11 +87,10 @@ impl Check {
         let Some(At { place, value }) = &wifi.access_point else { return Some(None) };
         let station = self.station(&value.0, place)?;
         if !self.done.stations[station].networks.contains(&number) {
-            self.problems.push(place.problem(format!(
+            return self.refuse(place.problem(format!(
                 "a station with '{}' among its networks",
                 self.done.networks[number].name
             )));
-            return None;
         }
         Some(Some(StationId(station)))
     }
@@ -126,8 +115,7 @@ impl Check {
             Some(Loss::Bursts(bursts)) => {
                 if bursts.leave.value.0 <= 0.0 {
                     // The bad state would never end.
-                    self.problems.push(bursts.leave.place.problem("more than 0%, at most 100%"));
-                    return None;
+                    return self.refuse(bursts.leave.place.problem("more than 0%, at most 100%"));
                 }
                 medium::Loss::GilbertElliott { enter: bursts.enter.0, leave: bursts.leave.value.0 }
             }

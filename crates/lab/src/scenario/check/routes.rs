@@ -67,23 +67,20 @@ impl Check {
         for At { place, value } in &route.value.0 {
             let station = self.station(&value.0, place)?;
             if chain.contains(&station) {
-                self.problems.push(place.problem("each station of a route once"));
-                return None;
+                return self.refuse(place.problem("each station of a route once"));
             }
             let is_reachable =
                 |&last: &usize| common_network(&self.done.stations, last, station).is_some();
             if let Some(last) = chain.last().filter(|last| !is_reachable(last)) {
                 let last = &self.done.stations[*last].name;
                 let allowed = format!("a station that shares a network with '{last}'");
-                self.problems.push(place.problem(allowed));
-                return None;
+                return self.refuse(place.problem(allowed));
             }
             chain.push(station);
         }
         if chain.len() < 3 {
             let found = format!("{} of them", chain.len());
-            self.problems.push(route.place.other(found, "a chain of at least three stations"));
-            return None;
+            return self.refuse(route.place.other(found, "a chain of at least three stations"));
         }
         Some(chain)
     }
@@ -103,7 +100,7 @@ impl Check {
     }
 
     /// Returns `Some` if there is a path; otherwise records a problem.
-    pub(super) fn has_a_way(&mut self, from: usize, to: usize, place: &Place) -> Option<()> {
+    pub(super) fn has_path(&mut self, from: usize, to: usize, place: &Place) -> Option<()> {
         let way = path(&self.done.routes, &self.done.stations, from, to);
         if way.is_none() {
             let name = |station: usize| &self.done.stations[station].name;

@@ -71,14 +71,12 @@ impl Check {
         for At { place, value } in &raw.value.networks.0 {
             let network = self.network(&value.0, place)?;
             if networks.contains(&network) {
-                self.problems.push(place.problem("each network once"));
-                return None;
+                return self.refuse(place.problem("each network once"));
             }
             networks.push(network);
         }
         if networks.is_empty() {
-            self.problems.push(raw.place.below("networks").problem("at least one network"));
-            return None;
+            return self.refuse(raw.place.below("networks").problem("at least one network"));
         }
         Some(networks)
     }
@@ -96,8 +94,7 @@ impl Check {
             return self.circle(station, around, count);
         }
         if let Some(radius) = &station.radius {
-            self.problems.push(radius.place.problem("nothing, unless 'around' gives the middle"));
-            return None;
+            return self.refuse(radius.place.problem("nothing, unless 'around' gives the middle"));
         }
         let waypoints = match (&station.at, &station.moves, &station.trace) {
             (Some(at), _, _) => vec![(0, at.value.0)],
@@ -123,8 +120,7 @@ impl Check {
             None => Some(()),
             Some(second) => {
                 let allowed = "one of at, around, moves and trace";
-                self.problems.push(second.other("a second way to say where it is", allowed));
-                None
+                self.refuse(second.other("a second way to say where it is", allowed))
             }
         }
     }
@@ -136,14 +132,12 @@ impl Check {
         count: usize,
     ) -> Option<Vec<Motion>> {
         let Some(radius) = &station.radius else {
-            self.problems
-                .push(around.place.other("no 'radius'", "'around' with 'radius', in metres"));
-            return None;
+            return self
+                .refuse(around.place.other("no 'radius'", "'around' with 'radius', in metres"));
         };
         if station.count.is_none() {
             let allowed = "'around' with 'count'; 'at' for one station";
-            self.problems.push(around.place.other("no 'count'", allowed));
-            return None;
+            return self.refuse(around.place.other("no 'count'", allowed));
         }
         let [x, y, z] = around.value.0;
         let place = |number: usize| {
@@ -160,8 +154,7 @@ impl Check {
     ) -> Option<Vec<(Nanos, [f64; 3])>> {
         let list = &moves.value.0;
         if list.is_empty() {
-            self.problems.push(moves.place.problem("at least one waypoint"));
-            return None;
+            return self.refuse(moves.place.problem("at least one waypoint"));
         }
         if !self.at_most(MAX_WAYPOINTS, list.len(), "waypoints", &moves.place) {
             return None;
@@ -171,8 +164,7 @@ impl Check {
             if after.value.0 <= before.value.0 {
                 let allowed =
                     format!("a time after the waypoint before it, {}", before.place.found);
-                self.problems.push(after.place.problem(allowed));
-                return None;
+                return self.refuse(after.place.problem(allowed));
             }
         }
         Some(list.iter().map(|waypoint| (waypoint.value.at.value.0, waypoint.value.to.0)).collect())

@@ -22,7 +22,7 @@ impl Check {
         let mut names = HashSet::new();
         for flow in &file.flows.0 {
             for (name, from, to) in self.expanded(&flow.value) {
-                if self.has_a_way(from, to, &flow.value.to.place).is_none() {
+                if self.has_path(from, to, &flow.value.to.place).is_none() {
                     break;
                 }
                 if !names.insert(name.clone()) {
@@ -116,8 +116,7 @@ impl Check {
         if matching.is_empty() {
             let names = self.done.stations.iter().map(|station| station.name.as_str());
             let found = format!("the pattern {}, which matches no station", quoted(name));
-            self.problems.push(place.other(found, one_of(names, name)));
-            return None;
+            return self.refuse(place.other(found, one_of(names, name)));
         }
         Some(End::Each(matching))
     }
@@ -147,10 +146,9 @@ impl Check {
         let place: &Place = &raw.controller.place;
         let (plant, controller) = (plant?, self.station(&raw.controller.value.0, place)?);
         if plant == controller {
-            self.problems.push(place.problem("another station than the plant's"));
-            return None;
+            return self.refuse(place.problem("another station than the plant's"));
         }
-        self.has_a_way(plant, controller, place)?;
+        self.has_path(plant, controller, place)?;
         let tcp = raw.over.as_ref().filter(|over| over.value == Over::Tcp);
         self.problems.extend(tcp.map(|over| over.place.problem("tautline or udp")));
         Some((plant, controller))

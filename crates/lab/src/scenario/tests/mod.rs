@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The scenarios of this repository, and the files generated from the format.
 
+mod reference;
 mod refused;
 
 use super::*;

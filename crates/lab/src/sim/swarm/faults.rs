@@ -4,8 +4,9 @@
 use super::super::gate::Outage;
 use super::plan::{MS, chance, pick};
 use super::world::World;
+use crate::rig::staging::address;
 use crate::scenario::NetworkKind;
-use crate::staging::address;
+use anyhow::Result;
 use std::net::SocketAddrV4;
 use tautline_medium::{Interference, Nanos, NetworkId, RateControl, StationId, WifiConfig};
 
@@ -29,7 +30,7 @@ const SPARE: std::ops::Range<usize> = 100..120;
 
 impl World {
     /// Runs the phase; an error describes the violation.
-    pub fn fault_phase(&mut self) -> Result<(), String> {
+    pub fn fault_phase(&mut self) -> Result<()> {
         self.set_losses(true);
         self.set_mishaps(true);
         let slowest = (0..self.plan.networks.len()).map(|n| self.rate_bps(n)).min().unwrap_or(0);
@@ -57,7 +58,7 @@ impl World {
         }
     }
 
-    fn disturb(&mut self) -> Result<(), String> {
+    fn disturb(&mut self) -> Result<()> {
         let stations = self.plan.stations.len();
         let station = self.random.usize(..stations);
         match self.random.u32(..100) {
@@ -98,14 +99,14 @@ impl World {
     }
 
     /// Lets time pass, within the limit of the phase.
-    fn pause(&mut self, span: Nanos) -> Result<(), String> {
+    fn pause(&mut self, span: Nanos) -> Result<()> {
         let span = span.min(MAX_PAUSES.saturating_sub(self.paused));
         self.paused += span;
         self.run(span)
     }
 
     /// Restarts a node and one of its peers repeatedly, faster than a handshake takes.
-    fn start_often(&mut self, station: usize) -> Result<(), String> {
+    fn start_often(&mut self, station: usize) -> Result<()> {
         let partners = self.partners(station);
         let both = [station, partners.first().copied().unwrap_or(station)];
         for _ in 0..self.random.usize(1..=MAX_STARTS) {
@@ -152,7 +153,7 @@ impl World {
     }
 
     /// Fails a whole network, or one direction of a station on one network or on all.
-    fn fail(&mut self, station: usize) -> Result<(), String> {
+    fn fail(&mut self, station: usize) -> Result<()> {
         let span = OUTAGE_MIN as f64 * OUTAGE_RANGE.powf(self.random.f64());
         let (span, network) = (span as Nanos, self.random.usize(..self.plan.networks.len()));
         let one_network = Some(NetworkId(network));
@@ -249,7 +250,7 @@ impl World {
     }
 
     /// Ends all faults; returns when no station moves and no interference is left.
-    pub fn end_faults(&mut self) -> Result<(), String> {
+    pub fn end_faults(&mut self) -> Result<()> {
         self.set_losses(false);
         self.set_mishaps(false);
         self.end_outages();

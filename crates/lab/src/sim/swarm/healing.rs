@@ -2,8 +2,9 @@
 //! The second phase: no faults, so messages that can arrive must arrive.
 
 use super::plan::{Chain, MS, TopicPlan};
-use super::world::{Way, World};
+use super::world::{Path, World};
 use crate::scenario::NetworkKind;
+use anyhow::{Result, anyhow, bail};
 use std::time::Duration;
 use tautline_medium::{Nanos, NetworkId, StationId, WifiConfig};
 use tautline_proto::Rate;
@@ -65,7 +66,7 @@ struct Ease {
 
 impl World {
     /// Runs the phase after [`World::end_faults`]; an error describes the violation.
-    pub fn healing(&mut self) -> Result<(), String> {
+    pub fn healing(&mut self) -> Result<()> {
         self.meet_again()?;
         self.drain_all()?;
         self.run(SETTLE)?;
@@ -80,7 +81,7 @@ impl World {
         Ok(())
     }
 
-    fn meet_again(&mut self) -> Result<(), String> {
+    fn meet_again(&mut self) -> Result<()> {
         let healed = self.net.now();
         self.run(DOWN_AFTER)?;
         while let Err(wrong) = self.all_up() {
@@ -94,12 +95,12 @@ impl World {
             if self.net.now() > up + AGREE_WITHIN {
                 let TopicPlan { from, to, .. } = self.plan.topics[topic];
                 let (there, back) = (self.links_of(from, to), self.links_of(to, from));
-                return Err(format!(
+                bail!(
                     "topic /{topic} is not known to be wanted, healed: wished {}, queued {:?}; links from {there}; back {back}",
                     self.wished[topic],
                     [(from, to), (to, from)]
                         .map(|(a, b)| self.view(a).peer(self.peer(a, b)).queued_bytes),
-                ));
+                );
             }
             self.want_all();
             self.run(1000 * MS)?;
@@ -116,17 +117,17 @@ impl World {
     }
 
     /// Returns an error that names a link that is down.
-    fn all_up(&self) -> Result<(), String> {
+    fn all_up(&self) -> Result<()> {
         for (a, b) in self.plan.pairs.clone().into_iter().flat_map(|[a, b]| [(a, b), (b, a)]) {
             let (view, peer) = (self.view(a), self.peer(a, b));
             let links = view.links().map(|link| view.link(link));
             let down = links.filter(|link| link.peer == peer && !link.up).count();
             if down > 0 {
                 let (here, there) = (self.links_of(a, b), self.links_of(b, a));
-                return Err(format!(
+                bail!(
                     "{down} links of station {a} to {b} are down without faults; \
                      links from {here}; back from {there}"
-                ));
+                );
             }
         }
         Ok(())
@@ -164,11 +165,11 @@ impl World {
     }
 
     fn not_agreed(&self) -> Option<usize> {
-        (0..self.plan.topics.len()).find(|topic| !self.outward(*topic).0)
+        (0..self.plan.topics.len()).find(|topic| !self.outward(*topic).wanted)
     }
 
     /// Runs minutes with little load and no faults, if planned: keys are renewed without loss.
-    pub fn long_phase(&mut self) -> Result<(), String> {
+    pub fn long_phase(&mut self) -> Result<()> {
         if !self.plan.long {
             return Ok(());
         }
@@ -188,19 +189,19 @@ impl World {
         let seen = self.plan.pairs.iter().filter(|pair| !apart(pair)).count();
         let least = LONG / KEYS_LAST * seen as u64;
         if calls < least || downs > 0 {
-            return Err(format!(
+            bail!(
                 "in a quiet time of {LONG} ns {calls} calls for new keys were made, at least {least} were due; {downs} links went down"
-            ));
+            );
         }
         Ok(())
     }
 
-    fn drain_all(&mut self) -> Result<(), String> {
+    fn drain_all(&mut self) -> Result<()> {
         let limit = self.net.now() + DRAIN_WITHIN;
         while let Some(topic) = (0..self.plan.topics.len()).find(|topic| !self.is_settled(*topic)) {
             if self.net.now() > limit {
-                let stats = self.outward(topic).1;
-                return Err(format!("messages of /{topic} have no outcome, healed: {stats:?}"));
+                let stats = self.outward(topic).stats;
+                bail!("messages of /{topic} have no outcome, healed: {stats:?}");
             }
             self.run(100 * MS)?;
         }
@@ -208,27 +209,25 @@ impl World {
     }
 
     fn is_settled(&self, topic: usize) -> bool {
-        let (_, stats) = self.outward(topic);
+        let stats = self.outward(topic).stats;
         stats.queued == 0 && stats.sent == 0
     }
 
     /// Sends one message with nothing else in flight.
-    fn send_alone(&mut self, topic: usize, len: usize) -> Result<(), String> {
+    fn send_alone(&mut self, topic: usize, len: usize) -> Result<()> {
         let (lost, drops) = (self.frames_lost(), self.drops());
         let missed = self.taken_for_lost(topic);
         let number = self.send(topic, len);
         let number = number.ok_or_else(|| {
             let TopicPlan { from, to, .. } = self.plan.topics[topic];
             let (links, outward) = (self.links_of(from, to), self.outward(topic));
-            format!("{len} bytes of /{topic} were refused, healed: {outward:?}, links from {links}")
+            anyhow!("{len} bytes of /{topic} were refused, healed: {outward:?}, links from {links}")
         })?;
         let limit = self.net.now() + MESSAGE_WITHIN;
         while !self.is_settled(topic) {
             if self.net.now() > limit {
-                let stats = self.outward(topic).1;
-                return Err(format!(
-                    "message {number} of /{topic} has no outcome, healed: {stats:?}"
-                ));
+                let stats = self.outward(topic).stats;
+                bail!("message {number} of /{topic} has no outcome, healed: {stats:?}");
             }
             self.run(10 * MS)?;
         }
@@ -243,11 +242,11 @@ impl World {
         }
         let TopicPlan { from, to, config, .. } = &self.plan.topics[topic];
         let (from, to) = (*from, *to);
-        Err(format!(
+        Err(anyhow!(
             "message {number} of {len} bytes of /{topic}, alone and healed: arrived {arrived}, {} frames lost, \
              out {:?}, in {:?}, repair {}, {:?}, keep_last {}, easy {:?}, links from {}",
             self.frames_lost() - lost,
-            self.outward(topic).1,
+            self.outward(topic).stats,
             self.inward(topic).dropped,
             config.repair,
             config.topic.lifespan,
@@ -273,7 +272,9 @@ impl World {
 
     fn drops(&self) -> Vec<(Drops, Drops)> {
         let topics = 0..self.plan.topics.len();
-        topics.map(|topic| (self.outward(topic).1.dropped, self.inward(topic).dropped)).collect()
+        topics
+            .map(|topic| (self.outward(topic).stats.dropped, self.inward(topic).dropped))
+            .collect()
     }
 
     /// Returns the maximum size of a message that surely arrives in time when nothing else is sent.
@@ -299,10 +300,10 @@ impl World {
         let paced = if self.plan.relays { AHEAD_BYTES * 8000 * MS / configured } else { 0 };
         let bps = if rate == Rate::Auto { AUTO_BPS } else { configured };
         let mut worst = Ease { bps, one_way: 0, hops: 1 };
-        for way in self.ways(from, to) {
-            let hops = match way {
-                Way::Direct(network) => vec![network],
-                Way::Forwarded(route) | Way::Relayed(route) => route.hops,
+        for path in self.paths(from, to) {
+            let hops = match path {
+                Path::Direct(network) => vec![network],
+                Path::Forwarded(route) | Path::Relayed(route) => route.hops,
             };
             // All hops on one channel share its capacity.
             let turns = hops.len() as u64;

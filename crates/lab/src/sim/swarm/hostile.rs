@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! An additional station, in a share of the runs. It holds a key that all its neighbours accept,
 //! and attacks them during the fault phase. All guarantees to the other stations still hold. It has
-//! a random generator of its own, so that it does not change the other draws of a seed.
+//! its own random generator, so that it does not change the other draws of a seed.
 
+use super::super::flows;
 use super::super::net::instant;
 use super::plan::{MS, Plan, chance, pick};
 use super::world::World;
 use crate::liar::{Cast, Liar};
+use anyhow::{Result, bail};
 use fastrand::Rng;
 use std::collections::BTreeMap;
 use tautline_medium::{Motion, NetworkId, StationId};
 use tautline_proto::{
-    ChannelConfig, ChannelId, Event, LinkId, MAX_CHANNELS, Message, OfferedQos, OfferedTopic,
-    PeerId, Rights, Role, SecretKey,
+    ChannelConfig, ChannelId, Event, LinkId, MAX_CHANNELS, Message, OfferedTopic, PeerId, Rights,
+    SecretKey,
 };
 
 /// Share of the runs with a hostile station.
@@ -82,22 +84,13 @@ impl Hostile {
 }
 
 fn topic() -> ChannelConfig {
-    let topic = OfferedTopic {
-        name: "/to_the_liar".into(),
-        type_name: "swarm/Lie".into(),
-        type_hash: "00".into(),
-        priority: 255,
-        keep_last: 10,
-        lifespan: None,
-        qos: OfferedQos::default(),
-        role: Role::Topic,
-    };
+    let topic = OfferedTopic { priority: 255, ..flows::topic("/to_the_liar", "swarm/Lie", "00") };
     ChannelConfig { topic, definition: "x".repeat(5000).into(), repair: true, thin: false }
 }
 
 impl World {
     /// Makes the hostile station a peer of a node that has just started, if they share a network.
-    pub fn meet_hostile(&mut self, station: usize) -> Result<(), String> {
+    pub fn meet_hostile(&mut self, station: usize) -> Result<()> {
         let Some(hostile) = &self.hostile else { return Ok(()) };
         let (network, relayed) = (hostile.network, hostile.relayed);
         if !self.plan.stations[station].networks.contains(&network.0) {
@@ -110,9 +103,9 @@ impl World {
         let node = self.plan.stations[station].config.key.public();
         let now = instant(self.net.now());
         let endpoint = self.endpoint(station);
-        let known = endpoint.add_peer(NAME, secret.public()).map_err(|error| error.to_string())?;
+        let known = endpoint.add_peer(NAME, secret.public())?;
         endpoint.set_rights(known, Rights { relayed, ..Rights::default() });
-        let offered = endpoint.offer(now, known, topic()).map_err(|error| error.to_string())?;
+        let offered = endpoint.offer(now, known, topic())?;
         self.net.add_link_on(network, StationId(station), known, remote);
         if let Some(hostile) = &mut self.hostile {
             hostile.known_as.insert(station, (known, offered));
@@ -153,7 +146,7 @@ impl World {
     }
 
     /// Passes received datagrams to the hostile station and lets it act; nodes also send to it.
-    pub fn lie(&mut self) -> Result<(), String> {
+    pub fn lie(&mut self) -> Result<()> {
         let Some(mut hostile) = self.hostile.take() else { return Ok(()) };
         let now = instant(self.net.now());
         let mut out = Vec::new();
@@ -191,12 +184,12 @@ impl World {
     }
 
     /// Ends its attack and waits until its last packets have arrived.
-    pub fn end_lies(&mut self) -> Result<(), String> {
+    pub fn end_lies(&mut self) -> Result<()> {
         if self.hostile.is_none() { Ok(()) } else { self.run(QUIET_AFTER) }
     }
 
     /// Checks the limits on state that nodes hold for it.
-    fn check_hostile(&self) -> Result<(), String> {
+    fn check_hostile(&self) -> Result<()> {
         let Some(hostile) = &self.hostile else { return Ok(()) };
         for (&station, &(peer, channel)) in &hostile.known_as {
             let view = self.view(station);
@@ -206,18 +199,18 @@ impl World {
                 + MAX_OWN_BYTES;
             if state.queued_bytes > allowed {
                 let found = state.queued_bytes;
-                return Err(format!("{found} bytes wait at station {station} for the liar"));
+                bail!("{found} bytes wait at station {station} for the liar");
             }
             let channels = view.channels_in(peer).count();
             if channels > MAX_CHANNELS {
-                return Err(format!("station {station} has {channels} channels of the liar"));
+                bail!("station {station} has {channels} channels of the liar");
             }
             let carried = view.relayed(peer);
             let sent = view.channel_out(peer, channel).map(|(_, _, stats)| *stats);
             if let Some(stats) =
                 [Some(carried), sent].into_iter().flatten().find(|it| !it.adds_up())
             {
-                return Err(format!("station {station} counts {stats:?} for the liar"));
+                bail!("station {station} counts {stats:?} for the liar");
             }
         }
         Ok(())

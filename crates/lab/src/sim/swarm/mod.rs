@@ -11,8 +11,8 @@ mod plan;
 mod tests;
 mod world;
 
-use crate::progress::Progress;
-use anyhow::Result;
+use crate::rig::progress::Progress;
+use anyhow::{Result, anyhow};
 use fastrand::Rng;
 use plan::{MS, Plan};
 use serde::Serialize;
@@ -49,7 +49,7 @@ pub struct Arguments {
 }
 
 /// Result of one run.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Verdict {
     /// Seed of the run.
     pub seed: u64,
@@ -186,19 +186,21 @@ fn judge(seed: u64, panics: &Panics) -> Verdict {
     let plan = Plan::draw(&mut random);
     let shape = plan.shape.to_owned();
     let made = catch_unwind(AssertUnwindSafe(|| World::new(plan, seed, random)));
-    let mut world = match made.unwrap_or_else(|_| Err(panics.take())) {
+    let mut world = match made.unwrap_or_else(|_| Err(anyhow!(panics.take()))) {
         Ok(world) => world,
-        Err(wrong) => return Verdict { wrong: Some(wrong), ..Verdict::empty(seed, shape) },
+        Err(wrong) => {
+            return Verdict { seed, shape, wrong: Some(wrong.to_string()), ..Verdict::default() };
+        }
     };
     let ended = catch_unwind(AssertUnwindSafe(|| phases(&mut world)));
     let wrong = match ended {
-        Ok(outcome) => outcome.err(),
+        Ok(outcome) => outcome.err().map(|wrong| wrong.to_string()),
         Err(_) => Some(panics.take()),
     };
     Verdict { wrong, ..Verdict::of(seed, shape, &world) }
 }
 
-fn phases(world: &mut World) -> Result<(), String> {
+fn phases(world: &mut World) -> Result<()> {
     world.run(WARM_UP)?;
     world.fault_phase()?;
     world.end_faults()?;
@@ -207,29 +209,12 @@ fn phases(world: &mut World) -> Result<(), String> {
 }
 
 impl Verdict {
-    fn empty(seed: u64, shape: String) -> Self {
-        Self {
-            seed,
-            shape,
-            wrong: None,
-            seconds: 0.0,
-            accepted: 0,
-            delivered: 0,
-            dropped: BTreeMap::new(),
-            restarts: 0,
-            moves: 0,
-            outages: 0,
-            attacks: [0; 2],
-            lies: 0,
-            frames_lost: 0,
-            digest: String::new(),
-        }
-    }
-
     fn of(seed: u64, shape: String, world: &World) -> Self {
         let attacker = world.net.attacker.as_ref();
         let dropped = world.drops_by_reason().into_iter().filter(|(_, count)| *count > 0);
         Self {
+            seed,
+            shape,
             seconds: world.net.now() as f64 / 1e9,
             accepted: world.oracle.total_accepted(),
             delivered: world.oracle.total_delivered(),
@@ -241,7 +226,7 @@ impl Verdict {
             lies: world.hostile.as_ref().map_or(0, |it| it.lies),
             frames_lost: world.frames_lost(),
             digest: format!("{:016x}", world.oracle.digest()),
-            ..Self::empty(seed, shape)
+            wrong: None,
         }
     }
 }

@@ -2,6 +2,7 @@
 //! The oracle: an independent record of accepted messages, compared with the deliveries. It knows
 //! the guarantees of the protocol (spec/protocol.md, "Messages") and nothing of its implementation.
 
+use anyhow::{Result, anyhow, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tautline_medium::Nanos;
@@ -142,67 +143,60 @@ impl Oracle {
     }
 
     /// Records a delivery; returns an error if it violates a guarantee.
-    pub fn delivered(&mut self, delivery: &Delivery<'_>) -> Result<(), String> {
+    pub fn delivered(&mut self, delivery: &Delivery<'_>) -> Result<()> {
         self.deliveries[delivery.topic] += 1;
         self.digest.add_delivery(delivery);
         self.judge(delivery).map_err(|wrong| {
-            format!("topic /{} at {:.6} s: {wrong}", delivery.topic, delivery.at as f64 / 1e9)
+            anyhow!("topic /{} at {:.6} s: {wrong}", delivery.topic, delivery.at as f64 / 1e9)
         })
     }
 
-    fn judge(&mut self, delivery: &Delivery<'_>) -> Result<(), String> {
+    fn judge(&mut self, delivery: &Delivery<'_>) -> Result<()> {
         let len = delivery.payload.len();
         if !delivery.wanted {
-            return Err(format!("a message of {len} bytes came although it is not wanted"));
+            bail!("a message of {len} bytes came although it is not wanted");
         }
         let Some(number) = delivery.payload.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
         else {
             return self.judge_tiny(delivery);
         };
         let Some(sent) = self.sent.get(number as usize).cloned() else {
-            return Err(format!("message {number} of {len} bytes was never sent"));
+            bail!("message {number} of {len} bytes was never sent");
         };
         judge_content(number, &sent, delivery)?;
         self.judge_lives(number, &sent, delivery)?;
         self.judge_age(number, &sent, delivery)?;
         if !self.arrived.insert(number) {
-            return Err(format!("message {number} came twice"));
+            bail!("message {number} came twice");
         }
         self.judge_order(number, &sent)
     }
 
-    fn judge_tiny(&mut self, delivery: &Delivery<'_>) -> Result<(), String> {
+    fn judge_tiny(&mut self, delivery: &Delivery<'_>) -> Result<()> {
         let bytes = delivery.payload.to_vec();
         let left = self.tiny.entry((delivery.topic, bytes)).or_default();
         *left -= 1;
         let more = *left < 0;
         if more {
-            return Err(format!("{:?} came more often than it was sent", delivery.payload));
+            bail!("{:?} came more often than it was sent", delivery.payload);
         }
         Ok(())
     }
 
     /// A session is between one start of each of two nodes. Both starts precede the session, and no
     /// later message belongs to an earlier start.
-    fn judge_lives(
-        &mut self,
-        number: u32,
-        sent: &Sent,
-        delivery: &Delivery<'_>,
-    ) -> Result<(), String> {
+    fn judge_lives(&mut self, number: u32, sent: &Sent, delivery: &Delivery<'_>) -> Result<()> {
         let (from, to) = (sent.era, delivery.era);
         if from.session_began < to.life_began {
-            return Err(format!(
-                "message {number} was for an earlier life of the subscriber: {from:?}, {to:?}"
-            ));
+            bail!("message {number} was for an earlier life of the subscriber: {from:?}, {to:?}");
         }
         let between = (from.life, from.session);
         let with = *self.with.entry(to.session).or_insert(between);
         let newest = self.newest_life.entry(delivery.topic).or_default();
         if to.session_began < from.life_began || with != between || from.life < *newest {
-            return Err(format!(
+            bail!(
                 "message {number} is of another life or session of the publisher than is talked to, {with:?}: {from:?}, {to:?}"
-            ));
+            );
         }
         *newest = from.life;
         Ok(())
@@ -210,50 +204,47 @@ impl Oracle {
 
     /// The age was within the lifespan when the last packet was built. The packet's transit time
     /// adds to it, as far as the receiver's estimate is too low.
-    fn judge_age(&self, number: u32, sent: &Sent, delivery: &Delivery<'_>) -> Result<(), String> {
+    fn judge_age(&self, number: u32, sent: &Sent, delivery: &Delivery<'_>) -> Result<()> {
         let Some(lifespan) = self.terms[sent.topic].lifespan else { return Ok(()) };
         let true_age = Duration::from_nanos(delivery.at.saturating_sub(sent.at));
         let transit = Duration::from_nanos(delivery.transit);
         if delivery.age > lifespan {
-            return Err(format!(
-                "message {number} is said to be {:?} of {lifespan:?} old",
-                delivery.age
-            ));
+            bail!("message {number} is said to be {:?} of {lifespan:?} old", delivery.age);
         }
         if true_age > lifespan + transit + AGE_STEP {
-            return Err(format!(
+            bail!(
                 "message {number} is {true_age:?} of {lifespan:?} old, {transit:?} of that on its last way"
-            ));
+            );
         }
         Ok(())
     }
 
     /// Numbers are in the order of acceptance, and each newer delivered message has a number of its
     /// own. A message is late if `keep_last` newer ones were delivered.
-    fn judge_order(&mut self, number: u32, sent: &Sent) -> Result<(), String> {
+    fn judge_order(&mut self, number: u32, sent: &Sent) -> Result<()> {
         let arrived = self.arrived_of.entry((sent.topic, sent.source)).or_default();
         let newer = arrived.range(number..).count();
         arrived.insert(number);
         let keep_last = self.terms[sent.topic].keep_last.max(1);
         if newer >= keep_last as usize {
-            return Err(format!(
+            bail!(
                 "message {number} came after {newer} newer ones of its source; keep_last is {keep_last}"
-            ));
+            );
         }
         Ok(())
     }
 }
 
-fn judge_content(number: u32, sent: &Sent, delivery: &Delivery<'_>) -> Result<(), String> {
+fn judge_content(number: u32, sent: &Sent, delivery: &Delivery<'_>) -> Result<()> {
     let found = (delivery.topic, delivery.source, delivery.encoded);
     let expected = (sent.topic, sent.source, sent.encoded);
     if found != expected {
-        return Err(format!(
+        bail!(
             "message {number} came as (topic, source, encoded) {found:?} and was sent as {expected:?}"
-        ));
+        );
     }
     if delivery.payload != payload(number, sent.len) {
-        return Err(format!("bytes of message {number} differ"));
+        bail!("bytes of message {number} differ");
     }
     Ok(())
 }

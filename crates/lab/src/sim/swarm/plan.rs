@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The draw of one seed: networks, stations, peers and traffic.
 
+use super::super::flows::topic;
 use super::super::gate::Mishaps;
 use crate::scenario::NetworkKind;
 use fastrand::Rng;
@@ -9,9 +10,7 @@ use tautline_medium::{
     Access, Loss, Motion, Nanos, PathLoss, Phy, PipeConfig, RateControl, StationId, Trial,
     WifiConfig,
 };
-use tautline_proto::{
-    ChannelConfig, Config, Marking, OfferedQos, OfferedTopic, RadioConfig, Rate, Role, SecretKey,
-};
+use tautline_proto::{ChannelConfig, Config, Marking, OfferedTopic, RadioConfig, Rate, SecretKey};
 
 /// One millisecond.
 pub const MS: Nanos = 1_000_000;
@@ -77,8 +76,19 @@ pub struct TopicPlan {
     pub max_len: usize,
 }
 
+/// A station's end of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkEnd {
+    /// The station.
+    pub station: usize,
+    /// Its network.
+    pub network: usize,
+    /// The station at the other end.
+    pub partner: usize,
+}
+
 /// The draw of one seed.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Plan {
     /// Name of the topology, for people.
     pub shape: &'static str,
@@ -99,9 +109,8 @@ pub struct Plan {
     /// Stations and networks on which the address changes, at one end of a link only: if both
     /// addresses change at the same time, neither end can learn the other's.
     pub movers: Vec<(usize, usize)>,
-    /// Link ends (station, partner, network of the station) that have no address of the partner and
-    /// wait for its handshake initiation.
-    pub called: Vec<(usize, usize, usize)>,
+    /// Link ends that have no address of the partner and wait for its handshake initiation.
+    pub called: Vec<LinkEnd>,
     /// Whether an attacker repeats datagrams.
     pub attacked: bool,
     /// Whether the run is long enough for key renewal.
@@ -145,7 +154,7 @@ impl Plan {
             }
         }
         if chance(random, 0.2) {
-            plan.let_walk(random);
+            plan.add_walk(random);
         }
         plan.draw_movers(random);
         plan.draw_called(random);
@@ -179,7 +188,8 @@ impl Plan {
                 _ => (b, a),
             };
             if chance(random, 0.3) {
-                self.called.push((station.0, partner.0, station.1));
+                let ((station, network), (partner, _)) = (station, partner);
+                self.called.push(LinkEnd { station, network, partner });
             }
         }
     }
@@ -204,16 +214,8 @@ impl Plan {
         Self {
             shape,
             networks: networks.collect(),
-            stations: Vec::new(),
-            chains: Vec::new(),
-            relays: false,
-            pairs: Vec::new(),
-            topics: Vec::new(),
-            rests_from: 0,
-            movers: Vec::new(),
-            called: Vec::new(),
             attacked: chance(random, 0.6),
-            long: false,
+            ..Self::default()
         }
     }
 
@@ -248,7 +250,7 @@ impl Plan {
     }
 
     /// Makes one station move out of range (if the network has path loss) and return.
-    fn let_walk(&mut self, random: &mut Rng) {
+    fn add_walk(&mut self, random: &mut Rng) {
         let station = random.usize(..self.stations.len());
         let motion = &mut self.stations[station].motion;
         let home = motion.place(0);
@@ -463,16 +465,13 @@ fn draw_config(random: &mut Rng, name: String) -> Config {
 
 fn draw_topic(random: &mut Rng, number: usize, from: usize, to: usize) -> TopicPlan {
     let lifespan = pick(random, &[None, None, Some(50), Some(300), Some(2000)]);
+    // No other topic has this type, so that the definition must be requested.
+    let type_name = format!("swarm/Type{number}");
     let topic = OfferedTopic {
-        name: format!("/{number}"),
-        // A type of its own, so that the definition must be requested.
-        type_name: format!("swarm/Type{number}"),
-        type_hash: "00".into(),
         priority: random.u8(..),
         keep_last: pick(random, &[1, 1, 2, 10, 1000]),
         lifespan: lifespan.map(Duration::from_millis),
-        qos: OfferedQos::default(),
-        role: Role::Topic,
+        ..topic(format!("/{number}"), &type_name, "00")
     };
     let definition = "x".repeat(pick(random, &[0, 500, 500, 60_000])).into();
     let config = ChannelConfig { topic, definition, repair: !chance(random, 0.2), thin: false };

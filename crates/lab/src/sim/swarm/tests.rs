@@ -37,7 +37,7 @@ fn delivery(payload: &[u8]) -> Delivery<'_> {
 }
 
 fn wrong(oracle: &mut Oracle, delivery: &Delivery<'_>) -> String {
-    oracle.delivered(delivery).expect_err("the oracle finds it")
+    oracle.delivered(delivery).expect_err("the oracle finds it").to_string()
 }
 
 #[test]

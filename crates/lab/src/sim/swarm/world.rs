@@ -6,9 +6,10 @@ use super::super::gate::Gate;
 use super::super::net::{Happened, Net, PORT, instant};
 use super::hostile::Hostile;
 use super::oracle::{Delivery, Era, Oracle, Sent, Terms};
-use super::plan::{Chain, Plan};
+use super::plan::{Chain, LinkEnd, Plan, TopicPlan};
+use crate::rig::staging::{add_network, address};
 use crate::scenario::NetworkKind;
-use crate::staging::{add_network, address};
+use anyhow::{Error, Result, anyhow, bail};
 use fastrand::Rng;
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
@@ -23,13 +24,31 @@ const SOURCES: u32 = 2;
 
 /// A path between two stations.
 #[derive(Debug, Clone)]
-pub enum Way {
+pub enum Path {
     /// Without a relay, on this network.
     Direct(usize),
     /// Along a chain that forwards IP packets.
     Forwarded(Chain),
     /// Along a chain that relays packets of Tautline.
     Relayed(Chain),
+}
+
+/// A topic at its publisher.
+#[derive(Debug, Default)]
+pub struct Outward {
+    /// Whether the publisher knows of a subscription.
+    pub wanted: bool,
+    /// Counters of the topic.
+    pub stats: OutStats,
+}
+
+/// A start of a node.
+#[derive(Debug, Clone, Copy, Default)]
+struct Life {
+    /// Restart counter, from 1.
+    number: u32,
+    /// Time of the start.
+    began: Nanos,
 }
 
 /// One end of a peering: number of sessions, and the maximum of control bytes.
@@ -39,8 +58,10 @@ struct Acquaintance {
     control_bytes: u64,
     /// Era of messages from this node's current start to the other.
     era: Era,
-    /// Restart counter of the other when this node started, and sessions since then.
-    since: (u32, u32),
+    /// Restart counter of the other when this node started.
+    first_life: u32,
+    /// Sessions since this node started.
+    sessions_since: u32,
 }
 
 /// The world, see the module.
@@ -66,8 +87,8 @@ pub struct World {
     radios: usize,
     /// Restarts of nodes so far.
     pub restarts: u64,
-    /// Restart counter of each node, from 1, and the time of its last start.
-    lives: Vec<(u32, Nanos)>,
+    /// The last start of each node.
+    lives: Vec<Life>,
     /// Sessions so far, over all nodes.
     sessions: u32,
     /// Changes of addresses so far.
@@ -84,7 +105,7 @@ pub struct World {
 
 impl World {
     /// Builds the world of a plan and starts its nodes.
-    pub fn new(plan: Plan, seed: u64, mut random: Rng) -> Result<Self, String> {
+    pub fn new(plan: Plan, seed: u64, mut random: Rng) -> Result<Self> {
         let mut medium = Medium::new(seed);
         for network in &plan.networks {
             add_network(&network.kind, &mut medium);
@@ -120,7 +141,7 @@ impl World {
             transit: vec![0; plan.stations.len() + 1],
             radios: plan.stations.iter().map(|station| station.networks.len()).sum(),
             restarts: 0,
-            lives: vec![(0, 0); plan.stations.len()],
+            lives: vec![Life::default(); plan.stations.len()],
             sessions: 0,
             moves: 0,
             outages: 0,
@@ -139,8 +160,8 @@ impl World {
     fn add_routes(&mut self) {
         let stations = 0..self.plan.stations.len();
         for (from, to) in stations.clone().flat_map(|a| stations.clone().map(move |b| (a, b))) {
-            for way in self.ways(from, to) {
-                let Way::Forwarded(route) = way else { continue };
+            for path in self.paths(from, to) {
+                let Path::Forwarded(route) = path else { continue };
                 let [next, destination] = [(1, 0), (route.hops.len(), route.hops.len() - 1)]
                     .map(|(station, hop)| address(route.hops[hop], route.stations[station]));
                 self.net.add_route(StationId(from), destination, next);
@@ -149,9 +170,9 @@ impl World {
     }
 
     /// Returns the paths from one station to another, in the order of their links.
-    pub fn ways(&self, from: usize, to: usize) -> Vec<Way> {
-        let direct = self.plan.shared(from, to).into_iter().map(Way::Direct);
-        let along = if self.plan.relays { Way::Relayed } else { Way::Forwarded };
+    pub fn paths(&self, from: usize, to: usize) -> Vec<Path> {
+        let direct = self.plan.shared(from, to).into_iter().map(Path::Direct);
+        let along = if self.plan.relays { Path::Relayed } else { Path::Forwarded };
         direct.chain(self.plan.routes(from, to).into_iter().map(along)).collect()
     }
 
@@ -162,18 +183,20 @@ impl World {
     }
 
     /// Starts a station's node, or replaces it as after a crash.
-    pub fn start(&mut self, station: usize) -> Result<(), String> {
+    pub fn start(&mut self, station: usize) -> Result<()> {
         let plan = self.plan.stations[station].clone();
         let mut random = self.random.fork();
         let endpoint = Endpoint::new(plan.config, Box::new(move || random.u64(..)));
-        let endpoint = endpoint.map_err(|error| error.to_string())?;
+        let endpoint = endpoint?;
         self.net.start_node(StationId(station), endpoint, &plan.radio);
-        self.lives[station] = (self.lives[station].0 + 1, self.net.now());
+        let number = self.lives[station].number + 1;
+        self.lives[station] = Life { number, began: self.net.now() };
         let partners = self.partners(station);
         for &partner in &partners {
             let acquaintance = self.acquaintances.entry((station, partner)).or_default();
             // Initially all start, one after the other.
-            acquaintance.since = (self.lives[partner].0.max(1), 0);
+            acquaintance.first_life = self.lives[partner].number.max(1);
+            acquaintance.sessions_since = 0;
             self.meet(station, partner)?;
         }
         for partner in partners {
@@ -190,61 +213,60 @@ impl World {
         Ok(())
     }
 
-    fn meet(&mut self, station: usize, partner: usize) -> Result<(), String> {
+    fn meet(&mut self, station: usize, partner: usize) -> Result<()> {
         let name = self.plan.stations[partner].config.name.clone();
         let relayed = self.plan.relays;
         let endpoint = self.endpoint(station);
-        let peer = endpoint
-            .add_peer(&name, SecretKey::insecure(&name).public())
-            .map_err(|error| error.to_string())?;
+        let peer = endpoint.add_peer(&name, SecretKey::insecure(&name).public())?;
         endpoint.set_rights(peer, Rights { relayed, ..Rights::default() });
         self.peers.insert((station, partner), peer);
         Ok(())
     }
 
-    fn link(&mut self, station: usize, partner: usize) -> Result<(), String> {
+    fn link(&mut self, station: usize, partner: usize) -> Result<()> {
         let peer = self.peer(station, partner);
-        for way in self.ways(station, partner) {
-            let (here, there) = match way {
-                Way::Direct(network) => (network, network),
-                Way::Forwarded(Chain { hops, .. }) => (hops[0], hops[hops.len() - 1]),
-                Way::Relayed(Chain { stations, .. }) => {
+        for path in self.paths(station, partner) {
+            let (here, there) = match path {
+                Path::Direct(network) => (network, network),
+                Path::Forwarded(Chain { hops, .. }) => (hops[0], hops[hops.len() - 1]),
+                Path::Relayed(Chain { stations, .. }) => {
                     let (now, via) = (instant(self.net.now()), self.peer(station, stations[1]));
                     let added = self.endpoint(station).add_relayed_link(now, peer, via);
-                    added.map_err(|error| error.to_string())?;
+                    added?;
                     self.net.drain(StationId(station));
                     continue;
                 }
             };
             // The configuration names the partner's initial address.
-            let called = self.plan.called.contains(&(station, partner, here));
+            let end = LinkEnd { station, network: here, partner };
+            let called = self.plan.called.contains(&end);
             let remote = SocketAddrV4::new(address(there, partner), PORT);
             let remote = (!called).then_some(remote);
             let link = self.net.add_link_on(NetworkId(here), StationId(station), peer, remote);
-            link.ok_or_else(|| format!("station {station} has no link to {remote:?}"))?;
+            link.ok_or_else(|| anyhow!("station {station} has no link to {remote:?}"))?;
         }
         Ok(())
     }
 
-    fn offer(&mut self, topic: usize) -> Result<(), String> {
+    fn offer(&mut self, topic: usize) -> Result<()> {
         let plan = self.plan.topics[topic].clone();
         let (now, peer) = (instant(self.net.now()), self.peers[&(plan.from, plan.to)]);
         let endpoint = self.endpoint(plan.from);
-        let channel = endpoint.offer(now, peer, plan.config).map_err(|error| error.to_string())?;
+        let channel = endpoint.offer(now, peer, plan.config)?;
         self.channels[topic] = channel;
         self.net.drain(StationId(plan.from));
         Ok(())
     }
 
     /// Advertises a topic again with another priority.
-    pub fn set_priority(&mut self, topic: usize, priority: u8) -> Result<(), String> {
+    pub fn set_priority(&mut self, topic: usize, priority: u8) -> Result<()> {
         self.plan.topics[topic].config.topic.priority = priority;
         let plan = self.plan.topics[topic].clone();
         let (now, peer) = (instant(self.net.now()), self.peers[&(plan.from, plan.to)]);
         let channel = self.channels[topic];
         let endpoint = self.endpoint(plan.from);
         let changed = endpoint.change_offer(now, peer, channel, plan.config);
-        changed.map_err(|error| error.to_string())?;
+        changed?;
         self.owe(plan.from, plan.to, CONTROL_BYTES);
         self.net.drain(StationId(plan.from));
         Ok(())
@@ -286,11 +308,11 @@ impl World {
     }
 
     /// Returns whether the publisher knows of a subscription to a topic, and its counters there.
-    pub fn outward(&self, topic: usize) -> (bool, OutStats) {
+    pub fn outward(&self, topic: usize) -> Outward {
         let plan = &self.plan.topics[topic];
         let peer = self.peer(plan.from, plan.to);
         let state = self.view(plan.from).channel_out(peer, self.channels[topic]);
-        state.map_or((false, OutStats::default()), |(_, wanted, stats)| (wanted, *stats))
+        state.map_or(Outward::default(), |(_, wanted, stats)| Outward { wanted, stats: *stats })
     }
 
     /// Returns the counters of a topic at its subscriber.
@@ -333,7 +355,7 @@ impl World {
     }
 
     /// Runs for `span` of virtual time.
-    pub fn run(&mut self, span: Nanos) -> Result<(), String> {
+    pub fn run(&mut self, span: Nanos) -> Result<()> {
         let end = self.net.now() + span;
         while let Some(happened) = self.net.run(end) {
             match happened {
@@ -356,7 +378,7 @@ impl World {
         all.filter(move |(_, topic)| (topic.from, topic.to) == (from, to)).map(|(number, _)| number)
     }
 
-    fn react(&mut self, station: usize, event: Event) -> Result<(), String> {
+    fn react(&mut self, station: usize, event: Event) -> Result<()> {
         if self.is_of_hostile(station, &event) {
             return Ok(());
         }
@@ -376,7 +398,7 @@ impl World {
                 drop(known);
                 let number = number
                     .filter(|n| self.plan.topics[*n].config.topic.name == topic.name)
-                    .ok_or_else(|| format!("{topic:?} was offered under {channel:?} by nobody"))?;
+                    .ok_or_else(|| anyhow!("{topic:?} was offered under {channel:?} by nobody"))?;
                 self.want(number, true);
                 Ok(())
             }
@@ -385,7 +407,7 @@ impl World {
                 let mut known = self.topics_between(partner, station);
                 let topic = known.find(|n| self.channels[*n] == channel);
                 drop(known);
-                let topic = topic.ok_or_else(|| format!("a message came on {channel:?}"))?;
+                let topic = topic.ok_or_else(|| anyhow!("a message came on {channel:?}"))?;
                 let transit = self.transit[station] + self.relayed_transit(partner, station);
                 self.oracle.delivered(&Delivery {
                     topic,
@@ -405,15 +427,15 @@ impl World {
 
     /// Returns the maximum time of the earlier hops of a relayed path, unknown to the receiver.
     fn relayed_transit(&self, from: usize, to: usize) -> Nanos {
-        let hops = self.ways(from, to).into_iter().map(|way| match way {
-            Way::Direct(_) | Way::Forwarded(_) => 1,
-            Way::Relayed(chain) => chain.hops.len() as u64,
+        let hops = self.paths(from, to).into_iter().map(|path| match path {
+            Path::Direct(_) | Path::Forwarded(_) => 1,
+            Path::Relayed(chain) => chain.hops.len() as u64,
         });
         (hops.max().unwrap_or(1) - 1) * self.net.worst_transit
     }
 
     /// After a new session everything is advertised and requested again.
-    fn on_new_session(&mut self, station: usize, partner: usize) -> Result<(), String> {
+    fn on_new_session(&mut self, station: usize, partner: usize) -> Result<()> {
         let inward: Vec<_> = self.topics_between(partner, station).collect();
         for topic in &inward {
             self.wished[*topic] = false;
@@ -426,22 +448,23 @@ impl World {
         let own = (2 * outward.len() + inward.len()) as u64 * CONTROL_BYTES;
         acquaintance.control_bytes += definitions + own;
         self.sessions += 1;
-        let ((life, life_began), session_began) = (self.lives[station], self.net.now());
+        let Life { number: life, began: life_began } = self.lives[station];
+        let session_began = self.net.now();
         acquaintance.era = Era { life, life_began, session: self.sessions, session_began };
         // Each session is with another start of the partner, among those since this node's start.
-        let (first, sessions) = &mut acquaintance.since;
-        *sessions += 1;
-        if *sessions > self.lives[partner].0 - *first + 1 {
-            return Err(format!(
-                "station {station} had {sessions} sessions with {partner}, which started {} times since",
-                self.lives[partner].0 - *first
-            ));
+        acquaintance.sessions_since += 1;
+        let sessions = acquaintance.sessions_since;
+        let restarts = self.lives[partner].number - acquaintance.first_life;
+        if sessions > restarts + 1 {
+            bail!(
+                "station {station} had {sessions} sessions with {partner}, which started {restarts} times since"
+            );
         }
         Ok(())
     }
 
     /// Checks the invariants that hold at any time.
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<()> {
         for topic in 0..self.plan.topics.len() {
             self.check_topic(topic)?;
         }
@@ -449,19 +472,19 @@ impl World {
             self.check_queue(station, partner)?;
         }
         let over_budget = self.net.gate.as_ref().and_then(|gate| gate.over_budget.clone());
-        over_budget.or_else(|| self.net.misjudged.clone()).map_or(Ok(()), Err)
+        over_budget
+            .or_else(|| self.net.misjudged.clone())
+            .map_or(Ok(()), |wrong| Err(Error::msg(wrong)))
     }
 
-    fn check_topic(&self, topic: usize) -> Result<(), String> {
-        let (_, stats) = self.outward(topic);
+    fn check_topic(&self, topic: usize) -> Result<()> {
+        let Outward { stats, .. } = self.outward(topic);
         let sum = stats.queued + stats.sent + stats.delivered + stats.dropped.total();
         if stats.accepted != self.accepted[topic] || sum != stats.accepted {
             let accepted = self.accepted[topic];
-            return Err(format!(
-                "{accepted} messages of /{topic} were accepted, and counted {stats:?}"
-            ));
+            bail!("{accepted} messages of /{topic} were accepted, and counted {stats:?}");
         }
-        let TopicEnds { from, to } = self.ends(topic);
+        let TopicPlan { from, to, .. } = self.plan.topics[topic];
         let sessions = |a, b| self.acquaintances.get(&(a, b)).map_or(0, |known| known.sessions);
         let one_session = sessions(from, to) <= 1 && sessions(to, from) <= 1;
         let bound = self.view(to).refused_packets().get(RefusedPacket::Bound);
@@ -470,29 +493,25 @@ impl World {
         }
         let known = self.oracle.deliveries(topic) + self.inward(topic).dropped.total();
         if stats.delivered > known {
-            return Err(format!(
+            bail!(
                 "{} messages of /{topic} are said to be delivered; the subscriber knows of {known}",
                 stats.delivered
-            ));
+            );
         }
         Ok(())
     }
 
-    fn ends(&self, topic: usize) -> TopicEnds {
-        TopicEnds { from: self.plan.topics[topic].from, to: self.plan.topics[topic].to }
-    }
-
     /// Checks the limit on queued bytes. Control messages add to the limit, and an empty message
     /// counts as one byte.
-    fn check_queue(&self, station: usize, partner: usize) -> Result<(), String> {
+    fn check_queue(&self, station: usize, partner: usize) -> Result<()> {
         let view = self.view(station).peer(self.peer(station, partner));
         let own = self.acquaintances.get(&(station, partner)).map_or(0, |a| a.control_bytes);
         let allowed = self.plan.stations[station].config.queue_bytes as u64;
         if view.queued_bytes > allowed + own + view.queued_messages as u64 {
-            return Err(format!(
+            bail!(
                 "{} bytes wait at station {station} for {partner}; {allowed} are allowed, and {own} of the session",
                 view.queued_bytes
-            ));
+            );
         }
         Ok(())
     }
@@ -511,9 +530,4 @@ impl World {
         let behind = self.net.gate.as_ref().map_or(0, |gate| gate.lost);
         (0..self.radios).map(lost).sum::<u64>() + behind
     }
-}
-
-struct TopicEnds {
-    from: usize,
-    to: usize,
 }

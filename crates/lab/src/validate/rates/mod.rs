@@ -8,10 +8,12 @@ mod sharing;
 mod steps;
 mod table;
 
-use crate::progress::Progress;
+use crate::rig::parallel;
+use crate::rig::processes::make_folder;
+use crate::rig::progress::Progress;
 use crate::scenario::{self, Scenario};
-use crate::validate::{parallel, relays};
-use anyhow::{Context, Result, anyhow, ensure};
+use crate::validate::{self, relays};
+use anyhow::{Result, ensure};
 use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;
@@ -49,13 +51,10 @@ pub fn run(as_json: bool, docs: Option<&Path>) -> Result<ExitCode> {
     if let Some(folder) = docs {
         write_docs(&measured, folder)?;
     }
-    match as_json {
-        true => println!("{}", serde_json::to_string_pretty(&measured)?),
-        false => print!("{}", measured.page()),
-    }
     let missed: Vec<String> = measured.missed().collect();
+    let code = validate::conclude(&measured, as_json, &measured.page(), missed.is_empty());
     missed.iter().for_each(|text| eprintln!("not reached: {text}"));
-    Ok(if missed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(3) })
+    code
 }
 
 impl Measured {
@@ -82,7 +81,7 @@ impl Measured {
 
 fn write_docs(measured: &Measured, folder: &Path) -> Result<()> {
     let raw = folder.join("measured");
-    std::fs::create_dir_all(&raw).with_context(|| format!("cannot make {}", raw.display()))?;
+    make_folder(&raw)?;
     let pages = folder.join("explanation");
     ensure!(pages.is_dir(), "{} is not a folder", pages.display());
     std::fs::write(pages.join("rates.md"), measured.page())?;
@@ -93,6 +92,5 @@ fn write_docs(measured: &Measured, folder: &Path) -> Result<()> {
 
 /// Parses a scenario made here.
 fn parse(text: &str) -> Result<Scenario> {
-    scenario::parse("rates", text, Path::new("."))
-        .map_err(|problems| anyhow!("{problems:?} in\n{text}"))
+    scenario::made("rates", text)
 }

@@ -2,11 +2,11 @@
 //! Pauses: the rate of a burst after a minute in which nothing or only a laser's scans were sent.
 
 use super::{MBPS, parse};
+use crate::rig::table::{self, column};
 use crate::sim;
 use crate::validate::far::{self, PAYLOAD_SHARE};
 use anyhow::Result;
 use serde::Serialize;
-use std::fmt::Write;
 use std::time::Duration;
 
 /// Duration of the bursts before and after the pause.
@@ -83,12 +83,12 @@ impl Case {
         let percent = |messages: usize, seconds: u64| {
             100.0 * (messages as u64 * BULK_BYTES * 8) as f64 / seconds as f64 / (fits_mbps * 1e6)
         };
-        let last = (start + (BURST_S - 3) * S, start + BURST_S * S);
+        let last = start + (BURST_S - 3) * S..start + BURST_S * S;
         Ok(Pause {
             mbps,
             meanwhile,
             before_percent: percent(before.arrived(last), 3),
-            after_percent: percent(after.arrived((again, again + S)), 1),
+            after_percent: percent(after.arrived(again..again + S), 1),
         })
     }
 }
@@ -103,20 +103,20 @@ pub fn missed(pause: &Pause) -> Option<String> {
 
 /// Returns the section of the page.
 pub fn section(pauses: &[Pause]) -> String {
-    let mut text = format!(
-        "## Pauses\n\n\
-         A burst of {BURST_S} s, {PAUSE_S} s in which nothing or only a laser's scans are sent, and a burst again, with `auto`: payload that arrived in the last three seconds before the pause and in the first second after it, of what fits.\n\n\
-         | Mbps | meanwhile | before | after |\n|---|---|---|---|\n"
+    let rows = table::markdown(
+        pauses,
+        &[
+            column("Mbps", |pause: &Pause| pause.mbps.to_string()),
+            column("meanwhile", |pause| match pause.meanwhile {
+                Meanwhile::Nothing => "nothing".into(),
+                Meanwhile::Laser => "laser".into(),
+            }),
+            column("before", |pause| format!("{:.0} %", pause.before_percent)),
+            column("after", |pause| format!("{:.0} %", pause.after_percent)),
+        ],
     );
-    for Pause { mbps, meanwhile, before_percent, after_percent } in pauses {
-        let meanwhile = match meanwhile {
-            Meanwhile::Nothing => "nothing",
-            Meanwhile::Laser => "laser",
-        };
-        let _ = writeln!(
-            text,
-            "| {mbps} | {meanwhile} | {before_percent:.0} % | {after_percent:.0} % |"
-        );
-    }
-    text
+    format!(
+        "## Pauses\n\n\
+         A burst of {BURST_S} s, {PAUSE_S} s in which nothing or only a laser's scans are sent, and a burst again, with `auto`: payload that arrived in the last three seconds before the pause and in the first second after it, of what fits.\n\n{rows}"
+    )
 }

@@ -2,13 +2,13 @@
 //! Several nodes on one 802.11 channel: how they share it, and the delay of their lasers.
 
 use super::parse;
-use crate::progress::Progress;
+use crate::rig::parallel;
+use crate::rig::progress::Progress;
+use crate::rig::stats::{self, Samples};
+use crate::rig::table::{self, column};
 use crate::sim;
-use crate::stats::{self, Samples};
-use crate::validate::parallel;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
-use std::fmt::Write;
 use std::time::Duration;
 use tautline_medium::RadioId;
 
@@ -106,19 +106,19 @@ fn run_one(stations: usize, phy_mbps: u64, sender: Sender, saturated: f64) -> Re
     };
     let bulk = of("bulk");
     let within = |from: u64, to: u64| {
-        let count = |it: &&Samples| it.arrived((from * S, to * S)) as f64;
+        let count = |it: &&Samples| it.arrived(from * S..to * S) as f64;
         jain(&bulk.iter().map(count).collect::<Vec<_>>())
     };
-    let mut seconds: Vec<f64> = (1..SECONDS).map(|second| within(second, second + 1)).collect();
-    seconds.sort_by(f64::total_cmp);
-    let p99 = |samples: &Samples| stats::p99(samples.delays((S, u64::MAX)));
+    let seconds: Vec<f64> = (1..SECONDS).map(|second| within(second, second + 1)).collect();
+    let [least_jain, _] = stats::spread(&seconds);
+    let p99 = |samples: &Samples| stats::p99(samples.delays(S..u64::MAX));
     Ok(Channel {
         stations,
         phy_mbps,
         sender,
         jain: within(1, SECONDS),
-        least_jain: *seconds.first().context("a second")?,
-        median_jain: seconds[seconds.len() / 2],
+        least_jain,
+        median_jain: stats::middle(&seconds),
         ip_percent: 100.0 * bytes / if sender == Sender::Udp { bytes } else { saturated },
         laser_p99_ms: of("laser").into_iter().map(p99).collect(),
     })
@@ -173,37 +173,41 @@ pub fn missed(channels: &[Channel]) -> Vec<String> {
 
 /// Returns the section of the page.
 pub fn section(channels: &[Channel]) -> String {
-    let mut text = format!(
+    let rows = table::markdown(
+        channels,
+        &[
+            column("PHY Mbps", |channel: &Channel| channel.phy_mbps.to_string()),
+            column("robots", |channel| channel.stations.to_string()),
+            column("sending", |channel| channel.sender.words().into()),
+            column("fairness", |channel| format!("{:.3}", channel.jain)),
+            column("of seconds, median", |channel| format!("{:.2}", channel.median_jain)),
+            column("least", |channel| format!("{:.2}", channel.least_jain)),
+            column("sum", |channel| format!("{:.0} %", channel.ip_percent)),
+            column("laser p99, each", |channel| {
+                let all = channel.laser_p99_ms.iter().map(|ms| format!("{ms:.0}"));
+                all.collect::<Vec<_>>().join(", ")
+            }),
+        ],
+    );
+    format!(
         "## Several nodes on one channel\n\n\
          Robots send more bulk than fits to one base on one 802.11 channel, in one collision domain; {SECONDS} s, of which the first does not count. \
          Fairness is Jain's index of bulk: over all, and the median and the least of its seconds. \
          Sum: IP bytes of all, reports included, of what the same number of stations brings that always have a full UDP packet. \
          Laser: the 99th percentile in ms of each robot's 1 KB every {LASER_EVERY_MS} ms at priority 200. \
-         On EDCA the packets' classes lead to access categories.\n\n\
-         | PHY Mbps | robots | sending | fairness | of seconds, median | least | sum | laser p99, each |\n\
-         |---|---|---|---|---|---|---|---|\n"
-    );
-    for channel in channels {
-        let sender = match channel.sender {
-            Sender::Udp => "plain UDP",
-            Sender::Bulk => "bulk",
-            Sender::Dcf => "bulk and laser",
-            Sender::Edca => "bulk and laser, EDCA",
-        };
-        let p99: Vec<String> = channel.laser_p99_ms.iter().map(|ms| format!("{ms:.0}")).collect();
-        let _ = writeln!(
-            text,
-            "| {} | {} | {sender} | {:.3} | {:.2} | {:.2} | {:.0} % | {} |",
-            channel.phy_mbps,
-            channel.stations,
-            channel.jain,
-            channel.median_jain,
-            channel.least_jain,
-            channel.ip_percent,
-            p99.join(", ")
-        );
+         On EDCA the packets' classes lead to access categories.\n\n{rows}"
+    )
+}
+
+impl Sender {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Udp => "plain UDP",
+            Self::Bulk => "bulk",
+            Self::Dcf => "bulk and laser",
+            Self::Edca => "bulk and laser, EDCA",
+        }
     }
-    text
 }
 
 #[cfg(test)]

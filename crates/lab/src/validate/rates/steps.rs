@@ -2,20 +2,20 @@
 //! Steps: the rate of a link falls to an eighth and returns.
 
 use super::parse;
-use crate::progress::Progress;
+use crate::rig::progress::Progress;
+use crate::rig::stats::{self, Samples};
+use crate::rig::table::{self, column};
+use crate::rig::{parallel, plot};
 use crate::sim;
-use crate::stats::{self, Samples};
 use crate::validate::far::{self, LASER_MBPS, PAYLOAD_SHARE};
-use crate::validate::parallel;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 use tautline_medium::{RadioId, StationId};
 
-const WAYS: [Way; 3] = [Way::Far, Way::FarHalfDuplex, Way::Local];
+const SLOW_LINKS: [SlowLink; 3] = [SlowLink::Far, SlowLink::FarHalfDuplex, SlowLink::Local];
 const CONTROLLERS: [&str; 2] = ["auto", "back-pressure"];
 const SEEDS: u64 = 4;
 const HIGH_MBPS: u64 = 24;
@@ -33,7 +33,7 @@ const EXPECTED: Duration = Duration::from_millis(300);
 /// Location of the slow link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Way {
+pub enum SlowLink {
     Far,
     FarHalfDuplex,
     Local,
@@ -42,7 +42,8 @@ pub enum Way {
 /// Worst figures of the steps down and up over all seeds.
 #[derive(Debug, Serialize)]
 pub struct Step {
-    way: Way,
+    #[serde(rename = "way")]
+    slow_link: SlowLink,
     controller: &'static str,
     /// Longest delay of the laser in the second after each change, and from half a second after it.
     down_ms: f64,
@@ -66,7 +67,7 @@ struct Point {
     waiting: u64,
 }
 
-impl Way {
+impl SlowLink {
     const fn name(self) -> &'static str {
         match self {
             Self::Far => "far, full duplex",
@@ -109,7 +110,7 @@ impl Way {
     fn run(self, controller: &'static str) -> Result<Step> {
         let scenario = parse(&self.text(controller))?;
         let mut step = Step {
-            way: self,
+            slow_link: self,
             controller,
             down_ms: 0.0,
             up_ms: 0.0,
@@ -140,9 +141,9 @@ impl Step {
     /// Adds the figures of one seed.
     fn add(&mut self, laser: &Samples, bulk: &Samples) {
         let [down, up, again, end] = CHANGES_S.map(|s| s * S);
-        let worst = |from: u64, to: u64| stats::worst(&laser.delays((from, to)));
+        let worst = |from: u64, to: u64| stats::worst(&laser.delays(from..to));
         let share = |from: u64, to: u64, mbps: u64| {
-            let bits = (bulk.arrived((from, to)) as u64 * BULK_BYTES * 8) as f64;
+            let bits = (bulk.arrived(from..to) as u64 * BULK_BYTES * 8) as f64;
             let fits = mbps as f64 * PAYLOAD_SHARE - LASER_MBPS;
             100.0 * bits / ((to - from) as f64 / 1e3) / fits
         };
@@ -161,26 +162,28 @@ impl Step {
 
 /// Returns the stages for the progress line.
 pub fn stages() -> Vec<(String, Duration)> {
-    let all =
-        WAYS.iter().flat_map(|way| CONTROLLERS.map(|it| format!("step, {}: {it}", way.name())));
+    let all = SLOW_LINKS
+        .iter()
+        .flat_map(|link| CONTROLLERS.map(|it| format!("step, {}: {it}", link.name())));
     all.map(|name| (name, EXPECTED * SEEDS as u32)).collect()
 }
 
 /// Runs all steps.
 pub fn run(progress: &Progress) -> Result<Vec<Step>> {
-    let all = WAYS.into_iter().flat_map(|way| CONTROLLERS.map(|controller| (way, controller)));
-    parallel::run(progress, all.collect(), |(way, controller)| way.run(controller))
+    let all =
+        SLOW_LINKS.into_iter().flat_map(|link| CONTROLLERS.map(|controller| (link, controller)));
+    parallel::run(progress, all.collect(), |(link, controller)| link.run(controller))
 }
 
 /// Returns the figures that miss the targets of `auto` in the second after the rate falls: 60 ms on
 /// a pipe, 150 ms where both directions share it, and no message of the laser lost.
 pub fn missed(step: &Step) -> Option<String> {
-    let most_ms = if step.way == Way::FarHalfDuplex { 150.0 } else { 60.0 };
+    let most_ms = if step.slow_link == SlowLink::FarHalfDuplex { 150.0 } else { 60.0 };
     let reached = step.down_ms <= most_ms && step.laser_lost == 0;
     (step.controller == "auto" && !reached).then(|| {
         format!(
             "step down, {}: laser {:.1} ms of {most_ms} ms, {} lost",
-            step.way.name(),
+            step.slow_link.name(),
             step.down_ms,
             step.laser_lost
         )
@@ -189,30 +192,29 @@ pub fn missed(step: &Step) -> Option<String> {
 
 /// Returns the section of the page.
 pub fn section(steps: &[Step]) -> String {
-    let mut text = format!(
+    let rows = table::markdown(
+        steps,
+        &[
+            column("slow link", |step: &Step| step.slow_link.name().into()),
+            column("controller", |step| step.controller.into()),
+            column("laser: fallen", |step| format!("{:.1}", step.down_ms)),
+            column("back", |step| format!("{:.1}", step.up_ms)),
+            column(format!("steady at {LOW_MBPS} Mbps"), |step| {
+                format!("{:.1}", step.steady_low_ms)
+            }),
+            column(format!("at {HIGH_MBPS} Mbps"), |step| format!("{:.1}", step.steady_high_ms)),
+            column("laser lost", |step| step.laser_lost.to_string()),
+            column(format!("bulk at {LOW_MBPS} Mbps"), |step| format!("{:.0} %", step.low_percent)),
+            column(format!("at {HIGH_MBPS} Mbps"), |step| format!("{:.0} %", step.high_percent)),
+        ],
+    );
+    format!(
         "## Steps\n\n\
          The slow link falls from {HIGH_MBPS} to {LOW_MBPS} Mbps, comes back, and falls again, with always a fifth more bulk than {HIGH_MBPS} Mbps carry; the worst of {SEEDS} seeds. \
          Laser: its longest delay in ms in the second after the rate fell, in the second after it came back, and from half a second after either. \
          Bulk: from half a second after a change on, of what fits beside the laser.\n\n\
-         | slow link | controller | laser: fallen | back | steady at {LOW_MBPS} Mbps | at {HIGH_MBPS} Mbps | laser lost | bulk at {LOW_MBPS} Mbps | at {HIGH_MBPS} Mbps |\n\
-         |---|---|---|---|---|---|---|---|---|\n"
-    );
-    for step in steps {
-        let _ = writeln!(
-            text,
-            "| {} | {} | {:.1} | {:.1} | {:.1} | {:.1} | {} | {:.0} % | {:.0} % |",
-            step.way.name(),
-            step.controller,
-            step.down_ms,
-            step.up_ms,
-            step.steady_low_ms,
-            step.steady_high_ms,
-            step.laser_lost,
-            step.low_percent,
-            step.high_percent
-        );
-    }
-    text + "\n![Rate sent, and queue before the bottleneck](steps.png)\n"
+         {rows}\n![Rate sent, and queue before the bottleneck](steps.png)\n"
+    )
 }
 
 /// Draws the curves of the first seed, and writes their points next to the picture.
@@ -225,18 +227,12 @@ pub fn draw(steps: &[Step], picture: &Path) -> Result<()> {
             let _ = writeln!(
                 rows,
                 "\"{}\",{},{s:.2},{mbps},{waiting}",
-                step.way.name(),
+                step.slow_link.name(),
                 step.controller
             );
         }
     }
     let file = picture.with_file_name("measured/steps.csv");
     std::fs::write(&file, rows).with_context(|| format!("cannot write {}", file.display()))?;
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("plot/steps.py");
-    let mut python = Command::new("/usr/bin/python3");
-    python.env("PYTHONDONTWRITEBYTECODE", "1").arg(script).arg(&file).arg(picture);
-    let output = python.output().context("cannot start python3 (make setup installs it)")?;
-    let error = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "plot/steps.py failed: {error}");
-    Ok(())
+    plot::draw("steps.py", &[&*file, picture])
 }

@@ -2,19 +2,19 @@
 //! Rates and losses: each controller behind a bottleneck that is not in its own machine.
 
 use super::{MBPS, parse};
-use crate::progress::Progress;
+use crate::rig::parallel;
+use crate::rig::progress::Progress;
+use crate::rig::stats;
+use crate::rig::table::{markdown_row, markdown_rule};
 use crate::sim;
-use crate::stats;
 use crate::validate::far::{self, LASER_BYTES, PAYLOAD_SHARE};
-use crate::validate::parallel;
 use anyhow::{Context, Result};
 use serde::Serialize;
-use std::fmt::Write;
 use std::time::Duration;
 
-/// Packet losses, percent; `true` for losses in bursts.
-const LOSSES: [(u64, bool); 7] =
-    [(0, false), (1, false), (5, false), (10, false), (20, false), (5, true), (20, true)];
+/// Losses of single packets, and losses in bursts, percent.
+const SINGLE_LOSSES: [u64; 5] = [0, 1, 5, 10, 20];
+const BURST_LOSSES: [u64; 2] = [5, 20];
 /// Average number of packets in a burst of losses.
 const BURST: f64 = 5.0;
 const QUEUE_KB: [u64; 2] = [30, 300];
@@ -56,7 +56,9 @@ impl Case {
     fn all() -> impl Iterator<Item = Self> {
         MBPS.into_iter().flat_map(|mbps| {
             QUEUE_KB.into_iter().flat_map(move |queue_kb| {
-                LOSSES.into_iter().flat_map(move |(loss_percent, bursts)| {
+                let single = SINGLE_LOSSES.into_iter().map(|percent| (percent, false));
+                let losses = single.chain(BURST_LOSSES.map(|percent| (percent, true)));
+                losses.flat_map(move |(loss_percent, bursts)| {
                     let case =
                         move |controller| Self { controller, mbps, loss_percent, bursts, queue_kb };
                     CONTROLLERS.into_iter().map(case)
@@ -94,9 +96,8 @@ impl Case {
         let (laser, bulk) = (far::flow(&flows, "laser")?, far::flow(&flows, "bulk")?);
         let start = laser.sent_ns.first().context("a laser's message")? + NEW_NS;
         let end = start - NEW_NS + SECONDS * NEW_NS;
-        let counted = (start, end);
-        let bytes =
-            laser.arrived(counted) as u64 * LASER_BYTES + bulk.arrived(counted) as u64 * BULK_BYTES;
+        let bytes = laser.arrived(start..end) as u64 * LASER_BYTES
+            + bulk.arrived(start..end) as u64 * BULK_BYTES;
         let bits = bytes as f64 * 8.0 / (SECONDS - 1) as f64;
         let kept = 1.0 - self.loss_percent as f64 / 100.0;
         Ok(Cell {
@@ -106,7 +107,7 @@ impl Case {
             bursts: self.bursts,
             queue_kb: self.queue_kb,
             goodput_percent: 100.0 * bits / (self.mbps as f64 * 1e6 * PAYLOAD_SHARE * kept),
-            laser_p99_ms: stats::p99(laser.delays((start, u64::MAX))),
+            laser_p99_ms: stats::p99(laser.delays(start..u64::MAX)),
             laser_arrived_percent: 100.0 * laser.arrivals.len() as f64 / laser.sent_ns.len() as f64,
         })
     }
@@ -165,19 +166,14 @@ pub fn section(cells: &[Cell]) -> String {
 }
 
 pub fn table(cells: &[Cell]) -> String {
-    let mut text = String::from("| Mbps | queue | loss |");
-    for controller in CONTROLLERS {
-        let _ = write!(text, " {controller} |");
-    }
-    text += "\n|---|---|---|";
-    text += &"---|".repeat(CONTROLLERS.len());
-    for row in cells.chunks(CONTROLLERS.len()) {
-        let _ = write!(text, "\n| {} | {} KB | {} |", row[0].mbps, row[0].queue_kb, row[0].loss());
-        for cell in row {
-            let _ = write!(text, " {} |", words(cell));
-        }
-    }
-    text + "\n"
+    let titles = ["Mbps", "queue", "loss"].into_iter().chain(CONTROLLERS).map(String::from);
+    let row = |row: &[Cell]| {
+        let Cell { mbps, queue_kb, .. } = row[0];
+        let first = [mbps.to_string(), format!("{queue_kb} KB"), row[0].loss()];
+        markdown_row(first.into_iter().chain(row.iter().map(words)))
+    };
+    let rows = cells.chunks(CONTROLLERS.len()).map(row);
+    markdown_row(titles) + &markdown_rule(3 + CONTROLLERS.len()) + &rows.collect::<String>()
 }
 
 impl Cell {

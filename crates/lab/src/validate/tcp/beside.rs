@@ -2,15 +2,16 @@
 //! A TCP download alongside Tautline, through the same router's queue.
 
 use super::{
-    NODES_AROUND, Punctual, Run, S, TCP_BYTES, TCP_SHARE, delays, late, mbps, middle, run_in_time,
+    Laser, NODES_AROUND, Punctual, Run, S, TCP_BYTES, TCP_SHARE, late, mbps, runs_in_time,
     scenario_text, tcp,
 };
-use crate::progress::Progress;
-use crate::stats::{p99, worst};
+use crate::rig::progress::Progress;
+use crate::rig::stats::{middle, p99, worst};
+use crate::rig::table::{self, column, markdown_row, markdown_rule};
 use crate::validate::far::{LASER_BYTES, PAYLOAD_SHARE, load};
 use anyhow::Result;
 use serde::Serialize;
-use std::fmt::Write;
+use std::ops::Range;
 use std::time::Duration;
 
 const MBPS: u64 = 6;
@@ -18,7 +19,7 @@ const SECONDS: u64 = 20;
 /// Start of the second one.
 const SECOND_S: u64 = 5;
 /// Counted span, when both have run for some time.
-const COUNTED: (u64, u64) = (10 * S, SECONDS * S);
+const COUNTED: Range<u64> = 10 * S..SECONDS * S;
 const BULK_BYTES: u64 = 16_384;
 const CONGESTIONS: [&str; 2] = ["cubic", "bbr"];
 const FIRST: [First; 2] = [First::Tcp, First::Tautline];
@@ -61,15 +62,19 @@ struct Second {
 
 impl Second {
     fn of(run: &Run, s: u64) -> Result<Self> {
-        let span = (s * S, (s + 1) * S);
-        let (delays, laser_lost) = delays(run.flow("laser")?, span);
+        let span = s * S..(s + 1) * S;
+        let laser = Laser::of(run.flow("laser")?, span.clone());
         Ok(Self {
             s,
-            tcp_mbps: mbps(run.flow("tcp")?, TCP_BYTES, span),
+            tcp_mbps: mbps(run.flow("tcp")?, TCP_BYTES, span.clone()),
             bulk_mbps: mbps(run.flow("bulk")?, BULK_BYTES, span),
-            laser_worst_ms: worst(&delays),
-            laser_lost,
+            laser_worst_ms: worst(&laser.delays_ms),
+            laser_lost: laser.lost,
         })
+    }
+
+    fn words(&self) -> String {
+        format!("{:.1} / {:.1} / {:.0}", self.tcp_mbps, self.bulk_mbps, self.laser_worst_ms)
     }
 }
 
@@ -79,15 +84,14 @@ fn one(congestion: &'static str, first: First, runs: u64, progress: &Progress) -
     let text = scenario_text(SECONDS, MBPS, 0, &flows);
     let (mut by_tcp, mut by_tautline, mut lasers) = (Vec::new(), Vec::new(), Vec::new());
     let (mut laser_lost, mut emulator, mut seconds) = (0, Vec::new(), Vec::new());
-    for seed in 1..=runs {
-        let run = run_in_time(&text, seed, progress)?;
+    for run in runs_in_time(&text, runs, progress)? {
         let percent = |mbps: f64, share: f64| 100.0 * mbps / share / MBPS as f64;
         let (laser, bulk) = (run.flow("laser")?, run.flow("bulk")?);
         let ours = mbps(laser, LASER_BYTES, COUNTED) + mbps(bulk, BULK_BYTES, COUNTED);
         by_tcp.push(percent(mbps(run.flow("tcp")?, TCP_BYTES, COUNTED), TCP_SHARE));
         by_tautline.push(percent(ours, PAYLOAD_SHARE));
-        let (delays, lost) = delays(laser, COUNTED);
-        lasers.push(p99(delays));
+        let Laser { delays_ms, lost } = Laser::of(laser, COUNTED);
+        lasers.push(p99(delays_ms));
         laser_lost += lost;
         emulator.push(run.emulator);
         seconds.push((0..SECONDS).map(|s| Second::of(&run, s)).collect::<Result<_>>()?);
@@ -95,9 +99,9 @@ fn one(congestion: &'static str, first: First, runs: u64, progress: &Progress) -
     Ok(Pair {
         congestion,
         first,
-        tcp_percent: middle(by_tcp),
-        tautline_percent: middle(by_tautline),
-        laser_p99_ms: middle(lasers),
+        tcp_percent: middle(&by_tcp),
+        tautline_percent: middle(&by_tautline),
+        laser_p99_ms: middle(&lasers),
         laser_lost,
         emulator,
         seconds,
@@ -122,36 +126,41 @@ pub fn run(runs: u64, progress: &Progress) -> Result<Vec<Pair>> {
 
 /// Returns the section of the page.
 pub fn section(pairs: &[Pair]) -> String {
-    let mut text = format!(
+    let rows = table::markdown(
+        pairs,
+        &[
+            column("TCP", |pair: &Pair| pair.congestion.into()),
+            column("first", |pair| pair.first.name().into()),
+            column("TCP's share", |pair| format!("{:.1} %", pair.tcp_percent)),
+            column("Tautline's", |pair| {
+                format!("{:.1} %{}", pair.tautline_percent, late(&pair.emulator))
+            }),
+            column("laser", |pair| format!("{:.0}", pair.laser_p99_ms)),
+            column("laser lost", |pair| pair.laser_lost.to_string()),
+        ],
+    );
+    let title = |pair: &Pair| format!("{}, {} first", pair.congestion, pair.first.name());
+    let titles = ["s".to_owned()].into_iter().chain(pairs.iter().map(title));
+    let second = |s: usize| {
+        let all = pairs.iter().filter_map(|pair| pair.seconds.first()?.get(s));
+        markdown_row([s.to_string()].into_iter().chain(all.map(Second::words)))
+    };
+    let seconds: String = (0..SECONDS as usize).map(second).collect();
+    format!(
         "## A download beside Tautline\n\n\
          Both at once, at {MBPS} Mbps without losses, through the router's one queue of 300 KB (400 ms): one from the start, the other from {SECOND_S} s on. Of the link, in the last 10 of {SECONDS} s; the laser's 99th percentile in ms, and its messages that did not arrive.\n\n\
-         | TCP | first | TCP's share | Tautline's | laser | laser lost |\n|---|---|---|---|---|---|\n"
-    );
-    for pair in pairs {
-        let first = if pair.first == First::Tcp { "TCP" } else { "Tautline" };
-        let _ = writeln!(
-            text,
-            "| {} | {first} | {:.1} % | {:.1} %{} | {:.0} | {} |",
-            pair.congestion,
-            pair.tcp_percent,
-            pair.tautline_percent,
-            late(&pair.emulator),
-            pair.laser_p99_ms,
-            pair.laser_lost
-        );
-    }
-    text += "\nSecond by second, in the first run: TCP's payload / Tautline's bulk in Mbps / the laser's longest delay in ms.\n\n| s |";
-    for pair in pairs {
-        let first = if pair.first == First::Tcp { "TCP" } else { "Tautline" };
-        let _ = write!(text, " {}, {first} first |", pair.congestion);
-    }
-    text = text + "\n|---|" + &"---|".repeat(pairs.len());
-    for s in 0..SECONDS as usize {
-        let _ = write!(text, "\n| {s} |");
-        for second in pairs.iter().filter_map(|pair| pair.seconds.first()?.get(s)) {
-            let Second { tcp_mbps, bulk_mbps, laser_worst_ms, .. } = second;
-            let _ = write!(text, " {tcp_mbps:.1} / {bulk_mbps:.1} / {laser_worst_ms:.0} |");
+         {rows}\n\
+         Second by second, in the first run: TCP's payload / Tautline's bulk in Mbps / the laser's longest delay in ms.\n\n{}{}{seconds}",
+        markdown_row(titles),
+        markdown_rule(1 + pairs.len())
+    )
+}
+
+impl First {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "TCP",
+            Self::Tautline => "Tautline",
         }
     }
-    text + "\n"
 }

@@ -2,15 +2,16 @@
 //! Rates and losses: each sender alone on the path.
 
 use super::{
-    NODES_AROUND, Punctual, S, TCP_AROUND, TCP_BYTES, TCP_SHARE, delays, late, mbps, middle,
-    run_in_time, scenario_text, tcp,
+    Laser, NODES_AROUND, Punctual, S, TCP_AROUND, TCP_BYTES, TCP_SHARE, late, mbps, runs_in_time,
+    scenario_text, tcp,
 };
-use crate::progress::Progress;
-use crate::stats::{median, p99};
+use crate::rig::progress::Progress;
+use crate::rig::stats::{median, middle, p99};
 use crate::validate::far::{LASER_BYTES, PAYLOAD_SHARE, load};
 use anyhow::Result;
 use serde::Serialize;
 use std::fmt::Write;
+use std::ops::Range;
 use std::time::Duration;
 
 const MBPS: [u64; 2] = [6, 54];
@@ -18,7 +19,7 @@ const LOSSES_PERCENT: [u64; 5] = [0, 1, 5, 10, 20];
 const SENDERS: [Sender; 3] = [Sender::Cubic, Sender::Bbr, Sender::Tautline];
 const SECONDS: u64 = 10;
 /// Counted span; in the first second the sender still adapts.
-const COUNTED: (u64, u64) = (S, SECONDS * S);
+const COUNTED: Range<u64> = S..SECONDS * S;
 const BULK_BYTES: u64 = 65_536;
 
 /// Sender on the path.
@@ -32,7 +33,7 @@ enum Sender {
 
 /// Medians of the runs of one sender on one path.
 #[derive(Debug, Serialize)]
-pub struct Way {
+pub struct Cell {
     sender: Sender,
     mbps: u64,
     loss_percent: u64,
@@ -64,18 +65,17 @@ impl Sender {
         }
     }
 
-    fn run(self, rate: u64, loss_percent: u64, runs: u64, progress: &Progress) -> Result<Way> {
+    fn run(self, rate: u64, loss_percent: u64, runs: u64, progress: &Progress) -> Result<Cell> {
         let text = scenario_text(SECONDS, rate, loss_percent, &self.flows(rate));
         let (mut percents, mut lasers) = (Vec::new(), Vec::new());
         let (mut laser_lost, mut emulator) = (0, Vec::new());
         let kept = 1.0 - loss_percent as f64 / 100.0;
-        for seed in 1..=runs {
-            let run = run_in_time(&text, seed, progress)?;
+        for run in runs_in_time(&text, runs, progress)? {
             emulator.push(run.emulator);
             let (arrived, share) = if self == Self::Tautline {
                 let laser = run.flow("laser")?;
-                let (delays, lost) = delays(laser, COUNTED);
-                lasers.push(p99(delays));
+                let Laser { delays_ms, lost } = Laser::of(laser, COUNTED);
+                lasers.push(p99(delays_ms));
                 laser_lost += lost;
                 let bulk = mbps(run.flow("bulk")?, BULK_BYTES, COUNTED);
                 (bulk + mbps(laser, LASER_BYTES, COUNTED), PAYLOAD_SHARE)
@@ -84,11 +84,11 @@ impl Sender {
             };
             percents.push(100.0 * arrived / (rate as f64 * share * kept));
         }
-        Ok(Way {
+        Ok(Cell {
             sender: self,
             mbps: rate,
             loss_percent,
-            goodput_percent: middle(percents.iter().copied()),
+            goodput_percent: middle(&percents),
             goodput_percent_of_runs: percents,
             laser_p99_ms: median(lasers),
             laser_lost,
@@ -116,23 +116,23 @@ pub fn stages() -> Vec<(String, Duration)> {
 }
 
 /// Runs all senders.
-pub fn run(runs: u64, progress: &Progress) -> Result<Vec<Way>> {
+pub fn run(runs: u64, progress: &Progress) -> Result<Vec<Cell>> {
     all().map(|(mbps, loss, sender)| sender.run(mbps, loss, runs, progress)).collect()
 }
 
 /// Returns the section of the page.
-pub fn section(ways: &[Way]) -> String {
+pub fn section(cells: &[Cell]) -> String {
     let mut text = format!(
         "## Rates and losses\n\n\
          Each alone on the way for {SECONDS} s, of which the first does not count: payload that arrived, of what the link can carry of it in full packets after losses (1448 of 1500 bytes are TCP's payload, 1425 Tautline's). Laser: 99th percentile of its delay in ms, and messages that did not arrive, if any; TCP goes without one.\n\n\
          | Mbps | loss | TCP Cubic | TCP BBR | Tautline | laser |\n|---|---|---|---|---|---|\n"
     );
-    for row in ways.chunks(SENDERS.len()) {
+    for row in cells.chunks(SENDERS.len()) {
         let _ = write!(text, "| {} | {} % |", row[0].mbps, row[0].loss_percent);
-        for way in row {
-            let _ = write!(text, " {:.1} %{} |", way.goodput_percent, late(&way.emulator));
+        for cell in row {
+            let _ = write!(text, " {:.1} %{} |", cell.goodput_percent, late(&cell.emulator));
         }
-        let laser = row.iter().find_map(|way| Some((way.laser_p99_ms?, way.laser_lost)));
+        let laser = row.iter().find_map(|cell| Some((cell.laser_p99_ms?, cell.laser_lost)));
         let _ = match laser {
             Some((p99, 0)) => writeln!(text, " {p99:.1} |"),
             Some((p99, lost)) => writeln!(text, " {p99:.1}, {lost} lost |"),

@@ -7,12 +7,13 @@ mod losses;
 mod step;
 
 use crate::air;
-use crate::progress::Progress;
+use crate::rig::progress::Progress;
+use crate::rig::stats::Samples;
 use crate::scenario;
-use crate::stats::{Samples, median};
 use crate::validate::far;
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use serde::Serialize;
+use std::ops::Range;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -36,7 +37,7 @@ struct Measured {
     build: &'static str,
     /// Runs of each case, whose medians are reported.
     runs: u64,
-    losses: Vec<losses::Way>,
+    losses: Vec<losses::Cell>,
     beside: Vec<beside::Pair>,
     step: step::Step,
 }
@@ -112,8 +113,7 @@ struct Run {
 
 /// Runs a scenario until the emulator is in time, or the attempts are used up.
 fn run_in_time(text: &str, seed: u64, progress: &Progress) -> Result<Run> {
-    let scenario = scenario::parse("tcp", text, Path::new("."))
-        .map_err(|problems| anyhow!("{problems:?} in\n{text}"))?;
+    let scenario = scenario::made("tcp", text)?;
     progress.next();
     let mut best: Option<Run> = None;
     for attempts in 1..=ATTEMPTS {
@@ -149,23 +149,32 @@ fn tcp(congestion: &str, start_s: u64) -> String {
 }
 
 /// Returns the payload that arrived within a span, in Mbps.
-fn mbps(samples: &Samples, bytes: u64, (from, to): (u64, u64)) -> f64 {
-    (samples.arrived((from, to)) as u64 * bytes * 8) as f64 / ((to - from) as f64 / 1e3)
+fn mbps(samples: &Samples, bytes: u64, span: Range<u64>) -> f64 {
+    let duration_us = (span.end - span.start) as f64 / 1e3;
+    (samples.arrived(span) as u64 * bytes * 8) as f64 / duration_us
 }
 
-/// Returns the delays in ms of messages sent within a span, and the number of those that did not
-/// arrive.
-fn delays(samples: &Samples, (from, to): (u64, u64)) -> (Vec<f64>, usize) {
-    let within = |at: u64| (from..to).contains(&at);
-    let sent = samples.sent_ns.iter().filter(|at| within(**at)).count();
-    let delays = samples.delays((from, to));
-    let lost = sent.saturating_sub(delays.len());
-    (delays, lost)
+/// The messages of a laser that were sent within a span.
+#[derive(Debug, PartialEq)]
+struct Laser {
+    /// Delays of those that arrived.
+    delays_ms: Vec<f64>,
+    /// Number of those that did not arrive.
+    lost: usize,
 }
 
-/// Returns the median; NaN without values.
-fn middle(values: impl IntoIterator<Item = f64>) -> f64 {
-    median(values).unwrap_or(f64::NAN)
+impl Laser {
+    fn of(samples: &Samples, span: Range<u64>) -> Self {
+        let sent = samples.sent_ns.iter().filter(|at| span.contains(at)).count();
+        let delays_ms = samples.delays(span);
+        let lost = sent.saturating_sub(delays_ms.len());
+        Self { delays_ms, lost }
+    }
+}
+
+/// Runs a scenario in time with each seed from 1 on.
+fn runs_in_time(text: &str, runs: u64, progress: &Progress) -> Result<Vec<Run>> {
+    (1..=runs).map(|seed| run_in_time(text, seed, progress)).collect()
 }
 
 /// Returns the table's remark where the emulator was late.
@@ -180,12 +189,11 @@ fn late(emulator: &[Punctual]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::Arrival;
+    use crate::rig::stats::Arrival;
 
     #[test]
     fn rates_and_losses_are_those_of_the_span() {
-        let arrival =
-            |sequence: u64, sent_ns: u64, received_ns| Arrival { sequence, sent_ns, received_ns };
+        let arrival = |sequence, sent_ns, received_ns| Arrival { sequence, sent_ns, received_ns };
         let samples = Samples {
             sent_ns: vec![0, S, S + 1, 2 * S],
             arrivals: vec![
@@ -194,9 +202,9 @@ mod tests {
                 arrival(3, 2 * S, 3 * S),
             ],
         };
-        let second = (S, 2 * S);
-        assert_eq!(mbps(&samples, 125_000, second), 2.0);
-        assert_eq!(delays(&samples, second), (vec![4.0], 1));
+        let second = S..2 * S;
+        assert_eq!(mbps(&samples, 125_000, second.clone()), 2.0);
+        assert_eq!(Laser::of(&samples, second), Laser { delays_ms: vec![4.0], lost: 1 });
     }
 
     #[test]

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The rate of the slow link falls to an eighth and returns, with Tautline on the link.
 
-use super::{
-    NODES_AROUND, Punctual, Run, S, delays, late, mbps, middle, run_in_time, scenario_text,
-};
-use crate::progress::Progress;
-use crate::stats::worst;
+use super::{Laser, NODES_AROUND, Punctual, S, late, mbps, runs_in_time, scenario_text};
+use crate::rig::progress::Progress;
+use crate::rig::stats::{Samples, middle, worst};
 use crate::validate::far::{LASER_MBPS, PAYLOAD_SHARE, load};
 use anyhow::Result;
 use serde::Serialize;
@@ -54,19 +52,19 @@ pub fn stages() -> Vec<(String, Duration)> {
 
 /// Runs the step.
 pub fn run(runs: u64, progress: &Progress) -> Result<Step> {
-    let all = (1..=runs).map(|seed| run_in_time(&text(), seed, progress));
-    let all: Vec<Run> = all.collect::<Result<_>>()?;
+    let all = runs_in_time(&text(), runs, progress)?;
     let lasers = all.iter().map(|run| run.flow("laser")).collect::<Result<Vec<_>>>()?;
     let bulks = all.iter().map(|run| run.flow("bulk")).collect::<Result<Vec<_>>>()?;
     let worst_of = |from: u64, to: u64| {
-        let each = lasers.iter().map(move |laser| worst(&delays(laser, (from * S, to * S)).0));
+        let each = lasers.iter().map(move |laser| worst(&laser.delays(from * S..to * S)));
         each.collect::<Vec<f64>>()
     };
     let share = |from: u64, to: u64, rate: u64| {
         let fits = rate as f64 * PAYLOAD_SHARE - LASER_MBPS;
-        middle(bulks.iter().map(|bulk| 100.0 * mbps(bulk, BULK_BYTES, (from * S, to * S)) / fits))
+        let percent = |bulk: &&Samples| 100.0 * mbps(bulk, BULK_BYTES, from * S..to * S) / fits;
+        middle(&bulks.iter().map(percent).collect::<Vec<_>>())
     };
-    let middle = |from: u64, to: u64| middle(worst_of(from, to));
+    let middle = |from: u64, to: u64| middle(&worst_of(from, to));
     Ok(Step {
         down_ms: middle(DOWN_S, DOWN_S + 1),
         up_ms: middle(UP_S, UP_S + 1),
@@ -74,7 +72,7 @@ pub fn run(runs: u64, progress: &Progress) -> Result<Step> {
         later_high_ms: middle(UP_S + 1, SECONDS),
         low_percent: share(DOWN_S + 1, UP_S, LOW_MBPS),
         high_percent: share(UP_S + 1, SECONDS, HIGH_MBPS),
-        laser_lost: lasers.iter().map(|laser| delays(laser, (0, SECONDS * S)).1).sum(),
+        laser_lost: lasers.iter().map(|laser| Laser::of(laser, 0..SECONDS * S).lost).sum(),
         down_ms_of_runs: worst_of(DOWN_S, DOWN_S + 1),
         emulator: all.iter().map(|run| run.emulator).collect(),
     })

@@ -26,7 +26,6 @@ use view::Choices;
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum delay of a key press.
 const KEY_WAIT: Duration = Duration::from_millis(100);
-/// Width without a terminal.
 const WIDTH_WITHOUT_TERMINAL: u16 = 160;
 /// Maximum lines that `--once` prints.
 const MAX_HEIGHT: usize = 2000;
@@ -37,15 +36,15 @@ const MAX_HEIGHT: usize = 2000;
     after_help = "Examples:\n  tautline top\n  tautline top --node robot1\n  tautline top --once\n  \
                         tautline top --json | jq .topics\n\n\
                         Keys: q quit, p pause, s next sort order, up and down scroll.\n\
-                        > leaves this robot, < comes to it. Rates and delays are those of the last second,\n\
-                        DONE and DROPPED are counts since the daemon started; 'now 41%' is what was given up\n\
-                        in the last ten seconds. CAN SEND is what a link has room for."
+                        > is sent by this robot, < is received. Rates and delays cover the last second.\n\
+                        DONE and DROPPED count since the daemon started; 'now 41%' is the fraction dropped\n\
+                        in the last ten seconds. CAN SEND is the available rate of a link."
 )]
 pub struct Arguments {
     /// Print one JSON line per second
     #[arg(long)]
     json: bool,
-    /// Print what happens in one second, then stop
+    /// Print the screen after one second, then stop
     #[arg(long)]
     once: bool,
     #[command(flatten)]
@@ -59,9 +58,9 @@ pub fn top(arguments: &Arguments) -> Result<(), Failure> {
     match (arguments.json, arguments.once) {
         (true, once) => print_json_lines(client, first, once),
         (false, true) => print_once(client, &first),
-        (false, false) if !std::io::stdout().is_terminal() => {
-            Err(Failure::new("top needs a terminal; elsewhere use: tautline top --once, or --json"))
-        }
+        (false, false) if !std::io::stdout().is_terminal() => Err(Failure::new(
+            "top needs a terminal; without one, use: tautline top --once, or --json",
+        )),
         (false, false) => live(client, first, arguments.daemon.clone()),
     }
 }
@@ -123,20 +122,13 @@ fn watch(client: Client, daemon: &Daemon, news: &SyncSender<News>) {
     let mut client = Some(client);
     loop {
         std::thread::sleep(INTERVAL);
-        let result = match client.take().map_or_else(|| daemon.connect(), Ok) {
-            Ok(mut connected) => {
-                connected.status().map(|status| (status, connected)).map_err(|e| e.to_string())
-            }
-            Err(failure) => Err(failure.text),
-        };
-        let sent = match result {
-            Ok((status, connected)) => {
-                client = Some(connected);
-                news.send(Ok(status))
-            }
-            Err(reason) => news.send(Err(reason)),
-        };
-        if sent.is_err() {
+        let connected = client.take().map_or_else(|| daemon.connect(), Ok);
+        let snapshot = connected.map_err(|failure| failure.text).and_then(|mut connected| {
+            let status = connected.status().map_err(|e| e.to_string())?;
+            client = Some(connected);
+            Ok(status)
+        });
+        if news.send(snapshot).is_err() {
             return;
         }
     }

@@ -6,10 +6,8 @@ use ratatui::text::{Line, Span};
 
 /// Columns between two cells.
 const GAP: usize = 1;
-/// Mark in place of text that is cut off.
 const CUT: char = '…';
 
-/// One column.
 #[derive(Debug, Clone, Copy)]
 pub struct Column {
     title: &'static str,
@@ -26,12 +24,10 @@ enum Width {
 }
 
 impl Column {
-    /// Returns a left-aligned column of `width` characters.
     pub const fn left(title: &'static str, width: usize) -> Self {
         Self { title, width: Width::Fixed(width), is_right_aligned: false, keeps_end: false }
     }
 
-    /// Returns a right-aligned column of `width` characters.
     pub const fn right(title: &'static str, width: usize) -> Self {
         Self { is_right_aligned: true, ..Self::left(title, width) }
     }
@@ -69,30 +65,21 @@ pub fn cut(text: &str, width: usize) -> String {
     }
 }
 
-/// One cell.
-pub type Cell = (String, Style);
-/// One row: a cell for each column.
-pub type Row = Vec<Cell>;
-
-/// Returns text in a style.
-pub fn cell(text: String, style: Style) -> Cell {
-    (text, style)
-}
+/// The cells of a row.
+pub type Row = Vec<Span<'static>>;
 
 /// Returns a blank line, a header and `rows` in at most `height` lines of `width` characters. The
 /// last line counts rows that do not fit.
 pub fn rows(columns: &[Column], rows: Vec<Row>, width: usize, height: usize) -> Vec<Line<'static>> {
-    let Some(room) = height.checked_sub(2) else {
-        return Vec::new();
-    };
+    let Some(space) = height.checked_sub(2) else { return Vec::new() };
     let widths = widths(columns, width);
     let title_style = Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
-    let titles = columns.iter().map(|column| cell(column.title.into(), title_style)).collect();
+    let titles = columns.iter().map(|column| Span::styled(column.title, title_style)).collect();
     let mut lines = vec![Line::default(), line(columns, &widths, titles)];
-    let fitting = if rows.len() > room { room.saturating_sub(1) } else { rows.len() };
+    let fitting = if rows.len() > space { space.saturating_sub(1) } else { rows.len() };
     let hidden = rows.len() - fitting;
     lines.extend(rows.into_iter().take(fitting).map(|row| line(columns, &widths, row)));
-    if hidden > 0 && room > 0 {
+    if hidden > 0 && space > 0 {
         lines.push(Line::from(format!("{CUT} {hidden} more")));
     }
     lines
@@ -114,19 +101,15 @@ fn widths(columns: &[Column], width: usize) -> Vec<usize> {
 
 fn line(columns: &[Column], widths: &[usize], row: Row) -> Line<'static> {
     let mut spans = Vec::with_capacity(2 * columns.len());
-    for (i, ((text, style), (column, width))) in
-        row.into_iter().zip(columns.iter().zip(widths)).enumerate()
-    {
-        if i > 0 {
+    for (cell, (column, width)) in row.into_iter().zip(columns.iter().zip(widths)) {
+        let style = cell.style;
+        if !spans.is_empty() {
             // The gap is underlined with the titles, so that the header is one continuous line.
-            let gap_style = if style.add_modifier.contains(Modifier::UNDERLINED) {
-                style
-            } else {
-                Style::new()
-            };
+            let is_title = style.add_modifier.contains(Modifier::UNDERLINED);
+            let gap_style = if is_title { style } else { Style::new() };
             spans.push(Span::styled(" ".repeat(GAP), gap_style));
         }
-        spans.push(Span::styled(column.fit(&text, *width), style));
+        spans.push(Span::styled(column.fit(&cell.content, *width), style));
     }
     Line::from(spans)
 }
@@ -147,7 +130,7 @@ mod tests {
             Column::flexible("WHY", 1),
         ];
         let row = ["/camera/image", "5", "expired and lost"]
-            .map(|t| cell(t.into(), Style::new()))
+            .map(|t| Span::styled(t, Style::new()))
             .to_vec();
         let lines = text(&rows(&columns, vec![row], 21, 5));
         assert_eq!(lines, ["", "NAME       N WHY     ", "…a/image   5 expired…"]);
@@ -156,7 +139,8 @@ mod tests {
     #[test]
     fn rows_that_do_not_fit_are_counted() {
         let columns = [Column::left("N", 6)];
-        let all: Vec<Row> = (0..9).map(|i| vec![cell(i.to_string(), Style::new())]).collect();
+        let all: Vec<Row> =
+            (0..9).map(|i| vec![Span::styled(i.to_string(), Style::new())]).collect();
         assert_eq!(
             text(&rows(&columns, all.clone(), 6, 5)),
             ["", "N     ", "0     ", "1     ", "… 7 more"]

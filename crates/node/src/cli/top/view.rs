@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The screen of `top`: a pure function of two snapshots, the user's choices and the size.
 
-use super::rows::{Column, Row, cell, cut, rows};
+use super::rows::{Column, Row, cut, rows};
 use crate::cli::status::arrow;
-use crate::cli::words::{self, UNKNOWN, bit_rate, bytes, milliseconds, percent, short};
+use crate::cli::words::{
+    self, UNKNOWN, bit_rate, milliseconds, part_of_bytes, percent, short, whole_bit_rate,
+};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
@@ -17,7 +19,6 @@ const MAX_NOTICES: usize = 3;
 /// Minimum lines of the topics for any number of links: a blank line, the header and some rows.
 const MIN_TOPIC_LINES: usize = 7;
 
-/// The order of the topics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sort {
     /// Order of the node's report.
@@ -34,46 +35,37 @@ pub enum Sort {
 }
 
 impl Sort {
-    /// Returns the next order of the cycle.
+    /// All orders and their names, in the order of the cycle.
+    const ALL: [(Self, &str); 5] = [
+        (Self::Node, "node's order"),
+        (Self::Priority, "priority"),
+        (Self::Bandwidth, "bandwidth"),
+        (Self::Delay, "delay"),
+        (Self::Dropped, "dropped"),
+    ];
+
     pub fn next(self) -> Self {
-        match self {
-            Sort::Node => Sort::Priority,
-            Sort::Priority => Sort::Bandwidth,
-            Sort::Bandwidth => Sort::Delay,
-            Sort::Delay => Sort::Dropped,
-            Sort::Dropped => Sort::Node,
-        }
+        Self::ALL[(self as usize + 1) % Self::ALL.len()].0
     }
 
     fn name(self) -> &'static str {
-        match self {
-            Sort::Node => "node's order",
-            Sort::Priority => "priority",
-            Sort::Bandwidth => "bandwidth",
-            Sort::Delay => "delay",
-            Sort::Dropped => "dropped",
-        }
+        Self::ALL[self as usize].1
     }
 }
 
 /// The user's choices and the state of the connection.
 #[derive(Debug, Clone, Default)]
 pub struct Choices {
-    /// Order of the topics.
     pub sort: Sort,
     /// Number of topics scrolled past.
     pub scrolled: usize,
-    /// Whether the screen is frozen.
     pub paused: bool,
-    /// Whether colours are allowed.
     pub colours: bool,
     /// Reason why no newer snapshot is available; empty without a problem.
     pub trouble: String,
-    /// Whether the line of keys is shown.
     pub keys: bool,
 }
 
-/// Draws the whole screen.
 pub fn draw(status: &Status, rates: &Rates, choices: &Choices, area: Rect, buffer: &mut Buffer) {
     let screen = Screen { status, rates, choices, width: area.width as usize };
     for (line, y) in screen.lines(area.height as usize).into_iter().zip(area.y..area.bottom()) {
@@ -227,8 +219,8 @@ impl Screen<'_> {
             short(topic.delivered as f64),
             short(topic.queued as f64),
         ];
-        let mut row: Row = texts.into_iter().map(|text| cell(text, usual)).collect();
-        row.push(cell(dropped(topic), dropping));
+        let mut row: Row = texts.into_iter().map(|text| Span::styled(text, usual)).collect();
+        row.push(Span::styled(dropped(topic), dropping));
         row
     }
 
@@ -255,7 +247,7 @@ impl Screen<'_> {
             Column::right("LOSS", 6),
             Column::right("CAN SEND", 8),
             Column::right("SENDS", 8),
-            Column::right("GETS", 8),
+            Column::right("RECEIVES", 8),
         ];
         // These columns fit only on wide terminals.
         if self.is_wide() {
@@ -273,29 +265,30 @@ impl Screen<'_> {
         let state = if link.up { "up" } else { "down" };
         let usual = Style::new();
         let mut row = vec![
-            cell(link.peer.clone(), usual),
-            cell(link.radio.clone(), usual),
-            cell(if link.remote.is_empty() { UNKNOWN.into() } else { link.remote.clone() }, usual),
-            cell(state.into(), self.alarm(!link.up)),
-            cell(milliseconds(link.rtt_ms), usual),
-            cell(percent(link.loss), usual),
-            cell(link.available_bps.map_or(UNKNOWN.into(), |bps| bit_rate(bps as f64)), usual),
-            cell(link.sent_bps.map_or(UNKNOWN.into(), bit_rate), usual),
-            cell(link.received_bps.map_or(UNKNOWN.into(), bit_rate), usual),
+            Span::styled(link.peer.clone(), usual),
+            Span::styled(link.radio.clone(), usual),
+            Span::styled(
+                if link.remote.is_empty() { UNKNOWN.into() } else { link.remote.clone() },
+                usual,
+            ),
+            Span::styled(state, self.alarm(!link.up)),
+            Span::styled(milliseconds(link.rtt_ms), usual),
+            Span::styled(percent(link.loss), usual),
+            Span::styled(whole_bit_rate(link.available_bps), usual),
+            Span::styled(link.sent_bps.map_or(UNKNOWN.into(), bit_rate), usual),
+            Span::styled(link.received_bps.map_or(UNKNOWN.into(), bit_rate), usual),
         ];
         if self.is_wide() {
-            row.push(cell(percent(link.repairs), usual));
-            row.push(cell(link.paced_by.clone(), usual));
+            row.push(Span::styled(percent(link.repairs), usual));
+            row.push(Span::styled(link.paced_by.clone(), usual));
         }
         row
     }
 
     fn notices(&self, height: usize) -> Vec<Line<'static>> {
-        let Some(room) = height.checked_sub(1) else {
-            return Vec::new();
-        };
+        let Some(space) = height.checked_sub(1) else { return Vec::new() };
         let all = &self.status.notices;
-        let newest = all[all.len().saturating_sub(room)..].iter();
+        let newest = all[all.len().saturating_sub(space)..].iter();
         let line = |notice: &String| {
             Line::from(Span::styled(cut(notice, self.width), self.colour(Color::Yellow)))
         };
@@ -320,21 +313,16 @@ fn dropped(topic: &TopicRates) -> String {
 }
 
 fn radio(radio: &RadioRates) -> Row {
-    let rate = |bps: Option<u64>| bps.map_or(UNKNOWN.into(), |bps| bit_rate(bps as f64));
     let texts = [
         radio.radio.clone(),
         radio.paced_by.clone(),
-        rate(radio.configured_bps),
-        rate(radio.measured_bps),
-        format!(
-            "{}/{}",
-            bytes(radio.in_flight_bytes as f64),
-            bytes(radio.in_flight_limit_bytes as f64)
-        ),
+        whole_bit_rate(radio.configured_bps),
+        whole_bit_rate(radio.measured_bps),
+        part_of_bytes(radio.in_flight_bytes, radio.in_flight_limit_bytes),
         radio.sent_bps.map_or(UNKNOWN.into(), bit_rate),
         radio.sent_pps.map_or(UNKNOWN.into(), short),
     ];
-    texts.into_iter().map(|text| cell(text, Style::new())).collect()
+    texts.into_iter().map(|text| Span::styled(text, Style::new())).collect()
 }
 
 /// Sorts the largest value first; equal and unknown values keep the node's order.

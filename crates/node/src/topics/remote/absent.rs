@@ -3,9 +3,9 @@
 //! while somebody here reads them. Their other topics do not, and nothing is read for them.
 
 use super::super::Topics;
-use super::{Absence, PATIENCE, RemoteTopic};
+use super::{Absence, ChannelKey, PATIENCE, RemoteTopic};
 use std::collections::VecDeque;
-use tautline_proto::{Endpoint, Instant, PeerId};
+use tautline_proto::{Instant, PeerId};
 
 /// Topics of a returned peer that are published again immediately, and then each second: nobody
 /// read them when it disconnected, and each one is a call to the ROS master.
@@ -13,7 +13,7 @@ const RESUMED_PER_SWEEP: usize = 256;
 
 impl Topics {
     /// Gives up peers that have been down for longer than [`PATIENCE`].
-    pub(super) fn give_up_absent(&mut self, now: Instant, endpoint: &mut Endpoint) {
+    pub(super) fn drop_absent_peers(&mut self, now: Instant) {
         let mut gone = Vec::new();
         for (peer, absence) in &mut self.absent {
             if matches!(absence, Absence::Since(at) if now.since(*at) > PATIENCE) {
@@ -23,8 +23,8 @@ impl Topics {
         }
         for peer in gone {
             self.returning.remove(&peer);
-            self.want_nothing(now, peer);
-            self.unpublish_unwanted(now, endpoint, peer);
+            self.clear_interests(now, peer);
+            self.unpublish_unwanted(now, peer);
         }
     }
 
@@ -33,7 +33,7 @@ impl Topics {
     }
 
     /// Stops publishing topics that only this peer advertises and nobody here reads.
-    fn unpublish_unwanted(&mut self, now: Instant, endpoint: &mut Endpoint, peer: PeerId) {
+    fn unpublish_unwanted(&mut self, now: Instant, peer: PeerId) {
         let mut unwanted = Vec::new();
         for (key, remote) in self.remote.of_peer(peer) {
             let name = &remote.topic.name;
@@ -46,41 +46,41 @@ impl Topics {
             }
         }
         for name in unwanted {
-            self.release(now, endpoint, &name);
+            self.unpublish_if_unused(now, &name);
         }
     }
 
     /// Resumes the session of a peer that was given up: its interests and its topics are unchanged.
-    pub(super) fn resume(&mut self, now: Instant, endpoint: &mut Endpoint, peer: PeerId) {
+    pub(super) fn resume(&mut self, now: Instant, peer: PeerId) {
         let channels = self.local.values().filter_map(|l| l.channels.get(&peer).copied());
         for channel in channels.collect::<Vec<_>>() {
-            if endpoint.channel_out(peer, channel).is_some_and(|(_, wanted, _)| wanted) {
-                self.remote_wanted(now, endpoint, (peer, channel), true);
+            if self.endpoint.channel_out(peer, channel).is_some_and(|(_, wanted, _)| wanted) {
+                self.remote_wanted(now, ChannelKey { peer, channel }, true);
             }
         }
         let of_peer = self.remote.of_peer(peer);
-        let known = of_peer.filter(|(_, it)| it.translation.is_known() && !it.asked);
+        let known = of_peer.filter(|(_, it)| it.translation.is_known() && !it.awaits_local_form);
         let keys = known.map(|(key, _)| key).filter(|key| !self.is_published(*key)).collect();
         self.returning.insert(peer, keys);
-        self.publish_returning(now, endpoint, peer);
+        self.publish_returning(now, peer);
     }
 
     /// Publishes again the topics of peers that were given up, a few of each peer at a time.
-    pub(super) fn publish_all_returning(&mut self, now: Instant, endpoint: &mut Endpoint) {
+    pub(super) fn publish_all_returning(&mut self, now: Instant) {
         for peer in self.returning.keys().copied().collect::<Vec<_>>() {
-            self.publish_returning(now, endpoint, peer);
+            self.publish_returning(now, peer);
         }
     }
 
-    fn publish_returning(&mut self, now: Instant, endpoint: &mut Endpoint, peer: PeerId) {
+    fn publish_returning(&mut self, now: Instant, peer: PeerId) {
         for _ in 0..RESUMED_PER_SWEEP {
             let Some(key) = self.returning.get_mut(&peer).and_then(VecDeque::pop_front) else {
                 self.returning.remove(&peer);
                 return;
             };
-            let is_known = |it: &RemoteTopic| it.translation.is_known() && !it.asked;
+            let is_known = |it: &RemoteTopic| it.translation.is_known() && !it.awaits_local_form;
             if self.remote.get(key).is_some_and(is_known) && !self.is_published(key) {
-                self.publish_for(now, endpoint, key);
+                self.publish_for(now, key);
             }
         }
     }

@@ -2,14 +2,15 @@
 //! Examination of a peer's topic before it is published: whether its definition may be used, and
 //! its type in this robot's ROS.
 
-use super::super::{Order, Topics, Translation};
-use super::{Key, RemoteTopic};
+use super::super::{Topics, Translation};
+use super::{ChannelKey, RemoteTopic};
+use crate::codec::Job;
 use crate::limits::DEFINITIONS_IN_USE_BYTES;
 use crate::notices::plain;
 use std::sync::Arc;
 use tautline_gateway::Topic;
 use tautline_gateway::types::translate::{LocalForm, Translator};
-use tautline_proto::{Endpoint, Instant, PeerId};
+use tautline_proto::{Instant, PeerId};
 
 impl Topics {
     /// Requests the examination of the peer's next topic, unless one is under way.
@@ -17,96 +18,96 @@ impl Topics {
         if self.examined.contains_key(&peer) {
             return;
         }
-        let mut of_peer = self.remote.of_peer(peer);
-        let Some((key, remote)) = of_peer.find(|(_, remote)| remote.asked) else { return };
+        let next = self.remote.of_peer(peer).find(|(_, remote)| remote.awaits_local_form);
+        let Some((key, remote)) = next else { return };
         self.examined.insert(peer, key);
-        self.orders.push_back(Order::Translate { key, topic: remote.topic.clone() });
+        let topic = remote.topic.clone();
+        self.codec(Job::Localize { key, topic });
     }
 
     /// Returns the definition, or an empty one if this peer's definitions take too much memory
     /// already.
-    pub(in crate::topics) fn within_budget(
+    pub(crate) fn within_budget(
         &mut self,
         now: Instant,
-        key: Key,
+        key: ChannelKey,
         name: &str,
         definition: Arc<str>,
     ) -> Arc<str> {
         if definition.is_empty() {
             return definition;
         }
-        let others = self.remote.of_peer(key.0).filter(|(other, _)| *other != key);
+        let others = self.remote.of_peer(key.peer).filter(|(other, _)| *other != key);
         let kept: usize = others.map(|(_, remote)| remote.topic.definition.len()).sum();
         let kept = kept + self.definition_bytes_of_services(key);
         if kept + definition.len() <= DEFINITIONS_IN_USE_BYTES {
             return definition;
         }
-        let (peer, bytes) = (self.peer_name(key.0), definition.len());
+        let (peer, bytes) = (self.peer_name(key.peer), definition.len());
         let text = format!(
-            "{name} of '{peer}': its definition of {bytes} bytes is left out; all definitions of \
-             a peer may have {DEFINITIONS_IN_USE_BYTES} bytes together"
+            "{name} of '{peer}': its definition of {bytes} bytes is ignored; allowed: \
+             {DEFINITIONS_IN_USE_BYTES} bytes of all definitions of a peer"
         );
-        self.peer_notice(now, key.0, &text);
+        self.peer_notice(now, key.peer, &text);
         "".into()
     }
 
     /// Takes the local form of a peer's topic, requested as `foreign`.
-    pub(crate) fn translated(
+    pub(crate) fn localized(
         &mut self,
         now: Instant,
-        endpoint: &mut Endpoint,
-        key: Key,
+        key: ChannelKey,
         foreign: &Topic,
         found: Result<LocalForm, String>,
     ) {
-        let is_it = |remote: &&mut RemoteTopic| remote.asked && remote.topic == *foreign;
+        let is_it =
+            |remote: &&mut RemoteTopic| remote.awaits_local_form && remote.topic == *foreign;
         // Otherwise another topic has the number now, and is examined later.
         if let Some(remote) = self.remote.get_mut(key).filter(is_it) {
-            remote.asked = false;
-            self.is_localized(now, endpoint, key, foreign, found);
+            remote.awaits_local_form = false;
+            self.use_local_form(now, key, foreign, found);
         }
-        self.examined.remove(&key.0);
-        self.examine_next(key.0);
+        self.examined.remove(&key.peer);
+        self.examine_next(key.peer);
     }
 
-    fn is_localized(
+    fn use_local_form(
         &mut self,
         now: Instant,
-        endpoint: &mut Endpoint,
-        key: Key,
+        key: ChannelKey,
         foreign: &Topic,
         found: Result<LocalForm, String>,
     ) {
-        let cause = self.cause(key.0);
+        let cause = self.cause(key.peer);
         let Some(remote) = self.remote.get_mut(key) else { return };
         let LocalForm { mut topic, translator, untrusted } = match found {
             Ok(form) => form,
             Err(reason) => {
                 remote.translation = Translation::Impossible;
-                self.refuse(now, endpoint, key, &foreign.name, &reason);
+                self.refuse(now, key, &foreign.name, &reason);
                 if let Some(publication) = self.publications.get_mut(&foreign.name) {
                     publication.from.remove(&key);
                 }
-                return self.release(now, endpoint, &foreign.name);
+                return self.unpublish_if_unused(now, &foreign.name);
             }
         };
         for field in translator.iter().flat_map(Translator::one_sided) {
             if self.notices.may_log(now, &cause) {
                 let (topic, field) = (plain(&topic.name), plain(field));
-                tracing::info!(topic, field, "empty or left out on the way");
+                tracing::info!(topic, field, "field left empty or omitted in translation");
             }
         }
         let by = |translator| Translation::By(Arc::new(translator));
         remote.translation = translator.map_or(Translation::None, by);
         if let Some(untrusted) = untrusted {
-            let peer = self.peer_name(key.0);
+            let peer = self.peer_name(key.peer);
             let text = format!("{} of '{peer}': {untrusted}, so it is not used", foreign.name);
-            self.peer_notice(now, key.0, &text);
+            self.peer_notice(now, key.peer, &text);
         }
         topic.definition = self.within_budget(now, key, &foreign.name, topic.definition);
         if let Some(remote) = self.remote.get_mut(key) {
             remote.topic = Topic { name: foreign.name.clone(), ..topic };
         }
-        self.publish_for(now, endpoint, key);
+        self.publish_for(now, key);
     }
 }

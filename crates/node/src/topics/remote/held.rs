@@ -20,7 +20,7 @@ impl Held {
         Self { topic: Arc::default(), peer: self.peer.clone() }
     }
 
-    /// Returns the message as it is handed on, unless too many bytes are held already. A topic
+    /// Returns the message to be published, unless too many bytes are held already. A topic
     /// whose subscribers keep up continues alongside others: it may hold one message and the next.
     pub(super) fn hold(&self, payload: Bytes) -> Option<Bytes> {
         let bytes = payload.len();

@@ -5,7 +5,6 @@
 use std::collections::{BTreeMap, VecDeque};
 use tautline_gateway::Source;
 
-/// The lengths of the messages kept of one topic.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     lengths: BTreeMap<Source, VecDeque<usize>>,
@@ -13,7 +12,6 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Returns the bytes that are kept.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }

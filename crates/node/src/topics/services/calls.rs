@@ -2,26 +2,26 @@
 //! Calls under way: to peers, and from peers.
 
 use super::{RemoteService, Services};
-use crate::codec::Turning;
+use crate::codec::{ForeignCall, Job};
 use crate::limits::{MAX_PENDING_PER_PEER, MAX_PENDING_PER_SERVICE, MAX_SERVING_PER_PEER};
 use crate::notices::plain;
-use crate::topics::{Key, Order, Topics, Translation};
-use bytes::{BufMut, Bytes, BytesMut};
+use crate::topics::{ChannelKey, Topics};
+use bytes::Bytes;
 use tautline_gateway::{CallId, Command, Outcome};
 use tautline_proto::wire::cursor::{Reader, put_varint};
-use tautline_proto::{Endpoint, Instant, Message, PeerId, SendError};
+use tautline_proto::{Instant, Message, PeerId, SendError};
 
 const DONE: u8 = 0;
 const FAILED: u8 = 1;
 /// Messages queued for a peer beyond which its excess calls get no response.
 const MAX_REFUSALS: usize = 256;
-/// Most bytes of a response that are read for the reason of a failed call.
+/// Maximum bytes of a response that are read for the reason of a failed call.
 const MAX_REASON: usize = 1000;
 
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) service: String,
-    pub(super) key: Key,
+    pub(super) key: ChannelKey,
     due: Instant,
     /// The call, until it is sent; the peer is about to subscribe to it.
     unsent: Option<Bytes>,
@@ -50,12 +50,10 @@ fn parse(payload: &Bytes) -> Option<Parsed> {
 }
 
 fn call_message(call: CallId, request: &[u8]) -> Bytes {
-    let mut head = Vec::new();
-    put_varint(&mut head, call);
-    let mut message = BytesMut::with_capacity(head.len() + request.len());
-    message.put_slice(&head);
-    message.put_slice(request);
-    message.freeze()
+    let mut message = Vec::new();
+    put_varint(&mut message, call);
+    message.extend_from_slice(request);
+    message.into()
 }
 
 fn answer_message(call: u64, outcome: &Outcome) -> Bytes {
@@ -77,7 +75,7 @@ fn outcome(rest: &Bytes) -> Outcome {
             let reason = &rest[1..rest.len().min(MAX_REASON)];
             Err(plain(&String::from_utf8_lossy(reason)))
         }
-        _ => Err("the answer is malformed".into()),
+        _ => Err("the response is malformed".into()),
     }
 }
 
@@ -86,11 +84,22 @@ fn message(now: Instant, payload: Bytes) -> Message {
 }
 
 impl Services {
-    fn pending_at(&self, peer: PeerId) -> usize {
-        self.pending.values().filter(|it| it.key.0 == peer).count()
+    /// Returns the peer's service that this robot calls on a channel, and its key.
+    pub(super) fn called_on(&mut self, on: ChannelKey) -> Option<(ChannelKey, &mut RemoteService)> {
+        let mut remote = self.remote.iter_mut().map(|(key, service)| (*key, service));
+        remote.find(|(key, it)| key.peer == on.peer && it.calls == Some(on.channel))
     }
 
-    fn pending_of(&self, service: Key) -> usize {
+    /// Whether a service of this robot sends its responses on a channel.
+    pub(super) fn is_answered_on(&self, on: ChannelKey) -> bool {
+        self.local.values().any(|it| it.answers.get(&on.peer) == Some(&on.channel))
+    }
+
+    fn pending_at(&self, peer: PeerId) -> usize {
+        self.pending.values().filter(|it| it.key.peer == peer).count()
+    }
+
+    fn pending_of(&self, service: ChannelKey) -> usize {
         self.pending.values().filter(|it| it.key == service).count()
     }
 
@@ -101,21 +110,20 @@ impl Services {
 
 impl Topics {
     /// Takes a call translated for the peer, or a response translated for the caller.
-    pub(crate) fn turned(
+    pub(crate) fn call_translated(
         &mut self,
         now: Instant,
-        endpoint: &mut Endpoint,
         service: String,
         call: CallId,
         outcome: Outcome,
-        is_answer: bool,
+        is_response: bool,
     ) {
         match outcome {
-            Ok(request) if !is_answer => {
+            Ok(request) if !is_response => {
                 let Some(pending) = self.services.pending.get_mut(&call) else { return };
                 pending.unsent = Some(call_message(call, &request));
                 let key = pending.key;
-                self.send_calls(now, endpoint, key);
+                self.send_calls(now, key);
             }
             outcome => {
                 self.services.pending.remove(&call);
@@ -134,56 +142,48 @@ impl Topics {
     }
 
     /// Handles a call of a local client to a peer's service.
-    pub(in crate::topics) fn called(
-        &mut self,
-        now: Instant,
-        endpoint: &mut Endpoint,
-        service: String,
-        call: CallId,
-        request: &Bytes,
-    ) {
+    pub(crate) fn called(&mut self, now: Instant, service: String, call: CallId, request: &Bytes) {
         let refused = match self.services.served.get(&service).copied() {
-            None => Some(format!("no peer serves {service}")),
-            Some((peer, _)) if self.services.pending_at(peer) >= MAX_PENDING_PER_PEER => {
-                let peer = self.peer_name(peer);
-                Some(format!("{MAX_PENDING_PER_PEER} calls to '{peer}' are under way already"))
+            None => format!("no peer serves {service}"),
+            Some(key) if self.services.pending_at(key.peer) >= MAX_PENDING_PER_PEER => {
+                let peer = self.peer_name(key.peer);
+                format!("{MAX_PENDING_PER_PEER} calls to '{peer}' are under way already")
             }
             Some(key) if self.services.pending_of(key) >= MAX_PENDING_PER_SERVICE => {
-                Some(format!("{MAX_PENDING_PER_SERVICE} calls of {service} are under way already"))
+                format!("{MAX_PENDING_PER_SERVICE} calls of {service} are under way already")
             }
             Some(key) if self.services.remote[&key].refused.is_some() => {
-                self.services.remote[&key].refused.clone()
+                self.services.remote[&key].refused.clone().unwrap_or_default()
             }
             Some(key) => {
-                let RemoteService { timeout, translation, .. } = &self.services.remote[&key];
-                let (due, translation) = (now + *timeout, translation.clone());
+                let remote = &self.services.remote[&key];
+                let (due, translator) = (now + remote.timeout, remote.translation.translator());
                 let mut pending = Pending { service: service.clone(), key, due, unsent: None };
-                if let Translation::By(translator) = translation {
-                    let (service, payload) = (service.clone(), request.clone());
-                    let is_answer = false;
-                    let peer = key.0;
-                    let turning = Turning { peer, service, call, payload, translator, is_answer };
-                    self.orders.push_back(Order::Turn(turning));
-                } else {
-                    pending.unsent = Some(call_message(call, request));
+                match translator {
+                    Some(translator) => self.codec(Job::TranslateCall(ForeignCall {
+                        peer: key.peer,
+                        service,
+                        call,
+                        payload: request.clone(),
+                        translator,
+                        is_response: false,
+                    })),
+                    None => pending.unsent = Some(call_message(call, request)),
                 }
                 self.services.pending.insert(call, pending);
-                self.send_calls(now, endpoint, key);
-                None
+                return self.send_calls(now, key);
             }
         };
-        if let Some(reason) = refused {
-            self.gateway(Command::Answer { service, call, outcome: Err(reason) });
-        }
+        self.gateway(Command::Answer { service, call, outcome: Err(refused) });
     }
 
     /// Sends the queued calls of a service; without the peer's interest they stay queued.
-    fn send_calls(&mut self, now: Instant, endpoint: &mut Endpoint, key: Key) {
+    fn send_calls(&mut self, now: Instant, key: ChannelKey) {
         let Some(channel) = self.services.remote.get(&key).and_then(|it| it.calls) else { return };
         let mut failed = Vec::new();
         for (call, pending) in self.services.pending.iter_mut().filter(|(_, it)| it.key == key) {
             let Some(payload) = pending.unsent.take() else { continue };
-            match endpoint.send(now, key.0, channel, message(now, payload.clone())) {
+            match self.endpoint.send(now, key.peer, channel, message(now, payload.clone())) {
                 Ok(()) => {}
                 Err(SendError::NotWanted) => pending.unsent = Some(payload),
                 Err(error) => failed.push((*call, error.to_string())),
@@ -197,34 +197,19 @@ impl Topics {
     }
 
     /// Whether the channel belongs to a service. With the peer's interest, queued calls are sent.
-    pub(in crate::topics) fn calls_wanted(
-        &mut self,
-        now: Instant,
-        endpoint: &mut Endpoint,
-        (peer, channel): Key,
-        wanted: bool,
-    ) -> bool {
-        let mut remote = self.services.remote.iter_mut();
-        let found = remote.find(|((p, _), it)| *p == peer && it.calls == Some(channel));
-        let Some((&key, remote)) = found else {
-            let mut local = self.services.local.values();
-            return local.any(|it| it.answers.get(&peer) == Some(&channel));
+    pub(crate) fn calls_wanted(&mut self, now: Instant, key: ChannelKey, wanted: bool) -> bool {
+        let Some((key, remote)) = self.services.called_on(key) else {
+            return self.services.is_answered_on(key);
         };
         if wanted {
             remote.refused = None;
-            self.send_calls(now, endpoint, key);
+            self.send_calls(now, key);
         }
         true
     }
 
     /// Returns the outcome of a call from the local server to the peer.
-    pub(in crate::topics) fn answered(
-        &mut self,
-        now: Instant,
-        endpoint: &mut Endpoint,
-        call: CallId,
-        outcome: &Outcome,
-    ) {
+    pub(crate) fn answered(&mut self, now: Instant, call: CallId, outcome: &Outcome) {
         let Some(Serving { service, peer, theirs, .. }) = self.services.serving.remove(&call)
         else {
             return;
@@ -232,62 +217,62 @@ impl Topics {
         let local = self.services.local.get(&service);
         let Some(&channel) = local.and_then(|it| it.answers.get(&peer)) else { return };
         let payload = answer_message(theirs, outcome);
-        if let Err(error) = endpoint.send(now, peer, channel, message(now, payload)) {
-            let (here, name) = (endpoint.name(), self.peer_name(peer));
+        if let Err(error) = self.endpoint.send(now, peer, channel, message(now, payload)) {
+            let (here, name) = (self.endpoint.name(), self.peer_name(peer));
             let text =
-                format!("{service}: an answer is not sent from '{here}' to '{name}': {error}");
+                format!("{service}: a response from '{here}' to '{name}' was not sent: {error}");
             self.peer_notice(now, peer, &text);
         }
     }
 
-    /// Whether the message belongs to a service: a call to be handed on, or a response.
-    pub(in crate::topics) fn service_message(
+    /// Whether the message belongs to a service: a call for a local server, or a response.
+    pub(crate) fn service_message(
         &mut self,
         now: Instant,
-        endpoint: &mut Endpoint,
-        key: Key,
+        key: ChannelKey,
         payload: &Bytes,
     ) -> bool {
         let is_call = self.services.callers.contains_key(&key);
         if !is_call && !self.services.remote.contains_key(&key) {
             return false;
         }
-        if !self.within_rate(now, endpoint, key, payload.len()) {
+        if !self.within_rate(now, key, payload.len()) {
             return true;
         }
         if let Some(service) = self.services.callers.get(&key).cloned() {
             match parse(payload) {
-                Some(parsed) => self.hand_on(now, endpoint, key.0, service, parsed),
+                Some(parsed) => self.call_server(now, key.peer, service, parsed),
                 None => {
                     let text = format!("a call of {service} is malformed");
-                    self.peer_notice(now, key.0, &text);
+                    self.peer_notice(now, key.peer, &text);
                 }
             }
             return true;
         }
         let Some(remote) = self.services.remote.get(&key) else { return false };
-        let translation = remote.translation.clone();
+        let translator = remote.translation.translator();
         if let Some(Parsed { call, rest }) = parse(payload)
             && self.services.pending.get(&call).is_some_and(|pending| pending.key == key)
             && let Some(Pending { service, .. }) = self.services.pending.remove(&call)
         {
-            match (outcome(&rest), translation) {
-                (Ok(payload), Translation::By(translator)) => {
-                    let is_answer = true;
-                    let peer = key.0;
-                    let turning = Turning { peer, service, call, payload, translator, is_answer };
-                    self.orders.push_back(Order::Turn(turning));
-                }
+            match (outcome(&rest), translator) {
+                (Ok(payload), Some(translator)) => self.codec(Job::TranslateCall(ForeignCall {
+                    peer: key.peer,
+                    service,
+                    call,
+                    payload,
+                    translator,
+                    is_response: true,
+                })),
                 (outcome, _) => self.gateway(Command::Answer { service, call, outcome }),
             }
         }
         true
     }
 
-    fn hand_on(
+    fn call_server(
         &mut self,
         now: Instant,
-        endpoint: &mut Endpoint,
         peer: PeerId,
         service: String,
         Parsed { call: theirs, rest: request }: Parsed,
@@ -299,7 +284,7 @@ impl Topics {
         let full = self.services.serving_of(peer) >= MAX_SERVING_PER_PEER;
         let serving = Serving { service: service.clone(), peer, theirs, due: now + patience };
         self.services.serving.insert(call, serving);
-        if full && endpoint.peer(peer).queued_messages >= MAX_REFUSALS {
+        if full && self.endpoint.peer(peer).queued_messages >= MAX_REFUSALS {
             // A peer that does not take its queued responses gets no more.
             self.services.serving.remove(&call);
             return;
@@ -307,25 +292,25 @@ impl Topics {
         if full {
             let reason = format!(
                 "{MAX_SERVING_PER_PEER} calls to '{}' are under way already",
-                endpoint.name()
+                self.endpoint.name()
             );
-            return self.answered(now, endpoint, call, &Err(reason));
+            return self.answered(now, call, &Err(reason));
         }
         self.gateway(Command::Call { service, call, request, patience });
     }
 
     /// Returns the time at which the next call times out.
-    pub(in crate::topics) fn next_call_due(&self) -> Option<Instant> {
+    pub(crate) fn next_call_due(&self) -> Option<Instant> {
         self.services.pending.values().map(|pending| pending.due).min()
     }
 
-    pub(in crate::topics) fn give_up_calls(&mut self, now: Instant) {
+    pub(crate) fn fail_late_calls(&mut self, now: Instant) {
         let late: Vec<_> = self.services.pending.extract_if(.., |_, it| it.due <= now).collect();
         for (call, Pending { service, key, .. }) in late {
-            let peer = self.peer_name(key.0);
+            let peer = self.peer_name(key.peer);
             let after = self.services.remote.get(&key).map_or(0.0, |it| it.timeout.as_secs_f64());
-            let reason = format!("no answer of {service} from '{peer}' within {after} s");
-            self.peer_notice(now, key.0, &reason);
+            let reason = format!("no response of {service} from '{peer}' within {after} s");
+            self.peer_notice(now, key.peer, &reason);
             self.gateway(Command::Answer { service, call, outcome: Err(reason) });
         }
     }

@@ -11,7 +11,8 @@ mod reload;
 use super::remote::REOFFER_GRACE;
 use super::rights::{Right, TypeOf};
 use super::waiting::Act;
-use super::{Key, Order, Topics, Translation};
+use super::{ChannelKey, Order, Topics, Translation};
+use crate::codec::Job;
 use crate::limits::MAX_CALL_TIMEOUT;
 use calls::{Pending, Serving};
 use std::collections::BTreeMap;
@@ -22,26 +23,23 @@ use tautline_gateway::mapping::{
 use tautline_gateway::types::translate::{ServiceTranslator, dialect_of};
 use tautline_gateway::{CallId, Command, Service};
 use tautline_proto::{
-    ChannelConfig, ChannelId, Endpoint, Instant, OfferedQos, OfferedTopic, PeerId, Role,
+    ChannelConfig, ChannelId, Duration, Instant, OfferedQos, OfferedTopic, PeerId, Role,
 };
 
 /// No call or response replaces another.
 const KEEP_ALL: u32 = 65_535;
 
-/// The state of all services.
 #[derive(Debug, Default)]
 pub(super) struct Services {
     /// Services of this robot, by local name.
     local: BTreeMap<String, LocalService>,
     /// Services that peers advertise, by the channel of their responses.
-    remote: BTreeMap<Key, RemoteService>,
+    remote: BTreeMap<ChannelKey, RemoteService>,
     /// The peer's service that is served here, by local name.
-    served: BTreeMap<String, Key>,
+    served: BTreeMap<String, ChannelKey>,
     /// Services of this robot, by the channel on which a peer calls them.
-    callers: BTreeMap<Key, String>,
-    /// Calls to peers.
+    callers: BTreeMap<ChannelKey, String>,
     pending: BTreeMap<CallId, Pending>,
-    /// Calls from peers.
     serving: BTreeMap<CallId, Serving>,
     next_call: CallId,
 }
@@ -62,7 +60,7 @@ struct RemoteService {
     service: Service,
     translation: Translation<ServiceTranslator>,
     priority: u8,
-    timeout: tautline_proto::Duration,
+    timeout: Duration,
     /// Our channel of calls to the peer.
     calls: Option<ChannelId>,
     /// The reason why the peer takes no calls.
@@ -77,7 +75,7 @@ impl RemoteService {
             offered_name,
             service: foreign.clone(),
             foreign,
-            translation: if is_foreign { Translation::Asked } else { Translation::None },
+            translation: if is_foreign { Translation::Requested } else { Translation::None },
             priority: 0,
             timeout: SERVICE_TIMEOUT,
             calls: None,
@@ -91,12 +89,7 @@ impl RemoteService {
     }
 }
 
-fn channel(
-    service: &Service,
-    role: Role,
-    priority: u8,
-    timeout: tautline_proto::Duration,
-) -> ChannelConfig {
+fn channel(service: &Service, role: Role, priority: u8, timeout: Duration) -> ChannelConfig {
     ChannelConfig {
         topic: OfferedTopic {
             name: service.name.clone(),
@@ -116,12 +109,7 @@ fn channel(
 
 impl Topics {
     /// Advertises a service of this robot to the peers that its rule and their rights allow.
-    pub(in crate::topics) fn service_offered(
-        &mut self,
-        now: Instant,
-        endpoint: &mut Endpoint,
-        service: Service,
-    ) {
+    pub(crate) fn service_offered(&mut self, now: Instant, service: Service) {
         let Some(treatment) = service_treatment(&self.service_rules, &service.name) else { return };
         let name = service.name.clone();
         let known = self.services.local.remove(&name);
@@ -130,156 +118,146 @@ impl Topics {
             treatment,
             answers: known.map(|known| known.answers).unwrap_or_default(),
         };
-        for peer in endpoint.peers() {
+        for peer in self.endpoint.peers() {
             if !self.is_for(peer, &name, local.treatment.to.as_deref()) {
                 continue;
             }
             let ServiceTreatment { priority, timeout, .. } = local.treatment;
             let config = channel(&local.service, Role::Answers, priority, timeout);
             let known = local.answers.get(&peer).copied();
-            if let Some(channel) = self.offer_channel(now, endpoint, peer, known, config) {
+            if let Some(channel) = self.offer_channel(now, peer, known, config) {
                 local.answers.insert(peer, channel);
             }
         }
         self.services.local.insert(name.clone(), local);
-        self.let_in(now, endpoint, &name);
+        self.open_call_channels(now, &name);
     }
 
     /// Opens the channels of peers that advertised calls before the service was served here.
-    fn let_in(&mut self, now: Instant, endpoint: &mut Endpoint, name: &str) {
+    fn open_call_channels(&mut self, now: Instant, name: &str) {
         let mut waiting = Vec::new();
         let local = self.services.local.get(name);
         let answered = |peer: &PeerId| local.is_some_and(|it| it.answers.contains_key(peer));
-        for peer in endpoint.peers().filter(answered) {
+        for peer in self.endpoint.peers().filter(answered) {
             let calls = |channel: &ChannelId| {
-                let found = endpoint.channel_in(peer, *channel).map(|(offered, ..)| offered);
+                let found = self.endpoint.channel_in(peer, *channel).map(|(offered, ..)| offered);
                 found.is_some_and(|it| it.role == Role::Calls && it.name == name)
             };
-            let known = |channel: &ChannelId| self.services.callers.contains_key(&(peer, *channel));
-            let calls = endpoint.channels_in(peer).filter(|it| calls(it) && !known(it));
-            waiting.extend(calls.map(|channel| (peer, channel)));
+            let known = |channel: &ChannelId| {
+                let channel = *channel;
+                self.services.callers.contains_key(&ChannelKey { peer, channel })
+            };
+            let calls = self.endpoint.channels_in(peer).filter(|it| calls(it) && !known(it));
+            waiting.extend(calls.map(|channel| ChannelKey { peer, channel }));
         }
         for key in waiting {
-            self.calls_offered(now, endpoint, key, name);
+            self.calls_offered(now, key, name);
         }
     }
 
-    pub(in crate::topics) fn service_withdrawn(
-        &mut self,
-        now: Instant,
-        endpoint: &mut Endpoint,
-        name: &str,
-    ) {
+    pub(crate) fn service_withdrawn(&mut self, now: Instant, name: &str) {
         let Some(gone) = self.services.local.remove(name) else { return };
         for (peer, channel) in gone.answers {
-            endpoint.withdraw(now, peer, channel);
+            self.endpoint.withdraw(now, peer, channel);
         }
         // The gateway still answers the calls under way; their responses are discarded.
         self.services.serving.retain(|_, serving| serving.service != name);
     }
 
     /// Handles a peer's advertisement of a service, or of calls to ours.
-    pub(in crate::topics) fn service_channel_offered(
+    pub(crate) fn service_channel_offered(
         &mut self,
         now: Instant,
-        endpoint: &mut Endpoint,
-        key: Key,
+        key: ChannelKey,
         offered: OfferedTopic,
         definition: Arc<str>,
     ) {
         if offered.role == Role::Calls {
-            return self.calls_offered(now, endpoint, key, &offered.name);
+            return self.calls_offered(now, key, &offered.name);
         }
         let is_foreign = self.dialect.is_some_and(|own| dialect_of(&offered.type_name) != own);
         // Between robots of the same ROS, calls pass as bytes.
         let definition = if is_foreign { definition } else { "".into() };
         let definition = self.within_budget(now, key, &offered.name, definition);
-        let judged = self.judge(key.0, Act::Serve, &offered);
-        let service = judged.as_ref().ok().map(|name| Service {
+        let accepted = self.accepted_name(key.peer, Act::Serve, &offered);
+        let service = accepted.as_ref().ok().map(|name| Service {
             name: name.clone(),
             type_name: offered.type_name.clone(),
             type_hash: offered.type_hash.clone(),
             definition,
         });
-        let known = self.replace_service(now, endpoint, key, &offered.name, service.as_ref());
-        if let Err(denied) = &judged {
-            self.deny(now, endpoint, key, Act::Serve, &offered, denied);
+        let known = self.replace_service(now, key, &offered.name, service.as_ref());
+        if let Err(denied) = &accepted {
+            self.deny(now, key, Act::Serve, &offered, denied);
         }
         let Some(service) = service else { return };
-        let said = offered.lifespan.unwrap_or(SERVICE_TIMEOUT);
+        let advertised = offered.lifespan.unwrap_or(SERVICE_TIMEOUT);
         let mut remote = RemoteService {
             priority: offered.priority,
-            timeout: self.patience(&service.name, said),
+            timeout: self.patience(&service.name, advertised),
             refused: None,
             stale_since: None,
             ..known.unwrap_or_else(|| RemoteService::new(offered.name, service, is_foreign))
         };
-        self.offer_calls(now, endpoint, key.0, &mut remote);
-        endpoint.want(now, key.0, key.1, true);
+        self.offer_calls(now, key.peer, &mut remote);
+        self.endpoint.want(now, key.peer, key.channel, true);
         let (is_known, service) = (remote.translation.is_known(), remote.foreign.clone());
         self.services.remote.insert(key, remote);
         match is_known {
             true => self.serve(&service.name),
-            false => self.orders.push_back(Order::TranslateService { key, service }),
+            false => self.codec(Job::LocalizeService { key, service }),
         }
     }
 
     /// Returns the timeout of calls to a peer's service: at most that of the peer, and at most that
     /// of this file's rule for the local name.
-    fn patience(&self, name: &str, said: tautline_proto::Duration) -> tautline_proto::Duration {
+    fn patience(&self, name: &str, theirs: Duration) -> Duration {
         if is_result(name) {
-            return said.min(RESULT_TIMEOUT);
+            return theirs.min(RESULT_TIMEOUT);
         }
         let own = service_treatment(&self.service_rules, name).map(|rule| rule.timeout);
-        said.min(MAX_CALL_TIMEOUT).min(own.unwrap_or(MAX_CALL_TIMEOUT))
+        theirs.min(MAX_CALL_TIMEOUT).min(own.unwrap_or(MAX_CALL_TIMEOUT))
     }
 
-    pub(in crate::topics) fn type_of_service(&self, name: &str) -> Option<&str> {
+    pub(crate) fn type_of_service(&self, name: &str) -> Option<&str> {
         self.services.local.get(name).map(|it| it.service.type_name.as_str())
     }
 
     /// Serves a service if the peer has the right. Its local type is certain only after
     /// translation.
-    fn serve_if_allowed(&mut self, now: Instant, endpoint: &mut Endpoint, key: Key) {
+    fn serve_if_allowed(&mut self, now: Instant, key: ChannelKey) {
         let Some(remote) = self.services.remote.get(&key) else { return };
         let (offered, here) = (&remote.foreign.type_name, &remote.service);
         let (name, hash) = (here.type_name.as_str(), here.type_hash.as_str());
         let found = TypeOf { offered, name, hash, is_foreign: false };
-        if self.rights(key.0).serve(&remote.offered_name, found) == Right::Given {
+        if self.rights(key.peer).serve(&remote.offered_name, found) == Right::Given {
             let name = here.name.clone();
             return self.serve(&name);
         }
-        let waiting = self.waiting_to(Act::Serve, key.0, &remote.offered_name, offered);
-        self.remove_service(now, endpoint, key);
-        self.wait_for_line(now, endpoint, key, waiting);
+        let waiting = self.waiting_to(Act::Serve, key.peer, &remote.offered_name, offered);
+        self.remove_service(now, key);
+        self.wait_for_line(now, key, waiting);
     }
 
     /// Returns the bytes of definitions kept of the peer's other services.
-    pub(in crate::topics) fn definition_bytes_of_services(&self, key: Key) -> usize {
+    pub(crate) fn definition_bytes_of_services(&self, key: ChannelKey) -> usize {
         let others = self.services.remote.iter();
-        let others = others.filter(|(other, _)| other.0 == key.0 && **other != key);
+        let others = others.filter(|(other, _)| other.peer == key.peer && **other != key);
         others.map(|(_, it)| it.foreign.definition.len() + it.service.definition.len()).sum()
     }
 
     /// Advertises calls to a peer's service, on the existing channel if there is one.
-    fn offer_calls(
-        &mut self,
-        now: Instant,
-        endpoint: &mut Endpoint,
-        peer: PeerId,
-        remote: &mut RemoteService,
-    ) {
+    fn offer_calls(&mut self, now: Instant, peer: PeerId, remote: &mut RemoteService) {
         let theirs = Service { name: remote.offered_name.clone(), ..remote.foreign.clone() };
         let config = channel(&theirs, Role::Calls, remote.priority, remote.timeout);
-        remote.calls = self.offer_channel(now, endpoint, peer, remote.calls, config);
+        remote.calls = self.offer_channel(now, peer, remote.calls, config);
     }
 
     /// Takes the local form of a peer's service, requested as `foreign`.
-    pub(crate) fn service_translated(
+    pub(crate) fn service_localized(
         &mut self,
         now: Instant,
-        endpoint: &mut Endpoint,
-        key: Key,
+        key: ChannelKey,
         foreign: &Service,
         found: Result<(Service, ServiceTranslator), String>,
     ) {
@@ -289,11 +267,11 @@ impl Topics {
             Ok((service, translator)) => {
                 remote.service = service;
                 remote.translation = Translation::By(Arc::new(translator));
-                self.serve_if_allowed(now, endpoint, key);
+                self.serve_if_allowed(now, key);
             }
             Err(reason) => {
                 remote.translation = Translation::Impossible;
-                self.refuse(now, endpoint, key, &foreign.name, &reason);
+                self.refuse(now, key, &foreign.name, &reason);
             }
         }
     }
@@ -304,13 +282,12 @@ impl Topics {
     fn replace_service(
         &mut self,
         now: Instant,
-        endpoint: &mut Endpoint,
-        key: Key,
+        key: ChannelKey,
         offered_name: &str,
         service: Option<&Service>,
     ) -> Option<RemoteService> {
         let earlier = self.services.remote.iter().filter(|(other, it)| {
-            **other == key || other.0 == key.0 && it.offered_name == offered_name
+            **other == key || other.peer == key.peer && it.offered_name == offered_name
         });
         let mut known = None;
         for old in earlier.map(|(old, _)| *old).collect::<Vec<_>>() {
@@ -318,7 +295,7 @@ impl Topics {
                 it.offered_name == offered_name && Some(&it.foreign) == service
             };
             if !self.services.remote.get(&old).is_some_and(same) {
-                self.remove_service(now, endpoint, old);
+                self.remove_service(now, old);
                 continue;
             }
             known = self.services.remote.remove(&old);
@@ -352,77 +329,68 @@ impl Topics {
         }
     }
 
-    fn calls_offered(&mut self, now: Instant, endpoint: &mut Endpoint, key: Key, name: &str) {
+    fn calls_offered(&mut self, now: Instant, key: ChannelKey, name: &str) {
         let local = self.services.local.get(name);
         let is_served = local.is_some();
-        let is_offered = local.is_some_and(|it| it.answers.contains_key(&key.0));
+        let is_offered = local.is_some_and(|it| it.answers.contains_key(&key.peer));
         self.waiting.remove(&key);
-        if is_offered && self.rights(key.0).may_call(name) {
+        if is_offered && self.rights(key.peer).may_call(name) {
             self.services.callers.insert(key, name.to_owned());
-            return endpoint.want(now, key.0, key.1, true);
+            return self.endpoint.want(now, key.peer, key.channel, true);
         }
         // The channel may have belonged to another service.
         self.services.callers.remove(&key);
         if is_offered {
             let waiting = self.waiting_to_call(name);
-            self.wait_for_line(now, endpoint, key, waiting);
+            self.wait_for_line(now, key, waiting);
         } else {
             if is_served {
-                self.record_refusal(endpoint, key, "the service is not offered to this peer");
+                self.record_refusal(key, "the service is not advertised to this peer");
             }
             // The peer's calls stay queued: the service may return soon.
-            endpoint.want(now, key.0, key.1, false);
+            self.endpoint.want(now, key.peer, key.channel, false);
         }
     }
 
     /// Whether a refused channel belongs to a service, of calls or responses. If the peer takes no
     /// calls, callers get the reason immediately.
-    pub(in crate::topics) fn calls_refused(
+    pub(crate) fn calls_refused(
         &mut self,
         now: Instant,
-        endpoint: &Endpoint,
-        (peer, channel): Key,
+        channel: ChannelKey,
         reason: &str,
     ) -> bool {
-        let reason = format!("'{}' refuses {reason}", self.peer_names[peer.0 as usize]);
-        if self.services.local.values().any(|it| it.answers.get(&peer) == Some(&channel)) {
-            self.peer_notice(now, peer, &reason);
-            return true;
+        let reason = format!("'{}' refuses {reason}", self.peer_name(channel.peer));
+        if let Some((key, remote)) = self.services.called_on(channel) {
+            let state = self.endpoint.channel_out(channel.peer, channel.channel);
+            if !state.is_some_and(|(_, wanted, _)| wanted) {
+                remote.refused = Some(reason.clone());
+                self.fail(|pending| pending.key == key, &reason);
+            }
+        } else if !self.services.is_answered_on(channel) {
+            return false;
         }
-        let mut remote = self.services.remote.iter_mut();
-        let found = remote.find(|((p, _), it)| *p == peer && it.calls == Some(channel));
-        let Some((&key, remote)) = found else { return false };
-        let is_open = endpoint.channel_out(peer, channel).is_some_and(|(_, wanted, _)| wanted);
-        if !is_open {
-            remote.refused = Some(reason.clone());
-            self.fail(|pending| pending.key == key, &reason);
-        }
-        self.peer_notice(now, peer, &reason);
+        self.peer_notice(now, channel.peer, &reason);
         true
     }
 
     /// Removes a channel of a service; returns whether it belonged to one.
-    pub(in crate::topics) fn service_channel_withdrawn(
-        &mut self,
-        now: Instant,
-        endpoint: &mut Endpoint,
-        key: Key,
-    ) -> bool {
+    pub(crate) fn service_channel_withdrawn(&mut self, now: Instant, key: ChannelKey) -> bool {
         if self.services.callers.remove(&key).is_some() {
             return true;
         }
-        self.remove_service(now, endpoint, key)
+        self.remove_service(now, key)
     }
 
-    fn remove_service(&mut self, now: Instant, endpoint: &mut Endpoint, key: Key) -> bool {
+    fn remove_service(&mut self, now: Instant, key: ChannelKey) -> bool {
         let Some(gone) = self.services.remote.remove(&key) else { return false };
         if let Some(calls) = gone.calls {
-            endpoint.withdraw(now, key.0, calls);
+            self.endpoint.withdraw(now, key.peer, calls);
         }
-        let peer = self.peer_name(key.0);
+        let peer = self.peer_name(key.peer);
         let reason = match gone.stale_since {
-            None => format!("the server of {} at '{peer}' has left", gone.offered_name),
-            Some(_) => format!("'{peer}' was restarted"),
+            None => format!("the server of {} at '{peer}' has stopped", gone.offered_name),
+            Some(_) => format!("'{peer}' has restarted"),
         };
         self.fail(|pending| pending.key == key, &reason);
         self.serve(&gone.service.name);
@@ -430,31 +398,31 @@ impl Topics {
     }
 
     /// Ends the calls to and from a peer that has started a new session: they are lost.
-    pub(in crate::topics) fn new_session_of_services(&mut self, now: Instant, peer: PeerId) {
-        for (_, remote) in self.services.remote.iter_mut().filter(|((p, _), _)| *p == peer) {
+    pub(crate) fn new_session_of_services(&mut self, now: Instant, peer: PeerId) {
+        for (_, remote) in self.services.remote.iter_mut().filter(|(key, _)| key.peer == peer) {
             remote.stale_since.get_or_insert(now);
         }
-        self.services.callers.retain(|(p, _), _| *p != peer);
+        self.services.callers.retain(|key, _| key.peer != peer);
         self.services.serving.retain(|_, serving| serving.peer != peer);
-        let reason = format!("'{}' was restarted", self.peer_name(peer));
-        self.fail(|pending| pending.key.0 == peer, &reason);
+        let reason = format!("'{}' has restarted", self.peer_name(peer));
+        self.fail(|pending| pending.key.peer == peer, &reason);
     }
 
     /// Gives up services that a peer has not advertised in its new session.
-    pub(in crate::topics) fn sweep_services(&mut self, now: Instant, endpoint: &mut Endpoint) {
+    pub(crate) fn sweep_services(&mut self, now: Instant) {
         let over = |since: Option<Instant>| since.is_some_and(|at| now.since(at) > REOFFER_GRACE);
         let remote = self.services.remote.iter();
-        let gone: Vec<Key> =
+        let gone: Vec<ChannelKey> =
             remote.filter(|(_, it)| over(it.stale_since)).map(|(key, _)| *key).collect();
         for key in gone {
-            self.remove_service(now, endpoint, key);
+            self.remove_service(now, key);
         }
         self.services.serving.retain(|_, serving| serving.due > now);
         // The thread that examines them may have been too busy to take the request.
         let remote = self.services.remote.iter();
-        let asked = remote.filter(|(_, it)| matches!(it.translation, Translation::Asked));
+        let asked = remote.filter(|(_, it)| matches!(it.translation, Translation::Requested));
         let again = asked.map(|(key, it)| (*key, it.foreign.clone()));
-        let again = again.map(|(key, service)| Order::TranslateService { key, service });
+        let again = again.map(|(key, service)| Order::Codec(Job::LocalizeService { key, service }));
         self.orders.extend(again);
     }
 }

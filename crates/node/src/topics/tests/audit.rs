@@ -43,11 +43,11 @@ fn changes_are_recorded_with_who_made_them() {
     }
     let by = Actor::User { uid: 1000, gid: 100, pid: 5, user: Some("anna".into()) };
     let now = world.now;
-    let Side { topics, endpoint, .. } = &mut world.sides[0];
+    let Side { topics, .. } = &mut world.sides[0];
     let change =
         |topic: &str, rate_hz| TopicChange { topic: topic.into(), priority: Some(9), rate_hz };
-    topics.set(now, endpoint, change("/scan*", Some(0.0)), by.clone()).unwrap();
-    topics.set(now, endpoint, change("/scam", None), Actor::Signal).unwrap_err();
+    topics.set(now, change("/scan*", Some(0.0)), by.clone()).unwrap();
+    topics.set(now, change("/scam", None), Actor::Signal).unwrap_err();
     let found = records(world, recorded);
     let [done, refused] = &found[..] else { panic!("{found:?}") };
     assert_eq!(done["event"], "changed");
@@ -113,7 +113,7 @@ fn calls_of_services_that_are_not_for_a_peer_are_recorded() {
         repair: true,
         thin: false,
     };
-    world.sides[1].endpoint.offer(world.now, ONLY_PEER, calls).unwrap();
+    world.sides[1].topics.endpoint.offer(world.now, ONLY_PEER, calls).unwrap();
     world.run(SECOND);
     let found = records(world, recorded);
     let [refused] = &found[..] else { panic!("{found:?}") };

@@ -99,7 +99,7 @@ fn the_definitions_of_one_peer_take_a_bounded_memory() {
     let kept: usize = kept.sum();
     assert!((3 << 20..=4 << 20).contains(&kept), "{kept}");
     assert_eq!(world.told(1).len(), 6, "all are published");
-    assert!(world.noticed(1, &["/x4", "is left out", "4194304"]), "{:?}", world.notices(1));
+    assert!(world.noticed(1, &["/x4", "is ignored", "4194304"]), "{:?}", world.notices(1));
 }
 
 #[test]
@@ -324,7 +324,7 @@ fn offered(peer: u32, channel: u64, name: &str) -> tautline_proto::Event {
 /// The topic to be examined next.
 fn asked(topics: &mut Topics) -> Option<(PeerId, Topic)> {
     match topics.poll_order()? {
-        Order::Translate { key, topic } => Some((key.0, topic)),
+        Order::Codec(Job::Localize { key, topic }) => Some((key.peer, topic)),
         _ => asked(topics),
     }
 }
@@ -333,11 +333,11 @@ fn asked(topics: &mut Topics) -> Option<(PeerId, Topic)> {
 fn topics_are_looked_into_one_of_each_peer_at_a_time() {
     let mut world = plain_team();
     let now = world.now;
-    let Side { topics, endpoint, .. } = &mut world.sides[2];
+    let Side { topics, .. } = &mut world.sides[2];
     for channel in 1..4 {
         for peer in 0..2 {
             let name = format!("/of{peer}/{channel}");
-            topics.on_remote(now, endpoint, offered(peer, channel, &name));
+            topics.on_remote(now, offered(peer, channel, &name));
         }
     }
     let mut first = [asked(topics).unwrap(), asked(topics).unwrap()];
@@ -347,10 +347,11 @@ fn topics_are_looked_into_one_of_each_peer_at_a_time() {
     // The next topic follows when one is done; all are requested again if a request was lost.
     let [(_, done), _] = first;
     let found = localize(&done, None, &Installed::default());
-    topics.translated(now, endpoint, (PeerId(0), ChannelId(1)), &done, found);
+    let key = ChannelKey { peer: PeerId(0), channel: ChannelId(1) };
+    topics.localized(now, key, &done, found);
     assert_eq!(asked(topics).unwrap().1.name, "/of0/2");
     assert!(asked(topics).is_none());
-    topics.sweep(now, endpoint);
+    topics.sweep(now);
     let again = [asked(topics).unwrap().1.name, asked(topics).unwrap().1.name];
     assert_eq!(again, ["/of0/2", "/of1/1"]);
 }

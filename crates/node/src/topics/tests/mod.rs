@@ -13,7 +13,8 @@ mod transforms;
 mod translation;
 mod watchdogs;
 
-use super::{Incoming, Order, Topics, Turning, safe_message};
+use super::{ChannelKey, Job, Order, Topics, safe_message};
+use crate::codec::Worker;
 use crate::config::{self, Surroundings};
 use bytes::Bytes;
 use std::net::SocketAddr;
@@ -21,7 +22,7 @@ use tautline_gateway::mapping::{Accept, Pattern};
 use tautline_gateway::types::definition::Schema;
 use tautline_gateway::types::hash::type_hash;
 use tautline_gateway::types::installed::Installed;
-use tautline_gateway::types::translate::{dialect_of, localize, localize_service};
+use tautline_gateway::types::translate::{dialect_of, localize};
 use tautline_gateway::{Command, Event, Qos, Source, Topic};
 use tautline_proto::{
     Duration, Endpoint, Instant, LinkConfig, PeerId, RadioConfig, RadioId, SecretKey,
@@ -34,7 +35,6 @@ const STRING: &str = "std_msgs/String";
 
 /// One node: commands to its gateway are recorded, events from it are given by the test.
 struct Side {
-    endpoint: Endpoint,
     topics: Topics,
     config: config::Config,
     commands: Vec<Command>,
@@ -160,18 +160,18 @@ impl World {
         };
         let mut endpoint = Endpoint::new(protocol, Box::new(random)).unwrap();
         endpoint.add_radio(RadioConfig::default());
-        let topics = Topics::new(&config);
-        Side { endpoint, topics, config, commands: Vec::new(), deaf: false }
+        let topics = Topics::new(&config, endpoint);
+        Side { topics, config, commands: Vec::new(), deaf: false }
     }
 
     fn add_links(&mut self, side: usize) {
         for peer in self.sides[side].config.peers.clone() {
-            let endpoint = &self.sides[side].endpoint;
+            let endpoint = &self.sides[side].topics.endpoint;
             if endpoint.peers().any(|id| endpoint.peer(id).key == peer.key) {
                 continue;
             }
             let other = self.sides.iter().position(|s| s.config.name == peer.name).unwrap();
-            let endpoint = &mut self.sides[side].endpoint;
+            let endpoint = &mut self.sides[side].topics.endpoint;
             let id = endpoint.add_peer(&peer.name, peer.key).unwrap();
             let remote = Some(address(other));
             let link = LinkConfig { remote, datagram_bytes: 1472, header_bytes: 28 };
@@ -188,14 +188,14 @@ impl World {
         (self.change)(&mut new);
         let old = std::mem::replace(&mut self.sides[side].config, new.clone());
         for gone in old.peers.iter().filter(|it| new.peers.iter().all(|new| new.key != it.key)) {
-            let Side { endpoint, topics, .. } = &mut self.sides[side];
-            let id = endpoint.peers().find(|id| endpoint.peer(*id).key == gone.key).unwrap();
-            topics.part(now, endpoint, id);
-            endpoint.remove_peer(now, id);
+            let topics = &mut self.sides[side].topics;
+            let mut peers = topics.endpoint.peers();
+            let id = peers.find(|id| topics.endpoint.peer(*id).key == gone.key).unwrap();
+            topics.remove_all_of(now, id);
+            topics.endpoint.remove_peer(now, id);
         }
         self.add_links(side);
-        let Side { endpoint, topics, .. } = &mut self.sides[side];
-        topics.reconfigure(now, endpoint, &old, &new);
+        self.sides[side].topics.reconfigure(now, &old, &new);
         self.run(Duration::from_millis(100));
     }
 
@@ -214,57 +214,32 @@ impl World {
     fn drain(&mut self, index: usize) -> bool {
         let now = self.now;
         let mut busy = false;
-        while let Some(transmit) = self.sides[index].endpoint.poll_transmit(now) {
+        while let Some(transmit) = self.sides[index].topics.endpoint.poll_transmit(now) {
             busy = true;
             if let Some(link) = transmit.link {
-                self.sides[index].endpoint.handle_in_flight(now, link, transmit.class, 0);
+                self.sides[index].topics.endpoint.handle_in_flight(now, link, transmit.class, 0);
             }
             let to = (0..self.sides.len()).find(|s| address(*s) == transmit.remote);
             if let Some(to) = to.filter(|to| !self.sides[*to].deaf) {
                 let (from, bytes) = (address(index), &transmit.datagram);
-                self.sides[to].endpoint.handle_packet(now, RadioId(0), from, bytes);
+                self.sides[to].topics.endpoint.handle_packet(now, RadioId(0), from, bytes);
             }
         }
         let side = &mut self.sides[index];
-        while let Some(event) = side.endpoint.poll_event() {
+        while let Some(event) = side.topics.endpoint.poll_event() {
             busy = true;
-            side.topics.on_remote(now, &mut side.endpoint, event);
+            side.topics.on_remote(now, event);
         }
         while let Some(order) = side.topics.poll_order() {
             busy = true;
             match order {
                 Order::Gateway(command) => side.commands.push(command),
-                Order::Compress(message) => side.topics.send(now, &mut side.endpoint, message),
-                Order::Decode(message) => {
-                    let translator = message.translator.clone();
-                    let translated =
-                        translator.map(|it| it.translate(&message.payload).unwrap().into());
-                    let payload = translated.unwrap_or(message.payload.clone());
-                    side.topics.decoded(now, Incoming { payload, ..message });
-                }
-                Order::Translate { key, topic } => {
-                    let own = side.config.ros().map(|(dialect, _)| dialect);
-                    let found = localize(&topic, own, &self.installed);
-                    side.topics.translated(now, &mut side.endpoint, key, &topic, found);
-                }
-                Order::TranslateService { key, service } => {
-                    let (dialect, _) = side.config.ros().unwrap();
-                    let found = localize_service(&service, dialect, &self.installed);
-                    side.topics.service_translated(now, &mut side.endpoint, key, &service, found);
-                }
-                Order::Compose { topic, fields } => {
-                    let limit = side.config.limits.max_message;
-                    let made = safe_message(&topic, &fields, &self.installed, limit);
-                    side.topics.composed(now, &topic, made);
-                }
-                Order::Turn(Turning { service, call, payload, translator, is_answer, .. }) => {
-                    let turned = match is_answer {
-                        true => translator.response(&payload),
-                        false => translator.request(&payload),
-                    };
-                    let outcome = turned.map(Into::into).map_err(|error| error.to_string());
-                    let end = &mut side.endpoint;
-                    side.topics.turned(now, end, service, call, outcome, is_answer);
+                Order::Codec(job) => {
+                    let ros = side.config.ros().map(|(own, _)| (own, self.installed.clone()));
+                    let worker = Worker::new(side.config.limits.max_message, ros);
+                    if let Some(done) = worker.run(job) {
+                        side.topics.on_codec(now, done);
+                    }
                 }
             }
         }
@@ -279,17 +254,17 @@ impl World {
             let timers = self
                 .sides
                 .iter()
-                .flat_map(|s| [s.endpoint.poll_timeout(), s.topics.poll_timeout()]);
+                .flat_map(|s| [s.topics.endpoint.poll_timeout(), s.topics.poll_timeout()]);
             let next = timers.flatten().chain([next_sweep]).min().unwrap_or(end);
             if next > end {
                 break;
             }
             self.now = self.now.max(next);
             for side in &mut self.sides {
-                side.endpoint.handle_timeout(self.now);
-                side.topics.handle_timeout(self.now, &mut side.endpoint);
+                side.topics.endpoint.handle_timeout(self.now);
+                side.topics.handle_timeout(self.now);
                 if self.now >= next_sweep {
-                    side.topics.sweep(self.now, &mut side.endpoint);
+                    side.topics.sweep(self.now);
                 }
             }
             if self.now >= next_sweep {
@@ -303,7 +278,7 @@ impl World {
     /// Gives a node an event of its gateway.
     fn says(&mut self, side: usize, event: Event) {
         let side = &mut self.sides[side];
-        side.topics.on_local(self.now, &mut side.endpoint, event);
+        side.topics.on_local(self.now, event);
         self.run(Duration::from_millis(100));
     }
 

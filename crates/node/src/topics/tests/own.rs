@@ -19,10 +19,10 @@ impl World {
     /// Publishes once, as a node does each second; returns whether there are subscribers.
     fn tells(&mut self, side: usize, text: &str) -> bool {
         let side = &mut self.sides[side];
-        side.topics.publish_own(self.now, &mut side.endpoint, &own());
+        side.topics.publish_own(self.now, &own());
         let wanted = side.topics.own_is_wanted(NAME);
         let payload = Bytes::copy_from_slice(text.as_bytes());
-        side.topics.send_own(self.now, &mut side.endpoint, NAME, payload);
+        side.topics.send_own(self.now, NAME, payload);
         self.run(Duration::from_millis(100));
         wanted
     }
@@ -49,7 +49,7 @@ fn what_is_for_here_alone_stays_here_whatever_the_rules_mean() {
     assert_eq!(world.told(0), advertised());
     world.wants(0, NAME, true);
     let side = &mut world.sides[0];
-    side.topics.send_own(world.now, &mut side.endpoint, NAME, Bytes::from_static(b"1"));
+    side.topics.send_own(world.now, NAME, Bytes::from_static(b"1"));
     world.run(SECOND);
     assert_eq!(world.told(0), [format!("publish {NAME} {} 1", u32::MAX)]);
     assert!(world.sides[0].topics.local.is_empty() && world.told(1).is_empty());

@@ -2,7 +2,7 @@
 //! Recently dropped messages as reported, from the counters of real endpoints.
 
 use super::*;
-use crate::recent::Recent;
+use crate::recent::{Recent, Stream};
 use crate::status::GivenUpReport;
 
 impl World {
@@ -13,15 +13,14 @@ impl World {
                 self.publishes(0, "/image", 0, "an image");
                 self.run(Duration::from_millis(100));
             }
-            recent.sample(self.now, &self.sides[0].endpoint, &self.sides[0].topics);
+            recent.sample(self.now, &self.sides[0].topics);
         }
     }
 
     fn given_up(&self, recent: &Recent) -> Option<GivenUpReport> {
         let side = &self.sides[0];
-        let (peer, channel) = side.topics.local["/image"].channels.first_key_value().unwrap();
-        let lately = recent.until(self.now + SECOND, &side.endpoint, &side.topics);
-        lately.given_up((true, *peer, *channel))
+        let key = side.topics.local["/image"].keys().next().unwrap();
+        recent.until(self.now + SECOND, &side.topics).given_up(Stream::Out(key))
     }
 }
 
@@ -43,7 +42,7 @@ fn what_is_given_up_is_told_for_ten_seconds_with_the_reason() {
     // The newest message is still queued.
     assert!((28..=30).contains(&told.messages) && told.of > told.messages, "{told:?}");
     assert_eq!(told.reasons.keys().next_back().unwrap(), "superseded");
-    assert!(told.why.contains("newer ones replaced them"), "{told:?}");
+    assert!(told.why.contains("newer messages replaced them"), "{told:?}");
     assert!(told.why.ends_with(" (base is down)"), "{told:?}");
 
     world.sides.iter_mut().for_each(|side| side.deaf = false);

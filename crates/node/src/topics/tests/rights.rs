@@ -37,7 +37,7 @@ fn assert_waits(world: &mut World, name: &str, line: &str) {
     assert!(world.told(0).is_empty(), "{name}");
     world.wants(0, name, true);
     assert!(world.told(1).is_empty(), "nothing of {name} is read");
-    let words = [name, "'robot' publishes it only if its file says so", "peers.base", line];
+    let words = [name, "'robot' publishes it only if its file allows it", "peers.base", line];
     assert!(world.noticed(0, &words), "{:?}", world.notices(0));
     assert!(world.noticed(1, &words), "{:?}", world.notices(1));
     assert!(world.noticed(1, &[&format!("'robot' refuses {name}")]), "{:?}", world.notices(1));
@@ -117,7 +117,7 @@ fn a_name_cannot_leave_the_prefix() {
         thin: false,
     };
     let now = world.now;
-    world.sides[1].endpoint.offer(now, ONLY_PEER, config).unwrap();
+    world.sides[1].topics.endpoint.offer(now, ONLY_PEER, config).unwrap();
     world.run(SECOND);
     assert!(world.told(0).is_empty(), "neither /base2/scan nor any other");
     assert!(world.noticed(0, &["2/scan", "does not start with '/'"]), "{:?}", world.notices(0));
@@ -270,11 +270,12 @@ fn limited() -> World {
 }
 
 fn over_rate(world: &World, name: &str) -> u64 {
-    let Side { endpoint, topics, .. } = &world.sides[0];
-    let mut channels = endpoint.channels_in(ONLY_PEER);
-    let of = |channel| topics.incoming(ONLY_PEER, channel).is_some_and(|(found, _)| found == name);
+    let topics = &world.sides[0].topics;
+    let mut channels = topics.endpoint.channels_in(ONLY_PEER);
+    let key = |channel| ChannelKey { peer: ONLY_PEER, channel };
+    let of = |channel| topics.incoming(key(channel)).is_some_and(|it| it.name == name);
     let channel = channels.find(|channel| of(*channel)).unwrap();
-    topics.over_rate(ONLY_PEER, channel).messages
+    topics.incoming(key(channel)).unwrap().over_rate.messages
 }
 
 #[test]
@@ -322,7 +323,7 @@ fn a_compressed_message_counts_as_what_it_becomes() {
             encoded: true,
             published: now,
         };
-        side.topics.send(now, &mut side.endpoint, message);
+        side.topics.send(now, message);
         world.settle();
     }
     assert_eq!(over_rate(&world, "/packed"), 9, "one is a second's worth");
@@ -353,7 +354,7 @@ fn an_offer_above_a_peers_highest_priority_is_told() {
     assert!(world.notices(0).is_empty());
     world.says(1, Event::Offered(topic("/b", STRING)));
     let words =
-        ["/b", "'base'", "priority 151", "'robot' allows it 150", "peers.base.max_priority"];
+        ["/b", "'base'", "priority 151", "'robot' allows at most 150", "peers.base.max_priority"];
     assert!(world.noticed(0, &words), "{:?}", world.notices(0));
     assert_eq!(world.told(0).len(), 2, "both are taken");
 }

@@ -78,7 +78,7 @@ fn what_is_not_answered_is_given_up_with_its_reason() {
     assert!(dealings(&mut world, 1).is_empty());
     world.run(2 * SECOND);
     let failed = dealings(&mut world, 1);
-    assert_eq!(failed, ["fail /switch 7 no answer of /switch from 'robot' within 2 s"]);
+    assert_eq!(failed, ["fail /switch 7 no response of /switch from 'robot' within 2 s"]);
     // The response is too late.
     world.says(0, answered(1, Ok("done")));
     assert!(dealings(&mut world, 1).is_empty());
@@ -93,7 +93,7 @@ fn a_server_that_leaves_fails_its_calls_and_is_found_again() {
     world.says(0, Event::ServiceWithdrawn { service: "/switch".into() });
     assert_eq!(
         dealings(&mut world, 1),
-        ["fail /switch 7 the server of /switch at 'robot' has left", "unserve /switch"]
+        ["fail /switch 7 the server of /switch at 'robot' has stopped", "unserve /switch"]
     );
     world.says(0, Event::ServiceOffered(service("/switch")));
     assert_eq!(dealings(&mut world, 1), ["serve /switch std_srvs/SetBool"]);
@@ -133,7 +133,7 @@ fn after_a_restart_old_calls_fail_and_new_ones_pass() {
     world.run(SECOND);
     assert_eq!(
         dealings(&mut world, 1),
-        ["fail /switch 7 'robot' was restarted", "serve /switch std_srvs/SetBool"]
+        ["fail /switch 7 'robot' has restarted", "serve /switch std_srvs/SetBool"]
     );
     world.says(1, called(8, "y"));
     assert_eq!(dealings(&mut world, 0), ["call /switch 1 y 2s"]);
@@ -259,7 +259,8 @@ fn a_service_that_is_found_again_long_after_a_restart_is_called_again() {
 fn channels_of_calls_do_not_add_up() {
     let channels = |world: &World| {
         let all = (0..100).map(ChannelId);
-        all.filter(|id| world.sides[1].endpoint.channel_out(ONLY_PEER, *id).is_some()).count()
+        all.filter(|id| world.sides[1].topics.endpoint.channel_out(ONLY_PEER, *id).is_some())
+            .count()
     };
     let mut world = serving();
     let before = channels(&world);
@@ -271,7 +272,7 @@ fn channels_of_calls_do_not_add_up() {
         assert_eq!(channels(&world), before);
     }
     let told = dealings(&mut world, 1);
-    let gone = "fail /switch 7 the server of /switch at 'robot' has left";
+    let gone = "fail /switch 7 the server of /switch at 'robot' has stopped";
     assert!(told.iter().any(|line| line == gone), "{told:?}");
     world.says(1, called(8, "y"));
     assert_eq!(dealings(&mut world, 0), ["call /switch 2 y 2s"]);
@@ -401,10 +402,10 @@ fn one_peers_calls_take_no_room_from_anothers() {
             encoded: false,
         };
         let channel = (0..10).map(ChannelId).find(|id| {
-            let found = world.sides[1].endpoint.channel_out(ONLY_PEER, *id);
+            let found = world.sides[1].topics.endpoint.channel_out(ONLY_PEER, *id);
             found.is_some_and(|(config, ..)| config.topic.name == "/switch")
         });
-        world.sides[1].endpoint.send(now, ONLY_PEER, channel.unwrap(), flood).unwrap();
+        world.sides[1].topics.endpoint.send(now, ONLY_PEER, channel.unwrap(), flood).unwrap();
         world.settle();
     }
     world.run(SECOND);
@@ -432,7 +433,7 @@ fn calls_to_one_peer_take_no_room_from_those_to_another() {
     let call_many = |world: &mut World, name: &str, calls: std::ops::Range<usize>| {
         for n in calls {
             let (now, side) = (world.now, &mut world.sides[2]);
-            side.topics.on_local(now, &mut side.endpoint, call(name, n as u64));
+            side.topics.on_local(now, call(name, n as u64));
         }
     };
     call_many(&mut world, "/r1/switch", 0..OF_ONE);
@@ -469,14 +470,14 @@ fn a_caller_waits_no_longer_than_it_would() {
         thin: false,
     };
     let now = world.now;
-    world.sides[0].endpoint.offer(now, ONLY_PEER, config).unwrap();
+    world.sides[0].topics.endpoint.offer(now, ONLY_PEER, config).unwrap();
     world.run(SECOND);
     assert_eq!(dealings(&mut world, 1), ["serve /switch std_srvs/SetBool"]);
     world.says(1, called(7, "x"));
     world.run(601 * SECOND);
     assert_eq!(
         dealings(&mut world, 1),
-        ["fail /switch 7 no answer of /switch from 'robot' within 600 s"]
+        ["fail /switch 7 no response of /switch from 'robot' within 600 s"]
     );
 }
 

@@ -66,7 +66,7 @@ fn arrived(world: &mut World, side: usize, topic: &str) -> Vec<(u32, String)> {
 /// Publishes a message and lets no time pass.
 fn publish(world: &mut World, topic: &str, source: u32, payload: &[u8]) {
     let side = &mut world.sides[0];
-    side.topics.on_local(world.now, &mut side.endpoint, message(topic, source, payload));
+    side.topics.on_local(world.now, message(topic, source, payload));
 }
 
 /// A robot that advertises a tf topic, to which a base subscribes.
@@ -200,7 +200,7 @@ fn a_rate_that_is_lifted_holds_nothing_back() {
     assert_eq!(arrived(&mut world, 1, "/tf"), [of("map>odom@1")]);
     let side = &mut world.sides[0];
     let change = TopicChange { topic: "/tf".into(), priority: None, rate_hz: Some(100.0) };
-    side.topics.change(world.now, &mut side.endpoint, change).unwrap();
+    side.topics.change(world.now, change).unwrap();
     world.run(Duration::from_millis(1));
     assert_eq!(arrived(&mut world, 1, "/tf"), [of("map>odom@2")]);
 }
@@ -286,7 +286,7 @@ fn more_frames_than_there_is_room_for_are_counted_and_explained() {
     for part in 0..5 {
         publish(&mut world, "/tf", 0, &tf(&frames(part * 1000)));
     }
-    let words = ["/tf of 'robot'", "904 transforms left out", "allowed: 4096"];
+    let words = ["/tf of 'robot'", "904 transforms dropped", "allowed: 4096"];
     assert!(world.noticed(0, &words), "{:?}", world.notices(0));
     world.run(2 * SECOND);
     let messages = arrived(&mut world, 1, "/tf");

@@ -2,6 +2,7 @@
 //! The safe message of a topic from peers that goes silent.
 
 use super::*;
+use crate::status::WatchdogReport;
 
 const BASE: &str = "peers: { robot: 10.0.0.1 }\ntopics: { \"/**\": {} }";
 const SHORT: Duration = Duration::from_millis(50);
@@ -33,11 +34,11 @@ fn zeros() -> String {
     safe("\0\0\0\0\0")
 }
 
-fn report(world: &World) -> (&'static str, u64) {
+fn report(world: &World) -> (String, u64) {
     let mut all = world.sides[0].topics.watchdogs.reports();
-    let (topic, state, bites) = all.next().unwrap();
-    assert_eq!((topic, all.next()), ("/x", None));
-    (state, bites)
+    let WatchdogReport { topic, state, published } = all.next().unwrap();
+    assert_eq!((&*topic, all.next()), ("/x", None));
+    (state, published)
 }
 
 #[test]
@@ -45,24 +46,24 @@ fn silence_is_answered_once_and_again_only_after_another_message() {
     let mut world = guarded("1s");
     world.run(5 * SECOND);
     assert!(world.told(0).is_empty(), "nothing has come yet");
-    assert_eq!(report(&world), ("asleep", 0));
+    assert_eq!(report(&world), ("asleep".into(), 0));
     for _ in 0..30 {
         world.publishes(1, "/x", 0, "hello");
     }
     assert_eq!(world.told(0), vec![hello(); 30], "while messages come");
-    assert_eq!(report(&world), ("armed", 0));
+    assert_eq!(report(&world), ("armed".into(), 0));
     world.run(SECOND - Duration::from_millis(100) - SHORT);
     assert!(world.told(0).is_empty());
     world.run(2 * SHORT);
     assert_eq!(world.told(0), [zeros()]);
-    assert_eq!(report(&world), ("silent", 1));
-    assert!(world.noticed(0, &["/x", "nothing from peers for 1s", "was published"]));
+    assert_eq!(report(&world), ("silent".into(), 1));
+    assert!(world.noticed(0, &["/x", "no message from peers for 1s", "was published"]));
     world.run(60 * SECOND);
     assert!(world.told(0).is_empty());
     world.publishes(1, "/x", 0, "hello");
     world.run(60 * SECOND);
     assert_eq!(world.told(0), [hello(), zeros()]);
-    assert_eq!(report(&world), ("silent", 2));
+    assert_eq!(report(&world), ("silent".into(), 2));
 }
 
 #[test]
@@ -140,7 +141,7 @@ fn where_nobody_listens_nothing_is_published() {
     world.wants(0, "/x", false);
     world.run(5 * SECOND);
     assert_eq!(world.told(0), [hello()]);
-    assert_eq!(report(&world), ("asleep", 0));
+    assert_eq!(report(&world), ("asleep".into(), 0));
     assert!(world.notices(0).is_empty());
 }
 
@@ -157,9 +158,9 @@ fn one_of_two_peers_is_enough() {
     for _ in 0..20 {
         world.publishes(2, "/x", 0, "hello");
     }
-    assert_eq!(report(&world), ("armed", 0));
+    assert_eq!(report(&world), ("armed".into(), 0));
     world.run(SECOND);
-    assert_eq!(report(&world), ("silent", 1));
+    assert_eq!(report(&world), ("silent".into(), 1));
 }
 
 #[test]
@@ -182,13 +183,14 @@ fn a_type_that_is_not_known_is_told_when_offered_and_in_silence() {
     let mut world = World::pair("peers: { base: 10.0.0.2 }\nwatchdogs: { /x: 1s }", BASE);
     world.says(1, Event::Offered(Topic { definition: "".into(), ..numbers("/x") }));
     world.wants(0, "/x", true);
-    let words = ["watchdogs./x", "no message can be made", "x/Numbers is not installed"];
+    let words =
+        ["watchdogs./x", "the safe message cannot be composed", "x/Numbers is not installed"];
     assert!(world.noticed(0, &words), "{:?}", world.notices(0));
     world.publishes(1, "/x", 0, "hello");
     world.run(SECOND);
     assert_eq!(world.told(0), ["advertise /x x/Numbers".into(), hello()]);
-    assert!(world.noticed(0, &["/x", "nothing from peers for 1s", "no safe message"]));
-    assert_eq!(report(&world), ("silent", 0));
+    assert!(world.noticed(0, &["/x", "no message from peers for 1s", "no safe message"]));
+    assert_eq!(report(&world), ("silent".into(), 0));
 }
 
 /// A text with the md5 of geometry_msgs/Twist in which both parts are arrays; an empty message of
@@ -209,14 +211,15 @@ fn of_a_definition_whose_hash_leaves_the_layout_open_no_message_is_made() {
     let robot = "peers: { base: { address: 10.0.0.2, accept: /x } }\nwatchdogs: { /x: 1s }";
     let mut world = World::pair(robot, BASE);
     world.says(1, Event::Offered(false_twist()));
-    let words = ["watchdogs./x", "no message can be made", "geometry_msgs/Twist", "install"];
+    let words =
+        ["watchdogs./x", "the safe message cannot be composed", "geometry_msgs/Twist", "install"];
     assert!(world.noticed(0, &words), "at once: {:?}", world.notices(0));
     world.wants(0, "/x", true);
     world.publishes(1, "/x", 0, "hello");
     world.told(0);
     world.run(2 * SECOND);
     assert!(world.told(0).is_empty(), "8 bytes instead of 48");
-    assert_eq!(report(&world), ("silent", 0));
+    assert_eq!(report(&world), ("silent".into(), 0));
 }
 
 #[test]
@@ -258,19 +261,19 @@ fn a_topic_that_becomes_another_gets_its_safe_message_first() {
 fn a_safe_message_that_is_made_late_is_published_at_once() {
     let mut world = guarded("1s");
     world.publishes(1, "/x", 0, "hello");
-    let Side { topics, endpoint, .. } = &mut world.sides[0];
+    let Side { topics, .. } = &mut world.sides[0];
     let (now, asked) = (world.now, numbers("/x"));
     let other = Topic { type_name: "x/Other".into(), ..asked.clone() };
     topics.watch(&other);
     topics.watch(&asked);
     while topics.poll_order().is_some() {}
     let later = now + 2 * SECOND;
-    topics.handle_timeout(later, endpoint);
+    topics.handle_timeout(later);
     assert!(topics.poll_order().is_none());
     assert_eq!(topics.poll_timeout(), None, "nothing wakes the node");
-    topics.sweep(later, endpoint);
+    topics.sweep(later);
     let order = topics.poll_order();
-    assert!(matches!(&order, Some(Order::Compose { .. })), "asked again: {order:?}");
+    assert!(matches!(&order, Some(Order::Codec(Job::Compose { .. }))), "asked again: {order:?}");
     let made = |topic: &Topic| safe_message(topic, &vec![], &Installed::default(), 1000);
     topics.composed(later, &other, made(&other));
     assert!(topics.poll_order().is_none(), "of a type that is no more");
@@ -289,7 +292,7 @@ fn of_the_other_ros_it_is_in_the_bytes_of_this_one() {
     world.wants(0, "/x", true);
     world.publishes(1, "/x", 0, "\u{2}\0\0\0go");
     world.told(0);
-    assert_eq!(report(&world), ("armed", 0));
+    assert_eq!(report(&world), ("armed".into(), 0));
     world.run(SECOND);
     assert_eq!(world.told(0), [safe("\0\u{1}\0\0\u{3}\0\0\0hi\0")]);
 }

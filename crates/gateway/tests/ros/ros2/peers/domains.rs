@@ -191,8 +191,8 @@ fn run(program: &mut Process) -> String {
 }
 
 #[test]
-fn what_another_machine_publishes_in_the_domain_is_not_carried() {
-    let test = "peers::domains::what_another_machine_publishes_in_the_domain_is_not_carried";
+fn topics_of_another_machine_in_the_domain_are_not_carried() {
+    let test = "peers::domains::topics_of_another_machine_in_the_domain_are_not_carried";
     if played() || !inside(test) {
         return;
     }
@@ -241,8 +241,9 @@ fn what_another_machine_publishes_in_the_domain_is_not_carried() {
     wait_for("meeting of the two nodes", || {
         near.send_text("/both", 0);
         far.send_text("/both", OTHER);
-        let met = near.sizes_got("/both").contains(&OTHER) && far.sizes_got("/both").contains(&0);
-        met.then_some(())
+        let matched =
+            near.sizes_got("/both").contains(&OTHER) && far.sizes_got("/both").contains(&0);
+        matched.then_some(())
     });
     for round in 1..=ROUNDS {
         near.send_text("/both", round);

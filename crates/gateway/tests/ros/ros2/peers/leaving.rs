@@ -19,8 +19,10 @@ fn is_withdrawn(gateway: &Watched, name: &str) -> bool {
 }
 
 #[test]
-fn what_a_killed_peer_offered_and_wanted_ends_with_its_lease() {
-    if !inside("peers::leaving::what_a_killed_peer_offered_and_wanted_ends_with_its_lease") {
+fn offers_and_subscriptions_of_a_killed_participant_end_with_its_lease() {
+    if !inside(
+        "peers::leaving::offers_and_subscriptions_of_a_killed_participant_end_with_its_lease",
+    ) {
         return;
     }
     // It meets peers of either reach.
@@ -60,9 +62,8 @@ fn what_a_killed_peer_offered_and_wanted_ends_with_its_lease() {
 }
 
 #[test]
-fn when_many_vanish_at_once_those_that_stay_are_served_all_the_while() {
-    if !inside("peers::leaving::when_many_vanish_at_once_those_that_stay_are_served_all_the_while")
-    {
+fn participants_that_remain_are_served_while_many_vanish() {
+    if !inside("peers::leaving::participants_that_remain_are_served_while_many_vanish") {
         return;
     }
     const MANY: usize = 20;

@@ -8,7 +8,7 @@ use serde_json::json;
 use tautline_gateway::Qos;
 use tautline_gateway::ros2::Range;
 
-/// Sent until both ends have met; no other message has this size.
+/// Sent until both ends have matched; no other message has this size.
 const FIRST: usize = 77;
 /// All remainders by four, one of several datagrams, and one that fills many.
 const SIZES: [usize; 10] = [0, 1, 2, 3, 4, 5, 1_000, 100_001, 4_000_000, 6];
@@ -30,7 +30,7 @@ fn meets(test: &str, peer: Peer, reach: Reach) {
     let range = if reach == Reach::Network { Range::Machine } else { Range::Loopback };
     let gateway = join(0, range, "meets");
     let mut agent = peer.start(reach, "peer");
-    is_told_what_the_peer_offers(&gateway, &mut agent);
+    check_offers_of_peer(&gateway, &mut agent);
     reads(&gateway, &mut agent);
     publishes(&gateway, &mut agent);
     let seen = gateway.seen();
@@ -42,7 +42,7 @@ fn meets(test: &str, peer: Peer, reach: Reach) {
     gateway.shutdown();
 }
 
-fn is_told_what_the_peer_offers(gateway: &Watched, agent: &mut Agent) {
+fn check_offers_of_peer(gateway: &Watched, agent: &mut Agent) {
     let best_effort = json!({"best_effort": true});
     let latched = json!({"latch": true, "depth": 3});
     for (topic, qos) in [("/reliable", json!({})), ("/quick", best_effort), ("/latched", latched)] {
@@ -123,14 +123,14 @@ macro_rules! meetings {
 meetings! {
     kilted_on_its_network: Kilted, Network;
     kilted_over_loopback: Kilted, Loopback;
-    kilted_told_localhost_only: Kilted, LocalhostOnly;
+    kilted_with_localhost_only: Kilted, LocalhostOnly;
     jazzy_on_its_network: Jazzy, Network;
     jazzy_over_loopback: Jazzy, Loopback;
-    jazzy_told_localhost_only: Jazzy, LocalhostOnly;
+    jazzy_with_localhost_only: Jazzy, LocalhostOnly;
     cyclone_11_on_its_network: Cyclone11, Network;
     cyclone_11_over_loopback: Cyclone11, Loopback;
     cyclone_10_on_its_network: Cyclone10, Network;
     cyclone_10_over_loopback: Cyclone10, Loopback;
     fast_dds_2_on_its_network: FastDds2, Network;
-    fast_dds_2_told_localhost_only: FastDds2, LocalhostOnly;
+    fast_dds_2_with_localhost_only: FastDds2, LocalhostOnly;
 }

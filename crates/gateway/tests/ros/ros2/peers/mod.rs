@@ -48,7 +48,7 @@ enum Reach {
     Network,
     /// Over loopback and without multicast.
     Loopback,
-    /// As Humble was told to do that; not in Cyclone DDS.
+    /// By the setting of Humble, which Cyclone DDS lacks.
     LocalhostOnly,
 }
 
@@ -142,7 +142,7 @@ fn options(domain: u32, range: Range, name: &str) -> Ros2Options {
     }
 }
 
-/// The String of so many bytes that agents send and expect, as CDR.
+/// The String of this size that agents send and expect, as CDR.
 fn message(size: usize) -> Vec<u8> {
     string_message(&(0..size).map(|at| char::from(b'a' + (at % 23) as u8)).collect::<String>())
 }
@@ -184,7 +184,7 @@ impl Agent {
     }
 }
 
-/// Sends until something is read. Before both ends have met, messages of volatile topics are
+/// Sends until something is read. Before both ends have matched, messages of volatile topics are
 /// lost, as ever in DDS.
 fn until_read(gateway: &Watched, topic: &str, mut send: impl FnMut()) {
     wait_for(&format!("message of {topic} read"), || {

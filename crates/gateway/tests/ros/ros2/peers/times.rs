@@ -38,7 +38,7 @@ fn meet(peer: Peer, reach: Reach, agent: Option<&mut Agent>) -> Duration {
     took
 }
 
-fn tell(what: &str, mut all: Vec<Duration>) {
+fn print_median(what: &str, mut all: Vec<Duration>) {
     all.sort_unstable();
     let at = |share: f64| all[((all.len() - 1) as f64 * share) as usize].as_secs_f64();
     println!(
@@ -60,10 +60,10 @@ fn meeting_times() {
     for peer in Peer::ALL {
         for reach in [Reach::Network, Reach::Loopback] {
             let fresh = (0..ROUNDS).map(|_| meet(peer, reach, None)).collect();
-            tell(&format!("{peer:?} {reach:?}, both begin at once"), fresh);
+            print_median(&format!("{peer:?} {reach:?}, both begin at once"), fresh);
             let mut agent = start(peer, reach);
             let there = (0..ROUNDS).map(|_| meet(peer, reach, Some(&mut agent))).collect();
-            tell(&format!("{peer:?} {reach:?}, there already"), there);
+            print_median(&format!("{peer:?} {reach:?}, there already"), there);
         }
     }
 }

@@ -108,7 +108,7 @@ struct Calling {
 struct Arrived {
     /// First and last number of each run, newest first.
     ranges: VecDeque<(u64, u64)>,
-    told: bool,
+    reported: bool,
 }
 
 /// A packet of control messages in flight.
@@ -286,11 +286,6 @@ impl Peer {
     pub fn call_anew(&mut self) -> Vec<u8> {
         self.epoch = drawn();
         self.call()
-    }
-
-    /// Whether the other node has responded.
-    pub fn has_met(&self) -> bool {
-        self.keys.is_some()
     }
 
     fn clock(&self) -> tautline_proto::Instant {

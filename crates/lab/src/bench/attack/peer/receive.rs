@@ -158,8 +158,8 @@ impl Peer {
             return Ok(());
         }
         let mut frames = Vec::new();
-        for (link, arrived) in self.arrived.iter_mut().filter(|(_, it)| !it.told) {
-            arrived.told = true;
+        for (link, arrived) in self.arrived.iter_mut().filter(|(_, it)| !it.reported) {
+            arrived.reported = true;
             ack(*link, arrived.ranges.iter().copied().collect()).emit(&mut frames);
         }
         if frames.is_empty() {
@@ -178,7 +178,7 @@ impl Peer {
 
 impl Arrived {
     fn note(&mut self, number: u64) {
-        self.told = false;
+        self.reported = false;
         match self.ranges.front_mut() {
             Some((_, last)) if number == *last + 1 => *last = number,
             Some((_, last)) if number <= *last => {}

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Polls of the master, and registrations that its list lacks.
+
+use super::{Actor, Note, Poll};
+use crate::Event;
+use crate::log_limit::LogLimit;
+use crate::ros1::master::{Role, Snapshot};
+use crate::ros1::probes::users_of;
+use crate::ros1::registration::{NotRegistered, Registration};
+use crate::ros1::shown;
+use crate::ros1::xmlrpc::CallError;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use tokio::time::timeout;
+
+const POLL_PERIOD: Duration = Duration::from_secs(1);
+/// Time limit of the calls that unregister when the gateway stops.
+const UNREGISTER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The pause after a poll of this duration. Long lists cost a core each time.
+fn rest_after(duration: Duration) -> Duration {
+    if duration > POLL_PERIOD { duration } else { Duration::ZERO }
+}
+
+impl Actor {
+    pub(super) fn poll(&mut self) {
+        self.next_poll = Instant::now() + POLL_PERIOD;
+        if self.polling {
+            self.poll_again = true;
+            return;
+        }
+        self.polling = true;
+        self.poll_started = Instant::now();
+        let (prober, name_taken) = (self.prober.clone(), self.name_taken);
+        self.spawn(async move {
+            let snapshot = match prober.master.poll().await {
+                Ok(snapshot) => snapshot,
+                Err(error) => return Note::Polled(Err(error)),
+            };
+            let namesake = if name_taken { Some(prober.namesake().await) } else { None };
+            Note::Polled(Ok(Poll { snapshot, namesake }))
+        });
+    }
+
+    pub(super) fn polled(&mut self, result: Result<Poll, CallError>) {
+        self.polling = false;
+        if std::mem::take(&mut self.poll_again) {
+            let rest = match result {
+                Ok(_) => rest_after(self.poll_started.elapsed()),
+                Err(_) => Duration::ZERO,
+            };
+            self.next_poll = Instant::now() + rest;
+        }
+        match result {
+            Ok(Poll { snapshot, namesake }) => {
+                self.set_connected(true, String::new());
+                if let Some(uri) = namesake {
+                    self.set_namesake(uri);
+                }
+                if !self.name_taken {
+                    self.update_registrations(&snapshot);
+                }
+                self.services.discovery.on_snapshot(&snapshot.services, Instant::now());
+                self.discovery.on_snapshot(&snapshot, Instant::now());
+            }
+            Err(error @ CallError::TooLarge { .. }) => self.set_connected(
+                true,
+                format!("the ROS master lists too much, so its earlier lists still hold: {error}"),
+            ),
+            Err(error) => {
+                self.set_connected(false, format!("the ROS master does not answer: {error}"));
+            }
+        }
+        self.after_discovery();
+        self.after_service_discovery();
+        self.refresh_all();
+    }
+
+    fn set_connected(&self, connected: bool, trouble: String) {
+        let shared = &self.setup.shared;
+        if shared.connected.swap(connected, Ordering::Relaxed) != connected {
+            tracing::info!(master = self.setup.master.uri, connected, trouble, "ROS master");
+        }
+        shared.troubles.update("", "master", trouble);
+    }
+
+    /// While another node has our name, a registration would end that node, and vice versa.
+    fn set_namesake(&mut self, uri: Option<String>) {
+        self.name_taken = uri.is_some();
+        let own_name = &self.setup.own.name;
+        let trouble = uri.map_or_else(String::new, |uri| {
+            format!(
+                "another node at {} has our name {own_name}; nothing is registered until it leaves",
+                shown(&uri)
+            )
+        });
+        self.setup.shared.troubles.update("", "name", trouble);
+    }
+
+    /// Registers what the master does not list, and unregisters what it lists without need.
+    fn update_registrations(&mut self, snapshot: &Snapshot) {
+        let own_name = self.setup.own.name.clone();
+        for role in Role::ALL {
+            let listed = snapshot.nodes(role);
+            for (name, _) in listed.iter().filter(|(_, nodes)| nodes.contains(&own_name)) {
+                if self.registrations.get(role, name).is_none() {
+                    self.unregister(role, name);
+                }
+            }
+            for (name, registration) in self.registrations.of(role) {
+                registration.registered &=
+                    listed.get(name).is_some_and(|nodes| nodes.contains(&own_name));
+            }
+        }
+        self.refuse_services_of_others(snapshot);
+        for role in [Role::Subscriber, Role::Publisher, Role::Service] {
+            for name in self.registrations.due(role) {
+                self.register(role, name, snapshot);
+            }
+        }
+    }
+
+    /// Adds a registration for the next poll.
+    pub(super) fn add_registration(&mut self, role: Role, name: &str) {
+        let serial = self.serial();
+        self.registrations.of(role).insert(name.into(), Registration::new(serial));
+    }
+
+    /// Removes a registration, also at the master.
+    pub(super) fn remove_registration(&mut self, role: Role, name: &str) {
+        let removed = self.registrations.of(role).remove(name);
+        if removed.is_some_and(|registration| registration.may_be_listed()) {
+            self.unregister(role, name);
+        }
+    }
+
+    fn register(&mut self, role: Role, name: String, snapshot: &Snapshot) {
+        let Some(registration) = self.registrations.of(role).get_mut(&name) else { return };
+        registration.pending = true;
+        let serial = registration.serial;
+        let prober = self.prober.clone();
+        let published = self.publications.get(&name).filter(|_| role == Role::Publisher);
+        let (type_name, check) = match published {
+            Some(found) => {
+                let users = match found.cleared {
+                    true => Vec::new(),
+                    false => users_of(snapshot, &found.topic, &self.setup.own.name),
+                };
+                (found.topic.type_name.clone(), Some((found.topic.clone(), users)))
+            }
+            None => {
+                let offered = self.discovery.offered(&name);
+                (offered.map_or("*".into(), |topic| topic.type_name.clone()), None)
+            }
+        };
+        self.spawn(async move {
+            let conflict = match check {
+                Some((topic, users)) => prober.conflict(&topic, users).await,
+                None => None,
+            };
+            let outcome = match conflict {
+                Some(conflict) => Err(NotRegistered::Conflict(conflict)),
+                None => {
+                    let registered = prober.master.register(role, &name, &type_name).await;
+                    registered.map_err(NotRegistered::Master)
+                }
+            };
+            Note::Registered { role, name, serial, outcome }
+        });
+    }
+
+    pub(super) fn registered(
+        &mut self,
+        role: Role,
+        name: &str,
+        serial: u64,
+        outcome: Result<Vec<String>, NotRegistered>,
+    ) {
+        let registration = self.registrations.of(role).get_mut(name);
+        let registration = registration.filter(|found| found.serial == serial);
+        let Some(registration) = registration else { return };
+        registration.finish(&outcome);
+        match outcome {
+            Ok(publishers) => {
+                match role {
+                    Role::Publisher => self.set_publishable(name),
+                    Role::Subscriber => self.set_publishers(name, publishers),
+                    Role::Service => self.set_servable(name),
+                }
+                // More may wait than were registered at once.
+                if self.registrations.of(role).values().any(Registration::is_new) {
+                    self.poll();
+                }
+            }
+            Err(NotRegistered::Conflict(reason)) => self.refuse_publication(name, reason),
+            Err(NotRegistered::Master(error)) => {
+                static LIMITS: [LogLimit; 3] = [const { LogLimit::new() }; 3];
+                if let Some(left_out) = LIMITS[role as usize].next() {
+                    tracing::warn!(name, %error, left_out, "a registration at the ROS master failed");
+                }
+            }
+        }
+    }
+
+    fn set_publishable(&mut self, topic: &str) {
+        if let Some(publication) = self.publications.get_mut(topic) {
+            publication.cleared = true;
+            publication.conflict = None;
+        }
+        self.setup.shared.troubles.clear(topic, "conflict");
+    }
+
+    fn refuse_publication(&mut self, topic: &str, reason: String) {
+        let Some(publication) = self.publications.get_mut(topic) else { return };
+        if publication.conflict.as_ref() != Some(&reason) {
+            publication.conflict = Some(reason.clone());
+            self.setup.shared.troubles.set(topic, "conflict", reason.clone());
+            self.emit(Event::Refused { topic: topic.into(), reason });
+        }
+    }
+
+    fn set_publishers(&mut self, topic: &str, uris: Vec<String>) {
+        if let Some(subscription) = self.subscriptions.get_mut(topic) {
+            subscription.set_listed(uris);
+            self.refresh(topic);
+        }
+    }
+
+    /// A failed call is repeated after a poll that still lists us.
+    pub(super) fn unregister(&self, role: Role, name: &str) {
+        let (master, name) = (self.prober.master.clone(), name.to_owned());
+        tokio::spawn(async move { master.unregister(role, &name).await.map_err(drop) });
+    }
+
+    pub(super) async fn unregister_all(&mut self) {
+        self.subscriptions.values_mut().for_each(|subscription| subscription.end_silently());
+        if !self.setup.shared.connected.load(Ordering::Relaxed) {
+            return;
+        }
+        let trouble = match timeout(UNREGISTER_TIMEOUT, self.prober.master.leave()).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("it took more than {} s", UNREGISTER_TIMEOUT.as_secs()),
+        };
+        tracing::warn!("still registered at the ROS master: {trouble}");
+    }
+}

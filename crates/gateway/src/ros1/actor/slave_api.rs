@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Responses to calls of the slave API.
+
+use super::Actor;
+use crate::log_limit::log_limited;
+use crate::ros1::master::Role;
+use crate::ros1::shown;
+use crate::ros1::slave::{ApiCall, failure, success};
+use crate::ros1::subscription::Subscription;
+use crate::ros1::xmlrpc::text;
+use dxr::Value;
+
+impl Actor {
+    pub(super) fn api(&mut self, call: ApiCall) -> Value {
+        match call {
+            ApiCall::RequestTopic { caller, topic, protocols } => {
+                tracing::debug!(caller, topic, "requestTopic");
+                self.request_topic(&topic, &protocols)
+            }
+            ApiCall::PublisherUpdate { topic, publishers } => {
+                if let Some(subscription) = self.subscriptions.get_mut(&topic) {
+                    subscription.set_listed(publishers);
+                    self.refresh(&topic);
+                    self.poll();
+                }
+                success("publisher update", Value::Integer(0))
+            }
+            ApiCall::BusStats => {
+                let none = || Value::Array(vec![]);
+                success("bus stats", Value::Array(vec![none(), none(), none()]))
+            }
+            ApiCall::BusInfo => success("bus info", self.bus_info()),
+            ApiCall::MasterUri => success("master URI", text(&self.setup.options.master_uri)),
+            ApiCall::Subscriptions => {
+                let pair = |(topic, found): (&String, &Subscription)| {
+                    let name = &found.version.name;
+                    pair(topic, if name.is_empty() { "*" } else { name })
+                };
+                let pairs = self.subscriptions.iter().map(pair).collect();
+                success("subscriptions", Value::Array(pairs))
+            }
+            ApiCall::Publications => {
+                let all = self.publications.values();
+                let registered = all.filter(|found| {
+                    let registration = self.registrations.get(Role::Publisher, &found.topic.name);
+                    registration.is_some_and(|registration| registration.registered)
+                });
+                let pairs = registered.map(|found| pair(&found.topic.name, &found.topic.type_name));
+                success("publications", Value::Array(pairs.collect()))
+            }
+            ApiCall::Shutdown { caller, reason } => {
+                log_limited!(
+                    warn,
+                    {caller = ?shown(&caller), reason = ?shown(&reason),},
+                    "ignored a call to shut down over ROS"
+                );
+                // The master calls it at the older of two nodes with one name.
+                self.name_taken = true;
+                self.poll();
+                failure("a Tautline gateway stops with its node only")
+            }
+        }
+    }
+
+    fn request_topic(&mut self, topic: &str, protocols: &[String]) -> Value {
+        if self.published(topic).is_none() {
+            let node = &self.setup.options.node_name;
+            return failure(&format!("{node} does not publish {}", shown(topic)));
+        }
+        if !protocols.iter().any(|protocol| protocol == "TCPROS") {
+            return failure("only TCPROS is supported");
+        }
+        let host = text(&self.setup.options.host);
+        let port = Value::Integer(i32::from(self.setup.tcpros_port));
+        success("ready", Value::Array(vec![text("TCPROS"), host, port]))
+    }
+
+    fn bus_info(&self) -> Value {
+        let line = |id: u64, other: &str, direction: &str, topic: &str| {
+            let id = Value::Integer(i32::try_from(id).unwrap_or(i32::MAX));
+            let connected = Value::Boolean(true);
+            let [other, direction, topic] = [other, direction, topic].map(text);
+            Value::Array(vec![id, other, direction, text("TCPROS"), topic, connected])
+        };
+        let mut lines = Vec::new();
+        for (topic, subscription) in &self.subscriptions {
+            let connected = subscription.readers.iter().filter(|(_, reader)| reader.connected);
+            lines.extend(connected.map(|(uri, reader)| line(reader.serial, uri, "i", topic)));
+        }
+        for (topic, publication) in &self.publications {
+            let all = publication.subscribers.iter();
+            lines.extend(all.map(|(id, found)| line(*id, &found.caller, "o", topic)));
+        }
+        Value::Array(lines)
+    }
+}
+
+fn pair(topic: &str, type_name: &str) -> Value {
+    Value::Array(vec![text(topic), text(type_name)])
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Queries that take several calls: what a node publishes or serves, whether it is alive, and
+//! whether a local node uses a topic with another type.
+
+use super::Note;
+use super::connection::{ConnectError, Identity};
+use super::discovery::{Checked, Located, Query};
+use super::master::{Master, Snapshot, Types};
+use super::publication::typed;
+use super::shown;
+use super::xmlrpc::{self, CallError, MAX_LIST_BYTES, MAX_REPLY_BYTES, pairs, text};
+use crate::Topic;
+use dxr::Value;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+/// Nodes queried for their type before a topic is published.
+const MAX_QUERIED: usize = 16;
+/// Concurrent queries of this kind for all topics: each response may be a whole list.
+const MAX_QUERIES: usize = 16;
+
+/// Time limit of a first probe. A node that exceeds it leaves the slots of new probes and is
+/// probed again among the retries.
+const FIRST_TIMEOUT: Duration = Duration::from_secs(1);
+const FIRST_TIMED_OUT: &str = "no answer to the first probe within 1 s";
+
+#[derive(Debug)]
+pub(super) enum Probed<T> {
+    Found(T),
+    /// Another Tautline node, or this one.
+    Tautline,
+    /// The reason, for a person.
+    Failed(String),
+}
+
+impl<T> Probed<T> {
+    /// Runs a probe; the first one only for [`FIRST_TIMEOUT`].
+    pub async fn run(
+        is_retry: bool,
+        probe: impl Future<Output = Result<T, ConnectError>>,
+    ) -> Probed<T> {
+        let result = match is_retry {
+            true => Ok(probe.await),
+            false => timeout(FIRST_TIMEOUT, probe).await,
+        };
+        match result {
+            Ok(Ok(found)) => Self::Found(found),
+            Ok(Err(ConnectError::Tautline(_))) => Self::Tautline,
+            Ok(Err(error)) => Self::Failed(error.to_string()),
+            Err(_) => Self::Failed(FIRST_TIMED_OUT.into()),
+        }
+    }
+}
+
+#[derive(Clone)]
+pub(super) struct Prober {
+    pub master: Arc<Master>,
+    pub identity: Identity,
+    pub own_uri: String,
+    queries: Arc<Semaphore>,
+}
+
+/// A node that also uses a topic, as the master lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum User {
+    Publisher(String),
+    Subscriber(String),
+}
+
+/// The nodes other than `own_name` to query before publishing `topic`: its publishers, and its
+/// subscribers where the master has another type for it or reports no types.
+pub(super) fn users_of(snapshot: &Snapshot, topic: &Topic, own_name: &str) -> Vec<User> {
+    let others = |nodes: Option<&BTreeSet<String>>| -> Vec<String> {
+        nodes.into_iter().flatten().filter(|node| *node != own_name).cloned().collect()
+    };
+    let publishers = others(snapshot.publishers.get(&topic.name)).into_iter();
+    let mut users: Vec<User> = publishers.map(User::Publisher).collect();
+    let differs =
+        |types: &Types| types.get(&topic.name).is_some_and(|name| *name != topic.type_name);
+    if snapshot.types.as_ref().is_none_or(differs) {
+        let subscribers = others(snapshot.subscribers.get(&topic.name)).into_iter();
+        users.extend(subscribers.map(User::Subscriber));
+    }
+    users.truncate(MAX_QUERIED);
+    users
+}
+
+impl Prober {
+    pub fn new(master: Arc<Master>, identity: Identity, own_uri: String) -> Self {
+        Self { master, identity, own_uri, queries: Arc::new(Semaphore::new(MAX_QUERIES)) }
+    }
+
+    pub async fn answer(&self, query: Query) -> Note {
+        match query {
+            Query::Probe { topic, node, is_retry } => {
+                let result = Probed::run(is_retry, self.probe(&topic, &node)).await;
+                Note::Probed { topic, node, result }
+            }
+            Query::Check { node, uri } => {
+                let result = self.check(&node, uri).await;
+                Note::Checked { node, result }
+            }
+        }
+    }
+
+    async fn probe(&self, topic: &str, node: &str) -> Result<Located, ConnectError> {
+        let uri = self.master.lookup_node(node).await?;
+        if uri == self.own_uri {
+            return Err(ConnectError::Tautline(self.identity.tautline_name.clone()));
+        }
+        let description = self.identity.probe(&uri, topic).await?;
+        Ok(Located { uri, description })
+    }
+
+    /// Queries the node itself, where the master lists it or where it was last seen.
+    async fn check(&self, node: &str, uri: String) -> Checked {
+        let uri = self.master.lookup_node(node).await.unwrap_or(uri);
+        match self.call(&uri, "getPublications", MAX_LIST_BYTES).await {
+            Ok(topics) => Checked::Publishes { uri, topics: pairs(&topics).into_iter().collect() },
+            Err(error) if error.is_connection_refused() => Checked::Gone,
+            Err(error) if error.is_response() => Checked::Responds,
+            Err(_) => Checked::Silent,
+        }
+    }
+
+    /// The URI of a live node that has our name.
+    pub async fn namesake(&self) -> Option<String> {
+        let uri = self.master.lookup_node(&self.identity.node_name).await.ok()?;
+        if uri == self.own_uri {
+            return None;
+        }
+        self.call(&uri, "getPid", MAX_REPLY_BYTES).await.is_ok().then_some(uri)
+    }
+
+    /// Calls a method of a slave API whose only parameter is our name.
+    async fn call(
+        &self,
+        uri: &str,
+        method: &'static str,
+        max_bytes: usize,
+    ) -> Result<Value, CallError> {
+        xmlrpc::call(uri, method, vec![text(&self.identity.node_name)], max_bytes).await
+    }
+
+    /// A use of `topic` with another type, for a person.
+    pub async fn conflict(&self, topic: &Topic, users: Vec<User>) -> Option<String> {
+        let mut queries = JoinSet::new();
+        for user in users {
+            let (prober, topic) = (self.clone(), topic.clone());
+            queries.spawn(async move { prober.conflict_with(&topic, user).await });
+        }
+        queries.join_all().await.into_iter().filter_map(Result::ok).flatten().min()
+    }
+
+    /// A node that does not respond is no conflict.
+    async fn conflict_with(
+        &self,
+        topic: &Topic,
+        user: User,
+    ) -> Result<Option<String>, ConnectError> {
+        // The semaphore is never closed.
+        let _permit = self.queries.acquire().await;
+        let theirs = match &user {
+            User::Publisher(node) => {
+                let uri = self.master.lookup_node(node).await?;
+                let found = self.identity.probe(&uri, &topic.name).await?.version;
+                if found.md5 == topic.type_hash {
+                    return Ok(None);
+                }
+                let [node, name, md5] = [node, &found.name, &found.md5].map(|text| shown(text));
+                format!("{node} publishes it as {name} (md5 {md5})")
+            }
+            User::Subscriber(node) => match self.subscribed_type(node, &topic.name).await? {
+                Some(theirs) if theirs != topic.type_name && theirs != "*" => {
+                    format!("{} subscribes to it as {}", shown(node), shown(&theirs))
+                }
+                _ => return Ok(None),
+            },
+        };
+        let topic = typed(&topic.name, &topic.type_name, &topic.type_hash);
+        Ok(Some(format!("{topic} is not published at this master: {theirs}")))
+    }
+
+    async fn subscribed_type(&self, node: &str, topic: &str) -> Result<Option<String>, CallError> {
+        let uri = self.master.lookup_node(node).await?;
+        let topics = pairs(&self.call(&uri, "getSubscriptions", MAX_LIST_BYTES).await?);
+        Ok(topics.into_iter().find(|(name, _)| name == topic).map(|(_, type_name)| type_name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Qos;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn subscribers_are_queried_unless_the_master_lists_the_same_type() {
+        let topic = Topic {
+            name: "/scan".into(),
+            type_name: "a/Scan".into(),
+            type_hash: "11".into(),
+            definition: "".into(),
+            qos: Qos::default(),
+        };
+        let of = |node: &str| BTreeMap::from([("/scan".to_owned(), [node.to_owned()].into())]);
+        let queried = |type_name: Option<&str>| {
+            let types = type_name.map(|it| BTreeMap::from([("/scan".to_owned(), it.to_owned())]));
+            let [publishers, subscribers] = ["/a", "/b"].map(of);
+            users_of(
+                &Snapshot { publishers, subscribers, types, ..Snapshot::default() },
+                &topic,
+                "/us",
+            )
+        };
+        let [one, both] = [1, 2].map(|many| {
+            [User::Publisher("/a".into()), User::Subscriber("/b".into())][..many].to_vec()
+        });
+        assert_eq!(queried(Some("a/Scan")), one);
+        assert_eq!(queried(Some("b/Scan")), both);
+        assert_eq!(queried(None), both, "the master reports no types");
+    }
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Readers and writers of the domain, by the topic or service that they belong to. Pure.
+//!
+//! Endpoints of Tautline, ours and those of other nodes on this machine, have a mark in their user
+//! data and are ignored: what Tautline publishes, Tautline does not carry.
+
+use super::names::{self, Meaning};
+use super::qos;
+use crate::Qos;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use tautline_dds::{Discovery, Guid};
+
+/// What an endpoint does for its topic or service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    Publisher,
+    Subscriber,
+    RequestReader,
+    ReplyWriter,
+    RequestWriter,
+    ReplyReader,
+}
+
+#[derive(Debug)]
+pub struct Known {
+    name: String,
+    role: Role,
+    /// As DDS has it.
+    pub type_name: String,
+    /// `RIHS01_...`; empty if it is not announced.
+    pub hash: String,
+    pub qos: Qos,
+}
+
+/// The endpoints of topics, or those of services.
+#[derive(Debug)]
+pub struct Endpoints {
+    of_services: bool,
+    limit: usize,
+    known: HashMap<Guid, Known>,
+    by_name: BTreeMap<String, BTreeSet<Guid>>,
+    /// Endpoints ignored because of the limit.
+    pub left_out: u64,
+}
+
+impl Endpoints {
+    pub fn new(of_services: bool, limit: usize) -> Self {
+        let (known, by_name) = (HashMap::new(), BTreeMap::new());
+        Self { of_services, limit, known, by_name, left_out: 0 }
+    }
+
+    /// Processes one event; returns the topic or service that it changes.
+    pub fn on_event(&mut self, event: &Discovery) -> Option<String> {
+        let (endpoint, is_writer) = match event {
+            Discovery::Writer(endpoint) => (endpoint, true),
+            Discovery::Reader(endpoint) => (endpoint, false),
+            Discovery::WriterGone { guid } | Discovery::ReaderGone { guid } => {
+                return self.remove(guid);
+            }
+        };
+        let (name, role) = match (Meaning::of(&endpoint.topic)?, is_writer) {
+            (Meaning::Topic(name), true) => (name, Role::Publisher),
+            (Meaning::Topic(name), false) => (name, Role::Subscriber),
+            (Meaning::Request(name), false) => (name, Role::RequestReader),
+            (Meaning::Request(name), true) => (name, Role::RequestWriter),
+            (Meaning::Reply(name), true) => (name, Role::ReplyWriter),
+            (Meaning::Reply(name), false) => (name, Role::ReplyReader),
+        };
+        let is_of_topic = matches!(role, Role::Publisher | Role::Subscriber);
+        if is_of_topic == self.of_services || !names::is_foreign_ros(endpoint) {
+            return None;
+        }
+        if self.known.len() >= self.limit && !self.known.contains_key(&endpoint.guid) {
+            self.left_out += 1;
+            return None;
+        }
+        self.remove(&endpoint.guid);
+        let known = Known {
+            name: name.clone(),
+            role,
+            type_name: endpoint.type_name.clone(),
+            hash: names::type_hash(&endpoint.qos.user_data).unwrap_or_default().to_owned(),
+            qos: qos::offered(&endpoint.qos),
+        };
+        self.known.insert(endpoint.guid, known);
+        self.by_name.entry(name.clone()).or_default().insert(endpoint.guid);
+        Some(name)
+    }
+
+    fn remove(&mut self, guid: &Guid) -> Option<String> {
+        let gone = self.known.remove(guid)?;
+        let all = self.by_name.get_mut(&gone.name)?;
+        all.remove(guid);
+        if all.is_empty() {
+            self.by_name.remove(&gone.name);
+        }
+        Some(gone.name)
+    }
+
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.by_name.keys().map(String::as_str)
+    }
+
+    pub fn of<'a>(
+        &'a self,
+        name: &str,
+        role: Role,
+    ) -> impl Iterator<Item = (&'a Guid, &'a Known)> + use<'a> {
+        let all = self.by_name.get(name).into_iter().flatten();
+        all.filter_map(|guid| Some((guid, self.known.get(guid)?)))
+            .filter(move |(_, known)| known.role == role)
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.known.len()
+    }
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//! State that the threads of a gateway and its owner share.
+
+use crate::GatewayStatus;
+use crate::backlog::Backlog;
+use crate::drops::Drops;
+use crate::lock::lock;
+use crate::rejections::Rejections;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Troubles that status shows; later ones are left out.
+const MAX_TROUBLES: usize = 1024;
+
+#[derive(Debug, Default)]
+pub struct Shared {
+    pub connected: AtomicBool,
+    pub backlog: Backlog,
+    pub drops: Drops,
+    pub rejections: Rejections,
+    pub troubles: Troubles,
+}
+
+impl Shared {
+    pub fn status(&self, kind: &'static str, location: &str) -> GatewayStatus {
+        GatewayStatus {
+            kind,
+            location: location.into(),
+            connected: self.connected.load(Ordering::Relaxed),
+            trouble: self.troubles.text(),
+            slow_subscriber_drops: self.drops.all(),
+            rejected: self.rejections.all(),
+        }
+    }
+}
+
+/// Troubles by topic or service (empty: the whole gateway) and kind.
+#[derive(Debug, Default)]
+pub struct Troubles(Mutex<BTreeMap<(String, &'static str), String>>);
+
+impl Troubles {
+    /// Sets one kind of trouble with a topic; `true`: the text is new.
+    pub fn set(&self, topic: &str, kind: &'static str, text: String) -> bool {
+        let mut all = lock(&self.0);
+        let key = (topic.to_owned(), kind);
+        let known = all.get(&key);
+        if known == Some(&text) || (known.is_none() && all.len() >= MAX_TROUBLES) {
+            return false;
+        }
+        all.insert(key, text);
+        true
+    }
+
+    pub fn clear(&self, topic: &str, kind: &'static str) {
+        lock(&self.0).remove(&(topic.to_owned(), kind));
+    }
+
+    /// Sets the trouble, or clears it where `text` is empty.
+    pub fn update(&self, topic: &str, kind: &'static str, text: String) {
+        match text.is_empty() {
+            true => self.clear(topic, kind),
+            false => drop(self.set(topic, kind, text)),
+        }
+    }
+
+    fn text(&self) -> String {
+        let all: Vec<String> = lock(&self.0).values().cloned().collect();
+        all.join("; ")
+    }
+}

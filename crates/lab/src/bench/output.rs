@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The output of a case that is not a comparison: its folder, its report and its conclusion.
+
+use super::verdict::{Conclusion, Verdict};
+use crate::rig::processes::run;
+use crate::rig::progress::Progress;
+use anyhow::Result;
+use serde::Serialize;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+/// See tcp(7).
+const TCP_CONGESTION_CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+
+/// Date, machine and source revision of a report.
+#[derive(Serialize)]
+pub struct About {
+    date: String,
+    host: String,
+    kernel: String,
+    /// Congestion control of the other transports' TCP; namespaces have the machine's.
+    pub tcp_congestion_control: String,
+    revision: String,
+}
+
+impl About {
+    /// Describes this machine and this source tree now.
+    pub fn now() -> Self {
+        let tree = env!("CARGO_MANIFEST_DIR");
+        Self {
+            date: line_of("date", &["-u", "+%Y-%m-%dT%H:%M:%SZ"]),
+            host: line_of("uname", &["-n"]),
+            kernel: line_of("uname", &["-r"]),
+            tcp_congestion_control: line_of("cat", &[TCP_CONGESTION_CONTROL]),
+            revision: line_of("git", &["-C", tree, "describe", "--always", "--dirty"]),
+        }
+    }
+}
+
+/// Returns the output of a command, or `unknown`, since a report is useful without it.
+fn line_of(program: &str, arguments: &[&str]) -> String {
+    run(Command::new(program).args(arguments))
+        .map_or("unknown".into(), |said| said.trim().to_owned())
+}
+
+/// Destination of a case's report.
+pub struct Output {
+    /// Name of the case on the command line.
+    pub case: &'static str,
+    /// Folder of the report, the logs and the raw samples.
+    pub folder: PathBuf,
+    /// Whether the report is printed as JSON.
+    pub as_json: bool,
+}
+
+#[derive(Serialize)]
+struct Report<F> {
+    case: &'static str,
+    #[serde(flatten)]
+    about: About,
+    #[serde(flatten)]
+    figures: F,
+    verdicts: Vec<Verdict>,
+}
+
+impl Output {
+    /// Announces the stages of the case, and enters the first.
+    pub fn progress(&self, stages: &[(&str, Duration)]) -> Progress {
+        Progress::of(self.case, stages)
+    }
+
+    /// Writes `report.json` and prints it, or `words` after the name of the case.
+    pub fn conclude(
+        &self,
+        figures: impl Serialize,
+        verdicts: Vec<Verdict>,
+        words: &str,
+    ) -> Result<Conclusion> {
+        let conclusion = Conclusion::of(&verdicts);
+        let report = Report { case: self.case, about: About::now(), figures, verdicts };
+        let json = serde_json::to_string_pretty(&report)?;
+        std::fs::write(self.folder.join("report.json"), format!("{json}\n"))?;
+        match self.as_json {
+            true => println!("{json}"),
+            false => println!("\n{}:{words}", self.case),
+        }
+        Ok(conclusion)
+    }
+
+    /// Returns the line that names the folder.
+    pub fn raw_line(&self) -> String {
+        format!("report.json and raw samples are in {}", self.folder.display())
+    }
+}

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Set-up of benches: computers and links, daemons, ROS programs, and the measurement of what they
+//! use.
+
+pub mod daemon;
+pub mod flows;
+pub mod load;
+pub mod node;
+pub mod ros;
+pub mod traffic;
+pub mod usage;
+pub mod world;

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//! CPU time and memory of daemons, and CPU time of all programs together, between two times.
+
+use super::daemon::{Daemon, NAMES};
+use crate::bench::verdict::{IDLE_CPU_PERCENT, IDLE_RESIDENT_MB, Verdict};
+use crate::rig::processes::Usage;
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::time::{Duration, Instant};
+
+/// CPU time and memory of one daemon.
+#[derive(Debug, Clone, Serialize)]
+pub struct DaemonFigures {
+    /// CPU time with master and peer but without messages, percent of one core.
+    pub idle_cpu_percent: f64,
+    /// CPU time over the counted time, percent of one core.
+    pub cpu_percent: f64,
+    /// Resident memory before any message.
+    pub idle_resident_bytes: u64,
+    /// Resident memory at the end of the counted time.
+    pub resident_bytes: u64,
+}
+
+/// A measurement in progress.
+pub struct Watch {
+    since: Instant,
+    before: Vec<Usage>,
+}
+
+/// CPU time and memory of one daemon during a measurement.
+pub struct Watched {
+    /// CPU time, percent of one core.
+    pub cpu_percent: f64,
+    /// Resident memory at the end.
+    pub resident_bytes: u64,
+}
+
+impl Watch {
+    /// Starts a measurement.
+    pub fn start(daemons: &[Daemon]) -> Result<Self> {
+        Ok(Self { since: Instant::now(), before: usages(daemons)? })
+    }
+
+    /// Ends the measurement; returns one entry per daemon, in the daemons' order.
+    pub fn stop(self, daemons: &[Daemon]) -> Result<Vec<Watched>> {
+        let elapsed = self.since.elapsed();
+        let watched = |(before, after): (Usage, Usage)| Watched {
+            cpu_percent: after.cpu_percent_since(&before, elapsed),
+            resident_bytes: after.resident_bytes,
+        };
+        Ok(self.before.into_iter().zip(usages(daemons)?).map(watched).collect())
+    }
+}
+
+fn usages(daemons: &[Daemon]) -> Result<Vec<Usage>> {
+    daemons.iter().map(|daemon| daemon.process.usage()).collect()
+}
+
+/// Measures idle daemons for `time`; returns immediately if there are none.
+pub fn watch_idle(daemons: &[Daemon], time: Duration) -> Result<Vec<Watched>> {
+    let watch = Watch::start(daemons)?;
+    if !daemons.is_empty() {
+        std::thread::sleep(time);
+    }
+    watch.stop(daemons)
+}
+
+/// Judges idle daemons after watching them for `time`; `when` describes the circumstances.
+pub fn judge_idle(daemons: &[Daemon], time: Duration, when: &str) -> Result<Vec<Verdict>> {
+    let judge = |(used, computer): (&Watched, &str)| {
+        let what = format!("daemon idle on {computer}{when}");
+        let megabytes = used.resident_bytes as f64 / 1e6;
+        [
+            IDLE_CPU_PERCENT.judge(what.clone(), Some(used.cpu_percent), "% of a core"),
+            IDLE_RESIDENT_MB.judge(what, Some(megabytes), "MB"),
+        ]
+    };
+    Ok(watch_idle(daemons, time)?.iter().zip(NAMES).flat_map(judge).collect())
+}
+
+/// Combines the idle and the busy measurement of one daemon.
+pub fn figures(idle: &Watched, busy: &Watched) -> DaemonFigures {
+    DaemonFigures {
+        idle_cpu_percent: idle.cpu_percent,
+        cpu_percent: busy.cpu_percent,
+        idle_resident_bytes: idle.resident_bytes,
+        resident_bytes: busy.resident_bytes,
+    }
+}
+
+/// Ticks of all cores since boot: busy and total.
+#[derive(Clone, Copy)]
+pub struct MachineTicks {
+    busy: u64,
+    total: u64,
+}
+
+impl MachineTicks {
+    /// Reads the current ticks.
+    pub fn now() -> Result<Self> {
+        let stat = std::fs::read_to_string("/proc/stat")?;
+        Self::parse(&stat)
+            .with_context(|| format!("no times of all cores in /proc/stat: {stat:.80}"))
+    }
+
+    /// Parses the first line of proc_stat(5): user, nice, system, idle, iowait, irq, softirq and
+    /// steal.
+    fn parse(stat: &str) -> Option<Self> {
+        let times = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().take(8);
+        let times: Vec<u64> = times.map(str::parse).collect::<Result<_, _>>().ok()?;
+        let total: u64 = times.iter().sum();
+        Some(Self { busy: total - times.get(3)? - times.get(4)?, total })
+    }
+
+    /// Returns the percent of all cores that any program kept busy since `earlier`.
+    pub fn busy_percent_since(self, earlier: Self) -> f64 {
+        let total = self.total.saturating_sub(earlier.total).max(1);
+        100.0 * self.busy.saturating_sub(earlier.busy) as f64 / total as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_is_busy_when_neither_idle_nor_waiting_for_disks() {
+        let before = MachineTicks::parse("cpu  100 0 50 800 50 0 0 0 0 0\ncpu0 1 2").unwrap();
+        let after = MachineTicks::parse("cpu  160 0 60 820 60 0 0 0 0 0\n").unwrap();
+        assert_eq!(after.busy_percent_since(before), 70.0);
+        assert!(MachineTicks::parse("intr 1 2").is_none());
+    }
+}

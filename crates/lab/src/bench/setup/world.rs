@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Computers as network namespaces and the links between them: this machine's kernel alone, or
+//! the radio model.
+
+use crate::air::{self, Air, Punctuality};
+use crate::rig::namespace::{self, Namespaces};
+use crate::rig::processes::{run, wait_for};
+use crate::rig::staging;
+use crate::scenario::{self, Scenario};
+use anyhow::{Context, Result};
+use std::ffi::OsStr;
+use std::process::Command;
+use std::time::Duration;
+
+/// Interface by which a computer on a wire reaches the others.
+const INTERFACE: &str = "veth0";
+/// Largest IP packet of every link, bytes.
+pub const MTU: u32 = 1500;
+const _: () = assert!(MTU == air::MTU);
+/// Burst of the kernel's token bucket, bytes: two full packets.
+const BURST_BYTES: u32 = 3200;
+/// Limit of the kernel's queue, bytes, as an ordinary interface has it.
+const QUEUE_BYTES: u32 = 100_000;
+
+/// Longest wait until the kernel marks a connected interface as running.
+const RUNNING_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Limits of a link.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LinkLimits {
+    /// Bits per second in each direction, Ethernet headers included; `None` for no limit.
+    pub rate_bps: Option<u64>,
+    /// Fraction of packets lost on arrival, 0-1, in each direction, independently.
+    pub loss: f64,
+}
+
+/// A link between two computers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Link {
+    /// A cable with a token bucket in each direction.
+    Wire(LinkLimits),
+    /// The radios of the named scenario, with the stations `robot` and `base`. Its flows are not
+    /// run.
+    Radio(&'static str),
+}
+
+impl Link {
+    /// A cable without limits.
+    pub const UNLIMITED: Self = Self::Wire(LinkLimits { rate_bps: None, loss: 0.0 });
+
+    /// Returns a cable with that rate and without loss.
+    pub const fn wire(rate_bps: u64) -> Self {
+        Self::Wire(LinkLimits { rate_bps: Some(rate_bps), loss: 0.0 })
+    }
+
+    /// Returns the bits per second available to IP packets and their Ethernet headers in one
+    /// direction; `None` without a limit, and for a radio.
+    pub fn rate_bps(self) -> Option<u64> {
+        match self {
+            Link::Wire(limits) => limits.rate_bps,
+            Link::Radio(_) => None,
+        }
+    }
+}
+
+/// A computer: a named network namespace with an address.
+pub struct Computer {
+    /// Name: `robot`, `base`, ...
+    pub name: String,
+    /// IPv4 address on `interface`.
+    pub address: String,
+    /// Interface by which it reaches the others.
+    pub interface: String,
+    /// Removed with the computer; the namespace of a station belongs to [`Air`].
+    _namespace: Option<Namespaces>,
+}
+
+impl Computer {
+    /// Creates a computer of that name without a link; `number` determines its address.
+    pub fn new(name: &str, number: u8) -> Result<Self> {
+        let namespace = Namespaces::new(vec![name.into()])?;
+        let computer = Self {
+            name: name.into(),
+            address: format!("10.71.0.{number}"),
+            interface: INTERFACE.into(),
+            _namespace: Some(namespace),
+        };
+        computer.ip(&["link", "set", "lo", "up"])?;
+        Ok(computer)
+    }
+
+    /// Returns the computer of a station of `scenario`, reached on the station's first network.
+    fn on_air(scenario: &Scenario, name: &str) -> Result<Self> {
+        let missing = || format!("scenario {} has no station '{name}' with a radio", scenario.name);
+        let is_wanted = |station: &scenario::Station| station.name == name;
+        let number = scenario.stations.iter().position(is_wanted).with_context(missing)?;
+        let network = *scenario.stations[number].networks.first().with_context(missing)?;
+        Ok(Self {
+            name: name.into(),
+            address: staging::address(network, number).to_string(),
+            interface: air::interface(0),
+            _namespace: None,
+        })
+    }
+
+    /// Returns a command that runs `program` on this computer.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        namespace::command(&self.name, program)
+    }
+
+    /// Returns its entry among the peers of another node's file ([`crate::rig::node_file::NodeFile`]).
+    pub fn entry(&self) -> (&str, String) {
+        (&self.name, format!("address: {}", self.address))
+    }
+
+    /// Runs `ip` on this computer.
+    pub fn ip(&self, arguments: &[&str]) -> Result<String> {
+        run(Command::new("ip").args(["-n", &self.name]).args(arguments))
+    }
+
+    /// Adds its address to its interface.
+    pub fn add_address(&self) -> Result<()> {
+        self.ip(&["addr", "add", &self.prefix(), "dev", &self.interface])?;
+        Ok(())
+    }
+
+    /// Removes its address from its interface.
+    pub fn delete_address(&self) -> Result<()> {
+        self.ip(&["addr", "del", &self.prefix(), "dev", &self.interface])?;
+        Ok(())
+    }
+
+    fn prefix(&self) -> String {
+        format!("{}/24", self.address)
+    }
+
+    fn take_address(&self) -> Result<()> {
+        self.add_address()?;
+        self.ip(&["link", "set", INTERFACE, "up"])?;
+        Ok(())
+    }
+
+    /// Waits until the kernel marks [`INTERFACE`] as running, up to about a second after its cable
+    /// is connected. Fast DDS never uses an interface that was not running when Fast DDS started.
+    fn await_running(&self) -> Result<()> {
+        let runs = || {
+            let state = self.ip(&["-oneline", "link", "show", "dev", INTERFACE])?;
+            Ok(state.contains(" state UP ").then_some(()))
+        };
+        wait_for(RUNNING_PATIENCE, runs)?
+            .with_context(|| format!("{INTERFACE} does not run after {RUNNING_PATIENCE:?}"))
+    }
+
+    /// Limits the rate of packets sent by [`INTERFACE`], and drops a fraction of received packets.
+    fn limit(&self, limits: LinkLimits) -> Result<()> {
+        if let Some(rate_bps) = limits.rate_bps {
+            run(Command::new("tc")
+                .args(["-n", &self.name, "qdisc", "add", "dev", INTERFACE, "root", "tbf"])
+                .args(["rate", &format!("{rate_bps}bit")])
+                .args(["burst", &BURST_BYTES.to_string(), "limit", &QUEUE_BYTES.to_string()]))?;
+        }
+        if limits.loss > 0.0 {
+            // Loss applies to packets, not datagrams: before the kernel reassembles IP fragments.
+            run(self
+                .command("iptables")
+                .args(["-t", "mangle", "-A", "PREROUTING", "-i", INTERFACE])
+                .args(["-m", "statistic", "--mode", "random"])
+                .args(["--probability", &limits.loss.to_string(), "-j", "DROP"]))?;
+        }
+        Ok(())
+    }
+}
+
+/// Two computers joined by one link.
+pub struct Pair {
+    /// Computer that sends sensor data.
+    pub robot: Computer,
+    /// Computer that sends commands.
+    pub base: Computer,
+    air: Option<Air>,
+}
+
+impl Pair {
+    /// Creates both computers and the link between them; `seed` seeds the radio model.
+    pub fn new(link: Link, seed: u64) -> Result<Self> {
+        match link {
+            Link::Wire(limits) => Self::by_wire(limits),
+            Link::Radio(name) => Self::on_air(&scenario::named(name)?, seed),
+        }
+    }
+
+    fn by_wire(limits: LinkLimits) -> Result<Self> {
+        let (robot, base) = (Computer::new("robot", 1)?, Computer::new("base", 2)?);
+        join(&robot.name, INTERFACE, &base.name, INTERFACE)?;
+        for computer in [&robot, &base] {
+            computer.take_address()?;
+            computer.limit(limits)?;
+        }
+        for computer in [&robot, &base] {
+            computer.await_running()?;
+        }
+        Ok(Self { robot, base, air: None })
+    }
+
+    fn on_air(scenario: &Scenario, seed: u64) -> Result<Self> {
+        let robot = Computer::on_air(scenario, "robot")?;
+        let base = Computer::on_air(scenario, "base")?;
+        let air = Some(Air::start(scenario, seed, 0)?);
+        Ok(Self { robot, base, air })
+    }
+
+    /// Returns a warning for the user if the radio's emulator may be late.
+    pub fn warning(&self) -> Option<&str> {
+        self.air.as_ref()?.warning()
+    }
+
+    /// Discards the lateness of the radio's emulator up to now.
+    pub fn count_from_now(&self) {
+        if let Some(air) = &self.air {
+            air.count_from_now();
+        }
+    }
+
+    /// Returns the emulator's lateness since [`Pair::count_from_now`]; `None` for a wire. Fails if
+    /// the emulator has failed.
+    pub fn punctuality(&mut self) -> Result<Option<Punctuality>> {
+        match self.air.take_if(|air| !air.runs()) {
+            Some(ended) => Ok(Some(ended.stop()?.punctuality)),
+            None => Ok(self.air.as_ref().map(|air| air.look().punctuality)),
+        }
+    }
+}
+
+/// A switch: a separate namespace with a port for each computer.
+pub struct Bridge(Computer);
+
+impl Bridge {
+    /// Creates a switch without ports.
+    pub fn new() -> Result<Self> {
+        let bridge = Computer::new("air", 254)?;
+        bridge.ip(&["link", "add", "bridge0", "type", "bridge"])?;
+        bridge.ip(&["link", "set", "bridge0", "up"])?;
+        Ok(Self(bridge))
+    }
+
+    /// Gives a computer its interface and address, and connects it to a port.
+    pub fn plug_in(&self, computer: &Computer) -> Result<()> {
+        join(&computer.name, INTERFACE, &self.0.name, &computer.name)?;
+        self.0.ip(&["link", "set", &computer.name, "master", "bridge0", "up"])?;
+        computer.take_address()
+    }
+
+    /// Forwards all frames of a computer's port, or none, ARP included. The cable stays connected
+    /// either way, so that no kernel notices.
+    pub fn forward(&self, computer: &Computer, all: bool) -> Result<()> {
+        // BR_STATE_FORWARDING and BR_STATE_DISABLED of linux/if_bridge.h.
+        let state = if all { "3" } else { "0" };
+        let mut bridge = Command::new("bridge");
+        bridge.args(["-n", &self.0.name, "link", "set", "dev", &computer.name, "state", state]);
+        run(&mut bridge)?;
+        Ok(())
+    }
+}
+
+/// One computer that reaches several others over one limited interface, through a switch.
+pub struct Star {
+    /// Computer that sends to all others.
+    pub sender: Computer,
+    /// The other computers, each on a port of the switch.
+    pub peers: Vec<Computer>,
+    bridge: Bridge,
+}
+
+impl Star {
+    /// Creates `peers` computers and a sender; the limits apply to the sender's interface.
+    pub fn new(peers: u8, limits: LinkLimits) -> Result<Self> {
+        let bridge = Bridge::new()?;
+        let sender = Computer::new("sender", 1)?;
+        let peers = (1..=peers).map(|number| Computer::new(&format!("peer{number}"), number + 1));
+        let star = Self { sender, peers: peers.collect::<Result<_>>()?, bridge };
+        for computer in star.peers.iter().chain([&star.sender]) {
+            star.bridge.plug_in(computer)?;
+        }
+        star.sender.limit(limits)?;
+        Ok(star)
+    }
+
+    /// Disconnects a peer from the switch. The sender forgets the peer's neighbour entry, as after
+    /// a reboot.
+    pub fn unplug(&self, peer: &Computer) -> Result<()> {
+        self.bridge.0.ip(&["link", "set", &peer.name, "down"])?;
+        self.sender.ip(&["neigh", "flush", "to", &peer.address])?;
+        Ok(())
+    }
+}
+
+/// Connects two computers, given by name, with a cable between two new interfaces.
+pub fn join(one: &str, one_interface: &str, other: &str, other_interface: &str) -> Result<()> {
+    let mtu = MTU.to_string();
+    let mut link = Command::new("ip");
+    link.args(["-n", one, "link", "add", one_interface, "mtu", &mtu, "type", "veth"]);
+    run(link.args(["peer", "name", other_interface, "mtu", &mtu, "netns", other]))?;
+    Ok(())
+}

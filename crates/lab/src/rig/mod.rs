@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What emulator, simulator, benches and validations share: namespaces, processes and threads of
+//! the machine; the medium of a scenario; statistics, tables, pictures and progress of a run.
+
+pub mod clock;
+pub mod enclosure;
+pub mod figures;
+pub mod namespace;
+pub mod node_file;
+pub mod parallel;
+pub mod plot;
+pub mod processes;
+pub mod progress;
+pub mod punctual;
+pub mod staging;
+pub mod stamp;
+pub mod stats;
+pub mod table;
+pub mod worker;
