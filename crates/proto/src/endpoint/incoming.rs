@@ -5,7 +5,7 @@ use crate::address::Place;
 use crate::class::Class;
 use crate::config::MAX_CHANNELS;
 use crate::delivery::inbox::{PARTIAL_TIMEOUT, Taken, Transit};
-use crate::delivery::outbox::Scope;
+use crate::delivery::outbox::{LossCertainty, Scope};
 use crate::endpoint::events::{Event, Notice};
 use crate::endpoint::removal::NumberedLink;
 use crate::endpoint::{Endpoint, Timer};
@@ -503,8 +503,10 @@ impl Endpoint {
         for piece in &outcome.acked {
             outbox.acked(piece);
         }
+        let certainty =
+            if outcome.overdue { LossCertainty::Overdue } else { LossCertainty::Certain };
         for piece in &outcome.lost {
-            let _ = outbox.lost(now, piece, !outcome.overdue);
+            let _ = outbox.lost(now, piece, certainty);
         }
         if fell_silent {
             self.mark_all_lost(now, id);
@@ -524,7 +526,7 @@ impl Endpoint {
         let peer = link.peer;
         let outbox = &mut self.peers[peer].outbox;
         for piece in &outcome.lost {
-            if outbox.lost(now, piece, true) {
+            if outbox.lost(now, piece, LossCertainty::Certain) {
                 outbox.refund(piece);
             }
         }

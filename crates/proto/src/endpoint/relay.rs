@@ -13,6 +13,7 @@ use crate::config::{LinkConfig, MIN_DATAGRAM, RadioConfig, Rate};
 use crate::delivery::inbox::Received;
 use crate::delivery::outbox::{Flow, RelayOrigin, RelayedPacket, Urgency};
 use crate::endpoint::events::Notice;
+use crate::endpoint::transmit::ReportKind;
 use crate::endpoint::{Endpoint, Timer, Transmit};
 use crate::error::SetupError;
 use crate::ids::{LinkId, PeerId, RadioId};
@@ -261,7 +262,9 @@ impl Endpoint {
             let open = |link: &Link| link.via.is_none() && link.is_heard();
             let up = links.iter().find(|id| open(&self.links[**id])).copied();
             match up {
-                Some(link) if self.may_report(link) => return self.report(now, link, false),
+                Some(link) if self.may_report(link) => {
+                    return self.report(now, link, ReportKind::Reports);
+                }
                 Some(_) => {}
                 None => self.peers[id].backlog_reports.clear(),
             }

@@ -10,6 +10,7 @@ use crate::config::{LinkConfig, RadioConfig};
 use crate::crypto::keys::PublicKey;
 use crate::delivery::outbox::RelayOrigin;
 use crate::endpoint::peer::Peer;
+use crate::endpoint::transmit::ReportKind;
 use crate::endpoint::{Endpoint, Timer, Transmit, check_name};
 use crate::error::SetupError;
 use crate::ids::{ChannelId, LinkId, PeerId, RadioId};
@@ -74,7 +75,7 @@ impl Endpoint {
         let mut goodbyes = Vec::new();
         for id in up.collect::<Vec<_>>() {
             self.peers[peer].goodbye_now = true;
-            goodbyes.extend(self.report_packet(now, id, false));
+            goodbyes.extend(self.report_packet(now, id, ReportKind::Reports));
         }
         goodbyes
     }

@@ -5,7 +5,7 @@ use crate::address::Place;
 use crate::class::{Class, InFlight};
 use crate::crypto::seal::PacketBuilder;
 use crate::delivery::Piece;
-use crate::delivery::outbox::{Scope, SendOrder, Urgency};
+use crate::delivery::outbox::{LossCertainty, Scope, SendOrder, Urgency};
 use crate::endpoint::{Endpoint, Timer, Transmit};
 use crate::ids::{LinkId, PeerId, RadioId};
 use crate::path::link::Link;
@@ -44,6 +44,15 @@ struct Candidate {
     link: LinkId,
     order: SendOrder,
     scope: Scope,
+}
+
+/// The purpose of a packet without messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReportKind {
+    /// A PING, with pending acknowledgements.
+    Ping,
+    /// Acknowledgements, backlog reports and a goodbye, which are not ack-eliciting.
+    Reports,
 }
 
 /// The controller that decides whether a packet may be sent.
@@ -117,7 +126,7 @@ impl Endpoint {
             if link.ping_now && !link.has_pending_report() {
                 link.ping_now = false;
                 if link.remote.is_some() && self.has_keys(id) {
-                    return self.report(now, id, true);
+                    return self.report(now, id, ReportKind::Ping);
                 }
             }
         }
@@ -126,7 +135,9 @@ impl Endpoint {
         due.sort_unstable();
         for (_, peer, came_by) in due {
             match self.report_link(peer, came_by) {
-                Some(link) if self.may_report(link) => return self.report(now, link, false),
+                Some(link) if self.may_report(link) => {
+                    return self.report(now, link, ReportKind::Reports);
+                }
                 Some(_) => {}
                 None => self.peers[peer].goodbye_now = false,
             }
@@ -185,10 +196,15 @@ impl Endpoint {
     }
 
     /// A packet without messages. With a goodbye it ends the session.
-    pub(crate) fn report(&mut self, now: Instant, id: LinkId, ping: bool) -> Option<Transmit> {
+    pub(crate) fn report(
+        &mut self,
+        now: Instant,
+        id: LinkId,
+        kind: ReportKind,
+    ) -> Option<Transmit> {
         let peer = self.links[id].peer;
         let leaves = self.peers[peer].goodbye_now;
-        let transmit = self.report_packet(now, id, ping);
+        let transmit = self.report_packet(now, id, kind);
         if leaves && !self.peers[peer].goodbye_now {
             self.end_session(now, peer);
         }
@@ -199,9 +215,10 @@ impl Endpoint {
         &mut self,
         now: Instant,
         id: LinkId,
-        ping: bool,
+        kind: ReportKind,
     ) -> Option<Transmit> {
         let peer = self.links[id].peer;
+        let ping = kind == ReportKind::Ping;
         let mut packet = self.start_packet(now, id, !ping)?;
         if ping {
             put_ping(packet.plaintext());
@@ -283,7 +300,7 @@ impl Endpoint {
         let ip_bytes = datagram.len() + link.config.header_bytes;
         let evicted = link.sent_packets.record(now, class, pieces, request, ip_bytes);
         for piece in &evicted {
-            let _ = self.peers[peer].outbox.lost(now, piece, true);
+            let _ = self.peers[peer].outbox.lost(now, piece, LossCertainty::Certain);
         }
         self.sent(now, id, datagram, urgency)
     }

@@ -9,6 +9,7 @@ mod outcome;
 mod relayed;
 mod store;
 
+pub(crate) use outcome::LossCertainty;
 use relayed::Backlog;
 pub(crate) use relayed::{Flow, RelayOrigin, RelayedPacket};
 use store::{MessageStore, Outgoing};

@@ -12,6 +12,15 @@ const MAX_REPAIR_TIME: Duration = Duration::from_secs(10);
 /// the acknowledgement may only be late.
 const LOST_GRACE: Duration = Duration::from_millis(500);
 
+/// How sure a sender is that a piece was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LossCertainty {
+    /// A later packet was acknowledged, or the link is lost.
+    Certain,
+    /// Its acknowledgement is overdue, and may still arrive.
+    Overdue,
+}
+
 impl Outbox {
     /// A piece was acknowledged.
     pub(crate) fn acked(&mut self, piece: &Piece) {
@@ -51,9 +60,8 @@ impl Outbox {
         }
     }
 
-    /// A piece was declared lost, or (not `certain`) its acknowledgement is overdue. Repairs it while
-    /// that is useful; returns whether it does.
-    pub(crate) fn lost(&mut self, now: Instant, piece: &Piece, certain: bool) -> bool {
+    /// A piece was declared lost. Repairs it while that is useful; returns whether it does.
+    pub(crate) fn lost(&mut self, now: Instant, piece: &Piece, certainty: LossCertainty) -> bool {
         let Some(message) = self.store.get(piece.message) else { return false };
         let Some(channel) = self.channels.get(&message.channel) else { return false };
         if message.channel != CONTROL {
@@ -69,7 +77,7 @@ impl Outbox {
                 return false;
             }
             if !channel.config.repair {
-                self.suspect(now, piece, certain);
+                self.suspect(now, piece, certainty);
                 return false;
             }
         }
@@ -89,10 +97,10 @@ impl Outbox {
 
     /// Marks a piece that is not repaired as suspected lost. If the loss is certain, a message that
     /// is not sent completely is dropped. If the acknowledgement is only overdue, sending continues.
-    fn suspect(&mut self, now: Instant, piece: &Piece, certain: bool) {
+    fn suspect(&mut self, now: Instant, piece: &Piece, certainty: LossCertainty) {
         let id = piece.message;
         let kept = self.change(id, |message| {
-            let is_useful = !(message.is_queued() && certain);
+            let is_useful = !(message.is_queued() && certainty == LossCertainty::Certain);
             let kept = is_useful && message.suspected.insert(piece.range.clone()).is_some();
             let end = message.lifespan_end.filter(|_| message.is_queued());
             let grace_end = now + LOST_GRACE;
