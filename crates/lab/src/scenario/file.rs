@@ -85,7 +85,7 @@ pub struct File {
     /// Plants and their controllers.
     #[serde(default)]
     pub control_loops: List<ControlLoop>,
-    /// What happens on the way.
+    /// What happens during the run.
     #[serde(default)]
     pub events: List<Event>,
     /// Settings of every Tautline node.
@@ -234,11 +234,11 @@ pub struct Flow {
     /// 0-255, higher first. `udp` and `tcp` have none.
     #[schemars(extend("default" = as_yaml(default::PRIORITY)))]
     pub priority: Option<Whole<0, 255>>,
-    /// Only the newest messages are kept. `udp` and `tcp` have no such thing.
+    /// Only the newest messages are kept. `udp` and `tcp` do not support it.
     pub keep_last: Option<Whole<1, 1_000_000>>,
     /// Age past which a message is worthless. `udp` and `tcp` have none.
     pub lifespan: Option<Span>,
-    /// How `tcp` finds its rate; this machine's kernel has to have it.
+    /// How `tcp` finds its rate; this machine's kernel must support it.
     #[schemars(extend("default" = as_yaml(default::CONGESTION)))]
     pub congestion: Option<At<Congestion>>,
     /// DSCP of `udp` and `tcp` packets; chooses the access category where `access` is `edca`.
@@ -289,13 +289,13 @@ pub struct Event {
     pub lasts: Option<At<Span>>,
     /// A station that is cut off from all others, or `[one, other]`: two that are cut off from each other.
     pub outage: Option<At<Outage>>,
-    /// Frames that are no one's: a neighbour's network, a microwave oven.
+    /// Frames of no station: a neighbour's network, a microwave oven.
     pub interference: Option<Interference>,
     /// A pipe's rate, or the fixed rate of an 802.11 network, changes.
     pub rate: Option<NewRate>,
 }
 
-/// Frames that are no one's. Power and path loss are the network's.
+/// Frames of no station. Power and path loss are the network's.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Interference {
@@ -332,7 +332,7 @@ pub struct Tautline {
     /// Packets are marked by their priority, as by default in the robot's file; this chooses the access category where `access` is `edca`.
     #[schemars(extend("default" = true))]
     pub dscp: Option<At<Flag>>,
-    /// Each station of a route runs a node and passes on what its neighbours on it send to each other; IP does not. In virtual time only.
+    /// Each station of a route runs a node and relays the packets of its neighbours to each other; IP does not. In virtual time only.
     #[schemars(extend("default" = false))]
     pub relay: Option<At<Flag>>,
 }

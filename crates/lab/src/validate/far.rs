@@ -37,7 +37,7 @@ pub fn laser(start_ms: u64) -> String {
     )
 }
 
-/// Returns a laser's scans, and a fifth more bulk than a link carries, as flows of a scenario.
+/// Returns a laser's scans, and 20 % more bulk than a link carries, as flows of a scenario.
 pub fn load(mbps: u64, bulk_bytes: u64, start_ms: u64) -> String {
     let every_us = bulk_bytes * 8 * 10 / (mbps * 12);
     let laser = laser(start_ms);

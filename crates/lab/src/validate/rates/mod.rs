@@ -60,7 +60,7 @@ pub fn run(as_json: bool, docs: Option<&Path>) -> Result<ExitCode> {
 impl Measured {
     fn page(&self) -> String {
         format!(
-            "# The controllers beside each other\n\n\
+            "# Comparison of rate controllers\n\n\
              Made by `tautline-lab validate rates --docs docs`, in virtual time: the same code gives the same figures, and a change of behaviour is a diff here.\n\n{}\n{}\n{}\n{}\n{}",
             table::section(&self.cells),
             steps::section(&self.steps),

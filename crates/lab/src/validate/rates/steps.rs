@@ -210,7 +210,7 @@ pub fn section(steps: &[Step]) -> String {
     );
     format!(
         "## Steps\n\n\
-         The slow link falls from {HIGH_MBPS} to {LOW_MBPS} Mbps, comes back, and falls again, with always a fifth more bulk than {HIGH_MBPS} Mbps carry; the worst of {SEEDS} seeds. \
+         The slow link falls from {HIGH_MBPS} to {LOW_MBPS} Mbps, comes back, and falls again, with always 20 % more bulk than {HIGH_MBPS} Mbps carry; the worst of {SEEDS} seeds. \
          Laser: its longest delay in ms in the second after the rate fell, in the second after it came back, and from half a second after either. \
          Bulk: from half a second after a change on, of what fits beside the laser.\n\n\
          {rows}\n![Rate sent, and queue before the bottleneck](steps.png)\n"

@@ -67,7 +67,7 @@ impl Case {
         })
     }
 
-    /// Returns the scenario: a router between a fast and a slow link, a fifth more bulk than fits,
+    /// Returns the scenario: a router between a fast and a slow link, 20 % more bulk than it carries,
     /// and a laser's scans.
     fn text(self) -> String {
         let Self { controller, mbps, queue_kb, .. } = self;
@@ -156,8 +156,8 @@ pub fn missed(cell: &Cell) -> Option<String> {
 pub fn section(cells: &[Cell]) -> String {
     format!(
         "## Rates and losses\n\n\
-         A robot sends over a fast wire to a router, from which a slow link leads on to the base: {} Mbps, a queue of 30 or 300 KB, losses of single packets or in bursts (of five packets on average) in both directions. \
-         The load is a laser's 1 KB every 20 ms at priority 200, and a fifth more bulk than fits at priority 20; 20 s, of which the first does not count. \
+         A robot sends over a fast wire to a router, from which a slow link connects to the base: {} Mbps, a queue of 30 or 300 KB, losses of single packets or in bursts (of five packets on average) in both directions. \
+         The load is a laser's 1 KB every 20 ms at priority 200, and 20 % more bulk than the link carries, at priority 20; 20 s, of which the first does not count. \
          `fixed` is configured with the rate of the link, the others with nothing; `aid` and `aimd` are RCom's, as published.\n\n\
          Each cell: payload that arrived, of what the link can carry of it in full packets after losses / 99th percentile of the laser's delay in ms / laser's messages that did not arrive, if any.\n\n{}",
         MBPS.map(|mbps| mbps.to_string()).join(", "),

@@ -147,7 +147,7 @@ pub fn section(pairs: &[Pair]) -> String {
     };
     let seconds: String = (0..SECONDS as usize).map(second).collect();
     format!(
-        "## A download beside Tautline\n\n\
+        "## A TCP download alongside Tautline\n\n\
          Both at once, at {MBPS} Mbps without losses, through the router's one queue of 300 KB (400 ms): one from the start, the other from {SECOND_S} s on. Of the link, in the last 10 of {SECONDS} s; the laser's 99th percentile in ms, and its messages that did not arrive.\n\n\
          {rows}\n\
          Second by second, in the first run: TCP's payload / Tautline's bulk in Mbps / the laser's longest delay in ms.\n\n{}{}{seconds}",

@@ -124,7 +124,7 @@ pub fn run(runs: u64, progress: &Progress) -> Result<Vec<Cell>> {
 pub fn section(cells: &[Cell]) -> String {
     let mut text = format!(
         "## Rates and losses\n\n\
-         Each alone on the way for {SECONDS} s, of which the first does not count: payload that arrived, of what the link can carry of it in full packets after losses (1448 of 1500 bytes are TCP's payload, 1425 Tautline's). Laser: 99th percentile of its delay in ms, and messages that did not arrive, if any; TCP goes without one.\n\n\
+         Each alone on the path for {SECONDS} s, of which the first does not count: payload that arrived, of what the link can carry of it in full packets after losses (1448 of 1500 bytes are TCP's payload, 1425 Tautline's). Laser: 99th percentile of its delay in ms, and messages that did not arrive, if any; TCP goes without one.\n\n\
          | Mbps | loss | TCP Cubic | TCP BBR | Tautline | laser |\n|---|---|---|---|---|---|\n"
     );
     for row in cells.chunks(SENDERS.len()) {

@@ -79,10 +79,10 @@ impl Measured {
             false => String::new(),
         };
         format!(
-            "# Beside the kernel's TCP\n\n\
+            "# Comparison with kernel TCP\n\n\
              Made by `tautline-lab validate tcp --runs {runs} --docs docs` in real time, by real nodes (a {build} build) and the TCP of this kernel ({kernel}), on a machine shared with others: {what}, and other runs give other figures. \
-             A robot sends over a wire of 1 Gbps to a router, from which a slow link (a queue of 300 KB, 1 ms) leads on to the base; losses are of single packets in both directions, acknowledgements too. \
-             TCP always has more to send. Tautline, told nothing of the link, has a fifth more bulk than fits at priority 20, and a laser's 1 KB every 20 ms at priority 200.\n\n\
+             A robot sends over a wire of 1 Gbps to a router, from which a slow link (a queue of 300 KB, 1 ms) connects to the base; losses are of single packets in both directions, acknowledgements too. \
+             TCP always has more to send. Tautline, without any configuration of the link, sends 20 % more bulk than the link carries, at priority 20, and a laser's 1 KB every 20 ms at priority 200.\n\n\
              {late}{}\n{}\n{}",
             losses::section(&self.losses),
             beside::section(&self.beside),
