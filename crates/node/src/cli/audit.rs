@@ -168,10 +168,11 @@ fn readable(record: &Map<String, Value>) -> String {
     fields.sort_by_key(|(key, _)| order.iter().position(|name| name == key).unwrap_or(usize::MAX));
     let mut out = format!("{}  {event:17}", text("time"));
     if record.contains_key("peer") {
-        out.push_str(&format!("  {} ", text("peer")));
+        out.push_str(&format!("  {}", text("peer")));
     }
-    for (key, value) in fields {
-        out.push_str(&format!(" {}={}", quoted(key), word(value)));
+    for (index, (key, value)) in fields.into_iter().enumerate() {
+        let gap = if index == 0 { "  " } else { " " };
+        out.push_str(&format!("{gap}{}={}", quoted(key), word(value)));
     }
     out
 }
