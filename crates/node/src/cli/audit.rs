@@ -235,7 +235,7 @@ mod tests {
         );
         assert_eq!(
             shown(SAFE, &all).unwrap(),
-            "2026-11-23T15:04:08.000Z  safe_message      topic=\"/a b\\n\\u{1b}[2J\" silence_ms=500 \
+            "2026-11-23T15:04:08.000Z  safe_message       topic=\"/a b\\n\\u{1b}[2J\" silence_ms=500 \
              published=true"
         );
         assert_eq!(shown("torn \u{1b}", &all).unwrap(), "not a record: \"torn \\u{1b}\"");

@@ -325,6 +325,8 @@ fn a_stuck_subscriber_delays_no_other_and_its_losses_are_counted() {
     for agent in [&mut stuck, &mut well] {
         agent.order(json!({"do": "subscribe", "topic": topic, "type": STRING, "brief": true}));
     }
+    // The master knows the gateway before a subscriber does.
+    gateway.wait_wanted_since(0, topic, true);
     wait_for("both subscribers", || (bus_lines(&mut well, "stuck", topic) == 2).then_some(()));
     stuck.signal("-STOP");
     let payload = string_message(&"x".repeat(500_000));
