@@ -3,7 +3,7 @@
 //!
 //! A [`Gateway`] watches the local middleware (a ROS 1 master or a DDS domain), offers its topics and
 //! services, reads the topics that the node subscribes to, and publishes the messages of peers. It
-//! handles topics, types and bytes, and knows no links, packets or priorities.
+//! handles topics, types and bytes, and knows nothing of links, packets or priorities.
 //!
 //! Both directions are plain data, so that a gateway can be tested, or replaced by a traffic
 //! generator, without a network: [`Command`] is the input through [`Gateway::handle`], [`Event`]

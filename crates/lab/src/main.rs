@@ -2,7 +2,7 @@
 //! Tautline's test bench: real ROS, real daemons and real kernels, measured.
 //!
 //! Never shipped to robots. The bench uses Tautline only as a program: its configuration file, its
-//! command line and its `status --json`. In virtual time the protocol itself runs. Two cases run
+//! command line and its `status --json`. In virtual time, it runs the protocol crate directly. Two cases run
 //! the node, or its ROS 2 side, inside separate programs.
 #![forbid(unsafe_code)]
 
@@ -20,7 +20,7 @@ use rig::enclosure;
 use rig::figures::RunArguments;
 use std::process::ExitCode;
 
-/// Tautline's test bench. Exit codes: 0 all reached, 1 could not run, 3 a
+/// Tautline's test bench. Exit codes: 0 all targets reached, 1 could not run, 3 a
 /// target was not reached, 4 void (the machine was too busy, or the link or the
 /// rivals are not as expected).
 #[derive(Parser)]
@@ -45,9 +45,9 @@ enum Command {
     /// Run a scenario in virtual time.
     Sim(RunArguments),
     /// Look for faults of the protocol: random settings, topologies and faults in virtual
-    /// time, then healing, judged by a record of its own.
+    /// time, then healing, checked against an independent record.
     Swarm(sim::swarm::Arguments),
-    /// Hold the radio model against references.
+    /// Compare the radio model with references.
     #[command(subcommand)]
     Validate(validate::Subject),
 }

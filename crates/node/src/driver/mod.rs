@@ -72,7 +72,7 @@ pub struct Settings {
 pub(crate) struct Driver {
     clock: Clock,
     config: Config,
-    /// Topics and services that may be sent; gateways read it.
+    /// Topics and services that may be sent; gateways read this.
     selection: Arc<RwLock<Selection>>,
     topics: Topics,
     reporter: Reporter,

@@ -18,7 +18,7 @@ use crate::wire::frame::{ClockReport, put_goodbye, put_held, put_ping};
 use crate::wire::packet::{SESSION_HEADER, SessionHeader, TAG, TIME_BYTES};
 
 /// A message shares a packet with an earlier one only if it is smaller than the cost of a packet of
-/// its own: at 6 Mbps about 300 us of preamble, contention and acknowledgement (papers.md, DCF), and
+/// its own: at 6 Mbps about 300 us of preamble, contention and acknowledgement (IEEE 802.11 DCF), and
 /// 53 bytes of headers.
 const MAX_SHARED_BYTES: usize = 256;
 /// Bytes of headers assumed for a packet before it is built.

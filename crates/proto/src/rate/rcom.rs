@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The two published controllers of RCom (papers.md, section 2), for comparison.
+//! The two published controllers of RCom (Axelrod and Envarli), for comparison.
 //!
 //! Both react to losses and deliveries alone. RCom specifies no step. The steps here are the least
 //! that let its gaps (0.15 to 8 ms for 1500 bytes) change by half within a second.

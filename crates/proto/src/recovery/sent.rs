@@ -12,7 +12,7 @@ use crate::time::{Duration, Instant, smooth};
 use crate::wire::frame::Ack;
 use std::collections::VecDeque;
 
-/// Packets of one link in the table.
+/// Maximum number of packets of one link in the table.
 const MAX_SENT_PACKETS: usize = 8192;
 /// The longest delay of an acknowledgement by a receiver, unless the peer was seen to take longer.
 pub(crate) const ACK_DELAY: Duration = Duration::from_millis(10);
@@ -32,7 +32,7 @@ const GRANULARITY: Duration = Duration::from_millis(2);
 const RELAY_GRANULARITY: Duration = Duration::from_millis(250);
 /// The reorder window lasts until this many further packets were lost (RFC 8985, section 6.2).
 const REORDER_MEMORY: u32 = 16;
-/// The overdue time doubles at most this often while nothing is acknowledged.
+/// The overdue time doubles at most this many times while nothing is acknowledged.
 const MAX_BACKOFF: u32 = 6;
 /// A link is silent after this many overdue times in a row: about 100 ms at 6 Mbps.
 const SILENT_AFTER: u32 = 3;
@@ -51,7 +51,7 @@ enum Fate {
 struct SentPacket {
     built: Instant,
     class: Class,
-    /// When the driver had sent it, from which its acknowledgement is expected.
+    /// When the driver had sent it. The overdue time counts from then.
     driver_sent: Instant,
     ip_bytes: usize,
     /// IP bytes sent on the link up to and including this packet.

@@ -45,7 +45,7 @@ pub(crate) const MAX_SOURCES: u32 = limits::SOURCES_PER_CHANNEL;
 const DEFAULT_DUE: Duration = Duration::from_secs(1);
 /// Smallest fragment, unless it is the rest of a message.
 const MIN_PIECE: usize = 64;
-/// Messages examined for one that may be sent now.
+/// Maximum number of messages examined to find one that may be sent now.
 const MAX_SCAN: usize = 64;
 
 /// Allowance for the sending time of a message, relative to that of the previous one.

@@ -4,7 +4,7 @@
 //! Each report gives the times at which packets arrived, and their queueing delay beyond the
 //! fastest recent packet. Delivery rate times queueing delay is the queue at the bottleneck. The
 //! pacing rate is corrected so that this queue is half a packet: the bottleneck is never idle, and
-//! the next message waits little. An urgent packet may be one packet early, and is sent during
+//! the next message waits only briefly. An urgent packet may be one packet early, and is sent during
 //! pauses.
 //!
 //! The controller combines parts of published ones:
@@ -64,7 +64,7 @@ pub struct Auto {
     was_rate_limited: bool,
     measurement: Option<Measurement>,
     feedback: Feedback,
-    /// Consecutive growths that found spare capacity.
+    /// Consecutive growth steps that found spare capacity.
     spare_rounds: u32,
     last_growth: Instant,
     /// When packets were last queued, or lost in a full queue.
