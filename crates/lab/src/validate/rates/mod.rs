@@ -87,7 +87,7 @@ fn write_docs(measured: &Measured, folder: &Path) -> Result<()> {
     std::fs::write(pages.join("rates.md"), measured.page())?;
     let json = serde_json::to_string_pretty(measured)?;
     std::fs::write(raw.join("rates.json"), json + "\n")?;
-    steps::draw(&measured.steps, &pages.join("steps.png"))
+    steps::draw(&measured.steps, &raw.join("steps.csv"), &pages.join("steps.png"))
 }
 
 /// Parses a scenario made here.

@@ -217,8 +217,8 @@ pub fn section(steps: &[Step]) -> String {
     )
 }
 
-/// Draws the curves of the first seed, and writes their points next to the picture.
-pub fn draw(steps: &[Step], picture: &Path) -> Result<()> {
+/// Draws the curves of the first seed, and writes their points to the file `samples`.
+pub fn draw(steps: &[Step], samples: &Path, picture: &Path) -> Result<()> {
     let mut rows = String::from("way,controller,s,mbps,waiting\n");
     for step in steps {
         for point in &step.curve {
@@ -232,7 +232,6 @@ pub fn draw(steps: &[Step], picture: &Path) -> Result<()> {
             );
         }
     }
-    let file = picture.with_file_name("measured/steps.csv");
-    std::fs::write(&file, rows).with_context(|| format!("cannot write {}", file.display()))?;
-    plot::draw("steps.py", &[&*file, picture])
+    std::fs::write(samples, rows).with_context(|| format!("cannot write {}", samples.display()))?;
+    plot::draw("steps.py", &[samples, picture])
 }
