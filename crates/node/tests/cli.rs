@@ -83,7 +83,7 @@ fn check_explains_a_good_file() {
     let checked = place.tautline(&["check", "robot.yaml"]);
     assert!(checked.status.success(), "{}", err(&checked));
     let text = out(&checked);
-    assert!(text.contains("robot.yaml is right."), "{text}");
+    assert!(text.contains("robot.yaml is valid."), "{text}");
     let row = |start: &str| {
         text.lines().find(|l| l.trim_start().starts_with(start)).unwrap_or_else(|| panic!("{text}"))
     };
@@ -222,7 +222,7 @@ fn check_tells_of_a_key_that_is_missing_or_given_to_a_peer() {
     let other = place.tautline(&["keygen", "other.key"]);
     file(out(&other).split_whitespace().last().unwrap());
     let missing = place.tautline(&["check", "robot.yaml"]);
-    assert!(out(&missing).contains("robot.yaml is right, but cannot be run yet"), "{missing:?}");
+    assert!(out(&missing).contains("robot.yaml is valid, but cannot be run yet"), "{missing:?}");
     let own = place.tautline(&["keygen", "robot.key"]);
     file(out(&own).split_whitespace().last().unwrap());
     let given = place.tautline(&["check", "robot.yaml"]);

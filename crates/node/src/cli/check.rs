@@ -67,8 +67,8 @@ fn explain(arguments: &Arguments, checked: &Checked) -> Result<(), Failure> {
     let warnings = checked.warnings.iter().map(|warning| format!("warning: {file}:{warning}\n"));
     let warnings: String = warnings.collect();
     let verdict = match own_key(config) {
-        Some(Err(error)) => format!("{file} is right, but cannot be run yet: {error}"),
-        _ => format!("{file} is right."),
+        Some(Err(error)) => format!("{file} is valid, but cannot be run yet: {error}"),
+        _ => format!("{file} is valid."),
     };
     output::print(&format!("{warnings}{verdict}\n\n{}", in_words(config)))
 }
