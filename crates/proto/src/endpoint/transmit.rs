@@ -307,7 +307,11 @@ impl Endpoint {
 
     fn poll_data(&mut self, now: Instant) -> Option<Transmit> {
         for peer in self.peers.iter_mut() {
-            peer.outbox.discard_late(now);
+            peer.outbox.discard_late(now, Scope::All);
+            // To look past relayed packets takes time for each of them: only where it is of use.
+            if peer.links.iter().any(|id| self.links[*id].via.is_some()) {
+                peer.outbox.discard_late(now, Scope::Unrelayed);
+            }
         }
         self.radios.ids().find_map(|radio| self.poll_radio(now, radio))
     }
@@ -410,16 +414,17 @@ impl Endpoint {
 
     /// The first message that this radio can carry to a peer, and its link.
     fn next_of_peer(&self, radio: RadioId, peer: PeerId) -> Option<Candidate> {
-        [Scope::All, Scope::Unrelayed].into_iter().find_map(|scope| {
-            let state = &self.peers[peer];
+        let state = &self.peers[peer];
+        for scope in [Scope::All, Scope::Unrelayed] {
             let order = state.outbox.next_in_order(scope)?;
             let class = self.radios[radio].class(Some(order.priority()));
             let heard = |hop| self.is_heard(hop);
             let link = link_for(&state.links, &self.links, (radio, class), heard)?;
-            let relayed = self.links[link].via.is_some();
-            let allowed = scope == Scope::Unrelayed || !relayed;
-            allowed.then_some(Candidate { peer, link, order, scope })
-        })
+            if scope == Scope::Unrelayed || self.links[link].via.is_none() {
+                return Some(Candidate { peer, link, order, scope });
+            }
+        }
+        None
     }
 
     fn data_packet(&mut self, now: Instant, radio: RadioId, next: &Candidate) -> Option<Transmit> {

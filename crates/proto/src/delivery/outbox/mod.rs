@@ -502,16 +502,14 @@ impl Outbox {
 
     /// Drops expired messages, and messages at the head of the order that cannot arrive in time. Adds
     /// the repair budget of the time since the last call.
-    pub(crate) fn discard_late(&mut self, now: Instant) {
+    pub(crate) fn discard_late(&mut self, now: Instant, scope: Scope) {
         self.expire(now);
         self.repairs.trickle(now);
         self.control_repairs.update(now);
-        for scope in [Scope::All, Scope::Unrelayed] {
-            while let Some((order, message)) = self.first_ready(scope)
-                && self.cannot_arrive_in_time(now, message)
-            {
-                self.drop_message(order.id, DropReason::Expired);
-            }
+        while let Some((order, message)) = self.first_ready(scope)
+            && self.cannot_arrive_in_time(now, message)
+        {
+            self.drop_message(order.id, DropReason::Expired);
         }
     }
 
@@ -599,7 +597,7 @@ impl Outbox {
         let piece = Piece { message: order.id, range: range.start..end };
         let relayed = message.channel >= RELAY;
         self.mark_framed(now, number, &piece, repair);
-        self.discard_late(now);
+        self.discard_late(now, scope);
         Some(FrameToSend { data, bytes, piece, repair, relayed })
     }
 
