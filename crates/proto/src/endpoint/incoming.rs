@@ -3,27 +3,24 @@
 
 use crate::address::Place;
 use crate::class::Class;
-use crate::config::MAX_CHANNELS;
 use crate::delivery::inbox::{PARTIAL_TIMEOUT, Taken, Transit};
 use crate::delivery::outbox::{LossCertainty, Scope};
 use crate::endpoint::events::{Event, Notice};
 use crate::endpoint::removal::NumberedLink;
 use crate::endpoint::{Endpoint, Timer};
 use crate::ids::{ChannelId, LinkId, PeerId, RadioId};
-use crate::limits;
 use crate::recovery::received::{AckTrigger, ReceivedPackets};
 use crate::recovery::sent::Outcome;
 use crate::session::{KeyOrigin, KeyStatus};
 use crate::stats::RefusedPacket;
 use crate::time::{Duration, Instant};
-use crate::wire::control::{Control, OfferedTopic};
+use crate::wire::control::Control;
 use crate::wire::cursor::Reader;
 use crate::wire::frame::{Ack, Frame};
 use crate::wire::packet::{Packet, SessionHeader, full_number};
 use crate::wire::{VERSION, WireError};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 /// Interval of PINGs on a silent link.
 const PROBE_INTERVAL: Duration = Duration::from_millis(50);
@@ -532,96 +529,6 @@ impl Endpoint {
         }
         self.arm_link(id);
         self.arm_expiry(now, peer);
-    }
-
-    fn handle_control(&mut self, now: Instant, peer: PeerId, control: Control) {
-        let state = &mut self.peers[peer];
-        let needs_reply = matches!(control, Control::Offer(_) | Control::GetDefinition { .. });
-        if needs_reply && state.outbox.control_backlog() >= limits::CONTROL_BACKLOG {
-            return self.refused.add(RefusedPacket::Bound);
-        }
-        match control {
-            Control::Offer(offer) => {
-                let known = state.inbox.channels.contains_key(&offer.channel);
-                if !known && state.inbox.channels.len() >= MAX_CHANNELS {
-                    return self.refused.add(RefusedPacket::Bound);
-                }
-                if state.inbox.set_offer(offer.channel, offer.topic.clone()) {
-                    if known {
-                        state.definitions.topic_removed();
-                    }
-                    self.resolve_definition(now, peer, offer.channel, offer.topic);
-                }
-            }
-            Control::Withdraw { channel } => {
-                state.awaiting_definition.remove(&channel);
-                if state.inbox.withdraw(channel) {
-                    state.definitions.topic_removed();
-                    let channel = ChannelId(channel);
-                    self.emit(Event::Withdrawn { peer, channel });
-                }
-            }
-            Control::Want { channel, wanted } => {
-                if state.outbox.set_wanted(channel, wanted) {
-                    let channel = ChannelId(channel);
-                    self.emit(Event::Wanted { peer, channel, wanted });
-                }
-            }
-            Control::GetDefinition { channel } => {
-                if let Some(config) = state.outbox.config(channel) {
-                    if !state.defined.insert(channel) {
-                        return self.refused.add(RefusedPacket::Bound);
-                    }
-                    let text = config.definition.to_string();
-                    state.send_control(now, &Control::Definition { channel, text });
-                }
-            }
-            Control::Definition { channel, text } => self.handle_definition(peer, channel, text),
-            Control::Refuse { channel, reason } => {
-                let channel = ChannelId(channel);
-                self.emit(Event::Refused { peer, channel, reason });
-            }
-            Control::Unknown(_) => {}
-        }
-    }
-
-    pub(crate) fn resolve_definition(
-        &mut self,
-        now: Instant,
-        peer: PeerId,
-        channel: u64,
-        topic: OfferedTopic,
-    ) {
-        let state = &mut self.peers[peer];
-        let known = self.definitions.get(&topic).or_else(|| state.definitions.get(&topic));
-        if let Some(definition) = known {
-            let channel = ChannelId(channel);
-            self.emit(Event::Offered { peer, channel, topic, definition });
-            return;
-        }
-        if state.awaiting_definition.insert(channel) {
-            state.send_control(now, &Control::GetDefinition { channel });
-        }
-    }
-
-    fn handle_definition(&mut self, peer: PeerId, channel: u64, text: String) {
-        let state = &mut self.peers[peer];
-        if !state.awaiting_definition.remove(&channel) {
-            return;
-        }
-        let Some(open) = state.inbox.channels.get(&channel) else { return };
-        let topic = open.topic.clone();
-        let mut definition: Arc<str> = text.into();
-        if !state.definitions.insert(&topic, &definition) {
-            let offered = state.inbox.channels.values().map(|channel| &channel.topic);
-            state.definitions.retain_used(offered);
-            if !state.definitions.insert(&topic, &definition) {
-                self.refused.add(RefusedPacket::Bound);
-                definition = "".into();
-            }
-        }
-        let channel = ChannelId(channel);
-        self.emit(Event::Offered { peer, channel, topic, definition });
     }
 
     /// Emits a notice, unless the event queue is full.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The state machine of one node. The crate's documentation has the contract.
 
+mod control;
 pub(crate) mod discovery;
 pub(crate) mod events;
 mod handshake;

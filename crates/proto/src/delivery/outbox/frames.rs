@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Selects the next message of the send order, and cuts frames from it.
+
+use super::store::Outgoing;
+use super::{CONTROL, Outbox, RELAY, SendOrder, SendingTime};
+use crate::delivery::Piece;
+use crate::stats::DropReason;
+use crate::time::Instant;
+use crate::wire::frame::{Data, Fragment};
+use bytes::Bytes;
+use std::ops::Range;
+
+/// Smallest fragment, unless it is the rest of a message.
+const MIN_PIECE: usize = 64;
+/// Maximum number of messages examined to find one that may be sent now.
+const MAX_SCAN: usize = 64;
+/// Allowance for the sending time of a message, relative to that of the previous one.
+const LATE_SEND_FACTOR: f64 = 1.5;
+/// A message is on the path for at most one part in this many of its lifespan.
+const TRANSIT_DIVISOR: u32 = 8;
+
+/// Messages that a link can carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// All, on a link to the neighbour itself.
+    All,
+    /// All but relayed packets, on a link through a relay: packets within packets could be nested
+    /// without end.
+    Unrelayed,
+}
+
+/// Urgency of a packet with messages: that of its first message.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Urgency {
+    pub(crate) priority: u8,
+    /// End of the lifespan.
+    pub(crate) expires: Option<Instant>,
+}
+
+/// A frame to be sent.
+#[derive(Debug)]
+pub(crate) struct FrameToSend {
+    pub(crate) data: Data,
+    pub(crate) bytes: Bytes,
+    pub(crate) piece: Piece,
+    pub(crate) repair: bool,
+    /// A relayed packet or a fragment of one.
+    pub(crate) relayed: bool,
+}
+
+impl FrameToSend {
+    pub(crate) fn is_control_repair(&self) -> bool {
+        self.repair && !self.relayed && self.data.channel == CONTROL
+    }
+}
+
+impl Outbox {
+    /// The urgency of a packet that begins with this message.
+    pub(crate) fn urgency(&self, order: SendOrder) -> Urgency {
+        let message = self.store.get(order.id);
+        let expires = message.and_then(|message| message.lifespan_end);
+        Urgency { priority: order.priority(), expires }
+    }
+
+    /// The first message that may be sent now.
+    pub(crate) fn next_in_order(&self, scope: Scope) -> Option<SendOrder> {
+        self.first_ready(scope).map(|(order, _)| order)
+    }
+
+    fn first_ready(&self, scope: Scope) -> Option<(SendOrder, &Outgoing)> {
+        let in_scope = |it: &Outgoing| scope == Scope::All || it.origin.is_none();
+        let mut ready = self.store.ready().filter(|(_, it)| in_scope(it)).take(MAX_SCAN);
+        ready.find(|(_, it)| self.next_range(it).is_some())
+    }
+
+    /// Drops expired messages, and messages at the head of the order that cannot arrive in time. Adds
+    /// the repair budget of the time since the last call.
+    pub(crate) fn discard_late(&mut self, now: Instant, scope: Scope) {
+        self.expire(now);
+        self.repairs.trickle(now);
+        self.control_repairs.update(now);
+        while let Some((order, message)) = self.first_ready(scope)
+            && self.cannot_arrive_in_time(now, message)
+        {
+            self.drop_message(order.id, DropReason::Expired);
+        }
+    }
+
+    /// Whether a message that is not begun would expire before it arrives, while a newer one of its
+    /// source is queued. On a link that is too slow for its load, all messages would otherwise be
+    /// begun shortly before they expire, and none would arrive. The newest one is tried in any case,
+    /// since the estimate, from the sending time of the previous message, may be wrong.
+    fn cannot_arrive_in_time(&self, now: Instant, message: &Outgoing) -> bool {
+        let (None, Some(end)) = (message.number, message.lifespan_end) else { return false };
+        let queue = &self.channels[&message.channel].sources[&message.source];
+        let has_newer = queue.unsent.last() != Some(&message.order.id);
+        let Some(previous) = queue.last_sent.filter(|_| has_newer) else { return false };
+        let relative = f64::from(message.extent()) / f64::from(previous.bytes);
+        let margin = end.since(message.published) / TRANSIT_DIVISOR;
+        now + previous.duration.mul_f64(relative * LATE_SEND_FACTOR) + margin > end
+    }
+
+    /// The next range of a message to send, and whether it is a repair: a lost range if the budget
+    /// allows, otherwise one that was not sent yet.
+    fn next_range(&self, message: &Outgoing) -> Option<(Range<u32>, bool)> {
+        if let Some(range) = message.repairs.first() {
+            // All channels depend on control messages: the budget does not limit their repairs.
+            let allowed = match message.channel {
+                CONTROL => self.control_repairs.is_allowed(),
+                _ => self.repairs.is_left(),
+            };
+            if allowed {
+                return Some((range, true));
+            }
+        }
+        let rest = message.next..message.extent();
+        (!rest.is_empty()).then_some((rest, false))
+    }
+
+    /// Makes the repair of this piece free of charge.
+    pub(crate) fn refund(&mut self, piece: &Piece) {
+        match self.store.get(piece.message).map(|message| message.channel) {
+            Some(CONTROL) => self.control_repairs.reset(),
+            Some(_) => self.repairs.refund(piece.len()),
+            None => {}
+        }
+    }
+
+    /// Cuts the next frame, of at most `room` bytes. With `whole_within`, only a frame that completes
+    /// its range within this number of bytes, which shares a packet without delaying it.
+    pub(crate) fn next_frame(
+        &mut self,
+        now: Instant,
+        scope: Scope,
+        room: usize,
+        whole_within: Option<usize>,
+    ) -> Option<FrameToSend> {
+        let (order, message) = self.first_ready(scope)?;
+        let (range, repair) = self.next_range(message)?;
+        let number = message.number.unwrap_or_else(|| self.upcoming_number(message));
+        let mut data = Data {
+            channel: if message.channel >= RELAY {
+                message.channel - RELAY
+            } else {
+                message.channel
+            },
+            number,
+            source: message.source,
+            encoded: message.encoded,
+            age: now.since(message.published),
+            fragment: None,
+        };
+        let len = message.payload.len();
+        let end = if range == (0..message.extent()) && data.overhead(len) + len <= room {
+            range.end
+        } else {
+            data.fragment = Some(Fragment { total: len as u32, offset: range.start });
+            let available = room.checked_sub(data.overhead(room))?;
+            let wanted = (range.end - range.start) as usize;
+            if available < wanted.min(MIN_PIECE) || len == 0 {
+                return None;
+            }
+            range.start + wanted.min(available) as u32
+        };
+        let bytes = message.payload.slice(range.start as usize..(end as usize).min(len));
+        let exceeds = |limit| data.overhead(bytes.len()) + bytes.len() > limit;
+        if whole_within.is_some_and(|limit| end != range.end || exceeds(limit)) {
+            return None;
+        }
+        let piece = Piece { message: order.id, range: range.start..end };
+        let relayed = message.channel >= RELAY;
+        self.mark_framed(now, number, &piece, repair);
+        self.discard_late(now, scope);
+        Some(FrameToSend { data, bytes, piece, repair, relayed })
+    }
+
+    fn upcoming_number(&self, message: &Outgoing) -> u64 {
+        self.channels[&message.channel].sources[&message.source].last_number + 1
+    }
+
+    fn mark_framed(&mut self, now: Instant, number: u64, piece: &Piece, repair: bool) {
+        let Some(message) = self.store.get(piece.message) else { return };
+        // Repairs of control messages leave no debt, which would stop other repairs for a minute.
+        match repair {
+            true if message.channel == CONTROL => {}
+            true => self.repairs.on_repair(piece.len()),
+            false => self.repairs.on_first(piece.len()),
+        }
+        let channel = self.channels.get_mut(&message.channel);
+        let queue = channel.and_then(|open| open.sources.get_mut(&message.source));
+        let begins = message.number.is_none();
+        let first_sent = if begins { now } else { message.first_sent };
+        if let Some(queue) = queue {
+            if begins {
+                queue.last_number = number;
+                queue.unsent.remove(&piece.message);
+                queue.begun.insert(number, piece.message);
+            }
+            let duration = now.since(first_sent);
+            if !repair && piece.range.end == message.extent() && !duration.is_zero() {
+                queue.last_sent = Some(SendingTime { duration, bytes: piece.range.end });
+            }
+        }
+        self.change(piece.message, |message| {
+            (message.number, message.first_sent) = (Some(number), first_sent);
+            if repair {
+                message.repairs.remove(&piece.range);
+            } else {
+                message.next = piece.range.end;
+            }
+        });
+    }
+}
