@@ -123,15 +123,8 @@ fn change(what: &str, name: &str, kind: Kind) -> Change {
 impl Changes {
     /// Keys identify peers: an entry with another key is another peer, even under the same name.
     fn peers(&mut self, old: &[PeerConfig], new: &[PeerConfig]) {
-        for gone in old.iter().filter(|it| !new.iter().any(|other| other.key == it.key)) {
-            self.changes.push(change("peer", &gone.name, Kind::Removed));
-        }
-        for peer in new {
-            match old.iter().find(|it| it.key == peer.key) {
-                None => self.changes.push(change("peer", &peer.name, Kind::Added)),
-                Some(known) => self.entry("peer", &peer.name, known, peer, peer_keys),
-            }
-        }
+        let same = |a: &PeerConfig, b: &PeerConfig| a.key == b.key;
+        self.matched("peer", old, new, same, |peer| peer.name.to_string(), peer_keys);
     }
 
     /// Adds the differences between two versions of one entry.
@@ -172,14 +165,26 @@ impl Changes {
         name: impl Fn(&T) -> String,
         describe: impl Fn(&T) -> Described,
     ) {
-        let find = |list: &[T], of: &T| list.iter().position(|other| name(other) == name(of));
-        for gone in old.iter().filter(|entry| find(new, entry).is_none()) {
+        self.matched(what, old, new, |a, b| name(a) == name(b), &name, describe);
+    }
+
+    /// Compares lists of entries. Two entries for which `same` holds are versions of one.
+    fn matched<T: PartialEq>(
+        &mut self,
+        what: &str,
+        old: &[T],
+        new: &[T],
+        same: impl Fn(&T, &T) -> bool,
+        name: impl Fn(&T) -> String,
+        describe: impl Fn(&T) -> Described,
+    ) {
+        for gone in old.iter().filter(|entry| !new.iter().any(|other| same(other, entry))) {
             self.changes.push(change(what, &name(gone), Kind::Removed));
         }
         for entry in new {
-            match find(old, entry) {
+            match old.iter().find(|other| same(other, entry)) {
                 None => self.changes.push(change(what, &name(entry), Kind::Added)),
-                Some(index) => self.entry(what, &name(entry), &old[index], entry, &describe),
+                Some(known) => self.entry(what, &name(entry), known, entry, &describe),
             }
         }
     }
