@@ -2,8 +2,9 @@
 //! Tautline's test bench: real ROS, real daemons and real kernels, measured.
 //!
 //! Never shipped to robots. The bench uses Tautline only as a program: its configuration file, its
-//! command line and its `status --json`. In virtual time, it runs the protocol crate directly. Two cases run
-//! the node, or its ROS 2 side, inside separate programs.
+//! command line and its `status --json`. In virtual time, it runs the protocol crate directly. Two
+//! cases link a library instead, each in programs of their own: `five-peers` links the node, and
+//! `ros2-gateway` links the ROS 2 gateway.
 #![forbid(unsafe_code)]
 
 mod air;
