@@ -35,11 +35,11 @@ pub struct Arguments {
 enum Case {
     /// A held packet stays charged to its socket.
     BackPressure,
-    /// What the medium loses does not arrive; a broadcast arrives where the medium delivers it.
+    /// Frames that the medium loses do not arrive; a broadcast arrives where the medium delivers it.
     Verdicts,
     /// A megabyte by TCP, in frames of one packet.
     Tcp,
-    /// Too many frames at once are counted, and no reason to stop.
+    /// Too many simultaneous frames are counted, and do not stop the emulator.
     Overrun,
 }
 

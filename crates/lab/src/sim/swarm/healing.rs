@@ -39,8 +39,8 @@ const DRAIN_WITHIN: Nanos = 120_000 * MS;
 const SETTLE: Nanos = 20_000 * MS;
 /// Time limit for the outcome of one message: 10 s of repair, and the time to notice its end.
 const MESSAGE_WITHIN: Nanos = 20_000 * MS;
-/// Time in which a receiver drops an incomplete message (10 s, checked each second), lest fragments
-/// of a lost message count against the next.
+/// Time in which a receiver drops an incomplete message (10 s, checked each second). Afterwards,
+/// fragments of a lost message no longer count against the next.
 const GIVE_UP: Nanos = 12_000 * MS;
 /// Message sizes tried of each topic, in equal steps up to the maximum of [`World::easy_len`].
 const ROUNDS: usize = 3;
