@@ -158,7 +158,7 @@ fn verdicts() -> Result<()> {
     sockets[1].send_to(b"after", third)?;
     expect(&sockets[2], "after")?;
     air.stop()?;
-    println!("what was lost did not arrive; the broadcast arrived at s2 and s4 and not at s3");
+    println!("lost frames did not arrive; the broadcast arrived at s2 and s4, not at s3");
     Ok(())
 }
 
@@ -239,5 +239,5 @@ fn drain(sender: &UdpSocket, receiver: &UdpSocket) -> Result<u64> {
             }
         }
     }
-    bail!("nothing sent after too much arrived in {PATIENCE:?}");
+    bail!("no datagram sent after the overrun arrived in {PATIENCE:?}");
 }

@@ -132,13 +132,12 @@ pub fn samples(scenario: &Scenario, seed: u64) -> Result<(Vec<(String, Samples)>
 fn check_supported(scenario: &Scenario) -> Result<()> {
     ensure!(
         scenario.control_loops.is_empty(),
-        "control loops run in virtual time only (tautline-lab sim); --no-flows leaves them away"
+        "control loops run in virtual time only (tautline-lab sim); --no-flows omits them"
     );
     let by_nodes = scenario.flows.iter().any(|flow| flow.over == Over::Tautline);
     ensure!(
         !(scenario.tautline.relay && by_nodes),
-        "relays run in virtual time only (tautline-lab sim); --no-flows leaves the flows away, \
-         and relay: false forwards by IP"
+        "relays run in virtual time only (tautline-lab sim); --no-flows omits the flows, and relay: false forwards by IP"
     );
     nodes::check(scenario)
 }
