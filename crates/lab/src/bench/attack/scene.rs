@@ -340,7 +340,7 @@ mod tests {
         let registered: Vec<String> =
             (0..7).map(|n| format!("publisher /t{n} /tautline")).collect();
         let left = left(&status, registered.iter());
-        assert_eq!(left[..2], ["7000 bytes wait for the peer", "status: /t"]);
+        assert_eq!(left[..2], ["7000 bytes are queued for the peer", "status: /t"]);
         assert_eq!((left.len(), left[7].as_str()), (8, "master: 2 more"));
     }
 }
