@@ -12,7 +12,7 @@ pub const MAX_MESSAGES: usize = 65_536;
 pub const MAX_BYTES: usize = 256 << 20;
 
 /// Why a call fails when the backlog is full.
-const FULL: &str = "too many messages or bytes wait for ROS here";
+const FULL: &str = "too many messages or bytes are queued for ROS on this robot";
 
 /// Messages and bytes that wait.
 #[derive(Debug, Default)]

@@ -2,8 +2,9 @@
 //! Tautline's test bench: real ROS, real daemons and real kernels, measured.
 //!
 //! Never shipped to robots. The bench uses Tautline only as a program: its configuration file, its
-//! command line and its `status --json`. In virtual time, it runs the protocol crate directly. Two cases run
-//! the node, or its ROS 2 side, inside separate programs.
+//! command line and its `status --json`. In virtual time, it runs the protocol crate directly. Two
+//! cases link a library instead, each in programs of their own: `five-peers` links the node, and
+//! `ros2-gateway` links the ROS 2 gateway.
 #![forbid(unsafe_code)]
 
 mod air;
@@ -21,8 +22,8 @@ use rig::figures::RunArguments;
 use std::process::ExitCode;
 
 /// Tautline's test bench. Exit codes: 0 all targets reached, 1 could not run, 3 a
-/// target was not reached, 4 void (the machine was too busy, or the link or the
-/// rivals are not as expected).
+/// target was not reached, 4 void (the machine was too busy, or the link or another
+/// transport deviates from its known figures).
 #[derive(Parser)]
 #[command(name = "tautline-lab", version)]
 struct Arguments {
@@ -39,15 +40,15 @@ enum Command {
     Bench(bench::Command),
     /// Run real programs in network namespaces on a scenario's radios, in real time.
     Air(air::Arguments),
-    /// Does the kernel hold frames as it should? Started by the tests.
+    /// Check that the kernel holds frames; started by the tests.
     #[command(hide = true)]
     AirCheck(air::check::Arguments),
     /// Run a scenario in virtual time.
     Sim(RunArguments),
-    /// Look for faults of the protocol: random settings, topologies and faults in virtual
-    /// time, then healing, checked against an independent record.
+    /// Search for faults of the protocol: random settings, topologies and faults in virtual
+    /// time, then recovery, checked against an independent record.
     Swarm(sim::swarm::Arguments),
-    /// Compare the radio model with references.
+    /// Compare the radio model, virtual time and rate control with references.
     #[command(subcommand)]
     Validate(validate::Subject),
 }

@@ -153,27 +153,26 @@ fn megabytes(bytes: usize) -> usize {
     bytes.div_ceil(1_000_000)
 }
 
-/// The table of the places that show a reached limit. Its reasons are those of `tautline status` and
-/// metrics.
+/// The table of the places that show a reached limit. Its reasons are those of `tautline status`.
 const WHERE_SHOWN: &str = "
 ## Where a reached bound shows
 
 | limit | `status` and `top` | metrics | log, and notices in `status` |
 | --- | --- | --- | --- |
 | `queue_bytes`, `queue_time`, `MESSAGES` | the topic's DROPPED: `overflow` | `tautline_topic_dropped` | |
-| `MESSAGE_BYTES` (`max_message`) | the topic's DROPPED: `too_large` | `tautline_topic_dropped` | the topic, with both sizes |
+| `MESSAGE_BYTES` (`max_message`) | the topic's DROPPED: `too large` | `tautline_topic_dropped` | the topic, with both sizes |
 | `REASSEMBLY_BYTES`, `PARTIAL_MESSAGES`, `CHANNELS`, `SOURCES`, `CONTROL_*`, `RELAYED_*` in packets from a peer | Packets refused: `bound` | `tautline_packets_refused` | |
 | packets queued to be relayed to a peer | the peer's FORWARDED, by reason | | |
-| `TIME_SHARE` | Packets refused: `over_time` | `tautline_packets_refused` | |
+| `TIME_SHARE` | Packets refused: `over time` | `tautline_packets_refused` | |
 | `NEW_SESSIONS`, handshakes and beacons of strangers | Packets refused: `flood` | `tautline_packets_refused` | |
-| `MAX_RATE` (`max_rate`), `MESSAGES` per second | the topic's DROPPED: `over_rate`; calls: Packets refused: `calls_over_rate` | `tautline_topic_dropped`, `tautline_packets_refused` | the peer and topic; in the audit log `over_rate_began`, `over_rate_ended` |
-| `MAX_CODEC_*` | Packets refused: `codec_behind` | `tautline_packets_refused` | |
-| `HELD_*` | the topic's DROPPED: `slow_subscriber` | `tautline_topic_dropped` | the peer and topic |
+| `MAX_RATE` (`max_rate`), `MESSAGES` per second | the topic's DROPPED: `over rate`; calls: Packets refused: `calls over rate` | `tautline_topic_dropped`, `tautline_packets_refused` | the peer and topic; in the audit log `over_rate_began`, `over_rate_ended` |
+| `MAX_CODEC_*` | Packets refused: `codec behind` | `tautline_packets_refused` | |
+| `HELD_*` | the topic's DROPPED: `slow subscriber` | `tautline_topic_dropped` | the peer and topic |
 | `LATCHED_BYTES`, `PUBLISHED_NAMES`, `DEFINITIONS_IN_USE_BYTES` | | | the peer and topic |
 | `MAX_SERVING_PER_PEER`, `MAX_PENDING_PER_PEER`, `MAX_PENDING_PER_SERVICE` | | | the caller receives the reason as an error |
-| packets queued for the data plane | Packets refused: `inlet_full` | `tautline_packets_refused` | |
+| packets queued for the data plane | Packets refused: `inlet full` | `tautline_packets_refused` | |
 
-Log lines and notices have quotas of their own. Lines beyond a quota are counted, in the log and, as `left_out`, in the audit log.
+In metrics and with `--json`, reasons have underscores (`too_large`). Log lines and notices have quotas of their own. Lines beyond a quota are counted, in the log and, as `left_out`, in the audit log.
 ";
 
 /// Returns a whole number with its digits in groups of three.

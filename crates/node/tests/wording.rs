@@ -5,20 +5,25 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Phrases that are not used, and what to write.
-const BANNED: [(&str, &str); 37] = [
+const BANNED: [(&str, &str); 43] = [
     ("anew", "again"),
     ("are told", "receive, are notified"),
+    ("beside", "alongside, in addition to"),
     ("but for", "except"),
     ("by nothing", "nothing, not"),
     ("calls itself", "has the name"),
     ("come faster", "exceed the rate"),
+    ("comes back", "returns"),
     ("for good", "permanently"),
+    ("foreign delay", "external delay"),
     ("for those to come", "for late joiners"),
     ("gave way", "was closed, was dropped"),
     ("given up lately", "dropped recently"),
     ("go on", "continue"),
+    ("goes without", "has no"),
     ("going on", "continuing"),
     ("hardly", "rarely, barely, or a number"),
+    ("have to know", "need"),
     ("heed", "follow, use"),
     ("in vain", "without effect"),
     ("is put before", "is the prefix of"),
@@ -32,6 +37,7 @@ const BANNED: [(&str, &str); 37] = [
     ("no way to", "no path to"),
     ("of late", "recently, or a time"),
     ("pass on", "forward"),
+    ("passed on", "forwarded"),
     ("rooms", "modules"),
     ("silence is silence", "no safe messages"),
     ("so long", "the duration"),

@@ -151,7 +151,7 @@ mod tests {
                 all.get_mut(&name).unwrap().reject(at);
             }
         }
-        panic!("never attempted beside {attempted} rejected ones");
+        panic!("never attempted alongside {attempted} rejected ones");
     }
 
     #[test]

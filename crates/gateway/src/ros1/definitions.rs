@@ -61,8 +61,8 @@ impl Definitions {
         log_limited!(
             warn,
             {topic = shown(topic),},
-            "the definition of {} is left out, since {full}: robots of ROS 2 have to know the type \
-             themselves; install its package here",
+            "the definition of {} is omitted, since {full}: robots with ROS 2 need their own \
+             definition; install its package on this robot",
             shown(&version.name)
         );
         "".into()

@@ -176,8 +176,8 @@ impl Listeners {
     /// Why other nodes cannot reach us; empty if they can.
     fn trouble(&self, own: &BTreeSet<ScopedAddress>) -> String {
         let host = &self.names.host;
-        let consequence = "ROS nodes reach this one by loopback alone, if at all; set ros1: host: \
-                           to an address of this machine";
+        let consequence = "ROS nodes can reach this node only over loopback, if at all; set ros1: \
+                           host: to an address of this machine";
         match &self.host_addresses {
             Err(error) => format!("ros1: host: '{host}' does not resolve ({error}): {consequence}"),
             Ok(all) if own.is_empty() => {

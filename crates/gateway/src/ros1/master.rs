@@ -135,8 +135,8 @@ impl Master {
         *lock(&self.no_types_until) = until;
         match (&answer, failed_before) {
             (Err(error), None) => tracing::warn!(
-                "the ROS master does not report the types of topics, so nodes are asked for them \
-                 (retried every {} s; a list that is too long shrinks only when the master \
+                "the ROS master does not report the types of topics, so the gateway queries the \
+                 nodes (retried every {} s; a list that is too long shrinks only when the master \
                  restarts): {error}",
                 TYPES_PAUSE.as_secs()
             ),

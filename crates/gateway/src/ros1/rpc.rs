@@ -107,7 +107,7 @@ pub(super) async fn read_outcome(
         (true, Ok(response)) => Ok(response),
         (true, Err(rejected)) => Err(format!("the response {rejected}")),
         (false, Ok(text)) => Err(String::from_utf8_lossy(&text).into_owned()),
-        (false, Err(rejected)) => Err(format!("the server failed, and the text of it {rejected}")),
+        (false, Err(rejected)) => Err(format!("the server failed; its error text {rejected}")),
     })
 }
 
@@ -116,9 +116,7 @@ pub(super) async fn read_outcome(
 pub(super) enum Rejected {
     #[error("has {bytes} bytes; allowed: {limit}")]
     TooLong { bytes: usize, limit: usize },
-    #[error(
-        "does not fit beside those of other connections; {read} of its {bytes} bytes were read"
-    )]
+    #[error("exceeds the limit of all connections together; {read} of its {bytes} bytes were read")]
     OverBudget { bytes: usize, read: usize },
 }
 

@@ -35,11 +35,11 @@ pub struct Arguments {
 enum Case {
     /// A held packet stays charged to its socket.
     BackPressure,
-    /// What the medium loses does not arrive; a broadcast arrives where the medium delivers it.
+    /// Frames that the medium loses do not arrive; a broadcast arrives where the medium delivers it.
     Verdicts,
     /// A megabyte by TCP, in frames of one packet.
     Tcp,
-    /// Too many frames at once are counted, and no reason to stop.
+    /// Too many simultaneous frames are counted, and do not stop the emulator.
     Overrun,
 }
 
@@ -158,7 +158,7 @@ fn verdicts() -> Result<()> {
     sockets[1].send_to(b"after", third)?;
     expect(&sockets[2], "after")?;
     air.stop()?;
-    println!("what was lost did not arrive; the broadcast arrived at s2 and s4 and not at s3");
+    println!("lost frames did not arrive; the broadcast arrived at s2 and s4, not at s3");
     Ok(())
 }
 
@@ -239,5 +239,5 @@ fn drain(sender: &UdpSocket, receiver: &UdpSocket) -> Result<u64> {
             }
         }
     }
-    bail!("nothing sent after too much arrived in {PATIENCE:?}");
+    bail!("no datagram sent after the overrun arrived in {PATIENCE:?}");
 }

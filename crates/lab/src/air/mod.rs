@@ -41,17 +41,17 @@ const LATE: u8 = 4;
 /// Interval at which commands and the view are checked.
 const LOOK_PERIOD: Duration = Duration::from_millis(250);
 
-/// What to run.
+/// Arguments of `tautline-lab air`.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
     run: RunArguments,
-    /// Leave the scenario's own flows away.
+    /// Do not run the scenario's own flows.
     #[arg(long)]
     no_flows: bool,
-    /// Programs, each as 'STATION: COMMAND' in quotes. The run ends with the last of this list,
-    /// and with its exit code; the others are ended then. Without any, the run is as long as the
-    /// scenario. Stations know each other by name.
+    /// Programs, each as 'STATION: COMMAND' in quotes. The run ends when the last one in this
+    /// list ends, and returns its exit code; the others are then stopped. Without programs, the
+    /// run is as long as the scenario. Stations know each other by name.
     #[arg(last = true, value_name = "'STATION: COMMAND'")]
     commands: Vec<String>,
 }
@@ -132,13 +132,12 @@ pub fn samples(scenario: &Scenario, seed: u64) -> Result<(Vec<(String, Samples)>
 fn check_supported(scenario: &Scenario) -> Result<()> {
     ensure!(
         scenario.control_loops.is_empty(),
-        "control loops run in virtual time only (tautline-lab sim); --no-flows leaves them away"
+        "control loops run in virtual time only (tautline-lab sim); --no-flows omits them"
     );
     let by_nodes = scenario.flows.iter().any(|flow| flow.over == Over::Tautline);
     ensure!(
         !(scenario.tautline.relay && by_nodes),
-        "relays run in virtual time only (tautline-lab sim); --no-flows leaves the flows away, \
-         and relay: false forwards by IP"
+        "relays run in virtual time only (tautline-lab sim); --no-flows omits the flows, and relay: false forwards by IP"
     );
     nodes::check(scenario)
 }

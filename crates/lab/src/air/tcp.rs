@@ -78,7 +78,7 @@ fn unconnected(flow: &Flow) -> Result<TcpStream> {
     };
     sockopt::set_tcp_congestion(&socket, congestion).with_context(|| {
         format!(
-            "this kernel gives us no TCP by '{congestion}' (as root: modprobe tcp_{congestion})"
+            "this kernel has no TCP congestion control '{congestion}' (as root: modprobe tcp_{congestion})"
         )
     })?;
     sockopt::set_ip_tos(&socket, flow.dscp << 2)?;

@@ -69,7 +69,7 @@ struct Figures<'a> {
 /// Runs the case.
 pub fn run(setup: &DaemonSetup, output: &Output) -> Result<Conclusion> {
     let progress = output.progress(&[
-        ("packets, handshakes and forged calls", CPU_TIME),
+        ("packets, handshakes and forged initiations", CPU_TIME),
         ("the laser over two daemons", MESSAGES_TIME),
     ]);
     // A separate thread, so that processes started later are not confined to that processor.
@@ -101,12 +101,12 @@ fn rows() -> Result<Vec<Row>> {
         rows.push(Row::new(opening, PACKETS_PER_BATCH, opened, bound));
     }
     let [caller, called] = handshakes()?;
-    rows.push(Row::new("a handshake, at the caller", 1, caller, Some(HANDSHAKE_US)));
-    rows.push(Row::new("a handshake, at the called", 1, called, Some(HANDSHAKE_US)));
+    rows.push(Row::new("a handshake, at the initiator", 1, caller, Some(HANDSHAKE_US)));
+    rows.push(Row::new("a handshake, at the responder", 1, called, Some(HANDSHAKE_US)));
     for (forged, what) in [
-        (Forged::Stranger, "a forged call, first code wrong"),
-        (Forged::Asked, "a forged call, first code right: a cookie"),
-        (Forged::Silent, "the same, cookies used up"),
+        (Forged::Stranger, "a forged initiation, MAC1 wrong"),
+        (Forged::Asked, "a forged initiation, MAC1 right: a cookie reply"),
+        (Forged::Silent, "the same, no more cookie replies"),
     ] {
         rows.push(Row::new(what, CALLS_PER_BATCH, calls(forged)?, None));
     }
@@ -230,7 +230,7 @@ fn calls(forged: Forged) -> Result<Batches> {
         };
         let mut fill = 0..MAX_FREE + MAX_COOKIES;
         while !enough(&judge(&mut gate, &good)?) {
-            fill.next().context("the gate admits every call")?;
+            fill.next().context("the gate admits every initiation")?;
         }
         let start = Clock::now();
         for _ in 0..CALLS_PER_BATCH {

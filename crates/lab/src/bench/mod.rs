@@ -38,16 +38,17 @@ use std::process::ExitCode;
 use std::time::Duration;
 use verdict::Conclusion;
 
-/// What to do.
+/// A bench command.
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Laser, camera and commands over a 6 Mbps link: Tautline beside plain ROS.
+    /// Compare Tautline with plain ROS: laser, camera and commands over a 6 Mbps link.
     Demo(Demo),
-    /// One case, or all of them, with raw samples kept.
+    /// Run one case, or all cases, and keep the raw samples.
     Bench(Bench),
-    /// Do topics arrive at all, both ways, latched ones late? Two masters, no slow link.
+    /// Check correctness: topics in both directions, and latched topics for late joiners. Two
+    /// masters, no slow link.
     Smoke {
-        /// Where logs go.
+        /// Folder for logs.
         #[arg(long, default_value = "target/smoke")]
         output: PathBuf,
         #[command(flatten)]
@@ -64,14 +65,14 @@ pub enum Command {
 /// Arguments of the demo.
 #[derive(clap::Args)]
 pub struct Demo {
-    /// Which ROS the robots run; 2 is rclpy over Fast DDS, which crates/lab/ros2.sh installs.
+    /// ROS version of the robots; 2 is rclpy over Fast DDS, which crates/lab/ros2.sh installs.
     #[arg(long, value_enum, default_value_t = Ros::One)]
     ros: Ros,
-    /// What joins robot and base.
+    /// Link between robot and base.
     #[arg(long, value_enum, default_value_t = DemoLink::TokenBucket)]
     link: DemoLink,
-    /// Where the report, the picture and the raw samples go; by default target/demo, with
-    /// -ros2 and -radio for what is not ROS 1 and a token bucket.
+    /// Folder for the report, the picture and the raw samples; by default target/demo, with the
+    /// suffixes -ros2 and -radio where they apply.
     #[arg(long)]
     output: Option<PathBuf>,
     /// Counted seconds per transport.
@@ -84,41 +85,41 @@ pub struct Demo {
 /// Arguments of a bench.
 #[derive(clap::Args)]
 pub struct Bench {
-    /// 6mbps, 6mbps-rate, 3mbps, 3mbps-rate, 6mbps-loss, 6mbps-radio, or all; with ROS 1 only:
-    /// idle, header, five-peers, recovery, reload, crypto, flood, attack; with ROS 2 only:
+    /// Case: 6mbps, 6mbps-rate, 3mbps, 3mbps-rate, 6mbps-loss, 6mbps-radio, or all; with ROS 1
+    /// only: idle, header, five-peers, recovery, reload, crypto, flood, attack; with ROS 2 only:
     /// ros2-gateway.
     case: String,
-    /// Which ROS the robots run; 2 is rclpy over Fast DDS, which crates/lab/ros2.sh installs.
+    /// ROS version of the robots; 2 is rclpy over Fast DDS, which crates/lab/ros2.sh installs.
     #[arg(long, value_enum, default_value_t = Ros::One)]
     ros: Ros,
-    /// How often each case is run; the median run is quoted, of attack the median of each
-    /// phase. Over a radio a run during which the emulator was late is repeated. By default 1;
-    /// of recovery 10 of each interruption.
+    /// Number of runs of each case, by default 1 (recovery: 10 of each interruption). The median
+    /// run is quoted (attack: the median of each phase). Over a radio, a run during which the
+    /// emulator was late is repeated.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100))]
     runs: Option<u64>,
     /// Print the report as JSON instead of a table.
     #[arg(long)]
     json: bool,
-    /// Folder under which each invocation makes its own, named by date and host.
+    /// Folder in which each invocation creates its own folder, named by date and host.
     #[arg(long, default_value = "target/bench")]
     output: PathBuf,
     /// Counted seconds per transport.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
-    /// Of recovery: only these.
+    /// For recovery: run only these interruptions.
     #[arg(long, value_delimiter = ',')]
     interruption: Vec<Interruption>,
-    /// Of recovery: how many seconds the link carries nothing.
+    /// For recovery: duration of an outage in seconds.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
     outage: u64,
-    /// Of attack: only these kinds.
+    /// For attack: run only these kinds.
     #[arg(long, value_delimiter = ',')]
     kind: Vec<attack::Kind>,
     #[command(flatten)]
     choice: Choice,
 }
 
-/// What joins the demo's two computers.
+/// The link between the demo's two computers.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub enum DemoLink {
     /// The kernel's token bucket, 6 Mbps in each direction.
@@ -145,13 +146,13 @@ impl DemoLink {
     }
 }
 
-/// What takes part.
+/// The daemon and the transports that take part.
 #[derive(clap::Args)]
 pub struct Choice {
-    /// The daemon; by default the `tautline` beside this program.
+    /// Path of the daemon; by default the `tautline` in the folder of this program.
     #[arg(long)]
     tautline: Option<PathBuf>,
-    /// Only these transports (targets of the others count as not reached).
+    /// Measure only these transports (targets of the others count as not reached).
     #[arg(long, value_delimiter = ',')]
     only: Option<Vec<Transport>>,
 }

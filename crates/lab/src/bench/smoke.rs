@@ -48,7 +48,7 @@ pub fn run(folder: &Path, daemons: &DaemonSetup) -> Result<ExitCode> {
     drop(masters);
     progress.finish();
     println!(
-        "smoke: every message arrived whole, the latched one twice late, and the daemons left cleanly"
+        "smoke: every message arrived intact, the latched one at both late joiners, and the daemons unregistered"
     );
     Ok(ExitCode::SUCCESS)
 }

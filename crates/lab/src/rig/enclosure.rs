@@ -52,7 +52,7 @@ fn usable_flags() -> Result<Vec<&'static str>> {
         }
     }
     bail!(
-        "this needs network namespaces of its own and got none: as this user '{}', in a user namespace '{}'.\n\
+        "this program needs its own network namespaces and got none: as this user '{}', in a user namespace '{}'.\n\
          Run it as root, or allow user namespaces: sysctl kernel.unprivileged_userns_clone=1 on Debian, \
          kernel.apparmor_restrict_unprivileged_userns=0 on Ubuntu, --privileged in a container",
         refusals[0],

@@ -15,12 +15,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tautline_medium::{Medium, Nanos, NetworkId, RadioId};
 
-/// Which scenario, and what to print and keep of it.
+/// The scenario of a run, and the output.
 #[derive(Debug, clap::Args)]
 pub struct RunArguments {
-    /// The scenario's file, such as scenarios/pound-1hop.yaml.
+    /// Path of the scenario, such as scenarios/pound-1hop.yaml.
     pub scenario: PathBuf,
-    /// Of everything random in the medium; in virtual time the same seed gives the same bytes.
+    /// Seed of the random generator; in virtual time, the same seed gives the same output.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Print the figures as JSON instead of tables.

@@ -34,7 +34,7 @@ impl Stamp {
 }
 
 /// Messages of which not all parts have arrived, by a key: the number of parts so far. The oldest
-/// gives way to a new one.
+/// is dropped for a new one.
 #[derive(Debug)]
 pub struct Incomplete<K>(BTreeMap<K, u32>);
 

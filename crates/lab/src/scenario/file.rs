@@ -61,44 +61,44 @@ fn as_yaml(text: &str) -> serde_json::Value {
     serde_json::from_str(text).unwrap_or_else(|_| text.into())
 }
 
-/// A set-up of radios and stations, what is sent over it and what happens.
+/// A scenario: networks and stations, the traffic between them, and events.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "A scenario of tautline-lab")]
 pub struct File {
-    /// One line that says what this is.
+    /// Description of the scenario in one line.
     pub about: Line,
-    /// Where its numbers come from.
+    /// Source of the figures in the scenario.
     pub source: Option<Line>,
-    /// How long it runs.
+    /// Duration of the run.
     pub duration: At<Span>,
-    /// Radio channels and lines, by name.
+    /// 802.11 channels and pipes, by name.
     pub networks: At<Named<Network>>,
-    /// Places with radios, by name: robots, base stations.
+    /// Stations with radios (robots, base stations), by name.
     pub stations: At<Named<Station>>,
-    /// Chains of at least three stations along which packets are forwarded, both ways: by plain IP, or (over `tautline`, with `relay`) by nodes.
+    /// Chains of at least three stations that forward packets in both directions: by plain IP or, with `tautline: { relay: true }`, by Tautline nodes.
     #[serde(default)]
     pub routes: List<List<Reference>>,
-    /// What is sent.
+    /// Streams of messages between stations.
     #[serde(default)]
     pub flows: List<Flow>,
     /// Plants and their controllers.
     #[serde(default)]
     pub control_loops: List<ControlLoop>,
-    /// What happens during the run.
+    /// Scheduled events: outages, interference and changes of rate.
     #[serde(default)]
     pub events: List<Event>,
     /// Settings of every Tautline node.
     pub tautline: Option<Tautline>,
 }
 
-/// Radios that can reach each other: exactly one of the two.
+/// A network of radios that can reach each other: exactly one of `wifi` and `pipe`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Network {
     /// An 802.11 channel.
     Wifi(Wifi),
-    /// A line without contention: a token bucket, a serial radio, a cellular modem.
+    /// A channel without contention, such as a token bucket, a serial radio or a cellular modem.
     Pipe(Pipe),
 }
 
@@ -106,21 +106,21 @@ pub enum Network {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Wifi {
-    /// Timing and rates: `ofdm` (6, 9, 12, 18, 24, 36, 48, 54 Mbps) or `dsss` (802.11b: 1, 2, 5.5, 11 Mbps).
+    /// Timing and rates: `ofdm` (802.11a and g: 6, 9, 12, 18, 24, 36, 48, 54 Mbps) or `dsss` (802.11b: 1, 2, 5.5, 11 Mbps).
     #[serde(default)]
     pub phy: Phy,
-    /// One of the phy's rates for data frames, or `adaptive`: by success seen, as Minstrel does.
+    /// Rate of data frames: one of the rates of `phy`, or `adaptive`, which selects the rate by the success of earlier frames, as Minstrel does.
     pub rate: At<Or<Adaptive, Rate>>,
-    /// `dcf`: one queue per radio. `edca`: four, by the packet's DSCP.
+    /// Channel access. `dcf`: one queue per radio. `edca`: four queues per radio, selected by the packet's DSCP.
     #[serde(default)]
     pub access: Access,
-    /// Attempts after the first one.
+    /// Maximum number of retransmissions of a frame.
     #[schemars(extend("default" = as_yaml(default::RETRIES)))]
     pub retries: Option<Whole<0, 255>>,
-    /// Loss beside collisions and weak signals: a share, or in bursts (Gilbert-Elliott) `{ enter: 1%, leave: 20% }`.
+    /// Loss in addition to that by collisions and weak signals: a probability, or bursts (Gilbert-Elliott), `{ enter: 1%, leave: 20% }`.
     #[schemars(extend("default" = as_yaml(default::LOSS)))]
     pub loss: Option<Loss>,
-    /// What one trial of `loss` is: an `attempt` on the air, which may be repaired by the next, or a `frame` after all its attempts.
+    /// Unit to which `loss` applies. `attempt`: each transmission attempt; a later attempt can succeed. `frame`: the frame as a whole, after all attempts.
     #[serde(default)]
     pub loss_per: LossPer,
     /// Transmit power, dBm.
@@ -129,45 +129,45 @@ pub struct Wifi {
     /// Noise floor, dBm.
     #[schemars(extend("default" = as_yaml(default::NOISE)))]
     pub noise: Option<Real<-200, 0>>,
-    /// Signals from here up keep a station silent, dBm.
+    /// Minimum power at which a station senses a signal and defers, dBm.
     #[schemars(extend("default" = as_yaml(default::CARRIER_SENSE)))]
     pub carrier_sense: Option<Real<-200, 0>>,
-    /// How power falls with distance. Without it everyone hears everyone perfectly, and any overlap destroys all.
+    /// Loss of power with distance. Without this key, every station receives every other without attenuation, and all overlapping frames are lost.
     pub path_loss: Option<PathLoss>,
-    /// The station through which all frames between the others go.
+    /// Station that forwards all frames between the other stations.
     pub access_point: Option<At<Reference>>,
 }
 
-/// How power falls with distance.
+/// Loss of power with distance (log-distance model).
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PathLoss {
-    /// 2 in free space, 3 to 4 among walls and rubble.
+    /// Path loss exponent: 2 in free space, 3 to 4 among walls and rubble.
     pub exponent: Real<1, 10>,
     /// Loss at one metre, dB.
     #[schemars(extend("default" = as_yaml(default::AT_1M)))]
     pub at_1m: Option<Real<0, 200>>,
-    /// Standard deviation of a constant per pair of stations, dB, drawn from the seed.
+    /// Standard deviation of the shadowing, dB. The shadowing of each pair of stations is constant and drawn from the seed.
     #[schemars(extend("default" = as_yaml(default::SHADOWING)))]
     pub shadowing: Option<Real<0, 40>>,
 }
 
-/// A line without contention.
+/// A channel without contention.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Pipe {
-    /// Bits per second of IP packets with their overhead.
+    /// Rate in bits per second of IP packets, `overhead` included.
     pub rate: Rate,
-    /// From the end of a packet at the sender to the receiver.
+    /// Propagation delay: from the end of a packet's transmission to its arrival.
     #[schemars(extend("default" = as_yaml(default::DELAY)))]
     pub delay: Option<Time>,
-    /// Largest extra delay, evenly drawn; packets stay in order.
+    /// Maximum additional delay, drawn uniformly; packets stay in order.
     #[schemars(extend("default" = as_yaml(default::DELAY)))]
     pub jitter: Option<Time>,
-    /// A share of packets, or in bursts (Gilbert-Elliott) `{ enter: 1%, leave: 20% }`.
+    /// Loss of packets: a probability, or bursts (Gilbert-Elliott), `{ enter: 1%, leave: 20% }`.
     #[schemars(extend("default" = as_yaml(default::LOSS)))]
     pub loss: Option<Loss>,
-    /// Bytes that may wait at a radio; more are dropped.
+    /// Maximum bytes queued at a radio; packets beyond it are dropped.
     #[schemars(extend("default" = as_yaml(default::PIPE_QUEUE)))]
     pub queue: Option<QueueSize>,
     /// Bytes that an idle pipe sends immediately, as a token bucket does.
@@ -176,41 +176,41 @@ pub struct Pipe {
     /// Bytes added to each IP packet (14 for Ethernet).
     #[schemars(extend("default" = as_yaml(default::OVERHEAD)))]
     pub overhead: Option<Overhead>,
-    /// `full`: every radio has the rate for itself. `half`: all share it and take turns.
+    /// `full`: each radio has the whole rate. `half`: the radios share the rate and take turns.
     #[serde(default)]
     pub duplex: Duplex,
 }
 
-/// A robot, a base station, or `count` of them.
+/// A station, for example a robot or a base station, or `count` of them.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Station {
-    /// The networks it has a radio on.
+    /// Networks on which the station has a radio.
     pub networks: List<Reference>,
-    /// Makes this many, named NAME1, NAME2 and so on.
+    /// Number of stations with these keys, named NAME1, NAME2 and so on.
     pub count: Option<At<Whole<1, 256>>>,
-    /// Where it is, in metres. Needed (or `around`, `moves`, `trace`) on a network with `path_loss`.
+    /// Position in metres. A network with `path_loss` requires `at`, `around`, `moves` or `trace`.
     pub at: Option<At<Point>>,
-    /// The middle of the circle on which `count` stations stand, evenly.
+    /// Centre of a circle on which `count` stations are evenly spaced.
     pub around: Option<At<Point>>,
-    /// The radius of that circle, metres.
+    /// Radius of this circle, metres.
     pub radius: Option<At<Real<0, 100_000>>>,
-    /// Where it is when; straight and even in between, at rest before and after.
+    /// Waypoints. The station moves between them in straight lines at constant speed, and is at rest before the first and after the last.
     pub moves: Option<At<List<Waypoint>>>,
-    /// The same from a file, whose columns are seconds, x, y and perhaps z; relative to this file.
+    /// Path of a file with waypoints, relative to the scenario's file. Its columns are seconds, x, y and optionally z.
     pub trace: Option<At<Reference>>,
-    /// Packets that may wait at each of its 802.11 radios.
+    /// Maximum number of packets queued at each 802.11 radio of the station.
     #[schemars(extend("default" = as_yaml(default::STATION_QUEUE)))]
     pub queue: Option<Whole<1, 1_000_000>>,
 }
 
-/// A place and when the station is there.
+/// A position, and the time at which the station is there.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Waypoint {
-    /// Since the start.
+    /// Time since the start.
     pub at: At<Time>,
-    /// Where, in metres.
+    /// Position in metres.
     pub to: Point,
 }
 
@@ -218,104 +218,104 @@ pub struct Waypoint {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Flow {
-    /// Name in results; with a pattern, the matching station's name is added (`laser-worker3`).
+    /// Name of the flow in results. If `from` or `to` is a pattern, the matching station's name is appended (`laser-worker3`).
     pub name: At<super::value::Name>,
-    /// The sender, or a pattern (`worker*`): one flow for each matching station.
+    /// Sender, or a pattern (`worker*`) that makes one flow for each matching station.
     pub from: At<Reference>,
-    /// The receiver, or a pattern. With a pattern at both ends the first goes to the first, the second to the second and so on.
+    /// Receiver, or a pattern. If `from` is a pattern too, the first sender sends to the first receiver, the second to the second, and so on.
     pub to: At<Reference>,
-    /// Bytes of a message.
+    /// Size of a message.
     pub size: MessageSize,
-    /// Time between two messages, or (over `udp` and `tcp`) `saturate`: the next as soon as the socket takes it.
+    /// Time between two messages. `saturate` (`udp` and `tcp` only) sends the next message as soon as the socket accepts it.
     pub every: At<Or<Saturate, Span>>,
-    /// `tautline`; `udp`: plain datagrams of at most 1472 bytes, all of a message at once; or `tcp`: one connection of this machine's kernel, which always has more to send. In real time only.
+    /// Transport. `tautline`: Tautline nodes. `udp`: plain datagrams of at most 1472 bytes; all datagrams of a message are sent at once. `tcp`: one connection of this machine's kernel, which always has more to send; in real time only.
     #[schemars(extend("default" = as_yaml(default::OVER)))]
     pub over: Option<At<Over>>,
-    /// 0-255, higher first. `udp` and `tcp` have none.
+    /// Priority; a higher one is sent first. `tautline` only.
     #[schemars(extend("default" = as_yaml(default::PRIORITY)))]
     pub priority: Option<Whole<0, 255>>,
-    /// Only the newest messages are kept. `udp` and `tcp` do not support it.
+    /// Number of newest messages that are kept. `tautline` only.
     pub keep_last: Option<Whole<1, 1_000_000>>,
-    /// Age past which a message is worthless. `udp` and `tcp` have none.
+    /// Age past which a message is worthless. `tautline` only.
     pub lifespan: Option<Span>,
-    /// How `tcp` finds its rate; this machine's kernel must support it.
+    /// Congestion control of `tcp`; this machine's kernel must support it.
     #[schemars(extend("default" = as_yaml(default::CONGESTION)))]
     pub congestion: Option<At<Congestion>>,
-    /// DSCP of `udp` and `tcp` packets; chooses the access category where `access` is `edca`.
+    /// DSCP of `udp` and `tcp` packets. On a network with `access: edca`, it selects the access category.
     #[schemars(extend("default" = as_yaml(default::DSCP)))]
     pub dscp: Option<Whole<0, 63>>,
-    /// Messages in all; without it, until the end.
+    /// Number of messages. Without this key, messages are sent until the end of the run.
     pub count: Option<Whole<1, 1_000_000_000>>,
-    /// When the first message is sent.
+    /// Time of the first message.
     #[schemars(extend("default" = as_yaml(default::START)))]
     pub start: Option<At<Time>>,
-    /// The receiver sends each message back at once; the delay is that of the round trip. Not over `tcp`.
+    /// Whether the receiver immediately sends each message back; the delay is then that of the round trip. Not over `tcp`.
     #[schemars(extend("default" = false))]
     pub echo: Option<At<Flag>>,
 }
 
-/// A plant and its controller, joined by the network (Pound, section 6.6).
+/// A plant and its controller, connected by the network (Pound, section 6.6).
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ControlLoop {
-    /// The station at which the plant is; it sends the measurement y.
+    /// Station of the plant, which sends the measurement y.
     pub plant: At<Reference>,
-    /// The station at which the controller is; it sends the command u.
+    /// Station of the controller, which sends the command u.
     pub controller: At<Reference>,
     /// Time between two measurements, and between two commands.
     pub period: Span,
-    /// What carries both; not `tcp`.
+    /// Transport of both; not `tcp`.
     #[schemars(extend("default" = as_yaml(default::OVER)))]
     pub over: Option<At<Over>>,
-    /// 0-255, higher first. `udp` has none.
+    /// Priority; a higher one is sent first. `tautline` only.
     #[schemars(extend("default" = as_yaml(default::PRIORITY)))]
     pub priority: Option<Whole<0, 255>>,
-    /// `rlc`: C = 0.1 F, L = 0.1 H, R = 1 ohm in series, P controller with K = 1, a step of 1 V.
+    /// Model of the plant. `rlc`: a series circuit with C = 0.1 F, L = 0.1 H and R = 1 ohm; a P controller with K = 1; a step of 1 V.
     #[serde(default)]
     pub plant_model: PlantModel,
 }
 
-/// Something that happens: exactly one of `outage`, `interference` and `rate`.
+/// A scheduled event: exactly one of `outage`, `interference` and `rate`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("oneOf" = [
     { "required": ["outage", "for"] }, { "required": ["interference", "for"] }, { "required": ["rate"], "not": { "required": ["for"] } },
 ]))]
 pub struct Event {
-    /// When it begins.
+    /// Time at which the event begins.
     pub at: At<Time>,
-    /// How long it lasts; a new rate lasts to the end.
+    /// Duration of an outage or of interference. A new rate lasts until the end, without this key.
     #[serde(rename = "for")]
     pub lasts: Option<At<Span>>,
-    /// A station that is cut off from all others, or `[one, other]`: two that are cut off from each other.
+    /// Station that is cut off from all others, or `[one, other]`: two stations that are cut off from each other.
     pub outage: Option<At<Outage>>,
-    /// Frames of no station: a neighbour's network, a microwave oven.
+    /// Interference from outside the scenario, for example another network or a microwave oven.
     pub interference: Option<Interference>,
-    /// A pipe's rate, or the fixed rate of an 802.11 network, changes.
+    /// New rate of a pipe, or of an 802.11 network with a fixed rate.
     pub rate: Option<NewRate>,
 }
 
-/// Frames of no station. Power and path loss are the network's.
+/// Bursts of interference from a source that is not a station. The network defines their power and path loss.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Interference {
-    /// The 802.11 network that is disturbed.
+    /// Affected 802.11 network.
     pub network: At<Reference>,
-    /// Where it comes from, in metres.
+    /// Position of the source in metres.
     pub at: Point,
-    /// How long each burst lasts.
+    /// Duration of each burst.
     pub burst: Span,
-    /// Mean time from the end of one burst to the start of the next, exponentially drawn.
+    /// Mean time from the end of one burst to the start of the next; the times are exponentially distributed.
     pub pause: Span,
 }
 
-/// A rate from now on.
+/// A new rate of a network.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewRate {
-    /// The network.
+    /// Network whose rate changes.
     pub network: At<Reference>,
-    /// Its new rate.
+    /// New rate.
     pub to: At<Rate>,
 }
 
@@ -323,16 +323,16 @@ pub struct NewRate {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Tautline {
-    /// Full packets that may wait in a radio's queue at once.
+    /// In-flight budget of a radio, in full packets.
     #[schemars(extend("default" = as_yaml(default::IN_FLIGHT)))]
     pub in_flight: Option<Whole<1, 64>>,
-    /// How Tautline's radios are paced, as in the robot's file.
+    /// Rate control of radios, as in the robot's file.
     #[schemars(extend("default" = as_yaml(default::PACING)))]
     pub rate: Option<Pacing>,
-    /// Packets are marked by their priority, as by default in the robot's file; this chooses the access category where `access` is `edca`.
+    /// Whether packets are marked by priority, as in the robot's file. On a network with `access: edca`, the mark selects the access category.
     #[schemars(extend("default" = true))]
     pub dscp: Option<At<Flag>>,
-    /// Each station of a route runs a node and relays the packets of its neighbours to each other; IP does not. In virtual time only.
+    /// Whether the stations of a route relay packets by Tautline nodes instead of plain IP. In virtual time only.
     #[schemars(extend("default" = false))]
     pub relay: Option<At<Flag>>,
 }
@@ -373,19 +373,19 @@ words! {
     Phy { /** 802.11a and g. */ Ofdm, /** 802.11b. */ Dsss }
 }
 words! {
-    /// How stations take turns.
+    /// Channel access.
     Access { /** One queue per radio. */ Dcf, /** Four queues per radio. */ Edca }
 }
 words! {
-    /// What one trial of loss is.
-    LossPer { /** May be repaired by the next. */ Attempt, /** Nothing repairs it. */ Frame }
+    /// Unit to which a loss applies.
+    LossPer { /** One attempt; a later one can succeed. */ Attempt, /** The whole frame. */ Frame }
 }
 words! {
-    /// Whether both ends of a pipe may send at once.
-    Duplex { /** Each radio has the rate for itself. */ Full, /** All share it. */ Half }
+    /// Whether the radios of a pipe share its rate.
+    Duplex { /** Each radio has the whole rate. */ Full, /** The radios share the rate. */ Half }
 }
 words! {
-    /// What carries messages.
+    /// Transport of messages.
     Over { /** Tautline. */ Tautline, /** Plain datagrams. */ Udp, /** A connection of the kernel. */ Tcp }
 }
 impl Over {
@@ -400,11 +400,11 @@ impl Over {
 }
 
 words! {
-    /// How TCP finds its rate, in the kernel's words.
-    Congestion { /** By losses (RFC 9438). */ Cubic, /** By what arrived and the shortest round trip. */ Bbr }
+    /// Congestion control of TCP, by its name in the kernel.
+    Congestion { /** By losses (RFC 9438). */ Cubic, /** By delivery rate and shortest round trip. */ Bbr }
 }
 words! {
-    /// What is controlled.
+    /// Model of the plant.
     PlantModel { /** A series circuit. */ Rlc, }
 }
 
@@ -433,13 +433,13 @@ pub enum Loss {
     Bursts(Bursts),
 }
 
-/// Loss in bursts: a good state that loses nothing and a bad one that loses all.
+/// Loss in bursts: a good state without loss, and a bad state in which everything is lost.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Bursts {
-    /// Probability of good to bad, per trial.
+    /// Probability of the transition from good to bad, for each attempt, frame or packet.
     pub enter: Share,
-    /// Probability of bad to good, per trial; more than 0.
+    /// Probability of the transition from bad to good, for each attempt, frame or packet; more than 0.
     pub leave: At<Share>,
 }
 

@@ -299,7 +299,7 @@ impl<'de> Deserialize<'de> for Point {
             type Value = Point;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a place in metres, [x, y] or [x, y, z]")
+                f.write_str("a position in metres, [x, y] or [x, y, z]")
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Point, A::Error> {
@@ -324,7 +324,7 @@ impl<'de> Deserialize<'de> for Point {
 inline_schema! {
     [] Point, "Point",
     |_| json_schema!({
-        "title": "a place in metres, [x, y] or [x, y, z]",
+        "title": "a position in metres, [x, y] or [x, y, z]",
         "type": "array", "items": Metres::schema(), "minItems": 2, "maxItems": 3,
     })
 }

@@ -148,7 +148,7 @@ fn table(points: &[Point]) -> String {
             column("difference", |point| format!("{:+.2} %", 100.0 * point.deviation())),
             column("collisions", |point| format!("{:.3}", point.collision_probability)),
             column("reference", |point| format!("{:.3}", point.reference_collision_probability)),
-            column("", |point| if point.agrees() { "agrees" } else { "DIFFERS" }.into()),
+            column("", |point| if point.agrees() { "agrees" } else { "differs" }.into()),
         ],
     )
 }
@@ -159,11 +159,11 @@ fn write_docs(points: &[Point], folder: &Path) -> Result<()> {
     let page = format!(
         "# 802.11 contention: the model against a reference\n\n\
          Made by `tautline-lab validate dcf --docs docs`; the same seed gives the same table.\n\n\
-         Stations in one collision domain, each always with a 1500-byte IP packet to send (DCF, \
-         7 retries), {SECONDS} simulated seconds per point. Throughput is of acknowledged IP bytes, \
-         collisions are attempts without an ACK. The reference is an independent simulation of the \
-         standard (`crates/lab/reference/dcf.csv`). A point agrees within {:.0} % of throughput and \
-         {COLLISION_TOLERANCE} of collision probability.\n\n{}\n![Throughput and collisions](dcf.png)\n",
+         All stations are in one collision domain (DCF, 7 retries), and each always has a 1500-byte IP \
+         packet to send. A point takes {SECONDS} simulated seconds. Throughput counts acknowledged IP \
+         bytes; collisions are attempts without an ACK. The reference is an independent simulation of \
+         the standard (`crates/lab/reference/dcf.csv`). A point agrees if throughput differs by at most \
+         {:.0} % and collision probability by at most {COLLISION_TOLERANCE}.\n\n{}\n![Throughput and collisions](dcf.png)\n",
         100.0 * THROUGHPUT_TOLERANCE,
         table(points)
     );

@@ -14,10 +14,10 @@ use serde::Serialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// What to validate. Exit code 3 if it does not hold, 4 if the machine was too busy to tell.
+/// A validation. Exit code 3 if it fails, 4 if the machine was too busy for a result.
 #[derive(Debug, clap::Subcommand)]
 pub enum Subject {
-    /// Saturation throughput and collisions of 1 to 32 stations at 6 and 54 Mbps.
+    /// Compare saturation throughput and collisions of 1 to 32 stations at 6 and 54 Mbps with a reference.
     Dcf {
         /// Print a list of points as JSON instead of the table.
         #[arg(long)]
@@ -26,28 +26,28 @@ pub enum Subject {
         #[arg(long, value_name = "FOLDER")]
         docs: Option<PathBuf>,
     },
-    /// Virtual time against real programs on the same scenario.
+    /// Compare virtual time with real programs on the same scenario.
     Air {
         /// A scenario with flows over udp.
         #[arg(default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/plain-udp.yaml"))]
         scenario: PathBuf,
-        /// Real-time runs that count, whose samples are put together.
+        /// Number of real-time runs that must count; their samples are combined.
         #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=100))]
         runs: u64,
         /// Print JSON instead of the table.
         #[arg(long)]
         json: bool,
     },
-    /// Chains of relays against plain IP forwarding; exit code 3 if they are not better.
+    /// Compare chains of relays with plain IP forwarding; exit code 3 if they are not better.
     Relays {
-        /// Seeds, from 1 on, whose samples are put together.
+        /// Number of seeds, from 1 on; their samples are combined.
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
         seeds: u64,
         /// Print JSON instead of the table.
         #[arg(long)]
         json: bool,
     },
-    /// The rate controllers behind a far bottleneck; exit code 3 if `auto` misses what it must reach.
+    /// Measure the rate controllers behind a far bottleneck; exit code 3 if `auto` misses a target.
     Rates {
         /// Print JSON instead of the table.
         #[arg(long)]
@@ -57,9 +57,9 @@ pub enum Subject {
         #[arg(long, value_name = "FOLDER")]
         docs: Option<PathBuf>,
     },
-    /// Tautline and the kernel's TCP behind a far bottleneck, alone and together, in real time.
+    /// Measure Tautline and the kernel's TCP behind a far bottleneck, alone and together, in real time.
     Tcp {
-        /// Of each, whose medians are told.
+        /// Number of runs of each case; the medians are reported.
         #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100))]
         runs: u64,
         /// Print JSON instead of the tables.
@@ -69,7 +69,7 @@ pub enum Subject {
         #[arg(long, value_name = "FOLDER")]
         docs: Option<PathBuf>,
     },
-    /// How fast virtual time passes; in a release build.
+    /// Measure the speed of virtual time; needs a release build.
     Speed {
         /// Print JSON instead of the table.
         #[arg(long)]

@@ -44,9 +44,9 @@ impl Forwarding {
 
     fn words(self) -> &'static str {
         match self {
-            Self::Relays => "Tautline, passed on by relays",
+            Self::Relays => "Tautline, forwarded by relays",
             Self::TautlineOverIp => "Tautline over plain IP forwarding",
-            Self::PoundsGap => "Tautline over plain IP forwarding, told Pound's gap",
+            Self::PoundsGap => "Tautline over plain IP forwarding, with Pound's gap",
             Self::PlainUdp => "plain UDP over plain IP forwarding",
         }
     }
@@ -151,7 +151,7 @@ pub fn missed(rows: &[Row]) -> Option<String> {
 pub fn section(rows: &[Row]) -> String {
     format!(
         "## Chains of stations\n\n\
-         Pound's load, a laser's 1 KB every 20 ms and images of 64 KiB every 300 ms, over two hops where all stations hear each other ([pound-2hops](../../scenarios/pound-2hops.yaml)), and over three where each hears its neighbours and stations two hops apart are hidden from each other ([relay-3hops](../../scenarios/relay-3hops.yaml)); several seeds together.\n\n{}",
+         Pound's load is a laser's 1 KB every 20 ms and images of 64 KiB every 300 ms. The first chain has two hops, and all stations hear each other ([pound-2hops](../../scenarios/pound-2hops.yaml)). The second has three hops, and stations two hops apart are hidden from each other ([relay-3hops](../../scenarios/relay-3hops.yaml)). The samples of several seeds are combined.\n\n{}",
         table(rows)
     )
 }

@@ -11,7 +11,7 @@ const HEAD: &str = r#"# The audit log
 
 <!-- Written from crates/node/src/audit/; `UPDATE=1 cargo test -p tautline-node --test generated` updates it. -->
 
-Peers that came up or went down, with their keys and addresses; refusals; changes of the running daemon and their authors; published safe messages. The log has one JSON object per line and is separate from the log on standard error.
+The audit log records peers that came up or went down, with their keys and addresses; refusals; changes of the running daemon, with their authors; and published safe messages. It has one JSON object per line and is separate from the log on standard error.
 
 ```console
 $ tautline audit
@@ -26,9 +26,9 @@ $ tautline audit --event refused /var/log/tautline/robot1.audit
 ## Location
 `audit:` in the robot's file sets the location ([keys](configuration.md#audit)). Under the systemd unit the log is on: `LogsDirectory=` gives the daemon /var/log/tautline, and the log is NAME.audit in that folder. A daemon started by hand in a terminal has no audit log unless its file sets one, since its user may not write to /var/log.
 
-A full file is renamed to FILE.1, the earlier FILE.1 to FILE.2, and so on; the oldest is removed. By default there are at most 4 files of 8 MiB. New files have mode 0640; the unit's UMask makes that 0600. The files must belong to the user of the daemon or to root, and neither group nor others may have write permission. The daemon refuses a link, a pipe, or a file with a second name (hard link) at this path, and a folder that everybody may write to without the sticky bit. With `audit: { to: journald }`, each line goes to the journal instead, with the fields `TAUTLINE_EVENT` and `TAUTLINE_PEER`: `journalctl -t tautline-audit TAUTLINE_PEER=base`.
+A full file is renamed to FILE.1, the earlier FILE.1 to FILE.2, and so on; the oldest file is removed. By default there are at most 4 files of 8 MiB. New files have mode 0640, or 0600 under the systemd unit (UMask). The files must belong to the user of the daemon or to root, and neither group nor others may have write permission. The daemon refuses a link, a pipe, or a file with a second name (hard link) at this path. It also refuses a folder without the sticky bit that everybody may write to. With `audit: { to: journald }`, each line goes to the journal instead, with the fields `TAUTLINE_EVENT` and `TAUTLINE_PEER`: `journalctl -t tautline-audit TAUTLINE_PEER=base`.
 
-The log is on the robot, so root can change it. Where that matters, forward it immediately: with journald, or with any program that reads JSON lines.
+The log is on the robot, so root can change it. If that matters, forward it immediately: with journald, or with any program that reads JSON lines.
 "#;
 
 /// Returns the page.

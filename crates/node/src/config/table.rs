@@ -125,7 +125,7 @@ pub const FILE: &[Setting] = &[
         .doc("Address on which Prometheus can scrape /metrics."),
     list("beacons", Kind::Interfaces, Absent("no beacons"))
         .example("true")
-        .doc("Interfaces on which this node announces its address to peers on the local network, so that their files need no address for it. A beacon is a multicast packet of a few bytes that only peers can read. The node sends one per second while a peer is down, otherwise one every 10 s. It reads beacons of peers if this key is set or if a peer has no address."),
+        .doc("Interfaces on which this node announces its address to peers on the local network, so that their files need no address for this node. A beacon is a multicast packet of a few bytes that only peers can read. The node sends one per second while a peer is down, otherwise one every 10 s. It reads beacons of peers if this key is set or if a peer has no address."),
     key("diagnostics", Kind::Flag, Value("true"))
         .example("false")
         .doc("Whether this node publishes its state (peers, links, radios and drops) on /diagnostics of its ROS, and to peers if a rule under topics covers /diagnostics. The available rate of its links appears only locally, on NODE_NAME/link. Without subscribers, nothing is published."),
@@ -143,11 +143,11 @@ pub const FILE: &[Setting] = &[
         .doc("Connection to ROS 2 on this robot, instead of ROS 1; true uses the defaults below."),
     shaped("peers", Shape::Named(&PEERS), Absent("no peers"))
         .shown()
-        .doc("The other nodes, by name: NAME: with the keys below. Under security: none, NAME: ADDRESS is enough."),
+        .doc("The other nodes, by name: NAME: with the keys below. Under `security: none`, NAME: ADDRESS is enough."),
     shaped("radios", Shape::Named(&RADIOS), Absent("every interface is a radio with the defaults below"))
-        .doc("Interfaces with settings of their own."),
+        .doc("Interfaces with their own settings."),
     shaped("dscp", Shape::Switch(DSCP), Computed("on"))
-        .doc("Marks each packet by the highest priority in it. Wi-Fi (WMM) then sends it before less important packets of other senders; other networks may use or ignore the mark. On a saturated 6 Mbps channel, bulk data loses up to a fifth of its rate. false leaves packets unmarked."),
+        .doc("Marks each packet by the highest priority in it. Wi-Fi (WMM) then sends the packet before less important packets of other senders; other networks may use or ignore the mark. On a saturated 6 Mbps channel, bulk data loses up to a fifth of its rate. false leaves packets unmarked."),
     shaped("topics", Shape::Named(&TOPICS), Absent("no topic is sent"))
         .shown()
         .doc("Topics that this node sends, and how. The first name or pattern that matches a topic applies."),
@@ -249,19 +249,19 @@ const PEERS: Naming = Naming {
             .doc("Topics and services of the peer that get other names here. The prefix is added afterwards."),
         shaped("accept", Shape::Typed(Kind::Pattern), Absent("with `prefix`: observations and services of the peer; without: nothing"))
             .example("{ /cmd_vel: geometry_msgs/Twist, \"/plan/**\": any }")
-            .doc("Topics, services and actions of the peer that this node accepts in addition to those under `prefix`, by their names at the peer. A list accepts any type. A map accepts only the given type, in the version that is installed here."),
+            .doc("Topics, services and actions of the peer that this node accepts in addition to those under `prefix`, by their names at the peer. A list accepts any type. A map accepts only the given type, in the version that is installed on this robot."),
         list("call", Kind::Pattern, Absent("none"))
             .example("[/set_mode, /navigate]")
-            .doc("Services and actions of this robot that the peer may call, out of those under services and actions."),
+            .doc("Services and actions of this robot that the peer may call, from those under services and actions."),
         list("offer", Kind::Pattern, Absent("all"))
             .example("[/scan, \"/camera/**\"]")
-            .doc("Topics, services and actions of this robot that are advertised to the peer, out of those under topics, services and actions."),
+            .doc("Topics, services and actions of this robot that are advertised to the peer, from those under topics, services and actions."),
         key("max_rate", Kind::BitRate("1kbps", "100Gbps"), Value(MAX_RATE))
             .example("2Mbps")
             .doc("Maximum rate of the peer's topics, calls and responses after decompression. If they exceed it for longer than a second, the excess is dropped."),
         key("max_priority", Kind::Whole(0, 255), Value("255"))
             .example("200")
-            .doc("Maximum priority of the peer's topics where this node forwards them."),
+            .doc("Maximum priority of the peer's packets that this node forwards."),
         list("via", Kind::NodeName, Absent("none"))
             .example("[robot2]")
             .doc("Peers that forward packets to this peer, tried in this order after its own links. Each of them needs `relay: true` for both ends."),
@@ -338,10 +338,10 @@ const CALLS: &[Setting] = &[
         .doc("Priority of calls and responses. A higher priority is sent first, from the next packet on."),
     key("timeout", Kind::Duration("1ms", "10min"), Value("5s"))
         .example("2s")
-        .doc("Maximum time that a caller waits for a response. For the result of an action it waits until the action ends."),
+        .doc("Maximum time that a caller waits for a response. For the result of an action, the caller waits until the action ends."),
     list("to", Kind::NodeName, Absent("every peer"))
         .example("[base]")
-        .doc("Peers to which it is advertised. `peers.NAME.call` determines which of them may call it."),
+        .doc("Peers to which the service or action is advertised. `peers.NAME.call` determines which of them may call it."),
 ];
 
 const TOPICS: Naming = Naming {
@@ -359,13 +359,13 @@ const TOPICS: Naming = Naming {
             .doc("Number of newest messages that matter. At most this number is queued. A message that was repaired late is delivered if fewer newer messages than this have arrived. With 1, messages never arrive out of order."),
         key("when_slow", Kind::OneOf(WhenSlow::WORDS), Absent("by keep_last"))
             .example("thin")
-            .doc("Behaviour on a link that cannot carry the whole topic. `latest` queues only the newest message; it is another name for keep_last: 1. `thin` sends every n-th message at even intervals, each without waiting for an earlier one, and drops the rest. It sends fewer messages than `latest`, and is for filters and mapping. `queue` keeps all messages in order until lifespan or limits drop them. It is for bursts: on a link that stays too slow, all messages become old. `status` shows the drops."),
+            .doc("Behaviour on a link that cannot carry the whole topic. `latest` queues only the newest message; it is another name for keep_last: 1. `thin` sends every n-th message, at even intervals and without queueing delay, and drops the others. It sends fewer messages than `latest`; it suits filters and mapping. `queue` keeps all messages in order until lifespan or limits drop them. It suits bursts: on a link that stays too slow, all messages become old. `status` shows the drops."),
         key("lifespan", Kind::Duration("1ms", "24h"), Absent("no limit"))
             .example("500ms")
             .doc("Age at which a message becomes worthless and is dropped."),
         key("rate", Kind::Frequency("0.001", "100000"), Absent("every message"))
             .example("5Hz")
-            .doc("Maximum messages per second; the rest is dropped at the source. Transforms of tf are merged instead: each message contains the latest transform of every frame that changed since the previous message."),
+            .doc("Maximum messages per second; the rest is dropped at the source. Transforms are merged instead: each message contains the latest transform of every frame that changed since the previous message."),
         key("compression", Kind::OneOf(&["none", "zstd"]), Value("none"))
             .example("zstd")
             .doc("Compression of the payload. A payload that does not become smaller is sent uncompressed."),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The data plane: one thread that waits, passes one input to the protocol and drains its outputs.
+//! The data plane: one thread with an event loop. The loop waits for packets, timers and inputs,
+//! passes each of them to the protocol, and drains the protocol's outputs.
 
 mod beacons;
 mod links;
@@ -57,7 +58,8 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 const FULL_PACKET: usize = 1500;
 /// Minimum step of this machine's clock that causes a notice.
 const CLOCK_JUMP: Duration = Duration::from_millis(100);
-/// Minimum difference of two machines' clocks that causes a notice: tf looks up to the millisecond.
+/// Minimum difference of two machines' clocks that causes a notice: tf needs stamps that agree to
+/// milliseconds.
 const CLOCKS_APART: Duration = Duration::from_millis(100);
 /// Maximum datagram on an unknown path, in bytes: fits the minimum MTU of IPv6, 1280 bytes.
 const DATAGRAM_UNKNOWN: usize = 1200;

@@ -65,7 +65,7 @@ impl Actor {
             }
             Err(error @ CallError::TooLarge { .. }) => self.set_connected(
                 true,
-                format!("the ROS master lists too much, so its earlier lists still hold: {error}"),
+                format!("the ROS master's lists exceed a limit, so its earlier lists stay in use: {error}"),
             ),
             Err(error) => {
                 self.set_connected(false, format!("the ROS master does not answer: {error}"));

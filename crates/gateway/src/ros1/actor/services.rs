@@ -81,7 +81,7 @@ impl ServiceState {
             log_limited!(
                 info,
                 {},
-                "robots of ROS 2 have to know {} themselves: {}",
+                "robots with ROS 2 need their own definition of {}: {}",
                 shown(type_name),
                 shown(&format!("{error}"))
             );

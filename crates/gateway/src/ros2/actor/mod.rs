@@ -345,7 +345,7 @@ impl Actor {
             _ => installed.definition(type_name, Dialect::Ros2),
         };
         self.definitions.get(type_name, read, |error| {
-            tracing::info!("robots of ROS 1 have to know {type_name} themselves: {error}");
+            tracing::info!("robots with ROS 1 need their own definition of {type_name}: {error}");
         })
     }
 

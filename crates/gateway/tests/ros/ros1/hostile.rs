@@ -66,7 +66,7 @@ fn a_master_that_lists_too_much_is_told_and_what_was_known_goes_on() {
         let [node, topic, uri] = params(number);
         call_master(&master, "registerPublisher", &[&node, &topic, "a/B", &uri]);
     }
-    wait_for("trouble", || gateway.status().trouble.contains("lists too much").then_some(()));
+    wait_for("trouble", || gateway.status().trouble.contains("lists exceed a limit").then_some(()));
     let status = gateway.status();
     assert!(status.connected && status.trouble.contains("allowed: 33554432"), "{}", status.trouble);
     send_until_read(&mut agent, &gateway, "/much/y", &json!({"data": "still"}));

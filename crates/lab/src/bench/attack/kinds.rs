@@ -45,58 +45,58 @@ const CALLS_OF_A_LIFE: u64 = 20;
 /// Longest wait for the victim's responses that a kind needs before it starts.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// One kind of packets.
+/// A kind of attack packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 #[value(rename_all = "kebab-case")]
 pub enum Kind {
-    /// Requests for an acknowledgement at once.
+    /// Requests for an early acknowledgement.
     Pings,
-    /// Challenges, each of which asks for an echo.
+    /// Challenges, each of which requires an echo.
     Challenges,
     /// Acknowledgements of 32 ranges: true ones, and others up to the largest numbers.
     Acks,
-    /// Clock reports at their extremes.
+    /// Clock reports with extreme values.
     Clocks,
-    /// What waits at a relay, the largest and none in turn, for every pair of nodes.
+    /// Relay backlog reports for every pair of nodes, alternately the largest backlog and none.
     Held,
-    /// The end of the session, and another packet of it, in turn.
+    /// Alternately a goodbye and another packet of the session.
     Goodbyes,
-    /// Handshakes of a new life of the peer, in turn.
+    /// Handshakes, each with a new session epoch.
     Lives,
-    /// One packet, as it was.
+    /// Repetitions of one packet.
     Replays,
-    /// Noise, sealed as it should be.
+    /// Random bytes, correctly sealed.
     Garbage,
-    /// A packet of 34 packets, one inside the other.
+    /// 34 packets nested in each other.
     Nested,
-    /// The same with 5000, once; then pings.
+    /// 5000 packets nested in each other, once; then pings.
     Deep,
-    /// Packets for the other robot, some with its own name as their sender.
+    /// Packets to be relayed to the other robot, some with that robot's name as their sender.
     Relays,
-    /// First pieces of ever new messages.
+    /// First fragments, each of a new message.
     Fragments,
-    /// First pieces of the session's own messages, far ahead.
+    /// First fragments of messages with numbers far ahead.
     Ahead,
     /// Messages on channels that do not exist.
     Unknown,
-    /// Messages of five bytes on a topic to which a node listens.
+    /// Messages of five bytes on a topic with a subscriber.
     Messages,
-    /// Messages of 8 MB in 300 bytes, compressed, on the same topic.
+    /// Messages of 8 MB, compressed to 300 bytes, on the same topic.
     Bombs,
-    /// A topic that is offered and withdrawn, in turn.
+    /// Alternate offers and withdrawals of a topic.
     Offers,
-    /// Offers of 4096 topics with names of 1000 bytes, under ever new names.
+    /// Offers of 4096 topics with names of 1000 bytes, always under new names.
     Names,
     /// Definitions of 1 MiB, each of another type.
     Definitions,
-    /// Questions for the definitions of the victim's topics.
+    /// Requests for the definitions of the victim's topics.
     Asks,
-    /// The victim's topics wanted and not wanted, in turn.
+    /// Alternate subscriptions to the victim's topics and cancellations.
     Wants,
-    /// Refusals of the victim's topics, each for another reason of 1000 bytes.
+    /// Refusals of the victim's topics, each with another reason of 1000 bytes.
     Refusals,
-    /// A service that is offered and withdrawn, in turn.
+    /// Alternate offers and withdrawals of a service.
     Services,
     /// Calls of a service of the victim's robot.
     Calls,

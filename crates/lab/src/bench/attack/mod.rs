@@ -108,7 +108,7 @@ pub fn run(setup: &DaemonSetup, kinds: &[Kind], runs: u64, output: &Output) -> R
     progress.finish();
     let (quiet, verdicts) = (Quiet::all(&phases), verdicts(&phases));
     let words = format!(
-        " a peer sends the base {RATE_PER_S} packets/s, beside laser, images and commands \
+        " a peer sends the base {RATE_PER_S} packets/s, alongside laser, images and commands \
          over 6 Mbps\n{}\n{}{}\n{}\n{}",
         table(&phases),
         quiet_lines(&quiet),
@@ -166,7 +166,7 @@ fn attempts(
         if judged {
             return Ok(attempts);
         }
-        say("made again, the machine was late");
+        say("repeated, because the machine was late");
     }
 }
 
@@ -193,7 +193,7 @@ fn late_line(phases: &[Figures]) -> String {
     let [quiet, attacks] = [false, true].map(|attacked| LateCount::of(phases, attacked));
     format!(
         "the machine was late (p99 over {LATE_OVER_MS} ms) in {} of {} quiet phases and \
-         {} of {} under attack; {} were judged all the same, the others made again\n",
+         {} of {} under attack; {} were evaluated nevertheless, the others were repeated\n",
         quiet.late,
         quiet.phases,
         attacks.late,

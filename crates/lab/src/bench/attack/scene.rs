@@ -238,7 +238,7 @@ impl<'a> Scene<'a> {
             return self.start_anew();
         }
         let Ok(status) = base.status() else {
-            figures.died = Some("it runs, but does not answer `tautline status`".into());
+            figures.died = Some("it runs, but does not respond to `tautline status`".into());
             return self.start_anew();
         };
         figures.after_bytes = Some(base.process.usage()?.resident_bytes);
@@ -262,7 +262,7 @@ impl<'a> Scene<'a> {
         let barrage = Barrage::new(kind, [&identity.other, &self.robot]);
         let processor = attacker.processor;
         let socket = attacker.socket(BASE)?;
-        let mut peer = Peer::meet(socket, identity).context("the attacker meets the base")?;
+        let mut peer = Peer::meet(socket, identity).context("the attacker connects to the base")?;
         Assault::start(self.ground.computer(BASE), || {
             Ok(Worker::start(move |stop| {
                 stay_on(processor)?;
@@ -302,7 +302,7 @@ fn left<'a>(status: &Value, registered: impl Iterator<Item = &'a String>) -> Vec
             left.push("the peer is up".into());
         }
         if let Some(bytes) = peer["queued_bytes"].as_u64().filter(|it| *it > FEW_BYTES) {
-            left.push(format!("{bytes} bytes wait for the peer"));
+            left.push(format!("{bytes} bytes are queued for the peer"));
         }
     }
     let topics = entries("topics");
@@ -340,7 +340,7 @@ mod tests {
         let registered: Vec<String> =
             (0..7).map(|n| format!("publisher /t{n} /tautline")).collect();
         let left = left(&status, registered.iter());
-        assert_eq!(left[..2], ["7000 bytes wait for the peer", "status: /t"]);
+        assert_eq!(left[..2], ["7000 bytes are queued for the peer", "status: /t"]);
         assert_eq!((left.len(), left[7].as_str()), (8, "master: 2 more"));
     }
 }

@@ -307,7 +307,7 @@ impl Case {
             Unaccounted(flow) => {
                 let messages = ours.and_then(|ours| *ours.unaccounted.get(&flow)?);
                 let found = messages.map(|messages| messages.unsigned_abs() as f64);
-                (named(flow, "messages with no known fate"), "messages", found)
+                (named(flow, "messages with unknown outcome"), "messages", found)
             }
             CpuPercent => {
                 let percent = largest(|daemon| daemon.cpu_percent);

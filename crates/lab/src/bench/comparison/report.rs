@@ -302,9 +302,7 @@ impl Report {
             let _ = writeln!(text, "VOID         {reason}");
         }
         let words = match self.result() {
-            Conclusion::Reached if self.verdicts.is_empty() => {
-                "measured; nothing has to be reached"
-            }
+            Conclusion::Reached if self.verdicts.is_empty() => "measured; there is no target",
             result => result.words(),
         };
         let _ = writeln!(text, "{}: {words}", self.case);

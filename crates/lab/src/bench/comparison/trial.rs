@@ -20,20 +20,20 @@ use std::time::Duration;
 
 /// Time for which the daemons are measured before any message is sent.
 const IDLE_TIME: Duration = Duration::from_secs(5);
-/// What carries the topics.
+/// The transport of the topics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
 pub enum Transport {
-    /// Two daemons; each robot's ROS stays on it.
+    /// Two daemons; the ROS of each robot stays on that robot.
     Tautline,
-    /// One master; connections as rospy makes them.
+    /// One master; connections with rospy's defaults.
     Tcpros,
-    /// One master; subscribers ask for TCP_NODELAY.
+    /// One master; subscribers request TCP_NODELAY.
     TcprosNodelay,
-    /// Fast DDS between the robots, as rclpy sets it up.
+    /// Fast DDS between the robots, with rclpy's defaults.
     Ros2Reliable,
-    /// The same with best-effort publishers and subscribers.
+    /// Fast DDS with best-effort publishers and subscribers.
     Ros2BestEffort,
 }
 

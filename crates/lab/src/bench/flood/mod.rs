@@ -165,7 +165,7 @@ fn table(phases: &[Figures], meetings: &[Meeting]) -> String {
     );
     for Meeting { phase, seconds } in meetings {
         let all: Vec<String> = seconds.iter().map(|s| format!("{s:.2}")).collect();
-        let _ = writeln!(text, "met again, {phase}: {} s", all.join(", "));
+        let _ = writeln!(text, "connected again, {phase}: {} s", all.join(", "));
     }
     text
 }

@@ -255,7 +255,8 @@ impl<'a> Scene<'a> {
     fn meet(&mut self, who: usize) -> Result<f64> {
         drop(self.daemons.remove(who));
         let is_missed = || Ok((!is_up(&self.daemons[0].status()?)).then_some(()));
-        wait_for(MEETING_PATIENCE, is_missed)?.context("a daemon that was killed is not missed")?;
+        wait_for(MEETING_PATIENCE, is_missed)?
+            .context("the other daemon does not report the killed one down")?;
         std::thread::sleep(FORGOTTEN_AFTER);
         self.daemons.insert(who, self.setup.run(self.computer(who), self.folder, self.folder)?);
         let start = Instant::now();

@@ -35,16 +35,16 @@ const ROOM_PATIENCE: Duration = Duration::from_secs(10);
 /// Larger than any message here, bytes.
 const MAX_MESSAGE: usize = 16_000_000;
 
-/// How an end is written.
+/// The library that an end uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum By {
-    /// On the DDS library alone.
+    /// The DDS library alone.
     Bare,
-    /// On the gateway.
+    /// The ROS 2 gateway.
     Gateway,
 }
 
-/// Which end.
+/// The end of a stream, and the lines that it exchanges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Role {
     /// `ready`; `start T0_NS COUNT` publishes; `done`; `write`; `written`.
@@ -56,16 +56,16 @@ pub enum Role {
 /// Arguments of the hidden command.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Which end.
+    /// End of the stream.
     role: Role,
-    /// How it is written.
+    /// Library that it uses.
     by: By,
-    /// Where the samples go, as CSV.
+    /// File for the samples, as CSV.
     output: PathBuf,
-    /// Bytes of a message with all that DDS is given.
+    /// Bytes of a message as passed to DDS.
     #[arg(long, default_value_t = 1024)]
     bytes: usize,
-    /// Time between the starts of bursts, in microseconds; 0 is as fast as it goes.
+    /// Time between the starts of bursts, in microseconds; 0 is as fast as possible.
     #[arg(long, default_value_t = 0)]
     period_us: u64,
     /// Messages published one after the other.

@@ -150,7 +150,7 @@ pub fn run(setup: &DaemonSetup, output: &Output) -> Result<Conclusion> {
     let seconds = Duration::from_secs;
     let progress = output.progress(&[
         ("1 KB at 200 Hz, read and written", seconds(90)),
-        ("as fast as it goes, read and written", seconds(80)),
+        ("as fast as possible, read and written", seconds(80)),
         ("4 MB to and from rclpy", seconds(90)),
         ("rclpy to rclpy over two daemons", seconds(75)),
         ("daemons idle", seconds(75)),

@@ -27,27 +27,27 @@ const PORT: u16 = 18470;
 const SOCKET_PATIENCE: Duration = Duration::from_secs(10);
 const SOCKET_POLL: Duration = Duration::from_millis(1);
 
-/// Something that stops messages, or may.
+/// An event that interrupts messages, or may do so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Interruption {
-    /// The link carries nothing for a time; kernels ask for neighbours every 50 ms.
+    /// The link carries no packets for a time; kernels probe for neighbours every 50 ms.
     Outage,
-    /// The same; kernels ask every second, as they are set.
+    /// As `outage`; kernels probe every second, their default.
     OutageKernel,
-    /// The same, and silence for 300 to 1000 ms after the return.
+    /// As `outage-kernel`, and no packets for another 300 to 1000 ms after the return.
     Rejoin,
     /// kill -9 of the robot's daemon, which is started again after 1 s.
     RobotKilled,
-    /// kill -9 of the base station's.
+    /// kill -9 of the base station's daemon, which is started again after 1 s.
     BaseKilled,
-    /// The robot gets another address of the subnet; the base station's file has none.
+    /// The robot gets another address of the subnet; the base station's file has no address of it.
     AddressChange,
     /// The robot's interface is down for 2 s and returns with another address.
     InterfaceDown,
-    /// The robot's interface is deleted and comes back after 2 s, with another address.
+    /// The robot's interface is deleted, and returns after 2 s with another address.
     InterfaceDeleted,
-    /// kill -9 of the base station's ROS master, which is away for 2 s, and of its node.
+    /// kill -9 of the base station's ROS master, which returns after 2 s, and of its node.
     MasterKilled,
 }
 

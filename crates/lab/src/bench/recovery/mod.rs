@@ -140,7 +140,7 @@ impl Plan<'_> {
                 Some(ready) => ready,
                 None => Scene::new(self.setup, kind.circumstances(), &folder.join("start"))?,
             };
-            ensure!(ready.await_calm()?, "messages do not flow, though nothing was done to them");
+            ensure!(ready.await_calm()?, "messages do not flow, although nothing was interrupted");
             progress.next();
             let [phase, more, rejoin] =
                 [PHASE_MS, PHASE_MS, REJOIN_MS].map(|ms| Duration::from_millis(random.u64(ms)));
@@ -172,7 +172,7 @@ fn try_once(scene: &mut Scene, kind: Interruption, turn: &Turn) -> Result<Run> {
         if let Some(silent_ns) = cause.silent_ns {
             let silent = silent_ns + LIFESPAN.as_nanos() as u64..cause.since.ns;
             let count = arrivals.iter().filter(|it| silent.contains(&it.received_ns)).count();
-            ensure!(count == 0, "{direction}: {count} messages arrived while none could");
+            ensure!(count == 0, "{direction}: {count} messages arrived during the interruption");
         }
         *recovery = cause.since.recovery(arrivals, end_ns);
     }

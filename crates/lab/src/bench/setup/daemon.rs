@@ -138,7 +138,7 @@ impl Daemon {
         })?;
         met.with_context(|| {
             format!(
-                "the daemon has not met its ROS and its peer in {MEETING_PATIENCE:?}; status: {status:?}"
+                "the daemon has not connected to its ROS and its peer in {MEETING_PATIENCE:?}; status: {status:?}"
             )
         })
     }

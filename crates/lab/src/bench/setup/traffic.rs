@@ -83,13 +83,13 @@ impl std::str::FromStr for Made {
 pub struct Arguments {
     /// The node's file.
     file: PathBuf,
-    /// Where what arrives is written: topic, sequence, sent ns, received ns. What is made here
-    /// goes to the same name ending in .sent: topic, sequence, sent ns.
+    /// File for received messages: topic, sequence, sent ns, received ns. Sent messages go to the
+    /// same name with the ending .sent: topic, sequence, sent ns.
     samples: PathBuf,
-    /// Channels that have to be wanted before a load; by default each topic by each peer.
+    /// Number of channels that need a subscriber before a load; by default each topic at each peer.
     #[arg(long)]
     channels: Option<usize>,
-    /// TOPIC:BYTES:PERIOD_US[:START_US[:COUNT]], made here.
+    /// A topic to publish: TOPIC:BYTES:PERIOD_US[:START_US[:COUNT]].
     #[arg(long = "make")]
     made: Vec<Made>,
 }

@@ -148,7 +148,7 @@ impl Computer {
             Ok(state.contains(" state UP ").then_some(()))
         };
         wait_for(RUNNING_PATIENCE, runs)?
-            .with_context(|| format!("{INTERFACE} does not run after {RUNNING_PATIENCE:?}"))
+            .with_context(|| format!("{INTERFACE} is not running after {RUNNING_PATIENCE:?}"))
     }
 
     /// Limits the rate of packets sent by [`INTERFACE`], and drops a fraction of received packets.

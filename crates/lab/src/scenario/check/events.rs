@@ -49,7 +49,7 @@ impl Check {
 
     fn until(&mut self, event: &At<file::Event>) -> Option<Nanos> {
         let Some(lasts) = &event.value.lasts else {
-            let problem = event.place.below("for").problem("how long it lasts, such as 5s");
+            let problem = event.place.below("for").problem("a duration, such as 5s");
             return self.refuse(problem);
         };
         Some(event.value.at.value.0 + lasts.value.0)

@@ -57,7 +57,7 @@ impl Check {
     pub(super) fn relay(&mut self, file: &File) {
         let relay = file.tautline.as_ref().and_then(|settings| settings.relay.as_ref());
         if let Some(relay) = relay.filter(|relay| relay.value.0 && file.routes.0.is_empty()) {
-            let allowed = "false, or 'routes' along which nodes pass packets on";
+            let allowed = "false, or 'routes' along which nodes relay packets";
             self.problems.push(relay.place.problem(allowed));
         }
     }
@@ -93,9 +93,9 @@ impl Check {
         if let Some(stations) = differs {
             let [from, to, next, other] = stations.map(|s| self.done.stations[s].name.as_str());
             let found = format!(
-                "a way from '{from}' to '{to}' by '{next}', where an earlier route goes by '{other}'"
+                "a path from '{from}' to '{to}' via '{next}', where an earlier route goes via '{other}'"
             );
-            self.problems.push(place.other(found, "one way between two stations"));
+            self.problems.push(place.other(found, "one path between two stations"));
         }
     }
 
@@ -104,7 +104,7 @@ impl Check {
         let way = path(&self.done.routes, &self.done.stations, from, to);
         if way.is_none() {
             let name = |station: usize| &self.done.stations[station].name;
-            let found = format!("no way from '{}' to '{}'", name(from), name(to));
+            let found = format!("no path from '{}' to '{}'", name(from), name(to));
             let allowed = "two stations with a common network, or both on one of the routes";
             self.problems.push(place.other(found, allowed));
         }

@@ -58,8 +58,7 @@ impl Check {
     fn unused_name(&mut self, name: &str, place: &Place) {
         if self.done.stations.iter().any(|station| station.name == name) {
             let found = format!("a second station '{name}'");
-            self.problems
-                .push(place.other(found, "each name once, those made by 'count' included"));
+            self.problems.push(place.other(found, "each name once, names from 'count' included"));
         }
         if let Err(allowed) = Name::from_text(name) {
             self.problems.push(place.other(format!("the name '{name}'"), allowed));
@@ -94,7 +93,7 @@ impl Check {
             return self.circle(station, around, count);
         }
         if let Some(radius) = &station.radius {
-            return self.refuse(radius.place.problem("nothing, unless 'around' gives the middle"));
+            return self.refuse(radius.place.problem("nothing, unless 'around' gives the centre"));
         }
         let waypoints = match (&station.at, &station.moves, &station.trace) {
             (Some(at), _, _) => vec![(0, at.value.0)],
@@ -120,7 +119,7 @@ impl Check {
             None => Some(()),
             Some(second) => {
                 let allowed = "one of at, around, moves and trace";
-                self.refuse(second.other("a second way to say where it is", allowed))
+                self.refuse(second.other("a second key for its position", allowed))
             }
         }
     }
@@ -181,7 +180,7 @@ impl Check {
                 || value.trace.is_some();
             if is_on_it && !is_somewhere {
                 let allowed = format!(
-                    "a place (at, around, moves or trace), since '{network}' has path_loss"
+                    "a position (at, around, moves or trace), since '{network}' has path_loss"
                 );
                 self.problems.push(place.below("at").problem(allowed));
             }

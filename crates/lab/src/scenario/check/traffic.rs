@@ -52,7 +52,7 @@ impl Check {
             self.problems.push(every.other("saturate", allowed));
         }
         if over != Over::Tcp {
-            let only_tcp = |it: &At<_>| it.place.problem("nothing, or over: tcp beside it");
+            let only_tcp = |it: &At<_>| it.place.problem("nothing, or over: tcp in the same flow");
             self.problems.extend(flow.congestion.as_ref().map(only_tcp));
             return;
         }

@@ -93,7 +93,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     (
         "rate: 6Mbps",
         "rate: 6Mbps, path_loss: { exponent: 3 }",
-        "9:3: stations.robot.at: found nothing; allowed: a place (at, around, moves or trace), since 'adhoc' has path_loss\n10:3: stations.base.at: found nothing; allowed: a place (at, around, moves or trace), since 'adhoc' has path_loss",
+        "9:3: stations.robot.at: found nothing; allowed: a position (at, around, moves or trace), since 'adhoc' has path_loss\n10:3: stations.base.at: found nothing; allowed: a position (at, around, moves or trace), since 'adhoc' has path_loss",
     ),
     (
         "rate: 3Mbps",
@@ -133,7 +133,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     (
         "  base: { networks: [adhoc]",
         "  base: { networks: [adhoc], at: [1]",
-        "10:34: stations.base.at: found a list of 1; allowed: a place in metres, [x, y] or [x, y, z]",
+        "10:34: stations.base.at: found a list of 1; allowed: a position in metres, [x, y] or [x, y, z]",
     ),
     (
         "  base: { networks: [adhoc]",
@@ -148,7 +148,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     (
         "  base: { networks: [adhoc]",
         "  base: { networks: [adhoc], at: [1, 2], trace: walk.csv",
-        "10:49: stations.base.trace: found a second way to say where it is; allowed: one of at, around, moves and trace",
+        "10:49: stations.base.trace: found a second key for its position; allowed: one of at, around, moves and trace",
     ),
     (
         "  base: { networks: [adhoc]",
@@ -174,7 +174,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     (
         "  base:",
         "  worker2: { networks: [adhoc] }\n  base:",
-        "12:3: stations.worker: found a second station 'worker2'; allowed: each name once, those made by 'count' included",
+        "12:3: stations.worker: found a second station 'worker2'; allowed: each name once, names from 'count' included",
     ),
     (
         "to: base",
@@ -194,7 +194,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     (
         "from: robot",
         "from: worker1",
-        "13:39: flows[0].to: found no way from 'worker1' to 'base'; allowed: two stations with a common network, or both on one of the routes",
+        "13:39: flows[0].to: found no path from 'worker1' to 'base'; allowed: two stations with a common network, or both on one of the routes",
     ),
     (
         "from: robot, to: base",
@@ -224,7 +224,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     (
         "every: 20ms",
         "every: 20ms, congestion: bbr",
-        "13:79: flows[0].congestion: found 'bbr'; allowed: nothing, or over: tcp beside it",
+        "13:79: flows[0].congestion: found 'bbr'; allowed: nothing, or over: tcp in the same flow",
     ),
     (
         "every: 20ms",
@@ -281,7 +281,7 @@ const REFUSED_AT_THE_END: &[(&str, &str)] = &[
     ),
     (
         "routes: [[robot, worker1, worker2], [robot, worker3, worker2]]",
-        "14:37: routes[1]: found a way from 'robot' to 'worker2' by 'worker3', where an earlier route goes by 'worker1'; allowed: one way between two stations",
+        "14:37: routes[1]: found a path from 'robot' to 'worker2' via 'worker3', where an earlier route goes via 'worker1'; allowed: one path between two stations",
     ),
     (
         "control_loops: [{ plant: robot, controller: robot, period: 20ms }]",
@@ -301,7 +301,7 @@ const REFUSED_AT_THE_END: &[(&str, &str)] = &[
     ),
     (
         "events: [{ at: 1s, outage: robot }]",
-        "14:10: events[0].for: found nothing; allowed: how long it lasts, such as 5s",
+        "14:10: events[0].for: found nothing; allowed: a duration, such as 5s",
     ),
     (
         "events: [{ at: 1s, for: 1s }]",
@@ -343,7 +343,7 @@ const REFUSED_AT_THE_END: &[(&str, &str)] = &[
     ("tautline: { relay: maybe }", "14:20: tautline.relay: found 'maybe'; allowed: true or false"),
     (
         "tautline: { relay: true }",
-        "14:20: tautline.relay: found 'true'; allowed: false, or 'routes' along which nodes pass packets on",
+        "14:20: tautline.relay: found 'true'; allowed: false, or 'routes' along which nodes relay packets",
     ),
     (
         "tautline: 2",

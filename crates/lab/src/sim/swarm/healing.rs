@@ -39,8 +39,8 @@ const DRAIN_WITHIN: Nanos = 120_000 * MS;
 const SETTLE: Nanos = 20_000 * MS;
 /// Time limit for the outcome of one message: 10 s of repair, and the time to notice its end.
 const MESSAGE_WITHIN: Nanos = 20_000 * MS;
-/// Time in which a receiver drops an incomplete message (10 s, checked each second), lest fragments
-/// of a lost message count against the next.
+/// Time in which a receiver drops an incomplete message (10 s, checked each second). Afterwards,
+/// fragments of a lost message no longer count against the next.
 const GIVE_UP: Nanos = 12_000 * MS;
 /// Message sizes tried of each topic, in equal steps up to the maximum of [`World::easy_len`].
 const ROUNDS: usize = 3;
@@ -96,7 +96,7 @@ impl World {
                 let TopicPlan { from, to, .. } = self.plan.topics[topic];
                 let (there, back) = (self.links_of(from, to), self.links_of(to, from));
                 bail!(
-                    "topic /{topic} is not known to be wanted, healed: wished {}, queued {:?}; links from {there}; back {back}",
+                    "topic /{topic} has no known subscription after recovery: requested {}, queued {:?}; links from {there}; back {back}",
                     self.wished[topic],
                     [(from, to), (to, from)]
                         .map(|(a, b)| self.view(a).peer(self.peer(a, b)).queued_bytes),
@@ -190,7 +190,7 @@ impl World {
         let least = LONG / KEYS_LAST * seen as u64;
         if calls < least || downs > 0 {
             bail!(
-                "in a quiet time of {LONG} ns {calls} calls for new keys were made, at least {least} were due; {downs} links went down"
+                "in a quiet time of {LONG} ns {calls} initiations for new keys were sent, at least {least} were due; {downs} links went down"
             );
         }
         Ok(())
@@ -201,7 +201,7 @@ impl World {
         while let Some(topic) = (0..self.plan.topics.len()).find(|topic| !self.is_settled(*topic)) {
             if self.net.now() > limit {
                 let stats = self.outward(topic).stats;
-                bail!("messages of /{topic} have no outcome, healed: {stats:?}");
+                bail!("messages of /{topic} have no outcome after recovery: {stats:?}");
             }
             self.run(100 * MS)?;
         }
@@ -221,13 +221,13 @@ impl World {
         let number = number.ok_or_else(|| {
             let TopicPlan { from, to, .. } = self.plan.topics[topic];
             let (links, outward) = (self.links_of(from, to), self.outward(topic));
-            anyhow!("{len} bytes of /{topic} were refused, healed: {outward:?}, links from {links}")
+            anyhow!("{len} bytes of /{topic} were refused after recovery: {outward:?}, links from {links}")
         })?;
         let limit = self.net.now() + MESSAGE_WITHIN;
         while !self.is_settled(topic) {
             if self.net.now() > limit {
                 let stats = self.outward(topic).stats;
-                bail!("message {number} of /{topic} has no outcome, healed: {stats:?}");
+                bail!("message {number} of /{topic} has no outcome after recovery: {stats:?}");
             }
             self.run(10 * MS)?;
         }
@@ -243,7 +243,7 @@ impl World {
         let TopicPlan { from, to, config, .. } = &self.plan.topics[topic];
         let (from, to) = (*from, *to);
         Err(anyhow!(
-            "message {number} of {len} bytes of /{topic}, alone and healed: arrived {arrived}, {} frames lost, \
+            "message {number} of {len} bytes of /{topic}, alone and after recovery: arrived {arrived}, {} frames lost, \
              out {:?}, in {:?}, repair {}, {:?}, keep_last {}, easy {:?}, links from {}",
             self.frames_lost() - lost,
             self.outward(topic).stats,

@@ -199,18 +199,18 @@ impl World {
                 + MAX_OWN_BYTES;
             if state.queued_bytes > allowed {
                 let found = state.queued_bytes;
-                bail!("{found} bytes wait at station {station} for the liar");
+                bail!("{found} bytes are queued at station {station} for the hostile station");
             }
             let channels = view.channels_in(peer).count();
             if channels > MAX_CHANNELS {
-                bail!("station {station} has {channels} channels of the liar");
+                bail!("station {station} has {channels} channels of the hostile station");
             }
             let carried = view.relayed(peer);
             let sent = view.channel_out(peer, channel).map(|(_, _, stats)| *stats);
             if let Some(stats) =
                 [Some(carried), sent].into_iter().flatten().find(|it| !it.adds_up())
             {
-                bail!("station {station} counts {stats:?} for the liar");
+                bail!("station {station} counts {stats:?} for the hostile station");
             }
         }
         Ok(())

@@ -31,19 +31,19 @@ const EXPECTED: Duration = Duration::from_millis(60);
 /// Exit code if a run failed.
 const FAILED: u8 = 3;
 
-/// Which runs.
+/// Arguments of `tautline-lab swarm`.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// How many runs.
+    /// Number of runs.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
-    /// Seed of the first; each next run has the next number.
+    /// Seed of the first run; each further run has the next number.
     #[arg(long, default_value_t = 1, value_name = "SEED")]
     first: u64,
-    /// Only this one: the same seed gives the same run, and the same digest.
+    /// Run only this seed: the same seed gives the same run and the same digest.
     #[arg(long, conflicts_with_all = ["seeds", "first"])]
     seed: Option<u64>,
-    /// Print what came out as JSON.
+    /// Print the results as JSON.
     #[arg(long)]
     json: bool,
 }

@@ -154,7 +154,7 @@ impl Oracle {
     fn judge(&mut self, delivery: &Delivery<'_>) -> Result<()> {
         let len = delivery.payload.len();
         if !delivery.wanted {
-            bail!("a message of {len} bytes came although it is not wanted");
+            bail!("a message of {len} bytes arrived without a subscription");
         }
         let Some(number) = delivery.payload.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
         else {
@@ -178,7 +178,7 @@ impl Oracle {
         *left -= 1;
         let more = *left < 0;
         if more {
-            bail!("{:?} came more often than it was sent", delivery.payload);
+            bail!("{:?} arrived more often than it was sent", delivery.payload);
         }
         Ok(())
     }
@@ -188,14 +188,14 @@ impl Oracle {
     fn judge_lives(&mut self, number: u32, sent: &Sent, delivery: &Delivery<'_>) -> Result<()> {
         let (from, to) = (sent.era, delivery.era);
         if from.session_began < to.life_began {
-            bail!("message {number} was for an earlier life of the subscriber: {from:?}, {to:?}");
+            bail!("message {number} was for an earlier start of the subscriber: {from:?}, {to:?}");
         }
         let between = (from.life, from.session);
         let with = *self.with.entry(to.session).or_insert(between);
         let newest = self.newest_life.entry(delivery.topic).or_default();
         if to.session_began < from.life_began || with != between || from.life < *newest {
             bail!(
-                "message {number} is of another life or session of the publisher than is talked to, {with:?}: {from:?}, {to:?}"
+                "message {number} is of a start or session of the publisher other than {with:?}: {from:?}, {to:?}"
             );
         }
         *newest = from.life;
@@ -209,11 +209,14 @@ impl Oracle {
         let true_age = Duration::from_nanos(delivery.at.saturating_sub(sent.at));
         let transit = Duration::from_nanos(delivery.transit);
         if delivery.age > lifespan {
-            bail!("message {number} is said to be {:?} of {lifespan:?} old", delivery.age);
+            bail!(
+                "message {number} has a reported age of {:?}, lifespan {lifespan:?}",
+                delivery.age
+            );
         }
         if true_age > lifespan + transit + AGE_STEP {
             bail!(
-                "message {number} is {true_age:?} of {lifespan:?} old, {transit:?} of that on its last way"
+                "message {number} has an age of {true_age:?}, lifespan {lifespan:?}, {transit:?} of it on the last hop"
             );
         }
         Ok(())
@@ -228,7 +231,7 @@ impl Oracle {
         let keep_last = self.terms[sent.topic].keep_last.max(1);
         if newer >= keep_last as usize {
             bail!(
-                "message {number} came after {newer} newer ones of its source; keep_last is {keep_last}"
+                "message {number} arrived after {newer} newer ones of its source; keep_last is {keep_last}"
             );
         }
         Ok(())
@@ -240,7 +243,7 @@ fn judge_content(number: u32, sent: &Sent, delivery: &Delivery<'_>) -> Result<()
     let expected = (sent.topic, sent.source, sent.encoded);
     if found != expected {
         bail!(
-            "message {number} came as (topic, source, encoded) {found:?} and was sent as {expected:?}"
+            "message {number} arrived as (topic, source, encoded) {found:?}, but was sent as {expected:?}"
         );
     }
     if delivery.payload != payload(number, sent.len) {

@@ -81,10 +81,10 @@ fn the_oracle_finds_what_is_past_its_lifespan_by_more_than_its_last_way() {
     let in_time = Delivery { at: 50 * MS + MS / 2, ..delivery(&payloads[0]) };
     oracle.delivered(&in_time).unwrap();
     let late = Delivery { at: 60 * MS + MS, ..delivery(&payloads[1]) };
-    assert!(wrong(&mut oracle, &late).contains("old"));
+    assert!(wrong(&mut oracle, &late).contains("has an age of"));
     let (mut oracle, payloads) = oracle_of(1, 1);
     let told_late = Delivery { age: LIFESPAN + Duration::from_nanos(1), ..delivery(&payloads[0]) };
-    assert!(wrong(&mut oracle, &told_late).contains("said to be"));
+    assert!(wrong(&mut oracle, &told_late).contains("reported age"));
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn the_oracle_finds_a_source_that_goes_back_in_time() {
 fn the_oracle_finds_what_nobody_wants() {
     let (mut oracle, payloads) = oracle_of(1, 1);
     let unwanted = Delivery { wanted: false, ..delivery(&payloads[0]) };
-    assert!(wrong(&mut oracle, &unwanted).contains("not wanted"));
+    assert!(wrong(&mut oracle, &unwanted).contains("without a subscription"));
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn the_oracle_finds_messages_of_and_for_lives_that_ended() {
     let (mut oracle, payloads) = oracle_of(2, 1000);
     let started = Era { life: 2, life_began: 10, session: 7, session_began: 20 };
     let late = Delivery { era: started, ..delivery(&payloads[0]) };
-    assert!(wrong(&mut oracle, &late).contains("earlier life of the subscriber"));
+    assert!(wrong(&mut oracle, &late).contains("earlier start of the subscriber"));
 
     let sent = |oracle: &mut Oracle, life, session| {
         let payload = oracle.next_payload(100);
@@ -123,10 +123,14 @@ fn the_oracle_finds_messages_of_and_for_lives_that_ended() {
         (sent(&mut oracle, 1, 1), sent(&mut oracle, 2, 2), sent(&mut oracle, 2, 3));
     let era = Era { life: 1, life_began: 0, session: 4, session_began: 250 };
     oracle.delivered(&Delivery { era, ..delivery(&new) }).unwrap();
-    assert!(wrong(&mut oracle, &Delivery { era, ..delivery(&newer) }).contains("another life"));
+    assert!(
+        wrong(&mut oracle, &Delivery { era, ..delivery(&newer) })
+            .contains("start or session of the publisher other")
+    );
     let again = Era { session: 5, ..era };
     assert!(
-        wrong(&mut oracle, &Delivery { era: again, ..delivery(&old) }).contains("another life")
+        wrong(&mut oracle, &Delivery { era: again, ..delivery(&old) })
+            .contains("start or session of the publisher other")
     );
 }
 

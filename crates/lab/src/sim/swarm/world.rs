@@ -398,7 +398,9 @@ impl World {
                 drop(known);
                 let number = number
                     .filter(|n| self.plan.topics[*n].config.topic.name == topic.name)
-                    .ok_or_else(|| anyhow!("{topic:?} was offered under {channel:?} by nobody"))?;
+                    .ok_or_else(|| {
+                        anyhow!("{topic:?} was offered on {channel:?} by no publisher")
+                    })?;
                 self.want(number, true);
                 Ok(())
             }
@@ -407,7 +409,7 @@ impl World {
                 let mut known = self.topics_between(partner, station);
                 let topic = known.find(|n| self.channels[*n] == channel);
                 drop(known);
-                let topic = topic.ok_or_else(|| anyhow!("a message came on {channel:?}"))?;
+                let topic = topic.ok_or_else(|| anyhow!("a message arrived on {channel:?}"))?;
                 let transit = self.transit[station] + self.relayed_transit(partner, station);
                 self.oracle.delivered(&Delivery {
                     topic,
@@ -482,7 +484,7 @@ impl World {
         let sum = stats.queued + stats.sent + stats.delivered + stats.dropped.total();
         if stats.accepted != self.accepted[topic] || sum != stats.accepted {
             let accepted = self.accepted[topic];
-            bail!("{accepted} messages of /{topic} were accepted, and counted {stats:?}");
+            bail!("{accepted} messages of /{topic} were accepted, but the counters are {stats:?}");
         }
         let TopicPlan { from, to, .. } = self.plan.topics[topic];
         let sessions = |a, b| self.acquaintances.get(&(a, b)).map_or(0, |known| known.sessions);
@@ -494,7 +496,7 @@ impl World {
         let known = self.oracle.deliveries(topic) + self.inward(topic).dropped.total();
         if stats.delivered > known {
             bail!(
-                "{} messages of /{topic} are said to be delivered; the subscriber knows of {known}",
+                "{} messages of /{topic} are counted as delivered; the subscriber received {known}",
                 stats.delivered
             );
         }
@@ -509,7 +511,7 @@ impl World {
         let allowed = self.plan.stations[station].config.queue_bytes as u64;
         if view.queued_bytes > allowed + own + view.queued_messages as u64 {
             bail!(
-                "{} bytes wait at station {station} for {partner}; {allowed} are allowed, and {own} of the session",
+                "{} bytes are queued at station {station} for {partner}; allowed: {allowed}, and {own} of the session",
                 view.queued_bytes
             );
         }

@@ -61,7 +61,7 @@ impl Measured {
     fn page(&self) -> String {
         format!(
             "# Comparison of rate controllers\n\n\
-             Made by `tautline-lab validate rates --docs docs`, in virtual time: the same code gives the same figures, and a change of behaviour is a diff here.\n\n{}\n{}\n{}\n{}\n{}",
+             Made by `tautline-lab validate rates --docs docs`, in virtual time. The same code gives the same figures, so a change of behaviour appears as a diff of this page.\n\n{}\n{}\n{}\n{}\n{}",
             table::section(&self.cells),
             steps::section(&self.steps),
             pauses::section(&self.pauses),

@@ -117,6 +117,6 @@ pub fn section(pauses: &[Pause]) -> String {
     );
     format!(
         "## Pauses\n\n\
-         A burst of {BURST_S} s, {PAUSE_S} s in which nothing or only a laser's scans are sent, and a burst again, with `auto`: payload that arrived in the last three seconds before the pause and in the first second after it, of what fits.\n\n{rows}"
+         With `auto`: a burst of {BURST_S} s, a pause of {PAUSE_S} s in which nothing or only a laser's scans are sent, and another burst. Figures are the payload that arrived in the last three seconds before the pause and in the first second after it, as a percentage of the payload that fits.\n\n{rows}"
     )
 }

@@ -180,8 +180,8 @@ pub fn section(channels: &[Channel]) -> String {
             column("robots", |channel| channel.stations.to_string()),
             column("sending", |channel| channel.sender.words().into()),
             column("fairness", |channel| format!("{:.3}", channel.jain)),
-            column("of seconds, median", |channel| format!("{:.2}", channel.median_jain)),
-            column("least", |channel| format!("{:.2}", channel.least_jain)),
+            column("median of seconds", |channel| format!("{:.2}", channel.median_jain)),
+            column("minimum", |channel| format!("{:.2}", channel.least_jain)),
             column("sum", |channel| format!("{:.0} %", channel.ip_percent)),
             column("laser p99, each", |channel| {
                 let all = channel.laser_p99_ms.iter().map(|ms| format!("{ms:.0}"));
@@ -191,11 +191,11 @@ pub fn section(channels: &[Channel]) -> String {
     );
     format!(
         "## Several nodes on one channel\n\n\
-         Robots send more bulk than fits to one base on one 802.11 channel, in one collision domain; {SECONDS} s, of which the first does not count. \
-         Fairness is Jain's index of bulk: over all, and the median and the least of its seconds. \
-         Sum: IP bytes of all, reports included, of what the same number of stations brings that always have a full UDP packet. \
-         Laser: the 99th percentile in ms of each robot's 1 KB every {LASER_EVERY_MS} ms at priority 200. \
-         On EDCA the packets' classes lead to access categories.\n\n{rows}"
+         Robots send more bulk than fits to one base on one 802.11 channel, in one collision domain. A run lasts {SECONDS} s; its first second does not count. \
+         Fairness is Jain's index of bulk: over the whole time, and the median and the minimum of its values for single seconds. \
+         Sum: IP bytes of all robots, reports included, as a percentage of those of the same number of stations that always have a full UDP packet. \
+         Laser: the 99th percentile of delay in ms, for each robot's 1 KB every {LASER_EVERY_MS} ms at priority 200. \
+         On EDCA, the class of a packet selects the access category.\n\n{rows}"
     )
 }
 

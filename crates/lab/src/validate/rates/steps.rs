@@ -197,8 +197,8 @@ pub fn section(steps: &[Step]) -> String {
         &[
             column("slow link", |step: &Step| step.slow_link.name().into()),
             column("controller", |step| step.controller.into()),
-            column("laser: fallen", |step| format!("{:.1}", step.down_ms)),
-            column("back", |step| format!("{:.1}", step.up_ms)),
+            column("laser after the fall", |step| format!("{:.1}", step.down_ms)),
+            column("after the return", |step| format!("{:.1}", step.up_ms)),
             column(format!("steady at {LOW_MBPS} Mbps"), |step| {
                 format!("{:.1}", step.steady_low_ms)
             }),
@@ -210,9 +210,9 @@ pub fn section(steps: &[Step]) -> String {
     );
     format!(
         "## Steps\n\n\
-         The slow link falls from {HIGH_MBPS} to {LOW_MBPS} Mbps, comes back, and falls again, with always 20 % more bulk than {HIGH_MBPS} Mbps carry; the worst of {SEEDS} seeds. \
-         Laser: its longest delay in ms in the second after the rate fell, in the second after it came back, and from half a second after either. \
-         Bulk: from half a second after a change on, of what fits beside the laser.\n\n\
+         The rate of the slow link falls from {HIGH_MBPS} to {LOW_MBPS} Mbps, returns, and falls again. The bulk load is always 20 % more than {HIGH_MBPS} Mbps. Figures are the worst of {SEEDS} seeds. \
+         Laser: its longest delay in ms in the second after the fall, in the second after the return, and from half a second after each change. \
+         Bulk: from half a second after each change, as a percentage of the bulk that fits alongside the laser.\n\n\
          {rows}\n![Rate sent, and queue before the bottleneck](steps.png)\n"
     )
 }

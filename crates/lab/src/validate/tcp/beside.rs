@@ -132,7 +132,7 @@ pub fn section(pairs: &[Pair]) -> String {
             column("TCP", |pair: &Pair| pair.congestion.into()),
             column("first", |pair| pair.first.name().into()),
             column("TCP's share", |pair| format!("{:.1} %", pair.tcp_percent)),
-            column("Tautline's", |pair| {
+            column("Tautline's share", |pair| {
                 format!("{:.1} %{}", pair.tautline_percent, late(&pair.emulator))
             }),
             column("laser", |pair| format!("{:.0}", pair.laser_p99_ms)),
@@ -148,9 +148,9 @@ pub fn section(pairs: &[Pair]) -> String {
     let seconds: String = (0..SECONDS as usize).map(second).collect();
     format!(
         "## A TCP download alongside Tautline\n\n\
-         Both at once, at {MBPS} Mbps without losses, through the router's one queue of 300 KB (400 ms): one from the start, the other from {SECOND_S} s on. Of the link, in the last 10 of {SECONDS} s; the laser's 99th percentile in ms, and its messages that did not arrive.\n\n\
+         Both senders share a link of {MBPS} Mbps without losses, and the router's single queue of 300 KB (400 ms). One sends from the start, the other from {SECOND_S} s on. Shares are percentages of the link in the last 10 of {SECONDS} s. Laser: the 99th percentile of its delay in ms, and its messages that did not arrive.\n\n\
          {rows}\n\
-         Second by second, in the first run: TCP's payload / Tautline's bulk in Mbps / the laser's longest delay in ms.\n\n{}{}{seconds}",
+         For each second of the first run: TCP's payload in Mbps / Tautline's bulk in Mbps / the laser's longest delay in ms.\n\n{}{}{seconds}",
         markdown_row(titles),
         markdown_rule(1 + pairs.len())
     )

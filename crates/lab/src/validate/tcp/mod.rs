@@ -69,19 +69,19 @@ impl Measured {
     fn page(&self) -> String {
         let Self { kernel, build, runs, .. } = self;
         let what = match runs {
-            1 => "one run of each".to_owned(),
-            _ => format!("medians of {runs} runs of each"),
+            1 => "those of one run of each case".to_owned(),
+            _ => format!("medians of {runs} runs of each case"),
         };
         let late = match self.is_late() {
             true => format!(
-                "*Late*: the emulator was late in {ATTEMPTS} attempts (99 % of frames at most 400 us is asked for), and the figure is of the least late of them.\n\n"
+                "*Late*: the emulator was late in all {ATTEMPTS} attempts (the limit is 400 us for 99 % of frames). The figure is that of the attempt with the least lateness.\n\n"
             ),
             false => String::new(),
         };
         format!(
             "# Comparison with kernel TCP\n\n\
-             Made by `tautline-lab validate tcp --runs {runs} --docs docs` in real time, by real nodes (a {build} build) and the TCP of this kernel ({kernel}), on a machine shared with others: {what}, and other runs give other figures. \
-             A robot sends over a wire of 1 Gbps to a router, from which a slow link (a queue of 300 KB, 1 ms) connects to the base; losses are of single packets in both directions, acknowledgements too. \
+             Made by `tautline-lab validate tcp --runs {runs} --docs docs` in real time, by real nodes (a {build} build) and the TCP of this kernel ({kernel}), on a machine shared with others. Figures are {what}; they differ from run to run. \
+             A robot sends over a wire of 1 Gbps to a router, and a slow link (a queue of 300 KB, 1 ms) connects the router to the base. Single packets are lost in both directions, acknowledgements included. \
              TCP always has more to send. Tautline, without any configuration of the link, sends 20 % more bulk than the link carries, at priority 20, and a laser's 1 KB every 20 ms at priority 200.\n\n\
              {late}{}\n{}\n{}",
             losses::section(&self.losses),

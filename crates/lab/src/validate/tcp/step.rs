@@ -82,8 +82,8 @@ pub fn run(runs: u64, progress: &Progress) -> Result<Step> {
 pub fn section(step: &Step) -> String {
     format!(
         "## A step\n\n\
-         Tautline alone; the link falls from {HIGH_MBPS} to {LOW_MBPS} Mbps and comes back {} s later. Laser: its longest delay in ms in the second after each change, and from then on. Bulk: from a second after a change on, of what fits beside the laser.\n\n\
-         | laser: fallen | back | later at {LOW_MBPS} Mbps | at {HIGH_MBPS} Mbps | laser lost | bulk at {LOW_MBPS} Mbps | at {HIGH_MBPS} Mbps |\n|---|---|---|---|---|---|---|\n\
+         Tautline is alone. The rate of the link falls from {HIGH_MBPS} to {LOW_MBPS} Mbps and returns {} s later. Laser: its longest delay in ms in the second after each change, and after that second. Bulk: from a second after each change, as a percentage of the bulk that fits alongside the laser.\n\n\
+         | laser after the fall | after the return | later at {LOW_MBPS} Mbps | at {HIGH_MBPS} Mbps | laser lost | bulk at {LOW_MBPS} Mbps | at {HIGH_MBPS} Mbps |\n|---|---|---|---|---|---|---|\n\
          | {:.1}{} | {:.1} | {:.1} | {:.1} | {} | {:.0} % | {:.0} % |\n",
         UP_S - DOWN_S,
         step.down_ms,

@@ -251,7 +251,7 @@ impl Peer {
         };
         while peer.keys.is_none() {
             if now.elapsed() > MEETING_PATIENCE {
-                let text = format!("no answer to a call in {MEETING_PATIENCE:?}");
+                let text = format!("no response to a handshake initiation in {MEETING_PATIENCE:?}");
                 return Err(io::Error::new(ErrorKind::TimedOut, text));
             }
             let call = peer.call();
