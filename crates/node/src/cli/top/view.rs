@@ -190,8 +190,8 @@ impl Screen<'_> {
             Column::right("bit/s", 5),
             Column::right("p50", 5),
             Column::right("p99 ms", 6),
-            Column::right("DONE", 5),
-            Column::right("WAIT", 4),
+            Column::right("DELIV", 5),
+            Column::right("QUEUE", 5),
             Column::flexible("DROPPED", 3),
         ];
         let mut topics: Vec<&TopicRates> = self.rates.topics.iter().collect();
