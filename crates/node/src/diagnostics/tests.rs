@@ -184,7 +184,7 @@ fn the_node_tells_of_its_gateway_and_of_what_is_new() {
     let mut now = status(11.0);
     let well = told(Some(&earlier), &now, "node");
     assert_eq!((well.level, &*well.message), (Level::Ok, "running"));
-    assert_eq!(value(&well, "ros1"), "http://localhost:11311 answers");
+    assert_eq!(value(&well, "ros1"), "http://localhost:11311 up");
     now.notices.push("two nodes are named 'base'".into());
     let told_new = told(Some(&earlier), &now, "node");
     assert_eq!((told_new.level, &*told_new.message), (Level::Warn, "two nodes are named 'base'"));
@@ -196,7 +196,7 @@ fn the_node_tells_of_its_gateway_and_of_what_is_new() {
     now.gateways[0].trouble = String::new();
     let absent = told(Some(&now), &now, "node");
     assert_eq!(absent.level, Level::Error);
-    assert_eq!(absent.message, "ros1 at http://localhost:11311 does not answer");
+    assert_eq!(absent.message, "ros1 at http://localhost:11311 is down");
 }
 
 #[test]

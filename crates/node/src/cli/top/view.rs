@@ -12,7 +12,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget;
 use tautline_node::rates::{LinkRates, RadioRates, Rates, TopicRates};
-use tautline_node::status::{PeerReport, Status};
+use tautline_node::status::{PeerReport, Status, up_or_down};
 
 /// Maximum number of notices at the bottom; the newest are shown.
 const MAX_NOTICES: usize = 3;
@@ -148,10 +148,9 @@ impl Screen<'_> {
         let mut second = Vec::new();
         for gateway in &status.gateways {
             let state = match (gateway.connected, gateway.trouble.is_empty()) {
-                (true, true) => "up".into(),
                 (true, false) => gateway.trouble.clone(),
-                (false, true) => "down".into(),
                 (false, false) => format!("down: {}", gateway.trouble),
+                (is_up, true) => up_or_down(is_up).into(),
             };
             second.push(Span::styled(
                 format!("{} {state}  ", gateway.kind),
@@ -262,7 +261,6 @@ impl Screen<'_> {
     }
 
     fn link(&self, link: &LinkRates) -> Row {
-        let state = if link.up { "up" } else { "down" };
         let usual = Style::new();
         let mut row = vec![
             Span::styled(link.peer.clone(), usual),
@@ -271,7 +269,7 @@ impl Screen<'_> {
                 if link.remote.is_empty() { UNKNOWN.into() } else { link.remote.clone() },
                 usual,
             ),
-            Span::styled(state, self.alarm(!link.up)),
+            Span::styled(up_or_down(link.up), self.alarm(!link.up)),
             Span::styled(milliseconds(link.rtt_ms), usual),
             Span::styled(percent(link.loss), usual),
             Span::styled(whole_bit_rate(link.available_bps), usual),
