@@ -299,12 +299,12 @@ impl Topics {
         if !names.is_empty() {
             return Ok(names);
         }
+        if self.local.is_empty() {
+            return Err("this node sends no topics".into());
+        }
         let known: Vec<_> = self.local.keys().map(String::as_str).collect();
-        let known = if known.is_empty() { "none".into() } else { known.join(", ") };
-        Err(format!(
-            "no topic sent by this node matches '{}'; its topics are: {known}",
-            pattern.as_str()
-        ))
+        let (pattern, known) = (pattern.as_str(), known.join(", "));
+        Err(format!("no topic sent by this node matches '{pattern}'; its topics are: {known}"))
     }
 
     /// Adds a change, and removes the parts of earlier changes that it replaces.
