@@ -65,8 +65,8 @@ pub(crate) enum Done {
     Decoded(Incoming),
     /// A message from a peer cannot be read.
     Unreadable {
+        peer: PeerId,
         topic: String,
-        source: Source,
         reason: String,
     },
     Localized {
@@ -229,7 +229,7 @@ impl Worker {
                 match self.contained(decoded) {
                     Ok(payload) => Done::Decoded(Incoming { payload, ..message }),
                     Err(reason) => {
-                        Done::Unreadable { topic: message.topic, source: message.source, reason }
+                        Done::Unreadable { peer: message.key.peer, topic: message.topic, reason }
                     }
                 }
             }
@@ -346,7 +346,7 @@ mod tests {
     fn message(payload: Vec<u8>) -> Outgoing {
         Outgoing {
             topic: "/x".into(),
-            source: Source(0),
+            source: Source::here(0),
             payload: payload.into(),
             encoded: false,
             published: Instant(0),

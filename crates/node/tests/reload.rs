@@ -330,7 +330,7 @@ impl Running {
     fn publish(&self, topic: &str, number: u64) {
         self.events.emit(Event::Message {
             topic: topic.into(),
-            source: Source(0),
+            source: Source::here(0),
             payload: Bytes::copy_from_slice(&number.to_le_bytes()),
             received: Instant::now(),
         });

@@ -25,7 +25,7 @@ use crate::notices::Notices;
 use crate::quota::Cause;
 use crate::status::TopicChange;
 use bytes::Bytes;
-use remote::{Absence, Catalog, Held, Publication, peer_of};
+use remote::{Absence, Catalog, Held, Publication};
 pub(crate) use remote::{ChannelKey, IncomingState};
 use rights::Rights;
 use services::Services;
@@ -186,8 +186,8 @@ impl Topics {
         match done {
             Done::Compressed(message) => self.send(now, message),
             Done::Decoded(message) => self.decoded(now, message),
-            Done::Unreadable { topic, source, reason } => {
-                self.peer_notice(now, peer_of(source), &format!("{topic}: {reason}"));
+            Done::Unreadable { peer, topic, reason } => {
+                self.peer_notice(now, peer, &format!("{topic}: {reason}"));
             }
             Done::Localized { key, foreign, found } => self.localized(now, key, &foreign, *found),
             Done::ServiceLocalized { key, foreign, found } => {

@@ -35,6 +35,9 @@ const WITHDRAWN_PER_SWEEP: usize = 1024;
 /// queued within lifespan and queue limits.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Bits of a publisher's number at a peer. They limit the publishers that a peer can name.
+const SOURCE_BITS: u32 = 0xff;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ChannelKey {
     pub(crate) peer: PeerId,
@@ -516,7 +519,7 @@ impl Topics {
             true => decompressed_size(&message.payload, self.max_message),
             false => message.payload.len(),
         };
-        let source = source_of(key.peer, message.source);
+        let source = Source::at_peer(key.peer.0, message.source & SOURCE_BITS);
         if !self.within_rate(now, key, bytes) || !self.may_keep(now, key, source, bytes) {
             return;
         }
@@ -589,15 +592,6 @@ impl Topics {
         self.peer_notice(now, key.peer, &text);
         false
     }
-}
-
-/// Returns the number here of a publisher at a peer; numbers are distinct across all peers.
-fn source_of(peer: PeerId, source: u32) -> Source {
-    Source(peer.0 << 8 | (source & 0xff))
-}
-
-pub(super) fn peer_of(source: Source) -> PeerId {
-    PeerId(source.0 >> 8)
 }
 
 /// Whether two topics have the same type. An unknown hash matches any hash.

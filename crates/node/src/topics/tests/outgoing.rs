@@ -159,7 +159,7 @@ fn the_last_message_of_each_latched_publisher_reaches_a_peer_that_comes_late() {
     world.publishes(0, "/map", 1, "one");
     world.publishes(0, "/map", 2, "two");
     world.publishes(0, "/map", 3, "three");
-    world.says(0, Event::SourceGone { topic: "/map".into(), source: Source(2) });
+    world.says(0, Event::SourceGone { topic: "/map".into(), source: Source::here(2) });
     // Another publisher, which is not latched: the topic is advertised again.
     world.says(0, Event::Offered(latched("/map")));
     world.told(2);
