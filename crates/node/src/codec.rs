@@ -22,7 +22,7 @@ use tautline_gateway::types::Dialect;
 use tautline_gateway::types::compose::Fields;
 use tautline_gateway::types::installed::Installed;
 use tautline_gateway::types::translate::{
-    LocalForm, ServiceTranslator, Translator, localize, localize_service,
+    LocalForm, ServiceTranslator, TranslatedService, Translator, localize, localize_service,
 };
 use tautline_gateway::{CallId, Outcome, Service, Source, Topic};
 use tautline_proto::{Instant, PeerId};
@@ -77,7 +77,7 @@ pub(crate) enum Done {
     ServiceLocalized {
         key: ChannelKey,
         foreign: Service,
-        found: Box<Result<(Service, ServiceTranslator), String>>,
+        found: Box<Result<TranslatedService, String>>,
     },
     Composed {
         topic: Topic,
