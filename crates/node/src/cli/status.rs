@@ -3,8 +3,8 @@
 
 use super::find::Daemon;
 use super::words::{
-    UNKNOWN, bytes, clock_offset, dropped, milliseconds, part_of_bytes, percent, short, uptime,
-    whole_bit_rate,
+    UNKNOWN, address, bytes, clock_offset, dropped, milliseconds, part_of_bytes, percent, short,
+    uptime, whole_bit_rate,
 };
 use super::{Failure, output};
 use std::collections::BTreeMap;
@@ -222,7 +222,7 @@ fn link(link: &LinkReport) -> [String; 12] {
     [
         link.peer.clone(),
         link.radio.clone(),
-        if link.remote.is_empty() { UNKNOWN.into() } else { link.remote.clone() },
+        address(&link.remote),
         up_or_down(link.up).into(),
         milliseconds(link.rtt_ms),
         percent(loss),

@@ -4,7 +4,7 @@
 use super::rows::{Column, Row, cut, rows};
 use crate::cli::status::arrow;
 use crate::cli::words::{
-    self, UNKNOWN, bit_rate, milliseconds, part_of_bytes, percent, short, whole_bit_rate,
+    self, UNKNOWN, milliseconds, part_of_bytes, percent, short, whole_bit_rate,
 };
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -261,26 +261,23 @@ impl Screen<'_> {
     }
 
     fn link(&self, link: &LinkRates) -> Row {
-        let usual = Style::new();
-        let mut row = vec![
-            Span::styled(link.peer.clone(), usual),
-            Span::styled(link.radio.clone(), usual),
-            Span::styled(
-                if link.remote.is_empty() { UNKNOWN.into() } else { link.remote.clone() },
-                usual,
-            ),
-            Span::styled(up_or_down(link.up), self.alarm(!link.up)),
-            Span::styled(milliseconds(link.rtt_ms), usual),
-            Span::styled(percent(link.loss), usual),
-            Span::styled(whole_bit_rate(link.available_bps), usual),
-            Span::styled(link.sent_bps.map_or(UNKNOWN.into(), bit_rate), usual),
-            Span::styled(link.received_bps.map_or(UNKNOWN.into(), bit_rate), usual),
+        let name = [link.peer.clone(), link.radio.clone(), words::address(&link.remote)];
+        let mut figures = vec![
+            milliseconds(link.rtt_ms),
+            percent(link.loss),
+            whole_bit_rate(link.available_bps),
+            words::known_bit_rate(link.sent_bps),
+            words::known_bit_rate(link.received_bps),
         ];
         if self.is_wide() {
-            row.push(Span::styled(percent(link.repairs), usual));
-            row.push(Span::styled(link.paced_by.clone(), usual));
+            figures.extend([percent(link.repairs), link.paced_by.clone()]);
         }
-        row
+        let state = Span::styled(up_or_down(link.up), self.alarm(!link.up));
+        name.into_iter()
+            .map(Span::raw)
+            .chain([state])
+            .chain(figures.into_iter().map(Span::raw))
+            .collect()
     }
 
     fn notices(&self, height: usize) -> Vec<Line<'static>> {
@@ -317,10 +314,10 @@ fn radio(radio: &RadioRates) -> Row {
         whole_bit_rate(radio.configured_bps),
         whole_bit_rate(radio.measured_bps),
         part_of_bytes(radio.in_flight_bytes, radio.in_flight_limit_bytes),
-        radio.sent_bps.map_or(UNKNOWN.into(), bit_rate),
+        words::known_bit_rate(radio.sent_bps),
         radio.sent_pps.map_or(UNKNOWN.into(), short),
     ];
-    texts.into_iter().map(|text| Span::styled(text, Style::new())).collect()
+    texts.into_iter().map(Span::raw).collect()
 }
 
 /// Sorts the largest value first; equal and unknown values keep the node's order.
