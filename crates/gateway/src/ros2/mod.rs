@@ -194,9 +194,9 @@ impl Ros2 {
     fn publish(&self, topic: &str, source: Source, payload: Bytes) {
         let Some(publication) = lock(&self.publications).get(topic).cloned() else { return };
         let bytes = payload.len();
-        if !self.shared.backlog.admit(bytes) {
-            self.shared.rejections.add(topic, Reason::GatewayBehind);
-        } else if self.outbound.send(Outbound { publication, source, payload }).is_err() {
+        if self.shared.admit(topic, bytes)
+            && self.outbound.send(Outbound { publication, source, payload }).is_err()
+        {
             self.shared.backlog.release(bytes);
         }
     }
