@@ -4,7 +4,7 @@
 
 mod reference;
 
-use reference::{configuration, limits, schema};
+use reference::{audit, configuration, limits, schema};
 use serde_json::{Value as Json, json};
 use std::path::Path;
 
@@ -38,7 +38,7 @@ fn the_schema_follows_the_table() {
 
 #[test]
 fn the_audit_logs_reference_follows_its_events() {
-    check("audit.md", &tautline_node::audit::reference::markdown());
+    check("audit.md", &audit::markdown());
 }
 
 fn fits(file: Json) -> bool {
