@@ -111,10 +111,28 @@ impl Default for Qos {
     }
 }
 
-/// Distinguishes the publishers of one topic, so that the latched messages of each are kept. Below
-/// [`MAX_SOURCES`]; reused when a publisher leaves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub struct Source(pub u32);
+/// A publisher of one topic: distinguishes publishers, so that the latched messages of each are
+/// kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Source {
+    /// Number of the peer at which it publishes; `None` means this robot.
+    pub peer: Option<u32>,
+    /// Its number there. Numbers of ROS publishers are below [`MAX_SOURCES`], and are reused when a
+    /// publisher leaves.
+    pub number: u32,
+}
+
+impl Source {
+    /// Returns a publisher on this robot.
+    pub const fn here(number: u32) -> Self {
+        Self { peer: None, number }
+    }
+
+    /// Returns a publisher at a peer.
+    pub const fn at_peer(peer: u32, number: u32) -> Self {
+        Self { peer: Some(peer), number }
+    }
+}
 
 /// Publishers of one topic distinguished on one robot; further ones share the last number.
 pub const MAX_SOURCES: u32 = 64;

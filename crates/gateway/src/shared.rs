@@ -5,7 +5,7 @@ use crate::GatewayStatus;
 use crate::backlog::Backlog;
 use crate::drops::Drops;
 use crate::lock::lock;
-use crate::rejections::Rejections;
+use crate::rejections::{Reason, Rejections};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,6 +23,15 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// Whether the backlog has room for a message of the topic; if not, it counts as rejected.
+    pub fn admit(&self, topic: &str, bytes: usize) -> bool {
+        let admitted = self.backlog.admit(bytes);
+        if !admitted {
+            self.rejections.add(topic, Reason::GatewayBehind);
+        }
+        admitted
+    }
+
     pub fn status(&self, kind: &'static str, location: &str) -> GatewayStatus {
         GatewayStatus {
             kind,

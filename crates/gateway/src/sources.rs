@@ -18,16 +18,16 @@ impl SourceNumbers {
         let free = (0..MAX_SOURCES).find(|number| !self.users.contains_key(number));
         let number = free.unwrap_or(MAX_SOURCES - 1);
         *self.users.entry(number).or_default() += 1;
-        Source(number)
+        Source::here(number)
     }
 
     /// Releases a number; `true`: it is free, and the release is to be reported.
     pub fn release(&mut self, source: Source) -> bool {
-        let users = self.users.entry(source.0).or_default();
+        let users = self.users.entry(source.number).or_default();
         *users = users.saturating_sub(1);
         let gone = *users == 0;
         if gone {
-            self.users.remove(&source.0);
+            self.users.remove(&source.number);
         }
         gone && !self.silent
     }
@@ -41,12 +41,12 @@ mod tests {
     fn source_numbers_are_the_lowest_free_and_the_last_is_shared() {
         let mut numbers = SourceNumbers::default();
         for expected in 0..MAX_SOURCES {
-            assert_eq!(numbers.take(), Source(expected));
+            assert_eq!(numbers.take(), Source::here(expected));
         }
-        assert_eq!(numbers.take(), Source(MAX_SOURCES - 1));
-        assert!(!numbers.release(Source(MAX_SOURCES - 1)), "still shared");
-        assert!(numbers.release(Source(MAX_SOURCES - 1)));
-        assert!(numbers.release(Source(3)));
-        assert_eq!(numbers.take(), Source(3));
+        assert_eq!(numbers.take(), Source::here(MAX_SOURCES - 1));
+        assert!(!numbers.release(Source::here(MAX_SOURCES - 1)), "still shared");
+        assert!(numbers.release(Source::here(MAX_SOURCES - 1)));
+        assert!(numbers.release(Source::here(3)));
+        assert_eq!(numbers.take(), Source::here(3));
     }
 }

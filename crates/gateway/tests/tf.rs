@@ -229,7 +229,7 @@ fn decoded(message: &[u8]) -> Pose {
 }
 
 fn add(merger: &mut Merger, source: u32, poses: &[Pose]) -> usize {
-    merger.add(Source(source), Encoding::Ros1.parse(&ros1(poses)).unwrap())
+    merger.add(Source::here(source), Encoding::Ros1.parse(&ros1(poses)).unwrap())
 }
 
 #[test]
@@ -251,9 +251,9 @@ fn repetitions_are_no_news_but_changes_and_departed_publishers_are() {
     add(&mut merger, 1, &[pose("base_link", "laser", 9, 1.5)]);
     assert!(merger.has_news());
     merger.sent(true);
-    merger.remove(Source(3));
+    merger.remove(Source::here(3));
     assert!(!merger.has_news(), "nobody left");
-    merger.remove(Source(2));
+    merger.remove(Source::here(2));
     assert!(merger.has_news());
     assert_eq!(merged(&merger), [pose("base_link", "laser", 9, 1.5)]);
 }
@@ -267,7 +267,7 @@ fn the_publisher_of_a_frame_that_changed_last_holds_until_it_leaves() {
     add(&mut merger, 1, &[pose("base_link", "laser", 3, 1.0)]);
     assert!(!merger.has_news(), "or two that repeat themselves would take turns for ever");
     assert_eq!(merged(&merger), [pose("base_link", "laser", 2, 2.0)]);
-    merger.remove(Source(2));
+    merger.remove(Source::here(2));
     assert_eq!(merged(&merger), [pose("base_link", "laser", 3, 1.0)]);
 }
 
@@ -354,7 +354,7 @@ proptest! {
                     poses.iter().for_each(|pose| model.add(source(from), pose));
                 }
                 Happening::Gone(from) if keep => {
-                    merger.remove(Source(from));
+                    merger.remove(Source::here(from));
                     model.0.retain(|(source, _)| *source != from);
                 }
                 Happening::Gone(_) => {}

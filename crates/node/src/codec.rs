@@ -22,7 +22,7 @@ use tautline_gateway::types::Dialect;
 use tautline_gateway::types::compose::Fields;
 use tautline_gateway::types::installed::Installed;
 use tautline_gateway::types::translate::{
-    LocalForm, ServiceTranslator, Translator, localize, localize_service,
+    LocalForm, ServiceTranslator, TranslatedService, Translator, localize, localize_service,
 };
 use tautline_gateway::{CallId, Outcome, Service, Source, Topic};
 use tautline_proto::{Instant, PeerId};
@@ -65,8 +65,8 @@ pub(crate) enum Done {
     Decoded(Incoming),
     /// A message from a peer cannot be read.
     Unreadable {
+        peer: PeerId,
         topic: String,
-        source: Source,
         reason: String,
     },
     Localized {
@@ -77,7 +77,7 @@ pub(crate) enum Done {
     ServiceLocalized {
         key: ChannelKey,
         foreign: Service,
-        found: Box<Result<(Service, ServiceTranslator), String>>,
+        found: Box<Result<TranslatedService, String>>,
     },
     Composed {
         topic: Topic,
@@ -229,7 +229,7 @@ impl Worker {
                 match self.contained(decoded) {
                     Ok(payload) => Done::Decoded(Incoming { payload, ..message }),
                     Err(reason) => {
-                        Done::Unreadable { topic: message.topic, source: message.source, reason }
+                        Done::Unreadable { peer: message.key.peer, topic: message.topic, reason }
                     }
                 }
             }
@@ -346,7 +346,7 @@ mod tests {
     fn message(payload: Vec<u8>) -> Outgoing {
         Outgoing {
             topic: "/x".into(),
-            source: Source(0),
+            source: Source::here(0),
             payload: payload.into(),
             encoded: false,
             published: Instant(0),

@@ -14,6 +14,8 @@ const MAX_FILE: u64 = 4096;
 const LABEL: &str = "tautline-secret-key:";
 /// Permissions with which others than the owner could read or change the file.
 const OTHERS: u32 = 0o077;
+/// User id of root.
+const ROOT: u32 = 0;
 
 /// The reason why a key file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +38,7 @@ pub enum KeyFileError {
         mode: u32,
     },
     /// Another user could change the file, or give it away.
-    #[error("{}: found the owner with user id {owner}; allowed: {user}, the user of this program, or root. If {owner} is the user of the daemon, run this program as that user; otherwise: chown {user} {}", .path.display(), .path.display())]
+    #[error("{}: found the owner with user id {owner}; allowed: {}. If {owner} is the user of the daemon, run this program as that user (sudo -u '#{owner}'); otherwise: chown {} {}", .path.display(), allowed_owners(*.user), user_name(*.user), .path.display())]
     Owner {
         /// The file.
         path: PathBuf,
@@ -53,6 +55,15 @@ pub enum KeyFileError {
         /// The contents, in words.
         found: &'static str,
     },
+}
+
+fn user_name(id: u32) -> String {
+    if id == ROOT { "root".into() } else { id.to_string() }
+}
+
+fn allowed_owners(user: u32) -> String {
+    let or_root = if user == ROOT { "" } else { ", or root" };
+    format!("{}, the user of this program{or_root}", user_name(user))
 }
 
 /// Reads a key that only its owner can read. The owner must be this process's user or root.
@@ -79,7 +90,7 @@ pub fn load(path: &Path) -> Result<SecretKey, KeyFileError> {
 
 /// The owner of a file can let others read it at any time, and replace the key.
 fn check_owner(path: &Path, owner: u32, user: u32) -> Result<(), KeyFileError> {
-    match owner == user || owner == 0 {
+    match owner == user || owner == ROOT {
         true => Ok(()),
         false => Err(KeyFileError::Owner { path: path.into(), owner, user }),
     }
@@ -178,7 +189,11 @@ mod tests {
         assert!(error.contains("640") && error.contains("chmod 600"), "{error}");
         let error = check_owner(&path, 1000, 999).unwrap_err().to_string();
         assert!(error.contains("If 1000 is the user of the daemon"), "{error}");
+        assert!(error.contains("allowed: 999, the user of this program, or root."), "{error}");
         assert!(error.contains("otherwise: chown 999"), "{error}");
+        let error = check_owner(&path, 1000, ROOT).unwrap_err().to_string();
+        assert!(error.contains("allowed: root, the user of this program."), "{error}");
+        assert!(error.contains("otherwise: chown root"), "{error}");
         assert!(check_owner(&path, 999, 999).is_ok() && check_owner(&path, 0, 999).is_ok());
         for bad in ["", "tautline-secret-key: AAAA", "hello", "a: b\nc: d"] {
             std::fs::write(&path, bad).unwrap();

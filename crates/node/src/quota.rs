@@ -10,9 +10,9 @@ use std::sync::LazyLock;
 use tautline_proto::{Duration, Instant, Place};
 
 /// Number of budgets that strangers share, by their addresses: one stranger uses one budget.
-pub(crate) const STRANGER_BUDGETS: u8 = 8;
+pub const STRANGER_BUDGETS: u8 = 8;
 /// Maximum local users in addition to root with budgets of their own; further users share one.
-pub(crate) const MAX_USERS: usize = 32;
+pub const MAX_USERS: usize = 32;
 /// Maximum separate budgets: peers, watchdogs and keys of a file, local users, and strangers.
 pub(crate) const MAX_BUDGETS: usize = 2048;
 /// The user whose budget nobody else can take.
@@ -63,14 +63,21 @@ impl fmt::Display for Cause {
 
 /// The log lines that each cause may trigger in a period.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Allowance {
-    pub(crate) period: Duration,
-    pub(crate) here: u32,
-    pub(crate) user: u32,
-    pub(crate) peer: u32,
-    pub(crate) key: u32,
-    pub(crate) stranger: u32,
-    pub(crate) safety: u32,
+pub struct Allowance {
+    /// The period.
+    pub period: Duration,
+    /// Of this node, its machine, and signals.
+    pub here: u32,
+    /// Of a local user.
+    pub user: u32,
+    /// Of a peer.
+    pub peer: u32,
+    /// Of a key that two nodes use.
+    pub key: u32,
+    /// Of strangers that share a budget.
+    pub stranger: u32,
+    /// Of a watchdog.
+    pub safety: u32,
 }
 
 impl Allowance {

@@ -45,6 +45,11 @@ pub struct Status {
     pub notices: Vec<String>,
 }
 
+/// Returns the word for the state of a gateway or link.
+pub fn up_or_down(is_up: bool) -> &'static str {
+    if is_up { "up" } else { "down" }
+}
+
 /// The middleware on this robot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GatewayReport {
@@ -52,7 +57,7 @@ pub struct GatewayReport {
     pub kind: String,
     /// Its address: `http://localhost:11311`, for example.
     pub location: String,
-    /// Whether it answers.
+    /// Whether it is up: it answers.
     pub connected: bool,
     /// The last trouble; empty if there is none.
     pub trouble: String,

@@ -9,9 +9,12 @@ use tautline_gateway::mapping::{Compression, treatment};
 use tautline_gateway::types::compose::Written;
 use tautline_node::config::{
     AuditConfig, Beacons, Config, MAX_FILE_BYTES, MAX_NESTING, Surroundings, Warning, parse,
-    reference, starter,
+    starter,
 };
 use tautline_proto::{Marking, Rate};
+
+/// A file that uses most of the format.
+const EXAMPLE: &str = include_str!("reference/example.yaml");
 
 fn surroundings() -> Surroundings {
     Surroundings {
@@ -88,7 +91,7 @@ fn a_name_is_enough_and_the_rest_has_defaults() {
 
 #[test]
 fn the_example_means_what_it_says() {
-    let (config, warnings) = checked(reference::EXAMPLE);
+    let (config, warnings) = checked(EXAMPLE);
     assert_eq!(warnings, []);
     let [base, robot2, robot3, robot4] = &config.peers[..] else { panic!("four peers") };
     assert_eq!((base.links[0].host.as_str(), base.links[0].port), ("10.0.0.2", 18470));
@@ -368,10 +371,10 @@ fn too_many_peers_or_rules_are_refused() {
 }
 
 fn damaged_example() -> impl Strategy<Value = String> {
-    let length = reference::EXAMPLE.len();
+    let length = EXAMPLE.len();
     let damage = (0..length, 0..12usize, "[ -~\\n\\t]{0,6}");
     proptest::collection::vec(damage, 1..6).prop_map(|cuts| {
-        let mut bytes = reference::EXAMPLE.as_bytes().to_vec();
+        let mut bytes = EXAMPLE.as_bytes().to_vec();
         for (start, cut, insert) in cuts {
             let start = start.min(bytes.len());
             let end = (start + cut).min(bytes.len());

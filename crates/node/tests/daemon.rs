@@ -5,7 +5,8 @@
 mod running;
 
 use running::enclosure::Enclosure;
-use running::{Place, free_port, hostile, wait_for};
+use running::hostile::call;
+use running::{Place, free_port, wait_for};
 use std::net::UdpSocket;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -18,11 +19,6 @@ use tautline_proto::wire::packet::{Packet, SessionHeader, start_response};
 /// Returns lines of a file: the listening address and the peers.
 fn lines(listen: impl std::fmt::Display, peers: &str) -> String {
     format!("listen: \"{listen}\"\npeers: {{ {peers} }}")
-}
-
-/// Returns the handshake initiation of a node without security to another node.
-fn call(name: &str, to: &str, drawn: u64) -> Vec<u8> {
-    hostile::call(name, to, drawn).1
 }
 
 /// Returns the same packet with another version of the format.
@@ -113,7 +109,7 @@ fn a_node_with_our_own_key_is_named() {
     let (place, port, other_port) = (Place::new(), free_port(), free_port());
     let base = place.start("base", &lines(format!("127.0.0.1:{port}"), ""));
     let far = UdpSocket::bind(("127.0.0.1", other_port)).unwrap();
-    far.send_to(&call("base", "base", 7), ("127.0.0.1", port)).unwrap();
+    far.send_to(&call("base", "base"), ("127.0.0.1", port)).unwrap();
     base.wait_for_notice(&["two nodes use the same key", &format!("127.0.0.1:{other_port}")]);
 }
 
@@ -163,7 +159,7 @@ fn another_version_is_named_and_not_answered() {
     let (place, port) = (Place::new(), free_port());
     let far = UdpSocket::bind("127.0.0.1:0").unwrap();
     let robot = place.start("robot", &lines(format!("127.0.0.1:{port}"), ""));
-    let newer = of_version(VERSION + 1, call("newer", "robot", 5));
+    let newer = of_version(VERSION + 1, call("newer", "robot"));
     far.send_to(&newer, ("127.0.0.1", port)).unwrap();
     let (address, version) = (far.local_addr().unwrap(), VERSION + 1);
     let words = [address.to_string(), format!("version {version}"), "'robot' has".into()];
@@ -197,10 +193,10 @@ impl Random {
     fn datagram(&mut self) -> Vec<u8> {
         let mut packet = match self.below(7) {
             0 => return self.bytes(1400),
-            1 => call("robot", "elsewhere", self.next()),
-            2 => call(&format!("stranger{}", self.next()), "base", 9),
+            1 => call("robot", "elsewhere"),
+            2 => call(&format!("stranger{}", self.next()), "base"),
             3 => start_response(1, self.next() as u32 | 1, &[7; 57]),
-            4 => of_version(self.next() as u8 & 0xf, call("other", "base", 9)),
+            4 => of_version(self.next() as u8 & 0xf, call("other", "base")),
             5 => emit_beacon(self.next(), [[7; 8], [8; 8]].into_iter()),
             _ => {
                 let (session, number) = (self.next() as u32, self.next() as u32);

@@ -4,10 +4,8 @@
 #[allow(dead_code)]
 mod running;
 
-#[path = "../../lab/src/bench/attack/peer/mod.rs"]
-mod peer;
-
-use peer::{Identity, Peer, data, topic};
+use running::hostile::peer::{Peer, data, topic};
+use running::hostile::{self, send};
 use running::{Daemon, Place, free_port, wait_for};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
@@ -40,10 +38,7 @@ fn short(name: &str) -> ShortName {
 
 /// Returns a hand-made peer with a session to the daemon at this port.
 fn meet(name: &str, port: u16) -> Peer {
-    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    socket.connect((Ipv4Addr::LOCALHOST, port)).unwrap();
-    let (secret, other) = (SecretKey::insecure(name), SecretKey::insecure(BASE).public());
-    Peer::meet(socket, Identity { name: name.into(), secret, other }).unwrap()
+    hostile::meet(name, BASE, port)
 }
 
 /// Whether a daemon runs; a dead one is a zombie until its `Daemon` is dropped.
@@ -171,10 +166,8 @@ fn a_peer_that_leaves_and_comes_does_not_fill_the_log() {
     let place = Place::new();
     let (daemon, port) = base(&place, "mallory: {}");
     let mut mallory = meet("mallory", port);
-    let mut goodbye = Vec::new();
-    put_goodbye(&mut goodbye);
     for number in 1..=1000 {
-        mallory.send(&goodbye).unwrap();
+        send(&mut mallory, put_goodbye);
         if number % 20 == 0 {
             mallory.listen_for(Duration::from_millis(2), |_| false).unwrap();
         }

@@ -123,7 +123,7 @@ fn publish_until(robot: &Running, mut done: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "in vain: {:?}", robot.image());
         robot.events.emit(Event::Message {
             topic: IMAGE.into(),
-            source: Source(0),
+            source: Source::here(0),
             payload: payload.clone(),
             received: Instant::now(),
         });

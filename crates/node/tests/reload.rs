@@ -175,7 +175,7 @@ fn a_wrong_file_changes_nothing_and_says_what_check_says() {
     let said = refused(&reload(&base, &[]));
     let place = format!("{}: listen: found {elsewhere}", file.display());
     assert!(said.contains(&place) && said.contains("realtime: found"), "{said}");
-    assert_eq!(said.matches("a change needs a restart").count(), 2, "{said}");
+    assert_eq!(said.matches("restart the daemon").count(), 2, "{said}");
     assert_eq!(base.peer_state("robot"), "up");
 }
 
@@ -330,7 +330,7 @@ impl Running {
     fn publish(&self, topic: &str, number: u64) {
         self.events.emit(Event::Message {
             topic: topic.into(),
-            source: Source(0),
+            source: Source::here(0),
             payload: Bytes::copy_from_slice(&number.to_le_bytes()),
             received: Instant::now(),
         });

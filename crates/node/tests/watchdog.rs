@@ -13,10 +13,11 @@ mod nodes;
 
 use bench::{Agent, bytes_of, free_port, wait_for};
 use nodes::Master;
-use running::hostile::Hostile;
+use running::hostile::{meet, offer_command, send};
 use running::{Daemon, Place};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
+use tautline_proto::wire::frame::{put_goodbye, put_ping};
 
 const TWIST: &str = "geometry_msgs/Twist";
 const NAME: &str = "/cmd_vel";
@@ -118,20 +119,19 @@ impl Drop for Stop<'_> {
 
 /// Connects, disconnects and advertises commands that it may not send, as fast as the daemon reads.
 fn misbehave(robot: &Daemon, port: u16, stop: &AtomicBool) -> u64 {
-    let (mut epoch, mut flaps) = (1, 0);
+    let mut flaps = 0;
     while !stop.load(Ordering::Relaxed) {
-        let mut worst = Hostile::meet("worst", "robot", port, epoch);
-        epoch += 1000;
+        let mut worst = meet("worst", "robot", port);
         for round in 0..10 {
             for turn in 0..20 {
-                worst.offer_command(1 + round * 20 + turn, &format!("/t{round}_{turn}"));
+                offer_command(&mut worst, 1 + round * 20 + turn, &format!("/t{round}_{turn}"));
             }
             // The loop has read the packets before.
             robot.status();
         }
         for _ in 0..20 {
-            worst.goodbye();
-            worst.ping();
+            send(&mut worst, put_goodbye);
+            send(&mut worst, put_ping);
             flaps += 1;
         }
     }

@@ -48,7 +48,6 @@ mod xmlrpc;
 
 use crate::networks::Network;
 use crate::plain::plain;
-use crate::rejections::Reason;
 use crate::shared::Shared;
 use crate::threads;
 use crate::types::installed::Installed;
@@ -209,9 +208,7 @@ impl Gateway for Ros1 {
             return;
         };
         let bytes = payload.len();
-        if !self.shared.backlog.admit(bytes) {
-            self.shared.rejections.add(topic, Reason::GatewayBehind);
-        } else if !self.order(Order::Do(command)) {
+        if self.shared.admit(topic, bytes) && !self.order(Order::Do(command)) {
             self.shared.backlog.release(bytes);
         }
     }

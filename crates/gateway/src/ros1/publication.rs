@@ -422,7 +422,7 @@ mod tests {
                 publication.admit_subscriber(peer, "/new", later()).is_err(),
                 "no message waits"
             );
-            publication.publish(Source(0), vec![0; 1 << 20].into());
+            publication.publish(Source::at_peer(0, 0), vec![0; 1 << 20].into());
             assert!(
                 publication.admit_subscriber(peer, "/new", Instant::now()).is_err(),
                 "not for long"
@@ -480,12 +480,12 @@ mod tests {
     #[test]
     fn the_last_message_of_each_source_is_latched_up_to_a_limit() {
         let mut publication = Publication::new(topic(), Arc::default());
-        publication.publish(Source(0), Bytes::from_static(b"old"));
+        publication.publish(Source::at_peer(0, 0), Bytes::from_static(b"old"));
         for number in 0..=MAX_SOURCES {
-            publication.publish(Source(number), Bytes::from_static(b"new"));
+            publication.publish(Source::at_peer(0, number), Bytes::from_static(b"new"));
         }
         assert_eq!(publication.latched.len(), MAX_SOURCES as usize);
-        assert_eq!(publication.latched[0], (Source(1), Bytes::from_static(b"new")));
+        assert_eq!(publication.latched[0], (Source::at_peer(0, 1), Bytes::from_static(b"new")));
     }
 
     #[test]

@@ -194,9 +194,9 @@ impl Ros2 {
     fn publish(&self, topic: &str, source: Source, payload: Bytes) {
         let Some(publication) = lock(&self.publications).get(topic).cloned() else { return };
         let bytes = payload.len();
-        if !self.shared.backlog.admit(bytes) {
-            self.shared.rejections.add(topic, Reason::GatewayBehind);
-        } else if self.outbound.send(Outbound { publication, source, payload }).is_err() {
+        if self.shared.admit(topic, bytes)
+            && self.outbound.send(Outbound { publication, source, payload }).is_err()
+        {
             self.shared.backlog.release(bytes);
         }
     }
@@ -228,16 +228,12 @@ fn write(shared: &Shared, messages: &Receiver<Outbound>) {
     }
 }
 
-/// The number of the Tautline node itself; peers have lower ones.
-const OWN_NODE: u32 = u32::MAX >> 8;
-
 fn enqueue(shared: &Shared, outbox: &mut Outbox<Outbound>, message: Outbound) {
-    // The node numbers sources by peer.
-    let peer = message.source.0 >> 8;
+    let peer = message.source.peer;
     let bytes = message.payload.len();
     // A watchdog's safe message follows the commands that arrived before it.
     let is_same = |queued: &Outbound| Arc::ptr_eq(&queued.publication, &message.publication);
-    let behind = (peer == OWN_NODE).then(|| outbox.last_with(is_same)).flatten();
+    let behind = if peer.is_none() { outbox.last_with(is_same) } else { None };
     let pushed = match behind {
         Some(other) => outbox.push(other, bytes, message),
         None => Err(message),

@@ -10,10 +10,10 @@ pub const MAX_BYTES: usize = crate::backlog::MAX_BYTES / 4;
 
 #[derive(Debug)]
 pub struct Outbox<M> {
-    /// The peers with queued messages.
-    peers: BTreeMap<u32, Queue<M>>,
+    /// The peers with queued messages; `None` is this node itself.
+    peers: BTreeMap<Option<u32>, Queue<M>>,
     /// The same peers in the order of service.
-    order: VecDeque<u32>,
+    order: VecDeque<Option<u32>>,
 }
 
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl<M> Default for Outbox<M> {
 
 impl<M> Outbox<M> {
     /// Queues a message of a peer; `Err` returns it if the peer's queue is full.
-    pub fn push(&mut self, peer: u32, bytes: usize, message: M) -> Result<(), M> {
+    pub fn push(&mut self, peer: Option<u32>, bytes: usize, message: M) -> Result<(), M> {
         let order = &mut self.order;
         let queue = self.peers.entry(peer).or_insert_with(|| {
             order.push_back(peer);
@@ -46,7 +46,7 @@ impl<M> Outbox<M> {
     }
 
     /// The peer whose last matching message is furthest back in its queue.
-    pub fn last_with(&self, matches: impl Fn(&M) -> bool) -> Option<u32> {
+    pub fn last_with(&self, matches: impl Fn(&M) -> bool) -> Option<Option<u32>> {
         let last =
             |queue: &Queue<M>| queue.messages.iter().rposition(|(_, queued)| matches(queued));
         let all = self.peers.iter().filter_map(|(peer, queue)| Some((last(queue)?, *peer)));
@@ -81,7 +81,7 @@ mod tests {
         let mut outbox = Outbox::default();
         let flood = (0..1000).map(|number| (1, number));
         for message in flood.chain([(2, 0), (2, 1), (3, 0)]) {
-            outbox.push(message.0, 1, message).unwrap();
+            outbox.push(Some(message.0), 1, message).unwrap();
         }
         let all: Vec<(u32, u32)> = std::iter::from_fn(|| outbox.next()).collect();
         assert_eq!(all[..6], [(1, 0), (2, 0), (3, 0), (1, 1), (2, 1), (1, 2)]);
@@ -93,25 +93,25 @@ mod tests {
     fn the_peer_with_the_last_matching_message_is_found() {
         let mut outbox = Outbox::default();
         for (peer, message) in [(1, 'a'), (1, 'b'), (2, 'b'), (2, 'b'), (2, 'b'), (2, 'a')] {
-            outbox.push(peer, 1, message).unwrap();
+            outbox.push(Some(peer), 1, message).unwrap();
         }
-        assert_eq!(outbox.last_with(|it| *it == 'a'), Some(2));
+        assert_eq!(outbox.last_with(|it| *it == 'a'), Some(Some(2)));
         assert_eq!(outbox.last_with(|it| *it == 'c'), None);
-        outbox.push(1, 1, 'b').unwrap();
-        assert_eq!(outbox.last_with(|it| *it == 'b'), Some(2));
+        outbox.push(Some(1), 1, 'b').unwrap();
+        assert_eq!(outbox.last_with(|it| *it == 'b'), Some(Some(2)));
     }
 
     #[test]
     fn a_peer_fills_its_own_queue_alone_in_number_and_in_bytes() {
         let mut outbox = Outbox::default();
         for number in 0..MAX_QUEUED {
-            outbox.push(1, 1, number).unwrap();
+            outbox.push(Some(1), 1, number).unwrap();
         }
-        assert_eq!(outbox.push(1, 1, 7), Err(7));
-        outbox.push(2, 2 * MAX_BYTES, 0).expect("one of any size");
-        assert_eq!(outbox.push(2, 1, 8), Err(8));
-        outbox.push(3, MAX_BYTES, 0).unwrap();
+        assert_eq!(outbox.push(Some(1), 1, 7), Err(7));
+        outbox.push(Some(2), 2 * MAX_BYTES, 0).expect("one of any size");
+        assert_eq!(outbox.push(Some(2), 1, 8), Err(8));
+        outbox.push(Some(3), MAX_BYTES, 0).unwrap();
         while outbox.next().is_some() {}
-        outbox.push(2, MAX_BYTES, 0).expect("what was taken does not count");
+        outbox.push(Some(2), MAX_BYTES, 0).expect("what was taken does not count");
     }
 }

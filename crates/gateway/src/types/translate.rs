@@ -90,7 +90,7 @@ pub fn localize(
     let topic = Topic { definition, ..offered.clone() };
     match own.filter(|own| *own != dialect_of(&topic.type_name)) {
         None => Ok(LocalForm { topic, translator: None, untrusted }),
-        Some(own) => match translate_topic(&topic, own, installed) {
+        Some(own) => match translate(&topic, own, installed) {
             Ok(Translated { mut topic, translator, is_certain }) => {
                 if !is_certain {
                     topic.definition = "".into();
@@ -107,18 +107,30 @@ pub fn localize_service(
     offered: &Service,
     own: Dialect,
     installed: &Installed,
-) -> Result<(Service, ServiceTranslator), String> {
+) -> Result<TranslatedService, String> {
     let (definition, untrusted) = split(trusted_service(offered, installed));
     let service = Service { definition, ..offered.clone() };
     translate_service(&service, own, installed).map_err(|error| with_reason(error, untrusted))
 }
 
 /// A topic in the other ROS.
-struct Translated {
-    topic: Topic,
-    translator: Translator,
+#[derive(Debug)]
+pub struct Translated {
+    /// The topic there.
+    pub topic: Topic,
+    /// The conversion of its messages.
+    pub translator: Translator,
     /// Whether the local layout is certain, though `topic.definition` is a peer's.
     is_certain: bool,
+}
+
+/// A service in the other ROS.
+#[derive(Debug)]
+pub struct TranslatedService {
+    /// The service there.
+    pub service: Service,
+    /// The conversion of its calls.
+    pub translator: ServiceTranslator,
 }
 
 fn split(found: Result<Arc<str>, Untrusted>) -> (Arc<str>, Option<Untrusted>) {
@@ -137,7 +149,7 @@ pub fn translate_service(
     service: &Service,
     to: Dialect,
     installed: &Installed,
-) -> Result<(Service, ServiceTranslator), String> {
+) -> Result<TranslatedService, String> {
     let theirs = dialect_of(&service.type_name);
     let name = short_name(&service.type_name);
     let own = installed.service(&name, to).map_err(|error| undefined(&service.type_name, &error));
@@ -169,7 +181,8 @@ pub fn translate_service(
         Dialect::Ros2 => (format!("{package}/srv/{own_name}"), String::new()),
     };
     let definition = format!("{}{BETWEEN}\n{}", local[0].text(), local[1].text()).into();
-    Ok((Service { name: service.name.clone(), type_name, type_hash, definition }, translator))
+    let service = Service { name: service.name.clone(), type_name, type_hash, definition };
+    Ok(TranslatedService { service, translator })
 }
 
 /// The schemas of request and response. The types after the response are for both.
@@ -196,20 +209,7 @@ pub(super) fn parts(
 
 /// The topic in ROS `to`, and the conversion of its messages. A type that is not `installed` is
 /// derived from the definition of the other side. The error is for a person.
-pub fn translate(
-    topic: &Topic,
-    to: Dialect,
-    installed: &Installed,
-) -> Result<(Topic, Translator), String> {
-    translate_topic(topic, to, installed).map(|done| (done.topic, done.translator))
-}
-
-/// As [`translate`], with the certainty of the result.
-fn translate_topic(
-    topic: &Topic,
-    to: Dialect,
-    installed: &Installed,
-) -> Result<Translated, String> {
+pub fn translate(topic: &Topic, to: Dialect, installed: &Installed) -> Result<Translated, String> {
     let foreign_name = short_name(&topic.type_name);
     let local_name = renamed(&foreign_name, to);
     let own = installed.definition(&local_name, to);
@@ -303,10 +303,11 @@ mod tests {
     #[test]
     fn a_topic_gets_the_name_hash_and_bytes_of_the_other_ros() {
         let none = Installed::default();
-        let (there, forth) =
+        let Translated { topic: there, translator: forth, .. } =
             translate(&topic("std_msgs/String", "string data\n"), Dialect::Ros2, &none).unwrap();
         assert_eq!((&*there.type_name, &*there.type_hash), ("std_msgs/msg/String", STRING_RIHS01));
-        let (here, back) = translate(&there, Dialect::Ros1, &none).unwrap();
+        let Translated { topic: here, translator: back, .. } =
+            translate(&there, Dialect::Ros1, &none).unwrap();
         assert_eq!((&*here.type_name, &*here.type_hash), ("std_msgs/String", STRING_MD5));
         assert_eq!(&*here.definition, "string data\n");
         let message = b"\x02\0\0\0hi";
@@ -318,11 +319,10 @@ mod tests {
     #[test]
     fn old_tf_becomes_tf2() {
         let nested = format!("x/Y[] transforms\n{}\nMSG: x/Y\nint32 a\n", "=".repeat(80));
-        let (there, _) =
-            translate(&topic("tf/tfMessage", &nested), Dialect::Ros2, &Installed::default())
-                .unwrap();
+        let old = topic("tf/tfMessage", &nested);
+        let there = translate(&old, Dialect::Ros2, &Installed::default()).unwrap().topic;
         assert_eq!(there.type_name, "tf2_msgs/msg/TFMessage");
-        let (back, _) = translate(&there, Dialect::Ros1, &Installed::default()).unwrap();
+        let back = translate(&there, Dialect::Ros1, &Installed::default()).unwrap().topic;
         assert_eq!(back.type_name, "tf2_msgs/TFMessage");
         assert!(back.definition.contains("MSG: x/Y\nint32 a"), "{}", back.definition);
     }
@@ -344,7 +344,7 @@ mod tests {
             type_hash: String::new(),
             definition: "bool data # on\n---\nbool success\nstring message\n".into(),
         };
-        let (here, calls) =
+        let TranslatedService { service: here, translator: calls } =
             translate_service(&service, Dialect::Ros1, &Installed::default()).unwrap();
         // As `rossrv md5 std_srvs/SetBool` says.
         assert_eq!(
@@ -354,7 +354,8 @@ mod tests {
         assert_eq!(calls.request(b"\x01").unwrap(), b"\0\x01\0\0\x01");
         let response = calls.response(b"\0\x01\0\0\x01\0\0\0\x03\0\0\0ok\0").unwrap();
         assert_eq!(response, b"\x01\x02\0\0\0ok");
-        let (there, back) = translate_service(&here, Dialect::Ros2, &Installed::default()).unwrap();
+        let TranslatedService { service: there, translator: back } =
+            translate_service(&here, Dialect::Ros2, &Installed::default()).unwrap();
         assert_eq!(there.type_name, "std_srvs/srv/SetBool");
         assert_eq!(back.response(&response).unwrap(), b"\0\x01\0\0\x01\0\0\0\x03\0\0\0ok\0");
         let broken = Service { definition: "bool data\n".into(), ..service };

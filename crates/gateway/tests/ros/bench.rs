@@ -182,7 +182,7 @@ impl Watched {
     }
 
     pub fn publish(&self, topic: &str, source: u32, payload: impl Into<bytes::Bytes>) {
-        let (source, payload) = (Source(source), payload.into());
+        let (source, payload) = (Source::at_peer(0, source), payload.into());
         self.gateway.handle(Command::Publish { topic: topic.into(), source, payload });
     }
 

@@ -14,12 +14,13 @@ mod event;
 mod files;
 mod journal;
 mod recorder;
-pub mod reference;
 mod time;
 mod writer;
 
+pub use crate::quota::{Allowance, MAX_USERS, STRANGER_BUDGETS};
 pub use event::{
     Actor, EVENTS, Event, EventEntry, Kind, MAX_CHANGES, MAX_TEXT, Misfit, Parting, Session, Text,
 };
 pub(crate) use recorder::Recorder;
+pub use recorder::{MAX_MERGED, RECORDED};
 pub use writer::{Audit, AuditError, AuditLog, MAX_QUEUED};

@@ -10,7 +10,7 @@ use tautline_proto::{Duration, Instant};
 /// Events recorded for each cause; enough for a peer of which a hundred topics are refused. A peer
 /// that causes as many events as possible writes 6 MB a day; the default files hold five days of
 /// that.
-pub(super) const RECORDED: Allowance = Allowance {
+pub const RECORDED: Allowance = Allowance {
     period: Duration::from_secs(600),
     here: 200,
     user: 200,
@@ -21,7 +21,7 @@ pub(super) const RECORDED: Allowance = Allowance {
 };
 
 /// Maximum number of events of each cause whose repetitions are counted instead of recorded.
-pub(super) const MAX_MERGED: usize = 16;
+pub const MAX_MERGED: usize = 16;
 
 /// Records events about peers, strangers and this node; counts events that exceed a quota.
 #[derive(Debug)]

@@ -27,8 +27,10 @@ struct Row {
 pub fn show(config: &Config, peer: &str, as_json: bool) -> Result<(), Failure> {
     let Some(peer) = config.peers.iter().find(|it| it.name == peer) else {
         let known: Vec<&str> = config.peers.iter().map(|it| it.name.as_str()).collect();
-        let known = if known.is_empty() { "none".into() } else { known.join(", ") };
-        return Err(Failure::new(format!("no peer '{peer}' in the file; its peers are: {known}")));
+        return Err(Failure::new(match known.join(", ") {
+            none if none.is_empty() => "the file has no peers".into(),
+            known => format!("no peer '{peer}' in the file; its peers are: {known}"),
+        }));
     };
     let rows = rows(config, peer);
     if as_json {

@@ -3,15 +3,15 @@
 
 use super::find::Daemon;
 use super::words::{
-    UNKNOWN, bytes, clock_offset, dropped, milliseconds, part_of_bytes, percent, short, uptime,
-    whole_bit_rate,
+    UNKNOWN, address, bytes, clock_offset, dropped, milliseconds, part_of_bytes, percent, short,
+    uptime, whole_bit_rate,
 };
 use super::{Failure, output};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use tautline_node::status::{
     Direction, GatewayReport, LinesReport, LinkReport, PeerReport, RadioReport, Status,
-    TopicReport, WaitingReport, WatchdogReport,
+    TopicReport, WaitingReport, WatchdogReport, up_or_down,
 };
 
 /// Arguments of `tautline status`.
@@ -44,13 +44,10 @@ pub fn in_words(status: &Status) -> String {
         security(status),
     );
     for gateway in &status.gateways {
-        let state = if gateway.connected { "answers" } else { "does not answer" };
-        let trouble = if gateway.trouble.is_empty() {
-            String::new()
-        } else {
-            format!(": {}", gateway.trouble)
-        };
-        let _ = writeln!(text, "{}  {} {state}{trouble}", gateway.kind, gateway.location);
+        let GatewayReport { kind, location, trouble, .. } = gateway;
+        let state = up_or_down(gateway.connected);
+        let colon = if trouble.is_empty() { "" } else { ": " };
+        let _ = writeln!(text, "{kind}  {location} {state}{colon}{trouble}");
         text.push_str(&rejected(gateway));
     }
     section(
@@ -225,8 +222,8 @@ fn link(link: &LinkReport) -> [String; 12] {
     [
         link.peer.clone(),
         link.radio.clone(),
-        if link.remote.is_empty() { UNKNOWN.into() } else { link.remote.clone() },
-        if link.up { "up" } else { "down" }.into(),
+        address(&link.remote),
+        up_or_down(link.up).into(),
         milliseconds(link.rtt_ms),
         percent(loss),
         whole_bit_rate(link.available_bps),

@@ -40,8 +40,18 @@ pub fn bit_rate(bits_per_second: f64) -> String {
 }
 
 /// Formats bits per second, if they are known.
+pub fn known_bit_rate(bits_per_second: Option<f64>) -> String {
+    bits_per_second.map_or(UNKNOWN.into(), bit_rate)
+}
+
+/// Formats whole bits per second, if they are known.
 pub fn whole_bit_rate(bits_per_second: Option<u64>) -> String {
-    bits_per_second.map_or(UNKNOWN.into(), |bps| bit_rate(bps as f64))
+    known_bit_rate(bits_per_second.map(|bps| bps as f64))
+}
+
+/// Returns the address of a link, if it is known.
+pub fn address(remote: &str) -> String {
+    if remote.is_empty() { UNKNOWN.into() } else { remote.into() }
 }
 
 /// Formats bytes as a part of their limit.

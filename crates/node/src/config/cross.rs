@@ -106,7 +106,7 @@ impl Findings {
         for peer in file.named("peers") {
             let place = format!("peers.{}.key", peer.text);
             let Some((at, Value::Key(key))) = peer.section.single("key") else {
-                // A key that is present but invalid has already been reported.
+                // A wrong key has already been reported.
                 if secure && !peer.section.is_given("key") {
                     let allowed = "the peer's public key, which `tautline keygen` shows on that \
                                    robot; or 'security: none' at the top, on closed test networks";

@@ -77,15 +77,35 @@ pub enum Kind {
     OneOf(&'static [&'static str]),
 }
 
-/// A parsed value within its range.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Value {
+/// Defines [`Value`], and the conversion of a value to the type that its variant holds.
+macro_rules! values {
+    ($($(#[$doc:meta])* $variant:ident($type:ty),)*) => {
+        /// A parsed value within its range.
+        #[derive(Debug, Clone, PartialEq)]
+        pub enum Value {
+            $($(#[$doc])* $variant($type),)*
+            /// Remote host and port.
+            Endpoint(String, Option<u16>),
+        }
+
+        $(impl TryFrom<&Value> for $type {
+            type Error = ();
+
+            fn try_from(value: &Value) -> Result<Self, ()> {
+                match value {
+                    Value::$variant(held) => Ok(held.clone()),
+                    _ => Err(()),
+                }
+            }
+        })*
+    };
+}
+
+values! {
     /// Name, path, URI or word.
     Text(String),
     /// Local address and port.
     Listen(SocketAddr),
-    /// Remote host and port.
-    Endpoint(String, Option<u16>),
     /// Name or pattern.
     Pattern(Pattern),
     /// Public key that identifies a peer.
@@ -109,34 +129,6 @@ impl Value {
     pub fn held<T: for<'v> TryFrom<&'v Value>>(&self) -> Option<T> {
         self.try_into().ok()
     }
-}
-
-macro_rules! conversions {
-    ($($variant:ident($type:ty),)*) => {$(
-        impl TryFrom<&Value> for $type {
-            type Error = ();
-
-            fn try_from(value: &Value) -> Result<Self, ()> {
-                match value {
-                    Value::$variant(held) => Ok(held.clone()),
-                    _ => Err(()),
-                }
-            }
-        }
-    )*};
-}
-
-conversions! {
-    Text(String),
-    Listen(SocketAddr),
-    Pattern(Pattern),
-    Key(PublicKey),
-    Network(Network),
-    Flag(bool),
-    Whole(u64),
-    Pacing(Rate),
-    Real(f64),
-    Duration(Duration),
 }
 
 impl Kind {

@@ -9,8 +9,6 @@ mod assemble;
 mod cross;
 pub mod kind;
 mod problem;
-pub mod reference;
-pub mod schema;
 pub mod starter;
 mod surroundings;
 pub mod table;

@@ -22,7 +22,8 @@ struct Entry {
     at: Position,
     /// Whether the key is in the file, not a default.
     given: bool,
-    content: Content,
+    /// `None` if the value is wrong, which has been reported.
+    content: Option<Content>,
 }
 
 pub type At<T> = (Position, T);
@@ -81,7 +82,7 @@ impl Section {
     /// Returns the value under `key` and its position.
     pub fn single(&self, key: &str) -> Option<At<&Value>> {
         match self.entries.get(key)? {
-            Entry { at, content: Content::Single(value), .. } => Some((*at, value)),
+            Entry { at, content: Some(Content::Single(value)), .. } => Some((*at, value)),
             _ => None,
         }
     }
@@ -116,7 +117,7 @@ impl Section {
         }
     }
 
-    /// Whether `key` is in the file and valid.
+    /// Whether `key` is in the file, with a valid value or a wrong one.
     pub fn is_given(&self, key: &str) -> bool {
         self.entries.get(key).is_some_and(|entry| entry.given)
     }
@@ -127,7 +128,7 @@ impl Section {
     }
 
     fn content(&self, key: &str) -> Option<&Content> {
-        self.entries.get(key).map(|entry| &entry.content)
+        self.entries.get(key)?.content.as_ref()
     }
 }
 
@@ -162,22 +163,18 @@ impl Walk<'_> {
         path: &str,
     ) -> Section {
         let mut entries = BTreeMap::new();
-        let mut seen = Vec::new();
         for (key, value) in keys {
             let Some(setting) = settings.iter().find(|s| s.name == key.name) else {
                 let found = format!("the unknown key {}", quoted(&key.name));
                 self.wrong::<()>(key.at, path, found, allowed_keys(settings, &key.name));
                 continue;
             };
-            seen.push(setting.name);
-            if let Some(content) = self.shape(&setting.shape, value, &join(path, setting.name)) {
-                entries.insert(setting.name, Entry { at: key.at, given: true, content });
-            }
+            let content = self.shape(&setting.shape, value, &join(path, setting.name));
+            entries.insert(setting.name, Entry { at: key.at, given: true, content });
         }
-        for setting in settings.iter().filter(|s| !seen.contains(&s.name)) {
-            if let Some(content) = self.preset(setting, at, path) {
-                entries.insert(setting.name, Entry { at, given: false, content });
-            }
+        for setting in settings {
+            let preset = || Entry { at, given: false, content: self.preset(setting, at, path) };
+            entries.entry(setting.name).or_insert_with(preset);
         }
         Section { at, entries }
     }

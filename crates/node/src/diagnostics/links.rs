@@ -6,7 +6,7 @@ use super::WINDOW;
 use super::array::{Arrays, DiagnosticStatus, Level};
 use crate::config::Config;
 use crate::rates::{self, EarlierLinks, LinkRates};
-use crate::status::LinkReport;
+use crate::status::{LinkReport, up_or_down};
 use bytes::Bytes;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -69,11 +69,10 @@ impl LinkTopic {
     }
 
     fn status(&self, link: &LinkRates, number: u32) -> DiagnosticStatus {
-        let (level, message) = if link.up { (Level::Ok, "up") } else { (Level::Error, "down") };
         DiagnosticStatus {
-            level,
+            level: if link.up { Level::Ok } else { Level::Error },
             name: format!("tautline {}: link {number} to {}", self.node, link.peer),
-            message: message.into(),
+            message: up_or_down(link.up).into(),
             hardware_id: self.node.clone(),
             values: values(link),
         }

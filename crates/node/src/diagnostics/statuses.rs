@@ -3,7 +3,7 @@
 
 use super::array::{DiagnosticStatus, Level};
 use crate::rates::{self, LinkRates, RadioRates, Rates};
-use crate::status::{Direction, PeerReport, Status, TopicReport};
+use crate::status::{Direction, PeerReport, Status, TopicReport, up_or_down};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
@@ -74,7 +74,7 @@ fn node(earlier: Option<&Status>, now: &Status) -> DiagnosticStatus {
         value("listens on UDP", &now.listen),
     ];
     for gateway in &now.gateways {
-        let state = if gateway.connected { "answers" } else { "does not answer" };
+        let state = up_or_down(gateway.connected);
         values.push(value(&gateway.kind, format!("{} {state}", gateway.location)));
     }
     let newest = now.notices.iter().rev().take(MAX_NOTICES).enumerate();
@@ -85,7 +85,7 @@ fn node(earlier: Option<&Status>, now: &Status) -> DiagnosticStatus {
 /// Returns the most severe condition of the node.
 fn condition(earlier: Option<&Status>, now: &Status) -> (Level, String) {
     if let Some(gateway) = now.gateways.iter().find(|gateway| !gateway.connected) {
-        let text = format!("{} at {} does not answer", gateway.kind, gateway.location);
+        let text = format!("{} at {} is down", gateway.kind, gateway.location);
         let trouble = Some(gateway.trouble.clone()).filter(|trouble| !trouble.is_empty());
         return (Level::Error, trouble.unwrap_or(text));
     }
@@ -119,7 +119,7 @@ fn link_values(link: &LinkRates, number: usize) -> [(String, String); 8] {
     let key = |what: &str| format!("link {number} {what}");
     let remote = if link.remote.is_empty() { UNKNOWN } else { &link.remote };
     [
-        value(key("is"), if link.up { "up" } else { "down" }),
+        value(key("is"), up_or_down(link.up)),
         value(key("leads"), format!("by {} to {remote}", link.radio)),
         value(key("round trip (ms)"), tenths(link.rtt_ms)),
         value(key("loss (%)"), tenths(link.loss.map(|share| share * 100.0))),

@@ -47,7 +47,7 @@ fn the_type_is_the_one_that_both_kinds_of_ros_have() {
     assert_eq!(ros2.arrays.topic.type_name, "diagnostic_msgs/msg/DiagnosticArray");
     assert_eq!(ros2.arrays.topic.type_hash, RIHS01);
     // This is the translation at a peer of ROS 1.
-    let (back, _) = translate(&ros2.arrays.topic, Dialect::Ros1, &Installed::default()).unwrap();
+    let back = translate(&ros2.arrays.topic, Dialect::Ros1, &Installed::default()).unwrap().topic;
     assert_eq!((&*back.type_name, &*back.type_hash), (TYPE_NAME, MD5));
 }
 
@@ -184,7 +184,7 @@ fn the_node_tells_of_its_gateway_and_of_what_is_new() {
     let mut now = status(11.0);
     let well = told(Some(&earlier), &now, "node");
     assert_eq!((well.level, &*well.message), (Level::Ok, "running"));
-    assert_eq!(value(&well, "ros1"), "http://localhost:11311 answers");
+    assert_eq!(value(&well, "ros1"), "http://localhost:11311 up");
     now.notices.push("two nodes are named 'base'".into());
     let told_new = told(Some(&earlier), &now, "node");
     assert_eq!((told_new.level, &*told_new.message), (Level::Warn, "two nodes are named 'base'"));
@@ -196,7 +196,7 @@ fn the_node_tells_of_its_gateway_and_of_what_is_new() {
     now.gateways[0].trouble = String::new();
     let absent = told(Some(&now), &now, "node");
     assert_eq!(absent.level, Level::Error);
-    assert_eq!(absent.message, "ros1 at http://localhost:11311 does not answer");
+    assert_eq!(absent.message, "ros1 at http://localhost:11311 is down");
 }
 
 #[test]

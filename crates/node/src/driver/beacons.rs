@@ -153,8 +153,8 @@ impl Driver {
     pub(super) fn sweep_beacons(&mut self) {
         let Some(mut beacons) = self.beacons.take() else { return };
         let now = self.now();
-        let peer_is_down =
-            self.topics.endpoint.peers().any(|peer| !self.topics.endpoint.peer(peer).up);
+        let endpoint = &self.topics.endpoint;
+        let peer_is_down = endpoint.peers().any(|peer| !endpoint.peer(peer).up);
         if peer_is_down || beacons.sent_at.is_none_or(|at| now.since(at) >= IDLE_INTERVAL) {
             beacons.sent_at = Some(now);
             if let Err(error) = self.send_beacons(&mut beacons) {

@@ -6,7 +6,6 @@ use super::peers::FileEntry;
 use super::usage::Admission;
 use crate::limits::TIME_SHARE;
 use crate::paths::{self, Path};
-use crate::quota::Cause;
 use crate::udp::{self, LinkSocket};
 use rustix::event::epoll;
 use std::io::{self, ErrorKind};
@@ -65,11 +64,17 @@ impl Link {
 
     /// Sends a packet that the protocol no longer counts.
     pub(super) fn send_last(&mut self, transmit: &Transmit) -> io::Result<()> {
-        let of_class = self.sockets.iter_mut().find(|it| it.class == transmit.class);
-        let Some(of_class) = of_class else { return Ok(()) };
-        let ip_bytes = transmit.datagram.len() + header_bytes(transmit.remote);
-        of_class.socket.send(&transmit.datagram, ip_bytes).map(drop)
+        self.socket_of(transmit.class).map_or(Ok(()), |socket| send(socket, transmit))
     }
+
+    fn socket_of(&mut self, class: Class) -> Option<&mut LinkSocket> {
+        self.sockets.iter_mut().find(|it| it.class == class).map(|it| &mut it.socket)
+    }
+}
+
+fn send(socket: &mut LinkSocket, transmit: &Transmit) -> io::Result<()> {
+    let ip_bytes = transmit.datagram.len() + header_bytes(transmit.remote);
+    socket.send(&transmit.datagram, ip_bytes).map(drop)
 }
 
 /// Returns the bytes that IP and UDP add to a datagram.
@@ -165,10 +170,11 @@ impl Driver {
     fn handle_datagram(&mut self, radio: RadioId, from: SocketAddr, len: usize) {
         let now = self.clock.now();
         let datagram = &self.buffer[..len];
-        let claimed = self.topics.endpoint.claimed_sender(datagram);
+        let endpoint = &mut self.topics.endpoint;
+        let claimed = endpoint.claimed_sender(datagram);
         match claimed.map_or(Admission::Granted, |peer| self.usage.admit(now, peer)) {
             Admission::Granted => {
-                if let Some(peer) = self.topics.endpoint.handle_packet(now, radio, from, datagram) {
+                if let Some(peer) = endpoint.handle_packet(now, radio, from, datagram) {
                     self.usage.charge(now, self.clock.now(), peer);
                 }
             }
@@ -178,9 +184,9 @@ impl Driver {
                 let text = format!(
                     "packets of '{}' take more than {:.0} % of the data plane's time at '{}'; the excess is \
                      dropped",
-                    self.topics.endpoint.peer(peer).name,
+                    endpoint.peer(peer).name,
                     TIME_SHARE * 100.0,
-                    self.topics.endpoint.name(),
+                    endpoint.name(),
                 );
                 self.topics.peer_notice(now, peer, &text);
             }
@@ -191,14 +197,15 @@ impl Driver {
     /// buffer, leave. Packets that anybody can forge cause no lookup: under flood the lookups alone
     /// would delay the loop for a hundredth of its time.
     fn radio_towards(&mut self, from: SocketAddr, len: usize) -> RadioId {
+        let endpoint = &self.topics.endpoint;
         let mut known = self.links.iter();
         if let Some(link) = known.find(|l| l.path.as_ref().is_some_and(|p| p.remote == from)) {
-            return self.topics.endpoint.link(link.id).radio;
+            return endpoint.link(link.id).radio;
         }
         if let Some(&radio) = self.strangers.get(&from.ip()) {
             return radio;
         }
-        let matters = self.topics.endpoint.bears_our_number(&self.buffer[..len]);
+        let matters = endpoint.bears_our_number(&self.buffer[..len]);
         if !matters || self.strangers.len() == MAX_STRANGERS {
             return self.unknown_radio;
         }
@@ -323,8 +330,7 @@ impl Driver {
     /// leads.
     fn link_notice(&mut self, index: usize, text: &str) {
         let peer = self.topics.endpoint.link(self.links[index].id).peer;
-        let cause = Cause::Peer(self.topics.endpoint.peer(peer).name.into());
-        self.topics.notice(self.now(), cause, text);
+        self.topics.peer_notice(self.now(), peer, text);
     }
 }
 
@@ -351,17 +357,15 @@ impl Driver {
         let index = id.0 as usize;
         self.follow_initiator(index, transmit.remote);
         let class = transmit.class;
-        let sockets = &mut self.links[index].sockets;
-        let Some(of_class) = sockets.iter_mut().find(|it| it.class == class) else {
-            return self.topics.endpoint.handle_in_flight(now, id, class, 0);
+        let in_flight = match self.links[index].socket_of(class) {
+            Some(socket) => {
+                if let Err(error) = send(socket, transmit) {
+                    tracing::debug!(%error, remote = %transmit.remote, "a packet was not sent");
+                }
+                socket.in_flight()
+            }
+            None => 0,
         };
-        let socket = &mut of_class.socket;
-        let ip_bytes = transmit.datagram.len() + header_bytes(transmit.remote);
-        let sent = socket.send(&transmit.datagram, ip_bytes);
-        let in_flight = socket.in_flight();
-        if let Err(error) = sent {
-            tracing::debug!(%error, remote = %transmit.remote, "a packet was not sent");
-        }
         self.topics.endpoint.handle_in_flight(now, id, class, in_flight);
     }
 

@@ -223,14 +223,13 @@ impl Driver {
             let apart = Duration::from_micros(offset_us.unsigned_abs());
             if apart >= CLOCKS_APART + clock.bound {
                 let direction = if offset_us > 0 { "ahead of" } else { "behind" };
-                let cause = Cause::Peer(peer.name.into());
                 let text = format!(
                     "the clock of '{}' is {:.1} s {direction} this machine's: timestamps and tf of the \
                      two do not match; synchronize both clocks, for example with chrony",
                     peer.name,
                     apart.as_secs_f64()
                 );
-                self.topics.notice(now, cause, &text);
+                self.topics.peer_notice(now, id, &text);
             }
         }
     }

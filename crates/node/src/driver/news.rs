@@ -73,7 +73,7 @@ impl Driver {
     /// Reports the links if a change is due.
     pub(super) fn report_changed_links(&mut self, now: Instant) {
         if self.news.due.is_some_and(|at| at <= now) {
-            let links = self.reporter.links(&self.topics.endpoint);
+            let links = self.link_reports();
             self.news.watchers.retain_mut(|watcher| watcher.report(&links));
             self.publish_links(now, &links);
             (self.news.due, self.news.reported_at) = (None, now);
@@ -90,7 +90,7 @@ impl Driver {
         let is_outdated = self.news.watchers.iter().any(|watcher| watcher.outdated);
         let has_subscribers = self.has_subscribers();
         if is_outdated || has_subscribers {
-            let links = self.reporter.links(&self.topics.endpoint);
+            let links = self.link_reports();
             self.news.watchers.retain_mut(|watcher| !watcher.outdated || watcher.report(&links));
             self.publish_links(now, &links);
             if let Some(topic) = self.news.topic.as_mut().filter(|_| has_subscribers) {
@@ -100,6 +100,10 @@ impl Driver {
         if let Some(topic) = self.news.topic.as_mut().filter(|_| !has_subscribers) {
             topic.forget();
         }
+    }
+
+    fn link_reports(&self) -> Vec<LinkReport> {
+        self.reporter.links(&self.topics.endpoint)
     }
 
     fn has_subscribers(&self) -> bool {
@@ -126,7 +130,7 @@ impl Driver {
         &mut self,
         sender: SyncSender<Vec<LinkReport>>,
     ) -> Result<(), String> {
-        let links = self.reporter.links(&self.topics.endpoint);
+        let links = self.link_reports();
         if self.news.watchers.len() == MAX_WATCHERS {
             // Disconnected applications free their slots.
             self.news.watchers.retain_mut(|watcher| watcher.report(&links));

@@ -32,15 +32,16 @@ impl Driver {
     }
 
     pub(super) fn peer_of(&self, key: PublicKey) -> Option<PeerId> {
-        self.topics.endpoint.peers().find(|id| self.topics.endpoint.peer(*id).key == key)
+        let endpoint = &self.topics.endpoint;
+        endpoint.peers().find(|id| endpoint.peer(*id).key == key)
     }
 
     /// Removes peers that are not among `peers`, adds missing peers, and gives each peer the links
     /// of the file. The sessions of the remaining peers continue.
     pub(super) fn follow_peers(&mut self, peers: &[PeerConfig]) -> Result<(), SetupError> {
-        let stays =
-            |id: &PeerId| peers.iter().any(|it| it.key == self.topics.endpoint.peer(*id).key);
-        let gone: Vec<PeerId> = self.topics.endpoint.peers().filter(|id| !stays(id)).collect();
+        let endpoint = &self.topics.endpoint;
+        let stays = |id: &PeerId| peers.iter().any(|it| it.key == endpoint.peer(*id).key);
+        let gone: Vec<PeerId> = endpoint.peers().filter(|id| !stays(id)).collect();
         gone.into_iter().for_each(|id| self.remove_peer(id));
         for peer in peers {
             if let Some(id) = self.peer_of(peer.key) {
@@ -66,10 +67,11 @@ impl Driver {
     }
 
     fn name_relayed_radios(&mut self) {
+        let endpoint = &self.topics.endpoint;
         for link in &self.links {
             if let Some(FileEntry::Via(hop)) = link.entry {
-                let name = format!("via {}", self.topics.endpoint.peer(hop).name);
-                self.reporter.name_radio(self.topics.endpoint.link(link.id).radio, &name);
+                let name = format!("via {}", endpoint.peer(hop).name);
+                self.reporter.name_radio(endpoint.link(link.id).radio, &name);
             }
         }
     }
@@ -104,17 +106,16 @@ impl Driver {
             entries.push(FileEntry::Back);
         }
         // The file has been checked: all relays exist.
-        let named = |via: &String| {
-            self.topics.endpoint.peers().find(|id| self.topics.endpoint.peer(*id).name == *via)
-        };
+        let endpoint = &self.topics.endpoint;
+        let named = |via: &String| endpoint.peers().find(|id| endpoint.peer(*id).name == *via);
         entries.extend(peer.via.iter().filter_map(named).map(FileEntry::Via));
         entries
     }
 
     /// Keeps the links of a peer that are still in the file, and replaces the others.
     fn follow_links(&mut self, peer: PeerId, entries: &[FileEntry]) -> Result<(), SetupError> {
-        let own =
-            |link: &&Link| link.entry.is_some() && self.topics.endpoint.link(link.id).peer == peer;
+        let endpoint = &self.topics.endpoint;
+        let own = |link: &&Link| link.entry.is_some() && endpoint.link(link.id).peer == peer;
         let mut spare: Vec<LinkId> = self.links.iter().filter(own).map(|link| link.id).collect();
         let mut kept = Vec::new();
         for entry in entries {

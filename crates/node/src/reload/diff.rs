@@ -77,12 +77,14 @@ impl FixedKeys {
             return;
         }
         let (before, after) = (shown(old), shown(new));
-        self.0.push(match before == after {
-            true => format!("{key}: differs from the running value; a change needs a restart"),
-            false => {
-                format!("{key}: found {after}, while {before} is running; a change needs a restart")
-            }
-        });
+        let (found, allowed) = match before == after {
+            true => ("another value".into(), "the running value".into()),
+            false => (after, before),
+        };
+        self.0.push(format!(
+            "{key}: found {found}; allowed while the daemon runs: {allowed}. To apply the change, \
+             restart the daemon"
+        ));
     }
 }
 

@@ -310,7 +310,7 @@ impl Topics {
         let copy = Message {
             payload: message.payload.clone(),
             published: message.published,
-            source: message.source.0,
+            source: message.source.number,
             encoded: message.encoded,
         };
         match self.endpoint.send(now, key.peer, key.channel, copy) {

@@ -25,7 +25,7 @@ use crate::notices::Notices;
 use crate::quota::Cause;
 use crate::status::TopicChange;
 use bytes::Bytes;
-use remote::{Absence, Catalog, Held, Publication, peer_of};
+use remote::{Absence, Catalog, Held, Publication};
 pub(crate) use remote::{ChannelKey, IncomingState};
 use rights::Rights;
 use services::Services;
@@ -186,8 +186,8 @@ impl Topics {
         match done {
             Done::Compressed(message) => self.send(now, message),
             Done::Decoded(message) => self.decoded(now, message),
-            Done::Unreadable { topic, source, reason } => {
-                self.peer_notice(now, peer_of(source), &format!("{topic}: {reason}"));
+            Done::Unreadable { peer, topic, reason } => {
+                self.peer_notice(now, peer, &format!("{topic}: {reason}"));
             }
             Done::Localized { key, foreign, found } => self.localized(now, key, &foreign, *found),
             Done::ServiceLocalized { key, foreign, found } => {
@@ -299,12 +299,12 @@ impl Topics {
         if !names.is_empty() {
             return Ok(names);
         }
+        if self.local.is_empty() {
+            return Err("this node sends no topics".into());
+        }
         let known: Vec<_> = self.local.keys().map(String::as_str).collect();
-        let known = if known.is_empty() { "none".into() } else { known.join(", ") };
-        Err(format!(
-            "no topic sent by this node matches '{}'; its topics are: {known}",
-            pattern.as_str()
-        ))
+        let (pattern, known) = (pattern.as_str(), known.join(", "));
+        Err(format!("no topic sent by this node matches '{pattern}'; its topics are: {known}"))
     }
 
     /// Adds a change, and removes the parts of earlier changes that it replaces.

@@ -9,10 +9,8 @@ use std::collections::BTreeSet;
 use tautline_gateway::{Command, MAX_SOURCES, Source, Topic};
 use tautline_proto::Instant;
 
-/// Our source number towards peers; local publishers have lower ones.
-const SOURCE_TO_PEERS: Source = Source(MAX_SOURCES);
-/// Our source number here; publishers at peers have lower ones.
-const SOURCE_HERE: Source = Source(u32::MAX);
+/// This node as a source, after the publishers of its ROS.
+const SOURCE: Source = Source::here(MAX_SOURCES);
 
 impl Topics {
     /// Publishes `topic` here, and advertises it to peers if a rule of the file names it. To be
@@ -84,12 +82,11 @@ impl Topics {
         let topic = name.to_owned();
         if self.own_is_wanted_here(name) {
             let (topic, payload) = (topic.clone(), payload.clone());
-            self.gateway(Command::Publish { topic, source: SOURCE_HERE, payload });
+            self.gateway(Command::Publish { topic, source: SOURCE, payload });
         }
         if self.own_is_wanted_by_peers(name) {
-            let source = SOURCE_TO_PEERS;
-            let message = Outgoing { topic, source, payload, encoded: false, published: now };
-            self.local_message(now, message);
+            let (source, encoded, published) = (SOURCE, false, now);
+            self.local_message(now, Outgoing { topic, source, payload, encoded, published });
         }
     }
 }

@@ -6,24 +6,24 @@ mod catalog;
 mod examined;
 mod held;
 mod kept;
+mod messages;
+mod publications;
 
-use super::rights::{OverRate, Right, TypeOf};
+use super::rights::OverRate;
 use super::waiting::Act;
 use super::{Topics, Translation};
-use crate::codec::{Incoming, Job, decompressed_size};
-use crate::limits::{HELD_BYTES, HISTORY_DEPTH, LATCHED_BYTES, PUBLISHED_NAMES};
+use crate::limits::HISTORY_DEPTH;
 use crate::notices;
-use bytes::Bytes;
 pub(super) use catalog::Catalog;
 pub(super) use held::Held;
 use kept::Kept;
-use std::collections::BTreeSet;
+pub(super) use publications::{Publication, is_same_type};
 use std::iter;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use tautline_gateway::types::translate::{Translator, dialect_of};
-use tautline_gateway::{Command, Liveliness, Qos, Source, Topic};
-use tautline_proto::{ChannelId, Duration, Event, Instant, OfferedTopic, PeerId, Received, Role};
+use tautline_gateway::{Command, Liveliness, Qos, Topic};
+use tautline_proto::{ChannelId, Duration, Event, Instant, OfferedTopic, PeerId, Role};
 
 /// Time after which a channel of a peer's last session is given up if it is not advertised again.
 pub(super) const REOFFER_GRACE: Duration = Duration::from_secs(5);
@@ -80,16 +80,6 @@ pub(super) struct RemoteTopic {
     held: Held,
     /// Messages dropped because this robot's ROS held too many bytes.
     not_held: u64,
-}
-
-/// A topic that is published locally, for peers or for this node.
-#[derive(Debug)]
-pub(super) struct Publication {
-    pub(super) topic: Topic,
-    pub(super) from: BTreeSet<ChannelKey>,
-    /// Whether this node itself publishes on it.
-    pub(super) own: bool,
-    pub(super) wanted: bool,
 }
 
 /// The state of a peer's topic, for reports.
@@ -176,20 +166,6 @@ impl Topics {
         let name = remote.topic.name.as_str();
         let wanted = self.is_published(key) && self.publications[name].wanted;
         Some(IncomingState { name, wanted, over_rate: remote.over_rate, not_held: remote.not_held })
-    }
-
-    /// Returns the channels that currently feed a local publication.
-    pub(super) fn offering(&self, topic: &str) -> Vec<ChannelKey> {
-        let from = self.publications.get(topic).map(|p| p.from.iter());
-        let from = from.into_iter().flatten().copied();
-        from.filter(|key| self.is_published(*key)).collect()
-    }
-
-    fn is_published(&self, key: ChannelKey) -> bool {
-        let usable = |r: &&RemoteTopic| r.stale_since.is_none() && r.translation.is_known();
-        let remote = self.remote.get(key).filter(usable);
-        let publication = remote.and_then(|r| self.publications.get(&r.topic.name));
-        publication.is_some_and(|p| p.from.contains(&key))
     }
 
     fn new_session(&mut self, now: Instant, peer: PeerId) {
@@ -345,132 +321,6 @@ impl Topics {
         }
     }
 
-    /// Publishes a peer's topic here, or refuses it if its name is published with another type.
-    fn publish_for(&mut self, now: Instant, key: ChannelKey) {
-        let Some(mut topic) = self.remote.get(key).map(|r| r.topic.clone()) else { return };
-        if !self.may_publish(key) {
-            return self.withdraw_without_right(now, key);
-        }
-        if !self.may_have_name(key.peer, &topic.name) {
-            let reason = format!("{PUBLISHED_NAMES} names of this peer were published already");
-            return self.refuse(now, key, &topic.name, &reason);
-        }
-        let known = self.publications.get(&topic.name);
-        // A guarded topic keeps its type, so that its readers get the watchdog's safe message.
-        let guarded = self.watchdogs.holds(&topic.name);
-        let shared =
-            |p: &&Publication| guarded || p.own || p.from.iter().any(|other| *other != key);
-        if let Some(known) = known.filter(shared) {
-            if !is_same_type(&known.topic, &topic) {
-                return self.refuse_type(now, key);
-            }
-            // One latched publisher suffices to serve late joiners.
-            topic.qos = topic.qos.united(known.topic.qos);
-            // A known hash or definition stays, whatever another peer advertises.
-            if !known.topic.type_hash.is_empty() {
-                topic.type_hash = known.topic.type_hash.clone();
-                if !known.topic.definition.is_empty() {
-                    topic.definition = known.topic.definition.clone();
-                }
-            }
-        }
-        let own = known.is_some_and(|p| p.own);
-        let wanted = known.is_some_and(|p| p.wanted);
-        let fresh = known.is_none_or(|p| p.topic != topic);
-        let known = self.publications.remove(&topic.name);
-        let mut from = known.map(|p| p.from).unwrap_or_default();
-        from.insert(key);
-        let publication = Publication { topic: topic.clone(), from, own, wanted };
-        self.publications.insert(topic.name.clone(), publication);
-        if fresh {
-            self.watch(&topic);
-            self.gateway(Command::Advertise { topic });
-        }
-        self.endpoint.want(now, key.peer, key.channel, wanted);
-    }
-
-    /// Whether a topic may be published here. Its local type is certain only after translation.
-    fn may_publish(&self, key: ChannelKey) -> bool {
-        self.remote.get(key).is_some_and(|remote| {
-            let Topic { type_name: name, type_hash: hash, .. } = &remote.topic;
-            let found = TypeOf { offered: &remote.offered_type, name, hash, is_foreign: false };
-            self.rights(key.peer).publish(&remote.offered_name, found) == Right::Given
-        })
-    }
-
-    /// Gives up a topic that this robot publishes only with a line in its file.
-    fn withdraw_without_right(&mut self, now: Instant, key: ChannelKey) {
-        let Some(found) = self.remote.get(key) else { return };
-        let name = found.offered_name.clone();
-        let waiting = self.waiting_to(Act::Publish, key.peer, &name, &found.offered_type);
-        self.remote_withdrawn(now, key);
-        self.wait_for_line(now, key, waiting);
-    }
-
-    /// Whether a topic of this name is published here, or may be. Names are limited, because a ROS
-    /// master keeps each name and its type as long as it runs.
-    fn may_have_name(&mut self, peer: PeerId, name: &str) -> bool {
-        let names = self.names.entry(peer).or_default();
-        if names.len() < PUBLISHED_NAMES {
-            names.insert(name.to_owned());
-        }
-        names.contains(name)
-    }
-
-    fn refuse_type(&mut self, now: Instant, key: ChannelKey) {
-        let Some(found) = self.remote.get(key) else { return };
-        let Some(first) = self.publications.get(&found.topic.name) else { return };
-        let other = first.from.iter().find(|other| **other != key);
-        let text = format!(
-            "{} at '{}': '{}' advertises {} ({}), but '{}' has {} ({})",
-            found.topic.name,
-            self.endpoint.name(),
-            self.peer_name(key.peer),
-            found.topic.type_name,
-            found.topic.type_hash,
-            other.map_or(self.endpoint.name(), |other| self.peer_name(other.peer)),
-            first.topic.type_name,
-            first.topic.type_hash,
-        );
-        if let Some(publication) = self.publications.get_mut(&found.topic.name) {
-            publication.from.remove(&key);
-        }
-        self.endpoint.want(now, key.peer, key.channel, false);
-        self.report_refusal(now, key, text);
-    }
-
-    pub(super) fn remote_withdrawn(&mut self, now: Instant, key: ChannelKey) {
-        let Some(gone) = self.remote.remove(key) else { return };
-        let name = gone.topic.name;
-        if let Some(publication) = self.publications.get_mut(&name) {
-            publication.from.remove(&key);
-            if !self.watchdogs.holds(&name) {
-                self.unpublish_if_unused(now, &name);
-            }
-        }
-    }
-
-    /// Stops publishing a topic that has no publisher any more.
-    pub(super) fn unpublish_if_unused(&mut self, now: Instant, name: &str) {
-        let over = |it: &Publication| it.from.is_empty() && !it.own;
-        if !self.publications.get(name).is_some_and(over) {
-            return;
-        }
-        self.publications.remove(name);
-        self.gateway(Command::Unadvertise { topic: name.to_owned() });
-        // Topics refused because of its type may take the name now.
-        let refused = self.remote.named(name).filter(|(_, r)| r.stale_since.is_none());
-        let refused: Vec<_> = refused
-            .filter(|(key, r)| {
-                r.translation.is_known() && !r.awaits_local_form && !self.is_given_up(key.peer)
-            })
-            .map(|(key, _)| key)
-            .collect();
-        for key in refused {
-            self.publish_for(now, key);
-        }
-    }
-
     fn remote_wanted(&mut self, now: Instant, key: ChannelKey, wanted: bool) {
         let ChannelKey { peer, .. } = key;
         let Some(local) = self.local_of(key) else { return };
@@ -507,101 +357,4 @@ impl Topics {
             self.peer_notice(now, key.peer, &text);
         }
     }
-
-    fn remote_message(&mut self, now: Instant, key: ChannelKey, message: Received) {
-        if !self.is_published(key) {
-            return;
-        }
-        let bytes = match message.encoded {
-            true => decompressed_size(&message.payload, self.max_message),
-            false => message.payload.len(),
-        };
-        let source = source_of(key.peer, message.source);
-        if !self.within_rate(now, key, bytes) || !self.may_keep(now, key, source, bytes) {
-            return;
-        }
-        let Some(remote) = self.remote.get_mut(key) else { return };
-        remote.encoded |= message.encoded;
-        let translator = remote.translation.translator();
-        if remote.encoded || translator.is_some() {
-            let topic = remote.topic.name.clone();
-            let lifespan = remote.topic.qos.lifespan;
-            let expires = lifespan.map(|it| now + it.saturating_sub(message.age));
-            let (payload, encoded) = (message.payload, message.encoded);
-            let message = Incoming { key, topic, source, payload, encoded, translator, expires };
-            self.codec(Job::Decode(message));
-        } else {
-            self.publish_message(now, key, source, message.payload);
-        }
-    }
-
-    /// Publishes a decompressed or translated message, unless it has expired or its topic is no
-    /// longer published.
-    pub(crate) fn decoded(&mut self, now: Instant, message: Incoming) {
-        let Incoming { key, topic, source, payload, expires, .. } = message;
-        let is_same = self.remote.get(key).is_some_and(|it| it.topic.name == topic);
-        if is_same && self.is_published(key) && expires.is_none_or(|at| now <= at) {
-            self.publish_message(now, key, source, payload);
-        }
-    }
-
-    fn publish_message(&mut self, now: Instant, key: ChannelKey, source: Source, payload: Bytes) {
-        let Some(remote) = self.remote.get_mut(key) else { return };
-        let topic = remote.topic.name.clone();
-        let Some(payload) = remote.held.hold(payload) else {
-            remote.not_held += 1;
-            let peer = self.peer_name(key.peer);
-            let text = format!(
-                "{topic}, and perhaps others: messages of '{peer}' are dropped, because more than \
-                 {HELD_BYTES} bytes of its messages are queued for slow local subscribers"
-            );
-            return self.peer_notice(now, key.peer, &text);
-        };
-        self.rearm(now, &topic);
-        self.gateway(Command::Publish { topic, source, payload });
-    }
-
-    /// Whether a message of a latched topic fits into the bytes kept for its peer; if not, a notice
-    /// is added.
-    fn may_keep(&mut self, now: Instant, key: ChannelKey, source: Source, bytes: usize) -> bool {
-        let Some(remote) = self.remote.get(key) else { return false };
-        // Several topics may share the publication; its QoS applies.
-        let Some(publication) = self.publications.get(&remote.topic.name) else { return false };
-        let qos = publication.topic.qos;
-        if !qos.transient_local {
-            return true;
-        }
-        let own = remote.kept.bytes();
-        let of_peer = self.remote.of_peer(key.peer);
-        let others = of_peer.map(|(_, it)| it.kept.bytes()).sum::<usize>() - own;
-        let fits = others + remote.kept.bytes_with(source, bytes, qos.depth) <= LATCHED_BYTES;
-        if fits {
-            if let Some(remote) = self.remote.get_mut(key) {
-                remote.kept.add(source, bytes, qos.depth);
-            }
-            return true;
-        }
-        let (name, peer) = (&remote.topic.name, self.peer_name(key.peer));
-        let text = format!(
-            "{name}: a message of '{peer}' is dropped; allowed: {LATCHED_BYTES} bytes of all latched \
-             topics of a peer, kept for late joiners"
-        );
-        self.peer_notice(now, key.peer, &text);
-        false
-    }
-}
-
-/// Returns the number here of a publisher at a peer; numbers are distinct across all peers.
-fn source_of(peer: PeerId, source: u32) -> Source {
-    Source(peer.0 << 8 | (source & 0xff))
-}
-
-pub(super) fn peer_of(source: Source) -> PeerId {
-    PeerId(source.0 >> 8)
-}
-
-/// Whether two topics have the same type. An unknown hash matches any hash.
-pub(super) fn is_same_type(one: &Topic, other: &Topic) -> bool {
-    let unknown = one.type_hash.is_empty() || other.type_hash.is_empty();
-    one.type_name == other.type_name && (unknown || one.type_hash == other.type_hash)
 }

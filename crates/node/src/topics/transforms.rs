@@ -17,7 +17,7 @@ use tautline_proto::{Duration, Instant};
 /// share a message.
 pub(super) const STATIC_PERIOD: Duration = Duration::from_millis(100);
 /// A merged message belongs to the robot, not to one publisher.
-const MERGED: Source = Source(0);
+const MERGED: Source = Source::here(0);
 
 #[derive(Debug)]
 pub(crate) struct Transforms {

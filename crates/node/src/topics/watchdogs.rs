@@ -17,11 +17,11 @@ use std::sync::Arc;
 use tautline_gateway::types::compose::{Fields, compose};
 use tautline_gateway::types::installed::Installed;
 use tautline_gateway::types::trust::certain_schema;
-use tautline_gateway::{Command, Source, Topic};
+use tautline_gateway::{Command, MAX_SOURCES, Source, Topic};
 use tautline_proto::{Duration, Instant};
 
-/// Our source number for safe messages; publishers at peers have lower ones.
-const SOURCE: Source = Source(u32::MAX - 1);
+/// The source of safe messages.
+const SOURCE: Source = Source::here(MAX_SOURCES + 1);
 /// Time for which a topic that no peer advertises stays published after its safe message, which is
 /// still in transit to subscribers.
 const LINGER: Duration = Duration::from_secs(5);

@@ -33,7 +33,7 @@ fn any_type_passes_both_ways_with_md5_and_definition() {
     gateway.subscribe("/both/scan");
     let fields = json!({"angle_min": 0.5, "ranges": [1.0, 2.0]});
     let sent = send_until_read(&mut agent, &gateway, "/both/scan", &fields);
-    assert_eq!(gateway.wait_message("/both/scan", &sent), Source(0));
+    assert_eq!(gateway.wait_message("/both/scan", &sent), Source::here(0));
     let sockets = agent.order(json!({"do": "nodelay", "topic": "/both/scan"}))["nodelay"].clone();
     let sockets: Vec<bool> = serde_json::from_value(sockets).unwrap();
     assert!(!sockets.is_empty() && sockets.iter().all(|nodelay| *nodelay), "{sockets:?}");
@@ -121,7 +121,7 @@ fn latched_messages_of_every_publisher_reach_late_joiners_in_both_directions() {
     gateway.subscribe("/latched/map");
     let sources: BTreeSet<Source> =
         sent.iter().map(|payload| gateway.wait_message("/latched/map", payload)).collect();
-    assert_eq!(sources, [Source(0), Source(1)].into());
+    assert_eq!(sources, [Source::here(0), Source::here(1)].into());
 
     gateway.advertise(&string_topic("/latched_in/map", true));
     for (source, payload) in (0..).zip(&sent) {

@@ -201,7 +201,7 @@ fn gateway_writer(depth: u32) -> Result<Write1> {
     };
     gateway.handle(Command::Advertise { topic });
     Ok(Box::new(move |payload| {
-        let (topic, source) = (TOPIC.into(), Source(0));
+        let (topic, source) = (TOPIC.into(), Source::at_peer(0, 0));
         gateway.handle(Command::Publish { topic, source, payload });
         Ok(())
     }))

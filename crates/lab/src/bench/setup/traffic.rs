@@ -247,7 +247,7 @@ fn make(events: &dyn Events, made: &[Made], time: Duration, sent: &mut Sent) {
         *left -= 1;
         events.emit(Event::Message {
             topic: next.topic.clone(),
-            source: Source(0),
+            source: Source::here(0),
             payload: payload.into(),
             received: Instant::now(),
         });

@@ -37,8 +37,9 @@ const MAX_HEIGHT: usize = 2000;
                         tautline top --json | jq .topics\n\n\
                         Keys: q quit, p pause, s next sort order, up and down scroll.\n\
                         > is sent by this robot, < is received. Rates and delays cover the last second.\n\
-                        DONE and DROPPED count since the daemon started; 'now 41%' is the fraction dropped\n\
-                        in the last ten seconds. CAN SEND is the available rate of a link."
+                        DELIV (delivered) and DROPPED count since the daemon started; 'now 41%' is the\n\
+                        fraction dropped in the last ten seconds. QUEUE counts queued messages. CAN SEND is\n\
+                        the available rate of a link."
 )]
 pub struct Arguments {
     /// Print one JSON line per second

@@ -4,7 +4,7 @@
 use super::rows::{Column, Row, cut, rows};
 use crate::cli::status::arrow;
 use crate::cli::words::{
-    self, UNKNOWN, bit_rate, milliseconds, part_of_bytes, percent, short, whole_bit_rate,
+    self, UNKNOWN, milliseconds, part_of_bytes, percent, short, whole_bit_rate,
 };
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -12,7 +12,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget;
 use tautline_node::rates::{LinkRates, RadioRates, Rates, TopicRates};
-use tautline_node::status::{PeerReport, Status};
+use tautline_node::status::{PeerReport, Status, up_or_down};
 
 /// Maximum number of notices at the bottom; the newest are shown.
 const MAX_NOTICES: usize = 3;
@@ -148,10 +148,9 @@ impl Screen<'_> {
         let mut second = Vec::new();
         for gateway in &status.gateways {
             let state = match (gateway.connected, gateway.trouble.is_empty()) {
-                (true, true) => "up".into(),
                 (true, false) => gateway.trouble.clone(),
-                (false, true) => "down".into(),
                 (false, false) => format!("down: {}", gateway.trouble),
+                (is_up, true) => up_or_down(is_up).into(),
             };
             second.push(Span::styled(
                 format!("{} {state}  ", gateway.kind),
@@ -190,8 +189,8 @@ impl Screen<'_> {
             Column::right("bit/s", 5),
             Column::right("p50", 5),
             Column::right("p99 ms", 6),
-            Column::right("DONE", 5),
-            Column::right("WAIT", 4),
+            Column::right("DELIV", 5),
+            Column::right("QUEUE", 5),
             Column::flexible("DROPPED", 3),
         ];
         let mut topics: Vec<&TopicRates> = self.rates.topics.iter().collect();
@@ -262,27 +261,23 @@ impl Screen<'_> {
     }
 
     fn link(&self, link: &LinkRates) -> Row {
-        let state = if link.up { "up" } else { "down" };
-        let usual = Style::new();
-        let mut row = vec![
-            Span::styled(link.peer.clone(), usual),
-            Span::styled(link.radio.clone(), usual),
-            Span::styled(
-                if link.remote.is_empty() { UNKNOWN.into() } else { link.remote.clone() },
-                usual,
-            ),
-            Span::styled(state, self.alarm(!link.up)),
-            Span::styled(milliseconds(link.rtt_ms), usual),
-            Span::styled(percent(link.loss), usual),
-            Span::styled(whole_bit_rate(link.available_bps), usual),
-            Span::styled(link.sent_bps.map_or(UNKNOWN.into(), bit_rate), usual),
-            Span::styled(link.received_bps.map_or(UNKNOWN.into(), bit_rate), usual),
+        let name = [link.peer.clone(), link.radio.clone(), words::address(&link.remote)];
+        let mut figures = vec![
+            milliseconds(link.rtt_ms),
+            percent(link.loss),
+            whole_bit_rate(link.available_bps),
+            words::known_bit_rate(link.sent_bps),
+            words::known_bit_rate(link.received_bps),
         ];
         if self.is_wide() {
-            row.push(Span::styled(percent(link.repairs), usual));
-            row.push(Span::styled(link.paced_by.clone(), usual));
+            figures.extend([percent(link.repairs), link.paced_by.clone()]);
         }
-        row
+        let state = Span::styled(up_or_down(link.up), self.alarm(!link.up));
+        name.into_iter()
+            .map(Span::raw)
+            .chain([state])
+            .chain(figures.into_iter().map(Span::raw))
+            .collect()
     }
 
     fn notices(&self, height: usize) -> Vec<Line<'static>> {
@@ -319,10 +314,10 @@ fn radio(radio: &RadioRates) -> Row {
         whole_bit_rate(radio.configured_bps),
         whole_bit_rate(radio.measured_bps),
         part_of_bytes(radio.in_flight_bytes, radio.in_flight_limit_bytes),
-        radio.sent_bps.map_or(UNKNOWN.into(), bit_rate),
+        words::known_bit_rate(radio.sent_bps),
         radio.sent_pps.map_or(UNKNOWN.into(), short),
     ];
-    texts.into_iter().map(|text| Span::styled(text, Style::new())).collect()
+    texts.into_iter().map(Span::raw).collect()
 }
 
 /// Sorts the largest value first; equal and unknown values keep the node's order.

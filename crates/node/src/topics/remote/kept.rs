@@ -43,12 +43,12 @@ mod tests {
     fn the_last_messages_of_each_publisher_count() {
         let mut kept = Kept::default();
         for len in [100, 200, 300] {
-            kept.add(Source(1), len, 2);
+            kept.add(Source::at_peer(0, 1), len, 2);
         }
         assert_eq!(kept.bytes(), 500);
-        assert_eq!(kept.bytes_with(Source(1), 7, 2), 307);
-        assert_eq!(kept.bytes_with(Source(2), 7, 2), 507);
-        kept.add(Source(1), 7, 1);
+        assert_eq!(kept.bytes_with(Source::at_peer(0, 1), 7, 2), 307);
+        assert_eq!(kept.bytes_with(Source::at_peer(0, 2), 7, 2), 507);
+        kept.add(Source::at_peer(0, 1), 7, 1);
         assert_eq!(kept.bytes(), 7);
     }
 }

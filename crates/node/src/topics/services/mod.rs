@@ -20,7 +20,7 @@ use std::sync::Arc;
 use tautline_gateway::mapping::{
     RESULT_TIMEOUT, SERVICE_TIMEOUT, ServiceTreatment, is_result, service_treatment,
 };
-use tautline_gateway::types::translate::{ServiceTranslator, dialect_of};
+use tautline_gateway::types::translate::{ServiceTranslator, TranslatedService, dialect_of};
 use tautline_gateway::{CallId, Command, Service};
 use tautline_proto::{
     ChannelConfig, ChannelId, Duration, Instant, OfferedQos, OfferedTopic, PeerId, Role,
@@ -259,12 +259,12 @@ impl Topics {
         now: Instant,
         key: ChannelKey,
         foreign: &Service,
-        found: Result<(Service, ServiceTranslator), String>,
+        found: Result<TranslatedService, String>,
     ) {
         let remote = self.services.remote.get_mut(&key);
         let Some(remote) = remote.filter(|remote| remote.foreign == *foreign) else { return };
         match found {
-            Ok((service, translator)) => {
+            Ok(TranslatedService { service, translator }) => {
                 remote.service = service;
                 remote.translation = Translation::By(Arc::new(translator));
                 self.serve_if_allowed(now, key);

@@ -85,7 +85,13 @@ fn short(command: &Command) -> String {
         Command::Advertise { topic } => format!("advertise {} {}", topic.name, topic.type_name),
         Command::Unadvertise { topic } => format!("unadvertise {topic}"),
         Command::Publish { topic, source, payload } => {
-            format!("publish {topic} {} {}", source.0, String::from_utf8_lossy(payload))
+            let text = String::from_utf8_lossy(payload);
+            let from = match source.peer {
+                None => "here:".into(),
+                Some(0) => String::new(),
+                Some(peer) => format!("{peer}:"),
+            };
+            format!("publish {topic} {from}{} {text}", source.number)
         }
         other => format!("{other:?}"),
     }
@@ -309,7 +315,7 @@ impl World {
 fn message(topic: &str, source: u32, payload: &[u8]) -> Event {
     Event::Message {
         topic: topic.into(),
-        source: Source(source),
+        source: Source::here(source),
         payload: Bytes::copy_from_slice(payload),
         received: std::time::Instant::now(),
     }

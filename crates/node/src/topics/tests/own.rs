@@ -35,7 +35,7 @@ fn it_is_published_here_once_somebody_listens_and_stays_at_home_without_a_rule()
     assert_eq!(world.told(0), advertised());
     world.wants(0, NAME, true);
     assert!(world.tells(0, "2"));
-    assert_eq!(world.told(0), [format!("publish {NAME} {} 2", u32::MAX)]);
+    assert_eq!(world.told(0), [format!("publish {NAME} here:64 2")]);
     world.wants(0, NAME, false);
     assert!(!world.tells(0, "3"));
     assert!(world.told(0).is_empty() && world.told(1).is_empty());
@@ -51,7 +51,7 @@ fn what_is_for_here_alone_stays_here_whatever_the_rules_mean() {
     let side = &mut world.sides[0];
     side.topics.send_own(world.now, NAME, Bytes::from_static(b"1"));
     world.run(SECOND);
-    assert_eq!(world.told(0), [format!("publish {NAME} {} 1", u32::MAX)]);
+    assert_eq!(world.told(0), [format!("publish {NAME} here:64 1")]);
     assert!(world.sides[0].topics.local.is_empty() && world.told(1).is_empty());
 }
 
@@ -83,8 +83,7 @@ fn a_base_station_tells_of_itself_beside_its_robots() {
     world.tells(0, "robot 1");
     assert!(world.told(1).iter().all(|line| line.starts_with("advertise")), "it was not asked yet");
     assert!(world.tells(0, "robot 2") && world.tells(1, "base 2"));
-    let both =
-        [format!("publish {NAME} 64 robot 2"), format!("publish {NAME} {} base 2", u32::MAX)];
+    let both = [format!("publish {NAME} 64 robot 2"), format!("publish {NAME} here:64 base 2")];
     assert_eq!(world.told(1), both);
     // The robot restarts without the topic.
     world.sides[0].config.topics.clear();
@@ -92,7 +91,7 @@ fn a_base_station_tells_of_itself_beside_its_robots() {
     world.run(10 * SECOND);
     assert!(world.told(1).is_empty(), "it is published on");
     assert!(world.tells(1, "base 3"));
-    assert_eq!(world.told(1), [format!("publish {NAME} {} base 3", u32::MAX)]);
+    assert_eq!(world.told(1), [format!("publish {NAME} here:64 base 3")]);
 }
 
 #[test]

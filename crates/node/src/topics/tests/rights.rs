@@ -318,7 +318,7 @@ fn a_compressed_message_counts_as_what_it_becomes() {
         let (now, side) = (world.now, &mut world.sides[1]);
         let message = super::super::Outgoing {
             topic: "/packed".into(),
-            source: Source(0),
+            source: Source::here(0),
             payload: text.into(),
             encoded: true,
             published: now,

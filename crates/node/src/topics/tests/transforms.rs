@@ -56,7 +56,7 @@ fn arrived(world: &mut World, side: usize, topic: &str) -> Vec<(u32, String)> {
     world.settle();
     let published = |command: Command| match command {
         Command::Publish { topic: name, source, payload } if name == topic => {
-            Some((source.0, read(&payload)))
+            Some((source.number, read(&payload)))
         }
         _ => None,
     };
@@ -236,7 +236,8 @@ fn a_publisher_of_static_transforms_that_leaves_takes_its_own_along() {
     publish(&mut world, "/tf_static", 1, &tf("base>camera@2"));
     world.run(SECOND);
     arrived(&mut world, 1, "/tf_static");
-    let gone = |source| Event::SourceGone { topic: "/tf_static".into(), source: Source(source) };
+    let gone =
+        |source| Event::SourceGone { topic: "/tf_static".into(), source: Source::here(source) };
     world.says(0, gone(0));
     world.run(SECOND);
     assert_eq!(arrived(&mut world, 1, "/tf_static"), [of("base>camera@2")]);

@@ -27,7 +27,7 @@ fn hello() -> String {
 }
 
 fn safe(message: &str) -> String {
-    format!("publish /x {} {message}", u32::MAX - 1)
+    format!("publish /x here:65 {message}")
 }
 
 fn zeros() -> String {

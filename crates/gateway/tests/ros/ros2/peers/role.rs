@@ -86,7 +86,11 @@ fn gateway() {
             "advertise" => Command::Advertise { topic: super::string_topic(topic, Qos::default()) },
             "publish" => {
                 let size = order["size"].as_u64().unwrap() as usize;
-                Command::Publish { topic: name, source: Source(0), payload: message(size).into() }
+                Command::Publish {
+                    topic: name,
+                    source: Source::at_peer(0, 0),
+                    payload: message(size).into(),
+                }
             }
             other => panic!("no order '{other}'"),
         });

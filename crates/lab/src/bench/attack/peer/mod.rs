@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A hand-made peer with a valid key. It completes the handshake with a daemon, keeps its session
 //! alive, and sends the packets that its user makes. The tests of the daemon share this file
-//! (`crates/node/tests/hostile_peer.rs`); therefore it uses the protocol's crate and no other.
+//! (`crates/node/tests/running/hostile.rs`); therefore it uses the protocol's crate and no other.
 #![allow(dead_code, reason = "each user takes its part")]
 
 mod receive;
@@ -223,6 +223,16 @@ pub fn pieces(
     payload.chunks(room).enumerate().map(piece).collect()
 }
 
+/// Returns the handshake initiation of a session and its epoch, without MACs. The random bytes are
+/// drawn.
+pub fn initiation(own: &Identity, session: u32, epoch: u64) -> Option<(Initiator, Vec<u8>)> {
+    let greeting = Greeting { epoch, name: &own.name }.emit();
+    let mut random = [0; 32];
+    random.chunks_mut(8).for_each(|it| it.copy_from_slice(&drawn().to_le_bytes()));
+    let begun = Initiator::initiate(&own.secret, &own.other, random, &greeting);
+    begun.ok().map(|(caller, noise)| (caller, start_initiation(session, &noise)))
+}
+
 /// Handshake.
 impl Peer {
     /// Sends initiations to the other node over a socket connected to it, until it responds.
@@ -263,16 +273,10 @@ impl Peer {
 
     /// Returns another initiation of the same session epoch.
     pub fn call(&mut self) -> Vec<u8> {
-        let greeting = Greeting { epoch: self.epoch, name: &self.own.name }.emit();
-        let mut random = [0; 32];
-        random.chunks_mut(8).for_each(|it| it.copy_from_slice(&drawn().to_le_bytes()));
         let session = (drawn() as u32).max(1);
-        let Ok((caller, noise)) =
-            Initiator::initiate(&self.own.secret, &self.own.other, random, &greeting)
-        else {
+        let Some((caller, mut call)) = initiation(&self.own, session, self.epoch) else {
             return Vec::new();
         };
-        let mut call = start_initiation(session, &noise);
         let now = self.clock();
         self.mac1 = self.jar.append_macs(now, &MacKey::of(&self.own.other), &mut call);
         if self.calls.len() == MAX_CALLS {

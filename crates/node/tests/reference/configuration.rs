@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! docs/reference/configuration.md, generated from the option table.
 
-use super::kind::Kind;
-use super::table::{FILE, Naming, Preset, Setting, Shape};
-use super::yaml::{MAX_FILE_BYTES, MAX_NESTING};
-use super::{MAX_PEERS, MAX_TOPIC_RULES};
 use std::fmt::Write;
+use tautline_node::config::kind::Kind;
+use tautline_node::config::table::{FILE, Naming, Preset, Setting, Shape};
+use tautline_node::config::{MAX_FILE_BYTES, MAX_NESTING, MAX_PEERS, MAX_TOPIC_RULES};
 
 /// A file that uses most of the format; it passes `tautline check`.
-pub const EXAMPLE: &str = include_str!("example.yaml");
+const EXAMPLE: &str = include_str!("example.yaml");
 
 /// Returns the whole page.
 pub fn markdown() -> String {

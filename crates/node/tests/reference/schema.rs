@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! docs/reference/robot.schema.json, generated from the option table.
 
-use super::kind::Kind;
-use super::table::{FILE, Naming, Preset, Setting, Shape};
 use serde_json::{Map, Value as Json, json};
+use tautline_node::config::kind::Kind;
+use tautline_node::config::table::{FILE, Naming, Preset, Setting, Shape};
 
 /// Returns the schema (JSON Schema 2020-12) of the robot's file.
 pub fn schema() -> Json {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! docs/reference/audit.md, written by `UPDATE=1 cargo test -p tautline-node --test generated`.
+//! docs/reference/audit.md, generated from the events and their quotas.
 
-use super::event::{EVENTS, EventEntry, MAX_CHANGES, MAX_TEXT};
-use super::recorder::{MAX_MERGED, RECORDED};
-use super::writer::MAX_QUEUED;
-use crate::quota::{MAX_USERS, STRANGER_BUDGETS};
 use std::fmt::Write;
+use tautline_node::audit::{
+    EVENTS, EventEntry, MAX_CHANGES, MAX_MERGED, MAX_QUEUED, MAX_TEXT, MAX_USERS, RECORDED,
+    STRANGER_BUDGETS,
+};
 
 const HEAD: &str = r#"# The audit log
 

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Topics that are published on this robot: for peers, or for this node.
+
+use super::super::Topics;
+use super::super::rights::{Right, TypeOf};
+use super::super::waiting::Act;
+use super::{ChannelKey, RemoteTopic};
+use crate::limits::PUBLISHED_NAMES;
+use std::collections::BTreeSet;
+use tautline_gateway::{Command, Topic};
+use tautline_proto::{Instant, PeerId};
+
+/// A topic that is published locally, for peers or for this node.
+#[derive(Debug)]
+pub(crate) struct Publication {
+    pub(crate) topic: Topic,
+    pub(crate) from: BTreeSet<ChannelKey>,
+    /// Whether this node itself publishes on it.
+    pub(crate) own: bool,
+    pub(crate) wanted: bool,
+}
+
+impl Topics {
+    /// Returns the channels that currently feed a local publication.
+    pub(crate) fn offering(&self, topic: &str) -> Vec<ChannelKey> {
+        let from = self.publications.get(topic).map(|p| p.from.iter());
+        let from = from.into_iter().flatten().copied();
+        from.filter(|key| self.is_published(*key)).collect()
+    }
+
+    pub(super) fn is_published(&self, key: ChannelKey) -> bool {
+        let usable = |r: &&RemoteTopic| r.stale_since.is_none() && r.translation.is_known();
+        let remote = self.remote.get(key).filter(usable);
+        let publication = remote.and_then(|r| self.publications.get(&r.topic.name));
+        publication.is_some_and(|p| p.from.contains(&key))
+    }
+
+    /// Publishes a peer's topic here, or refuses it if its name is published with another type.
+    pub(super) fn publish_for(&mut self, now: Instant, key: ChannelKey) {
+        let Some(mut topic) = self.remote.get(key).map(|r| r.topic.clone()) else { return };
+        if !self.may_publish(key) {
+            return self.withdraw_without_right(now, key);
+        }
+        if !self.may_have_name(key.peer, &topic.name) {
+            let reason = format!("{PUBLISHED_NAMES} names of this peer were published already");
+            return self.refuse(now, key, &topic.name, &reason);
+        }
+        let known = self.publications.get(&topic.name);
+        // A guarded topic keeps its type, so that its readers get the watchdog's safe message.
+        let guarded = self.watchdogs.holds(&topic.name);
+        let shared =
+            |p: &&Publication| guarded || p.own || p.from.iter().any(|other| *other != key);
+        if let Some(known) = known.filter(shared) {
+            if !is_same_type(&known.topic, &topic) {
+                return self.refuse_type(now, key);
+            }
+            // One latched publisher suffices to serve late joiners.
+            topic.qos = topic.qos.united(known.topic.qos);
+            // A known hash or definition stays, whatever another peer advertises.
+            if !known.topic.type_hash.is_empty() {
+                topic.type_hash = known.topic.type_hash.clone();
+                if !known.topic.definition.is_empty() {
+                    topic.definition = known.topic.definition.clone();
+                }
+            }
+        }
+        let own = known.is_some_and(|p| p.own);
+        let wanted = known.is_some_and(|p| p.wanted);
+        let fresh = known.is_none_or(|p| p.topic != topic);
+        let known = self.publications.remove(&topic.name);
+        let mut from = known.map(|p| p.from).unwrap_or_default();
+        from.insert(key);
+        let publication = Publication { topic: topic.clone(), from, own, wanted };
+        self.publications.insert(topic.name.clone(), publication);
+        if fresh {
+            self.watch(&topic);
+            self.gateway(Command::Advertise { topic });
+        }
+        self.endpoint.want(now, key.peer, key.channel, wanted);
+    }
+
+    /// Whether a topic may be published here. Its local type is certain only after translation.
+    fn may_publish(&self, key: ChannelKey) -> bool {
+        self.remote.get(key).is_some_and(|remote| {
+            let Topic { type_name: name, type_hash: hash, .. } = &remote.topic;
+            let found = TypeOf { offered: &remote.offered_type, name, hash, is_foreign: false };
+            self.rights(key.peer).publish(&remote.offered_name, found) == Right::Given
+        })
+    }
+
+    /// Gives up a topic that this robot publishes only with a line in its file.
+    fn withdraw_without_right(&mut self, now: Instant, key: ChannelKey) {
+        let Some(found) = self.remote.get(key) else { return };
+        let name = found.offered_name.clone();
+        let waiting = self.waiting_to(Act::Publish, key.peer, &name, &found.offered_type);
+        self.remote_withdrawn(now, key);
+        self.wait_for_line(now, key, waiting);
+    }
+
+    /// Whether a topic of this name is published here, or may be. Names are limited, because a ROS
+    /// master keeps each name and its type as long as it runs.
+    fn may_have_name(&mut self, peer: PeerId, name: &str) -> bool {
+        let names = self.names.entry(peer).or_default();
+        if names.len() < PUBLISHED_NAMES {
+            names.insert(name.to_owned());
+        }
+        names.contains(name)
+    }
+
+    fn refuse_type(&mut self, now: Instant, key: ChannelKey) {
+        let Some(found) = self.remote.get(key) else { return };
+        let Some(first) = self.publications.get(&found.topic.name) else { return };
+        let other = first.from.iter().find(|other| **other != key);
+        let text = format!(
+            "{} at '{}': '{}' advertises {} ({}), but '{}' has {} ({})",
+            found.topic.name,
+            self.endpoint.name(),
+            self.peer_name(key.peer),
+            found.topic.type_name,
+            found.topic.type_hash,
+            other.map_or(self.endpoint.name(), |other| self.peer_name(other.peer)),
+            first.topic.type_name,
+            first.topic.type_hash,
+        );
+        if let Some(publication) = self.publications.get_mut(&found.topic.name) {
+            publication.from.remove(&key);
+        }
+        self.endpoint.want(now, key.peer, key.channel, false);
+        self.report_refusal(now, key, text);
+    }
+
+    pub(crate) fn remote_withdrawn(&mut self, now: Instant, key: ChannelKey) {
+        let Some(gone) = self.remote.remove(key) else { return };
+        let name = gone.topic.name;
+        if let Some(publication) = self.publications.get_mut(&name) {
+            publication.from.remove(&key);
+            if !self.watchdogs.holds(&name) {
+                self.unpublish_if_unused(now, &name);
+            }
+        }
+    }
+
+    /// Stops publishing a topic that has no publisher any more.
+    pub(crate) fn unpublish_if_unused(&mut self, now: Instant, name: &str) {
+        let over = |it: &Publication| it.from.is_empty() && !it.own;
+        if !self.publications.get(name).is_some_and(over) {
+            return;
+        }
+        self.publications.remove(name);
+        self.gateway(Command::Unadvertise { topic: name.to_owned() });
+        // Topics refused because of its type may take the name now.
+        let refused = self.remote.named(name).filter(|(_, r)| r.stale_since.is_none());
+        let refused: Vec<_> = refused
+            .filter(|(key, r)| {
+                r.translation.is_known() && !r.awaits_local_form && !self.is_given_up(key.peer)
+            })
+            .map(|(key, _)| key)
+            .collect();
+        for key in refused {
+            self.publish_for(now, key);
+        }
+    }
+}
+
+/// Whether two topics have the same type. An unknown hash matches any hash.
+pub(crate) fn is_same_type(one: &Topic, other: &Topic) -> bool {
+    let unknown = one.type_hash.is_empty() || other.type_hash.is_empty();
+    one.type_name == other.type_name && (unknown || one.type_hash == other.type_hash)
+}
