@@ -6,7 +6,7 @@ mod net;
 use net::*;
 use std::collections::HashSet;
 use tautline_proto::stats::DropReason;
-use tautline_proto::{Config, Event, PeerId};
+use tautline_proto::{ChannelConfig, Config, Event, PeerId};
 
 const P: PeerId = PeerId(0);
 
@@ -155,6 +155,33 @@ fn a_message_cut_by_a_long_outage_goes_on_where_it_was() {
     let link = net.nodes[0].endpoint.links().next().unwrap();
     let stats = *net.nodes[0].endpoint.link(link).stats;
     assert!(stats.sent_bytes < 900_000, "what had arrived is not sent again: {stats:?}");
+}
+
+#[test]
+fn a_thin_topic_adds_up_through_losses_and_outages_and_goes_on_after_them() {
+    for repair in [true, false] {
+        let mut net = Net::pair(15, &Pipe::of(2_000_000));
+        let thin = ChannelConfig { repair, thin: true, ..channel(topic("/image", 10)) };
+        let image = net.open(0, P, thin);
+        let faults = Pipe { duplicate: 0.1, reorder: 0.2, ..Pipe::lossy(2_000_000, 0.1) };
+        for n in 0..400 {
+            let cut = n % 100 >= 80;
+            net.nodes.iter_mut().for_each(|node| node.pipe = Pipe { cut, ..faults.clone() });
+            // Refused while the peer is down.
+            let _ = net.try_send(0, P, image, payload(n, 20_000));
+            net.run(50 * MS);
+            net.check_conservation(0, P, &[image]);
+        }
+        net.nodes.iter_mut().for_each(|node| node.pipe = Pipe::of(2_000_000));
+        net.run(20_000 * MS);
+        let stats = *net.nodes[0].endpoint.channel_out(P, image).unwrap().2;
+        assert_eq!((stats.queued, stats.sent), (0, 0), "{stats:?}");
+        assert!(stats.dropped.get(DropReason::Thinned) > 100, "{stats:?}");
+        net.nodes[1].received.clear();
+        net.send(0, P, image, payload(400, 20_000));
+        net.run(1_000 * MS);
+        assert_eq!(net.nodes[1].received.len(), 1);
+    }
 }
 
 #[test]

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! All controllers on one model of a path: a queue of limited length at a bottleneck of fixed rate,
 //! and a report every 15 ms, of which some are lost.
+//!
+//! The path is not one of `medium`: a controller gets reports and no packets, and the tests give the
+//! path a delay that is any function of time, and a download that shares its queue.
 
 mod cubic;
 

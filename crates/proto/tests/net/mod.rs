@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Endpoints in virtual time, joined by seeded lossy pipes. There is no I/O, so that a seed repeats a
 //! run exactly.
+//!
+//! The pipes are not those of `medium`, which belong to a network and keep frames in order. These
+//! belong to a node, duplicate and reorder packets, and change while a test runs.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::collections::{BTreeMap, BinaryHeap};
